@@ -1,0 +1,98 @@
+/**
+ * The engine as the rest of Continuo sees it: two nouns, Model (immutable, shared) and Context (one mutable timeline).
+ * `native/` implements them; `src/engine/engine.ts` validates, explains and hands over.
+ */
+
+/** One persistent variable of the graph: a slice of a context's bytes. All persistents are f32, little-endian. */
+export interface LayoutEntry {
+  readonly name: string
+  readonly shape: readonly number[]
+  /** Byte offset in the serialised context; entries are dense and in declaration order. */
+  readonly offset: number
+  readonly bytes: number
+}
+
+export interface ModelInfo {
+  readonly dir: string
+  readonly modelType: string
+  readonly vocabSize: number
+  readonly parameters: number
+  /** sha256 (hex) over config.json's parsed content and every tensor (name, dtype, shape, bytes): what the model computes. */
+  readonly fingerprint: string
+  /** sha256 (hex) over the persistent declarations: which checkpoints fit. */
+  readonly layoutFingerprint: string
+  readonly layout: readonly LayoutEntry[]
+  readonly contextBytes: number
+}
+
+/** The clock and fingerprint of a context; small enough to read after every call. */
+export interface ContextHead {
+  /** Tokens fed since the session began; never resets. */
+  readonly pulse: bigint
+  /** The pulse at which the current context began (0, or the pulse of the last reset). */
+  readonly origin: bigint
+  /** 128-bit running fingerprint, 32 hex digits. */
+  readonly chain: string
+}
+
+export interface Context extends ContextHead {
+  /** Returns the state to its first values; the clock goes on and `origin` becomes `pulse`. The chain folds the reset in. */
+  reset(): void
+  /** A copy of every persistent, laid out as `layout` says. Refused while the context is being processed. */
+  serialize(): Uint8Array
+  /** Replaces state and head. Refuses a wrong length and non-finite numbers; then the context is as it was. */
+  restore(state: Uint8Array, head: ContextHead): void
+  close(): void
+}
+
+export interface Sampling {
+  /** 0 is greedy: the largest logit, the lowest id on a tie. */
+  readonly temperature: number
+  /** 0 keeps all. */
+  readonly topK: number
+  /** 1 keeps all. */
+  readonly topP: number
+  /** Philox4x32-10 key; the counter is the pulse. */
+  readonly seed: bigint
+}
+
+/**
+ * One piece of work for one context: first `tokens` are fed, then up to `generate.count` tokens are sampled and fed.
+ * A context may appear once in a batch.
+ */
+export interface WorkItem {
+  readonly context: Context
+  readonly tokens: Int32Array
+  /** Ask for the surprisal of each fed token (costs the output projection for every token). */
+  readonly nats: boolean
+  readonly generate?: Sampling & { readonly count: number }
+}
+
+export interface WorkResult {
+  /** −ln p(token) for each of `tokens`, in nats; NaN for the first token of a context, which nothing predicts. Empty unless asked for. */
+  readonly nats: Float32Array
+  readonly generated: Int32Array
+  /** ln p of each generated token under the model itself (temperature 1, nothing cut off). */
+  readonly logprobs: Float32Array
+  /** State after the work. */
+  readonly head: ContextHead
+}
+
+export interface Model extends ModelInfo {
+  createContext(): Context
+  /**
+   * Processes many contexts in one pass over the weights, on the engine's own threads. Results stand in the order of the items
+   * and do not depend on what shares the batch, on how tokens are cut into calls, or on the number of threads.
+   * Rejects as a whole, before anything is written, when an item is invalid; an item whose state turned non-finite rejects
+   * with the session's index in the message.
+   */
+  process(items: readonly WorkItem[]): Promise<readonly WorkResult[]>
+  /** Logits [vocabSize] that follow the last token of the context; refused before its first token. */
+  logits(context: Context): Promise<Float32Array>
+  close(): void
+}
+
+export interface OpenModelOptions {
+  /** Engine threads; default: the number of CPUs available, at most 16. */
+  readonly threads?: number
+}

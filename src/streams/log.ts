@@ -1,0 +1,137 @@
+/**
+ * The port to the log: everything Continuo asks of Kafka, and no more. Two adapters implement it, `embedded/` (SQLite)
+ * and `kafka/` (kafkajs); one contract suite (`test/streams/contract.ts`) runs against both.
+ *
+ * Reading is pulling. A reader asks for the next batch when it has room, so backpressure needs no pause and resume:
+ * nobody fetches what nobody asked for. Positions are explicit, and a position that is gone is an error, never a jump.
+ *
+ * Writing has two doors. `append` is for anyone who feeds events. `claim` is for the owner of an input partition: it
+ * fences the former owner and returns the one writer whose transactions carry outputs, state and input offset as one atom.
+ * Group membership (`join`) only hints at who should claim what; the claim's epoch is the lock.
+ *
+ * Offsets are Kafka's: per partition, growing, with gaps (transaction markers, trimmed records). They are JavaScript
+ * numbers, exact below 2^53.
+ */
+import type { Observable } from 'rxjs'
+
+/** Names may repeat, as in Kafka. */
+export type Headers = readonly (readonly [name: string, value: Uint8Array])[]
+
+export interface RecordIn {
+  readonly key: Uint8Array | null
+  readonly value: Uint8Array | null
+  readonly headers?: Headers
+  /** Event time in ms since the epoch; default: now. */
+  readonly timestamp?: number
+}
+
+export interface StoredRecord {
+  readonly topic: string
+  readonly partition: number
+  readonly offset: number
+  readonly timestamp: number
+  readonly key: Uint8Array | null
+  readonly value: Uint8Array | null
+  readonly headers: Headers
+}
+
+/** `next` is the position after the batch. It may move on while `records` is empty: markers, aborted or trimmed records. */
+export interface Batch {
+  readonly records: readonly StoredRecord[]
+  readonly next: number
+}
+
+export interface TopicSpec {
+  readonly name: string
+  readonly partitions: number
+  /** Topic settings in Kafka's names; the embedded log keeps and shows them, and obeys `max.message.bytes`. */
+  readonly config: Readonly<Record<string, string>>
+}
+
+export interface TopicInfo extends TopicSpec {}
+
+/** Committed records only: `begin` is the first offset still there, `end` one past the last stable one. */
+export interface Bounds {
+  readonly begin: number
+  readonly end: number
+}
+
+export interface ReadOptions {
+  /** Stop after the last record below this offset. */
+  readonly until?: number
+  /** Wait for records to come instead of ending at the last stable offset. Default false. */
+  readonly follow?: boolean
+  /** Rough size of a batch; at least one record is returned. Default 1 MiB. */
+  readonly maxBytes?: number
+  /** Ends the iteration (without an error) soon after it fires. */
+  readonly signal?: AbortSignal
+}
+
+export interface Assignment {
+  /** Grows with every assignment this member receives. */
+  readonly generation: number
+  readonly partitions: readonly number[]
+}
+
+export interface Membership {
+  /** The current assignment on subscription, then each new one. Errors when membership is lost for good. */
+  readonly assignments: Observable<Assignment>
+  /** Leaves the group so that others take over at once. Close claimed writers first. */
+  leave(): Promise<void>
+}
+
+export interface OutRecord extends RecordIn {
+  readonly topic: string
+}
+
+/**
+ * The one transactional writer of an input partition. Records go to the same partition number of their own topics.
+ *
+ *   open ──commit/append fails──▶ broken ──▶ closed        FENCED: the task is gone.
+ *     └─────────close()──────────────────────▶ closed       UNAVAILABLE: outcome unknown; claim again and read the cursor.
+ *
+ * One call at a time; a second one while the first is under way is MISUSE.
+ */
+export interface PartitionWriter {
+  readonly partition: number
+  readonly epoch: number
+  /** One transaction: records and the group's input offset become visible together or not at all. Offsets of the records, in order. */
+  commit(records: readonly OutRecord[], inputOffset: number): Promise<readonly number[]>
+  /** One transaction without an input offset, for bulk that a later commit will name. */
+  append(records: readonly OutRecord[]): Promise<readonly number[]>
+  /** Never throws; aborts nothing that was committed. */
+  close(): Promise<void>
+}
+
+export interface EventLog {
+  readonly kind: 'embedded' | 'kafka'
+  /** As given, without credentials. */
+  readonly url: string
+  /** First part of every topic name. */
+  readonly prefix: string
+  /** Creates what is missing. A topic that exists with another number of partitions: INVALID, naming both numbers. */
+  createTopics(specs: readonly TopicSpec[]): Promise<void>
+  /** Topics below the prefix, and any named ones that exist. */
+  topics(names?: readonly string[]): Promise<readonly TopicInfo[]>
+  /**
+   * Appends all or (embedded) none; each record to `partition`, or to the partition of its key's hash (Kafka's murmur2).
+   * A record larger than the topic takes: INVALID, naming both sizes, before anything is written.
+   */
+  append(topic: string, records: readonly RecordIn[], partition?: number): Promise<readonly { partition: number; offset: number }[]>
+  /** Which partition a key goes to. */
+  partitionOf(topic: string, key: Uint8Array): Promise<number>
+  bounds(topic: string, partition: number): Promise<Bounds>
+  /** Records from `from` on, committed ones only. `from` outside the bounds (below begin or above end): POSITION, naming the numbers. */
+  read(topic: string, partition: number, from: number, options?: ReadOptions): AsyncIterable<Batch>
+  /** Becomes a member of the group that shares the topic's partitions. */
+  join(group: string, topic: string): Promise<Membership>
+  /** Fences the former owner of the partition, resolves its open transaction, and returns the new writer. */
+  claim(group: string, topic: string, partition: number): Promise<PartitionWriter>
+  /** The group's committed input offset; null if there is none. A cross-check, not the resume position. */
+  committed(group: string, topic: string, partition: number): Promise<number | null>
+  /** Deletes records below `before` (Kafka's DeleteRecords). */
+  trim(topic: string, partition: number, before: number): Promise<void>
+  /** Rejects with UNAVAILABLE or DENIED when the log cannot be reached. */
+  ping(): Promise<void>
+  close(): Promise<void>
+}

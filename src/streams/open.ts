@@ -1,0 +1,31 @@
+import { ContinuoError } from '../errors.ts'
+import type { EventLog } from './log.ts'
+
+export interface OpenLogOptions {
+  /** Session time-out of group membership in ms (default 10,000): how long a silent worker keeps its partitions. */
+  readonly sessionTimeout?: number
+}
+
+/**
+ * Opens a log by its URL.
+ *
+ * - `file:PATH[?prefix=continuo]`: the embedded log, one SQLite database, created when missing;
+ * - `kafka://host:9092[,host:9092…][/prefix][?ssl=true&sasl=plain|scram-sha-256|scram-sha-512&username=…&password=…&clientId=…]`;
+ *   `KAFKA_USERNAME` and `KAFKA_PASSWORD` stand in for the credentials.
+ *
+ * Throws INVALID for a URL of another form, UNAVAILABLE or DENIED when the log does not answer.
+ */
+export const openLog = async (url: string, options: OpenLogOptions = {}): Promise<EventLog> => {
+  if (url.startsWith('file:')) {
+    const { openEmbeddedLog } = await import('./embedded/log.ts')
+    return openEmbeddedLog(url, options)
+  }
+  if (url.startsWith('kafka:')) {
+    const { openKafkaLog } = await import('./kafka/log.ts')
+    return openKafkaLog(url, options)
+  }
+  throw new ContinuoError(
+    'INVALID',
+    `A log URL begins with file: or kafka://, this one is "${url}". Try --log file:continuo.db or --log kafka://127.0.0.1:9092/continuo.`,
+  )
+}

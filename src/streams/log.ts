@@ -117,7 +117,11 @@ export interface EventLog {
    * Appends all or (embedded) none; each record to `partition`, or to the partition of its key's hash (Kafka's murmur2).
    * A record larger than the topic takes: INVALID, naming both sizes, before anything is written.
    */
-  append(topic: string, records: readonly RecordIn[], partition?: number): Promise<readonly { partition: number; offset: number }[]>
+  append(
+    topic: string,
+    records: readonly RecordIn[],
+    partition?: number,
+  ): Promise<readonly { partition: number; offset: number }[]>
   /** Which partition a key goes to. */
   partitionOf(topic: string, key: Uint8Array): Promise<number>
   bounds(topic: string, partition: number): Promise<Bounds>

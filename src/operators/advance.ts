@@ -1,0 +1,329 @@
+/**
+ * advance: what one event does to one session, as a sequence of steps. The same code serves the live stream, the replay
+ * after a crash and `continuo verify`; they differ in what happens to the steps.
+ *
+ * A step ends where the record says so: after each FEED_SLICE tokens read, after each GENERATE_SLICE tokens generated.
+ * These numbers are part of the state format: a replay must pass through the very heads that were committed.
+ */
+import type { Chunk } from '../../topics/chunks.ts'
+import { type Observation, SURPRISAL_SPAN } from '../../topics/observations.ts'
+import type { Generated } from '../../topics/tokens.ts'
+import type { Context, WorkItem, WorkResult } from '../engine/types.ts'
+import { ContinuoError } from '../errors.ts'
+import * as conductor from '../state/conductor.ts'
+import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
+import type { Tokenizer } from './tokenize.ts'
+import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
+import { decodeUtf8 } from './utf8.ts'
+
+export const FEED_SLICE = 256
+export const GENERATE_SLICE = 16
+
+export interface Engine {
+  readonly model: Fingerprints
+  readonly tokenizer: Tokenizer | null
+  process(item: WorkItem): Promise<WorkResult>
+}
+
+/** A session in memory: its head after the last step, and its context. */
+export interface Session {
+  head: Head
+  context: Context
+}
+
+type Generate = Extract<Chunk, { type: 'generate' }>
+
+const spanFrom = (fromPulse: number): Head['span'] => ({ fromPulse, tokens: 0, predictions: 0, nats: 0, surprisal: [] })
+const utf8 = new TextEncoder()
+const NO_TOKENS = new Int32Array(0)
+
+/** The head of a session that begins with this record: nothing read, the cursor at the record's first token. */
+export const newborn = (work: Tokenized, model: Fingerprints, chain: string): Head => ({
+  type: 'head',
+  version: 1,
+  session: work.session,
+  model: model.fingerprint,
+  layout: model.layoutFingerprint,
+  status: 'open',
+  settings: { surprisal: false },
+  cursor: { ...cursorAt(work), held: '', rng: 0, pulse: 0 },
+  conductor: conductor.begin(),
+  chain,
+  born: work.record.offset,
+  totals: { tokens: 0, predictions: 0, nats: 0, generated: 0 },
+  span: spanFrom(0),
+  generation: null,
+  snapshot: null,
+})
+
+const cursorAt = ({ record, event, hash }: Tokenized) => ({
+  topic: record.topic,
+  partition: record.partition,
+  offset: record.offset,
+  token: 0,
+  complete: false,
+  chunk: event.id ?? null,
+  hash,
+})
+
+/** Whether the head stands inside this record. Throws REFUSED when the record is not the one it stood in. */
+const resumes = (head: Head, { record, hash }: Tokenized): boolean => {
+  if (head.cursor.offset !== record.offset || head.cursor.complete) return false
+  if (head.cursor.hash !== hash) {
+    throw new ContinuoError(
+      'REFUSED',
+      `Session "${head.session}" stands inside the record at offset ${record.offset} of ${record.topic} (sha256 ${head.cursor.hash.slice(0, 12)}…), but that record is now another one (${hash.slice(0, 12)}…). The topic was replaced; use another --group and prefix, or bring the old topic back.`,
+    )
+  }
+  return true
+}
+
+/** Takes over what the engine reports; stream and model must count the same pulses. */
+const moved = (head: Head, result: WorkResult, tokens: number): Head => {
+  const next = conductor.advance(head.conductor, tokens)
+  const pulse = Number(result.head.pulse)
+  if (pulse !== next.globalStep) throw pulseMismatch(next.globalStep, pulse)
+  return {
+    ...head,
+    conductor: next,
+    chain: result.head.chain,
+    cursor: { ...head.cursor, token: head.cursor.token + tokens, rng: pulse, pulse },
+  }
+}
+
+/** Adds what reading cost, token by token in order, so that the sum does not depend on the cut. */
+const surprised = (head: Head, nats: Float32Array): Head => {
+  let { nats: spanNats, predictions } = head.span
+  let { nats: totalNats, predictions: totalPredictions } = head.totals
+  const surprisal: (number | null)[] = [...head.span.surprisal]
+  for (const value of nats) {
+    if (head.settings.surprisal) surprisal.push(Number.isNaN(value) ? null : value)
+    if (Number.isNaN(value)) continue
+    spanNats += value
+    totalNats += value
+    predictions += 1
+    totalPredictions += 1
+  }
+  return {
+    ...head,
+    span: { ...head.span, tokens: head.span.tokens + nats.length, predictions, nats: spanNats, surprisal },
+    totals: {
+      ...head.totals,
+      tokens: head.totals.tokens + nats.length,
+      predictions: totalPredictions,
+      nats: totalNats,
+    },
+  }
+}
+
+/** Tells what was read since the last `observed` event, and begins a new span. */
+const observe = (head: Head, work: Tokenized, last: boolean, readsText: boolean): { head: Head; output: Output } => {
+  const { span } = head
+  const value: Observation = {
+    type: 'observed',
+    version: 1,
+    session: head.session,
+    cause: causeOf(work.record, work.event.id ?? null),
+    fromPulse: span.fromPulse,
+    toPulse: span.fromPulse + span.tokens,
+    tokens: span.tokens,
+    predictions: span.predictions,
+    nats: span.nats,
+    bitsPerByte: span.predictions === 0 || !readsText ? null : span.nats / Math.LN2 / span.predictions,
+    ...(head.settings.surprisal ? { surprisal: span.surprisal } : {}),
+    last,
+  }
+  return {
+    head: { ...head, span: spanFrom(head.conductor.globalStep) },
+    output: { to: 'observations', value },
+  }
+}
+
+const endsWith = (bytes: Uint8Array, suffix: Uint8Array): boolean =>
+  bytes.length >= suffix.length && Buffer.compare(bytes.subarray(bytes.length - suffix.length), suffix) === 0
+
+/** Up to `count` tokens; with stop strings one at a time, because what follows a stop must not be fed. */
+async function generateSlice(
+  session: Session,
+  work: Tokenized,
+  event: Generate,
+  count: number,
+  engine: Engine,
+): Promise<Step> {
+  const { context } = session
+  let { head } = session
+  const state = head.generation ?? { index: 0, unfinished: '', tail: '' }
+  const stops = event.stop.map((stop) => utf8.encode(stop))
+  const keep = Math.max(0, ...stops.map((stop) => stop.length))
+  const ids: number[] = []
+  const logprobs: number[] = []
+  const fresh: Uint8Array[] = []
+  let tail: Uint8Array = Buffer.from(state.tail, 'base64')
+  let stopped = false
+  while (ids.length < count && !stopped) {
+    const ask = stops.length > 0 ? 1 : count - ids.length
+    const { temperature, topK, topP } = event
+    const result = await engine.process({
+      context,
+      tokens: NO_TOKENS,
+      nats: false,
+      generate: { temperature, topK, topP, seed: BigInt(event.seed), count: ask },
+    })
+    head = moved(head, result, result.generated.length)
+    for (const id of result.generated) {
+      const bytes = engine.tokenizer?.bytesOf(id) ?? new Uint8Array(0)
+      fresh.push(bytes)
+      const grown = Buffer.concat([tail, bytes])
+      tail = grown.subarray(Math.max(0, grown.length - keep))
+      ids.push(id)
+      if (stops.some((stop) => endsWith(grown, stop))) stopped = true
+    }
+    logprobs.push(...result.logprobs)
+  }
+  const decoded = decodeUtf8(Buffer.from(state.unfinished, 'base64'), Buffer.concat(fresh))
+  const index = state.index + ids.length
+  const finish = stopped ? 'stop' : index === event.maxTokens ? 'length' : null
+  const value: Generated = {
+    type: 'generated',
+    version: 1,
+    session: head.session,
+    requestId: event.requestId,
+    index: state.index,
+    ids,
+    text: decoded.text,
+    logprobs,
+    fromPulse: head.conductor.globalStep - ids.length,
+    toPulse: head.conductor.globalStep,
+    finish,
+    cause: causeOf(work.record, event.id ?? null),
+  }
+  const generation = {
+    index,
+    unfinished: Buffer.from(decoded.unfinished).toString('base64'),
+    tail: Buffer.from(tail).toString('base64'),
+  }
+  head = {
+    ...head,
+    generation: finish === null ? generation : null,
+    totals: { ...head.totals, generated: head.totals.generated + ids.length },
+    // Generated tokens are no observation: the next span begins behind them.
+    span: spanFrom(head.conductor.globalStep),
+  }
+  return { record: work.record, session: head.session, outputs: [{ to: 'tokens', value }], head, done: finish !== null }
+}
+
+/** The event's own act, after its tokens were read. */
+const conclude = (session: Session, work: Tokenized, outputs: Output[]): Head => {
+  const { event, record } = work
+  let { head } = session
+  const common = { version: 1, session: head.session, cause: causeOf(record, event.id ?? null) } as const
+  if (event.type === 'boundary' && event.reset) {
+    session.context.reset()
+    const next = conductor.reset(head.conductor)
+    head = { ...head, conductor: next, chain: session.context.chain }
+  }
+  if (event.type === 'open') head = { ...head, settings: { surprisal: event.surprisal } }
+  if (event.type === 'close') {
+    head = { ...head, status: 'closed' }
+    const { tokens, generated, nats, predictions } = head.totals
+    const pulse = head.conductor.globalStep
+    outputs.push({
+      to: 'observations',
+      value: { type: 'closed', ...common, pulse, chain: head.chain, tokens, generated, nats, predictions },
+    })
+  }
+  return head
+}
+
+/**
+ * Yields the steps of one event and leaves the session after the last of them. `fresh` says that the session began with
+ * this event. Ending the iteration between two steps leaves the session at a head from which the next call resumes.
+ */
+export async function* advance(
+  session: Session,
+  work: Tokenized,
+  fresh: boolean,
+  engine: Engine,
+): AsyncGenerator<Step> {
+  const { record, event, ids } = work
+  let outputs: Output[] = []
+  const readsText = engine.tokenizer !== null
+  const resuming = !fresh && resumes(session.head, work)
+  if (!resuming) {
+    const reopened = session.head.status === 'closed'
+    if (reopened) session.context.reset()
+    session.head = {
+      ...session.head,
+      status: 'open',
+      cursor: { ...session.head.cursor, ...cursorAt(work) },
+      conductor: reopened ? conductor.reset(session.head.conductor) : session.head.conductor,
+      chain: reopened ? session.context.chain : session.head.chain,
+      span: spanFrom(session.head.conductor.globalStep),
+    }
+    if (fresh || reopened) {
+      const cause = causeOf(record, event.id ?? null)
+      const { session: id, conductor: clock } = session.head
+      outputs.push({
+        to: 'observations',
+        value: { type: 'opened', version: 1, session: id, cause, pulse: clock.globalStep },
+      })
+    }
+  }
+
+  const emit = (step: Step): Step => {
+    session.head = step.head!
+    outputs = []
+    return step
+  }
+
+  // Read. `token` counts the record's tokens, so a resumed record goes on where it stood.
+  while (session.head.cursor.token < ids.length) {
+    const at = session.head.cursor.token
+    const slice = ids.subarray(at, Math.min(ids.length, at - (at % FEED_SLICE) + FEED_SLICE))
+    const result = await engine.process({ context: session.context, tokens: slice, nats: true })
+    let head = surprised(moved(session.head, result, slice.length), result.nats)
+    const read = head.cursor.token === ids.length
+    if (!read && head.settings.surprisal && head.span.tokens >= SURPRISAL_SPAN) {
+      const told = observe(head, work, false, readsText)
+      outputs.push(told.output)
+      head = told.head
+    }
+    // The last slice of a record that does nothing but read belongs to its final step.
+    if (read && event.type !== 'generate') {
+      session.head = head
+      break
+    }
+    if (read) {
+      const told = observe(head, work, true, readsText)
+      outputs.push(told.output)
+      head = told.head
+    }
+    yield emit({ record, session: head.session, outputs, head, done: false })
+  }
+
+  if (event.type === 'generate') {
+    if (outputs.length > 0)
+      yield emit({ record, session: session.head.session, outputs, head: session.head, done: false })
+    for (;;) {
+      const index = session.head.generation?.index ?? 0
+      const count = Math.min(GENERATE_SLICE - (index % GENERATE_SLICE), event.maxTokens - index)
+      const step = await generateSlice(session, work, event, count, engine)
+      if (!step.done) {
+        yield emit(step)
+        continue
+      }
+      const cursor = { ...step.head!.cursor, complete: true, held: work.held }
+      yield emit({ ...step, head: { ...step.head!, cursor } })
+      return
+    }
+  }
+
+  if (event.type === 'text' || event.type === 'tokens' || ids.length > 0) {
+    const told = observe(session.head, work, true, readsText)
+    outputs.push(told.output)
+    session.head = told.head
+  }
+  const head = conclude(session, work, outputs)
+  const cursor = { ...head.cursor, complete: true, held: work.held }
+  yield emit({ record, session: head.session, outputs, head: { ...head, cursor }, done: true })
+}

@@ -1,0 +1,62 @@
+/**
+ * The meeting point of all sessions of a worker: whatever is ready while the engine is busy becomes its next batch, so the
+ * weights are read once for all of them. There is no waiting for company; an idle engine starts at once.
+ */
+import type { Model, WorkItem, WorkResult } from '../engine/types.ts'
+
+export interface Batcher {
+  process(item: WorkItem): Promise<WorkResult>
+  /** Batches and items so far, for metrics. */
+  readonly stats: { readonly batches: number; readonly items: number; readonly tokens: number }
+}
+
+interface Waiting {
+  readonly item: WorkItem
+  readonly resolve: (result: WorkResult) => void
+  readonly reject: (error: unknown) => void
+}
+
+/** More would make everyone wait for the longest. */
+const MAX_ITEMS = 64
+
+export const createBatcher = (model: Pick<Model, 'process'>): Batcher => {
+  let waiting: Waiting[] = []
+  let busy = false
+  const stats = { batches: 0, items: 0, tokens: 0 }
+
+  const pump = async (): Promise<void> => {
+    busy = true
+    while (waiting.length > 0) {
+      const batch = waiting.slice(0, MAX_ITEMS)
+      waiting = waiting.slice(MAX_ITEMS)
+      stats.batches += 1
+      stats.items += batch.length
+      try {
+        const results = await model.process(batch.map(({ item }) => item))
+        batch.forEach(({ item, resolve }, index) => {
+          const result = results[index]!
+          stats.tokens += item.tokens.length + result.generated.length
+          resolve(result)
+        })
+      } catch (error) {
+        for (const { reject } of batch) reject(error)
+      }
+      // The sessions just answered hand in their next slices before the next batch is cut.
+      await new Promise(setImmediate)
+    }
+    busy = false
+  }
+
+  return {
+    process: (item) =>
+      new Promise((resolve, reject) => {
+        waiting.push({ item, resolve, reject })
+        if (!busy) {
+          busy = true
+          // One turn later, so that sessions that become ready together start together.
+          setImmediate(() => void pump())
+        }
+      }),
+    stats,
+  }
+}

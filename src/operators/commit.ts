@@ -1,0 +1,350 @@
+/**
+ * commit: steps become one transaction: outputs, heads, the partition cursor, and the input offset with them.
+ *
+ * Three verbs in order: *prepare* puts the records together, *commit* hands them to the log as one atom, *note* tells the
+ * rest of the worker that it happened. Between two commits, and never in their way, go the snapshots: parts are written
+ * ahead, and the next commit's head names them. Last, state that is dead gives its space back (see state/ledger.ts).
+ */
+import { Observable, type OperatorFunction } from 'rxjs'
+import type { TopicNames } from '../../topics/index.ts'
+import { ContinuoError } from '../errors.ts'
+import { failpoint } from '../observe/failpoint.ts'
+import { type Fingerprints, type Head, type PartitionCursor, type SnapshotRef, seal } from '../state/head.ts'
+import type { Ledger } from '../state/ledger.ts'
+import { encodeSnapshot, type StateTensor } from '../state/snapshot.ts'
+import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
+import type { Watermark } from '../streams/watermark.ts'
+import type { EmittedStep } from './emit.ts'
+import type { Sessions } from './sessions.ts'
+import { readSnapshot, type SnapshotWriting, writeSnapshot } from './snapshots.ts'
+import type { Capture } from './types.ts'
+
+export interface CommitDeps {
+  readonly log: EventLog
+  readonly names: TopicNames
+  readonly group: string
+  readonly partition: number
+  readonly writer: PartitionWriter
+  readonly watermark: Watermark
+  readonly sessions: Sessions
+  readonly model: Fingerprints & { readonly layout: readonly StateTensor[] }
+  readonly stateLedger: Ledger
+  readonly snapshotLedger: Ledger
+  /** Time between the beginnings of two commits, ms. */
+  readonly interval: number
+  /** Told after each commit, so that waiting sessions can go on. */
+  readonly backlog: Backlog
+  /** Background trouble that the next round may mend (a trim that failed). */
+  readonly warn: (message: string) => void
+}
+
+/** How much is waiting to be committed; sessions wait while it is too much. */
+export interface Backlog {
+  add(records: number): void
+  release(records: number): void
+  room(): Promise<void> | undefined
+}
+
+export const createBacklog = (limit: number): Backlog => {
+  const waiting: (() => void)[] = []
+  let records = 0
+  return {
+    add(more) {
+      records += more
+    },
+    release(fewer) {
+      records -= fewer
+      if (records >= limit) return
+      for (const go of waiting.splice(0)) go()
+    },
+    room: () => (records < limit ? undefined : new Promise((resolve) => waiting.push(resolve))),
+  }
+}
+
+/** A commit as the rest of the worker sees it. */
+export interface Commit {
+  readonly partition: number
+  readonly offset: number
+  readonly records: number
+  readonly sessions: number
+  readonly steps: readonly EmittedStep[]
+  /** Time the transaction took, ms. */
+  readonly ms: number
+}
+
+/** Steps of one transaction at most, and the backlog at which a commit does not wait for its time. */
+const BUDGET_STEPS = 2048
+const BUDGET_BYTES = 4 * 1024 * 1024
+/** Bytes of heads and of snapshots forwarded with one commit. */
+const FORWARD_BYTES = 512 * 1024
+
+const sizeOf = (record: OutRecord): number => {
+  let bytes = (record.key?.length ?? 0) + (record.value?.length ?? 0) + 64
+  for (const [name, value] of record.headers ?? []) bytes += name.length + value.length
+  return bytes
+}
+
+/** The state of the commit stage; `commitLoop` drives it. */
+const createCommitter = (deps: CommitDeps) => {
+  const { log, names, partition, writer, watermark, sessions, model, stateLedger, snapshotLedger } = deps
+  /** Sessions whose head must be written although no step touched them: a new snapshot, or forwarding. */
+  const touched = new Set<string>()
+  const refs = new Map<string, SnapshotRef>()
+  const captures: Capture[] = []
+  let writing: SnapshotWriting | null = null
+  for (const [id, { snapshot }] of sessions.heads) if (snapshot !== null) refs.set(id, snapshot)
+
+  const withRef = (head: Head): Head => ({
+    ...head,
+    snapshot: head.status === 'closed' ? null : (refs.get(head.session) ?? null),
+  })
+
+  const cursorRecord = (): PartitionCursor => {
+    const { offset, done } = watermark.position()
+    return {
+      type: 'cursor',
+      version: 1,
+      group: deps.group,
+      topic: names.chunks,
+      partition,
+      offset,
+      done: done.map(([from, to]) => [from, to]),
+      model: model.fingerprint,
+      layout: model.layoutFingerprint,
+    }
+  }
+
+  const commit = async (steps: readonly EmittedStep[]): Promise<Commit> => {
+    const changed = new Map<string, Head>()
+    const records: OutRecord[] = []
+    for (const step of steps) {
+      records.push(...step.records)
+      if (step.head !== null) changed.set(step.head.session, step.head)
+      if (step.capture !== undefined) captures.push(step.capture)
+      if (step.done) watermark.finish(step.record.offset)
+    }
+    for (const id of touched) {
+      const head = changed.get(id) ?? sessions.heads.get(id)
+      if (head !== undefined) changed.set(id, head)
+    }
+    touched.clear()
+    const heads = [...changed.values()].map(withRef)
+    const cursor = cursorRecord()
+    const stateAt = records.length
+    for (const record of [...heads, cursor]) records.push({ topic: names.state, ...seal(record) })
+    failpoint('commit.prepared')
+    const started = performance.now()
+    const offsets = await writer.commit(records, cursor.offset)
+    const ms = performance.now() - started
+    failpoint('commit.ended')
+
+    heads.forEach((head, index) => {
+      const at = stateAt + index
+      const before = sessions.heads.get(head.session)?.snapshot ?? null
+      sessions.heads.set(head.session, head)
+      stateLedger.put(head.session, { offset: offsets[at]!, bytes: sizeOf(records[at]!) })
+      if (head.status === 'closed') {
+        refs.delete(head.session)
+        snapshotLedger.drop(head.session)
+      } else if (head.snapshot !== null && head.snapshot.first !== before?.first) {
+        sessions.saved(head.session, head.snapshot.pulse)
+      }
+    })
+    const last = records.length - 1
+    stateLedger.put('', { offset: offsets[last]!, bytes: sizeOf(records[last]!) })
+    failpoint('commit.noted')
+    return { partition, offset: cursor.offset, records: records.length, sessions: heads.length, steps, ms }
+  }
+
+  /** One small piece of snapshot work. Returns whether there may be more. */
+  const snapshotStep = async (): Promise<boolean> => {
+    if (writing === null) {
+      const capture = captures.shift()
+      if (capture === undefined) return false
+      const { head, state } = capture
+      const file = encodeSnapshot(head, state, model.layout)
+      writing = writeSnapshot(names.snapshots, head.session, head.conductor.globalStep, file)
+    }
+    const ref = await writing.step(writer)
+    if (ref !== null) {
+      refs.set(writing.session, ref)
+      touched.add(writing.session)
+      snapshotLedger.put(writing.session, { offset: ref.first, bytes: ref.bytes })
+      writing = null
+    }
+    return true
+  }
+
+  /** Writes the oldest living state again when the dead outweigh the living. */
+  const forward = async (): Promise<void> => {
+    // While a trim could free the space, writing more would only add to it.
+    if (!worthTrimming(stateLedger)) {
+      for (const id of stateLedger.toForward(FORWARD_BYTES)) if (id !== '') touched.add(id)
+    }
+    if (worthTrimming(snapshotLedger)) return
+    if (writing !== null || captures.length > 0) return
+    for (const id of snapshotLedger.toForward(FORWARD_BYTES)) {
+      const head = sessions.heads.get(id)
+      if (head === undefined || head.snapshot === null || refs.get(id)?.first !== head.snapshot.first) continue
+      const file = await readSnapshot(log, names.snapshots, partition, head)
+      const again = writeSnapshot(names.snapshots, id, head.snapshot.pulse, file)
+      for (let ref = await again.step(writer); ; ref = await again.step(writer)) {
+        if (ref === null) continue
+        refs.set(id, ref)
+        touched.add(id)
+        snapshotLedger.put(id, { offset: ref.first, bytes: ref.bytes })
+        break
+      }
+    }
+  }
+
+  const worthTrimming = (ledger: Ledger): boolean =>
+    ledger.total - ledger.live > ledger.floor && ledger.reclaimable(0).bytes >= ledger.floor / 2
+
+  /** Trims what lies behind the living, once it is worth a call. */
+  const trim = async (): Promise<void> => {
+    // A new reference counts only once a committed head names it.
+    if (touched.size > 0) return
+    const both = [
+      [names.state, stateLedger],
+      [names.snapshots, snapshotLedger],
+    ] as const
+    for (const [topic, ledger] of both) {
+      if (ledger.total - ledger.live <= ledger.floor) continue
+      const end =
+        topic === names.snapshots && writing === null && ledger.live === 0
+          ? (await log.bounds(topic, partition)).end
+          : 0
+      const { before, bytes } = ledger.reclaimable(end)
+      if (bytes < ledger.floor / 2 || before === 0) continue
+      failpoint('forward.written')
+      try {
+        await log.trim(topic, partition, before)
+        ledger.trimmed(before)
+        failpoint('forward.trimmed')
+      } catch (error) {
+        deps.warn(
+          `Trimming ${topic}, partition ${partition}, below ${before} failed and will be tried again: ${String(error)}`,
+        )
+      }
+    }
+  }
+
+  return {
+    commit,
+    snapshotStep,
+    forward,
+    trim,
+    capture: (capture: Capture) => captures.push(capture),
+    get hasTouched() {
+      return touched.size > 0
+    },
+    get hasSnapshotWork() {
+      return writing !== null || captures.length > 0
+    },
+  }
+}
+
+export const commit =
+  (deps: CommitDeps): OperatorFunction<EmittedStep, Commit> =>
+  (source) =>
+    new Observable<Commit>((subscriber) => {
+      const committer = createCommitter(deps)
+      const pending: EmittedStep[] = []
+      let pendingBytes = 0
+      let ended = false
+      let cancelled = false
+      let wake: (() => void) | null = null
+      const rouse = (): void => {
+        wake?.()
+        wake = null
+      }
+
+      /** Waits for the next round: at once over budget or at the end, else when the interval has passed. */
+      const due = async (lastStart: number): Promise<void> => {
+        while (!cancelled && !ended) {
+          const work = pending.length > 0 || committer.hasTouched || committer.hasSnapshotWork
+          const left = lastStart + deps.interval - performance.now()
+          if (work && (left <= 0 || pending.length >= BUDGET_STEPS || pendingBytes >= BUDGET_BYTES)) return
+          if (committer.hasSnapshotWork) {
+            await committer.snapshotStep()
+            continue
+          }
+          await new Promise<void>((resolve) => {
+            const timer = work ? setTimeout(rouse, left) : undefined
+            wake = () => {
+              clearTimeout(timer)
+              resolve()
+            }
+          })
+        }
+      }
+
+      const take = (): EmittedStep[] => {
+        let bytes = 0
+        let count = 0
+        while (count < pending.length && count < BUDGET_STEPS && bytes < BUDGET_BYTES) {
+          for (const record of pending[count]!.records) bytes += sizeOf(record)
+          count += 1
+        }
+        pendingBytes -= bytes
+        return pending.splice(0, count)
+      }
+
+      const round = async (): Promise<void> => {
+        const steps = take()
+        const done = await committer.commit(steps)
+        deps.backlog.release(steps.length)
+        subscriber.next(done)
+      }
+
+      const loop = async (): Promise<void> => {
+        let lastStart = Number.NEGATIVE_INFINITY
+        for (;;) {
+          await due(lastStart)
+          if (cancelled) return
+          if (ended && pending.length === 0) break
+          lastStart = performance.now()
+          await round()
+          await committer.trim()
+          await committer.forward()
+        }
+        // Farewell: what no snapshot holds yet is saved, so that the next start replays nothing.
+        failpoint('stop.drained')
+        for (const capture of deps.sessions.unsaved()) committer.capture(capture)
+        while (committer.hasSnapshotWork) await committer.snapshotStep()
+        if (committer.hasTouched) await round()
+        subscriber.complete()
+      }
+
+      const upstream = source.subscribe({
+        next: (step) => {
+          pending.push(step)
+          for (const record of step.records) pendingBytes += sizeOf(record)
+          deps.backlog.add(1)
+          if (pending.length === 1 || pending.length >= BUDGET_STEPS || pendingBytes >= BUDGET_BYTES) rouse()
+        },
+        error: (error) => {
+          cancelled = true
+          rouse()
+          subscriber.error(error)
+        },
+        complete: () => {
+          ended = true
+          rouse()
+        },
+      })
+      loop().catch((error: unknown) => {
+        cancelled = true
+        const wrapped =
+          error instanceof ContinuoError
+            ? error
+            : new ContinuoError('INTERNAL', `Commit failed: ${String(error)}`, { cause: error })
+        subscriber.error(wrapped)
+      })
+      return () => {
+        cancelled = true
+        upstream.unsubscribe()
+        rouse()
+      }
+    })

@@ -1,0 +1,145 @@
+/**
+ * restore: the way back to a committed head. A session's context is rebuilt on its first event: the snapshot its head names,
+ * then the events between snapshot and head once more, with outputs suppressed. The replay must end at the very head that
+ * was committed (cursor, pulse, chain, sums); if it does not, nothing is resumed.
+ */
+import type { TopicNames } from '../../topics/index.ts'
+import type { Model } from '../engine/types.ts'
+import { ContinuoError } from '../errors.ts'
+import { failpoint } from '../observe/failpoint.ts'
+import { checkFits, type Head, headDifference, sameHead } from '../state/head.ts'
+import { decodeSnapshot } from '../state/snapshot.ts'
+import type { EventLog } from '../streams/log.ts'
+import { advance, type Engine, newborn, type Session } from './advance.ts'
+import { readSnapshot } from './snapshots.ts'
+import { type Gate, gateOf, tokenizeEvent } from './tokenize.ts'
+import type { Tokenized } from './types.ts'
+import { type ValidateOptions, validateRecord } from './validate.ts'
+
+export interface RestoreDeps {
+  readonly log: EventLog
+  readonly names: TopicNames
+  readonly model: Model
+  readonly engine: Engine
+  readonly validate: ValidateOptions
+}
+
+/** A session's own events in [from, until), validated and tokenized; rejected ones left out, as they were the first time. */
+export async function* sessionEvents(
+  { log, names, engine, validate }: RestoreDeps,
+  partition: number,
+  session: string,
+  gate: Gate,
+  from: number,
+  until: number,
+): AsyncGenerator<Tokenized> {
+  const key = Buffer.from(session)
+  let at = gate
+  for await (const batch of log.read(names.chunks, partition, from, { until })) {
+    for (const record of batch.records) {
+      if (record.key === null || !key.equals(record.key)) continue
+      const valid = validateRecord(record, validate)
+      if (valid.kind === 'rejected') continue
+      const { out, gate: next } = tokenizeEvent(valid, at, engine.tokenizer)
+      at = next
+      if (out.kind === 'tokenized') yield out
+    }
+  }
+}
+
+const stands = (at: Head, target: Head): boolean =>
+  at.cursor.offset === target.cursor.offset &&
+  at.cursor.token === target.cursor.token &&
+  at.cursor.complete === target.cursor.complete
+
+const disagree = (target: Head, reached: Head): ContinuoError =>
+  new ContinuoError(
+    'REFUSED',
+    `Session "${target.session}" was replayed to offset ${reached.cursor.offset}, token ${reached.cursor.token}, and does not agree with its committed head: ${headDifference(target, reached)}. The events, the snapshot or the head were altered. Cannot resume; nothing was changed.`,
+  )
+
+/** Loads the snapshot that the head names; null where it names none. */
+const loadSnapshot = async (
+  { log, names, model }: RestoreDeps,
+  partition: number,
+  target: Head,
+): Promise<Session | null> => {
+  if (target.snapshot === null) return null
+  const file = await readSnapshot(log, names.snapshots, partition, target)
+  const { head, state } = decodeSnapshot(file, model.layout)
+  checkFits(head, model)
+  if (head.session !== target.session || head.cursor.pulse !== target.snapshot.pulse) {
+    throw new ContinuoError(
+      'REFUSED',
+      `The head of session "${target.session}" names a snapshot at pulse ${target.snapshot.pulse}; it holds session "${head.session}" at pulse ${head.cursor.pulse}. Nothing was changed; restore the log from a copy.`,
+    )
+  }
+  failpoint('restore.snapshot')
+  const context = model.createContext()
+  context.restore(state, headOf(head))
+  return { head, context }
+}
+
+const headOf = (head: Head) => ({
+  pulse: BigInt(head.conductor.globalStep),
+  origin: BigInt(head.conductor.origin),
+  chain: head.chain,
+})
+
+/** A closed session can only be opened anew: it needs its clock and chain, not its memory. */
+const closedSession = (model: Model, head: Head): Session => {
+  const context = model.createContext()
+  context.restore(context.serialize(), headOf(head))
+  return { head, context }
+}
+
+export const restoreSession = async (deps: RestoreDeps, partition: number, target: Head): Promise<Session> => {
+  const { model, engine } = deps
+  if (target.status === 'closed') return closedSession(model, target)
+  const base = await loadSnapshot(deps, partition, target)
+  let session = base
+  const from = base === null ? target.born : base.head.cursor.offset
+  try {
+    if (session === null || !stands(session.head, target)) {
+      const events = sessionEvents(deps, partition, target.session, gateOf(base?.head), from, target.cursor.offset + 1)
+      replay: for await (const work of events) {
+        const { cursor } = session?.head ?? {}
+        if (
+          cursor !== undefined &&
+          (cursor.offset > work.record.offset || (cursor.offset === work.record.offset && cursor.complete))
+        ) {
+          continue
+        }
+        let fresh = false
+        if (session === null) {
+          const context = model.createContext()
+          session = { head: newborn(work, model, context.chain), context }
+          fresh = true
+        }
+        for await (const step of advance(session, work, fresh, engine)) {
+          failpoint('restore.replay')
+          if (stands(step.head!, target)) break replay
+        }
+      }
+    }
+    if (session === null) {
+      throw new ContinuoError(
+        'REFUSED',
+        `Session "${target.session}" has a head at offset ${target.cursor.offset} and no events from offset ${target.born} on. The input topic was replaced or trimmed; bring it back, or use another --group and prefix.`,
+      )
+    }
+    if (!sameHead(target, session.head)) throw disagree(target, session.head)
+    failpoint('restore.done')
+    return { head: target, context: session.context }
+  } catch (error) {
+    session?.context.close()
+    if (error instanceof ContinuoError && error.code === 'POSITION') {
+      throw new ContinuoError(
+        'REFUSED',
+        `Session "${target.session}" must be replayed from offset ${from} of ${deps.names.chunks}, partition ${partition}, and those events are gone: ${error.message} Keep input at least as long as --snapshot-every pulses last.`,
+        { cause: error },
+      )
+    }
+    throw error
+  }
+}

@@ -1,0 +1,68 @@
+/** What flows between the operators. Every value is immutable and says which input record it belongs to. */
+import type { Chunk } from '../../topics/chunks.ts'
+import type { Cause } from '../../topics/common.ts'
+import type { Observation } from '../../topics/observations.ts'
+import type { Generated } from '../../topics/tokens.ts'
+import type { Head } from '../state/head.ts'
+import type { StoredRecord } from '../streams/log.ts'
+
+/** After validate: an event that means something by itself. */
+export interface Valid {
+  readonly kind: 'valid'
+  readonly record: StoredRecord
+  readonly session: string
+  readonly event: Chunk
+  /** sha256 of the record's value. */
+  readonly hash: string
+}
+
+/** An event that cannot be used, and the sentence that says why. It goes to the dead-letter topic; the stream goes on. */
+export interface Rejected {
+  readonly kind: 'rejected'
+  readonly record: StoredRecord
+  /** null where not even the key could be read. */
+  readonly session: string | null
+  readonly reason: string
+}
+
+/** After tokenize: an event that its session accepts, with the tokens it makes the model read. */
+export interface Tokenized extends Omit<Valid, 'kind'> {
+  readonly kind: 'tokenized'
+  readonly ids: Int32Array
+  /** Text the tokenizer holds back after this event. */
+  readonly held: string
+}
+
+export type Output =
+  | { readonly to: 'tokens'; readonly value: Generated }
+  | { readonly to: 'observations'; readonly value: Observation }
+  | { readonly to: 'deadletters'; readonly reason: string }
+
+/** State copied out of the engine right after a step, to become a snapshot. */
+export interface Capture {
+  readonly head: Head
+  readonly state: Uint8Array
+}
+
+/**
+ * After infer: an atom of progress of one session. What it emits and the head it leaves commit together or not at all,
+ * and a crash can only ever fall between two steps. Where steps end depends on the record alone, never on time or
+ * batching, so a replay passes through the same heads.
+ */
+export interface Step {
+  readonly record: StoredRecord
+  readonly session: string | null
+  readonly outputs: readonly Output[]
+  /** null for a rejected event. Its `snapshot` field is filled in by commit. */
+  readonly head: Head | null
+  /** The record is finished. */
+  readonly done: boolean
+  readonly capture?: Capture
+}
+
+export const causeOf = (record: StoredRecord, id: string | null): Cause => ({
+  topic: record.topic,
+  partition: record.partition,
+  offset: record.offset,
+  id,
+})

@@ -1,0 +1,114 @@
+/**
+ * A worker: a member of the group that runs a task for each partition it is assigned. Assignments are hints; the claim is
+ * the lock. A task that was fenced is not started again before the group hands out partitions anew.
+ */
+import type { Subscription } from 'rxjs'
+import { codeOf, messageOf } from '../errors.ts'
+import type { TaskState } from '../streams/lifecycle.ts'
+import type { Assignment } from '../streams/log.ts'
+import { startTask, type Task, type TaskOptions } from './task.ts'
+
+export interface WorkerOptions extends TaskOptions {
+  /** First pause before a lost task is claimed again, ms; doubles up to 64 times that. Default 100. */
+  readonly retryPause?: number
+}
+
+export interface Worker {
+  readonly tasks: ReadonlyMap<number, Task>
+  /** Partitions whose state refuses to resume, with the reason. */
+  readonly refused: ReadonlyMap<number, unknown>
+  /** Resolves after stop(), or rejects when membership is lost for good. */
+  readonly over: Promise<void>
+  /** Whether every assigned partition is running and has had nothing to do for `ms`. */
+  idleFor(ms: number): boolean
+  /** Drains every task, then leaves the group. */
+  stop(): Promise<void>
+}
+
+export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
+  const { log, group, names } = options
+  const tasks = new Map<number, Task>()
+  const refused = new Map<number, unknown>()
+  const timers = new Set<NodeJS.Timeout>()
+  let current: Assignment = { generation: -1, partitions: [] }
+  let stopped = false
+  const pauses = new Map<number, number>()
+
+  const start = (partition: number): void => {
+    if (stopped || tasks.has(partition) || refused.has(partition) || !current.partitions.includes(partition)) return
+    const generation = current.generation
+    const task = startTask(partition, options)
+    tasks.set(partition, task)
+    void task.over.then(({ state, error }) => {
+      tasks.delete(partition)
+      settle(partition, generation, state, error)
+    })
+  }
+
+  const settle = (partition: number, generation: number, state: TaskState, error: unknown): void => {
+    if (stopped) return
+    if (state === 'refused') {
+      refused.set(partition, error)
+      return
+    }
+    // A newer assignment may have come while the old task drained.
+    if (generation !== current.generation || state === 'closed') return start(partition)
+    if (state === 'migrated') return
+    const pause = pauses.get(partition) ?? options.retryPause ?? 100
+    pauses.set(partition, Math.min(pause * 2, 64 * (options.retryPause ?? 100)))
+    options.warn(`Partition ${partition}: ${messageOf(error)} Trying again in ${pause} ms.`)
+    const timer = setTimeout(() => {
+      timers.delete(timer)
+      start(partition)
+    }, pause)
+    timers.add(timer)
+  }
+
+  const membership = await log.join(group, names.chunks)
+  let subscription: Subscription | undefined
+  const over = new Promise<void>((resolve, reject) => {
+    subscription = membership.assignments.subscribe({
+      next: (assignment) => {
+        current = assignment
+        for (const [partition, task] of tasks) if (!assignment.partitions.includes(partition)) task.stop()
+        for (const partition of assignment.partitions) start(partition)
+      },
+      error: reject,
+      complete: resolve,
+    })
+  })
+
+  return {
+    tasks,
+    refused,
+    over,
+    idleFor(ms) {
+      const now = performance.now()
+      return (
+        current.generation >= 0 &&
+        current.partitions.every((partition) => {
+          if (refused.has(partition)) return true
+          const task = tasks.get(partition)
+          return (
+            task !== undefined &&
+            task.state === 'running' &&
+            task.load.records === 0 &&
+            now - task.load.lastActivity >= ms
+          )
+        })
+      )
+    },
+    async stop() {
+      if (stopped) return
+      stopped = true
+      for (const timer of timers) clearTimeout(timer)
+      const running = [...tasks.values()]
+      for (const task of running) task.stop()
+      await Promise.all(running.map(({ over: done }) => done))
+      subscription?.unsubscribe()
+      await membership.leave().catch((error: unknown) => {
+        if (codeOf(error) !== 'UNAVAILABLE') throw error
+      })
+    },
+  }
+}

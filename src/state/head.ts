@@ -1,0 +1,121 @@
+/**
+ * State records: heads of sessions and the cursor of a partition. Each is JSON, sealed by the sha256 of its bytes in a
+ * header, because neither kafkajs nor SQLite notices a flipped bit. docs/formats.md describes them byte by byte.
+ */
+import { createHash } from 'node:crypto'
+import { isDeepStrictEqual } from 'node:util'
+import { type Head, type PartitionCursor, type StateRecord, stateRecord } from '../../topics/state.ts'
+import { ContinuoError } from '../errors.ts'
+
+export type { Head, PartitionCursor, SnapshotRef, StreamCursor } from '../../topics/state.ts'
+
+/** The parts of a log record that a state record uses. */
+export interface Sealed {
+  readonly key: Uint8Array
+  readonly value: Uint8Array
+  readonly headers: readonly (readonly [string, Uint8Array])[]
+}
+
+const SEAL = 'sha256'
+const utf8 = new TextEncoder()
+const text = new TextDecoder()
+
+export const sha256 = (bytes: Uint8Array | string): string => createHash('sha256').update(bytes).digest('hex')
+
+/** The key of a state record: the session id, or nothing for the partition cursor. */
+export const stateKey = (record: StateRecord): string => (record.type === 'head' ? record.session : '')
+
+export const seal = (record: StateRecord): Sealed => {
+  const value = utf8.encode(JSON.stringify(record))
+  return { key: utf8.encode(stateKey(record)), value, headers: [[SEAL, utf8.encode(sha256(value))]] }
+}
+
+/**
+ * Opens a state record. `where` says in a message which record it was ("continuo.state, partition 0, offset 12").
+ * Throws REFUSED when the seal is broken, the layout is of another version, or key and content disagree.
+ */
+export const unseal = (
+  where: string,
+  key: Uint8Array | null,
+  value: Uint8Array | null,
+  headers: readonly (readonly [string, Uint8Array])[],
+): StateRecord => {
+  const refuse = (what: string): never => {
+    throw new ContinuoError(
+      'REFUSED',
+      `The state record at ${where} ${what}. Nothing was changed. Restore the log from a copy, or rebuild the state from the events with a new group and prefix.`,
+    )
+  }
+  const sealed = headers.find(([name]) => name === SEAL)
+  if (value === null || sealed === undefined) return refuse('carries no value or no sha256 header')
+  const expected = text.decode(sealed[1])
+  const actual = sha256(value)
+  if (expected !== actual) return refuse(`fails its checksum: the header says ${expected}, the bytes give ${actual}`)
+  let json: unknown
+  try {
+    json = JSON.parse(text.decode(value))
+  } catch {
+    return refuse('is not JSON')
+  }
+  const version = (json as { version?: unknown } | null)?.version
+  if (version !== 1) return refuse(`has layout version ${JSON.stringify(version)}; this Continuo reads version 1`)
+  const parsed = stateRecord.safeParse(json)
+  if (!parsed.success) {
+    const issue = parsed.error.issues[0]
+    return refuse(`does not fit the schema: ${issue?.path.join('.') ?? ''} ${issue?.message ?? ''}`)
+  }
+  const named = key === null ? null : text.decode(key)
+  if (named !== stateKey(parsed.data)) {
+    return refuse(`has the key ${JSON.stringify(named)} but speaks of ${JSON.stringify(stateKey(parsed.data))}`)
+  }
+  return parsed.data
+}
+
+/** Law 2: the stream's pulse and the model's must be one number. */
+export const pulseMismatch = (stream: number | bigint, model: number | bigint): ContinuoError =>
+  new ContinuoError(
+    'REFUSED',
+    `Stream/model pulse mismatch: stream at pulse ${stream}, model at pulse ${model}. The continuum of memory is broken. Cannot resume.`,
+  )
+
+/** What a log must agree with: the loaded model. */
+export interface Fingerprints {
+  readonly fingerprint: string
+  readonly layoutFingerprint: string
+}
+
+/** Throws REFUSED unless the record was written for this model, this state layout, and with one pulse. */
+export const checkFits = (record: Head | PartitionCursor, model: Fingerprints): void => {
+  const who =
+    record.type === 'head' ? `Session "${record.session}"` : `Partition ${record.partition} of ${record.topic}`
+  if (record.layout !== model.layoutFingerprint) {
+    throw new ContinuoError(
+      'REFUSED',
+      `${who} was written with state layout ${record.layout.slice(0, 12)}…, the loaded model has ${model.layoutFingerprint.slice(0, 12)}…. Load the model that wrote this log, or use another --group and prefix.`,
+    )
+  }
+  if (record.model !== model.fingerprint) {
+    throw new ContinuoError(
+      'REFUSED',
+      `${who} was written by model ${record.model.slice(0, 12)}…, the loaded model is ${model.fingerprint.slice(0, 12)}…. Load the model that wrote this log, or use another --group and prefix.`,
+    )
+  }
+  if (record.type === 'head' && record.cursor.pulse !== record.conductor.globalStep) {
+    throw pulseMismatch(record.cursor.pulse, record.conductor.globalStep)
+  }
+}
+
+/** Whether two heads stand for the same state; the snapshot they name may differ. */
+export const sameHead = (a: Head, b: Head): boolean =>
+  isDeepStrictEqual({ ...a, snapshot: null }, { ...b, snapshot: null })
+
+/** The fields in which two heads differ, for a message. */
+export const headDifference = (a: Head, b: Head): string => {
+  const fields: string[] = []
+  for (const key of Object.keys(a) as (keyof Head)[]) {
+    if (key === 'snapshot') continue
+    if (isDeepStrictEqual(a[key], b[key])) continue
+    fields.push(`${key}: ${JSON.stringify(a[key])} against ${JSON.stringify(b[key])}`)
+  }
+  return fields.join('; ')
+}

@@ -1,0 +1,103 @@
+/**
+ * A snapshot is one safetensors file: every persistent of the model as a tensor, and in `__metadata__` the head it belongs
+ * to, so that cursor and conductor can never be parted from the state. The same bytes are what `continuo export` writes.
+ *
+ * Layout (docs/formats.md): u64 little-endian length of the header; the header, JSON padded with spaces to a multiple of 8;
+ * the tensors, dense, in the order of the model's layout.
+ */
+import { type Head, head as headSchema, type SnapshotRef } from '../../topics/state.ts'
+import { ContinuoError } from '../errors.ts'
+import { pulseMismatch, sha256 } from './head.ts'
+
+/** A persistent's place in the serialised context; `src/engine/types.ts` has the same shape. */
+export interface StateTensor {
+  readonly name: string
+  readonly shape: readonly number[]
+  readonly offset: number
+  readonly bytes: number
+}
+
+const FORMAT = 'continuo-snapshot'
+const VERSION = '1'
+
+const broken = (what: string): ContinuoError =>
+  new ContinuoError('REFUSED', `The snapshot ${what}. Nothing was changed; use another copy of it.`)
+
+export const encodeSnapshot = (head: Head, state: Uint8Array, layout: readonly StateTensor[]): Uint8Array => {
+  const tensors = Object.fromEntries(
+    layout.map(({ name, shape, offset, bytes }) => [
+      name,
+      { dtype: 'F32', shape, data_offsets: [offset, offset + bytes] },
+    ]),
+  )
+  const metadata = { format: FORMAT, version: VERSION, head: JSON.stringify({ ...head, snapshot: null }) }
+  const json = JSON.stringify({ __metadata__: metadata, ...tensors })
+  const raw = new TextEncoder().encode(json)
+  const length = Math.ceil(raw.length / 8) * 8
+  const file = new Uint8Array(8 + length + state.length)
+  new DataView(file.buffer).setBigUint64(0, BigInt(length), true)
+  file.fill(0x20, 8, 8 + length)
+  file.set(raw, 8)
+  file.set(state, 8 + length)
+  return file
+}
+
+export interface Snapshot {
+  readonly head: Head
+  readonly state: Uint8Array
+}
+
+/** Throws REFUSED when the file is not a snapshot of this layout. */
+export const decodeSnapshot = (file: Uint8Array, layout: readonly StateTensor[]): Snapshot => {
+  if (file.length < 8) throw broken(`has ${file.length} bytes, too few for a safetensors header`)
+  const length = Number(new DataView(file.buffer, file.byteOffset).getBigUint64(0, true))
+  if (length > file.length - 8) throw broken(`announces a header of ${length} bytes and has ${file.length - 8}`)
+  let header: Record<string, unknown>
+  let head: Head
+  try {
+    header = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(file.subarray(8, 8 + length)))
+    const metadata = header['__metadata__'] as { format?: string; version?: string; head?: string }
+    if (metadata.format !== FORMAT || metadata.version !== VERSION) {
+      throw broken(`is of format ${metadata.format} version ${metadata.version}; expected ${FORMAT} version ${VERSION}`)
+    }
+    head = headSchema.parse(JSON.parse(metadata.head ?? ''))
+  } catch (error) {
+    if (error instanceof ContinuoError) throw error
+    throw broken('has no readable header')
+  }
+  const state = file.subarray(8 + length)
+  const expected = layout.reduce((sum, { bytes }) => sum + bytes, 0)
+  if (state.length !== expected)
+    throw broken(`holds ${state.length} bytes of state; the model's layout has ${expected}`)
+  for (const { name, shape, offset, bytes } of layout) {
+    const found = JSON.stringify(header[name] ?? null)
+    const wanted = JSON.stringify({ dtype: 'F32', shape, data_offsets: [offset, offset + bytes] })
+    if (found !== wanted) throw broken(`has ${name} as ${found}; the model's layout says ${wanted}`)
+  }
+  if (head.cursor.pulse !== head.conductor.globalStep) throw pulseMismatch(head.cursor.pulse, head.conductor.globalStep)
+  return { head, state }
+}
+
+/** Parts of at most `size` bytes, in order. */
+export const splitParts = (file: Uint8Array, size: number): readonly Uint8Array[] => {
+  const parts: Uint8Array[] = []
+  for (let at = 0; at < file.length; at += size) parts.push(file.subarray(at, at + size))
+  return parts
+}
+
+/** Puts parts together and compares with what the head names. Throws REFUSED. */
+export const joinParts = (session: string, parts: readonly Uint8Array[], ref: SnapshotRef): Uint8Array => {
+  const file = Buffer.concat(parts)
+  if (parts.length !== ref.parts || file.length !== ref.bytes) {
+    throw broken(
+      `of session "${session}" at pulse ${ref.pulse} has ${parts.length} parts and ${file.length} bytes in the log; its head names ${ref.parts} and ${ref.bytes}`,
+    )
+  }
+  const actual = sha256(file)
+  if (actual !== ref.sha256) {
+    throw broken(
+      `of session "${session}" at pulse ${ref.pulse} fails its checksum: its head says ${ref.sha256}, the bytes give ${actual}`,
+    )
+  }
+  return file
+}

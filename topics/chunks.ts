@@ -1,0 +1,80 @@
+import { z } from 'zod'
+import { KEPT, type TopicContract } from './common.ts'
+
+const id = z.string().max(256).optional()
+
+export const MAX_GENERATE_TOKENS = 1_000_000
+
+/** Begins a session, or changes the settings of an open one. Optional: the first event of a session opens it. */
+export const open = z.strictObject({
+  type: z.literal('open'),
+  id,
+  /** Emit the surprisal of every token, in nats, with each observation. */
+  surprisal: z.boolean().default(false),
+})
+
+/** Text to read: as a string, or as base64 `bytes` where the text is not valid UTF-8 (or was cut inside a character). */
+export const text = z.union([
+  z.strictObject({ type: z.literal('text'), id, text: z.string() }),
+  z.strictObject({ type: z.literal('text'), id, bytes: z.base64() }),
+])
+
+/** Token ids to read. */
+export const tokens = z.strictObject({ type: z.literal('tokens'), id, tokens: z.array(z.int().min(0)) })
+
+/** A request to continue: sampled tokens feed the memory like any others. */
+export const generate = z.strictObject({
+  type: z.literal('generate'),
+  id,
+  requestId: z.string().min(1).max(256),
+  maxTokens: z.int().min(1).max(MAX_GENERATE_TOKENS),
+  /** 0 is greedy. */
+  temperature: z.number().min(0).max(100).default(1),
+  /** Keep the K likeliest tokens; 0 keeps all. */
+  topK: z.int().min(0).max(0x7fffffff).default(0),
+  /** Keep the likeliest tokens that together reach this probability; 1 keeps all. */
+  topP: z.number().gt(0).max(1).default(1),
+  /** Stop after any of these strings was generated; it is part of the output. */
+  stop: z.array(z.string().min(1).max(256)).max(16).default([]),
+  /** Philox key; the counter is the pulse. */
+  seed: z.int().min(0).default(0),
+})
+
+/** The end of a document. With `reset` the memory returns to its first state; the clock goes on. */
+export const boundary = z.strictObject({ type: z.literal('boundary'), id, reset: z.boolean().default(false) })
+
+/** The end of a session. Only `open` may follow: it begins a new context on the same clock. */
+export const close = z.strictObject({ type: z.literal('close'), id })
+
+export const chunk = z.union([open, text, tokens, generate, boundary, close])
+export type Chunk = z.output<typeof chunk>
+export type ChunkInput = z.input<typeof chunk>
+
+export const CHUNK_TYPES = ['open', 'text', 'tokens', 'generate', 'boundary', 'close'] as const
+
+/** The schema of one type, so that a message can speak of the fields of that type alone. */
+export const CHUNK_SCHEMAS: Readonly<Record<(typeof CHUNK_TYPES)[number], z.ZodType<Chunk>>> = {
+  open,
+  text,
+  tokens,
+  generate,
+  boundary,
+  close,
+}
+
+export const chunks: TopicContract = {
+  name: 'chunks',
+  purpose: 'Input: what each session reads, and requests to generate.',
+  key: 'session id, UTF-8',
+  value: chunk,
+  settings: KEPT,
+  examples: [
+    { type: 'open', surprisal: true },
+    { type: 'text', text: 'It was the best of times, ', id: 'page-1' },
+    { type: 'text', bytes: 'aXQgd2FzIHRoZSB3b3JzdCBvZiB0aW1lcyw=' },
+    { type: 'tokens', tokens: [105, 116] },
+    { type: 'generate', requestId: 'r1', maxTokens: 64, temperature: 0.8, topP: 0.95, seed: 7, stop: ['\n\n'] },
+    { type: 'boundary', reset: false },
+    { type: 'close' },
+  ],
+}

@@ -1,0 +1,42 @@
+import { z } from 'zod'
+
+/** A session id is the record's key: 1 to 512 bytes of UTF-8. The empty key is reserved for the partition cursor. */
+export const sessionId = z.string().min(1).max(512)
+
+/** Whole numbers that JSON carries exactly. */
+export const count = z.int().min(0)
+
+/** 32 lower-case hex digits: the 128-bit chain. */
+export const chain = z.string().regex(/^[0-9a-f]{32}$/)
+
+export const sha256 = z.string().regex(/^[0-9a-f]{64}$/)
+
+/** Where an output came from: the input record that caused it. */
+export const cause = z.strictObject({
+  topic: z.string(),
+  partition: count,
+  offset: count,
+  /** The chunk's own `id`, if it carried one. */
+  id: z.string().nullable(),
+})
+export type Cause = z.infer<typeof cause>
+
+/** What a topic file says: the contract between those who write the topic and those who read it. */
+export interface TopicContract {
+  /** Name without prefix. */
+  readonly name: 'chunks' | 'tokens' | 'observations' | 'state' | 'snapshots' | 'deadletters'
+  readonly purpose: string
+  readonly key: string
+  /** JSON schema of the value, where the value is JSON. */
+  readonly value: z.ZodType | null
+  readonly settings: Readonly<Record<string, string>>
+  readonly examples: readonly unknown[]
+}
+
+/** Kept until somebody trims: time alone deletes nothing that a resume or a verification could need. */
+export const KEPT = {
+  'cleanup.policy': 'delete',
+  'retention.ms': '-1',
+  'retention.bytes': '-1',
+  'max.message.bytes': '1048576',
+} as const

@@ -1,0 +1,21 @@
+import { KEPT, type TopicContract } from './common.ts'
+
+/** Headers of a dead letter, after those of the original record. */
+export const DEAD_LETTER_HEADERS = {
+  reason: 'continuo-reason',
+  topic: 'continuo-topic',
+  partition: 'continuo-partition',
+  offset: 'continuo-offset',
+  timestamp: 'continuo-timestamp',
+  /** `1/3`: a record too large for one letter comes in parts, in order. */
+  part: 'continuo-part',
+} as const
+
+export const deadletters: TopicContract = {
+  name: 'deadletters',
+  purpose: 'Events that could not be used: original key, bytes and headers, and why.',
+  key: 'as it was',
+  value: null,
+  settings: KEPT,
+  examples: [],
+}

@@ -1,0 +1,27 @@
+/** The contract with the outside: one file a topic. */
+import { z } from 'zod'
+import { chunks } from './chunks.ts'
+import type { TopicContract } from './common.ts'
+import { deadletters } from './deadletters.ts'
+import { observations } from './observations.ts'
+import { snapshots } from './snapshots.ts'
+import { state } from './state.ts'
+import { tokens } from './tokens.ts'
+
+export const TOPICS: readonly TopicContract[] = [chunks, tokens, observations, state, snapshots, deadletters]
+
+export type TopicNames = Readonly<Record<TopicContract['name'], string>>
+
+/** Full names below a prefix; `input` replaces the chunks topic where an existing topic is read. */
+export const topicNames = (prefix: string, input?: string): TopicNames => ({
+  chunks: input ?? `${prefix}.chunks`,
+  tokens: `${prefix}.tokens`,
+  observations: `${prefix}.observations`,
+  state: `${prefix}.state`,
+  snapshots: `${prefix}.snapshots`,
+  deadletters: `${prefix}.deadletters`,
+})
+
+/** JSON Schema (draft 2020-12) of a topic's values as they stand in the log; null where the value is not JSON. */
+export const jsonSchema = (topic: TopicContract): unknown =>
+  topic.value === null ? null : z.toJSONSchema(topic.value, { io: 'input' })

@@ -1,0 +1,85 @@
+import { z } from 'zod'
+import { cause, chain, count, KEPT, sessionId, type TopicContract } from './common.ts'
+
+const common = { version: z.literal(1), session: sessionId, cause }
+
+export const opened = z.strictObject({ type: z.literal('opened'), ...common, pulse: count })
+
+/**
+ * What reading one input event did. Every text and tokens event gives one; generate, boundary and close give one where they
+ * flushed text that the tokenizer held back. Where `surprisal` was asked for, a record of more than `SURPRISAL_SPAN` tokens
+ * gives one for each span, all but the last with `last: false`.
+ */
+export const observed = z.strictObject({
+  type: z.literal('observed'),
+  ...common,
+  /** Tokens read (not generated) were fed at pulses `fromPulse` … `toPulse − 1`. */
+  fromPulse: count,
+  toPulse: count,
+  tokens: count,
+  /** How many of them were predicted: all but the first of a context. */
+  predictions: count,
+  /** Total surprisal of the predicted tokens in nats. */
+  nats: z.number(),
+  /** nats / ln 2 per byte of the predicted tokens; null where nothing was predicted. */
+  bitsPerByte: z.number().nullable(),
+  /** Nats of each token, null for the first of a context; only where `open` asked for it. */
+  surprisal: z.array(z.number().nullable()).optional(),
+  last: z.boolean(),
+})
+
+export const closed = z.strictObject({
+  type: z.literal('closed'),
+  ...common,
+  pulse: count,
+  chain,
+  tokens: count,
+  generated: count,
+  nats: z.number(),
+  predictions: count,
+})
+
+export const observation = z.discriminatedUnion('type', [opened, observed, closed])
+export type Observation = z.infer<typeof observation>
+export type Observed = z.infer<typeof observed>
+
+/** Tokens per `observed` event where surprisal is listed, so that no event outgrows what a log takes. */
+export const SURPRISAL_SPAN = 4096
+
+const caused = { topic: 'continuo.chunks', partition: 0, offset: 12, id: 'page-1' }
+
+export const observations: TopicContract = {
+  name: 'observations',
+  purpose: 'Output: what the model made of each input event: how surprising it was, and where the clock stands.',
+  key: 'session id, UTF-8',
+  value: observation,
+  settings: KEPT,
+  examples: [
+    { type: 'opened', version: 1, session: 'log-7', cause: caused, pulse: 0 },
+    {
+      type: 'observed',
+      version: 1,
+      session: 'log-7',
+      cause: caused,
+      fromPulse: 0,
+      toPulse: 26,
+      tokens: 26,
+      predictions: 25,
+      nats: 31.5,
+      bitsPerByte: 1.8178,
+      last: true,
+    },
+    {
+      type: 'closed',
+      version: 1,
+      session: 'log-7',
+      cause: caused,
+      pulse: 26,
+      chain: '0123456789abcdef0123456789abcdef',
+      tokens: 26,
+      generated: 0,
+      nats: 31.5,
+      predictions: 25,
+    },
+  ],
+}

@@ -1,0 +1,126 @@
+import { z } from 'zod'
+import { chain, count, KEPT, sessionId, sha256, type TopicContract } from './common.ts'
+
+/** Where the stream of one session stands. */
+export const streamCursor = z.strictObject({
+  topic: z.string(),
+  partition: count,
+  /** The input record the session stands in, or the last one it finished. */
+  offset: count,
+  /** Tokens of that record already fed, read and generated together. */
+  token: count,
+  /** The record is finished. */
+  complete: z.boolean(),
+  /** Text the tokenizer holds back after the last finished record. */
+  held: z.string(),
+  /** The chunk's own id. */
+  chunk: z.string().nullable(),
+  /** sha256 of that record's value: another record at this offset is another stream. */
+  hash: sha256,
+  /** Philox counter of the next draw. */
+  rng: count,
+  pulse: count,
+})
+export type StreamCursor = z.infer<typeof streamCursor>
+
+export const conductor = z.strictObject({
+  /** Tokens fed since the session began. */
+  globalStep: count,
+  phase: z.enum(['build', 'test', 'stream']),
+  /** Pulse at which the current context began. */
+  origin: count,
+})
+export type ConductorState = z.infer<typeof conductor>
+
+/** A generation in progress. */
+export const generation = z.strictObject({
+  /** Tokens generated so far. */
+  index: count,
+  /** Bytes of an unfinished character, base64. */
+  unfinished: z.base64(),
+  /** The last bytes generated, base64: what a stop string could still grow from. */
+  tail: z.base64(),
+})
+export type GenerationState = z.infer<typeof generation>
+
+export const snapshotRef = z.strictObject({
+  pulse: count,
+  /** Offsets of the first and last part in the snapshots topic. */
+  first: count,
+  last: count,
+  parts: z.int().min(1),
+  bytes: z.int().min(1),
+  sha256,
+})
+export type SnapshotRef = z.infer<typeof snapshotRef>
+
+export const head = z.strictObject({
+  type: z.literal('head'),
+  version: z.literal(1),
+  session: sessionId,
+  /** Fingerprints of the model and of its state layout. */
+  model: sha256,
+  layout: sha256,
+  status: z.enum(['open', 'closed']),
+  settings: z.strictObject({ surprisal: z.boolean() }),
+  cursor: streamCursor,
+  conductor,
+  chain,
+  /** Offset of the session's first record: where a replay without a snapshot begins. */
+  born: count,
+  totals: z.strictObject({ tokens: count, predictions: count, nats: z.number(), generated: count }),
+  /** The observation in progress: spans the record's tokens since the last `observed` event. */
+  span: z.strictObject({
+    fromPulse: count,
+    tokens: count,
+    predictions: count,
+    nats: z.number(),
+    surprisal: z.array(z.number().nullable()),
+  }),
+  generation: generation.nullable(),
+  snapshot: snapshotRef.nullable(),
+})
+export type Head = z.infer<typeof head>
+
+/** Where the whole partition stands; its key is empty. */
+export const partitionCursor = z.strictObject({
+  type: z.literal('cursor'),
+  version: z.literal(1),
+  /** The consumer group that owns this state; another group needs another prefix. */
+  group: z.string(),
+  topic: z.string(),
+  partition: count,
+  /** Every input record below is finished. */
+  offset: count,
+  /** Finished ranges [from, to) beyond `offset`, ascending: sessions do not wait for each other. */
+  done: z.array(z.tuple([count, count])),
+  model: sha256,
+  layout: sha256,
+})
+export type PartitionCursor = z.infer<typeof partitionCursor>
+
+export const stateRecord = z.discriminatedUnion('type', [head, partitionCursor])
+export type StateRecord = z.infer<typeof stateRecord>
+
+const zeros = '0'.repeat(64)
+
+export const state: TopicContract = {
+  name: 'state',
+  purpose: 'Heads of sessions and the cursor of the partition, written in the transaction that carries their outputs.',
+  key: 'session id, UTF-8; empty for the partition cursor',
+  value: stateRecord,
+  settings: KEPT,
+  examples: [
+    {
+      type: 'cursor',
+      version: 1,
+      group: 'continuo',
+      topic: 'continuo.chunks',
+      partition: 0,
+      offset: 12,
+      done: [[14, 17]],
+      model: zeros,
+      layout: zeros,
+    },
+  ],
+}

@@ -1,0 +1,48 @@
+import { z } from 'zod'
+import { cause, count, KEPT, sessionId, type TopicContract } from './common.ts'
+
+/** A run of generated tokens. Every token of a request stands in exactly one event; `index` counts them from 0. */
+export const generated = z.strictObject({
+  type: z.literal('generated'),
+  version: z.literal(1),
+  session: sessionId,
+  requestId: z.string(),
+  /** Index of `ids[0]` within the request. */
+  index: count,
+  ids: z.array(count),
+  /** The text that became certain with these tokens: whole characters only. */
+  text: z.string(),
+  /** ln p of each id under the model at temperature 1. */
+  logprobs: z.array(z.number()),
+  /** The tokens were fed at pulses `fromPulse` … `toPulse − 1`. */
+  fromPulse: count,
+  toPulse: count,
+  /** `null` while the request goes on. */
+  finish: z.enum(['length', 'stop']).nullable(),
+  cause,
+})
+export type Generated = z.infer<typeof generated>
+
+export const tokens: TopicContract = {
+  name: 'tokens',
+  purpose: 'Output: generated tokens, each exactly once, in order within a session.',
+  key: 'session id, UTF-8',
+  value: generated,
+  settings: KEPT,
+  examples: [
+    {
+      type: 'generated',
+      version: 1,
+      session: 'log-7',
+      requestId: 'r1',
+      index: 0,
+      ids: [116, 104, 101],
+      text: 'the',
+      logprobs: [-1.25, -0.5, -0.0625],
+      fromPulse: 812,
+      toPulse: 815,
+      finish: 'length',
+      cause: { topic: 'continuo.chunks', partition: 0, offset: 12, id: null },
+    },
+  ],
+}

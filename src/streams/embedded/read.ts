@@ -1,0 +1,72 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { ContinuoError } from '../../errors.ts'
+import type { Batch, ReadOptions, StoredRecord } from '../log.ts'
+import type { Database } from './database.ts'
+import { decodeHeaders, type Records } from './records.ts'
+import type { Topics } from './topics.ts'
+
+interface RecordRow {
+  readonly offset: number
+  readonly timestamp: number
+  readonly key: Uint8Array | null
+  readonly headers: Uint8Array | null
+  readonly value: Uint8Array | null
+}
+
+export type Read = (
+  topic: string,
+  partition: number,
+  from: number,
+  options?: ReadOptions,
+) => AsyncGenerator<Batch, void>
+
+const MAX_BYTES = 1 << 20
+
+export const openReader = (db: Database, topics: Topics, records: Records): Read => {
+  const selectRecords = db.prepare<RecordRow>(
+    `SELECT "offset", timestamp, key, headers, value FROM records
+     WHERE topic = ? AND partition = ? AND "offset" >= ? AND "offset" < ? ORDER BY "offset"`,
+  )
+
+  /** Bounds and records in one snapshot, or a trim in between could hide a gap. */
+  const batchAt = (name: string, partition: number, from: number, until: number, maxBytes: number): Batch => {
+    const topic = topics.findPartition(name, partition)
+    const { begin, end } = records.bounds(topic, partition)
+    if (from < begin || from > end)
+      throw new ContinuoError(
+        'POSITION',
+        `Position ${from} of ${name}[${partition}] does not exist: the log holds ${begin} to ${end}. ${
+          from < begin ? 'The records were trimmed' : 'The log is shorter than it was'
+        }; choose a position within.`,
+      )
+    const batch: StoredRecord[] = []
+    let bytes = 0
+    for (const row of selectRecords.iterate(topic.id, partition, from, Math.min(until, end))) {
+      const { offset, timestamp, key, value } = row
+      batch.push({ topic: name, partition, offset, timestamp, key, value, headers: decodeHeaders(row.headers) })
+      bytes += (key?.length ?? 0) + (value?.length ?? 0) + (row.headers?.length ?? 0)
+      if (bytes >= maxBytes) break
+    }
+    const last = batch.at(-1)
+    return { records: batch, next: last === undefined ? from : last.offset + 1 }
+  }
+
+  return async function* read(name, partition, from, options = {}) {
+    const { until = Number.MAX_SAFE_INTEGER, follow = false, maxBytes = MAX_BYTES, signal } = options
+    if (!Number.isSafeInteger(from))
+      throw new ContinuoError('INVALID', `A position is a whole number, ${from} is not. Begin at bounds().begin.`)
+    for (let position = from; !signal?.aborted; ) {
+      const mark = db.changes.mark()
+      const at = position
+      const batch = await db.read(`reading ${name}[${partition}] at ${at}`, () =>
+        batchAt(name, partition, at, until, maxBytes),
+      )
+      position = batch.next
+      if (batch.records.length > 0) yield batch
+      if (position >= until) return
+      if (batch.records.length > 0) await nextTurn()
+      else if (follow) await db.changes.wait(mark, signal)
+      else return
+    }
+  }
+}

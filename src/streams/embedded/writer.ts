@@ -1,0 +1,121 @@
+import { ContinuoError, codeOf } from '../../errors.ts'
+import type { OutRecord, PartitionWriter } from '../log.ts'
+import type { Database } from './database.ts'
+import { checkRecord, type Placed, type Records } from './records.ts'
+import type { Topics } from './topics.ts'
+
+export interface Claims {
+  claim(group: string, topic: string, partition: number): Promise<PartitionWriter>
+  committed(group: string, topic: string, partition: number): Promise<number | null>
+}
+
+type State = 'open' | 'fenced' | 'broken' | 'closed'
+
+/** A fault of the input is found before anything is written, so the writer may go on after it. */
+const isHarmless = (error: unknown): boolean => codeOf(error) === 'INVALID'
+
+export const openClaims = (db: Database, topics: Topics, records: Records): Claims => {
+  const raiseEpoch = db.prepare<{ epoch: number }>(
+    `INSERT INTO claims (group_id, topic, partition, epoch, owner) VALUES (?, ?, ?, 1, ?)
+     ON CONFLICT DO UPDATE SET epoch = epoch + 1, owner = excluded.owner RETURNING epoch`,
+  )
+  const currentEpoch = db.prepare<{ epoch: number; owner: string }>(
+    'SELECT epoch, owner FROM claims WHERE group_id = ? AND topic = ? AND partition = ?',
+  )
+  const putOffset = db.prepare(
+    `INSERT INTO offsets (group_id, topic, partition, "offset") VALUES (?, ?, ?, ?)
+     ON CONFLICT DO UPDATE SET "offset" = excluded."offset"`,
+  )
+  const getOffset = db.prepare<{ offset: number }>(
+    'SELECT "offset" FROM offsets WHERE group_id = ? AND topic = ? AND partition = ?',
+  )
+
+  const writerOf = (group: string, topic: string, partition: number, epoch: number): PartitionWriter => {
+    const name = `${group}/${topic}[${partition}]`
+    let state: State = 'open'
+    let underWay: Promise<unknown> | null = null
+
+    const refuse = (): ContinuoError | null => {
+      if (state === 'closed')
+        return new ContinuoError('MISUSE', `The writer of ${name} is closed. Claim the partition again.`)
+      if (state === 'fenced') return fenced()
+      if (state === 'broken')
+        return new ContinuoError(
+          'MISUSE',
+          `The writer of ${name} failed before and its outcome is unknown. Claim the partition again and read the cursor.`,
+        )
+      if (underWay !== null)
+        return new ContinuoError('MISUSE', `The writer of ${name} is busy. Wait for its last call before the next one.`)
+      return null
+    }
+
+    const fenced = (by?: { epoch: number; owner: string }): ContinuoError =>
+      new ContinuoError(
+        'FENCED',
+        `A newer owner holds ${name}${by === undefined ? '' : ` (epoch ${by.epoch}, ${by.owner})`}; this writer has epoch ${epoch}. Nothing was written.`,
+      )
+
+    /** The claim is checked, and the records and the offset written, under the one write lock: that is the atom. */
+    const write = (outs: readonly OutRecord[], inputOffset: number | null): number[] => {
+      const claim = currentEpoch.get(group, topic, partition)
+      if (claim?.epoch !== epoch) throw fenced(claim)
+      const placed: Placed[] = outs.map((record) => {
+        const out = topics.findPartition(record.topic, partition)
+        checkRecord(out, record)
+        return { topic: out, partition, record }
+      })
+      const offsets = records.insert(placed)
+      if (inputOffset !== null) putOffset.run(group, topic, partition, inputOffset)
+      return offsets
+    }
+
+    const call = async (outs: readonly OutRecord[], inputOffset: number | null): Promise<readonly number[]> => {
+      const refusal = refuse()
+      if (refusal !== null) throw refusal
+      if (inputOffset !== null && !(Number.isSafeInteger(inputOffset) && inputOffset >= 0))
+        throw new ContinuoError('INVALID', `An input offset is a whole number from 0 on, ${inputOffset} is not.`)
+      const running = db.write(`committing for ${name}`, () => write(outs, inputOffset))
+      underWay = running
+      try {
+        return await running
+      } catch (error) {
+        if (state === 'open' && !isHarmless(error)) state = codeOf(error) === 'FENCED' ? 'fenced' : 'broken'
+        throw error
+      } finally {
+        underWay = null
+      }
+    }
+
+    return {
+      partition,
+      epoch,
+      commit: (outs, inputOffset) => call(outs, inputOffset),
+      append: (outs) => call(outs, null),
+      close: async () => {
+        state = 'closed'
+        try {
+          await underWay
+        } catch {
+          // Its caller hears of it.
+        }
+      },
+    }
+  }
+
+  return {
+    claim: async (group, topic, partition) => {
+      if (group === '') throw new ContinuoError('INVALID', "A group's name is not empty.")
+      const owner = `process ${process.pid} since ${new Date().toISOString()}`
+      const epoch = await db.write(`claiming ${topic}[${partition}] for ${group}`, () => {
+        topics.findPartition(topic, partition)
+        return raiseEpoch.get(group, topic, partition, owner)!.epoch
+      })
+      return writerOf(group, topic, partition, epoch)
+    },
+    committed: (group, topic, partition) =>
+      db.read(`reading the offset of ${group}/${topic}[${partition}]`, () => {
+        topics.findPartition(topic, partition)
+        return getOffset.get(group, topic, partition)?.offset ?? null
+      }),
+  }
+}

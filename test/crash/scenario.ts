@@ -1,0 +1,71 @@
+/**
+ * What the crash suites feed: several sessions on two partitions, long records, generations in progress, boundaries with
+ * and without reset, closings and re-openings, and events that must end as dead letters. The same seed gives the same events.
+ */
+import { readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import type { ChunkInput } from '../../topics/chunks.ts'
+import type { RecordIn } from '../../src/streams/log.ts'
+
+const document = readFileSync(fileURLToPath(new URL('../../docs/demo/harbour-log.txt', import.meta.url)), 'utf8')
+
+/** mulberry32: small, seeded, good enough to choose events. */
+export const random = (seed: number): (() => number) => {
+  let state = seed >>> 0
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0
+    let t = state
+    t = Math.imul(t ^ (t >>> 15), t | 1)
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61)
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
+  }
+}
+
+const SESSIONS = ['alder', 'birch', 'cedar', 'durmast', 'elm', 'fir']
+
+const encode = (session: string, event: ChunkInput | string, at: number): RecordIn => ({
+  key: Buffer.from(session),
+  value: Buffer.from(typeof event === 'string' ? event : JSON.stringify(event)),
+  headers: [['trace', Buffer.from(`t-${at}`)]],
+  timestamp: 1_700_000_000_000 + at,
+})
+
+/** One list of records a round; each round keeps a worker busy for a fraction of a second. */
+export const scenario = (rounds: number, seed = 7): readonly (readonly RecordIn[])[] => {
+  const next = random(seed)
+  const pick = <T>(items: readonly T[]): T => items[Math.floor(next() * items.length)]!
+  const text = (length: number): string => {
+    const start = Math.floor(next() * (document.length - length))
+    return document.slice(start, start + length)
+  }
+  let at = 0
+  let request = 0
+  const generate = (session: string, maxTokens: number, stop: string[]): RecordIn =>
+    encode(
+      session,
+      { type: 'generate', requestId: `r${request++}`, maxTokens, temperature: 0.9, topP: 0.95, topK: 40, seed: request, stop },
+      at++,
+    )
+  return Array.from({ length: rounds }, (_, round) => {
+    const records: RecordIn[] = []
+    for (let n = 0; n < 8; n += 1) {
+      const session = pick(SESSIONS)
+      const dice = next()
+      if (dice < 0.5) records.push(encode(session, { type: 'text', text: text(40 + Math.floor(next() * 400)), id: `c${at}` }, at++))
+      else if (dice < 0.6) records.push(encode(session, { type: 'tokens', tokens: [...Buffer.from(text(30), 'utf8')] }, at++))
+      else if (dice < 0.75) {
+        records.push(encode(session, { type: 'text', text: 'The keeper wrote: ' }, at++))
+        records.push(generate(session, 8 + Math.floor(next() * 60), next() < 0.3 ? [' the', '.'] : []))
+      } else if (dice < 0.83) records.push(encode(session, { type: 'boundary', reset: next() < 0.5 }, at++))
+      else if (dice < 0.88) records.push(encode(session, { type: 'close' }, at++), encode(session, { type: 'text', text: 'too late' }, at++))
+      else if (dice < 0.94) records.push(encode(session, { type: 'open', surprisal: next() < 0.5 }, at++))
+      else records.push(encode(session, pick(['{"type":"text"', '{"type":"shout"}', '{"type":"tokens","tokens":[999]}']), at++))
+    }
+    if (round % 9 === 4) {
+      const session = pick(SESSIONS)
+      records.push(encode(session, { type: 'open' }, at++), encode(session, { type: 'text', text: text(5000) }, at++))
+      records.push(generate(session, 300, []))
+    }
+    return records
+  })
+}

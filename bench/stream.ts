@@ -1,0 +1,119 @@
+/**
+ * What the stream costs: one document through the bare engine, through the embedded log and through Kafka, interleaved in
+ * one process. The engine does the same work in all three (surprisal of every token, slices of 256); the rest is ours.
+ *
+ *   node bench/stream.ts [--bytes 1000000] [--rounds 3] [--threads 2] [--logs embedded,kafka]
+ *
+ * The clock of a stream starts before the worker joins its group and stops when the commit that covers the last record is
+ * acknowledged; feeding the log happens before. The chains of all runs must be equal, or the bench fails.
+ */
+import { parseArgs } from 'node:util'
+import { openPackage } from '../src/models/open.ts'
+import { createBatcher } from '../src/operators/batcher.ts'
+import { FEED_SLICE } from '../src/operators/advance.ts'
+import { startWorker } from '../src/operators/worker.ts'
+import { topicNames } from '../topics/index.ts'
+import { documentOf, embeddedPlace, kafkaPlace, median, modelDir, type Place, prepared, quantile } from './support.ts'
+
+const { values } = parseArgs({
+  options: {
+    bytes: { type: 'string', default: '1000000' },
+    rounds: { type: 'string', default: '3' },
+    threads: { type: 'string', default: '2' },
+    logs: { type: 'string', default: 'embedded,kafka' },
+  },
+})
+const bytes = Number(values.bytes)
+const rounds = Number(values.rounds)
+const CHUNK = 64 * 1024
+
+const { model, tokenizer } = await openPackage(modelDir, { threads: Number(values.threads) })
+const text = documentOf(bytes)
+const ids = Int32Array.from(Buffer.from(text))
+
+const bare = async (): Promise<{ seconds: number; chain: string }> => {
+  const context = model.createContext()
+  const started = performance.now()
+  for (let at = 0; at < ids.length; at += FEED_SLICE) {
+    await model.process([{ context, tokens: ids.subarray(at, at + FEED_SLICE), nats: true }])
+  }
+  const seconds = (performance.now() - started) / 1000
+  const { chain } = context
+  context.close()
+  return { seconds, chain }
+}
+
+const stream = async (url: string, commits: number[]): Promise<{ seconds: number; chain: string }> => {
+  const log = await prepared(url, 1)
+  const names = topicNames(log.prefix)
+  const key = Buffer.from('document')
+  let last = 0
+  for (let at = 0; at < text.length; at += CHUNK) {
+    const event = { type: 'text', text: text.slice(at, at + CHUNK) }
+    const [stored] = await log.append(names.chunks, [{ key, value: Buffer.from(JSON.stringify(event)) }])
+    last = stored!.offset
+  }
+  const started = performance.now()
+  let finished: () => void
+  let failed: (error: unknown) => void
+  const done = new Promise<void>((resolve, reject) => {
+    finished = resolve
+    failed = reject
+  })
+  const worker = await startWorker({
+    log, names, model, tokenizer,
+    group: 'bench',
+    batcher: createBatcher(model),
+    format: 'json',
+    commitInterval: 100,
+    snapshotEvery: 16_384,
+    maxContexts: 16,
+    forwardFloor: 4 << 20,
+    warn: (message) => console.error(message),
+    onState: (_, __, error) => {
+      if (error !== undefined) failed(error)
+    },
+    onCommit: (commit) => {
+      commits.push(commit.ms)
+      if (commit.offset > last) finished()
+    },
+  })
+  await done
+  const seconds = (performance.now() - started) / 1000
+  const chain = worker.tasks.get(0)!.sessions.get('document')!.chain
+  await worker.stop()
+  await log.close()
+  return { seconds, chain }
+}
+
+const wanted = values.logs.split(',')
+const places: Place[] = []
+if (wanted.includes('embedded')) places.push(embeddedPlace())
+if (wanted.includes('kafka')) places.push(await kafkaPlace())
+try {
+  const bareSeconds: number[] = []
+  const results = places.map((place) => ({ place, seconds: [] as number[], commits: [] as number[] }))
+  await model.process([{ context: model.createContext(), tokens: ids.subarray(0, 4096), nats: true }])
+  for (let round = 0; round < rounds; round += 1) {
+    const base = await bare()
+    bareSeconds.push(base.seconds)
+    for (const { place, seconds, commits } of results) {
+      const run = await stream(place.fresh(), commits)
+      if (run.chain !== base.chain) throw new Error(`${place.name} ended with chain ${run.chain}, the bare engine with ${base.chain}`)
+      seconds.push(run.seconds)
+    }
+  }
+  console.log(`${ids.length} tokens, ${rounds} rounds, ${values.threads} threads; medians; all chains equal`)
+  console.log(`bare engine   ${median(bareSeconds).toFixed(2)} s  ${Math.round(ids.length / median(bareSeconds))} tokens/s`)
+  for (const { place, seconds, commits } of results) {
+    const ratios = seconds.map((value, index) => value / bareSeconds[index]!)
+    const [low, high] = [Math.min(...ratios), Math.max(...ratios)]
+    console.log(
+      `${place.name.padEnd(13)} ${median(seconds).toFixed(2)} s  ratio ${median(ratios).toFixed(3)} (${low.toFixed(3)} to ${high.toFixed(3)})  ` +
+        `commit p50 ${quantile(commits, 0.5).toFixed(1)} ms, p99 ${quantile(commits, 0.99).toFixed(1)} ms, ${commits.length} commits`,
+    )
+  }
+} finally {
+  for (const place of places) await place.stop()
+  model.close()
+}

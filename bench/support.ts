@@ -1,0 +1,68 @@
+/** What the benches share: statistics, a document of any size, and a log to run against. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import type { EventLog } from '../src/streams/log.ts'
+import { openLog } from '../src/streams/open.ts'
+import { TOPICS, topicNames } from '../topics/index.ts'
+
+export const root = fileURLToPath(new URL('..', import.meta.url))
+export const modelDir = join(root, 'models/demo')
+
+export const quantile = (values: readonly number[], q: number): number => {
+  const sorted = [...values].sort((a, b) => a - b)
+  return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? Number.NaN
+}
+export const median = (values: readonly number[]): number => quantile(values, 0.5)
+
+/** The shipped document, repeated to `bytes` bytes of whole characters. */
+export const documentOf = (bytes: number): string => {
+  const text = readFileSync(join(root, 'docs/demo/harbour-log.txt'), 'utf8')
+  let all = ''
+  while (Buffer.byteLength(all) + Buffer.byteLength(text) <= bytes) all += text
+  return all + text.slice(0, Math.max(0, bytes - Buffer.byteLength(all)))
+}
+
+export interface Place {
+  readonly name: 'embedded' | 'kafka'
+  /** URL of a fresh, empty log. */
+  fresh(): string
+  stop(): Promise<void>
+}
+
+export const embeddedPlace = (): Place => {
+  const dir = mkdtempSync(join(tmpdir(), 'continuo-bench-'))
+  let n = 0
+  return {
+    name: 'embedded',
+    fresh: () => `file:${join(dir, `${n++}.db`)}`,
+    async stop() {
+      rmSync(dir, { recursive: true, force: true })
+    },
+  }
+}
+
+/** `KAFKA_BROKERS`, or a broker of our own for as long as the bench runs. */
+export const kafkaPlace = async (): Promise<Place> => {
+  const given = process.env['KAFKA_BROKERS']
+  const { startBroker } = await import('../tools/kafka/embedded-broker.ts')
+  const broker = given === undefined ? await startBroker() : null
+  const brokers = given ?? broker!.brokers
+  const run = Date.now().toString(36)
+  let n = 0
+  return {
+    name: 'kafka',
+    fresh: () => `kafka://${brokers}/bench-${run}-${n++}`,
+    async stop() {
+      await broker?.stop()
+    },
+  }
+}
+
+export const prepared = async (url: string, partitions: number): Promise<EventLog> => {
+  const log = await openLog(url)
+  const names = topicNames(log.prefix)
+  await log.createTopics(TOPICS.map(({ name, settings }) => ({ name: names[name], partitions, config: settings })))
+  return log
+}

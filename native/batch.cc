@@ -1,0 +1,144 @@
+#include "batch.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace continuo {
+
+Batch::Batch(Executor& executor, std::vector<Item>& items) : executor_(executor), items_(items), progress_(items.size()), results_(items.size()) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (items[i].nats) results_[i].nats.reserve(items[i].tokens.size());
+  }
+}
+
+Result<std::vector<ItemResult>> Batch::run(const std::atomic<bool>& stopping) {
+  for (plan_step(); !error_ && !runs_.empty(); plan_step()) {
+    if (stopping.load(std::memory_order_relaxed)) return Error{Code::misuse, "the model was closed while the call was running."};
+    executor_.step(tokens_, runs_);
+    surprisals();
+    advance();
+  }
+  for (size_t i = 0; i < items_.size(); ++i) {
+    auto& context = *items_[i].context;
+    // A state can stop being finite a token before the hidden vector shows it.
+    if (!context.finite()) broke(i, context.head.pulse);
+    results_[i].head = context.head;
+  }
+  if (error_) return *error_;
+  return std::move(results_);
+}
+
+// Fills the step: one row for each context that generates, the rest shared by those that still read. Contexts beyond the
+// first max_rows wait for a later step.
+void Batch::plan_step() {
+  tokens_.clear();
+  runs_.clear();
+  run_item_.clear();
+
+  std::vector<size_t> generating_items;
+  size_t feeding = 0;
+  for (size_t i = 0; i < items_.size(); ++i) {
+    if (progress_[i].feeding(items_[i])) ++feeding;
+    else if (generating(i) && generating_items.size() < Executor::max_rows) generating_items.push_back(i);
+  }
+  sample_next(generating_items);
+
+  size_t room = Executor::max_rows - tokens_.size();
+  for (size_t i = 0; i < items_.size() && room > 0 && feeding > 0; ++i) {
+    const auto& item = items_[i];
+    if (!progress_[i].feeding(item)) continue;
+    const size_t share = std::max<size_t>(1, room / feeding--);
+    const size_t rows = std::min(share, item.tokens.size() - progress_[i].fed);
+    const auto first = item.tokens.begin() + static_cast<ptrdiff_t>(progress_[i].fed);
+    runs_.push_back({item.context.get(), tokens_.size(), rows});
+    run_item_.push_back(i);
+    tokens_.insert(tokens_.end(), first, first + static_cast<ptrdiff_t>(rows));
+    room -= rows;
+  }
+}
+
+// Draws the next token of each of these items from the hidden vector its context keeps.
+void Batch::sample_next(const std::vector<size_t>& which) {
+  const auto& model = executor_.model();
+  const size_t width = executor_.hidden_width();
+  const size_t vocabulary = model.graph.vocabulary();
+  const size_t last = model.state_offset[model.graph.last];
+  for (size_t from = 0; from < which.size(); from += executor_.predict_rows()) {
+    const size_t rows = std::min(executor_.predict_rows(), which.size() - from);
+    for (size_t r = 0; r < rows; ++r) {
+      std::memcpy(executor_.predict_input() + r * width, items_[which[from + r]].context->state() + last, width * sizeof(float));
+    }
+    const float* logits = executor_.predict(rows);
+    for (size_t r = 0; r < rows; ++r) {
+      const size_t i = which[from + r];
+      const std::span<const float> row{logits + r * vocabulary, vocabulary};
+      const uint64_t pulse = items_[i].context->head.pulse;
+      if (!model.kernels.finite(row.data(), vocabulary)) return broke(i, pulse);
+      const int32_t token = sample(model.kernels, row, items_[i].sampling, pulse);
+      results_[i].generated.push_back(token);
+      results_[i].logprobs.push_back(-surprisal(model.kernels, row, token));
+      runs_.push_back({items_[i].context.get(), tokens_.size(), 1});
+      run_item_.push_back(i);
+      tokens_.push_back(token);
+    }
+  }
+}
+
+// Nats of the fed rows whose item asked: the hidden vector of the token before predicts each token.
+void Batch::surprisals() {
+  const auto& model = executor_.model();
+  const size_t width = executor_.hidden_width();
+  const size_t vocabulary = model.graph.vocabulary();
+  std::vector<float*> out;
+  std::vector<int32_t> expected;
+  const auto flush = [&] {
+    if (out.empty()) return;
+    const float* logits = executor_.predict(out.size());
+    for (size_t r = 0; r < out.size(); ++r) *out[r] = surprisal(model.kernels, {logits + r * vocabulary, vocabulary}, expected[r]);
+    out.clear();
+    expected.clear();
+  };
+  for (size_t run = 0; run < runs_.size(); ++run) {
+    const size_t i = run_item_[run];
+    if (!items_[i].nats || !progress_[i].feeding(items_[i])) continue;
+    auto& nats = results_[i].nats;
+    const auto& head = items_[i].context->head;
+    for (size_t r = 0; r < runs_[run].rows; ++r) {
+      nats.push_back(std::numeric_limits<float>::quiet_NaN());
+      // Nothing predicts the first token of a context.
+      if (head.pulse + r == head.origin) continue;
+      const size_t row = runs_[run].row + r;
+      std::memcpy(executor_.predict_input() + out.size() * width, executor_.previous() + row * width, width * sizeof(float));
+      out.push_back(&nats.back());
+      expected.push_back(tokens_[row]);
+      if (out.size() == executor_.predict_rows()) flush();
+    }
+  }
+  flush();
+}
+
+// Moves clocks and chains past the step.
+void Batch::advance() {
+  const size_t width = executor_.hidden_width();
+  for (size_t run = 0; run < runs_.size(); ++run) {
+    const size_t i = run_item_[run];
+    auto& head = items_[i].context->head;
+    for (size_t r = 0; r < runs_[run].rows; ++r) {
+      const size_t row = runs_[run].row + r;
+      const std::span<const float> hidden{executor_.hidden() + row * width, width};
+      if (!executor_.model().kernels.finite(hidden.data(), width)) broke(i, head.pulse);
+      head.chain.pulse(tokens_[row], hidden);
+      ++head.pulse;
+    }
+    if (progress_[i].feeding(items_[i])) progress_[i].fed += runs_[run].rows;
+  }
+}
+
+void Batch::broke(size_t item, uint64_t pulse) {
+  items_[item].context->broken = true;
+  if (error_) return;
+  error_ = Error{Code::refused, text("item ", item, ": the state stopped being finite at pulse ", pulse,
+                                     ". Reset the context or restore it from its last snapshot; the other contexts of the call have moved too.")};
+}
+
+}  // namespace continuo

@@ -1,0 +1,45 @@
+// One `process` call: carries many contexts through feeding and generating, a step at a time.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "engine.h"
+
+namespace continuo {
+
+class Batch {
+ public:
+  Batch(Executor& executor, std::vector<Item>& items);
+
+  // Until nothing is left, or `stopping` becomes true.
+  Result<std::vector<ItemResult>> run(const std::atomic<bool>& stopping);
+
+ private:
+  // Where an item stands: feeding, then generating, then done.
+  struct Progress {
+    size_t fed = 0;
+    bool feeding(const Item& item) const { return fed < item.tokens.size(); }
+  };
+
+  bool generating(size_t i) const { return !progress_[i].feeding(items_[i]) && results_[i].generated.size() < items_[i].count; }
+  void plan_step();
+  void sample_next(const std::vector<size_t>& which);
+  void surprisals();
+  void advance();
+  void broke(size_t item, uint64_t pulse);
+
+  Executor& executor_;
+  std::vector<Item>& items_;
+  std::vector<Progress> progress_;
+  std::vector<ItemResult> results_;
+
+  // The step in hand: per row its token, per run its item.
+  std::vector<int32_t> tokens_;
+  std::vector<Run> runs_;
+  std::vector<size_t> run_item_;
+
+  std::optional<Error> error_;  // the first number that was not finite
+};
+
+}  // namespace continuo

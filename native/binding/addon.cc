@@ -1,0 +1,262 @@
+// The addon: plain functions over handles. src/engine/ owns validation, defaults and messages; what is checked here only
+// keeps a wrong call from corrupting memory.
+#include "handles.h"
+
+namespace continuo::binding {
+
+namespace {
+
+using Napi::CallbackInfo;
+using Napi::Value;
+using EngineRef = std::shared_ptr<EngineHandle>;
+using ContextRef = std::shared_ptr<ContextHandle>;
+
+constexpr napi_type_tag engine_tag{0x636f6e74696e756f, 0x656e67696e650001};
+constexpr napi_type_tag context_tag{0x636f6e74696e756f, 0x636f6e7465787401};
+
+template <class T>
+Napi::External<T> wrap(Napi::Env env, T value, const napi_type_tag& tag) {
+  auto external = Napi::External<T>::New(env, new T(std::move(value)), [](Napi::Env, T* held) { delete held; });
+  external.TypeTag(&tag);
+  return external;
+}
+
+template <class T>
+T unwrap(const Value& value, const napi_type_tag& tag) {
+  if (!value.IsExternal()) throw error_value(value.Env(), internal("expected a handle."));
+  const auto external = value.As<Napi::External<T>>();
+  if (!external.CheckTypeTag(&tag)) throw error_value(value.Env(), internal("expected a handle of another type."));
+  return *external.Data();
+}
+
+EngineRef open_engine(const Value& value) {
+  auto engine = unwrap<EngineRef>(value, engine_tag);
+  if (engine->closed()) throw error_value(value.Env(), {Code::misuse, "the model is closed."});
+  return engine;
+}
+
+ContextRef open_context(const Value& value) {
+  auto context = unwrap<ContextRef>(value, context_tag);
+  if (!context->context) throw error_value(value.Env(), {Code::misuse, "the context is closed."});
+  return context;
+}
+
+// A context that no call is using.
+ContextRef idle_context(const Value& value) {
+  auto context = open_context(value);
+  if (context->context->busy()) throw error_value(value.Env(), {Code::misuse, "the context is busy; wait for the call that has it."});
+  return context;
+}
+
+uint64_t u64_of(const Value& value) {
+  bool lossless = false;
+  const uint64_t out = value.As<Napi::BigInt>().Uint64Value(&lossless);
+  if (!lossless) throw error_value(value.Env(), invalid("expected a whole number below 2⁶⁴."));
+  return out;
+}
+
+Napi::Object head_value(Napi::Env env, const Head& head) {
+  auto out = Napi::Object::New(env);
+  out.Set("pulse", Napi::BigInt::New(env, head.pulse));
+  out.Set("origin", Napi::BigInt::New(env, head.origin));
+  out.Set("chain", Napi::String::New(env, head.chain.hex()));
+  return out;
+}
+
+template <class Array, class T>
+Array array_of(Napi::Env env, const std::vector<T>& values) {
+  auto out = Array::New(env, values.size());
+  if (!values.empty()) std::memcpy(out.Data(), values.data(), values.size() * sizeof(T));
+  return out;
+}
+
+// inspect(path): what a safetensors file says it holds.
+Value inspect(const CallbackInfo& info) {
+  const auto env = info.Env();
+  auto file = MappedFile::open(info[0].As<Napi::String>());
+  if (!file) throw error_value(env, file.error());
+  auto tensors = read_safetensors(file->bytes());
+  if (!tensors) throw error_value(env, tensors.error());
+  auto out = Napi::Array::New(env, tensors->size());
+  for (size_t i = 0; i < tensors->size(); ++i) {
+    const auto& tensor = (*tensors)[i];
+    auto shape = Napi::Array::New(env, tensor.shape.size());
+    for (size_t d = 0; d < tensor.shape.size(); ++d) shape.Set(static_cast<uint32_t>(d), static_cast<double>(tensor.shape[d]));
+    auto entry = Napi::Object::New(env);
+    entry.Set("name", tensor.name);
+    entry.Set("dtype", tensor.dtype);
+    entry.Set("shape", shape);
+    entry.Set("offset", static_cast<double>(tensor.offset));
+    entry.Set("bytes", static_cast<double>(tensor.data.size()));
+    out.Set(static_cast<uint32_t>(i), entry);
+  }
+  return out;
+}
+
+// check(graphJson): throws what is wrong with a graph.
+Value check(const CallbackInfo& info) {
+  auto graph = parse_graph(info[0].As<Napi::String>().Utf8Value());
+  if (!graph) throw error_value(info.Env(), graph.error());
+  return info.Env().Undefined();
+}
+
+// features(): which kernels this CPU gets.
+Value features(const CallbackInfo& info) { return Napi::String::New(info.Env(), best_kernels().name); }
+
+// open(graphJson, path, threads) → Promise<handle>
+Value open(const CallbackInfo& info) {
+  const auto env = info.Env();
+  auto engine = EngineHandle::make(env, info[2].As<Napi::Number>().Uint32Value());
+  auto ticket = engine->begin(env);
+  engine->engine().load(info[0].As<Napi::String>(), info[1].As<Napi::String>(), [ticket](Result<std::shared_ptr<const Model>> loaded) mutable {
+    if (!loaded) return EngineHandle::complete(std::move(ticket), loaded.error(), {});
+    EngineHandle::complete(std::move(ticket), std::nullopt, [model = *loaded](Napi::Env settled, const EngineRef& handle) -> Value {
+      handle->model = model;
+      return wrap(settled, EngineRef(handle), engine_tag);
+    });
+  });
+  return ticket->deferred.Promise();
+}
+
+// createContext(engine)
+Value create_context(const CallbackInfo& info) {
+  auto engine = open_engine(info[0]);
+  auto context = std::make_shared<Context>(engine->model);
+  Napi::MemoryManagement::AdjustExternalMemory(info.Env(), static_cast<int64_t>(context->bytes()));
+  return wrap(info.Env(), std::make_shared<ContextHandle>(ContextHandle{engine, std::move(context)}), context_tag);
+}
+
+Value close_context(const CallbackInfo& info) {
+  auto context = idle_context(info[0]);
+  Napi::MemoryManagement::AdjustExternalMemory(info.Env(), -static_cast<int64_t>(context->context->bytes()));
+  context->context.reset();
+  return info.Env().Undefined();
+}
+
+// head(context): also right after a failed call.
+Value head(const CallbackInfo& info) { return head_value(info.Env(), idle_context(info[0])->context->head); }
+
+Value reset(const CallbackInfo& info) {
+  idle_context(info[0])->context->reset();
+  return info.Env().Undefined();
+}
+
+Value serialize(const CallbackInfo& info) {
+  auto context = idle_context(info[0]);
+  if (context->context->broken) throw error_value(info.Env(), {Code::misuse, "the context's state is not finite; reset or restore it first."});
+  auto out = Napi::Uint8Array::New(info.Env(), context->context->bytes());
+  context->context->serialize({reinterpret_cast<std::byte*>(out.Data()), out.ByteLength()});
+  return out;
+}
+
+// restore(context, state, pulse, origin, chain)
+Value restore(const CallbackInfo& info) {
+  auto context = idle_context(info[0]);
+  const auto state = info[1].As<Napi::Uint8Array>();
+  const auto chain = Chain::from_hex(info[4].As<Napi::String>().Utf8Value());
+  if (!chain) throw error_value(info.Env(), invalid("a chain is 32 lower-case hex digits."));
+  const Head to{u64_of(info[2]), u64_of(info[3]), *chain};
+  auto done = context->context->restore({reinterpret_cast<const std::byte*>(state.Data()), state.ByteLength()}, to);
+  if (!done) throw error_value(info.Env(), done.error());
+  return info.Env().Undefined();
+}
+
+Item item_of(const EngineRef& engine, const Napi::Object& object) {
+  auto context = open_context(object.Get("context"));
+  if (context->engine != engine) throw error_value(object.Env(), {Code::misuse, "the context belongs to another model."});
+  Item item;
+  item.context = context->context;
+  const auto tokens = object.Get("tokens").As<Napi::Int32Array>();
+  item.tokens.assign(tokens.Data(), tokens.Data() + tokens.ElementLength());
+  item.nats = object.Get("nats").ToBoolean();
+  item.count = object.Get("count").As<Napi::Number>().Uint32Value();
+  if (item.count > 0) {
+    item.sampling = {object.Get("temperature").As<Napi::Number>().FloatValue(), object.Get("topK").As<Napi::Number>().Uint32Value(),
+                     object.Get("topP").As<Napi::Number>().DoubleValue(), u64_of(object.Get("seed"))};
+  }
+  return item;
+}
+
+// process(engine, items) → Promise<results>
+Value process(const CallbackInfo& info) {
+  const auto env = info.Env();
+  auto engine = open_engine(info[0]);
+  const auto list = info[1].As<Napi::Array>();
+  std::vector<Item> items;
+  for (uint32_t i = 0; i < list.Length(); ++i) items.push_back(item_of(engine, list.Get(i).As<Napi::Object>()));
+  auto ticket = engine->begin(env);
+  auto accepted = engine->engine().process(std::move(items), [ticket](Result<std::vector<ItemResult>> done) mutable {
+    if (!done) return EngineHandle::complete(std::move(ticket), done.error(), {});
+    auto results = std::make_shared<std::vector<ItemResult>>(std::move(*done));
+    EngineHandle::complete(std::move(ticket), std::nullopt, [results](Napi::Env settled, const EngineRef&) -> Value {
+      auto out = Napi::Array::New(settled, results->size());
+      for (size_t i = 0; i < results->size(); ++i) {
+        const auto& result = (*results)[i];
+        auto entry = Napi::Object::New(settled);
+        entry.Set("nats", array_of<Napi::Float32Array>(settled, result.nats));
+        entry.Set("generated", array_of<Napi::Int32Array>(settled, result.generated));
+        entry.Set("logprobs", array_of<Napi::Float32Array>(settled, result.logprobs));
+        entry.Set("head", head_value(settled, result.head));
+        out.Set(static_cast<uint32_t>(i), entry);
+      }
+      return out;
+    });
+  });
+  if (!accepted) {
+    engine->forget();
+    throw error_value(env, accepted.error());
+  }
+  return ticket->deferred.Promise();
+}
+
+// logits(engine, context) → Promise<Float32Array>
+Value logits(const CallbackInfo& info) {
+  const auto env = info.Env();
+  auto engine = open_engine(info[0]);
+  auto context = open_context(info[1]);
+  if (context->engine != engine) throw error_value(env, {Code::misuse, "the context belongs to another model."});
+  auto ticket = engine->begin(env);
+  auto accepted = engine->engine().logits(context->context, [ticket](Result<std::vector<float>> done) mutable {
+    if (!done) return EngineHandle::complete(std::move(ticket), done.error(), {});
+    auto values = std::make_shared<std::vector<float>>(std::move(*done));
+    EngineHandle::complete(std::move(ticket), std::nullopt,
+                           [values](Napi::Env settled, const EngineRef&) -> Value { return array_of<Napi::Float32Array>(settled, *values); });
+  });
+  if (!accepted) {
+    engine->forget();
+    throw error_value(env, accepted.error());
+  }
+  return ticket->deferred.Promise();
+}
+
+Value close_engine(const CallbackInfo& info) {
+  auto engine = open_engine(info[0]);
+  if (engine->pending() > 0) {
+    throw error_value(info.Env(), {Code::misuse, text("the model has ", engine->pending(), " calls in flight; await them before closing it.")});
+  }
+  engine->close();
+  return info.Env().Undefined();
+}
+
+Napi::Object init(Napi::Env env, Napi::Object exports) {
+  exports.Set("inspect", Napi::Function::New(env, inspect));
+  exports.Set("check", Napi::Function::New(env, check));
+  exports.Set("features", Napi::Function::New(env, features));
+  exports.Set("open", Napi::Function::New(env, open));
+  exports.Set("createContext", Napi::Function::New(env, create_context));
+  exports.Set("closeContext", Napi::Function::New(env, close_context));
+  exports.Set("head", Napi::Function::New(env, head));
+  exports.Set("reset", Napi::Function::New(env, reset));
+  exports.Set("serialize", Napi::Function::New(env, serialize));
+  exports.Set("restore", Napi::Function::New(env, restore));
+  exports.Set("process", Napi::Function::New(env, process));
+  exports.Set("logits", Napi::Function::New(env, logits));
+  exports.Set("closeEngine", Napi::Function::New(env, close_engine));
+  return exports;
+}
+
+}  // namespace
+
+NODE_API_MODULE(continuo, init)
+
+}  // namespace continuo::binding

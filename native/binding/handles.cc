@@ -1,0 +1,75 @@
+#include "handles.h"
+
+namespace continuo::binding {
+
+struct EngineHandle::Completion {
+  std::shared_ptr<Ticket> ticket;
+  std::optional<Error> error;
+  MakeValue value;
+};
+
+Napi::Error error_value(Napi::Env env, const Error& error) {
+  Napi::Error out = Napi::Error::New(env, error.message);
+  out.Set("code", Napi::String::New(env, name_of(error.code)));
+  return out;
+}
+
+std::shared_ptr<EngineHandle> EngineHandle::make(Napi::Env env, size_t threads) {
+  std::shared_ptr<EngineHandle> self(new EngineHandle(env));
+  const auto name = Napi::String::New(env, "continuo engine");
+  const napi_status made = napi_create_threadsafe_function(env, nullptr, nullptr, name, 0, 1, nullptr, nullptr, nullptr, settle, &self->function_);
+  if (made != napi_ok) throw error_value(env, internal("cannot create a thread-safe function."));
+  // An idle model must not keep the process alive.
+  napi_unref_threadsafe_function(env, self->function_);
+  self->engine_ = std::make_unique<Engine>(threads);
+  napi_add_env_cleanup_hook(env, teardown, self.get());
+  return self;
+}
+
+std::shared_ptr<EngineHandle::Ticket> EngineHandle::begin(Napi::Env env) {
+  if (pending_++ == 0) napi_ref_threadsafe_function(env, function_);
+  return std::make_shared<Ticket>(Ticket{shared_from_this(), Napi::Promise::Deferred::New(env)});
+}
+
+void EngineHandle::forget() {
+  if (--pending_ == 0 && function_) napi_unref_threadsafe_function(env_, function_);
+}
+
+void EngineHandle::complete(std::shared_ptr<Ticket> ticket, std::optional<Error> error, MakeValue value) {
+  const auto function = ticket->handle->function_;
+  auto* completion = new Completion{std::move(ticket), std::move(error), std::move(value)};
+  // The queue is unbounded and the function outlives the engine's threads, so this cannot fail while they run.
+  napi_call_threadsafe_function(function, completion, napi_tsfn_nonblocking);
+}
+
+void EngineHandle::settle(napi_env raw_env, napi_value, void*, void* data) {
+  const std::unique_ptr<Completion> completion(static_cast<Completion*>(data));
+  // The environment is going away: nobody is left to hear the answer.
+  if (raw_env == nullptr) return;
+  const Napi::Env env(raw_env);
+  const Napi::HandleScope scope(env);
+  const auto& ticket = completion->ticket;
+  ticket->handle->forget();
+  try {
+    if (completion->error) ticket->deferred.Reject(error_value(env, *completion->error).Value());
+    else ticket->deferred.Resolve(completion->value(env, ticket->handle));
+  } catch (const Napi::Error& error) {
+    ticket->deferred.Reject(error.Value());
+  } catch (const std::exception& error) {
+    ticket->deferred.Reject(error_value(env, internal(error.what())).Value());
+  }
+}
+
+void EngineHandle::close() { close(false); }
+
+void EngineHandle::close(bool tearing_down) {
+  if (!engine_) return;
+  engine_->stop();
+  engine_.reset();
+  model.reset();
+  if (!tearing_down) napi_remove_env_cleanup_hook(env_, teardown, this);
+  napi_release_threadsafe_function(function_, napi_tsfn_release);
+  function_ = nullptr;
+}
+
+}  // namespace continuo::binding

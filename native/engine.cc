@@ -1,0 +1,127 @@
+#include "engine.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "batch.h"
+
+namespace continuo {
+
+namespace {
+
+// Runs `body` and turns what the standard library throws (out of memory) into an error.
+template <class T, class Body>
+Result<T> guarded(const Body& body) {
+  try {
+    return body();
+  } catch (const std::exception& e) {
+    return Error{Code::unavailable, text("the engine ran out of resources: ", e.what(), ".")};
+  }
+}
+
+}  // namespace
+
+Engine::Engine(size_t threads) : pool_(std::max<size_t>(1, threads)), thread_([this] { work(); }) {}
+
+Engine::~Engine() { stop(); }
+
+void Engine::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Engine::submit(Job job) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+  wake_.notify_one();
+}
+
+void Engine::work() {
+  for (;;) {
+    Job job;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+      // What is queued still runs after `stop`, and fails at once: every callback is called.
+      if (jobs_.empty()) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    job();
+  }
+}
+
+void Engine::load(std::string graph_json, std::string path, Loaded done) {
+  submit([this, graph_json = std::move(graph_json), path = std::move(path), done = std::move(done)] {
+    done(guarded<std::shared_ptr<const Model>>([&]() -> Result<std::shared_ptr<const Model>> {
+      auto model = Model::load(graph_json, path, pool_);
+      if (!model) return model.error();
+      model_ = *model;
+      executor_.emplace(model_, pool_);
+      return model_;
+    }));
+  });
+}
+
+Status Engine::process(std::vector<Item> items, Processed done) {
+  const auto refuse = [&](size_t claimed, const Error& error) {
+    for (size_t i = 0; i < claimed; ++i) items[i].context->release();
+    return error;
+  };
+  for (size_t i = 0; i < items.size(); ++i) {
+    auto& item = items[i];
+    if (!item.context->claim()) return refuse(i, {Code::misuse, text("item ", i, ": the context is busy; wait for the call that has it.")});
+    const auto vocabulary = item.context->model().graph.vocabulary();
+    for (size_t t = 0; t < item.tokens.size(); ++t) {
+      const int32_t token = item.tokens[t];
+      if (token < 0 || static_cast<uint64_t>(token) >= vocabulary) {
+        return refuse(i + 1, invalid("item ", i, ": token ", t, " is ", token, ", expected 0 to ", vocabulary - 1, "."));
+      }
+    }
+    if (item.context->broken) return refuse(i + 1, {Code::misuse, text("item ", i, ": the context's state is not finite; reset or restore it first.")});
+    if (item.count > 0 && item.tokens.empty() && item.context->head.pulse == item.context->head.origin) {
+      return refuse(i + 1, invalid("item ", i, ": cannot generate before the first token of a context; feed one first."));
+    }
+  }
+  submit([this, items = std::make_shared<std::vector<Item>>(std::move(items)), done = std::move(done)] {
+    auto result = guarded<std::vector<ItemResult>>([&] { return run(*items); });
+    for (auto& item : *items) item.context->release();
+    done(std::move(result));
+  });
+  return Done{};
+}
+
+Result<std::vector<ItemResult>> Engine::run(std::vector<Item>& items) {
+  if (stopping_) return Error{Code::misuse, "the model was closed before the call began."};
+  return Batch(*executor_, items).run(stopping_);
+}
+
+Status Engine::logits(std::shared_ptr<Context> context, Predicted done) {
+  if (!context->claim()) return Error{Code::misuse, "the context is busy; wait for the call that has it."};
+  if (context->head.pulse == context->head.origin) {
+    context->release();
+    return invalid("a context has no logits before its first token; feed one first.");
+  }
+  submit([this, context = std::move(context), done = std::move(done)] {
+    auto result = guarded<std::vector<float>>([&] { return run_logits(*context); });
+    context->release();
+    done(std::move(result));
+  });
+  return Done{};
+}
+
+Result<std::vector<float>> Engine::run_logits(Context& context) {
+  if (stopping_) return Error{Code::misuse, "the model was closed before the call began."};
+  const auto& graph = model_->graph;
+  std::memcpy(executor_->predict_input(), context.state() + model_->state_offset[graph.last], executor_->hidden_width() * sizeof(float));
+  const float* logits = executor_->predict(1);
+  return std::vector<float>(logits, logits + graph.vocabulary());
+}
+
+}  // namespace continuo

@@ -1,0 +1,76 @@
+// Engine: one thread that takes jobs for one model in order, with a pool to help it. The thread that submits a job never waits;
+// the callback is called on the engine's thread when the job is done.
+//
+//   load ──▶ ready ──▶ (process | logits)* ──▶ stop
+//
+// `stop` (and the destructor) lets the current step finish, fails what is still queued and joins every thread.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "context.h"
+#include "executor.h"
+#include "sampler.h"
+
+namespace continuo {
+
+// First `tokens` are fed, then `count` tokens are sampled and fed.
+struct Item {
+  std::shared_ptr<Context> context;
+  std::vector<int32_t> tokens;
+  bool nats = false;
+  uint32_t count = 0;
+  Sampling sampling;
+};
+
+struct ItemResult {
+  std::vector<float> nats;  // per fed token, NaN for the first of a context; empty unless asked for
+  std::vector<int32_t> generated;
+  std::vector<float> logprobs;
+  Head head;
+};
+
+class Engine {
+ public:
+  using Loaded = std::function<void(Result<std::shared_ptr<const Model>>)>;
+  using Processed = std::function<void(Result<std::vector<ItemResult>>)>;
+  using Predicted = std::function<void(Result<std::vector<float>>)>;
+
+  explicit Engine(size_t threads);
+  ~Engine();
+
+  // The first job. `graph_json` and `path` as in Model::load.
+  void load(std::string graph_json, std::string path, Loaded done);
+  // Refuses at once, having claimed nothing, what is not valid; otherwise the contexts are claimed until `done` is called.
+  Status process(std::vector<Item> items, Processed done);
+  Status logits(std::shared_ptr<Context> context, Predicted done);
+
+  void stop();
+
+ private:
+  using Job = std::function<void()>;
+  void submit(Job job);
+  void work();
+  Result<std::vector<ItemResult>> run(std::vector<Item>& items);
+  Result<std::vector<float>> run_logits(Context& context);
+
+  ThreadPool pool_;
+  std::shared_ptr<const Model> model_;
+  std::optional<Executor> executor_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Job> jobs_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace continuo

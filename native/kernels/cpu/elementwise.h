@@ -1,0 +1,74 @@
+#pragma once
+
+#include "math.h"
+#include "reduce.h"
+
+namespace continuo::CONTINUO_ISA {
+
+// Applies `f(T…) → T` along arrays: whole vectors, then single numbers; both run the same operations.
+template <class F, class... In>
+CONTINUO_INLINE void map(size_t n, float* out, F f, const In*... in) {
+  size_t i = 0;
+  for (; i + width <= n; i += width) store(out + i, f(load<Vec>(in + i)...));
+  for (; i < n; ++i) out[i] = f(in[i]...);
+}
+
+inline void add(const float* a, const float* b, float* out, size_t n) {
+  map(n, out, [](auto x, auto y) CONTINUO_LAMBDA { return x + y; }, a, b);
+}
+inline void mul(const float* a, const float* b, float* out, size_t n) {
+  map(n, out, [](auto x, auto y) CONTINUO_LAMBDA { return x * y; }, a, b);
+}
+inline void lerp(const float* a, const float* b, const float* t, float* out, size_t n) {
+  map(n, out, [](auto x, auto y, auto z) CONTINUO_LAMBDA { return fma(y - x, z, x); }, a, b, t);
+}
+inline void map_tanh(const float* a, float* out, size_t n) {
+  map(n, out, [](auto x) CONTINUO_LAMBDA { return tanh(x); }, a);
+}
+inline void map_sigmoid(const float* a, float* out, size_t n) {
+  map(n, out, [](auto x) CONTINUO_LAMBDA { return sigmoid(x); }, a);
+}
+inline void map_relu2(const float* a, float* out, size_t n) {
+  map(n, out, [](auto x) CONTINUO_LAMBDA {
+    const auto positive = x < 0.0f ? decltype(x){} : x;  // NaN stays NaN
+    return positive * positive;
+  }, a);
+}
+inline void map_decay(const float* a, float* out, size_t n) {
+  map(n, out, [](auto x) CONTINUO_LAMBDA { return decay(x); }, a);
+}
+inline void map_exp(const float* a, float* out, size_t n) {
+  map(n, out, [](auto x) CONTINUO_LAMBDA { return exp(x); }, a);
+}
+inline void map_log(const float* a, float* out, size_t n) {
+  map(n, out, [](auto x) CONTINUO_LAMBDA { return log(x); }, a);
+}
+
+inline float max(const float* a, size_t n) {
+  float best = a[0];
+  for (size_t i = 1; i < n; ++i) best = a[i] > best ? a[i] : best;
+  return best;
+}
+
+inline float sum_exp(const float* a, float shift, size_t n) {
+  return reduce(n, [=](auto acc, size_t i) CONTINUO_LAMBDA {
+    using T = decltype(acc);
+    return acc + exp(load<T>(a + i) - splat<T>(shift));
+  });
+}
+
+// x − x is 0 for a finite x and NaN otherwise, so one sum of them tells.
+inline bool finite(const float* a, size_t n) {
+  Vec seen{};
+  size_t i = 0;
+  for (; i + width <= n; i += width) {
+    const Vec x = load<Vec>(a + i);
+    seen += x - x;
+  }
+  float rest = 0.0f;
+  for (; i < n; ++i) rest += a[i] - a[i];
+  for (size_t lane = 0; lane < width; ++lane) rest += seen[lane];
+  return rest == 0.0f;
+}
+
+}  // namespace continuo::CONTINUO_ISA

@@ -1,0 +1,83 @@
+// The CPU kernels behind one table of function pointers, built once per instruction set from the same sources.
+//
+// One arithmetic: every table gives the same bits. What makes it so:
+// - an output element is computed by a fixed sequence of IEEE operations; vector lanes are different outputs, or the
+//   sixteen fixed partial sums of reduce.h, never a number of partial sums that depends on the vector width;
+// - fma is written out, contraction is off, and no value-changing compiler flag is used;
+// - exp, log, tanh and sigmoid are polynomials of ours (math.h), not the C library's.
+//
+// Rows are tokens. A row-wise kernel computes rows [first, last) of dense row-major buffers and nothing else, so any split
+// of the rows over threads, steps and sessions gives the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../../dtype.h"
+
+namespace continuo {
+
+constexpr size_t tile_lanes = 64;    // outputs per packed tile
+constexpr size_t block_terms = 256;  // terms of an inner product per block sum
+
+// y = W·x with W [outputs, inputs] packed as [ceil(outputs/64)][inputs][64], zero-padded, in the stored dtype: the 64 weights
+// that meet one x[k] lie side by side, so lanes are outputs.
+struct PackedMatrix {
+  Dtype dtype;
+  size_t outputs;
+  size_t inputs;
+  const void* data;
+  size_t tiles() const { return (outputs + tile_lanes - 1) / tile_lanes; }
+};
+
+// The recurrence of one head over consecutive tokens. Pointers address the head's first channel in the first token's row.
+struct Wkv7Run {
+  float* state;  // [channels (key)][channels (value)]: value channels are the lanes
+  const float *r, *w, *k, *v, *kk, *a;
+  float* y;
+  size_t channels;
+  size_t stride;  // floats from one token's row to the next
+  size_t tokens;
+};
+
+struct Kernels {
+  const char* name;
+
+  // Rows [row, row+rows) × tiles [tile, tile_end); x [·, inputs], y [·, outputs].
+  void (*matmul)(const PackedMatrix& w, const float* x, float* y, size_t row, size_t rows, size_t tile, size_t tile_end);
+  // Lanes [lane, lane_end) of the value channels.
+  void (*wkv7)(const Wkv7Run& run, size_t lane, size_t lane_end);
+
+  // [rows, width] each; weight and bias [width]. Normalises every group of width/groups channels.
+  void (*norm)(const float* x, const float* weight, const float* bias, float* y, size_t rows, size_t width, size_t groups, float eps);
+  // x / max(‖x‖, floor) within each group.
+  void (*l2norm)(const float* x, float* y, size_t rows, size_t width, size_t groups, float floor);
+  // y + (Σ_j r_j k_j u_j) v within each group; u [width].
+  void (*bonus)(const float* y, const float* r, const float* k, const float* u, const float* v, float* out, size_t rows, size_t width, size_t groups);
+
+  // Elementwise over n numbers.
+  void (*add)(const float* a, const float* b, float* out, size_t n);
+  void (*mul)(const float* a, const float* b, float* out, size_t n);
+  void (*lerp)(const float* a, const float* b, const float* t, float* out, size_t n);  // fma(b − a, t, a)
+  void (*tanh)(const float* a, float* out, size_t n);
+  void (*sigmoid)(const float* a, float* out, size_t n);
+  void (*relu2)(const float* a, float* out, size_t n);  // max(a, 0)²
+  void (*decay)(const float* a, float* out, size_t n);  // exp(−e^(−1/2) · sigmoid(a))
+  void (*exp)(const float* a, float* out, size_t n);
+  void (*log)(const float* a, float* out, size_t n);
+
+  float (*max)(const float* a, size_t n);
+  float (*sum_exp)(const float* a, float shift, size_t n);  // Σ exp(a − shift)
+  bool (*finite)(const float* a, size_t n);
+};
+
+extern const Kernels plain_kernels;
+#if defined(__x86_64__)
+extern const Kernels avx2_kernels;
+extern const Kernels avx512_kernels;
+#endif
+
+// The fastest table this CPU can run.
+const Kernels& best_kernels();
+
+}  // namespace continuo

@@ -1,0 +1,226 @@
+/**
+ * The TypeScript face of `native/`: validates, explains, hands over.
+ *
+ *   context:  open ──process/logits──▶ busy ──settled──▶ open ──close──▶ closed
+ *
+ * Whatever is refused is refused before anything is written.
+ */
+import { availableParallelism } from 'node:os'
+import { ContinuoError } from '../errors.ts'
+import { layoutFingerprint, modelFingerprint } from './fingerprint.ts'
+import type { Graph } from './graph.ts'
+import { awaitNative, type ContextHandle, callNative, type NativeItem, type TensorEntry } from './native.ts'
+import type { Context, ContextHead, LayoutEntry, Model, OpenModelOptions, WorkItem } from './types.ts'
+
+const maxThreads = 256
+const maxCount = 2 ** 31 - 1
+const maxSeed = 2n ** 64n
+
+const misuse = (message: string): never => {
+  throw new ContinuoError('MISUSE', message)
+}
+const invalid = (message: string): never => {
+  throw new ContinuoError('INVALID', message)
+}
+
+/** What a safetensors file holds, by its header. Throws INVALID for a damaged or hostile file. */
+export const inspectTensors = (path: string): readonly TensorEntry[] => callNative((addon) => addon.inspect(path))
+
+/** The instruction set whose kernels this CPU gets: avx512, avx2 or plain. */
+export const kernelFeatures = (): string => callNative((addon) => addon.features())
+
+const layoutOf = (graph: Graph): readonly LayoutEntry[] => {
+  let offset = 0
+  return graph.declarations
+    .filter(({ kind }) => kind === 'persistent')
+    .map(({ name, shape }) => {
+      const bytes = 4 * shape.reduce((product, extent) => product * extent, 1)
+      const entry = { name, shape, offset, bytes }
+      offset += bytes
+      return entry
+    })
+}
+
+const threadsOf = ({ threads }: OpenModelOptions): number => {
+  if (threads === undefined) return Math.min(16, availableParallelism())
+  if (!Number.isInteger(threads) || threads < 1 || threads > maxThreads) {
+    invalid(`threads is ${threads}, expected a whole number from 1 to ${maxThreads}.`)
+  }
+  return threads
+}
+
+export interface LoadRequest {
+  readonly dir: string
+  readonly modelType: string
+  readonly vocabSize: number
+  /** The parsed content of config.json; only fingerprinted here. */
+  readonly config: unknown
+  readonly graph: Graph
+  /** Path of model.safetensors, and what `inspectTensors` said of it. */
+  readonly path: string
+  readonly tensors: readonly TensorEntry[]
+}
+
+interface ContextState {
+  readonly handle: ContextHandle
+  head: ContextHead
+  /** The call that has the context, for messages. */
+  busy: string | undefined
+  closed: boolean
+}
+
+/** Loads the weights a graph names. Throws INVALID for a graph or tensor that cannot be used. */
+export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
+  const { dir, modelType, vocabSize, config, graph, path, tensors } = request
+  const threads = threadsOf(options)
+  const [engine, fingerprint] = await Promise.all([
+    awaitNative((addon) => addon.open(JSON.stringify(graph), path, threads)),
+    modelFingerprint(config, tensors, path),
+  ])
+  const layout = layoutOf(graph)
+  const used = new Set(graph.declarations.flatMap((declaration) => (declaration.kind === 'constant' ? [declaration.tensor] : [])))
+  const states = new WeakMap<Context, ContextState>()
+  let closed = false
+
+  const needOpen = (): void => {
+    if (closed) misuse('The model is closed; open it again.')
+  }
+  /** The state of a context that no call is using. */
+  const idle = (context: Context, label: string): ContextState => {
+    needOpen()
+    const state = states.get(context) ?? misuse(`${label} belongs to another model.`)
+    if (state.closed) misuse(`${label} is closed; create another.`)
+    if (state.busy) misuse(`${label} is busy: ${state.busy}() has it. Await that call first.`)
+    return state
+  }
+  /** Runs `call` with the contexts marked busy; afterwards their heads are what the engine says, also when it failed. */
+  const withBusy = async <T>(held: readonly ContextState[], by: string, call: () => Promise<T>): Promise<T> => {
+    for (const state of held) state.busy = by
+    try {
+      return await call()
+    } finally {
+      for (const state of held) {
+        state.busy = undefined
+        state.head = callNative((addon) => addon.head(state.handle))
+      }
+    }
+  }
+
+  const createContext = (): Context => {
+    needOpen()
+    const handle = callNative((addon) => addon.createContext(engine))
+    const state: ContextState = { handle, head: callNative((addon) => addon.head(handle)), busy: undefined, closed: false }
+    const own = (): ContextState => idle(context, 'The context')
+    const context: Context = {
+      get pulse() {
+        return state.head.pulse
+      },
+      get origin() {
+        return state.head.origin
+      },
+      get chain() {
+        return state.head.chain
+      },
+      reset() {
+        own()
+        callNative((addon) => addon.reset(handle))
+        state.head = callNative((addon) => addon.head(handle))
+      },
+      serialize() {
+        own()
+        return callNative((addon) => addon.serialize(handle))
+      },
+      restore(bytes, head) {
+        own()
+        const { pulse, origin, chain } = head
+        if (!(bytes instanceof Uint8Array)) invalid('The state to restore must be a Uint8Array.')
+        if (typeof pulse !== 'bigint' || typeof origin !== 'bigint' || pulse < 0n || origin < 0n || pulse >= maxSeed) {
+          invalid(`The head to restore has pulse ${pulse} and origin ${origin}, expected bigints from 0 to 2^64 − 1.`)
+        }
+        if (origin > pulse) invalid(`The head to restore has origin ${origin} after its pulse ${pulse}.`)
+        callNative((addon) => addon.restore(handle, bytes, pulse, origin, String(chain)))
+        state.head = { pulse, origin, chain }
+      },
+      close() {
+        own()
+        callNative((addon) => addon.closeContext(handle))
+        state.closed = true
+      },
+    }
+    states.set(context, state)
+    return context
+  }
+
+  const checkTokens = (tokens: Int32Array, label: string): void => {
+    if (!(tokens instanceof Int32Array)) invalid(`${label}: tokens must be an Int32Array.`)
+    const at = tokens.findIndex((token) => token < 0 || token >= vocabSize)
+    if (at >= 0) invalid(`${label}: token ${at} is ${tokens[at]}, expected 0 to ${vocabSize - 1}.`)
+  }
+
+  const checkSampling = (generate: NonNullable<WorkItem['generate']>, label: string): void => {
+    const { count, temperature, topK, topP, seed } = generate
+    const whole = (value: number): boolean => Number.isInteger(value) && value >= 0 && value <= maxCount
+    if (!whole(count)) invalid(`${label}: count is ${count}, expected a whole number from 0 to ${maxCount}.`)
+    if (!(temperature >= 0 && temperature <= 1e6)) invalid(`${label}: temperature is ${temperature}, expected 0 (greedy) to 1e6.`)
+    if (temperature > 0 && temperature < 1e-6) invalid(`${label}: temperature is ${temperature}, expected 0 (greedy) or at least 1e-6.`)
+    if (!whole(topK)) invalid(`${label}: topK is ${topK}, expected a whole number; 0 keeps all tokens.`)
+    if (!(topP > 0 && topP <= 1)) invalid(`${label}: topP is ${topP}, expected more than 0 and at most 1.`)
+    if (typeof seed !== 'bigint' || seed < 0n || seed >= maxSeed) invalid(`${label}: seed is ${seed}, expected a bigint from 0 to 2^64 − 1.`)
+  }
+
+  const toNative = (item: WorkItem, state: ContextState, label: string): NativeItem => {
+    checkTokens(item.tokens, label)
+    const { generate } = item
+    if (generate) {
+      checkSampling(generate, label)
+      if (generate.count > 0 && item.tokens.length === 0 && state.head.pulse === state.head.origin) {
+        invalid(`${label}: cannot generate before the first token of a context; feed one first.`)
+      }
+    }
+    return {
+      context: state.handle,
+      tokens: item.tokens,
+      nats: item.nats,
+      count: generate?.count ?? 0,
+      temperature: generate?.temperature ?? 0,
+      topK: generate?.topK ?? 0,
+      topP: generate?.topP ?? 1,
+      seed: generate?.seed ?? 0n,
+    }
+  }
+
+  return {
+    dir,
+    modelType,
+    vocabSize,
+    parameters: tensors
+      .filter(({ name }) => used.has(name))
+      .reduce((sum, { shape }) => sum + shape.reduce((product, extent) => product * extent, 1), 0),
+    fingerprint,
+    layoutFingerprint: layoutFingerprint(graph),
+    layout,
+    contextBytes: layout.reduce((sum, { bytes }) => sum + bytes, 0),
+    createContext,
+
+    async process(items) {
+      needOpen()
+      const held = items.map((item, i) => idle(item.context, `Item ${i}: the context`))
+      const twice = held.findIndex((state, i) => held.indexOf(state) !== i)
+      if (twice >= 0) misuse(`Item ${twice}: its context is already item ${held.indexOf(held[twice]!)} of the same call.`)
+      const work = items.map((item, i) => toNative(item, held[i]!, `Item ${i}`))
+      return withBusy(held, 'process', () => awaitNative((addon) => addon.process(engine, work)))
+    },
+
+    async logits(context) {
+      const state = idle(context, 'The context')
+      if (state.head.pulse === state.head.origin) invalid('A context has no logits before its first token; feed one first.')
+      return withBusy([state], 'logits', () => awaitNative((addon) => addon.logits(engine, state.handle)))
+    },
+
+    close() {
+      needOpen()
+      callNative((addon) => addon.closeEngine(engine))
+      closed = true
+    },
+  }
+}

@@ -1,0 +1,54 @@
+/** What a model computes, and which checkpoints fit it, as sha256. */
+import { createHash } from 'node:crypto'
+import { open } from 'node:fs/promises'
+import type { Graph } from './graph.ts'
+import type { TensorEntry } from './native.ts'
+
+/** JSON with the members of every object in order of their names: one text for one value. */
+export const canonicalJson = (value: unknown): string => {
+  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`
+  if (value !== null && typeof value === 'object') {
+    const members = Object.entries(value)
+      .filter(([, member]) => member !== undefined)
+      .sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0))
+      .map(([name, member]) => `${JSON.stringify(name)}:${canonicalJson(member)}`)
+    return `{${members.join(',')}}`
+  }
+  return JSON.stringify(value)
+}
+
+const pieceBytes = 1 << 22
+
+/**
+ * sha256 over, in this order: the canonical JSON of { config, tensors: [{ name, dtype, shape }] } with tensors sorted by name,
+ * a zero byte, and the bytes of every tensor in that same order. How a file orders or aligns its tensors does not matter.
+ */
+export const modelFingerprint = async (config: unknown, tensors: readonly TensorEntry[], path: string): Promise<string> => {
+  const sorted = tensors.toSorted((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))
+  const hash = createHash('sha256')
+  hash.update(canonicalJson({ config, tensors: sorted.map(({ name, dtype, shape }) => ({ name, dtype, shape })) }))
+  hash.update('\0')
+  const file = await open(path)
+  try {
+    const piece = Buffer.allocUnsafe(pieceBytes)
+    for (const { offset, bytes } of sorted) {
+      for (let done = 0; done < bytes; ) {
+        const { bytesRead } = await file.read(piece, 0, Math.min(pieceBytes, bytes - done), offset + done)
+        if (bytesRead === 0) throw new Error(`${path} became shorter while it was read`)
+        hash.update(piece.subarray(0, bytesRead))
+        done += bytesRead
+      }
+    }
+  } finally {
+    await file.close()
+  }
+  return hash.digest('hex')
+}
+
+/** sha256 over the canonical JSON of [[name, shape, "f32"], …] of the persistent declarations, in order of declaration. */
+export const layoutFingerprint = (graph: Graph): string => {
+  const persistent = graph.declarations.filter(({ kind }) => kind === 'persistent')
+  return createHash('sha256')
+    .update(canonicalJson(persistent.map(({ name, shape }) => [name, shape, 'f32'])))
+    .digest('hex')
+}

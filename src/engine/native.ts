@@ -1,0 +1,103 @@
+/** The addon in `native/`: its functions, typed. Nothing outside `src/engine/` calls it. */
+import { existsSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { fileURLToPath } from 'node:url'
+import { ContinuoError, type ErrorCode } from '../errors.ts'
+import type { ContextHead } from './types.ts'
+
+declare const engineBrand: unique symbol
+declare const contextBrand: unique symbol
+export type EngineHandle = { readonly [engineBrand]: true }
+export type ContextHandle = { readonly [contextBrand]: true }
+
+/** One tensor of a safetensors file, as its header describes it. */
+export interface TensorEntry {
+  readonly name: string
+  readonly dtype: string
+  readonly shape: readonly number[]
+  /** Bytes from the start of the file. */
+  readonly offset: number
+  readonly bytes: number
+}
+
+export interface NativeItem {
+  readonly context: ContextHandle
+  readonly tokens: Int32Array
+  readonly nats: boolean
+  readonly count: number
+  readonly temperature: number
+  readonly topK: number
+  readonly topP: number
+  readonly seed: bigint
+}
+
+export interface NativeResult {
+  readonly nats: Float32Array
+  readonly generated: Int32Array
+  readonly logprobs: Float32Array
+  readonly head: ContextHead
+}
+
+interface Addon {
+  inspect(path: string): TensorEntry[]
+  check(graph: string): void
+  features(): string
+  open(graph: string, path: string, threads: number): Promise<EngineHandle>
+  createContext(engine: EngineHandle): ContextHandle
+  closeContext(context: ContextHandle): void
+  head(context: ContextHandle): ContextHead
+  reset(context: ContextHandle): void
+  serialize(context: ContextHandle): Uint8Array
+  restore(context: ContextHandle, state: Uint8Array, pulse: bigint, origin: bigint, chain: string): void
+  process(engine: EngineHandle, items: readonly NativeItem[]): Promise<NativeResult[]>
+  logits(engine: EngineHandle, context: ContextHandle): Promise<Float32Array>
+  closeEngine(engine: EngineHandle): void
+}
+
+const addonPath = fileURLToPath(new URL('../../native/build/Release/continuo.node', import.meta.url))
+let loaded: Addon | undefined
+
+export const native = (): Addon => {
+  if (loaded) return loaded
+  if (!existsSync(addonPath)) {
+    throw new ContinuoError('UNAVAILABLE', 'The native engine is not built. Run `npm run setup`.')
+  }
+  try {
+    loaded = createRequire(import.meta.url)(addonPath) as Addon
+  } catch (cause) {
+    throw new ContinuoError(
+      'UNAVAILABLE',
+      'The native engine does not load on this system. Run `npm run setup` to build it again.',
+      { cause },
+    )
+  }
+  return loaded
+}
+
+const nativeCodes: ReadonlySet<string> = new Set<ErrorCode>(['INVALID', 'MISUSE', 'REFUSED', 'UNAVAILABLE', 'INTERNAL'])
+
+/** The error of a native call as ours. */
+export const fromNative = (error: unknown): ContinuoError => {
+  if (error instanceof ContinuoError) return error
+  const { code, message } = error as { code?: unknown; message?: unknown }
+  const known = typeof code === 'string' && nativeCodes.has(code)
+  return new ContinuoError(known ? (code as ErrorCode) : 'INTERNAL', String(message ?? error), known ? {} : { cause: error })
+}
+
+/** Calls into the addon, translating what it throws. */
+export const callNative = <T>(call: (addon: Addon) => T): T => {
+  try {
+    return call(native())
+  } catch (error) {
+    throw fromNative(error)
+  }
+}
+
+/** As `callNative`, for calls that answer with a promise. */
+export const awaitNative = async <T>(call: (addon: Addon) => Promise<T>): Promise<T> => {
+  try {
+    return await call(native())
+  } catch (error) {
+    throw fromNative(error)
+  }
+}

@@ -1,0 +1,5 @@
+/** The model families Continuo knows, by `model_type` in config.json. */
+import type { Family } from './family.ts'
+import { rwkv7 } from './rwkv7.ts'
+
+export const families: ReadonlyMap<string, Family> = new Map([['rwkv7', rwkv7]])

@@ -1,0 +1,59 @@
+/** Opens a model package: a folder with config.json, model.safetensors and, unless it is byte-level, tokenizer.json. */
+import { existsSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { z } from 'zod'
+import { inspectTensors, loadModel } from '../engine/engine.ts'
+import type { Model, OpenModelOptions } from '../engine/types.ts'
+import { ContinuoError, messageOf } from '../errors.ts'
+import { families } from './index.ts'
+import { byteTokenizer, type Tokenizer } from './tokenizer.ts'
+
+export interface ModelPackage {
+  readonly model: Model
+  /** null: the package has no text form (no tokenizer.json and other than 256 tokens); it takes token ids only. */
+  readonly tokenizer: Tokenizer | null
+}
+
+const readConfig = async (dir: string): Promise<{ readonly model_type: string }> => {
+  const path = join(dir, 'config.json')
+  let text: string
+  try {
+    text = await readFile(path, 'utf8')
+  } catch (cause) {
+    throw new ContinuoError(
+      'INVALID',
+      `${dir} is not a model package: cannot read config.json (${messageOf(cause)}). Expected a folder with config.json and model.safetensors.`,
+      { cause },
+    )
+  }
+  let parsed: unknown
+  try {
+    parsed = JSON.parse(text)
+  } catch (cause) {
+    throw new ContinuoError('INVALID', `${path} is not JSON: ${messageOf(cause)}.`, { cause })
+  }
+  const config = z.looseObject({ model_type: z.string() }).safeParse(parsed)
+  if (!config.success) throw new ContinuoError('INVALID', `${path} has no model_type, expected one of: ${[...families.keys()].join(', ')}.`)
+  return config.data
+}
+
+/** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
+export const openPackage = async (dir: string, options: OpenModelOptions = {}): Promise<ModelPackage> => {
+  const config = await readConfig(dir)
+  const modelType = config.model_type
+  const family = families.get(modelType)
+  if (!family) {
+    throw new ContinuoError('INVALID', `${dir} holds a "${modelType}" model, expected one of: ${[...families.keys()].join(', ')}.`)
+  }
+  if (existsSync(join(dir, 'tokenizer.json'))) {
+    throw new ContinuoError('INVALID', `${dir} carries tokenizer.json, expected a byte-level package: 256 tokens and no tokenizer.json.`)
+  }
+  const path = join(dir, 'model.safetensors')
+  const tensors = inspectTensors(path)
+  const { graph, vocabSize } = family.build(config, tensors)
+  const model = await loadModel({ dir, modelType, vocabSize, config, graph, path, tensors }, options)
+  return { model, tokenizer: vocabSize === 256 ? byteTokenizer() : null }
+}
+
+export const openModel = async (dir: string, options: OpenModelOptions = {}): Promise<Model> => (await openPackage(dir, options)).model

@@ -5,8 +5,8 @@ import { chain, count, KEPT, sessionId, sha256, type TopicContract } from './com
 export const streamCursor = z.strictObject({
   topic: z.string(),
   partition: count,
-  /** The input record the session stands in, or the last one it finished. */
-  offset: count,
+  /** The input record the session stands in, or the last one it finished; −1 before any (an imported session). */
+  offset: z.int().min(-1),
   /** Tokens of that record already fed, read and generated together. */
   token: count,
   /** The record is finished. */
@@ -66,8 +66,8 @@ export const head = z.strictObject({
   cursor: streamCursor,
   conductor,
   chain,
-  /** Offset of the session's first record: where a replay without a snapshot begins. */
-  born: count,
+  /** Offset of the session's first record: where a replay without a snapshot begins. −1: imported, its past lies elsewhere. */
+  born: z.int().min(-1),
   totals: z.strictObject({ tokens: count, predictions: count, nats: z.number(), generated: count }),
   /** The observation in progress: spans the record's tokens since the last `observed` event. */
   span: z.strictObject({

@@ -94,9 +94,11 @@ const createCommitter = (deps: CommitDeps) => {
   let writing: SnapshotWriting | null = null
   for (const [id, { snapshot }] of sessions.heads) if (snapshot !== null) refs.set(id, snapshot)
 
+  /** A closed session can be recomputed from its events, unless they lie in another log (`born` −1). */
+  const forgets = (head: Head): boolean => head.status === 'closed' && head.born >= 0
   const withRef = (head: Head): Head => ({
     ...head,
-    snapshot: head.status === 'closed' ? null : (refs.get(head.session) ?? null),
+    snapshot: forgets(head) ? null : (refs.get(head.session) ?? null),
   })
 
   const cursorRecord = (): PartitionCursor => {
@@ -123,6 +125,7 @@ const createCommitter = (deps: CommitDeps) => {
       if (step.capture !== undefined) captures.push(step.capture)
       if (step.done) watermark.finish(step.record.offset)
     }
+    captures.push(...sessions.takeEvicted())
     for (const id of touched) {
       const head = changed.get(id) ?? sessions.heads.get(id)
       if (head !== undefined) changed.set(id, head)
@@ -143,7 +146,7 @@ const createCommitter = (deps: CommitDeps) => {
       const before = sessions.heads.get(head.session)?.snapshot ?? null
       sessions.heads.set(head.session, head)
       stateLedger.put(head.session, { offset: offsets[at]!, bytes: sizeOf(records[at]!) })
-      if (head.status === 'closed') {
+      if (forgets(head)) {
         refs.delete(head.session)
         snapshotLedger.drop(head.session)
       } else if (head.snapshot !== null && head.snapshot.first !== before?.first) {
@@ -182,7 +185,8 @@ const createCommitter = (deps: CommitDeps) => {
       for (const id of stateLedger.toForward(FORWARD_BYTES)) if (id !== '') touched.add(id)
     }
     if (worthTrimming(snapshotLedger)) return
-    if (writing !== null || captures.length > 0) return
+    // The ledger stands in the order of offsets: a snapshot half written must be in it before others are written behind it.
+    while (writing !== null) await snapshotStep()
     for (const id of snapshotLedger.toForward(FORWARD_BYTES)) {
       const head = sessions.heads.get(id)
       if (head === undefined || head.snapshot === null || refs.get(id)?.first !== head.snapshot.first) continue

@@ -98,7 +98,7 @@ export const restoreSession = async (deps: RestoreDeps, partition: number, targe
   if (target.status === 'closed') return closedSession(model, target)
   const base = await loadSnapshot(deps, partition, target)
   let session = base
-  const from = base === null ? target.born : base.head.cursor.offset
+  const from = base === null ? target.born : base.head.cursor.offset + (base.head.cursor.complete ? 1 : 0)
   try {
     if (session === null || !stands(session.head, target)) {
       const events = sessionEvents(deps, partition, target.session, gateOf(base?.head), from, target.cursor.offset + 1)

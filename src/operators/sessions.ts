@@ -26,8 +26,10 @@ export interface Sessions {
   readonly heads: Map<string, Head>
   /** The steps of one event; rejected events pass through as a step of their own. */
   steps(item: Tokenized | Rejected): AsyncIterable<Step> | readonly Step[]
-  /** States that no snapshot holds yet, for the farewell and for eviction. Only while nothing runs, or for idle sessions. */
+  /** States that no snapshot holds yet, for the farewell. Only while nothing runs. */
   unsaved(): readonly Capture[]
+  /** States of contexts that must go once a snapshot holds them; each is handed out once. */
+  takeEvicted(): readonly Capture[]
   /** A head that names this snapshot is committed; the context may go if nothing happened since. */
   saved(session: string, pulse: number): void
   readonly live: number
@@ -103,6 +105,8 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   async function* run(work: Tokenized): AsyncGenerator<Step> {
     if (stopping.aborted) return
     const { session, fresh } = await acquire(work)
+    // A new context on an old clock: save it at once, so that no replay has to begin before it.
+    if (session.head.status === 'closed') session.captured = Number.NEGATIVE_INFINITY
     try {
       for await (const step of advance(session, work, fresh, engine)) {
         const pulse = step.head!.conductor.globalStep
@@ -111,10 +115,6 @@ export const createSessions = (options: SessionsOptions): Sessions => {
           const capture = { head: step.head!, state: session.context.serialize() }
           failpoint('snapshot.captured')
           yield { ...step, capture }
-        } else if (evictions.length > 0) {
-          const [capture, ...rest] = evictions
-          evictions = rest
-          yield { ...step, capture: capture! }
         } else yield step
         await room()
         if (stopping.aborted) return
@@ -136,6 +136,11 @@ export const createSessions = (options: SessionsOptions): Sessions => {
         captures.push({ head: session.head, state: session.context.serialize() })
       }
       return captures
+    },
+    takeEvicted() {
+      const taken = evictions
+      evictions = []
+      return taken
     },
     saved(id, pulse) {
       const session = live.get(id)

@@ -48,6 +48,8 @@ export interface Task {
   readonly load: { readonly records: number; readonly lastActivity: number }
   readonly sessions: ReadonlyMap<string, Head>
   readonly liveContexts: number
+  /** Every input record below is finished; −1 before the state was read. */
+  readonly offset: number
   /** Finish the step in hand, save, commit, close. */
   stop(): void
 }
@@ -113,10 +115,10 @@ export const readPartitionState = async (
 }
 
 /** Cursor, committed offset, heads and model must tell one story. Throws REFUSED naming what differs. */
-const checkAgreement = (
+export const checkAgreement = (
   { cursor, heads }: PartitionState,
   committed: number | null,
-  { names, group, model, warn }: TaskOptions,
+  { names, group, model, warn }: Pick<TaskOptions, 'names' | 'group' | 'model' | 'warn'>,
   partition: number,
 ): void => {
   const place = `${names.chunks}, partition ${partition}`
@@ -162,6 +164,7 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
   const life = createLifecycle((state) => options.onState?.(partition, state, failure))
   let sessions: Sessions | null = null
   let load = () => 0
+  let offset = () => -1
   let lastActivity = performance.now()
 
   const run = async (writer: PartitionWriter): Promise<void> => {
@@ -194,6 +197,7 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
     })
     for (const [id, head] of heads) sessions.heads.set(id, head)
     load = () => watermark.load.records
+    offset = () => watermark.position().offset
     if (stopping.signal.aborted) return
     life.to('running')
     lastActivity = performance.now()
@@ -264,6 +268,9 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
     },
     get liveContexts() {
       return sessions?.live ?? 0
+    },
+    get offset() {
+      return offset()
     },
     stop() {
       if (stopping.signal.aborted) return

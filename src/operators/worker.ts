@@ -14,6 +14,8 @@ export interface WorkerOptions extends TaskOptions {
 }
 
 export interface Worker {
+  /** The partitions that the group gave to this worker. */
+  readonly assigned: readonly number[]
   readonly tasks: ReadonlyMap<number, Task>
   /** Partitions whose state refuses to resume, with the reason. */
   readonly refused: ReadonlyMap<number, unknown>
@@ -79,6 +81,9 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   })
 
   return {
+    get assigned() {
+      return current.partitions
+    },
     tasks,
     refused,
     over,

@@ -1,0 +1,83 @@
+/**
+ * A real Apache Kafka for the tests: KAFKA_BROKERS if set, else a container where a Docker engine answers, else the
+ * published jars with Java. Under CI the absence of all three is a failure, elsewhere the tests are skipped with the reason.
+ */
+import { execFile } from 'node:child_process'
+import { promisify } from 'node:util'
+import { messageOf } from '../../src/errors.ts'
+import { type EmbeddedBroker, type StartOptions, startBroker } from '../../tools/kafka/embedded-broker.ts'
+import { freePorts } from '../../tools/kafka/properties.ts'
+
+export interface TestKafka {
+  /** host:port[,host:port…] */
+  readonly brokers: string
+  readonly source: 'environment' | 'container' | 'jars'
+  stop(): Promise<void>
+}
+
+/** Either Kafka, or why there is none here. */
+export type Found<T> =
+  | { readonly kafka: T; readonly missing?: never }
+  | { readonly kafka?: never; readonly missing: string }
+
+const IMAGE = 'apache/kafka:4.3.1'
+
+const dockerAnswers = (): Promise<boolean> =>
+  promisify(execFile)('docker', ['version', '--format', '{{.Server.Version}}'], { timeout: 5000 }).then(
+    () => true,
+    () => false,
+  )
+
+/** The advertised address is the mapped port, so the port is chosen before the container starts. */
+const startContainer = async (): Promise<TestKafka> => {
+  const { GenericContainer, Wait } = await import('testcontainers')
+  const [port] = await freePorts(1)
+  const container = await new GenericContainer(IMAGE)
+    .withExposedPorts({ container: 9094, host: port! })
+    .withEnvironment({
+      KAFKA_PROCESS_ROLES: 'broker,controller',
+      KAFKA_NODE_ID: '1',
+      KAFKA_CONTROLLER_QUORUM_VOTERS: '1@localhost:9093',
+      KAFKA_LISTENERS: 'INTERNAL://:9092,HOST://:9094,CONTROLLER://:9093',
+      KAFKA_ADVERTISED_LISTENERS: `INTERNAL://localhost:9092,HOST://127.0.0.1:${port}`,
+      KAFKA_LISTENER_SECURITY_PROTOCOL_MAP: 'INTERNAL:PLAINTEXT,HOST:PLAINTEXT,CONTROLLER:PLAINTEXT',
+      KAFKA_CONTROLLER_LISTENER_NAMES: 'CONTROLLER',
+      KAFKA_INTER_BROKER_LISTENER_NAME: 'INTERNAL',
+      KAFKA_AUTO_CREATE_TOPICS_ENABLE: 'false',
+      KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR: '1',
+      KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR: '1',
+      KAFKA_TRANSACTION_STATE_LOG_MIN_ISR: '1',
+      KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS: '0',
+      KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS: '1000',
+    })
+    .withWaitStrategy(Wait.forLogMessage(/Kafka Server started/))
+    .start()
+  return { brokers: `127.0.0.1:${port}`, source: 'container', stop: async () => void (await container.stop()) }
+}
+
+const orMissing = async <T>(start: () => Promise<T>): Promise<Found<T>> => {
+  try {
+    return { kafka: await start() }
+  } catch (error) {
+    if (process.env.CI) throw error
+    return { missing: messageOf(error) }
+  }
+}
+
+/** One broker for many tests; each takes its own prefix. */
+export const findKafka = (): Promise<Found<TestKafka>> =>
+  orMissing(async () => {
+    const brokers = process.env.KAFKA_BROKERS
+    if (brokers) return { brokers, source: 'environment', stop: async () => {} }
+    if (await dockerAnswers()) return startContainer()
+    const broker = await startBroker()
+    return { brokers: broker.brokers, source: 'jars', stop: broker.stop }
+  })
+
+/** A broker of one's own, to be killed, frozen and restarted: always from the jars. */
+export const ownBroker = (options?: StartOptions): Promise<Found<EmbeddedBroker>> =>
+  orMissing(() => startBroker(options))
+
+let count = 0
+/** A prefix of topics and groups that no other test uses, in no other run either. */
+export const freshPrefix = (): string => `t${process.pid}-${Date.now().toString(36)}-${count++}`

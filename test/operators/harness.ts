@@ -1,0 +1,137 @@
+/** A worker in this process on an embedded log, with the shipped model: everything real, everything small. */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import type { Model } from '../../src/engine/types.ts'
+import { openPackage } from '../../src/models/open.ts'
+import { createBatcher } from '../../src/operators/batcher.ts'
+import type { Commit } from '../../src/operators/commit.ts'
+import { readPartitionState } from '../../src/operators/task.ts'
+import type { Tokenizer } from '../../src/operators/tokenize.ts'
+import { startWorker, type Worker, type WorkerOptions } from '../../src/operators/worker.ts'
+import type { Head } from '../../src/state/head.ts'
+import type { TaskState } from '../../src/streams/lifecycle.ts'
+import type { EventLog, RecordIn, StoredRecord } from '../../src/streams/log.ts'
+import { openLog } from '../../src/streams/open.ts'
+import type { ChunkInput } from '../../topics/chunks.ts'
+import { TOPICS, type TopicNames, topicNames } from '../../topics/index.ts'
+import type { Observation } from '../../topics/observations.ts'
+import type { Generated } from '../../topics/tokens.ts'
+import { eventually } from '../streams/helpers.ts'
+
+export const demoModel = fileURLToPath(new URL('../../models/demo', import.meta.url))
+
+export const event = (session: string, chunk: ChunkInput | string | Uint8Array): RecordIn => ({
+  key: Buffer.from(session),
+  value: typeof chunk === 'string' || chunk instanceof Uint8Array ? Buffer.from(chunk) : Buffer.from(JSON.stringify(chunk)),
+})
+
+export interface Bench {
+  readonly log: EventLog
+  readonly names: TopicNames
+  readonly model: Model
+  readonly tokenizer: Tokenizer | null
+  readonly url: string
+  feed(...records: readonly RecordIn[]): Promise<readonly number[]>
+  start(options?: Partial<WorkerOptions>): Promise<Running>
+  /** Starts a worker, waits until it has nothing to do, drains it. */
+  settle(options?: Partial<WorkerOptions>): Promise<Running>
+  generated(session?: string): Promise<readonly Generated[]>
+  observations(session?: string): Promise<readonly Observation[]>
+  records(topic: keyof TopicNames): Promise<readonly StoredRecord[]>
+  heads(): Promise<ReadonlyMap<string, Head>>
+  close(): Promise<void>
+}
+
+export interface Running {
+  readonly worker: Worker
+  readonly commits: Commit[]
+  readonly states: { readonly partition: number; readonly state: TaskState; readonly error: unknown }[]
+  readonly restored: string[]
+  /** Resolves when every record in the log is finished. */
+  idle(): Promise<void>
+}
+
+const text = new TextDecoder()
+
+export const createBench = async (shared: { model: Model; tokenizer: Tokenizer | null } | string, partitions = 1): Promise<Bench> => {
+  const dir = mkdtempSync(join(tmpdir(), 'continuo-'))
+  const url = `file:${join(dir, 'log.db')}`
+  const own = typeof shared === 'string'
+  const { model, tokenizer } = own ? await openPackage(shared, { threads: 2 }) : shared
+  const log = await openLog(url)
+  const names = topicNames(log.prefix)
+  await log.createTopics(TOPICS.map(({ name, settings }) => ({ name: names[name], partitions, config: settings })))
+
+  const records = async (topic: keyof TopicNames): Promise<StoredRecord[]> => {
+    const all: StoredRecord[] = []
+    for (let partition = 0; partition < partitions; partition += 1) {
+      const { begin, end } = await log.bounds(names[topic], partition)
+      for await (const batch of log.read(names[topic], partition, begin, { until: end })) all.push(...batch.records)
+    }
+    return all
+  }
+  const values = async <T>(topic: keyof TopicNames, session?: string): Promise<T[]> =>
+    (await records(topic))
+      .filter(({ key }) => session === undefined || text.decode(key ?? undefined) === session)
+      .map(({ value }) => JSON.parse(text.decode(value ?? undefined)) as T)
+
+  const start = async (options: Partial<WorkerOptions> = {}): Promise<Running> => {
+    const commits: Commit[] = []
+    const states: { partition: number; state: TaskState; error: unknown }[] = []
+    const restored: string[] = []
+    const worker = await startWorker({
+      log, names, model, tokenizer,
+      group: 'test',
+      batcher: createBatcher(model),
+      format: 'json',
+      commitInterval: 5,
+      snapshotEvery: 1000,
+      maxContexts: 16,
+      forwardFloor: 1 << 20,
+      onCommit: (commit) => commits.push(commit),
+      onState: (partition, state, error) => states.push({ partition, state, error }),
+      onRestored: (_, session) => restored.push(session),
+      warn: () => undefined,
+      ...options,
+    })
+    const idle = (): Promise<void> =>
+      eventually(async () => {
+        for (let partition = 0; partition < partitions; partition += 1) {
+          if (worker.refused.has(partition)) continue
+          const { end } = await log.bounds(names.chunks, partition)
+          const task = worker.tasks.get(partition)
+          if (task === undefined || task.state !== 'running' || task.offset < end) throw new Error('still at work')
+        }
+      }, 60_000)
+    return { worker, commits, states, restored, idle }
+  }
+
+  return {
+    log, names, model, tokenizer, url,
+    feed: async (...fed) => (await log.append(names.chunks, fed)).map(({ offset }) => offset),
+    start,
+    async settle(options) {
+      const running = await start(options)
+      await running.idle()
+      await running.worker.stop()
+      return running
+    },
+    generated: (session) => values<Generated>('tokens', session),
+    observations: (session) => values<Observation>('observations', session),
+    records,
+    async heads() {
+      const all = new Map<string, Head>()
+      for (let partition = 0; partition < partitions; partition += 1) {
+        for (const [id, head] of (await readPartitionState(log, names, partition, 1 << 30)).heads) all.set(id, head)
+      }
+      return all
+    },
+    async close() {
+      await log.close()
+      if (own) model.close()
+      rmSync(dir, { recursive: true, force: true })
+    },
+  }
+}

@@ -267,7 +267,7 @@ export const commit =
       /** Waits for the next round: at once over budget or at the end, else when the interval has passed. */
       const due = async (lastStart: number): Promise<void> => {
         while (!cancelled && !ended) {
-          const work = pending.length > 0 || committer.hasTouched || committer.hasSnapshotWork
+          const work = pending.length > 0 || committer.hasTouched
           const left = lastStart + deps.interval - performance.now()
           if (work && (left <= 0 || pending.length >= BUDGET_STEPS || pendingBytes >= BUDGET_BYTES)) return
           if (committer.hasSnapshotWork) {
@@ -312,6 +312,8 @@ export const commit =
           await round()
           await committer.trim()
           await committer.forward()
+          // Also when commits follow each other without a pause, snapshots make way.
+          await committer.snapshotStep()
         }
         // Farewell: what no snapshot holds yet is saved, so that the next start replays nothing.
         failpoint('stop.drained')

@@ -39,16 +39,24 @@ export const openReader = (db: Database, topics: Topics, records: Records): Read
           from < begin ? 'The records were trimmed' : 'The log is shorter than it was'
         }; choose a position within.`,
       )
+    const stop = Math.min(until, end)
     const batch: StoredRecord[] = []
     let bytes = 0
-    for (const row of selectRecords.iterate(topic.id, partition, from, Math.min(until, end))) {
+    let next = from
+    for (const row of selectRecords.iterate(topic.id, partition, from, stop)) {
       const { offset, timestamp, key, value } = row
+      if (offset !== next) break
       batch.push({ topic: name, partition, offset, timestamp, key, value, headers: decodeHeaders(row.headers) })
+      next++
       bytes += (key?.length ?? 0) + (value?.length ?? 0) + (row.headers?.length ?? 0)
       if (bytes >= maxBytes) break
     }
-    const last = batch.at(-1)
-    return { records: batch, next: last === undefined ? from : last.offset + 1 }
+    if (batch.length === 0 && next < stop)
+      throw new ContinuoError(
+        'POSITION',
+        `${name}[${partition}] holds ${begin} to ${end}, but record ${next} is missing: the log file was changed by hand or damaged. Restore it from a copy.`,
+      )
+    return { records: batch, next }
   }
 
   return async function* read(name, partition, from, options = {}) {

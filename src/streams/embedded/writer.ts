@@ -1,4 +1,5 @@
 import { ContinuoError, codeOf } from '../../errors.ts'
+import { failpoint } from '../../observe/failpoint.ts'
 import type { OutRecord, PartitionWriter } from '../log.ts'
 import type { Database } from './database.ts'
 import { checkRecord, type Placed, type Records } from './records.ts'
@@ -65,7 +66,11 @@ export const openClaims = (db: Database, topics: Topics, records: Records): Clai
         return { topic: out, partition, record }
       })
       const offsets = records.insert(placed)
-      if (inputOffset !== null) putOffset.run(group, topic, partition, inputOffset)
+      if (inputOffset !== null) {
+        failpoint('commit.sent')
+        putOffset.run(group, topic, partition, inputOffset)
+        failpoint('commit.offsets')
+      }
       return offsets
     }
 

@@ -22,12 +22,19 @@ const sessions = Number(values.sessions)
 const rounds = Number(values.rounds)
 
 const worker = (url: string, ...flags: string[]) =>
-  spawn(process.execPath, ['src/cli/main.ts', 'run', '--log', url, '--model', modelDir, '--log-level', 'error', ...flags], {
-    cwd: root,
-    stdio: ['ignore', 'ignore', 'inherit'],
-  })
+  spawn(
+    process.execPath,
+    ['src/cli/main.ts', 'run', '--log', url, '--model', modelDir, '--log-level', 'error', ...flags],
+    {
+      cwd: root,
+      stdio: ['ignore', 'ignore', 'inherit'],
+    },
+  )
 
-const event = (session: string, value: unknown): RecordIn => ({ key: Buffer.from(session), value: Buffer.from(JSON.stringify(value)) })
+const event = (session: string, value: unknown): RecordIn => ({
+  key: Buffer.from(session),
+  value: Buffer.from(JSON.stringify(value)),
+})
 
 const measure = async (place: Place): Promise<readonly number[]> => {
   const url = place.fresh()
@@ -44,7 +51,9 @@ const measure = async (place: Place): Promise<readonly number[]> => {
   for (let round = 0; round < rounds; round += 1) {
     const { end } = await log.bounds(names.tokens, 0)
     const session = `session-${(round * 7919) % sessions}`
-    await log.append(names.chunks, [event(session, { type: 'generate', requestId: `r${round}`, maxTokens: 16, temperature: 0 })])
+    await log.append(names.chunks, [
+      event(session, { type: 'generate', requestId: `r${round}`, maxTokens: 16, temperature: 0 }),
+    ])
     const started = performance.now()
     const child = worker(url)
     const seen = new AbortController()

@@ -9,8 +9,8 @@
  */
 import { parseArgs } from 'node:util'
 import { openPackage } from '../src/models/open.ts'
-import { createBatcher } from '../src/operators/batcher.ts'
 import { FEED_SLICE } from '../src/operators/advance.ts'
+import { createBatcher } from '../src/operators/batcher.ts'
 import { startWorker } from '../src/operators/worker.ts'
 import { topicNames } from '../topics/index.ts'
 import { documentOf, embeddedPlace, kafkaPlace, median, modelDir, type Place, prepared, quantile } from './support.ts'
@@ -61,7 +61,10 @@ const stream = async (url: string, commits: number[]): Promise<{ seconds: number
     failed = reject
   })
   const worker = await startWorker({
-    log, names, model, tokenizer,
+    log,
+    names,
+    model,
+    tokenizer,
     group: 'bench',
     batcher: createBatcher(model),
     format: 'json',
@@ -99,12 +102,15 @@ try {
     bareSeconds.push(base.seconds)
     for (const { place, seconds, commits } of results) {
       const run = await stream(place.fresh(), commits)
-      if (run.chain !== base.chain) throw new Error(`${place.name} ended with chain ${run.chain}, the bare engine with ${base.chain}`)
+      if (run.chain !== base.chain)
+        throw new Error(`${place.name} ended with chain ${run.chain}, the bare engine with ${base.chain}`)
       seconds.push(run.seconds)
     }
   }
   console.log(`${ids.length} tokens, ${rounds} rounds, ${values.threads} threads; medians; all chains equal`)
-  console.log(`bare engine   ${median(bareSeconds).toFixed(2)} s  ${Math.round(ids.length / median(bareSeconds))} tokens/s`)
+  console.log(
+    `bare engine   ${median(bareSeconds).toFixed(2)} s  ${Math.round(ids.length / median(bareSeconds))} tokens/s`,
+  )
   for (const { place, seconds, commits } of results) {
     const ratios = seconds.map((value, index) => value / bareSeconds[index]!)
     const [low, high] = [Math.min(...ratios), Math.max(...ratios)]

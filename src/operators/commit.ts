@@ -30,6 +30,8 @@ export interface CommitDeps {
   readonly model: Fingerprints & { readonly layout: readonly StateTensor[] }
   readonly stateLedger: Ledger
   readonly snapshotLedger: Ledger
+  /** Bytes of a snapshot in one record at most. */
+  readonly partBytes: number
   /** Time between the beginnings of two commits, ms. */
   readonly interval: number
   /** Told after each commit, so that waiting sessions can go on. */
@@ -125,7 +127,6 @@ const createCommitter = (deps: CommitDeps) => {
       if (step.capture !== undefined) captures.push(step.capture)
       if (step.done) watermark.finish(step.record.offset)
     }
-    captures.push(...sessions.takeEvicted())
     for (const id of touched) {
       const head = changed.get(id) ?? sessions.heads.get(id)
       if (head !== undefined) changed.set(id, head)
@@ -143,18 +144,16 @@ const createCommitter = (deps: CommitDeps) => {
 
     heads.forEach((head, index) => {
       const at = stateAt + index
-      const before = sessions.heads.get(head.session)?.snapshot ?? null
       sessions.heads.set(head.session, head)
       stateLedger.put(head.session, { offset: offsets[at]!, bytes: sizeOf(records[at]!) })
       if (forgets(head)) {
         refs.delete(head.session)
         snapshotLedger.drop(head.session)
-      } else if (head.snapshot !== null && head.snapshot.first !== before?.first) {
-        sessions.saved(head.session, head.snapshot.pulse)
       }
     })
     const last = records.length - 1
     stateLedger.put('', { offset: offsets[last]!, bytes: sizeOf(records[last]!) })
+    captures.push(...sessions.committed())
     failpoint('commit.noted')
     return { partition, offset: cursor.offset, records: records.length, sessions: heads.length, steps, ms }
   }
@@ -166,7 +165,7 @@ const createCommitter = (deps: CommitDeps) => {
       if (capture === undefined) return false
       const { head, state } = capture
       const file = encodeSnapshot(head, state, model.layout)
-      writing = writeSnapshot(names.snapshots, head.session, head.conductor.globalStep, file)
+      writing = writeSnapshot(names.snapshots, head.session, head.conductor.globalStep, file, deps.partBytes)
     }
     const ref = await writing.step(writer)
     if (ref !== null) {
@@ -191,7 +190,7 @@ const createCommitter = (deps: CommitDeps) => {
       const head = sessions.heads.get(id)
       if (head === undefined || head.snapshot === null || refs.get(id)?.first !== head.snapshot.first) continue
       const file = await readSnapshot(log, names.snapshots, partition, head)
-      const again = writeSnapshot(names.snapshots, id, head.snapshot.pulse, file)
+      const again = writeSnapshot(names.snapshots, id, head.snapshot.pulse, file, deps.partBytes)
       for (let ref = await again.step(writer); ; ref = await again.step(writer)) {
         if (ref === null) continue
         refs.set(id, ref)

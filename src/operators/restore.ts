@@ -7,7 +7,7 @@ import type { TopicNames } from '../../topics/index.ts'
 import type { Model } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
-import { checkFits, type Head, headDifference, sameHead } from '../state/head.ts'
+import { checkFits, type Head, headDifference, sameHead, samePlace } from '../state/head.ts'
 import { decodeSnapshot } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
 import { advance, type Engine, newborn, type Session } from './advance.ts'
@@ -46,11 +46,6 @@ export async function* sessionEvents(
     }
   }
 }
-
-const stands = (at: Head, target: Head): boolean =>
-  at.cursor.offset === target.cursor.offset &&
-  at.cursor.token === target.cursor.token &&
-  at.cursor.complete === target.cursor.complete
 
 const disagree = (target: Head, reached: Head): ContinuoError =>
   new ContinuoError(
@@ -100,7 +95,7 @@ export const restoreSession = async (deps: RestoreDeps, partition: number, targe
   let session = base
   const from = base === null ? target.born : base.head.cursor.offset + (base.head.cursor.complete ? 1 : 0)
   try {
-    if (session === null || !stands(session.head, target)) {
+    if (session === null || !samePlace(session.head, target)) {
       const events = sessionEvents(deps, partition, target.session, gateOf(base?.head), from, target.cursor.offset + 1)
       replay: for await (const work of events) {
         const { cursor } = session?.head ?? {}
@@ -118,7 +113,7 @@ export const restoreSession = async (deps: RestoreDeps, partition: number, targe
         }
         for await (const step of advance(session, work, fresh, engine)) {
           failpoint('restore.replay')
-          if (stands(step.head!, target)) break replay
+          if (samePlace(step.head!, target)) break replay
         }
       }
     }

@@ -4,7 +4,7 @@
  */
 import type { Model } from '../engine/types.ts'
 import { failpoint } from '../observe/failpoint.ts'
-import type { Head } from '../state/head.ts'
+import { type Head, samePlace } from '../state/head.ts'
 import { advance, type Engine, newborn, type Session } from './advance.ts'
 import type { Capture, Rejected, Step, Tokenized } from './types.ts'
 
@@ -28,10 +28,12 @@ export interface Sessions {
   steps(item: Tokenized | Rejected): AsyncIterable<Step> | readonly Step[]
   /** States that no snapshot holds yet, for the farewell. Only while nothing runs. */
   unsaved(): readonly Capture[]
-  /** States of contexts that must go once a snapshot holds them; each is handed out once. */
-  takeEvicted(): readonly Capture[]
-  /** A head that names this snapshot is committed; the context may go if nothing happened since. */
-  saved(session: string, pulse: number): void
+  /**
+   * `heads` has moved: contexts beyond the limit may go. Returns the states that need a snapshot first; each is handed out
+   * once. Only what is committed is given back or captured: a session is restored from its committed head, and a
+   * snapshot must never be ahead of the head that names it.
+   */
+  committed(): readonly Capture[]
   readonly live: number
   close(): void
 }
@@ -40,9 +42,6 @@ interface Live extends Session {
   busy: boolean
   /** Pulse of the last state captured; −1 before the first. */
   captured: number
-  /** Pulse up to which a committed snapshot holds the state. */
-  savedAt: number
-  evicting: boolean
 }
 
 const rejectedStep = ({ record, session, reason }: Rejected): Step => ({
@@ -58,28 +57,10 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   const heads = new Map<string, Head>()
   /** In order of last use. */
   const live = new Map<string, Live>()
-  let evictions: Capture[] = []
 
   const drop = (id: string, session: Live): void => {
     live.delete(id)
     session.context.close()
-  }
-
-  /** Contexts beyond the limit: clean ones go at once, others when a snapshot holds them. */
-  const evict = (): void => {
-    let surplus = live.size - maxContexts
-    for (const [id, session] of live) {
-      if (surplus <= 0) return
-      if (session.busy) continue
-      surplus -= 1
-      const pulse = session.head.conductor.globalStep
-      if (session.head.status === 'closed' || session.savedAt === pulse) drop(id, session)
-      else if (!session.evicting) {
-        session.evicting = true
-        session.captured = pulse
-        evictions.push({ head: session.head, state: session.context.serialize() })
-      }
-    }
   }
 
   const acquire = async (work: Tokenized): Promise<{ session: Live; fresh: boolean }> => {
@@ -97,7 +78,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       const context = model.createContext()
       base = { head: newborn(work, model, context.chain), context }
     } else base = await restore(head)
-    const session: Live = { ...base, busy: true, captured: pulse, savedAt: pulse, evicting: false }
+    const session: Live = { ...base, busy: true, captured: pulse }
     live.set(work.session, session)
     return { session, fresh: head === undefined }
   }
@@ -121,7 +102,6 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       }
     } finally {
       session.busy = false
-      evict()
     }
   }
 
@@ -132,23 +112,28 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       const captures: Capture[] = []
       for (const session of live.values()) {
         const pulse = session.head.conductor.globalStep
-        if (session.head.status === 'closed' || session.savedAt === pulse) continue
+        if (session.head.status === 'closed' || heads.get(session.head.session)?.snapshot?.pulse === pulse) continue
         captures.push({ head: session.head, state: session.context.serialize() })
       }
       return captures
     },
-    takeEvicted() {
-      const taken = evictions
-      evictions = []
-      return taken
-    },
-    saved(id, pulse) {
-      const session = live.get(id)
-      if (session === undefined) return
-      session.savedAt = Math.max(session.savedAt, pulse)
-      if (!session.evicting) return
-      session.evicting = false
-      if (!session.busy && live.size > maxContexts && session.head.conductor.globalStep === pulse) drop(id, session)
+    committed() {
+      const captures: Capture[] = []
+      let surplus = live.size - maxContexts
+      for (const [id, session] of live) {
+        if (surplus <= 0) break
+        if (session.busy) continue
+        surplus -= 1
+        const head = heads.get(id)
+        if (head === undefined || !samePlace(head, session.head)) continue
+        const pulse = session.head.conductor.globalStep
+        if (head.status === 'closed' || head.snapshot?.pulse === pulse) drop(id, session)
+        else if (session.captured !== pulse) {
+          session.captured = pulse
+          captures.push({ head: session.head, state: session.context.serialize() })
+        }
+      }
+      return captures
     },
     get live() {
       return live.size

@@ -18,8 +18,14 @@ export interface SnapshotWriting {
   step(writer: PartitionWriter): Promise<SnapshotRef | null>
 }
 
-export const writeSnapshot = (topic: string, session: string, pulse: number, file: Uint8Array): SnapshotWriting => {
-  const parts = splitParts(file, PART_BYTES)
+export const writeSnapshot = (
+  topic: string,
+  session: string,
+  pulse: number,
+  file: Uint8Array,
+  partBytes: number = PART_BYTES,
+): SnapshotWriting => {
+  const parts = splitParts(file, partBytes)
   const hash = sha256(file)
   let written = 0
   let first = -1

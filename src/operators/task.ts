@@ -3,6 +3,7 @@
  * See streams/lifecycle.ts for the states and DESIGN §5 for the protocol.
  */
 import type { TopicNames } from '../../topics/index.ts'
+import { PART_BYTES } from '../../topics/snapshots.ts'
 import type { Model } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
@@ -31,6 +32,8 @@ export interface TaskOptions {
   readonly commitInterval: number
   readonly snapshotEvery: number
   readonly maxContexts: number
+  /** Bytes of a snapshot in one record at most; default 900,000. */
+  readonly partBytes?: number
   /** Dead bytes of state that are not worth forwarding. */
   readonly forwardFloor: number
   readonly onCommit?: (commit: Commit) => void
@@ -216,6 +219,7 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       validation,
       tokenizer,
       records: source.records,
+      partBytes: options.partBytes ?? PART_BYTES,
       interval: options.commitInterval,
       warn: options.warn,
     })

@@ -7,8 +7,8 @@
  * the events alone; what it is compared with was written by other processes at other times.
  */
 import { isDeepStrictEqual } from 'node:util'
-import type { TopicNames } from '../../topics/index.ts'
 import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
+import type { TopicNames } from '../../topics/index.ts'
 import type { Context, Model } from '../engine/types.ts'
 import { codeOf, messageOf } from '../errors.ts'
 import { type Head, headDifference, sameHead, unseal } from '../state/head.ts'
@@ -31,7 +31,11 @@ export interface VerifyOptions {
   /** Only this session. */
   readonly session?: string
   /** Told now and then how far it is. */
-  readonly onProgress?: (progress: { readonly partition: number; readonly offset: number; readonly end: number }) => void
+  readonly onProgress?: (progress: {
+    readonly partition: number
+    readonly offset: number
+    readonly end: number
+  }) => void
 }
 
 export interface Finding {
@@ -158,7 +162,10 @@ const collectSnapshots = async (
     seen.add(ref.first)
     const where = `${names.snapshots}, partition ${partition}, offsets ${ref.first} to ${ref.last}`
     try {
-      const { head: inside, state } = decodeSnapshot(await readSnapshot(log, names.snapshots, partition, head), model.layout)
+      const { head: inside, state } = decodeSnapshot(
+        await readSnapshot(log, names.snapshots, partition, head),
+        model.layout,
+      )
       const list = snapshots.get(place(inside)) ?? []
       list.push({ state, where })
       snapshots.set(place(inside), list)
@@ -196,7 +203,8 @@ const verifySessions = async (
     })
   }
   for (const topic of ['tokens', 'observations'] as const) {
-    for await (const record of all(log, names[topic], partition)) subjects.get(keyText(record))?.outputs[topic].push(record)
+    for await (const record of all(log, names[topic], partition))
+      subjects.get(keyText(record))?.outputs[topic].push(record)
   }
 
   const engine = { model, tokenizer, process: createBatcher(model).process }
@@ -219,7 +227,8 @@ const verifySessions = async (
         if (subject === undefined || subject.finished) continue
         totals.events += 1
         const valid = validateRecord(record, validation)
-        const { out, gate } = valid.kind === 'rejected' ? { out: valid, gate: subject.gate } : tokenizeEvent(valid, subject.gate, tokenizer)
+        const { out, gate } =
+          valid.kind === 'rejected' ? { out: valid, gate: subject.gate } : tokenizeEvent(valid, subject.gate, tokenizer)
         subject.gate = gate
         if (out.kind === 'rejected') {
           compareLetter(record, out.reason, letters, names, found, keyText(record))
@@ -246,7 +255,12 @@ const compareLetter = (
   const letter = letters.get(record.offset)
   const where = `${names.chunks}, offset ${record.offset}`
   if (letter === undefined) {
-    found({ kind: 'deadletter', session, where, message: `The event was rejected ("${reason}") and no dead letter holds it.` })
+    found({
+      kind: 'deadletter',
+      session,
+      where,
+      message: `The event was rejected ("${reason}") and no dead letter holds it.`,
+    })
     return
   }
   const parted = letter.headers.some(([name]) => name === DEAD_LETTER_HEADERS.part)
@@ -277,13 +291,23 @@ const recompute = async (
     for (const { head, where } of subject.heads.get(at) ?? []) {
       totals.headsCompared += 1
       if (!sameHead(head, step.head!)) {
-        found({ kind: 'head', session: work.session, where, message: `The head differs from the recomputation: ${headDifference(head, step.head!)}.` })
+        found({
+          kind: 'head',
+          session: work.session,
+          where,
+          message: `The head differs from the recomputation: ${headDifference(head, step.head!)}.`,
+        })
       }
     }
     for (const { state, where } of subject.snapshots.get(at) ?? []) {
       totals.snapshotsCompared += 1
       if (Buffer.compare(state, session.context.serialize()) !== 0) {
-        found({ kind: 'snapshot', session: work.session, where, message: 'The snapshot differs from the recomputed state.' })
+        found({
+          kind: 'snapshot',
+          session: work.session,
+          where,
+          message: 'The snapshot differs from the recomputed state.',
+        })
       }
     }
     subject.heads.delete(at)
@@ -337,16 +361,29 @@ const conclude = (id: string, subject: Subject, names: TopicNames, partition: nu
   if (target.born >= 0 && subject.session !== null) {
     for (const list of subject.heads.values()) {
       for (const { where } of list) {
-        found({ kind: 'head', session: id, where, message: 'The head stands at a place the recomputation does not pass.' })
+        found({
+          kind: 'head',
+          session: id,
+          where,
+          message: 'The head stands at a place the recomputation does not pass.',
+        })
       }
     }
     for (const list of subject.snapshots.values()) {
       for (const { where } of list) {
-        found({ kind: 'snapshot', session: id, where, message: 'The snapshot stands at a place the recomputation does not pass.' })
+        found({
+          kind: 'snapshot',
+          session: id,
+          where,
+          message: 'The snapshot stands at a place the recomputation does not pass.',
+        })
       }
     }
   }
-  for (const [topic, kind] of [['tokens', 'token'], ['observations', 'observation']] as const) {
+  for (const [topic, kind] of [
+    ['tokens', 'token'],
+    ['observations', 'observation'],
+  ] as const) {
     for (const stored of subject.outputs[topic]) {
       found({
         kind,
@@ -360,14 +397,27 @@ const conclude = (id: string, subject: Subject, names: TopicNames, partition: nu
 
 /** Throws only when the log cannot be read; what does not match is a finding. */
 export const verifyLog = async (options: VerifyOptions): Promise<Verification> => {
-  const totals: Totals = { sessions: 0, events: 0, tokensCompared: 0, headsCompared: 0, snapshotsCompared: 0, findings: [] }
+  const totals: Totals = {
+    sessions: 0,
+    events: 0,
+    tokensCompared: 0,
+    headsCompared: 0,
+    snapshotsCompared: 0,
+    findings: [],
+  }
   const [info] = await options.log.topics([options.names.chunks])
   for (let partition = 0; partition < (info?.partitions ?? 0); partition += 1) {
     try {
       await verifyPartition(options, partition, totals)
     } catch (error) {
       if (codeOf(error) !== 'REFUSED' && codeOf(error) !== 'POSITION') throw error
-      totals.findings.push({ kind: 'input', session: null, partition, where: options.names.chunks, message: messageOf(error) })
+      totals.findings.push({
+        kind: 'input',
+        session: null,
+        partition,
+        where: options.names.chunks,
+        message: messageOf(error),
+      })
     }
   }
   return totals

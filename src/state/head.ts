@@ -105,6 +105,10 @@ export const checkFits = (record: Head | PartitionCursor, model: Fingerprints): 
   }
 }
 
+/** Whether two heads of a session stand at the same place of their stream. */
+export const samePlace = (a: Head, b: Head): boolean =>
+  a.cursor.offset === b.cursor.offset && a.cursor.token === b.cursor.token && a.cursor.complete === b.cursor.complete
+
 /** Whether two heads stand for the same state; the snapshot they name may differ. */
 export const sameHead = (a: Head, b: Head): boolean =>
   isDeepStrictEqual({ ...a, snapshot: null }, { ...b, snapshot: null })

@@ -5,6 +5,7 @@
  * Layout (docs/formats.md): u64 little-endian length of the header; the header, JSON padded with spaces to a multiple of 8;
  * the tensors, dense, in the order of the model's layout.
  */
+import { createHash } from 'node:crypto'
 import { type Head, head as headSchema, type SnapshotRef } from '../../topics/state.ts'
 import { ContinuoError } from '../errors.ts'
 import { pulseMismatch, sha256 } from './head.ts'
@@ -23,6 +24,10 @@ const VERSION = '1'
 const broken = (what: string): ContinuoError =>
   new ContinuoError('REFUSED', `The snapshot ${what}. Nothing was changed; use another copy of it.`)
 
+/** An exported file has no head in a log that names its sha256, so it carries one of its own. */
+const checkOf = (head: string, state: Uint8Array): string =>
+  createHash('sha256').update(head).update(state).digest('hex')
+
 export const encodeSnapshot = (head: Head, state: Uint8Array, layout: readonly StateTensor[]): Uint8Array => {
   const tensors = Object.fromEntries(
     layout.map(({ name, shape, offset, bytes }) => [
@@ -30,7 +35,8 @@ export const encodeSnapshot = (head: Head, state: Uint8Array, layout: readonly S
       { dtype: 'F32', shape, data_offsets: [offset, offset + bytes] },
     ]),
   )
-  const metadata = { format: FORMAT, version: VERSION, head: JSON.stringify({ ...head, snapshot: null }) }
+  const inside = JSON.stringify({ ...head, snapshot: null })
+  const metadata = { format: FORMAT, version: VERSION, head: inside, sha256: checkOf(inside, state) }
   const json = JSON.stringify({ __metadata__: metadata, ...tensors })
   const raw = new TextEncoder().encode(json)
   const length = Math.ceil(raw.length / 8) * 8
@@ -47,33 +53,51 @@ export interface Snapshot {
   readonly state: Uint8Array
 }
 
-/** Throws REFUSED when the file is not a snapshot of this layout. */
-export const decodeSnapshot = (file: Uint8Array, layout: readonly StateTensor[]): Snapshot => {
+interface SnapshotHeader {
+  readonly head: Head
+  readonly tensors: Readonly<Record<string, unknown>>
+  /** The head as it stands in the file, and the checksum over it and the state. */
+  readonly text: string
+  readonly check: string
+  /** Where the tensors begin. */
+  readonly end: number
+}
+
+const readHeader = (file: Uint8Array): SnapshotHeader => {
   if (file.length < 8) throw broken(`has ${file.length} bytes, too few for a safetensors header`)
   const length = Number(new DataView(file.buffer, file.byteOffset).getBigUint64(0, true))
   if (length > file.length - 8) throw broken(`announces a header of ${length} bytes and has ${file.length - 8}`)
-  let header: Record<string, unknown>
-  let head: Head
   try {
-    header = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(file.subarray(8, 8 + length)))
-    const metadata = header['__metadata__'] as { format?: string; version?: string; head?: string }
-    if (metadata.format !== FORMAT || metadata.version !== VERSION) {
-      throw broken(`is of format ${metadata.format} version ${metadata.version}; expected ${FORMAT} version ${VERSION}`)
+    const header = new TextDecoder('utf-8', { fatal: true }).decode(file.subarray(8, 8 + length))
+    const tensors = JSON.parse(header) as Record<string, unknown>
+    const { format, version, head: text = '', sha256: check = '' } = tensors.__metadata__ as Record<string, string>
+    if (format !== FORMAT || version !== VERSION) {
+      throw broken(`is of format ${format} version ${version}; expected ${FORMAT} version ${VERSION}`)
     }
-    head = headSchema.parse(JSON.parse(metadata.head ?? ''))
+    return { head: headSchema.parse(JSON.parse(text)), tensors, text, check, end: 8 + length }
   } catch (error) {
     if (error instanceof ContinuoError) throw error
     throw broken('has no readable header')
   }
-  const state = file.subarray(8 + length)
+}
+
+/** The head inside a snapshot file. Throws REFUSED when the file is none. */
+export const snapshotHead = (file: Uint8Array): Head => readHeader(file).head
+
+/** Throws REFUSED when the file is not a snapshot of this layout. */
+export const decodeSnapshot = (file: Uint8Array, layout: readonly StateTensor[]): Snapshot => {
+  const { head, tensors, text, check, end } = readHeader(file)
+  const state = file.subarray(end)
   const expected = layout.reduce((sum, { bytes }) => sum + bytes, 0)
   if (state.length !== expected)
     throw broken(`holds ${state.length} bytes of state; the model's layout has ${expected}`)
   for (const { name, shape, offset, bytes } of layout) {
-    const found = JSON.stringify(header[name] ?? null)
+    const found = JSON.stringify(tensors[name] ?? null)
     const wanted = JSON.stringify({ dtype: 'F32', shape, data_offsets: [offset, offset + bytes] })
     if (found !== wanted) throw broken(`has ${name} as ${found}; the model's layout says ${wanted}`)
   }
+  const actual = checkOf(text, state)
+  if (actual !== check) throw broken(`fails its checksum: it says ${check}, head and state give ${actual}`)
   if (head.cursor.pulse !== head.conductor.globalStep) throw pulseMismatch(head.cursor.pulse, head.conductor.globalStep)
   return { head, state }
 }

@@ -9,8 +9,10 @@ import { appendAll, collect, crashUntil, createCrashTopics, expectSame, finish, 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-crash-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
 
-test('a worker on the embedded log, killed at least 50 times at every failpoint and at random, leaves what an undisturbed one leaves', { timeout: 900_000 }, async () => {
-  const rounds = scenario(50)
+test('a worker on the embedded log, killed at least 50 times at every failpoint and at random, leaves what an undisturbed one leaves', {
+  timeout: 900_000,
+}, async () => {
+  const rounds = scenario(120)
   const disturbed = `file:${join(dir, 'disturbed.db')}`
   const undisturbed = `file:${join(dir, 'undisturbed.db')}`
   for (const url of [disturbed, undisturbed]) {

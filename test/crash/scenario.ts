@@ -4,8 +4,8 @@
  */
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import type { ChunkInput } from '../../topics/chunks.ts'
 import type { RecordIn } from '../../src/streams/log.ts'
+import type { ChunkInput } from '../../topics/chunks.ts'
 
 const document = readFileSync(fileURLToPath(new URL('../../docs/demo/harbour-log.txt', import.meta.url)), 'utf8')
 
@@ -43,7 +43,16 @@ export const scenario = (rounds: number, seed = 7): readonly (readonly RecordIn[
   const generate = (session: string, maxTokens: number, stop: string[]): RecordIn =>
     encode(
       session,
-      { type: 'generate', requestId: `r${request++}`, maxTokens, temperature: 0.9, topP: 0.95, topK: 40, seed: request, stop },
+      {
+        type: 'generate',
+        requestId: `r${request++}`,
+        maxTokens,
+        temperature: 0.9,
+        topP: 0.95,
+        topK: 40,
+        seed: request,
+        stop,
+      },
       at++,
     )
   return Array.from({ length: rounds }, (_, round) => {
@@ -51,15 +60,24 @@ export const scenario = (rounds: number, seed = 7): readonly (readonly RecordIn[
     for (let n = 0; n < 8; n += 1) {
       const session = pick(SESSIONS)
       const dice = next()
-      if (dice < 0.5) records.push(encode(session, { type: 'text', text: text(40 + Math.floor(next() * 400)), id: `c${at}` }, at++))
-      else if (dice < 0.6) records.push(encode(session, { type: 'tokens', tokens: [...Buffer.from(text(30), 'utf8')] }, at++))
+      if (dice < 0.5)
+        records.push(encode(session, { type: 'text', text: text(40 + Math.floor(next() * 400)), id: `c${at}` }, at++))
+      else if (dice < 0.6)
+        records.push(encode(session, { type: 'tokens', tokens: [...Buffer.from(text(30), 'utf8')] }, at++))
       else if (dice < 0.75) {
         records.push(encode(session, { type: 'text', text: 'The keeper wrote: ' }, at++))
         records.push(generate(session, 8 + Math.floor(next() * 60), next() < 0.3 ? [' the', '.'] : []))
       } else if (dice < 0.83) records.push(encode(session, { type: 'boundary', reset: next() < 0.5 }, at++))
-      else if (dice < 0.88) records.push(encode(session, { type: 'close' }, at++), encode(session, { type: 'text', text: 'too late' }, at++))
+      else if (dice < 0.88)
+        records.push(
+          encode(session, { type: 'close' }, at++),
+          encode(session, { type: 'text', text: 'too late' }, at++),
+        )
       else if (dice < 0.94) records.push(encode(session, { type: 'open', surprisal: next() < 0.5 }, at++))
-      else records.push(encode(session, pick(['{"type":"text"', '{"type":"shout"}', '{"type":"tokens","tokens":[999]}']), at++))
+      else
+        records.push(
+          encode(session, pick(['{"type":"text"', '{"type":"shout"}', '{"type":"tokens","tokens":[999]}']), at++),
+        )
     }
     if (round % 9 === 4) {
       const session = pick(SESSIONS)

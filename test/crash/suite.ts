@@ -27,9 +27,32 @@ export const runWorker = (url: string, flags: readonly string[] = [], failpoint?
   const child = spawn(
     process.execPath,
     [
-      'src/cli/main.ts', 'run', '--log', url, '--model', 'models/demo', '--group', 'crash', '--json',
-      '--partitions', String(PARTITIONS), '--commit-interval', '10', '--snapshot-every', '300', '--max-contexts', '3',
-      '--forward-floor', '100000', '--session-timeout', '1500', '--threads', '2', ...flags,
+      'src/cli/main.ts',
+      'run',
+      '--log',
+      url,
+      '--model',
+      'models/demo',
+      '--group',
+      'crash',
+      '--json',
+      '--partitions',
+      String(PARTITIONS),
+      '--commit-interval',
+      '10',
+      '--snapshot-every',
+      '300',
+      '--max-contexts',
+      '3',
+      '--forward-floor',
+      '100000',
+      '--part-bytes',
+      '60000',
+      '--session-timeout',
+      '1500',
+      '--threads',
+      '2',
+      ...flags,
     ],
     { cwd: root, stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, CONTINUO_FAILPOINT: failpoint ?? '' } },
   )
@@ -45,7 +68,9 @@ export const runWorker = (url: string, flags: readonly string[] = [], failpoint?
 
 export const createCrashTopics = async (log: EventLog): Promise<void> => {
   const names = topicNames(log.prefix)
-  await log.createTopics(TOPICS.map(({ name, settings }) => ({ name: names[name], partitions: PARTITIONS, config: settings })))
+  await log.createTopics(
+    TOPICS.map(({ name, settings }) => ({ name: names[name], partitions: PARTITIONS, config: settings })),
+  )
 }
 
 export const appendAll = async (url: string, records: readonly RecordIn[]): Promise<void> => {
@@ -81,8 +106,10 @@ export const collect = async (url: string): Promise<Result> => {
           for (const { key, value, headers, timestamp } of batch.records) {
             const session = Buffer.from(key ?? []).toString()
             const told = headers.map(([name, bytes]) => `${name}=${Buffer.from(bytes).toString()}`).join(';')
-            const list = (bySession[session] ??= [])
-            list.push(`${timestamp} ${told.replaceAll(names[topic].split('.')[0]!, '<p>')} ${Buffer.from(value ?? []).toString()}`)
+            bySession[session] ??= []
+            bySession[session].push(
+              `${timestamp} ${told.replaceAll(names[topic].split('.')[0]!, '<p>')} ${Buffer.from(value ?? []).toString()}`,
+            )
           }
         }
       }
@@ -106,7 +133,10 @@ export const expectSame = (disturbed: Result, undisturbed: Result): void => {
   }
   expect([...disturbed.heads.keys()].sort()).toEqual([...undisturbed.heads.keys()].sort())
   for (const [id, head] of undisturbed.heads) {
-    expect(sameHead(disturbed.heads.get(id)!, head), `head of ${id}: ${JSON.stringify(disturbed.heads.get(id))} against ${JSON.stringify(head)}`).toBe(true)
+    expect(
+      sameHead(disturbed.heads.get(id)!, head),
+      `head of ${id}: ${JSON.stringify(disturbed.heads.get(id))} against ${JSON.stringify(head)}`,
+    ).toBe(true)
   }
 }
 
@@ -116,28 +146,34 @@ export interface CrashReport {
 }
 
 /** Kills workers until `kills` have died, feeding a round of events before each life; then lets one finish in peace. */
-export const crashUntil = async (url: string, rounds: readonly (readonly RecordIn[])[], kills: number, seed = 11): Promise<CrashReport> => {
+export const crashUntil = async (
+  url: string,
+  rounds: readonly (readonly RecordIn[])[],
+  kills: number,
+  seed = 11,
+): Promise<CrashReport> => {
   const next = random(seed)
   const fired = new Set<Failpoint>()
   let died = 0
   let life = 0
-  for (; died < kills || life < rounds.length; life += 1) {
-    if (life >= rounds.length * 4) throw new Error(`${life} lives and only ${died} deaths: the failpoints do not fire`)
-    if (life < rounds.length) await appendAll(url, rounds[life]!)
+  for (; life < rounds.length && (died < kills || fired.size < FAILPOINTS.length); life += 1) {
+    await appendAll(url, rounds[life]!)
     const named = life % 4 !== 3
     // Those that have not fired yet come first, with a small count so that they do.
     const missing = FAILPOINTS.filter((name) => !fired.has(name))
-    const name = missing.length > 0 && life % 2 === 0 ? missing[life % missing.length]! : FAILPOINTS[Math.floor(next() * FAILPOINTS.length)]!
-    const point = named ? `${name}@${1 + Math.floor(next() * 3)}` : undefined
+    const name = missing[life % Math.max(1, missing.length)] ?? FAILPOINTS[Math.floor(next() * FAILPOINTS.length)]!
+    const point = named ? `${name}@${missing.length > 0 ? 1 : 1 + Math.floor(next() * 3)}` : undefined
     const worker = runWorker(url, ['--until-idle', '150'], point)
-    const timer = named ? undefined : setTimeout(() => worker.child.kill('SIGKILL'), 200 + next() * 2500)
+    const timer = named ? undefined : setTimeout(() => worker.child.kill('SIGKILL'), 300 + next() * 700)
     const { code, signal, stderr } = await worker.over
     clearTimeout(timer)
     if (signal === 'SIGKILL') {
       died += 1
       if (named) fired.add(name)
-    } else if (code !== 0) throw new Error(`life ${life} (${point ?? 'random'}) ended with code ${code}, signal ${signal}:\n${stderr}`)
+    } else if (code !== 0)
+      throw new Error(`life ${life} (${point ?? 'random'}) ended with code ${code}, signal ${signal}:\n${stderr}`)
   }
+  for (; life < rounds.length; life += 1) await appendAll(url, rounds[life]!)
   return { kills: died, fired }
 }
 

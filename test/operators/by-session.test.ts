@@ -31,7 +31,12 @@ describe('bySession', () => {
       gates.get(name)!.next(name)
       gates.get(name)!.complete()
     }
-    for (const item of [{ key: 'a', n: 1 }, { key: 'a', n: 2 }, { key: 'b', n: 1 }]) source.next(item)
+    for (const item of [
+      { key: 'a', n: 1 },
+      { key: 'a', n: 2 },
+      { key: 'b', n: 1 },
+    ])
+      source.next(item)
     expect([...gates.keys()]).toEqual(['a1', 'b1'])
     finish('b1')
     finish('a1')
@@ -44,7 +49,15 @@ describe('bySession', () => {
   test('thousands of items that complete at once do not overflow the stack', async () => {
     const gate = new Subject<number>()
     const items = [gate, ...Array.from({ length: 50_000 }, (_, n) => of(n))]
-    const done = lastValueFrom(from(items).pipe(bySession(() => 'one', (item) => item), toArray()))
+    const done = lastValueFrom(
+      from(items).pipe(
+        bySession(
+          () => 'one',
+          (item) => item,
+        ),
+        toArray(),
+      ),
+    )
     gate.complete()
     expect(await done).toHaveLength(50_000)
   })
@@ -56,7 +69,15 @@ describe('bySession', () => {
     })
     const failing = new Observable<never>((subscriber) => subscriber.error(new Error('broken')))
     const done = lastValueFrom(
-      from([{ key: 'a', what: stuck }, { key: 'b', what: failing }]).pipe(bySession(({ key }) => key, ({ what }) => what)),
+      from([
+        { key: 'a', what: stuck },
+        { key: 'b', what: failing },
+      ]).pipe(
+        bySession(
+          ({ key }) => key,
+          ({ what }) => what,
+        ),
+      ),
     )
     await expect(done).rejects.toThrow('broken')
     expect(released).toBe(true)

@@ -24,7 +24,8 @@ export const demoModel = fileURLToPath(new URL('../../models/demo', import.meta.
 
 export const event = (session: string, chunk: ChunkInput | string | Uint8Array): RecordIn => ({
   key: Buffer.from(session),
-  value: typeof chunk === 'string' || chunk instanceof Uint8Array ? Buffer.from(chunk) : Buffer.from(JSON.stringify(chunk)),
+  value:
+    typeof chunk === 'string' || chunk instanceof Uint8Array ? Buffer.from(chunk) : Buffer.from(JSON.stringify(chunk)),
 })
 
 export interface Bench {
@@ -55,7 +56,10 @@ export interface Running {
 
 const text = new TextDecoder()
 
-export const createBench = async (shared: { model: Model; tokenizer: Tokenizer | null } | string, partitions = 1): Promise<Bench> => {
+export const createBench = async (
+  shared: { model: Model; tokenizer: Tokenizer | null } | string,
+  partitions = 1,
+): Promise<Bench> => {
   const dir = mkdtempSync(join(tmpdir(), 'continuo-'))
   const url = `file:${join(dir, 'log.db')}`
   const own = typeof shared === 'string'
@@ -82,7 +86,10 @@ export const createBench = async (shared: { model: Model; tokenizer: Tokenizer |
     const states: { partition: number; state: TaskState; error: unknown }[] = []
     const restored: string[] = []
     const worker = await startWorker({
-      log, names, model, tokenizer,
+      log,
+      names,
+      model,
+      tokenizer,
       group: 'test',
       batcher: createBatcher(model),
       format: 'json',
@@ -109,7 +116,11 @@ export const createBench = async (shared: { model: Model; tokenizer: Tokenizer |
   }
 
   return {
-    log, names, model, tokenizer, url,
+    log,
+    names,
+    model,
+    tokenizer,
+    url,
     feed: async (...fed) => (await log.append(names.chunks, fed)).map(({ offset }) => offset),
     start,
     async settle(options) {

@@ -1,14 +1,14 @@
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Model } from '../../src/engine/types.ts'
 import { openPackage } from '../../src/models/open.ts'
 import { FEED_SLICE, GENERATE_SLICE } from '../../src/operators/advance.ts'
 import { createBatcher } from '../../src/operators/batcher.ts'
-import { verifyLog } from '../../src/operators/verify.ts'
-import type { Model } from '../../src/engine/types.ts'
 import type { Tokenizer } from '../../src/operators/tokenize.ts'
-import type { Observed } from '../../topics/observations.ts'
+import { verifyLog } from '../../src/operators/verify.ts'
 import type { Headers } from '../../src/streams/log.ts'
+import type { Observed } from '../../topics/observations.ts'
 import { eventually } from '../streams/helpers.ts'
 import { type Bench, createBench, demoModel, event } from './harness.ts'
 
@@ -38,8 +38,18 @@ describe('a stream', () => {
   test('how a document was cut into chunks changes neither chain nor surprisal nor what is generated', async () => {
     await withBench(async (bench) => {
       const text = document.slice(0, 3000)
-      const cuts = fc.sample(fc.uniqueArray(fc.integer({ min: 1, max: text.length - 1 }), { minLength: 1, maxLength: 12 }), { numRuns: 6, seed: 5 })
-      const generate = { type: 'generate', requestId: 'r', maxTokens: 40, temperature: 0.8, topP: 0.9, seed: 3 } as const
+      const cuts = fc.sample(
+        fc.uniqueArray(fc.integer({ min: 1, max: text.length - 1 }), { minLength: 1, maxLength: 12 }),
+        { numRuns: 6, seed: 5 },
+      )
+      const generate = {
+        type: 'generate',
+        requestId: 'r',
+        maxTokens: 40,
+        temperature: 0.8,
+        topP: 0.9,
+        seed: 3,
+      } as const
       for (const [n, list] of [[], ...cuts].entries()) {
         const places = [0, ...list.sort((a, b) => a - b), text.length]
         for (let at = 1; at < places.length; at += 1) {
@@ -56,7 +66,9 @@ describe('a stream', () => {
         const head = heads.get(`s${n}`)!
         expect(head.chain).toBe(first.chain)
         expect(head.totals).toEqual(first.totals)
-        expect((await bench.generated(`s${n}`)).map(({ ids, text: shown, logprobs }) => ({ ids, shown, logprobs }))).toEqual(told)
+        expect(
+          (await bench.generated(`s${n}`)).map(({ ids, text: shown, logprobs }) => ({ ids, shown, logprobs })),
+        ).toEqual(told)
       }
       await verified(bench)
     })
@@ -67,7 +79,8 @@ describe('a stream', () => {
       const text = 'Élan vital — “naïve”, 𝄞 and é.'
       const bytes = Buffer.from(text)
       await bench.feed(event('whole', { type: 'text', text }))
-      for (const byte of bytes) await bench.feed(event('bytes', { type: 'text', bytes: Buffer.of(byte).toString('base64') }))
+      for (const byte of bytes)
+        await bench.feed(event('bytes', { type: 'text', bytes: Buffer.of(byte).toString('base64') }))
       for (const unit of text.split('')) await bench.feed(event('units', { type: 'text', text: unit }))
       await bench.settle()
       const heads = await bench.heads()
@@ -79,20 +92,36 @@ describe('a stream', () => {
 
   test('bad events become dead letters with reason, bytes and headers; the stream goes on', async () => {
     await withBench(async (bench) => {
-      const bad = ['{"type":"text"', '{"type":"shout"}', '{"type":"tokens","tokens":[256]}', '{"type":"text","text":1}', '\u0000\u0001']
+      const bad = [
+        '{"type":"text"',
+        '{"type":"shout"}',
+        '{"type":"tokens","tokens":[256]}',
+        '{"type":"text","text":1}',
+        '\u0000\u0001',
+      ]
       await bench.feed(event('s', { type: 'text', text: 'before ' }))
-      for (const value of bad) await bench.log.append(bench.names.chunks, [{ ...event('s', value), headers: [['trace', Buffer.from('t1')]] }])
+      for (const value of bad)
+        await bench.log.append(bench.names.chunks, [{ ...event('s', value), headers: [['trace', Buffer.from('t1')]] }])
       await bench.log.append(bench.names.chunks, [{ key: null, value: Buffer.from('{"type":"close"}') }])
       await bench.feed(event('empty', { type: 'generate', requestId: 'r', maxTokens: 1 }))
-      await bench.feed(event('s', { type: 'text', text: 'after' }), event('s', { type: 'close' }), event('s', { type: 'text', text: 'late' }))
+      await bench.feed(
+        event('s', { type: 'text', text: 'after' }),
+        event('s', { type: 'close' }),
+        event('s', { type: 'text', text: 'late' }),
+      )
       await bench.settle()
       // Sessions do not wait for each other; sort by the place of the original.
-      const offsetOf = ({ headers }: { headers: Headers }) => Number(Buffer.from(headers.find(([name]) => name === 'continuo-offset')![1]).toString())
+      const offsetOf = ({ headers }: { headers: Headers }) =>
+        Number(Buffer.from(headers.find(([name]) => name === 'continuo-offset')![1]).toString())
       const letters = [...(await bench.records('deadletters'))].sort((a, b) => offsetOf(a) - offsetOf(b))
       expect(letters.map(({ value }) => Buffer.from(value!).toString())).toEqual([
-        ...bad, '{"type":"close"}', '{"type":"generate","requestId":"r","maxTokens":1}', '{"type":"text","text":"late"}',
+        ...bad,
+        '{"type":"close"}',
+        '{"type":"generate","requestId":"r","maxTokens":1}',
+        '{"type":"text","text":"late"}',
       ])
-      const header = (n: number, name: string) => Buffer.from(letters[n]!.headers.find(([key]) => key === name)![1]).toString()
+      const header = (n: number, name: string) =>
+        Buffer.from(letters[n]!.headers.find(([key]) => key === name)![1]).toString()
       expect(header(0, 'trace')).toBe('t1')
       expect(header(1, 'continuo-reason')).toContain('Expected an event type of open, text')
       expect(header(1, 'continuo-offset')).toBe('2')
@@ -109,9 +138,14 @@ describe('a stream', () => {
 
   test('a long record and a long generation commit midway: the offset stays, the token position moves', async () => {
     await withBench(async (bench) => {
-      await bench.feed(event('s', { type: 'text', text: document }), event('s', { type: 'generate', requestId: 'r', maxTokens: 200 }))
+      await bench.feed(
+        event('s', { type: 'text', text: document }),
+        event('s', { type: 'generate', requestId: 'r', maxTokens: 200 }),
+      )
       const { commits } = await bench.settle({ commitInterval: 1 })
-      const heads = commits.flatMap(({ offset, steps }) => steps.map(({ head }) => ({ offset, token: head!.cursor.token, complete: head!.cursor.complete })))
+      const heads = commits.flatMap(({ offset, steps }) =>
+        steps.map(({ head }) => ({ offset, token: head!.cursor.token, complete: head!.cursor.complete })),
+      )
       const inText = heads.filter(({ offset, complete }) => offset === 0 && !complete)
       expect(inText.length).toBeGreaterThan(10)
       expect(inText.every(({ token }) => token % FEED_SLICE === 0)).toBe(true)
@@ -129,8 +163,12 @@ describe('a stream', () => {
     await withBench(async (bench) => {
       const text = document.slice(0, 700)
       await bench.feed(
-        event('plain', { type: 'text', text }), event('plain', { type: 'boundary' }), event('plain', { type: 'text', text }),
-        event('reset', { type: 'text', text }), event('reset', { type: 'boundary', reset: true }), event('reset', { type: 'text', text }),
+        event('plain', { type: 'text', text }),
+        event('plain', { type: 'boundary' }),
+        event('plain', { type: 'text', text }),
+        event('reset', { type: 'text', text }),
+        event('reset', { type: 'boundary', reset: true }),
+        event('reset', { type: 'text', text }),
         event('twice', { type: 'text', text: text + text }),
       )
       await bench.settle()
@@ -150,14 +188,20 @@ describe('a stream', () => {
 
   test('a stop string ends a generation right behind it, wherever slices fall', async () => {
     await withBench(async (bench) => {
-      await bench.feed(event('free', { type: 'text', text: document }), event('free', { type: 'generate', requestId: 'r', maxTokens: 120, seed: 9 }))
+      await bench.feed(
+        event('free', { type: 'text', text: document }),
+        event('free', { type: 'generate', requestId: 'r', maxTokens: 120, seed: 9 }),
+      )
       await bench.settle()
       const whole = Buffer.from((await bench.generated('free')).flatMap(({ ids }) => ids)).toString('latin1')
       for (const length of [1, 2, 5]) {
         const stop = whole.slice(40, 40 + length)
         if (!/^[\x20-\x7e]+$/.test(stop)) continue
         const session = `stop-${length}`
-        await bench.feed(event(session, { type: 'text', text: document }), event(session, { type: 'generate', requestId: 'r', maxTokens: 120, seed: 9, stop: [stop] }))
+        await bench.feed(
+          event(session, { type: 'text', text: document }),
+          event(session, { type: 'generate', requestId: 'r', maxTokens: 120, seed: 9, stop: [stop] }),
+        )
         await bench.settle()
         const events = await bench.generated(session)
         const got = Buffer.from(events.flatMap(({ ids }) => ids)).toString('latin1')
@@ -171,12 +215,20 @@ describe('a stream', () => {
 
   test('surprisal is told token by token when asked for, and sums to the nats', async () => {
     await withBench(async (bench) => {
-      await bench.feed(event('s', { type: 'open', surprisal: true }), event('s', { type: 'text', text: document.slice(0, 9000) }))
+      await bench.feed(
+        event('s', { type: 'open', surprisal: true }),
+        event('s', { type: 'text', text: document.slice(0, 9000) }),
+      )
       await bench.settle()
       const observed = (await bench.observations('s')).filter((each): each is Observed => each.type === 'observed')
-      expect(observed.map(({ last, tokens }) => [last, tokens])).toEqual([[false, 4096], [false, 4096], [true, Buffer.byteLength(document.slice(0, 9000)) - 8192]])
+      expect(observed.map(({ last, tokens }) => [last, tokens])).toEqual([
+        [false, 4096],
+        [false, 4096],
+        [true, Buffer.byteLength(document.slice(0, 9000)) - 8192],
+      ])
       expect(observed[0]!.surprisal![0]).toBeNull()
-      for (const { surprisal, nats } of observed) expect(surprisal!.reduce<number>((sum, each) => sum + (each ?? 0), 0)).toBeCloseTo(nats, 6)
+      for (const { surprisal, nats } of observed)
+        expect(surprisal!.reduce<number>((sum, each) => sum + (each ?? 0), 0)).toBeCloseTo(nats, 6)
     })
   })
 
@@ -191,7 +243,10 @@ describe('a stream', () => {
   test('what several sessions have ready shares one native batch, and each gets what it gets alone', async () => {
     await withBench(async (bench) => {
       for (let n = 0; n < 12; n += 1) {
-        await bench.feed(event(`s${n}`, { type: 'text', text: document.slice(n * 50, n * 50 + 1500) }), event(`s${n}`, { type: 'generate', requestId: 'r', maxTokens: 32, seed: n }))
+        await bench.feed(
+          event(`s${n}`, { type: 'text', text: document.slice(n * 50, n * 50 + 1500) }),
+          event(`s${n}`, { type: 'generate', requestId: 'r', maxTokens: 32, seed: n }),
+        )
       }
       const batcher = createBatcher(bench.model)
       await bench.settle({ batcher })
@@ -203,7 +258,8 @@ describe('a stream', () => {
   test('contexts beyond the limit are saved and given back; their sessions go on exactly', async () => {
     await withBench(async (bench) => {
       const parts = [0, 1, 2].map((n) => document.slice(n * 900, n * 900 + 900))
-      for (const part of parts) for (let n = 0; n < 6; n += 1) await bench.feed(event(`s${n}`, { type: 'text', text: part }))
+      for (const part of parts)
+        for (let n = 0; n < 6; n += 1) await bench.feed(event(`s${n}`, { type: 'text', text: part }))
       const running = await bench.start({ maxContexts: 2 })
       await running.idle()
       await bench.feed(...[0, 1, 2, 3, 4, 5].map((n) => event(`s${n}`, { type: 'text', text: 'And so on.' })))
@@ -226,7 +282,10 @@ describe('resume', () => {
       await bench.settle()
       const saved = (await bench.heads()).get('s')!
       expect(saved.snapshot!.pulse).toBe(saved.conductor.globalStep)
-      await bench.feed(event('s', { type: 'text', text: document.slice(5000) }), event('s', { type: 'generate', requestId: 'r', maxTokens: 50 }))
+      await bench.feed(
+        event('s', { type: 'text', text: document.slice(5000) }),
+        event('s', { type: 'generate', requestId: 'r', maxTokens: 50 }),
+      )
       const { restored } = await bench.settle()
       expect(restored).toEqual(['s'])
       await verified(bench)
@@ -251,14 +310,18 @@ describe('resume', () => {
     await withBench(async (bench) => {
       await bench.feed(event('idle', { type: 'text', text: 'I wait.' }))
       await bench.settle()
-      for (let n = 0; n < 60; n += 1) await bench.feed(event('busy', { type: 'text', text: document.slice(n * 100, n * 100 + 300) }))
+      for (let n = 0; n < 60; n += 1)
+        await bench.feed(event('busy', { type: 'text', text: document.slice(n * 100, n * 100 + 300) }))
       await bench.settle({ commitInterval: 0, forwardFloor: 20_000, snapshotEvery: 200 })
       const state = await bench.log.bounds(bench.names.state, 0)
       const snapshots = await bench.log.bounds(bench.names.snapshots, 0)
       expect(state.begin).toBeGreaterThan(0)
       expect(snapshots.begin).toBeGreaterThan(0)
       expect(snapshots.end - snapshots.begin).toBeLessThan(12)
-      await bench.feed(event('idle', { type: 'text', text: ' And wake.' }), event('busy', { type: 'generate', requestId: 'r', maxTokens: 5 }))
+      await bench.feed(
+        event('idle', { type: 'text', text: ' And wake.' }),
+        event('busy', { type: 'generate', requestId: 'r', maxTokens: 5 }),
+      )
       const { restored } = await bench.settle()
       expect([...restored].sort()).toEqual(['busy', 'idle'])
       await verified(bench)

@@ -20,7 +20,12 @@ test('well-formed text comes out as it went in, however it is cut', () => {
   fc.assert(
     fc.property(fc.string({ unit: 'grapheme' }), fc.array(fc.nat(40)), (text, cuts) => {
       const bytes = Buffer.from(text, 'utf8')
-      expect(decodeInPieces(bytes, cuts.sort((a, b) => a - b))).toBe(text.toWellFormed())
+      expect(
+        decodeInPieces(
+          bytes,
+          cuts.sort((a, b) => a - b),
+        ),
+      ).toBe(text.toWellFormed())
     }),
   )
 })
@@ -31,7 +36,12 @@ test('malformed bytes contribute nothing: the rest is what a strict decoder read
       // The platform's decoder marks what it cannot read by U+FFFD; random bytes almost never spell EF BF BD themselves.
       fc.pre(!Buffer.from(bytes).includes(Buffer.from([0xef, 0xbf, 0xbd])))
       const expected = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes).replaceAll('\ufffd', '')
-      expect(decodeInPieces(bytes, cuts.sort((a, b) => a - b))).toBe(expected)
+      expect(
+        decodeInPieces(
+          bytes,
+          cuts.sort((a, b) => a - b),
+        ),
+      ).toBe(expected)
     }),
     { numRuns: 2000 },
   )

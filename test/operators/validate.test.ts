@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { validateRecord, type ValidateOptions } from '../../src/operators/validate.ts'
+import { type ValidateOptions, validateRecord } from '../../src/operators/validate.ts'
 import type { StoredRecord } from '../../src/streams/log.ts'
 import { CHUNK_TYPES, chunks, MAX_GENERATE_TOKENS } from '../../topics/chunks.ts'
 
@@ -24,11 +24,14 @@ const reasonOf = (value: unknown, key?: string | Uint8Array | null, use = option
 
 describe('validate', () => {
   test('accepts every example of the contract', () => {
-    for (const example of chunks.examples) expect(validateRecord(record(JSON.stringify(example)), options).kind).toBe('valid')
+    for (const example of chunks.examples)
+      expect(validateRecord(record(JSON.stringify(example)), options).kind).toBe('valid')
   })
 
   test('says what was expected, what arrived and what to do', () => {
-    expect(reasonOf('{"type":"text"')).toMatch(/Expected a JSON event, got 14 bytes that are not JSON .*--input-format text/)
+    expect(reasonOf('{"type":"text"')).toMatch(
+      /Expected a JSON event, got 14 bytes that are not JSON .*--input-format text/,
+    )
     expect(reasonOf(null)).toMatch(/got 0 bytes/)
     expect(reasonOf(Uint8Array.of(0xff, 0xfe))).toMatch(/not JSON/)
     expect(reasonOf([1, 2])).toBe('Expected a JSON object with a "type", got [1,2].')

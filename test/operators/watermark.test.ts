@@ -19,9 +19,21 @@ describe('watermark', () => {
   })
 
   test('finished ranges of the former owner survive until they are passed', () => {
-    const mark = createWatermark({ offset: 5, done: [[7, 9], [12, 13]] })
+    const mark = createWatermark({
+      offset: 5,
+      done: [
+        [7, 9],
+        [12, 13],
+      ],
+    })
     mark.begin(5, 1)
-    expect(mark.position()).toEqual({ offset: 5, done: [[7, 9], [12, 13]] })
+    expect(mark.position()).toEqual({
+      offset: 5,
+      done: [
+        [7, 9],
+        [12, 13],
+      ],
+    })
     expect(mark.wasDone(8)).toBe(true)
     mark.begin(7, 1)
     mark.begin(8, 1)

@@ -1,9 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { checkFits, seal, unseal } from '../../src/state/head.ts'
+import { checkFits, sameHead, seal, sha256, unseal } from '../../src/state/head.ts'
 import { createLedger } from '../../src/state/ledger.ts'
 import { decodeSnapshot, encodeSnapshot, joinParts, splitParts } from '../../src/state/snapshot.ts'
-import { sha256, sameHead } from '../../src/state/head.ts'
 import type { Head } from '../../topics/state.ts'
 
 const model = { fingerprint: 'a'.repeat(64), layoutFingerprint: 'b'.repeat(64) }
@@ -21,8 +20,16 @@ const head = (pulse = 12): Head => ({
   status: 'open',
   settings: { surprisal: false },
   cursor: {
-    topic: 'continuo.chunks', partition: 0, offset: 3, token: 12, complete: true, held: '', chunk: null,
-    hash: 'c'.repeat(64), rng: pulse, pulse,
+    topic: 'continuo.chunks',
+    partition: 0,
+    offset: 3,
+    token: 12,
+    complete: true,
+    held: '',
+    chunk: null,
+    hash: 'c'.repeat(64),
+    rng: pulse,
+    pulse,
   },
   conductor: { globalStep: pulse, phase: 'stream', origin: 0 },
   chain: '0123456789abcdef0123456789abcdef',
@@ -54,13 +61,17 @@ describe('state records', () => {
 
   test('another layout version is refused by number', () => {
     const value = Buffer.from(JSON.stringify({ ...head(), version: 2 }))
-    expect(() => unseal('here', null, value, [['sha256', Buffer.from(sha256(value))]])).toThrow(/layout version 2; this Continuo reads version 1/)
+    expect(() => unseal('here', null, value, [['sha256', Buffer.from(sha256(value))]])).toThrow(
+      /layout version 2; this Continuo reads version 1/,
+    )
   })
 
   test('another model, another layout and two pulses are refused, naming both', () => {
     expect(() => checkFits(head(), model)).not.toThrow()
     expect(() => checkFits(head(), { ...model, fingerprint: 'd'.repeat(64) })).toThrow(/aaaaaaaaaaaa….*dddddddddddd…/)
-    expect(() => checkFits(head(), { ...model, layoutFingerprint: 'd'.repeat(64) })).toThrow(/state layout bbbbbbbbbbbb/)
+    expect(() => checkFits(head(), { ...model, layoutFingerprint: 'd'.repeat(64) })).toThrow(
+      /state layout bbbbbbbbbbbb/,
+    )
     const split = { ...head(808), cursor: { ...head().cursor, pulse: 812 } }
     expect(() => checkFits(split, model)).toThrow(
       'Stream/model pulse mismatch: stream at pulse 812, model at pulse 808. The continuum of memory is broken. Cannot resume.',

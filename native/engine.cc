@@ -104,6 +104,10 @@ Result<std::vector<ItemResult>> Engine::run(std::vector<Item>& items) {
 
 Status Engine::logits(std::shared_ptr<Context> context, Predicted done) {
   if (!context->claim()) return Error{Code::misuse, "the context is busy; wait for the call that has it."};
+  if (context->broken) {
+    context->release();
+    return Error{Code::misuse, "the context's state is not finite; reset or restore it first."};
+  }
   if (context->head.pulse == context->head.origin) {
     context->release();
     return invalid("a context has no logits before its first token; feed one first.");

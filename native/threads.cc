@@ -30,10 +30,18 @@ uint64_t job_of(uint64_t door) { return door / one_job; }
 }  // namespace
 
 ThreadPool::ThreadPool(size_t threads) {
-  for (size_t i = 1; i < threads; ++i) workers_.emplace_back([this] { worker(); });
+  try {
+    for (size_t i = 1; i < threads; ++i) workers_.emplace_back([this] { worker(); });
+  } catch (...) {
+    // The system gives no more threads: those that run must be joined before the error goes on.
+    stop();
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stopping_.store(true);
   alarm_.fetch_add(1);
   alarm_.notify_all();

@@ -38,6 +38,7 @@ class ThreadPool {
  private:
   using Call = void (*)(const void* context, size_t index);
   void run(size_t tasks, Call call, const void* context);
+  void stop();
   void worker();
   bool wait_for_door(uint64_t seen);
   void take_tasks();

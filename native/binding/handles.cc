@@ -16,12 +16,16 @@ Napi::Error error_value(Napi::Env env, const Error& error) {
 
 std::shared_ptr<EngineHandle> EngineHandle::make(Napi::Env env, size_t threads) {
   std::shared_ptr<EngineHandle> self(new EngineHandle(env));
+  try {
+    self->engine_ = std::make_unique<Engine>(threads);
+  } catch (const std::exception& error) {
+    throw error_value(env, {Code::unavailable, text("cannot start ", threads, " engine threads: ", error.what(), ". Ask for fewer.")});
+  }
   const auto name = Napi::String::New(env, "continuo engine");
   const napi_status made = napi_create_threadsafe_function(env, nullptr, nullptr, name, 0, 1, nullptr, nullptr, nullptr, settle, &self->function_);
   if (made != napi_ok) throw error_value(env, internal("cannot create a thread-safe function."));
   // An idle model must not keep the process alive.
   napi_unref_threadsafe_function(env, self->function_);
-  self->engine_ = std::make_unique<Engine>(threads);
   napi_add_env_cleanup_hook(env, teardown, self.get());
   return self;
 }
@@ -68,7 +72,7 @@ void EngineHandle::close(bool tearing_down) {
   engine_.reset();
   model.reset();
   if (!tearing_down) napi_remove_env_cleanup_hook(env_, teardown, this);
-  napi_release_threadsafe_function(function_, napi_tsfn_release);
+  if (function_) napi_release_threadsafe_function(function_, napi_tsfn_release);
   function_ = nullptr;
 }
 

@@ -78,7 +78,9 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     modelFingerprint(config, tensors, path),
   ])
   const layout = layoutOf(graph)
-  const used = new Set(graph.declarations.flatMap((declaration) => (declaration.kind === 'constant' ? [declaration.tensor] : [])))
+  const used = new Set(
+    graph.declarations.flatMap((declaration) => (declaration.kind === 'constant' ? [declaration.tensor] : [])),
+  )
   const states = new WeakMap<Context, ContextState>()
   let closed = false
 
@@ -109,7 +111,12 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
   const createContext = (): Context => {
     needOpen()
     const handle = callNative((addon) => addon.createContext(engine))
-    const state: ContextState = { handle, head: callNative((addon) => addon.head(handle)), busy: undefined, closed: false }
+    const state: ContextState = {
+      handle,
+      head: callNative((addon) => addon.head(handle)),
+      busy: undefined,
+      closed: false,
+    }
     const own = (): ContextState => idle(context, 'The context')
     const context: Context = {
       get pulse() {
@@ -161,11 +168,14 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     const { count, temperature, topK, topP, seed } = generate
     const whole = (value: number): boolean => Number.isInteger(value) && value >= 0 && value <= maxCount
     if (!whole(count)) invalid(`${label}: count is ${count}, expected a whole number from 0 to ${maxCount}.`)
-    if (!(temperature >= 0 && temperature <= 1e6)) invalid(`${label}: temperature is ${temperature}, expected 0 (greedy) to 1e6.`)
-    if (temperature > 0 && temperature < 1e-6) invalid(`${label}: temperature is ${temperature}, expected 0 (greedy) or at least 1e-6.`)
+    if (!(temperature >= 0 && temperature <= 1e6))
+      invalid(`${label}: temperature is ${temperature}, expected 0 (greedy) to 1e6.`)
+    if (temperature > 0 && temperature < 1e-6)
+      invalid(`${label}: temperature is ${temperature}, expected 0 (greedy) or at least 1e-6.`)
     if (!whole(topK)) invalid(`${label}: topK is ${topK}, expected a whole number; 0 keeps all tokens.`)
     if (!(topP > 0 && topP <= 1)) invalid(`${label}: topP is ${topP}, expected more than 0 and at most 1.`)
-    if (typeof seed !== 'bigint' || seed < 0n || seed >= maxSeed) invalid(`${label}: seed is ${seed}, expected a bigint from 0 to 2^64 − 1.`)
+    if (typeof seed !== 'bigint' || seed < 0n || seed >= maxSeed)
+      invalid(`${label}: seed is ${seed}, expected a bigint from 0 to 2^64 − 1.`)
   }
 
   const toNative = (item: WorkItem, state: ContextState, label: string): NativeItem => {
@@ -206,14 +216,16 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       needOpen()
       const held = items.map((item, i) => idle(item.context, `Item ${i}: the context`))
       const twice = held.findIndex((state, i) => held.indexOf(state) !== i)
-      if (twice >= 0) misuse(`Item ${twice}: its context is already item ${held.indexOf(held[twice]!)} of the same call.`)
+      if (twice >= 0)
+        misuse(`Item ${twice}: its context is already item ${held.indexOf(held[twice]!)} of the same call.`)
       const work = items.map((item, i) => toNative(item, held[i]!, `Item ${i}`))
       return withBusy(held, 'process', () => awaitNative((addon) => addon.process(engine, work)))
     },
 
     async logits(context) {
       const state = idle(context, 'The context')
-      if (state.head.pulse === state.head.origin) invalid('A context has no logits before its first token; feed one first.')
+      if (state.head.pulse === state.head.origin)
+        invalid('A context has no logits before its first token; feed one first.')
       return withBusy([state], 'logits', () => awaitNative((addon) => addon.logits(engine, state.handle)))
     },
 

@@ -21,7 +21,12 @@ export type Declaration =
       /** `vector` only: this row of a larger tensor. */
       readonly row?: number
     }
-  | { readonly kind: 'dynamic'; readonly name: string; readonly shape: readonly number[]; readonly dtype: 'i32' | 'f32' }
+  | {
+      readonly kind: 'dynamic'
+      readonly name: string
+      readonly shape: readonly number[]
+      readonly dtype: 'i32' | 'f32'
+    }
   | { readonly kind: 'persistent'; readonly name: string; readonly shape: readonly number[]; readonly init: number }
   | { readonly kind: 'volatile'; readonly name: string; readonly shape: readonly number[] }
 
@@ -40,7 +45,12 @@ export interface Graph {
   readonly format: 'continuo-graph/1'
   readonly declarations: readonly Declaration[]
   /** Token → last hidden vector. `previous` is the hidden vector of the token before, out of a `cache.shift`. */
-  readonly step: { readonly inputs: readonly string[]; readonly nodes: readonly Node[]; readonly hidden: string; readonly previous: string }
+  readonly step: {
+    readonly inputs: readonly string[]
+    readonly nodes: readonly Node[]
+    readonly hidden: string
+    readonly previous: string
+  }
   /** Hidden vector → logits. */
   readonly predict: { readonly inputs: readonly string[]; readonly nodes: readonly Node[]; readonly logits: string }
 }
@@ -90,7 +100,11 @@ export interface GraphBuilder {
   /** exp(−e^(−1/2) · sigmoid(x)). */
   decay(name: string, x: Variable): Variable
   /** y + (Σ_j r_j k_j u_j) v within each group. */
-  bonus(name: string, operands: { y: Variable; r: Variable; k: Variable; u: Variable; v: Variable }, groups: number): Variable
+  bonus(
+    name: string,
+    operands: { y: Variable; r: Variable; k: Variable; u: Variable; v: Variable },
+    groups: number,
+  ): Variable
   /** What this node was given for the token before (`state`'s first value for the first token of a context). */
   cacheShift(name: string, state: Variable, x: Variable): Variable
   /** RWKV-7's recurrence on `state` [heads, key channel, value channel]; see native/kernels/cpu/wkv7.h. */
@@ -134,7 +148,8 @@ export const buildGraph = (): GraphBuilder => {
   return {
     matrix: (name, outputs, inputs, source) =>
       declare({ kind: 'constant', name, shape: [outputs, inputs], layout: 'packed', ...source }),
-    table: (name, rows, width, source) => declare({ kind: 'constant', name, shape: [rows, width], layout: 'rows', ...source }),
+    table: (name, rows, width, source) =>
+      declare({ kind: 'constant', name, shape: [rows, width], layout: 'rows', ...source }),
     vector: (name, width, source) => declare({ kind: 'constant', name, shape: [width], layout: 'vector', ...source }),
     persistent: (name, shape, init = 0) => declare({ kind: 'persistent', name, shape, init }),
     begin: (block, input) => {
@@ -145,7 +160,8 @@ export const buildGraph = (): GraphBuilder => {
 
     embed: (name, token, table) => node('embed', name, [token, table], table.shape.slice(1)),
     matmul: (name, x, matrix) => node('matmul', name, [x, matrix], matrix.shape.slice(0, 1)),
-    norm: (name, x, weight, bias, { groups = 1, eps }) => node('norm', name, [x, weight, bias], x.shape, { groups, eps }),
+    norm: (name, x, weight, bias, { groups = 1, eps }) =>
+      node('norm', name, [x, weight, bias], x.shape, { groups, eps }),
     l2norm: (name, x, options) => node('l2norm', name, [x], x.shape, options),
     add: (name, a, b) => node('add', name, [a, b], a.shape),
     mul: (name, a, b) => node('mul', name, [a, b], a.shape),

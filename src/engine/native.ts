@@ -81,7 +81,11 @@ export const fromNative = (error: unknown): ContinuoError => {
   if (error instanceof ContinuoError) return error
   const { code, message } = error as { code?: unknown; message?: unknown }
   const known = typeof code === 'string' && nativeCodes.has(code)
-  return new ContinuoError(known ? (code as ErrorCode) : 'INTERNAL', String(message ?? error), known ? {} : { cause: error })
+  return new ContinuoError(
+    known ? (code as ErrorCode) : 'INTERNAL',
+    String(message ?? error),
+    known ? {} : { cause: error },
+  )
 }
 
 /** Calls into the addon, translating what it throws. */

@@ -25,7 +25,7 @@ export interface ModelInfo {
   readonly contextBytes: number
 }
 
-/** The clock and fingerprint of a context; small enough to read after every call. */
+/** The clock and fingerprint of a context; small enough to read after every call. While a call runs: those before it. */
 export interface ContextHead {
   /** Tokens fed since the session began; never resets. */
   readonly pulse: bigint
@@ -83,12 +83,14 @@ export interface Model extends ModelInfo {
   /**
    * Processes many contexts in one pass over the weights, on the engine's own threads. Results stand in the order of the items
    * and do not depend on what shares the batch, on how tokens are cut into calls, or on the number of threads.
-   * Rejects as a whole, before anything is written, when an item is invalid; an item whose state turned non-finite rejects
-   * with the session's index in the message.
+   * Rejects as a whole, before anything is written, when an item is invalid (INVALID) or its context closed, busy or another
+   * model's (MISUSE). Rejects with REFUSED, naming the item, when a state stops being finite: then the contexts of the call have
+   * moved by an unknown number of pulses, and that item's takes nothing but `reset`, `restore` and `close`.
    */
   process(items: readonly WorkItem[]): Promise<readonly WorkResult[]>
   /** Logits [vocabSize] that follow the last token of the context; refused before its first token. */
   logits(context: Context): Promise<Float32Array>
+  /** Ends the engine's threads; its contexts are closed with it. Refused while calls are in flight. */
   close(): void
 }
 

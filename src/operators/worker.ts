@@ -54,7 +54,10 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
       return
     }
     // A newer assignment may have come while the old task drained.
-    if (generation !== current.generation || state === 'closed') return start(partition)
+    if (generation !== current.generation || state === 'closed') {
+      start(partition)
+      return
+    }
     if (state === 'migrated') return
     const pause = pauses.get(partition) ?? options.retryPause ?? 100
     pauses.set(partition, Math.min(pause * 2, 64 * (options.retryPause ?? 100)))

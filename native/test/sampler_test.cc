@@ -1,0 +1,110 @@
+#include "../sampler.h"
+
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "../chain.h"
+#include "../philox.h"
+#include "check.h"
+
+using namespace continuo;
+
+TEST("Philox4x32-10 gives the known answers published with it (Random123, kat_vectors)") {
+  CHECK((philox({0, 0, 0, 0}, {0, 0}) == std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  const uint32_t f = 0xffffffff;
+  CHECK((philox({f, f, f, f}, {f, f}) == std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  CHECK((philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) == std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST("sampling: greedy takes the largest logit, the lowest id on a tie") {
+  const std::vector<float> logits{1, 3, -2, 3, 0};
+  CHECK(sample(best_kernels(), logits, {0, 0, 1, 7}, 99) == 1);
+}
+
+TEST("sampling: frequencies follow the softmax at that temperature") {
+  const std::vector<float> logits{0, 1, 2, -1, 0.5f};
+  const float temperature = 0.7f;
+  std::array<double, 5> p{}, seen{};
+  double sum = 0;
+  for (size_t i = 0; i < 5; ++i) sum += p[i] = std::exp(logits[i] / temperature);
+  constexpr int draws = 200000;
+  for (int i = 0; i < draws; ++i) seen[static_cast<size_t>(sample(best_kernels(), logits, {temperature, 0, 1, 5}, static_cast<uint64_t>(i)))] += 1;
+  double chi = 0;
+  for (size_t i = 0; i < 5; ++i) chi += std::pow(seen[i] - draws * p[i] / sum, 2) / (draws * p[i] / sum);
+  CHECK(chi < 23.5);  // χ² with 4 degrees of freedom exceeds this once in 10 000
+}
+
+TEST("sampling: top-k and top-p keep what they say, ties by id") {
+  const std::vector<float> logits{std::log(0.1f), std::log(0.4f), std::log(0.2f), std::log(0.2f), std::log(0.1f)};
+  const auto support = [&](uint32_t top_k, double top_p) {
+    std::set<int32_t> out;
+    for (uint64_t i = 0; i < 4000; ++i) out.insert(sample(best_kernels(), logits, {1, top_k, top_p, 3}, i));
+    return out;
+  };
+  CHECK((support(1, 1) == std::set<int32_t>{1}));
+  CHECK((support(2, 1) == std::set<int32_t>{1, 2}));
+  CHECK((support(3, 1) == std::set<int32_t>{1, 2, 3}));
+  CHECK((support(0, 0.39) == std::set<int32_t>{1}));
+  CHECK((support(0, 0.55) == std::set<int32_t>{1, 2}));
+  CHECK((support(0, 0.85) == std::set<int32_t>{0, 1, 2, 3}));
+  CHECK((support(3, 0.99) == std::set<int32_t>{1, 2, 3}));
+  CHECK(support(99, 1).size() == 5);
+}
+
+TEST("sampling: a draw depends on seed and pulse alone") {
+  const std::vector<float> logits(50, 0.0f);
+  std::set<int32_t> by_pulse, by_seed;
+  for (uint64_t i = 0; i < 40; ++i) {
+    CHECK(sample(best_kernels(), logits, {1, 0, 1, 9}, i) == sample(best_kernels(), logits, {1, 0, 1, 9}, i));
+    by_pulse.insert(sample(best_kernels(), logits, {1, 0, 1, 9}, i));
+    by_seed.insert(sample(best_kernels(), logits, {1, 0, 1, i}, 0));
+  }
+  CHECK(by_pulse.size() > 15 && by_seed.size() > 15);
+}
+
+TEST("surprisal is −ln softmax, also for logits that would overflow exp") {
+  const std::vector<float> logits{1000, 999, 998.5f, 0};
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(double{x} - 1000);
+  for (int32_t i = 0; i < 4; ++i) CHECK(std::abs(surprisal(best_kernels(), logits, i) - (1000 - double{logits[static_cast<size_t>(i)]} + std::log(sum))) < 1e-3);
+}
+
+TEST("chain: the written rule, its text form, and that every bit and the order count") {
+  Chain fresh;
+  CHECK(fresh.hex() == "243f6a8885a308d313198a2e03707344");
+  CHECK(*Chain::from_hex(fresh.hex()) == fresh);
+  CHECK(!Chain::from_hex("243F6A8885A308D313198A2E03707344"));
+  CHECK(!Chain::from_hex("243f"));
+  const auto after = [](std::vector<std::pair<int32_t, std::vector<float>>> pulses) {
+    Chain chain;
+    for (const auto& [token, hidden] : pulses) chain.pulse(token, hidden);
+    return chain.hex();
+  };
+  // Vectors of one length, as in any one model: values, signs, order of channels, of pulses, and tokens.
+  const std::vector<std::string> all{after({}),
+                                     after({{0, {0, 0}}}),
+                                     after({{0, {-0.0f, 0}}}),
+                                     after({{1, {0, 0}}}),
+                                     after({{0, {0, 1}}}),
+                                     after({{0, {1, 0}}}),
+                                     after({{0, {std::nextafter(1.0f, 2.0f), 0}}}),
+                                     after({{0, {1, 0}}, {0, {2, 0}}}),
+                                     after({{0, {2, 0}}, {0, {1, 0}}}),
+                                     after({{0, {0, 0}}, {0, {0, 0}}})};
+  CHECK(std::set<std::string>(all.begin(), all.end()).size() == all.size());
+  Chain reset;
+  reset.reset();
+  CHECK(!(reset == fresh));
+  // By hand, for one pulse of token 3 and hidden vector [1]: fold(1), fold(3), fold(0x3f800000).
+  uint64_t a = 0x243F6A8885A308D3u, b = 0x13198A2E03707344u;
+  for (const uint64_t word : {uint64_t{1}, uint64_t{3}, uint64_t{0x3f800000}}) {
+    const uint64_t x = (a ^ word) * 0x9E3779B97F4A7C15u;
+    a = x << 29 | x >> 35;
+    const uint64_t y = (b + a) * 0xC2B2AE3D27D4EB4Fu;
+    b = (y << 31 | y >> 33) ^ word;
+  }
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(a), static_cast<unsigned long long>(b));
+  CHECK(after({{3, {1}}}) == text);
+}

@@ -1,0 +1,88 @@
+/** What a command is: a name, arguments, a table of flags, help with an example, and what it does. */
+import { type Flags, on, parseFlags, usage, type Values } from './flags.ts'
+import { print } from './output.ts'
+
+/** 0 ok, 1 failed, 2 called wrongly, 3 refused to resume. */
+export type ExitCode = 0 | 1 | 2 | 3
+
+export interface Argument {
+  readonly name: string
+  readonly help: string
+  readonly required: boolean
+}
+
+const COMMON = {
+  json: on('machine-readable output'),
+  help: on('this text'),
+} satisfies Flags
+
+export interface CommandSpec<F extends Flags> {
+  readonly name: string
+  /** One or two sentences. */
+  readonly about: string
+  readonly args?: readonly Argument[]
+  readonly flags: F
+  readonly notes?: string
+  /** Command lines without the leading "continuo". */
+  readonly examples: readonly string[]
+  run(values: Values<F & typeof COMMON>, args: readonly string[]): Promise<ExitCode>
+}
+
+export interface Command {
+  readonly name: string
+  readonly help: string
+  run(argv: readonly string[]): Promise<ExitCode>
+}
+
+const WIDTH = 26
+
+const line = (left: string, right: string): string =>
+  left.length > WIDTH ? `  ${left}\n  ${' '.repeat(WIDTH)} ${right}` : `  ${left.padEnd(WIDTH)} ${right}`
+
+const helpOf = <F extends Flags>({ name, about, args = [], flags, notes, examples }: CommandSpec<F>): string => {
+  const operands = args.map((arg) => (arg.required ? arg.name : `[${arg.name}]`)).join(' ')
+  const rows = Object.entries({ ...flags, ...COMMON }).map(([flag, { hint, help, required, fallback, kind }]) => {
+    const extra = required ? ' (required)' : fallback === undefined ? '' : ` (default ${fallback})`
+    return line(`--${flag}${hint === '' ? '' : ` ${hint}`}`, `${help}${kind === 'list' ? '; may repeat' : ''}${extra}`)
+  })
+  return [
+    `continuo ${name}${operands === '' ? '' : ` ${operands}`} [flags]`,
+    '',
+    about,
+    '',
+    ...args.map((arg) => line(arg.name, arg.help)),
+    ...rows,
+    ...(notes === undefined ? [] : ['', notes]),
+    '',
+    examples.length > 1 ? 'Examples:' : 'Example:',
+    ...examples.map((example) => `  continuo ${example}`),
+  ].join('\n')
+}
+
+export const command = <F extends Flags>(spec: CommandSpec<F>): Command => {
+  const { name, args = [], flags } = spec
+  const help = helpOf(spec)
+  return {
+    name,
+    help,
+    async run(argv) {
+      if (argv.includes('--help') || argv.includes('-h')) {
+        print(help)
+        return 0
+      }
+      const parsed = parseFlags(name, { ...flags, ...COMMON }, argv)
+      const least = args.filter(({ required }) => required).length
+      if (parsed.args.length < least) {
+        const missing = args[parsed.args.length]!
+        throw usage(`continuo ${name} needs ${missing.name}: ${missing.help}.`)
+      }
+      if (parsed.args.length > args.length) {
+        const surplus = parsed.args[args.length]
+        throw usage(
+          `continuo ${name} takes ${args.length === 0 ? 'flags only' : args.map((arg) => arg.name).join(' ')}; "${surplus}" is too much.`,
+        )
+      }
+      return spec.run(parsed.values, parsed.args)
+    },
+  }
+}

@@ -1,0 +1,241 @@
+import { createReadStream } from 'node:fs'
+import { join } from 'node:path'
+import { generate } from '../../../topics/chunks.ts'
+import type { TopicNames } from '../../../topics/index.ts'
+import type { Generated } from '../../../topics/tokens.ts'
+import { ContinuoError, messageOf } from '../../errors.ts'
+import { createLogger } from '../../observe/log.ts'
+import { startProgress } from '../../observe/progress.ts'
+import type { Head } from '../../state/head.ts'
+import type { EventLog, RecordIn } from '../../streams/log.ts'
+import { chunkRecord, textEvents } from '../chunks.ts'
+import { command, type ExitCode } from '../command.ts'
+import { ensureTopics, type Loaded, namesOf, stateOf, withLog, withModel } from '../common.ts'
+import { text } from '../flags.ts'
+import { type Hosted, host, type Outcome } from '../host.ts'
+import { bitsPer, count, plural, print, printable, printJson, say } from '../output.ts'
+import { untilSignal } from '../signals.ts'
+import { exitCodeOf, progressLine } from './run.ts'
+
+const ROOT = join(import.meta.dirname, '..', '..', '..')
+const SESSION = 'harbour-log'
+const GROUP = 'continuo'
+const PIECE = 2048
+const TOKENS = 400
+/** A killed run keeps its partition for so long. */
+const SESSION_TIMEOUT = 2000 // ms
+
+const requestName = (run: number): string => `demo-${run}`
+const request = (run: number): RecordIn =>
+  chunkRecord(SESSION, {
+    type: 'generate',
+    requestId: requestName(run),
+    maxTokens: TOKENS,
+    temperature: 0.8,
+    topP: 0.95,
+    seed: run,
+  })
+
+/** Requests of the demo so far, from the input itself: nothing else remembers. */
+const runsSoFar = async (log: EventLog, names: TopicNames): Promise<number> => {
+  const { begin, end } = await log.bounds(names.chunks, 0)
+  let runs = 0
+  for await (const { records } of log.read(names.chunks, 0, begin, { until: end })) {
+    for (const { key, value } of records) {
+      if (key === null || value === null || Buffer.from(key).toString() !== SESSION) continue
+      try {
+        const event = generate.safeParse(JSON.parse(Buffer.from(value).toString()))
+        if (event.success && event.data.requestId === requestName(runs + 1)) runs += 1
+      } catch {
+        // Somebody else's event; the worker will say what is wrong with it.
+      }
+    }
+  }
+  return runs
+}
+
+const collect = async <T>(source: AsyncIterable<T>): Promise<T[]> => {
+  const all: T[] = []
+  for await (const item of source) all.push(item)
+  return all
+}
+
+/** The document and the first request in one transaction: a run killed here leaves all of it or none. */
+const firstRecords = async (document: string): Promise<RecordIn[]> => {
+  const pieces = await collect(textEvents(createReadStream(document), PIECE))
+  return [...pieces.map(({ event }) => chunkRecord(SESSION, event)), request(1)]
+}
+
+const headOf = async (log: EventLog, names: TopicNames): Promise<Head | undefined> =>
+  (await stateOf(log, names, 0)).heads.get(SESSION)
+
+interface Plan {
+  readonly run: number
+  readonly head: Head | undefined
+  /** An earlier run ended before its work was done. */
+  readonly unfinished: boolean
+  readonly fed: number
+}
+
+/** What this run has to do; feeds what it needs, unless an earlier run left work behind. */
+const prepare = async (log: EventLog, names: TopicNames, document: string): Promise<Plan> => {
+  const runs = await runsSoFar(log, names)
+  const { heads, cursor } = await stateOf(log, names, 0)
+  const head = heads.get(SESSION)
+  const { begin, end } = await log.bounds(names.chunks, 0)
+  if (runs > 0 && (cursor?.offset ?? begin) < end) return { run: runs, head, unfinished: true, fed: 0 }
+  const records = runs === 0 ? await firstRecords(document) : [request(runs + 1)]
+  await log.append(names.chunks, records, 0)
+  return { run: runs + 1, head, unfinished: false, fed: records.length }
+}
+
+/** What the tokens topic holds for the request. */
+const generatedText = async (
+  log: EventLog,
+  names: TopicNames,
+  requestId: string,
+): Promise<{ text: string; tokens: number }> => {
+  const { begin, end } = await log.bounds(names.tokens, 0)
+  let written = ''
+  let tokens = 0
+  for await (const { records } of log.read(names.tokens, 0, begin, { until: end })) {
+    for (const { value } of records) {
+      if (value === null) continue
+      const event = JSON.parse(Buffer.from(value).toString()) as Generated
+      if (event.session !== SESSION || event.requestId !== requestId) continue
+      written += event.text
+      tokens += event.ids.length
+    }
+  }
+  return { text: written, tokens }
+}
+
+const describeStart = ({ head, unfinished, fed }: Plan, document: string): string => {
+  if (head === undefined && unfinished)
+    return 'The last run ended before its first commit; its input is in the log. Going on with it.'
+  if (head === undefined)
+    return `First run: fed ${document} in ${count(fed - 1)} pieces, and a request to continue it by ${TOKENS} tokens.`
+  const { conductor, chain, snapshot } = head
+  const from = snapshot === null ? 'the first event' : `the snapshot of pulse ${count(snapshot.pulse)}`
+  const why = unfinished
+    ? 'The last run was interrupted; going on'
+    : `Fed a request for ${TOKENS} more tokens; resuming`
+  return `${why} at pulse ${count(conductor.globalStep)} from ${from}, chain ${chain.slice(0, 12)}….`
+}
+
+const nextSteps = (logUrl: string, model: string): string =>
+  [
+    'Try next:',
+    '  npm start                                  go on where this run stopped (kill it midway, too)',
+    `  npm run continuo -- tail --log ${logUrl} --session ${SESSION} --from-beginning --until-idle 100`,
+    `  npm run continuo -- sessions --log ${logUrl}`,
+    `  npm run continuo -- verify --log ${logUrl} --model ${model}`,
+    `  npm run continuo -- feed --log ${logUrl} --session ${SESSION} --generate 200 --temperature 0.8`,
+    `  npm run continuo -- run --log ${logUrl} --model ${model} --until-idle 500`,
+  ].join('\n')
+
+const work = async (log: EventLog, names: TopicNames, loaded: Loaded, json: boolean): Promise<Outcome> => {
+  let hosted: Hosted | null = null
+  const started = performance.now()
+  const progress = json
+    ? null
+    : startProgress(process.stdout, () => {
+        if (hosted === null) return null
+        const waits = hosted.worker.assigned.length === 0 && performance.now() - started > 300
+        return waits
+          ? 'Another run holds the partition; if it was killed, it is free in a moment …'
+          : progressLine(hosted.tally)
+      })
+  const logger = createLogger({
+    level: 'warn',
+    write: (line) =>
+      progress === null ? process.stderr.write(line) : progress.above(() => process.stderr.write(line)),
+    short: true,
+  })
+  try {
+    return await host({
+      log,
+      names,
+      loaded,
+      group: GROUP,
+      format: 'json',
+      commitInterval: 100,
+      snapshotEvery: 4096,
+      maxContexts: 512,
+      forwardFloor: 4 * 1024 * 1024,
+      untilIdle: 200,
+      metrics: null,
+      logger,
+      stopping: untilSignal('Stopping: saving where it stands. npm start goes on from here.'),
+      onStarted: (started) => {
+        hosted = started
+      },
+    })
+  } finally {
+    progress?.stop()
+  }
+}
+
+const sums = (before: Head | undefined, after: Head): string => {
+  const tokens = after.totals.tokens - (before?.totals.tokens ?? 0)
+  const nats = after.totals.nats - (before?.totals.nats ?? 0)
+  const predictions = after.totals.predictions - (before?.totals.predictions ?? 0)
+  const bits = bitsPer(nats, predictions)
+  const read =
+    tokens === 0 ? '' : `read ${plural(tokens, 'byte')}${bits === null ? '' : ` at ${bits.toFixed(3)} bits per byte`}, `
+  return `${read}generated ${count(after.totals.generated - (before?.totals.generated ?? 0))}`
+}
+
+export const demo = command({
+  name: 'demo',
+  about:
+    'The shipped model reads the shipped document and continues it, on the embedded log. Each further run resumes the session and goes on. npm start is this command.',
+  flags: {
+    log: text('URL', 'the log', 'file:.continuo/demo.db'),
+    model: text('DIR', 'the model', 'models/demo'),
+    document: text('FILE', 'what the first run reads', 'docs/demo/harbour-log.txt'),
+  },
+  notes: 'Relative paths are those of the project. To begin anew, delete .continuo/demo.db*.',
+  examples: ['demo'],
+  async run(flags) {
+    process.chdir(ROOT)
+    return withLog(
+      flags.log,
+      (log) =>
+        withModel(flags.model, undefined, async (loaded): Promise<ExitCode> => {
+          const names = namesOf(log)
+          const { partitions } = await ensureTopics(log, names)
+          if (partitions !== 1)
+            throw new ContinuoError('INVALID', `The demo uses one partition; ${log.url} has ${partitions}.`)
+          const plan = await prepare(log, names, flags.document)
+          if (!flags.json) print(describeStart(plan, flags.document))
+          const outcome = await work(log, names, loaded, flags.json)
+          const head = await headOf(log, names)
+          const { text: written, tokens } = await generatedText(log, names, requestName(plan.run))
+          if (flags.json) {
+            printJson({
+              run: plan.run,
+              resumedAt: plan.head?.conductor.globalStep ?? 0,
+              pulse: head?.conductor.globalStep ?? 0,
+              chain: head?.chain ?? null,
+              ended: outcome.ended,
+              tokens,
+              text: written,
+            })
+          } else {
+            if (tokens > 0) print(`\n${printable(written)}\n`)
+            if (head !== undefined) {
+              const { globalStep } = head.conductor
+              print(
+                `Session "${SESSION}" stands at pulse ${count(globalStep)}, chain ${head.chain.slice(0, 12)}…; this run ${sums(plan.head, head)}.`,
+              )
+            }
+            print(`Everything is in ${log.url}.\n\n${nextSteps(log.url, flags.model)}`)
+          }
+          for (const [, error] of outcome.refused) say(messageOf(error))
+          return exitCodeOf(outcome)
+        }),
+      { sessionTimeout: SESSION_TIMEOUT },
+    )
+  },
+})

@@ -1,0 +1,37 @@
+import { command } from '../command.ts'
+import type { Check } from '../doctor/check.ts'
+import { checkLog } from '../doctor/log.ts'
+import { checkEngine, checkModel, checkVersions } from '../doctor/machine.ts'
+import { optional } from '../flags.ts'
+import { print, printable, printJson } from '../output.ts'
+
+const MARKS = { ok: 'ok  ', warn: 'warn', fail: 'FAIL' } as const
+
+export const doctor = command({
+  name: 'doctor',
+  about:
+    'Checks this machine, and with --log and --model the log and the model. Each fault is named with its mend. Ends with 1 if anything fails.',
+  flags: {
+    log: optional('URL', 'check this log, too'),
+    model: optional('DIR', 'check this model, too'),
+    'input-topic': optional('TOPIC', 'the input topic, if it is not PREFIX.chunks'),
+  },
+  examples: ['doctor --log file:continuo.db --model models/demo'],
+  async run(flags) {
+    const checks: Check[] = [
+      ...checkVersions(),
+      ...checkEngine(),
+      ...(flags.model === undefined ? [] : await checkModel(flags.model)),
+      ...(flags.log === undefined ? [] : await checkLog(flags.log, flags['input-topic'])),
+    ]
+    const ok = checks.every(({ status }) => status !== 'fail')
+    if (flags.json) printJson({ ok, checks })
+    else {
+      for (const { name, status, detail, mend } of checks) {
+        print(printable(`${MARKS[status]}  ${name.padEnd(12)} ${detail}`))
+        if (mend !== undefined) print(printable(`      ${' '.repeat(12)} → ${mend}`))
+      }
+    }
+    return ok ? 0 : 1
+  },
+})

@@ -1,0 +1,101 @@
+import type { TopicNames } from '../../../topics/index.ts'
+import { ContinuoError } from '../../errors.ts'
+import { createBatcher } from '../../operators/batcher.ts'
+import { restoreSession } from '../../operators/restore.ts'
+import { readSnapshot } from '../../operators/snapshots.ts'
+import { writeDurably } from '../../state/durable.ts'
+import { checkFits, type Head, sameHead } from '../../state/head.ts'
+import { encodeSnapshot, snapshotHead } from '../../state/snapshot.ts'
+import type { EventLog } from '../../streams/log.ts'
+import { command, type ExitCode } from '../command.ts'
+import {
+  formatFlag,
+  inputTopicFlag,
+  type Loaded,
+  logFlag,
+  namesOf,
+  partitionsOf,
+  sessionFlag,
+  stateOf,
+  threadsFlag,
+  withExistingLog,
+  withModel,
+} from '../common.ts'
+import { optional } from '../flags.ts'
+import { bytes, count, print, printJson, say } from '../output.ts'
+import { checkSession } from './feed.ts'
+
+const findHead = async (log: EventLog, names: TopicNames, partition: number, session: string): Promise<Head> => {
+  const head = (await stateOf(log, names, partition)).heads.get(session)
+  if (head === undefined) throw new ContinuoError('INVALID', `There is no session "${session}" in ${log.url}.`)
+  if (head.status === 'closed') {
+    throw new ContinuoError(
+      'INVALID',
+      `Session "${session}" is closed: its memory is gone, there is nothing to export.`,
+    )
+  }
+  return head
+}
+
+/** The newest snapshot, if the session stands exactly where it was taken. */
+const atHead = async (log: EventLog, names: TopicNames, partition: number, head: Head): Promise<Uint8Array | null> => {
+  if (head.snapshot === null || head.snapshot.pulse !== head.conductor.globalStep) return null
+  const file = await readSnapshot(log, names.snapshots, partition, head)
+  return sameHead(snapshotHead(file), head) ? file : null
+}
+
+export const exportSession = command({
+  name: 'export',
+  about:
+    "Writes a session's committed state to a safetensors file, with conductor and cursor inside. Changes nothing in the log; a running worker need not stop.",
+  args: [{ name: 'FILE', help: 'the file to write', required: true }],
+  flags: {
+    log: logFlag,
+    session: sessionFlag,
+    model: optional('DIR', 'needed where the session moved on since its newest snapshot'),
+    'input-topic': inputTopicFlag,
+    'input-format': formatFlag,
+    threads: threadsFlag,
+  },
+  examples: ['export --log file:continuo.db --session book book.safetensors --model models/demo'],
+  async run(flags, [path]) {
+    const session = checkSession(flags.session)
+    return withExistingLog(flags.log, async (log): Promise<ExitCode> => {
+      const names = namesOf(log, flags['input-topic'])
+      await partitionsOf(log, names)
+      const partition = await log.partitionOf(names.chunks, Buffer.from(session))
+      const head = await findHead(log, names, partition, session)
+      const finish = async (file: Uint8Array): Promise<ExitCode> => {
+        await writeDurably(path!, file)
+        const { conductor, chain, cursor } = head
+        const pulse = conductor.globalStep
+        if (flags.json) printJson({ session, pulse, chain, file: path, bytes: file.length, complete: cursor.complete })
+        else
+          print(`Wrote ${path}: session "${session}" at pulse ${count(pulse)}, chain ${chain}, ${bytes(file.length)}.`)
+        if (!cursor.complete) {
+          say(
+            `The session stands inside the record at offset ${cursor.offset}; import takes it only after that is finished.`,
+          )
+        }
+        return 0
+      }
+      const file = await atHead(log, names, partition, head)
+      if (file !== null) return finish(file)
+      if (flags.model === undefined) {
+        throw new ContinuoError(
+          'INVALID',
+          `Session "${session}" stands at pulse ${head.conductor.globalStep}, its newest snapshot at ${head.snapshot?.pulse ?? 'none'}: the rest must be replayed. Say which model it is: --model DIR.`,
+        )
+      }
+      return withModel(flags.model, flags.threads, async ({ model, tokenizer }: Loaded) => {
+        checkFits(head, model)
+        const engine = { model, tokenizer, process: createBatcher(model).process }
+        const validate = { format: flags['input-format'], vocabSize: model.vocabSize, readsText: tokenizer !== null }
+        const restored = await restoreSession({ log, names, model, engine, validate }, partition, head)
+        const state = restored.context.serialize()
+        restored.context.close()
+        return finish(encodeSnapshot(head, state, model.layout))
+      })
+    })
+  },
+})

@@ -1,0 +1,95 @@
+import { type ChunkInput, MAX_GENERATE_TOKENS } from '../../../topics/chunks.ts'
+import { ContinuoError } from '../../errors.ts'
+import { advance, newborn, type Session } from '../../operators/advance.ts'
+import { gateOf, tokenizeEvent } from '../../operators/tokenize.ts'
+import { validateRecord } from '../../operators/validate.ts'
+import { chunkRecord } from '../chunks.ts'
+import { command } from '../command.ts'
+import { type Loaded, modelFlag, threadsFlag, withModel } from '../common.ts'
+import { needed, usage, whole } from '../flags.ts'
+import { printable, printJson } from '../output.ts'
+import { generateEvent, samplingFlags } from './feed.ts'
+
+interface Outputs {
+  text: string
+  ids: number[]
+  logprobs: number[]
+  finish: string | null
+}
+
+const SESSION = 'prompt'
+
+/** The operators of the stream without a log: prompt and request are two events of a session that nobody stores. */
+const continuePrompt = async (
+  { model, tokenizer }: Loaded,
+  events: readonly ChunkInput[],
+  onText: (text: string) => void,
+): Promise<Outputs & { pulse: number; chain: string }> => {
+  const engine = {
+    model,
+    tokenizer,
+    process: async (item: Parameters<typeof model.process>[0][number]) => (await model.process([item]))[0]!,
+  }
+  const outputs: Outputs = { text: '', ids: [], logprobs: [], finish: null }
+  let session: Session | null = null
+  let gate = gateOf(undefined)
+  for (const [offset, event] of events.entries()) {
+    const record = { topic: SESSION, partition: 0, offset, timestamp: 0, headers: [], ...chunkRecord(SESSION, event) }
+    const valid = validateRecord(
+      { ...record, headers: [], timestamp: 0 },
+      { format: 'json', vocabSize: model.vocabSize, readsText: tokenizer !== null },
+    )
+    const { out, gate: next } = valid.kind === 'rejected' ? { out: valid, gate } : tokenizeEvent(valid, gate, tokenizer)
+    if (out.kind === 'rejected') throw new ContinuoError('INVALID', out.reason)
+    gate = next
+    const fresh = session === null
+    if (session === null) {
+      const context = model.createContext()
+      session = { head: newborn(out, model, context.chain), context }
+    }
+    for await (const step of advance(session, out, fresh, engine)) {
+      for (const output of step.outputs) {
+        if (output.to !== 'tokens') continue
+        const { text, ids, logprobs, finish } = output.value
+        outputs.text += text
+        outputs.ids.push(...ids)
+        outputs.logprobs.push(...logprobs)
+        outputs.finish = finish
+        onText(text)
+      }
+    }
+  }
+  const { head, context } = session!
+  context.close()
+  return { ...outputs, pulse: head.conductor.globalStep, chain: head.chain }
+}
+
+export const generate = command({
+  name: 'generate',
+  about: 'Reads a prompt and continues it, printing as it goes. The same events in a log give the same text.',
+  flags: {
+    model: modelFlag,
+    prompt: needed('TEXT', 'what to continue'),
+    'max-tokens': whole('N', 'tokens to generate at most', 256, { min: 1, max: MAX_GENERATE_TOKENS }),
+    ...samplingFlags,
+    threads: threadsFlag,
+  },
+  examples: [
+    'generate --model models/demo --prompt "The harbour master wrote in his log: " --temperature 0.8 --top-p 0.95 --seed 1',
+  ],
+  async run(flags) {
+    const request = generateEvent('prompt', flags['max-tokens'], flags)
+    return withModel(flags.model, flags.threads, async (loaded) => {
+      if (loaded.tokenizer === null) throw usage('This model has no tokenizer, so it cannot read a prompt of text.')
+      let ends = true
+      const result = await continuePrompt(loaded, [{ type: 'text', text: flags.prompt }, request], (text) => {
+        if (flags.json || text === '') return
+        ends = text.endsWith('\n')
+        process.stdout.write(printable(text))
+      })
+      if (flags.json) printJson(result)
+      else if (!ends) process.stdout.write('\n')
+      return 0
+    })
+  },
+})

@@ -1,0 +1,180 @@
+import { readFile } from 'node:fs/promises'
+import type { TopicNames } from '../../../topics/index.ts'
+import type { Model } from '../../engine/types.ts'
+import { ContinuoError } from '../../errors.ts'
+import { writeSnapshot } from '../../operators/snapshots.ts'
+import { checkAgreement } from '../../operators/task.ts'
+import { checkFits, type Head, type PartitionCursor, type SnapshotRef, seal } from '../../state/head.ts'
+import { decodeSnapshot, encodeSnapshot, type Snapshot } from '../../state/snapshot.ts'
+import type { EventLog, PartitionWriter } from '../../streams/log.ts'
+import { command, type ExitCode } from '../command.ts'
+import {
+  ensureTopics,
+  groupFlag,
+  inputTopicFlag,
+  logFlag,
+  modelFlag,
+  namesOf,
+  sessionFlag,
+  stateOf,
+  threadsFlag,
+  withLog,
+  withModel,
+} from '../common.ts'
+import { count, print, printJson, say } from '../output.ts'
+import { checkSession } from './feed.ts'
+
+const invalid = (message: string): ContinuoError => new ContinuoError('INVALID', message)
+
+const readFileSnapshot = async (path: string, model: Model): Promise<Snapshot> => {
+  const file = await readFile(path).catch((error: NodeJS.ErrnoException) => {
+    throw invalid(`The file ${path} cannot be read: ${error.message}.`)
+  })
+  const snapshot = decodeSnapshot(file, model.layout)
+  checkFits(snapshot.head, model)
+  const { head } = snapshot
+  if (!head.cursor.complete) {
+    throw invalid(
+      `${path} holds session "${head.session}" in the middle of the record at offset ${head.cursor.offset}, and the rest of that record is in another log. Let the worker finish it, then export again.`,
+    )
+  }
+  // The engine is the judge of whether this state can be resumed: it refuses numbers that are not finite.
+  const context = model.createContext()
+  try {
+    const { globalStep, origin } = head.conductor
+    context.restore(snapshot.state, { pulse: BigInt(globalStep), origin: BigInt(origin), chain: head.chain })
+  } finally {
+    context.close()
+  }
+  return snapshot
+}
+
+/**
+ * The head of the session in this log. Its cursor stands just before the first record that is not finished, so that every
+ * later record is new to it, and replays begin behind it; the clock, the chain and the sums go on.
+ */
+const headIn = (head: Head, session: string, cursor: PartitionCursor): Head => ({
+  ...head,
+  session,
+  cursor: {
+    ...head.cursor,
+    topic: cursor.topic,
+    partition: cursor.partition,
+    offset: cursor.offset - 1,
+    token: 0,
+    complete: true,
+    chunk: null,
+    hash: '0'.repeat(64),
+  },
+  born: -1,
+  snapshot: null,
+})
+
+interface Place {
+  readonly log: EventLog
+  readonly names: TopicNames
+  readonly group: string
+  readonly partition: number
+  readonly model: Model
+}
+
+/** Reads the partition's state under the claim, so that what is checked cannot change before the commit. */
+const cursorFor = async ({ log, names, group, partition, model }: Place, session: string): Promise<PartitionCursor> => {
+  const state = await stateOf(log, names, partition)
+  const committed = await log.committed(group, names.chunks, partition)
+  checkAgreement(state, committed, { names, group, model, warn: say }, partition)
+  if (state.heads.has(session)) {
+    throw invalid(`Session "${session}" exists already in ${log.url}. Import under another name.`)
+  }
+  const fresh: PartitionCursor = {
+    type: 'cursor',
+    version: 1,
+    group,
+    topic: names.chunks,
+    partition,
+    offset: (await log.bounds(names.chunks, partition)).begin,
+    done: [],
+    model: model.fingerprint,
+    layout: model.layoutFingerprint,
+  }
+  const cursor = state.cursor ?? fresh
+  if (cursor.done.length > 0) {
+    throw invalid(
+      `Partition ${partition} of ${names.chunks} has unfinished records before finished ones. Let a worker finish them first: continuo run … --until-idle 1000.`,
+    )
+  }
+  return cursor
+}
+
+const write = async (
+  place: Place,
+  writer: PartitionWriter,
+  session: string,
+  { head, state }: Snapshot,
+): Promise<Head> => {
+  const { names, model } = place
+  const cursor = await cursorFor(place, session)
+  const placed = headIn(head, session, cursor)
+  const writing = writeSnapshot(
+    names.snapshots,
+    session,
+    placed.conductor.globalStep,
+    encodeSnapshot(placed, state, model.layout),
+  )
+  let ref: SnapshotRef | null = null
+  while (ref === null) ref = await writing.step(writer)
+  const records = [{ ...placed, snapshot: ref }, cursor].map((record) => ({ topic: names.state, ...seal(record) }))
+  await writer.commit(records, cursor.offset)
+  return placed
+}
+
+export const importSession = command({
+  name: 'import',
+  about:
+    'Begins a session in this log with the state in a file: memory, clock, chain and sums go on where the export left them.',
+  args: [{ name: 'FILE', help: 'a file that continuo export wrote', required: true }],
+  flags: {
+    log: logFlag,
+    session: sessionFlag,
+    model: modelFlag,
+    group: groupFlag,
+    'input-topic': inputTopicFlag,
+    threads: threadsFlag,
+  },
+  notes:
+    'Takes the partition away from a running worker for a moment; the worker notices at its next commit, claims it again and goes on. Events already waiting for the session are read after the import.',
+  examples: ['import --log file:other.db --session book book.safetensors --model models/demo'],
+  async run(flags, [path]) {
+    const session = checkSession(flags.session)
+    return withModel(flags.model, flags.threads, async (loaded) => {
+      const { model } = loaded
+      const snapshot = await readFileSnapshot(path!, model)
+      return withLog(flags.log, async (log): Promise<ExitCode> => {
+        const names = namesOf(log, flags['input-topic'])
+        await ensureTopics(log, names)
+        const partition = await log.partitionOf(names.chunks, Buffer.from(session))
+        // Joining and leaving makes the group share its partitions anew: a worker that loses its claim here gets a fresh one.
+        const membership = await log.join(flags.group, names.chunks)
+        try {
+          const writer = await log.claim(flags.group, names.chunks, partition)
+          try {
+            const head = await write({ log, names, group: flags.group, partition, model }, writer, session, snapshot)
+            const { conductor, chain } = head
+            if (flags.json)
+              printJson({ session, partition, pulse: conductor.globalStep, chain, from: snapshot.head.session })
+            else {
+              print(
+                `Session "${session}" begins in ${log.url}, partition ${partition}, at pulse ${count(conductor.globalStep)}, chain ${chain}.`,
+              )
+            }
+          } finally {
+            await writer.close()
+          }
+        } finally {
+          await membership.leave()
+        }
+        return 0
+      })
+    })
+  },
+})

@@ -1,0 +1,67 @@
+/** Every command, with the module that holds it: only the one that is called is loaded. */
+import type { Command } from '../command.ts'
+
+interface Entry {
+  readonly name: string
+  readonly summary: string
+  load(): Promise<Command>
+}
+
+export const COMMANDS: readonly Entry[] = [
+  {
+    name: 'run',
+    summary: 'read the input, write tokens and observations',
+    load: async () => (await import('./run.ts')).run,
+  },
+  {
+    name: 'feed',
+    summary: 'send a file to a session, and requests to generate',
+    load: async () => (await import('./feed.ts')).feed,
+  },
+  {
+    name: 'tail',
+    summary: 'follow tokens, observations or dead letters',
+    load: async () => (await import('./tail.ts')).tail,
+  },
+  {
+    name: 'sessions',
+    summary: 'where every session stands',
+    load: async () => (await import('./sessions.ts')).sessions,
+  },
+  {
+    name: 'verify',
+    summary: 'recompute everything from the events and compare',
+    load: async () => (await import('./verify.ts')).verify,
+  },
+  {
+    name: 'export',
+    summary: 'write the state of a session to a file',
+    load: async () => (await import('./export.ts')).exportSession,
+  },
+  {
+    name: 'import',
+    summary: 'begin a session with the state in a file',
+    load: async () => (await import('./import.ts')).importSession,
+  },
+  { name: 'eval', summary: 'how well a model predicts a text', load: async () => (await import('./eval.ts')).evaluate },
+  {
+    name: 'generate',
+    summary: 'continue a prompt, without a log',
+    load: async () => (await import('./generate.ts')).generate,
+  },
+  {
+    name: 'topics',
+    summary: 'create, list and describe the topics',
+    load: async () => (await import('./topics.ts')).topics,
+  },
+  {
+    name: 'doctor',
+    summary: 'check this machine, the log and the model',
+    load: async () => (await import('./doctor.ts')).doctor,
+  },
+  {
+    name: 'demo',
+    summary: 'the shipped model reads the shipped document',
+    load: async () => (await import('./demo.ts')).demo,
+  },
+]

@@ -1,0 +1,179 @@
+import { PART_BYTES } from '../../../topics/snapshots.ts'
+import { messageOf } from '../../errors.ts'
+import { createLogger, LOG_LEVELS } from '../../observe/log.ts'
+import { startProgress } from '../../observe/progress.ts'
+import type { Totals } from '../../observe/tally.ts'
+import type { EventLog } from '../../streams/log.ts'
+import { command, type ExitCode } from '../command.ts'
+import {
+  ensureTopics,
+  formatFlag,
+  groupFlag,
+  inputTopicFlag,
+  type Loaded,
+  logFlag,
+  modelFlag,
+  namesOf,
+  partitionsFlag,
+  threadsFlag,
+  withLog,
+  withModel,
+} from '../common.ts'
+import { choice, optionalWhole, text, usage, whole } from '../flags.ts'
+import { type Hosted, host, type Outcome } from '../host.ts'
+import { bitsPer, count, plural, print, printJson, say } from '../output.ts'
+import { untilSignal } from '../signals.ts'
+
+const PROGRESS_INTERVAL = 2000 // ms, of --json
+
+export const progressLine = ({ totals, speed }: Hosted['tally']): string => {
+  const bits = bitsPer(totals.nats, totals.predictions)
+  return [
+    `${count(totals.read + totals.generated)} pulses`,
+    `${count(speed.now)} tokens/s`,
+    ...(bits === null ? [] : [`${bits.toFixed(3)} bits per token`]),
+    plural(totals.commits, 'commit'),
+    plural(totals.sessions, 'session'),
+    ...(totals.deadLetters === 0 ? [] : [plural(totals.deadLetters, 'dead letter')]),
+  ].join('  ')
+}
+
+const report = (totals: Totals) => ({
+  read: totals.read,
+  generated: totals.generated,
+  predictions: totals.predictions,
+  nats: totals.nats,
+  bitsPerToken: bitsPer(totals.nats, totals.predictions),
+  commits: totals.commits,
+  sessions: totals.sessions,
+  deadLetters: totals.deadLetters,
+})
+
+export const exitCodeOf = ({ ended, refused, unclean }: Outcome): ExitCode => {
+  if (ended === 'refused' || (ended === 'idle' && refused.size > 0)) return 3
+  return unclean.length > 0 ? 1 : 0
+}
+
+/** What the run says of itself while it runs: a live line, or JSON lines. */
+const startTelling = (json: boolean) => {
+  let hosted: Hosted | null = null
+  const tell = (): void => {
+    if (hosted === null) return
+    const { totals, speed } = hosted.tally
+    printJson({ type: 'progress', ...report(totals), tokensPerSecond: speed.now })
+  }
+  const ticker = json ? setInterval(tell, PROGRESS_INTERVAL).unref() : undefined
+  const progress = json
+    ? null
+    : startProgress(process.stdout, () => (hosted === null ? null : progressLine(hosted.tally)))
+  return {
+    begin(started: Hosted) {
+      hosted = started
+    },
+    log(line: string) {
+      if (progress === null) process.stderr.write(line)
+      else progress.above(() => process.stderr.write(line))
+    },
+    end() {
+      clearInterval(ticker)
+      progress?.stop()
+    },
+  }
+}
+
+const tellOutcome = (outcome: Outcome, json: boolean): void => {
+  const { ended, totals, speed, unclean } = outcome
+  const refused = [...outcome.refused].map(([partition, error]) => ({ partition, reason: messageOf(error) }))
+  if (json) printJson({ type: 'ended', ended, ...report(totals), tokensPerSecond: speed.average, refused })
+  else {
+    const rate = speed.average === 0 ? '' : `, ${count(speed.average)} tokens/s`
+    print(`Ended (${ended}): ${plural(totals.read, 'token')} read, ${count(totals.generated)} generated${rate}.`)
+  }
+  for (const { partition, reason } of refused) say(`Partition ${partition}: ${reason}`)
+  for (const error of unclean) say(`While stopping: ${messageOf(error)}`)
+}
+
+export const run = command({
+  name: 'run',
+  about:
+    'Reads the input topic, runs the model over every session, and commits tokens, observations and state as one. Resumes where the last run stood. Ctrl-C finishes the step in hand, saves and leaves; a second one ends at once.',
+  flags: {
+    log: logFlag,
+    model: modelFlag,
+    group: groupFlag,
+    'input-topic': inputTopicFlag,
+    'input-format': formatFlag,
+    partitions: partitionsFlag,
+    threads: threadsFlag,
+    device: choice(['auto', 'cpu', 'cuda'], 'where the model runs', 'auto'),
+    'commit-interval': whole('MS', 'time between two commits', 100, { min: 0 }),
+    'snapshot-every': whole('PULSES', "a session's state is saved after so many", 16_384, { min: 1 }),
+    'max-contexts': whole('N', 'contexts kept in memory', 512, { min: 1 }),
+    'part-bytes': whole('BYTES', 'a snapshot is written in records of at most', PART_BYTES, {
+      min: 1024,
+      max: PART_BYTES,
+    }),
+    'forward-floor': whole('BYTES', 'dead state that is not worth cleaning up', 4 * 1024 * 1024, { min: 8 }),
+    'session-timeout': whole('MS', 'a silent worker loses its partitions after', 10_000, { min: 100 }),
+    'until-idle': optionalWhole('MS', 'end when nothing was left to do for so long', { min: 0 }),
+    'metrics-port': optionalWhole('P', 'serve /metrics, /healthz and /readyz; 0 takes a free port', {
+      min: 0,
+      max: 65_535,
+    }),
+    'metrics-host': text('HOST', 'address to serve them at', '127.0.0.1'),
+    'log-level': choice(LOG_LEVELS, 'of the log on stderr', 'info'),
+  },
+  notes: 'Ends with 3 when the state of every partition it was given refuses to resume.',
+  examples: [
+    'run --log file:continuo.db --model models/demo',
+    'run --log kafka://127.0.0.1:9092/continuo --model models/demo --metrics-port 9464',
+  ],
+  async run(flags) {
+    if (flags.device === 'cuda') {
+      throw usage('--device cuda is not built into this version of Continuo. Leave it out, or say --device cpu.')
+    }
+    const stopping = untilSignal('Stopping: finishing the step in hand, saving. Once more ends at once.')
+    const serve = async (log: EventLog, loaded: Loaded): Promise<ExitCode> => {
+      const names = namesOf(log, flags['input-topic'])
+      const { created, partitions } = await ensureTopics(log, names, flags.partitions)
+      const telling = startTelling(flags.json)
+      const logger = createLogger({
+        level: flags['log-level'],
+        write: telling.log,
+        short: process.stderr.isTTY === true,
+      })
+      if (created.length > 0) logger.info({ created, partitions }, 'topics created')
+      const port = flags['metrics-port']
+      try {
+        const outcome = await host({
+          log,
+          names,
+          loaded,
+          group: flags.group,
+          format: flags['input-format'],
+          commitInterval: flags['commit-interval'],
+          snapshotEvery: flags['snapshot-every'],
+          maxContexts: flags['max-contexts'],
+          partBytes: flags['part-bytes'],
+          forwardFloor: flags['forward-floor'],
+          untilIdle: flags['until-idle'] ?? null,
+          metrics: port === undefined ? null : { port, host: flags['metrics-host'] },
+          logger,
+          stopping,
+          onStarted(started) {
+            telling.begin(started)
+            if (flags.json) printJson({ type: 'started', log: log.url, partitions, metrics: started.observationUrl })
+          },
+        })
+        telling.end()
+        tellOutcome(outcome, flags.json)
+        return exitCodeOf(outcome)
+      } finally {
+        telling.end()
+      }
+    }
+    return withLog(flags.log, (log) => withModel(flags.model, flags.threads, (loaded) => serve(log, loaded)), {
+      sessionTimeout: flags['session-timeout'],
+    })
+  },
+})

@@ -1,0 +1,112 @@
+/** What several commands share: flags that mean the same everywhere, and the ways to a log, its topics and a model. */
+import { existsSync } from 'node:fs'
+import { TOPICS, type TopicNames, topicNames } from '../../topics/index.ts'
+import type { Model } from '../engine/types.ts'
+import { ContinuoError, codeOf, messageOf } from '../errors.ts'
+import { type PartitionState, readPartitionState } from '../operators/task.ts'
+import type { Tokenizer } from '../operators/tokenize.ts'
+import { parseEmbeddedUrl } from '../streams/embedded/url.ts'
+import type { EventLog, TopicSpec } from '../streams/log.ts'
+import { type OpenLogOptions, openLog } from '../streams/open.ts'
+import type { ExitCode } from './command.ts'
+import { choice, needed, optional, optionalWhole, text, usage } from './flags.ts'
+
+export const logFlag = needed('URL', 'the log, file:PATH or kafka://HOST:PORT/PREFIX')
+export const modelFlag = needed('DIR', 'folder with config.json and model.safetensors')
+export const sessionFlag = needed('ID', 'the session')
+export const groupFlag = text('ID', 'consumer group that owns the state', 'continuo')
+export const inputTopicFlag = optional('TOPIC', 'read this topic instead of PREFIX.chunks')
+export const threadsFlag = optionalWhole('N', 'engine threads (default: one a CPU, at most 16)', { min: 1, max: 256 })
+export const partitionsFlag = optionalWhole('N', 'partitions of topics that are missing (default 1)', { min: 1 })
+export const formatFlag = choice(['json', 'text'], 'events as JSON, or records of plain text', 'json')
+
+/** Opens the log for the time of `use`. A URL of the wrong form is a usage error. */
+export const withLog = async (
+  url: string,
+  use: (log: EventLog) => Promise<ExitCode>,
+  { existing = false, ...options }: OpenLogOptions & { readonly existing?: boolean } = {},
+): Promise<ExitCode> => {
+  const opening = async (): Promise<EventLog> => {
+    const missing = existing ? missingFile(url) : null
+    if (missing === null) return openLog(url, options)
+    throw new ContinuoError(
+      'UNAVAILABLE',
+      `There is no log at ${missing}. Check --log, or create one: continuo topics apply --log ${url}`,
+    )
+  }
+  const log = await opening().catch((error: unknown) => {
+    throw codeOf(error) === 'INVALID' ? usage(messageOf(error)) : error
+  })
+  try {
+    return await use(log)
+  } finally {
+    await log.close()
+  }
+}
+
+/** Where an embedded log lies that nobody made yet; null for any other log. */
+export const missingFile = (url: string): string | null => {
+  if (!url.startsWith('file:')) return null
+  const { path } = parseEmbeddedUrl(url)
+  return existsSync(path) ? null : path
+}
+
+/** For commands that only look: a mistyped path must not become an empty log. */
+export const withExistingLog = (url: string, use: (log: EventLog) => Promise<ExitCode>): Promise<ExitCode> =>
+  withLog(url, use, { existing: true })
+
+export const namesOf = (log: EventLog, input?: string): TopicNames => topicNames(log.prefix, input)
+
+/** Partitions of the input topic; INVALID when it does not exist. */
+export const partitionsOf = async (log: EventLog, names: TopicNames): Promise<number> => {
+  const found = (await log.topics([names.chunks])).find(({ name }) => name === names.chunks)
+  if (found !== undefined) return found.partitions
+  throw new ContinuoError(
+    'INVALID',
+    `The log ${log.url} has no topic ${names.chunks}. Check --log and its prefix, or create the topics: continuo topics apply --log ${log.url}`,
+  )
+}
+
+/** The state of a partition as it is committed, verified; for looking, not for keeping. */
+export const stateOf = (log: EventLog, names: TopicNames, partition: number): Promise<PartitionState> =>
+  readPartitionState(log, names, partition, 4 * 1024 * 1024)
+
+const specOf = (names: TopicNames, partitions: number): TopicSpec[] =>
+  TOPICS.map(({ name, settings }) => ({ name: names[name], partitions, config: settings }))
+
+/**
+ * Creates the topics that are missing, all with the input topic's partition count. `partitions` is what the user asked for;
+ * another number than an existing topic has is INVALID. Returns the names it created.
+ */
+export const ensureTopics = async (
+  log: EventLog,
+  names: TopicNames,
+  partitions?: number,
+): Promise<{ readonly partitions: number; readonly created: readonly string[] }> => {
+  const existing = await log.topics([names.chunks])
+  const input = existing.find(({ name }) => name === names.chunks)
+  const wanted = specOf(names, partitions ?? input?.partitions ?? 1)
+  await log.createTopics(wanted)
+  const created = wanted.map(({ name }) => name).filter((name) => !existing.some((topic) => topic.name === name))
+  return { partitions: wanted[0]!.partitions, created }
+}
+
+export interface Loaded {
+  readonly model: Model
+  readonly tokenizer: Tokenizer | null
+}
+
+/** Loads a model package for the time of `use`. */
+export const withModel = async (
+  dir: string,
+  threads: number | undefined,
+  use: (loaded: Loaded) => Promise<ExitCode>,
+): Promise<ExitCode> => {
+  const { openPackage } = await import('../models/open.ts')
+  const { model, tokenizer } = await openPackage(dir, threads === undefined ? {} : { threads })
+  try {
+    return await use({ model, tokenizer })
+  } finally {
+    model.close()
+  }
+}

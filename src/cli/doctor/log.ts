@@ -1,0 +1,104 @@
+/** Checks of a log: reachable, and its topics as Continuo needs them. */
+import { TOPICS } from '../../../topics/index.ts'
+import { codeOf, messageOf } from '../../errors.ts'
+import type { EventLog, TopicInfo } from '../../streams/log.ts'
+import { openLog } from '../../streams/open.ts'
+import { missingFile, namesOf } from '../common.ts'
+import { plural } from '../output.ts'
+import { type Check, fail, ok, warn } from './check.ts'
+
+const reachMend = (url: string): string =>
+  url.startsWith('kafka:')
+    ? 'Is the broker running, and are host, port and credentials right? npm run kafka starts one on this machine.'
+    : 'Check the path, its permissions and the disk; the folder must be on a local disk.'
+
+const checkPartitions = (input: TopicInfo, others: readonly TopicInfo[]): readonly Check[] =>
+  others
+    .filter(({ partitions }) => partitions !== input.partitions)
+    .map(({ name, partitions }) =>
+      fail(
+        'partitions',
+        `${name} has ${partitions}, the input topic ${input.name} has ${input.partitions}`,
+        'Partition i of each belongs together. Use another prefix, or create the topics anew with one count: continuo topics apply.',
+      ),
+    )
+
+/** Kafka counts a limit of −1 as none; anything else loses what a resume may need. */
+const checkSettings = (topic: TopicInfo, isInput: boolean): readonly Check[] => {
+  const found: Check[] = []
+  const set = (key: string, wanted: string, hard: boolean, why: string): void => {
+    const value = topic.config[key]
+    if (value === undefined || value === wanted) return
+    const make = hard ? fail : warn
+    found.push(
+      make(
+        'settings',
+        `${topic.name}: ${key}=${value}; ${why}`,
+        `kafka-configs.sh --alter --entity-type topics --entity-name ${topic.name} --add-config ${key}=${wanted}`,
+      ),
+    )
+  }
+  set('cleanup.policy', 'delete', !isInput, 'compaction removes records that positions and references name')
+  set('retention.ms', '-1', false, 'records vanish by age, and a resume or a verification may need them')
+  set('retention.bytes', '-1', false, 'records vanish by size, and a resume or a verification may need them')
+  const limit = Number(topic.config['max.message.bytes'] ?? 1_048_576)
+  if (limit < 1_000_000) {
+    found.push(
+      fail(
+        'settings',
+        `${topic.name}: max.message.bytes=${limit}; events and snapshot parts take up to 1 MB`,
+        `Set max.message.bytes=1048576 on ${topic.name}.`,
+      ),
+    )
+  }
+  return found
+}
+
+const checkTopics = async (log: EventLog, inputTopic: string | undefined): Promise<readonly Check[]> => {
+  const names = namesOf(log, inputTopic)
+  const infos = await log.topics(Object.values(names))
+  const byName = new Map(infos.map((info) => [info.name, info]))
+  const missing = TOPICS.map(({ name }) => names[name]).filter((name) => !byName.has(name))
+  const apply = `continuo topics apply --log ${log.url}`
+  const input = byName.get(names.chunks)
+  if (missing.length === TOPICS.length) return [warn('topics', 'none yet', `continuo run creates them, or: ${apply}`)]
+  if (input === undefined) return [fail('topics', `the input topic ${names.chunks} is missing`, apply)]
+  const ours = TOPICS.flatMap(({ name }) => byName.get(names[name]) ?? [])
+  const faults = [
+    ...(missing.length === 0 ? [] : [warn('topics', `missing: ${missing.join(', ')}`, apply)]),
+    ...checkPartitions(input, ours),
+    ...ours.flatMap((topic) => checkSettings(topic, topic === input)),
+  ]
+  return faults.length > 0
+    ? faults
+    : [ok('topics', `${ours.length} topics of ${plural(input.partitions, 'partition')}, settings as needed`)]
+}
+
+export const checkLog = async (url: string, inputTopic: string | undefined): Promise<readonly Check[]> => {
+  let log: EventLog
+  try {
+    const missing = missingFile(url)
+    if (missing !== null) {
+      return [
+        warn('log', `nothing at ${missing} yet`, `continuo run creates it, or: continuo topics apply --log ${url}`),
+      ]
+    }
+    log = await openLog(url)
+  } catch (error) {
+    return [
+      fail(
+        'log',
+        messageOf(error),
+        codeOf(error) === 'INVALID' ? 'Write the URL as the sentence says.' : reachMend(url),
+      ),
+    ]
+  }
+  try {
+    await log.ping()
+    return [ok('log', `${log.url} answers (${log.kind})`), ...(await checkTopics(log, inputTopic))]
+  } catch (error) {
+    return [fail('log', messageOf(error), reachMend(url))]
+  } finally {
+    await log.close()
+  }
+}

@@ -1,0 +1,155 @@
+/** Runs a worker in this process until it is told to stop, has nothing left to do, or is refused; with its observation. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { TopicNames } from '../../topics/index.ts'
+import { codeOf, messageOf } from '../errors.ts'
+import type { Logger } from '../observe/log.ts'
+import { createMetrics } from '../observe/metrics.ts'
+import { type ObservationServer, serveObservation } from '../observe/server.ts'
+import { createTally, type Speed, type Tally, type Totals } from '../observe/tally.ts'
+import { type Batcher, createBatcher } from '../operators/batcher.ts'
+import type { InputFormat } from '../operators/validate.ts'
+import { startWorker, type Worker } from '../operators/worker.ts'
+import type { EventLog } from '../streams/log.ts'
+import type { Loaded } from './common.ts'
+
+export interface HostOptions {
+  readonly log: EventLog
+  readonly names: TopicNames
+  readonly loaded: Loaded
+  readonly group: string
+  readonly format: InputFormat
+  readonly commitInterval: number
+  readonly snapshotEvery: number
+  readonly maxContexts: number
+  readonly partBytes?: number
+  readonly forwardFloor: number
+  /** Ends when there has been nothing to do for so many ms; null: never. */
+  readonly untilIdle: number | null
+  readonly metrics: { readonly port: number; readonly host: string } | null
+  readonly logger: Logger
+  /** Fires when the worker shall stop gracefully. */
+  readonly stopping: AbortSignal
+  readonly onStarted?: (hosted: Hosted) => void
+}
+
+export interface Hosted {
+  readonly worker: Worker
+  readonly batcher: Batcher
+  readonly tally: Pick<Tally, 'totals' | 'speed'>
+  readonly observationUrl: string | null
+}
+
+export interface Outcome {
+  readonly ended: 'stopped' | 'idle' | 'refused'
+  /** Why partitions could not be resumed. */
+  readonly refused: ReadonlyMap<number, unknown>
+  /** What went wrong while stopping: not everything may have been saved (nothing is lost; the next run does it again). */
+  readonly unclean: readonly unknown[]
+  readonly totals: Totals
+  readonly speed: Speed
+}
+
+/** How often the host looks whether it is done. */
+const TICK = 25 // ms
+
+const hasUnread = async (log: EventLog, topic: string, partition: number, from: number): Promise<boolean> => {
+  // Offsets have gaps, so only reading tells.
+  for await (const { records } of log.read(topic, partition, from, { maxBytes: 1 })) if (records.length > 0) return true
+  return false
+}
+
+/**
+ * Nothing left to do in the whole topic: our tasks rest at the end of their partitions, and the partitions of others (or of
+ * a dead worker whose lease still runs) hold nothing unread either.
+ */
+const isIdle = async ({ log, names, group, untilIdle }: HostOptions, worker: Worker, partitions: number) => {
+  if (untilIdle === null || !worker.idleFor(untilIdle)) return false
+  for (let partition = 0; partition < partitions; partition += 1) {
+    if (worker.refused.has(partition)) continue
+    const { begin, end } = await log.bounds(names.chunks, partition)
+    const own = worker.tasks.get(partition)
+    const at = own?.offset ?? (await log.committed(group, names.chunks, partition)) ?? begin
+    if (at < end && (own !== undefined || (await hasUnread(log, names.chunks, partition, Math.max(at, begin)))))
+      return false
+  }
+  return true
+}
+
+export const host = async (options: HostOptions): Promise<Outcome> => {
+  const { log, names, loaded, logger, stopping } = options
+  const batcher = createBatcher(loaded.model)
+  const tally = createTally()
+  const unclean: unknown[] = []
+  let ending = false
+  let worker: Worker | null = null
+  const metrics = createMetrics({ log, names, batcher, worker: () => worker })
+  const found = (await log.topics([names.chunks])).find(({ name }) => name === names.chunks)
+  let server: ObservationServer | null = null
+  if (options.metrics !== null) {
+    server = await serveObservation(metrics, () => worker, options.metrics.port, options.metrics.host)
+    logger.info({ url: `${server.url}/metrics` }, 'metrics')
+  }
+  try {
+    worker = await startWorker({
+      log,
+      names,
+      group: options.group,
+      model: loaded.model,
+      tokenizer: loaded.tokenizer,
+      batcher,
+      format: options.format,
+      commitInterval: options.commitInterval,
+      snapshotEvery: options.snapshotEvery,
+      maxContexts: options.maxContexts,
+      ...(options.partBytes === undefined ? {} : { partBytes: options.partBytes }),
+      forwardFloor: options.forwardFloor,
+      warn: (message) => logger.warn(message),
+      onState(partition, state, error) {
+        metrics.state(partition, state)
+        if (error === undefined) logger.info({ partition, state }, `partition ${partition} ${state}`)
+        else logger.error({ partition, state, code: codeOf(error) }, messageOf(error))
+        const task = worker?.tasks.get(partition)
+        if (state === 'running' && task !== undefined) tally.begin(task.sessions)
+        if (ending && error !== undefined) unclean.push(error)
+      },
+      onRestored(partition, session, ms) {
+        metrics.restored(ms)
+        const pulse = worker?.tasks.get(partition)?.sessions.get(session)?.conductor.globalStep
+        logger.info({ partition, session, pulse, ms: Math.round(ms) }, 'session restored')
+      },
+      onCommit(commit) {
+        metrics.committed(commit, tally.add(commit))
+        const { partition, offset, records, ms } = commit
+        logger.debug({ partition, offset, records, ms: Math.round(ms * 10) / 10 }, 'commit')
+        for (const { record, session, outputs } of commit.steps) {
+          for (const output of outputs) {
+            if (output.to !== 'deadletters') continue
+            logger.warn({ partition, session, offset: record.offset }, `dead letter: ${output.reason}`)
+          }
+        }
+      },
+    })
+    const running = worker
+    options.onStarted?.({ worker, batcher, tally, observationUrl: server?.url ?? null })
+    const membership = running.over.then(
+      () => null,
+      (error: unknown) => ({ error }),
+    )
+    let ended: Outcome['ended'] = 'stopped'
+    while (!stopping.aborted) {
+      const lost = await Promise.race([membership, sleep(TICK, null, { signal: stopping }).catch(() => null)])
+      if (lost !== null) throw lost.error
+      const { assigned, refused } = running
+      if (assigned.length > 0 && assigned.every((partition) => refused.has(partition))) ended = 'refused'
+      else if (await isIdle(options, running, found?.partitions ?? 0)) ended = 'idle'
+      if (ended !== 'stopped') break
+    }
+    ending = true
+    await running.stop()
+    return { ended, refused: running.refused, unclean, totals: tally.totals, speed: tally.speed }
+  } finally {
+    ending = true
+    await worker?.stop()
+    await server?.close()
+  }
+}

@@ -1,0 +1,64 @@
+#!/usr/bin/env node
+/** continuo <command>: finds the command, runs it, and turns what it throws into one sentence and an exit code. */
+import { codeOf, messageOf } from '../errors.ts'
+import type { Command, ExitCode } from './command.ts'
+import { COMMANDS } from './commands/index.ts'
+import { isUsage, nearest, usage } from './flags.ts'
+import { print, say } from './output.ts'
+
+const VERSION_FLAGS = ['--version', '-V', 'version']
+
+const overview = (): string =>
+  [
+    'continuo <command> [flags]',
+    '',
+    'Language models that keep learning while they read, as an event-sourced stream processor.',
+    '',
+    ...COMMANDS.map(({ name, summary }) => `  ${name.padEnd(12)} ${summary}`),
+    '',
+    'continuo <command> --help says more. Exit codes: 0 ok, 1 failed, 2 called wrongly, 3 refused to resume.',
+  ].join('\n')
+
+const find = async (name: string): Promise<Command> => {
+  const found = COMMANDS.find((entry) => entry.name === name)
+  if (found !== undefined) return found.load()
+  const meant = nearest(
+    name,
+    COMMANDS.map((entry) => entry.name),
+  )
+  const hint = meant === null ? '"continuo --help" lists them.' : `did you mean ${meant}?`
+  throw usage(`Unknown command ${name}; ${hint}`)
+}
+
+const dispatch = async ([name, ...argv]: readonly string[]): Promise<ExitCode> => {
+  if (name === undefined || name === '--help' || name === '-h' || (name === 'help' && argv.length === 0)) {
+    ;(name === undefined ? say : print)(overview())
+    return name === undefined ? 2 : 0
+  }
+  if (VERSION_FLAGS.includes(name)) {
+    const { version } = await import('./version.ts')
+    print(version)
+    return 0
+  }
+  if (name === 'help') return (await find(argv[0]!)).run(['--help'])
+  return (await find(name)).run(argv)
+}
+
+const exitCodeOf = (error: unknown): ExitCode => {
+  if (isUsage(error)) return 2
+  return codeOf(error) === 'REFUSED' ? 3 : 1
+}
+
+/** A reader that went away (`| head`) ends the command without a word. */
+process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1))
+
+let code: ExitCode
+try {
+  code = await dispatch(process.argv.slice(2))
+} catch (error) {
+  say(messageOf(error))
+  if (process.env.CONTINUO_DEBUG === '1' && error instanceof Error) say(error.stack ?? '')
+  else if (codeOf(error) === 'INTERNAL') say('This is a fault of Continuo. CONTINUO_DEBUG=1 shows where it happened.')
+  code = exitCodeOf(error)
+}
+process.stdout.write('', () => process.exit(code))

@@ -1,0 +1,17 @@
+/** SIGINT and SIGTERM: the first asks for an orderly end, the second ends at once. */
+import { say } from './output.ts'
+
+const NUMBERS = { SIGINT: 2, SIGTERM: 15 } as const
+
+/** A signal that aborts on the first SIGINT or SIGTERM. `about` says what the orderly end does. */
+export const untilSignal = (about?: string): AbortSignal => {
+  const controller = new AbortController()
+  for (const name of ['SIGINT', 'SIGTERM'] as const) {
+    process.on(name, () => {
+      if (controller.signal.aborted) process.exit(128 + NUMBERS[name])
+      if (about !== undefined) say(about)
+      controller.abort()
+    })
+  }
+  return controller.signal
+}

@@ -1,0 +1,46 @@
+/** The public face of Continuo as a library; docs/architecture.md says how the parts fit. */
+export { type Chunk, type ChunkInput, chunk } from '../topics/chunks.ts'
+export type { TopicContract } from '../topics/common.ts'
+export { DEAD_LETTER_HEADERS } from '../topics/deadletters.ts'
+export { jsonSchema, TOPICS, type TopicNames, topicNames } from '../topics/index.ts'
+export { type Observation, type Observed, observation } from '../topics/observations.ts'
+export { type Head, head, type PartitionCursor, type SnapshotRef, type StreamCursor } from '../topics/state.ts'
+export { type Generated, generated } from '../topics/tokens.ts'
+export type {
+  Context,
+  ContextHead,
+  LayoutEntry,
+  Model,
+  ModelInfo,
+  OpenModelOptions,
+  Sampling,
+  WorkItem,
+  WorkResult,
+} from './engine/types.ts'
+export { ContinuoError, codeOf, type ErrorCode, messageOf } from './errors.ts'
+export { type ModelPackage, openModel, openPackage } from './models/open.ts'
+export { byteTokenizer, type Tokenizer } from './models/tokenizer.ts'
+export { type Batcher, createBatcher } from './operators/batcher.ts'
+export type { Commit } from './operators/commit.ts'
+export { type PartitionState, readPartitionState, type Task, type TaskOptions } from './operators/task.ts'
+export type { InputFormat } from './operators/validate.ts'
+export { type Finding, type Verification, type VerifyOptions, verifyLog } from './operators/verify.ts'
+export { startWorker, type Worker, type WorkerOptions } from './operators/worker.ts'
+export { decodeSnapshot, encodeSnapshot, type Snapshot } from './state/snapshot.ts'
+export type { TaskState } from './streams/lifecycle.ts'
+export type {
+  Assignment,
+  Batch,
+  Bounds,
+  EventLog,
+  Headers,
+  Membership,
+  OutRecord,
+  PartitionWriter,
+  ReadOptions,
+  RecordIn,
+  StoredRecord,
+  TopicInfo,
+  TopicSpec,
+} from './streams/log.ts'
+export { type OpenLogOptions, openLog } from './streams/open.ts'

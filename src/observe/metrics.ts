@@ -1,0 +1,125 @@
+/** Metrics of a worker in a registry of their own, so that several workers of one process (tests) do not mix. */
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
+import type { TopicNames } from '../../topics/index.ts'
+import type { Batcher } from '../operators/batcher.ts'
+import type { Commit } from '../operators/commit.ts'
+import type { Worker } from '../operators/worker.ts'
+import type { TaskState } from '../streams/lifecycle.ts'
+import type { EventLog } from '../streams/log.ts'
+import type { Totals } from './tally.ts'
+
+export interface MetricsDeps {
+  readonly log: EventLog
+  readonly names: TopicNames
+  readonly batcher: Batcher
+  /** null until the worker has joined its group. */
+  readonly worker: () => Worker | null
+}
+
+export interface Metrics {
+  readonly registry: Registry
+  /** `added` is what the tally says of this commit. */
+  committed(commit: Commit, added: Totals): void
+  restored(ms: number): void
+  state(partition: number, state: TaskState): void
+}
+
+const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+
+export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Metrics => {
+  const registry = new Registry()
+  const registers = [registry]
+  collectDefaultMetrics({ register: registry })
+  const counter = (name: string, help: string): Counter => new Counter({ name, help, registers })
+  const read = counter('continuo_tokens_read_total', 'Tokens read by sessions, committed')
+  const generated = counter('continuo_tokens_generated_total', 'Tokens generated, committed')
+  const nats = counter('continuo_nats_total', 'Surprisal of the tokens read, nats')
+  const predictions = counter('continuo_predictions_total', 'Tokens read that the model had predicted')
+  const commits = counter('continuo_commits_total', 'Transactions committed')
+  const deadLetters = counter('continuo_dead_letters_total', 'Events that could not be used')
+  const commitSeconds = new Histogram({
+    name: 'continuo_commit_seconds',
+    help: 'Time a transaction took',
+    buckets: SECONDS,
+    registers,
+  })
+  const restoreSeconds = new Histogram({
+    name: 'continuo_restore_seconds',
+    help: 'Time it took to rebuild a context from snapshot and events',
+    buckets: SECONDS,
+    registers,
+  })
+  const fromBatcher = (name: string, help: string, value: () => number): Counter =>
+    new Counter({
+      name,
+      help,
+      registers,
+      collect() {
+        this.reset()
+        this.inc(value())
+      },
+    })
+  fromBatcher('continuo_engine_batches_total', 'Batches the engine processed', () => batcher.stats.batches)
+  fromBatcher('continuo_engine_items_total', 'Items in those batches: one session each', () => batcher.stats.items)
+  fromBatcher('continuo_engine_tokens_total', 'Tokens processed, replays included', () => batcher.stats.tokens)
+  const taskState = new Gauge({
+    name: 'continuo_task_state',
+    help: '1 for the state the task of a partition is in',
+    labelNames: ['partition', 'state'],
+    registers,
+  })
+  new Gauge({
+    name: 'continuo_live_contexts',
+    help: 'Contexts in memory',
+    labelNames: ['partition'],
+    registers,
+    collect() {
+      this.reset()
+      for (const [partition, { liveContexts }] of worker()?.tasks ?? []) this.set({ partition }, liveContexts)
+    },
+  })
+  new Gauge({
+    name: 'continuo_sessions',
+    help: 'Sessions that have a head',
+    labelNames: ['partition'],
+    registers,
+    collect() {
+      this.reset()
+      for (const [partition, { sessions }] of worker()?.tasks ?? []) this.set({ partition }, sessions.size)
+    },
+  })
+  new Gauge({
+    name: 'continuo_lag_records',
+    help: 'Input records that are not finished',
+    labelNames: ['partition'],
+    registers,
+    async collect() {
+      this.reset()
+      for (const [partition, { offset }] of worker()?.tasks ?? []) {
+        if (offset < 0) continue
+        const { end } = await log.bounds(names.chunks, partition)
+        this.set({ partition }, Math.max(0, end - offset))
+      }
+    },
+  })
+  const states = new Map<number, TaskState>()
+  return {
+    registry,
+    committed({ ms }, added) {
+      read.inc(added.read)
+      generated.inc(added.generated)
+      nats.inc(Math.max(0, added.nats))
+      predictions.inc(added.predictions)
+      deadLetters.inc(added.deadLetters)
+      commits.inc()
+      commitSeconds.observe(ms / 1000)
+    },
+    restored: (ms) => restoreSeconds.observe(ms / 1000),
+    state(partition, state) {
+      const before = states.get(partition)
+      if (before !== undefined) taskState.remove({ partition, state: before })
+      states.set(partition, state)
+      taskState.set({ partition, state }, 1)
+    },
+  }
+}

@@ -1,0 +1,120 @@
+/** kafkajs's errors as verdicts. What Kafka said is kept in the sentence and in `cause`; the code says what to do. */
+import { ContinuoError, type ErrorCode } from '../../errors.ts'
+
+interface Fault {
+  readonly name: string
+  readonly message: string
+  /** Kafka's error name, as kafkajs spells it. */
+  readonly type: string
+  /** Kafka's number, or the system's name (`ECONNREFUSED`). */
+  readonly code: number | string | undefined
+}
+
+const layers = function* (error: unknown): Generator<object> {
+  for (let layer = error; typeof layer === 'object' && layer !== null; layer = (layer as { cause?: unknown }).cause) {
+    yield layer
+    const [first] = (layer as { errors?: readonly unknown[] }).errors ?? []
+    if (first !== undefined) yield* layers(first)
+  }
+}
+
+/** kafkajs wraps what failed in what gave up; the innermost protocol error or connection error tells. */
+export const faultOf = (error: unknown): Fault => {
+  const all = [...layers(error)] as { name?: string; message?: string; type?: string; code?: number | string }[]
+  const telling =
+    all.findLast(({ type }) => type !== undefined) ??
+    all.findLast(({ name }) => name?.startsWith('KafkaJS') && !/NonRetriable|NumberOfRetries/.test(name)) ??
+    all.at(-1) ??
+    {}
+  return {
+    name: telling.name ?? 'Error',
+    message: telling.message ?? String(error),
+    type: telling.type ?? '',
+    code: telling.code,
+  }
+}
+
+const CONNECTION = /^KafkaJS(Connection(Closed)?Error|RequestTimeoutError|LockTimeout|Timeout|BrokerNotFound)$/
+export const isConnectionFault = ({ name }: Fault): boolean => CONNECTION.test(name)
+
+/** Told like kafkajs's own. */
+export const connectionFault = (message: string): Error =>
+  Object.assign(new Error(message), { name: 'KafkaJSConnectionError' })
+
+/** A newer producer holds the transactional id. kafkajs does not know 90, and Kafka maps it to 47 for its versions. */
+export const isFenced = ({ type, code }: Fault): boolean =>
+  type === 'INVALID_PRODUCER_EPOCH' || type === 'INVALID_PRODUCER_ID_MAPPING' || code === 90
+
+const TRANSIENT = new Set([
+  'LEADER_NOT_AVAILABLE',
+  'NOT_LEADER_FOR_PARTITION',
+  'FENCED_LEADER_EPOCH',
+  'UNKNOWN_LEADER_EPOCH',
+  'REQUEST_TIMED_OUT',
+  'NETWORK_EXCEPTION',
+  'REPLICA_NOT_AVAILABLE',
+  'KAFKA_STORAGE_ERROR',
+  'NOT_ENOUGH_REPLICAS',
+  'NOT_ENOUGH_REPLICAS_AFTER_APPEND',
+  'NOT_CONTROLLER',
+  // The coordinators' three, for groups and transactions alike.
+  'GROUP_LOAD_IN_PROGRESS',
+  'GROUP_COORDINATOR_NOT_AVAILABLE',
+  'NOT_COORDINATOR_FOR_GROUP',
+  'CONCURRENT_TRANSACTIONS',
+  'UNSTABLE_OFFSET_COMMIT',
+])
+/** The same request may succeed in a moment, perhaps elsewhere. */
+export const isTransient = (fault: Fault): boolean => isConnectionFault(fault) || TRANSIENT.has(fault.type)
+
+const DENIED = /AUTHORIZATION_FAILED$|^SASL_|^ILLEGAL_SASL_STATE$|^UNSUPPORTED_SASL_MECHANISM$/
+const INVALID = new Set([
+  'UNKNOWN_TOPIC_OR_PARTITION',
+  'INVALID_TOPIC_EXCEPTION',
+  'INVALID_PARTITIONS',
+  'INVALID_CONFIG',
+  'INVALID_GROUP_ID',
+  'INVALID_REPLICATION_FACTOR',
+  'POLICY_VIOLATION',
+  'MESSAGE_TOO_LARGE',
+  'RECORD_LIST_TOO_LARGE',
+  'INVALID_TIMESTAMP',
+  'INVALID_RECORD',
+])
+
+const codeFor = (error: unknown, fault: Fault): ErrorCode => {
+  if (fault.name === 'KafkaJSSASLAuthenticationError' || DENIED.test(fault.type)) return 'DENIED'
+  if (INVALID.has(fault.type)) return 'INVALID'
+  if (fault.type === 'OFFSET_OUT_OF_RANGE') return 'POSITION'
+  if (error instanceof TypeError || error instanceof RangeError || error instanceof ReferenceError) return 'INTERNAL'
+  return 'UNAVAILABLE'
+}
+
+/** `doing` completes "While …": "committing to partition 3". */
+export const explain = (brokers: string, doing: string, error: unknown): ContinuoError => {
+  if (error instanceof ContinuoError) return error
+  const fault = faultOf(error)
+  const code = codeFor(error, fault)
+  const said = (what: string): ContinuoError =>
+    new ContinuoError(code, `${what} (while ${doing}; Kafka at ${brokers}: ${fault.message})`, { cause: error })
+  switch (code) {
+    case 'DENIED':
+      return said(
+        fault.type.endsWith('AUTHORIZATION_FAILED')
+          ? 'This user may not do that: ask for the permission'
+          : 'Kafka refused the credentials: check username, password and sasl in the URL, or KAFKA_USERNAME and KAFKA_PASSWORD',
+      )
+    case 'INVALID':
+      return said('Kafka refused the request')
+    case 'POSITION':
+      return said('The position does not exist')
+    case 'INTERNAL':
+      return said('The Kafka adapter failed')
+    default:
+      return said(
+        isConnectionFault(fault)
+          ? `Cannot reach ${brokers}: is the broker running? \`npm run kafka\` starts one`
+          : 'Kafka could not do it now: try again',
+      )
+  }
+}

@@ -1,0 +1,189 @@
+/**
+ * The parts of kafkajs 2.2.4 that this adapter stands on, typed as narrowly as they are used, and the one patch to them.
+ *
+ * kafkajs's consumer and producer hide what an exactly-once reader and writer must see: positions, aborted transactions,
+ * epochs, the outcome of a commit. So records are read and written one layer below them, over kafkajs's connections and
+ * protocol; its consumer is used for group membership only. There is no `exports` map: deep requires work, and the
+ * version is pinned in package.json.
+ */
+import { createRequire } from 'node:module'
+import { type ISocketFactory, type Kafka as KafkaClient, type KafkaConfig, Kafka as KafkaConstructor } from 'kafkajs'
+
+const require = createRequire(import.meta.url)
+
+export interface Encoder {
+  readonly buffer: Buffer
+  writeInt8(value: number): Encoder
+  writeInt16(value: number): Encoder
+  writeInt32(value: number): Encoder
+  writeInt64(value: number): Encoder
+  writeBoolean(value: boolean): Encoder
+  writeString(value: string | null): Encoder
+  writeBytes(value: Buffer): Encoder
+  writeBuffer(value: Buffer): Encoder
+}
+
+/** One request and how to read its answer: what kafkajs's connections send. */
+export interface Protocol<T> {
+  readonly request: {
+    readonly apiKey: number
+    readonly apiVersion: number
+    readonly apiName: string
+    encode(): Promise<Encoder>
+  }
+  readonly response: {
+    /** `clientSideThrottleTime`, if there, makes the connection wait (KIP-219). */
+    decode(raw: Buffer): Promise<T>
+    parse(decoded: T): Promise<T>
+  }
+  readonly requestTimeout?: number
+  readonly logResponseError?: boolean
+}
+
+interface Connection {
+  readonly socket?: { destroy(): void }
+  send<T>(protocol: Protocol<T>): Promise<T>
+  rejectRequests(error: Error): void
+}
+
+export interface ConnectionPool {
+  readonly host: string
+  readonly port: number
+  readonly pool: readonly Connection[]
+  getConnection(index?: number): Promise<Connection>
+  isConnected(): boolean
+  destroy(): Promise<void>
+}
+
+export interface ConfigEntry {
+  readonly configName: string
+  readonly configValue: string
+  readonly configSource: number
+}
+
+export interface BrokerMetadata {
+  readonly brokers: readonly { readonly nodeId: number; readonly host: string; readonly port: number }[]
+  readonly controllerId: number
+  readonly topicMetadata: readonly {
+    readonly topic: string
+    readonly isInternal: boolean
+    readonly partitionMetadata: readonly { readonly partitionId: number; readonly leader: number }[]
+  }[]
+}
+
+interface Transaction {
+  readonly transactionalId: string
+  readonly producerId: number
+  readonly producerEpoch: number
+}
+
+export interface Broker {
+  readonly connectionPool: ConnectionPool
+  connect(): Promise<void>
+  disconnect(): Promise<void>
+  isConnected(): boolean
+  metadata(topics: readonly string[]): Promise<BrokerMetadata>
+  findGroupCoordinator(of: { groupId: string; coordinatorType: number }): Promise<{
+    readonly coordinator: { readonly nodeId: number; readonly host: string; readonly port: number }
+  }>
+  listOffsets(of: {
+    isolationLevel: number
+    topics: readonly { topic: string; partitions: readonly { partition: number; timestamp: number }[] }[]
+  }): Promise<{ readonly responses: readonly { readonly partitions: readonly { readonly offset: string }[] }[] }>
+  createTopics(request: {
+    topics: readonly {
+      topic: string
+      numPartitions: number
+      replicationFactor: number
+      configEntries: readonly { name: string; value: string }[]
+    }[]
+    timeout?: number
+  }): Promise<unknown>
+  describeConfigs(request: { resources: readonly { type: number; name: string }[] }): Promise<{
+    readonly resources: readonly { readonly resourceName: string; readonly configEntries: readonly ConfigEntry[] }[]
+  }>
+  deleteRecords(request: {
+    topics: readonly { topic: string; partitions: readonly { partition: number; offset: string }[] }[]
+  }): Promise<unknown>
+  initProducerId(request: {
+    transactionalId?: string
+    transactionTimeout: number
+  }): Promise<{ readonly producerId: string; readonly producerEpoch: number }>
+  addPartitionsToTxn(
+    request: Transaction & { topics: readonly { topic: string; partitions: readonly number[] }[] },
+  ): Promise<unknown>
+  addOffsetsToTxn(request: Transaction & { groupId: string }): Promise<unknown>
+  txnOffsetCommit(
+    request: Transaction & {
+      groupId: string
+      topics: readonly { topic: string; partitions: readonly { partition: number; offset: string }[] }[]
+    },
+  ): Promise<unknown>
+  endTxn(request: Transaction & { transactionResult: boolean }): Promise<unknown>
+}
+
+/** kafkajs's own logger object; only passed on. */
+export interface Logger {
+  namespace(name: string): Logger
+}
+
+interface ConnectionPoolBuilder {
+  build(destination: { host: string; port: number }): Promise<ConnectionPool>
+}
+
+interface RequestQueue {
+  readonly pending: readonly unknown[]
+  readonly throttledUntil: number
+  throttleCheckTimeoutId: NodeJS.Timeout | null
+  checkPendingRequests(): void
+}
+
+export const Encoder = require('kafkajs/src/protocol/encoder') as new () => Encoder
+export const createErrorFromCode = (
+  require('kafkajs/src/protocol/error') as { createErrorFromCode(code: number): Error }
+).createErrorFromCode
+export const createBroker = require('kafkajs/src/broker') as new (options: {
+  connectionPool: ConnectionPool
+  logger: Logger
+  nodeId?: number
+  allowAutoTopicCreation: boolean
+}) => Broker
+export const createConnectionPoolBuilder = require('kafkajs/src/cluster/connectionPoolBuilder') as (
+  options: KafkaConfig & {
+    socketFactory: ISocketFactory
+    logger: Logger
+    connectionTimeout: number
+    requestTimeout: number
+  },
+) => ConnectionPoolBuilder
+export const socketFactory = (require('kafkajs/src/network/socketFactory') as () => ISocketFactory)()
+export const { MemberMetadata, MemberAssignment } = require('kafkajs/src/consumer/assignerProtocol') as {
+  MemberMetadata: {
+    encode(of: { version: number; topics: readonly string[]; userData: Buffer }): Buffer
+    decode(buffer: Buffer): { readonly userData: Buffer | null }
+  }
+  MemberAssignment: {
+    encode(of: { version: number; assignment: Record<string, readonly number[]>; userData: Buffer }): Buffer
+  }
+}
+
+/**
+ * kafkajs plans a look at its queue of waiting requests after every answer, even when none waits, with the negative time
+ * that is left of a throttling that never was: a 1 ms timer for ever on each idle connection, and on Node 24 a
+ * TimeoutNegativeWarning. A look is needed only while something waits.
+ */
+const requestQueue = (require('kafkajs/src/network/requestQueue') as { prototype: object }).prototype
+export const patched = Object.assign(requestQueue, {
+  scheduleCheckPendingRequests(this: RequestQueue): void {
+    if (this.pending.length === 0 || this.throttleCheckTimeoutId !== null) return
+    this.throttleCheckTimeoutId = setTimeout(
+      () => {
+        this.throttleCheckTimeoutId = null
+        this.checkPendingRequests()
+      },
+      Math.max(10, this.throttledUntil - Date.now()),
+    )
+  },
+})
+
+export const Kafka: new (config: KafkaConfig) => KafkaClient = KafkaConstructor

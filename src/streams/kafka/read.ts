@@ -1,0 +1,129 @@
+import { ContinuoError } from '../../errors.ts'
+import type { Batch, Bounds, ReadOptions, StoredRecord } from '../log.ts'
+import { faultOf } from './faults.ts'
+import { committedBatches, type Fetched, fetchProtocol } from './fetch.ts'
+import type { Lane, Network } from './network.ts'
+import { readBatches } from './record-batch.ts'
+
+export interface Reader {
+  read(topic: string, partition: number, from: number, options?: ReadOptions): AsyncGenerator<Batch, void>
+  bounds(topic: string, partition: number): Promise<Bounds>
+}
+
+const MAX_BYTES = 1 << 20
+const MAX_INT32 = 2 ** 31 - 1
+/** How long a follower's fetch waits at the broker. An append ends the wait at once, so this only sets the idle rate. */
+const FOLLOW_WAIT = 500
+/** The same for a reader who knows that there is more. */
+const CATCH_UP_WAIT = 100
+const READ_COMMITTED = 1
+const EARLIEST = -2
+const LATEST = -1
+
+export const openReader = (network: Network): Reader => {
+  /** Connections for fetches, kept between them: a fetch in progress has one to itself. */
+  const idle: Lane[] = []
+
+  const listOffset = (topic: string, partition: number, timestamp: number): Promise<number> =>
+    network.retry(`asking for the bounds of ${topic}[${partition}]`, async () => {
+      const broker = await network.common.to(await network.leader(topic, partition))
+      const topics = [{ topic, partitions: [{ partition, timestamp }] }]
+      const { responses } = await broker.listOffsets({ isolationLevel: READ_COMMITTED, topics })
+      return Number(responses[0]?.partitions[0]?.offset)
+    })
+
+  const bounds = async (topic: string, partition: number): Promise<Bounds> => {
+    const [begin, end] = await Promise.all([
+      listOffset(topic, partition, EARLIEST),
+      listOffset(topic, partition, LATEST),
+    ])
+    return { begin, end: Math.max(begin, end) }
+  }
+
+  const noPosition = (topic: string, partition: number, from: number, { begin, end }: Bounds): ContinuoError =>
+    new ContinuoError(
+      'POSITION',
+      `Position ${from} of ${topic}[${partition}] does not exist: the log holds ${begin} to ${end}. ${
+        from < begin ? 'The records were trimmed' : 'The log is shorter than it was, or not yet stable'
+      }; choose a position within.`,
+    )
+
+  const fetchAt = async (
+    topic: string,
+    partition: number,
+    offset: number,
+    maxBytes: number,
+    maxWait: number,
+    signal: AbortSignal | undefined,
+  ): Promise<Fetched> => {
+    const lane = idle.pop() ?? network.lane()
+    try {
+      const { fetched } = await network.retry(
+        `reading ${topic}[${partition}] at ${offset}`,
+        async () => {
+          const protocol = fetchProtocol({ topic, partition, offset, maxBytes: Math.min(maxBytes, MAX_INT32), maxWait })
+          return await lane.send(await network.leader(topic, partition), protocol)
+        },
+        { lane, ...(signal && { signal }) },
+      )
+      return fetched
+    } catch (error) {
+      if (faultOf(error).type === 'OFFSET_OUT_OF_RANGE')
+        throw noPosition(topic, partition, offset, await bounds(topic, partition))
+      throw error
+    } finally {
+      if (network.closed) void lane.close()
+      else idle.push(lane)
+    }
+  }
+
+  /** The fetch goes on when the signal fires; only nobody waits for it any more. */
+  const orAborted = async <T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T | undefined> => {
+    if (signal === undefined) return work
+    const settled = new AbortController()
+    work.catch(() => {})
+    const aborted = new Promise<undefined>((resolve) => {
+      signal.addEventListener('abort', () => resolve(undefined), { once: true, signal: settled.signal })
+    })
+    return Promise.race([work, aborted]).finally(() => settled.abort())
+  }
+
+  const read = async function* (
+    topic: string,
+    partition: number,
+    from: number,
+    { until = Number.MAX_SAFE_INTEGER, follow = false, maxBytes = MAX_BYTES, signal }: ReadOptions = {},
+  ): AsyncGenerator<Batch, void> {
+    if (!Number.isSafeInteger(from) || from < 0)
+      throw new ContinuoError(
+        'INVALID',
+        `A position is a whole number from 0 on, ${from} is not. Begin at bounds().begin.`,
+      )
+    await network.retry(`reading ${topic}[${partition}]`, () => network.leader(topic, partition))
+    let position = from
+    let end = Number.MAX_SAFE_INTEGER
+    for (let first = true; !signal?.aborted && position < until; first = false) {
+      const maxWait = first ? 0 : follow ? FOLLOW_WAIT : CATCH_UP_WAIT
+      const fetched = await orAborted(fetchAt(topic, partition, position, maxBytes, maxWait, signal), signal)
+      if (fetched === undefined || signal?.aborted) return
+      const { lastStableOffset, logStartOffset, aborted, data } = fetched
+      if (position > lastStableOffset)
+        throw noPosition(topic, partition, position, { begin: logStartOffset, end: lastStableOffset })
+      if (first && !follow) end = lastStableOffset
+
+      // A fetch begins with the batch that holds the position, so it may begin before it.
+      const batches = readBatches(data, `${topic}[${partition}]`)
+      const records: StoredRecord[] = []
+      for (const batch of committedBatches(batches, aborted))
+        for (const record of batch.records(topic, partition))
+          if (record.offset >= position && record.offset < until) records.push(record)
+      // Batches without a record (markers, aborted ones, what a cleaner left) move the position all the same.
+      const next = Math.min(until, Math.max(position, batches.at(-1)?.next ?? position))
+      const moved = next > position
+      position = next
+      if (moved) yield { records, next }
+      if (position >= end) return
+    }
+  }
+  return { read, bounds }
+}

@@ -1,0 +1,45 @@
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { continuo, json, temporary } from './helpers.ts'
+
+const folder = temporary()
+
+interface Told {
+  readonly run: number
+  readonly resumedAt: number
+  readonly pulse: number
+  readonly chain: string
+  readonly tokens: number
+  readonly text: string
+}
+const demo = async (log: string): Promise<Told> => (await json<Told>('demo', '--log', log))[0]!
+
+describe('continuo demo', () => {
+  it('reads the document, generates, and resumes where it stood with each further run', async () => {
+    const log = `file:${join(folder, 'whole.db')}`
+    const first = await demo(log)
+    expect(first).toMatchObject({ run: 1, resumedAt: 0, pulse: 13_254, tokens: 400 })
+    const second = await demo(log)
+    expect(second).toMatchObject({ run: 2, resumedAt: 13_254, pulse: 13_654, tokens: 400 })
+    expect(second.text).not.toBe(first.text)
+    const third = await continuo(['demo', '--log', log])
+    expect(third).toMatchObject({ code: 0, err: '' })
+    expect(third.out).toContain('resuming at pulse 13,654 from the snapshot of pulse 13,654')
+    expect(third.out).toContain('npm run continuo -- verify')
+  })
+
+  it('goes on after a kill anywhere, to the same text and the same chain', async () => {
+    const whole = await demo(`file:${join(folder, 'reference.db')}`)
+    const log = `file:${join(folder, 'killed.db')}`
+    for (const failpoint of ['claim.done', 'commit.prepared', 'commit.noted@4', 'restore.replay@2', 'commit.ended@3']) {
+      const killed = await continuo(['demo', '--log', log], { env: { CONTINUO_FAILPOINT: failpoint } })
+      expect(killed.signal, failpoint).toBe('SIGKILL')
+    }
+    const rest = await continuo(['demo', '--log', log])
+    expect(rest).toMatchObject({ code: 0 })
+    expect(rest.out).toContain('The last run was interrupted; going on at pulse')
+    expect(rest.out).toContain(whole.text)
+    expect(rest.out).toContain(whole.chain.slice(0, 12))
+    expect(await demo(log)).toMatchObject({ run: 2, resumedAt: 13_254 })
+  })
+})

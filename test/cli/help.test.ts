@@ -1,0 +1,71 @@
+import { describe, expect, it } from 'vitest'
+import { COMMANDS } from '../../src/cli/commands/index.ts'
+import { continuo, MODEL, temporary } from './helpers.ts'
+
+describe('continuo', () => {
+  it.each(COMMANDS.map(({ name }) => name))('%s --help explains itself with an example', async (name) => {
+    const { code, out, err } = await continuo([name, '--help'])
+    expect({ code, err }).toEqual({ code: 0, err: '' })
+    expect(out).toMatch(new RegExp(`^continuo ${name}\\b`))
+    expect(out).toMatch(new RegExp(`Examples?:\n  continuo ${name}\\b`))
+    expect(out).toContain('--json')
+    for (const line of out.split('\n')) expect(line).not.toMatch(/undefined|\[object|NaN/)
+  })
+
+  it('lists every command with --help, and without a command says so on stderr', async () => {
+    const asked = await continuo(['--help'])
+    expect(asked.code).toBe(0)
+    for (const { name } of COMMANDS) expect(asked.out).toContain(`  ${name} `)
+    const bare = await continuo([])
+    expect(bare).toMatchObject({ code: 2, out: '' })
+    expect(bare.err).toBe(asked.out)
+  })
+
+  it('names the command that was meant', async () => {
+    expect(await continuo(['sesions'])).toMatchObject({
+      code: 2,
+      err: 'Unknown command sesions; did you mean sessions?\n',
+    })
+  })
+
+  it('names the flag that was meant', async () => {
+    expect(await continuo(['feed', 'x', '--sesion', 'a'])).toMatchObject({
+      code: 2,
+      out: '',
+      err: 'Unknown flag --sesion; did you mean --session?\n',
+    })
+  })
+
+  it.each([
+    [['run', '--model', MODEL], 'continuo run needs --log URL'],
+    [['run', '--log', 'sqlite:x', '--model', MODEL], 'A log URL begins with file: or kafka://'],
+    [
+      ['run', '--log', 'file:x.db', '--model', MODEL, '--device', 'cuda'],
+      '--device cuda is not built into this version',
+    ],
+    [['eval', '--model', MODEL], 'continuo eval needs FILE'],
+    [['eval', 'a', 'b', '--model', MODEL], '"b" is too much'],
+    [['sessions', 'a', '--log', 'file:x.db'], 'takes flags only'],
+    [['topics', 'aply'], 'Did you mean apply?'],
+    [['topics', 'list'], 'needs --log URL'],
+    [['topics', 'schema', 'chunk'], 'The topics are chunks,'],
+    [['feed', '--log', 'file:x.db', '--session', 's'], 'needs a FILE'],
+    [['feed', '.', '--log', 'file:x.db', '--session', 's'], 'is a folder'],
+    [['feed', '--log', 'file:x.db', '--session', 's', '--generate', '5', '--top-p', '0'], 'topP'],
+  ])('ends with 2 and a sentence for %j', async (argv, part) => {
+    const { code, out, err } = await continuo(argv)
+    expect({ code, out }).toEqual({ code: 2, out: '' })
+    expect(err).toContain(part)
+    expect(err.trim().split('\n')).toHaveLength(1)
+  })
+
+  it('shows a stack only when asked', async () => {
+    const missing = ['eval', `${temporary()}/nothing.txt`, '--model', MODEL]
+    const quiet = await continuo(missing)
+    expect(quiet.code).toBe(1)
+    expect(quiet.err).not.toContain('    at ')
+    const loud = await continuo(missing, { env: { CONTINUO_DEBUG: '1' } })
+    expect(loud.code).toBe(1)
+    expect(loud.err).toContain('    at ')
+  })
+})

@@ -1,0 +1,149 @@
+/** The real command line in processes of its own, on logs in temporary folders. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll } from 'vitest'
+import type { EventLog, StoredRecord } from '../../src/streams/log.ts'
+import { openLog } from '../../src/streams/open.ts'
+
+export const ROOT = join(import.meta.dirname, '..', '..')
+export const MODEL = join(ROOT, 'models', 'demo')
+export const DOCUMENT = join(ROOT, 'docs', 'demo', 'harbour-log.txt')
+
+/** A folder that goes away after the file's tests. */
+export const temporary = (): string => {
+  const folder = mkdtempSync(join(tmpdir(), 'continuo-cli-'))
+  afterAll(() => rmSync(folder, { recursive: true, force: true }))
+  return folder
+}
+
+export interface Done {
+  readonly code: number | null
+  readonly signal: NodeJS.Signals | null
+  readonly out: string
+  readonly err: string
+}
+
+export interface Running {
+  readonly child: ChildProcess
+  readonly done: Promise<Done>
+  /** Resolves with the match as soon as stdout and stderr together hold it; rejects when the process ends without it. */
+  saw(pattern: RegExp): Promise<RegExpExecArray>
+}
+
+export interface StartOptions {
+  readonly input?: string | Uint8Array
+  readonly env?: Readonly<Record<string, string>>
+}
+
+export const start = (args: readonly string[], { input, env = {} }: StartOptions = {}): Running => {
+  const child = spawn(process.execPath, [join('src', 'cli', 'main.ts'), ...args], {
+    cwd: ROOT,
+    env: { ...process.env, ...env },
+    stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
+  })
+  child.stdin?.end(input)
+  let out = ''
+  let err = ''
+  let over = false
+  const waiting = new Set<() => void>()
+  const moved = (): void => {
+    for (const look of [...waiting]) look()
+  }
+  child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+    out += text
+    moved()
+  })
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    err += text
+    moved()
+  })
+  const done = new Promise<Done>((resolve) => {
+    child.once('close', (code, signal) => {
+      over = true
+      moved()
+      resolve({ code, signal, out, err })
+    })
+  })
+  return {
+    child,
+    done,
+    saw: (pattern) =>
+      new Promise((resolve, reject) => {
+        const look = (): void => {
+          const match = pattern.exec(out) ?? pattern.exec(err)
+          if (match === null && !over) return
+          waiting.delete(look)
+          if (match !== null) resolve(match)
+          else reject(new Error(`The process ended without ${pattern}:\n${out}\n${err}`))
+        }
+        waiting.add(look)
+        look()
+      }),
+  }
+}
+
+export const continuo = (args: readonly string[], options?: StartOptions): Promise<Done> => start(args, options).done
+
+/** Runs a command that must succeed, with --json; its lines, parsed. */
+export const json = async <T = Record<string, unknown>>(...args: readonly string[]): Promise<T[]> => {
+  const { code, out, err } = await continuo([...args, '--json'])
+  if (code !== 0) throw new Error(`continuo ${args.join(' ')} ended with ${code}:\n${err}${out}`)
+  return out
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as T)
+}
+
+export const runUntilIdle = (log: string, ...more: readonly string[]): Promise<Done> =>
+  continuo(['run', '--log', log, '--model', MODEL, '--until-idle', '50', '--log-level', 'warn', ...more])
+
+export interface SessionRow {
+  readonly session: string
+  readonly status: string
+  readonly pulse: number
+  readonly tokens: number
+  readonly generated: number
+  readonly chain: string
+  readonly complete: boolean
+  readonly offset: number
+  readonly snapshotAge: number | null
+}
+
+export const sessionRow = async (log: string, session: string): Promise<SessionRow> =>
+  (await json<SessionRow>('sessions', '--log', log, '--session', session))[0]!
+
+export const withLog = async <T>(url: string, use: (log: EventLog) => Promise<T>): Promise<T> => {
+  const log = await openLog(url)
+  try {
+    return await use(log)
+  } finally {
+    await log.close()
+  }
+}
+
+/** All records of partition 0. */
+export const recordsOf = (url: string, topic: string): Promise<StoredRecord[]> =>
+  withLog(url, async (log) => {
+    const { begin, end } = await log.bounds(topic, 0)
+    const records: StoredRecord[] = []
+    for await (const batch of log.read(topic, 0, begin, { until: end })) records.push(...batch.records)
+    return records
+  })
+
+export const valuesOf = <T>(records: readonly StoredRecord[]): T[] =>
+  records.map(({ value }) => JSON.parse(Buffer.from(value!).toString()) as T)
+
+/** Tries until the claim holds; its last failure is the test's. */
+export const eventually = async <T>(claim: () => Promise<T>, patience = 30_000): Promise<T> => {
+  const deadline = performance.now() + patience
+  for (;;) {
+    try {
+      return await claim()
+    } catch (error) {
+      if (performance.now() > deadline) throw error
+      await new Promise((resolve) => setTimeout(resolve, 10))
+    }
+  }
+}

@@ -1,0 +1,244 @@
+import { cpSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import type { Generated } from '../../topics/tokens.ts'
+import {
+  continuo,
+  DOCUMENT,
+  eventually,
+  json,
+  MODEL,
+  recordsOf,
+  runUntilIdle,
+  type SessionRow,
+  sessionRow,
+  start,
+  temporary,
+  valuesOf,
+  withLog,
+} from './helpers.ts'
+
+const folder = temporary()
+let logs = 0
+const newLog = (): string => `file:${join(folder, `run-${++logs}.db`)}`
+const feed = (log: string, session: string, ...more: readonly string[]): Promise<unknown> =>
+  json('feed', ...more, '--log', log, '--session', session)
+const generating = ['--generate', '200', '--request-id', 'r', '--temperature', '0.8', '--seed', '3']
+
+/** What an uninterrupted run makes of the document and one request. */
+const reference = async (): Promise<{ row: SessionRow; text: string }> => {
+  const log = newLog()
+  await feed(log, 's', DOCUMENT, ...generating)
+  expect(await runUntilIdle(log)).toMatchObject({ code: 0 })
+  return { row: await sessionRow(log, 's'), text: await textOf(log) }
+}
+const textOf = async (log: string): Promise<string> =>
+  valuesOf<Generated>(await recordsOf(log, 'continuo.tokens'))
+    .map(({ text }) => text)
+    .join('')
+
+describe('continuo run', () => {
+  it('reads to the end and ends when idle, telling so in JSON lines', async () => {
+    const log = newLog()
+    await feed(log, 'a', DOCUMENT)
+    await feed(log, 'b', DOCUMENT, ...generating)
+    const lines = await json('run', '--log', log, '--model', MODEL, '--until-idle', '50', '--log-level', 'silent')
+    const size = readFileSync(DOCUMENT).length
+    expect(lines[0]).toMatchObject({ type: 'started', partitions: 1, metrics: null })
+    expect(lines.at(-1)).toMatchObject({
+      type: 'ended',
+      ended: 'idle',
+      read: 2 * size,
+      generated: 200,
+      sessions: 2,
+      refused: [],
+    })
+    expect(await sessionRow(log, 'a')).toMatchObject({ pulse: size, complete: true, snapshotAge: 0 })
+  })
+
+  it('ends at once when there is nothing to read', async () => {
+    expect(await runUntilIdle(newLog())).toMatchObject({ code: 0 })
+  })
+
+  it.each([
+    'SIGTERM',
+    'SIGINT',
+  ] as const)('on %s finishes the step in hand, saves, and resumes with nothing to replay', async (signal) => {
+    const log = newLog()
+    await feed(log, 's', DOCUMENT, ...generating)
+    const running = start(['run', '--log', log, '--model', MODEL, '--commit-interval', '10', '--log-level', 'debug'])
+    await running.saw(/"msg":"commit"/)
+    running.child.kill(signal)
+    const ended = await running.done
+    expect(ended).toMatchObject({ code: 0, signal: null })
+    expect(ended.err).toContain('Stopping')
+    const half = await sessionRow(log, 's')
+    expect(half.pulse).toBeGreaterThan(0)
+    expect(half.snapshotAge).toBe(0)
+    // A single replayed step would kill the second run.
+    const resumed = await continuo(['run', '--log', log, '--model', MODEL, '--until-idle', '50'], {
+      env: { CONTINUO_FAILPOINT: 'restore.replay' },
+    })
+    expect(resumed).toMatchObject({ code: 0, signal: null })
+    const whole = await reference()
+    expect(await sessionRow(log, 's')).toMatchObject({ pulse: whole.row.pulse, chain: whole.row.chain })
+    expect(await textOf(log)).toBe(whole.text)
+  })
+
+  it('goes on after a kill as if nothing had happened', async () => {
+    const log = newLog()
+    await feed(log, 's', DOCUMENT, ...generating)
+    const fast = ['--session-timeout', '300', '--snapshot-every', '1000']
+    for (const failpoint of ['commit.prepared@2', 'commit.ended@3', 'snapshot.written@1']) {
+      const killed = await continuo(['run', '--log', log, '--model', MODEL, ...fast], {
+        env: { CONTINUO_FAILPOINT: failpoint },
+      })
+      expect(killed).toMatchObject({ code: null, signal: 'SIGKILL' })
+    }
+    expect(await runUntilIdle(log, ...fast)).toMatchObject({ code: 0 })
+    const whole = await reference()
+    expect(await sessionRow(log, 's')).toMatchObject({ pulse: whole.row.pulse, chain: whole.row.chain })
+    expect(await textOf(log)).toBe(whole.text)
+  })
+
+  it('refuses a log that another model wrote with 3, names both, and changes nothing', async () => {
+    const log = newLog()
+    await feed(log, 's', '--generate', '4')
+    await feed(log, 's', DOCUMENT)
+    expect(await runUntilIdle(log)).toMatchObject({ code: 0 })
+    const other = join(folder, 'other-model')
+    cpSync(MODEL, other, { recursive: true })
+    const weights = readFileSync(join(other, 'model.safetensors'))
+    weights[weights.length - 1]! ^= 1
+    writeFileSync(join(other, 'model.safetensors'), weights)
+    const before = await recordsOf(log, 'continuo.state')
+    await feed(log, 's', DOCUMENT)
+    const refused = await continuo(['run', '--log', log, '--model', other, '--log-level', 'silent'])
+    expect(refused.code).toBe(3)
+    expect(refused.err).toMatch(/was written by model [0-9a-f]{12}…, the loaded model is [0-9a-f]{12}…/)
+    expect(await recordsOf(log, 'continuo.state')).toEqual(before)
+    expect(await runUntilIdle(log)).toMatchObject({ code: 0 })
+  })
+
+  it('reads a topic of plain text', async () => {
+    const log = newLog()
+    await json('topics', 'apply', '--log', log, '--input-topic', 'harbour')
+    await withLog(log, async (open) => {
+      const key = Buffer.from('s')
+      await open.append('harbour', [
+        { key, value: Buffer.from('{"type":"close"}') },
+        { key, value: Buffer.from([0xff, 0x61]) },
+        { key, value: null },
+      ])
+    })
+    const ended = await runUntilIdle(log, '--input-topic', 'harbour', '--input-format', 'text')
+    expect(ended).toMatchObject({ code: 0 })
+    const [row] = await json<SessionRow>('sessions', '--log', log, '--input-topic', 'harbour')
+    expect(row).toMatchObject({ session: 's', status: 'open', pulse: 18 })
+  })
+
+  it('serves metrics, health and readiness', async () => {
+    const log = newLog()
+    await feed(log, 's', DOCUMENT, ...generating)
+    await continuo(['feed', '--log', log, '--session', 'empty', '--generate', '3'])
+    const running = start([
+      'run',
+      '--log',
+      log,
+      '--model',
+      MODEL,
+      '--metrics-port',
+      '0',
+      '--json',
+      '--log-level',
+      'silent',
+    ])
+    const [, url] = await running.saw(/"metrics":"(http:[^"]+)"/)
+    const size = readFileSync(DOCUMENT).length
+    expect((await fetch(`${url}/healthz`)).status).toBe(200)
+    await eventually(async () => expect((await fetch(`${url}/readyz`)).status).toBe(200))
+    const metrics = await eventually(async () => {
+      const text = await (await fetch(`${url}/metrics`)).text()
+      expect(text).toContain('continuo_tokens_generated_total 200\n')
+      expect(text).toContain('continuo_dead_letters_total 1\n')
+      expect(text).toContain('continuo_lag_records{partition="0"} 0\n')
+      return text
+    })
+    expect(metrics).toContain(`continuo_tokens_read_total ${size}\n`)
+    expect(metrics).toContain('continuo_task_state{partition="0",state="running"} 1\n')
+    expect(metrics).not.toContain('state="restoring"')
+    expect(metrics).toContain('continuo_sessions{partition="0"} 1\n')
+    expect(metrics).toContain('continuo_live_contexts{partition="0"} 1\n')
+    expect(metrics).toMatch(/^continuo_commit_seconds_count [1-9]/m)
+    expect(metrics).toMatch(/^continuo_engine_items_total [1-9]/m)
+    expect((await fetch(`${url}/nothing`)).status).toBe(404)
+    expect((await fetch(`${url}/metrics`, { method: 'POST' })).status).toBe(405)
+    running.child.kill('SIGTERM')
+    expect(await running.done).toMatchObject({ code: 0 })
+  })
+
+  it('is not ready while the state of one partition refuses, runs the others, and ends with 3 when idle', async () => {
+    const log = newLog()
+    await json('topics', 'apply', '--log', log, '--partitions', '2')
+    await withLog(log, async (open) => {
+      await open.append('continuo.state', [{ key: Buffer.from('s'), value: Buffer.from('{}') }], 1)
+      await open.append(
+        'continuo.chunks',
+        [{ key: Buffer.from('t'), value: Buffer.from('{"type":"text","text":"abc"}') }],
+        0,
+      )
+    })
+    const running = start([
+      'run',
+      '--log',
+      log,
+      '--model',
+      MODEL,
+      '--metrics-port',
+      '0',
+      '--json',
+      '--log-level',
+      'silent',
+    ])
+    const [, url] = await running.saw(/"metrics":"(http:[^"]+)"/)
+    const state = await eventually(async () => {
+      const answer = await fetch(`${url}/readyz`)
+      const body = (await answer.json()) as { partitions: { state: string }[] }
+      expect(body.partitions.map((partition) => partition.state)).toEqual(['running', 'refused'])
+      expect(answer.status).toBe(503)
+      return body
+    })
+    expect(state).toMatchObject({ ready: false, reason: 'Partition 1 is refused.' })
+    running.child.kill('SIGTERM')
+    await running.done
+    const ended = await runUntilIdle(log)
+    expect(ended.code).toBe(3)
+    expect(ended.err).toContain('continuo.state, partition 1, offset 0')
+    const seen = await continuo(['sessions', '--log', log])
+    expect(seen.code).toBe(1)
+    expect(seen.out).toMatch(/^t .* 3 /m)
+    expect(seen.err).toContain('continuo.state, partition 1, offset 0')
+  })
+
+  it('does not take a port that is in use for granted', async () => {
+    const log = newLog()
+    const first = start([
+      'run',
+      '--log',
+      log,
+      '--model',
+      MODEL,
+      '--metrics-port',
+      '0',
+      '--json',
+      '--log-level',
+      'silent',
+    ])
+    const [, url] = await first.saw(/"metrics":"(http:[^"]+)"/)
+    const second = await runUntilIdle(newLog(), '--metrics-port', new URL(url!).port)
+    expect(second.code).toBe(1)
+    expect(second.err).toContain('Choose another --metrics-port')
+    first.child.kill('SIGTERM')
+    expect(await first.done).toMatchObject({ code: 0 })
+  })
+})

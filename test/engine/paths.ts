@@ -1,0 +1,10 @@
+/** The folder beside the repository that holds models and texts too large, or not ours, to ship. */
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+
+const shared = join(import.meta.dirname, '..', '..', '..', 'shared')
+
+/** Without it (a lone clone) the tests that compare with its models are skipped; the oracle covers the arithmetic. */
+export const hasShared = existsSync(join(shared, 'models'))
+export const sharedModel = (name: string): string => join(shared, 'models', name)
+export const sharedData = (name: string): string => join(shared, 'data', name)

@@ -1,0 +1,75 @@
+/** The settings of a single-node KRaft broker on 127.0.0.1, small enough for a laptop and quick enough for tests. */
+import { createServer } from 'node:net'
+
+export interface BrokerSettings {
+  readonly dir: string
+  readonly port: number
+  readonly controllerPort: number
+  /** Adds a SASL/PLAIN listener. */
+  readonly sasl?: { readonly port: number; readonly users: Readonly<Record<string, string>> }
+  /** Further settings in Kafka's names; they win. */
+  readonly config?: Readonly<Record<string, string>>
+}
+
+/** Ports nobody listens on now, all different. */
+export const freePorts = async (count: number): Promise<readonly number[]> => {
+  const servers = await Promise.all(
+    Array.from({ length: count }, () => {
+      const server = createServer()
+      return new Promise<typeof server>((resolve, reject) => {
+        server.once('error', reject).listen(0, '127.0.0.1', () => resolve(server))
+      })
+    }),
+  )
+  const ports = servers.map((server) => {
+    const address = server.address()
+    return typeof address === 'object' && address !== null ? address.port : 0
+  })
+  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))))
+  return ports
+}
+
+/** Text of a server.properties. */
+export const brokerProperties = ({ dir, port, controllerPort, sasl, config }: BrokerSettings): string => {
+  const listeners = [`PLAINTEXT://127.0.0.1:${port}`, ...(sasl ? [`SASL://127.0.0.1:${sasl.port}`] : [])]
+  const users = Object.entries(sasl?.users ?? {}).map(([name, password]) => `user_${name}="${password}"`)
+  const settings: Record<string, string> = {
+    'process.roles': 'broker,controller',
+    'node.id': '1',
+    'controller.quorum.voters': `1@127.0.0.1:${controllerPort}`,
+    listeners: [...listeners, `CONTROLLER://127.0.0.1:${controllerPort}`].join(','),
+    'advertised.listeners': listeners.join(','),
+    'controller.listener.names': 'CONTROLLER',
+    'inter.broker.listener.name': 'PLAINTEXT',
+    'listener.security.protocol.map': 'PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT',
+    'log.dirs': dir,
+    'auto.create.topics.enable': 'false',
+    // One node: one replica of everything, and few internal partitions.
+    'offsets.topic.replication.factor': '1',
+    'offsets.topic.num.partitions': '1',
+    'transaction.state.log.replication.factor': '1',
+    'transaction.state.log.min.isr': '1',
+    'transaction.state.log.num.partitions': '1',
+    'share.coordinator.state.topic.replication.factor': '1',
+    'share.coordinator.state.topic.min.isr': '1',
+    // Nobody waits for members that do not exist, and a dead worker's transaction ends soon.
+    'group.initial.rebalance.delay.ms': '0',
+    'group.min.session.timeout.ms': '1000',
+    'transaction.abort.timed.out.transaction.cleanup.interval.ms': '500',
+    // A broker that comes back has to wait until the controller has forgotten its former life.
+    'broker.session.timeout.ms': '2000',
+    'broker.heartbeat.interval.ms': '500',
+    // Memory and threads.
+    'log.cleaner.dedupe.buffer.size': '4194304',
+    'num.network.threads': '2',
+    'num.io.threads': '4',
+    ...(sasl && {
+      'sasl.enabled.mechanisms': 'PLAIN',
+      'listener.name.sasl.plain.sasl.jaas.config': `org.apache.kafka.common.security.plain.PlainLoginModule required ${users.join(' ')};`,
+    }),
+    ...config,
+  }
+  return Object.entries(settings)
+    .map(([name, value]) => `${name}=${value}\n`)
+    .join('')
+}

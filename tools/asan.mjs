@@ -23,17 +23,15 @@ if (missing.length > 0) {
   )
   process.exit(1)
 }
-if (!existsSync(join(build, 'CMakeCache.txt'))) {
-  step('cmake', [
-    '-S',
-    source,
-    '-B',
-    build,
-    '-DCMAKE_BUILD_TYPE=Release',
-    '-DCONTINUO_TESTS=ON',
-    '-DCONTINUO_SANITIZE=ON',
-  ])
-}
+step('cmake', [
+  '-S',
+  source,
+  '-B',
+  build,
+  '-DCMAKE_BUILD_TYPE=Release',
+  '-DCONTINUO_TESTS=ON',
+  '-DCONTINUO_SANITIZE=ON',
+])
 step('cmake', ['--build', build, '--parallel', String(availableParallelism())])
 const { status } = spawnSync(join(build, 'continuo_tests'), [], {
   stdio: 'inherit',

@@ -2,7 +2,8 @@
  * The sessions of one partition: every head, and the contexts of those in use. A context is rebuilt on its session's first
  * event and given back when too many are in memory; what a given-back context knew is in its snapshot.
  */
-import type { Model } from '../engine/types.ts'
+import type { Context, Model } from '../engine/types.ts'
+import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
 import { type Head, samePlace } from '../state/head.ts'
 import { advance, type Engine, newborn, type Session } from './advance.ts'
@@ -53,10 +54,36 @@ const rejectedStep = ({ record, session, reason }: Rejected): Step => ({
 })
 
 export const createSessions = (options: SessionsOptions): Sessions => {
-  const { model, engine, snapshotEvery, maxContexts, restore, room, stopping } = options
+  const { model, snapshotEvery, maxContexts, restore, room, stopping } = options
   const heads = new Map<string, Head>()
   /** In order of last use. */
   const live = new Map<string, Live>()
+  /** Contexts that the engine has, or that wait for it. */
+  const inWork = new Set<Context>()
+  let closed = false
+
+  const checkOpen = (): void => {
+    if (closed) throw new ContinuoError('FENCED', 'The task of this session is over.')
+  }
+
+  /**
+   * The engine, until the task is over. A context that waits for its turn is closed only after it: the batch is shared with
+   * other tasks, and one closed context in it would be the end of all of them.
+   */
+  const engine: Engine = {
+    ...options.engine,
+    async process(item) {
+      checkOpen()
+      inWork.add(item.context)
+      try {
+        return await options.engine.process(item)
+      } finally {
+        inWork.delete(item.context)
+        if (closed) item.context.close()
+        checkOpen()
+      }
+    },
+  }
 
   const drop = (id: string, session: Live): void => {
     live.delete(id)
@@ -77,7 +104,11 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     if (head === undefined) {
       const context = model.createContext()
       base = { head: newborn(work, model, context.chain), context }
-    } else base = await restore(head)
+    } else {
+      base = await restore(head)
+      if (closed) base.context.close()
+      checkOpen()
+    }
     const session: Live = { ...base, busy: true, captured: pulse }
     live.set(work.session, session)
     return { session, fresh: head === undefined }
@@ -139,7 +170,9 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       return live.size
     },
     close() {
-      for (const [id, session] of live) drop(id, session)
+      closed = true
+      for (const { context } of live.values()) if (!inWork.has(context)) context.close()
+      live.clear()
     },
   }
 }

@@ -81,7 +81,7 @@ async function* all(log: EventLog, topic: string, partition: number): AsyncGener
 }
 
 const verifyPartition = async (options: VerifyOptions, partition: number, totals: Totals): Promise<void> => {
-  const { log, names, model, tokenizer } = options
+  const { log, names } = options
   const found = (finding: Omit<Finding, 'partition'>): void => {
     totals.findings.push({ partition, ...finding })
   }

@@ -1,26 +1,39 @@
 /**
  * verify: no second truth. Every session is recomputed from its first event with a fresh context, and what the log holds is
  * compared on the way: each generated token and observation, each head that is still there, each snapshot a head names, each
- * dead letter. Nothing is written.
+ * dead letter. Where the first events are gone (trimmed, or the session was imported) it begins at the oldest snapshot that is
+ * still there, and says so. Nothing is written.
  *
  * The recomputation shares the operators with the live stream (it must: they define what an event means) but starts from
  * the events alone; what it is compared with was written by other processes at other times.
  */
-import { isDeepStrictEqual } from 'node:util'
-import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
+import type { Cause } from '../../topics/common.ts'
 import type { TopicNames } from '../../topics/index.ts'
-import type { Context, Model } from '../engine/types.ts'
+import type { Model } from '../engine/types.ts'
 import { codeOf, messageOf } from '../errors.ts'
-import { type Head, headDifference, sameHead, unseal } from '../state/head.ts'
-import { decodeSnapshot } from '../state/snapshot.ts'
+import { type Head, headDifference, sameHead } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
-import { advance, newborn, type Session } from './advance.ts'
+import { advance, type Engine, newborn, type Session } from './advance.ts'
 import { createBatcher } from './batcher.ts'
 import { encodeOutput } from './emit.ts'
-import { readSnapshot } from './snapshots.ts'
 import { type Gate, gateOf, type Tokenizer, tokenizeEvent } from './tokenize.ts'
 import type { Output, Step, Tokenized } from './types.ts'
-import { type InputFormat, validateRecord } from './validate.ts'
+import { type InputFormat, type ValidateOptions, validateRecord } from './validate.ts'
+import {
+  type At,
+  all,
+  type Finding,
+  type Found,
+  keyText,
+  placeOf,
+  readLetters,
+  readSnapshots,
+  readState,
+  type StoredSnapshot,
+  type StoredState,
+} from './verify-stored.ts'
+
+export type { Finding } from './verify-stored.ts'
 
 export interface VerifyOptions {
   readonly log: EventLog
@@ -38,17 +51,10 @@ export interface VerifyOptions {
   }) => void
 }
 
-export interface Finding {
-  readonly kind: 'token' | 'observation' | 'head' | 'snapshot' | 'deadletter' | 'input'
-  readonly session: string | null
-  readonly partition: number
-  /** Topic and offset, or what else says where. */
-  readonly where: string
-  readonly message: string
-}
-
 export interface Verification {
   readonly sessions: number
+  /** Sessions whose beginning is not in the log, and the pulse from which they were recomputed. */
+  readonly partial: readonly { readonly session: string; readonly fromPulse: number }[]
   readonly events: number
   readonly tokensCompared: number
   readonly headsCompared: number
@@ -56,16 +62,20 @@ export interface Verification {
   readonly findings: readonly Finding[]
 }
 
+type Totals = {
+  -readonly [K in keyof Verification]: Verification[K] extends readonly (infer T)[] ? T[] : Verification[K]
+}
+
 /** Sessions recomputed in one pass over a partition: bounds the contexts in memory. */
 const SESSIONS_A_PASS = 256
 
 const text = new TextDecoder()
-const place = (head: Head): string => `${head.cursor.offset}/${head.cursor.token}/${head.cursor.complete}`
+const NOTHING = new Uint8Array(0)
 
 interface Subject {
   readonly target: Head
-  readonly heads: Map<string, { head: Head; where: string }[]>
-  readonly snapshots: Map<string, { state: Uint8Array; where: string }[]>
+  readonly heads: Map<string, At<Head>[]>
+  readonly snapshots: Map<string, At<StoredSnapshot>[]>
   /** What the output topics hold for the session, in order. */
   readonly outputs: { tokens: StoredRecord[]; observations: StoredRecord[] }
   session: Session | null
@@ -73,57 +83,271 @@ interface Subject {
   finished: boolean
 }
 
-const keyText = (record: StoredRecord): string => (record.key === null ? '' : text.decode(record.key))
-
-async function* all(log: EventLog, topic: string, partition: number): AsyncGenerator<StoredRecord> {
-  const { begin, end } = await log.bounds(topic, partition)
-  for await (const batch of log.read(topic, partition, begin, { until: end })) yield* batch.records
+/** One partition under verification. */
+interface Scene {
+  readonly options: VerifyOptions
+  readonly partition: number
+  readonly engine: Engine
+  readonly validation: ValidateOptions
+  readonly stored: StoredState
+  readonly letters: ReadonlyMap<number, Uint8Array[]>
+  readonly begin: number
+  readonly end: number
+  /** Whether the partition cursor says that the record is finished. */
+  readonly isDone: (offset: number) => boolean
+  readonly totals: Totals
+  readonly found: Found
 }
 
-const verifyPartition = async (options: VerifyOptions, partition: number, totals: Totals): Promise<void> => {
-  const { log, names } = options
-  const found = (finding: Omit<Finding, 'partition'>): void => {
-    totals.findings.push({ partition, ...finding })
+const startOf =
+  (pulse: number, offset: number, complete: boolean) =>
+  (record: StoredRecord): boolean => {
+    const value = JSON.parse(text.decode(record.value ?? NOTHING)) as { cause: Cause; toPulse?: number; pulse?: number }
+    if (value.cause.offset !== offset) return value.cause.offset > offset
+    return !complete && (value.toPulse ?? value.pulse ?? 0) > pulse
   }
 
-  // What the state topic holds: every head that is still there, the newest of each session last.
-  const heads = new Map<string, { head: Head; where: string }[]>()
-  for await (const record of all(log, names.state, partition)) {
-    const where = `${names.state}, partition ${partition}, offset ${record.offset}`
-    try {
-      const state = unseal(where, record.key, record.value, record.headers)
-      if (state.type !== 'head') continue
-      const list = heads.get(state.session) ?? []
-      list.push({ head: state, where })
-      heads.set(state.session, list)
-    } catch (error) {
-      found({ kind: 'head', session: keyText(record) || null, where, message: messageOf(error) })
+/** Where the first events are gone: the oldest snapshot from which the events that are left lead on. */
+const beginAtSnapshot = (subject: Subject, { begin, options, totals, found }: Scene): void => {
+  const { target } = subject
+  const usable = [...subject.snapshots.values()]
+    .flat()
+    .map(({ what }) => what)
+    .filter(({ head }) => head.cursor.offset + (head.cursor.complete ? 1 : 0) >= begin)
+    .sort((a, b) => a.head.cursor.pulse - b.head.cursor.pulse)
+  const base = usable[0]
+  if (base === undefined) {
+    found({
+      kind: 'input',
+      session: target.session,
+      where: options.names.chunks,
+      message: `Session "${target.session}" began before offset ${begin}, where the log now begins, and no snapshot is left to start from. It cannot be recomputed.`,
+    })
+    subject.finished = true
+    return
+  }
+  const { head, state } = base
+  const context = options.model.createContext()
+  const { globalStep, origin } = head.conductor
+  context.restore(state, { pulse: BigInt(globalStep), origin: BigInt(origin), chain: head.chain })
+  subject.session = { head, context }
+  subject.gate = gateOf(head)
+  const later = startOf(head.cursor.pulse, head.cursor.offset, head.cursor.complete)
+  for (const topic of ['tokens', 'observations'] as const) subject.outputs[topic] = subject.outputs[topic].filter(later)
+  for (const map of [subject.heads, subject.snapshots]) {
+    for (const [place] of map) {
+      const [offset, token] = place.split('/').map(Number) as [number, number]
+      if (offset < head.cursor.offset || (offset === head.cursor.offset && token <= head.cursor.token))
+        map.delete(place)
     }
   }
-  const wanted = [...heads.keys()].filter((id) => options.session === undefined || options.session === id)
-  const letters = new Map<number, StoredRecord>()
-  for await (const record of all(log, names.deadletters, partition)) {
-    const at = record.headers.findLast(([name]) => name === DEAD_LETTER_HEADERS.offset)?.[1]
-    if (at !== undefined) letters.set(Number(text.decode(at)), record)
-  }
-  for (let at = 0; at < wanted.length; at += SESSIONS_A_PASS) {
-    await verifySessions(options, partition, wanted.slice(at, at + SESSIONS_A_PASS), heads, letters, totals, found)
-  }
-  totals.sessions += wanted.length
-  if (options.session === undefined) await findOrphans(options, partition, heads, found)
+  totals.partial.push({ session: target.session, fromPulse: globalStep })
+  if (placeOf(head) === placeOf(target)) subject.finished = true
 }
 
-/** Outputs of sessions that have no head: the head was removed, or the output was never caused. */
-const findOrphans = async (
-  { log, names }: VerifyOptions,
-  partition: number,
-  heads: ReadonlyMap<string, unknown>,
-  found: Found,
-): Promise<void> => {
+const createSubject = async (scene: Scene, list: readonly At<Head>[]): Promise<Subject> => {
+  const { options, partition, found } = scene
+  const heads = new Map<string, At<Head>[]>()
+  for (const each of list) heads.set(placeOf(each.what), [...(heads.get(placeOf(each.what)) ?? []), each])
+  return {
+    target: list.at(-1)!.what,
+    heads,
+    snapshots: await readSnapshots(options.log, options.names, partition, options.model.layout, list, found),
+    outputs: { tokens: [], observations: [] },
+    session: null,
+    gate: gateOf(undefined),
+    finished: false,
+  }
+}
+
+const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<void> => {
+  const { options, partition, engine, begin, end } = scene
+  const { log, names } = options
+  const subjects = new Map<string, Subject>()
+  try {
+    for (const id of ids) subjects.set(id, await createSubject(scene, scene.stored.heads.get(id)!))
+    for (const topic of ['tokens', 'observations'] as const) {
+      for await (const record of all(log, names[topic], partition))
+        subjects.get(keyText(record))?.outputs[topic].push(record)
+    }
+    for (const subject of subjects.values()) if (subject.target.born < begin) beginAtSnapshot(subject, scene)
+    for await (const batch of log.read(names.chunks, partition, begin, { until: end })) {
+      for (const record of batch.records) {
+        const subject = subjects.get(keyText(record))
+        if (subject === undefined) continue
+        const valid = validateRecord(record, scene.validation)
+        if (valid.kind === 'rejected') continue
+        const { out, gate } = tokenizeEvent(valid, subject.gate, engine.tokenizer)
+        const { cursor } = subject.session?.head ?? {}
+        const passed =
+          cursor !== undefined &&
+          (record.offset < cursor.offset || (record.offset === cursor.offset && cursor.complete))
+        if (passed && !subject.finished) continue
+        subject.gate = gate
+        if (out.kind === 'rejected') compareLetter(scene, record, out.reason)
+        else if (!subject.finished) await recompute(scene, subject, out)
+        else if (scene.isDone(record.offset) && record.offset > subject.target.cursor.offset) missingHead(scene, record)
+      }
+      options.onProgress?.({ partition, offset: batch.next, end })
+    }
+    for (const [id, subject] of subjects) conclude(scene, id, subject)
+  } finally {
+    for (const { session } of subjects.values()) session?.context.close()
+  }
+}
+
+const missingHead = ({ options, partition, found }: Scene, record: StoredRecord): void => {
+  const session = keyText(record)
+  found({
+    kind: 'head',
+    session,
+    where: `${options.names.state}, partition ${partition}`,
+    message: `The partition cursor says that offset ${record.offset} is finished, but no head of session "${session}" stands there.`,
+  })
+}
+
+const compareLetter = ({ options, letters, isDone, found }: Scene, record: StoredRecord, reason: string): void => {
+  if (!isDone(record.offset)) return
+  const session = keyText(record) || null
+  const where = `${options.names.chunks}, offset ${record.offset}`
+  const letter = letters.get(record.offset)
+  if (letter === undefined) {
+    found({
+      kind: 'deadletter',
+      session,
+      where,
+      message: `The event was rejected ("${reason}") and no dead letter holds it.`,
+    })
+  } else if (Buffer.compare(Buffer.concat(letter), record.value ?? NOTHING) !== 0) {
+    found({
+      kind: 'deadletter',
+      session,
+      where,
+      message: 'The dead letter does not hold the bytes of the event, or holds them twice.',
+    })
+  }
+}
+
+/** Runs one event through the session and compares what its steps say with what the log says. */
+const recompute = async (scene: Scene, subject: Subject, work: Tokenized): Promise<void> => {
+  const { options, engine, totals, found } = scene
+  const fresh = subject.session === null
+  totals.events += 1
+  if (subject.session === null) {
+    const context = options.model.createContext()
+    subject.session = { head: newborn(work, options.model, context.chain), context }
+  }
+  const { session, target } = subject
+  for await (const step of advance(session, work, fresh, engine)) {
+    for (const output of step.outputs) compareOutput(scene, subject, output, step)
+    const place = placeOf(step.head!)
+    for (const { what, where } of subject.heads.get(place) ?? []) {
+      totals.headsCompared += 1
+      if (sameHead(what, step.head!)) continue
+      const message = `The head differs from the recomputation: ${headDifference(what, step.head!)}.`
+      found({ kind: 'head', session: work.session, where, message })
+    }
+    for (const { what, where } of subject.snapshots.get(place) ?? []) {
+      totals.snapshotsCompared += 1
+      if (sameHead(what.head, step.head!) && Buffer.compare(what.state, session.context.serialize()) === 0) continue
+      found({
+        kind: 'snapshot',
+        session: work.session,
+        where,
+        message: 'The snapshot differs from the recomputed state.',
+      })
+    }
+    subject.heads.delete(place)
+    subject.snapshots.delete(place)
+    if (place === placeOf(target)) {
+      subject.finished = true
+      return
+    }
+  }
+}
+
+const compareOutput = ({ options, totals, found }: Scene, subject: Subject, output: Output, step: Step): void => {
+  if (output.to === 'deadletters') return
+  const { names } = options
+  const kind = output.to === 'tokens' ? 'token' : 'observation'
+  const { session, record } = step
+  const stored = subject.outputs[output.to].shift()
+  if (stored === undefined) {
+    const where = `${record.topic}, offset ${record.offset}`
+    found({ kind, session, where, message: `${names[output.to]} lacks an event that this input caused.` })
+    return
+  }
+  if (output.to === 'tokens') totals.tokensCompared += output.value.ids.length
+  const [encoded] = encodeOutput(output, record, names)
+  const [expected, actual] = [encoded?.value ?? NOTHING, stored.value ?? NOTHING]
+  if (Buffer.compare(actual, expected) === 0) return
+  found({
+    kind,
+    session,
+    where: `${names[output.to]}, partition ${stored.partition}, offset ${stored.offset}`,
+    message: `The event differs from the recomputation: expected ${text.decode(expected).slice(0, 400)}, found ${text.decode(actual).slice(0, 400)}`,
+  })
+}
+
+/** What is left over was never caused. */
+const conclude = ({ options, partition, found }: Scene, id: string, subject: Subject): void => {
+  const { names } = options
+  if (!subject.finished) {
+    const { offset, token } = subject.target.cursor
+    const message = `The newest head stands at offset ${offset}, token ${token}; the events do not lead there.`
+    found({ kind: 'head', session: id, where: `${names.state}, partition ${partition}`, message })
+  }
+  if (subject.session === null) return
+  const strays = [
+    ['head', subject.heads],
+    ['snapshot', subject.snapshots],
+  ] as const
+  for (const [kind, map] of strays) {
+    for (const { where } of [...map.values()].flat()) {
+      found({
+        kind,
+        session: id,
+        where,
+        message: `The ${kind} stands at a place that the recomputation does not pass.`,
+      })
+    }
+  }
+  for (const [topic, kind] of [
+    ['tokens', 'token'],
+    ['observations', 'observation'],
+  ] as const) {
+    for (const { offset } of subject.outputs[topic]) {
+      const where = `${names[topic]}, partition ${partition}, offset ${offset}`
+      found({ kind, session: id, where, message: 'No input explains this event: it was added or stands twice.' })
+    }
+  }
+}
+
+/** Events that are rejected whatever their session is, and sessions that should have a head and have none. */
+const verifyStatic = async (scene: Scene): Promise<void> => {
+  const { options, partition, stored, begin, end, isDone, found } = scene
+  const { log, names } = options
+  const gates = new Map<string, Gate>()
+  for await (const batch of log.read(names.chunks, partition, begin, { until: end })) {
+    for (const record of batch.records) {
+      const valid = validateRecord(record, scene.validation)
+      if (valid.kind === 'rejected') compareLetter(scene, record, valid.reason)
+      else if (!stored.heads.has(valid.session)) {
+        const { out, gate } = tokenizeEvent(
+          valid,
+          gates.get(valid.session) ?? gateOf(undefined),
+          scene.engine.tokenizer,
+        )
+        gates.set(valid.session, gate)
+        if (out.kind === 'rejected') compareLetter(scene, record, out.reason)
+        else if (isDone(record.offset)) missingHead(scene, record)
+      }
+    }
+  }
   for (const topic of ['tokens', 'observations'] as const) {
     for await (const record of all(log, names[topic], partition)) {
       const session = keyText(record)
-      if (heads.has(session)) continue
+      if (stored.heads.has(session)) continue
       found({
         kind: topic === 'tokens' ? 'token' : 'observation',
         session,
@@ -134,271 +358,37 @@ const findOrphans = async (
   }
 }
 
-interface Totals {
-  sessions: number
-  events: number
-  tokensCompared: number
-  headsCompared: number
-  snapshotsCompared: number
-  findings: Finding[]
-}
-
-type Found = (finding: Omit<Finding, 'partition'>) => void
-
-/** Fetches every snapshot that a head of the session names and that was not trimmed. */
-const collectSnapshots = async (
-  { log, names, model }: VerifyOptions,
-  partition: number,
-  heads: readonly { head: Head; where: string }[],
-  found: Found,
-): Promise<Subject['snapshots']> => {
-  const snapshots: Subject['snapshots'] = new Map()
-  const { begin } = await log.bounds(names.snapshots, partition)
-  const seen = new Set<number>()
-  const newest = heads.at(-1)?.head
-  for (const { head } of [...heads].reverse()) {
-    const ref = head.snapshot
-    if (ref === null || seen.has(ref.first) || (ref.first < begin && head !== newest)) continue
-    seen.add(ref.first)
-    const where = `${names.snapshots}, partition ${partition}, offsets ${ref.first} to ${ref.last}`
-    try {
-      const { head: inside, state } = decodeSnapshot(
-        await readSnapshot(log, names.snapshots, partition, head),
-        model.layout,
-      )
-      const list = snapshots.get(place(inside)) ?? []
-      list.push({ state, where })
-      snapshots.set(place(inside), list)
-    } catch (error) {
-      found({ kind: 'snapshot', session: head.session, where, message: messageOf(error) })
-    }
+const verifyPartition = async (options: VerifyOptions, partition: number, totals: Totals): Promise<void> => {
+  const { log, names, model, tokenizer, format } = options
+  const found: Found = (finding) => totals.findings.push({ partition, ...finding })
+  const stored = await readState(log, names, partition, found)
+  const { cursor } = stored
+  const scene: Scene = {
+    options,
+    partition,
+    engine: { model, tokenizer, process: createBatcher(model).process },
+    validation: { format, vocabSize: model.vocabSize, readsText: tokenizer !== null },
+    stored,
+    letters: await readLetters(log, names, partition),
+    ...(await log.bounds(names.chunks, partition)),
+    isDone: (offset) =>
+      cursor !== null && (offset < cursor.offset || cursor.done.some(([from, to]) => offset >= from && offset < to)),
+    totals,
+    found,
   }
-  return snapshots
-}
-
-const verifySessions = async (
-  options: VerifyOptions,
-  partition: number,
-  ids: readonly string[],
-  heads: ReadonlyMap<string, { head: Head; where: string }[]>,
-  letters: ReadonlyMap<number, StoredRecord>,
-  totals: Totals,
-  found: Found,
-): Promise<void> => {
-  const { log, names, model, tokenizer } = options
-  const subjects = new Map<string, Subject>()
-  for (const id of ids) {
-    const list = heads.get(id)!
-    const target = list.at(-1)!.head
-    const places = new Map<string, { head: Head; where: string }[]>()
-    for (const each of list) places.set(place(each.head), [...(places.get(place(each.head)) ?? []), each])
-    subjects.set(id, {
-      target,
-      heads: places,
-      snapshots: await collectSnapshots(options, partition, list, found),
-      outputs: { tokens: [], observations: [] },
-      session: null,
-      gate: gateOf(undefined),
-      finished: false,
-    })
+  const wanted = [...stored.heads.keys()].filter((id) => options.session === undefined || options.session === id)
+  for (let at = 0; at < wanted.length; at += SESSIONS_A_PASS) {
+    await verifySessions(scene, wanted.slice(at, at + SESSIONS_A_PASS))
   }
-  for (const topic of ['tokens', 'observations'] as const) {
-    for await (const record of all(log, names[topic], partition))
-      subjects.get(keyText(record))?.outputs[topic].push(record)
-  }
-
-  const engine = { model, tokenizer, process: createBatcher(model).process }
-  const validation = { format: options.format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
-  const { begin, end } = await log.bounds(names.chunks, partition)
-  for (const [id, subject] of subjects) {
-    if (subject.target.born >= begin) continue
-    found({
-      kind: 'input',
-      session: id,
-      where: `${names.chunks}, partition ${partition}`,
-      message: `Session "${id}" began at offset ${subject.target.born}; the log now begins at ${begin}. It cannot be recomputed from its events.`,
-    })
-    subject.finished = true
-  }
-  try {
-    for await (const batch of log.read(names.chunks, partition, begin, { until: end })) {
-      for (const record of batch.records) {
-        const subject = subjects.get(keyText(record))
-        if (subject === undefined || subject.finished) continue
-        totals.events += 1
-        const valid = validateRecord(record, validation)
-        const { out, gate } =
-          valid.kind === 'rejected' ? { out: valid, gate: subject.gate } : tokenizeEvent(valid, subject.gate, tokenizer)
-        subject.gate = gate
-        if (out.kind === 'rejected') {
-          compareLetter(record, out.reason, letters, names, found, keyText(record))
-          continue
-        }
-        await recompute(subject, out, model, engine, names, totals, found)
-      }
-      options.onProgress?.({ partition, offset: batch.next, end })
-    }
-    for (const [id, subject] of subjects) conclude(id, subject, names, partition, found)
-  } finally {
-    for (const { session } of subjects.values()) session?.context.close()
-  }
-}
-
-const compareLetter = (
-  record: StoredRecord,
-  reason: string,
-  letters: ReadonlyMap<number, StoredRecord>,
-  names: TopicNames,
-  found: Found,
-  session: string,
-): void => {
-  const letter = letters.get(record.offset)
-  const where = `${names.chunks}, offset ${record.offset}`
-  if (letter === undefined) {
-    found({
-      kind: 'deadletter',
-      session,
-      where,
-      message: `The event was rejected ("${reason}") and no dead letter holds it.`,
-    })
-    return
-  }
-  const parted = letter.headers.some(([name]) => name === DEAD_LETTER_HEADERS.part)
-  if (!parted && !isDeepStrictEqual(Buffer.from(letter.value ?? []), Buffer.from(record.value ?? []))) {
-    found({ kind: 'deadletter', session, where, message: 'The dead letter does not hold the bytes of the event.' })
-  }
-}
-
-/** Runs one event through the session and compares what its steps say with what the log says. */
-const recompute = async (
-  subject: Subject,
-  work: Tokenized,
-  model: Model,
-  engine: Parameters<typeof advance>[3],
-  names: TopicNames,
-  totals: Totals,
-  found: Found,
-): Promise<void> => {
-  const fresh = subject.session === null
-  if (subject.session === null) {
-    const context: Context = model.createContext()
-    subject.session = { head: newborn(work, model, context.chain), context }
-  }
-  const { session, target } = subject
-  for await (const step of advance(session, work, fresh, engine)) {
-    for (const output of step.outputs) compareOutput(subject, output, step, names, totals, found)
-    const at = place(step.head!)
-    for (const { head, where } of subject.heads.get(at) ?? []) {
-      totals.headsCompared += 1
-      if (!sameHead(head, step.head!)) {
-        found({
-          kind: 'head',
-          session: work.session,
-          where,
-          message: `The head differs from the recomputation: ${headDifference(head, step.head!)}.`,
-        })
-      }
-    }
-    for (const { state, where } of subject.snapshots.get(at) ?? []) {
-      totals.snapshotsCompared += 1
-      if (Buffer.compare(state, session.context.serialize()) !== 0) {
-        found({
-          kind: 'snapshot',
-          session: work.session,
-          where,
-          message: 'The snapshot differs from the recomputed state.',
-        })
-      }
-    }
-    subject.heads.delete(at)
-    subject.snapshots.delete(at)
-    if (at === place(target)) {
-      subject.finished = true
-      return
-    }
-  }
-}
-
-const compareOutput = (
-  subject: Subject,
-  output: Output,
-  step: Step,
-  names: TopicNames,
-  totals: Totals,
-  found: Found,
-): void => {
-  if (output.to === 'deadletters') return
-  const kind = output.to === 'tokens' ? 'token' : 'observation'
-  const session = step.session
-  const stored = subject.outputs[output.to].shift()
-  const cause = `${step.record.topic}, offset ${step.record.offset}`
-  if (stored === undefined) {
-    found({ kind, session, where: cause, message: `${names[output.to]} lacks an event that this input caused.` })
-    return
-  }
-  if (output.to === 'tokens') totals.tokensCompared += output.value.ids.length
-  const [expected] = encodeOutput(output, step.record, names)
-  if (Buffer.compare(stored.value ?? new Uint8Array(0), expected!.value!) === 0) return
-  found({
-    kind,
-    session,
-    where: `${names[output.to]}, partition ${stored.partition}, offset ${stored.offset}`,
-    message: `The event differs from the recomputation: expected ${text.decode(expected!.value!).slice(0, 400)}, found ${text.decode(stored.value ?? new Uint8Array(0)).slice(0, 400)}`,
-  })
-}
-
-/** What is left over was never caused. */
-const conclude = (id: string, subject: Subject, names: TopicNames, partition: number, found: Found): void => {
-  const { target } = subject
-  if (!subject.finished) {
-    found({
-      kind: 'head',
-      session: id,
-      where: `${names.state}, partition ${partition}`,
-      message: `The newest head stands at offset ${target.cursor.offset}, token ${target.cursor.token}; the events do not lead there.`,
-    })
-  }
-  if (target.born >= 0 && subject.session !== null) {
-    for (const list of subject.heads.values()) {
-      for (const { where } of list) {
-        found({
-          kind: 'head',
-          session: id,
-          where,
-          message: 'The head stands at a place the recomputation does not pass.',
-        })
-      }
-    }
-    for (const list of subject.snapshots.values()) {
-      for (const { where } of list) {
-        found({
-          kind: 'snapshot',
-          session: id,
-          where,
-          message: 'The snapshot stands at a place the recomputation does not pass.',
-        })
-      }
-    }
-  }
-  for (const [topic, kind] of [
-    ['tokens', 'token'],
-    ['observations', 'observation'],
-  ] as const) {
-    for (const stored of subject.outputs[topic]) {
-      found({
-        kind,
-        session: id,
-        where: `${names[topic]}, partition ${partition}, offset ${stored.offset}`,
-        message: 'No input explains this event: it was added or stands twice.',
-      })
-    }
-  }
+  totals.sessions += wanted.length
+  if (options.session === undefined) await verifyStatic(scene)
 }
 
 /** Throws only when the log cannot be read; what does not match is a finding. */
 export const verifyLog = async (options: VerifyOptions): Promise<Verification> => {
   const totals: Totals = {
     sessions: 0,
+    partial: [],
     events: 0,
     tokensCompared: 0,
     headsCompared: 0,

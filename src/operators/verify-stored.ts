@@ -1,0 +1,119 @@
+/** What the log holds about one partition, gathered for `verify` to compare with. */
+
+import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
+import type { TopicNames } from '../../topics/index.ts'
+import { messageOf } from '../errors.ts'
+import { type Head, type PartitionCursor, unseal } from '../state/head.ts'
+import { decodeSnapshot, type StateTensor } from '../state/snapshot.ts'
+import type { EventLog, StoredRecord } from '../streams/log.ts'
+import { readSnapshot } from './snapshots.ts'
+
+export interface Finding {
+  readonly kind: 'token' | 'observation' | 'head' | 'snapshot' | 'deadletter' | 'input'
+  readonly session: string | null
+  readonly partition: number
+  /** Topic and offset, or what else says where. */
+  readonly where: string
+  readonly message: string
+}
+export type Found = (finding: Omit<Finding, 'partition'>) => void
+
+/** Something stored, and the place to name when it is wrong. */
+export interface At<T> {
+  readonly what: T
+  readonly where: string
+}
+
+const text = new TextDecoder()
+
+export const keyText = (record: StoredRecord): string => (record.key === null ? '' : text.decode(record.key))
+
+/** Where in its stream a head stands, as a map key. */
+export const placeOf = ({ cursor }: Head): string => `${cursor.offset}/${cursor.token}/${cursor.complete}`
+
+/** Everything committed in a partition. */
+export async function* all(log: EventLog, topic: string, partition: number): AsyncGenerator<StoredRecord> {
+  const { begin, end } = await log.bounds(topic, partition)
+  for await (const batch of log.read(topic, partition, begin, { until: end })) yield* batch.records
+}
+
+export interface StoredState {
+  readonly cursor: PartitionCursor | null
+  /** Every head that is still there, oldest first. */
+  readonly heads: ReadonlyMap<string, readonly At<Head>[]>
+}
+
+export const readState = async (
+  log: EventLog,
+  names: TopicNames,
+  partition: number,
+  found: Found,
+): Promise<StoredState> => {
+  let cursor: PartitionCursor | null = null
+  const heads = new Map<string, At<Head>[]>()
+  for await (const record of all(log, names.state, partition)) {
+    const where = `${names.state}, partition ${partition}, offset ${record.offset}`
+    try {
+      const state = unseal(where, record.key, record.value, record.headers)
+      if (state.type === 'cursor') cursor = state
+      else {
+        const list = heads.get(state.session) ?? []
+        list.push({ what: state, where })
+        heads.set(state.session, list)
+      }
+    } catch (error) {
+      found({ kind: 'head', session: keyText(record) || null, where, message: messageOf(error) })
+    }
+  }
+  return { cursor, heads }
+}
+
+/** Dead letters by the offset of the original; one in parts is put together. */
+export const readLetters = async (
+  log: EventLog,
+  names: TopicNames,
+  partition: number,
+): Promise<ReadonlyMap<number, Uint8Array[]>> => {
+  const letters = new Map<number, Uint8Array[]>()
+  for await (const record of all(log, names.deadletters, partition)) {
+    const header = record.headers.findLast(([name]) => name === DEAD_LETTER_HEADERS.offset)?.[1]
+    if (header === undefined) continue
+    const offset = Number(text.decode(header))
+    letters.set(offset, [...(letters.get(offset) ?? []), record.value ?? new Uint8Array(0)])
+  }
+  return letters
+}
+
+export interface StoredSnapshot {
+  readonly head: Head
+  readonly state: Uint8Array
+}
+
+/** Every snapshot that a head of the session names and that was not trimmed, by its place. */
+export const readSnapshots = async (
+  log: EventLog,
+  names: TopicNames,
+  partition: number,
+  layout: readonly StateTensor[],
+  heads: readonly At<Head>[],
+  found: Found,
+): Promise<Map<string, At<StoredSnapshot>[]>> => {
+  const snapshots = new Map<string, At<StoredSnapshot>[]>()
+  const { begin } = await log.bounds(names.snapshots, partition)
+  const seen = new Set<number>()
+  const newest = heads.at(-1)?.what
+  for (const { what: head } of [...heads].reverse()) {
+    const ref = head.snapshot
+    if (ref === null || seen.has(ref.first) || (ref.first < begin && head !== newest)) continue
+    seen.add(ref.first)
+    const where = `${names.snapshots}, partition ${partition}, offsets ${ref.first} to ${ref.last}`
+    try {
+      const snapshot = decodeSnapshot(await readSnapshot(log, names.snapshots, partition, head), layout)
+      const place = placeOf(snapshot.head)
+      snapshots.set(place, [...(snapshots.get(place) ?? []), { what: snapshot, where }])
+    } catch (error) {
+      found({ kind: 'snapshot', session: head.session, where, message: messageOf(error) })
+    }
+  }
+  return snapshots
+}

@@ -4,6 +4,8 @@ import { KEPT, type TopicContract } from './common.ts'
 const id = z.string().max(256).optional()
 
 export const MAX_GENERATE_TOKENS = 1_000_000
+/** The engine refuses less; an event it refuses would stop the partition, so the schema must. */
+export const MIN_TEMPERATURE = 1e-6
 
 /** Begins a session, or changes the settings of an open one. Optional: the first event of a session opens it. */
 export const open = z.strictObject({
@@ -28,8 +30,13 @@ export const generate = z.strictObject({
   id,
   requestId: z.string().min(1).max(256),
   maxTokens: z.int().min(1).max(MAX_GENERATE_TOKENS),
-  /** 0 is greedy. */
-  temperature: z.number().min(0).max(100).default(1),
+  /** 0 is greedy; nothing between it and what f32 can divide by. */
+  temperature: z
+    .number()
+    .min(0)
+    .max(100)
+    .refine((value) => value === 0 || value >= MIN_TEMPERATURE, `expected 0 or at least ${MIN_TEMPERATURE}`)
+    .default(1),
   /** Keep the K likeliest tokens; 0 keeps all. */
   topK: z.int().min(0).max(0x7fffffff).default(0),
   /** Keep the likeliest tokens that together reach this probability; 1 keeps all. */

@@ -9,6 +9,11 @@ import type { Assignment } from '../streams/log.ts'
 import { startTask, type Task, type TaskOptions } from './task.ts'
 
 export interface WorkerOptions extends TaskOptions {
+  /**
+   * How long a fenced partition waits for a new assignment, ms (default 20,000; more than the session time-out). When the group
+   * has said nothing new by then, nobody else owns it: the log itself had ended a transaction that stayed open too long.
+   */
+  readonly fencedPause?: number
   /** First pause before a lost task is claimed again, ms; doubles up to 64 times that. Default 100. */
   readonly retryPause?: number
 }
@@ -47,6 +52,14 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     })
   }
 
+  const later = (partition: number, pause: number): void => {
+    const timer = setTimeout(() => {
+      timers.delete(timer)
+      start(partition)
+    }, pause)
+    timers.add(timer)
+  }
+
   const settle = (partition: number, generation: number, state: TaskState, error: unknown): void => {
     if (stopped) return
     if (state === 'refused') {
@@ -58,15 +71,14 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
       start(partition)
       return
     }
-    if (state === 'migrated') return
+    if (state === 'migrated') {
+      later(partition, options.fencedPause ?? 20_000)
+      return
+    }
     const pause = pauses.get(partition) ?? options.retryPause ?? 100
     pauses.set(partition, Math.min(pause * 2, 64 * (options.retryPause ?? 100)))
     options.warn(`Partition ${partition}: ${messageOf(error)} Trying again in ${pause} ms.`)
-    const timer = setTimeout(() => {
-      timers.delete(timer)
-      start(partition)
-    }, pause)
-    timers.add(timer)
+    later(partition, pause)
   }
 
   const membership = await log.join(group, names.chunks)

@@ -84,12 +84,16 @@ describe('continuo export and import', () => {
   it('exports what is not at a snapshot by replaying, and says when it needs the model for that', async () => {
     const log = newLog()
     await json('feed', DOCUMENT, '--log', log, '--session', 's', '--chunk-bytes', '1000')
-    const killed = await continuo(['run', '--log', log, '--model', MODEL, '--snapshot-every', '3000'], {
-      env: { CONTINUO_FAILPOINT: 'commit.noted@8' },
-    })
+    const killed = await continuo(
+      ['run', '--log', log, '--model', MODEL, '--snapshot-every', '1000', '--until-idle', '50'],
+      {
+        env: { CONTINUO_FAILPOINT: 'snapshot.written' },
+      },
+    )
     expect(killed.signal).toBe('SIGKILL')
     const half = await sessionRow(log, 's')
-    expect(half.snapshotAge).not.toBe(0)
+    expect(half.pulse).toBeGreaterThan(0)
+    expect(half.snapshotAge).toBeNull()
     const file = newFile()
     const without = await continuo(['export', '--log', log, '--session', 's', file])
     expect(without.code).toBe(1)
@@ -110,7 +114,7 @@ describe('continuo export and import', () => {
     await json(...importing(log, 'copy', file))
     await json('feed', '--log', log, '--session', 'copy', ...request('next'))
     const killed = await continuo(
-      ['run', '--log', log, '--model', MODEL, '--session-timeout', '300', '--commit-interval', '1'],
+      ['run', '--log', log, '--model', MODEL, '--session-timeout', '300', '--until-idle', '50'],
       {
         env: { CONTINUO_FAILPOINT: 'commit.noted@2' },
       },
@@ -123,9 +127,12 @@ describe('continuo export and import', () => {
     await json('feed', '--log', log, '--session', 'copy', '--close')
     expect(await runUntilIdle(log)).toMatchObject({ code: 0 })
     await json('feed', DOCUMENT, '--log', log, '--session', 'copy', '--surprisal')
-    const again = await continuo(['run', '--log', log, '--model', MODEL, '--session-timeout', '300'], {
-      env: { CONTINUO_FAILPOINT: 'commit.noted@3' },
-    })
+    const again = await continuo(
+      ['run', '--log', log, '--model', MODEL, '--session-timeout', '300', '--until-idle', '50'],
+      {
+        env: { CONTINUO_FAILPOINT: 'commit.noted@2' },
+      },
+    )
     expect(again.signal).toBe('SIGKILL')
     expect(await runUntilIdle(log, '--session-timeout', '300')).toMatchObject({ code: 0, err: '' })
     expect(await sessionRow(log, 'copy')).toMatchObject({ status: 'open', complete: true })

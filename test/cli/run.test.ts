@@ -88,9 +88,9 @@ describe('continuo run', () => {
   it('goes on after a kill as if nothing had happened', async () => {
     const log = newLog()
     await feed(log, 's', DOCUMENT, ...generating)
-    const fast = ['--session-timeout', '300', '--snapshot-every', '1000']
-    for (const failpoint of ['commit.prepared@2', 'commit.ended@3', 'snapshot.written@1']) {
-      const killed = await continuo(['run', '--log', log, '--model', MODEL, ...fast], {
+    const fast = ['--session-timeout', '300', '--snapshot-every', '1000', '--commit-interval', '5']
+    for (const failpoint of ['commit.prepared@2', 'commit.ended@2', 'snapshot.written']) {
+      const killed = await continuo(['run', '--log', log, '--model', MODEL, '--until-idle', '50', ...fast], {
         env: { CONTINUO_FAILPOINT: failpoint },
       })
       expect(killed).toMatchObject({ code: null, signal: 'SIGKILL' })

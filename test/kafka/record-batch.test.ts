@@ -1,4 +1,5 @@
 /** Our record batches against kafkajs's, which were written apart from each other: what one writes, the other reads. */
+import { gzipSync, zstdCompressSync } from 'node:zlib'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { crc32c } from '../../src/streams/kafka/crc32c.ts'
@@ -131,6 +132,27 @@ describe('a record batch', () => {
           if (piece.length > 1) expect(encodeBatch(piece, nobody).length).toBeLessThanOrEqual(limit + 61)
       }),
     )
+  })
+
+  test('compressed with gzip or zstd is read; with another codec it is INVALID and named', () => {
+    const ins = ['one', 'two'].map((value) => prepare({ key: null, value: Buffer.from(value), timestamp: 5 }))
+    const batch = encodeBatch(ins, nobody)
+    const packed = (codec: number, pack: (data: Buffer) => Buffer): Buffer => {
+      const made = Buffer.concat([batch.subarray(0, 61), pack(batch.subarray(61))])
+      made.writeInt32BE(made.length - 12, 8)
+      made.writeInt16BE(codec, 21)
+      made.writeUInt32BE(crc32c(made, 21), 17)
+      return made
+    }
+    const values = (made: Buffer): string[] =>
+      readBatches(made, 't[0]')[0]!
+        .records('t', 0)
+        .map(({ value }) => Buffer.from(value!).toString())
+    expect(values(packed(1, gzipSync))).toEqual(['one', 'two'])
+    expect(values(packed(4, zstdCompressSync))).toEqual(['one', 'two'])
+    expect(() => values(packed(2, (data) => data))).toThrow(/snappy/)
+    expect(() => values(packed(3, (data) => data))).toThrow(/lz4/)
+    expect(() => values(packed(1, () => Buffer.from('not gzip')))).toThrow(/damaged/)
   })
 
   test('cut off at the end of a fetch is left for the next one', () => {

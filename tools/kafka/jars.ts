@@ -1,17 +1,18 @@
 /**
  * Apache Kafka from its published jars: what has to be there once before a broker can start.
  *
- *   lib/      the jars, as pom.xml names them                    `lib/.pom` is the hash of the pom they came from
- *   .ready/   formatted/   a formatted, empty KRaft storage; every new broker starts from a copy of it
- *             *.jsa        a class-data archive: start-up in 0.7 s instead of 1.7 s
+ *   lib/     the jars, as pom.xml names them; lib/.pom is the hash of the pom they came from
+ *   .ready/  formatted-HASH: a formatted, empty KRaft storage; every new broker starts from a copy of it
+ *            kafka-JAVA-HASH.jsa: a class-data archive, with which a broker starts in half the time
  *
- * Both are git-ignored and made under a temporary name, then renamed, so that two processes may do it at once.
+ * Both are git-ignored and made under a temporary name, then renamed.
  */
 import { execFile, spawn } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { cp, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { ContinuoError } from '../../src/errors.ts'
 import { brokerProperties, freePorts } from './properties.ts'
@@ -42,6 +43,36 @@ const javaVersion = async (): Promise<string> => {
   return version
 }
 
+/** One process at a time: test workers start together. A lock whose holder is gone is taken over. */
+const locked = async (work: () => Promise<void>): Promise<void> => {
+  await mkdir(ready, { recursive: true })
+  const lock = join(ready, 'lock')
+  for (;;) {
+    try {
+      await writeFile(lock, String(process.pid), { flag: 'wx' })
+      break
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+      const holder = Number(await readFile(lock, 'utf8').catch(() => ''))
+      if (holder > 0 && !isRunning(holder)) await rm(lock, { force: true })
+      await delay(100)
+    }
+  }
+  try {
+    await work()
+  } finally {
+    await rm(lock, { force: true })
+  }
+}
+
+const isRunning = (pid: number): boolean => {
+  try {
+    return process.kill(pid, 0)
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM'
+  }
+}
+
 /** Makes `target` by filling a temporary folder and renaming it; who comes second finds it made. */
 const once = async (target: string, fill: (folder: string) => Promise<void>): Promise<void> => {
   const folder = `${target}.${process.pid}.tmp`
@@ -61,7 +92,6 @@ const fetchJars = async (pomHash: string, say: (line: string) => void): Promise<
   if (stamp === pomHash) return
   say('Fetching Apache Kafka with Maven (once, about 45 MB) …')
   await rm(lib, { recursive: true, force: true })
-  await rm(ready, { recursive: true, force: true })
   await once(lib, async (folder) => {
     const args = [
       '-q',
@@ -131,7 +161,9 @@ const archive = async (jsa: string, base: readonly string[], formatted: string):
     watcher.kill('SIGKILL')
     await rename(temporary, jsa)
   } catch {
+    // An empty archive is none, and is not tried again.
     await rm(temporary, { force: true })
+    await writeFile(jsa, '')
   } finally {
     await rm(folder, { recursive: true, force: true })
   }
@@ -144,11 +176,8 @@ export const prepareJars = async (say: (line: string) => void = () => {}): Promi
     .update(await readFile(join(here, 'pom.xml')))
     .digest('hex')
     .slice(0, 16)
-  await fetchJars(pomHash, say)
-  await mkdir(ready, { recursive: true })
-  const formatted = join(ready, 'formatted')
-  if (!existsSync(formatted)) await format(formatted)
-
+  const formatted = join(ready, `formatted-${pomHash}`)
+  const jsa = join(ready, `kafka-${java}-${pomHash}.jsa`)
   const base = [
     '-Xmx512m',
     '-XX:+UseSerialGC',
@@ -158,10 +187,12 @@ export const prepareJars = async (say: (line: string) => void = () => {}): Promi
     '-cp',
     join(lib, '*'),
   ]
-  const jsa = join(ready, `kafka-${java}-${pomHash}.jsa`)
-  if (!existsSync(jsa)) {
+  await locked(async () => {
+    await fetchJars(pomHash, say)
+    if (!existsSync(formatted)) await format(formatted)
+    if (existsSync(jsa)) return
     say('Preparing a fast start (once) …')
     await archive(jsa, base, formatted)
-  }
-  return { javaArgs: existsSync(jsa) ? [`-XX:SharedArchiveFile=${jsa}`, '-Xlog:disable', ...base] : base, formatted }
+  })
+  return { javaArgs: [`-XX:SharedArchiveFile=${jsa}`, '-Xlog:disable', ...base], formatted }
 }

@@ -46,6 +46,8 @@ export const isFenced = ({ type, code }: Fault): boolean =>
   type === 'INVALID_PRODUCER_EPOCH' || type === 'INVALID_PRODUCER_ID_MAPPING' || code === 90
 
 const TRANSIENT = new Set([
+  // Also said by a broker that has not heard of a new topic; who asks for metadata first is told if there is none.
+  'UNKNOWN_TOPIC_OR_PARTITION',
   'LEADER_NOT_AVAILABLE',
   'NOT_LEADER_FOR_PARTITION',
   'FENCED_LEADER_EPOCH',
@@ -64,6 +66,10 @@ const TRANSIENT = new Set([
   'CONCURRENT_TRANSACTIONS',
   'UNSTABLE_OFFSET_COMMIT',
 ])
+/** Nothing moved; what was asked for is only not ready yet. */
+const WAITING = new Set(['CONCURRENT_TRANSACTIONS', 'UNSTABLE_OFFSET_COMMIT', 'GROUP_LOAD_IN_PROGRESS'])
+export const isWaiting = ({ type }: Fault): boolean => WAITING.has(type)
+
 /** The same request may succeed in a moment, perhaps elsewhere. */
 export const isTransient = (fault: Fault): boolean => isConnectionFault(fault) || TRANSIENT.has(fault.type)
 

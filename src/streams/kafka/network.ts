@@ -9,7 +9,7 @@
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { ContinuoError } from '../../errors.ts'
-import { connectionFault, explain, faultOf, isConnectionFault, isTransient } from './faults.ts'
+import { connectionFault, explain, faultOf, isConnectionFault, isTransient, isWaiting } from './faults.ts'
 import {
   type Broker,
   createBroker,
@@ -77,6 +77,13 @@ const CONNECTION_TIMEOUT = 3000
 const REQUEST_TIMEOUT = 30_000
 /** How long a connection may wait for answers that are under way when it is closed. */
 const LINGER = 1000
+/** As in the Java client. */
+const METADATA_AGE = 300_000
+
+interface Cached<T> {
+  readonly answer: Promise<T>
+  readonly until: number
+}
 
 export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => {
   const brokers = config.brokers.join(',')
@@ -91,8 +98,8 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
     const [host = '', port] = broker.split(':')
     return { host, port: Number(port) }
   })
-  const topicCache = new Map<string, Promise<Topic>>()
-  const coordinatorCache = new Map<string, Promise<Node>>()
+  const topicCache = new Map<string, Cached<Topic>>()
+  const coordinatorCache = new Map<string, Cached<Node>>()
   const lanes = new Set<Lane>()
   const closing = new AbortController()
   let known: readonly Node[] = []
@@ -205,14 +212,14 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
     })
   }
 
-  /** One question at a time for the same thing; a failed one is forgotten. */
-  const cached = <T>(cache: Map<string, Promise<T>>, key: string, ask: () => Promise<T>): Promise<T> => {
+  /** One question at a time for the same thing; a failed one is forgotten at once, an old one after a while. */
+  const cached = <T>(cache: Map<string, Cached<T>>, key: string, ask: () => Promise<T>): Promise<T> => {
     const found = cache.get(key)
-    if (found !== undefined) return found
-    const asked = ask()
+    if (found !== undefined && performance.now() < found.until) return found.answer
+    const asked = { answer: ask(), until: performance.now() + METADATA_AGE }
     cache.set(key, asked)
-    asked.catch(() => cache.get(key) === asked && cache.delete(key))
-    return asked
+    asked.answer.catch(() => cache.get(key) === asked && cache.delete(key))
+    return asked.answer
   }
 
   const missing = (name: string): ContinuoError =>
@@ -276,7 +283,7 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
           const fault = faultOf(error)
           const again = isTransient(fault) || also?.(error) === true
           if (!again || signal?.aborted || performance.now() + wait > deadline) throw explain(brokers, doing, error)
-          if (fault.type !== 'CONCURRENT_TRANSACTIONS') {
+          if (!isWaiting(fault)) {
             topicCache.clear()
             coordinatorCache.clear()
             controllerNode = undefined

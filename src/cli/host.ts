@@ -110,7 +110,8 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
         else logger.error({ partition, state, code: codeOf(error) }, messageOf(error))
         const task = worker?.tasks.get(partition)
         if (state === 'running' && task !== undefined) tally.begin(task.sessions)
-        if (ending && error !== undefined) unclean.push(error)
+        // Another worker took over while this one drained: it does again what was not committed.
+        if (ending && error !== undefined && codeOf(error) !== 'FENCED') unclean.push(error)
       },
       onRestored(partition, session, ms) {
         metrics.restored(ms)

@@ -3,6 +3,7 @@
  * weights are read once for all of them. There is no waiting for company; an idle engine starts at once.
  */
 import type { Model, WorkItem, WorkResult } from '../engine/types.ts'
+import { codeOf } from '../errors.ts'
 
 export interface Batcher {
   process(item: WorkItem): Promise<WorkResult>
@@ -24,23 +25,30 @@ export const createBatcher = (model: Pick<Model, 'process'>): Batcher => {
   let busy = false
   const stats = { batches: 0, items: 0, tokens: 0 }
 
+  const settle = async (batch: readonly Waiting[]): Promise<void> => {
+    stats.batches += 1
+    stats.items += batch.length
+    try {
+      const results = await model.process(batch.map(({ item }) => item))
+      batch.forEach(({ item, resolve }, index) => {
+        const result = results[index]!
+        stats.tokens += item.tokens.length + result.generated.length
+        resolve(result)
+      })
+    } catch (error) {
+      // The engine refuses a batch as a whole before it writes anything; whoever is innocent gets another try alone.
+      const untouched = codeOf(error) === 'INVALID' || codeOf(error) === 'MISUSE'
+      if (untouched && batch.length > 1) for (const each of batch) await settle([each])
+      else for (const { reject } of batch) reject(error)
+    }
+  }
+
   const pump = async (): Promise<void> => {
     busy = true
     while (waiting.length > 0) {
       const batch = waiting.slice(0, MAX_ITEMS)
       waiting = waiting.slice(MAX_ITEMS)
-      stats.batches += 1
-      stats.items += batch.length
-      try {
-        const results = await model.process(batch.map(({ item }) => item))
-        batch.forEach(({ item, resolve }, index) => {
-          const result = results[index]!
-          stats.tokens += item.tokens.length + result.generated.length
-          resolve(result)
-        })
-      } catch (error) {
-        for (const { reject } of batch) reject(error)
-      }
+      await settle(batch)
       // The sessions just answered hand in their next slices before the next batch is cut.
       await new Promise(setImmediate)
     }

@@ -41,7 +41,7 @@ const schema = (name: string | undefined, json: boolean): ExitCode => {
 }
 
 const list = async (log: EventLog, input: string | undefined, json: boolean): Promise<ExitCode> => {
-  const infos = await log.topics(input === undefined ? [] : [input])
+  const infos = (await log.topics(input === undefined ? [] : [input])).toSorted((a, b) => (a.name < b.name ? -1 : 1))
   const rows: string[][] = []
   for (const { name, partitions, config } of infos) {
     let begin = 0

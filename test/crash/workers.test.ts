@@ -1,0 +1,149 @@
+/** Several workers on one stream, and one that hangs: whoever owns a partition, the stream is one. */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, inject, test } from 'vitest'
+import { openLog } from '../../src/streams/open.ts'
+import { topicNames } from '../../topics/index.ts'
+import { ownBroker } from '../kafka/broker.ts'
+import { eventually } from '../streams/helpers.ts'
+import {
+  appendAll,
+  collect,
+  createCrashTopics,
+  expectSame,
+  finish,
+  runWorker,
+  scenario,
+  type WorkerRun,
+} from './suite.ts'
+
+const dir = mkdtempSync(join(tmpdir(), 'continuo-workers-'))
+afterAll(() => rmSync(dir, { recursive: true, force: true }))
+
+const rounds = scenario(24, 23)
+const { brokers, missing } = inject('kafka')
+let runs = 0
+
+/** Committed heads and cursors so far: grows with every commit of whoever commits. */
+const commits = async (url: string): Promise<number> => {
+  const log = await openLog(url)
+  try {
+    const { state } = topicNames(log.prefix)
+    return (await log.bounds(state, 0)).end + (await log.bounds(state, 1)).end
+  } finally {
+    await log.close()
+  }
+}
+
+const moreCommits = async (url: string): Promise<void> => {
+  const before = await commits(url)
+  await eventually(async () => expect(await commits(url)).toBeGreaterThan(before), 60_000)
+}
+
+const freshLog = async (base: string): Promise<string> => {
+  const url = base.startsWith('file:') ? `${base}/${runs++}.db` : `${base}/workers-${Date.now().toString(36)}-${runs++}`
+  const log = await openLog(url)
+  await createCrashTopics(log)
+  await log.close()
+  return url
+}
+
+const undisturbed = async (base: string) => {
+  const url = await freshLog(base)
+  await appendAll(url, rounds.flat())
+  await finish(url)
+  return collect(url)
+}
+
+/** It left by itself. One that lost a partition while it drained may say so (1); what the log holds is the judge. */
+const ended = async (worker: WorkerRun): Promise<void> => {
+  const { code, signal, stderr } = await worker.over
+  expect([0, 1], `${signal} ${stderr}`).toContain(code)
+  if (code === 1) expect(stderr).toContain('While stopping: ')
+}
+
+const onLog = (name: string, base: string) =>
+  describe(`workers on ${name}`, { timeout: 300_000 }, () => {
+    test('one that was stopped past its session time-out is fenced, writes nothing more, and the stream is whole', async () => {
+      const url = await freshLog(base)
+      await appendAll(url, rounds.slice(0, 8).flat())
+      const stale = runWorker(url)
+      await moreCommits(url)
+      stale.child.kill('SIGSTOP')
+      await appendAll(url, rounds.slice(8, 16).flat())
+      const fresh = runWorker(url)
+      // The fresh one has everything to itself once it has finished what came while the other slept.
+      await eventually(async () => expect(await unfinished(url)).toBe(0), 60_000)
+      stale.child.kill('SIGCONT')
+      await appendAll(url, rounds.slice(16).flat())
+      await eventually(async () => expect(await unfinished(url)).toBe(0), 60_000)
+      for (const worker of [stale, fresh]) worker.child.kill('SIGTERM')
+      await Promise.all([ended(stale), ended(fresh)])
+      expectSame(await collect(url), await undisturbed(base))
+    })
+
+    test('that join and leave while streams run leave one whole stream', async () => {
+      const url = await freshLog(base)
+      let workers = [runWorker(url)]
+      for (let at = 0; at < rounds.length; at += 4) {
+        await appendAll(url, rounds.slice(at, at + 4).flat())
+        await eventually(async () => expect(await commits(url)).toBeGreaterThan(0), 60_000)
+        workers.push(runWorker(url))
+        await moreCommits(url)
+        const [oldest, ...others] = workers
+        if (workers.length > 2) {
+          oldest!.child.kill('SIGTERM')
+          await ended(oldest!)
+          workers = others
+        }
+      }
+      await eventually(async () => expect(await unfinished(url)).toBe(0), 60_000)
+      for (const worker of workers) worker.child.kill('SIGTERM')
+      await Promise.all(workers.map(ended))
+      expectSame(await collect(url), await undisturbed(base))
+    })
+  })
+
+/** Input records that no partition cursor covers yet. */
+const unfinished = async (url: string): Promise<number> => {
+  const log = await openLog(url)
+  try {
+    const names = topicNames(log.prefix)
+    let left = 0
+    for (const partition of [0, 1]) {
+      const { end } = await log.bounds(names.chunks, partition)
+      left += end - ((await log.committed('crash', names.chunks, partition)) ?? 0)
+    }
+    return left
+  } finally {
+    await log.close()
+  }
+}
+
+onLog('the embedded log', `file:${dir}`)
+
+if (brokers === null) test.skip(`workers on Kafka (no Kafka here: ${missing})`, () => undefined)
+else onLog('Kafka', `kafka://${brokers}`)
+
+const { kafka: mortal } = await ownBroker()
+
+describe.skipIf(mortal === undefined)('a broker', { timeout: 300_000 }, () => {
+  afterAll(() => mortal?.stop())
+
+  test('that is killed and started again in the middle of commits costs time and nothing else', async () => {
+    const base = `kafka://${mortal!.brokers}`
+    const url = await freshLog(base)
+    const worker = runWorker(url)
+    for (let at = 0; at < rounds.length; at += 6) {
+      await appendAll(url, rounds.slice(at, at + 6).flat())
+      await moreCommits(url)
+      await mortal!.kill()
+      await mortal!.restart()
+    }
+    await eventually(async () => expect(await unfinished(url)).toBe(0), 120_000)
+    worker.child.kill('SIGTERM')
+    await ended(worker)
+    expectSame(await collect(url), await undisturbed(base))
+  })
+})

@@ -1,4 +1,4 @@
-/** A worker in this process on an embedded log, with the shipped model: everything real, everything small. */
+/** A worker in this process, by default on an embedded log, with the shipped model: everything real, everything small. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -56,17 +56,32 @@ export interface Running {
 
 const text = new TextDecoder()
 
+export interface BenchOptions {
+  /** Default: an embedded log in a folder of its own, which goes with the bench. */
+  readonly url?: string
+  /** `max.message.bytes` of the input topic. */
+  readonly largest?: number
+}
+
 export const createBench = async (
   shared: { model: Model; tokenizer: Tokenizer | null } | string,
   partitions = 1,
+  { url: given, largest }: BenchOptions = {},
 ): Promise<Bench> => {
-  const dir = mkdtempSync(join(tmpdir(), 'continuo-'))
-  const url = `file:${join(dir, 'log.db')}`
+  const dir = given === undefined ? mkdtempSync(join(tmpdir(), 'continuo-')) : null
+  const url = given ?? `file:${join(dir!, 'log.db')}`
   const own = typeof shared === 'string'
   const { model, tokenizer } = own ? await openPackage(shared, { threads: 2 }) : shared
   const log = await openLog(url)
   const names = topicNames(log.prefix)
-  await log.createTopics(TOPICS.map(({ name, settings }) => ({ name: names[name], partitions, config: settings })))
+  await log.createTopics(
+    TOPICS.map(({ name, settings }) => ({
+      name: names[name],
+      partitions,
+      config:
+        name === 'chunks' && largest !== undefined ? { ...settings, 'max.message.bytes': String(largest) } : settings,
+    })),
+  )
 
   const records = async (topic: keyof TopicNames): Promise<StoredRecord[]> => {
     const all: StoredRecord[] = []
@@ -142,7 +157,7 @@ export const createBench = async (
     async close() {
       await log.close()
       if (own) model.close()
-      rmSync(dir, { recursive: true, force: true })
+      if (dir !== null) rmSync(dir, { recursive: true, force: true })
     },
   }
 }

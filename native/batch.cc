@@ -5,14 +5,14 @@
 
 namespace continuo {
 
-Batch::Batch(Executor& executor, std::vector<Item>& items) : executor_(executor), items_(items), progress_(items.size()), results_(items.size()) {
+Batch::Batch(Executor& executor, std::vector<Item>& items) : executor_(executor), items_(items), fed_(items.size()), results_(items.size()) {
   for (size_t i = 0; i < items.size(); ++i) {
     if (items[i].nats) results_[i].nats.reserve(items[i].tokens.size());
   }
 }
 
 Result<std::vector<ItemResult>> Batch::run(const std::atomic<bool>& stopping) {
-  for (plan_step(); !error_ && !runs_.empty(); plan_step()) {
+  for (plan_step(); !runs_.empty(); plan_step()) {
     if (stopping.load(std::memory_order_relaxed)) return Error{Code::misuse, "the model was closed while the call was running."};
     executor_.step(tokens_, runs_);
     surprisals();
@@ -24,7 +24,6 @@ Result<std::vector<ItemResult>> Batch::run(const std::atomic<bool>& stopping) {
     if (!context.finite()) broke(i, context.head.pulse);
     results_[i].head = context.head;
   }
-  if (error_) return *error_;
   return std::move(results_);
 }
 
@@ -36,20 +35,20 @@ void Batch::plan_step() {
   run_item_.clear();
 
   std::vector<size_t> generating_items;
-  size_t feeding = 0;
+  size_t readers = 0;
   for (size_t i = 0; i < items_.size(); ++i) {
-    if (progress_[i].feeding(items_[i])) ++feeding;
+    if (feeding(i)) ++readers;
     else if (generating(i) && generating_items.size() < Executor::max_rows) generating_items.push_back(i);
   }
   sample_next(generating_items);
 
   size_t room = Executor::max_rows - tokens_.size();
-  for (size_t i = 0; i < items_.size() && room > 0 && feeding > 0; ++i) {
+  for (size_t i = 0; i < items_.size() && room > 0 && readers > 0; ++i) {
     const auto& item = items_[i];
-    if (!progress_[i].feeding(item)) continue;
-    const size_t share = std::max<size_t>(1, room / feeding--);
-    const size_t rows = std::min(share, item.tokens.size() - progress_[i].fed);
-    const auto first = item.tokens.begin() + static_cast<ptrdiff_t>(progress_[i].fed);
+    if (!feeding(i)) continue;
+    const size_t share = std::max<size_t>(1, room / readers--);
+    const size_t rows = std::min(share, item.tokens.size() - fed_[i]);
+    const auto first = item.tokens.begin() + static_cast<ptrdiff_t>(fed_[i]);
     runs_.push_back({item.context.get(), tokens_.size(), rows});
     run_item_.push_back(i);
     tokens_.insert(tokens_.end(), first, first + static_cast<ptrdiff_t>(rows));
@@ -73,7 +72,10 @@ void Batch::sample_next(const std::vector<size_t>& which) {
       const size_t i = which[from + r];
       const std::span<const float> row{logits + r * vocabulary, vocabulary};
       const uint64_t pulse = items_[i].context->head.pulse;
-      if (!model.kernels.finite(row.data(), vocabulary)) return broke(i, pulse);
+      if (!model.kernels.finite(row.data(), vocabulary)) {
+        broke(i, pulse);
+        continue;
+      }
       const int32_t token = sample(model.kernels, row, items_[i].sampling, pulse);
       results_[i].generated.push_back(token);
       results_[i].logprobs.push_back(-surprisal(model.kernels, row, token));
@@ -100,7 +102,7 @@ void Batch::surprisals() {
   };
   for (size_t run = 0; run < runs_.size(); ++run) {
     const size_t i = run_item_[run];
-    if (!items_[i].nats || !progress_[i].feeding(items_[i])) continue;
+    if (!items_[i].nats || !feeding(i)) continue;
     auto& nats = results_[i].nats;
     const auto& head = items_[i].context->head;
     for (size_t r = 0; r < runs_[run].rows; ++r) {
@@ -123,6 +125,7 @@ void Batch::advance() {
   for (size_t run = 0; run < runs_.size(); ++run) {
     const size_t i = run_item_[run];
     auto& head = items_[i].context->head;
+    const bool fed = feeding(i);
     for (size_t r = 0; r < runs_[run].rows; ++r) {
       const size_t row = runs_[run].row + r;
       const std::span<const float> hidden{executor_.hidden() + row * width, width};
@@ -130,15 +133,16 @@ void Batch::advance() {
       head.chain.pulse(tokens_[row], hidden);
       ++head.pulse;
     }
-    if (progress_[i].feeding(items_[i])) progress_[i].fed += runs_[run].rows;
+    if (fed) fed_[i] += runs_[run].rows;
   }
 }
 
+// The item ends here; the others of the call go on as if it were not there.
 void Batch::broke(size_t item, uint64_t pulse) {
   items_[item].context->broken = true;
-  if (error_) return;
-  error_ = Error{Code::refused, text("item ", item, ": the state stopped being finite at pulse ", pulse,
-                                     ". Reset the context or restore it from its last snapshot; the other contexts of the call have moved too.")};
+  auto& error = results_[item].error;
+  if (error) return;
+  error = Error{Code::refused, text("The state stopped being finite at pulse ", pulse, ". Reset the context or restore it from its last snapshot.")};
 }
 
 }  // namespace continuo

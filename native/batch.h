@@ -16,13 +16,10 @@ class Batch {
   Result<std::vector<ItemResult>> run(const std::atomic<bool>& stopping);
 
  private:
-  // Where an item stands: feeding, then generating, then done.
-  struct Progress {
-    size_t fed = 0;
-    bool feeding(const Item& item) const { return fed < item.tokens.size(); }
-  };
-
-  bool generating(size_t i) const { return !progress_[i].feeding(items_[i]) && results_[i].generated.size() < items_[i].count; }
+  // An item feeds, then generates, then is done; or it breaks.
+  bool unread(size_t i) const { return fed_[i] < items_[i].tokens.size(); }
+  bool feeding(size_t i) const { return !results_[i].error && unread(i); }
+  bool generating(size_t i) const { return !results_[i].error && !unread(i) && results_[i].generated.size() < items_[i].count; }
   void plan_step();
   void sample_next(const std::vector<size_t>& which);
   void surprisals();
@@ -31,15 +28,13 @@ class Batch {
 
   Executor& executor_;
   std::vector<Item>& items_;
-  std::vector<Progress> progress_;
+  std::vector<size_t> fed_;  // tokens of each item
   std::vector<ItemResult> results_;
 
   // The step in hand: per row its token, per run its item.
   std::vector<int32_t> tokens_;
   std::vector<Run> runs_;
   std::vector<size_t> run_item_;
-
-  std::optional<Error> error_;  // the first number that was not finite
 };
 
 }  // namespace continuo

@@ -36,6 +36,7 @@ struct ItemResult {
   std::vector<int32_t> generated;
   std::vector<float> logprobs;
   Head head;
+  std::optional<Error> error;  // the item's state stopped being finite; what it computed before is still here
 };
 
 class Engine {

@@ -6,16 +6,17 @@ export { jsonSchema, TOPICS, type TopicNames, topicNames } from '../topics/index
 export { type Observation, type Observed, observation } from '../topics/observations.ts'
 export { type Head, head, type PartitionCursor, type SnapshotRef, type StreamCursor } from '../topics/state.ts'
 export { type Generated, generated } from '../topics/tokens.ts'
-export type {
-  Context,
-  ContextHead,
-  LayoutEntry,
-  Model,
-  ModelInfo,
-  OpenModelOptions,
-  Sampling,
-  WorkItem,
-  WorkResult,
+export {
+  type Context,
+  type ContextHead,
+  type LayoutEntry,
+  type Model,
+  type ModelInfo,
+  type OpenModelOptions,
+  PartialFailure,
+  type Sampling,
+  type WorkItem,
+  type WorkResult,
 } from './engine/types.ts'
 export { ContinuoError, codeOf, type ErrorCode, messageOf } from './errors.ts'
 export { type ModelPackage, openModel, openPackage } from './models/open.ts'

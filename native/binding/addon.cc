@@ -193,6 +193,7 @@ Value process(const CallbackInfo& info) {
       for (size_t i = 0; i < results->size(); ++i) {
         const auto& result = (*results)[i];
         auto entry = Napi::Object::New(settled);
+        if (result.error) entry.Set("error", error_value(settled, *result.error).Value());
         entry.Set("nats", array_of<Napi::Float32Array>(settled, result.nats));
         entry.Set("generated", array_of<Napi::Int32Array>(settled, result.generated));
         entry.Set("logprobs", array_of<Napi::Float32Array>(settled, result.logprobs));

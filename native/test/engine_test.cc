@@ -243,7 +243,13 @@ TEST("engine: a state that stops being finite is reported with its item, and its
   auto opened = open(small, 1);
   auto good = std::make_shared<Context>(opened.model), bad = std::make_shared<Context>(opened.model);
   for (size_t i = 0; i < opened.model->state_elements; ++i) bad->state()[i] = 3e38f;
-  CHECK_SAYS(process(*opened.engine, {{good, {1}, false, 0, {}}, {bad, {1, 2, 3}, false, 0, {}}}), "item 1: the state stopped being finite");
+  const auto alone = std::make_shared<Context>(opened.model);
+  const auto want = process(*opened.engine, {{alone, {1, 2}, false, 5, {}}});
+  const auto got = process(*opened.engine, {{good, {1, 2}, false, 5, {}}, {bad, {1, 2, 3}, false, 5, {}}});
+  CHECK(want && got);
+  // The neighbour does not notice.
+  CHECK(!(*got)[0].error && (*got)[0].generated == (*want)[0].generated && good->head.chain.hex() == alone->head.chain.hex());
+  CHECK((*got)[1].error && (*got)[1].error->message.starts_with("The state stopped being finite at pulse"));
   CHECK_SAYS(process(*opened.engine, {{bad, {1}, false, 0, {}}}), "reset or restore");
   bad->reset();
   CHECK(process(*opened.engine, {{bad, {1}, false, 0, {}}}));

@@ -9,8 +9,16 @@ import { availableParallelism } from 'node:os'
 import { ContinuoError } from '../errors.ts'
 import { layoutFingerprint, modelFingerprint } from './fingerprint.ts'
 import type { Graph } from './graph.ts'
-import { awaitNative, type ContextHandle, callNative, type NativeItem, type TensorEntry } from './native.ts'
-import type { Context, ContextHead, LayoutEntry, Model, OpenModelOptions, WorkItem } from './types.ts'
+import { awaitNative, type ContextHandle, callNative, fromNative, type NativeItem, type TensorEntry } from './native.ts'
+import {
+  type Context,
+  type ContextHead,
+  type LayoutEntry,
+  type Model,
+  type OpenModelOptions,
+  PartialFailure,
+  type WorkItem,
+} from './types.ts'
 
 const maxThreads = 256
 const maxCount = 2 ** 31 - 1
@@ -219,7 +227,11 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       if (twice >= 0)
         misuse(`Item ${twice}: its context is already item ${held.indexOf(held[twice]!)} of the same call.`)
       const work = items.map((item, i) => toNative(item, held[i]!, `Item ${i}`))
-      return withBusy(held, 'process', () => awaitNative((addon) => addon.process(engine, work)))
+      const results = await withBusy(held, 'process', () => awaitNative((addon) => addon.process(engine, work)))
+      if (results.every(({ error }) => error === undefined)) return results
+      throw new PartialFailure(
+        results.map((result) => (result.error === undefined ? result : fromNative(result.error))),
+      )
     },
 
     async logits(context) {

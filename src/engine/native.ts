@@ -32,6 +32,8 @@ export interface NativeItem {
 }
 
 export interface NativeResult {
+  /** Set when the item's state stopped being finite. */
+  readonly error?: unknown
   readonly nats: Float32Array
   readonly generated: Int32Array
   readonly logprobs: Float32Array

@@ -2,6 +2,7 @@
  * The engine as the rest of Continuo sees it: two nouns, Model (immutable, shared) and Context (one mutable timeline).
  * `native/` implements them; `src/engine/engine.ts` validates, explains and hands over.
  */
+import { ContinuoError } from '../errors.ts'
 
 /** One persistent variable of the graph: a slice of a context's bytes. All persistents are f32, little-endian. */
 export interface LayoutEntry {
@@ -56,6 +57,19 @@ export interface Sampling {
   readonly seed: bigint
 }
 
+/** Some items of a call failed by themselves; the others are done, and their results are here. */
+export class PartialFailure extends ContinuoError {
+  /** In the order of the items. */
+  readonly outcomes: readonly (WorkResult | ContinuoError)[]
+  constructor(outcomes: readonly (WorkResult | ContinuoError)[]) {
+    const at = outcomes.findIndex((outcome) => outcome instanceof ContinuoError)
+    const first = outcomes[at] as ContinuoError
+    super(first.code, `Item ${at}: ${first.message}`)
+    this.name = 'PartialFailure'
+    this.outcomes = outcomes
+  }
+}
+
 /**
  * One piece of work for one context: first `tokens` are fed, then up to `generate.count` tokens are sampled and fed.
  * A context may appear once in a batch.
@@ -84,8 +98,8 @@ export interface Model extends ModelInfo {
    * Processes many contexts in one pass over the weights, on the engine's own threads. Results stand in the order of the items
    * and do not depend on what shares the batch, on how tokens are cut into calls, or on the number of threads.
    * Rejects as a whole, before anything is written, when an item is invalid (INVALID) or its context closed, busy or another
-   * model's (MISUSE). Rejects with REFUSED, naming the item, when a state stops being finite: then the contexts of the call have
-   * moved by an unknown number of pulses, and that item's takes nothing but `reset`, `restore` and `close`.
+   * model's (MISUSE). Rejects with a `PartialFailure` (REFUSED, naming the item) when a state stops being finite: that item's
+   * context takes nothing but `reset`, `restore` and `close` from then on; what became of the others stands in `outcomes`.
    */
   process(items: readonly WorkItem[]): Promise<readonly WorkResult[]>
   /** Logits [vocabSize] that follow the last token of the context; refused before its first token. */

@@ -50,7 +50,7 @@ const parse = (text: string | undefined): { name: Failpoint; left: number } | nu
   return { name: known, left: Number(times) }
 }
 
-const armed = parse(process.env['CONTINUO_FAILPOINT'])
+const armed = parse(process.env.CONTINUO_FAILPOINT)
 
 export const failpoint = (name: Failpoint): void => {
   if (armed === null || armed.name !== name) return

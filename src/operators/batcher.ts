@@ -2,8 +2,8 @@
  * The meeting point of all sessions of a worker: whatever is ready while the engine is busy becomes its next batch, so the
  * weights are read once for all of them. There is no waiting for company; an idle engine starts at once.
  */
-import type { Model, WorkItem, WorkResult } from '../engine/types.ts'
-import { codeOf } from '../errors.ts'
+import { type Model, PartialFailure, type WorkItem, type WorkResult } from '../engine/types.ts'
+import { ContinuoError, codeOf } from '../errors.ts'
 
 export interface Batcher {
   process(item: WorkItem): Promise<WorkResult>
@@ -25,17 +25,26 @@ export const createBatcher = (model: Pick<Model, 'process'>): Batcher => {
   let busy = false
   const stats = { batches: 0, items: 0, tokens: 0 }
 
+  const done = ({ item, resolve }: Waiting, result: WorkResult): void => {
+    stats.tokens += item.tokens.length + result.generated.length
+    resolve(result)
+  }
+
   const settle = async (batch: readonly Waiting[]): Promise<void> => {
     stats.batches += 1
     stats.items += batch.length
     try {
       const results = await model.process(batch.map(({ item }) => item))
-      batch.forEach(({ item, resolve }, index) => {
-        const result = results[index]!
-        stats.tokens += item.tokens.length + result.generated.length
-        resolve(result)
-      })
+      for (const [index, each] of batch.entries()) done(each, results[index]!)
     } catch (error) {
+      if (error instanceof PartialFailure) {
+        for (const [index, each] of batch.entries()) {
+          const outcome = error.outcomes[index]!
+          if (outcome instanceof ContinuoError) each.reject(outcome)
+          else done(each, outcome)
+        }
+        return
+      }
       // The engine refuses a batch as a whole before it writes anything; whoever is innocent gets another try alone.
       const untouched = codeOf(error) === 'INVALID' || codeOf(error) === 'MISUSE'
       if (untouched && batch.length > 1) for (const each of batch) await settle([each])

@@ -114,6 +114,16 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     return { session, fresh: head === undefined }
   }
 
+  /** The engine knows contexts only; a person needs the session and the record. */
+  const named = (error: unknown, { session, record }: Tokenized): unknown =>
+    error instanceof ContinuoError && error.code === 'REFUSED' && !error.message.startsWith('Session ')
+      ? new ContinuoError(
+          'REFUSED',
+          `Session "${session}", reading the record at offset ${record.offset} of ${record.topic}: ${error.message}`,
+          { cause: error },
+        )
+      : error
+
   async function* run(work: Tokenized): AsyncGenerator<Step> {
     if (stopping.aborted) return
     const { session, fresh } = await acquire(work)
@@ -131,6 +141,8 @@ export const createSessions = (options: SessionsOptions): Sessions => {
         await room()
         if (stopping.aborted) return
       }
+    } catch (error) {
+      throw named(error, work)
     } finally {
       session.busy = false
     }

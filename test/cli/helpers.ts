@@ -11,10 +11,15 @@ export const ROOT = join(import.meta.dirname, '..', '..')
 export const MODEL = join(ROOT, 'models', 'demo')
 export const DOCUMENT = join(ROOT, 'docs', 'demo', 'harbour-log.txt')
 
+const folders: string[] = []
+afterAll(() => {
+  for (const folder of folders) rmSync(folder, { recursive: true, force: true })
+})
+
 /** A folder that goes away after the file's tests. */
 export const temporary = (): string => {
   const folder = mkdtempSync(join(tmpdir(), 'continuo-cli-'))
-  afterAll(() => rmSync(folder, { recursive: true, force: true }))
+  folders.push(folder)
   return folder
 }
 

@@ -12,15 +12,14 @@ export type Tensors = ReadonlyMap<string, Tensor>
 export type Dtype = 'F32' | 'F16' | 'BF16'
 
 const folders: string[] = []
+afterAll(() => {
+  for (const path of folders) rmSync(path, { recursive: true, force: true })
+})
 
 /** A fresh folder that goes away with the test file. */
 export const temporaryFolder = (): string => {
   const folder = mkdtempSync(join(tmpdir(), 'continuo-test-'))
-  if (folders.push(folder) === 1) {
-    afterAll(() => {
-      for (const path of folders) rmSync(path, { recursive: true, force: true })
-    })
-  }
+  folders.push(folder)
   return folder
 }
 

@@ -145,6 +145,28 @@ describe('resume refuses, names both sides and writes nothing', () => {
       expect(await refusal(bench)).toMatch(/committed offset 1 of .*, the cursor in the log says 3\. Somebody reset/)
     }))
 
+  test('but a deleted consumer offset is told and resumed from the cursor', () =>
+    withBench(async (bench) => {
+      tamper(bench, (db) => db.exec('DELETE FROM offsets'))
+      await bench.feed(event('s', { type: 'text', text: 'more' }))
+      const warnings: string[] = []
+      await bench.settle({ warn: (message) => warnings.push(message) })
+      expect(warnings).toEqual([
+        'Group "test" has no committed offset for continuo.chunks, partition 0 (deleted or expired); resuming from the cursor in the log, offset 3.',
+      ])
+      expect(await bench.log.committed('test', bench.names.chunks, 0)).toBe(4)
+      const { findings } = await verifyLog({ ...bench, format: 'json' })
+      expect(findings).toEqual([])
+    }))
+
+  test('a log of another model', () =>
+    withBench(async (bench) => {
+      const stranger = { ...bench.model, fingerprint: 'f'.repeat(64) }
+      expect(await refusal(bench, { model: stranger })).toMatch(
+        /was written by model [0-9a-f]{12}…, the loaded model is f{12}…\. Load the model that wrote this log/,
+      )
+    }))
+
   test('a deleted state topic under a committed offset', () =>
     withBench(async (bench) => {
       tamper(bench, (db) =>

@@ -1,0 +1,163 @@
+/** The commit stage alone, on a real embedded log: what goes in one transaction, and when. */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { lastValueFrom, Subject, tap, toArray } from 'rxjs'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { type Commit, type CommitDeps, commit, createBacklog } from '../../src/operators/commit.ts'
+import type { EmittedStep } from '../../src/operators/emit.ts'
+import { readPartitionState } from '../../src/operators/task.ts'
+import { createLedger } from '../../src/state/ledger.ts'
+import type { EventLog } from '../../src/streams/log.ts'
+import { openLog } from '../../src/streams/open.ts'
+import { createWatermark, type Watermark } from '../../src/streams/watermark.ts'
+import { TOPICS, topicNames } from '../../topics/index.ts'
+import { readAll, text } from '../streams/helpers.ts'
+
+const names = topicNames('continuo')
+const model = { fingerprint: 'a'.repeat(64), layoutFingerprint: 'b'.repeat(64), layout: [] }
+let folder: string
+let log: EventLog
+let watermark: Watermark
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'continuo-commit-'))
+  log = await openLog(`file:${join(folder, 'log.db')}`)
+  await log.createTopics(TOPICS.map(({ name, settings }) => ({ name: names[name], partitions: 1, config: settings })))
+  watermark = createWatermark({ offset: 0, done: [] })
+})
+afterEach(async () => {
+  await log.close()
+  rmSync(folder, { recursive: true, force: true })
+})
+
+const deps = async (interval: number): Promise<CommitDeps> => ({
+  log,
+  names,
+  group: 'g',
+  partition: 0,
+  writer: await log.claim('g', names.chunks, 0),
+  watermark,
+  sessions: {
+    heads: new Map(),
+    steps: () => [],
+    unsaved: () => [],
+    committed: () => [],
+    live: 0,
+    close: () => undefined,
+  },
+  model,
+  stateLedger: createLedger(1 << 20),
+  snapshotLedger: createLedger(1 << 20),
+  partBytes: 900_000,
+  interval,
+  backlog: createBacklog(100),
+  warn: () => undefined,
+})
+
+/** A step that finishes the record at `offset` with one dead letter of `bytes`. */
+const step = (offset: number, bytes = 10): EmittedStep => {
+  watermark.begin(offset, 1)
+  return {
+    record: { topic: names.chunks, partition: 0, offset, timestamp: 0, key: null, value: null, headers: [] },
+    session: null,
+    outputs: [],
+    head: null,
+    done: true,
+    records: [{ topic: names.deadletters, key: Buffer.from(String(offset)), value: Buffer.alloc(bytes) }],
+  }
+}
+
+describe('commit', () => {
+  test('steps that come together go together: outputs, cursor and offset in one transaction', async () => {
+    const source = new Subject<EmittedStep>()
+    const done = lastValueFrom(source.pipe(commit(await deps(0)), toArray()))
+    for (const offset of [0, 1, 2]) source.next(step(offset))
+    source.complete()
+    const commits = await done
+    expect(commits.map(({ offset, steps }) => [offset, steps.length])).toEqual([[3, 3]])
+    expect((await readAll(log, names.deadletters)).map(({ key }) => text(key))).toEqual(['0', '1', '2'])
+    expect(await log.committed('g', names.chunks, 0)).toBe(3)
+    const { cursor } = await readPartitionState(log, names, 0, 1 << 20)
+    expect(cursor).toMatchObject({ group: 'g', offset: 3, done: [], model: model.fingerprint })
+  })
+
+  test('what is finished behind something unfinished is remembered, and not handed over as an offset', async () => {
+    const source = new Subject<EmittedStep>()
+    const done = lastValueFrom(source.pipe(commit(await deps(0)), toArray()))
+    watermark.begin(0, 1)
+    source.next(step(1))
+    source.next(step(2))
+    source.complete()
+    expect((await done).map(({ offset }) => offset)).toEqual([0])
+    expect(await log.committed('g', names.chunks, 0)).toBe(0)
+    expect((await readPartitionState(log, names, 0, 1 << 20)).cursor).toMatchObject({ offset: 0, done: [[1, 3]] })
+  })
+
+  test('waits for its interval, but not over budget: 4 MB go at once', async () => {
+    const source = new Subject<EmittedStep>()
+    const hour = 3_600_000
+    const seen: number[] = []
+    const first = Promise.withResolvers<void>()
+    const second = Promise.withResolvers<void>()
+    const done = lastValueFrom(
+      source.pipe(
+        commit(await deps(hour)),
+        tap(({ steps }: Commit) => {
+          seen.push(steps.length)
+          ;(seen.length === 1 ? first : second).resolve()
+        }),
+        toArray(),
+      ),
+    )
+    // Nothing came before, so nothing is waited for.
+    source.next(step(0))
+    await first.promise
+    source.next(step(1))
+    for (let offset = 2; offset < 7; offset += 1) source.next(step(offset, 900_000))
+    await second.promise
+    expect(seen).toEqual([1, 6])
+    // The end waits for nobody either.
+    source.next(step(7))
+    source.complete()
+    await done
+    expect(seen).toEqual([1, 6, 1])
+  })
+
+  test('an error upstream ends it: what was pending is not written', async () => {
+    const source = new Subject<EmittedStep>()
+    const done = lastValueFrom(source.pipe(commit(await deps(3_600_000)), toArray()))
+    source.next(step(0))
+    source.error(new Error('upstream'))
+    await expect(done).rejects.toThrow('upstream')
+    expect(await log.committed('g', names.chunks, 0)).toBeNull()
+  })
+
+  test('fenced, it ends with FENCED and has written nothing', async () => {
+    const source = new Subject<EmittedStep>()
+    const mine = await deps(0)
+    const newer = await log.claim('g', names.chunks, 0)
+    const done = lastValueFrom(source.pipe(commit(mine), toArray()))
+    source.next(step(0))
+    source.complete()
+    await expect(done).rejects.toMatchObject({ code: 'FENCED' })
+    expect(await readAll(log, names.deadletters)).toEqual([])
+    await newer.close()
+  })
+})
+
+describe('backlog', () => {
+  test('lets go when there is room again, and everybody at once', async () => {
+    const backlog = createBacklog(2)
+    expect(backlog.room()).toBeUndefined()
+    backlog.add(1)
+    backlog.add(1)
+    let gone = 0
+    const waiting = [backlog.room(), backlog.room()].map((room) => room!.then(() => (gone += 1)))
+    await Promise.resolve()
+    expect(gone).toBe(0)
+    backlog.release(1)
+    await Promise.all(waiting)
+    expect(gone).toBe(2)
+  })
+})

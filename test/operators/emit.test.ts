@@ -1,0 +1,92 @@
+import { firstValueFrom, of } from 'rxjs'
+import { describe, expect, test } from 'vitest'
+import { emit } from '../../src/operators/emit.ts'
+import type { Output, Step } from '../../src/operators/types.ts'
+import type { StoredRecord } from '../../src/streams/log.ts'
+import { topicNames } from '../../topics/index.ts'
+import { PART_BYTES } from '../../topics/snapshots.ts'
+
+const names = topicNames('p')
+const text = (bytes: Uint8Array | null): string => Buffer.from(bytes ?? []).toString()
+
+const emitted = (record: Partial<StoredRecord>, ...outputs: readonly Output[]) => {
+  const step: Step = {
+    record: {
+      topic: 'p.chunks',
+      partition: 2,
+      offset: 41,
+      timestamp: 1234,
+      key: Buffer.from('s'),
+      value: Buffer.from('{"type":"close"}'),
+      headers: [],
+      ...record,
+    },
+    session: 's',
+    outputs,
+    head: null,
+    done: true,
+  }
+  return firstValueFrom(of(step).pipe(emit(names)))
+}
+
+const opened: Output = {
+  to: 'observations',
+  value: {
+    type: 'opened',
+    version: 1,
+    session: 's',
+    pulse: 0,
+    cause: { topic: 'p.chunks', partition: 2, offset: 41, id: null },
+  },
+}
+
+describe('emit', () => {
+  test('an output carries the event time and the headers of its cause, in order, repeated names too', async () => {
+    const headers = [
+      ['trace', Buffer.from('1')],
+      ['trace', Buffer.from('2')],
+    ] as const
+    const { records } = await emitted({ headers }, opened)
+    expect(records).toHaveLength(1)
+    expect(records[0]).toMatchObject({ topic: 'p.observations', timestamp: 1234, headers })
+    expect(text(records[0]!.key)).toBe('s')
+    expect(JSON.parse(text(records[0]!.value))).toEqual(opened.value)
+  })
+
+  test('a dead letter is the original with where it stood and why', async () => {
+    const { records } = await emitted(
+      { headers: [['trace', Buffer.from('1')]] },
+      { to: 'deadletters', reason: 'It is closed.' },
+    )
+    expect(records).toHaveLength(1)
+    const [letter] = records
+    expect(letter).toMatchObject({ topic: 'p.deadletters', timestamp: 1234 })
+    expect(text(letter!.value)).toBe('{"type":"close"}')
+    expect(letter!.headers!.map(([name, value]) => [name, text(value)])).toEqual([
+      ['trace', '1'],
+      ['continuo-reason', 'It is closed.'],
+      ['continuo-topic', 'p.chunks'],
+      ['continuo-partition', '2'],
+      ['continuo-offset', '41'],
+      ['continuo-timestamp', '1234'],
+    ])
+  })
+
+  test.each([
+    [0, 1],
+    [1, 1],
+    [PART_BYTES, 1],
+    [PART_BYTES + 1, 2],
+    [3 * PART_BYTES, 3],
+  ])('a dead letter of %i bytes takes %i records', async (size, count) => {
+    const value = Buffer.alloc(size, 'x')
+    const { records } = await emitted({ value }, { to: 'deadletters', reason: 'r' })
+    expect(records).toHaveLength(count)
+    expect(Buffer.concat(records.map((record) => record.value!)).equals(value)).toBe(true)
+  })
+
+  test('neither key nor value stays neither', async () => {
+    const { records } = await emitted({ key: null, value: null }, { to: 'deadletters', reason: 'r' })
+    expect(records[0]).toMatchObject({ key: null, value: null })
+  })
+})

@@ -1,0 +1,94 @@
+import { lastValueFrom, of, toArray } from 'rxjs'
+import { describe, expect, test } from 'vitest'
+import { byteTokenizer } from '../../src/models/tokenizer.ts'
+import { tokenize } from '../../src/operators/tokenize.ts'
+import type { Rejected, Tokenized, Valid } from '../../src/operators/types.ts'
+import { validateRecord } from '../../src/operators/validate.ts'
+import type { ChunkInput } from '../../topics/chunks.ts'
+import { event } from './harness.ts'
+
+const valid = (session: string, chunk: ChunkInput, offset = 0): Valid | Rejected => {
+  const { key, value } = event(session, chunk)
+  return validateRecord(
+    { topic: 'continuo.chunks', partition: 0, offset, timestamp: 0, key, value, headers: [] },
+    { format: 'json', vocabSize: 256, readsText: true },
+  )
+}
+
+const through = (...items: readonly (readonly [session: string, chunk: ChunkInput])[]) =>
+  lastValueFrom(
+    of(...items.map(([session, chunk], offset) => valid(session, chunk, offset))).pipe(
+      tokenize(byteTokenizer(), () => undefined),
+      toArray(),
+    ),
+  )
+
+const idsOf = (item: Tokenized | Rejected | undefined): number[] | string =>
+  item?.kind === 'tokenized' ? [...item.ids] : (item?.reason ?? 'nothing')
+
+describe('tokenize', () => {
+  test('holds back half a character, of each session its own, and joins it with what follows', async () => {
+    const items = await through(
+      ['a', { type: 'text', text: 'x\ud834' }],
+      ['b', { type: 'text', text: 'y\ud83d' }],
+      ['a', { type: 'text', text: '\udd1e' }],
+      ['b', { type: 'text', text: '\ude00' }],
+    )
+    expect(items.map((item) => (item.kind === 'tokenized' ? item.held : null))).toEqual(['\ud834', '\ud83d', '', ''])
+    expect(items.map(idsOf)).toEqual([[120], [121], [...Buffer.from('𝄞')], [...Buffer.from('😀')]])
+  })
+
+  test.each([
+    ['generate', { type: 'generate', requestId: 'r', maxTokens: 1 }],
+    ['boundary', { type: 'boundary' }],
+    ['close', { type: 'close' }],
+  ] as const)('%s flushes what was held back', async (_, chunk) => {
+    const [, flushed] = await through(['a', { type: 'text', text: '\ud834' }], ['a', chunk])
+    expect(idsOf(flushed)).toEqual([0xef, 0xbf, 0xbd])
+  })
+
+  test('ids flush it too and come after it; open lets it be', async () => {
+    const [, opened, read] = await through(
+      ['a', { type: 'text', text: '\ud834' }],
+      ['a', { type: 'open', surprisal: true }],
+      ['a', { type: 'tokens', tokens: [7, 8] }],
+    )
+    expect(opened).toMatchObject({ kind: 'tokenized', held: '\ud834' })
+    expect(idsOf(read)).toEqual([0xef, 0xbf, 0xbd, 7, 8])
+  })
+
+  test('a closed session takes nothing but open, and says so; what was refused leaves no trace', async () => {
+    const items = await through(
+      ['a', { type: 'text', text: 'once' }],
+      ['a', { type: 'close' }],
+      ['a', { type: 'text', text: 'late\ud834' }],
+      ['a', { type: 'open' }],
+      ['a', { type: 'text', text: '\udd1e' }],
+    )
+    expect(items.map(({ kind }) => kind)).toEqual(['tokenized', 'tokenized', 'rejected', 'tokenized', 'tokenized'])
+    expect(idsOf(items[2])).toMatch(/^Session "a" is closed; a "text" event arrived\. Send "open" first/)
+    // The half character of the refused text is not there: the other half stands alone.
+    expect(idsOf(items[4])).toEqual([0xef, 0xbf, 0xbd])
+  })
+
+  test('there is nothing to continue before the first token, nor after a reset', async () => {
+    const generate = { type: 'generate', requestId: 'r', maxTokens: 1 } as const
+    const items = await through(
+      ['a', generate],
+      ['a', { type: 'text', text: 'x' }],
+      ['a', generate],
+      ['a', { type: 'boundary', reset: false }],
+      ['a', generate],
+      ['a', { type: 'boundary', reset: true }],
+      ['a', generate],
+    )
+    expect(items.map(({ kind }) => kind === 'tokenized')).toEqual([false, true, true, true, true, true, false])
+    expect(idsOf(items[6])).toMatch(/nothing to continue\. Send text before "generate"\.$/)
+  })
+
+  test('what was rejected before passes as it is', async () => {
+    const rejected = valid('a', { type: 'tokens', tokens: [999] })
+    const out = await lastValueFrom(of(rejected).pipe(tokenize(byteTokenizer(), () => undefined)))
+    expect(out).toBe(rejected)
+  })
+})

@@ -1,0 +1,127 @@
+/** The worker's own decisions: when a lost, fenced or refused partition is tried again. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Model } from '../../src/engine/types.ts'
+import { ContinuoError } from '../../src/errors.ts'
+import { openPackage } from '../../src/models/open.ts'
+import type { Tokenizer } from '../../src/operators/tokenize.ts'
+import type { EventLog } from '../../src/streams/log.ts'
+import { openLog } from '../../src/streams/open.ts'
+import { eventually } from '../streams/helpers.ts'
+import { type Bench, createBench, demoModel, event } from './harness.ts'
+
+let shared: { model: Model; tokenizer: Tokenizer | null }
+beforeAll(async () => {
+  shared = await openPackage(demoModel, { threads: 2 })
+})
+afterAll(() => shared.model.close())
+
+const withBench = async (claim: (bench: Bench) => Promise<void>): Promise<void> => {
+  const bench = await createBench(shared)
+  try {
+    await claim(bench)
+  } finally {
+    await bench.close()
+  }
+}
+
+/** The log with its first `times` commits failing as a broker's would; the transaction does not happen. */
+const failing = (log: EventLog, times: number, error: ContinuoError): EventLog => {
+  let left = times
+  return {
+    ...log,
+    claim: async (...args) => {
+      const writer = await log.claim(...args)
+      return {
+        ...writer,
+        commit: async (...atom) => {
+          if (left === 0) return writer.commit(...atom)
+          left -= 1
+          throw error
+        },
+      }
+    },
+  }
+}
+
+describe('a worker', () => {
+  test('claims a partition again after its log failed, until it works; the stream is whole', async () => {
+    await withBench(async (bench) => {
+      const warnings: string[] = []
+      const log = failing(bench.log, 3, new ContinuoError('UNAVAILABLE', 'The broker is away.'))
+      await bench.feed(event('s', { type: 'text', text: 'Three times nothing.' }))
+      const { states } = await bench.settle({ log, retryPause: 1, warn: (message) => warnings.push(message) })
+      expect(warnings).toEqual([1, 2, 4].map((ms) => `Partition 0: The broker is away. Trying again in ${ms} ms.`))
+      expect(states.filter(({ state }) => state === 'lost')).toHaveLength(3)
+      expect((await bench.observations('s')).map(({ type }) => type)).toEqual(['opened', 'observed'])
+    })
+  })
+
+  test('fenced with nobody there to own the partition, claims it again after a while', async () => {
+    await withBench(async (bench) => {
+      const running = await bench.start({ fencedPause: 1 })
+      await running.idle()
+      // A claim from outside the group: a stale tool, or a broker that ended a transaction by itself.
+      const other = await openLog(bench.url)
+      await (await other.claim('test', bench.names.chunks, 0)).close()
+      await other.close()
+      await bench.feed(event('s', { type: 'text', text: 'Who is there?' }))
+      await running.idle()
+      await running.worker.stop()
+      expect(running.states.map(({ state }) => state)).toContain('migrated')
+      expect((await bench.observations('s')).map(({ type }) => type)).toEqual(['opened', 'observed'])
+    })
+  })
+
+  test('does not touch a refused partition again, and says why', async () => {
+    await withBench(async (bench) => {
+      const log = failing(bench.log, 1, new ContinuoError('REFUSED', 'It does not match.'))
+      await bench.feed(event('s', { type: 'text', text: 'No.' }))
+      const { worker, states } = await bench.start({ log, retryPause: 1 })
+      await eventually(() => expect(worker.refused.size).toBe(1))
+      expect(worker.idleFor(0)).toBe(true)
+      await worker.stop()
+      expect((worker.refused.get(0) as Error).message).toBe('It does not match.')
+      expect(states.filter(({ state }) => state === 'claiming')).toHaveLength(1)
+    })
+  })
+
+  test('a session that diverges stops its own partition, by name; another partition that shared the batch goes on', async () => {
+    const bench = await createBench(shared, 2)
+    const sessions = ['a', 'b', 'c', 'd', 'e', 'f']
+    const at = await Promise.all(
+      sessions.map((session) => bench.log.partitionOf(bench.names.chunks, Buffer.from(session))),
+    )
+    const [bad, good] = [sessions[at.indexOf(0)]!, sessions[at.indexOf(1)]!]
+    // Finite numbers that overflow with the next token.
+    const doomed: Model = {
+      ...bench.model,
+      createContext: () => {
+        const context = bench.model.createContext()
+        const reset = context.reset.bind(context)
+        context.reset = () => {
+          reset()
+          const state = context.serialize()
+          const view = new DataView(state.buffer, state.byteOffset, state.length)
+          for (let byte = 0; byte < state.length; byte += 4) view.setFloat32(byte, 3e38, true)
+          context.restore(state, context)
+        }
+        return context
+      },
+    }
+    try {
+      await bench.feed(event(bad, { type: 'text', text: 'fine. ' }), event(bad, { type: 'boundary', reset: true }))
+      await bench.feed(event(bad, { type: 'text', text: 'not fine.' }))
+      await bench.feed(event(good, { type: 'text', text: 'fine here.' }))
+      const { worker } = await bench.settle({ model: doomed })
+      expect([...worker.refused.keys()]).toEqual([0])
+      expect((worker.refused.get(0) as Error).message).toMatch(
+        new RegExp(
+          `^Session "${bad}", reading the record at offset 2 of continuo\\.chunks: The state stopped being finite at pulse`,
+        ),
+      )
+      expect((await bench.heads()).get(good)!.totals.tokens).toBe(10)
+    } finally {
+      await bench.close()
+    }
+  })
+})

@@ -1,6 +1,7 @@
 #include "batch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace continuo {
@@ -12,7 +13,8 @@ Batch::Batch(Executor& executor, std::vector<Item>& items) : executor_(executor)
 }
 
 Result<std::vector<ItemResult>> Batch::run(const std::atomic<bool>& stopping) {
-  for (plan_step(); !runs_.empty(); plan_step()) {
+  while (unfinished()) {
+    plan_step();
     if (stopping.load(std::memory_order_relaxed)) return Error{Code::misuse, "the model was closed while the call was running."};
     executor_.step(tokens_, runs_);
     surprisals();
@@ -73,7 +75,7 @@ void Batch::sample_next(const std::vector<size_t>& which) {
       const std::span<const float> row{logits + r * vocabulary, vocabulary};
       const uint64_t pulse = items_[i].context->head.pulse;
       if (!model.kernels.finite(row.data(), vocabulary)) {
-        broke(i, pulse);
+        fail(i, "logits", pulse);
         continue;
       }
       const int32_t token = sample(model.kernels, row, items_[i].sampling, pulse);
@@ -91,14 +93,23 @@ void Batch::surprisals() {
   const auto& model = executor_.model();
   const size_t width = executor_.hidden_width();
   const size_t vocabulary = model.graph.vocabulary();
-  std::vector<float*> out;
-  std::vector<int32_t> expected;
+  struct Place {
+    size_t item;
+    size_t token;
+    int32_t expected;
+    uint64_t pulse;
+  };
+  std::vector<Place> places;
   const auto flush = [&] {
-    if (out.empty()) return;
-    const float* logits = executor_.predict(out.size());
-    for (size_t r = 0; r < out.size(); ++r) *out[r] = surprisal(model.kernels, {logits + r * vocabulary, vocabulary}, expected[r]);
-    out.clear();
-    expected.clear();
+    if (places.empty()) return;
+    const float* logits = executor_.predict(places.size());
+    for (size_t r = 0; r < places.size(); ++r) {
+      const auto& [item, token, expected, pulse] = places[r];
+      const float nats = surprisal(model.kernels, {logits + r * vocabulary, vocabulary}, expected);
+      results_[item].nats[token] = nats;
+      if (!std::isfinite(nats)) fail(item, "logits", pulse);
+    }
+    places.clear();
   };
   for (size_t run = 0; run < runs_.size(); ++run) {
     const size_t i = run_item_[run];
@@ -110,10 +121,9 @@ void Batch::surprisals() {
       // Nothing predicts the first token of a context.
       if (head.pulse + r == head.origin) continue;
       const size_t row = runs_[run].row + r;
-      std::memcpy(executor_.predict_input() + out.size() * width, executor_.previous() + row * width, width * sizeof(float));
-      out.push_back(&nats.back());
-      expected.push_back(tokens_[row]);
-      if (out.size() == executor_.predict_rows()) flush();
+      std::memcpy(executor_.predict_input() + places.size() * width, executor_.previous() + row * width, width * sizeof(float));
+      places.push_back({i, nats.size() - 1, tokens_[row], head.pulse + r});
+      if (places.size() == executor_.predict_rows()) flush();
     }
   }
   flush();
@@ -137,12 +147,16 @@ void Batch::advance() {
   }
 }
 
-// The item ends here; the others of the call go on as if it were not there.
 void Batch::broke(size_t item, uint64_t pulse) {
   items_[item].context->broken = true;
+  fail(item, "state", pulse);
+}
+
+// The item ends here; the others of the call go on as if it were not there.
+void Batch::fail(size_t item, const char* what, uint64_t pulse) {
   auto& error = results_[item].error;
   if (error) return;
-  error = Error{Code::refused, text("The state stopped being finite at pulse ", pulse, ". Reset the context or restore it from its last snapshot.")};
+  error = Error{Code::refused, text("The ", what, " stopped being finite at pulse ", pulse, ". Reset the context or restore it from its last snapshot.")};
 }
 
 }  // namespace continuo

@@ -20,11 +20,18 @@ class Batch {
   bool unread(size_t i) const { return fed_[i] < items_[i].tokens.size(); }
   bool feeding(size_t i) const { return !results_[i].error && unread(i); }
   bool generating(size_t i) const { return !results_[i].error && !unread(i) && results_[i].generated.size() < items_[i].count; }
+  bool unfinished() const {
+    for (size_t i = 0; i < items_.size(); ++i) {
+      if (feeding(i) || generating(i)) return true;
+    }
+    return false;
+  }
   void plan_step();
   void sample_next(const std::vector<size_t>& which);
   void surprisals();
   void advance();
   void broke(size_t item, uint64_t pulse);
+  void fail(size_t item, const char* what, uint64_t pulse);
 
   Executor& executor_;
   std::vector<Item>& items_;

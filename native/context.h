@@ -42,7 +42,7 @@ class Context {
   void release() { busy_.store(false, std::memory_order_release); }
   bool busy() const { return busy_.load(std::memory_order_acquire); }
 
-  // Set when a number stopped being finite: nothing but reset and restore helps.
+  // Set when a number stopped being finite, or memory ran out in the middle of a step: nothing but reset and restore helps.
   bool broken = false;
 
  private:

@@ -15,7 +15,7 @@ Result<T> guarded(const Body& body) {
   try {
     return body();
   } catch (const std::exception& e) {
-    return Error{Code::unavailable, text("the engine ran out of resources: ", e.what(), ".")};
+    return Error{Code::unavailable, text("the engine ran out of resources: ", e.what(), ". Free some, and reset or restore the contexts of the call.")};
   }
 }
 
@@ -43,6 +43,7 @@ void Engine::submit(Job job) {
 }
 
 void Engine::work() {
+  use_default_arithmetic();
   for (;;) {
     Job job;
     {
@@ -84,14 +85,18 @@ Status Engine::process(std::vector<Item> items, Processed done) {
         return refuse(i + 1, invalid("item ", i, ": token ", t, " is ", token, ", expected 0 to ", vocabulary - 1, "."));
       }
     }
-    if (item.context->broken) return refuse(i + 1, {Code::misuse, text("item ", i, ": the context's state is not finite; reset or restore it first.")});
+    if (item.context->broken) return refuse(i + 1, {Code::misuse, text("item ", i, ": an earlier call left the context's state unusable; reset or restore it first.")});
     if (item.count > 0 && item.tokens.empty() && item.context->head.pulse == item.context->head.origin) {
       return refuse(i + 1, invalid("item ", i, ": cannot generate before the first token of a context; feed one first."));
     }
   }
   submit([this, items = std::make_shared<std::vector<Item>>(std::move(items)), done = std::move(done)] {
     auto result = guarded<std::vector<ItemResult>>([&] { return run(*items); });
-    for (auto& item : *items) item.context->release();
+    for (auto& item : *items) {
+      // Out of memory in the middle: state and clock may disagree.
+      if (!result && result.error().code == Code::unavailable) item.context->broken = true;
+      item.context->release();
+    }
     done(std::move(result));
   });
   return Done{};
@@ -106,7 +111,7 @@ Status Engine::logits(std::shared_ptr<Context> context, Predicted done) {
   if (!context->claim()) return Error{Code::misuse, "the context is busy; wait for the call that has it."};
   if (context->broken) {
     context->release();
-    return Error{Code::misuse, "the context's state is not finite; reset or restore it first."};
+    return Error{Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."};
   }
   if (context->head.pulse == context->head.origin) {
     context->release();
@@ -125,6 +130,7 @@ Result<std::vector<float>> Engine::run_logits(Context& context) {
   const auto& graph = model_->graph;
   std::memcpy(executor_->predict_input(), context.state() + model_->state_offset[graph.last], executor_->hidden_width() * sizeof(float));
   const float* logits = executor_->predict(1);
+  if (!model_->kernels.finite(logits, graph.vocabulary())) return Error{Code::refused, text("The logits at pulse ", context.head.pulse, " are not finite.")};
   return std::vector<float>(logits, logits + graph.vocabulary());
 }
 

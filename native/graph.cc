@@ -190,8 +190,8 @@ class Reader {
     if (rule->has_eps) {
       const auto* eps = item.find("eps");
       const auto value = eps ? eps->as_double() : std::nullopt;
-      if (!value || !(*value > 0) || !std::isfinite(*value)) return fail(user, " (", *op, ") needs a positive eps.");
-      node.eps = static_cast<float>(*value);
+      node.eps = value ? static_cast<float>(*value) : 0.0f;
+      if (!(node.eps > 0) || !std::isfinite(node.eps)) return fail(user, " (", *op, ") needs a positive eps that f32 can hold.");
     }
     return true;
   }
@@ -239,6 +239,12 @@ class Reader {
       made = made || node.out == graph_.logits;
     }
     if (!made) return fail("no node of block \"predict\" writes its logits.");
+    // Ids are checked against the number of logits, and sampled ids come from there.
+    for (const auto& node : graph_.step.nodes) {
+      if (node.op != Op::embed) continue;
+      const auto rows = graph_.declarations[node.in[1]].shape[0];
+      if (rows < graph_.vocabulary()) return fail("node \"", node.name, "\" looks ids up in a table of ", rows, " rows, but there are ", graph_.vocabulary(), " logits.");
+    }
     for (const auto& d : graph_.declarations) {
       const auto index = static_cast<Name>(names_.at(d.name));
       if (d.kind == Kind::persistent && !states_.contains(index)) return fail("persistent \"", d.name, "\" is used by no node.");

@@ -1,5 +1,7 @@
 #include "threads.h"
 
+#include <cfenv>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -97,7 +99,10 @@ bool ThreadPool::wait_for_door(uint64_t seen) {
   }
 }
 
+void use_default_arithmetic() { std::fesetenv(FE_DFL_ENV); }
+
 void ThreadPool::worker() {
+  use_default_arithmetic();
   uint64_t seen = 0;
   while (wait_for_door(seen)) {
     uint64_t door = door_.load(std::memory_order_acquire);

@@ -16,6 +16,10 @@
 
 namespace continuo {
 
+// Sets rounding and the treatment of denormals of the calling thread to IEEE's defaults. A thread inherits them from the one
+// that made it, and another library may have changed them there; our bits must not follow.
+void use_default_arithmetic();
+
 class ThreadPool {
  public:
   explicit ThreadPool(size_t threads);

@@ -18,7 +18,7 @@ std::vector<uint64_t> squeezed(const std::vector<uint64_t>& shape) {
 
 // Whether the tensor can serve the declaration; the elements are taken in row-major order, so extents of 1 do not matter.
 bool fits(const Declaration& d, const Tensor& tensor) {
-  if (d.row >= 0) return tensor.shape.size() >= 2 && static_cast<uint64_t>(d.row) < tensor.shape[0] && tensor.elements() == tensor.shape[0] * d.shape[0];
+  if (d.row >= 0) return tensor.shape.size() >= 2 && static_cast<uint64_t>(d.row) < tensor.shape[0] && tensor.elements() / tensor.shape[0] == d.shape[0];
   if (d.layout == Layout::vector) return tensor.elements() == d.shape[0];
   const auto wanted = d.transposed ? std::vector<uint64_t>{d.shape[1], d.shape[0]} : d.shape;
   return squeezed(tensor.shape) == squeezed(wanted);

@@ -143,7 +143,7 @@ Value reset(const CallbackInfo& info) {
 
 Value serialize(const CallbackInfo& info) {
   auto context = idle_context(info[0]);
-  if (context->context->broken) throw error_value(info.Env(), {Code::misuse, "the context's state is not finite; reset or restore it first."});
+  if (context->context->broken) throw error_value(info.Env(), {Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
   auto out = Napi::Uint8Array::New(info.Env(), context->context->bytes());
   context->context->serialize({reinterpret_cast<std::byte*>(out.Data()), out.ByteLength()});
   return out;
@@ -205,7 +205,7 @@ Value process(const CallbackInfo& info) {
   });
   if (!accepted) {
     engine->forget();
-    throw error_value(env, accepted.error());
+    ticket->deferred.Reject(error_value(env, accepted.error()).Value());
   }
   return ticket->deferred.Promise();
 }
@@ -225,7 +225,7 @@ Value logits(const CallbackInfo& info) {
   });
   if (!accepted) {
     engine->forget();
-    throw error_value(env, accepted.error());
+    ticket->deferred.Reject(error_value(env, accepted.error()).Value());
   }
   return ticket->deferred.Promise();
 }

@@ -50,17 +50,25 @@ void EngineHandle::settle(napi_env raw_env, napi_value, void*, void* data) {
   const std::unique_ptr<Completion> completion(static_cast<Completion*>(data));
   // The environment is going away: nobody is left to hear the answer.
   if (raw_env == nullptr) return;
-  const Napi::Env env(raw_env);
-  const Napi::HandleScope scope(env);
   const auto& ticket = completion->ticket;
   ticket->handle->forget();
+  // Everything throws while a worker is being terminated, the settling of its promises too, and nothing may leave here.
   try {
-    if (completion->error) ticket->deferred.Reject(error_value(env, *completion->error).Value());
-    else ticket->deferred.Resolve(completion->value(env, ticket->handle));
-  } catch (const Napi::Error& error) {
-    ticket->deferred.Reject(error.Value());
-  } catch (const std::exception& error) {
-    ticket->deferred.Reject(error_value(env, internal(error.what())).Value());
+    answer(raw_env, *completion);
+  } catch (...) {
+  }
+}
+
+void EngineHandle::answer(Napi::Env env, const Completion& completion) {
+  const Napi::HandleScope scope(env);
+  const auto& [ticket, error, value] = completion;
+  try {
+    if (error) ticket->deferred.Reject(error_value(env, *error).Value());
+    else ticket->deferred.Resolve(value(env, ticket->handle));
+  } catch (const Napi::Error& failure) {
+    ticket->deferred.Reject(failure.Value());
+  } catch (const std::exception& failure) {
+    ticket->deferred.Reject(error_value(env, internal(failure.what())).Value());
   }
 }
 

@@ -47,6 +47,7 @@ class EngineHandle : public std::enable_shared_from_this<EngineHandle> {
   struct Completion;
   explicit EngineHandle(Napi::Env env) : env_(env) {}
   static void settle(napi_env env, napi_value, void*, void* data);
+  static void answer(Napi::Env env, const Completion& completion);
   static void teardown(void* self) { static_cast<EngineHandle*>(self)->close(true); }
   void close(bool tearing_down);
 

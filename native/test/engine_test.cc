@@ -2,12 +2,17 @@
 
 #include <unistd.h>
 
+#include <cfenv>
 #include <cmath>
 #include <cstdio>
 #include <future>
 
 #include "../batch.h"
 #include "image.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 using namespace continuo;
 
@@ -253,6 +258,51 @@ TEST("engine: a state that stops being finite is reported with its item, and its
   CHECK_SAYS(process(*opened.engine, {{bad, {1}, false, 0, {}}}), "reset or restore");
   bad->reset();
   CHECK(process(*opened.engine, {{bad, {1}, false, 0, {}}}));
+}
+
+TEST("engine: logits that are not finite end the item, not the state, and other items are finished first") {
+  auto small = test::small_model(15, 8, 16, 2, Dtype::f32);
+  auto opened = open(small, 1);
+  std::vector<Item> items;
+  std::vector<std::shared_ptr<Context>> contexts;
+  for (int i = 0; i < 130; ++i) {
+    contexts.push_back(std::make_shared<Context>(opened.model));
+    CHECK(process(*opened.engine, {{contexts.back(), {1, 2}, false, 0, {}}}));
+    // The last hidden vector predicts; where it is huge the logits overflow, and the state is finite all the same.
+    const bool huge = i < 128;
+    float* last = contexts.back()->state() + opened.model->state_offset[opened.model->graph.last];
+    for (size_t c = 0; huge && c < 16; ++c) last[c] = 3e38f;
+    items.push_back({contexts.back(), {}, false, 3, {}});
+  }
+  const auto got = process(*opened.engine, items);
+  CHECK(got);
+  for (size_t i = 0; i < 128; ++i) CHECK((*got)[i].error && (*got)[i].error->message.starts_with("The logits stopped being finite at pulse 2"));
+  for (size_t i = 128; i < 130; ++i) CHECK(!(*got)[i].error && (*got)[i].generated.size() == 3);
+  CHECK(!contexts[0]->broken && contexts[0]->head.pulse == 2);
+  const auto read = process(*opened.engine, {{contexts[0], {3}, true, 0, {}}});
+  CHECK(read && (*read)[0].error && std::isnan((*read)[0].nats[0]) == false);
+}
+
+TEST("engine: threads compute with IEEE's defaults, whatever the thread that made them had set") {
+  const auto chain = [] {
+    auto opened = open(shared_small(), 2);
+    auto context = std::make_shared<Context>(opened.model);
+    for (size_t i = 0; i < opened.model->state_elements; ++i) context->state()[i] = 1e-40f;
+    CHECK(process(*opened.engine, {{context, {1, 2, 3}, false, 0, {}}}));
+    return context->head.chain.hex();
+  };
+  const auto normal = chain();
+  std::fesetround(FE_UPWARD);
+#if defined(__x86_64__)
+  const auto before = _mm_getcsr();
+  _mm_setcsr(before | 0x8040);  // flush to zero, denormals are zero
+#endif
+  const auto odd = chain();
+#if defined(__x86_64__)
+  _mm_setcsr(before);
+#endif
+  std::fesetround(FE_TONEAREST);
+  CHECK(odd == normal);
 }
 
 TEST("engine: stopping fails what is queued and calls every callback") {

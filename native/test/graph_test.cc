@@ -35,6 +35,8 @@ TEST("graph: what is wrong is said with node and variable") {
   CHECK_SAYS(parse_graph("nonsense"), "graph:");
   CHECK_SAYS(parse_graph("{}"), "continuo-graph/1");
   CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"x\",\"nope\",\"nb\"]"), "node \"n\" uses \"nope\", which is not declared");
+  CHECK_SAYS(change("\"name\":\"emb\",\"shape\":[8,16]", "\"name\":\"emb\",\"shape\":[4,16]"), "node \"x\" looks ids up in a table of 4 rows, but there are 8 logits");
+  CHECK_SAYS(change("\"eps\":1e-5", "\"eps\":1e-60"), "eps that f32 can hold");
   CHECK_SAYS(change("\"op\":\"tanh\"", "\"op\":\"cosh\""), "node \"f.t\" has the unknown op \"cosh\"");
   CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"x\",\"nw\"]"), "node \"n\" (norm) has 2 inputs, expected 3");
   CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"h\",\"nw\",\"nb\"]"), "node \"n\" uses \"h\" before anything wrote it");

@@ -157,7 +157,9 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
         state.head = { pulse, origin, chain }
       },
       close() {
-        own()
+        // Also after its model: the memory goes when the last of them is closed.
+        if (!closed) own()
+        else if (state.closed) misuse('The context is closed; create another.')
         callNative((addon) => addon.closeContext(handle))
         state.closed = true
       },

@@ -1,6 +1,7 @@
 /** What a model computes, and which checkpoints fit it, as sha256. */
 import { createHash } from 'node:crypto'
 import { open } from 'node:fs/promises'
+import { ContinuoError } from '../errors.ts'
 import type { Graph } from './graph.ts'
 import type { TensorEntry } from './native.ts'
 
@@ -38,7 +39,11 @@ export const modelFingerprint = async (
     for (const { offset, bytes } of sorted) {
       for (let done = 0; done < bytes; ) {
         const { bytesRead } = await file.read(piece, 0, Math.min(pieceBytes, bytes - done), offset + done)
-        if (bytesRead === 0) throw new Error(`${path} became shorter while it was read`)
+        if (bytesRead === 0)
+          throw new ContinuoError(
+            'INVALID',
+            `${path} became shorter while it was read; open the model again when it is complete.`,
+          )
         hash.update(piece.subarray(0, bytesRead))
         done += bytesRead
       }

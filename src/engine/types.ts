@@ -104,7 +104,7 @@ export interface Model extends ModelInfo {
   process(items: readonly WorkItem[]): Promise<readonly WorkResult[]>
   /** Logits [vocabSize] that follow the last token of the context; refused before its first token. */
   logits(context: Context): Promise<Float32Array>
-  /** Ends the engine's threads; its contexts are closed with it. Refused while calls are in flight. */
+  /** Ends the engine's threads; its contexts can only be closed then. Refused while calls are in flight. */
   close(): void
 }
 

@@ -1,6 +1,6 @@
 /** Opens a model package: a folder with config.json, model.safetensors and, unless it is byte-level, tokenizer.json. */
 import { existsSync } from 'node:fs'
-import { readFile } from 'node:fs/promises'
+import { readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { z } from 'zod'
 import { inspectTensors, loadModel } from '../engine/engine.ts'
@@ -38,6 +38,16 @@ const readConfig = async (dir: string): Promise<{ readonly model_type: string }>
   return config.data
 }
 
+/** What tells one version of a file from another; empty where there is none. */
+const identityOf = async (path: string): Promise<string> => {
+  try {
+    const { dev, ino, size, mtimeNs } = await stat(path, { bigint: true })
+    return [dev, ino, size, mtimeNs].join(' ')
+  } catch {
+    return ''
+  }
+}
+
 /** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
 export const openPackage = async (dir: string, options: OpenModelOptions = {}): Promise<ModelPackage> => {
   const config = await readConfig(dir)
@@ -50,9 +60,15 @@ export const openPackage = async (dir: string, options: OpenModelOptions = {}): 
     throw new ContinuoError('INVALID', `${dir} carries tokenizer.json, expected a byte-level package: 256 tokens and no tokenizer.json.`)
   }
   const path = join(dir, 'model.safetensors')
+  const before = await identityOf(path)
   const tensors = inspectTensors(path)
   const { graph, vocabSize } = family.build(config, tensors)
   const model = await loadModel({ dir, modelType, vocabSize, config, graph, path, tensors }, options)
+  // Header, weights and fingerprint are read one after the other and must be of one file.
+  if ((await identityOf(path)) !== before) {
+    model.close()
+    throw new ContinuoError('INVALID', `${path} was exchanged while it was being loaded; open the model again. Replace a model by renaming a new file over the old one.`)
+  }
   return { model, tokenizer: vocabSize === 256 ? byteTokenizer() : null }
 }
 

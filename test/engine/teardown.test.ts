@@ -85,6 +85,37 @@ describe('teardown', { timeout: 60_000 }, () => {
     expect(end).toEqual({ code: 0, signal: null, out: 'alive at pulse 10\n' })
   })
 
+  it.each([
+    ['terminated from outside', `await worker.terminate()`, `parentPort.postMessage('answered')`],
+    ['ended from inside', `await new Promise((resolve) => worker.once('exit', resolve))`, `process.exit(0)`],
+    [
+      'ended by an error',
+      `await new Promise((resolve) => worker.once('exit', resolve))`,
+      `throw new Error('on purpose')`,
+    ],
+  ])('a worker is %s between the answers of many calls', async (_, end, act) => {
+    const { code, signal, out } = await run(`
+      import { once } from 'node:events'
+      import { Worker } from 'node:worker_threads'
+      const body = \`
+        import { parentPort } from 'node:worker_threads'
+        const { openModel } = await import(${JSON.stringify(open)})
+        const model = await openModel(\${JSON.stringify(dir)}, { threads: 2 })
+        const calls = Array.from({ length: 50 }, () => model.process([{ context: model.createContext(), tokens: new Int32Array(1), nats: false }]))
+        for (const call of calls) call.then(() => { ${act} }, () => {})
+        // All answers wait in one queue when this thread looks up.
+        const until = Date.now() + 300
+        while (Date.now() < until);\`
+      for (let i = 0; i < 5; i++) {
+        const worker = new Worker(new URL('data:text/javascript,' + encodeURIComponent(body)))
+        worker.on('error', () => {})
+        if (${JSON.stringify(act)}.includes('postMessage')) await once(worker, 'message')
+        ${end}
+      }
+      console.log('alive')`)
+    expect({ code, signal, out }).toEqual({ code: 0, signal: null, out: 'alive\n' })
+  })
+
   it('models and contexts that are dropped without close are collected', async () => {
     const end = await run(`
       import { setFlagsFromString } from 'node:v8'

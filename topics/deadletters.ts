@@ -9,6 +9,11 @@ export const DEAD_LETTER_HEADERS = {
   timestamp: 'continuo-timestamp',
   /** `1/3`: a record too large for one letter comes in parts, in order. */
   part: 'continuo-part',
+  /**
+   * `json`: key and headers were too large to stand beside the value. The parts put together are JSON
+   * `{ key, headers: [[name, content]], value }`, bytes in base64.
+   */
+  envelope: 'continuo-envelope',
 } as const
 
 export const deadletters: TopicContract = {

@@ -79,6 +79,8 @@ const BUDGET_STEPS = 2048
 const BUDGET_BYTES = 4 * 1024 * 1024
 /** Bytes of heads and of snapshots forwarded with one commit. */
 const FORWARD_BYTES = 512 * 1024
+/** States taken only to make room, waiting to be written. */
+const MAX_CAPTURES = 8
 
 const sizeOf = (record: OutRecord): number => {
   let bytes = (record.key?.length ?? 0) + (record.value?.length ?? 0) + 64
@@ -92,7 +94,8 @@ const createCommitter = (deps: CommitDeps) => {
   /** Sessions whose head must be written although no step touched them: a new snapshot, or forwarding. */
   const touched = new Set<string>()
   const refs = new Map<string, SnapshotRef>()
-  const captures: Capture[] = []
+  /** States that wait to be written, by session: a newer one takes the place of an older. */
+  const captures = new Map<string, Capture>()
   let writing: SnapshotWriting | null = null
   for (const [id, { snapshot }] of sessions.heads) if (snapshot !== null) refs.set(id, snapshot)
 
@@ -118,13 +121,23 @@ const createCommitter = (deps: CommitDeps) => {
     }
   }
 
+  const capture = (taken: Capture): void => {
+    captures.delete(taken.head.session)
+    captures.set(taken.head.session, taken)
+  }
+
+  /** Lets contexts go that others wait for. What waits to be written is held in memory, so it is limited. */
+  const relieve = (): void => {
+    for (const taken of sessions.relieve(Math.max(0, MAX_CAPTURES - captures.size))) capture(taken)
+  }
+
   const commit = async (steps: readonly EmittedStep[]): Promise<Commit> => {
     const changed = new Map<string, Head>()
     const records: OutRecord[] = []
     for (const step of steps) {
       records.push(...step.records)
       if (step.head !== null) changed.set(step.head.session, step.head)
-      if (step.capture !== undefined) captures.push(step.capture)
+      if (step.capture !== undefined) capture(step.capture)
       if (step.done) watermark.finish(step.record.offset)
     }
     for (const id of touched) {
@@ -153,7 +166,7 @@ const createCommitter = (deps: CommitDeps) => {
     })
     const last = records.length - 1
     stateLedger.put('', { offset: offsets[last]!, bytes: sizeOf(records[last]!) })
-    captures.push(...sessions.committed())
+    relieve()
     failpoint('commit.noted')
     return { partition, offset: cursor.offset, records: records.length, sessions: heads.length, steps, ms }
   }
@@ -161,9 +174,10 @@ const createCommitter = (deps: CommitDeps) => {
   /** One small piece of snapshot work. Returns whether there may be more. */
   const snapshotStep = async (): Promise<boolean> => {
     if (writing === null) {
-      const capture = captures.shift()
-      if (capture === undefined) return false
-      const { head, state } = capture
+      const [next] = captures.values()
+      if (next === undefined) return false
+      const { head, state } = next
+      captures.delete(head.session)
       const file = encodeSnapshot(head, state, model.layout)
       writing = writeSnapshot(names.snapshots, head.session, head.conductor.globalStep, file, deps.partBytes)
     }
@@ -202,7 +216,7 @@ const createCommitter = (deps: CommitDeps) => {
   }
 
   const worthTrimming = (ledger: Ledger): boolean =>
-    ledger.total - ledger.live > ledger.floor && ledger.reclaimable(0).bytes >= ledger.floor / 2
+    ledger.total - ledger.live > ledger.floor && ledger.reclaimable().bytes >= ledger.floor / 2
 
   /** Trims what lies behind the living, once it is worth a call. */
   const trim = async (): Promise<void> => {
@@ -214,11 +228,7 @@ const createCommitter = (deps: CommitDeps) => {
     ] as const
     for (const [topic, ledger] of both) {
       if (ledger.total - ledger.live <= ledger.floor) continue
-      const end =
-        topic === names.snapshots && writing === null && ledger.live === 0
-          ? (await log.bounds(topic, partition)).end
-          : 0
-      const { before, bytes } = ledger.reclaimable(end)
+      const { before, bytes } = ledger.reclaimable()
       if (bytes < ledger.floor / 2 || before === 0) continue
       failpoint('forward.written')
       try {
@@ -238,12 +248,13 @@ const createCommitter = (deps: CommitDeps) => {
     snapshotStep,
     forward,
     trim,
-    capture: (capture: Capture) => captures.push(capture),
+    capture,
+    relieve,
     get hasTouched() {
       return touched.size > 0
     },
     get hasSnapshotWork() {
-      return writing !== null || captures.length > 0
+      return writing !== null || captures.size > 0
     },
   }
 }
@@ -316,12 +327,19 @@ export const commit =
         }
         // Farewell: what no snapshot holds yet is saved, so that the next start replays nothing.
         failpoint('stop.drained')
-        for (const capture of deps.sessions.unsaved()) committer.capture(capture)
         while (committer.hasSnapshotWork) await committer.snapshotStep()
+        for (const capture of deps.sessions.unsaved()) {
+          committer.capture(capture)
+          while (committer.hasSnapshotWork) await committer.snapshotStep()
+        }
         if (committer.hasTouched) await round()
         subscriber.complete()
       }
 
+      const pressure = deps.sessions.pressure.subscribe(() => {
+        committer.relieve()
+        rouse()
+      })
       const upstream = source.subscribe({
         next: (step) => {
           pending.push(step)
@@ -350,6 +368,7 @@ export const commit =
       return () => {
         cancelled = true
         upstream.unsubscribe()
+        pressure.unsubscribe()
         rouse()
       }
     })

@@ -13,21 +13,45 @@ export interface EmittedStep extends Step {
 
 const utf8 = new TextEncoder()
 
+/** Bytes of key and headers that a dead letter carries beside a part of the value. */
+const MAX_BESIDE = 65_536
+const MAX_REASON = 1000
+
+const besideBytes = ({ key, headers }: StoredRecord): number =>
+  headers.reduce((sum, [name, content]) => sum + Buffer.byteLength(name) + content.length, key?.length ?? 0)
+
+/**
+ * What the dead letters of a record hold, put together: its value, or, where key and headers are too large to stand beside
+ * it, an envelope with all three.
+ */
+export const letterContent = (
+  record: StoredRecord,
+): { readonly value: Uint8Array | null; readonly enveloped: boolean } => {
+  if (besideBytes(record) <= MAX_BESIDE) return { value: record.value, enveloped: false }
+  const base64 = (bytes: Uint8Array | null): string | null =>
+    bytes === null ? null : Buffer.from(bytes).toString('base64')
+  const headers = record.headers.map(([name, content]) => [name, base64(content)])
+  const envelope = { key: base64(record.key), headers, value: base64(record.value) }
+  return { value: utf8.encode(JSON.stringify(envelope)), enveloped: true }
+}
+
 /** The original bytes under the original key, with the reason beside the original headers. */
 const deadLetters = (topic: string, record: StoredRecord, reason: string): readonly OutRecord[] => {
-  const parts =
-    record.value === null || record.value.length === 0 ? [record.value] : splitParts(record.value, PART_BYTES)
+  const { value: content, enveloped } = letterContent(record)
+  const parts = content === null || content.length === 0 ? [content] : splitParts(content, PART_BYTES)
   return parts.map((value, index) => {
     const added: [string, string][] = [
-      [H.reason, reason],
+      [H.reason, reason.length > MAX_REASON ? `${reason.slice(0, MAX_REASON - 1)}…` : reason],
       [H.topic, record.topic],
       [H.partition, String(record.partition)],
       [H.offset, String(record.offset)],
       [H.timestamp, String(record.timestamp)],
+      ...(enveloped ? [[H.envelope, 'json'] as [string, string]] : []),
       ...(parts.length > 1 ? [[H.part, `${index + 1}/${parts.length}`] as [string, string]] : []),
     ]
-    const headers: Headers = [...record.headers, ...added.map(([name, text]) => [name, utf8.encode(text)] as const)]
-    return { topic, key: record.key, value, headers, timestamp: record.timestamp }
+    const original = enveloped ? [] : record.headers
+    const headers: Headers = [...original, ...added.map(([name, text]) => [name, utf8.encode(text)] as const)]
+    return { topic, key: enveloped ? null : record.key, value, headers, timestamp: record.timestamp }
   })
 }
 

@@ -32,10 +32,11 @@ export async function* sessionEvents(
   gate: Gate,
   from: number,
   until: number,
+  signal?: AbortSignal,
 ): AsyncGenerator<Tokenized> {
   const key = Buffer.from(session)
   let at = gate
-  for await (const batch of log.read(names.chunks, partition, from, { until })) {
+  for await (const batch of log.read(names.chunks, partition, from, { until, ...(signal && { signal }) })) {
     for (const record of batch.records) {
       if (record.key === null || !key.equals(record.key)) continue
       const valid = validateRecord(record, validate)
@@ -88,7 +89,13 @@ const closedSession = (model: Model, head: Head): Session => {
   return { head, context }
 }
 
-export const restoreSession = async (deps: RestoreDeps, partition: number, target: Head): Promise<Session> => {
+/** Throws UNAVAILABLE when the signal fires first: a stop does not wait for the past. */
+export const restoreSession = async (
+  deps: RestoreDeps,
+  partition: number,
+  target: Head,
+  signal?: AbortSignal,
+): Promise<Session> => {
   const { model, engine } = deps
   if (target.status === 'closed') return closedSession(model, target)
   const base = await loadSnapshot(deps, partition, target)
@@ -96,7 +103,15 @@ export const restoreSession = async (deps: RestoreDeps, partition: number, targe
   const from = base === null ? target.born : base.head.cursor.offset + (base.head.cursor.complete ? 1 : 0)
   try {
     if (session === null || !samePlace(session.head, target)) {
-      const events = sessionEvents(deps, partition, target.session, gateOf(base?.head), from, target.cursor.offset + 1)
+      const events = sessionEvents(
+        deps,
+        partition,
+        target.session,
+        gateOf(base?.head),
+        from,
+        target.cursor.offset + 1,
+        signal,
+      )
       replay: for await (const work of events) {
         const { cursor } = session?.head ?? {}
         if (
@@ -113,9 +128,13 @@ export const restoreSession = async (deps: RestoreDeps, partition: number, targe
         }
         for await (const step of advance(session, work, fresh, engine)) {
           failpoint('restore.replay')
+          if (signal?.aborted) break replay
           if (samePlace(step.head!, target)) break replay
         }
       }
+    }
+    if (signal?.aborted) {
+      throw new ContinuoError('UNAVAILABLE', `The task stopped while session "${target.session}" was being rebuilt.`)
     }
     if (session === null) {
       throw new ContinuoError(

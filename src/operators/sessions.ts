@@ -2,6 +2,7 @@
  * The sessions of one partition: every head, and the contexts of those in use. A context is rebuilt on its session's first
  * event and given back when too many are in memory; what a given-back context knew is in its snapshot.
  */
+import { type Observable, Subject } from 'rxjs'
 import type { Context, Model } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
@@ -13,8 +14,9 @@ export interface SessionsOptions {
   readonly model: Model
   readonly engine: Engine
   readonly snapshotEvery: number
-  /** Contexts kept in memory. */
+  /** Contexts in memory at most. A session that finds no room waits until another's state is in a snapshot. */
   readonly maxContexts: number
+  /** Rebuilds a session; rejects when `stopping` fires. */
   readonly restore: (head: Head) => Promise<Session>
   /** Resolves when the stages behind have room for another step; undefined when they have it now. */
   readonly room: () => Promise<void> | undefined
@@ -27,14 +29,16 @@ export interface Sessions {
   readonly heads: Map<string, Head>
   /** The steps of one event; rejected events pass through as a step of their own. */
   steps(item: Tokenized | Rejected): AsyncIterable<Step> | readonly Step[]
-  /** States that no snapshot holds yet, for the farewell. Only while nothing runs. */
-  unsaved(): readonly Capture[]
+  /** States that no snapshot holds yet, for the farewell; each is copied when it is asked for. Only while nothing runs. */
+  unsaved(): Iterable<Capture>
   /**
-   * `heads` has moved: contexts beyond the limit may go. Returns the states that need a snapshot first; each is handed out
-   * once. Only what is committed is given back or captured: a session is restored from its committed head, and a
-   * snapshot must never be ahead of the head that names it.
+   * Gives back contexts that others wait for. Returns, at most `limit`, the states that need a snapshot first; each is handed
+   * out once. Only what is committed is given back or captured: a session is restored from its committed head, and a
+   * snapshot must never be ahead of the head that names it. To be called when `heads` has moved, and on `pressure`.
    */
-  committed(): readonly Capture[]
+  relieve(limit: number): readonly Capture[]
+  /** Somebody waits for a context. */
+  readonly pressure: Observable<void>
   readonly live: number
   close(): void
 }
@@ -44,6 +48,9 @@ interface Live extends Session {
   /** Pulse of the last state captured; −1 before the first. */
   captured: number
 }
+
+/** Each reads the input from its snapshot on, so more at a time would only slow each other down. */
+const MAX_RESTORES = 4
 
 const rejectedStep = ({ record, session, reason }: Rejected): Step => ({
   record,
@@ -61,6 +68,17 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   /** Contexts that the engine has, or that wait for it. */
   const inWork = new Set<Context>()
   let closed = false
+  /** Contexts being made, and among them those being rebuilt. */
+  let arriving = 0
+  let restoring = 0
+  let waiting: (() => void)[] = []
+  const pressure = new Subject<void>()
+  const wake = (): void => {
+    const all = waiting
+    waiting = []
+    for (const go of all) go()
+  }
+  stopping.addEventListener('abort', wake)
 
   const checkOpen = (): void => {
     if (closed) throw new ContinuoError('FENCED', 'The task of this session is over.')
@@ -90,7 +108,72 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     session.context.close()
   }
 
-  const acquire = async (work: Tokenized): Promise<{ session: Live; fresh: boolean }> => {
+  /** Whether a session's context can be given back now: everything it knows is committed and in a snapshot. */
+  const isSaved = (id: string, { busy, head }: Live): boolean => {
+    const committed = heads.get(id)
+    if (busy || committed === undefined || !samePlace(committed, head)) return false
+    return committed.status === 'closed' || committed.snapshot?.pulse === head.conductor.globalStep
+  }
+
+  const giveBackOne = (): boolean => {
+    for (const [id, session] of live) {
+      if (!isSaved(id, session)) continue
+      drop(id, session)
+      return true
+    }
+    return false
+  }
+
+  /** Waits for room for one more context; false when the task ends before there is any. */
+  const place = async (restores: boolean): Promise<boolean> => {
+    for (;;) {
+      if (closed || stopping.aborted) return false
+      const mayRestore = !restores || restoring < MAX_RESTORES
+      const hasRoom = mayRestore && (live.size + arriving < maxContexts || giveBackOne())
+      if (hasRoom) {
+        arriving += 1
+        if (restores) restoring += 1
+        return true
+      }
+      const woken = new Promise<void>((resolve) => waiting.push(resolve))
+      if (mayRestore) pressure.next()
+      await woken
+    }
+  }
+
+  /** The snapshot that a head names may be forwarded and trimmed while it is being read; then the newer head names it. */
+  const rebuild = async (id: string): Promise<Session> => {
+    for (;;) {
+      const head = heads.get(id)!
+      try {
+        return await restore(head)
+      } catch (error) {
+        if (heads.get(id) === head) throw error
+      }
+    }
+  }
+
+  const begin = async (work: Tokenized): Promise<Session | null> => {
+    const id = work.session
+    const restores = heads.has(id)
+    if (!(await place(restores))) return null
+    try {
+      if (restores) return await rebuild(id)
+      const context = model.createContext()
+      return { head: newborn(work, model, context.chain), context }
+    } catch (error) {
+      if (stopping.aborted) return null
+      throw error
+    } finally {
+      arriving -= 1
+      if (restores) {
+        restoring -= 1
+        wake()
+      }
+    }
+  }
+
+  const acquire = async (work: Tokenized): Promise<{ session: Live; fresh: boolean } | null> => {
     const known = live.get(work.session)
     if (known !== undefined) {
       live.delete(work.session)
@@ -98,18 +181,12 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       known.busy = true
       return { session: known, fresh: false }
     }
+    const base = await begin(work)
+    if (base === null) return null
+    if (closed) base.context.close()
+    checkOpen()
     const head = heads.get(work.session)
-    const pulse = head?.snapshot?.pulse ?? 0
-    let base: Session
-    if (head === undefined) {
-      const context = model.createContext()
-      base = { head: newborn(work, model, context.chain), context }
-    } else {
-      base = await restore(head)
-      if (closed) base.context.close()
-      checkOpen()
-    }
-    const session: Live = { ...base, busy: true, captured: pulse }
+    const session: Live = { ...base, busy: true, captured: head?.snapshot?.pulse ?? 0 }
     live.set(work.session, session)
     return { session, fresh: head === undefined }
   }
@@ -126,7 +203,9 @@ export const createSessions = (options: SessionsOptions): Sessions => {
 
   async function* run(work: Tokenized): AsyncGenerator<Step> {
     if (stopping.aborted) return
-    const { session, fresh } = await acquire(work)
+    const acquired = await acquire(work)
+    if (acquired === null) return
+    const { session, fresh } = acquired
     // A new context on an old clock: save it at once, so that no replay has to begin before it.
     if (session.head.status === 'closed') session.captured = Number.NEGATIVE_INFINITY
     try {
@@ -151,18 +230,17 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   return {
     heads,
     steps: (item) => (item.kind === 'rejected' ? [rejectedStep(item)] : run(item)),
-    unsaved() {
-      const captures: Capture[] = []
+    *unsaved() {
       for (const session of live.values()) {
         const pulse = session.head.conductor.globalStep
         if (session.head.status === 'closed' || heads.get(session.head.session)?.snapshot?.pulse === pulse) continue
-        captures.push({ head: session.head, state: session.context.serialize() })
+        yield { head: session.head, state: session.context.serialize() }
       }
-      return captures
     },
-    committed() {
+    relieve(limit) {
       const captures: Capture[] = []
-      let surplus = live.size - maxContexts
+      let surplus = live.size + arriving + waiting.length - maxContexts
+      let gone = false
       for (const [id, session] of live) {
         if (surplus <= 0) break
         if (session.busy) continue
@@ -170,19 +248,24 @@ export const createSessions = (options: SessionsOptions): Sessions => {
         const head = heads.get(id)
         if (head === undefined || !samePlace(head, session.head)) continue
         const pulse = session.head.conductor.globalStep
-        if (head.status === 'closed' || head.snapshot?.pulse === pulse) drop(id, session)
-        else if (session.captured !== pulse) {
+        if (isSaved(id, session)) {
+          drop(id, session)
+          gone = true
+        } else if (session.captured !== pulse && captures.length < limit) {
           session.captured = pulse
           captures.push({ head: session.head, state: session.context.serialize() })
         }
       }
+      if (gone) wake()
       return captures
     },
+    pressure,
     get live() {
       return live.size
     },
     close() {
       closed = true
+      wake()
       for (const { context } of live.values()) if (!inWork.has(context)) context.close()
       live.clear()
     },

@@ -5,9 +5,9 @@ import { failpoint } from '../observe/failpoint.ts'
 import { type Head, type SnapshotRef, sha256 } from '../state/head.ts'
 import { joinParts, splitParts } from '../state/snapshot.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
+import { textOf } from '../text.ts'
 
 const utf8 = new TextEncoder()
-const text = new TextDecoder()
 
 /** Parts of one transaction: bulk goes in small steps, so that a commit never waits long behind it. */
 const GROUP_PARTS = 2
@@ -65,10 +65,10 @@ export const readSnapshot = async (
   try {
     for await (const batch of log.read(topic, partition, ref.first, { until: ref.last + 1 })) {
       for (const { key, value, headers, offset } of batch.records) {
-        const part = key === null ? undefined : keys.get(text.decode(key))
+        const part = key === null ? undefined : keys.get(textOf(key))
         if (part === undefined || value === null) continue
         const check = headers.find(([name]) => name === PART_CHECK)?.[1]
-        if (check === undefined || text.decode(check) !== sha256(value)) {
+        if (check === undefined || textOf(check) !== sha256(value)) {
           throw new ContinuoError(
             'REFUSED',
             `Part ${part} of the snapshot of session "${session}" at ${topic}, partition ${partition}, offset ${offset} fails its checksum. Nothing was changed; restore the log from a copy.`,

@@ -18,10 +18,19 @@ export interface ValidateOptions {
 }
 
 const strict = new TextDecoder('utf-8', { fatal: true })
+/** A byte order mark belongs to the id. */
+const strictKey = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+/** Headers pass through to every output, which must stay below a topic's limit. */
+const MAX_HEADER_BYTES = 65_536
 const EMPTY = new Uint8Array(0)
 
 const show = (value: unknown): string => {
-  const json = JSON.stringify(value) ?? String(value)
+  let json: string
+  try {
+    json = JSON.stringify(value) ?? String(value)
+  } catch {
+    return 'a value nested too deeply to show'
+  }
   return json.length > 80 ? `${json.slice(0, 77)}…` : json
 }
 
@@ -66,7 +75,7 @@ export const validateRecord = (record: StoredRecord, options: ValidateOptions): 
   }
   let session: string
   try {
-    session = strict.decode(record.key)
+    session = strictKey.decode(record.key)
   } catch {
     return reject(
       null,
@@ -75,6 +84,13 @@ export const validateRecord = (record: StoredRecord, options: ValidateOptions): 
   }
   if (!sessionId.safeParse(session).success) {
     return reject(null, `A session id has 1 to 512 characters, this one has ${session.length}.`)
+  }
+  const headerBytes = record.headers.reduce((sum, [name, content]) => sum + Buffer.byteLength(name) + content.length, 0)
+  if (headerBytes > MAX_HEADER_BYTES) {
+    return reject(
+      session,
+      `The headers of an event pass through to all it causes and may take ${MAX_HEADER_BYTES} bytes; these take ${headerBytes}. Send large data as events.`,
+    )
   }
   const value = record.value ?? EMPTY
   let event: Chunk

@@ -6,6 +6,8 @@ import { messageOf } from '../errors.ts'
 import { type Head, type PartitionCursor, unseal } from '../state/head.ts'
 import { decodeSnapshot, type StateTensor } from '../state/snapshot.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
+import { textOf } from '../text.ts'
+import { isIntroduction } from './partition-state.ts'
 import { readSnapshot } from './snapshots.ts'
 
 export interface Finding {
@@ -24,9 +26,7 @@ export interface At<T> {
   readonly where: string
 }
 
-const text = new TextDecoder()
-
-export const keyText = (record: StoredRecord): string => (record.key === null ? '' : text.decode(record.key))
+export const keyText = (record: StoredRecord): string => (record.key === null ? '' : textOf(record.key))
 
 /** Where in its stream a head stands, as a map key. */
 export const placeOf = ({ cursor }: Head): string => `${cursor.offset}/${cursor.token}/${cursor.complete}`
@@ -55,7 +55,7 @@ export const readState = async (
     const where = `${names.state}, partition ${partition}, offset ${record.offset}`
     try {
       const state = unseal(where, record.key, record.value, record.headers)
-      if (state.type === 'cursor') cursor = state
+      if (state.type === 'cursor') cursor = cursor !== null && isIntroduction(record) ? cursor : state
       else {
         const list = heads.get(state.session) ?? []
         list.push({ what: state, where })
@@ -78,7 +78,7 @@ export const readLetters = async (
   for await (const record of all(log, names.deadletters, partition)) {
     const header = record.headers.findLast(([name]) => name === DEAD_LETTER_HEADERS.offset)?.[1]
     if (header === undefined) continue
-    const offset = Number(text.decode(header))
+    const offset = Number(textOf(header))
     letters.set(offset, [...(letters.get(offset) ?? []), record.value ?? new Uint8Array(0)])
   }
   return letters

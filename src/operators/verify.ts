@@ -13,9 +13,10 @@ import type { Model } from '../engine/types.ts'
 import { codeOf, messageOf } from '../errors.ts'
 import { type Head, headDifference, sameHead } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
+import { textOf } from '../text.ts'
 import { advance, type Engine, newborn, type Session } from './advance.ts'
 import { createBatcher } from './batcher.ts'
-import { encodeOutput } from './emit.ts'
+import { encodeOutput, letterContent } from './emit.ts'
 import { type Gate, gateOf, type Tokenizer, tokenizeEvent } from './tokenize.ts'
 import type { Output, Step, Tokenized } from './types.ts'
 import { type InputFormat, type ValidateOptions, validateRecord } from './validate.ts'
@@ -69,7 +70,6 @@ type Totals = {
 /** Sessions recomputed in one pass over a partition: bounds the contexts in memory. */
 const SESSIONS_A_PASS = 256
 
-const text = new TextDecoder()
 const NOTHING = new Uint8Array(0)
 
 interface Subject {
@@ -102,7 +102,7 @@ interface Scene {
 const startOf =
   (pulse: number, offset: number, complete: boolean) =>
   (record: StoredRecord): boolean => {
-    const value = JSON.parse(text.decode(record.value ?? NOTHING)) as { cause: Cause; toPulse?: number; pulse?: number }
+    const value = JSON.parse(textOf(record.value ?? NOTHING)) as { cause: Cause; toPulse?: number; pulse?: number }
     if (value.cause.offset !== offset) return value.cause.offset > offset
     return !complete && (value.toPulse ?? value.pulse ?? 0) > pulse
   }
@@ -218,7 +218,7 @@ const compareLetter = ({ options, letters, isDone, found }: Scene, record: Store
       where,
       message: `The event was rejected ("${reason}") and no dead letter holds it.`,
     })
-  } else if (Buffer.compare(Buffer.concat(letter), record.value ?? NOTHING) !== 0) {
+  } else if (Buffer.compare(Buffer.concat(letter), letterContent(record).value ?? NOTHING) !== 0) {
     found({
       kind: 'deadletter',
       session,
@@ -285,7 +285,7 @@ const compareOutput = ({ options, totals, found }: Scene, subject: Subject, outp
     kind,
     session,
     where: `${names[output.to]}, partition ${stored.partition}, offset ${stored.offset}`,
-    message: `The event differs from the recomputation: expected ${text.decode(expected).slice(0, 400)}, found ${text.decode(actual).slice(0, 400)}`,
+    message: `The event differs from the recomputation: expected ${textOf(expected).slice(0, 400)}, found ${textOf(actual).slice(0, 400)}`,
   })
 }
 

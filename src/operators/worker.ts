@@ -44,7 +44,13 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   const start = (partition: number): void => {
     if (stopped || tasks.has(partition) || refused.has(partition) || !current.partitions.includes(partition)) return
     const generation = current.generation
-    const task = startTask(partition, options)
+    const task = startTask(partition, {
+      ...options,
+      onCommit: (commit) => {
+        pauses.delete(partition)
+        options.onCommit?.(commit)
+      },
+    })
     tasks.set(partition, task)
     void task.over.then(({ state, error }) => {
       tasks.delete(partition)

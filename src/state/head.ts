@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
 import { type Head, type PartitionCursor, type StateRecord, stateRecord } from '../../topics/state.ts'
 import { ContinuoError } from '../errors.ts'
+import { textOf } from '../text.ts'
 
 export type { Head, PartitionCursor, SnapshotRef, StreamCursor } from '../../topics/state.ts'
 
@@ -18,7 +19,6 @@ export interface Sealed {
 
 const SEAL = 'sha256'
 const utf8 = new TextEncoder()
-const text = new TextDecoder()
 
 export const sha256 = (bytes: Uint8Array | string): string => createHash('sha256').update(bytes).digest('hex')
 
@@ -48,12 +48,12 @@ export const unseal = (
   }
   const sealed = headers.find(([name]) => name === SEAL)
   if (value === null || sealed === undefined) return refuse('carries no value or no sha256 header')
-  const expected = text.decode(sealed[1])
+  const expected = textOf(sealed[1])
   const actual = sha256(value)
   if (expected !== actual) return refuse(`fails its checksum: the header says ${expected}, the bytes give ${actual}`)
   let json: unknown
   try {
-    json = JSON.parse(text.decode(value))
+    json = JSON.parse(textOf(value))
   } catch {
     return refuse('is not JSON')
   }
@@ -64,7 +64,7 @@ export const unseal = (
     const issue = parsed.error.issues[0]
     return refuse(`does not fit the schema: ${issue?.path.join('.') ?? ''} ${issue?.message ?? ''}`)
   }
-  const named = key === null ? null : text.decode(key)
+  const named = key === null ? null : textOf(key)
   if (named !== stateKey(parsed.data)) {
     return refuse(`has the key ${JSON.stringify(named)} but speaks of ${JSON.stringify(stateKey(parsed.data))}`)
   }

@@ -19,8 +19,11 @@ export interface Ledger {
   /** Bytes that are in the log and belong to no key (garbage from the start). */
   waste(offset: number, bytes: number): void
   get(key: string): LiveEntry | undefined
-  /** What a trim at the oldest living entry would free; `end` is the place to trim at when nothing is alive. */
-  reclaimable(end: number): { readonly before: number; readonly bytes: number }
+  /**
+   * What a trim would free: up to the oldest living entry, or, when nothing is alive, up to the last entry this ledger was
+   * told of. Never further: behind it may lie what a newer owner wrote.
+   */
+  reclaimable(): { readonly before: number; readonly bytes: number }
   /** The log no longer holds anything below. */
   trimmed(before: number): void
   /** Oldest keys to write again, at most `budget` bytes of them (at least one); empty while the living outweigh the dead. */
@@ -71,8 +74,8 @@ export const createLedger = (floor: number): Ledger => {
     drop,
     waste: grow,
     get: (key) => entries.get(key),
-    reclaimable(end) {
-      let before = end
+    reclaimable() {
+      let before = (stretches.at(-1)?.last ?? -1) + 1
       for (const entry of entries.values()) {
         before = entry.offset
         break

@@ -2,11 +2,11 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { lastValueFrom, Subject, tap, toArray } from 'rxjs'
+import { lastValueFrom, NEVER, Subject, tap, toArray } from 'rxjs'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Commit, type CommitDeps, commit, createBacklog } from '../../src/operators/commit.ts'
 import type { EmittedStep } from '../../src/operators/emit.ts'
-import { readPartitionState } from '../../src/operators/task.ts'
+import { readPartitionState } from '../../src/operators/partition-state.ts'
 import { createLedger } from '../../src/state/ledger.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
@@ -42,7 +42,8 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
     heads: new Map(),
     steps: () => [],
     unsaved: () => [],
-    committed: () => [],
+    relieve: () => [],
+    pressure: NEVER,
     live: 0,
     close: () => undefined,
   },

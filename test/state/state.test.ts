@@ -125,13 +125,21 @@ describe('ledger', () => {
     for (let offset = 1; offset <= 10; offset += 1) ledger.put('busy', { offset, bytes: 30 })
     expect(ledger.live).toBe(80)
     expect(ledger.total).toBe(350)
-    expect(ledger.reclaimable(11).before).toBe(0)
+    expect(ledger.reclaimable().before).toBe(0)
     expect(ledger.toForward(60)).toEqual(['idle'])
     ledger.put('idle', { offset: 11, bytes: 50 })
-    expect(ledger.reclaimable(12).before).toBe(10)
+    expect(ledger.reclaimable().before).toBe(10)
     ledger.trimmed(10)
     expect(ledger.total).toBeLessThanOrEqual(80 + 30)
     expect(ledger.toForward(60)).toEqual([])
+  })
+
+  test('with nothing alive, frees what it was told of and no more: behind it a newer owner may write', () => {
+    const ledger = createLedger(100)
+    expect(ledger.reclaimable()).toEqual({ before: 0, bytes: 0 })
+    ledger.put('a', { offset: 7, bytes: 200 })
+    ledger.drop('a')
+    expect(ledger.reclaimable()).toEqual({ before: 8, bytes: 200 })
   })
 
   test('the total stays below twice the living plus the floor, whatever happens', () => {
@@ -143,7 +151,7 @@ describe('ledger', () => {
         for (const [key, bytes] of writes) {
           ledger.put(String(key), { offset: offset++, bytes })
           for (const old of ledger.toForward(500)) ledger.put(old, { offset: offset++, bytes: ledger.get(old)!.bytes })
-          const { before } = ledger.reclaimable(offset)
+          const { before } = ledger.reclaimable()
           ledger.trimmed(before)
         }
         // Stretches are trimmed whole, so up to one more of them may stand; one budget may be on its way.

@@ -3,9 +3,9 @@ import { ContinuoError } from '../../errors.ts'
 import type { Bounds, Headers, RecordIn } from '../log.ts'
 import type { Database } from './database.ts'
 import type { Topic } from './topics.ts'
+import { textOf } from '../../text.ts'
 
 const text = new TextEncoder()
-const utf8 = new TextDecoder()
 
 /** See layout.ts for the bytes. */
 export const encodeHeaders = (headers: Headers): Uint8Array | null => {
@@ -32,7 +32,7 @@ export const decodeHeaders = (bytes: Uint8Array | null): Headers => {
     const name = at + 8
     const value = name + view.getUint32(at, true)
     const end = value + view.getUint32(at + 4, true)
-    headers.push([utf8.decode(bytes.subarray(name, value)), bytes.slice(value, end)])
+    headers.push([textOf(bytes.subarray(name, value)), bytes.slice(value, end)])
     at = end
   }
   return headers

@@ -13,12 +13,12 @@ import { gunzipSync, zstdDecompressSync } from 'node:zlib'
 import { ContinuoError } from '../../errors.ts'
 import type { Headers, RecordIn, StoredRecord } from '../log.ts'
 import { crc32c } from './crc32c.ts'
+import { textOf } from '../../text.ts'
 
 export const BATCH_OVERHEAD = 61
 const LENGTH_AT = 8
 const BODY_AT = 12
 const encoder = new TextEncoder()
-const decoder = new TextDecoder()
 
 const varintSize = (value: number): number => {
   let rest = value < 0 ? -2 * value - 1 : 2 * value
@@ -126,10 +126,11 @@ export interface BatchView {
   records(topic: string, partition: number): StoredRecord[]
 }
 
-const damaged = (where: string, what: string): ContinuoError =>
+/** `what` is wrong, as a clause. */
+export const damaged = (where: string, what: string): ContinuoError =>
   new ContinuoError(
-    'POSITION',
-    `The records of ${where} are damaged: ${what}. Read from another replica, or trim beyond them if they are not needed.`,
+    'REFUSED',
+    `The records of ${where} are damaged: ${what}. Nothing was changed. Read again; if it stays so, let an intact replica lead the partition, or restore the topic from a copy.`,
   )
 
 const decompress = (codec: number, where: string, data: Buffer): Buffer => {
@@ -180,7 +181,7 @@ const decodeRecords = (
     const value = bytes()
     const headers: [string, Uint8Array][] = []
     for (let left = varint(); left > 0; left--)
-      headers.push([decoder.decode(bytes() ?? new Uint8Array()), bytes() ?? new Uint8Array()])
+      headers.push([textOf(bytes() ?? new Uint8Array()), bytes() ?? new Uint8Array()])
     at = end
     records.push({
       topic,
@@ -195,7 +196,7 @@ const decodeRecords = (
   return records
 }
 
-/** The whole batches in `data`; a cut-off one at its end is left out. Throws POSITION where a checksum does not match. */
+/** The whole batches in `data`; a cut-off one at its end is left out. Throws REFUSED where a checksum does not match. */
 export const readBatches = (data: Buffer, where: string): BatchView[] => {
   const batches: BatchView[] = []
   for (let start = 0; start + BATCH_OVERHEAD <= data.length; ) {
@@ -209,7 +210,7 @@ export const readBatches = (data: Buffer, where: string): BatchView[] => {
     if (found !== expected)
       throw damaged(
         where,
-        `the checksum of the batch at offset ${baseOffset} is ${found.toString(16)}, expected ${expected.toString(16)}`,
+        `the batch at offset ${baseOffset} says that its checksum is ${expected.toString(16)}, its bytes have ${found.toString(16)}`,
       )
     const attributes = data.readInt16BE(start + 21)
     const timestamp = Number(data.readBigInt64BE(start + 27))

@@ -1,0 +1,191 @@
+/**
+ * What a partition's state topic says before its task may run: read it, and make sure that the cursor, the committed offset,
+ * the heads and the loaded model tell one story.
+ */
+import { setTimeout as delay } from 'node:timers/promises'
+import type { TopicNames } from '../../topics/index.ts'
+import type { Model } from '../engine/types.ts'
+import { ContinuoError, codeOf } from '../errors.ts'
+import { checkFits, type Head, type PartitionCursor, seal, unseal } from '../state/head.ts'
+import { createLedger, type Ledger } from '../state/ledger.ts'
+import type { EventLog, PartitionWriter, StoredRecord } from '../streams/log.ts'
+import { textOf } from '../text.ts'
+
+/** Who reads what with which model. */
+export interface Reading {
+  readonly log: EventLog
+  readonly names: TopicNames
+  readonly group: string
+  readonly model: Model
+  readonly warn: (message: string) => void
+}
+
+/** Header of a cursor that was written before anything was done. */
+const INTRODUCTION = 'introduction'
+
+export const isIntroduction = ({ headers }: StoredRecord): boolean => headers.some(([name]) => name === INTRODUCTION)
+
+/** How often and at what distance (ms) to look whether a commit can be read; longer than Kafka leaves a transaction open. */
+const VISIBLE_TRIES = 4000
+const VISIBLE_PAUSE = 10
+
+/** Times that a reader begins again because what it was about to read was trimmed. */
+const TRIES = 5
+
+/**
+ * Every record of a partition. Whoever wrote it before may still be trimming it (trims are not fenced), and what is trimmed
+ * is dead: then the reading begins anew at the first record that is left.
+ */
+async function* wholePartition(log: EventLog, topic: string, partition: number): AsyncGenerator<StoredRecord> {
+  for (let tries = 1; ; tries += 1) {
+    const { begin, end } = await log.bounds(topic, partition)
+    let any = false
+    try {
+      for await (const batch of log.read(topic, partition, begin, { until: end })) {
+        any = true
+        yield* batch.records
+      }
+      return
+    } catch (error) {
+      if (codeOf(error) !== 'POSITION' || any || tries === TRIES) throw error
+    }
+  }
+}
+
+const sizeOf = (record: StoredRecord): number => {
+  let bytes = (record.key?.length ?? 0) + (record.value?.length ?? 0) + 64
+  for (const [name, value] of record.headers) bytes += name.length + value.length
+  return bytes
+}
+
+export interface PartitionState {
+  readonly cursor: PartitionCursor | null
+  readonly heads: Map<string, Head>
+  readonly stateLedger: Ledger
+  readonly snapshotLedger: Ledger
+}
+
+/** Reads the state partition to its last stable offset. Throws REFUSED for a record that fails verification. */
+export const readPartitionState = async (
+  log: EventLog,
+  names: TopicNames,
+  partition: number,
+  forwardFloor: number,
+): Promise<PartitionState> => {
+  const stateLedger = createLedger(forwardFloor)
+  const snapshotLedger = createLedger(forwardFloor)
+  // Only the newest record of a key speaks; the older ones are not even opened.
+  const newest = new Map<string, StoredRecord>()
+  for await (const record of wholePartition(log, names.state, partition)) {
+    const key = record.key === null ? '' : textOf(record.key)
+    // An introduction counts only where there is nothing yet: see introduce().
+    if (newest.has(key) && isIntroduction(record)) {
+      stateLedger.waste(record.offset, sizeOf(record))
+      continue
+    }
+    newest.delete(key)
+    newest.set(key, record)
+    stateLedger.put(key, { offset: record.offset, bytes: sizeOf(record) })
+  }
+  let cursor: PartitionCursor | null = null
+  const heads = new Map<string, Head>()
+  for (const { key, value, headers, offset } of newest.values()) {
+    const state = unseal(`${names.state}, partition ${partition}, offset ${offset}`, key, value, headers)
+    if (state.type === 'cursor') cursor = state
+    else heads.set(state.session, state)
+  }
+  let parts = 0
+  let bytes = 0
+  const refs = [...heads.values()].flatMap(({ session, snapshot }) =>
+    snapshot === null ? [] : [{ session, snapshot }],
+  )
+  for (const { session, snapshot } of refs.sort((a, b) => a.snapshot.first - b.snapshot.first)) {
+    snapshotLedger.put(session, { offset: snapshot.first, bytes: snapshot.bytes })
+    parts += snapshot.parts
+    bytes += snapshot.bytes
+  }
+  // What nobody names has no size without reading it; offsets times the usual size of a part is close enough.
+  const stored = await log.bounds(names.snapshots, partition)
+  const unnamed = stored.end - stored.begin - parts
+  if (parts > 0 && unnamed > 0) snapshotLedger.waste(stored.begin, unnamed * (bytes / parts))
+  return { cursor, heads, stateLedger, snapshotLedger }
+}
+
+/** Cursor, committed offset, heads and model must tell one story. Throws REFUSED naming what differs. */
+export const checkAgreement = (
+  { cursor, heads }: PartitionState,
+  committed: number | null,
+  { names, group, model, warn }: Reading,
+  partition: number,
+): void => {
+  const place = `${names.chunks}, partition ${partition}`
+  if (cursor === null) {
+    if (heads.size > 0) {
+      throw new ContinuoError(
+        'REFUSED',
+        `${names.state}, partition ${partition}, holds ${heads.size} heads and no partition cursor. The state was damaged; restore the log from a copy.`,
+      )
+    }
+    if (committed !== null) {
+      throw new ContinuoError(
+        'REFUSED',
+        `Group "${group}" has committed offset ${committed} of ${place}, but ${names.state} holds no cursor. The state topic was deleted or replaced. Restore it, or begin anew with another --group and prefix.`,
+      )
+    }
+    return
+  }
+  if (cursor.group !== group || cursor.topic !== names.chunks || cursor.partition !== partition) {
+    throw new ContinuoError(
+      'REFUSED',
+      `The state of this partition belongs to group "${cursor.group}" reading ${cursor.topic}, partition ${cursor.partition}; this worker is group "${group}" reading ${place}. Use that group, or another prefix.`,
+    )
+  }
+  checkFits(cursor, model)
+  for (const head of heads.values()) checkFits(head, model)
+  if (committed === null) {
+    warn(
+      `Group "${group}" has no committed offset for ${place} (deleted or expired); resuming from the cursor in the log, offset ${cursor.offset}.`,
+    )
+  } else if (committed !== cursor.offset) {
+    throw new ContinuoError(
+      'REFUSED',
+      `Group "${group}" has committed offset ${committed} of ${place}, the cursor in the log says ${cursor.offset}. Somebody reset the group's offsets. Set them back to ${cursor.offset}, or begin anew with another --group and prefix.`,
+    )
+  }
+}
+
+/**
+ * The first cursor of a partition, so that nobody else thinks it is free. The claim is a lock of one group; two groups that
+ * begin at the same time on the same empty state would both find nothing. So each introduces itself and then reads again: the
+ * first introduction in the log counts, and any cursor that came with work counts more; who finds another's is refused.
+ */
+export const introduce = async (
+  writer: PartitionWriter,
+  { log, names, group, model }: Reading,
+  partition: number,
+): Promise<void> => {
+  const { begin } = await log.bounds(names.chunks, partition)
+  const { key, value, headers } = seal({
+    type: 'cursor',
+    version: 1,
+    group,
+    topic: names.chunks,
+    partition,
+    offset: begin,
+    done: [],
+    model: model.fingerprint,
+    layout: model.layoutFingerprint,
+  })
+  const record = { topic: names.state, key, value, headers: [...headers, [INTRODUCTION, new Uint8Array(0)] as const] }
+  const [offset] = await writer.commit([record], begin)
+  // Kafka answers a commit before its readers see it. Once they see this one, they see all that came before it.
+  for (let tries = 0; (await log.bounds(names.state, partition)).end <= offset!; tries += 1) {
+    if (tries === VISIBLE_TRIES) {
+      throw new ContinuoError(
+        'UNAVAILABLE',
+        `The first cursor of ${names.state}, partition ${partition}, was committed at offset ${offset} and cannot be read: a transaction before it stays open.`,
+      )
+    }
+    await delay(VISIBLE_PAUSE)
+  }
+}

@@ -45,7 +45,7 @@ export const embeddedPlace = (): Place => {
 
 /** `KAFKA_BROKERS`, or a broker of our own for as long as the bench runs. */
 export const kafkaPlace = async (): Promise<Place> => {
-  const given = process.env['KAFKA_BROKERS']
+  const given = process.env.KAFKA_BROKERS
   const { startBroker } = await import('../tools/kafka/embedded-broker.ts')
   const broker = given === undefined ? await startBroker() : null
   const brokers = given ?? broker!.brokers

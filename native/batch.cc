@@ -148,7 +148,11 @@ void Batch::advance() {
 }
 
 void Batch::broke(size_t item, uint64_t pulse) {
-  items_[item].context->broken = true;
+  auto& context = *items_[item].context;
+  if (context.broken) return;
+  context.broken = true;
+  // The cause says more than logits that followed from it.
+  results_[item].error.reset();
   fail(item, "state", pulse);
 }
 

@@ -112,7 +112,7 @@ export const readPartitionState = async (
 }
 
 /** Cursor, committed offset, heads and model must tell one story. Throws REFUSED naming what differs. */
-export const checkAgreement = (
+const checkAgreement = (
   { cursor, heads }: PartitionState,
   committed: number | null,
   { names, group, model, warn }: Reading,
@@ -159,7 +159,7 @@ export const checkAgreement = (
  * begin at the same time on the same empty state would both find nothing. So each introduces itself and then reads again: the
  * first introduction in the log counts, and any cursor that came with work counts more; who finds another's is refused.
  */
-export const introduce = async (
+const introduce = async (
   writer: PartitionWriter,
   { log, names, group, model }: Reading,
   partition: number,
@@ -187,5 +187,24 @@ export const introduce = async (
       )
     }
     await delay(VISIBLE_PAUSE)
+  }
+}
+
+/**
+ * The state of the partition that this writer has claimed, checked against the group's committed offset and the model. Where
+ * there is none yet, it begins with an introduction. Throws REFUSED naming what differs.
+ */
+export const openState = async (
+  writer: PartitionWriter,
+  reading: Reading,
+  partition: number,
+  forwardFloor: number,
+): Promise<PartitionState & { readonly cursor: PartitionCursor }> => {
+  const { log, names, group } = reading
+  for (;;) {
+    const state = await readPartitionState(log, names, partition, forwardFloor)
+    checkAgreement(state, await log.committed(group, names.chunks, partition), reading, partition)
+    if (state.cursor !== null) return { ...state, cursor: state.cursor }
+    await introduce(writer, reading, partition)
   }
 }

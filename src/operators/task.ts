@@ -13,7 +13,7 @@ import { createSource } from '../streams/source.ts'
 import { createWatermark } from '../streams/watermark.ts'
 import type { Batcher } from './batcher.ts'
 import { type Commit, createBacklog } from './commit.ts'
-import { checkAgreement, introduce, readPartitionState } from './partition-state.ts'
+import { openState } from './partition-state.ts'
 import { pipeline } from './pipeline.ts'
 import { restoreSession } from './restore.ts'
 import { createSessions, type Sessions } from './sessions.ts'
@@ -71,17 +71,10 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
 
   const run = async (writer: PartitionWriter): Promise<void> => {
     life.to('restoring')
-    const read = () => readPartitionState(log, names, partition, options.forwardFloor)
-    let state = await read()
-    if (state.cursor === null) {
-      checkAgreement(state, await log.committed(group, names.chunks, partition), options, partition)
-      await introduce(writer, options, partition)
-      state = await read()
-    }
-    checkAgreement(state, await log.committed(group, names.chunks, partition), options, partition)
+    const state = await openState(writer, options, partition, options.forwardFloor)
     failpoint('restore.read')
     const { heads, stateLedger, snapshotLedger } = state
-    const { offset: from, done } = state.cursor!
+    const { offset: from, done } = state.cursor
     const watermark = createWatermark({ offset: from, done })
     const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal)
     const backlog = createBacklog(BACKLOG_STEPS)

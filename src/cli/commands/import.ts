@@ -1,12 +1,11 @@
 import { readFile } from 'node:fs/promises'
-import type { TopicNames } from '../../../topics/index.ts'
 import type { Model } from '../../engine/types.ts'
 import { ContinuoError } from '../../errors.ts'
+import { openState, type Reading } from '../../operators/partition-state.ts'
 import { writeSnapshot } from '../../operators/snapshots.ts'
-import { checkAgreement } from '../../operators/task.ts'
 import { checkFits, type Head, type PartitionCursor, type SnapshotRef, seal } from '../../state/head.ts'
 import { decodeSnapshot, encodeSnapshot, type Snapshot } from '../../state/snapshot.ts'
-import type { EventLog, PartitionWriter } from '../../streams/log.ts'
+import type { PartitionWriter } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
   ensureTopics,
@@ -16,7 +15,6 @@ import {
   modelFlag,
   namesOf,
   sessionFlag,
-  stateOf,
   threadsFlag,
   withLog,
   withModel,
@@ -70,34 +68,17 @@ const headIn = (head: Head, session: string, cursor: PartitionCursor): Head => (
   snapshot: null,
 })
 
-interface Place {
-  readonly log: EventLog
-  readonly names: TopicNames
-  readonly group: string
+interface Place extends Reading {
   readonly partition: number
-  readonly model: Model
 }
 
 /** Reads the partition's state under the claim, so that what is checked cannot change before the commit. */
-const cursorFor = async ({ log, names, group, partition, model }: Place, session: string): Promise<PartitionCursor> => {
-  const state = await stateOf(log, names, partition)
-  const committed = await log.committed(group, names.chunks, partition)
-  checkAgreement(state, committed, { names, group, model, warn: say }, partition)
-  if (state.heads.has(session)) {
+const cursorFor = async (place: Place, writer: PartitionWriter, session: string): Promise<PartitionCursor> => {
+  const { log, names, partition } = place
+  const { cursor, heads } = await openState(writer, place, partition, 0)
+  if (heads.has(session)) {
     throw invalid(`Session "${session}" exists already in ${log.url}. Import under another name.`)
   }
-  const fresh: PartitionCursor = {
-    type: 'cursor',
-    version: 1,
-    group,
-    topic: names.chunks,
-    partition,
-    offset: (await log.bounds(names.chunks, partition)).begin,
-    done: [],
-    model: model.fingerprint,
-    layout: model.layoutFingerprint,
-  }
-  const cursor = state.cursor ?? fresh
   if (cursor.done.length > 0) {
     throw invalid(
       `Partition ${partition} of ${names.chunks} has unfinished records before finished ones. Let a worker finish them first: continuo run … --until-idle 1000.`,
@@ -113,7 +94,7 @@ const write = async (
   { head, state }: Snapshot,
 ): Promise<Head> => {
   const { names, model } = place
-  const cursor = await cursorFor(place, session)
+  const cursor = await cursorFor(place, writer, session)
   const placed = headIn(head, session, cursor)
   const writing = writeSnapshot(
     names.snapshots,
@@ -158,7 +139,12 @@ export const importSession = command({
         try {
           const writer = await log.claim(flags.group, names.chunks, partition)
           try {
-            const head = await write({ log, names, group: flags.group, partition, model }, writer, session, snapshot)
+            const head = await write(
+              { log, names, group: flags.group, partition, model, warn: say },
+              writer,
+              session,
+              snapshot,
+            )
             const { conductor, chain } = head
             if (flags.json)
               printJson({ session, partition, pulse: conductor.globalStep, chain, from: snapshot.head.session })

@@ -59,6 +59,19 @@ export interface Task {
 /** Sessions between finished steps and the log, in steps. */
 const BACKLOG_STEPS = 4096
 
+/**
+ * A task that was overtaken without knowing (its process stood still) reads a state that somebody else moves on: offsets and
+ * cursors of different moments, snapshots that are gone. Only an owner may call that broken.
+ */
+const orOvertaken = async (error: unknown, writer: PartitionWriter | null): Promise<unknown> => {
+  try {
+    await writer?.confirm()
+    return error
+  } catch (why) {
+    return why
+  }
+}
+
 export const startTask = (partition: number, options: TaskOptions): Task => {
   const { log, names, group, model, tokenizer, batcher } = options
   const stopping = new AbortController()
@@ -145,11 +158,11 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       life.to('closed')
       return { state: life.state }
     } catch (error) {
-      failure = error
       stopping.abort()
+      failure = verdictOf(error) === 'refused' ? await orOvertaken(error, writer) : error
       await writer?.close()
-      life.to(verdictOf(error))
-      return { state: life.state, error }
+      life.to(verdictOf(failure))
+      return { state: life.state, error: failure }
     } finally {
       sessions?.close()
     }

@@ -99,6 +99,11 @@ export interface PartitionWriter {
   commit(records: readonly OutRecord[], inputOffset: number): Promise<readonly number[]>
   /** One transaction without an input offset, for bulk that a later commit will name. */
   append(records: readonly OutRecord[]): Promise<readonly number[]>
+  /**
+   * Rejects with FENCED when a newer owner holds the partition. Writes nothing, and works also after a failed call. Whoever was
+   * overtaken may find things in the log that look broken and are only newer; this tells them apart.
+   */
+  confirm(): Promise<void>
   /** Never throws; aborts nothing that was committed. */
   close(): Promise<void>
 }

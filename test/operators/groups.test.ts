@@ -1,4 +1,4 @@
-/** One state, one group: whoever comes second is refused, also when both come at the same time to an empty log. */
+/** Whose state it is: of one group, and of one owner at a time; who was overtaken does not call it broken. */
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
 import { openPackage } from '../../src/models/open.ts'
@@ -57,6 +57,35 @@ const suite = (kind: string, fresh: () => string | undefined): void => {
         const winner = await bench.settle({ group: won! })
         expect([...winner.worker.refused]).toEqual([])
         expect((await bench.heads()).get('s')!.totals.tokens).toBe(23)
+      } finally {
+        await bench.close()
+      }
+    })
+
+    test('an owner who stood still between two looks at the log and was overtaken is fenced, and refuses nothing', async () => {
+      const url = fresh()
+      const bench = await createBench(shared, 1, url === undefined ? {} : { url })
+      try {
+        const stopped = Promise.withResolvers<void>()
+        const goOn = Promise.withResolvers<void>()
+        // Stands still after it read the state, before it asks for the committed offset.
+        const log: EventLog = {
+          ...bench.log,
+          committed: async (...args) => {
+            stopped.resolve()
+            await goOn.promise
+            return bench.log.committed(...args)
+          },
+        }
+        const still = await bench.start({ log, fencedPause: 3_600_000 })
+        await stopped.promise
+        const heir = await bench.log.claim('test', bench.names.chunks, 0)
+        await heir.commit([], 1)
+        goOn.resolve()
+        await eventually(() => expect(still.states.map(({ state }) => state)).toContain('migrated'))
+        expect([...still.worker.refused]).toEqual([])
+        await still.worker.stop()
+        await heir.close()
       } finally {
         await bench.close()
       }

@@ -1,9 +1,9 @@
 /** Records as rows: validation, size, headers, and the one place that gives out offsets. */
 import { ContinuoError } from '../../errors.ts'
+import { textOf } from '../../text.ts'
 import type { Bounds, Headers, RecordIn } from '../log.ts'
 import type { Database } from './database.ts'
 import type { Topic } from './topics.ts'
-import { textOf } from '../../text.ts'
 
 const text = new TextEncoder()
 

@@ -96,6 +96,11 @@ export const openClaims = (db: Database, topics: Topics, records: Records): Clai
       epoch,
       commit: (outs, inputOffset) => call(outs, inputOffset),
       append: (outs) => call(outs, null),
+      confirm: () =>
+        db.read(`looking for the owner of ${name}`, () => {
+          const claim = currentEpoch.get(group, topic, partition)
+          if (claim?.epoch !== epoch) throw fenced(claim)
+        }),
       close: async () => {
         state = 'closed'
         try {

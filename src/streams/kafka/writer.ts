@@ -152,7 +152,30 @@ export const claimPartition = async ({ network, topics, group, topic, partition 
     return new ContinuoError('UNAVAILABLE', message, { cause: error })
   }
 
-  const transact = async (records: readonly OutRecord[], offset: number | undefined): Promise<readonly number[]> => {
+  let underWay: Promise<unknown> = Promise.resolve()
+  const transact = (records: readonly OutRecord[], offset: number | undefined): Promise<readonly number[]> => {
+    const call = attempt(records, offset)
+    // One that is refused because another is under way is over at once and must not hide the other.
+    underWay = Promise.allSettled([underWay, call])
+    return call
+  }
+
+  /** Aborting where nothing is open does nothing, and Kafka compares the epochs first. */
+  const confirm = async (): Promise<void> => {
+    await underWay
+    try {
+      await network.retry(`asking for the owner of ${what}`, async () => {
+        const broker = await network.common.to(await network.coordinator('transaction', transactionalId))
+        await broker.endTxn({ ...transaction, transactionResult: false })
+      })
+    } catch (error) {
+      const fault = faultOf(error)
+      if (fault.type === 'INVALID_TXN_STATE') return
+      throw isFenced(fault) ? fenced(error) : error
+    }
+  }
+
+  const attempt = async (records: readonly OutRecord[], offset: number | undefined): Promise<readonly number[]> => {
     const refused = refusal()
     if (refused !== undefined) throw refused
     state = 'busy'
@@ -212,6 +235,7 @@ export const claimPartition = async ({ network, topics, group, topic, partition 
       return transact(records, inputOffset)
     },
     append: (records) => transact(records, undefined),
+    confirm,
     close: async () => {
       if (state === 'closed') return
       state = 'closed'

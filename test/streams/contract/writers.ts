@@ -23,6 +23,25 @@ export const hasOneWriter = ({ fresh, openAt }: Fixture): void => {
       expect(valuesOf(await take(log, a, 0, 3))).toEqual(['before', 'after', 'still'])
     })
 
+    test('who can ask whether he still is; a stale one hears it, before and after its first call, and nothing is written', async () => {
+      const { store, log, input, a, group } = await fresh()
+      const other = await openAt(store)
+      const fresher = await log.claim(group, input, 0)
+      await fresher.confirm()
+      await fresher.commit([{ topic: a, ...record('one') }], 1)
+      await fresher.confirm()
+      await fresher.append([{ topic: a, ...record('two') }])
+      const running = fresher.commit([{ topic: a, ...record('three') }], 3)
+      await Promise.all([fresher.confirm(), running])
+      const heir = await other.claim(group, input, 0)
+      await refuses(fresher.confirm(), 'FENCED', group, input)
+      await refuses(fresher.commit([{ topic: a, ...record('stale') }], 4), 'FENCED')
+      await refuses(fresher.confirm(), 'FENCED')
+      await heir.confirm()
+      await heir.commit([{ topic: a, ...record('four') }], 4)
+      expect(valuesOf(await take(log, a, 0, 4))).toEqual(['one', 'two', 'three', 'four'])
+    })
+
     test('also for bulk: a stale append is FENCED', async () => {
       const { log, input, a, group } = await fresh()
       const stale = await log.claim(group, input, 0)

@@ -1,0 +1,168 @@
+/** `npm run setup` and `npm run test:asan`, in a checkout of their own whose compilers and registry are stand-ins. */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { eventually } from './helpers.ts'
+
+const tools = fileURLToPath(new URL('../../tools/', import.meta.url))
+let root = ''
+const children: ChildProcess[] = []
+const at = (...names: string[]): string => join(root, ...names)
+const put = (path: string, text: string): void => {
+  mkdirSync(dirname(at(path)), { recursive: true })
+  writeFileSync(at(path), text, { mode: 0o755 })
+}
+
+/** Tells of each build in builds.txt, and of a second one at the same time. */
+const CMAKE_JS = `
+import { appendFileSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
+const root = process.cwd()
+let word = 'built'
+try {
+  mkdirSync(root + '/busy')
+} catch {
+  word = 'at the same time'
+}
+mkdirSync(root + '/native/build/Release', { recursive: true })
+Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 100)
+writeFileSync(root + '/native/build/Release/continuo.node', '')
+appendFileSync(root + '/builds.txt', word + '\\n')
+rmSync(root + '/busy', { recursive: true, force: true })
+`
+
+beforeEach(() => {
+  root = mkdtempSync(join(tmpdir(), 'continuo-setup-'))
+  for (const name of ['setup.mjs', 'build-native.mjs', 'asan.mjs']) cpSync(join(tools, name), at('tools', name))
+  put('package-lock.json', '{}')
+  put('native/engine.cc', '// nothing')
+  for (const name of ['cmake-js', 'node-addon-api', 'node-api-headers'])
+    put(`node_modules/${name}/package.json`, '{ "version": "1.0.0", "type": "module" }')
+  put('node_modules/cmake-js/bin/cmake-js', CMAKE_JS)
+  for (const name of ['c++', 'cmake', 'make']) put(`bin/${name}`, '#!/bin/sh\n')
+})
+afterEach(() => {
+  for (const child of children.splice(0)) child.kill('SIGKILL')
+  rmSync(root, { recursive: true, force: true })
+})
+
+const env = (): NodeJS.ProcessEnv => ({ PATH: at('bin') })
+const run = (tool: string) =>
+  spawnSync(process.execPath, [at('tools', tool)], { cwd: root, env: env(), encoding: 'utf8' })
+const start = (command: string, args: readonly string[]) => {
+  const child = spawn(command, args, { cwd: root, env: env(), stdio: ['ignore', 'ignore', 'pipe'] })
+  children.push(child)
+  let said = ''
+  child.stderr.setEncoding('utf8').on('data', (text) => {
+    said += text
+  })
+  const ended = new Promise<number | null>((resolve) => child.once('close', resolve))
+  return { ended, said: () => said }
+}
+const builds = (): string => (existsSync(at('builds.txt')) ? readFileSync(at('builds.txt'), 'utf8') : '')
+
+describe('the build of the native engine', () => {
+  const LOCK = 'native/building.log'
+  const GONE = 2 ** 22 + 1
+
+  test('is not repeated when nothing changed', () => {
+    expect(run('build-native.mjs')).toMatchObject({ status: 0, stdout: expect.stringContaining('built in') })
+    expect(run('build-native.mjs')).toMatchObject({ status: 0, stdout: expect.stringContaining('up to date') })
+    expect(builds()).toBe('built\n')
+    expect(existsSync(at(LOCK))).toBe(false)
+  })
+
+  test('waits for another one, and says after a while for whom, and what to do if nobody is there', async () => {
+    put(LOCK, String(process.pid))
+    const { ended, said } = start(process.execPath, [at('tools/build-native.mjs')])
+    const sentence = `Waiting for process ${process.pid}, which builds the native engine. If no build is under way, delete ${LOCK}.\n`
+    await eventually(() => expect(said()).toBe(sentence))
+    rmSync(at(LOCK))
+    expect(await ended).toBe(0)
+    expect(said()).toBe(sentence)
+    expect(builds()).toBe('built\n')
+  })
+
+  test('does not wait for a process that is gone', () => {
+    put(LOCK, String(GONE))
+    expect(run('build-native.mjs').status).toBe(0)
+  })
+
+  test('does not wait for itself: a former build had the same process id', async () => {
+    const script = `printf $$ > ${LOCK}; exec '${process.execPath}' tools/build-native.mjs`
+    expect(await start('/bin/sh', ['-c', script]).ended).toBe(0)
+    expect(builds()).toBe('built\n')
+  })
+
+  test('does not wait for whoever has the id of a process that began half an hour ago', () => {
+    put(LOCK, String(process.pid))
+    const then = new Date(Date.now() - 31 * 60_000)
+    utimesSync(at(LOCK), then, then)
+    expect(run('build-native.mjs').status).toBe(0)
+    expect(existsSync(at(LOCK))).toBe(false)
+  })
+
+  test('is done once by many who find the lock of one that is gone', async () => {
+    put(LOCK, String(GONE))
+    const all = Array.from({ length: 12 }, () => start(process.execPath, [at('tools/build-native.mjs')]))
+    expect(await Promise.all(all.map(({ ended }) => ended))).toEqual(all.map(() => 0))
+    expect(builds()).toBe('built\n')
+  })
+})
+
+describe('setup', () => {
+  /** Installs a Node that needs a loader this system does not have, as glibc's is not on musl. */
+  const FOREIGN = `#!/bin/sh
+echo "$@" > '$ROOT/npm.txt'
+echo '#!/nowhere/ld-linux.so' > '$ROOT/node_modules/.bin/node'
+`
+  test("installs the project's own Node whatever npm is told to omit, and says so when it does not start", () => {
+    mkdirSync(at('node_modules/.bin'))
+    put('node_modules/.bin/node', '')
+    put('bin/npm', FOREIGN.replaceAll('$ROOT', root))
+    const { status, stderr } = run('setup.mjs')
+    expect(readFileSync(at('npm.txt'), 'utf8')).toMatch(/^ci .*--include=dev/)
+    expect(status).toBe(1)
+    for (const part of [at('node_modules/.bin/node'), 'ENOENT', 'musl', 'try again']) expect(stderr).toContain(part)
+  })
+})
+
+describe('the native tests', () => {
+  const CMAKE = `#!/bin/sh
+case $1 in
+  --version) exit ;;
+  --build) echo '#!/bin/sh' > '$ROOT/native/build-asan/continuo_tests' ;;
+  *) echo "$@" > '$ROOT/cmake.txt' ;;
+esac
+`
+  const configured = (): string => readFileSync(at('cmake.txt'), 'utf8')
+  const cache = (home: string, generator: string): void =>
+    put(
+      'native/build-asan/CMakeCache.txt',
+      `CMAKE_GENERATOR:INTERNAL=${generator}\nCMAKE_HOME_DIRECTORY:INTERNAL=${home}\n`,
+    )
+  beforeEach(() => {
+    put('bin/cmake', CMAKE.replaceAll('$ROOT', root))
+    put('native/build-asan/continuo_tests', '#!/bin/sh\n')
+  })
+
+  test('are built with make, or with ninja where there is no make', () => {
+    cache(at('native'), 'Unix Makefiles')
+    run('asan.mjs')
+    expect(configured()).not.toContain('-G')
+    expect(existsSync(at('native/build-asan/CMakeCache.txt'))).toBe(true)
+    rmSync(at('bin/make'))
+    put('bin/ninja', '#!/bin/sh\n')
+    run('asan.mjs')
+    expect(configured()).toMatch(/^-G Ninja -S/)
+    expect(existsSync(at('native/build-asan/CMakeCache.txt'))).toBe(false)
+  })
+
+  test('are built anew in a checkout that was moved', () => {
+    cache('/elsewhere/native', 'Unix Makefiles')
+    run('asan.mjs')
+    expect(existsSync(at('native/build-asan/CMakeCache.txt'))).toBe(false)
+  })
+})

@@ -3,12 +3,14 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
 import { openPackage } from '../../src/models/open.ts'
 import { createBatcher } from '../../src/operators/batcher.ts'
 import type { Commit } from '../../src/operators/commit.ts'
 import { readPartitionState } from '../../src/operators/partition-state.ts'
 import type { Tokenizer } from '../../src/operators/tokenize.ts'
+import { verifyLog } from '../../src/operators/verify.ts'
 import { startWorker, type Worker, type WorkerOptions } from '../../src/operators/worker.ts'
 import type { Head } from '../../src/state/head.ts'
 import type { TaskState } from '../../src/streams/lifecycle.ts'
@@ -18,6 +20,7 @@ import type { ChunkInput } from '../../topics/chunks.ts'
 import { TOPICS, type TopicNames, topicNames } from '../../topics/index.ts'
 import type { Observation } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
+import { freshPrefix } from '../kafka/broker.ts'
 import { eventually } from '../streams/helpers.ts'
 
 export const demoModel = fileURLToPath(new URL('../../models/demo', import.meta.url))
@@ -160,4 +163,48 @@ export const createBench = async (
       if (dir !== null) rmSync(dir, { recursive: true, force: true })
     },
   }
+}
+
+export interface Benches {
+  /** Opened once for the test file. */
+  readonly model: () => Model
+  open(partitions?: number, options?: BenchOptions): Promise<Bench>
+  /** Opens a bench for the length of a claim. */
+  use(claim: (bench: Bench) => Promise<void>, partitions?: number, options?: BenchOptions): Promise<void>
+}
+
+/** For the top of a test file: the shipped model, opened once, and benches with it. */
+export const benches = (): Benches => {
+  let shared: { model: Model; tokenizer: Tokenizer | null }
+  beforeAll(async () => {
+    shared = await openPackage(demoModel, { threads: 2 })
+  })
+  afterAll(() => shared.model.close())
+  const open = (partitions = 1, options: BenchOptions = {}): Promise<Bench> => createBench(shared, partitions, options)
+  return {
+    model: () => shared.model,
+    open,
+    async use(claim, partitions, options) {
+      const bench = await open(partitions, options)
+      try {
+        await claim(bench)
+      } finally {
+        await bench.close()
+      }
+    },
+  }
+}
+
+/** Runs the suite on both logs; `fresh` gives the options of a bench on a log that nobody used before. */
+export const onBothLogs = (suite: (fresh: () => BenchOptions, kind: 'embedded' | 'kafka') => void): void => {
+  describe('on the embedded log', () => suite(() => ({}), 'embedded'))
+  const { brokers, missing } = inject('kafka')
+  if (brokers === null) test.skip(`on Kafka (no Kafka here: ${missing})`, () => undefined)
+  else describe('on Kafka', () => suite(() => ({ url: `kafka://${brokers}/${freshPrefix()}` }), 'kafka'))
+}
+
+/** What the log holds is what its events give. */
+export const verified = async ({ log, names, model, tokenizer }: Bench): Promise<void> => {
+  const { findings } = await verifyLog({ log, names, model, tokenizer, format: 'json' })
+  expect(findings).toEqual([])
 }

@@ -1,27 +1,20 @@
 /** What must not resume, and what verify must find. Tampering goes behind the log's back, straight into its database. */
 import { readFileSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { Model } from '../../src/engine/types.ts'
-import { openPackage } from '../../src/models/open.ts'
-import type { Tokenizer } from '../../src/operators/tokenize.ts'
+import { describe, expect, test } from 'vitest'
 import { type Finding, verifyLog } from '../../src/operators/verify.ts'
 import { seal, sha256, unseal } from '../../src/state/head.ts'
 import { decodeSnapshot, encodeSnapshot } from '../../src/state/snapshot.ts'
 import { eventually } from '../streams/helpers.ts'
-import { type Bench, createBench, demoModel, event } from './harness.ts'
+import { type Bench, benches, event } from './harness.ts'
 
 const document = readFileSync(new URL('../../docs/demo/harbour-log.txt', import.meta.url), 'utf8')
 
-let shared: { model: Model; tokenizer: Tokenizer | null }
-beforeAll(async () => {
-  shared = await openPackage(demoModel, { threads: 2 })
-})
-afterAll(() => shared.model.close())
+const { open } = benches()
 
 /** A finished log of one session: text, a generation, a snapshot. */
 const finished = async (): Promise<Bench> => {
-  const bench = await createBench(shared)
+  const bench = await open()
   await bench.feed(
     event('s', { type: 'text', text: document.slice(0, 2500) }),
     event('s', { type: 'generate', requestId: 'r', maxTokens: 20, seed: 1 }),
@@ -186,7 +179,7 @@ describe('resume refuses, names both sides and writes nothing', () => {
     }))
 
   test('an input topic whose record was exchanged under a session that stands inside it', async () => {
-    const bench = await createBench(shared)
+    const bench = await open()
     await bench.feed(event('s', { type: 'text', text: document.repeat(6) }))
     const running = await bench.start({ commitInterval: 1 })
     await eventually(() => expect(running.commits.length).toBeGreaterThan(3))
@@ -204,7 +197,7 @@ describe('resume refuses, names both sides and writes nothing', () => {
   })
 
   test('input that was removed before a snapshot held it', async () => {
-    const bench = await createBench(shared)
+    const bench = await open()
     await bench.feed(event('s', { type: 'text', text: 'one ' }), event('s', { type: 'text', text: 'two' }))
     await bench.settle()
     tamper(bench, (db, rows) => {
@@ -335,7 +328,7 @@ describe('verify', () => {
     }))
 
   test('finds a removed dead letter', async () => {
-    const bench = await createBench(shared)
+    const bench = await open()
     await bench.feed(event('s', { type: 'text', text: 'good' }), event('s', '{"type":"bad"}'))
     await bench.settle()
     tamper(bench, (db) =>

@@ -1,32 +1,11 @@
 /** Contexts in memory: how many, who waits, and what a stop does to those who wait or rebuild. */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { Context, Model } from '../../src/engine/types.ts'
-import { openPackage } from '../../src/models/open.ts'
-import type { Tokenizer } from '../../src/operators/tokenize.ts'
-import { verifyLog } from '../../src/operators/verify.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { eventually } from '../streams/helpers.ts'
-import { type Bench, createBench, demoModel, event } from './harness.ts'
+import { type Bench, benches, event, verified } from './harness.ts'
 
-let shared: { model: Model; tokenizer: Tokenizer | null }
-beforeAll(async () => {
-  shared = await openPackage(demoModel, { threads: 2 })
-})
-afterAll(() => shared.model.close())
-
-const withBench = async (claim: (bench: Bench) => Promise<void>): Promise<void> => {
-  const bench = await createBench(shared)
-  try {
-    await claim(bench)
-  } finally {
-    await bench.close()
-  }
-}
-
-const verified = async ({ log, names, model, tokenizer }: Bench): Promise<void> => {
-  const { findings } = await verifyLog({ log, names, model, tokenizer, format: 'json' })
-  expect(findings).toEqual([])
-}
+const { use } = benches()
 
 /** The model, telling how many of its contexts are open and were at most. */
 const counted = (model: Model): { readonly model: Model; open: number; most: number } => {
@@ -53,7 +32,7 @@ const counted = (model: Model): { readonly model: Model; open: number; most: num
 
 describe('contexts', () => {
   test('never more than asked for, though 100 sessions have work at once; all of them get their turn, twice', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       for (const text of ['Once upon ', 'a time.'])
         for (let n = 0; n < 100; n += 1) await bench.feed(event(`s${n}`, { type: 'text', text }))
       const count = counted(bench.model)
@@ -68,7 +47,7 @@ describe('contexts', () => {
   })
 
   test('a session that comes when all contexts are idle and in no snapshot is not left waiting', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       const running = await bench.start({ maxContexts: 2, snapshotEvery: 1_000_000 })
       for (const session of ['a', 'b', 'c', 'a', 'd']) {
         await bench.feed(event(session, { type: 'text', text: 'Hello. ' }))
@@ -81,7 +60,7 @@ describe('contexts', () => {
   })
 
   test('a stop ends the waiting: what had no turn is there for the next worker', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       await bench.feed(event('long', { type: 'text', text: 'x' }))
       await bench.feed(event('long', { type: 'generate', requestId: 'r', maxTokens: 1_000_000 }))
       await bench.feed(event('short', { type: 'text', text: 'Me too.' }))
@@ -113,7 +92,7 @@ describe('rebuilding', () => {
   }
 
   test('goes on for a few sessions at a time, not for all at once', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       await withPast(bench, 40, 300)
       let reading = 0
       let most = 0
@@ -139,7 +118,7 @@ describe('rebuilding', () => {
   })
 
   test('does not hold up a stop, and changes nothing when it is cut short', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       await withPast(bench, 1, 40_000)
       const before = (await bench.heads()).get('s0')!
       let tokens = 0
@@ -165,7 +144,7 @@ describe('rebuilding', () => {
   })
 
   test('survives that the snapshot it reads is forwarded and trimmed meanwhile', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       await bench.feed(event('s', { type: 'text', text: 'Once. ' }))
       await bench.settle()
       await bench.feed(event('s', { type: 'text', text: 'Twice.' }))

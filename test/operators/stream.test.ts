@@ -1,42 +1,20 @@
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { Model } from '../../src/engine/types.ts'
-import { openPackage } from '../../src/models/open.ts'
+import { describe, expect, test } from 'vitest'
 import { FEED_SLICE, GENERATE_SLICE } from '../../src/operators/advance.ts'
 import { createBatcher } from '../../src/operators/batcher.ts'
-import type { Tokenizer } from '../../src/operators/tokenize.ts'
-import { verifyLog } from '../../src/operators/verify.ts'
 import type { Headers } from '../../src/streams/log.ts'
 import type { Observed } from '../../topics/observations.ts'
 import { eventually } from '../streams/helpers.ts'
-import { type Bench, createBench, demoModel, event } from './harness.ts'
+import { benches, event, verified } from './harness.ts'
 
 const document = readFileSync(new URL('../../docs/demo/harbour-log.txt', import.meta.url), 'utf8')
 
-let shared: { model: Model; tokenizer: Tokenizer | null }
-beforeAll(async () => {
-  shared = await openPackage(demoModel, { threads: 2 })
-})
-afterAll(() => shared.model.close())
-
-const withBench = async (claim: (bench: Bench) => Promise<void>, partitions = 1): Promise<void> => {
-  const bench = await createBench(shared, partitions)
-  try {
-    await claim(bench)
-  } finally {
-    await bench.close()
-  }
-}
-
-const verified = async ({ log, names, model, tokenizer }: Bench): Promise<void> => {
-  const { findings } = await verifyLog({ log, names, model, tokenizer, format: 'json' })
-  expect(findings).toEqual([])
-}
+const { open, use } = benches()
 
 describe('a stream', () => {
   test('how a document was cut into chunks changes neither chain nor surprisal nor what is generated', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       const text = document.slice(0, 3000)
       const cuts = fc.sample(
         fc.uniqueArray(fc.integer({ min: 1, max: text.length - 1 }), { minLength: 1, maxLength: 12 }),
@@ -75,7 +53,7 @@ describe('a stream', () => {
   })
 
   test('bytes cut inside a character, and a surrogate pair cut in two, are the same text', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       const text = 'Élan vital — “naïve”, 𝄞 and é.'
       const bytes = Buffer.from(text)
       await bench.feed(event('whole', { type: 'text', text }))
@@ -91,7 +69,7 @@ describe('a stream', () => {
   })
 
   test('bad events become dead letters with reason, bytes and headers; the stream goes on', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       const bad = [
         '{"type":"text"',
         '{"type":"shout"}',
@@ -127,7 +105,7 @@ describe('a stream', () => {
       expect(header(1, 'continuo-offset')).toBe('2')
       expect(header(6, 'continuo-reason')).toContain('nothing to continue')
       expect(header(7, 'continuo-reason')).toContain('Session "s" is closed')
-      const reference = await createBench(shared)
+      const reference = await open()
       await reference.feed(event('s', { type: 'text', text: 'before after' }))
       await reference.settle()
       expect((await bench.heads()).get('s')!.chain).toBe((await reference.heads()).get('s')!.chain)
@@ -137,7 +115,7 @@ describe('a stream', () => {
   })
 
   test('a long record and a long generation commit midway: the offset stays, the token position moves', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       await bench.feed(
         event('s', { type: 'text', text: document }),
         event('s', { type: 'generate', requestId: 'r', maxTokens: 200 }),
@@ -160,7 +138,7 @@ describe('a stream', () => {
   })
 
   test('a boundary with reset begins a new context on the same clock; without, nothing changes', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       const text = document.slice(0, 700)
       await bench.feed(
         event('plain', { type: 'text', text }),
@@ -187,7 +165,7 @@ describe('a stream', () => {
   })
 
   test('a stop string ends a generation right behind it, wherever slices fall', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       await bench.feed(
         event('free', { type: 'text', text: document }),
         event('free', { type: 'generate', requestId: 'r', maxTokens: 120, seed: 9 }),
@@ -214,7 +192,7 @@ describe('a stream', () => {
   })
 
   test('surprisal is told token by token when asked for, and sums to the nats', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       await bench.feed(
         event('s', { type: 'open', surprisal: true }),
         event('s', { type: 'text', text: document.slice(0, 9000) }),
@@ -233,7 +211,7 @@ describe('a stream', () => {
   })
 
   test('text in a topic of plain text is read as it is', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       await bench.feed(event('s', document.slice(0, 500)), event('s', Uint8Array.of(0xff, 0xfe, 0x41)))
       await bench.settle({ format: 'text' })
       expect((await bench.heads()).get('s')!.totals.tokens).toBe(Buffer.byteLength(document.slice(0, 500)) + 3)
@@ -241,7 +219,7 @@ describe('a stream', () => {
   })
 
   test('what several sessions have ready shares one native batch, and each gets what it gets alone', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       for (let n = 0; n < 12; n += 1) {
         await bench.feed(
           event(`s${n}`, { type: 'text', text: document.slice(n * 50, n * 50 + 1500) }),
@@ -256,7 +234,7 @@ describe('a stream', () => {
   })
 
   test('contexts beyond the limit are saved and given back; their sessions go on exactly', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       const parts = [0, 1, 2].map((n) => document.slice(n * 900, n * 900 + 900))
       for (const part of parts)
         for (let n = 0; n < 6; n += 1) await bench.feed(event(`s${n}`, { type: 'text', text: part }))
@@ -276,7 +254,7 @@ describe('a stream', () => {
 
 describe('resume', () => {
   test('after a clean stop nothing is replayed and the stream goes on as if it had never stopped', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       const half = document.slice(0, 5000)
       await bench.feed(event('s', { type: 'text', text: half }))
       await bench.settle()
@@ -293,7 +271,7 @@ describe('resume', () => {
   })
 
   test('a stop in the middle of a long record resumes inside it', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       await bench.feed(event('s', { type: 'text', text: document.repeat(8) }))
       const running = await bench.start()
       await eventually(() => expect(running.commits.length).toBeGreaterThan(3))
@@ -307,7 +285,7 @@ describe('resume', () => {
   })
 
   test('dead state is forwarded and trimmed: the log of state does not grow with history', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       await bench.feed(event('idle', { type: 'text', text: 'I wait.' }))
       await bench.settle()
       for (let n = 0; n < 60; n += 1)

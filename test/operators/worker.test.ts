@@ -1,28 +1,13 @@
 /** The worker's own decisions: when a lost, fenced or refused partition is tried again. */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
 import { ContinuoError } from '../../src/errors.ts'
-import { openPackage } from '../../src/models/open.ts'
-import type { Tokenizer } from '../../src/operators/tokenize.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { eventually } from '../streams/helpers.ts'
-import { type Bench, createBench, demoModel, event } from './harness.ts'
+import { benches, event } from './harness.ts'
 
-let shared: { model: Model; tokenizer: Tokenizer | null }
-beforeAll(async () => {
-  shared = await openPackage(demoModel, { threads: 2 })
-})
-afterAll(() => shared.model.close())
-
-const withBench = async (claim: (bench: Bench) => Promise<void>): Promise<void> => {
-  const bench = await createBench(shared)
-  try {
-    await claim(bench)
-  } finally {
-    await bench.close()
-  }
-}
+const { open, use } = benches()
 
 /** The log with its first `times` commits failing as a broker's would; the transaction does not happen. */
 const failing = (log: EventLog, times: number, error: ContinuoError): EventLog => {
@@ -45,7 +30,7 @@ const failing = (log: EventLog, times: number, error: ContinuoError): EventLog =
 
 describe('a worker', () => {
   test('claims a partition again after its log failed, until it works; the stream is whole', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       const warnings: string[] = []
       const log = failing(bench.log, 3, new ContinuoError('UNAVAILABLE', 'The broker is away.'))
       await bench.feed(event('s', { type: 'text', text: 'Three times nothing.' }))
@@ -57,7 +42,7 @@ describe('a worker', () => {
   })
 
   test('fenced with nobody there to own the partition, claims it again after a while', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       const running = await bench.start({ fencedPause: 1 })
       await running.idle()
       // A claim from outside the group: a stale tool, or a broker that ended a transaction by itself.
@@ -73,7 +58,7 @@ describe('a worker', () => {
   })
 
   test('does not touch a refused partition again, and says why', async () => {
-    await withBench(async (bench) => {
+    await use(async (bench) => {
       const log = failing(bench.log, 1, new ContinuoError('REFUSED', 'It does not match.'))
       await bench.feed(event('s', { type: 'text', text: 'No.' }))
       const { worker, states } = await bench.start({ log, retryPause: 1 })
@@ -86,7 +71,7 @@ describe('a worker', () => {
   })
 
   test('a session that diverges stops its own partition, by name; another partition that shared the batch goes on', async () => {
-    const bench = await createBench(shared, 2)
+    const bench = await open(2)
     const sessions = ['a', 'b', 'c', 'd', 'e', 'f']
     const at = await Promise.all(
       sessions.map((session) => bench.log.partitionOf(bench.names.chunks, Buffer.from(session))),

@@ -28,13 +28,28 @@ export const textEvent = (piece: Buffer): ChunkInput => {
   return { type: 'text', bytes: piece.toString('base64') }
 }
 
-/** Events of about `size` bytes each; the characters between them whole. */
+export interface Piece {
+  readonly event: ChunkInput
+  readonly bytes: number
+}
+
+/**
+ * Events of about `size` bytes each; the characters between them whole. A null of the source says that it pauses: what came
+ * so far goes out, but for a character that is not finished, and the null after it.
+ */
 export async function* textEvents(
-  source: AsyncIterable<Uint8Array>,
+  source: AsyncIterable<Uint8Array | null>,
   size: number,
-): AsyncGenerator<{ event: ChunkInput; bytes: number }> {
+): AsyncGenerator<Piece | null> {
   let held: Buffer = Buffer.alloc(0)
   for await (const bytes of source) {
+    if (bytes === null) {
+      const whole = held.length - unfinishedTail(held)
+      if (whole > 0) yield { event: textEvent(held.subarray(0, whole)), bytes: whole }
+      held = held.subarray(whole)
+      yield null
+      continue
+    }
     held = held.length === 0 ? Buffer.from(bytes) : Buffer.concat([held, bytes])
     while (held.length > size) {
       const cut = Math.max(1, size - unfinishedTail(held.subarray(0, size)))
@@ -50,11 +65,17 @@ export const chunkRecord = (session: string, event: ChunkInput): RecordIn => ({
   value: Buffer.from(JSON.stringify(event)),
 })
 
-/** Batches of records, none larger than what a log takes at once. */
-export async function* batched(records: AsyncIterable<RecordIn>): AsyncGenerator<RecordIn[]> {
+/** Batches of records, none larger than what a log takes at once. A null ends a batch: more may be long in coming. */
+export async function* batched(records: AsyncIterable<RecordIn | null>): AsyncGenerator<RecordIn[]> {
   let batch: RecordIn[] = []
   let size = 0
   for await (const record of records) {
+    if (record === null) {
+      if (batch.length > 0) yield batch
+      batch = []
+      size = 0
+      continue
+    }
     const bytes = (record.key?.length ?? 0) + (record.value?.length ?? 0) + 100
     if (batch.length > 0 && size + bytes > BATCH_BYTES) {
       yield batch

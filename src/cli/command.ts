@@ -2,8 +2,8 @@
 import { type Flags, on, parseFlags, usage, type Values } from './flags.ts'
 import { print } from './output.ts'
 
-/** 0 ok, 1 failed, 2 called wrongly, 3 refused to resume. */
-export type ExitCode = 0 | 1 | 2 | 3
+/** 0 ok, 1 failed, 2 called wrongly, 3 refused to resume, 130 or 143 cut short by SIGINT or SIGTERM. */
+export type ExitCode = 0 | 1 | 2 | 3 | 130 | 143
 
 export interface Argument {
   readonly name: string
@@ -25,7 +25,8 @@ export interface CommandSpec<F extends Flags> {
   readonly notes?: string
   /** Command lines without the leading "continuo". */
   readonly examples: readonly string[]
-  run(values: Values<F & typeof COMMON>, args: readonly string[]): Promise<ExitCode>
+  /** `given` names the flags that the user wrote: a default is not among them. */
+  run(values: Values<F & typeof COMMON>, args: readonly string[], given: ReadonlySet<string>): Promise<ExitCode>
 }
 
 export interface Command {
@@ -82,7 +83,7 @@ export const command = <F extends Flags>(spec: CommandSpec<F>): Command => {
           `continuo ${name} takes ${args.length === 0 ? 'flags only' : args.map((arg) => arg.name).join(' ')}; "${surplus}" is too much.`,
         )
       }
-      return spec.run(parsed.values, parsed.args)
+      return spec.run(parsed.values, parsed.args, parsed.given)
     },
   }
 }

@@ -162,6 +162,8 @@ const unknown = (name: string, known: readonly string[], command: string): Conti
 export interface Parsed<F extends Flags> {
   readonly values: Values<F>
   readonly args: readonly string[]
+  /** Names of the flags that stood on the command line. */
+  readonly given: ReadonlySet<string>
 }
 
 /** Reads a command line by the table. Throws a usage error whose sentence says what to write instead. */
@@ -209,5 +211,11 @@ export const parseFlags = <F extends Flags>(command: string, flags: F, argv: rea
       throw usage(`continuo ${command} needs --${name} ${flag.hint}: ${flag.help}.`)
     values[name] = flag.read(found, name)
   }
-  return { values: values as Values<F>, args }
+  return { values: values as Values<F>, args, given: new Set(given.keys()) }
+}
+
+/** For flags that mean something only beside `partner`, where that is missing: given all the same, they are a usage error. */
+export const refuseIdle = (given: ReadonlySet<string>, names: readonly string[], partner: string): void => {
+  const idle = names.find((name) => given.has(name))
+  if (idle !== undefined) throw usage(`--${idle} goes with ${partner}; here it would do nothing.`)
 }

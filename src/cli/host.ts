@@ -75,6 +75,12 @@ const isIdle = async ({ log, names, group, untilIdle }: HostOptions, worker: Wor
   return true
 }
 
+/** The tasks survive a log that does not answer for a while; so must the question whether they are done. */
+const unlessUnavailable = (error: unknown): false => {
+  if (codeOf(error) === 'UNAVAILABLE') return false
+  throw error
+}
+
 export const host = async (options: HostOptions): Promise<Outcome> => {
   const { log, names, loaded, logger, stopping } = options
   const batcher = createBatcher(loaded.model)
@@ -132,17 +138,16 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
     })
     const running = worker
     options.onStarted?.({ worker, batcher, tally, observationUrl: server?.url ?? null })
-    const membership = running.over.then(
-      () => null,
-      (error: unknown) => ({ error }),
-    )
+    // Looked at, not raced: every race would leave its reaction on a promise that lives as long as the worker.
+    const lost: unknown[] = []
+    running.over.catch((error: unknown) => lost.push(error))
     let ended: Outcome['ended'] = 'stopped'
     while (!stopping.aborted) {
-      const lost = await Promise.race([membership, sleep(TICK, null, { signal: stopping }).catch(() => null)])
-      if (lost !== null) throw lost.error
+      await sleep(TICK, null, { signal: stopping }).catch(() => {})
+      if (lost.length > 0) throw lost[0]
       const { assigned, refused } = running
       if (assigned.length > 0 && assigned.every((partition) => refused.has(partition))) ended = 'refused'
-      else if (await isIdle(options, running, found?.partitions ?? 0)) ended = 'idle'
+      else if (await isIdle(options, running, found?.partitions ?? 0).catch(unlessUnavailable)) ended = 'idle'
       if (ended !== 'stopped') break
     }
     ending = true

@@ -16,7 +16,8 @@ const overview = (): string =>
     '',
     ...COMMANDS.map(({ name, summary }) => `  ${name.padEnd(12)} ${summary}`),
     '',
-    'continuo <command> --help says more. Exit codes: 0 ok, 1 failed, 2 called wrongly, 3 refused to resume.',
+    'continuo <command> --help says more. Exit codes: 0 ok, 1 failed, 2 called wrongly, 3 refused to resume,',
+    '130 or 143 cut short by SIGINT or SIGTERM.',
   ].join('\n')
 
 const find = async (name: string): Promise<Command> => {

@@ -3,15 +3,18 @@ import { say } from './output.ts'
 
 const NUMBERS = { SIGINT: 2, SIGTERM: 15 } as const
 
-/** A signal that aborts on the first SIGINT or SIGTERM. `about` says what the orderly end does. */
+/** A signal that aborts on the first SIGINT or SIGTERM, whose name is its reason. `about` says what the orderly end does. */
 export const untilSignal = (about?: string): AbortSignal => {
   const controller = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM'] as const) {
     process.on(name, () => {
       if (controller.signal.aborted) process.exit(128 + NUMBERS[name])
       if (about !== undefined) say(about)
-      controller.abort()
+      controller.abort(name)
     })
   }
   return controller.signal
 }
+
+/** What a shell says of a process that the signal ended. */
+export const exitCodeOfSignal = ({ reason }: AbortSignal): 130 | 143 => (reason === 'SIGINT' ? 130 : 143)

@@ -1,6 +1,7 @@
+import { isUtf8 } from 'node:buffer'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { MAX_CHUNK_BYTES, textEvent, textEvents } from '../../src/cli/chunks.ts'
+import { MAX_CHUNK_BYTES, textEvent, textEvents, unfinishedTail } from '../../src/cli/chunks.ts'
 import { type ChunkInput, chunk } from '../../topics/chunks.ts'
 
 const bytesOf = (event: ChunkInput): Buffer => {
@@ -19,9 +20,10 @@ async function* pieces(bytes: Uint8Array, sizes: readonly number[]): AsyncGenera
 
 const eventsOf = async (bytes: Uint8Array, sizes: readonly number[], size: number): Promise<ChunkInput[]> => {
   const events: ChunkInput[] = []
-  for await (const { event, bytes: count } of textEvents(pieces(bytes, sizes), size)) {
-    expect(count).toBe(bytesOf(event).length)
-    events.push(event)
+  for await (const piece of textEvents(pieces(bytes, sizes), size)) {
+    if (piece === null) expect.fail('a pause that the source did not have')
+    expect(piece.bytes).toBe(bytesOf(piece.event).length)
+    events.push(piece.event)
   }
   return events
 }
@@ -32,6 +34,8 @@ const size = fc.integer({ min: 4, max: 30 })
 const nasty = fc
   .uint8Array({ maxLength: 200 })
   .map((bytes) => bytes.map((byte) => (byte % 3 === 0 ? byte : byte | 0x80)))
+
+const text = fc.string({ unit: 'binary', maxLength: 100 }).map((written) => new Uint8Array(Buffer.from(written)))
 
 describe('a file as events', () => {
   it('loses no byte, whatever the bytes and however they come', () =>
@@ -63,6 +67,34 @@ describe('a file as events', () => {
     fc.assert(
       fc.asyncProperty(nasty, sizes, sizes, size, async (bytes, some, others, limit) => {
         expect(await eventsOf(bytes, some, limit)).toEqual(await eventsOf(bytes, others, limit))
+      }),
+    ))
+
+  it('at a pause has sent all that came, but for the beginning of a character', () =>
+    fc.assert(
+      fc.asyncProperty(fc.oneof(nasty, text), sizes, size, async (bytes, cuts, limit) => {
+        let came = 0
+        let pauses = 0
+        async function* source(): AsyncGenerator<Uint8Array | null> {
+          for await (const piece of pieces(bytes, cuts)) {
+            came += piece.length
+            yield piece
+            yield null
+          }
+        }
+        const events: ChunkInput[] = []
+        const sent = (): Buffer => Buffer.concat(events.map(bytesOf))
+        for await (const piece of textEvents(source(), limit)) {
+          if (piece !== null) events.push(piece.event)
+          else {
+            pauses += 1
+            const held = bytes.subarray(sent().length, came)
+            expect(unfinishedTail(held)).toBe(held.length)
+          }
+        }
+        expect(sent().equals(bytes)).toBe(true)
+        if (came > 0) expect(pauses).toBeGreaterThan(0)
+        if (isUtf8(bytes)) for (const event of events) expect(event).toHaveProperty('text')
       }),
     ))
 

@@ -1,6 +1,17 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { choice, isUsage, list, needed, on, optionalWhole, parseFlags, real, whole } from '../../src/cli/flags.ts'
+import {
+  choice,
+  isUsage,
+  list,
+  needed,
+  on,
+  optionalWhole,
+  parseFlags,
+  real,
+  refuseIdle,
+  whole,
+} from '../../src/cli/flags.ts'
 import { codeOf, messageOf } from '../../src/errors.ts'
 
 const TABLE = {
@@ -67,6 +78,15 @@ describe('flags', () => {
     [['--log', '', '--session', 's'], '--log needs a value, this one is empty.'],
   ])('refuses %j with a sentence that says what to write', (argv, sentence) => {
     expect(refusal(...argv)).toBe(sentence)
+  })
+
+  it('knows what was given from what is a default, even where both say the same', () => {
+    const { given } = parseFlags('feed', TABLE, [...NEEDED, '--chunk-bytes=64', '--close'])
+    expect([...given].sort()).toEqual(['chunk-bytes', 'close', 'log', 'session'])
+    expect(() => refuseIdle(given, ['temperature', 'stop'], '--generate N')).not.toThrow()
+    expect(() => refuseIdle(given, ['temperature', 'chunk-bytes'], 'FILE')).toThrow(
+      '--chunk-bytes goes with FILE; here it would do nothing.',
+    )
   })
 
   it('reads back every value it was given, inline or not', () => {

@@ -52,6 +52,24 @@ describe('continuo', () => {
     [['feed', '--log', 'file:x.db', '--session', 's'], 'needs a FILE'],
     [['feed', '.', '--log', 'file:x.db', '--session', 's'], 'is a folder'],
     [['feed', '--log', 'file:x.db', '--session', 's', '--generate', '5', '--top-p', '0'], 'topP'],
+    ...['request-id', 'temperature', 'top-p', 'top-k', 'seed', 'stop'].map((flag): [string[], string] => [
+      ['feed', 'x', '--log', 'file:x.db', '--session', 's', `--${flag}`, '1'],
+      `--${flag} goes with --generate N;`,
+    ]),
+    [
+      ['feed', '--log', 'file:x.db', '--session', 's', '--close', '--chunk-bytes', '65536'],
+      '--chunk-bytes goes with a FILE',
+    ],
+    [['topics', 'list', '--log', 'file:x.db', '--partitions', '2'], '--partitions goes with continuo topics apply;'],
+    [['topics', 'schema', '--partitions', '2'], '--partitions goes with continuo topics apply;'],
+    [['topics', 'schema', '--log', 'file:x.db'], '--log goes with continuo topics apply and list;'],
+    [['topics', 'schema', '--input-topic', 't'], '--input-topic goes with continuo topics apply and list;'],
+    [
+      ['run', '--log', 'file:x.db', '--model', MODEL, '--metrics-host', '127.0.0.1'],
+      '--metrics-host goes with --metrics-port P;',
+    ],
+    [['doctor', '--input-topic', 't'], '--input-topic goes with --log URL;'],
+    [['export', 'x', '--log', 'file:x.db', '--session', 's', '--threads', '1'], '--threads goes with --model DIR;'],
   ])('ends with 2 and a sentence for %j', async (argv, part) => {
     const { code, out, err } = await continuo(argv)
     expect({ code, out }).toEqual({ code: 2, out: '' })

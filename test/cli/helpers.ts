@@ -39,16 +39,18 @@ export interface Running {
 
 export interface StartOptions {
   readonly input?: string | Uint8Array
+  /** Standard input is a pipe that stays open; the test writes to `child.stdin`. */
+  readonly live?: boolean
   readonly env?: Readonly<Record<string, string>>
 }
 
-export const start = (args: readonly string[], { input, env = {} }: StartOptions = {}): Running => {
+export const start = (args: readonly string[], { input, live = false, env = {} }: StartOptions = {}): Running => {
   const child = spawn(process.execPath, [join('src', 'cli', 'main.ts'), ...args], {
     cwd: ROOT,
     env: { ...process.env, ...env },
-    stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
+    stdio: [input === undefined && !live ? 'ignore' : 'pipe', 'pipe', 'pipe'],
   })
-  child.stdin?.end(input)
+  if (!live) child.stdin?.end(input)
   let out = ''
   let err = ''
   let over = false

@@ -169,7 +169,7 @@ describe('continuo doctor', () => {
     expect(out).toMatch(/FAIL {2}model .*is not a model package/)
     expect(out).toMatch(/FAIL {2}partitions .*continuo\.tokens has 1, the input topic continuo\.chunks has 2/)
     expect(out).toMatch(/FAIL {2}settings .*cleanup\.policy=compact/)
-    expect(out).toMatch(/warn {2}settings .*retention\.ms=1000/)
+    expect(out).toMatch(/FAIL {2}settings .*retention\.ms=1000/)
     expect(out).toMatch(/warn {2}topics .*missing: continuo\.observations, continuo\.snapshots, continuo\.deadletters/)
     const faults = out.split('\n').filter((line) => /^(FAIL|warn)/.test(line)).length
     expect(out.match(/^ +→ ./gm)).toHaveLength(faults)
@@ -198,7 +198,7 @@ describe('continuo verify', () => {
     await json('feed', DOCUMENT, '--log', copy, '--session', 's', '--generate', '20')
     expect(await runUntilIdle(copy)).toMatchObject({ code: 0 })
     const [good] = await json('verify', '--log', copy, '--model', MODEL)
-    expect(good).toMatchObject({ ok: true, sessions: 1, tokensCompared: 20, findings: [] })
+    expect(good).toMatchObject({ ok: true, moved: false, sessions: 1, tokensCompared: 20, findings: [] })
     await withLog(copy, async (open) => {
       for await (const { records } of open.read('continuo.tokens', 0, 0)) {
         const { key, value } = records[0]!
@@ -210,5 +210,58 @@ describe('continuo verify', () => {
     expect(bad.code).toBe(1)
     expect(bad.out).toContain('1 finding.')
     expect(await eventually(() => sessionRow(copy, 's'))).toMatchObject({ generated: 20 })
+  })
+
+  it('fails for a session that is not there', async () => {
+    const lost = ['verify', '--log', log, '--model', MODEL, '--session', 'nope']
+    expect(await continuo(lost)).toEqual({
+      code: 1,
+      signal: null,
+      out: '',
+      err: `There is no session "nope" in ${log}.\n`,
+    })
+    const { code, out } = await continuo([...lost, '--json'])
+    expect(code).toBe(1)
+    expect(JSON.parse(out)).toMatchObject({ ok: false, sessions: 0 })
+    expect(await continuo(['verify', '--log', log, '--model', MODEL, '--session', 'one'])).toMatchObject({ code: 0 })
+  })
+
+  it('names the sessions whose first events are gone, with the pulse it began at', async () => {
+    const trimmed = `file:${join(folder, 'trimmed.db')}`
+    await json('topics', 'apply', '--log', trimmed)
+    await withLog(trimmed, (open) => {
+      const value = Buffer.from('{"type":"text","text":"abc"}')
+      const sessions = Array.from({ length: 24 }, (_, at) => ({ key: Buffer.from(`s${at % 12}`), value }))
+      return open.append('continuo.chunks', sessions, 0)
+    })
+    expect(await runUntilIdle(trimmed)).toMatchObject({ code: 0 })
+    await withLog(trimmed, (open) => open.trim('continuo.chunks', 0, 12))
+    const { code, out } = await continuo(['verify', '--log', trimmed, '--model', MODEL])
+    expect(code, out).toBe(0)
+    expect(out).toContain('Session "s0" was recomputed from pulse 6 on: its first events are not in the log.\n')
+    expect(out.match(/^Session /gm)).toHaveLength(10)
+    expect(out).toContain('\nand 2 more.\n')
+    const [told] = await json<{ partial: unknown[] }>('verify', '--log', trimmed, '--model', MODEL)
+    expect(told!.partial).toHaveLength(12)
+  })
+
+  it('says of a log that moves that it must rest, and nothing of its contents', async () => {
+    const moving = `file:${join(folder, 'moving.db')}`
+    await json('feed', DOCUMENT, '--log', moving, '--session', 's', '--generate', '1000000')
+    const worker = start(['run', '--log', moving, '--model', MODEL, '--commit-interval', '1', '--log-level', 'debug'])
+    try {
+      await worker.saw(/"msg":"commit"/)
+      const looked = await continuo(['verify', '--log', moving, '--model', MODEL])
+      expect(looked).toMatchObject({ code: 1, out: '' })
+      expect(looked.err).toMatch(/^A worker was writing to .*stop the workers and verify again\.$/m)
+      const asJson = await continuo(['verify', '--log', moving, '--model', MODEL, '--json'])
+      expect(asJson.code).toBe(1)
+      expect(JSON.parse(asJson.out)).toMatchObject({ ok: false, moved: true, findings: [] })
+    } finally {
+      worker.child.kill('SIGTERM')
+      await worker.done
+    }
+    const [rested] = await json('verify', '--log', moving, '--model', MODEL)
+    expect(rested).toMatchObject({ ok: true, moved: false })
   })
 })

@@ -177,7 +177,7 @@ describe('continuo run', () => {
     expect(await running.done).toMatchObject({ code: 0 })
   })
 
-  it('is not ready while the state of one partition refuses, runs the others, and ends with 3 when idle', async () => {
+  it('is not ready while the state of one partition refuses, runs the others, and ends with 3 on SIGTERM and when idle', async () => {
     const log = newLog()
     await json('topics', 'apply', '--log', log, '--partitions', '2')
     await withLog(log, async (open) => {
@@ -210,7 +210,7 @@ describe('continuo run', () => {
     })
     expect(state).toMatchObject({ ready: false, reason: 'Partition 1 is refused.' })
     running.child.kill('SIGTERM')
-    await running.done
+    expect(await running.done).toMatchObject({ code: 3, signal: null })
     const ended = await runUntilIdle(log)
     expect(ended.code).toBe(3)
     expect(ended.err).toContain('continuo.state, partition 1, offset 0')

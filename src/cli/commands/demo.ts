@@ -1,4 +1,3 @@
-import { createReadStream } from 'node:fs'
 import { join } from 'node:path'
 import { generate } from '../../../topics/chunks.ts'
 import type { TopicNames } from '../../../topics/index.ts'
@@ -13,6 +12,7 @@ import { command, type ExitCode } from '../command.ts'
 import { ensureTopics, type Loaded, namesOf, stateOf, withLog, withModel } from '../common.ts'
 import { text } from '../flags.ts'
 import { type Hosted, host, type Outcome } from '../host.ts'
+import { openInput } from '../input.ts'
 import { bitsPer, count, plural, print, printable, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
 import { exitCodeOf, progressLine } from './run.ts'
@@ -62,8 +62,13 @@ const collect = async <T>(source: AsyncIterable<T>): Promise<T[]> => {
 
 /** The document and the first request in one transaction: a run killed here leaves all of it or none. */
 const firstRecords = async (document: string): Promise<RecordIn[]> => {
-  const pieces = await collect(textEvents(createReadStream(document), PIECE))
-  return [...pieces.map(({ event }) => chunkRecord(SESSION, event)), request(1)]
+  const input = await openInput(document)
+  try {
+    const pieces = await collect(textEvents(input.read(), PIECE))
+    return [...pieces.flatMap((piece) => (piece === null ? [] : [chunkRecord(SESSION, piece.event)])), request(1)]
+  } finally {
+    input.close()
+  }
 }
 
 const headOf = async (log: EventLog, names: TopicNames): Promise<Head | undefined> =>

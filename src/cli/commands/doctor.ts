@@ -2,7 +2,7 @@ import { command } from '../command.ts'
 import type { Check } from '../doctor/check.ts'
 import { checkLog } from '../doctor/log.ts'
 import { checkEngine, checkModel, checkVersions } from '../doctor/machine.ts'
-import { optional } from '../flags.ts'
+import { optional, refuseIdle } from '../flags.ts'
 import { print, printable, printJson } from '../output.ts'
 
 const MARKS = { ok: 'ok  ', warn: 'warn', fail: 'FAIL' } as const
@@ -17,7 +17,8 @@ export const doctor = command({
     'input-topic': optional('TOPIC', 'the input topic, if it is not PREFIX.chunks'),
   },
   examples: ['doctor --log file:continuo.db --model models/demo'],
-  async run(flags) {
+  async run(flags, _args, given) {
+    if (flags.log === undefined) refuseIdle(given, ['input-topic'], '--log URL')
     const checks: Check[] = [
       ...checkVersions(),
       ...checkEngine(),

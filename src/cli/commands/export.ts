@@ -21,7 +21,7 @@ import {
   withExistingLog,
   withModel,
 } from '../common.ts'
-import { optional } from '../flags.ts'
+import { optional, refuseIdle } from '../flags.ts'
 import { bytes, count, print, printJson, say } from '../output.ts'
 import { checkSession } from './feed.ts'
 
@@ -58,7 +58,8 @@ export const exportSession = command({
     threads: threadsFlag,
   },
   examples: ['export --log file:continuo.db --session book book.safetensors --model models/demo'],
-  async run(flags, [path]) {
+  async run(flags, [path], given) {
+    if (flags.model === undefined) refuseIdle(given, ['input-format', 'threads'], '--model DIR')
     const session = checkSession(flags.session)
     return withExistingLog(flags.log, async (log): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])

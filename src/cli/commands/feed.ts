@@ -1,15 +1,15 @@
 import { randomUUID } from 'node:crypto'
-import { createReadStream } from 'node:fs'
-import { stat } from 'node:fs/promises'
+import { setImmediate } from 'node:timers/promises'
 import { type ChunkInput, generate, MAX_GENERATE_TOKENS } from '../../../topics/chunks.ts'
 import { sessionId } from '../../../topics/common.ts'
-import { ContinuoError } from '../../errors.ts'
-import type { RecordIn } from '../../streams/log.ts'
+import type { EventLog, RecordIn } from '../../streams/log.ts'
 import { batched, chunkRecord, MAX_CHUNK_BYTES, textEvents } from '../chunks.ts'
 import { command, type ExitCode } from '../command.ts'
 import { ensureTopics, inputTopicFlag, logFlag, namesOf, sessionFlag, withLog } from '../common.ts'
-import { list, on, optional, optionalWhole, real, usage, whole } from '../flags.ts'
+import { list, on, optional, optionalWhole, real, refuseIdle, usage, whole } from '../flags.ts'
+import { openInput } from '../input.ts'
 import { bytes as bytesText, plural, print, printJson, say } from '../output.ts'
+import { exitCodeOfSignal, untilSignal } from '../signals.ts'
 
 /** How generated tokens are drawn; `feed` and `generate` share it. */
 export const samplingFlags = {
@@ -50,15 +50,6 @@ export const checkSession = (id: string): string => {
   throw usage(`--session takes 1 to 512 characters; this one has ${id.length}.`)
 }
 
-const openInput = async (file: string): Promise<AsyncIterable<Uint8Array>> => {
-  if (file === '-') return process.stdin
-  const found = await stat(file).catch((error: NodeJS.ErrnoException) => {
-    throw new ContinuoError('INVALID', `The file ${file} cannot be read: ${error.message}.`, { cause: error })
-  })
-  if (found.isDirectory()) throw usage(`${file} is a folder; feed takes a file, or - for standard input.`)
-  return createReadStream(file, { highWaterMark: 1 << 18 })
-}
-
 export const feed = command({
   name: 'feed',
   about:
@@ -83,16 +74,18 @@ export const feed = command({
     reset: on('with --boundary: the memory returns to its first state (implies --boundary)'),
     close: on('then end the session'),
   },
-  notes: 'Creates the topics if they are missing. Bytes that are not UTF-8 are sent as they are.',
+  notes:
+    'Creates the topics if they are missing. Bytes that are not UTF-8 are sent as they are. Of standard input and named pipes, what has come is sent as soon as nothing more comes for a moment. SIGINT or SIGTERM ends them: what was read is sent, what --generate, --boundary and --close ask for is not, and the exit code is 130 or 143.',
   examples: [
     'feed book.txt --log file:continuo.db --session book --generate 200 --temperature 0.8',
     'feed --log file:continuo.db --session book --generate 100 --stop ". "',
+    'feed - --log file:continuo.db --session journal',
   ],
-  async run(flags, [file]) {
+  async run(flags, [file], given) {
     const session = checkSession(flags.session)
     const requestId = flags.generate === undefined ? null : (flags['request-id'] ?? randomUUID())
-    if (requestId === null && flags['request-id'] !== undefined)
-      throw usage('--request-id names a request; it goes with --generate N.')
+    if (requestId === null) refuseIdle(given, ['request-id', ...Object.keys(samplingFlags)], '--generate N')
+    if (file === undefined) refuseIdle(given, ['chunk-bytes'], 'a FILE, or - for standard input')
     const after: ChunkInput[] = []
     if (requestId !== null) after.push(generateEvent(requestId, flags.generate!, flags))
     if (flags.boundary || flags.reset) after.push({ type: 'boundary', reset: flags.reset })
@@ -104,38 +97,67 @@ export const feed = command({
     const input = file === undefined ? null : await openInput(file)
     let bytes = 0
     let events = 0
-    async function* records(): AsyncGenerator<RecordIn> {
+    let interrupted = false
+    async function* records(stopping: AbortSignal | undefined): AsyncGenerator<RecordIn | null> {
       for (const event of before) yield chunkRecord(session, event)
       if (input !== null) {
-        for await (const piece of textEvents(input, flags['chunk-bytes'])) {
-          bytes += piece.bytes
-          yield chunkRecord(session, piece.event)
+        for await (const piece of textEvents(input.read(stopping), flags['chunk-bytes'])) {
+          bytes += piece?.bytes ?? 0
+          yield piece === null ? null : chunkRecord(session, piece.event)
         }
       }
-      for (const event of after) yield chunkRecord(session, event)
+      // Ctrl-C goes to a whole pipeline, and the end of the input that it makes may be seen before it.
+      if (stopping !== undefined) for (let turn = 0; turn < 2; turn += 1) await setImmediate()
+      interrupted = stopping?.aborted === true
+      if (!interrupted) for (const event of after) yield chunkRecord(session, event)
     }
-    return withLog(flags.log, async (log): Promise<ExitCode> => {
+    const send = async (log: EventLog): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
       const { created } = await ensureTopics(log, names)
       if (created.length > 0) say(`Created ${plural(created.length, 'topic')} in ${log.url}.`)
+      const stopping = input?.live ? untilSignal('Stopping: sending what was read. Once more ends at once.') : undefined
       let first: number | null = null
       let last: number | null = null
       let partition: number | null = null
-      for await (const batch of batched(records())) {
-        const placed = await log.append(names.chunks, batch)
-        events += batch.length
-        first ??= placed[0]!.offset
-        last = placed.at(-1)!.offset
-        partition = placed[0]!.partition
+      try {
+        for await (const batch of batched(records(stopping))) {
+          const placed = await log.append(names.chunks, batch)
+          events += batch.length
+          first ??= placed[0]!.offset
+          last = placed.at(-1)!.offset
+          partition = placed[0]!.partition
+        }
+      } catch (error) {
+        if (first !== null)
+          say(`Sent before it failed: ${plural(events, 'event')}, partition ${partition}, offsets ${first} to ${last}.`)
+        throw error
       }
-      const result = { session, bytes, events, partition, firstOffset: first, lastOffset: last, requestId }
+      const result = {
+        session,
+        bytes,
+        events,
+        partition,
+        firstOffset: first,
+        lastOffset: last,
+        requestId: interrupted ? null : requestId,
+        interrupted,
+      }
       if (flags.json) printJson(result)
       else {
         const where = first === null ? '' : `, ${names.chunks} partition ${partition}, offsets ${first} to ${last}`
         print(`Fed session "${session}": ${bytesText(bytes)} in ${plural(events, 'event')}${where}.`)
-        if (requestId !== null) print(`Request: ${requestId}`)
+        if (result.requestId !== null) print(`Request: ${result.requestId}`)
       }
-      return 0
-    })
+      if (!interrupted) return 0
+      const unsent = after.map(({ type }) => `--${type}`).join(' and ')
+      const rest = unsent === '' ? '' : `; what ${unsent} asked for was not sent`
+      say(`Interrupted: the input was cut short, and all that was read of it is sent${rest}.`)
+      return exitCodeOfSignal(stopping!)
+    }
+    try {
+      return await withLog(flags.log, send)
+    } finally {
+      input?.close()
+    }
   },
 })

@@ -1,5 +1,5 @@
 import { PART_BYTES } from '../../../topics/snapshots.ts'
-import { messageOf } from '../../errors.ts'
+import { codeOf, messageOf } from '../../errors.ts'
 import { createLogger, LOG_LEVELS } from '../../observe/log.ts'
 import { startProgress } from '../../observe/progress.ts'
 import type { Totals } from '../../observe/tally.ts'
@@ -19,7 +19,7 @@ import {
   withLog,
   withModel,
 } from '../common.ts'
-import { choice, optionalWhole, text, usage, whole } from '../flags.ts'
+import { choice, optionalWhole, refuseIdle, text, usage, whole } from '../flags.ts'
 import { type Hosted, host, type Outcome } from '../host.ts'
 import { bitsPer, count, plural, print, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
@@ -49,8 +49,8 @@ const report = (totals: Totals) => ({
   deadLetters: totals.deadLetters,
 })
 
-export const exitCodeOf = ({ ended, refused, unclean }: Outcome): ExitCode => {
-  if (ended === 'refused' || (ended === 'idle' && refused.size > 0)) return 3
+export const exitCodeOf = ({ refused, unclean }: Outcome): ExitCode => {
+  if (refused.size > 0 || unclean.some((error) => codeOf(error) === 'REFUSED')) return 3
   return unclean.length > 0 ? 1 : 0
 }
 
@@ -123,15 +123,17 @@ export const run = command({
     'metrics-host': text('HOST', 'address to serve them at', '127.0.0.1'),
     'log-level': choice(LOG_LEVELS, 'of the log on stderr', 'info'),
   },
-  notes: 'Ends with 3 when the state of every partition it was given refuses to resume.',
+  notes:
+    'A partition whose state refuses to resume is left alone, the others run on; when every one refused, the run ends. However it ends, the exit code is 3 if any partition was refused.',
   examples: [
     'run --log file:continuo.db --model models/demo',
     'run --log kafka://127.0.0.1:9092/continuo --model models/demo --metrics-port 9464',
   ],
-  async run(flags) {
+  async run(flags, _args, given) {
     if (flags.device === 'cuda') {
       throw usage('--device cuda is not built into this version of Continuo. Leave it out, or say --device cpu.')
     }
+    if (flags['metrics-port'] === undefined) refuseIdle(given, ['metrics-host'], '--metrics-port P')
     const stopping = untilSignal('Stopping: finishing the step in hand, saving. Once more ends at once.')
     const serve = async (log: EventLog, loaded: Loaded): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])

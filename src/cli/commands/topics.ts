@@ -3,7 +3,7 @@ import { jsonSchema, TOPICS } from '../../../topics/index.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import { ensureTopics, inputTopicFlag, namesOf, partitionsFlag, withExistingLog, withLog } from '../common.ts'
-import { nearest, optional, usage } from '../flags.ts'
+import { nearest, optional, refuseIdle, usage } from '../flags.ts'
 import { count, plural, print, printJson, table } from '../output.ts'
 
 const ACTIONS = ['apply', 'list', 'schema'] as const
@@ -81,10 +81,12 @@ export const topics = command({
   },
   notes: 'All topics have one partition count: partition i of the outputs belongs to partition i of the input.',
   examples: ['topics apply --log kafka://127.0.0.1:9092/continuo --partitions 8', 'topics schema chunks'],
-  async run(flags, [given, topic]) {
-    const action = actionOf(given!)
+  async run(flags, [name, topic], given) {
+    const action = actionOf(name!)
     if (topic !== undefined && action !== 'schema')
       throw usage(`continuo topics ${action} takes flags only; "${topic}" is too much.`)
+    if (action !== 'apply') refuseIdle(given, ['partitions'], 'continuo topics apply')
+    if (action === 'schema') refuseIdle(given, ['log', 'input-topic'], 'continuo topics apply and list')
     if (action === 'schema') return schema(topic, flags.json)
     if (flags.log === undefined) throw usage(`continuo topics ${action} needs --log URL.`)
     if (action === 'list') return withExistingLog(flags.log, (log) => list(log, flags['input-topic'], flags.json))

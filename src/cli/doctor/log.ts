@@ -1,4 +1,5 @@
 /** Checks of a log: reachable, and its topics as Continuo needs them. */
+import type { TopicContract } from '../../../topics/common.ts'
 import { TOPICS } from '../../../topics/index.ts'
 import { codeOf, messageOf } from '../../errors.ts'
 import type { EventLog, TopicInfo } from '../../streams/log.ts'
@@ -23,8 +24,12 @@ const checkPartitions = (input: TopicInfo, others: readonly TopicInfo[]): readon
       ),
     )
 
-/** Kafka counts a limit of −1 as none; anything else loses what a resume may need. */
-const checkSettings = (topic: TopicInfo, isInput: boolean): readonly Check[] => {
+/**
+ * The values in force, whether set for the topic or inherited from the broker (whose default keeps records for seven days).
+ * Kafka counts a limit of −1 as none. How long events are kept is for their owner to decide; a session's state is not.
+ */
+const checkSettings = (topic: TopicInfo, role: TopicContract['name']): readonly Check[] => {
+  const isState = role === 'state' || role === 'snapshots'
   const found: Check[] = []
   const set = (key: string, wanted: string, hard: boolean, why: string): void => {
     const value = topic.config[key]
@@ -38,9 +43,12 @@ const checkSettings = (topic: TopicInfo, isInput: boolean): readonly Check[] => 
       ),
     )
   }
-  set('cleanup.policy', 'delete', !isInput, 'compaction removes records that positions and references name')
-  set('retention.ms', '-1', false, 'records vanish by age, and a resume or a verification may need them')
-  set('retention.bytes', '-1', false, 'records vanish by size, and a resume or a verification may need them')
+  set('cleanup.policy', 'delete', role !== 'chunks', 'compaction removes records that positions and references name')
+  const need = isState
+    ? 'and a session whose state is gone cannot resume'
+    : 'and a resume or a verification may need them'
+  set('retention.ms', '-1', isState, `records vanish by age, ${need}`)
+  set('retention.bytes', '-1', isState, `records vanish by size, ${need}`)
   const limit = Number(topic.config['max.message.bytes'] ?? 1_048_576)
   if (limit < 1_000_000) {
     found.push(
@@ -63,11 +71,17 @@ const checkTopics = async (log: EventLog, inputTopic: string | undefined): Promi
   const input = byName.get(names.chunks)
   if (missing.length === TOPICS.length) return [warn('topics', 'none yet', `continuo run creates them, or: ${apply}`)]
   if (input === undefined) return [fail('topics', `the input topic ${names.chunks} is missing`, apply)]
-  const ours = TOPICS.flatMap(({ name }) => byName.get(names[name]) ?? [])
+  const ours = TOPICS.flatMap(({ name: role }) => {
+    const topic = byName.get(names[role])
+    return topic === undefined ? [] : [{ role, topic }]
+  })
   const faults = [
     ...(missing.length === 0 ? [] : [warn('topics', `missing: ${missing.join(', ')}`, apply)]),
-    ...checkPartitions(input, ours),
-    ...ours.flatMap((topic) => checkSettings(topic, topic === input)),
+    ...checkPartitions(
+      input,
+      ours.map(({ topic }) => topic),
+    ),
+    ...ours.flatMap(({ role, topic }) => checkSettings(topic, role)),
   ]
   return faults.length > 0
     ? faults

@@ -14,6 +14,8 @@ export interface Topics {
 const TOPIC_RESOURCE = 2
 /** Set for the topic itself, not inherited from the broker. */
 const TOPIC_SOURCE = 1
+/** Listed whoever set them: what a broker's default does to a topic, it does to the topic. */
+const EFFECTIVE: readonly string[] = ['cleanup.policy', 'retention.ms', 'retention.bytes', 'max.message.bytes']
 /** Kafka's default, for users who may not see settings. */
 const DEFAULT_LIMIT = 1_048_588
 const LIMIT_AGE = 60_000
@@ -114,7 +116,7 @@ export const openTopics = (network: Network, prefix: string): Topics => {
         partitions: leaders.length,
         config: Object.fromEntries(
           (config.get(name) ?? [])
-            .filter(({ configSource }) => configSource === TOPIC_SOURCE)
+            .filter(({ configName, configSource }) => configSource === TOPIC_SOURCE || EFFECTIVE.includes(configName))
             .map(({ configName, configValue }) => [configName, configValue]),
         ),
       }))

@@ -1,0 +1,59 @@
+import { join } from 'node:path'
+import { expect, it } from 'vitest'
+import { ensureTopics, namesOf, withModel } from '../../src/cli/common.ts'
+import { type Hosted, host, type Outcome } from '../../src/cli/host.ts'
+import { ContinuoError } from '../../src/errors.ts'
+import { createLogger } from '../../src/observe/log.ts'
+import type { EventLog } from '../../src/streams/log.ts'
+import { MODEL, temporary, withLog } from './helpers.ts'
+
+const folder = temporary()
+
+/** Runs until idle on a log whose bounds fail `times` times once the task runs, as a broker's would that is away. */
+const untilIdle = (code: 'UNAVAILABLE' | 'DENIED', times: number): Promise<{ outcome: Outcome; failed: number }> =>
+  withLog(`file:${join(folder, `${code}.db`)}`, async (log) => {
+    const names = namesOf(log)
+    await ensureTopics(log, names)
+    let hosted: Hosted | undefined
+    let failed = 0
+    const failing: EventLog = {
+      ...log,
+      async bounds(topic, partition) {
+        const running = hosted?.worker.tasks.get(0)?.state === 'running'
+        if (!running || topic !== names.chunks || failed === times) return log.bounds(topic, partition)
+        failed += 1
+        throw new ContinuoError(code, 'The broker is away.')
+      },
+    }
+    let outcome: Outcome | undefined
+    await withModel(MODEL, 1, async (loaded) => {
+      outcome = await host({
+        log: failing,
+        names,
+        loaded,
+        group: 'continuo',
+        format: 'json',
+        commitInterval: 10,
+        snapshotEvery: 1000,
+        maxContexts: 4,
+        forwardFloor: 1000,
+        untilIdle: 0,
+        metrics: null,
+        logger: createLogger({ level: 'silent', write: () => {}, short: true }),
+        stopping: new AbortController().signal,
+        onStarted: (started) => {
+          hosted = started
+        },
+      })
+      return 0
+    })
+    return { outcome: outcome!, failed }
+  })
+
+it('a run until idle outlives a log that does not answer for a moment', async () => {
+  expect(await untilIdle('UNAVAILABLE', 2)).toMatchObject({ outcome: { ended: 'idle', unclean: [] }, failed: 2 })
+})
+
+it('a run until idle ends with any other failure of its log', async () => {
+  await expect(untilIdle('DENIED', 1)).rejects.toThrow('The broker is away.')
+})

@@ -149,7 +149,7 @@ const work = async (log: EventLog, names: TopicNames, loaded: Loaded, json: bool
         const waits = hosted.worker.assigned.length === 0 && performance.now() - started > 300
         return waits
           ? 'Another run holds the partition; if it was killed, it is free in a moment …'
-          : progressLine(hosted.tally)
+          : progressLine(hosted.tally, loaded)
       })
   const logger = createLogger({
     level: 'warn',

@@ -26,12 +26,16 @@ import { untilSignal } from '../signals.ts'
 
 const PROGRESS_INTERVAL = 2000 // ms, of --json
 
-export const progressLine = ({ totals, speed }: Hosted['tally']): string => {
+/** Where a token is a byte, bits per token are bits per byte. */
+const unitOf = ({ tokenizer, model }: Loaded): 'byte' | 'token' =>
+  tokenizer !== null && model.vocabSize === 256 ? 'byte' : 'token'
+
+export const progressLine = ({ totals, speed }: Hosted['tally'], loaded: Loaded): string => {
   const bits = bitsPer(totals.nats, totals.predictions)
   return [
     `${count(totals.read + totals.generated)} pulses`,
     `${count(speed.now)} tokens/s`,
-    ...(bits === null ? [] : [`${bits.toFixed(3)} bits per token`]),
+    ...(bits === null ? [] : [`${bits.toFixed(3)} bits per ${unitOf(loaded)}`]),
     plural(totals.commits, 'commit'),
     plural(totals.sessions, 'session'),
     ...(totals.deadLetters === 0 ? [] : [plural(totals.deadLetters, 'dead letter')]),
@@ -55,7 +59,7 @@ export const exitCodeOf = ({ refused, unclean }: Outcome): ExitCode => {
 }
 
 /** What the run says of itself while it runs: a live line, or JSON lines. */
-const startTelling = (json: boolean) => {
+const startTelling = (json: boolean, loaded: Loaded) => {
   let hosted: Hosted | null = null
   const tell = (): void => {
     if (hosted === null) return
@@ -65,7 +69,7 @@ const startTelling = (json: boolean) => {
   const ticker = json ? setInterval(tell, PROGRESS_INTERVAL).unref() : undefined
   const progress = json
     ? null
-    : startProgress(process.stdout, () => (hosted === null ? null : progressLine(hosted.tally)))
+    : startProgress(process.stdout, () => (hosted === null ? null : progressLine(hosted.tally, loaded)))
   return {
     begin(started: Hosted) {
       hosted = started
@@ -138,7 +142,7 @@ export const run = command({
     const serve = async (log: EventLog, loaded: Loaded): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
       const { created, partitions } = await ensureTopics(log, names, flags.partitions)
-      const telling = startTelling(flags.json)
+      const telling = startTelling(flags.json, loaded)
       const logger = createLogger({
         level: flags['log-level'],
         write: telling.log,

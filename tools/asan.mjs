@@ -1,9 +1,10 @@
 // Builds the engine and its native tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs them.
 import { spawnSync } from 'node:child_process'
+import { rmSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { missingTools } from './build-native.mjs'
+import { cached, dropForeignBuild, missingTools, runs } from './build-native.mjs'
 
 const source = join(dirname(dirname(fileURLToPath(import.meta.url))), 'native')
 const build = join(source, 'build-asan')
@@ -23,7 +24,13 @@ if (missing.length > 0) {
   )
   process.exit(1)
 }
+dropForeignBuild(build, source)
+// CMake's own choice is make, whether it is there or not, and a folder stays with the choice it was made with.
+const generator = runs('make') ? [] : ['-G', 'Ninja']
+if (generator.length > 0 && cached(build, 'CMAKE_GENERATOR') !== 'Ninja')
+  rmSync(build, { recursive: true, force: true })
 step('cmake', [
+  ...generator,
   '-S',
   source,
   '-B',

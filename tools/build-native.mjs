@@ -7,14 +7,15 @@ import { createHash } from 'node:crypto'
 import {
   closeSync,
   existsSync,
+  linkSync,
   mkdirSync,
   openSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   writeFileSync,
-  writeSync,
 } from 'node:fs'
 import { createRequire } from 'node:module'
 import { availableParallelism } from 'node:os'
@@ -57,7 +58,7 @@ const currentHash = () => {
 
 const upToDate = (hash) => existsSync(addon) && existsSync(stamp) && readFileSync(stamp, 'utf8') === hash
 
-const runs = (command) => spawnSync(command, ['--version'], { stdio: 'ignore' }).status === 0
+export const runs = (command) => spawnSync(command, ['--version'], { stdio: 'ignore' }).status === 0
 
 export const missingTools = () => {
   const missing = []
@@ -70,37 +71,62 @@ export const missingTools = () => {
 
 const installHint = 'for example: `apt-get install g++ cmake make`'
 
+/** A process id in the lock file may long belong to somebody else, so no build is waited for longer than this, ms. */
+const LONGEST_BUILD = 30 * 60 * 1000
+/** Waits are silent for so long, ms. */
+const SHORT_WAIT = 2000
+const sleep = (ms) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
+
 /** Waits for a build that another process has under way; takes its place when that process is gone. */
 const withLock = (work) => {
   mkdirSync(build, { recursive: true })
+  const started = Date.now()
+  let told = false
   for (;;) {
     try {
-      const fd = openSync(lock, 'wx')
-      writeSync(fd, String(process.pid))
-      closeSync(fd)
+      writeFileSync(lock, String(process.pid), { flag: 'wx' })
       break
     } catch (error) {
       if (error.code !== 'EEXIST') throw error
-      if (holderIsGone()) rmSync(lock, { force: true })
-      else Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 200)
+    }
+    const held = readLock(lock)
+    if (held === null) continue
+    if (isStale(held)) takeAway(held)
+    else {
+      if (!told && Date.now() - started > SHORT_WAIT) {
+        told = true
+        const holder = held.text ? `process ${held.text}` : 'another process'
+        console.error(
+          `Waiting for ${holder}, which builds the native engine. If no build is under way, delete ${relative(process.cwd(), lock)}.`,
+        )
+      }
+      sleep(200)
     }
   }
   try {
     return work()
   } finally {
-    rmSync(lock, { force: true })
+    const held = readLock(lock)
+    if (held !== null && held.text === String(process.pid)) rmSync(lock, { force: true })
   }
 }
 
-const holderIsGone = () => {
-  let pid
+/** Who holds the lock, and since when; null if nobody does. */
+const readLock = (path) => {
   try {
-    pid = Number(readFileSync(lock, 'utf8'))
-    // Between creation and the write of the pid the file is empty for a moment.
-    if (!pid) return Date.now() - statSync(lock).mtimeMs > 5000
-  } catch {
-    return false
+    return { text: readFileSync(path, 'utf8'), since: statSync(path).mtimeMs }
+  } catch (error) {
+    if (error.code === 'ENOENT') return null
+    throw error
   }
+}
+
+const isStale = ({ text, since }) => {
+  const age = Date.now() - since
+  const pid = Number(text)
+  // Between creation and the write of the pid the file is empty for a moment.
+  if (!pid) return age > 5000
+  if (pid === process.pid || age > LONGEST_BUILD) return true
   try {
     process.kill(pid, 0)
     return false
@@ -109,14 +135,36 @@ const holderIsGone = () => {
   }
 }
 
+/**
+ * Removes a stale lock. Several processes may wait for it, and the slowest of them must not remove what the quickest has put in
+ * its place: so it is moved aside, looked at, and put back if it is another one.
+ */
+const takeAway = (stale) => {
+  const aside = join(source, `building-${process.pid}-${Date.now()}.log`)
+  try {
+    renameSync(lock, aside)
+    const taken = readLock(aside)
+    if (taken.text !== stale.text || taken.since !== stale.since) linkSync(aside, lock)
+  } catch (error) {
+    if (error.code !== 'ENOENT' && error.code !== 'EEXIST') throw error
+  }
+  rmSync(aside, { force: true })
+}
+
+/** What CMake remembers in a build folder: undefined if nothing. */
+export const cached = (folder, name) => {
+  const cache = join(folder, 'CMakeCache.txt')
+  if (!existsSync(cache)) return undefined
+  const found = new RegExp(`^${name}:INTERNAL=(.*)$`, 'm').exec(readFileSync(cache, 'utf8'))
+  return found ? found[1] : ''
+}
+
 /** A build folder that came along with a moved or copied checkout configures the old place. */
-const dropForeignBuild = () => {
-  const cache = join(build, 'CMakeCache.txt')
-  if (!existsSync(cache)) return
-  const home = /^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$/m.exec(readFileSync(cache, 'utf8'))
-  if (home && home[1] === source) return
-  rmSync(build, { recursive: true, force: true })
-  mkdirSync(build, { recursive: true })
+export const dropForeignBuild = (folder, home) => {
+  const configured = cached(folder, 'CMAKE_HOME_DIRECTORY')
+  if (configured === undefined || configured === home) return
+  rmSync(folder, { recursive: true, force: true })
+  mkdirSync(folder, { recursive: true })
 }
 
 /** Returns a line that says what happened. Throws an Error whose message says what to do. */
@@ -130,7 +178,7 @@ export const buildNative = () => {
     )
   return withLock(() => {
     if (upToDate(hash)) return 'native engine: up to date'
-    dropForeignBuild()
+    dropForeignBuild(build, source)
     rmSync(stamp, { force: true })
     const started = Date.now()
     const out = openSync(log, 'w')

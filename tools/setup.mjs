@@ -17,16 +17,22 @@ const fail = (sentence) => {
   process.exit(1)
 }
 
+/** Version 24, from the devDependencies. */
+const node = at('node_modules', '.bin', 'node')
+
 /** Installs exactly what the lock file says, when it says something new. */
 const installPackages = () => {
   const lock = createHash('sha256')
     .update(readFileSync(at('package-lock.json')))
     .digest('hex')
   const stamp = at('node_modules', '.continuo-lock')
-  const node = at('node_modules', '.bin', 'node')
   if (existsSync(stamp) && existsSync(node) && readFileSync(stamp, 'utf8') === lock) return
   console.log('Installing packages …')
-  const npm = spawnSync('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], { cwd: root, encoding: 'utf8' })
+  // The project's own Node is a devDependency, which NODE_ENV=production and npm's omit=dev would leave out.
+  const npm = spawnSync('npm', ['ci', '--include=dev', '--no-audit', '--no-fund', '--loglevel=error'], {
+    cwd: root,
+    encoding: 'utf8',
+  })
   if (npm.error !== undefined)
     fail(`npm could not be started (${npm.error.message}). Install Node.js with npm, version 22.12 or newer.`)
   if (npm.status !== 0) fail(`Installing packages failed:\n${npm.stderr}\nIs the package registry reachable?`)
@@ -40,11 +46,16 @@ const installPackages = () => {
 
 /** The addon is built by the Node that will load it. */
 const buildNative = () => {
-  const built = spawnSync(at('node_modules', '.bin', 'node'), [at('tools', 'build-native.mjs')], {
+  const built = spawnSync(node, [at('tools', 'build-native.mjs')], {
     cwd: root,
     stdio: 'inherit',
   })
-  if (built.status !== 0) process.exit(built.status ?? 1)
+  if (built.error !== undefined)
+    fail(
+      `The project's own Node.js, ${node}, could not be started (${built.error.message}). It needs glibc: on Alpine or another system with musl, use a Debian-based image. Elsewhere delete node_modules and try again.`,
+    )
+  if (built.signal !== null) fail(`Building the native engine was ended by ${built.signal}. Try again.`)
+  if (built.status !== 0) process.exit(built.status)
 }
 
 installPackages()

@@ -88,9 +88,18 @@ const INVALID = new Set([
   'INVALID_RECORD',
 ])
 
+/** What no member of the group can mend by asking again. */
+const REFUSED_MEMBER: Readonly<Record<string, string>> = {
+  INVALID_SESSION_TIMEOUT:
+    "Kafka allows no session time-out of this length: choose one (--session-timeout) between the broker's group.min.session.timeout.ms and group.max.session.timeout.ms, by default 6000 and 1800000",
+  INCONSISTENT_GROUP_PROTOCOL:
+    'Another application, which shares partitions by another protocol, uses this group: choose another group (--group), or stop that application',
+  GROUP_MAX_SIZE_REACHED: "The group is full: stop one of its members, or raise the broker's group.max.size",
+}
+
 const codeFor = (error: unknown, fault: Fault): ErrorCode => {
   if (fault.name === 'KafkaJSSASLAuthenticationError' || DENIED.test(fault.type)) return 'DENIED'
-  if (INVALID.has(fault.type)) return 'INVALID'
+  if (INVALID.has(fault.type) || fault.type in REFUSED_MEMBER) return 'INVALID'
   if (fault.type === 'OFFSET_OUT_OF_RANGE') return 'POSITION'
   if (error instanceof TypeError || error instanceof RangeError || error instanceof ReferenceError) return 'INTERNAL'
   return 'UNAVAILABLE'
@@ -111,7 +120,7 @@ export const explain = (brokers: string, doing: string, error: unknown): Continu
           : 'Kafka refused the credentials: check username, password and sasl in the URL, or KAFKA_USERNAME and KAFKA_PASSWORD',
       )
     case 'INVALID':
-      return said('Kafka refused the request')
+      return said(REFUSED_MEMBER[fault.type] ?? 'Kafka refused the request')
     case 'POSITION':
       return said('The position does not exist')
     case 'INTERNAL':

@@ -1,7 +1,12 @@
 /**
  * Membership by kafkajs's consumer, which reads nothing: every partition it is given is paused in the moment it is given,
  * for records are read without it and committed by transactions. What is left of it is join, heartbeat and leave.
+ *
+ * kafkajs leaves a group only if it knows itself for a member. Disconnected while it waits to be let in, it becomes one all
+ * the same, which nobody knows of, and which the others wait for until its session ends. So a join that was asked for is
+ * seen through and then left, and one that was not yet asked for is not asked for any more.
  */
+import { setTimeout as delay } from 'node:timers/promises'
 import type { Consumer, Kafka, PartitionAssigner } from 'kafkajs'
 import { ReplaySubject } from 'rxjs'
 import type { Assignment, Membership } from '../log.ts'
@@ -12,7 +17,16 @@ const HEARTBEAT = 500
 /** kafkajs wakes this often to see whether a heartbeat is due. */
 const WAKE = 100
 const LEAVE_PATIENCE = 5000
+const JOIN_PATIENCE = 30_000
 const REJOIN_PAUSE = 500
+/** What the request can hold. */
+const MAX_INT32 = 2 ** 31 - 1
+
+const within = async (patience: number, work: Promise<void> | undefined): Promise<void> => {
+  const over = new AbortController()
+  await Promise.race([work, delay(patience, undefined, { signal: over.signal }).catch(() => {})])
+  over.abort()
+}
 
 export interface JoinOptions {
   readonly kafka: Kafka
@@ -25,30 +39,53 @@ export interface JoinOptions {
 }
 
 export const joinGroup = ({ kafka, brokers, group, topic, sessionTimeout, onEnd }: JoinOptions): Membership => {
+  const doing = `being a member of group ${group} with a session time-out of ${sessionTimeout} ms`
   const assignments = new ReplaySubject<Assignment>(1)
   const ownership = { partitions: [] as readonly number[], since: 0 }
-  const assigner: PartitionAssigner = createAssigner(topic, ownership)
   let generation = 0
   let left = false
   let consumer: Consumer | undefined
   let rejoin: NodeJS.Timeout | undefined
+  /** Since the consumer asked to be let in; resolves when it was, or was turned away. */
+  let entry: PromiseWithResolvers<void> | undefined
+  let leaving: Promise<void> | undefined
 
   const end = (error?: unknown): void => {
     if (left) return
     left = true
     if (error === undefined) assignments.complete()
-    else assignments.error(explain(brokers, `being a member of group ${group}`, error))
+    else assignments.error(explain(brokers, doing, error))
     onEnd()
   }
 
+  const assigner: PartitionAssigner = (config) => {
+    const sticky = createAssigner(topic, ownership)(config)
+    return {
+      ...sticky,
+      // kafkajs asks for this right before each request to join.
+      protocol(subscription) {
+        if (left && entry === undefined) throw Object.assign(new Error(`Left group ${group}`), { retriable: false })
+        entry ??= Promise.withResolvers()
+        return sticky.protocol(subscription)
+      },
+    }
+  }
+
+  const turnedAway = (): void => {
+    entry?.resolve()
+    entry = undefined
+  }
+
   const start = async (): Promise<void> => {
+    if (left) return
+    const timeout = Math.min(sessionTimeout, MAX_INT32)
     const current = kafka.consumer({
       groupId: group,
       partitionAssigners: [assigner],
-      sessionTimeout,
+      sessionTimeout: timeout,
       // Nothing has to be finished before a hand-over: the heir's claim fences.
-      rebalanceTimeout: sessionTimeout,
-      heartbeatInterval: Math.min(HEARTBEAT, Math.floor(sessionTimeout / 3)),
+      rebalanceTimeout: timeout,
+      heartbeatInterval: Math.min(HEARTBEAT, Math.floor(timeout / 3)),
       maxWaitTimeInMs: WAKE,
       allowAutoTopicCreation: false,
       retry: { initialRetryTime: 100, maxRetryTime: 1000, retries: 8 },
@@ -56,49 +93,58 @@ export const joinGroup = ({ kafka, brokers, group, topic, sessionTimeout, onEnd 
     consumer = current
     // Listeners run before the first fetch, so not a single record comes this way.
     current.on(current.events.GROUP_JOIN, ({ payload }) => {
-      if (left || consumer !== current) return void current.disconnect().catch(() => {})
       current.pause([{ topic }])
+      // Only after this listener does kafkajs know itself for a member.
+      setImmediate(() => entry?.resolve())
+      if (left) return
       const partitions = [...(payload.memberAssignment[topic] ?? [])].sort((a, b) => a - b)
       ownership.partitions = partitions
       ownership.since = Date.now()
       assignments.next({ generation: ++generation, partitions })
     })
     current.on(current.events.CRASH, ({ payload }) => {
-      if (left || consumer !== current || payload.restart) return
-      again(payload.error)
+      turnedAway()
+      if (consumer === current && !payload.restart) again(payload.error)
     })
     await current.connect()
-    await current.subscribe({ topics: [topic] })
-    await current.run({ autoCommit: false, eachBatch: async () => {} })
+    if (!left) await current.subscribe({ topics: [topic] })
+    if (!left) await current.run({ autoCommit: false, eachBatch: async () => {} })
+    // What connected after `leave` had disconnected it.
+    if (left) await quit()
   }
 
-  /** A crash that kafkajs takes for final may still pass; wrong credentials and missing topics do not. */
+  /** A crash that kafkajs takes for final may still pass; wrong credentials and what the group refuses do not. */
   const again = (error: unknown): void => {
-    const { code } = explain(brokers, `being a member of group ${group}`, error)
-    if (code === 'DENIED' || code === 'INVALID') {
-      end(error)
-      return
-    }
     void consumer?.disconnect().catch(() => {})
     consumer = undefined
-    rejoin = setTimeout(() => start().catch(again), REJOIN_PAUSE)
+    if (left) return
+    const { code } = explain(brokers, doing, error)
+    if (code === 'DENIED' || code === 'INVALID') end(error)
+    else rejoin = setTimeout(run, REJOIN_PAUSE)
   }
 
-  start().catch(again)
+  const run = (): void => {
+    start().catch((error: unknown) => {
+      turnedAway()
+      again(error)
+    })
+  }
+
+  const quit = async (): Promise<void> => {
+    await entry?.promise
+    await consumer?.disconnect().catch(() => {})
+  }
+
+  run()
   return {
     assignments: assignments.asObservable(),
-    leave: async () => {
+    async leave() {
       clearTimeout(rejoin)
-      const current = consumer
       end()
-      consumer = undefined
-      if (current === undefined) return
-      let timer: NodeJS.Timeout | undefined
-      const patience = new Promise<void>((resolve) => {
-        timer = setTimeout(resolve, LEAVE_PATIENCE)
-      })
-      await Promise.race([current.disconnect().catch(() => {}), patience])
-      clearTimeout(timer)
+      leaving ??= quit()
+      // The broker lets nobody in before it has heard of every member, or a silent one's session has ended.
+      await within(Math.min(sessionTimeout, JOIN_PATIENCE), entry?.promise)
+      await within(LEAVE_PATIENCE, leaving)
     },
   }
 }

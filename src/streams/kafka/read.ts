@@ -3,7 +3,7 @@ import type { Batch, Bounds, ReadOptions, StoredRecord } from '../log.ts'
 import { faultOf } from './faults.ts'
 import { committedBatches, type Fetched, fetchProtocol } from './fetch.ts'
 import type { Lane, Network } from './network.ts'
-import { readBatches } from './record-batch.ts'
+import { damaged, readBatches } from './record-batch.ts'
 
 export interface Reader {
   read(topic: string, partition: number, from: number, options?: ReadOptions): AsyncGenerator<Batch, void>
@@ -16,6 +16,8 @@ const MAX_INT32 = 2 ** 31 - 1
 const FOLLOW_WAIT = 500
 /** The same for a reader who knows that there is more. */
 const CATCH_UP_WAIT = 100
+/** Lanes kept for the next fetch: enough for who reads steadily, few after a restore that read everything at once. */
+const MAX_IDLE = 8
 const READ_COMMITTED = 1
 const EARLIEST = -2
 const LATEST = -1
@@ -68,11 +70,14 @@ export const openReader = (network: Network): Reader => {
       )
       return fetched
     } catch (error) {
-      if (faultOf(error).type === 'OFFSET_OUT_OF_RANGE')
-        throw noPosition(topic, partition, offset, await bounds(topic, partition))
+      const { type, message } = faultOf(error)
+      if (type === 'OFFSET_OUT_OF_RANGE') throw noPosition(topic, partition, offset, await bounds(topic, partition))
+      // Not the records' checksums, which brokers do not look at, but a length that leads nowhere.
+      if (type === 'CORRUPT_MESSAGE')
+        throw damaged(`${topic}[${partition}]`, `Kafka finds no batch at offset ${offset} (${message})`)
       throw error
     } finally {
-      if (network.closed) void lane.close()
+      if (network.closed || idle.length >= MAX_IDLE) void lane.close()
       else idle.push(lane)
     }
   }

@@ -11,9 +11,9 @@
  */
 import { gunzipSync, zstdDecompressSync } from 'node:zlib'
 import { ContinuoError } from '../../errors.ts'
+import { textOf } from '../../text.ts'
 import type { Headers, RecordIn, StoredRecord } from '../log.ts'
 import { crc32c } from './crc32c.ts'
-import { textOf } from '../../text.ts'
 
 export const BATCH_OVERHEAD = 61
 const LENGTH_AT = 8
@@ -210,7 +210,7 @@ export const readBatches = (data: Buffer, where: string): BatchView[] => {
     if (found !== expected)
       throw damaged(
         where,
-        `the batch at offset ${baseOffset} says that its checksum is ${expected.toString(16)}, its bytes have ${found.toString(16)}`,
+        `the batch at offset ${baseOffset} has checksum ${found.toString(16)}, its header says ${expected.toString(16)}`,
       )
     const attributes = data.readInt16BE(start + 21)
     const timestamp = Number(data.readBigInt64BE(start + 27))

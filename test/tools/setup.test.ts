@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { eventually } from './helpers.ts'
+import { eventually } from '../streams/helpers.ts'
 
 const tools = fileURLToPath(new URL('../../tools/', import.meta.url))
 let root = ''
@@ -50,7 +50,7 @@ afterEach(() => {
 
 const env = (): NodeJS.ProcessEnv => ({ PATH: at('bin') })
 const run = (tool: string) =>
-  spawnSync(process.execPath, [at('tools', tool)], { cwd: root, env: env(), encoding: 'utf8' })
+  spawnSync(process.execPath, [at('tools', tool)], { cwd: root, env: env(), encoding: 'utf8', timeout: 30_000 })
 const start = (command: string, args: readonly string[]) => {
   const child = spawn(command, args, { cwd: root, env: env(), stdio: ['ignore', 'ignore', 'pipe'] })
   children.push(child)

@@ -21,15 +21,18 @@ const { values } = parseArgs({
 const sessions = Number(values.sessions)
 const rounds = Number(values.rounds)
 
-const worker = (url: string, ...flags: string[]) =>
-  spawn(
-    process.execPath,
-    ['src/cli/main.ts', 'run', '--log', url, '--model', modelDir, '--log-level', 'error', ...flags],
-    {
-      cwd: root,
-      stdio: ['ignore', 'ignore', 'inherit'],
-    },
-  )
+const worker = (url: string, ...flags: string[]) => {
+  const args = ['src/cli/main.ts', 'run', '--log', url, '--model', modelDir, '--log-level', 'error', ...flags]
+  const child = spawn(process.execPath, args, { cwd: root, stdio: ['ignore', 'ignore', 'pipe'] })
+  let said = ''
+  child.stderr.on('data', (text) => {
+    said += text
+  })
+  child.once('exit', (code) => {
+    if (code !== 0) console.error(said)
+  })
+  return child
+}
 
 const event = (session: string, value: unknown): RecordIn => ({
   key: Buffer.from(session),

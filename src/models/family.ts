@@ -1,7 +1,8 @@
 /** What a model family provides: how to read its config and turn a package's tensors into a graph. */
-import { ContinuoError } from '../errors.ts'
+
 import type { Graph } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
+import { ContinuoError } from '../errors.ts'
 
 export interface FamilyModel {
   readonly graph: Graph
@@ -34,7 +35,10 @@ export const tensorSet = (tensors: readonly TensorEntry[]): TensorSet => {
   const need = (name: string, expected: string): TensorEntry => {
     const tensor = byName.get(name)
     if (!tensor) {
-      throw new ContinuoError('INVALID', `Tensor "${name}" is missing from model.safetensors, expected ${expected}. The model is incomplete.`)
+      throw new ContinuoError(
+        'INVALID',
+        `Tensor "${name}" is missing from model.safetensors, expected ${expected}. The model is incomplete.`,
+      )
     }
     return tensor
   }
@@ -48,7 +52,10 @@ export const tensorSet = (tensors: readonly TensorEntry[]): TensorSet => {
     take: (name, shape) => {
       const tensor = need(name, `shape ${shapeText(shape)}`)
       if (shapeText(trimmed(tensor.shape)) !== shapeText(trimmed(shape))) {
-        throw new ContinuoError('INVALID', `Tensor "${name}" has shape ${shapeText(tensor.shape)}, expected ${shapeText(shape)}.`)
+        throw new ContinuoError(
+          'INVALID',
+          `Tensor "${name}" has shape ${shapeText(tensor.shape)}, expected ${shapeText(shape)}.`,
+        )
       }
       left.delete(name)
       return name

@@ -34,7 +34,11 @@ const readConfig = async (dir: string): Promise<{ readonly model_type: string }>
     throw new ContinuoError('INVALID', `${path} is not JSON: ${messageOf(cause)}.`, { cause })
   }
   const config = z.looseObject({ model_type: z.string() }).safeParse(parsed)
-  if (!config.success) throw new ContinuoError('INVALID', `${path} has no model_type, expected one of: ${[...families.keys()].join(', ')}.`)
+  if (!config.success)
+    throw new ContinuoError(
+      'INVALID',
+      `${path} has no model_type, expected one of: ${[...families.keys()].join(', ')}.`,
+    )
   return config.data
 }
 
@@ -54,10 +58,16 @@ export const openPackage = async (dir: string, options: OpenModelOptions = {}): 
   const modelType = config.model_type
   const family = families.get(modelType)
   if (!family) {
-    throw new ContinuoError('INVALID', `${dir} holds a "${modelType}" model, expected one of: ${[...families.keys()].join(', ')}.`)
+    throw new ContinuoError(
+      'INVALID',
+      `${dir} holds a "${modelType}" model, expected one of: ${[...families.keys()].join(', ')}.`,
+    )
   }
   if (existsSync(join(dir, 'tokenizer.json'))) {
-    throw new ContinuoError('INVALID', `${dir} carries tokenizer.json, expected a byte-level package: 256 tokens and no tokenizer.json.`)
+    throw new ContinuoError(
+      'INVALID',
+      `${dir} carries tokenizer.json, expected a byte-level package: 256 tokens and no tokenizer.json.`,
+    )
   }
   const path = join(dir, 'model.safetensors')
   const before = await identityOf(path)
@@ -67,9 +77,13 @@ export const openPackage = async (dir: string, options: OpenModelOptions = {}): 
   // Header, weights and fingerprint are read one after the other and must be of one file.
   if ((await identityOf(path)) !== before) {
     model.close()
-    throw new ContinuoError('INVALID', `${path} was exchanged while it was being loaded; open the model again. Replace a model by renaming a new file over the old one.`)
+    throw new ContinuoError(
+      'INVALID',
+      `${path} was exchanged while it was being loaded; open the model again. Replace a model by renaming a new file over the old one.`,
+    )
   }
   return { model, tokenizer: vocabSize === 256 ? byteTokenizer() : null }
 }
 
-export const openModel = async (dir: string, options: OpenModelOptions = {}): Promise<Model> => (await openPackage(dir, options)).model
+export const openModel = async (dir: string, options: OpenModelOptions = {}): Promise<Model> =>
+  (await openPackage(dir, options)).model

@@ -46,7 +46,9 @@ interface Names {
   readonly layer: (l: number) => string
   readonly norm: { readonly ln0: string; readonly ln1: string; readonly ln2: string }
   readonly ffn: string
-  readonly att: Readonly<Record<'receptance' | 'key' | 'value' | 'output' | 'ln_x' | 'x_' | 'r_k' | 'k_k' | 'k_a', string>>
+  readonly att: Readonly<
+    Record<'receptance' | 'key' | 'value' | 'output' | 'ln_x' | 'x_' | 'r_k' | 'k_k' | 'k_a', string>
+  >
   readonly lowRank: (which: LowRank, part: 0 | 1 | 2) => string
   /** Whether w1 is [C, D] and w2 [D, C] (applied from the right). */
   readonly lowRankFromRight: boolean
@@ -112,7 +114,10 @@ interface Sizes {
 const readSizes = (config: Config, names: Names, set: TensorSet, tensors: readonly TensorEntry[]): Sizes => {
   const agree = (key: string, told: number | null | undefined, found: number, tensor: string): number => {
     if (told != null && told !== found) {
-      throw new ContinuoError('INVALID', `config.json says ${key} is ${told}, but tensor "${tensor}" says ${found}. They belong to different models.`)
+      throw new ContinuoError(
+        'INVALID',
+        `config.json says ${key} is ${told}, but tensor "${tensor}" says ${found}. They belong to different models.`,
+      )
     }
     return found
   }
@@ -129,14 +134,22 @@ const readSizes = (config: Config, names: Names, set: TensorSet, tensors: readon
     const index = name.startsWith(prefix) ? /^\d{1,6}(?=\.)/.exec(name.slice(prefix.length))?.[0] : undefined
     return index === undefined ? [] : [Number(index)]
   })
-  const L = agree('num_hidden_layers', config.num_hidden_layers, 1 + layers.reduce((a, b) => Math.max(a, b), 0), `${prefix}*`)
+  const L = agree(
+    'num_hidden_layers',
+    config.num_hidden_layers,
+    1 + layers.reduce((a, b) => Math.max(a, b), 0),
+    `${prefix}*`,
+  )
   const [V, C] = extents(names.embedding, '[vocabulary, channels]')
   const keyName = `${names.layer(0)}.${names.ffn}.key.weight`
   const [F] = extents(keyName, '[inner channels, channels]')
   const bonusName = `${names.layer(0)}.${names.att.r_k}`
   const [H, N] = extents(bonusName, '[heads, channels of a head]')
   if (H * N !== C) {
-    throw new ContinuoError('INVALID', `Tensor "${bonusName}" has shape [${H}, ${N}], but the model has ${C} channels, expected heads × channels of a head.`)
+    throw new ContinuoError(
+      'INVALID',
+      `Tensor "${bonusName}" has shape [${H}, ${N}], but the model has ${C} channels, expected heads × channels of a head.`,
+    )
   }
   agree('vocab_size', config.vocab_size, V, names.embedding)
   agree('hidden_size', config.hidden_size, C, names.embedding)
@@ -153,7 +166,14 @@ interface LowRankWeights {
 }
 
 /** Declares the weights of layer l under their official names. */
-const layerWeights = (g: GraphBuilder, set: TensorSet, names: Names, { C, H, N, F }: Sizes, config: Config, l: number) => {
+const layerWeights = (
+  g: GraphBuilder,
+  set: TensorSet,
+  names: Names,
+  { C, H, N, F }: Sizes,
+  config: Config,
+  l: number,
+) => {
   const file = names.layer(l)
   const own = (name: string): string => `blocks.${l}.${name}`
   const vector = (name: string, tensor: string, shape: readonly number[] = [C]): Variable =>
@@ -181,7 +201,10 @@ const layerWeights = (g: GraphBuilder, set: TensorSet, names: Names, { C, H, N, 
     const shape = set.shape(`${file}.${first}`, 'a low-rank matrix')
     const D = shape[names.lowRankFromRight ? 1 : 0] ?? 0
     if (told != null && told !== D) {
-      throw new ContinuoError('INVALID', `config.json says ${key} is ${told}, but tensor "${file}.${first}" has shape [${shape.join(', ')}].`)
+      throw new ContinuoError(
+        'INVALID',
+        `config.json says ${key} is ${told}, but tensor "${file}.${first}" has shape [${shape.join(', ')}].`,
+      )
     }
     return {
       in: fromRight(`att.${which}1`, first, D, C),
@@ -234,7 +257,10 @@ const build = (parsed: unknown, tensors: readonly TensorEntry[]): FamilyModel =>
   const result = rwkv7Config.safeParse(parsed)
   if (!result.success) {
     const issue = result.error.issues[0]
-    throw new ContinuoError('INVALID', `config.json is not an RWKV-7 configuration: ${issue?.path.join('.')} ${issue?.message}.`)
+    throw new ContinuoError(
+      'INVALID',
+      `config.json is not an RWKV-7 configuration: ${issue?.path.join('.')} ${issue?.message}.`,
+    )
   }
   const config = result.data
   const set = tensorSet(tensors)
@@ -252,7 +278,12 @@ const build = (parsed: unknown, tensors: readonly TensorEntry[]): FamilyModel =>
   for (let l = 0; l < L; l++) {
     const weights = layerWeights(g, set, names, sizes, config, l)
     const at = (name: string): string => `x.${l}.${name}`
-    const lowRank = (name: string, input: Variable, { in: first, out }: LowRankWeights, bend?: 'tanh' | 'sigmoid'): Variable => {
+    const lowRank = (
+      name: string,
+      input: Variable,
+      { in: first, out }: LowRankWeights,
+      bend?: 'tanh' | 'sigmoid',
+    ): Variable => {
       const narrow = g.matmul(at(`${name}.1`), input, first)
       return g.matmul(at(`${name}.2`), bend ? g[bend](at(`${name}.bend`), narrow) : narrow, out)
     }
@@ -279,7 +310,10 @@ const build = (parsed: unknown, tensors: readonly TensorEntry[]): FamilyModel =>
     // k ⊙ (1 + (a − 1) ⊙ k_a), as a step from k towards k ⊙ a.
     const k2 = g.lerp(at('att.k2'), k, g.mul(at('att.ka'), k, a), weights.k_a)
     const read = g.cacheWkv7(at('att.y'), weights.S, { r, w, k: k2, v, kk, a }, H)
-    const normed = g.norm(at('att.ln_x'), read, weights.ln_x.weight, weights.ln_x.bias, { groups: H, eps: names.groupEps(N, eps) })
+    const normed = g.norm(at('att.ln_x'), read, weights.ln_x.weight, weights.ln_x.bias, {
+      groups: H,
+      eps: names.groupEps(N, eps),
+    })
     const y = g.bonus(at('att.bonus'), { y: normed, r, k: k2, u: weights.r_k, v }, H)
     x = g.add(at('att'), x, g.matmul(at('att.o'), g.mul(at('att.yg'), y, gate), weights.output))
 

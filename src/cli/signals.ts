@@ -1,9 +1,10 @@
 /** SIGINT and SIGTERM: the first asks for an orderly end, the second ends at once. */
+import { npmGone } from '../observe/parent.ts'
 import { say } from './output.ts'
 
 const NUMBERS = { SIGINT: 2, SIGTERM: 15 } as const
 
-/** A signal that aborts on the first SIGINT or SIGTERM, whose name is its reason. `about` says what the orderly end does. */
+/** A signal that aborts on the first SIGINT or SIGTERM (or when npm, which started us, got one), whose name is its reason. `about` says what the orderly end does. */
 export const untilSignal = (about?: string): AbortSignal => {
   const controller = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM'] as const) {
@@ -13,6 +14,11 @@ export const untilSignal = (about?: string): AbortSignal => {
       controller.abort(name)
     })
   }
+  void npmGone().then(() => {
+    if (controller.signal.aborted) return
+    if (about !== undefined) say(about)
+    controller.abort('SIGTERM')
+  })
   return controller.signal
 }
 

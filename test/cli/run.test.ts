@@ -1,3 +1,5 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { cpSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
@@ -8,6 +10,7 @@ import {
   eventually,
   json,
   MODEL,
+  ROOT,
   recordsOf,
   runUntilIdle,
   type SessionRow,
@@ -240,5 +243,21 @@ describe('continuo run', () => {
     expect(second.err).toContain('Choose another --metrics-port')
     first.child.kill('SIGTERM')
     expect(await first.done).toMatchObject({ code: 0 })
+  })
+
+  it('ends in order, too, when only the npm that started it hears the SIGTERM', async () => {
+    const log = newLog()
+    await feed(log, 's', DOCUMENT)
+    const npm = spawn('npm', ['run', '--silent', 'continuo', '--', 'run', '--log', log, '--model', MODEL, '--json'], {
+      cwd: ROOT,
+      stdio: ['ignore', 'pipe', 'ignore'],
+    })
+    // Its end is the worker's: npm itself dies at once.
+    const ended = once(npm.stdout, 'end')
+    await eventually(async () => expect((await sessionRow(log, 's')).complete).toBe(true))
+    npm.stdout.resume()
+    npm.kill('SIGTERM')
+    await ended
+    expect((await sessionRow(log, 's')).snapshotAge).toBe(0)
   })
 })

@@ -1,11 +1,13 @@
 /** The broker that tests stand on: it goes when its starter goes. */
-import { fork } from 'node:child_process'
+import { fork, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { existsSync, readdirSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
 import { startBroker } from '../../tools/kafka/embedded-broker.ts'
+import { freePorts } from '../../tools/kafka/properties.ts'
 import { eventually, refuses } from '../streams/helpers.ts'
 import { ownBroker } from './broker.ts'
 
@@ -59,5 +61,20 @@ test.skipIf(broker === undefined)(
     child.kill('SIGKILL')
     await eventually(() => expect(running(pid)).toBe(false))
     await eventually(() => expect(mine.some((name) => !existsSync(`${tmpdir()}/${name}`))).toBe(true))
+  },
+)
+
+test.skipIf(broker === undefined)(
+  '`npm run kafka` stops with npm, also when npm alone hears the SIGTERM',
+  { timeout: 60_000 },
+  async () => {
+    const [port] = await freePorts(1)
+    const npm = spawn('npm', ['run', '--silent', 'kafka', '--', '--ephemeral', '--jars', '--port', String(port)], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
+    await once(npm.stdout, 'data')
+    expect(await answers(`127.0.0.1:${port}`)).toBe(true)
+    npm.kill('SIGTERM')
+    await eventually(async () => expect(await answers(`127.0.0.1:${port}`)).toBe(false))
   },
 )

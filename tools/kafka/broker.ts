@@ -6,6 +6,7 @@ import { spawn } from 'node:child_process'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { ContinuoError, codeOf, messageOf } from '../../src/errors.ts'
+import { npmGone } from '../../src/observe/parent.ts'
 import { startBroker } from './embedded-broker.ts'
 
 const help = `npm run kafka -- [--port 9092] [--dir .continuo/kafka | --ephemeral] [--jars]
@@ -35,6 +36,7 @@ const docker = (args: readonly string[], port: number, quiet = false): Promise<b
 const interrupted = (): Promise<void> =>
   new Promise((resolve) => {
     process.once('SIGINT', resolve).once('SIGTERM', resolve)
+    void npmGone().then(resolve)
   })
 
 const announce = (address: string, since: number): void => {

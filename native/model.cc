@@ -33,7 +33,12 @@ Model::Model(Graph g, std::vector<Constant> c, std::vector<StateSlice> l, const 
       kernels(k) {}
 
 Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, std::span<const std::byte> file, ThreadPool& pool,
-                                                 const Kernels& kernels) {
+                                                 const Kernels* kernels) {
+  if (kernels == nullptr) {
+    auto chosen = choose_kernels();
+    if (!chosen) return chosen.error();
+    kernels = *chosen;
+  }
   auto graph = parse_graph(graph_json);
   if (!graph) return graph.error();
   auto tensors = read_safetensors(file);
@@ -41,7 +46,7 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, st
   auto constants = pack_weights(*graph, *tensors, pool);
   if (!constants) return constants.error();
   auto layout = lay_out(*graph);
-  return std::shared_ptr<const Model>(new Model(std::move(*graph), std::move(*constants), std::move(layout), kernels));
+  return std::shared_ptr<const Model>(new Model(std::move(*graph), std::move(*constants), std::move(layout), *kernels));
 }
 
 Result<std::shared_ptr<const Model>> Model::load(std::string_view graph_json, const std::string& path, ThreadPool& pool) {

@@ -20,9 +20,9 @@ struct StateSlice {
 
 class Model {
  public:
-  // From a serialised graph and an image of a safetensors file.
+  // From a serialised graph and an image of a safetensors file; without `kernels` those that choose_kernels() gives.
   static Result<std::shared_ptr<const Model>> make(std::string_view graph_json, std::span<const std::byte> file, ThreadPool& pool,
-                                                   const Kernels& kernels = best_kernels());
+                                                   const Kernels* kernels = nullptr);
   // As above, from a file on disk.
   static Result<std::shared_ptr<const Model>> load(std::string_view graph_json, const std::string& path, ThreadPool& pool);
 

@@ -101,7 +101,11 @@ Value check(const CallbackInfo& info) {
 }
 
 // features(): which kernels this CPU gets.
-Value features(const CallbackInfo& info) { return Napi::String::New(info.Env(), best_kernels().name); }
+Value features(const CallbackInfo& info) {
+  auto chosen = choose_kernels();
+  if (!chosen) throw error_value(info.Env(), chosen.error());
+  return Napi::String::New(info.Env(), (*chosen)->name);
+}
 
 // open(graphJson, path, threads) → Promise<handle>
 Value open(const CallbackInfo& info) {

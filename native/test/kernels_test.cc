@@ -1,6 +1,7 @@
 #include "../kernels/cpu/kernels.h"
 
 #include <bit>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -12,13 +13,10 @@ using namespace continuo;
 
 namespace {
 
-// Every table this CPU can run; the first is the plain one.
+// Every table this CPU can run; the first is the generic one.
 std::vector<const Kernels*> tables() {
-  std::vector<const Kernels*> out{&plain_kernels};
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) out.push_back(&avx2_kernels);
-  if (&best_kernels() == &avx512_kernels) out.push_back(&avx512_kernels);
-#endif
+  auto out = runnable_kernels();
+  std::reverse(out.begin(), out.end());
   return out;
 }
 
@@ -176,7 +174,7 @@ TEST("sums along a row follow the written order and are close to the exact sum")
       float partial[16] = {};
       for (size_t i = block; i < std::min(n, block + 256); ++i) {
         float e = 0;
-        plain_kernels.exp(&x[i], &e, 1);
+        generic_kernels.exp(&x[i], &e, 1);
         partial[i % 16] += e;
         exact += std::exp(double{x[i]});
       }
@@ -197,7 +195,7 @@ TEST("wkv7: every table and every cut gives the same bits, close to double preci
     const auto r = random.floats(tokens * n, -1, 1), w = random.floats(tokens * n, 0.55f, 1), k = random.floats(tokens * n, -1, 1), v = random.floats(tokens * n, -1, 1),
                a = random.floats(tokens * n, 0, 1), start = random.floats(n * n, -1, 1);
     std::vector<float> kk(tokens * n);
-    plain_kernels.l2norm(k.data(), kk.data(), tokens, n, 1, 1e-12f);
+    generic_kernels.l2norm(k.data(), kk.data(), tokens, n, 1, 1e-12f);
     std::vector<double> S(start.begin(), start.end()), want(tokens * n);
     for (size_t t = 0; t < tokens; ++t) {
       for (size_t i = 0; i < n; ++i) {

@@ -34,7 +34,7 @@ const invalid = (message: string): never => {
 /** What a safetensors file holds, by its header. Throws INVALID for a damaged or hostile file. */
 export const inspectTensors = (path: string): readonly TensorEntry[] => callNative((addon) => addon.inspect(path))
 
-/** The instruction set whose kernels this CPU gets: avx512, avx2 or plain. */
+/** The instruction set whose kernels this CPU gets: avx512, avx2 or generic. */
 export const kernelFeatures = (): string => callNative((addon) => addon.features())
 
 const layoutOf = (graph: Graph): readonly LayoutEntry[] => {

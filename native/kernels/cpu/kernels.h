@@ -12,8 +12,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "../../dtype.h"
+#include "../../result.h"
 
 namespace continuo {
 
@@ -71,13 +73,17 @@ struct Kernels {
   bool (*finite)(const float* a, size_t n);
 };
 
-extern const Kernels plain_kernels;
+extern const Kernels generic_kernels;
 #if defined(__x86_64__)
 extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;
 #endif
 
-// The fastest table this CPU can run.
-const Kernels& best_kernels();
+// The tables this CPU can run, the fastest first.
+std::vector<const Kernels*> runnable_kernels();
+
+// The fastest of them, or the one that the environment variable CONTINUO_ISA names: generic, avx2 or avx512.
+// INVALID for another name, and for a table this CPU cannot run.
+Result<const Kernels*> choose_kernels();
 
 }  // namespace continuo

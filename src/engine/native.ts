@@ -56,7 +56,9 @@ interface Addon {
   closeEngine(engine: EngineHandle): void
 }
 
-const addonPath = fileURLToPath(new URL('../../native/build/Release/continuo.node', import.meta.url))
+/** Tests put a build with sanitizers in its place. */
+const addonPath =
+  process.env.CONTINUO_ADDON ?? fileURLToPath(new URL('../../native/build/Release/continuo.node', import.meta.url))
 let loaded: Addon | undefined
 
 export const native = (): Addon => {

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 
-const shared = join(import.meta.dirname, '..', '..', '..', 'shared')
+const shared = process.env.CONTINUO_SHARED ?? join(import.meta.dirname, '..', '..', '..', 'shared')
 
 /** Without it (a lone clone) the tests that compare with its models are skipped; the oracle covers the arithmetic. */
 export const hasShared = existsSync(join(shared, 'models'))

@@ -1,0 +1,6 @@
+/** The suites of the engine alone: no broker under sanitizers. */
+import { defineConfig } from 'vitest/config'
+
+export default defineConfig({
+  test: { include: ['test/engine/**/*.test.ts'], fileParallelism: false, testTimeout: 300_000, pool: 'forks' },
+})

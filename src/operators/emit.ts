@@ -13,6 +13,9 @@ export interface EmittedStep extends Step {
 
 const utf8 = new TextEncoder()
 
+/** Event time passes through, but brokers refuse times from the future. */
+const timeOf = ({ timestamp }: StoredRecord): number => Math.min(timestamp, Date.now())
+
 /** Bytes of key and headers that a dead letter carries beside a part of the value. */
 const MAX_BESIDE = 65_536
 const MAX_REASON = 1000
@@ -51,7 +54,7 @@ const deadLetters = (topic: string, record: StoredRecord, reason: string): reado
     ]
     const original = enveloped ? [] : record.headers
     const headers: Headers = [...original, ...added.map(([name, text]) => [name, utf8.encode(text)] as const)]
-    return { topic, key: enveloped ? null : record.key, value, headers, timestamp: record.timestamp }
+    return { topic, key: enveloped ? null : record.key, value, headers, timestamp: timeOf(record) }
   })
 }
 
@@ -63,7 +66,7 @@ export const encodeOutput = (output: Output, record: StoredRecord, names: TopicN
       key: utf8.encode(output.value.session),
       value: utf8.encode(JSON.stringify(output.value)),
       headers: record.headers,
-      timestamp: record.timestamp,
+      timestamp: timeOf(record),
     },
   ]
 }

@@ -10,6 +10,7 @@ import { checkFits, type Head, type PartitionCursor, seal, unseal } from '../sta
 import { createLedger, type Ledger } from '../state/ledger.ts'
 import type { EventLog, PartitionWriter, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
+import { SNAPSHOT_GROUP_PARTS } from './snapshots.ts'
 
 /** Who reads what with which model. */
 export interface Reading {
@@ -34,20 +35,16 @@ const TRIES = 5
 
 /**
  * Every record of a partition. Whoever wrote it before may still be trimming it (trims are not fenced), and what is trimmed
- * is dead: then the reading begins anew at the first record that is left.
+ * is dead: then the reading begins anew at the first record that is left, and meets some a second time.
  */
 async function* wholePartition(log: EventLog, topic: string, partition: number): AsyncGenerator<StoredRecord> {
   for (let tries = 1; ; tries += 1) {
     const { begin, end } = await log.bounds(topic, partition)
-    let any = false
     try {
-      for await (const batch of log.read(topic, partition, begin, { until: end })) {
-        any = true
-        yield* batch.records
-      }
+      for await (const batch of log.read(topic, partition, begin, { until: end })) yield* batch.records
       return
     } catch (error) {
-      if (codeOf(error) !== 'POSITION' || any || tries === TRIES) throw error
+      if (codeOf(error) !== 'POSITION' || tries === TRIES) throw error
     }
   }
 }
@@ -94,20 +91,19 @@ export const readPartitionState = async (
     if (state.type === 'cursor') cursor = state
     else heads.set(state.session, state)
   }
-  let parts = 0
-  let bytes = 0
+  // What no head names has no size without reading it; offsets times the usual size of a part is close enough.
   const refs = [...heads.values()].flatMap(({ session, snapshot }) =>
     snapshot === null ? [] : [{ session, snapshot }],
   )
-  for (const { session, snapshot } of refs.sort((a, b) => a.snapshot.first - b.snapshot.first)) {
-    snapshotLedger.put(session, { offset: snapshot.first, bytes: snapshot.bytes })
-    parts += snapshot.parts
-    bytes += snapshot.bytes
-  }
-  // What nobody names has no size without reading it; offsets times the usual size of a part is close enough.
+  const parts = refs.reduce((sum, { snapshot }) => sum + snapshot.parts, 0)
+  const bytes = refs.reduce((sum, { snapshot }) => sum + snapshot.bytes, 0)
   const stored = await log.bounds(names.snapshots, partition)
-  const unnamed = stored.end - stored.begin - parts
+  // On Kafka each transaction takes an offset for its marker.
+  const markers = log.kind === 'kafka' ? (stored.end - stored.begin) / (SNAPSHOT_GROUP_PARTS + 1) : 0
+  const unnamed = Math.floor(stored.end - stored.begin - markers) - parts
   if (parts > 0 && unnamed > 0) snapshotLedger.waste(stored.begin, unnamed * (bytes / parts))
+  for (const { session, snapshot } of refs.sort((x, y) => x.snapshot.first - y.snapshot.first))
+    snapshotLedger.put(session, { offset: snapshot.first, bytes: snapshot.bytes })
   return { cursor, heads, stateLedger, snapshotLedger }
 }
 

@@ -4,7 +4,7 @@
  * was committed (cursor, pulse, chain, sums); if it does not, nothing is resumed.
  */
 import type { TopicNames } from '../../topics/index.ts'
-import type { Model } from '../engine/types.ts'
+import type { Context, Model } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
 import { checkFits, type Head, headDifference, sameHead, samePlace } from '../state/head.ts'
@@ -71,9 +71,19 @@ const loadSnapshot = async (
     )
   }
   failpoint('restore.snapshot')
+  return { head, context: filled(model, state, head) }
+}
+
+/** A context with this state; none is left over when the state is refused. */
+const filled = (model: Model, state: Uint8Array | null, head: Head): Context => {
   const context = model.createContext()
-  context.restore(state, headOf(head))
-  return { head, context }
+  try {
+    context.restore(state ?? context.serialize(), headOf(head))
+    return context
+  } catch (error) {
+    context.close()
+    throw error
+  }
 }
 
 const headOf = (head: Head) => ({
@@ -83,11 +93,7 @@ const headOf = (head: Head) => ({
 })
 
 /** A closed session can only be opened anew: it needs its clock and chain, not its memory. */
-const closedSession = (model: Model, head: Head): Session => {
-  const context = model.createContext()
-  context.restore(context.serialize(), headOf(head))
-  return { head, context }
-}
+const closedSession = (model: Model, head: Head): Session => ({ head, context: filled(model, null, head) })
 
 /** Throws UNAVAILABLE when the signal fires first: a stop does not wait for the past. */
 export const restoreSession = async (

@@ -153,16 +153,25 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     }
   }
 
-  const begin = async (work: Tokenized): Promise<Session | null> => {
+  const begin = async (work: Tokenized): Promise<Live | null> => {
     const id = work.session
     const restores = heads.has(id)
     if (!(await place(restores))) return null
     try {
-      if (restores) return await rebuild(id)
-      const context = model.createContext()
-      return { head: newborn(work, model, context.chain), context }
+      let base: Session
+      if (restores) base = await rebuild(id)
+      else {
+        const context = model.createContext()
+        base = { head: newborn(work, model, context.chain), context }
+      }
+      if (closed) base.context.close()
+      checkOpen()
+      // In the place that was kept for it, before anybody else looks.
+      const session: Live = { ...base, busy: true, captured: heads.get(id)?.snapshot?.pulse ?? -1 }
+      live.set(id, session)
+      return session
     } catch (error) {
-      if (stopping.aborted) return null
+      if (stopping.aborted && !closed) return null
       throw error
     } finally {
       arriving -= 1
@@ -181,14 +190,9 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       known.busy = true
       return { session: known, fresh: false }
     }
-    const base = await begin(work)
-    if (base === null) return null
-    if (closed) base.context.close()
-    checkOpen()
-    const head = heads.get(work.session)
-    const session: Live = { ...base, busy: true, captured: head?.snapshot?.pulse ?? 0 }
-    live.set(work.session, session)
-    return { session, fresh: head === undefined }
+    const fresh = !heads.has(work.session)
+    const session = await begin(work)
+    return session === null ? null : { session, fresh }
   }
 
   /** The engine knows contexts only; a person needs the session and the record. */
@@ -211,7 +215,8 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     try {
       for await (const step of advance(session, work, fresh, engine)) {
         const pulse = step.head!.conductor.globalStep
-        if (pulse - session.captured >= snapshotEvery && step.head!.status === 'open') {
+        const since = session.captured === -1 ? 0 : session.captured
+        if (pulse - since >= snapshotEvery && step.head!.status === 'open') {
           session.captured = pulse
           const capture = { head: step.head!, state: session.context.serialize() }
           failpoint('snapshot.captured')

@@ -10,7 +10,7 @@ import { textOf } from '../text.ts'
 const utf8 = new TextEncoder()
 
 /** Parts of one transaction: bulk goes in small steps, so that a commit never waits long behind it. */
-const GROUP_PARTS = 2
+export const SNAPSHOT_GROUP_PARTS = 2
 
 export interface SnapshotWriting {
   readonly session: string
@@ -32,7 +32,7 @@ export const writeSnapshot = (
   return {
     session,
     async step(writer) {
-      const group: OutRecord[] = parts.slice(written, written + GROUP_PARTS).map((value, index) => ({
+      const group: OutRecord[] = parts.slice(written, written + SNAPSHOT_GROUP_PARTS).map((value, index) => ({
         topic,
         key: utf8.encode(partKey(session, written + index)),
         value,

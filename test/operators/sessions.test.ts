@@ -59,6 +59,25 @@ describe('contexts', () => {
     })
   })
 
+  test.each([
+    ['open', { type: 'open' }],
+    ['empty text', { type: 'text', text: '' }],
+    ['half a character', { type: 'text', text: '\ud83d' }],
+    ['a boundary', { type: 'boundary' }],
+  ] as const)('a session that has read nothing yet (%s) makes room like any other', async (_, chunk) => {
+    await use(async (bench) => {
+      const running = await bench.start({ maxContexts: 1 })
+      await bench.feed(event('a', chunk))
+      await running.idle()
+      await bench.feed(event('b', { type: 'text', text: 'My turn?' }), event('c', { type: 'text', text: 'And mine?' }))
+      await running.idle()
+      await bench.feed(event('a', { type: 'text', text: 'Now I read.' }))
+      await running.idle()
+      await running.worker.stop()
+      await verified(bench)
+    })
+  })
+
   test('a stop ends the waiting: what had no turn is there for the next worker', async () => {
     await use(async (bench) => {
       await bench.feed(event('long', { type: 'text', text: 'x' }))

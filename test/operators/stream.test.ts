@@ -284,6 +284,24 @@ describe('resume', () => {
     })
   })
 
+  test('a restart that finds much dead state trims it, and does not write the living anew', async () => {
+    await use(async (bench) => {
+      const sessions = ['a', 'b', 'c', 'd', 'e', 'f']
+      for (const text of ['One. ', 'Two. ', 'Three. ']) {
+        await bench.feed(...sessions.map((session) => event(session, { type: 'text', text })))
+        await bench.settle({ forwardFloor: 1 << 30 })
+      }
+      const before = await bench.log.bounds(bench.names.snapshots, 0)
+      expect(before).toEqual({ begin: 0, end: 18 })
+      await bench.feed(event('a', { type: 'text', text: 'Four.' }))
+      await bench.settle({ forwardFloor: 100_000 })
+      const after = await bench.log.bounds(bench.names.snapshots, 0)
+      expect(after.begin).toBeGreaterThanOrEqual(12)
+      expect(after.end).toBeLessThanOrEqual(20)
+      await verified(bench)
+    })
+  })
+
   test('dead state is forwarded and trimmed: the log of state does not grow with history', async () => {
     await use(async (bench) => {
       await bench.feed(event('idle', { type: 'text', text: 'I wait.' }))

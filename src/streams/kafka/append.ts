@@ -41,7 +41,7 @@ export const openFeeder = (network: Network, topics: Topics): Feeder => {
 
   const write = async (topic: string, partition: number, records: readonly Prepared[]): Promise<number[]> => {
     const offsets: number[] = []
-    for (const piece of cut(records)) {
+    for (const piece of cut(records, await topics.limit(topic))) {
       const mine = await identify()
       const batches = encodeFor(mine, [{ topic, partition, records: piece }])
       try {

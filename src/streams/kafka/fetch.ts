@@ -31,14 +31,14 @@ export interface Fetched {
 const FETCH = 1
 const READ_COMMITTED = 1
 
-const decode = (raw: Buffer): { clientSideThrottleTime: number; errorCode: number; fetched: Fetched } => {
+/** `fetched` is null where the broker answers with no topic at all: a quota was exceeded, and nothing is said. */
+const decode = (raw: Buffer): { clientSideThrottleTime: number; errorCode: number; fetched: Fetched | null } => {
   const from = openCursor(raw)
   const clientSideThrottleTime = from.int32()
   const sessionError = from.int16()
   from.int32() // session id
-  const nothing: Fetched = { lastStableOffset: -1, logStartOffset: -1, aborted: [], data: Buffer.alloc(0) }
   if (sessionError !== 0 || from.int32() === 0)
-    return { clientSideThrottleTime, errorCode: sessionError, fetched: nothing }
+    return { clientSideThrottleTime, errorCode: sessionError, fetched: null }
   from.string() // the topic
   from.int32() // one partition
   from.int32() // its number

@@ -147,10 +147,12 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
 
   const lane = (): Lane => {
     const links = new Map<string, Promise<Broker>>()
+    let closed = false
     const discard = (link: Promise<Broker>): Promise<void> => link.then(release, () => {})
     const self: Lane = {
       async to(node) {
         failIfClosed()
+        if (closed) throw new ContinuoError('MISUSE', `The connection to ${brokers} was closed by its user.`)
         const address = `${node.host}:${node.port}`
         const link = links.get(address)
         if (link !== undefined) {
@@ -174,6 +176,7 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
         for (const link of old) void discard(link)
       },
       async close() {
+        closed = true
         lanes.delete(self)
         const old = [...links.values()]
         links.clear()

@@ -1,7 +1,7 @@
 /** Produce, version 7 (Kafka ≥ 2.1): record batches with a producer's id, epoch and sequence, acknowledged by all replicas. */
 import { openCursor } from './cursor.ts'
 import { createErrorFromCode, Encoder, type Protocol } from './kafkajs.ts'
-import { encodeBatch, type Prepared, sizeBound } from './record-batch.ts'
+import { BATCH_OVERHEAD, encodeBatch, type Prepared, sizeBound } from './record-batch.ts'
 
 const PRODUCE = 0
 const TIMEOUT = 30_000
@@ -85,8 +85,12 @@ export const produceProtocol = (
   logResponseError: false,
 })
 
-/** Cuts records into pieces whose batches stay below the limit; a record that is larger by itself stands alone. */
-export const cut = (records: readonly Prepared[], limit = BATCH_LIMIT): readonly (readonly Prepared[])[] => {
+/**
+ * Cuts records into pieces whose batches stay below what the topic takes (and below BATCH_LIMIT); a record that is larger by
+ * itself stands alone.
+ */
+export const cut = (records: readonly Prepared[], most: number): readonly (readonly Prepared[])[] => {
+  const limit = Math.min(BATCH_LIMIT, most - BATCH_OVERHEAD)
   const pieces: Prepared[][] = []
   let size = 0
   for (const record of records) {

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { ContinuoError } from '../../errors.ts'
 import type { Batch, Bounds, ReadOptions, StoredRecord } from '../log.ts'
 import { faultOf } from './faults.ts'
@@ -18,6 +19,9 @@ const FOLLOW_WAIT = 500
 const CATCH_UP_WAIT = 100
 /** Lanes kept for the next fetch: enough for who reads steadily, few after a restore that read everything at once. */
 const MAX_IDLE = 8
+/** How long a position may lie beyond what the leader calls stable, and how often to look, ms. */
+const BEHIND_PATIENCE = 5000
+const BEHIND_PAUSE = 50
 const READ_COMMITTED = 1
 const EARLIEST = -2
 const LATEST = -1
@@ -57,7 +61,7 @@ export const openReader = (network: Network): Reader => {
     maxBytes: number,
     maxWait: number,
     signal: AbortSignal | undefined,
-  ): Promise<Fetched> => {
+  ): Promise<Fetched | null> => {
     const lane = idle.pop() ?? network.lane()
     try {
       const { fetched } = await network.retry(
@@ -107,14 +111,27 @@ export const openReader = (network: Network): Reader => {
     await network.retry(`reading ${topic}[${partition}]`, () => network.leader(topic, partition))
     let position = from
     let end = Number.MAX_SAFE_INTEGER
-    for (let first = true; !signal?.aborted && position < until; first = false) {
+    let first = true
+    let behindSince: number | null = null
+    while (!signal?.aborted && position < until) {
       const maxWait = first ? 0 : follow ? FOLLOW_WAIT : CATCH_UP_WAIT
       const fetched = await orAborted(fetchAt(topic, partition, position, maxBytes, maxWait, signal), signal)
       if (fetched === undefined || signal?.aborted) return
+      // kafkajs has waited as long as the quota asked for.
+      if (fetched === null) continue
       const { lastStableOffset, logStartOffset, aborted, data } = fetched
-      if (position > lastStableOffset)
-        throw noPosition(topic, partition, position, { begin: logStartOffset, end: lastStableOffset })
+      if (position > lastStableOffset) {
+        // Beyond the end of the log Kafka says so (above). This is the gap after a change of leader, which closes soon, or an
+        // open transaction.
+        behindSince ??= performance.now()
+        if (performance.now() - behindSince > BEHIND_PATIENCE)
+          throw noPosition(topic, partition, position, { begin: logStartOffset, end: lastStableOffset })
+        await delay(BEHIND_PAUSE)
+        continue
+      }
+      behindSince = null
       if (first && !follow) end = lastStableOffset
+      first = false
 
       // A fetch begins with the batch that holds the position, so it may begin before it.
       const batches = readBatches(data, `${topic}[${partition}]`)

@@ -10,7 +10,7 @@
  * Varints are zigzag. kafkajs checks no CRC, and fails at about 125,000 records in a batch.
  */
 import { gunzipSync, zstdDecompressSync } from 'node:zlib'
-import { ContinuoError } from '../../errors.ts'
+import { ContinuoError, messageOf } from '../../errors.ts'
 import { textOf } from '../../text.ts'
 import type { Headers, RecordIn, StoredRecord } from '../log.ts'
 import { crc32c } from './crc32c.ts'
@@ -133,10 +133,23 @@ export const damaged = (where: string, what: string): ContinuoError =>
     `The records of ${where} are damaged: ${what}. Nothing was changed. Read again; if it stays so, let an intact replica lead the partition, or restore the topic from a copy.`,
   )
 
+/** Bytes of a batch unpacked, at most: a small batch may be made to fill any memory. */
+const MAX_PLAIN = 256 * 1024 * 1024
+
 const decompress = (codec: number, where: string, data: Buffer): Buffer => {
   if (codec === 0) return data
-  if (codec === 1) return gunzipSync(data)
-  if (codec === 4) return zstdDecompressSync(data)
+  try {
+    if (codec === 1) return gunzipSync(data, { maxOutputLength: MAX_PLAIN })
+    if (codec === 4) return zstdDecompressSync(data, { maxOutputLength: MAX_PLAIN })
+  } catch (error) {
+    const tooLarge = (error as { code?: unknown }).code === 'ERR_BUFFER_TOO_LARGE'
+    throw damaged(
+      where,
+      tooLarge
+        ? `a compressed batch of ${data.length} bytes holds more than ${MAX_PLAIN}`
+        : `a compressed batch cannot be unpacked (${messageOf(error)})`,
+    )
+  }
   throw new ContinuoError(
     'INVALID',
     `The records of ${where} are compressed with ${codec === 2 ? 'snappy' : codec === 3 ? 'lz4' : `codec ${codec}`}, which Continuo does not read: let the producer use gzip, zstd or none.`,

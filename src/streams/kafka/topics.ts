@@ -9,6 +9,8 @@ export interface Topics {
   list(names?: readonly string[]): Promise<readonly TopicInfo[]>
   /** The record, ready to be written there; INVALID if the partition is missing or the record too large for the topic. */
   check(topic: string, partition: number, record: RecordIn): Promise<Prepared>
+  /** Bytes of a batch that the topic takes. */
+  limit(topic: string): Promise<number>
 }
 
 const TOPIC_RESOURCE = 2
@@ -121,6 +123,7 @@ export const openTopics = (network: Network, prefix: string): Topics => {
         ),
       }))
     },
+    limit,
     async check(topic, partition, record) {
       await network.retry(`writing to ${topic}[${partition}]`, () => network.leader(topic, partition))
       const prepared = prepare(record)

@@ -88,7 +88,9 @@ export const claimPartition = async ({ network, topics, group, topic, partition 
 
   /** Sends every topic's n-th piece together; returns the offsets by topic, in order. */
   const produceAll = async (records: ReadonlyMap<string, readonly Prepared[]>): Promise<Map<string, number[]>> => {
-    const pieces = new Map([...records].map(([name, all]) => [name, cut(all)]))
+    const pieces = new Map(
+      await Promise.all([...records].map(async ([name, all]) => [name, cut(all, await topics.limit(name))] as const)),
+    )
     const offsets = new Map([...records.keys()].map((name): [string, number[]] => [name, []]))
     const rounds = Math.max(0, ...[...pieces.values()].map(({ length }) => length))
     for (let round = 0; round < rounds; round++) {
@@ -156,7 +158,7 @@ export const claimPartition = async ({ network, topics, group, topic, partition 
   const transact = (records: readonly OutRecord[], offset: number | undefined): Promise<readonly number[]> => {
     const call = attempt(records, offset)
     // One that is refused because another is under way is over at once and must not hide the other.
-    underWay = Promise.allSettled([underWay, call])
+    underWay = Promise.allSettled([underWay, call]).then(() => {})
     return call
   }
 
@@ -240,6 +242,8 @@ export const claimPartition = async ({ network, topics, group, topic, partition 
       if (state === 'closed') return
       state = 'closed'
       await lane.close()
+      // Its next request finds the lane closed.
+      await underWay
     },
   }
 }

@@ -1,6 +1,7 @@
 /**
  * Named places where the process can be killed from outside, for crash tests: `CONTINUO_FAILPOINT=commit.sent@3` sends
- * SIGKILL to this very process when it passes `commit.sent` for the third time. Unset, a failpoint costs one comparison.
+ * SIGKILL to this very process when it passes `commit.sent` for the third time; with `:stop` behind it SIGSTOP, so that a test
+ * can change the world around it before it sends SIGCONT. Unset, a failpoint costs one comparison.
  *
  * The list is closed, so that a crash test can walk it and a misspelt name is an error instead of a test that cannot fail.
  */
@@ -40,14 +41,22 @@ export const FAILPOINTS = [
 ] as const
 export type Failpoint = (typeof FAILPOINTS)[number]
 
-const parse = (text: string | undefined): { name: Failpoint; left: number } | null => {
+interface Armed {
+  readonly name: Failpoint
+  readonly signal: 'SIGKILL' | 'SIGSTOP'
+  left: number
+}
+
+const parse = (text: string | undefined): Armed | null => {
   if (text === undefined || text === '') return null
-  const [name, times = '1'] = text.split('@')
+  const [, name, times, stop] = /^([a-z.]+)(?:@([1-9]\d*))?(:stop)?$/.exec(text) ?? []
   const known = FAILPOINTS.find((each) => each === name)
-  if (known === undefined || !/^[1-9]\d*$/.test(times)) {
-    throw new Error(`CONTINUO_FAILPOINT is name@count with a name of ${FAILPOINTS.join(', ')}; it is "${text}".`)
+  if (known === undefined) {
+    throw new Error(
+      `CONTINUO_FAILPOINT is name, name@count or name@count:stop with a name of ${FAILPOINTS.join(', ')}; it is "${text}".`,
+    )
   }
-  return { name: known, left: Number(times) }
+  return { name: known, signal: stop === undefined ? 'SIGKILL' : 'SIGSTOP', left: Number(times ?? 1) }
 }
 
 const armed = parse(process.env.CONTINUO_FAILPOINT)
@@ -55,5 +64,5 @@ const armed = parse(process.env.CONTINUO_FAILPOINT)
 export const failpoint = (name: Failpoint): void => {
   if (armed === null || armed.name !== name) return
   armed.left -= 1
-  if (armed.left === 0) process.kill(process.pid, 'SIGKILL')
+  if (armed.left === 0) process.kill(process.pid, armed.signal)
 }

@@ -128,7 +128,8 @@ const createCommitter = (deps: CommitDeps) => {
 
   /** Lets contexts go that others wait for. What waits to be written is held in memory, so it is limited. */
   const relieve = (): void => {
-    for (const taken of sessions.relieve(Math.max(0, MAX_CAPTURES - captures.size))) capture(taken)
+    const limit = Math.max(0, MAX_CAPTURES - captures.size)
+    for (const taken of sessions.relieve(limit, watermark.position().offset)) capture(taken)
   }
 
   const commit = async (steps: readonly EmittedStep[]): Promise<Commit> => {

@@ -14,6 +14,8 @@ export interface SessionsOptions {
   readonly model: Model
   readonly engine: Engine
   readonly snapshotEvery: number
+  /** Records of the partition after which an idle session is saved, too: a rebuild reads all that came since. */
+  readonly snapshotRecords: number
   /** Contexts in memory at most. A session that finds no room waits until another's state is in a snapshot. */
   readonly maxContexts: number
   /** Rebuilds a session; rejects when `stopping` fires. */
@@ -35,8 +37,9 @@ export interface Sessions {
    * Gives back contexts that others wait for. Returns, at most `limit`, the states that need a snapshot first; each is handed
    * out once. Only what is committed is given back or captured: a session is restored from its committed head, and a
    * snapshot must never be ahead of the head that names it. To be called when `heads` has moved, and on `pressure`.
+   * `position` is where the partition stands; idle sessions that were saved long before it are handed out as well.
    */
-  relieve(limit: number): readonly Capture[]
+  relieve(limit: number, position: number): readonly Capture[]
   /** Somebody waits for a context. */
   readonly pressure: Observable<void>
   readonly live: number
@@ -47,6 +50,8 @@ interface Live extends Session {
   busy: boolean
   /** Pulse of the last state captured; −1 before the first. */
   captured: number
+  /** Offset from which the input would have to be read again; null while nothing came since the last capture. */
+  unsavedFrom: number | null
 }
 
 /** Each reads the input from its snapshot on, so more at a time would only slow each other down. */
@@ -61,7 +66,7 @@ const rejectedStep = ({ record, session, reason }: Rejected): Step => ({
 })
 
 export const createSessions = (options: SessionsOptions): Sessions => {
-  const { model, snapshotEvery, maxContexts, restore, room, stopping } = options
+  const { model, snapshotEvery, snapshotRecords, maxContexts, restore, room, stopping } = options
   const heads = new Map<string, Head>()
   /** In order of last use. */
   const live = new Map<string, Live>()
@@ -113,6 +118,13 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     const committed = heads.get(id)
     if (busy || committed === undefined || !samePlace(committed, head)) return false
     return committed.status === 'closed' || committed.snapshot?.pulse === head.conductor.globalStep
+  }
+
+  /** A copy of the state as it stands; the caller knows that its head is committed, or goes with it. */
+  const take = (session: Live): Capture => {
+    session.captured = session.head.conductor.globalStep
+    session.unsavedFrom = null
+    return { head: session.head, state: session.context.serialize() }
   }
 
   const giveBackOne = (): boolean => {
@@ -167,7 +179,10 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       if (closed) base.context.close()
       checkOpen()
       // In the place that was kept for it, before anybody else looks.
-      const session: Live = { ...base, busy: true, captured: heads.get(id)?.snapshot?.pulse ?? -1 }
+      const { snapshot = null, cursor, conductor, born = 0 } = heads.get(id) ?? {}
+      const saved = snapshot !== null && snapshot.pulse === conductor?.globalStep
+      const from = cursor === undefined || saved ? null : snapshot === null ? Math.max(0, born) : cursor.offset
+      const session: Live = { ...base, busy: true, captured: snapshot?.pulse ?? -1, unsavedFrom: from }
       live.set(id, session)
       return session
     } catch (error) {
@@ -216,9 +231,9 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       for await (const step of advance(session, work, fresh, engine)) {
         const pulse = step.head!.conductor.globalStep
         const since = session.captured === -1 ? 0 : session.captured
+        session.unsavedFrom ??= work.record.offset
         if (pulse - since >= snapshotEvery && step.head!.status === 'open') {
-          session.captured = pulse
-          const capture = { head: step.head!, state: session.context.serialize() }
+          const capture = take(session)
           failpoint('snapshot.captured')
           yield { ...step, capture }
         } else yield step
@@ -242,8 +257,14 @@ export const createSessions = (options: SessionsOptions): Sessions => {
         yield { head: session.head, state: session.context.serialize() }
       }
     },
-    relieve(limit) {
+    relieve(limit, position) {
       const captures: Capture[] = []
+      for (const [id, session] of live) {
+        if (captures.length >= limit) break
+        if (session.busy || session.unsavedFrom === null || position - session.unsavedFrom < snapshotRecords) continue
+        const head = heads.get(id)
+        if (head?.status === 'open' && samePlace(head, session.head)) captures.push(take(session))
+      }
       let surplus = live.size + arriving + waiting.length - maxContexts
       let gone = false
       for (const [id, session] of live) {
@@ -257,8 +278,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
           drop(id, session)
           gone = true
         } else if (session.captured !== pulse && captures.length < limit) {
-          session.captured = pulse
-          captures.push({ head: session.head, state: session.context.serialize() })
+          captures.push(take(session))
         }
       }
       if (gone) wake()

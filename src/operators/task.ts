@@ -30,6 +30,8 @@ export interface TaskOptions {
   readonly format: InputFormat
   readonly commitInterval: number
   readonly snapshotEvery: number
+  /** Records of the partition after which an idle session is saved; default 65,536. */
+  readonly snapshotRecords?: number
   readonly maxContexts: number
   /** Bytes of a snapshot in one record at most; default 900,000. */
   readonly partBytes?: number
@@ -55,6 +57,8 @@ export interface Task {
   /** Finish the step in hand, save, commit, close. */
   stop(): void
 }
+
+export const SNAPSHOT_RECORDS = 65_536
 
 /** Sessions between finished steps and the log, in steps. */
 const BACKLOG_STEPS = 4096
@@ -98,6 +102,7 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       model,
       engine,
       snapshotEvery: options.snapshotEvery,
+      snapshotRecords: options.snapshotRecords ?? SNAPSHOT_RECORDS,
       maxContexts: options.maxContexts,
       restore: async (head) => {
         const started = performance.now()

@@ -58,7 +58,7 @@ export const runWorker = (url: string, flags: readonly string[] = [], failpoint?
   )
   let stderr = ''
   child.stderr!.on('data', (data: Buffer) => {
-    stderr = (stderr + data.toString()).slice(-8000)
+    stderr = (stderr + data.toString()).slice(-64_000)
   })
   const over = new Promise<{ code: number | null; signal: NodeJS.Signals | null; stderr: string }>((resolve) => {
     child.on('close', (code, signal) => resolve({ code, signal, stderr }))

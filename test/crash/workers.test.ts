@@ -1,5 +1,6 @@
 /** Several workers on one stream, and one that hangs: whoever owns a partition, the stream is one. */
-import { mkdtempSync, rmSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, inject, test } from 'vitest'
@@ -56,6 +57,16 @@ const undisturbed = async (base: string) => {
   return collect(url)
 }
 
+/** One letter; T is a process that stands still. */
+const stateOf = (pid: number): string =>
+  process.platform === 'linux'
+    ? readFileSync(`/proc/${pid}/stat`, 'utf8')
+        .replace(/^.*\) /s, '')
+        .charAt(0)
+    : execFileSync('ps', ['-o', 'state=', '-p', String(pid)], { encoding: 'utf8' }).charAt(0)
+
+const stopped = ({ child }: WorkerRun): Promise<void> => eventually(() => expect(stateOf(child.pid!)).toBe('T'), 60_000)
+
 /** It left by itself. One that lost a partition while it drained may say so (1); what the log holds is the judge. */
 const ended = async (worker: WorkerRun): Promise<void> => {
   const { code, signal, stderr } = await worker.over
@@ -68,9 +79,9 @@ const onLog = (name: string, base: string) =>
     test('one that was stopped past its session time-out is fenced, writes nothing more, and the stream is whole', async () => {
       const url = await freshLog(base)
       await appendAll(url, rounds.slice(0, 8).flat())
-      const stale = runWorker(url)
-      await moreCommits(url)
-      stale.child.kill('SIGSTOP')
+      // In the middle of its work, with a transaction put together that it will try to send when it wakes.
+      const stale = runWorker(url, [], 'commit.prepared@10:stop')
+      await stopped(stale)
       await appendAll(url, rounds.slice(8, 16).flat())
       const fresh = runWorker(url)
       // The fresh one has everything to itself once it has finished what came while the other slept.
@@ -80,6 +91,7 @@ const onLog = (name: string, base: string) =>
       await eventually(async () => expect(await unfinished(url)).toBe(0), 60_000)
       for (const worker of [stale, fresh]) worker.child.kill('SIGTERM')
       await Promise.all([ended(stale), ended(fresh)])
+      expect((await stale.over).stderr).toContain('"state":"migrated","code":"FENCED"')
       expectSame(await collect(url), await undisturbed(base))
     })
 
@@ -134,16 +146,20 @@ describe.skipIf(mortal === undefined)('a broker', { timeout: 300_000 }, () => {
   test('that is killed and started again in the middle of commits costs time and nothing else', async () => {
     const base = `kafka://${mortal!.brokers}`
     const url = await freshLog(base)
-    const worker = runWorker(url)
-    for (let at = 0; at < rounds.length; at += 6) {
-      await appendAll(url, rounds.slice(at, at + 6).flat())
-      await moreCommits(url)
+    const points = ['commit.prepared', 'commit.sent', 'commit.offsets', 'commit.ended'] as const
+    const each = rounds.length / points.length
+    for (const [n, point] of points.entries()) {
+      await appendAll(url, rounds.slice(n * each, (n + 1) * each).flat())
+      // Stands still inside a commit while the broker dies and comes back, then goes on.
+      const worker = runWorker(url, [], `${point}@${3 + n}:stop`)
+      await stopped(worker)
       await mortal!.kill()
       await mortal!.restart()
+      worker.child.kill('SIGCONT')
+      await eventually(async () => expect(await unfinished(url)).toBe(0), 120_000)
+      worker.child.kill('SIGTERM')
+      await ended(worker)
     }
-    await eventually(async () => expect(await unfinished(url)).toBe(0), 120_000)
-    worker.child.kill('SIGTERM')
-    await ended(worker)
     expectSame(await collect(url), await undisturbed(base))
   })
 })

@@ -136,6 +136,21 @@ describe('rebuilding', () => {
     })
   })
 
+  test('reads no more of other sessions than --snapshot-records says: who is idle is saved meanwhile', async () => {
+    await use(async (bench) => {
+      await bench.feed(event('quiet', { type: 'text', text: 'I say little.' }))
+      const running = await bench.start({ snapshotEvery: 1_000_000, snapshotRecords: 20 })
+      await running.idle()
+      expect((await bench.heads()).get('quiet')!.snapshot).toBeNull()
+      for (let n = 0; n < 40; n += 1) await bench.feed(event('busy', { type: 'text', text: `Entry ${n}. ` }))
+      await eventually(async () => expect((await bench.heads()).get('quiet')!.snapshot?.pulse).toBe(13))
+      await bench.feed(event('quiet', { type: 'text', text: ' But I do.' }))
+      await running.idle()
+      await running.worker.stop()
+      await verified(bench)
+    })
+  })
+
   test('does not hold up a stop, and changes nothing when it is cut short', async () => {
     await use(async (bench) => {
       await withPast(bench, 1, 40_000)

@@ -1,15 +1,17 @@
 /** What several commands share: flags that mean the same everywhere, and the ways to a log, its topics and a model. */
-import { existsSync } from 'node:fs'
+import { closeSync, existsSync, openSync, readSync } from 'node:fs'
 import { TOPICS, type TopicNames, topicNames } from '../../topics/index.ts'
 import type { Model } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { type PartitionState, readPartitionState } from '../operators/partition-state.ts'
 import type { Tokenizer } from '../operators/tokenize.ts'
+import { APPLICATION_ID } from '../streams/embedded/layout.ts'
 import { parseEmbeddedUrl } from '../streams/embedded/url.ts'
 import type { EventLog, TopicSpec } from '../streams/log.ts'
 import { type OpenLogOptions, openLog } from '../streams/open.ts'
 import type { ExitCode } from './command.ts'
 import { choice, needed, optional, optionalWhole, text, usage } from './flags.ts'
+import { plural } from './output.ts'
 
 export const logFlag = needed('URL', 'the log, file:PATH or kafka://HOST:PORT/PREFIX')
 export const modelFlag = needed('DIR', 'folder with config.json and model.safetensors')
@@ -35,7 +37,11 @@ export const withLog = async (
     )
   }
   const log = await opening().catch((error: unknown) => {
-    throw codeOf(error) === 'INVALID' ? usage(messageOf(error)) : error
+    if (codeOf(error) === 'INVALID') throw usage(messageOf(error))
+    // Where no log is, nothing was refused to resume.
+    if (codeOf(error) === 'REFUSED' && url.startsWith('file:') && !isLogFile(url))
+      throw new ContinuoError('INVALID', messageOf(error), { cause: error })
+    throw error
   })
   try {
     return await use(log)
@@ -49,6 +55,18 @@ export const missingFile = (url: string): string | null => {
   if (!url.startsWith('file:')) return null
   const { path } = parseEmbeddedUrl(url)
   return existsSync(path) ? null : path
+}
+
+/** Whether the file bears the mark of an embedded log: SQLite's application id, u32 big-endian at byte 68. */
+const isLogFile = (url: string): boolean => {
+  const fd = openSync(parseEmbeddedUrl(url).path, 'r')
+  try {
+    const mark = Buffer.alloc(4)
+    readSync(fd, mark, 0, 4, 68)
+    return mark.readUInt32BE() === APPLICATION_ID
+  } finally {
+    closeSync(fd)
+  }
 }
 
 /** For commands that only look: a mistyped path must not become an empty log. */
@@ -86,6 +104,14 @@ export const ensureTopics = async (
   const existing = await log.topics([names.chunks])
   const input = existing.find(({ name }) => name === names.chunks)
   const wanted = specOf(names, partitions ?? input?.partitions ?? 1)
+  for (const { name, partitions: asked } of wanted) {
+    const found = existing.find((topic) => topic.name === name)
+    if (found === undefined || found.partitions === asked) continue
+    throw new ContinuoError(
+      'INVALID',
+      `Topic ${name} has ${plural(found.partitions, 'partition')}, expected ${asked}: the number cannot change, because keys belong to partitions. Ask for the number it has, or use another prefix.`,
+    )
+  }
   await log.createTopics(wanted)
   const created = wanted.map(({ name }) => name).filter((name) => !existing.some((topic) => topic.name === name))
   return { partitions: wanted[0]!.partitions, created }

@@ -34,7 +34,9 @@ export interface Range {
 
 const inRange = (value: number, { min = -Infinity, max = Infinity }: Range): boolean => value >= min && value <= max
 
-const rangeText = ({ min, max }: Range): string => {
+/** A whole number has a bound even where the table names none: beyond it, neighbours are one and the same double. */
+const rangeText = ({ min, max }: Range, whole: boolean): string => {
+  if (whole && max === undefined) return ` from ${min ?? '-(2^53-1)'} to 2^53-1`
   if (min !== undefined && max !== undefined) return ` from ${min} to ${max}`
   if (min !== undefined) return ` from ${min} on`
   return max === undefined ? '' : ` up to ${max}`
@@ -43,7 +45,7 @@ const rangeText = ({ min, max }: Range): string => {
 const numberOf = (text: string, name: string, whole: boolean, range: Range): number => {
   const value = NUMBER.test(text) ? Number(text) : Number.NaN
   if (Number.isFinite(value) && inRange(value, range) && (!whole || Number.isSafeInteger(value))) return value
-  throw usage(`--${name} takes a ${whole ? 'whole number' : 'number'}${rangeText(range)}; "${text}" is none.`)
+  throw usage(`--${name} takes a ${whole ? 'whole number' : 'number'}${rangeText(range, whole)}; "${text}" is none.`)
 }
 
 const notEmpty = (text: string, name: string): string => {

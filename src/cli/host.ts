@@ -20,6 +20,7 @@ export interface HostOptions {
   readonly format: InputFormat
   readonly commitInterval: number
   readonly snapshotEvery: number
+  readonly snapshotRecords?: number
   readonly maxContexts: number
   readonly partBytes?: number
   readonly forwardFloor: number
@@ -106,6 +107,7 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
       format: options.format,
       commitInterval: options.commitInterval,
       snapshotEvery: options.snapshotEvery,
+      ...(options.snapshotRecords === undefined ? {} : { snapshotRecords: options.snapshotRecords }),
       maxContexts: options.maxContexts,
       ...(options.partBytes === undefined ? {} : { partBytes: options.partBytes }),
       forwardFloor: options.forwardFloor,

@@ -23,7 +23,7 @@ export interface Input {
 
 const mendOf = (code: string | undefined): string => {
   if (code === 'ENOENT' || code === 'ENOTDIR') return 'Check the path.'
-  if (code === 'EACCES' || code === 'EPERM') return 'Mend its permissions, or feed it as a user who may read it.'
+  if (code === 'EACCES' || code === 'EPERM') return 'Mend its permissions, or run this as a user who may read it.'
   return 'Give a file that can be read, or pipe its text into standard input and say - for it.'
 }
 
@@ -126,4 +126,12 @@ export const openInput = async (file: string): Promise<Input> => {
       if (!taken) closeSync(fd)
     },
   }
+}
+
+/** All of it at once. */
+export const readAll = async (file: string): Promise<Buffer> => {
+  const input = await openInput(file)
+  const pieces: Uint8Array[] = []
+  for await (const piece of input.read()) if (piece !== null) pieces.push(piece)
+  return Buffer.concat(pieces)
 }

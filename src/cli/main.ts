@@ -1,4 +1,3 @@
-#!/usr/bin/env node
 /** continuo <command>: finds the command, runs it, and turns what it throws into one sentence and an exit code. */
 import { codeOf, messageOf } from '../errors.ts'
 import type { Command, ExitCode } from './command.ts'
@@ -11,8 +10,10 @@ const VERSION_FLAGS = ['--version', '-V', 'version']
 const overview = (): string =>
   [
     'continuo <command> [flags]',
+    'From the folder of the project: npm run continuo -- <command> [flags]',
     '',
     'Language models that keep learning while they read, as an event-sourced stream processor.',
+    'A pulse is one token read or written: the unit in which a session keeps time.',
     '',
     ...COMMANDS.map(({ name, summary }) => `  ${name.padEnd(12)} ${summary}`),
     '',

@@ -32,6 +32,10 @@ export const preview = (text: string, width = 60): string => {
   return quoted.length <= width ? quoted : `${quoted.slice(0, width - 1)}…`
 }
 
+/** A word as a shell takes it for one. */
+export const quoted = (word: string): string =>
+  /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`
+
 /** Columns that begin with `>` stand right. */
 export const table = (header: readonly string[], rows: readonly (readonly string[])[]): string => {
   const names = header.map((name) => name.replace(/^>/, ''))

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { continuo, json, temporary } from './helpers.ts'
@@ -16,7 +17,7 @@ const demo = async (log: string): Promise<Told> => (await json<Told>('demo', '--
 
 describe('continuo demo', () => {
   it('reads the document, generates, and resumes where it stood with each further run', async () => {
-    const log = `file:${join(folder, 'whole.db')}`
+    const log = `file:${join(folder, 'the whole.db')}`
     const first = await demo(log)
     expect(first).toMatchObject({ run: 1, resumedAt: 0, pulse: 13_254, tokens: 400 })
     const second = await demo(log)
@@ -25,7 +26,8 @@ describe('continuo demo', () => {
     const third = await continuo(['demo', '--log', log])
     expect(third).toMatchObject({ code: 0, err: '' })
     expect(third.out).toContain('resuming at pulse 13,654 from the snapshot of pulse 13,654')
-    expect(third.out).toContain('npm run continuo -- verify')
+    expect(third.out).toContain(`npm run continuo -- verify --log '${log}' --model models/demo`)
+    expect(third.out).toContain(`\n  npm start -- --log '${log}'   go on where this run stopped`)
   })
 
   it('goes on after a kill anywhere, to the same text and the same chain', async () => {
@@ -41,5 +43,13 @@ describe('continuo demo', () => {
     expect(rest.out).toContain(whole.text)
     expect(rest.out).toContain(whole.chain.slice(0, 12))
     expect(await demo(log)).toMatchObject({ run: 2, resumedAt: 13_254 })
+  })
+
+  it('makes no log for a model that is not there', async () => {
+    const path = join(folder, 'nothing.db')
+    const done = await continuo(['demo', '--log', `file:${path}`, '--model', 'models/dmeo'])
+    expect(done).toMatchObject({ code: 1, out: '' })
+    expect(done.err).toContain('models/dmeo is not a model package')
+    expect(existsSync(path)).toBe(false)
   })
 })

@@ -95,6 +95,24 @@ describe('continuo eval', () => {
     expect(nothing.err).toContain('is not a model package')
   })
 
+  it('says of a folder and of a file that is not there what it needs', async () => {
+    expect(await continuo(['eval', folder, '--model', MODEL])).toMatchObject({
+      code: 2,
+      out: '',
+      err: `${folder} is a folder; a file is expected, or - for standard input.\n`,
+    })
+    const missing = await continuo(['eval', join(folder, 'nothing'), '--model', MODEL])
+    expect(missing).toMatchObject({ code: 1, out: '' })
+    expect(missing.err).toMatch(/nothing cannot be read: ENOENT.* Check the path\.\n$/)
+  })
+
+  it('reads standard input to its end', async () => {
+    const { code, out } = await continuo(['eval', '-', '--model', MODEL, '--json'], { input: expected.prompt })
+    expect(code).toBe(0)
+    const { chain } = await evaluate(write('prompt.txt', expected.prompt))
+    expect(JSON.parse(out)).toMatchObject({ tokens: expected.prompt.length, chain })
+  })
+
   it.skipIf(!existsSync(TINY) || !existsSync(SHAKESPEARE))(
     'agrees with the reference of tiny-rwkv7 on ids',
     async () => {

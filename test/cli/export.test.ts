@@ -169,9 +169,22 @@ describe('continuo export and import', () => {
     expect(refused).toMatchObject({ code: 3 })
     expect(refused.err).toContain('fails its checksum')
     const wrong = await continuo(importing(other, 'copy', join(MODEL, 'model.safetensors')))
-    expect(wrong.code).toBe(3)
+    expect(wrong).toMatchObject({ code: 1, out: '' })
+    expect(wrong.err).toBe(
+      `${join(MODEL, 'model.safetensors')} is not a file that continuo export wrote. Nothing was changed.\n`,
+    )
+    const text = await continuo(importing(other, 'copy', DOCUMENT))
+    expect(text).toMatchObject({ code: 1 })
+    expect(text.err).toContain('is not a file that continuo export wrote')
+    const short = newFile()
+    writeFileSync(short, bytes.subarray(0, 1000))
+    expect(await continuo(importing(other, 'copy', short))).toMatchObject({ code: 3 })
+    const place = await continuo(importing(other, 'copy', folder))
+    expect(place).toMatchObject({ code: 2 })
+    expect(place.err).toContain('is a folder')
     const missing = await continuo(importing(other, 'copy', join(folder, 'nothing')))
     expect(missing.code).toBe(1)
+    expect(existsSync(other.slice('file:'.length))).toBe(false)
     expect(await runUntilIdle(log)).toMatchObject({ code: 0 })
   })
 

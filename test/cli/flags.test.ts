@@ -63,7 +63,11 @@ describe('flags', () => {
     [['--toString'], 'Unknown flag --toString; "continuo feed --help" lists the flags.'],
     [[...NEEDED, '--chunk-bytes', '3'], '--chunk-bytes takes a whole number from 4 to 1000; "3" is none.'],
     [[...NEEDED, '--chunk-bytes', '1e3x'], '--chunk-bytes takes a whole number from 4 to 1000; "1e3x" is none.'],
-    [[...NEEDED, '--generate', '1.5'], '--generate takes a whole number from 1 on; "1.5" is none.'],
+    [[...NEEDED, '--generate', '1.5'], '--generate takes a whole number from 1 to 2^53-1; "1.5" is none.'],
+    [
+      [...NEEDED, '--generate', '9007199254740992'],
+      '--generate takes a whole number from 1 to 2^53-1; "9007199254740992" is none.',
+    ],
     [[...NEEDED, '--temperature', '-1'], '--temperature takes a number from 0 on; "-1" is none.'],
     [[...NEEDED, '--temperature', 'NaN'], '--temperature takes a number from 0 on; "NaN" is none.'],
     [[...NEEDED, '--topic', 'token'], '--topic is one of tokens, observations; "token" is none of them.'],

@@ -12,6 +12,23 @@ describe('continuo', () => {
     for (const line of out.split('\n')) expect(line).not.toMatch(/undefined|\[object|NaN/)
   })
 
+  it.each([
+    '',
+    ...COMMANDS.map(({ name }) => name),
+  ])('%s --help says what a pulse is where it names one', async (name) => {
+    const { out } = await continuo(name === '' ? ['--help'] : [name, '--help'])
+    const named = /\bpulse/i.test(out)
+    if (['', 'run', 'sessions', 'verify', 'demo'].includes(name)) expect(named).toBe(true)
+    expect(out.match(/pulse is one token read or written/g) ?? []).toHaveLength(named ? 1 : 0)
+  })
+
+  it('says of --input-topic what the command does with it, and of --device what there is', async () => {
+    const help = async (name: string): Promise<string> => (await continuo([name, '--help'])).out
+    expect(await help('feed')).toMatch(/--input-topic TOPIC +write to this topic/)
+    expect(await help('topics')).toMatch(/--input-topic TOPIC +create this topic/)
+    expect(await help('run')).toMatch(/--device .*cuda is not in this version/)
+  })
+
   it('lists every command with --help, and without a command says so on stderr', async () => {
     const asked = await continuo(['--help'])
     expect(asked.code).toBe(0)

@@ -119,6 +119,11 @@ describe('continuo topics', () => {
     const other = await continuo(['topics', 'apply', '--log', fresh, '--partitions', '4'])
     expect(other.code).toBe(1)
     expect(other.err).toMatch(/3 partitions.*4/)
+    const single = `file:${join(folder, 'single.db')}`
+    await json('topics', 'apply', '--log', single)
+    const two = await continuo(['topics', 'apply', '--log', single, '--partitions', '2'])
+    expect(two).toMatchObject({ code: 1, out: '' })
+    expect(two.err).toContain('Topic continuo.chunks has 1 partition, expected 2:')
     const listed = await json<{ name: string; partitions: number; config: Record<string, string> }>(
       'topics',
       'list',

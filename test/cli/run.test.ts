@@ -1,7 +1,8 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { cpSync, readFileSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { describe, expect, it } from 'vitest'
 import type { Generated } from '../../topics/tokens.ts'
 import {
@@ -121,6 +122,38 @@ describe('continuo run', () => {
     expect(refused.err).toMatch(/was written by model [0-9a-f]{12}…, the loaded model is [0-9a-f]{12}…/)
     expect(await recordsOf(log, 'continuo.state')).toEqual(before)
     expect(await runUntilIdle(log)).toMatchObject({ code: 0 })
+  })
+
+  it('makes no log for a model that is not there', async () => {
+    const log = newLog()
+    const done = await continuo(['run', '--log', log, '--model', join(folder, 'mdoel'), '--until-idle', '0'])
+    expect(done).toMatchObject({ code: 1, out: '' })
+    expect(done.err).toContain('is not a model package')
+    expect(existsSync(log.slice('file:'.length))).toBe(false)
+  })
+
+  it('ends with 1 where the file is no log, and with 3 where a log is of a layout it does not know', async () => {
+    const text = join(folder, 'text.md')
+    writeFileSync(text, '# Not a log\n'.repeat(100))
+    const other = join(folder, 'other.db')
+    const foreign = new DatabaseSync(other)
+    foreign.exec('CREATE TABLE t (x)')
+    foreign.close()
+    for (const file of [text, other]) {
+      const before = readFileSync(file)
+      const done = await runUntilIdle(`file:${file}`)
+      expect(done).toMatchObject({ code: 1, out: '' })
+      expect(done.err.toLowerCase()).toContain('choose another path')
+      expect(readFileSync(file).equals(before)).toBe(true)
+    }
+    const log = newLog()
+    await json('topics', 'apply', '--log', log)
+    const newer = new DatabaseSync(log.slice('file:'.length))
+    newer.exec('PRAGMA user_version = 999')
+    newer.close()
+    const refused = await runUntilIdle(log)
+    expect(refused).toMatchObject({ code: 3 })
+    expect(refused.err).toContain('has layout version 999')
   })
 
   it('reads a topic of plain text', async () => {

@@ -13,7 +13,7 @@ import { ensureTopics, type Loaded, namesOf, stateOf, withLog, withModel } from 
 import { text } from '../flags.ts'
 import { type Hosted, host, type Outcome } from '../host.ts'
 import { openInput } from '../input.ts'
-import { bitsPer, count, plural, print, printable, printJson, say } from '../output.ts'
+import { bitsPer, count, plural, print, printable, printJson, quoted, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
 import { exitCodeOf, progressLine } from './run.ts'
 
@@ -22,7 +22,7 @@ const SESSION = 'harbour-log'
 const GROUP = 'continuo'
 const PIECE = 2048
 const TOKENS = 400
-/** A killed run keeps its partition for so long. */
+/** A killed run keeps its partition of an embedded log for so long. Kafka's brokers refuse less than 6 s, so there it is the default. */
 const SESSION_TIMEOUT = 2000 // ms
 
 const requestName = (run: number): string => `demo-${run}`
@@ -128,18 +128,39 @@ const describeStart = ({ head, unfinished, fed }: Plan, document: string): strin
   return `${why} at pulse ${count(conductor.globalStep)} from ${from}, chain ${chain.slice(0, 12)}….`
 }
 
-const nextSteps = (logUrl: string, model: string): string =>
-  [
-    'Try next:',
-    '  npm start                                  go on where this run stopped (kill it midway, too)',
-    `  npm run continuo -- tail --log ${logUrl} --session ${SESSION} --from-beginning --until-idle 100`,
-    `  npm run continuo -- sessions --log ${logUrl}`,
-    `  npm run continuo -- verify --log ${logUrl} --model ${model}`,
-    `  npm run continuo -- feed --log ${logUrl} --session ${SESSION} --generate 200 --temperature 0.8`,
-    `  npm run continuo -- run --log ${logUrl} --model ${model} --until-idle 500`,
-  ].join('\n')
+/** The command that goes on with this log: npm start with the flags of this run. */
+const startAgain = (values: Readonly<Record<'log' | 'model' | 'document', string>>, given: ReadonlySet<string>) => {
+  const flags = (['log', 'model', 'document'] as const).filter((name) => given.has(name))
+  return [
+    'npm start',
+    ...(flags.length === 0 ? [] : ['--']),
+    ...flags.map((name) => `--${name} ${quoted(values[name])}`),
+  ].join(' ')
+}
 
-const work = async (log: EventLog, names: TopicNames, loaded: Loaded, json: boolean): Promise<Outcome> => {
+const nextSteps = (again: string, logUrl: string, modelDir: string): string => {
+  const log = quoted(logUrl)
+  const model = quoted(modelDir)
+  return [
+    'Try next:',
+    `  ${again.padEnd(40)}   go on where this run stopped (kill it midway, too)`,
+    `  npm run continuo -- tail --log ${log} --session ${SESSION} --from-beginning --until-idle 100`,
+    `  npm run continuo -- sessions --log ${log}`,
+    `  npm run continuo -- verify --log ${log} --model ${model}`,
+    `  npm run continuo -- feed --log ${log} --session ${SESSION} --generate 200 --temperature 0.8`,
+    `  npm run continuo -- run --log ${log} --model ${model} --until-idle 500`,
+  ].join('\n')
+}
+
+interface Working {
+  readonly log: EventLog
+  readonly names: TopicNames
+  readonly loaded: Loaded
+  readonly json: boolean
+  readonly again: string
+}
+
+const work = async ({ log, names, loaded, json, again }: Working): Promise<Outcome> => {
   let hosted: Hosted | null = null
   const started = performance.now()
   const progress = json
@@ -171,7 +192,7 @@ const work = async (log: EventLog, names: TopicNames, loaded: Loaded, json: bool
       untilIdle: 200,
       metrics: null,
       logger,
-      stopping: untilSignal('Stopping: saving where it stands. npm start goes on from here.'),
+      stopping: untilSignal(`Stopping: saving where it stands. ${again} goes on from here.`),
       onStarted: (started) => {
         hosted = started
       },
@@ -194,7 +215,7 @@ const sums = (before: Head | undefined, after: Head): string => {
 export const demo = command({
   name: 'demo',
   about:
-    'The shipped model reads the shipped document and continues it, on the embedded log. Each further run resumes the session and goes on. npm start is this command.',
+    'The shipped model reads the shipped document and continues it, on the embedded log. Each further run resumes the session at the pulse where it stood (a pulse is one token read or written) and goes on. npm start is this command.',
   flags: {
     log: text('URL', 'the log', 'file:.continuo/demo.db'),
     model: text('DIR', 'the model', 'models/demo'),
@@ -202,19 +223,20 @@ export const demo = command({
   },
   notes: 'Relative paths are those of the project. To begin anew, delete .continuo/demo.db*.',
   examples: ['demo'],
-  async run(flags) {
+  async run(flags, _args, given) {
     process.chdir(ROOT)
-    return withLog(
-      flags.log,
-      (log) =>
-        withModel(flags.model, undefined, async (loaded): Promise<ExitCode> => {
+    return withModel(flags.model, undefined, (loaded) =>
+      withLog(
+        flags.log,
+        async (log): Promise<ExitCode> => {
           const names = namesOf(log)
+          const again = startAgain({ ...flags, log: log.url }, given)
           const { partitions } = await ensureTopics(log, names)
           if (partitions !== 1)
             throw new ContinuoError('INVALID', `The demo uses one partition; ${log.url} has ${partitions}.`)
           const plan = await prepare(log, names, flags.document)
           if (!flags.json) print(describeStart(plan, flags.document))
-          const outcome = await work(log, names, loaded, flags.json)
+          const outcome = await work({ log, names, loaded, json: flags.json, again })
           const head = await headOf(log, names)
           const { text: written, tokens } = await generatedText(log, names, requestName(plan.run))
           if (flags.json) {
@@ -235,12 +257,13 @@ export const demo = command({
                 `Session "${SESSION}" stands at pulse ${count(globalStep)}, chain ${head.chain.slice(0, 12)}…; this run ${sums(plan.head, head)}.`,
               )
             }
-            print(`Everything is in ${log.url}.\n\n${nextSteps(log.url, flags.model)}`)
+            print(`Everything is in ${log.url}.\n\n${nextSteps(again, log.url, flags.model)}`)
           }
           for (const [, error] of outcome.refused) say(messageOf(error))
           return exitCodeOf(outcome)
-        }),
-      { sessionTimeout: SESSION_TIMEOUT },
+        },
+        flags.log.startsWith('file:') ? { sessionTimeout: SESSION_TIMEOUT } : {},
+      ),
     )
   },
 })

@@ -1,4 +1,3 @@
-import { readFile } from 'node:fs/promises'
 import { z } from 'zod'
 import type { Context, Model } from '../../engine/types.ts'
 import { ContinuoError } from '../../errors.ts'
@@ -7,18 +6,8 @@ import { writeDurably } from '../../state/durable.ts'
 import { command } from '../command.ts'
 import { modelFlag, threadsFlag, withModel } from '../common.ts'
 import { optional, usage, whole } from '../flags.ts'
+import { readAll } from '../input.ts'
 import { bitsPer, count, print, printJson } from '../output.ts'
-
-const readInput = async (file: string): Promise<Buffer> => {
-  if (file === '-') {
-    const pieces: Buffer[] = []
-    for await (const piece of process.stdin) pieces.push(piece as Buffer)
-    return Buffer.concat(pieces)
-  }
-  return readFile(file).catch((error: NodeJS.ErrnoException) => {
-    throw new ContinuoError('INVALID', `The file ${file} cannot be read: ${error.message}.`, { cause: error })
-  })
-}
 
 const idList = z.array(z.int().min(0))
 
@@ -83,7 +72,7 @@ const predictedBytes = (tokens: Int32Array, tokenizer: Tokenizer | null): number
 export const evaluate = command({
   name: 'eval',
   about:
-    'How well the model predicts a text it reads once, learning on the way: total nats over all tokens but the first, bits per byte, and the chain that names the computation.',
+    'How well the model predicts a text it reads once, learning on the way: total nats over all tokens but the first, bits per byte, and the chain, a fingerprint of the computation.',
   args: [{ name: 'FILE', help: 'text, or a JSON array of token ids; - for standard input', required: true }],
   flags: {
     model: modelFlag,
@@ -93,7 +82,7 @@ export const evaluate = command({
   },
   examples: ['eval docs/demo/harbour-log.txt --model models/demo'],
   async run(flags, [file]) {
-    const input = await readInput(file!)
+    const input = await readAll(file!)
     return withModel(flags.model, flags.threads, async ({ model, tokenizer }) => {
       const tokens = tokensOf(input, model, tokenizer)
       const context = model.createContext()

@@ -47,7 +47,7 @@ const atHead = async (log: EventLog, names: TopicNames, partition: number, head:
 export const exportSession = command({
   name: 'export',
   about:
-    "Writes a session's committed state to a safetensors file, with conductor and cursor inside. Changes nothing in the log; a running worker need not stop.",
+    "Writes a session's committed state to a safetensors file, with its clock and its place in the input inside. Changes nothing in the log; a running worker need not stop.",
   args: [{ name: 'FILE', help: 'the file to write', required: true }],
   flags: {
     log: logFlag,

@@ -5,7 +5,7 @@ import { sessionId } from '../../../topics/common.ts'
 import type { EventLog, RecordIn } from '../../streams/log.ts'
 import { batched, chunkRecord, MAX_CHUNK_BYTES, textEvents } from '../chunks.ts'
 import { command, type ExitCode } from '../command.ts'
-import { ensureTopics, inputTopicFlag, logFlag, namesOf, sessionFlag, withLog } from '../common.ts'
+import { ensureTopics, logFlag, namesOf, sessionFlag, withLog } from '../common.ts'
 import { list, on, optional, optionalWhole, real, refuseIdle, usage, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
 import { bytes as bytesText, plural, print, printJson, say } from '../output.ts'
@@ -64,9 +64,9 @@ export const feed = command({
   flags: {
     log: logFlag,
     session: sessionFlag,
-    'input-topic': inputTopicFlag,
+    'input-topic': optional('TOPIC', 'write to this topic instead of PREFIX.chunks'),
     'chunk-bytes': whole('N', 'size of the pieces', 65_536, { min: 4, max: MAX_CHUNK_BYTES }),
-    surprisal: on('ask for the surprisal of every token'),
+    surprisal: on('have the surprisal of every token reported: −ln of its probability'),
     generate: optionalWhole('N', 'then continue for N tokens', { min: 1, max: MAX_GENERATE_TOKENS }),
     'request-id': optional('ID', 'name of that request (default: a random one)'),
     ...samplingFlags,

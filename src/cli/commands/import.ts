@@ -19,15 +19,25 @@ import {
   withLog,
   withModel,
 } from '../common.ts'
+import { usage } from '../flags.ts'
 import { count, print, printJson, say } from '../output.ts'
 import { checkSession } from './feed.ts'
 
 const invalid = (message: string): ContinuoError => new ContinuoError('INVALID', message)
 
+/** Whether the file says of itself that it is a snapshot; what is wrong with one that does is for `decodeSnapshot` to find. */
+const isSnapshot = (file: Buffer): boolean => {
+  if (file.length < 8) return false
+  const header = file.subarray(8, 8 + Number(file.readBigUInt64LE()))
+  return header.includes('"format":"continuo-snapshot"')
+}
+
 const readFileSnapshot = async (path: string, model: Model): Promise<Snapshot> => {
   const file = await readFile(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'EISDIR') throw usage(`${path} is a folder; a file that continuo export wrote is expected.`)
     throw invalid(`The file ${path} cannot be read: ${error.message}.`)
   })
+  if (!isSnapshot(file)) throw invalid(`${path} is not a file that continuo export wrote. Nothing was changed.`)
   const snapshot = decodeSnapshot(file, model.layout)
   checkFits(snapshot.head, model)
   const { head } = snapshot
@@ -112,7 +122,7 @@ const write = async (
 export const importSession = command({
   name: 'import',
   about:
-    'Begins a session in this log with the state in a file: memory, clock, chain and sums go on where the export left them.',
+    'Begins a session in this log with the state in a file: memory, clock, chain (the fingerprint of all that was computed) and sums go on where the export left them.',
   args: [{ name: 'FILE', help: 'a file that continuo export wrote', required: true }],
   flags: {
     log: logFlag,

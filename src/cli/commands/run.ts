@@ -3,6 +3,7 @@ import { codeOf, messageOf } from '../../errors.ts'
 import { createLogger, LOG_LEVELS } from '../../observe/log.ts'
 import { startProgress } from '../../observe/progress.ts'
 import type { Totals } from '../../observe/tally.ts'
+import { SNAPSHOT_RECORDS } from '../../operators/task.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
@@ -109,15 +110,28 @@ export const run = command({
     'input-format': formatFlag,
     partitions: partitionsFlag,
     threads: threadsFlag,
-    device: choice(['auto', 'cpu', 'cuda'], 'where the model runs', 'auto'),
+    device: choice(['auto', 'cpu', 'cuda'], 'where the model runs; cuda is not in this version', 'auto'),
     'commit-interval': whole('MS', 'time between two commits', 100, { min: 0 }),
-    'snapshot-every': whole('PULSES', "a session's state is saved after so many", 16_384, { min: 1 }),
-    'max-contexts': whole('N', 'contexts kept in memory', 512, { min: 1 }),
+    'snapshot-every': whole(
+      'PULSES',
+      "a session's state is saved after so many; a pulse is one token read or written",
+      16_384,
+      { min: 1 },
+    ),
+    'snapshot-records': whole('N', 'and, when idle, after so many records of its partition', SNAPSHOT_RECORDS, {
+      min: 1,
+    }),
+    'max-contexts': whole('N', 'sessions of a partition whose state is in memory at once', 512, { min: 1 }),
     'part-bytes': whole('BYTES', 'a snapshot is written in records of at most', PART_BYTES, {
       min: 1024,
       max: PART_BYTES,
     }),
-    'forward-floor': whole('BYTES', 'dead state that is not worth cleaning up', 4 * 1024 * 1024, { min: 8 }),
+    'forward-floor': whole(
+      'BYTES',
+      'outdated state is removed from the log only where there is more of it than this',
+      4 * 1024 * 1024,
+      { min: 8 },
+    ),
     'session-timeout': whole('MS', 'a silent worker loses its partitions after', 10_000, { min: 100 }),
     'until-idle': optionalWhole('MS', 'end when nothing was left to do for so long', { min: 0 }),
     'metrics-port': optionalWhole('P', 'serve /metrics, /healthz and /readyz; 0 takes a free port', {
@@ -159,6 +173,7 @@ export const run = command({
           format: flags['input-format'],
           commitInterval: flags['commit-interval'],
           snapshotEvery: flags['snapshot-every'],
+          snapshotRecords: flags['snapshot-records'],
           maxContexts: flags['max-contexts'],
           partBytes: flags['part-bytes'],
           forwardFloor: flags['forward-floor'],
@@ -178,8 +193,9 @@ export const run = command({
         telling.end()
       }
     }
-    return withLog(flags.log, (log) => withModel(flags.model, flags.threads, (loaded) => serve(log, loaded)), {
-      sessionTimeout: flags['session-timeout'],
-    })
+    // The model first: a mistyped folder must not leave an empty log behind.
+    return withModel(flags.model, flags.threads, (loaded) =>
+      withLog(flags.log, (log) => serve(log, loaded), { sessionTimeout: flags['session-timeout'] }),
+    )
   },
 })

@@ -75,7 +75,7 @@ const look = async (log: EventLog, names: TopicNames, session: string | undefine
 export const sessions = command({
   name: 'sessions',
   about:
-    'Where every session stands, from the state topic, verified: pulse, tokens, input offset (+ token inside an unfinished record), chain, and pulses since its newest snapshot.',
+    'Where every session stands, from the state topic, verified: pulse (a pulse is one token read or written), tokens, input offset (+ token inside an unfinished record), chain (a fingerprint of all that was computed), and pulses since its newest snapshot.',
   flags: { log: logFlag, session: optional('ID', 'only this session'), 'input-topic': inputTopicFlag },
   examples: ['sessions --log file:continuo.db'],
   async run(flags) {

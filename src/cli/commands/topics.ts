@@ -2,7 +2,7 @@ import type { TopicContract } from '../../../topics/common.ts'
 import { jsonSchema, TOPICS } from '../../../topics/index.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
-import { ensureTopics, inputTopicFlag, namesOf, partitionsFlag, withExistingLog, withLog } from '../common.ts'
+import { ensureTopics, namesOf, partitionsFlag, withExistingLog, withLog } from '../common.ts'
 import { nearest, optional, refuseIdle, usage } from '../flags.ts'
 import { count, plural, print, printJson, table } from '../output.ts'
 
@@ -76,7 +76,7 @@ export const topics = command({
   ],
   flags: {
     log: optional('URL', 'the log, for apply and list'),
-    'input-topic': inputTopicFlag,
+    'input-topic': optional('TOPIC', 'create this topic, or list it, instead of PREFIX.chunks'),
     partitions: partitionsFlag,
   },
   notes: 'All topics have one partition count: partition i of the outputs belongs to partition i of the input.',

@@ -46,7 +46,7 @@ const tell = (result: Verification, seconds: number): void => {
 export const verify = command({
   name: 'verify',
   about:
-    'Recomputes every session from its events with a fresh context and compares: each generated token, each observation, each head, each snapshot, each dead letter. Changes nothing. Ends with 1 if anything differs.',
+    'Recomputes every session from its events, beginning with an empty memory, and compares: each generated token, each observation, the state of each session, each snapshot, each dead letter. Changes nothing. Ends with 1 if anything differs.',
   flags: {
     log: logFlag,
     model: modelFlag,
@@ -56,7 +56,7 @@ export const verify = command({
     threads: threadsFlag,
   },
   notes:
-    'Needs a log at rest: stop the workers first, or what they write meanwhile would look like a difference. A log that moved while it was read is said to have moved, and nothing is said of its contents. Where the first events of a session are gone, verify begins at its oldest snapshot and says at which pulse.',
+    'Needs a log at rest: stop the workers first, or what they write meanwhile would look like a difference. A log that moved while it was read is said to have moved, and nothing is said of its contents. Where the first events of a session are gone, verify begins at its oldest snapshot and says at which pulse (a pulse is one token read or written).',
   examples: ['verify --log file:continuo.db --model models/demo'],
   async run(flags) {
     return withExistingLog(flags.log, (log) =>

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 
-/** A session id is the record's key: 1 to 512 bytes of UTF-8. The empty key is reserved for the partition cursor. */
+/** A session id is the record's key: 1 to 512 characters (UTF-16 units), as UTF-8. The empty key is reserved for the partition cursor. */
 export const sessionId = z.string().min(1).max(512)
 
 /** Whole numbers that JSON carries exactly. */

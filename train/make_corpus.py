@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds the larger part of the demo model's training texts from the Project Gutenberg files of a git mirror.
 
-    make_corpus.py <git dir of github.com/RU-ECE/ECE451-Parallel> <out folder>
+    make_corpus.py <git dir of github.com/RU-ECE/ECE451-Parallel> <out folder> [--commit C]
 
 Only works in English, in the public domain by their authors' deaths and their dates of publication (before 1929).
 What changes: the Project Gutenberg header, licence and producer notes go, CRLF becomes LF, Latin-1 becomes
@@ -11,6 +11,8 @@ import argparse
 import os
 import re
 import subprocess
+
+COMMIT = "c58dca3a6abedd8041057571c247e9a393cc3b4d"  # the one docs/data.md names
 
 BOOKS = [  # path under data/ in the mirror, name here, title, author, translator
     ("books/1184-0.txt", "dumas-montecristo", "The Count of Monte Cristo", "Alexandre Dumas (1802-1870)", "anonymous, 1846"),
@@ -79,19 +81,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("git", help="git directory of the mirror, bare or not")
     parser.add_argument("out", help="folder to write to")
+    parser.add_argument("--commit", default=COMMIT, help="commit of the mirror to read (default: the one that was trained on)")
     args = parser.parse_args()
 
     def git(*command):
         return subprocess.check_output(["git", f"--git-dir={args.git}", *command])
 
-    head = git("rev-parse", "HEAD").decode().strip()
-    present = git("ls-tree", "-r", "--name-only", "HEAD", "data").decode().split("\n")
+    commit = git("rev-parse", "--verify", f"{args.commit}^{{commit}}").decode().strip()
+    present = git("ls-tree", "-r", "--name-only", commit, "data").decode().split("\n")
     os.makedirs(os.path.join(args.out, "unseen"), exist_ok=True)
     rows, total = [], 0
     for path, name, title, author, translator in BOOKS:
         if f"data/{path}" not in present:
             path = f"books/{path}"  # the mirror's commits differ in where the pg*.txt lie
-        text = clean(git("show", f"HEAD:data/{path}"))
+        text = clean(git("show", f"{commit}:data/{path}"))
         with open(os.path.join(args.out, f"{name}.txt"), "wb") as f:
             f.write(text)
         total += len(text)
@@ -99,7 +102,7 @@ def main():
     with open(os.path.join(args.out, "README.md"), "w", encoding="utf-8") as f:
         f.write("# Training texts of the demo model\n\nEnglish works in the public domain, published before 1929, from "
                 "Project Gutenberg by way of\n"
-                f"github.com/RU-ECE/ECE451-Parallel @ {head[:12]}; built by `make_corpus.py`.\n"
+                f"github.com/RU-ECE/ECE451-Parallel @ {commit[:12]}; built by `make_corpus.py`.\n"
                 "The texts under `unseen/` are never trained on.\n\n"
                 "| file | bytes | title | author | translator | source path |\n|---|---:|---|---|---|---|\n"
                 + "\n".join(rows) + f"\n\n{len(rows)} files, {total} bytes.\n")

@@ -302,8 +302,6 @@ export async function* advance(
   }
 
   if (event.type === 'generate') {
-    if (outputs.length > 0)
-      yield emit({ record, session: session.head.session, outputs, head: session.head, done: false })
     for (;;) {
       const index = session.head.generation?.index ?? 0
       const count = Math.min(GENERATE_SLICE - (index % GENERATE_SLICE), event.maxTokens - index)

@@ -156,7 +156,7 @@ export const restoreSession = async (
     if (error instanceof ContinuoError && error.code === 'POSITION') {
       throw new ContinuoError(
         'REFUSED',
-        `Session "${target.session}" must be replayed from offset ${from} of ${deps.names.chunks}, partition ${partition}, and those events are gone: ${error.message} Keep input at least as long as --snapshot-every pulses last.`,
+        `Session "${target.session}" must be replayed from offset ${from} of ${deps.names.chunks}, partition ${partition}, and those events are gone: ${error.message} Keep input until every session that reads it was saved (--snapshot-every, --snapshot-records).`,
         { cause: error },
       )
     }

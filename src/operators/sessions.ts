@@ -48,7 +48,7 @@ export interface Sessions {
 
 interface Live extends Session {
   busy: boolean
-  /** Pulse of the last state captured; −1 before the first. */
+  /** Pulse of the last state captured; −1 before the first, −∞ where the next step must be saved. */
   captured: number
   /** Offset from which the input would have to be read again; null while nothing came since the last capture. */
   unsavedFrom: number | null
@@ -179,9 +179,9 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       if (closed) base.context.close()
       checkOpen()
       // In the place that was kept for it, before anybody else looks.
-      const { snapshot = null, cursor, conductor, born = 0 } = heads.get(id) ?? {}
-      const saved = snapshot !== null && snapshot.pulse === conductor?.globalStep
-      const from = cursor === undefined || saved ? null : snapshot === null ? Math.max(0, born) : cursor.offset
+      const { snapshot = null, conductor } = heads.get(id) ?? {}
+      // What took a rebuild is saved as soon as it rests: the next crash must not make it longer.
+      const from = conductor === undefined || snapshot?.pulse === conductor.globalStep ? null : Number.NEGATIVE_INFINITY
       const session: Live = { ...base, busy: true, captured: snapshot?.pulse ?? -1, unsavedFrom: from }
       live.set(id, session)
       return session

@@ -4,7 +4,7 @@ import { rmSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { cached, dropForeignBuild, missingTools, runs } from './build-native.mjs'
+import { cached, dropForeignBuild, listed, missingTools, runs } from './build-native.mjs'
 
 const source = join(dirname(dirname(fileURLToPath(import.meta.url))), 'native')
 const build = join(source, 'build-asan')
@@ -20,7 +20,7 @@ const step = (command, args) => {
 const missing = missingTools()
 if (missing.length > 0) {
   console.error(
-    `The native tests need ${missing.join(' and ')}. Install it, for example: \`apt-get install g++ cmake make\`.`,
+    `The native tests need ${listed(missing)}. Install what is missing, for example: \`apt-get install g++ cmake make\`.`,
   )
   process.exit(1)
 }

@@ -69,6 +69,9 @@ export const missingTools = () => {
   return missing
 }
 
+/** a, b and c */
+export const listed = (names) => new Intl.ListFormat('en-GB').format(names)
+
 const installHint = 'for example: `apt-get install g++ cmake make`'
 
 /** A process id in the lock file may long belong to somebody else, so no build is waited for longer than this, ms. */
@@ -174,7 +177,7 @@ export const buildNative = () => {
   const missing = missingTools()
   if (missing.length > 0)
     throw new Error(
-      `The native engine needs ${missing.join(' and ')}. Install it, ${installHint}, and run \`npm run setup\` again.`,
+      `The native engine needs ${listed(missing)}. Install what is missing, ${installHint}, and run \`npm run setup\` again.`,
     )
   return withLock(() => {
     if (upToDate(hash)) return 'native engine: up to date'

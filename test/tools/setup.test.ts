@@ -74,6 +74,23 @@ describe('the build of the native engine', () => {
     expect(existsSync(at(LOCK))).toBe(false)
   })
 
+  test.each([
+    [['c++'], 'a C++20 compiler (g++ 12 or clang 15 and later)'],
+    [['cmake'], 'CMake 3.18 or later'],
+    [
+      ['c++', 'cmake', 'make'],
+      'a C++20 compiler (g++ 12 or clang 15 and later), CMake 3.18 or later and make or ninja',
+    ],
+  ])('needs tools, and says in one sentence what to install when %s is not there', (gone, needs) => {
+    for (const name of gone) rmSync(at('bin', name))
+    expect(run('build-native.mjs')).toMatchObject({
+      status: 1,
+      stdout: '',
+      stderr: `The native engine needs ${needs}. Install what is missing, for example: \`apt-get install g++ cmake make\`, and run \`npm run setup\` again.\n`,
+    })
+    expect(builds()).toBe('')
+  })
+
   test('waits for another one, and says after a while for whom, and what to do if nobody is there', async () => {
     put(LOCK, String(process.pid))
     const { ended, said } = start(process.execPath, [at('tools/build-native.mjs')])

@@ -5,7 +5,8 @@
  *   node bench/stream.ts [--bytes 1000000] [--rounds 3] [--threads 2] [--logs embedded,kafka]
  *
  * The clock of a stream starts before the worker joins its group and stops when the commit that covers the last record is
- * acknowledged; feeding the log happens before. The chains of all runs must be equal, or the bench fails.
+ * acknowledged; feeding the log happens before. A bare run stands on either side of each run of a stream, and the ratio is to
+ * their mean, so that a machine whose speed drifts does not decide. The chains of all runs must be equal, or the bench fails.
  */
 import { parseArgs } from 'node:util'
 import { openPackage } from '../src/models/open.ts'
@@ -95,24 +96,32 @@ if (wanted.includes('embedded')) places.push(embeddedPlace())
 if (wanted.includes('kafka')) places.push(await kafkaPlace())
 try {
   const bareSeconds: number[] = []
-  const results = places.map((place) => ({ place, seconds: [] as number[], commits: [] as number[] }))
+  const results = places.map((place) => ({
+    place,
+    seconds: [] as number[],
+    ratios: [] as number[],
+    commits: [] as number[],
+  }))
   await model.process([{ context: model.createContext(), tokens: ids.subarray(0, 4096), nats: true }])
+  let before = await bare()
+  bareSeconds.push(before.seconds)
   for (let round = 0; round < rounds; round += 1) {
-    const base = await bare()
-    bareSeconds.push(base.seconds)
-    for (const { place, seconds, commits } of results) {
+    for (const { place, seconds, ratios, commits } of results) {
       const run = await stream(place.fresh(), commits)
-      if (run.chain !== base.chain)
-        throw new Error(`${place.name} ended with chain ${run.chain}, the bare engine with ${base.chain}`)
+      const after = await bare()
+      bareSeconds.push(after.seconds)
+      if (run.chain !== after.chain)
+        throw new Error(`${place.name} ended with chain ${run.chain}, the bare engine with ${after.chain}`)
       seconds.push(run.seconds)
+      ratios.push(run.seconds / ((before.seconds + after.seconds) / 2))
+      before = after
     }
   }
   console.log(`${ids.length} tokens, ${rounds} rounds, ${values.threads} threads; medians; all chains equal`)
   console.log(
     `bare engine   ${median(bareSeconds).toFixed(2)} s  ${Math.round(ids.length / median(bareSeconds))} tokens/s`,
   )
-  for (const { place, seconds, commits } of results) {
-    const ratios = seconds.map((value, index) => value / bareSeconds[index]!)
+  for (const { place, seconds, ratios, commits } of results) {
     const [low, high] = [Math.min(...ratios), Math.max(...ratios)]
     console.log(
       `${place.name.padEnd(13)} ${median(seconds).toFixed(2)} s  ratio ${median(ratios).toFixed(3)} (${low.toFixed(3)} to ${high.toFixed(3)})  ` +

@@ -1,29 +1,32 @@
 /** Runs a worker in this process until it is told to stop, has nothing left to do, or is refused; with its observation. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { TopicNames } from '../../topics/index.ts'
 import { codeOf, messageOf } from '../errors.ts'
 import type { Logger } from '../observe/log.ts'
 import { createMetrics } from '../observe/metrics.ts'
 import { type ObservationServer, serveObservation } from '../observe/server.ts'
 import { createTally, type Speed, type Tally, type Totals } from '../observe/tally.ts'
 import { type Batcher, createBatcher } from '../operators/batcher.ts'
-import type { InputFormat } from '../operators/validate.ts'
-import { startWorker, type Worker } from '../operators/worker.ts'
+import { startWorker, type Worker, type WorkerOptions } from '../operators/worker.ts'
 import type { EventLog } from '../streams/log.ts'
 import type { Loaded } from './common.ts'
 
-export interface HostOptions {
-  readonly log: EventLog
-  readonly names: TopicNames
+/** What a worker is told, less what the host itself sees to. */
+type WorkerSettings = Pick<
+  WorkerOptions,
+  | 'log'
+  | 'names'
+  | 'group'
+  | 'format'
+  | 'commitInterval'
+  | 'snapshotEvery'
+  | 'snapshotRecords'
+  | 'maxContexts'
+  | 'partBytes'
+  | 'forwardFloor'
+>
+
+export interface HostOptions extends WorkerSettings {
   readonly loaded: Loaded
-  readonly group: string
-  readonly format: InputFormat
-  readonly commitInterval: number
-  readonly snapshotEvery: number
-  readonly snapshotRecords?: number
-  readonly maxContexts: number
-  readonly partBytes?: number
-  readonly forwardFloor: number
   /** Ends when there has been nothing to do for so many ms; null: never. */
   readonly untilIdle: number | null
   readonly metrics: { readonly port: number; readonly host: string } | null
@@ -82,6 +85,26 @@ const unlessUnavailable = (error: unknown): false => {
   throw error
 }
 
+const settingsOf = ({
+  group,
+  format,
+  commitInterval,
+  snapshotEvery,
+  snapshotRecords,
+  maxContexts,
+  partBytes,
+  forwardFloor,
+}: HostOptions) => ({
+  group,
+  format,
+  commitInterval,
+  snapshotEvery,
+  maxContexts,
+  forwardFloor,
+  ...(snapshotRecords !== undefined && { snapshotRecords }),
+  ...(partBytes !== undefined && { partBytes }),
+})
+
 export const host = async (options: HostOptions): Promise<Outcome> => {
   const { log, names, loaded, logger, stopping } = options
   const batcher = createBatcher(loaded.model)
@@ -100,17 +123,10 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
     worker = await startWorker({
       log,
       names,
-      group: options.group,
       model: loaded.model,
       tokenizer: loaded.tokenizer,
       batcher,
-      format: options.format,
-      commitInterval: options.commitInterval,
-      snapshotEvery: options.snapshotEvery,
-      ...(options.snapshotRecords === undefined ? {} : { snapshotRecords: options.snapshotRecords }),
-      maxContexts: options.maxContexts,
-      ...(options.partBytes === undefined ? {} : { partBytes: options.partBytes }),
-      forwardFloor: options.forwardFloor,
+      ...settingsOf(options),
       warn: (message) => logger.warn(message),
       onState(partition, state, error) {
         metrics.state(partition, state)

@@ -7,6 +7,8 @@ import { afterAll } from 'vitest'
 import type { EventLog, StoredRecord } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 
+export { eventually } from '../streams/helpers.ts'
+
 export const ROOT = join(import.meta.dirname, '..', '..')
 export const MODEL = join(ROOT, 'models', 'demo')
 export const DOCUMENT = join(ROOT, 'docs', 'demo', 'harbour-log.txt')
@@ -141,16 +143,3 @@ export const recordsOf = (url: string, topic: string): Promise<StoredRecord[]> =
 
 export const valuesOf = <T>(records: readonly StoredRecord[]): T[] =>
   records.map(({ value }) => JSON.parse(Buffer.from(value!).toString()) as T)
-
-/** Tries until the claim holds; its last failure is the test's. */
-export const eventually = async <T>(claim: () => Promise<T>, patience = 30_000): Promise<T> => {
-  const deadline = performance.now() + patience
-  for (;;) {
-    try {
-      return await claim()
-    } catch (error) {
-      if (performance.now() > deadline) throw error
-      await new Promise((resolve) => setTimeout(resolve, 10))
-    }
-  }
-}

@@ -10,7 +10,7 @@ import type { TopicNames } from '../../topics/index.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
 import { type Fingerprints, type Head, type PartitionCursor, type SnapshotRef, seal } from '../state/head.ts'
-import type { Ledger } from '../state/ledger.ts'
+import { type Ledger, recordBytes } from '../state/ledger.ts'
 import { encodeSnapshot, type StateTensor } from '../state/snapshot.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
 import type { Watermark } from '../streams/watermark.ts'
@@ -82,13 +82,7 @@ const FORWARD_BYTES = 512 * 1024
 /** States taken only to make room, waiting to be written. */
 const MAX_CAPTURES = 8
 
-const sizeOf = (record: OutRecord): number => {
-  let bytes = (record.key?.length ?? 0) + (record.value?.length ?? 0) + 64
-  for (const [name, value] of record.headers ?? []) bytes += name.length + value.length
-  return bytes
-}
-
-/** The state of the commit stage; `commitLoop` drives it. */
+/** The state of the commit stage; the loop in `commit` drives it. */
 const createCommitter = (deps: CommitDeps) => {
   const { log, names, partition, writer, watermark, sessions, model, stateLedger, snapshotLedger } = deps
   /** Sessions whose head must be written although no step touched them: a new snapshot, or forwarding. */
@@ -97,6 +91,8 @@ const createCommitter = (deps: CommitDeps) => {
   /** States that wait to be written, by session: a newer one takes the place of an older. */
   const captures = new Map<string, Capture>()
   let writing: SnapshotWriting | null = null
+  /** The input offset of the last commit. */
+  let committedTo = watermark.position().offset
   for (const [id, { snapshot }] of sessions.heads) if (snapshot !== null) refs.set(id, snapshot)
 
   /** A closed session can be recomputed from its events, unless they lie in another log (`born` −1). */
@@ -129,7 +125,7 @@ const createCommitter = (deps: CommitDeps) => {
   /** Lets contexts go that others wait for. What waits to be written is held in memory, so it is limited. */
   const relieve = (): void => {
     const limit = Math.max(0, MAX_CAPTURES - captures.size)
-    for (const taken of sessions.relieve(limit, watermark.position().offset)) capture(taken)
+    for (const taken of sessions.relieve(limit, committedTo)) capture(taken)
   }
 
   const commit = async (steps: readonly EmittedStep[]): Promise<Commit> => {
@@ -155,21 +151,29 @@ const createCommitter = (deps: CommitDeps) => {
     const offsets = await writer.commit(records, cursor.offset)
     const ms = performance.now() - started
     failpoint('commit.ended')
+    committedTo = cursor.offset
 
     heads.forEach((head, index) => {
       const at = stateAt + index
       sessions.heads.set(head.session, head)
-      stateLedger.put(head.session, { offset: offsets[at]!, bytes: sizeOf(records[at]!) })
+      stateLedger.put(head.session, { offset: offsets[at]!, bytes: recordBytes(records[at]!) })
       if (forgets(head)) {
         refs.delete(head.session)
         snapshotLedger.drop(head.session)
       }
     })
     const last = records.length - 1
-    stateLedger.put('', { offset: offsets[last]!, bytes: sizeOf(records[last]!) })
+    stateLedger.put('', { offset: offsets[last]!, bytes: recordBytes(records[last]!) })
     relieve()
     failpoint('commit.noted')
     return { partition, offset: cursor.offset, records: records.length, sessions: heads.length, steps, ms }
+  }
+
+  /** A snapshot is whole in the log; the next commit's head names it. */
+  const written = (session: string, ref: SnapshotRef): void => {
+    refs.set(session, ref)
+    touched.add(session)
+    snapshotLedger.put(session, { offset: ref.first, bytes: ref.bytes })
   }
 
   /** One small piece of snapshot work. Returns whether there may be more. */
@@ -184,9 +188,7 @@ const createCommitter = (deps: CommitDeps) => {
     }
     const ref = await writing.step(writer)
     if (ref !== null) {
-      refs.set(writing.session, ref)
-      touched.add(writing.session)
-      snapshotLedger.put(writing.session, { offset: ref.first, bytes: ref.bytes })
+      written(writing.session, ref)
       writing = null
     }
     return true
@@ -206,13 +208,9 @@ const createCommitter = (deps: CommitDeps) => {
       if (head === undefined || head.snapshot === null || refs.get(id)?.first !== head.snapshot.first) continue
       const file = await readSnapshot(log, names.snapshots, partition, head)
       const again = writeSnapshot(names.snapshots, id, head.snapshot.pulse, file, deps.partBytes)
-      for (let ref = await again.step(writer); ; ref = await again.step(writer)) {
-        if (ref === null) continue
-        refs.set(id, ref)
-        touched.add(id)
-        snapshotLedger.put(id, { offset: ref.first, bytes: ref.bytes })
-        break
-      }
+      let ref: SnapshotRef | null = null
+      while (ref === null) ref = await again.step(writer)
+      written(id, ref)
     }
   }
 
@@ -228,9 +226,9 @@ const createCommitter = (deps: CommitDeps) => {
       [names.snapshots, snapshotLedger],
     ] as const
     for (const [topic, ledger] of both) {
-      if (ledger.total - ledger.live <= ledger.floor) continue
-      const { before, bytes } = ledger.reclaimable()
-      if (bytes < ledger.floor / 2 || before === 0) continue
+      if (!worthTrimming(ledger)) continue
+      const { before } = ledger.reclaimable()
+      if (before === 0) continue
       failpoint('forward.written')
       try {
         await log.trim(topic, partition, before)
@@ -299,7 +297,7 @@ export const commit =
         let bytes = 0
         let count = 0
         while (count < pending.length && count < BUDGET_STEPS && bytes < BUDGET_BYTES) {
-          for (const record of pending[count]!.records) bytes += sizeOf(record)
+          for (const record of pending[count]!.records) bytes += recordBytes(record)
           count += 1
         }
         pendingBytes -= bytes
@@ -344,7 +342,7 @@ export const commit =
       const upstream = source.subscribe({
         next: (step) => {
           pending.push(step)
-          for (const record of step.records) pendingBytes += sizeOf(record)
+          for (const record of step.records) pendingBytes += recordBytes(record)
           deps.backlog.add(1)
           if (pending.length === 1 || pending.length >= BUDGET_STEPS || pendingBytes >= BUDGET_BYTES) rouse()
         },

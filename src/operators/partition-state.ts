@@ -7,7 +7,7 @@ import type { TopicNames } from '../../topics/index.ts'
 import type { Model } from '../engine/types.ts'
 import { ContinuoError, codeOf } from '../errors.ts'
 import { checkFits, type Head, type PartitionCursor, seal, unseal } from '../state/head.ts'
-import { createLedger, type Ledger } from '../state/ledger.ts'
+import { createLedger, type Ledger, recordBytes } from '../state/ledger.ts'
 import type { EventLog, PartitionWriter, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import { SNAPSHOT_GROUP_PARTS } from './snapshots.ts'
@@ -49,12 +49,6 @@ async function* wholePartition(log: EventLog, topic: string, partition: number):
   }
 }
 
-const sizeOf = (record: StoredRecord): number => {
-  let bytes = (record.key?.length ?? 0) + (record.value?.length ?? 0) + 64
-  for (const [name, value] of record.headers) bytes += name.length + value.length
-  return bytes
-}
-
 export interface PartitionState {
   readonly cursor: PartitionCursor | null
   readonly heads: Map<string, Head>
@@ -77,12 +71,12 @@ export const readPartitionState = async (
     const key = record.key === null ? '' : textOf(record.key)
     // An introduction counts only where there is nothing yet: see introduce().
     if (newest.has(key) && isIntroduction(record)) {
-      stateLedger.waste(record.offset, sizeOf(record))
+      stateLedger.waste(record.offset, recordBytes(record))
       continue
     }
     newest.delete(key)
     newest.set(key, record)
-    stateLedger.put(key, { offset: record.offset, bytes: sizeOf(record) })
+    stateLedger.put(key, { offset: record.offset, bytes: recordBytes(record) })
   }
   let cursor: PartitionCursor | null = null
   const heads = new Map<string, Head>()

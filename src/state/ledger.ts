@@ -5,6 +5,22 @@
  *
  * Keys stand in the order of their offsets, because every write moves its key to the end.
  */
+
+/** A record as the ledger counts it: what it holds, and about what a log adds. */
+export const recordBytes = ({
+  key,
+  value,
+  headers = [],
+}: {
+  readonly key: Uint8Array | null
+  readonly value: Uint8Array | null
+  readonly headers?: readonly (readonly [string, Uint8Array])[]
+}): number =>
+  headers.reduce(
+    (sum, [name, content]) => sum + name.length + content.length,
+    64 + (key?.length ?? 0) + (value?.length ?? 0),
+  )
+
 export interface LiveEntry {
   /** Offset of the entry's first record. */
   readonly offset: number

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { assign, type Holder } from '../../src/streams/embedded/assign.ts'
+import { assign, type Holder } from '../../src/streams/assign.ts'
 
 /** Any group, holding disjoint partitions or, after a mishap, overlapping and missing ones. */
 const groups = fc

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import kafkajs from 'kafkajs'
 import { describe, expect, test } from 'vitest'
-import { murmur2, partitionOfKey } from '../../src/streams/embedded/murmur2.ts'
+import { murmur2, partitionOfKey } from '../../src/streams/murmur2.ts'
 import { bytes } from './helpers.ts'
 
 describe('murmur2', () => {

@@ -9,8 +9,8 @@
 import { randomUUID } from 'node:crypto'
 import { BehaviorSubject } from 'rxjs'
 import { ContinuoError, codeOf } from '../../errors.ts'
+import { assign } from '../assign.ts'
 import type { Assignment, Membership } from '../log.ts'
-import { assign } from './assign.ts'
 import type { Database } from './database.ts'
 import type { Topics } from './topics.ts'
 

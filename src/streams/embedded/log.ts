@@ -4,11 +4,11 @@
  */
 import { ContinuoError } from '../../errors.ts'
 import type { EventLog } from '../log.ts'
+import { partitionOfKey } from '../murmur2.ts'
 import type { OpenLogOptions } from '../open.ts'
 import { type DatabaseOptions, openDatabase } from './database.ts'
 import { explain } from './faults.ts'
 import { openGroups } from './groups.ts'
-import { partitionOfKey } from './murmur2.ts'
 import { openReader } from './read.ts'
 import { checkRecord, openRecords } from './records.ts'
 import { openTopics } from './topics.ts'

@@ -1,14 +1,11 @@
 import { ContinuoError, codeOf } from '../../errors.ts'
 import { failpoint } from '../../observe/failpoint.ts'
-import type { OutRecord, PartitionWriter } from '../log.ts'
+import type { EventLog, OutRecord, PartitionWriter } from '../log.ts'
 import type { Database } from './database.ts'
 import { checkRecord, type Placed, type Records } from './records.ts'
 import type { Topics } from './topics.ts'
 
-export interface Claims {
-  claim(group: string, topic: string, partition: number): Promise<PartitionWriter>
-  committed(group: string, topic: string, partition: number): Promise<number | null>
-}
+export type Claims = Pick<EventLog, 'claim' | 'committed'>
 
 type State = 'open' | 'fenced' | 'broken' | 'closed'
 

@@ -1,7 +1,7 @@
 /** Feeding events: an idempotent producer, so that a batch sent twice because its answer was lost is written once. */
 
-import { partitionOfKey } from '../embedded/murmur2.ts'
-import type { RecordIn } from '../log.ts'
+import type { EventLog } from '../log.ts'
+import { partitionOfKey } from '../murmur2.ts'
 import type { Network } from './network.ts'
 import { createProducer, cut, encodeFor, type Producer, produceProtocol } from './produce.ts'
 import type { Prepared } from './record-batch.ts'
@@ -9,14 +9,7 @@ import type { Topics } from './topics.ts'
 
 const PATIENCE = 15_000
 
-export interface Feeder {
-  append(
-    topic: string,
-    records: readonly RecordIn[],
-    partition?: number,
-  ): Promise<readonly { partition: number; offset: number }[]>
-  partitionOf(topic: string, key: Uint8Array): Promise<number>
-}
+export type Feeder = Pick<EventLog, 'append' | 'partitionOf'>
 
 export const openFeeder = (network: Network, topics: Topics): Feeder => {
   const lane = network.lane()

@@ -3,7 +3,7 @@
  * last and when. Where two claim the same, the later is right: a stalled member does not know that it lost it.
  */
 import type { PartitionAssigner } from 'kafkajs'
-import { assign } from '../embedded/assign.ts'
+import { assign } from '../assign.ts'
 import { MemberAssignment, MemberMetadata } from './kafkajs.ts'
 
 const NAME = 'continuo-sticky'

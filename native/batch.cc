@@ -6,7 +6,15 @@
 
 namespace continuo {
 
-Batch::Batch(Executor& executor, std::vector<Item>& items) : executor_(executor), items_(items), fed_(items.size()), results_(items.size()) {
+const float* predict(Executor& executor, size_t rows) {
+  const auto& graph = executor.model().graph;
+  executor.step(graph.language->predict, rows, {});
+  const auto& program = executor.model().programs[graph.language->predict];
+  return reinterpret_cast<const float*>(executor.result(graph.language->predict, program.last_value[graph.language->logits]));
+}
+
+Batch::Batch(Executor& executor, std::vector<Item>& items)
+    : executor_(executor), language_(*executor.model().graph.language), items_(items), fed_(items.size()), results_(items.size()), culprits_(items.size()) {
   for (size_t i = 0; i < items.size(); ++i) {
     if (items[i].nats) results_[i].nats.reserve(items[i].tokens.size());
   }
@@ -16,7 +24,11 @@ Result<std::vector<ItemResult>> Batch::run(const std::atomic<bool>& stopping) {
   while (unfinished()) {
     plan_step();
     if (stopping.load(std::memory_order_relaxed)) return Error{Code::misuse, "the model was closed while the call was running."};
-    executor_.step(tokens_, runs_);
+    // Every item of this turn may have failed before its first row.
+    if (tokens_.empty()) continue;
+    std::memcpy(executor_.input(language_.step, 0), tokens_.data(), tokens_.size() * sizeof(int32_t));
+    executor_.step(language_.step, tokens_.size(), runs_);
+    inspect();
     surprisals();
     advance();
   }
@@ -37,39 +49,54 @@ void Batch::plan_step() {
   run_item_.clear();
 
   std::vector<size_t> generating_items;
+  const size_t most = executor_.rows_of(language_.step);
   size_t readers = 0;
   for (size_t i = 0; i < items_.size(); ++i) {
     if (feeding(i)) ++readers;
-    else if (generating(i) && generating_items.size() < Executor::max_rows) generating_items.push_back(i);
+    else if (generating(i) && generating_items.size() < most && room(i, 1) > 0) generating_items.push_back(i);
   }
   sample_next(generating_items);
 
-  size_t room = Executor::max_rows - tokens_.size();
-  for (size_t i = 0; i < items_.size() && room > 0 && readers > 0; ++i) {
+  size_t room_left = most - tokens_.size();
+  for (size_t i = 0; i < items_.size() && room_left > 0 && readers > 0; ++i) {
     const auto& item = items_[i];
     if (!feeding(i)) continue;
-    const size_t share = std::max<size_t>(1, room / readers--);
-    const size_t rows = std::min(share, item.tokens.size() - fed_[i]);
+    const size_t share = std::max<size_t>(1, room_left / readers--);
+    const size_t rows = room(i, std::min(share, item.tokens.size() - fed_[i]));
+    if (rows == 0) continue;
     const auto first = item.tokens.begin() + static_cast<ptrdiff_t>(fed_[i]);
     runs_.push_back({item.context.get(), tokens_.size(), rows});
     run_item_.push_back(i);
     tokens_.insert(tokens_.end(), first, first + static_cast<ptrdiff_t>(rows));
-    room -= rows;
+    room_left -= rows;
   }
+}
+
+// How many of `wanted` rows the item's context has room for; without any, the item ends here.
+size_t Batch::room(size_t item, size_t wanted) {
+  std::string reason;
+  const size_t rows = executor_.room(*items_[item].context, language_.step, wanted, reason);
+  if (rows == 0) results_[item].error = Error{Code::refused, text(reason, " Stopped at pulse ", items_[item].context->head.pulse, ".")};
+  return rows;
+}
+
+const float* Batch::step_result(Name name) const {
+  const auto& program = executor_.model().programs[language_.step];
+  return reinterpret_cast<const float*>(executor_.result(language_.step, program.last_value[name]));
 }
 
 // Draws the next token of each of these items from the hidden vector its context keeps.
 void Batch::sample_next(const std::vector<size_t>& which) {
   const auto& model = executor_.model();
-  const size_t width = executor_.hidden_width();
+  const size_t width = model.graph.width(language_.hidden);
   const size_t vocabulary = model.graph.vocabulary();
-  const size_t last = model.state_offset[model.graph.last];
-  for (size_t from = 0; from < which.size(); from += executor_.predict_rows()) {
-    const size_t rows = std::min(executor_.predict_rows(), which.size() - from);
+  const size_t most = executor_.rows_of(language_.predict);
+  for (size_t from = 0; from < which.size(); from += most) {
+    const size_t rows = std::min(most, which.size() - from);
     for (size_t r = 0; r < rows; ++r) {
-      std::memcpy(executor_.predict_input() + r * width, items_[which[from + r]].context->state() + last, width * sizeof(float));
+      std::memcpy(predict_input() + r * width, items_[which[from + r]].context->data(language_.last), width * sizeof(float));
     }
-    const float* logits = executor_.predict(rows);
+    const float* logits = predict(executor_, rows);
     for (size_t r = 0; r < rows; ++r) {
       const size_t i = which[from + r];
       const std::span<const float> row{logits + r * vocabulary, vocabulary};
@@ -91,18 +118,19 @@ void Batch::sample_next(const std::vector<size_t>& which) {
 // Nats of the fed rows whose item asked: the hidden vector of the token before predicts each token.
 void Batch::surprisals() {
   const auto& model = executor_.model();
-  const size_t width = executor_.hidden_width();
+  const size_t width = model.graph.width(language_.hidden);
   const size_t vocabulary = model.graph.vocabulary();
-  struct Place {
+  struct Awaited {
     size_t item;
     size_t token;
     int32_t expected;
     uint64_t pulse;
   };
-  std::vector<Place> places;
+  const float* previous = step_result(language_.previous);
+  std::vector<Awaited> places;
   const auto flush = [&] {
     if (places.empty()) return;
-    const float* logits = executor_.predict(places.size());
+    const float* logits = predict(executor_, places.size());
     for (size_t r = 0; r < places.size(); ++r) {
       const auto& [item, token, expected, pulse] = places[r];
       const float nats = surprisal(model.kernels, {logits + r * vocabulary, vocabulary}, expected);
@@ -121,24 +149,37 @@ void Batch::surprisals() {
       // Nothing predicts the first token of a context.
       if (head.pulse + r == head.origin) continue;
       const size_t row = runs_[run].row + r;
-      std::memcpy(executor_.predict_input() + places.size() * width, executor_.previous() + row * width, width * sizeof(float));
+      std::memcpy(predict_input() + places.size() * width, previous + row * width, width * sizeof(float));
       places.push_back({i, nats.size() - 1, tokens_[row], head.pulse + r});
-      if (places.size() == executor_.predict_rows()) flush();
+      if (places.size() == executor_.rows_of(language_.predict)) flush();
     }
   }
   flush();
 }
 
+// What the step says about its rows, before another one takes the executor.
+void Batch::inspect() {
+  for (const size_t i : run_item_) {
+    const Context* context = items_[i].context.get();
+    for (const auto& fault : executor_.faults()) {
+      if (fault.context != context || results_[i].error) continue;
+      results_[i].error = Error{Code::refused, text(fault.message, " This was at pulse ", context->head.pulse, ". Reset the context or restore it from its last snapshot.")};
+    }
+    if (const auto* culprit = executor_.culprit(context); culprit && culprits_[i].empty()) culprits_[i] = *culprit;
+  }
+}
+
 // Moves clocks and chains past the step.
 void Batch::advance() {
-  const size_t width = executor_.hidden_width();
+  const size_t width = executor_.model().graph.width(language_.hidden);
+  const float* hiddens = step_result(language_.hidden);
   for (size_t run = 0; run < runs_.size(); ++run) {
     const size_t i = run_item_[run];
     auto& head = items_[i].context->head;
     const bool fed = feeding(i);
     for (size_t r = 0; r < runs_[run].rows; ++r) {
       const size_t row = runs_[run].row + r;
-      const std::span<const float> hidden{executor_.hidden() + row * width, width};
+      const std::span<const float> hidden{hiddens + row * width, width};
       if (!executor_.model().kernels.finite(hidden.data(), width)) broke(i, head.pulse);
       head.chain.pulse(tokens_[row], hidden);
       ++head.pulse;
@@ -154,6 +195,7 @@ void Batch::broke(size_t item, uint64_t pulse) {
   // The cause says more than logits that followed from it.
   results_[item].error.reset();
   fail(item, "state", pulse);
+  if (!culprits_[item].empty()) results_[item].error->message += text(" The first node to give such a number was ", culprits_[item], ".");
 }
 
 // The item ends here; the others of the call go on as if it were not there.

@@ -8,6 +8,9 @@
 
 namespace continuo {
 
+// Logits [rows, vocabulary] of `rows` hidden vectors, which the caller puts into the input of block "predict" first.
+const float* predict(Executor& executor, size_t rows);
+
 class Batch {
  public:
   Batch(Executor& executor, std::vector<Item>& items);
@@ -26,17 +29,23 @@ class Batch {
     }
     return false;
   }
+  float* predict_input() { return reinterpret_cast<float*>(executor_.input(language_.predict, 0)); }
+  const float* step_result(Name name) const;
   void plan_step();
+  size_t room(size_t item, size_t wanted);
   void sample_next(const std::vector<size_t>& which);
+  void inspect();
   void surprisals();
   void advance();
   void broke(size_t item, uint64_t pulse);
   void fail(size_t item, const char* what, uint64_t pulse);
 
   Executor& executor_;
+  const LanguageModel& language_;
   std::vector<Item>& items_;
   std::vector<size_t> fed_;  // tokens of each item
   std::vector<ItemResult> results_;
+  std::vector<std::string> culprits_;  // watching: the first node that gave each item a number that is not finite
 
   // The step in hand: per row its token, per run its item.
   std::vector<int32_t> tokens_;

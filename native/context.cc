@@ -1,41 +1,211 @@
 #include "context.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "cast.h"
 
 namespace continuo {
 
-Context::Context(std::shared_ptr<const Model> model) : model_(std::move(model)), memory_(model_->state_elements * sizeof(float)) {
+void fill(std::byte* out, Type type, size_t n, double value) {
+  if (value == 0) return void(std::memset(out, 0, n * size_of(type)));
+  for (size_t i = 0; i < n; ++i) write_number(out, type, i, value);
+}
+
+Context::Context(std::shared_ptr<const Model> model) : model_(std::move(model)), memory_(model_->state_bytes), grown_(model_->layout.size()) {
   reset();
   head = Head{};
 }
 
 void Context::reset() {
-  for (const auto& slice : model_->layout) std::fill_n(state() + slice.offset, slice.elements, model_->graph.declarations[slice.name].init);
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    if (slice.grows()) grown_[i] = Grown{};
+    else fill(memory_.data() + slice.offset, slice.type, slice.elements, model_->graph.declarations[slice.name].init);
+  }
   head.origin = head.pulse;
   head.chain.reset();
   broken = false;
 }
 
-void Context::serialize(std::span<std::byte> out) const { std::memcpy(out.data(), memory_.data(), bytes()); }
+std::byte* Context::data(Name name) {
+  const uint32_t i = model_->slice_of[name];
+  return model_->layout[i].grows() ? grown_[i].memory.data() : memory_.data() + model_->layout[i].offset;
+}
 
-Status Context::restore(std::span<const std::byte> state_bytes, const Head& new_head) {
-  if (state_bytes.size() != bytes()) return invalid("the state has ", state_bytes.size(), " bytes, expected ", bytes(), " by this model's layout.");
-  if (new_head.origin > new_head.pulse) return invalid("the state's origin ", new_head.origin, " lies after its pulse ", new_head.pulse, ".");
+int64_t Context::counter(Name name) const {
+  int64_t value;
+  std::memcpy(&value, memory_.data() + model_->layout[model_->slice_of[name]].offset, sizeof value);
+  return value;
+}
+
+void Context::set_counter(Name name, int64_t to) { std::memcpy(memory_.data() + model_->layout[model_->slice_of[name]].offset, &to, sizeof to); }
+
+// The first `from` positions of each outer part move to where they lie in a table of `positions`.
+void Context::grow(uint32_t i, size_t positions) {
+  const auto& slice = model_->layout[i];
+  auto& grown = grown_[i];
+  const size_t each = slice.inner * size_of(slice.type);
+  Grown wider{Memory(slice.outer * positions * each), positions};
+  for (size_t part = 0; part < slice.outer; ++part) {
+    std::byte* to = wider.memory.data() + part * positions * each;
+    if (grown.positions > 0) std::memcpy(to, grown.memory.data() + part * grown.positions * each, grown.positions * each);
+    fill(to + grown.positions * each, slice.type, (positions - grown.positions) * slice.inner, model_->graph.declarations[slice.name].init);
+  }
+  grown = std::move(wider);
+}
+
+bool Context::reserve(Name counter, int64_t to) {
+  const auto bound = model_->graph.declarations[counter].bound;
+  if (to < 0 || static_cast<uint64_t>(to) > bound) return false;
+  const auto wanted = static_cast<size_t>(to);
+  for (uint32_t i = 0; i < model_->layout.size(); ++i) {
+    if (model_->layout[i].counter != counter || grown_[i].positions >= wanted) continue;
+    // Doubling: each position is moved less than twice on average.
+    grow(i, std::min<size_t>(bound, std::max<size_t>(std::bit_ceil(wanted), 16)));
+  }
+  return true;
+}
+
+bool Context::raise(Name counter, int64_t to) {
+  if (!reserve(counter, to)) return false;
+  set_counter(counter, to);
+  return true;
+}
+
+void Context::lower(Name counter, int64_t to) {
+  const auto first = static_cast<size_t>(to), last = static_cast<size_t>(this->counter(counter));
+  for (uint32_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    if (slice.counter != counter) continue;
+    const size_t each = slice.inner * size_of(slice.type);
+    for (size_t part = 0; part < slice.outer; ++part) {
+      std::byte* from = grown_[i].memory.data() + (part * grown_[i].positions + first) * each;
+      if (last > first) fill(from, slice.type, (last - first) * slice.inner, model_->graph.declarations[slice.name].init);
+    }
+  }
+  set_counter(counter, to);
+}
+
+size_t Context::bytes() const {
+  size_t total = memory_.size();
+  for (const auto& grown : grown_) total += grown.memory.size();
+  return total;
+}
+
+size_t Context::serialized_bytes() const {
+  size_t total = 0;
   for (const auto& slice : model_->layout) {
-    for (size_t i = 0; i < slice.elements; ++i) {
-      const float value = read_element(state_bytes.data(), Dtype::f32, slice.offset + i);
-      if (value - value != 0) {
-        return invalid("the state's \"", model_->graph.declarations[slice.name].name, "\" holds a number that is not finite at element ", i,
-                       ": the snapshot is damaged.");
+    total += (slice.grows() ? slice.outer * entered(slice) * slice.inner : slice.elements) * size_of(slice.type);
+  }
+  return total;
+}
+
+void Context::serialize(std::span<std::byte> out) const {
+  std::byte* to = out.data();
+  const auto copy = [&](const std::byte* from, size_t n) {
+    if (n > 0) std::memcpy(to, from, n);
+    to += n;
+  };
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    if (!slice.grows()) {
+      copy(memory_.data() + slice.offset, slice.elements * size_of(slice.type));
+      continue;
+    }
+    const size_t each = slice.inner * size_of(slice.type);
+    for (size_t part = 0; part < slice.outer; ++part) copy(grown_[i].memory.data() + part * grown_[i].positions * each, entered(slice) * each);
+  }
+}
+
+Status Context::restore(std::span<const std::byte> state, const Head& new_head) {
+  if (new_head.origin > new_head.pulse) return invalid("the state's origin ", new_head.origin, " lies after its pulse ", new_head.pulse, ".");
+  // First everything is checked. A table's counter is declared before the table, so its value is known by then.
+  std::vector<int64_t> counters(model_->layout.size(), 0);
+  size_t at = 0;
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    const auto& d = model_->graph.declarations[slice.name];
+    size_t elements = slice.elements;
+    if (slice.grows()) elements = slice.outer * slice.inner * static_cast<size_t>(counters[model_->slice_of[slice.counter]]);
+    const size_t size = elements * size_of(slice.type);
+    if (state.size() - at < size) return invalid("the state has ", state.size(), " bytes, expected at least ", at + size, " by this model's layout.");
+    const std::byte* from = state.data() + at;
+    at += size;
+    if (d.counter) {
+      std::memcpy(&counters[i], from, sizeof(int64_t));
+      if (counters[i] < 0 || static_cast<uint64_t>(counters[i]) > d.bound) {
+        return invalid("the state's counter \"", d.name, "\" is ", counters[i], ", expected 0 to ", d.bound, ": the snapshot is damaged.");
+      }
+    } else if (slice.type == Type::boolean) {
+      for (size_t k = 0; k < elements; ++k) {
+        if (std::to_integer<int>(from[k]) > 1) return invalid("the state's \"", d.name, "\" holds ", std::to_integer<int>(from[k]), " for a bool at element ", k, ": the snapshot is damaged.");
+      }
+    } else if (slice.type == Type::f32 || slice.type == Type::f16 || slice.type == Type::bf16 || slice.type == Type::f8) {
+      for (size_t k = 0; k < elements; ++k) {
+        if (std::isfinite(slice.type == Type::f32 ? read_element(from, Dtype::f32, k) : read_number(from, slice.type, k))) continue;
+        return invalid("the state's \"", d.name, "\" holds a number that is not finite at element ", k, ": the snapshot is damaged.");
       }
     }
   }
-  std::memcpy(memory_.data(), state_bytes.data(), bytes());
+  if (at != state.size()) return invalid("the state has ", state.size(), " bytes, expected ", at, " by this model's layout.");
+
+  std::vector<Grown> grown(grown_.size());
+  std::swap(grown, grown_);
+  at = 0;
+  try {
+    for (uint32_t i = 0; i < model_->layout.size(); ++i) {
+      const auto& slice = model_->layout[i];
+      if (slice.grows() && counters[model_->slice_of[slice.counter]] > 0) {
+        grow(i, std::min<size_t>(model_->graph.declarations[slice.counter].bound,
+                                 std::max<size_t>(std::bit_ceil(static_cast<size_t>(counters[model_->slice_of[slice.counter]])), 16)));
+      }
+    }
+  } catch (...) {
+    std::swap(grown, grown_);
+    throw;
+  }
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    if (!slice.grows()) {
+      const size_t size = slice.elements * size_of(slice.type);
+      std::memcpy(memory_.data() + slice.offset, state.data() + at, size);
+      at += size;
+      continue;
+    }
+    const size_t part_bytes = static_cast<size_t>(counters[model_->slice_of[slice.counter]]) * slice.inner * size_of(slice.type);
+    for (size_t part = 0; part < slice.outer && part_bytes > 0; ++part) {
+      std::memcpy(grown_[i].memory.data() + part * grown_[i].positions * slice.inner * size_of(slice.type), state.data() + at, part_bytes);
+      at += part_bytes;
+    }
+  }
   head = new_head;
   broken = false;
   return Done{};
 }
 
-bool Context::finite() const { return model_->kernels.finite(state(), model_->state_elements); }
+bool Context::finite() const {
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    const auto check = [&](const std::byte* from, size_t n) {
+      if (slice.type == Type::f32) return model_->kernels.finite(reinterpret_cast<const float*>(from), n);
+      if (slice.type != Type::f16 && slice.type != Type::bf16 && slice.type != Type::f8) return true;
+      for (size_t k = 0; k < n; ++k) {
+        if (!std::isfinite(read_number(from, slice.type, k))) return false;
+      }
+      return true;
+    };
+    if (!slice.grows()) {
+      if (!check(memory_.data() + slice.offset, slice.elements)) return false;
+      continue;
+    }
+    const size_t each = slice.inner * size_of(slice.type);
+    for (size_t part = 0; part < slice.outer; ++part) {
+      if (entered(slice) > 0 && !check(grown_[i].memory.data() + part * grown_[i].positions * each, entered(slice) * slice.inner)) return false;
+    }
+  }
+  return true;
+}
 
 }  // namespace continuo

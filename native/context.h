@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "chain.h"
 #include "memory.h"
@@ -27,15 +28,28 @@ class Context {
 
   // Back to the first values; the clock goes on.
   void reset();
-  // Copies the state out / in. `restore` refuses a wrong length, numbers that are not finite and a head that cannot be; then
-  // nothing has changed.
+  // Copies the state out / in: every persistent in order of declaration, dense, little-endian; a table that grows with as many
+  // positions as its counter says. `restore` refuses a wrong length, counters out of bounds, bools that are neither 0 nor 1,
+  // numbers that are not finite and a head that cannot be; then nothing has changed.
+  size_t serialized_bytes() const;
   void serialize(std::span<std::byte> out) const;
   Status restore(std::span<const std::byte> state, const Head& head);
 
-  size_t bytes() const { return memory_.size(); }
-  float* state() { return memory_.as<float>(); }
-  const float* state() const { return memory_.as<float>(); }
+  // Memory held now, in bytes.
+  size_t bytes() const;
   bool finite() const;
+
+  // A persistent that does not grow, or one that does, with the positions it has room for.
+  std::byte* data(Name name);
+  size_t room(Name name) const { return grown_[model_->slice_of[name]].positions; }
+
+  int64_t counter(Name name) const;
+  // Enters positions up to `to`; tables that follow make room, doubling. False, changing nothing, beyond the counter's bound.
+  bool raise(Name counter, int64_t to);
+  // Leaves positions; what stood there returns to its first value.
+  void lower(Name counter, int64_t to);
+  // Makes room for `to` positions without entering them.
+  bool reserve(Name counter, int64_t to);
 
   // A context belongs to one call at a time. `claim` fails while another call has it.
   bool claim() { return !busy_.exchange(true, std::memory_order_acquire); }
@@ -46,9 +60,21 @@ class Context {
   bool broken = false;
 
  private:
+  struct Grown {
+    Memory memory;
+    size_t positions = 0;
+  };
+  void grow(uint32_t slice, size_t positions);
+  void set_counter(Name name, int64_t to);
+  size_t entered(const StateSlice& slice) const { return static_cast<size_t>(counter(slice.counter)); }
+
   std::shared_ptr<const Model> model_;
   Memory memory_;
+  std::vector<Grown> grown_;  // per slice; empty where it does not grow
   std::atomic<bool> busy_{false};
 };
+
+// Writes `n` elements of `type` with the value nearest to `value`.
+void fill(std::byte* out, Type type, size_t n, double value);
 
 }  // namespace continuo

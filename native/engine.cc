@@ -58,19 +58,59 @@ void Engine::work() {
   }
 }
 
-void Engine::load(std::string graph_json, std::string path, Loaded done) {
-  submit([this, graph_json = std::move(graph_json), path = std::move(path), done = std::move(done)] {
+void Engine::load(std::string graph_json, std::string path, ExecutorOptions options, Loaded done) {
+  submit([this, graph_json = std::move(graph_json), path = std::move(path), options, done = std::move(done)] {
     done(guarded<std::shared_ptr<const Model>>([&]() -> Result<std::shared_ptr<const Model>> {
       auto model = Model::load(graph_json, path, pool_);
       if (!model) return model.error();
       model_ = *model;
-      executor_.emplace(model_, pool_);
+      executor_.emplace(model_, pool_, options);
       return model_;
     }));
   });
 }
 
+std::shared_ptr<Bridge> Engine::bridge(std::shared_ptr<Context> context, ExecutorOptions options) {
+  return std::make_shared<Bridge>(Bridge{std::move(context), Executor(model_, pool_, options)});
+}
+
+Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped done) {
+  auto& [context, executor] = *bridge;
+  const auto refused = [&](const Error& error) {
+    context->release();
+    return error;
+  };
+  if (!context->claim()) return Error{Code::misuse, "the context is busy; wait for the call that has it."};
+  if (context->broken) return refused({Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
+  const size_t most = executor.rows_of(inserted.block);
+  if (inserted.rows == 0 || inserted.rows > most) return refused(invalid("the step has ", inserted.rows, " rows, expected 1 to ", most, "."));
+  std::string reason;
+  if (const size_t room = executor.room(*context, inserted.block, inserted.rows, reason); room < inserted.rows) {
+    if (room > 0) reason = text("there is room for ", room, " of ", inserted.rows, " rows before a counter reaches its bound; step fewer.");
+    return refused({Code::refused, reason});
+  }
+  submit([this, bridge = std::move(bridge), inserted = std::make_shared<Inserted>(std::move(inserted)), done = std::move(done)] {
+    auto& [own, runner] = *bridge;
+    auto result = guarded<Done>([&]() -> Status {
+      if (stopping_) return Error{Code::misuse, "the model was closed before the call began."};
+      for (size_t i = 0; i < inserted->inputs.size(); ++i) {
+        std::memcpy(runner.input(inserted->block, i), inserted->inputs[i].data(), inserted->inputs[i].size());
+      }
+      const Run run{own.get(), 0, inserted->rows};
+      runner.step(inserted->block, inserted->rows, {&run, 1});
+      if (!runner.faults().empty()) return Error{Code::refused, text(runner.faults()[0].message, " Reset the context or restore it.")};
+      if (const auto* culprit = runner.culprit(own.get())) return Error{Code::refused, text("The first node to give a number that is not finite was ", *culprit, ".")};
+      return Done{};
+    });
+    if (!result && result.error().code == Code::unavailable) own->broken = true;
+    own->release();
+    done(std::move(result));
+  });
+  return Done{};
+}
+
 Status Engine::process(std::vector<Item> items, Processed done) {
+  if (!model_ || !model_->graph.language) return Error{Code::misuse, "the graph is no language model: it needs a block \"step\" that returns hidden and previous, and a block \"predict\" that returns logits."};
   const auto refuse = [&](size_t claimed, const Error& error) {
     for (size_t i = 0; i < claimed; ++i) items[i].context->release();
     return error;
@@ -108,6 +148,7 @@ Result<std::vector<ItemResult>> Engine::run(std::vector<Item>& items) {
 }
 
 Status Engine::logits(std::shared_ptr<Context> context, Predicted done) {
+  if (!context->model().graph.language) return Error{Code::misuse, "the graph is no language model and has no logits."};
   if (!context->claim()) return Error{Code::misuse, "the context is busy; wait for the call that has it."};
   if (context->broken) {
     context->release();
@@ -128,8 +169,9 @@ Status Engine::logits(std::shared_ptr<Context> context, Predicted done) {
 Result<std::vector<float>> Engine::run_logits(Context& context) {
   if (stopping_) return Error{Code::misuse, "the model was closed before the call began."};
   const auto& graph = model_->graph;
-  std::memcpy(executor_->predict_input(), context.state() + model_->state_offset[graph.last], executor_->hidden_width() * sizeof(float));
-  const float* logits = executor_->predict(1);
+  const auto& language = *graph.language;
+  std::memcpy(executor_->input(language.predict, 0), context.data(language.last), graph.width(language.hidden) * sizeof(float));
+  const float* logits = predict(*executor_, 1);
   if (!model_->kernels.finite(logits, graph.vocabulary())) return Error{Code::refused, text("The logits at pulse ", context.head.pulse, " are not finite.")};
   return std::vector<float>(logits, logits + graph.vocabulary());
 }

@@ -39,20 +39,38 @@ struct ItemResult {
   std::optional<Error> error;  // the item's state stopped being finite; what it computed before is still here
 };
 
+// A host's own executor and the context it steps: any block of any graph, a step at a time.
+struct Bridge {
+  std::shared_ptr<Context> context;
+  Executor executor;
+};
+
+struct Inserted {
+  size_t block;
+  size_t rows;
+  std::vector<std::vector<std::byte>> inputs;  // per input of the block: rows × bytes of one row
+};
+
 class Engine {
  public:
   using Loaded = std::function<void(Result<std::shared_ptr<const Model>>)>;
   using Processed = std::function<void(Result<std::vector<ItemResult>>)>;
   using Predicted = std::function<void(Result<std::vector<float>>)>;
+  using Stepped = std::function<void(Status)>;
 
   explicit Engine(size_t threads);
   ~Engine();
 
-  // The first job. `graph_json` and `path` as in Model::load.
-  void load(std::string graph_json, std::string path, Loaded done);
+  // The first job. `graph_json` and `path` as in Model::load; the options are those of the executor behind `process`.
+  void load(std::string graph_json, std::string path, ExecutorOptions options, Loaded done);
   // Refuses at once, having claimed nothing, what is not valid; otherwise the contexts are claimed until `done` is called.
   Status process(std::vector<Item> items, Processed done);
   Status logits(std::shared_ptr<Context> context, Predicted done);
+
+  // A host's executor, and a step of it; refused beyond the rows that a step of the block may have. Clock and chain of the context
+  // are not touched: they belong to `process`.
+  std::shared_ptr<Bridge> bridge(std::shared_ptr<Context> context, ExecutorOptions options);
+  Status step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped done);
 
   void stop();
 

@@ -1,6 +1,10 @@
 #include "executor.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "cast.h"
 
 namespace continuo {
 
@@ -8,11 +12,12 @@ namespace {
 
 // Work below this many multiply-adds is done by the calling thread: waking another costs more.
 constexpr size_t fork_threshold = 1 << 18;
-// Logits of at most this many floats at once (16 MiB).
-constexpr size_t predict_floats = size_t{1} << 22;
+// A block's widest value may take this much memory (16 MiB), which bounds its rows.
+constexpr size_t widest_bytes = size_t{1} << 24;
 // Rows of a matmul task: several panels, so that a tile's weights are read from cache.
 constexpr size_t matmul_rows = 48;
-constexpr size_t wkv7_lanes = 32;
+// Rows that go through a local stretch together, so that what one node wrote is still near when the next one reads it.
+constexpr size_t local_rows = 8;
 
 // Multiply-adds that cost as much as one element of the operation; a guess is enough.
 size_t cost_of(Op op) {
@@ -25,58 +30,144 @@ size_t cost_of(Op op) {
   }
 }
 
+bool is_float(Type type) { return type == Type::f32; }
+
 }  // namespace
 
-Executor::Executor(std::shared_ptr<const Model> model, ThreadPool& pool, bool reuse_slots)
-    : model_(std::move(model)), pool_(pool), predict_rows_(std::clamp<size_t>(predict_floats / model_->graph.vocabulary(), 1, max_rows)) {
-  const auto& graph = model_->graph;
-  step_ = make_space(Plan::make(graph, graph.step, {graph.hidden, graph.previous}, reuse_slots), max_rows);
-  predict_ = make_space(Plan::make(graph, graph.predict, {graph.logits}, reuse_slots), predict_rows_);
-}
-
-Executor::Space Executor::make_space(Plan plan, size_t rows) {
-  Space space{std::move(plan), {}, {}};
-  size_t floats = 0;
-  for (const size_t width : space.plan.widths) {
-    space.offsets.push_back(floats);
-    floats += (width * rows + 15) / 16 * 16;
+Executor::Executor(std::shared_ptr<const Model> model, ThreadPool& pool, ExecutorOptions options) : model_(std::move(model)), pool_(pool), options_(options) {
+  for (const auto& program : model_->programs) {
+    Space space{&program, Plan::make(program.lifetimes, options.reuse), rows_for(program), {}, {}};
+    space.memory = Memory(space.plan.bytes * space.rows);
+    space.growth.assign(model_->graph.declarations.size(), 0);
+    for (const auto& [counter, by] : program.growth) space.growth[counter] = by;
+    spaces_.push_back(std::move(space));
   }
-  space.memory = Memory(floats * sizeof(float));
-  return space;
 }
 
-void Executor::step(std::span<const int32_t> tokens, std::span<const Run> runs) {
-  for (const auto& node : model_->graph.step.nodes) run(node, step_, tokens.size(), tokens, runs);
+size_t Executor::rows_for(const Program& program) { return std::clamp<size_t>(widest_bytes / program.widest, 1, max_rows); }
+
+size_t Executor::room(const Context& context, size_t block, size_t wanted, std::string& reason) const {
+  size_t rows = wanted;
+  for (const auto& [counter, by] : programs()[block].growth) {
+    const auto& d = model_->graph.declarations[counter];
+    const auto left = (static_cast<int64_t>(d.bound) - context.counter(counter)) / by;
+    if (static_cast<size_t>(left) >= rows) continue;
+    rows = static_cast<size_t>(left);
+    if (rows == 0) reason = text("Counter \"", d.name, "\" stands at ", context.counter(counter), " and would pass its bound of ", d.bound, ". Reset the context, or use a model with a larger bound.");
+  }
+  return rows;
 }
 
-const float* Executor::predict(size_t rows) {
-  for (const auto& node : model_->graph.predict.nodes) run(node, predict_, rows, {}, {});
-  return value(predict_, model_->graph.logits);
+const std::string* Executor::culprit(const Context* context) const {
+  for (const auto& entry : culprits_) {
+    if (entry.context == context) return &entry.message;
+  }
+  return nullptr;
 }
 
-void Executor::run(const Node& node, Space& space, size_t rows, std::span<const int32_t> tokens, std::span<const Run> runs) {
-  switch (node.op) {
-    case Op::matmul: return matmul(node, space, rows);
-    case Op::cache_shift: return shift(node, space, runs);
-    case Op::cache_wkv7: return wkv7(node, space, runs);
+void Executor::step(size_t block, size_t rows, std::span<const Run> runs) {
+  auto& space = spaces_[block];
+  const auto& program = *space.program;
+  faults_.clear();
+  trace_.clear();
+  culprits_.clear();
+  for (uint32_t id = 0; id < program.values.size(); ++id) {
+    if (program.values[id].reset) std::memset(value(space, id), 0, program.values[id].bytes * rows);
+  }
+  // Room for what the rows will enter, before any of them points into a table.
+  for (const auto& [counter, by] : program.growth) {
+    for (const auto& run : runs) run.context->reserve(counter, run.context->counter(counter) + by * static_cast<int64_t>(run.rows));
+  }
+  for (const auto& stretch : program.stretches) {
+    if (stretch.way == Stretch::Way::rows) row_by_row(space, stretch, rows, runs);
+    else rows_together(space, stretch, rows, runs);
+  }
+  for (const auto& [counter, by] : program.growth) {
+    for (const auto& run : runs) run.context->raise(counter, run.context->counter(counter) + by * static_cast<int64_t>(run.rows));
+  }
+}
+
+void Executor::rows_together(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs) {
+  const auto code = std::span(space.program->code).subspan(stretch.first, stretch.last - stretch.first + 1);
+  // Timing and watching want nodes one by one.
+  if (stretch.way == Stretch::Way::one || options_.trace || options_.watch) {
+    for (const auto& instruction : code) run(space, instruction, 0, rows, runs);
+    return;
+  }
+  size_t cost = 0;
+  for (const auto& instruction : code) cost += width(space, instruction.out) * cost_of(instruction.node->op);
+  const auto work = [&](size_t first, size_t count) {
+    for (const auto& instruction : code) local(space, instruction, first, count);
+  };
+  const size_t tasks = (rows + local_rows - 1) / local_rows;
+  const auto task = [&](size_t i) { work(i * local_rows, std::min(local_rows, rows - i * local_rows)); };
+  if (rows * cost < fork_threshold) {
+    for (size_t i = 0; i < tasks; ++i) task(i);
+  } else {
+    pool_.parallel_for(tasks, task);
+  }
+}
+
+void Executor::row_by_row(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs) {
+  const auto code = std::span(space.program->code).subspan(stretch.first, stretch.last - stretch.first + 1);
+  const bool branches = std::any_of(code.begin(), code.end(), [](const Instruction& i) { return i.node->op == Op::branch; });
+  // One row of each context and nothing that tells rows apart: they go together.
+  if (!branches && std::all_of(runs.begin(), runs.end(), [](const Run& run) { return run.rows == 1; })) {
+    for (const auto& instruction : code) run(space, instruction, 0, rows, runs);
+    return;
+  }
+  for (const auto& run : runs) {
+    for (size_t i = 0; i < run.rows; ++i) row_through(space, code, {run.context, run.row + i, 1, run.number + i});
+  }
+}
+
+bool Executor::row_through(Space& space, std::span<const Instruction> code, const Run& row) {
+  for (const auto& instruction : code) {
+    if (instruction.node->op == Op::return_) return false;
+    if (instruction.node->op != Op::branch) {
+      run(space, instruction, row.row, 1, {&row, 1});
+      continue;
+    }
+    const bool taken = std::to_integer<uint8_t>(value(space, instruction.in[0].id)[row.row]) != 0;
+    if (!row_through(space, taken ? instruction.then : instruction.otherwise, row)) return false;
+  }
+  return true;
+}
+
+void Executor::run(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs) {
+  if (!options_.trace && !options_.watch) return dispatch(space, instruction, first, rows, runs);
+  const auto started = std::chrono::steady_clock::now();
+  dispatch(space, instruction, first, rows, runs);
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - started;
+  if (options_.trace) note(space, instruction, first, rows, took.count());
+  if (options_.watch) look(space, instruction, first, rows, runs);
+}
+
+void Executor::dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs) {
+  switch (instruction.node->op) {
+    case Op::matmul: return matmul(space, instruction, first, rows);
+    case Op::attend: return attend(space, instruction, runs);
+    case Op::cache_shift: return shift(space, instruction, runs);
+    case Op::cache_wkv7: return wkv7(space, instruction, runs);
+    case Op::cache_read: return read(space, instruction, runs);
+    case Op::cache_write: return write(space, instruction, runs);
+    case Op::cache_increment:
+    case Op::cache_decrement: return move_counter(space, instruction, runs);
+    case Op::cache_reset: return reset(space, instruction, runs);
     default: break;
   }
-  const auto work = [&](size_t first, size_t count) {
-    if (node.op == Op::embed) embed(node, space, first, count, tokens);
-    else elementwise(node, space, first, count);
-  };
-  if (rows * model_->graph.width(node.out) * cost_of(node.op) < fork_threshold) return work(0, rows);
+  if (rows * width(space, instruction.out) * cost_of(instruction.node->op) < fork_threshold) return local(space, instruction, first, rows);
   const size_t tasks = std::min(rows, pool_.threads() * 2);
   pool_.parallel_for(tasks, [&](size_t task) {
-    const size_t first = rows * task / tasks;
-    work(first, rows * (task + 1) / tasks - first);
+    const size_t from = rows * task / tasks;
+    local(space, instruction, first + from, rows * (task + 1) / tasks - from);
   });
 }
 
-void Executor::matmul(const Node& node, Space& space, size_t rows) {
-  const PackedMatrix w = model_->constants[node.in[1]].matrix();
-  const float* x = value(space, node.in[0]);
-  float* y = value(space, node.out);
+void Executor::matmul(Space& space, const Instruction& instruction, size_t first, size_t rows) {
+  const PackedMatrix w = model_->constants[instruction.in[1].id].matrix();
+  const float* x = floats(space, instruction.in[0].id) + first * w.inputs;
+  float* y = floats(space, instruction.out) + first * w.outputs;
   const auto& kernels = model_->kernels;
   if (rows * w.outputs * w.inputs < fork_threshold || pool_.threads() == 1) return kernels.matmul(w, x, y, 0, rows, 0, w.tiles());
   // Tasks of one tile × some rows; with few rows several tiles go together.
@@ -90,84 +181,120 @@ void Executor::matmul(const Node& node, Space& space, size_t rows) {
   });
 }
 
-void Executor::embed(const Node& node, Space& space, size_t first, size_t rows, std::span<const int32_t> tokens) {
-  const auto& table = model_->constants[node.in[1]];
-  const size_t width = table.inputs;
-  float* out = value(space, node.out);
+void Executor::local(Space& space, const Instruction& instruction, size_t first, size_t rows) {
+  const auto& node = *instruction.node;
+  switch (node.op) {
+    case Op::embed: return embed(space, instruction, first, rows);
+    case Op::less:
+    case Op::equal:
+    case Op::remainder: return compare(space, instruction, first, rows);
+    default: break;
+  }
+  if (node.op != Op::slice && node.op != Op::cast) return elementwise(space, instruction, first, rows);
+  const uint32_t from = instruction.in[0].id;
+  const Type type = declared(space, from).type;
+  const size_t in_bytes = space.program->values[from].bytes, out_bytes = space.program->values[instruction.out].bytes;
+  const std::byte* in = value(space, from) + first * in_bytes;
+  std::byte* out = value(space, instruction.out) + first * out_bytes;
+  if (node.op == Op::cast) return cast(in, type, out, node.type, rows * width(space, instruction.out));
+  for (size_t row = 0; row < rows; ++row) std::memcpy(out + row * out_bytes, in + row * in_bytes + node.from * size_of(type), out_bytes);
+}
+
+void Executor::embed(Space& space, const Instruction& instruction, size_t first, size_t rows) {
+  const auto& table = model_->constants[instruction.in[1].id];
+  const auto* ids = reinterpret_cast<const int32_t*>(value(space, instruction.in[0].id));
+  float* out = floats(space, instruction.out);
   for (size_t row = first; row < first + rows; ++row) {
-    const size_t from = static_cast<size_t>(tokens[row]) * width;
-    for (size_t i = 0; i < width; ++i) out[row * width + i] = read_element(table.memory.data(), table.dtype, from + i);
+    // Token ids were checked when they came; any other number outside the table gives what nobody can miss.
+    if (ids[row] < 0 || static_cast<size_t>(ids[row]) >= table.outputs) {
+      std::fill_n(out + row * table.inputs, table.inputs, std::numeric_limits<float>::quiet_NaN());
+      continue;
+    }
+    const size_t from = static_cast<size_t>(ids[row]) * table.inputs;
+    for (size_t i = 0; i < table.inputs; ++i) out[row * table.inputs + i] = read_element(table.memory.data(), table.dtype, from + i);
   }
 }
 
-void Executor::elementwise(const Node& node, Space& space, size_t first, size_t rows) {
-  const auto& graph = model_->graph;
+void Executor::compare(Space& space, const Instruction& instruction, size_t first, size_t rows) {
+  const auto& node = *instruction.node;
+  const size_t n = width(space, instruction.out), from = first * n, to = (first + rows) * n;
+  std::byte* out = value(space, instruction.out);
+  const auto each = [&]<class T>(const T* a, const T* b) {
+    for (size_t i = from; i < to; ++i) {
+      const T right = b ? b[i] : static_cast<T>(node.number);
+      if (node.op == Op::remainder) {
+        // Of a flooring division, so that it is never negative; nothing is divided by less than one.
+        const auto divisor = static_cast<int64_t>(right);
+        const int64_t rest = divisor > 0 ? static_cast<int64_t>(a[i]) % divisor : 0;
+        reinterpret_cast<int32_t*>(out)[i] = static_cast<int32_t>(rest < 0 ? rest + divisor : rest);
+      } else {
+        out[i] = static_cast<std::byte>(node.op == Op::less ? a[i] < right : a[i] == right);
+      }
+    }
+  };
+  const std::byte* a = value(space, instruction.in[0].id);
+  const std::byte* b = instruction.in.size() > 1 ? value(space, instruction.in[1].id) : nullptr;
+  if (is_float(declared(space, instruction.in[0].id).type)) each(reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b));
+  else each(reinterpret_cast<const int32_t*>(a), reinterpret_cast<const int32_t*>(b));
+}
+
+void Executor::elementwise(Space& space, const Instruction& instruction, size_t first, size_t rows) {
+  const auto& node = *instruction.node;
   const auto& kernels = model_->kernels;
-  const size_t width = graph.width(node.out);
-  const auto constant = [&](size_t i) { return graph.declarations[node.in[i]].kind == Kind::constant; };
+  const size_t n = width(space, instruction.out);
   // Operand i at row `first`: a value's rows, or a constant vector.
   const auto in = [&](size_t i) {
-    return constant(i) ? model_->constants[node.in[i]].vector() : static_cast<const float*>(value(space, node.in[i])) + first * width;
+    const auto& argument = instruction.in[i];
+    return argument.constant ? model_->constants[argument.id].vector() : static_cast<const float*>(floats(space, argument.id)) + first * n;
   };
-  float* out = value(space, node.out) + first * width;
+  float* out = floats(space, instruction.out) + first * n;
 
   // Values only: all rows are one long array. With a constant vector in the last place: row by row, and the last operand
   // begins anew with each (`again`).
-  const bool broadcast = constant(node.in.size() - 1);
+  const bool broadcast = instruction.in.back().constant;
   const auto spread = [&](const auto& kernel) {
-    if (!broadcast) return kernel(size_t{0}, size_t{0}, rows * width);
-    for (size_t row = 0; row < rows; ++row) kernel(row * width, size_t{0}, width);
+    if (!broadcast) return kernel(size_t{0}, size_t{0}, rows * n);
+    for (size_t row = 0; row < rows; ++row) kernel(row * n, size_t{0}, n);
   };
   switch (node.op) {
-    case Op::add: return spread([&](size_t at, size_t again, size_t n) { kernels.add(in(0) + at, in(1) + again, out + at, n); });
-    case Op::mul: return spread([&](size_t at, size_t again, size_t n) { kernels.mul(in(0) + at, in(1) + again, out + at, n); });
-    case Op::lerp: return spread([&](size_t at, size_t again, size_t n) { kernels.lerp(in(0) + at, in(1) + at, in(2) + again, out + at, n); });
-    case Op::tanh: return kernels.tanh(in(0), out, rows * width);
-    case Op::sigmoid: return kernels.sigmoid(in(0), out, rows * width);
-    case Op::relu2: return kernels.relu2(in(0), out, rows * width);
-    case Op::decay: return kernels.decay(in(0), out, rows * width);
-    case Op::norm: return kernels.norm(in(0), in(1), in(2), out, rows, width, node.groups, node.eps);
-    case Op::l2norm: return kernels.l2norm(in(0), out, rows, width, node.groups, node.eps);
-    case Op::bonus: return kernels.bonus(in(0), in(1), in(2), in(3), in(4), out, rows, width, node.groups);
+    case Op::add: return spread([&](size_t at, size_t again, size_t count) { kernels.add(in(0) + at, in(1) + again, out + at, count); });
+    case Op::mul: return spread([&](size_t at, size_t again, size_t count) { kernels.mul(in(0) + at, in(1) + again, out + at, count); });
+    case Op::lerp: return spread([&](size_t at, size_t again, size_t count) { kernels.lerp(in(0) + at, in(1) + at, in(2) + again, out + at, count); });
+    case Op::tanh: return kernels.tanh(in(0), out, rows * n);
+    case Op::sigmoid: return kernels.sigmoid(in(0), out, rows * n);
+    case Op::relu2: return kernels.relu2(in(0), out, rows * n);
+    case Op::decay: return kernels.decay(in(0), out, rows * n);
+    case Op::norm: return kernels.norm(in(0), in(1), in(2), out, rows, n, node.groups, node.eps);
+    case Op::l2norm: return kernels.l2norm(in(0), out, rows, n, node.groups, node.eps);
+    case Op::bonus: return kernels.bonus(in(0), in(1), in(2), in(3), in(4), out, rows, n, node.groups);
     default: return;  // the others have functions of their own
   }
 }
 
-void Executor::shift(const Node& node, Space& space, std::span<const Run> runs) {
-  const size_t width = model_->graph.width(node.out);
-  const float* in = value(space, node.in[0]);
-  float* out = value(space, node.out);
-  const size_t bytes = width * sizeof(float);
-  for (const auto& run : runs) {
-    float* kept = run.context->state() + model_->state_offset[node.state];
-    std::memcpy(out + run.row * width, kept, bytes);
-    std::memcpy(out + (run.row + 1) * width, in + run.row * width, (run.rows - 1) * bytes);
-    std::memcpy(kept, in + (run.row + run.rows - 1) * width, bytes);
+// Adds to the entry of the same instruction where rows went through it one after the other.
+void Executor::note(Space& space, const Instruction& instruction, size_t, size_t rows, double microseconds) {
+  size_t bytes = 0;
+  for (const auto& argument : instruction.in) bytes += argument.constant ? model_->constants[argument.id].memory.size() : rows * space.program->values[argument.id].bytes;
+  if (instruction.out != no_name) bytes += rows * space.program->values[instruction.out].bytes;
+  std::string name = instruction_text(model_->graph, instruction);
+  const auto found = std::find_if(trace_.begin(), trace_.end(), [&](const TraceEntry& entry) { return entry.node == name; });
+  if (found == trace_.end()) {
+    trace_.push_back({std::move(name), instruction.node->out, rows, microseconds, bytes});
+  } else {
+    found->rows += rows;
+    found->microseconds += microseconds;
+    found->bytes += bytes;
   }
 }
 
-void Executor::wkv7(const Node& node, Space& space, std::span<const Run> runs) {
-  const size_t width = model_->graph.width(node.out);
-  const size_t n = width / node.groups;
-  const size_t stripes = (n + wkv7_lanes - 1) / wkv7_lanes;
-  const size_t per_run = node.groups * stripes;
-  size_t rows = 0;
-  for (const auto& run : runs) rows += run.rows;
-  const auto work = [&](size_t task) {
-    const Run& run = runs[task / per_run];
-    const size_t head = task % per_run / stripes;
-    const size_t lane = task % stripes * wkv7_lanes;
-    const size_t at = run.row * width + head * n;
-    const auto in = [&](size_t i) { return static_cast<const float*>(value(space, node.in[i])) + at; };
-    float* state = run.context->state() + model_->state_offset[node.state] + head * n * n;
-    const Wkv7Run job{state, in(0), in(1), in(2), in(3), in(4), in(5), value(space, node.out) + at, n, width, run.rows};
-    model_->kernels.wkv7(job, lane, std::min(n, lane + wkv7_lanes));
-  };
-  const size_t tasks = runs.size() * per_run;
-  if (rows * width * n * 4 < fork_threshold) {
-    for (size_t task = 0; task < tasks; ++task) work(task);
-  } else {
-    pool_.parallel_for(tasks, work);
+void Executor::look(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs) {
+  if (instruction.out == no_name || !is_float(declared(space, instruction.out).type)) return;
+  const size_t n = width(space, instruction.out);
+  for (size_t row = first; row < first + rows; ++row) {
+    if (model_->kernels.finite(floats(space, instruction.out) + row * n, n)) continue;
+    const auto run = std::find_if(runs.begin(), runs.end(), [&](const Run& r) { return row >= r.row && row < r.row + r.rows; });
+    const Context* context = run == runs.end() ? nullptr : run->context;
+    if (!culprit(context)) culprits_.push_back({context, instruction_text(model_->graph, instruction)});
   }
 }
 

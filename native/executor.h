@@ -1,70 +1,129 @@
 // Runs a model's blocks over many rows at once.
 //
-// A step is a list of runs: consecutive tokens of one context. Rows of a run are contiguous. Every row-wise operation works on
-// all rows together; the cache operations walk each run in token order, from the state the context holds. So it does not
-// matter how tokens are spread over steps, nor which contexts share one.
+// A step is a list of runs: consecutive tokens of one context. Rows of a run are contiguous. What works on rows by themselves
+// takes all rows together; what touches persistent memory walks each run in token order, from the state the context holds
+// (program.h says how). So it does not matter how tokens are spread over steps, nor which contexts share one.
 #pragma once
 
+#include <chrono>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "context.h"
 #include "model.h"
-#include "plan.h"
 #include "threads.h"
 
 namespace continuo {
 
 struct Run {
   Context* context;
-  size_t row;   // first row
+  size_t row;  // first row
   size_t rows;
+  size_t number = 0;  // of the first row, among those its context has in this step
+};
+
+struct ExecutorOptions {
+  bool reuse = true;   // volatile memory planned by liveness; else every value has its own
+  bool trace = false;  // time every node
+  bool watch = false;  // look for numbers that are not finite after every node
+};
+
+// What one node did in the last step of a block.
+struct TraceEntry {
+  std::string node;
+  Name out;
+  size_t rows = 0;
+  double microseconds = 0;
+  size_t bytes = 0;  // read and written: values, constants and state
+};
+
+// A row that could not go on: an index outside its axis, a counter at its bound. Its context is broken.
+struct Fault {
+  const Context* context;
+  std::string message;
 };
 
 class Executor {
  public:
-  Executor(std::shared_ptr<const Model> model, ThreadPool& pool, bool reuse_slots = true);
+  Executor(std::shared_ptr<const Model> model, ThreadPool& pool, ExecutorOptions options = {});
 
-  // Rows a step may have, and rows `predict` takes at once.
+  // Rows a step of a block may have.
   static constexpr size_t max_rows = 128;
-  size_t predict_rows() const { return predict_rows_; }
+  size_t rows_of(size_t block) const { return spaces_[block].rows; }
+  static size_t rows_for(const Program& program);
+  // How many rows of the block the context's counters leave room for, at most `wanted`; fewer than one only with a reason.
+  size_t room(const Context& context, size_t block, size_t wanted, std::string& reason) const;
 
-  // Feeds tokens[row] for every row of the runs; contexts' persistent memory moves on. Clock and chain are the caller's.
-  void step(std::span<const int32_t> tokens, std::span<const Run> runs);
-  // After a step: [rows, width] last hidden vectors, and those of the token before each.
-  const float* hidden() const { return value(step_, model_->graph.hidden); }
-  const float* previous() const { return value(step_, model_->graph.previous); }
-  size_t hidden_width() const { return model_->graph.width(model_->graph.hidden); }
+  // An input of a block, or one of its results: [rows, bytes of the value].
+  std::byte* input(size_t block, size_t index) { return value(spaces_[block], programs()[block].inputs[index]); }
+  const std::byte* result(size_t block, uint32_t value_id) const { return value(spaces_[block], value_id); }
+  // Runs a block over the rows of `runs`, whose inputs lie there and which room() has for. Clock and chain are the caller's.
+  void step(size_t block, size_t rows, std::span<const Run> runs);
 
-  // Logits [rows, vocabulary] of `rows` hidden vectors, which the caller puts into predict_input() first.
-  float* predict_input() { return value(predict_, model_->graph.predict.input); }
-  const float* predict(size_t rows);
+  // Of the last step.
+  const std::vector<Fault>& faults() const { return faults_; }
+  const std::vector<TraceEntry>& trace() const { return trace_; }
+  // Watching: the first node that gave a number that is not finite in a row of this context, if one did.
+  const std::string* culprit(const Context* context) const;
 
   const Model& model() const { return *model_; }
+  ThreadPool& pool() { return pool_; }
+  const ExecutorOptions& options() const { return options_; }
+  const Plan& plan(size_t block) const { return spaces_[block].plan; }
 
  private:
   struct Space {
+    const Program* program;
     Plan plan;
-    std::vector<size_t> offsets;  // per slot, in floats
+    size_t rows;
     Memory memory;
+    std::vector<int64_t> growth;  // per declaration: what a row adds to that counter
   };
-  static Space make_space(Plan plan, size_t rows);
 
-  float* value(Space& space, Name name) { return space.memory.as<float>() + space.offsets[space.plan.slot_of[name]]; }
-  const float* value(const Space& space, Name name) const { return space.memory.as<float>() + space.offsets[space.plan.slot_of[name]]; }
+  const std::vector<Program>& programs() const { return model_->programs; }
+  std::byte* value(Space& space, uint32_t id) { return space.memory.data() + space.plan.offsets[id] * space.rows; }
+  const std::byte* value(const Space& space, uint32_t id) const { return space.memory.data() + space.plan.offsets[id] * space.rows; }
+  float* floats(Space& space, uint32_t id) { return reinterpret_cast<float*>(value(space, id)); }
+  const Declaration& declared(const Space& space, uint32_t id) const { return model_->graph.declarations[space.program->values[id].name]; }
+  size_t width(const Space& space, uint32_t id) const { return static_cast<size_t>(declared(space, id).elements()); }
 
-  void run(const Node& node, Space& space, size_t rows, std::span<const int32_t> tokens, std::span<const Run> runs);
-  void elementwise(const Node& node, Space& space, size_t first, size_t rows);
-  void matmul(const Node& node, Space& space, size_t rows);
-  void shift(const Node& node, Space& space, std::span<const Run> runs);
-  void wkv7(const Node& node, Space& space, std::span<const Run> runs);
-  void embed(const Node& node, Space& space, size_t first, size_t rows, std::span<const int32_t> tokens);
+  void rows_together(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs);
+  void row_by_row(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs);
+  // False when the row returned.
+  bool row_through(Space& space, std::span<const Instruction> code, const Run& row);
+  void run(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs);
+  void dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs);
+  void local(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void elementwise(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void embed(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void compare(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void matmul(Space& space, const Instruction& instruction, size_t first, size_t rows);
+
+  // executor_state.cc: what touches persistent memory.
+  void shift(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void wkv7(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void attend(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void read(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void write(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void move_counter(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void reset(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  int64_t count_at(const Space& space, Name counter, int64_t seen, const Run& run, size_t i) const;
+  // First element of the member that `place` picks for row i of the run, or none after a fault.
+  std::optional<size_t> locate(Space& space, const Instruction& instruction, const Place& place, const Run& run, size_t i);
+  size_t elements_left(const Place& place, Context& context) const;
+  void fault(const Instruction& instruction, Context& context, const std::string& what);
+
+  void note(Space& space, const Instruction& instruction, size_t first, size_t rows, double microseconds);
+  void look(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs);
 
   std::shared_ptr<const Model> model_;
   ThreadPool& pool_;
-  size_t predict_rows_;
-  Space step_;
-  Space predict_;
+  ExecutorOptions options_;
+  std::vector<Space> spaces_;
+  std::vector<Fault> faults_;
+  std::vector<TraceEntry> trace_;
+  std::vector<Fault> culprits_;
 };
 
 }  // namespace continuo

@@ -1,88 +1,168 @@
-// A model as data: declared memory, then two blocks of operations. TypeScript builds it (src/engine/graph.ts), JSON carries
-// it, and nothing runs before `parse_graph` has checked every name, kind and shape.
+// A model as data: declared memory, then blocks of nodes. TypeScript builds it (src/engine/graph.ts), JSON carries it, and
+// nothing runs before `parse_graph` has checked every name, kind, type and shape. docs/graph.md describes the format and what
+// each node means; in short:
 //
 // {
-//   "format": "continuo-graph/1",
+//   "format": "continuo-graph/2",
+//   "indices": [{ "name": "l", "extent": 12 }],
 //   "declarations": [
-//     { "kind": "constant",   "name", "shape", "layout": "packed" | "rows" | "vector",
-//       "tensor": "<name in the file>", "transposed"?: bool, "row"?: n },
-//     { "kind": "dynamic",    "name", "shape", "dtype": "i32" | "f32" },
-//     { "kind": "persistent", "name", "shape", "init": number },
-//     { "kind": "volatile",   "name", "shape" } ],
-//   "step":    { "inputs": [token], "nodes": […], "hidden": name, "previous": name },
-//   "predict": { "inputs": [hidden], "nodes": […], "logits": name }
+//     { "kind": "constant", "name", "shape", "layout": "packed" | "rows" | "vector",
+//       "ref": "<tensor>" | "pattern": "<tensor with {l}>", "over"?: "l", "from"?: n,
+//       "transposed"?, "row"?, "storage"?: "q8" | "i4" | "ternary2" | "ternary3", "scales"?, "group"? },
+//     { "kind": "dynamic" | "volatile", "name", "shape", "dtype" },
+//     { "kind": "persistent", "name", "counter": true, "max"?: n },
+//     { "kind": "persistent", "name", "dtype", "init", "axes": [n | { "index": "l" } | { "ring": n, "counter" } | { "grows": counter }] } ],
+//   "blocks": [{ "name", "inputs": [dynamic], "nodes": […] }]
 // }
-// node: { "op", "name", "in": [names], "out": name, "state"?: persistent, "groups"?: n, "eps"?: number }
+// node: { "op", "in": [operands], "out"?, "state"?: operand, … } | { "loop": "l", "from", "to", "nodes" }
+//     | { "branch": value, "nodes", "otherwise"? } | { "branch": "l", "equals": n, … } | { "return": { role: name } }
+// operand: "x", "W(l)", "K(l,len-1)": a name, and in brackets what picks a member: numbers, indices, counters, i32 values.
 //
-// Shapes are those of one row (one token); an executor runs many rows at once. The block `step` turns a token into the
-// last hidden vector; `previous` must come from the cache.shift that keeps that vector from one token to the next. The
-// block `predict` turns such a vector into logits. Persistent memory is touched only by cache nodes, each table by one node.
+// Shapes are those of one row (one token); an executor runs many rows at once.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "result.h"
+#include "type.h"
 
 namespace continuo {
 
 enum class Kind : uint8_t { constant, dynamic, persistent, volatile_ };
 enum class Layout : uint8_t { packed, rows, vector };
-enum class Op : uint8_t { embed, norm, matmul, add, mul, lerp, tanh, sigmoid, relu2, decay, l2norm, bonus, cache_shift, cache_wkv7 };
+// How a file holds a matrix; `plain`: as its dtype says.
+enum class Storage : uint8_t { plain, q8, i4, ternary2, ternary3 };
+enum class Op : uint8_t {
+  embed, norm, matmul, add, mul, lerp, tanh, sigmoid, relu2, decay, l2norm, bonus, slice, cast, less, equal, remainder, attend,
+  cache_shift, cache_wkv7, cache_read, cache_write, cache_increment, cache_decrement, cache_reset, loop, branch, return_
+};
 
 const char* name_of(Kind kind);
 
+using Name = uint32_t;   // index into Graph::declarations
+using Index = uint32_t;  // into Graph::indices
+constexpr uint32_t no_name = static_cast<uint32_t>(-1);
+
+// One axis of a persistent table.
+struct Axis {
+  enum class Kind : uint8_t { fixed, index, ring, grows };
+  Kind kind = Kind::fixed;
+  uint64_t extent = 1;     // grows: the most it can become, which is its counter's bound
+  Name counter = no_name;  // ring, grows: how many positions were ever entered
+};
+
 struct Declaration {
-  Kind kind;
+  Kind kind{};
   std::string name;
-  std::vector<uint64_t> shape;
-  bool integer = false;      // dynamic: i32 token ids, else f32
-  Layout layout{};           // constant
-  std::string tensor;        // constant: its name in the file
-  bool transposed = false;   // constant, packed: the file holds [inputs, outputs]
-  int64_t row = -1;          // constant, vector: one row of a larger tensor
-  float init = 0;            // persistent: the first value of every element
+  std::vector<uint64_t> shape;  // constant: of one member; persistent: without growth, where a growing axis counts 0
+  Type type = Type::f32;
+
+  // Constants.
+  Layout layout{};
+  std::string tensor;      // its name in the file; in a family "{l}" stands for the member
+  Index over = no_name;    // the index that numbers a family's members
+  uint64_t from = 0;       // the first member
+  bool transposed = false; // packed: the file holds [inputs, outputs]
+  int64_t row = -1;        // vector: one row of a larger tensor
+  Storage storage = Storage::plain;
+  std::string scales;
+  uint32_t group = 0;
+
+  // Persistents.
+  std::vector<Axis> axes;
+  double init = 0;
+  bool counter = false;
+  uint64_t bound = 0;  // of a counter
 
   uint64_t elements() const {
     uint64_t n = 1;
     for (const auto extent : shape) n *= extent;
     return n;
   }
+  // The axis that grows, if one does.
+  const Axis* growing() const {
+    for (const auto& axis : axes) {
+      if (axis.kind == Axis::Kind::grows) return &axis;
+    }
+    return nullptr;
+  }
 };
 
-using Name = uint32_t;  // index into Graph::declarations
+// What picks a member along one axis: a number, or an index, counter or i32 value, plus `offset`.
+struct Term {
+  enum class Kind : uint8_t { number, index, counter, value };
+  Kind kind = Kind::number;
+  uint32_t id = 0;  // Index or Name
+  int64_t offset = 0;
+};
+
+struct Operand {
+  Name name = no_name;
+  std::vector<Term> at;
+};
 
 struct Node {
-  Op op;
-  std::string name;
-  std::vector<Name> in;
-  Name out = 0;
-  Name state = 0;  // cache ops
-  uint32_t groups = 1;
+  Op op{};
+  std::vector<Operand> in;
+  Name out = no_name;
+  std::optional<Operand> state;
+  uint32_t groups = 1;      // heads
+  uint32_t shared = 1;      // attend: query heads that share one key head
   float eps = 0;
+  float scale = 0;          // attend
+  uint64_t from = 0, to = 0;  // slice; loop
+  int64_t number = 0;       // less, equal, remainder: the right-hand side; increment, decrement: by how much; branch: the index' value
+  Type type = Type::f32;    // cast
+
+  Index index = no_name;    // loop; branch on an index
+  std::vector<Node> body;   // loop; branch: then
+  std::vector<Node> otherwise;
+  std::vector<std::pair<std::string, Name>> results;  // return
 };
 
 struct Block {
   std::string name;
-  Name input = 0;
+  std::vector<Name> inputs;
   std::vector<Node> nodes;
+  std::vector<std::pair<std::string, Name>> results;
+};
+
+struct Indexed {
+  std::string name;
+  uint64_t extent;
+};
+
+// What a graph of a language model names: block "step" turns an i32 token into the last hidden vector, block "predict" such a
+// vector into logits.
+struct LanguageModel {
+  size_t step = 0, predict = 0;  // blocks
+  Name hidden = no_name;
+  Name previous = no_name;  // the hidden vector of the token before, out of a cache.shift
+  Name last = no_name;      // the persistent in which that cache.shift keeps it
+  Name logits = no_name;
 };
 
 struct Graph {
+  std::vector<Indexed> indices;
   std::vector<Declaration> declarations;
-  Block step;
-  Block predict;
-  Name hidden = 0;    // step: the last hidden vector
-  Name previous = 0;  // step: the one before it, out of cache.shift
-  Name last = 0;      // persistent: where cache.shift keeps it
-  Name logits = 0;    // predict
+  std::vector<Block> blocks;
+  std::optional<LanguageModel> language;
 
   uint64_t width(Name name) const { return declarations[name].elements(); }
-  uint64_t vocabulary() const { return width(logits); }
+  uint64_t vocabulary() const { return language ? width(language->logits) : 0; }
 };
 
+// "K(l,len-1)", as in the graph's text.
+std::string operand_text(const Graph& graph, const Operand& operand);
+// What an error or a trace calls a node: its op and what it writes.
+std::string node_text(const Graph& graph, const Node& node);
+
+// Reads, and checks with check_graph() (check.h).
 Result<Graph> parse_graph(std::string_view json);
 
 }  // namespace continuo

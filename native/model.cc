@@ -4,32 +4,67 @@ namespace continuo {
 
 namespace {
 
+constexpr size_t line = 64;
+
 std::vector<StateSlice> lay_out(const Graph& graph) {
   std::vector<StateSlice> layout;
   size_t offset = 0;
-  for (size_t i = 0; i < graph.declarations.size(); ++i) {
-    if (graph.declarations[i].kind != Kind::persistent) continue;
-    const size_t elements = graph.declarations[i].elements();
-    layout.push_back({static_cast<Name>(i), offset, elements});
-    offset += elements;
+  for (Name name = 0; name < graph.declarations.size(); ++name) {
+    const auto& d = graph.declarations[name];
+    if (d.kind != Kind::persistent) continue;
+    StateSlice slice{name, d.type};
+    const Axis* growing = d.growing();
+    if (growing) {
+      slice.counter = growing->counter;
+      bool before = true;
+      for (const auto& axis : d.axes) {
+        if (&axis == growing) before = false;
+        else (before ? slice.outer : slice.inner) *= axis.extent;
+      }
+    } else {
+      slice.offset = offset;
+      slice.elements = static_cast<size_t>(d.elements());
+      offset += (slice.elements * size_of(d.type) + line - 1) / line * line;
+    }
+    layout.push_back(slice);
   }
   return layout;
 }
 
-std::vector<size_t> offsets(const std::vector<StateSlice>& layout, size_t declarations) {
-  std::vector<size_t> out(declarations, 0);
-  for (const auto& slice : layout) out[slice.name] = slice.offset;
+std::vector<uint32_t> numbered(const std::vector<StateSlice>& layout, size_t declarations) {
+  std::vector<uint32_t> out(declarations, no_name);
+  for (size_t i = 0; i < layout.size(); ++i) out[layout[i].name] = static_cast<uint32_t>(i);
   return out;
+}
+
+size_t fixed_bytes(const std::vector<StateSlice>& layout) {
+  size_t bytes = 0;
+  for (const auto& slice : layout) {
+    if (!slice.grows()) bytes = slice.offset + (slice.elements * size_of(slice.type) + line - 1) / line * line;
+  }
+  return bytes;
+}
+
+ConstantSpec spec_of(const Graph& graph, const ConstantIndex::Member& member) {
+  const auto& d = graph.declarations[member.declaration];
+  const auto filled = [&](std::string name) {
+    if (d.over == no_name) return name;
+    const std::string hole = text("{", graph.indices[d.over].name, "}");
+    const std::string number = std::to_string(member.member);
+    for (size_t at = name.find(hole); at != std::string::npos; at = name.find(hole, at + number.size())) name.replace(at, hole.size(), number);
+    return name;
+  };
+  return {d.name, d.layout, d.shape, filled(d.tensor), d.transposed, d.row, d.storage, filled(d.scales), d.group};
 }
 
 }  // namespace
 
-Model::Model(Graph g, std::vector<Constant> c, std::vector<StateSlice> l, const Kernels& k)
+Model::Model(Graph g, const Kernels& k)
     : graph(std::move(g)),
-      constants(std::move(c)),
-      layout(std::move(l)),
-      state_offset(offsets(layout, graph.declarations.size())),
-      state_elements(layout.empty() ? 0 : layout.back().offset + layout.back().elements),
+      constant_index(graph),
+      layout(lay_out(graph)),
+      slice_of(numbered(layout, graph.declarations.size())),
+      state_bytes(fixed_bytes(layout)),
       kernels(k) {}
 
 Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, std::span<const std::byte> file, ThreadPool& pool,
@@ -43,10 +78,18 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, st
   if (!graph) return graph.error();
   auto tensors = read_safetensors(file);
   if (!tensors) return tensors.error();
-  auto constants = pack_weights(*graph, *tensors, pool);
+  std::shared_ptr<Model> model(new Model(std::move(*graph), *kernels));
+  for (const auto& block : model->graph.blocks) {
+    auto program = Program::make(model->graph, block, model->constant_index);
+    if (!program) return program.error();
+    model->programs.push_back(std::move(*program));
+  }
+  std::vector<ConstantSpec> specs;
+  for (const auto& member : model->constant_index.members()) specs.push_back(spec_of(model->graph, member));
+  auto constants = pack_weights(specs, *tensors, pool);
   if (!constants) return constants.error();
-  auto layout = lay_out(*graph);
-  return std::shared_ptr<const Model>(new Model(std::move(*graph), std::move(*constants), std::move(layout), *kernels));
+  model->constants = std::move(*constants);
+  return std::shared_ptr<const Model>(std::move(model));
 }
 
 Result<std::shared_ptr<const Model>> Model::load(std::string_view graph_json, const std::string& path, ThreadPool& pool) {

@@ -6,16 +6,22 @@
 
 #include "graph.h"
 #include "kernels/cpu/kernels.h"
+#include "program.h"
 #include "threads.h"
 #include "weights.h"
 
 namespace continuo {
 
-// One persistent variable as a slice of a context: `offset` and `elements` count floats; dense, in declaration order.
+// One persistent of a context. In memory each begins on a cache line; a table that grows has memory of its own, laid out
+// [outer][positions it has room for][inner].
 struct StateSlice {
   Name name;
-  size_t offset;
-  size_t elements;
+  Type type;
+  size_t offset = 0;    // bytes, of a slice that does not grow
+  size_t elements = 0;  // of a slice that does not grow
+  Name counter = no_name;  // what a slice that grows follows
+  size_t outer = 1, inner = 1;
+  bool grows() const { return counter != no_name; }
 };
 
 class Model {
@@ -27,14 +33,16 @@ class Model {
   static Result<std::shared_ptr<const Model>> load(std::string_view graph_json, const std::string& path, ThreadPool& pool);
 
   const Graph graph;
-  const std::vector<Constant> constants;   // per declaration
-  const std::vector<StateSlice> layout;
-  const std::vector<size_t> state_offset;  // per declaration; meaningful for persistents
-  const size_t state_elements;
+  const ConstantIndex constant_index;
+  const std::vector<StateSlice> layout;      // in order of declaration
+  const std::vector<uint32_t> slice_of;      // per declaration: into layout, or no_name
+  const size_t state_bytes;                  // of all slices that do not grow
   const Kernels& kernels;
+  std::vector<Constant> constants;           // per member of constant_index
+  std::vector<Program> programs;             // per block
 
  private:
-  Model(Graph graph, std::vector<Constant> constants, std::vector<StateSlice> layout, const Kernels& kernels);
+  Model(Graph graph, const Kernels& kernels);
 };
 
 }  // namespace continuo

@@ -9,21 +9,36 @@ namespace continuo {
 
 namespace {
 
-constexpr std::array<OpRule, 14> rules{{
-    {Op::embed, "embed", 2, false, false, false},
-    {Op::norm, "norm", 3, true, true, false},
-    {Op::matmul, "matmul", 2, false, false, false},
-    {Op::add, "add", 2, false, false, false},
-    {Op::mul, "mul", 2, false, false, false},
-    {Op::lerp, "lerp", 3, false, false, false},
-    {Op::tanh, "tanh", 1, false, false, false},
-    {Op::sigmoid, "sigmoid", 1, false, false, false},
-    {Op::relu2, "relu2", 1, false, false, false},
-    {Op::decay, "decay", 1, false, false, false},
-    {Op::l2norm, "l2norm", 1, true, true, false},
-    {Op::bonus, "bonus", 5, true, false, false},
-    {Op::cache_shift, "cache.shift", 1, false, false, true},
-    {Op::cache_wkv7, "cache.wkv7", 6, true, false, true},
+constexpr std::array<OpRule, 28> rules{{
+    //                                        inputs  output grouped  eps    state
+    {Op::embed, "embed",                           2, true,  false, false, false},
+    {Op::norm, "norm",                             3, true,  true,  true,  false},
+    {Op::matmul, "matmul",                         2, true,  false, false, false},
+    {Op::add, "add",                               2, true,  false, false, false},
+    {Op::mul, "mul",                               2, true,  false, false, false},
+    {Op::lerp, "lerp",                             3, true,  false, false, false},
+    {Op::tanh, "tanh",                             1, true,  false, false, false},
+    {Op::sigmoid, "sigmoid",                       1, true,  false, false, false},
+    {Op::relu2, "relu2",                           1, true,  false, false, false},
+    {Op::decay, "decay",                           1, true,  false, false, false},
+    {Op::l2norm, "l2norm",                         1, true,  true,  true,  false},
+    {Op::bonus, "bonus",                           5, true,  true,  false, false},
+    {Op::slice, "slice",                           1, true,  false, false, false},
+    {Op::cast, "cast",                             1, true,  false, false, false},
+    {Op::less, "less",                             2, true,  false, false, false},
+    {Op::equal, "equal",                           2, true,  false, false, false},
+    {Op::remainder, "remainder",                   2, true,  false, false, false},
+    {Op::attend, "attend",                         3, true,  true,  false, false},
+    {Op::cache_shift, "cache.shift",               1, true,  false, false, true},
+    {Op::cache_wkv7, "cache.wkv7",                 6, true,  true,  false, true},
+    {Op::cache_read, "cache.read",                 0, true,  false, false, true},
+    {Op::cache_write, "cache.write",               1, false, false, false, true},
+    {Op::cache_increment, "cache.increment",       0, false, false, false, true},
+    {Op::cache_decrement, "cache.decrement",       0, false, false, false, true},
+    {Op::cache_reset, "cache.reset",               0, false, false, false, true},
+    {Op::loop, "loop",                             0, false, false, false, false},
+    {Op::branch, "branch",                         0, false, false, false, false},
+    {Op::return_, "return",                        0, false, false, false, false},
 }};
 
 // The reading of one node: each `need_…` records the first thing that is wrong.
@@ -31,20 +46,36 @@ class Checker {
  public:
   Checker(const Graph& graph, const Node& node) : graph_(graph), node_(node) {}
 
-  const Declaration& in(size_t i) const { return graph_.declarations[node_.in[i]]; }
+  const Declaration& in(size_t i) const { return graph_.declarations[node_.in[i].name]; }
   const std::vector<uint64_t>& shape(size_t i) const { return in(i).shape; }
+  const Declaration& state() const { return graph_.declarations[node_.state->name]; }
 
-  // A value of this row: volatile, or a dynamic vector.
-  void need_value(size_t i) {
+  // Something a row has: volatile or dynamic.
+  void need_row(size_t i) {
     const auto& d = in(i);
-    const bool value = d.kind == Kind::volatile_ || (d.kind == Kind::dynamic && !d.integer);
-    if (!value) fail("input \"", d.name, "\" is ", name_of(d.kind), d.integer ? " i32" : "", ", expected a volatile or dynamic f32 vector");
-    else if (d.shape.size() != 1) fail("input \"", d.name, "\" has shape ", shape_text(d.shape), ", expected one dimension");
+    if (d.kind == Kind::persistent) fail("input \"", d.name, "\" is persistent; only cache operations touch it, through \"state\"");
+    else if (d.kind == Kind::constant) fail("input \"", d.name, "\" is constant, expected a value of the row");
+    else if (!node_.in[i].at.empty()) fail("input \"", operand_text(graph_, node_.in[i]), "\" picks a member of a value, which has none");
+  }
+  void need_type(size_t i, Type type) {
+    need_row(i);
+    if (ok() && in(i).type != type) fail("input \"", in(i).name, "\" is ", name_of(in(i).type), ", expected ", name_of(type), ": cast it");
+  }
+  // An f32 vector of the row.
+  void need_vector(size_t i) {
+    need_type(i, Type::f32);
+    if (ok() && shape(i).size() != 1) fail("input \"", in(i).name, "\" has shape ", shape_text(shape(i)), ", expected one dimension");
   }
 
   void need_constant(size_t i, Layout layout, const char* what) {
     const auto& d = in(i);
-    if (d.kind != Kind::constant || d.layout != layout) fail("input \"", d.name, "\" must be ", what);
+    if (d.kind != Kind::constant || d.layout != layout) return fail("input \"", d.name, "\" must be ", what);
+    const bool family = d.over != no_name;
+    if (node_.in[i].at.size() != (family ? 1u : 0u)) {
+      fail("input \"", operand_text(graph_, node_.in[i]), family ? "\" must pick one member of the family" : "\" picks a member of a single tensor");
+    } else if (family && node_.in[i].at[0].kind != Term::Kind::number && node_.in[i].at[0].kind != Term::Kind::index) {
+      fail("input \"", operand_text(graph_, node_.in[i]), "\": a family's member is picked by a number or a loop's index");
+    }
   }
 
   void need_shape(size_t i, const std::vector<uint64_t>& expected) {
@@ -54,18 +85,65 @@ class Checker {
   // A value or a constant vector broadcast over the rows.
   void need_operand(size_t i, const std::vector<uint64_t>& expected) {
     if (in(i).kind == Kind::constant) need_constant(i, Layout::vector, "a constant vector or a value of the row");
-    else need_value(i);
-    need_shape(i, expected);
+    else need_type(i, Type::f32);
+    if (ok()) need_shape(i, expected);
   }
 
   void need_groups(uint64_t width) {
-    if (node_.groups == 0 || width % node_.groups != 0) fail("cannot split ", width, " channels into ", node_.groups, " groups");
+    if (ok() && (node_.groups == 0 || width % node_.groups != 0)) fail("cannot split ", width, " channels into ", node_.groups, " groups");
   }
 
-  void need_state(const std::vector<uint64_t>& expected) {
-    const auto& state = graph_.declarations[node_.state];
-    if (state.kind != Kind::persistent) fail("state \"", state.name, "\" is ", name_of(state.kind), ", expected persistent");
-    else if (state.shape != expected) fail("state \"", state.name, "\" has shape ", shape_text(state.shape), ", expected ", shape_text(expected));
+  // What is left of a persistent's axes once `operand` has picked: those must be fixed.
+  std::vector<uint64_t> picked(const Operand& operand) {
+    const auto& d = graph_.declarations[operand.name];
+    if (d.kind != Kind::persistent) {
+      fail("state \"", d.name, "\" is ", name_of(d.kind), ", expected persistent");
+      return {};
+    }
+    if (operand.at.size() > d.axes.size()) {
+      fail("state \"", operand_text(graph_, operand), "\" picks along ", operand.at.size(), " axes, but there are ", d.axes.size());
+      return {};
+    }
+    for (size_t i = 0; i < operand.at.size(); ++i) {
+      const auto& term = operand.at[i];
+      if (term.kind == Term::Kind::value) {
+        const auto& value = graph_.declarations[term.id];
+        if (value.type != Type::i32 || value.elements() != 1 || (value.kind != Kind::volatile_ && value.kind != Kind::dynamic)) {
+          fail("state \"", operand_text(graph_, operand), "\": \"", value.name, "\" is no i32 value of the row to pick a member by");
+        }
+      } else if (term.kind == Term::Kind::counter && d.axes[i].counter != no_name && d.axes[i].counter != term.id) {
+        fail("state \"", operand_text(graph_, operand), "\": that axis follows the counter \"", graph_.declarations[d.axes[i].counter].name, "\"");
+      }
+    }
+    return {d.shape.begin() + static_cast<ptrdiff_t>(operand.at.size()), d.shape.end()};
+  }
+
+  void need_state(const std::vector<uint64_t>& expected, Type type) {
+    const auto rest = picked(*node_.state);
+    if (!ok()) return;
+    if (rest != expected) fail("state \"", operand_text(graph_, *node_.state), "\" has shape ", shape_text(rest), ", expected ", shape_text(expected));
+    else if (state().type != type) fail("state \"", state().name, "\" is ", name_of(state().type), ", expected ", name_of(type), ": cast it");
+  }
+
+  // A table of vectors along an axis that follows a counter: K(l) with axes [l, positions, channels].
+  Name need_history(size_t i, uint64_t channels) {
+    const auto rest = picked(node_.in[i]);
+    if (!ok()) return no_name;
+    const auto& d = in(i);
+    const size_t axis = node_.in[i].at.size();
+    if (rest.size() != 2 || d.axes[axis].counter == no_name) {
+      fail("input \"", operand_text(graph_, node_.in[i]), "\" must leave two axes: one that grows or is a ring, and the channels");
+    } else if (rest[1] != channels || d.type != Type::f32) {
+      fail("input \"", operand_text(graph_, node_.in[i]), "\" holds ", rest[1], " channels of ", name_of(d.type), ", expected ", channels, " of f32");
+    } else {
+      return d.axes[axis].counter;
+    }
+    return no_name;
+  }
+
+  void need_counter() {
+    const auto& d = state();
+    if (d.kind != Kind::persistent || !d.counter || !node_.state->at.empty()) fail("state \"", operand_text(graph_, *node_.state), "\" is no counter");
   }
 
   template <class... Parts>
@@ -75,9 +153,9 @@ class Checker {
 
   bool ok() const { return problem_.empty(); }
 
-  Result<std::vector<uint64_t>> finish(std::vector<uint64_t> out) const {
+  Result<RowShape> finish(RowShape out) const {
     if (ok()) return out;
-    return invalid("graph node \"", node_.name, "\" (", rule_of(node_.op).name, "): ", problem_, ".");
+    return invalid("graph node ", node_text(graph_, node_), ": ", problem_, ".");
   }
 
  private:
@@ -90,86 +168,157 @@ class Checker {
 
 const OpRule* find_op(std::string_view name) {
   const auto found = std::find_if(rules.begin(), rules.end(), [&](const auto& rule) { return rule.name == name; });
-  return found == rules.end() ? nullptr : &*found;
+  return found == rules.end() || found->op == Op::loop || found->op == Op::branch || found->op == Op::return_ ? nullptr : &*found;
 }
 
 const OpRule& rule_of(Op op) {
   return *std::find_if(rules.begin(), rules.end(), [&](const auto& rule) { return rule.op == op; });
 }
 
-Result<std::vector<uint64_t>> check_node(const Graph& graph, const Node& node) {
+Result<RowShape> check_node(const Graph& graph, const Node& node) {
   Checker check(graph, node);
-  std::vector<uint64_t> out;
+  RowShape out;
   switch (node.op) {
     case Op::embed:
-      if (check.in(0).kind != Kind::dynamic || !check.in(0).integer) check.fail("input \"", check.in(0).name, "\" must be the dynamic i32 token id");
+      check.need_type(0, Type::i32);
+      if (check.ok() && check.in(0).elements() != 1) check.fail("input \"", check.in(0).name, "\" must be one number a row");
       check.need_constant(1, Layout::rows, "a constant table (layout rows)");
-      if (check.ok()) out = {check.shape(1)[1]};
+      if (check.ok()) out.extents = {check.shape(1)[1]};
       break;
     case Op::matmul:
-      check.need_value(0);
+      check.need_vector(0);
       check.need_constant(1, Layout::packed, "a constant matrix (layout packed)");
       if (check.ok()) {
         check.need_shape(0, {check.shape(1)[1]});
-        out = {check.shape(1)[0]};
+        out.extents = {check.shape(1)[0]};
       }
       break;
     case Op::norm:
-      check.need_value(0);
-      out = check.shape(0);
+      check.need_vector(0);
+      out.extents = check.shape(0);
       for (size_t i = 1; i < 3; ++i) {
         check.need_constant(i, Layout::vector, "a constant vector");
-        check.need_shape(i, out);
+        if (check.ok()) check.need_shape(i, out.extents);
       }
       break;
     case Op::add:
     case Op::mul:
     case Op::lerp:
-      check.need_value(0);
-      out = check.shape(0);
-      for (size_t i = 1; i < node.in.size(); ++i) check.need_operand(i, out);
+      check.need_type(0, Type::f32);
+      out.extents = check.shape(0);
+      for (size_t i = 1; i < node.in.size(); ++i) check.need_operand(i, out.extents);
       if (node.op == Op::lerp && check.ok() && check.in(1).kind == Kind::constant) check.fail("input \"", check.in(1).name, "\" must be a value of the row");
       break;
     case Op::tanh:
     case Op::sigmoid:
     case Op::relu2:
     case Op::decay:
+      check.need_type(0, Type::f32);
+      out.extents = check.shape(0);
+      break;
     case Op::l2norm:
-      check.need_value(0);
-      out = check.shape(0);
+      check.need_vector(0);
+      out.extents = check.shape(0);
       break;
     case Op::bonus:
-      check.need_value(0);
-      out = check.shape(0);
+      check.need_vector(0);
+      out.extents = check.shape(0);
       for (const size_t i : {1, 2, 4}) {
-        check.need_value(i);
-        check.need_shape(i, out);
+        check.need_vector(i);
+        if (check.ok()) check.need_shape(i, out.extents);
       }
       check.need_constant(3, Layout::vector, "a constant vector");
-      check.need_shape(3, out);
+      if (check.ok()) check.need_shape(3, out.extents);
       break;
+    case Op::slice:
+      check.need_row(0);
+      out = {{node.to - node.from}, check.in(0).type};
+      if (check.ok() && (check.shape(0).size() != 1 || node.to > check.shape(0)[0])) {
+        check.fail("input \"", check.in(0).name, "\" has shape ", shape_text(check.shape(0)), ", which has no part ", node.from, " to ", node.to);
+      }
+      break;
+    case Op::cast:
+      check.need_row(0);
+      out = {check.shape(0), node.type};
+      break;
+    case Op::less:
+    case Op::equal:
+    case Op::remainder:
+      check.need_row(0);
+      out = {check.shape(0), node.op == Op::remainder ? Type::i32 : Type::boolean};
+      if (check.in(0).type != Type::f32 || node.op == Op::remainder) check.need_type(0, Type::i32);
+      if (node.in.size() > 1) {
+        check.need_type(1, check.in(0).type);
+        if (check.ok()) check.need_shape(1, out.extents);
+      } else if (check.ok() && check.in(0).type != Type::i32) {
+        check.fail("input \"", check.in(0).name, "\" is compared with a whole number, expected i32");
+      } else if (node.op == Op::remainder && node.number <= 0) {
+        check.fail("its value is ", node.number, ", expected at least 1");
+      }
+      break;
+    case Op::attend: {
+      check.need_vector(0);
+      out.extents = check.shape(0);
+      if (check.ok()) check.need_groups(out.extents[0]);
+      if (check.ok() && (node.shared == 0 || node.groups % node.shared != 0)) check.fail("cannot share ", node.groups, " heads by ", node.shared);
+      if (!check.ok()) break;
+      const uint64_t channels = out.extents[0] / node.shared;
+      const Name keys = check.need_history(1, channels);
+      const Name values = check.need_history(2, channels);
+      if (check.ok() && (keys != values || check.in(1).axes[node.in[1].at.size()].extent != check.in(2).axes[node.in[2].at.size()].extent)) {
+        check.fail("keys \"", check.in(1).name, "\" and values \"", check.in(2).name, "\" do not follow the same counter with the same extent");
+      }
+      break;
+    }
     case Op::cache_shift:
-      check.need_value(0);
-      out = check.shape(0);
-      check.need_state(out);
+      check.need_vector(0);
+      out.extents = check.shape(0);
+      if (check.ok()) check.need_state(out.extents, Type::f32);
       break;
     case Op::cache_wkv7:
-      check.need_value(0);
-      out = check.shape(0);
+      check.need_vector(0);
+      out.extents = check.shape(0);
       for (size_t i = 1; i < 6; ++i) {
-        check.need_value(i);
-        check.need_shape(i, out);
+        check.need_vector(i);
+        if (check.ok()) check.need_shape(i, out.extents);
       }
-      check.need_groups(check.ok() ? out[0] : 0);
+      check.need_groups(check.ok() ? out.extents[0] : 0);
       if (check.ok()) {
-        const uint64_t n = out[0] / node.groups;
+        const uint64_t n = out.extents[0] / node.groups;
         // Both sums of the recurrence are single blocks of the one arithmetic.
         if (n > 256) check.fail("a head has ", n, " channels, expected at most 256");
-        check.need_state({node.groups, n, n});
+        check.need_state({node.groups, n, n}, Type::f32);
       }
       break;
+    case Op::cache_read:
+      if (check.state().counter) {
+        check.need_counter();
+        if (check.ok() && check.state().bound >= uint64_t{1} << 31) check.fail("counter \"", check.state().name, "\" has no max below 2³¹, so that its value may not fit i32");
+        out.type = Type::i32;
+      } else {
+        out = {check.picked(*node.state), check.state().type};
+        if (check.ok() && std::find(out.extents.begin(), out.extents.end(), 0u) != out.extents.end()) {
+          check.fail("state \"", operand_text(graph, *node.state), "\" still grows: pick a member along that axis");
+        }
+      }
+      break;
+    case Op::cache_write:
+      check.need_row(0);
+      if (check.ok() && check.state().counter) check.fail("state \"", check.state().name, "\" is a counter: increment, decrement or reset it");
+      if (check.ok()) check.need_state(check.shape(0), check.in(0).type);
+      break;
+    case Op::cache_increment:
+    case Op::cache_decrement:
+      check.need_counter();
+      break;
+    case Op::cache_reset:
+      (void)check.picked(*node.state);
+      break;
+    case Op::loop:
+    case Op::branch:
+    case Op::return_: break;
   }
-  if (rule_of(node.op).grouped && check.ok()) check.need_groups(out[0]);
+  if (rule_of(node.op).grouped && check.ok()) check.need_groups(out.extents[0]);
   return check.finish(std::move(out));
 }
 

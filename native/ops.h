@@ -12,6 +12,7 @@ struct OpRule {
   Op op;
   std::string_view name;
   size_t inputs;
+  bool output;    // writes a volatile
   bool grouped;   // needs "groups"
   bool has_eps;   // needs "eps"
   bool stateful;  // needs "state"
@@ -20,7 +21,13 @@ struct OpRule {
 const OpRule* find_op(std::string_view name);
 const OpRule& rule_of(Op op);
 
-// Checks operand kinds, layouts and shapes of one node and gives its output shape.
-Result<std::vector<uint64_t>> check_node(const Graph& graph, const Node& node);
+struct RowShape {
+  std::vector<uint64_t> extents;
+  Type type = Type::f32;
+};
+
+// Checks kinds, layouts, types and shapes of the operands of a node that is no loop, branch or return, and gives what it
+// writes. The message names node and variable.
+Result<RowShape> check_node(const Graph& graph, const Node& node);
 
 }  // namespace continuo

@@ -1,49 +1,35 @@
 #include "plan.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace continuo {
 
-Plan Plan::make(const Graph& graph, const Block& block, const std::vector<Name>& kept, bool reuse) {
+Plan Plan::make(std::span<const Lifetime> values, bool reuse) {
   Plan plan;
-  plan.slot_of.assign(graph.declarations.size(), none);
-  std::vector<size_t> last_use(graph.declarations.size(), 0);
-  for (size_t i = 0; i < block.nodes.size(); ++i) {
-    for (const Name input : block.nodes[i].in) last_use[input] = i;
-    last_use[block.nodes[i].out] = std::max(last_use[block.nodes[i].out], i);
+  plan.offsets.resize(values.size());
+  if (!reuse) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      plan.offsets[i] = plan.bytes;
+      plan.bytes += values[i].bytes;
+    }
+    return plan;
   }
-  for (const Name name : kept) last_use[name] = block.nodes.size();
-
-  std::vector<size_t> free;
-  const auto take = [&](Name name) {
-    const size_t width = graph.width(name);
-    // The tightest free slot that is wide enough.
-    auto best = free.end();
-    for (auto it = free.begin(); it != free.end(); ++it) {
-      if (plan.widths[*it] >= width && (best == free.end() || plan.widths[*it] < plan.widths[*best])) best = it;
+  // The largest first, each into the lowest gap among those already placed that are alive with it.
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a].bytes > values[b].bytes; });
+  std::vector<size_t> placed;  // in order of their offsets
+  for (const size_t i : order) {
+    size_t at = 0;
+    for (const size_t other : placed) {
+      if (values[other].last < values[i].first || values[i].last < values[other].first) continue;
+      if (plan.offsets[other] >= at + values[i].bytes) break;
+      at = std::max(at, plan.offsets[other] + values[other].bytes);
     }
-    if (best != free.end()) {
-      plan.slot_of[name] = *best;
-      free.erase(best);
-    } else {
-      plan.slot_of[name] = plan.widths.size();
-      plan.widths.push_back(width);
-    }
-  };
-
-  if (!graph.declarations[block.input].integer) take(block.input);
-  for (size_t i = 0; i < block.nodes.size(); ++i) {
-    const auto& node = block.nodes[i];
-    // The output gets its slot before the inputs give theirs back: no kernel works in place.
-    take(node.out);
-    if (!reuse) continue;
-    std::vector<Name> touched = node.in;
-    touched.push_back(node.out);
-    std::sort(touched.begin(), touched.end());
-    touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
-    for (const Name name : touched) {
-      if (plan.slot_of[name] != none && last_use[name] == i) free.push_back(plan.slot_of[name]);
-    }
+    plan.offsets[i] = at;
+    plan.bytes = std::max(plan.bytes, at + values[i].bytes);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), i, [&](size_t a, size_t b) { return plan.offsets[a] < plan.offsets[b]; }), i);
   }
   return plan;
 }

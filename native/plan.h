@@ -1,23 +1,27 @@
-// Where each value of a block lives while the block runs. Values that are never alive together share a slot.
+// Where each value of a block lives while the block runs: one arena, in which values that are never alive together may lie over
+// each other.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
-
-#include "graph.h"
 
 namespace continuo {
 
+// A value is alive from the moment `first` to the moment `last`, both included.
+struct Lifetime {
+  size_t bytes;
+  size_t first;
+  size_t last;
+};
+
 struct Plan {
-  static constexpr size_t none = static_cast<size_t>(-1);
+  std::vector<size_t> offsets;  // per value
+  size_t bytes = 0;             // of the arena: the peak
 
-  // Per declaration: its slot, or none. A slot holds rows × width floats; offsets count floats per row.
-  std::vector<size_t> slot_of;
-  std::vector<size_t> widths;  // per slot
-
-  // `kept` stay alive to the end of the block. Without `reuse` every value has a slot of its own, to tell a planning fault
-  // from a wrong kernel.
-  static Plan make(const Graph& graph, const Block& block, const std::vector<Name>& kept, bool reuse = true);
+  // Without `reuse` every value has bytes of its own, to tell a planning fault from a wrong kernel.
+  static Plan make(std::span<const Lifetime> values, bool reuse = true);
 };
 
 }  // namespace continuo

@@ -17,14 +17,14 @@ std::vector<uint64_t> squeezed(const std::vector<uint64_t>& shape) {
 }
 
 // Whether the tensor can serve the declaration; the elements are taken in row-major order, so extents of 1 do not matter.
-bool fits(const Declaration& d, const Tensor& tensor) {
+bool fits(const ConstantSpec& d, const Tensor& tensor) {
   if (d.row >= 0) return tensor.shape.size() >= 2 && static_cast<uint64_t>(d.row) < tensor.shape[0] && tensor.elements() / tensor.shape[0] == d.shape[0];
   if (d.layout == Layout::vector) return tensor.elements() == d.shape[0];
   const auto wanted = d.transposed ? std::vector<uint64_t>{d.shape[1], d.shape[0]} : d.shape;
   return squeezed(tensor.shape) == squeezed(wanted);
 }
 
-std::string wanted_shape(const Declaration& d) {
+std::string wanted_shape(const ConstantSpec& d) {
   if (d.transposed) return shape_text(std::vector<uint64_t>{d.shape[1], d.shape[0]});
   return shape_text(d.shape);
 }
@@ -43,7 +43,7 @@ std::optional<Error> check_finite(const Tensor& tensor, Dtype dtype) {
 
 // Moves stored bits without looking at them: T has the size of the dtype.
 template <class T>
-void pack_matrix(const Tensor& tensor, const Declaration& d, T* out) {
+void pack_matrix(const Tensor& tensor, const ConstantSpec& d, T* out) {
   const size_t outputs = d.shape[0], inputs = d.shape[1];
   const std::byte* in = tensor.data.data();
   for (size_t n = 0; n < outputs; ++n) {
@@ -55,7 +55,7 @@ void pack_matrix(const Tensor& tensor, const Declaration& d, T* out) {
   }
 }
 
-void fill(Constant& constant, const Declaration& d, const Tensor& tensor, Dtype dtype) {
+void fill(Constant& constant, const ConstantSpec& d, const Tensor& tensor, Dtype dtype) {
   switch (constant.layout) {
     case Layout::packed:
       if (size_of(dtype) == 4) pack_matrix(tensor, d, constant.memory.as<uint32_t>());
@@ -72,7 +72,7 @@ void fill(Constant& constant, const Declaration& d, const Tensor& tensor, Dtype 
   }
 }
 
-size_t bytes_needed(const Declaration& d, Dtype dtype) {
+size_t bytes_needed(const ConstantSpec& d, Dtype dtype) {
   switch (d.layout) {
     case Layout::packed: return (d.shape[0] + tile_lanes - 1) / tile_lanes * tile_lanes * d.shape[1] * size_of(dtype);
     case Layout::rows: return d.shape[0] * d.shape[1] * size_of(dtype);
@@ -83,16 +83,14 @@ size_t bytes_needed(const Declaration& d, Dtype dtype) {
 
 }  // namespace
 
-Result<std::vector<Constant>> pack_weights(const Graph& graph, const std::vector<Tensor>& tensors, ThreadPool& pool) {
+Result<std::vector<Constant>> pack_weights(std::span<const ConstantSpec> specs, const std::vector<Tensor>& tensors, ThreadPool& pool) {
   std::unordered_map<std::string_view, const Tensor*> by_name;
   for (const auto& tensor : tensors) by_name.emplace(tensor.name, &tensor);
 
-  const auto& declarations = graph.declarations;
-  std::vector<Constant> constants(declarations.size());
-  std::vector<const Tensor*> sources(declarations.size(), nullptr);
-  for (size_t i = 0; i < declarations.size(); ++i) {
-    const auto& d = declarations[i];
-    if (d.kind != Kind::constant) continue;
+  std::vector<Constant> constants(specs.size());
+  std::vector<const Tensor*> sources(specs.size(), nullptr);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const auto& d = specs[i];
     const auto found = by_name.find(d.tensor);
     if (found == by_name.end()) return invalid("tensor \"", d.tensor, "\" is missing from model.safetensors, expected shape ", wanted_shape(d), ".");
     const auto& tensor = *found->second;
@@ -104,11 +102,11 @@ Result<std::vector<Constant>> pack_weights(const Graph& graph, const std::vector
     constants[i] = {d.layout, *dtype, static_cast<size_t>(d.shape[0]), static_cast<size_t>(vector ? 1 : d.shape[1]), Memory(bytes_needed(d, *dtype))};
   }
 
-  std::vector<std::optional<Error>> errors(declarations.size());
-  pool.parallel_for(declarations.size(), [&](size_t i) {
+  std::vector<std::optional<Error>> errors(specs.size());
+  pool.parallel_for(specs.size(), [&](size_t i) {
     if (!sources[i]) return;
     errors[i] = check_finite(*sources[i], constants[i].dtype);
-    if (!errors[i]) fill(constants[i], declarations[i], *sources[i], constants[i].dtype);
+    if (!errors[i]) fill(constants[i], specs[i], *sources[i], constants[i].dtype);
   });
   for (const auto& error : errors) {
     if (error) return *error;

@@ -22,8 +22,21 @@ struct Constant {
   const float* vector() const { return memory.as<float>(); }
 };
 
-// One Constant per declaration (empty where the declaration is no constant). Refuses a missing tensor, a wrong shape, a
-// dtype other than F32, F16, BF16, and numbers that are not finite.
-Result<std::vector<Constant>> pack_weights(const Graph& graph, const std::vector<Tensor>& tensors, ThreadPool& pool);
+// One tensor as a graph wants it.
+struct ConstantSpec {
+  std::string name;
+  Layout layout{};
+  std::vector<uint64_t> shape;
+  std::string tensor;
+  bool transposed = false;
+  int64_t row = -1;
+  Storage storage = Storage::plain;
+  std::string scales;
+  uint32_t group = 0;
+};
+
+// One Constant per spec. Refuses a missing tensor, a wrong shape, a dtype other than F32, F16, BF16, and numbers that are not
+// finite.
+Result<std::vector<Constant>> pack_weights(std::span<const ConstantSpec> specs, const std::vector<Tensor>& tensors, ThreadPool& pool);
 
 }  // namespace continuo

@@ -13,6 +13,7 @@ using ContextRef = std::shared_ptr<ContextHandle>;
 
 constexpr napi_type_tag engine_tag{0x636f6e74696e756f, 0x656e67696e650001};
 constexpr napi_type_tag context_tag{0x636f6e74696e756f, 0x636f6e7465787401};
+constexpr napi_type_tag executor_tag{0x636f6e74696e756f, 0x6578656375746f01};
 
 template <class T>
 Napi::External<T> wrap(Napi::Env env, T value, const napi_type_tag& tag) {
@@ -93,11 +94,47 @@ Value inspect(const CallbackInfo& info) {
   return out;
 }
 
-// check(graphJson): throws what is wrong with a graph.
-Value check(const CallbackInfo& info) {
+// plan(graphJson): how the engine would run a graph; throws what is wrong with it.
+Value plan(const CallbackInfo& info) {
+  const auto env = info.Env();
   auto graph = parse_graph(info[0].As<Napi::String>().Utf8Value());
-  if (!graph) throw error_value(info.Env(), graph.error());
-  return info.Env().Undefined();
+  if (!graph) throw error_value(env, graph.error());
+  const ConstantIndex constants(*graph);
+  auto blocks = Napi::Array::New(env);
+  for (const auto& block : graph->blocks) {
+    auto program = Program::make(*graph, block, constants);
+    if (!program) throw error_value(env, program.error());
+    const Plan planned = Plan::make(program->lifetimes);
+    auto values = Napi::Array::New(env, program->values.size());
+    for (size_t i = 0; i < program->values.size(); ++i) {
+      auto value = Napi::Object::New(env);
+      value.Set("name", graph->declarations[program->values[i].name].name);
+      value.Set("bytes", static_cast<double>(program->lifetimes[i].bytes));
+      value.Set("offset", static_cast<double>(planned.offsets[i]));
+      value.Set("first", static_cast<double>(program->lifetimes[i].first));
+      value.Set("last", static_cast<double>(program->lifetimes[i].last));
+      values.Set(static_cast<uint32_t>(i), value);
+    }
+    auto stretches = Napi::Array::New(env, program->stretches.size());
+    for (size_t i = 0; i < program->stretches.size(); ++i) {
+      const auto& stretch = program->stretches[i];
+      auto entry = Napi::Object::New(env);
+      entry.Set("way", stretch.way == Stretch::Way::one ? "one" : stretch.way == Stretch::Way::local ? "local" : "rows");
+      entry.Set("first", static_cast<double>(stretch.first));
+      entry.Set("last", static_cast<double>(stretch.last));
+      stretches.Set(static_cast<uint32_t>(i), entry);
+    }
+    auto out = Napi::Object::New(env);
+    out.Set("name", block.name);
+    out.Set("rows", static_cast<double>(Executor::rows_for(*program)));
+    out.Set("lines", static_cast<double>(program->code.size()));
+    out.Set("peak", static_cast<double>(planned.bytes));
+    out.Set("peakWithoutReuse", static_cast<double>(Plan::make(program->lifetimes, false).bytes));
+    out.Set("stretches", stretches);
+    out.Set("values", values);
+    blocks.Set(blocks.Length(), out);
+  }
+  return blocks;
 }
 
 // features(): which kernels this CPU gets.
@@ -107,12 +144,17 @@ Value features(const CallbackInfo& info) {
   return Napi::String::New(info.Env(), (*chosen)->name);
 }
 
-// open(graphJson, path, threads) → Promise<handle>
+ExecutorOptions options_of(const Value& value) {
+  const auto object = value.As<Napi::Object>();
+  return {object.Get("memoryReuse").ToBoolean(), object.Get("trace").ToBoolean(), object.Get("watch").ToBoolean()};
+}
+
+// open(graphJson, path, threads, options) → Promise<handle>
 Value open(const CallbackInfo& info) {
   const auto env = info.Env();
   auto engine = EngineHandle::make(env, info[2].As<Napi::Number>().Uint32Value());
   auto ticket = engine->begin(env);
-  engine->engine().load(info[0].As<Napi::String>(), info[1].As<Napi::String>(), [ticket](Result<std::shared_ptr<const Model>> loaded) mutable {
+  engine->engine().load(info[0].As<Napi::String>(), info[1].As<Napi::String>(), options_of(info[3]), [ticket](Result<std::shared_ptr<const Model>> loaded) mutable {
     if (!loaded) return EngineHandle::complete(std::move(ticket), loaded.error(), {});
     EngineHandle::complete(std::move(ticket), std::nullopt, [model = *loaded](Napi::Env settled, const EngineRef& handle) -> Value {
       handle->model = model;
@@ -126,19 +168,23 @@ Value open(const CallbackInfo& info) {
 Value create_context(const CallbackInfo& info) {
   auto engine = open_engine(info[0]);
   auto context = std::make_shared<Context>(engine->model);
-  Napi::MemoryManagement::AdjustExternalMemory(info.Env(), static_cast<int64_t>(context->bytes()));
-  return wrap(info.Env(), std::make_shared<ContextHandle>(ContextHandle{engine, std::move(context)}), context_tag);
+  const auto bytes = static_cast<int64_t>(context->bytes());
+  Napi::MemoryManagement::AdjustExternalMemory(info.Env(), bytes);
+  return wrap(info.Env(), std::make_shared<ContextHandle>(ContextHandle{engine, std::move(context), bytes}), context_tag);
 }
 
 Value close_context(const CallbackInfo& info) {
   auto context = idle_context(info[0]);
-  Napi::MemoryManagement::AdjustExternalMemory(info.Env(), -static_cast<int64_t>(context->context->bytes()));
+  Napi::MemoryManagement::AdjustExternalMemory(info.Env(), -context->told);
   context->context.reset();
   return info.Env().Undefined();
 }
 
 // head(context): also right after a failed call.
 Value head(const CallbackInfo& info) { return head_value(info.Env(), idle_context(info[0])->context->head); }
+
+// stateBytes(context): memory its persistents take now.
+Value state_bytes(const CallbackInfo& info) { return Napi::Number::New(info.Env(), static_cast<double>(idle_context(info[0])->context->bytes())); }
 
 Value reset(const CallbackInfo& info) {
   idle_context(info[0])->context->reset();
@@ -148,7 +194,7 @@ Value reset(const CallbackInfo& info) {
 Value serialize(const CallbackInfo& info) {
   auto context = idle_context(info[0]);
   if (context->context->broken) throw error_value(info.Env(), {Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
-  auto out = Napi::Uint8Array::New(info.Env(), context->context->bytes());
+  auto out = Napi::Uint8Array::New(info.Env(), context->context->serialized_bytes());
   context->context->serialize({reinterpret_cast<std::byte*>(out.Data()), out.ByteLength()});
   return out;
 }
@@ -234,6 +280,90 @@ Value logits(const CallbackInfo& info) {
   return ticket->deferred.Promise();
 }
 
+// createExecutor(context, options)
+Value create_executor(const CallbackInfo& info) {
+  auto context = idle_context(info[0]);
+  auto bridge = context->engine->engine().bridge(context->context, options_of(info[1]));
+  return wrap(info.Env(), std::make_shared<ExecutorHandle>(ExecutorHandle{context->engine, std::move(bridge)}), executor_tag);
+}
+
+// An executor whose context no call is using.
+std::shared_ptr<ExecutorHandle> idle_executor(const Value& value) {
+  auto executor = unwrap<std::shared_ptr<ExecutorHandle>>(value, executor_tag);
+  if (executor->engine->closed()) throw error_value(value.Env(), {Code::misuse, "the model is closed."});
+  if (executor->bridge->context->busy()) throw error_value(value.Env(), {Code::misuse, "the executor is busy; wait for the call that has it."});
+  return executor;
+}
+
+// step(executor, block, rows, inputs) → Promise<void>
+Value step(const CallbackInfo& info) {
+  const auto env = info.Env();
+  auto executor = idle_executor(info[0]);
+  Inserted inserted{info[1].As<Napi::Number>().Uint32Value(), info[2].As<Napi::Number>().Uint32Value(), {}};
+  const auto& program = executor->engine->model->programs[inserted.block];
+  const auto list = info[3].As<Napi::Array>();
+  for (uint32_t i = 0; i < list.Length() && i < program.inputs.size(); ++i) {
+    const auto bytes = list.Get(i).As<Napi::Uint8Array>();
+    // src/engine/executor.ts has checked the lengths; nothing is copied that would not fit.
+    const size_t size = std::min<size_t>(bytes.ByteLength(), inserted.rows * program.values[program.inputs[i]].bytes);
+    const auto* data = reinterpret_cast<const std::byte*>(bytes.Data());
+    inserted.inputs.emplace_back(data, data + size);
+  }
+  auto engine = executor->engine;
+  auto ticket = engine->begin(env);
+  auto accepted = engine->engine().step(executor->bridge, std::move(inserted), [ticket](Status done) mutable {
+    if (!done) return EngineHandle::complete(std::move(ticket), done.error(), {});
+    EngineHandle::complete(std::move(ticket), std::nullopt, [](Napi::Env settled, const EngineRef&) -> Value { return settled.Undefined(); });
+  });
+  if (!accepted) {
+    engine->forget();
+    ticket->deferred.Reject(error_value(env, accepted.error()).Value());
+  }
+  return ticket->deferred.Promise();
+}
+
+// fetch(executor, block, rows, declaration): the rows of a volatile as the last step left them; null where the plan has given its
+// memory to others.
+Value fetch(const CallbackInfo& info) {
+  const auto env = info.Env();
+  auto executor = idle_executor(info[0]);
+  const size_t block = info[1].As<Napi::Number>().Uint32Value();
+  const size_t rows = info[2].As<Napi::Number>().Uint32Value();
+  const auto& program = executor->engine->model->programs[block];
+  const uint32_t value = program.last_value[info[3].As<Napi::Number>().Uint32Value()];
+  if (value == no_name) throw error_value(env, invalid("the block writes no such value."));
+  const auto& runner = executor->bridge->executor;
+  const bool kept = !runner.options().reuse || program.lifetimes[value].last == program.code.size();
+  if (!kept) return env.Null();
+  auto out = Napi::Uint8Array::New(env, rows * program.values[value].bytes);
+  std::memcpy(out.Data(), runner.result(block, value), out.ByteLength());
+  return out;
+}
+
+// trace(executor): what each node of the last step did.
+Value trace(const CallbackInfo& info) {
+  const auto env = info.Env();
+  auto executor = idle_executor(info[0]);
+  const auto& entries = executor->bridge->executor.trace();
+  const auto& declarations = executor->engine->model->graph.declarations;
+  auto out = Napi::Array::New(env, entries.size());
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const auto& from = entries[i];
+    auto entry = Napi::Object::New(env);
+    entry.Set("node", from.node);
+    auto shape = Napi::Array::New(env);
+    if (from.out != no_name) {
+      for (const auto extent : declarations[from.out].shape) shape.Set(shape.Length(), static_cast<double>(extent));
+    }
+    entry.Set("shape", shape);
+    entry.Set("rows", static_cast<double>(from.rows));
+    entry.Set("microseconds", from.microseconds);
+    entry.Set("bytes", static_cast<double>(from.bytes));
+    out.Set(static_cast<uint32_t>(i), entry);
+  }
+  return out;
+}
+
 Value close_engine(const CallbackInfo& info) {
   auto engine = open_engine(info[0]);
   if (engine->pending() > 0) {
@@ -245,7 +375,7 @@ Value close_engine(const CallbackInfo& info) {
 
 Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("inspect", Napi::Function::New(env, inspect));
-  exports.Set("check", Napi::Function::New(env, check));
+  exports.Set("plan", Napi::Function::New(env, plan));
   exports.Set("features", Napi::Function::New(env, features));
   exports.Set("open", Napi::Function::New(env, open));
   exports.Set("createContext", Napi::Function::New(env, create_context));
@@ -256,6 +386,11 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("restore", Napi::Function::New(env, restore));
   exports.Set("process", Napi::Function::New(env, process));
   exports.Set("logits", Napi::Function::New(env, logits));
+  exports.Set("stateBytes", Napi::Function::New(env, state_bytes));
+  exports.Set("createExecutor", Napi::Function::New(env, create_executor));
+  exports.Set("step", Napi::Function::New(env, step));
+  exports.Set("fetch", Napi::Function::New(env, fetch));
+  exports.Set("trace", Napi::Function::New(env, trace));
   exports.Set("closeEngine", Napi::Function::New(env, close_engine));
   return exports;
 }

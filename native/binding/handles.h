@@ -60,6 +60,12 @@ class EngineHandle : public std::enable_shared_from_this<EngineHandle> {
 struct ContextHandle {
   std::shared_ptr<EngineHandle> engine;
   std::shared_ptr<Context> context;  // null once closed
+  int64_t told = 0;                  // bytes that the garbage collector knows of
+};
+
+struct ExecutorHandle {
+  std::shared_ptr<EngineHandle> engine;
+  std::shared_ptr<Bridge> bridge;
 };
 
 // A JavaScript error with `code` and `message`, as src/engine/native.ts expects it.

@@ -36,6 +36,11 @@ class TemporaryFile {
   std::string path;
 };
 
+// Every float of a state that does not grow.
+void fill_state(Context& context, float value) {
+  for (const auto& slice : context.model().layout) fill(context.data(slice.name), slice.type, slice.elements, value);
+}
+
 struct Opened {
   std::unique_ptr<Engine> engine;
   std::shared_ptr<const Model> model;
@@ -45,7 +50,7 @@ Opened open(const test::SmallModel& small, size_t threads) {
   const TemporaryFile file(small.image);
   auto engine = std::make_unique<Engine>(threads);
   std::promise<Result<std::shared_ptr<const Model>>> done;
-  engine->load(small.graph, file.path, [&](auto result) { done.set_value(std::move(result)); });
+  engine->load(small.graph, file.path, {}, [&](auto result) { done.set_value(std::move(result)); });
   auto model = done.get_future().get();
   CHECK(model);
   return {std::move(engine), *model};
@@ -127,12 +132,15 @@ TEST("executor: slots of their own for every value change nothing, nor does the 
   const auto run = [&](const Kernels* kernels, bool reuse) {
     auto model = Model::make(shared_small().graph, shared_small().image, pool, kernels);
     CHECK(model);
-    Executor executor(*model, pool, reuse);
+    Executor executor(*model, pool, {.reuse = reuse});
     Context context(*model);
     std::vector<Item> items;
     const Run whole{&context, 0, tokens.size()};
-    executor.step(tokens, {&whole, 1});
-    for (size_t r = 0; r < tokens.size(); ++r) context.head.chain.pulse(tokens[r], {executor.hidden() + r * 48, 48});
+    const auto& language = *(*model)->graph.language;
+    std::memcpy(executor.input(language.step, 0), tokens.data(), tokens.size() * sizeof(int32_t));
+    executor.step(language.step, tokens.size(), {&whole, 1});
+    const auto* hidden = reinterpret_cast<const float*>(executor.result(language.step, (*model)->programs[language.step].result("hidden")));
+    for (size_t r = 0; r < tokens.size(); ++r) context.head.chain.pulse(tokens[r], {hidden + r * 48, 48});
     chains.push_back(context.head.chain);
   };
   run(&generic_kernels, false);
@@ -158,7 +166,7 @@ TEST("engine: generation feeds what it samples, alone or in a batch, and resumes
     CHECK(part);
     generated.insert(generated.end(), (*part)[1].generated.begin(), (*part)[1].generated.end());
     logprobs.insert(logprobs.end(), (*part)[1].logprobs.begin(), (*part)[1].logprobs.end());
-    std::vector<std::byte> state(pieces->bytes());
+    std::vector<std::byte> state(pieces->serialized_bytes());
     pieces->serialize(state);
     auto restored = std::make_shared<Context>(opened.model);
     CHECK(restored->restore(state, pieces->head));
@@ -214,7 +222,7 @@ TEST("context: restore refuses wrong lengths, numbers that are not finite and im
   auto opened = open(shared_small(), 1);
   auto context = std::make_shared<Context>(opened.model);
   CHECK(process(*opened.engine, {{context, {1, 2}, false, 0, {}}}));
-  std::vector<std::byte> good(context->bytes()), after(context->bytes());
+  std::vector<std::byte> good(context->serialized_bytes()), after(good.size());
   context->serialize(good);
   CHECK_SAYS(context->restore(std::span(good).first(good.size() - 1), context->head), "bytes");
   Head impossible = context->head;
@@ -243,7 +251,7 @@ TEST("engine: a state that stops being finite is reported with its item, and its
   auto small = test::small_model(14, 8, 16, 2, Dtype::f32);
   auto opened = open(small, 1);
   auto good = std::make_shared<Context>(opened.model), bad = std::make_shared<Context>(opened.model);
-  for (size_t i = 0; i < opened.model->state_elements; ++i) bad->state()[i] = 3e38f;
+  fill_state(*bad, 3e38f);
   const auto alone = std::make_shared<Context>(opened.model);
   const auto want = process(*opened.engine, {{alone, {1, 2}, false, 5, {}}});
   const auto got = process(*opened.engine, {{good, {1, 2}, false, 5, {}}, {bad, {1, 2, 3}, false, 5, {}}});
@@ -266,7 +274,7 @@ TEST("engine: logits that are not finite end the item, not the state, and other 
     CHECK(process(*opened.engine, {{contexts.back(), {1, 2}, false, 0, {}}}));
     // The last hidden vector predicts; where it is huge the logits overflow, and the state is finite all the same.
     const bool huge = i < 128;
-    float* last = contexts.back()->state() + opened.model->state_offset[opened.model->graph.last];
+    float* last = reinterpret_cast<float*>(contexts.back()->data(opened.model->graph.language->last));
     for (size_t c = 0; huge && c < 16; ++c) last[c] = 3e38f;
     items.push_back({contexts.back(), {}, false, 3, {}});
   }
@@ -283,7 +291,7 @@ TEST("engine: threads compute with IEEE's defaults, whatever the thread that mad
   const auto chain = [] {
     auto opened = open(shared_small(), 2);
     auto context = std::make_shared<Context>(opened.model);
-    for (size_t i = 0; i < opened.model->state_elements; ++i) context->state()[i] = 1e-40f;
+    fill_state(*context, 1e-40f);
     CHECK(process(*opened.engine, {{context, {1, 2, 3}, false, 0, {}}}));
     return context->head.chain.hex();
   };

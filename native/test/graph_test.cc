@@ -1,8 +1,10 @@
 #include "../graph.h"
 
+#include <algorithm>
 #include <string>
 
 #include "../plan.h"
+#include "../program.h"
 #include "image.h"
 
 using namespace continuo;
@@ -25,38 +27,36 @@ const std::string& good() {
 
 TEST("graph: a good one is read; its ends are found") {
   auto graph = parse_graph(good());
-  CHECK(graph);
-  CHECK(graph->vocabulary() == 8 && graph->width(graph->hidden) == 16);
-  CHECK(graph->declarations[graph->last].name == "last");
+  CHECK(graph && graph->language);
+  CHECK(graph->vocabulary() == 8 && graph->width(graph->language->hidden) == 16);
+  CHECK(graph->declarations[graph->language->last].name == "last");
 }
 
 TEST("graph: what is wrong is said with node and variable") {
   const auto change = [](const std::string& from, const std::string& to) { return parse_graph(replaced(good(), from, to)); };
   CHECK_SAYS(parse_graph("nonsense"), "graph:");
-  CHECK_SAYS(parse_graph("{}"), "continuo-graph/1");
-  CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"x\",\"nope\",\"nb\"]"), "node \"n\" uses \"nope\", which is not declared");
-  CHECK_SAYS(change("\"name\":\"emb\",\"shape\":[8,16]", "\"name\":\"emb\",\"shape\":[4,16]"), "node \"x\" looks ids up in a table of 4 rows, but there are 8 logits");
+  CHECK_SAYS(parse_graph("{}"), "continuo-graph/2");
+  CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"x\",\"nope\",\"nb\"]"), "node norm \"n\" uses \"nope\", which is not declared");
+  CHECK_SAYS(change("\"name\":\"emb\",\"shape\":[8,16]", "\"name\":\"emb\",\"shape\":[4,16]"), "node embed \"x\" looks ids up in a table of 4 rows, but there are 8 logits");
   CHECK_SAYS(change("\"eps\":1e-5", "\"eps\":1e-60"), "eps that f32 can hold");
-  CHECK_SAYS(change("\"op\":\"tanh\"", "\"op\":\"cosh\""), "node \"f.t\" has the unknown op \"cosh\"");
-  CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"x\",\"nw\"]"), "node \"n\" (norm) has 2 inputs, expected 3");
-  CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"h\",\"nw\",\"nb\"]"), "node \"n\" uses \"h\" before anything wrote it");
-  CHECK_SAYS(change("\"out\":\"n\"", "\"out\":\"nw\""), "node \"n\" writes constant \"nw\"");
-  CHECK_SAYS(change("\"out\":\"n\"", "\"out\":\"h.in\""), "node \"n\" writes dynamic \"h.in\"");
-  CHECK_SAYS(change("\"out\":\"n\"", "\"out\":\"p\""), "node \"n\" writes persistent \"p\"");
-  CHECK_SAYS(change("\"out\":\"n\"", "\"out\":\"x\""), "writes \"x\" a second time");
-  CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"p\",\"nw\",\"nb\"]"), "reads persistent \"p\"");
+  CHECK_SAYS(change("\"op\":\"tanh\"", "\"op\":\"cosh\""), "there is no op \"cosh\"");
+  CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"x\",\"nw\"]"), "node norm \"n\" has 2 inputs, expected 3");
+  CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"h\",\"nw\",\"nb\"]"), "node norm \"n\" uses \"h\" before anything wrote it");
+  CHECK_SAYS(change("\"out\":\"n\"", "\"out\":\"nw\""), "node norm \"nw\" writes constant \"nw\"");
+  CHECK_SAYS(change("\"out\":\"n\"", "\"out\":\"h.in\""), "writes dynamic \"h.in\"");
+  CHECK_SAYS(change("\"out\":\"n\"", "\"out\":\"p\""), "writes persistent \"p\"");
+  CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"p\",\"nw\",\"nb\"]"), "input \"p\" is persistent");
   CHECK_SAYS(change("\"in\":[\"m\",\"wr\"]", "\"in\":[\"m\",\"narrow\"]"), "input \"m\" has shape [16], expected [48]");
-  CHECK_SAYS(change("\"in\":[\"m\",\"wr\"]", "\"in\":[\"m\",\"wide\"]"), "gives shape [48], but \"r\" is declared [16]");
+  CHECK_SAYS(change("\"in\":[\"m\",\"wr\"]", "\"in\":[\"m\",\"wide\"]"), "gives f32 [48], but \"r\" is declared f32 [16]");
   CHECK_SAYS(change("\"in\":[\"m\",\"wr\"]", "\"in\":[\"m\",\"nw\"]"), "input \"nw\" must be a constant matrix");
   CHECK_SAYS(change("\"state\":\"S\"", "\"state\":\"p\""), "state \"p\" has shape [16], expected [2, 8, 8]");
   CHECK_SAYS(change("\"state\":\"p\"", "\"state\":\"nw\""), "state \"nw\" is constant, expected persistent");
-  CHECK_SAYS(change("\"state\":\"last\"", "\"state\":\"p\""), "which another node already owns");
   CHECK_SAYS(change("\"groups\":2,\"eps\":1e-12", "\"groups\":3,\"eps\":1e-12"), "cannot split 16 channels into 3 groups");
   CHECK_SAYS(change("\"eps\":1e-12", "\"eps\":0"), "positive eps");
-  CHECK_SAYS(change("\"name\":\"p\",\"shape\":[16]", "\"name\":\"p\",\"shape\":[0]"), "sensible whole numbers");
-  CHECK_SAYS(change("\"name\":\"p\",\"shape\":[16]", "\"name\":\"S\",\"shape\":[16]"), "declared twice");
+  CHECK_SAYS(change("\"dtype\":\"f32\",\"axes\":[16]", "\"dtype\":\"f32\",\"axes\":[0]"), "has an axis of 0");
+  CHECK_SAYS(change("\"name\":\"p\"", "\"name\":\"nw\""), "declared twice");
   CHECK_SAYS(change("\"hidden\":\"h\"", "\"hidden\":\"x\""), "cache.shift of \"hidden\"");
-  CHECK_SAYS(change("\"logits\":\"logits\"", "\"logits\":\"h\""), "no node of block \"predict\"");
+  CHECK_SAYS(change("\"logits\":\"logits\"", "\"logits\":\"h\""), "before anything wrote it");
 }
 
 TEST("graph: random damage is refused or harmless") {
@@ -68,19 +68,44 @@ TEST("graph: random damage is refused or harmless") {
   }
 }
 
-TEST("plan: values alive at the same time never share a slot, and slots are fewer than values") {
-  auto graph = parse_graph(good());
-  const auto& nodes = graph->step.nodes;
-  const Plan plan = Plan::make(*graph, graph->step, {graph->hidden, graph->previous});
-  std::vector<Name> owner(plan.widths.size(), 0);
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    for (const Name input : nodes[i].in) {
-      if (plan.slot_of[input] != Plan::none) CHECK(owner[plan.slot_of[input]] == input);
+TEST("plan: values alive at the same time never overlap, and the peak is no more than it must be for nested lives") {
+  test::Random random(22);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<Lifetime> values;
+    for (size_t n = 1 + random.below(60); n > 0; --n) {
+      const size_t first = random.below(100);
+      values.push_back({64 * (1 + random.below(20)), first, first + random.below(30)});
     }
-    CHECK(plan.widths[plan.slot_of[nodes[i].out]] >= graph->width(nodes[i].out));
-    owner[plan.slot_of[nodes[i].out]] = nodes[i].out;
+    const Plan plan = Plan::make(values);
+    size_t most = 0, total = 0;
+    for (size_t moment = 0; moment < 130; ++moment) {
+      size_t alive = 0;
+      for (const auto& v : values) alive += v.first <= moment && moment <= v.last ? v.bytes : 0;
+      most = std::max(most, alive);
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      total += values[i].bytes;
+      CHECK(plan.offsets[i] + values[i].bytes <= plan.bytes);
+      for (size_t j = 0; j < i; ++j) {
+        const bool together = values[i].first <= values[j].last && values[j].first <= values[i].last;
+        const bool apart = plan.offsets[i] + values[i].bytes <= plan.offsets[j] || plan.offsets[j] + values[j].bytes <= plan.offsets[i];
+        CHECK(!together || apart);
+      }
+    }
+    CHECK(plan.bytes >= most && plan.bytes <= total);
+    CHECK(Plan::make(values, false).bytes == total);
   }
-  CHECK(owner[plan.slot_of[graph->hidden]] == graph->hidden && owner[plan.slot_of[graph->previous]] == graph->previous);
-  CHECK(plan.widths.size() < nodes.size() / 2);
-  CHECK(Plan::make(*graph, graph->step, {}, false).widths.size() == nodes.size());
+}
+
+TEST("program: what works on rows by itself is joined, and recurrences stay whole") {
+  auto graph = parse_graph(good());
+  const ConstantIndex constants(*graph);
+  auto program = Program::make(*graph, graph->blocks[0], constants);
+  CHECK(program);
+  size_t line = 0;
+  for (const auto& stretch : program->stretches) {
+    CHECK(stretch.first == line && stretch.way != Stretch::Way::rows);
+    line = stretch.last + 1;
+  }
+  CHECK(line == program->code.size() && program->stretches.size() < program->code.size());
 }

@@ -83,17 +83,17 @@ inline SmallModel small_model(uint64_t seed, size_t V, size_t C, size_t H, Dtype
     auto stored = extents;
     if (transposed) std::swap(stored[0], stored[1]);
     weights.push_back({name, stored, random.floats(n, -0.5f, 0.5f), dtype});
-    declare("\"kind\":\"constant\",\"name\":\"" + name + "\",\"shape\":" + shape(extents) + ",\"layout\":\"" + layout + "\",\"tensor\":\"" + name +
+    declare("\"kind\":\"constant\",\"name\":\"" + name + "\",\"shape\":" + shape(extents) + ",\"layout\":\"" + layout + "\",\"ref\":\"" + name +
             "\",\"transposed\":" + (transposed ? "true" : "false"));
   };
   const auto node = [&](const std::string& op, const std::string& out, std::vector<std::string> in, std::vector<size_t> extents, const std::string& extra = "") {
-    declare("\"kind\":\"volatile\",\"name\":\"" + out + "\",\"shape\":" + shape(extents));
-    nodes += (nodes.empty() ? "" : ",") + ("{\"op\":\"" + op + "\",\"name\":\"" + out + "\",\"out\":\"" + out + "\",\"in\":[");
+    declare("\"kind\":\"volatile\",\"name\":\"" + out + "\",\"dtype\":\"f32\",\"shape\":" + shape(extents));
+    nodes += (nodes.empty() ? "" : ",") + ("{\"op\":\"" + op + "\",\"out\":\"" + out + "\",\"in\":[");
     for (size_t i = 0; i < in.size(); ++i) nodes += (i ? ",\"" : "\"") + in[i] + "\"";
     nodes += "]" + extra + "}";
   };
   const auto persistent = [&](const std::string& name, std::vector<size_t> extents) {
-    declare("\"kind\":\"persistent\",\"name\":\"" + name + "\",\"shape\":" + shape(extents) + ",\"init\":0");
+    declare("\"kind\":\"persistent\",\"name\":\"" + name + "\",\"dtype\":\"f32\",\"axes\":" + shape(extents) + ",\"init\":0");
   };
   const std::string heads = ",\"groups\":" + std::to_string(H);
   declare("\"kind\":\"dynamic\",\"name\":\"token\",\"shape\":[],\"dtype\":\"i32\"");
@@ -134,8 +134,9 @@ inline SmallModel small_model(uint64_t seed, size_t V, size_t C, size_t H, Dtype
   const std::string step = nodes;
   nodes.clear();
   node("matmul", "logits", {"h.in", "head"}, {V});
-  return {"{\"format\":\"continuo-graph/1\",\"declarations\":[" + declarations + "],\"step\":{\"inputs\":[\"token\"],\"nodes\":[" + step +
-              "],\"hidden\":\"h\",\"previous\":\"h.before\"},\"predict\":{\"inputs\":[\"h.in\"],\"nodes\":[" + nodes + "],\"logits\":\"logits\"}}",
+  return {"{\"format\":\"continuo-graph/2\",\"declarations\":[" + declarations + "],\"blocks\":[{\"name\":\"step\",\"inputs\":[\"token\"],\"nodes\":[" + step +
+              ",{\"return\":{\"hidden\":\"h\",\"previous\":\"h.before\"}}]},{\"name\":\"predict\",\"inputs\":[\"h.in\"],\"nodes\":[" + nodes +
+              ",{\"return\":{\"logits\":\"logits\"}}]}]}",
           image_of(weights)};
 }
 

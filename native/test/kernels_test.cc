@@ -49,10 +49,9 @@ struct Matrix {
 Matrix random_matrix(test::Random& random, size_t n, size_t k, Dtype dtype, bool transposed) {
   const auto image = test::image_of({{"w", transposed ? std::vector<size_t>{k, n} : std::vector<size_t>{n, k}, random.floats(n * k, -1, 1), dtype}});
   auto tensors = read_safetensors(image);
-  Graph graph;
-  graph.declarations.push_back({Kind::constant, "w", {n, k}, false, Layout::packed, "w", transposed, -1, 0});
+  const ConstantSpec spec{.name = "w", .layout = Layout::packed, .shape = {n, k}, .tensor = "w", .transposed = transposed};
   ThreadPool pool(1);
-  auto constants = pack_weights(graph, *tensors, pool);
+  auto constants = pack_weights({&spec, 1}, *tensors, pool);
   Matrix out{std::vector<float>(n * k), std::move((*constants)[0])};
   for (size_t i = 0; i < n; ++i) {
     for (size_t j = 0; j < k; ++j) out.dense[i * k + j] = read_element((*tensors)[0].data.data(), dtype, transposed ? j * n + i : i * k + j);

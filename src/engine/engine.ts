@@ -6,14 +6,16 @@
  * Whatever is refused is refused before anything is written.
  */
 import { availableParallelism } from 'node:os'
+import { dirname } from 'node:path'
 import { ContinuoError } from '../errors.ts'
+import { executorOf } from './executor.ts'
 import { layoutFingerprint, modelFingerprint } from './fingerprint.ts'
-import type { Graph } from './graph.ts'
+import { checkGraph, type Graph, parametersOf } from './graph.ts'
+import { stateLayout } from './layout.ts'
 import { awaitNative, type ContextHandle, callNative, fromNative, type NativeItem, type TensorEntry } from './native.ts'
 import {
   type Context,
   type ContextHead,
-  type LayoutEntry,
   type Model,
   type OpenModelOptions,
   PartialFailure,
@@ -23,6 +25,20 @@ import {
 const maxThreads = 256
 const maxCount = 2 ** 31 - 1
 const maxSeed = 2n ** 64n
+
+/**
+ * Loads a graph of one's own and the weights it names from a safetensors file. Blocks "step" and "predict" that return what a
+ * language model's do (native/graph.h) make it one; any other graph is driven through `createExecutor`.
+ */
+export const openGraph = async (graph: Graph, path: string, options: OpenModelOptions = {}): Promise<Model> => {
+  checkGraph(graph)
+  const predict = graph.blocks.find(({ name }) => name === 'predict')?.nodes.at(-1)
+  const logits = predict && 'return' in predict ? (predict.return as Record<string, string>).logits : undefined
+  const shape = graph.declarations.find(({ name, kind }) => kind === 'volatile' && name === logits)
+  const vocabSize = shape && 'shape' in shape ? shape.shape.reduce((product, extent) => product * extent, 1) : 0
+  const tensors = inspectTensors(path)
+  return loadModel({ dir: dirname(path), modelType: 'graph', vocabSize, config: graph, graph, path, tensors }, options)
+}
 
 const misuse = (message: string): never => {
   throw new ContinuoError('MISUSE', message)
@@ -36,18 +52,6 @@ export const inspectTensors = (path: string): readonly TensorEntry[] => callNati
 
 /** The instruction set whose kernels this CPU gets: avx512, avx2 or generic. */
 export const kernelFeatures = (): string => callNative((addon) => addon.features())
-
-const layoutOf = (graph: Graph): readonly LayoutEntry[] => {
-  let offset = 0
-  return graph.declarations
-    .filter(({ kind }) => kind === 'persistent')
-    .map(({ name, shape }) => {
-      const bytes = 4 * shape.reduce((product, extent) => product * extent, 1)
-      const entry = { name, shape, offset, bytes }
-      offset += bytes
-      return entry
-    })
-}
 
 const threadsOf = ({ threads }: OpenModelOptions): number => {
   if (threads === undefined) return Math.min(16, availableParallelism())
@@ -69,6 +73,8 @@ export interface LoadRequest {
   readonly tensors: readonly TensorEntry[]
 }
 
+const plain = { memoryReuse: true, trace: false, watch: false }
+
 interface ContextState {
   readonly handle: ContextHandle
   head: ContextHead
@@ -82,13 +88,12 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
   const { dir, modelType, vocabSize, config, graph, path, tensors } = request
   const threads = threadsOf(options)
   const [engine, fingerprint] = await Promise.all([
-    awaitNative((addon) => addon.open(JSON.stringify(graph), path, threads)),
+    awaitNative((addon) =>
+      addon.open(JSON.stringify(graph), path, threads, { ...plain, watch: options.watch ?? false }),
+    ),
     modelFingerprint(config, tensors, path),
   ])
-  const layout = layoutOf(graph)
-  const used = new Set(
-    graph.declarations.flatMap((declaration) => (declaration.kind === 'constant' ? [declaration.tensor] : [])),
-  )
+  const layout = stateLayout(graph)
   const states = new WeakMap<Context, ContextState>()
   let closed = false
 
@@ -135,6 +140,9 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       },
       get chain() {
         return state.head.chain
+      },
+      get bytes() {
+        return callNative((addon) => addon.stateBytes(own().handle))
       },
       reset() {
         own()
@@ -213,13 +221,11 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     dir,
     modelType,
     vocabSize,
-    parameters: tensors
-      .filter(({ name }) => used.has(name))
-      .reduce((sum, { shape }) => sum + shape.reduce((product, extent) => product * extent, 1), 0),
+    parameters: parametersOf(graph),
     fingerprint,
     layoutFingerprint: layoutFingerprint(graph),
     layout,
-    contextBytes: layout.reduce((sum, { bytes }) => sum + bytes, 0),
+    contextBytes: layout.first.reduce((sum, { bytes }) => sum + bytes, 0),
     createContext,
 
     async process(items) {
@@ -234,6 +240,29 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       throw new PartialFailure(
         results.map((result) => (result.error === undefined ? result : fromNative(result.error))),
       )
+    },
+
+    createExecutor({ context = createContext(), memoryReuse = true, trace = false, watch = false } = {}) {
+      const state = idle(context, 'The context')
+      const handle = callNative((addon) => addon.createExecutor(state.handle, { memoryReuse, trace, watch }))
+      return executorOf({
+        graph,
+        context,
+        traces: trace,
+        step: (block, rows, inputs) =>
+          withBusy([idle(context, "The executor's context")], 'step', () =>
+            awaitNative((addon) => addon.step(handle, block, rows, inputs)),
+          ),
+        fetch: (block, rows, declaration) => {
+          idle(context, "The executor's context")
+          return callNative((addon) => addon.fetch(handle, block, rows, declaration))
+        },
+        trace: () => {
+          idle(context, "The executor's context")
+          return callNative((addon) => addon.trace(handle))
+        },
+        layout: () => layout.tensors(context.serialize()),
+      })
     },
 
     async logits(context) {

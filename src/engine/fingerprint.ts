@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto'
 import { open } from 'node:fs/promises'
 import { ContinuoError } from '../errors.ts'
 import type { Graph } from './graph.ts'
+import { layoutText } from './layout.ts'
 import type { TensorEntry } from './native.ts'
 
 /** JSON with the members of every object in order of their names: one text for one value. */
@@ -54,10 +55,8 @@ export const modelFingerprint = async (
   return hash.digest('hex')
 }
 
-/** sha256 over the canonical JSON of [[name, shape, "f32"], …] of the persistent declarations, in order of declaration. */
-export const layoutFingerprint = (graph: Graph): string => {
-  const persistent = graph.declarations.filter(({ kind }) => kind === 'persistent')
-  return createHash('sha256')
-    .update(canonicalJson(persistent.map(({ name, shape }) => [name, shape, 'f32'])))
+/** sha256 over the canonical JSON of `layoutText`: [[name, axes, dtype], …] of the persistents, in order of declaration. */
+export const layoutFingerprint = (graph: Graph): string =>
+  createHash('sha256')
+    .update(canonicalJson(layoutText(graph)))
     .digest('hex')
-}

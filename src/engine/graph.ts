@@ -1,190 +1,150 @@
 /**
- * Builds a model as data: declared memory, then two blocks of operations. The format and its rules are documented in
- * `native/graph.h`, which checks every name, kind and shape again before anything runs; here only output shapes are
- * inferred, so that a family's file reads like the paper.
+ * A model as data: the types of a serialised graph, and what can be read off one. `builder.ts` makes graphs, `native/graph.h` and
+ * docs/graph.md describe the format, and the engine checks every name, kind, type and shape before anything runs.
  *
- * Shapes are those of one row (one token).
+ * Shapes are those of one row (one token); an executor runs many rows at once.
  */
 import { callNative } from './native.ts'
 
-export type Declaration =
-  | {
-      readonly kind: 'constant'
-      readonly name: string
-      readonly shape: readonly number[]
-      /** `packed`: a matrix [outputs, inputs]; `rows`: a table to look up in; `vector`: broadcast over rows. */
-      readonly layout: 'packed' | 'rows' | 'vector'
-      /** The tensor's name in model.safetensors. */
-      readonly tensor: string
-      /** `packed` only: the file holds [inputs, outputs]. */
-      readonly transposed?: boolean
-      /** `vector` only: this row of a larger tensor. */
-      readonly row?: number
-    }
-  | {
-      readonly kind: 'dynamic'
-      readonly name: string
-      readonly shape: readonly number[]
-      readonly dtype: 'i32' | 'f32'
-    }
-  | { readonly kind: 'persistent'; readonly name: string; readonly shape: readonly number[]; readonly init: number }
-  | { readonly kind: 'volatile'; readonly name: string; readonly shape: readonly number[] }
+/** Arithmetic is f32 and i32; the others are kept, read, written and cast. */
+export type Dtype = 'f32' | 'f16' | 'bf16' | 'f8' | 'i8' | 'u8' | 'i32' | 'bool'
 
-export interface Node {
-  readonly op: string
+/** How a file holds a quantised matrix (docs/formats.md, Quantised packages). */
+export type Storage = 'q8' | 'i4' | 'ternary2' | 'ternary3'
+
+export interface ConstantDeclaration {
+  readonly kind: 'constant'
   readonly name: string
-  readonly in: readonly string[]
-  readonly out: string
+  /** Of one member, whatever the file's storage. */
+  readonly shape: readonly number[]
+  /** `packed`: a matrix [outputs, inputs]; `rows`: a table to look up in; `vector`: broadcast over rows. */
+  readonly layout: 'packed' | 'rows' | 'vector'
+  /** One tensor of model.safetensors … */
+  readonly ref?: string
+  /** … or a family of them: `{l}` stands for the member, `over` names the index, `from` the first member. */
+  readonly pattern?: string
+  readonly over?: string
+  readonly from?: number
+  /** `packed` only: the file holds [inputs, outputs]. */
+  readonly transposed?: boolean
+  /** `vector` only: this row of a larger tensor. */
+  readonly row?: number
+  readonly storage?: Storage
+  readonly scales?: string
+  readonly group?: number
+}
+
+/** One axis of a persistent: of a fixed extent, one place for each value of an index, a ring, or growing with its counter. */
+export type AxisDeclaration =
+  | number
+  | { readonly index: string }
+  | { readonly ring: number; readonly counter: string }
+  | { readonly grows: string }
+
+export type Declaration =
+  | ConstantDeclaration
+  | {
+      readonly kind: 'dynamic' | 'volatile'
+      readonly name: string
+      readonly shape: readonly number[]
+      readonly dtype: Dtype
+    }
+  | { readonly kind: 'persistent'; readonly name: string; readonly counter: true; readonly max?: number }
+  | {
+      readonly kind: 'persistent'
+      readonly name: string
+      readonly dtype: Dtype
+      readonly init: number
+      readonly axes: readonly AxisDeclaration[]
+    }
+
+export interface OpNode {
+  readonly op: string
+  /** "x", "W(l)", "K(l,len-1)": a name, and in brackets what picks a member. */
+  readonly in?: readonly string[]
+  readonly out?: string
   readonly state?: string
-  readonly groups?: number
-  readonly eps?: number
+  readonly [attribute: string]: unknown
+}
+
+export type Node =
+  | OpNode
+  | { readonly loop: string; readonly from: number; readonly to: number; readonly nodes: readonly Node[] }
+  | {
+      readonly branch: string
+      readonly equals?: number
+      readonly nodes: readonly Node[]
+      readonly otherwise?: readonly Node[]
+    }
+  | { readonly return: Readonly<Record<string, string>> }
+
+export interface Block {
+  readonly name: string
+  readonly inputs: readonly string[]
+  readonly nodes: readonly Node[]
 }
 
 /** A graph as it is serialised: plain JSON. */
 export interface Graph {
-  readonly format: 'continuo-graph/1'
+  readonly format: 'continuo-graph/2'
+  readonly indices: readonly { readonly name: string; readonly extent: number }[]
   readonly declarations: readonly Declaration[]
-  /** Token → last hidden vector. `previous` is the hidden vector of the token before, out of a `cache.shift`. */
-  readonly step: {
-    readonly inputs: readonly string[]
-    readonly nodes: readonly Node[]
-    readonly hidden: string
-    readonly previous: string
-  }
-  /** Hidden vector → logits. */
-  readonly predict: { readonly inputs: readonly string[]; readonly nodes: readonly Node[]; readonly logits: string }
+  readonly blocks: readonly Block[]
 }
 
-/** A declared variable, as an operand. */
-export interface Variable {
+/** The tensors of the file that a constant stands for, in order of its members. */
+export const tensorsOf = (graph: Graph, constant: ConstantDeclaration): readonly string[] => {
+  const { ref, pattern, over, from = 0 } = constant
+  if (ref !== undefined) return [ref]
+  const extent = graph.indices.find(({ name }) => name === over)?.extent ?? 0
+  return Array.from({ length: Math.max(0, extent - from) }, (_, i) =>
+    (pattern ?? '').replaceAll(`{${over}}`, String(from + i)),
+  )
+}
+
+/** Numbers that the graph's constants hold, each tensor counted once. */
+export const parametersOf = (graph: Graph): number => {
+  const counted = new Map<string, number>()
+  for (const declaration of graph.declarations) {
+    if (declaration.kind !== 'constant') continue
+    const elements = declaration.shape.reduce((product, extent) => product * extent, 1)
+    for (const tensor of tensorsOf(graph, declaration)) counted.set(`${tensor} ${declaration.row ?? ''}`, elements)
+  }
+  return [...counted.values()].reduce((sum, elements) => sum + elements, 0)
+}
+
+/** Where a volatile lies while its block runs, and from which line to which it is alive. */
+export interface PlannedValue {
   readonly name: string
-  readonly shape: readonly number[]
+  /** Of one row. */
+  readonly bytes: number
+  readonly offset: number
+  readonly first: number
+  readonly last: number
 }
 
-export interface WeightSource {
-  readonly tensor: string
-  readonly transposed?: boolean
-  readonly row?: number
-}
-
-type BlockName = 'step' | 'predict'
-
-/**
- * Operations append a node to the current block and return the variable it writes, which is named after the node.
- * [n] below is a value or a constant vector of n numbers.
- */
-export interface GraphBuilder {
-  matrix(name: string, outputs: number, inputs: number, source: WeightSource): Variable
-  table(name: string, rows: number, width: number, source: WeightSource): Variable
-  vector(name: string, width: number, source: WeightSource): Variable
-  persistent(name: string, shape: readonly number[], init?: number): Variable
-  /** Begins a block; its one input is declared with it. */
-  begin(block: BlockName, input: { name: string; shape: readonly number[]; dtype: 'i32' | 'f32' }): Variable
-
-  /** Row `token` of a table. */
-  embed(name: string, token: Variable, table: Variable): Variable
-  /** matrix · x. */
-  matmul(name: string, x: Variable, matrix: Variable): Variable
-  /** (x − mean)/sqrt(var + eps) ⊙ weight + bias within each of `groups` equal groups of channels; biased variance. */
-  norm(name: string, x: Variable, weight: Variable, bias: Variable, options: { groups?: number; eps: number }): Variable
-  /** x / max(‖x‖, eps) within each group. */
-  l2norm(name: string, x: Variable, options: { groups: number; eps: number }): Variable
-  add(name: string, a: Variable, b: Variable): Variable
-  mul(name: string, a: Variable, b: Variable): Variable
-  /** a + (b − a) ⊙ t. */
-  lerp(name: string, a: Variable, b: Variable, t: Variable): Variable
-  tanh(name: string, x: Variable): Variable
-  sigmoid(name: string, x: Variable): Variable
-  /** max(x, 0)². */
-  relu2(name: string, x: Variable): Variable
-  /** exp(−e^(−1/2) · sigmoid(x)). */
-  decay(name: string, x: Variable): Variable
-  /** y + (Σ_j r_j k_j u_j) v within each group. */
-  bonus(
-    name: string,
-    operands: { y: Variable; r: Variable; k: Variable; u: Variable; v: Variable },
-    groups: number,
-  ): Variable
-  /** What this node was given for the token before (`state`'s first value for the first token of a context). */
-  cacheShift(name: string, state: Variable, x: Variable): Variable
-  /** RWKV-7's recurrence on `state` [heads, key channel, value channel]; see native/kernels/cpu/wkv7.h. */
-  cacheWkv7(
-    name: string,
-    state: Variable,
-    operands: { r: Variable; w: Variable; k: Variable; v: Variable; kk: Variable; a: Variable },
-    heads: number,
-  ): Variable
-
-  finish(ends: { hidden: Variable; previous: Variable; logits: Variable }): Graph
-}
-
-export const buildGraph = (): GraphBuilder => {
-  const declarations: Declaration[] = []
-  const blocks: Record<BlockName, { inputs: string[]; nodes: Node[] }> = {
-    step: { inputs: [], nodes: [] },
-    predict: { inputs: [], nodes: [] },
-  }
-  let current: BlockName = 'step'
-
-  const declare = (declaration: Declaration): Variable => {
-    declarations.push(declaration)
-    return { name: declaration.name, shape: declaration.shape }
-  }
-  const node = (
-    op: string,
-    name: string,
-    inputs: readonly Variable[],
-    shape: readonly number[],
-    extra: { state?: string; groups?: number; eps?: number } = {},
-  ): Variable => {
-    blocks[current].nodes.push({ op, name, in: inputs.map((input) => input.name), out: name, ...extra })
-    return declare({ kind: 'volatile', name, shape })
-  }
-  const like =
-    (op: string) =>
-    (name: string, x: Variable): Variable =>
-      node(op, name, [x], x.shape)
-
-  return {
-    matrix: (name, outputs, inputs, source) =>
-      declare({ kind: 'constant', name, shape: [outputs, inputs], layout: 'packed', ...source }),
-    table: (name, rows, width, source) =>
-      declare({ kind: 'constant', name, shape: [rows, width], layout: 'rows', ...source }),
-    vector: (name, width, source) => declare({ kind: 'constant', name, shape: [width], layout: 'vector', ...source }),
-    persistent: (name, shape, init = 0) => declare({ kind: 'persistent', name, shape, init }),
-    begin: (block, input) => {
-      current = block
-      blocks[block].inputs.push(input.name)
-      return declare({ kind: 'dynamic', ...input })
-    },
-
-    embed: (name, token, table) => node('embed', name, [token, table], table.shape.slice(1)),
-    matmul: (name, x, matrix) => node('matmul', name, [x, matrix], matrix.shape.slice(0, 1)),
-    norm: (name, x, weight, bias, { groups = 1, eps }) =>
-      node('norm', name, [x, weight, bias], x.shape, { groups, eps }),
-    l2norm: (name, x, options) => node('l2norm', name, [x], x.shape, options),
-    add: (name, a, b) => node('add', name, [a, b], a.shape),
-    mul: (name, a, b) => node('mul', name, [a, b], a.shape),
-    lerp: (name, a, b, t) => node('lerp', name, [a, b, t], a.shape),
-    tanh: like('tanh'),
-    sigmoid: like('sigmoid'),
-    relu2: like('relu2'),
-    decay: like('decay'),
-    bonus: (name, { y, r, k, u, v }, groups) => node('bonus', name, [y, r, k, u, v], y.shape, { groups }),
-    cacheShift: (name, state, x) => node('cache.shift', name, [x], x.shape, { state: state.name }),
-    cacheWkv7: (name, state, { r, w, k, v, kk, a }, heads) =>
-      node('cache.wkv7', name, [r, w, k, v, kk, a], r.shape, { state: state.name, groups: heads }),
-
-    finish: ({ hidden, previous, logits }) => ({
-      format: 'continuo-graph/1',
-      declarations,
-      step: { ...blocks.step, hidden: hidden.name, previous: previous.name },
-      predict: { ...blocks.predict, logits: logits.name },
-    }),
-  }
+/** A block as the engine will run it: loops unrolled, memory planned. */
+export interface BlockPlan {
+  readonly name: string
+  /** Rows that a step may have. */
+  readonly rows: number
+  readonly lines: number
+  /** Of one row: the arena with volatiles planned by liveness, and with memory of its own for each. */
+  readonly peak: number
+  readonly peakWithoutReuse: number
+  readonly stretches: readonly {
+    readonly way: 'one' | 'local' | 'rows'
+    readonly first: number
+    readonly last: number
+  }[]
+  readonly values: readonly PlannedValue[]
 }
 
 /** Throws INVALID, naming node and variable, when a graph cannot run. `graph` may also be its JSON text. */
+export const planGraph = (graph: Graph | string): readonly BlockPlan[] =>
+  callNative((addon) => addon.plan(typeof graph === 'string' ? graph : JSON.stringify(graph)))
+
+/** As `planGraph`, for those who only want to know whether the graph is good. */
 export const checkGraph = (graph: Graph | string): void => {
-  callNative((addon) => addon.check(typeof graph === 'string' ? graph : JSON.stringify(graph)))
+  planGraph(graph)
 }

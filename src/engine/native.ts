@@ -3,12 +3,32 @@ import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { fileURLToPath } from 'node:url'
 import { ContinuoError, type ErrorCode } from '../errors.ts'
+import type { BlockPlan } from './graph.ts'
 import type { ContextHead } from './types.ts'
 
 declare const engineBrand: unique symbol
 declare const contextBrand: unique symbol
+declare const executorBrand: unique symbol
 export type EngineHandle = { readonly [engineBrand]: true }
 export type ContextHandle = { readonly [contextBrand]: true }
+export type ExecutorHandle = { readonly [executorBrand]: true }
+
+export interface NativeOptions {
+  readonly memoryReuse: boolean
+  readonly trace: boolean
+  readonly watch: boolean
+}
+
+/** What one node did in a step. */
+export interface TraceEntry {
+  readonly node: string
+  /** Of one row of what it writes. */
+  readonly shape: readonly number[]
+  readonly rows: number
+  readonly microseconds: number
+  /** Read and written: values, constants, state. */
+  readonly bytes: number
+}
 
 /** One tensor of a safetensors file, as its header describes it. */
 export interface TensorEntry {
@@ -42,9 +62,9 @@ export interface NativeResult {
 
 interface Addon {
   inspect(path: string): TensorEntry[]
-  check(graph: string): void
+  plan(graph: string): BlockPlan[]
   features(): string
-  open(graph: string, path: string, threads: number): Promise<EngineHandle>
+  open(graph: string, path: string, threads: number, options: NativeOptions): Promise<EngineHandle>
   createContext(engine: EngineHandle): ContextHandle
   closeContext(context: ContextHandle): void
   head(context: ContextHandle): ContextHead
@@ -53,6 +73,11 @@ interface Addon {
   restore(context: ContextHandle, state: Uint8Array, pulse: bigint, origin: bigint, chain: string): void
   process(engine: EngineHandle, items: readonly NativeItem[]): Promise<NativeResult[]>
   logits(engine: EngineHandle, context: ContextHandle): Promise<Float32Array>
+  stateBytes(context: ContextHandle): number
+  createExecutor(context: ContextHandle, options: NativeOptions): ExecutorHandle
+  step(executor: ExecutorHandle, block: number, rows: number, inputs: readonly Uint8Array[]): Promise<void>
+  fetch(executor: ExecutorHandle, block: number, rows: number, declaration: number): Uint8Array<ArrayBuffer> | null
+  trace(executor: ExecutorHandle): TraceEntry[]
   closeEngine(engine: EngineHandle): void
 }
 

@@ -3,14 +3,25 @@
  * `native/` implements them; `src/engine/engine.ts` validates, explains and hands over.
  */
 import { ContinuoError } from '../errors.ts'
+import type { Executor, ExecutorOptions } from './executor.ts'
 
-/** One persistent variable of the graph: a slice of a context's bytes. All persistents are f32, little-endian. */
+/** One persistent of the graph as a slice of a serialised context, little-endian. */
 export interface LayoutEntry {
   readonly name: string
+  /** As safetensors names it; a counter is I64. */
+  readonly dtype: string
   readonly shape: readonly number[]
   /** Byte offset in the serialised context; entries are dense and in declaration order. */
   readonly offset: number
   readonly bytes: number
+}
+
+/** Where the persistents stand in a serialised context. Tables that grow have as many positions as the counters inside say. */
+export interface StateLayout {
+  /** Throws REFUSED when the state's length is not what its counters say. */
+  tensors(state: Uint8Array): readonly LayoutEntry[]
+  /** Of a context that nothing was fed yet. */
+  readonly first: readonly LayoutEntry[]
 }
 
 export interface ModelInfo {
@@ -22,7 +33,8 @@ export interface ModelInfo {
   readonly fingerprint: string
   /** sha256 (hex) over the persistent declarations: which checkpoints fit. */
   readonly layoutFingerprint: string
-  readonly layout: readonly LayoutEntry[]
+  readonly layout: StateLayout
+  /** Of a context that nothing was fed yet; tables that grow add to it. */
   readonly contextBytes: number
 }
 
@@ -39,6 +51,8 @@ export interface ContextHead {
 export interface Context extends ContextHead {
   /** Returns the state to its first values; the clock goes on and `origin` becomes `pulse`. The chain folds the reset in. */
   reset(): void
+  /** Memory that its persistents take now; refused while the context is being processed. */
+  readonly bytes: number
   /** A copy of every persistent, laid out as `layout` says. Refused while the context is being processed. */
   serialize(): Uint8Array
   /** Replaces state and head. Refuses a wrong length and non-finite numbers; then the context is as it was. */
@@ -102,6 +116,8 @@ export interface Model extends ModelInfo {
    * context takes nothing but `reset`, `restore` and `close` from then on; what became of the others stands in `outcomes`.
    */
   process(items: readonly WorkItem[]): Promise<readonly WorkResult[]>
+  /** An executor over any block of the model's graph, for one context. */
+  createExecutor(options?: ExecutorOptions): Executor
   /** Logits [vocabSize] that follow the last token of the context; refused before its first token. */
   logits(context: Context): Promise<Float32Array>
   /** Ends the engine's threads; its contexts can only be closed then. Refused while calls are in flight. */
@@ -111,4 +127,6 @@ export interface Model extends ModelInfo {
 export interface OpenModelOptions {
   /** Engine threads; default: the number of CPUs available, at most 16. */
   readonly threads?: number
+  /** Look after every node whether it gave a number that is not finite, and name the first where a state breaks. Slower. */
+  readonly watch?: boolean
 }

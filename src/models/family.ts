@@ -1,5 +1,7 @@
 /** What a model family provides: how to read its config and turn a package's tensors into a graph. */
 
+import { z } from 'zod'
+import type { Pattern, Ref, Stored } from '../engine/builder.ts'
 import type { Graph } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError } from '../errors.ts'
@@ -16,20 +18,52 @@ export interface Family {
 
 const shapeText = (shape: readonly number[]): string => `[${shape.join(', ')}]`
 
+/** What config.json says of quantised matrices; docs/formats.md describes the tensors. */
+const quantization = z.object({
+  quant_method: z.literal('continuo'),
+  format: z.enum(['q8', 'i4', 'ternary2', 'ternary3']),
+  group_size: z.union([z.literal(32), z.literal(64)]),
+})
+export type Quantization = z.infer<typeof quantization>
+
+/** Throws INVALID when config.json names a quantisation of others. */
+export const quantizationOf = (config: unknown): Quantization | undefined => {
+  const found = (config as { quantization_config?: unknown } | null)?.quantization_config
+  if (found === undefined || found === null) return undefined
+  const result = quantization.safeParse(found)
+  if (result.success) return result.data
+  throw new ContinuoError(
+    'INVALID',
+    `config.json has a quantization_config that Continuo does not know (${result.error.issues[0]?.path.join('.')}: ${result.error.issues[0]?.message}). Expected one that \`continuo quantize\` wrote.`,
+  )
+}
+
 /** The tensors of a package, taken one by one; what is left at the end nobody asked for. */
 export interface TensorSet {
   has(name: string): boolean
-  /** The shape of a tensor that must be there. */
+  /** The shape of a tensor that must be there, as the file holds it. */
   shape(name: string, what: string): readonly number[]
   /** Notes that the tensor is used; refuses it when it is missing or has another shape. Leading extents of 1 do not count. */
-  take(name: string, shape: readonly number[]): string
+  take(name: string, shape: readonly number[]): Ref
+  /** As `take` for a matrix [outputs, inputs], which may be quantised. */
+  takeMatrix(name: string, shape: readonly [number, number]): Ref
+  /** As `take` and `takeMatrix` for a family: `{l}` in the name stands for `from` … `to` − 1. */
+  takeAll(name: string, range: Range, shape: readonly number[]): Pattern
+  takeMatrices(name: string, range: Range, shape: readonly [number, number]): Pattern
   /** Notes that a tensor may be there although nothing uses it. */
   ignore(name: string): void
   /** Refuses tensors that were neither taken nor ignored. */
   finish(): void
 }
+export interface Range {
+  readonly from?: number
+  readonly to: number
+}
 
-export const tensorSet = (tensors: readonly TensorEntry[]): TensorSet => {
+/** What one byte of a quantised row holds. */
+const perByte: Readonly<Record<Quantization['format'], number>> = { q8: 1, i4: 2, ternary2: 4, ternary3: 5 }
+
+export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantization): TensorSet => {
   const byName = new Map(tensors.map((tensor) => [tensor.name, tensor]))
   const left = new Set(byName.keys())
   const need = (name: string, expected: string): TensorEntry => {
@@ -46,20 +80,54 @@ export const tensorSet = (tensors: readonly TensorEntry[]): TensorSet => {
     const first = shape.findIndex((extent) => extent !== 1)
     return first < 0 ? [] : shape.slice(first)
   }
+  const take = (name: string, shape: readonly number[]): Ref => {
+    const tensor = need(name, `shape ${shapeText(shape)}`)
+    if (shapeText(trimmed(tensor.shape)) !== shapeText(trimmed(shape))) {
+      throw new ContinuoError(
+        'INVALID',
+        `Tensor "${name}" has shape ${shapeText(tensor.shape)}, expected ${shapeText(shape)}.`,
+      )
+    }
+    left.delete(name)
+    return { ref: name }
+  }
+  const scalesOf = (name: string): string => `${name}.scales`
+  const storedAs = (name: string): Stored =>
+    quantized && byName.has(scalesOf(name))
+      ? { storage: quantized.format, scales: scalesOf(name), group: quantized.group_size }
+      : {}
+  const takeMatrix = (name: string, shape: readonly [number, number]): Ref => {
+    const stored = storedAs(name)
+    if (!quantized || stored.storage === undefined) return take(name, shape)
+    const [outputs, inputs] = shape
+    take(scalesOf(name), [outputs, Math.ceil(inputs / quantized.group_size)])
+    return { ...take(name, [outputs, Math.ceil(inputs / perByte[quantized.format])]), ...stored }
+  }
+  const all = <S extends readonly number[]>(
+    one: (name: string, shape: S) => Ref,
+    name: string,
+    { from = 0, to }: Range,
+    shape: S,
+  ): Pattern => {
+    const at = (l: number): string => name.replaceAll('{l}', String(l))
+    const kinds = new Set<string | undefined>()
+    for (let l = from; l < to; l += 1) kinds.add(one(at(l), shape).storage)
+    if (kinds.size > 1) {
+      throw new ContinuoError(
+        'INVALID',
+        `Tensors "${name}" are quantised in some layers and not in others. Quantise the model anew.`,
+      )
+    }
+    const stored = from < to ? storedAs(at(from)) : {}
+    return { pattern: name, ...stored, ...(stored.scales === undefined ? {} : { scales: scalesOf(name) }) }
+  }
   return {
     has: (name) => byName.has(name),
     shape: (name, what) => need(name, what).shape,
-    take: (name, shape) => {
-      const tensor = need(name, `shape ${shapeText(shape)}`)
-      if (shapeText(trimmed(tensor.shape)) !== shapeText(trimmed(shape))) {
-        throw new ContinuoError(
-          'INVALID',
-          `Tensor "${name}" has shape ${shapeText(tensor.shape)}, expected ${shapeText(shape)}.`,
-        )
-      }
-      left.delete(name)
-      return name
-    },
+    take,
+    takeMatrix,
+    takeAll: (name, range, shape) => all(take, name, range, shape),
+    takeMatrices: (name, range, shape) => all(takeMatrix, name, range, shape),
     ignore: (name) => {
       left.delete(name)
     },

@@ -7,10 +7,18 @@
  * w2 [D, C], used from the right; fla stores Linear weights [out, in].
  */
 import { z } from 'zod'
-import { buildGraph, type GraphBuilder, type Variable, type WeightSource } from '../engine/graph.ts'
+import {
+  buildGraph,
+  type GraphBuilder,
+  type Index,
+  type Matrix,
+  type Member,
+  type Over,
+  type Value,
+} from '../engine/builder.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError } from '../errors.ts'
-import { type Family, type FamilyModel, type TensorSet, tensorSet } from './family.ts'
+import { type Family, type FamilyModel, quantizationOf, type Range, type TensorSet, tensorSet } from './family.ts'
 
 const size = z.int().positive()
 
@@ -43,7 +51,7 @@ interface Names {
   readonly embedding: string
   readonly head: string
   readonly lastNorm: string
-  readonly layer: (l: number) => string
+  readonly layer: (l: number | '{l}') => string
   readonly norm: { readonly ln0: string; readonly ln1: string; readonly ln2: string }
   readonly ffn: string
   readonly att: Readonly<
@@ -129,7 +137,7 @@ const readSizes = (config: Config, names: Names, set: TensorSet, tensors: readon
     }
     return [rows, columns]
   }
-  const prefix = `${names.layer(0).slice(0, -1)}`
+  const prefix = names.layer('{l}').slice(0, -'{l}'.length)
   const layers = tensors.flatMap(({ name }) => {
     const index = name.startsWith(prefix) ? /^\d{1,6}(?=\.)/.exec(name.slice(prefix.length))?.[0] : undefined
     return index === undefined ? [] : [Number(index)]
@@ -161,33 +169,35 @@ const readSizes = (config: Config, names: Names, set: TensorSet, tensors: readon
 
 /** Low-rank maps: `in` is [D, C] · x, `out` is [C, D] · x. */
 interface LowRankWeights {
-  readonly in: Variable
-  readonly out: Variable
+  readonly in: Member<Matrix>
+  readonly out: Member<Matrix>
 }
 
-/** Declares the weights of layer l under their official names. */
+/** Declares the weights of all layers under their official names: families over l. */
 const layerWeights = (
   g: GraphBuilder,
   set: TensorSet,
   names: Names,
-  { C, H, N, F }: Sizes,
+  { L, C, H, N, F }: Sizes,
   config: Config,
-  l: number,
+  l: Index,
 ) => {
-  const file = names.layer(l)
-  const own = (name: string): string => `blocks.${l}.${name}`
-  const vector = (name: string, tensor: string, shape: readonly number[] = [C]): Variable =>
-    g.vector(own(name), C, { tensor: set.take(`${file}.${tensor}`, shape) })
-  const matrix = (name: string, tensor: string, outputs: number, inputs: number): Variable =>
-    g.matrix(own(name), outputs, inputs, { tensor: set.take(`${file}.${tensor}`, [outputs, inputs]) })
+  const file = names.layer('{l}')
+  const all: Over & Range = { over: l, to: L }
+  const vector = (name: string, tensor: string, shape: readonly number[] = [C], over: Over & Range = all) =>
+    g.vectors(name, C, set.takeAll(`${file}.${tensor}`, over, shape), over)
+  const matrix = (name: string, tensor: string, outputs: number, inputs: number) =>
+    g.matrices(name, [outputs, inputs], set.takeMatrices(`${file}.${tensor}`, all, [outputs, inputs]), all)
   const norm = (name: string, tensor: string) => ({
     weight: vector(`${name}.weight`, `${tensor}.weight`),
     bias: vector(`${name}.bias`, `${tensor}.bias`),
   })
-  const fromRight = (name: string, tensor: string, outputs: number, inputs: number): Variable => {
-    const transposed = names.lowRankFromRight
-    const shape = transposed ? [inputs, outputs] : [outputs, inputs]
-    return g.matrix(own(name), outputs, inputs, { tensor: set.take(`${file}.${tensor}`, shape), transposed })
+  const fromRight = (name: string, tensor: string, outputs: number, inputs: number, over: Over & Range) => {
+    const path = `${file}.${tensor}`
+    const source = names.lowRankFromRight
+      ? { ...set.takeAll(path, over, [inputs, outputs]), transposed: true }
+      : set.takeMatrices(path, over, [outputs, inputs])
+    return g.matrices(name, [outputs, inputs], source, over)
   }
   const widths: Record<LowRank, readonly [string, number | null | undefined]> = {
     w: ['decay_low_rank_dim', config.decay_low_rank_dim],
@@ -195,61 +205,59 @@ const layerWeights = (
     v: ['v_low_rank_dim', config.v_low_rank_dim],
     g: ['gate_low_rank_dim', config.gate_low_rank_dim],
   }
-  const lowRank = (which: LowRank): LowRankWeights => {
+  const lowRank = (which: LowRank, over: Over & Range = all): LowRankWeights => {
     const first = names.lowRank(which, 1)
     const [key, told] = widths[which]
-    const shape = set.shape(`${file}.${first}`, 'a low-rank matrix')
+    const path = `${names.layer(over.from ?? 0)}.${first}`
+    const shape = set.shape(path, 'a low-rank matrix')
     const D = shape[names.lowRankFromRight ? 1 : 0] ?? 0
     if (told != null && told !== D) {
       throw new ContinuoError(
         'INVALID',
-        `config.json says ${key} is ${told}, but tensor "${file}.${first}" has shape [${shape.join(', ')}].`,
+        `config.json says ${key} is ${told}, but tensor "${path}" has shape [${shape.join(', ')}].`,
       )
     }
     return {
-      in: fromRight(`att.${which}1`, first, D, C),
-      out: fromRight(`att.${which}2`, names.lowRank(which, 2), C, D),
+      in: fromRight(`att.${which}1`, first, D, C, over),
+      out: fromRight(`att.${which}2`, names.lowRank(which, 2), C, D, over),
     }
   }
   // Early fla checkpoints keep the six mixes as rows of one tensor.
-  const joined = `${file}.${names.att.x_}x`
-  const mix = (c: string, row: number): Variable => {
-    const source: WeightSource = set.has(joined)
-      ? { tensor: set.take(joined, [6, C]), row }
-      : { tensor: set.take(`${file}.${names.att.x_}${c}`, [C]) }
-    return g.vector(own(`att.x_${c}`), C, source)
-  }
+  const joined = `${names.att.x_}x`
+  const mix = (c: string, row: number) =>
+    set.has(`${names.layer(0)}.${joined}`)
+      ? g.vectors(`att.x_${c}`, C, { ...set.takeAll(`${file}.${joined}`, all, [6, C]), row }, all)
+      : vector(`att.x_${c}`, `${names.att.x_}${c}`)
   // Layer 0 has no value residual; files may carry its weights all the same.
-  if (l === 0) for (const part of [0, 1, 2] as const) set.ignore(`${file}.${names.lowRank('v', part)}`)
+  for (const part of [0, 1, 2] as const) set.ignore(`${names.layer(0)}.${names.lowRank('v', part)}`)
+  const residual: Over & Range = { ...all, from: 1 }
   return {
-    ln0: l === 0 ? norm('ln0', names.norm.ln0) : undefined,
     ln1: norm('ln1', names.norm.ln1),
     ln2: norm('ln2', names.norm.ln2),
     mix: { r: mix('r', 0), w: mix('w', 1), k: mix('k', 2), v: mix('v', 3), a: mix('a', 4), g: mix('g', 5) },
-    receptance: matrix('att.receptance.weight', names.att.receptance, C, C),
-    key: matrix('att.key.weight', names.att.key, C, C),
-    value: matrix('att.value.weight', names.att.value, C, C),
-    output: matrix('att.output.weight', names.att.output, C, C),
+    receptance: matrix('att.receptance', names.att.receptance, C, C),
+    key: matrix('att.key', names.att.key, C, C),
+    value: matrix('att.value', names.att.value, C, C),
+    output: matrix('att.output', names.att.output, C, C),
     ln_x: norm('att.ln_x', names.att.ln_x),
     w0: vector('att.w0', names.lowRank('w', 0)),
     a0: vector('att.a0', names.lowRank('a', 0)),
-    v0: l === 0 ? undefined : vector('att.v0', names.lowRank('v', 0)),
     w: lowRank('w'),
     a: lowRank('a'),
-    v: l === 0 ? undefined : lowRank('v'),
+    v: L > 1 ? { ...lowRank('v', residual), bias: vector('att.v0', names.lowRank('v', 0), [C], residual) } : undefined,
     g: lowRank('g'),
     k_k: vector('att.k_k', names.att.k_k),
     k_a: vector('att.k_a', names.att.k_a),
     r_k: vector('att.r_k', names.att.r_k, [H, N]),
     ffn: {
       x_k: vector('ffn.x_k', `${names.ffn}.x_k`),
-      key: matrix('ffn.key.weight', `${names.ffn}.key.weight`, F, C),
-      value: matrix('ffn.value.weight', `${names.ffn}.value.weight`, C, F),
+      key: matrix('ffn.key', `${names.ffn}.key.weight`, F, C),
+      value: matrix('ffn.value', `${names.ffn}.value.weight`, C, F),
     },
     // The previous token's inputs to time mix (p) and channel mix (q), and the matrix memory [head, key, value].
-    p: g.persistent(own('att.p'), [C]),
-    q: g.persistent(own('ffn.q'), [C]),
-    S: g.persistent(own('att.S'), [H, N, N]),
+    p: g.table('att.p', [l, C]),
+    q: g.table('ffn.q', [l, C]),
+    S: g.table('att.S', [l, H, N, N]),
   }
 }
 
@@ -263,80 +271,100 @@ const build = (parsed: unknown, tensors: readonly TensorEntry[]): FamilyModel =>
     )
   }
   const config = result.data
-  const set = tensorSet(tensors)
+  const set = tensorSet(tensors, quantizationOf(parsed))
   const names = set.has(fla.embedding) ? fla : official
   const sizes = readSizes(config, names, set, tensors)
   const { L, C, H, N, V } = sizes
   const eps = config.norm_eps
   const g = buildGraph()
+  const l = g.index('l', L)
+  const norm = (name: string, tensor: string) => ({
+    weight: g.vector(`${name}.weight`, C, set.take(`${tensor}.weight`, [C])),
+    bias: g.vector(`${name}.bias`, C, set.take(`${tensor}.bias`, [C])),
+  })
+  const embedding = g.lookup('emb', [V, C], set.take(names.embedding, [V, C]))
+  const ln0 = norm('ln0', `${names.layer(0)}.${names.norm.ln0}`)
+  const weights = layerWeights(g, set, names, sizes, config, l)
+  const lastNorm = norm('ln_out', names.lastNorm)
+  const last = g.table('hidden.last', [C])
 
-  const token = g.begin('step', { name: 'token', shape: [], dtype: 'i32' })
-  const embedding = g.table('emb.weight', V, C, { tensor: set.take(names.embedding, [V, C]) })
-  let x = g.embed('x.emb', token, embedding)
-  let vFirst: Variable | undefined
+  const token = g.dynamic('token', [], 'i32')
+  g.block('step', [token], () => {
+    const x = g.norm('x', g.embed('x.emb', token, embedding), ln0.weight, ln0.bias, { eps })
+    g.loop(l, {}, () => {
+      const lowRank = (
+        name: string,
+        input: Value,
+        { in: first, out }: LowRankWeights,
+        bend?: 'tanh' | 'sigmoid',
+      ): Value => {
+        const narrow = g.matmul(`${name}.1`, input, first(l))
+        return g.matmul(`${name}.2`, bend ? g[bend](`${name}.bend`, narrow) : narrow, out(l))
+      }
 
-  for (let l = 0; l < L; l++) {
-    const weights = layerWeights(g, set, names, sizes, config, l)
-    const at = (name: string): string => `x.${l}.${name}`
-    const lowRank = (
-      name: string,
-      input: Variable,
-      { in: first, out }: LowRankWeights,
-      bend?: 'tanh' | 'sigmoid',
-    ): Variable => {
-      const narrow = g.matmul(at(`${name}.1`), input, first)
-      return g.matmul(at(`${name}.2`), bend ? g[bend](at(`${name}.bend`), narrow) : narrow, out)
-    }
-    if (weights.ln0) x = g.norm('x.ln0', x, weights.ln0.weight, weights.ln0.bias, { eps })
+      // Time mix.
+      const u = g.norm('att.u', x, weights.ln1.weight(l), weights.ln1.bias(l), { eps })
+      const p = g.cacheShift('att.before', weights.p(l), u)
+      const mixed = (c: keyof typeof weights.mix): Value => g.lerp(`att.u_${c}`, u, p, weights.mix[c](l))
+      const [ur, uw, uk, uv, ua, ug] = (['r', 'w', 'k', 'v', 'a', 'g'] as const).map(mixed) as [
+        Value,
+        Value,
+        Value,
+        Value,
+        Value,
+        Value,
+      ]
+      const r = g.matmul('att.r', ur, weights.receptance(l))
+      const k = g.matmul('att.k', uk, weights.key(l))
+      const wz = lowRank('att.w', uw, weights.w, 'tanh')
+      const az = lowRank('att.a', ua, weights.a)
+      const gate = lowRank('att.g', ug, weights.g, 'sigmoid')
+      const read = g.matmul('att.v.read', uv, weights.value(l))
+      const { v: residual } = weights
+      const first = (): void => {
+        g.slice('v.first', read, 0, C)
+        g.slice('att.v', read, 0, C)
+      }
+      const vFirst: Value = { name: 'v.first', shape: [C], dtype: 'f32' }
+      const v: Value = { name: 'att.v', shape: [C], dtype: 'f32' }
+      if (!residual) first()
+      else {
+        g.branch({ index: l, equals: 0 }, first, () => {
+          const z = g.add('att.v.z', lowRank('att.v', uv, residual), residual.bias(l))
+          g.lerp('att.v', read, vFirst, g.sigmoid('att.v.share', z))
+        })
+      }
+      const w = g.decay('att.w', g.add('att.w.z', wz, weights.w0(l)))
+      const a = g.sigmoid('att.a', g.add('att.a.z', az, weights.a0(l)))
+      const kk = g.l2norm('att.kk', g.mul('att.kk.raw', k, weights.k_k(l)), { groups: H, eps: 1e-12 })
+      // k ⊙ (1 + (a − 1) ⊙ k_a), as a step from k towards k ⊙ a.
+      const k2 = g.lerp('att.k2', k, g.mul('att.ka', k, a), weights.k_a(l))
+      const y = g.cacheWkv7('att.y', weights.S(l), { r, w, k: k2, v, kk, a }, H)
+      const normed = g.norm('att.y.norm', y, weights.ln_x.weight(l), weights.ln_x.bias(l), {
+        groups: H,
+        eps: names.groupEps(N, eps),
+      })
+      const bonus = g.bonus('att.y.bonus', { y: normed, r, k: k2, u: weights.r_k(l), v }, H)
+      g.add('x', x, g.matmul('att.o', g.mul('att.y.gated', bonus, gate), weights.output(l)))
 
-    // Time mix.
-    const u = g.norm(at('att.u'), x, weights.ln1.weight, weights.ln1.bias, { eps })
-    const p = g.cacheShift(at('att.p'), weights.p, u)
-    const mixed = (c: keyof typeof weights.mix): Variable => g.lerp(at(`att.u_${c}`), u, p, weights.mix[c])
-    const r = g.matmul(at('att.r'), mixed('r'), weights.receptance)
-    const w = g.decay(at('att.w'), g.add(at('att.w.z'), lowRank('att.w', mixed('w'), weights.w, 'tanh'), weights.w0))
-    const k = g.matmul(at('att.k'), mixed('k'), weights.key)
-    const uv = mixed('v')
-    let v = g.matmul(at('att.v'), uv, weights.value)
-    if (weights.v && weights.v0 && vFirst) {
-      const share = g.sigmoid(at('att.v.share'), g.add(at('att.v.z'), lowRank('att.v', uv, weights.v), weights.v0))
-      v = g.lerp(at('att.v.mixed'), v, vFirst, share)
-    } else {
-      vFirst = v
-    }
-    const a = g.sigmoid(at('att.a'), g.add(at('att.a.z'), lowRank('att.a', mixed('a'), weights.a), weights.a0))
-    const gate = lowRank('att.g', mixed('g'), weights.g, 'sigmoid')
-    const kk = g.l2norm(at('att.kk'), g.mul(at('att.kk.raw'), k, weights.k_k), { groups: H, eps: 1e-12 })
-    // k ⊙ (1 + (a − 1) ⊙ k_a), as a step from k towards k ⊙ a.
-    const k2 = g.lerp(at('att.k2'), k, g.mul(at('att.ka'), k, a), weights.k_a)
-    const read = g.cacheWkv7(at('att.y'), weights.S, { r, w, k: k2, v, kk, a }, H)
-    const normed = g.norm(at('att.ln_x'), read, weights.ln_x.weight, weights.ln_x.bias, {
-      groups: H,
-      eps: names.groupEps(N, eps),
+      // Channel mix.
+      const u2 = g.norm('ffn.u', x, weights.ln2.weight(l), weights.ln2.bias(l), { eps })
+      const q = g.cacheShift('ffn.before', weights.q(l), u2)
+      const m = g.lerp('ffn.m', u2, q, weights.ffn.x_k(l))
+      const e = g.relu2('ffn.e', g.matmul('ffn.k', m, weights.ffn.key(l)))
+      g.add('x', x, g.matmul('ffn.v', e, weights.ffn.value(l)))
     })
-    const y = g.bonus(at('att.bonus'), { y: normed, r, k: k2, u: weights.r_k, v }, H)
-    x = g.add(at('att'), x, g.matmul(at('att.o'), g.mul(at('att.yg'), y, gate), weights.output))
+    const hidden = g.norm('hidden', x, lastNorm.weight, lastNorm.bias, { eps })
+    return { hidden, previous: g.cacheShift('hidden.previous', last(), hidden) }
+  })
 
-    // Channel mix.
-    const u2 = g.norm(at('ffn.u'), x, weights.ln2.weight, weights.ln2.bias, { eps })
-    const q = g.cacheShift(at('ffn.q'), weights.q, u2)
-    const m = g.lerp(at('ffn.m'), u2, q, weights.ffn.x_k)
-    const e = g.relu2(at('ffn.e'), g.matmul(at('ffn.k'), m, weights.ffn.key))
-    x = g.add(at('ffn'), x, g.matmul(at('ffn.v'), e, weights.ffn.value))
-  }
-
-  const lastNorm = (part: 'weight' | 'bias'): Variable =>
-    g.vector(`ln_out.${part}`, C, { tensor: set.take(`${names.lastNorm}.${part}`, [C]) })
-  const hidden = g.norm('hidden', x, lastNorm('weight'), lastNorm('bias'), { eps })
-  const previous = g.cacheShift('hidden.previous', g.persistent('hidden.last', [C]), hidden)
-
-  const input = g.begin('predict', { name: 'predict.hidden', shape: [C], dtype: 'f32' })
   const tied = config.tie_word_embeddings && !set.has(names.head)
-  const head = g.matrix('head.weight', V, C, { tensor: set.take(tied ? names.embedding : names.head, [V, C]) })
-  const logits = g.matmul('logits', input, head)
+  const head = g.matrix('head', [V, C], set.takeMatrix(tied ? names.embedding : names.head, [V, C]))
+  const input = g.dynamic('predict.hidden', [C], 'f32')
+  g.block('predict', [input], () => ({ logits: g.matmul('logits', input, head) }))
 
   set.finish()
-  return { graph: g.finish({ hidden, previous, logits }), vocabSize: V }
+  return { graph: g.finish(), vocabSize: V }
 }
 
 export const rwkv7: Family = { build }

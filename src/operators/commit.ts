@@ -11,7 +11,7 @@ import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
 import { type Fingerprints, type Head, type PartitionCursor, type SnapshotRef, seal } from '../state/head.ts'
 import { type Ledger, recordBytes } from '../state/ledger.ts'
-import { encodeSnapshot, type StateTensor } from '../state/snapshot.ts'
+import { encodeSnapshot, type StateTensors } from '../state/snapshot.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
 import type { Watermark } from '../streams/watermark.ts'
 import type { EmittedStep } from './emit.ts'
@@ -27,7 +27,7 @@ export interface CommitDeps {
   readonly writer: PartitionWriter
   readonly watermark: Watermark
   readonly sessions: Sessions
-  readonly model: Fingerprints & { readonly layout: readonly StateTensor[] }
+  readonly model: Fingerprints & { readonly layout: StateTensors }
   readonly stateLedger: Ledger
   readonly snapshotLedger: Ledger
   /** Bytes of a snapshot in one record at most. */

@@ -4,7 +4,7 @@ import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import type { TopicNames } from '../../topics/index.ts'
 import { messageOf } from '../errors.ts'
 import { type Head, type PartitionCursor, unseal } from '../state/head.ts'
-import { decodeSnapshot, type StateTensor } from '../state/snapshot.ts'
+import { decodeSnapshot, type StateTensors } from '../state/snapshot.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import { isIntroduction } from './partition-state.ts'
@@ -94,7 +94,7 @@ export const readSnapshots = async (
   log: EventLog,
   names: TopicNames,
   partition: number,
-  layout: readonly StateTensor[],
+  layout: StateTensors,
   heads: readonly At<Head>[],
   found: Found,
 ): Promise<Map<string, At<StoredSnapshot>[]>> => {

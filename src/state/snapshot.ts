@@ -13,9 +13,15 @@ import { pulseMismatch, sha256 } from './head.ts'
 /** A persistent's place in the serialised context; `src/engine/types.ts` has the same shape. */
 export interface StateTensor {
   readonly name: string
+  readonly dtype: string
   readonly shape: readonly number[]
   readonly offset: number
   readonly bytes: number
+}
+
+/** Says where the persistents stand in a state; throws REFUSED when its length cannot be. */
+export interface StateTensors {
+  tensors(state: Uint8Array): readonly StateTensor[]
 }
 
 const FORMAT = 'continuo-snapshot'
@@ -28,12 +34,11 @@ const broken = (what: string): ContinuoError =>
 const checkOf = (head: string, state: Uint8Array): string =>
   createHash('sha256').update(head).update(state).digest('hex')
 
-export const encodeSnapshot = (head: Head, state: Uint8Array, layout: readonly StateTensor[]): Uint8Array => {
+export const encodeSnapshot = (head: Head, state: Uint8Array, layout: StateTensors): Uint8Array => {
   const tensors = Object.fromEntries(
-    layout.map(({ name, shape, offset, bytes }) => [
-      name,
-      { dtype: 'F32', shape, data_offsets: [offset, offset + bytes] },
-    ]),
+    layout
+      .tensors(state)
+      .map(({ name, dtype, shape, offset, bytes }) => [name, { dtype, shape, data_offsets: [offset, offset + bytes] }]),
   )
   const inside = JSON.stringify({ ...head, snapshot: null })
   const metadata = { format: FORMAT, version: VERSION, head: inside, sha256: checkOf(inside, state) }
@@ -85,15 +90,12 @@ const readHeader = (file: Uint8Array): SnapshotHeader => {
 export const snapshotHead = (file: Uint8Array): Head => readHeader(file).head
 
 /** Throws REFUSED when the file is not a snapshot of this layout. */
-export const decodeSnapshot = (file: Uint8Array, layout: readonly StateTensor[]): Snapshot => {
+export const decodeSnapshot = (file: Uint8Array, layout: StateTensors): Snapshot => {
   const { head, tensors, text, check, end } = readHeader(file)
   const state = file.subarray(end)
-  const expected = layout.reduce((sum, { bytes }) => sum + bytes, 0)
-  if (state.length !== expected)
-    throw broken(`holds ${state.length} bytes of state; the model's layout has ${expected}`)
-  for (const { name, shape, offset, bytes } of layout) {
+  for (const { name, dtype, shape, offset, bytes } of layout.tensors(state)) {
     const found = JSON.stringify(tensors[name] ?? null)
-    const wanted = JSON.stringify({ dtype: 'F32', shape, data_offsets: [offset, offset + bytes] })
+    const wanted = JSON.stringify({ dtype, shape, data_offsets: [offset, offset + bytes] })
     if (found !== wanted) throw broken(`has ${name} as ${found}; the model's layout says ${wanted}`)
   }
   const actual = checkOf(text, state)

@@ -172,7 +172,7 @@ describe('state', () => {
   it('the layout describes the serialised bytes: dense, in order, C + C + H·N·N floats a layer and the last hidden vector', async () => {
     const model = await open(folder.path)
     let offset = 0
-    for (const entry of model.layout) {
+    for (const entry of model.layout.first) {
       expect(entry.offset).toBe(offset)
       expect(entry.bytes).toBe(4 * entry.shape.reduce((a, b) => a * b, 1))
       offset += entry.bytes

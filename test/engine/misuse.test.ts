@@ -177,10 +177,10 @@ describe('wrong arguments', () => {
     const head = { pulse: context.pulse, origin: context.origin, chain: context.chain }
     const state = context.serialize()
     const broken = state.slice()
-    new DataView(broken.buffer).setFloat32(model.layout[2]!.offset + 4, Number.NaN, true)
+    new DataView(broken.buffer).setFloat32(model.layout.first[2]!.offset + 4, Number.NaN, true)
     const wrong: [Uint8Array, typeof head, string][] = [
       [state.subarray(4), head, 'bytes, expected'],
-      [broken, head, model.layout[2]!.name],
+      [broken, head, model.layout.first[2]!.name],
       [state, { ...head, origin: 3n }, 'origin'],
       [state, { ...head, pulse: -1n }, 'pulse'],
       [state, { ...head, pulse: 2n ** 64n }, 'pulse'],

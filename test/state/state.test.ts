@@ -1,15 +1,20 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { buildGraph } from '../../src/engine/builder.ts'
+import { stateLayout } from '../../src/engine/layout.ts'
 import { checkFits, sameHead, seal, sha256, unseal } from '../../src/state/head.ts'
 import { createLedger } from '../../src/state/ledger.ts'
 import { decodeSnapshot, encodeSnapshot, joinParts, splitParts } from '../../src/state/snapshot.ts'
 import type { Head } from '../../topics/state.ts'
 
 const model = { fingerprint: 'a'.repeat(64), layoutFingerprint: 'b'.repeat(64) }
-const layout = [
-  { name: 'p', shape: [2], offset: 0, bytes: 8 },
-  { name: 'S', shape: [2, 3], offset: 8, bytes: 24 },
-]
+const persistents = (p: readonly number[], names: readonly [string, string] = ['p', 'S']) => {
+  const g = buildGraph()
+  g.table(names[0], p)
+  g.table(names[1], [3, 2])
+  return stateLayout(g.finish())
+}
+const layout = persistents([2])
 
 const head = (pulse = 12): Head => ({
   type: 'head',
@@ -112,9 +117,9 @@ describe('snapshots', () => {
         expect(() => decodeSnapshot(bytes, layout)).toThrow(/^The snapshot /)
       }),
     )
-    expect(() => decodeSnapshot(file.subarray(0, file.length - 1), layout)).toThrow(/holds 31 bytes of state/)
-    expect(() => decodeSnapshot(file, [layout[1]!, layout[0]!])).not.toThrow()
-    expect(() => decodeSnapshot(file, [{ ...layout[0]!, shape: [3] }, layout[1]!])).toThrow(/has p as/)
+    expect(() => decodeSnapshot(file.subarray(0, file.length - 1), layout)).toThrow(/state has 31 bytes, expected 32/)
+    expect(() => decodeSnapshot(file, persistents([2], ['S', 'p']))).toThrow(/has S as/)
+    expect(() => decodeSnapshot(file, persistents([1, 2]))).toThrow(/has p as/)
   })
 })
 

@@ -42,6 +42,17 @@ struct Wkv7Run {
   size_t tokens;
 };
 
+// Attention of one head of one token over positions [first, last). A position's channels lie at (p mod slots) · stride.
+struct AttendRun {
+  const float* q;  // [channels]
+  float* y;        // [channels]
+  const float *keys, *values;
+  size_t channels;
+  size_t stride;
+  size_t first, last, slots;
+  float scale;
+};
+
 struct Kernels {
   const char* name;
 
@@ -71,6 +82,8 @@ struct Kernels {
   float (*max)(const float* a, size_t n);
   float (*sum_exp)(const float* a, float shift, size_t n);  // Σ exp(a − shift)
   bool (*finite)(const float* a, size_t n);
+
+  void (*attend)(const AttendRun& run);
 };
 
 extern const Kernels generic_kernels;

@@ -1,6 +1,7 @@
 // Included once by each kernels_*.cc after it has named its instruction set in CONTINUO_ISA.
 #pragma once
 
+#include "attend.h"
 #include "elementwise.h"
 #include "kernels.h"
 #include "matmul.h"
@@ -11,4 +12,4 @@
   {label, CONTINUO_ISA::matmul, CONTINUO_ISA::wkv7, CONTINUO_ISA::norm, CONTINUO_ISA::l2norm, CONTINUO_ISA::bonus,              \
    CONTINUO_ISA::add, CONTINUO_ISA::mul, CONTINUO_ISA::lerp, CONTINUO_ISA::map_tanh, CONTINUO_ISA::map_sigmoid,                 \
    CONTINUO_ISA::map_relu2, CONTINUO_ISA::map_decay, CONTINUO_ISA::map_exp, CONTINUO_ISA::map_log, CONTINUO_ISA::max,           \
-   CONTINUO_ISA::sum_exp, CONTINUO_ISA::finite}
+   CONTINUO_ISA::sum_exp, CONTINUO_ISA::finite, CONTINUO_ISA::attend}

@@ -1,0 +1,62 @@
+// Softmax attention of one query over the positions it sees. Positions are walked in blocks of 256 aligned to absolute position,
+// whatever slot of a ring they lie in, and a block's part is joined to what came before with the running maximum m
+// (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018):
+//   s_p = scale · (q · k_p)                      the sum over channels in the order of reduce.h
+//   m'  = max(m, max_p s_p);  c = exp(m − m')    0 for the first block
+//   w_p = exp(s_p − m')
+//   Z   = Z · c + Σ_p w_p                        sixteen partial sums by p mod 16, joined by halving
+//   y_i = y_i · c + Σ_p w_p v_p[i]               by fma over p, ascending from 0; channels are the lanes
+// and y / Z at the end.
+#pragma once
+
+#include "elementwise.h"
+
+namespace continuo::CONTINUO_ISA {
+
+template <class T>
+CONTINUO_INLINE void attend_lanes(const AttendRun& run, const float* weights, size_t first, size_t last, bool begun, float carry, size_t lane) {
+  T sum{};
+  for (size_t p = first; p < last; ++p) sum = fma(splat<T>(weights[p - first]), load<T>(run.values + p % run.slots * run.stride + lane), sum);
+  // The first block has nothing before it: whatever lies in y must not count, not even a NaN.
+  const T before = !begun ? T{} : load<T>(run.y + lane) * splat<T>(carry);
+  store(run.y + lane, before + sum);
+}
+
+inline void attend(const AttendRun& run) {
+  float m = 0.0f, total = 0.0f;
+  bool begun = false;
+  for (size_t first = run.first; first < run.last;) {
+    size_t last = (first / block_terms + 1) * block_terms;
+    if (last > run.last) last = run.last;
+    float weights[block_terms];
+    float most = m;
+    for (size_t p = first; p < last; ++p) {
+      const float* key = run.keys + p % run.slots * run.stride;
+      const float score = run.scale * reduce(run.channels, [&](auto acc, size_t i) CONTINUO_LAMBDA {
+        using T = decltype(acc);
+        return fma(load<T>(run.q + i), load<T>(key + i), acc);
+      });
+      weights[p - first] = score;
+      if ((!begun && p == first) || score > most) most = score;
+    }
+    const float carry = begun ? exp(m - most) : 0.0f;
+    float partial[partials] = {};
+    for (size_t p = first; p < last; ++p) {
+      weights[p - first] = exp(weights[p - first] - most);
+      partial[p % partials] += weights[p - first];
+    }
+    for (size_t half = partials / 2; half > 0; half /= 2) {
+      for (size_t lane = 0; lane < half; ++lane) partial[lane] += partial[lane + half];
+    }
+    total = total * carry + partial[0];
+    size_t lane = 0;
+    for (; lane + width <= run.channels; lane += width) attend_lanes<Vec>(run, weights, first, last, begun, carry, lane);
+    for (; lane < run.channels; ++lane) attend_lanes<float>(run, weights, first, last, begun, carry, lane);
+    m = most;
+    begun = true;
+    first = last;
+  }
+  map(run.channels, run.y, [&](auto y) CONTINUO_LAMBDA { return y / splat<decltype(y)>(total); }, run.y);
+}
+
+}  // namespace continuo::CONTINUO_ISA

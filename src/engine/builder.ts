@@ -1,0 +1,381 @@
+/**
+ * Builds graphs. Each kind of memory has a type of its own, so that a vector where a matrix belongs, or a write to what is read
+ * only, does not compile; the engine checks the rest (names, shapes, order) when the graph is loaded.
+ *
+ * Operations append a node where they stand and return the volatile they write, named as the first argument says. A name may
+ * be written again: the later nodes then read what was written last. The written order is the order of work.
+ */
+import type { AxisDeclaration, Block, Declaration, Dtype, Graph, Node, Storage } from './graph.ts'
+
+declare const kindOf: unique symbol
+/** A number that a loop takes from 0 (or `from`) to `extent` − 1. */
+export interface Index {
+  readonly [kindOf]?: 'index'
+  readonly index: string
+  readonly extent: number
+}
+/** Counts positions: what tables that grow and rings follow. */
+export interface Counter {
+  readonly [kindOf]?: 'counter'
+  readonly counter: string
+}
+/** A value of the row: dynamic or volatile. */
+export interface Value<T extends Dtype = 'f32'> {
+  readonly [kindOf]?: 'value'
+  readonly name: string
+  readonly shape: readonly number[]
+  readonly dtype: T
+}
+export interface Matrix {
+  readonly [kindOf]?: 'matrix'
+  readonly matrix: string
+  readonly shape: readonly [outputs: number, inputs: number]
+}
+export interface Lookup {
+  readonly [kindOf]?: 'lookup'
+  readonly lookup: string
+  readonly shape: readonly [rows: number, width: number]
+}
+export interface Vector {
+  readonly [kindOf]?: 'vector'
+  readonly vector: string
+  readonly shape: readonly [width: number]
+}
+
+/** What picks a member along one axis. `plus` moves a pick of an index or counter: `plus(length, -1)`. */
+export type Pick = number | Index | Counter | Value<'i32'> | { readonly of: Index | Counter; readonly plus: number }
+export const plus = (of: Index | Counter, by: number): Pick => ({ of, plus: by })
+
+/** A persistent, or the part of it that picks leave. */
+export interface State {
+  readonly [kindOf]?: 'state'
+  readonly state: string
+  /** Of what the picks leave; null where it grows. */
+  readonly shape: readonly (number | null)[]
+  readonly dtype: Dtype
+}
+/** K(l, t): a persistent table with symbolic indices. */
+export type Table = (...picks: readonly Pick[]) => State
+
+export type Axis = number | Index | { readonly ring: number; readonly counter: Counter } | { readonly grows: Counter }
+/** An axis of n places that are used over and over: position p lies in place p mod n. */
+export const ring = (n: number, counter: Counter): Axis => ({ ring: n, counter })
+/** An axis that has as many places as its counter says; memory is doubled as it grows, up to the counter's `max`. */
+export const autoDim = (counter: Counter): Axis => ({ grows: counter })
+
+export interface Stored {
+  readonly storage?: Storage
+  readonly scales?: string
+  readonly group?: number
+}
+/** Binds a constant to one tensor of the file. */
+export interface Ref extends Stored {
+  readonly ref: string
+  readonly transposed?: boolean
+  readonly row?: number
+}
+/** Binds a family of constants to tensors whose names differ in a number. */
+export interface Pattern extends Stored {
+  readonly pattern: string
+  readonly transposed?: boolean
+  readonly row?: number
+}
+export const ref = (tensor: string, options: Omit<Ref, 'ref'> = {}): Ref => ({ ref: tensor, ...options })
+export const pattern = (tensors: string, options: Omit<Pattern, 'pattern'> = {}): Pattern => ({
+  pattern: tensors,
+  ...options,
+})
+/** A member of a family of constants: the loop's own, or a certain one. */
+export type Member<T> = (at: Index | number | { readonly of: Index | Counter; readonly plus: number }) => T
+export interface Over {
+  readonly over: Index
+  /** The first member; default 0. */
+  readonly from?: number
+}
+
+type Operand = Value | Vector
+type Results = Readonly<Record<string, Value<Dtype>>>
+type Shape = readonly number[]
+
+export interface GraphBuilder {
+  index(name: string, extent: number): Index
+  matrix(name: string, shape: readonly [outputs: number, inputs: number], source: Ref): Matrix
+  matrices(name: string, shape: readonly [outputs: number, inputs: number], source: Pattern, over: Over): Member<Matrix>
+  lookup(name: string, shape: readonly [rows: number, width: number], source: Ref): Lookup
+  vector(name: string, width: number, source: Ref): Vector
+  vectors(name: string, width: number, source: Pattern, over: Over): Member<Vector>
+  /** Positions ever entered; at most `max`. Without it 2⁵³, and then it can number a ring but not be read. */
+  counter(name: string, options?: { readonly max?: number }): Counter
+  /** A persistent; every element begins as `init`. */
+  table(name: string, axes: readonly Axis[], options?: { readonly init?: number; readonly dtype?: Dtype }): Table
+  dynamic<T extends Dtype>(name: string, shape: Shape, dtype: T): Value<T>
+
+  /** Appends a block; what `body` appends stands in it, what it returns are the block's results. */
+  block(name: string, inputs: readonly Value<Dtype>[], body: () => Results): void
+  /** Once for each value of the index, which `body` uses to pick members; unrolled before it runs. */
+  loop(index: Index, range: { readonly from?: number; readonly to?: number }, body: () => void): void
+  /** On a bool of the row, or on the value of a loop's index. */
+  branch(
+    condition: Value<'bool'> | { readonly index: Index; readonly equals: number },
+    then: () => void,
+    otherwise?: () => void,
+  ): void
+
+  /** Ends the block early, in an arm of a branch; names the same results as the block's end. */
+  returns(results: Results): void
+
+  /** Row `id` of a table. */
+  embed(out: string, id: Value<'i32'>, table: Lookup): Value
+  /** matrix · x. */
+  matmul(out: string, x: Value, matrix: Matrix): Value
+  /** (x − mean)/sqrt(var + eps) ⊙ weight + bias within each of `groups` equal groups of channels; biased variance. */
+  norm(out: string, x: Value, weight: Vector, bias: Vector, options: { groups?: number; eps: number }): Value
+  /** x / max(‖x‖, eps) within each group. */
+  l2norm(out: string, x: Value, options: { groups: number; eps: number }): Value
+  add(out: string, a: Value, b: Operand): Value
+  mul(out: string, a: Value, b: Operand): Value
+  /** a + (b − a) ⊙ t. */
+  lerp(out: string, a: Value, b: Value, t: Operand): Value
+  tanh(out: string, x: Value): Value
+  sigmoid(out: string, x: Value): Value
+  /** max(x, 0)². */
+  relu2(out: string, x: Value): Value
+  /** exp(−e^(−1/2) · sigmoid(x)). */
+  decay(out: string, x: Value): Value
+  /** y + (Σ_j r_j k_j u_j) v within each group. */
+  bonus(out: string, operands: { y: Value; r: Value; k: Value; u: Vector; v: Value }, groups: number): Value
+  /** Elements from … to − 1 of a vector. */
+  slice<T extends Dtype>(out: string, x: Value<T>, from: number, to: number): Value<T>
+  /** To nearest, ties to even; see native/cast.h for what does not fit. */
+  cast<T extends Dtype>(out: string, x: Value<Dtype>, dtype: T): Value<T>
+  less<T extends 'i32' | 'f32'>(out: string, a: Value<T>, b: Value<T> | number): Value<'bool'>
+  equal<T extends 'i32' | 'f32'>(out: string, a: Value<T>, b: Value<T> | number): Value<'bool'>
+  /** a mod b, from 0 to b − 1. */
+  remainder(out: string, a: Value<'i32'>, b: Value<'i32'> | number): Value<'i32'>
+  /**
+   * Softmax attention of `heads` query heads over every position that keys and values hold; `shared` query heads share a head of
+   * keys. q [heads · n], K and V [positions, heads/shared · n]; `scale` usually 1/√n.
+   */
+  attend(
+    out: string,
+    q: Value,
+    keys: State,
+    values: State,
+    options: { heads: number; shared?: number; scale: number },
+  ): Value
+
+  /** What this node was given for the token before (the state's first value for the first token of a context). */
+  cacheShift(out: string, state: State, x: Value): Value
+  /** RWKV-7's recurrence on a state [heads, key channel, value channel]; see native/kernels/cpu/wkv7.h. */
+  cacheWkv7(
+    out: string,
+    state: State,
+    operands: { r: Value; w: Value; k: Value; v: Value; kk: Value; a: Value },
+    heads: number,
+  ): Value
+  cacheRead<T extends Dtype = 'f32'>(out: string, state: State): Value<T>
+  /** The counter's value. */
+  cacheCount(out: string, counter: Counter): Value<'i32'>
+  cacheWrite(state: State, x: Value<Dtype>): void
+  cacheIncrement(counter: Counter, by?: number): void
+  cacheDecrement(counter: Counter, by?: number): void
+  /** Back to the first value; of a counter: to 0, and what follows it forgets its positions. */
+  cacheReset(state: State | Counter): void
+
+  finish(): Graph
+}
+
+const pickText = (pick: Pick): string => {
+  if (typeof pick === 'number') return String(pick)
+  if ('of' in pick) return `${pickText(pick.of)}${pick.plus > 0 ? '+' : ''}${pick.plus === 0 ? '' : pick.plus}`
+  if ('index' in pick) return pick.index
+  return 'counter' in pick ? pick.counter : pick.name
+}
+const picked = (name: string, picks: readonly Pick[]): string =>
+  picks.length === 0 ? name : `${name}(${picks.map(pickText).join(',')})`
+
+const axisDeclaration = (axis: Axis): AxisDeclaration => {
+  if (typeof axis === 'number') return axis
+  if ('index' in axis) return { index: axis.index }
+  return 'ring' in axis ? { ring: axis.ring, counter: axis.counter.counter } : { grows: axis.grows.counter }
+}
+const axisExtent = (axis: Axis): number | null => {
+  if (typeof axis === 'number') return axis
+  if ('index' in axis) return axis.extent
+  return 'ring' in axis ? axis.ring : null
+}
+const operandName = (operand: Operand | Matrix | Lookup | State): string =>
+  'matrix' in operand
+    ? operand.matrix
+    : 'lookup' in operand
+      ? operand.lookup
+      : 'vector' in operand
+        ? operand.vector
+        : 'state' in operand
+          ? operand.state
+          : operand.name
+
+export const buildGraph = (): GraphBuilder => {
+  const indices: { name: string; extent: number }[] = []
+  const declarations: Declaration[] = []
+  const volatiles = new Map<string, Value<Dtype>>()
+  const blocks: Block[] = []
+  let nodes: Node[] = []
+
+  /** What `body` appends, apart from what stands before it. */
+  const collect = (body: () => void): readonly Node[] => {
+    const outer = nodes
+    const own: Node[] = []
+    nodes = own
+    try {
+      body()
+    } finally {
+      nodes = outer
+    }
+    return own
+  }
+
+  const end = (results: Results): void => {
+    nodes.push({ return: Object.fromEntries(Object.entries(results).map(([role, { name }]) => [role, name])) })
+  }
+
+  const write = <T extends Dtype>(
+    op: string,
+    out: string,
+    inputs: readonly string[],
+    shape: Shape,
+    dtype: T,
+    attributes: Readonly<Record<string, unknown>> = {},
+  ): Value<T> => {
+    nodes.push({ op, in: inputs, out, ...attributes })
+    const known = volatiles.get(out)
+    // A second write with another shape or dtype is an error of the graph, which the engine names.
+    if (known) return known as Value<T>
+    const value: Value<T> = { name: out, shape, dtype }
+    volatiles.set(out, value)
+    declarations.push({ kind: 'volatile', name: out, shape, dtype })
+    return value
+  }
+  const names = (...operands: readonly (Operand | Matrix | Lookup | State)[]): readonly string[] =>
+    operands.map(operandName)
+  const like =
+    (op: string) =>
+    (out: string, x: Value): Value =>
+      write(op, out, [x.name], x.shape, 'f32')
+  const compared =
+    (op: 'less' | 'equal') =>
+    <T extends 'i32' | 'f32'>(out: string, a: Value<T>, b: Value<T> | number): Value<'bool'> =>
+      typeof b === 'number'
+        ? write(op, out, [a.name], a.shape, 'bool', { value: b })
+        : write(op, out, [a.name, b.name], a.shape, 'bool')
+  const constant = (name: string, shape: Shape, layout: 'packed' | 'rows' | 'vector', source: object): void => {
+    declarations.push({ kind: 'constant', name, shape, layout, ...source })
+  }
+  const family = ({ over, from }: Over): object => ({ over: over.index, ...(from === undefined ? {} : { from }) })
+
+  return {
+    index: (name, extent) => {
+      indices.push({ name, extent })
+      return { index: name, extent }
+    },
+    matrix: (name, shape, source) => {
+      constant(name, shape, 'packed', source)
+      return { matrix: name, shape }
+    },
+    matrices: (name, shape, source, over) => {
+      constant(name, shape, 'packed', { ...source, ...family(over) })
+      return (at) => ({ matrix: picked(name, [at]), shape })
+    },
+    lookup: (name, shape, source) => {
+      constant(name, shape, 'rows', source)
+      return { lookup: name, shape }
+    },
+    vector: (name, width, source) => {
+      constant(name, [width], 'vector', source)
+      return { vector: name, shape: [width] }
+    },
+    vectors: (name, width, source, over) => {
+      constant(name, [width], 'vector', { ...source, ...family(over) })
+      return (at) => ({ vector: picked(name, [at]), shape: [width] })
+    },
+    counter: (name, { max } = {}) => {
+      declarations.push({ kind: 'persistent', name, counter: true, ...(max === undefined ? {} : { max }) })
+      return { counter: name }
+    },
+    table: (name, axes, { init = 0, dtype = 'f32' } = {}) => {
+      declarations.push({ kind: 'persistent', name, dtype, init, axes: axes.map(axisDeclaration) })
+      return (...picks) => ({ state: picked(name, picks), shape: axes.slice(picks.length).map(axisExtent), dtype })
+    },
+    dynamic: (name, shape, dtype) => {
+      declarations.push({ kind: 'dynamic', name, shape, dtype })
+      return { name, shape, dtype }
+    },
+
+    block: (name, inputs, body) => {
+      const own = collect(() => end(body()))
+      blocks.push({ name, inputs: inputs.map((input) => input.name), nodes: own })
+    },
+    loop: (index, { from = 0, to = index.extent }, body) => {
+      nodes.push({ loop: index.index, from, to, nodes: collect(body) })
+    },
+    branch: (condition, then, otherwise) => {
+      const on =
+        'index' in condition ? { branch: condition.index.index, equals: condition.equals } : { branch: condition.name }
+      nodes.push({ ...on, nodes: collect(then), ...(otherwise ? { otherwise: collect(otherwise) } : {}) })
+    },
+
+    returns: end,
+
+    embed: (out, id, table) => write('embed', out, [id.name, table.lookup], table.shape.slice(1), 'f32'),
+    matmul: (out, x, matrix) => write('matmul', out, names(x, matrix), matrix.shape.slice(0, 1), 'f32'),
+    norm: (out, x, weight, bias, { groups = 1, eps }) =>
+      write('norm', out, names(x, weight, bias), x.shape, 'f32', { groups, eps }),
+    l2norm: (out, x, options) => write('l2norm', out, names(x), x.shape, 'f32', options),
+    add: (out, a, b) => write('add', out, names(a, b), a.shape, 'f32'),
+    mul: (out, a, b) => write('mul', out, names(a, b), a.shape, 'f32'),
+    lerp: (out, a, b, t) => write('lerp', out, names(a, b, t), a.shape, 'f32'),
+    tanh: like('tanh'),
+    sigmoid: like('sigmoid'),
+    relu2: like('relu2'),
+    decay: like('decay'),
+    bonus: (out, { y, r, k, u, v }, groups) => write('bonus', out, names(y, r, k, u, v), y.shape, 'f32', { groups }),
+    slice: (out, x, from, to) => write('slice', out, [x.name], [to - from], x.dtype, { from, to }),
+    cast: (out, x, dtype) => write('cast', out, [x.name], x.shape, dtype, { dtype }),
+    less: compared('less'),
+    equal: compared('equal'),
+    remainder: (out, a, b) =>
+      typeof b === 'number'
+        ? write('remainder', out, [a.name], a.shape, 'i32', { value: b })
+        : write('remainder', out, [a.name, b.name], a.shape, 'i32'),
+    attend: (out, q, keys, values, { heads, shared = 1, scale }) =>
+      write('attend', out, names(q, keys, values), q.shape, 'f32', { groups: heads, shared, scale }),
+
+    cacheShift: (out, state, x) => write('cache.shift', out, [x.name], x.shape, 'f32', { state: state.state }),
+    cacheWkv7: (out, state, { r, w, k, v, kk, a }, heads) =>
+      write('cache.wkv7', out, names(r, w, k, v, kk, a), r.shape, 'f32', { state: state.state, groups: heads }),
+    cacheRead: <T extends Dtype = 'f32'>(out: string, state: State) =>
+      write(
+        'cache.read',
+        out,
+        [],
+        state.shape.map((extent) => extent ?? 0),
+        state.dtype as T,
+        { state: state.state },
+      ),
+    cacheCount: (out, counter) => write('cache.read', out, [], [], 'i32', { state: counter.counter }),
+    cacheWrite: (state, x) => {
+      nodes.push({ op: 'cache.write', in: [x.name], state: state.state })
+    },
+    cacheIncrement: (counter, by = 1) => {
+      nodes.push({ op: 'cache.increment', state: counter.counter, by })
+    },
+    cacheDecrement: (counter, by = 1) => {
+      nodes.push({ op: 'cache.decrement', state: counter.counter, by })
+    },
+    cacheReset: (state) => {
+      nodes.push({ op: 'cache.reset', state: 'counter' in state ? state.counter : state.state })
+    },
+
+    finish: () => ({ format: 'continuo-graph/2', indices, declarations, blocks }),
+  }
+}

@@ -1,0 +1,199 @@
+/**
+ * An executor: the bridge to the host for any graph. It steps one block at a time over one context: `insert` gives the block's
+ * dynamics, `step` runs it, `fetch` reads what it left. Clock and chain belong to `Model.process` and stand still here.
+ *
+ *   insert … ─▶ step ─▶ fetch, trace …        dynamics are cleared by the step, persistents go on
+ */
+import { ContinuoError } from '../errors.ts'
+import type { Dtype, Graph } from './graph.ts'
+import { storedDtypes } from './layout.ts'
+import type { TraceEntry } from './native.ts'
+import type { Context, LayoutEntry } from './types.ts'
+
+export interface ExecutorOptions {
+  /** Of this model; default: a new one. */
+  readonly context?: Context
+  /** Plan volatile memory by liveness; default true. Without it every volatile keeps its own memory and can be fetched. */
+  readonly memoryReuse?: boolean
+  /** Time every node. */
+  readonly trace?: boolean
+  /** Look after every node whether it gave a number that is not finite; a step then rejects, naming the first. */
+  readonly watch?: boolean
+}
+
+/** Numbers of a variable: floats narrower than f32 as their bits. */
+export type Numbers = Float32Array | Uint16Array | Uint8Array | Int8Array | Int32Array | BigInt64Array
+
+export interface Fetched {
+  /** As safetensors names it. */
+  readonly dtype: string
+  /** Of a volatile: rows first. */
+  readonly shape: readonly number[]
+  readonly data: Numbers
+}
+
+export interface Executor {
+  readonly context: Context
+  /** One or more rows of a dynamic, one after the other. Throws MISUSE for what the host may not write, INVALID for a wrong length or type. */
+  insert(name: string, rows: Numbers | readonly number[]): void
+  /**
+   * Runs a block (default: the first) over the inserted rows. Rejects with INVALID when an input is missing or their numbers of
+   * rows differ, with REFUSED when a row cannot be done.
+   */
+  step(block?: string): Promise<void>
+  /** A persistent, or a volatile of the last step. Throws MISUSE for other kinds and for a volatile whose memory was given on. */
+  fetch(name: string): Fetched
+  /** Each node of the last step: op, shape, rows, time, bytes. Throws MISUSE unless the executor traces. */
+  trace(): readonly TraceEntry[]
+}
+
+/** What the engine offers an executor; `engine.ts` fills it in. */
+export interface ExecutorCalls {
+  readonly graph: Graph
+  readonly context: Context
+  readonly traces: boolean
+  step(block: number, rows: number, inputs: readonly Uint8Array[]): Promise<void>
+  fetch(block: number, rows: number, declaration: number): Uint8Array<ArrayBuffer> | null
+  trace(): readonly TraceEntry[]
+  layout(): readonly LayoutEntry[]
+}
+
+const arrays = {
+  f32: Float32Array,
+  f16: Uint16Array,
+  bf16: Uint16Array,
+  f8: Uint8Array,
+  i8: Int8Array,
+  u8: Uint8Array,
+  i32: Int32Array,
+  bool: Uint8Array,
+} as const
+
+const stored = {
+  F32: Float32Array,
+  F16: Uint16Array,
+  BF16: Uint16Array,
+  F8_E4M3: Uint8Array,
+  I8: Int8Array,
+  U8: Uint8Array,
+  I32: Int32Array,
+  I64: BigInt64Array,
+  BOOL: Uint8Array,
+} as const
+
+const misuse = (message: string): never => {
+  throw new ContinuoError('MISUSE', message)
+}
+const invalid = (message: string): never => {
+  throw new ContinuoError('INVALID', message)
+}
+
+const elementsOf = (shape: readonly number[]): number => shape.reduce((product, extent) => product * extent, 1)
+
+export const executorOf = (calls: ExecutorCalls): Executor => {
+  const { graph, context } = calls
+  const inserted = new Map<string, { readonly rows: number; readonly bytes: Uint8Array }>()
+  let last: { readonly block: number; readonly rows: number } | undefined
+
+  const declared = (name: string) =>
+    graph.declarations.find((declaration) => declaration.name === name) ??
+    misuse(`The graph declares no "${name}". Names are those of its declarations.`)
+
+  const numbersOf = (name: string, dtype: Dtype, rows: Numbers | readonly number[]): Numbers => {
+    const Kind = arrays[dtype]
+    if (Array.isArray(rows)) {
+      const whole = dtype === 'i32' || dtype === 'i8' || dtype === 'u8' || dtype === 'bool'
+      const bad = rows.findIndex((value) => typeof value !== 'number' || (whole && !Number.isInteger(value)))
+      if (bad >= 0)
+        invalid(`Element ${bad} of "${name}" is ${rows[bad]}, expected ${whole ? 'a whole number' : 'a number'}.`)
+      if (dtype === 'f16' || dtype === 'bf16' || dtype === 'f8')
+        invalid(`"${name}" is ${dtype}: give its bits as a ${Kind.name}.`)
+      return Kind.from(rows as readonly number[])
+    }
+    if (!(rows instanceof Kind)) invalid(`"${name}" is ${dtype}, expected a ${Kind.name} or an array of numbers.`)
+    return (rows as Numbers).slice()
+  }
+
+  return {
+    context,
+    insert(name, rows) {
+      const declaration = declared(name)
+      if (declaration.kind !== 'dynamic') {
+        const why = {
+          constant: 'is constant: nobody writes it',
+          volatile: 'is volatile: only the graph writes it',
+          persistent: 'is persistent: only the graph writes it; use context.restore to replace a whole state',
+        }[declaration.kind]
+        misuse(`"${name}" ${why}. What can be inserted are the dynamics.`)
+      } else {
+        const numbers = numbersOf(name, declaration.dtype, rows)
+        const each = elementsOf(declaration.shape)
+        if (numbers.length === 0 || numbers.length % each !== 0) {
+          invalid(`"${name}" was given ${numbers.length} elements, expected a multiple of ${each}: one or more rows.`)
+        }
+        inserted.set(name, {
+          rows: numbers.length / each,
+          bytes: new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength),
+        })
+      }
+    },
+
+    async step(name = graph.blocks[0]!.name) {
+      const at = graph.blocks.findIndex((block) => block.name === name)
+      const block = graph.blocks[at] ?? misuse(`The graph has no block "${name}".`)
+      const inputs = block.inputs.map(
+        (input) => inserted.get(input) ?? invalid(`Block "${name}" needs "${input}"; insert it before the step.`),
+      )
+      const rows = inputs[0]?.rows ?? 1
+      const odd = inputs.findIndex((input) => input.rows !== rows)
+      if (odd >= 0) {
+        invalid(
+          `"${block.inputs[odd]}" was given ${inputs[odd]!.rows} rows and "${block.inputs[0]}" ${rows}, expected as many.`,
+        )
+      }
+      last = undefined
+      await calls.step(
+        at,
+        rows,
+        inputs.map(({ bytes }) => bytes),
+      )
+      for (const input of block.inputs) inserted.delete(input)
+      last = { block: at, rows }
+    },
+
+    fetch(name) {
+      const declaration = declared(name)
+      if (declaration.kind === 'persistent') {
+        const state = context.serialize()
+        const { dtype, shape, offset, bytes } = calls.layout().find((entry) => entry.name === name)!
+        const copy = new Uint8Array(bytes)
+        copy.set(state.subarray(offset, offset + bytes))
+        return { dtype, shape, data: new stored[dtype as keyof typeof stored](copy.buffer) }
+      }
+      if (declaration.kind !== 'volatile') {
+        return misuse(
+          `"${name}" is ${declaration.kind}${declaration.kind === 'dynamic' ? ' and was cleared by the step' : ''}. What can be fetched are persistents and volatiles.`,
+        )
+      }
+      if (!last) return misuse(`There is nothing to fetch before the first step, or after one that failed.`)
+      const at = graph.declarations.indexOf(declaration)
+      const bytes = calls.fetch(last.block, last.rows, at)
+      if (!bytes) {
+        return misuse(
+          `"${name}" was planned into memory that later nodes of the step used. Return it from the block, or create the executor with memoryReuse: false.`,
+        )
+      }
+      const Kind = arrays[declaration.dtype]
+      return {
+        dtype: storedDtypes[declaration.dtype].name,
+        shape: [last.rows, ...declaration.shape],
+        data: new Kind(bytes.buffer, bytes.byteOffset, bytes.byteLength / Kind.BYTES_PER_ELEMENT),
+      }
+    },
+
+    trace() {
+      if (!calls.traces) misuse('The executor does not trace. Create it with trace: true.')
+      return calls.trace()
+    },
+  }
+}

@@ -1,0 +1,84 @@
+/** The persistents of a graph as the bytes of a serialised context: dense, little-endian, in order of declaration. */
+import { ContinuoError } from '../errors.ts'
+import type { AxisDeclaration, Dtype, Graph } from './graph.ts'
+import type { LayoutEntry, StateLayout } from './types.ts'
+
+/** dtypes as safetensors names them, and bytes of an element. `i64` is a counter's. */
+export const storedDtypes: Readonly<Record<Dtype | 'i64', { readonly name: string; readonly bytes: number }>> = {
+  f32: { name: 'F32', bytes: 4 },
+  f16: { name: 'F16', bytes: 2 },
+  bf16: { name: 'BF16', bytes: 2 },
+  f8: { name: 'F8_E4M3', bytes: 1 },
+  i8: { name: 'I8', bytes: 1 },
+  u8: { name: 'U8', bytes: 1 },
+  i32: { name: 'I32', bytes: 4 },
+  i64: { name: 'I64', bytes: 8 },
+  bool: { name: 'BOOL', bytes: 1 },
+}
+
+interface Persistent {
+  readonly name: string
+  readonly dtype: Dtype | 'i64'
+  readonly axes: readonly AxisDeclaration[]
+}
+
+const persistentsOf = (graph: Graph): readonly Persistent[] =>
+  graph.declarations.flatMap((declaration): readonly Persistent[] => {
+    if (declaration.kind !== 'persistent') return []
+    if ('counter' in declaration) return [{ name: declaration.name, dtype: 'i64', axes: [] }]
+    return [{ name: declaration.name, dtype: declaration.dtype, axes: declaration.axes }]
+  })
+
+/**
+ * What the layout fingerprint is taken over: [name, axes, dtype] of every persistent; an axis is its extent, or
+ * "ring(n,counter)", or "grows(counter)".
+ */
+export const layoutText = (graph: Graph): readonly (readonly unknown[])[] =>
+  persistentsOf(graph).map(({ name, dtype, axes }) => [
+    name,
+    axes.map((axis) => {
+      if (typeof axis === 'number') return axis
+      if ('index' in axis) return extentOf(graph, axis.index)
+      return 'ring' in axis ? `ring(${axis.ring},${axis.counter})` : `grows(${axis.grows})`
+    }),
+    dtype,
+  ])
+
+const extentOf = (graph: Graph, index: string): number => graph.indices.find(({ name }) => name === index)?.extent ?? 0
+
+export const stateLayout = (graph: Graph): StateLayout => {
+  const persistents = persistentsOf(graph)
+  /** A counter is declared, and so stored, before the tables that grow with it. */
+  const place = (read: (at: number) => bigint): readonly LayoutEntry[] => {
+    const counters = new Map<string, number>()
+    let offset = 0
+    return persistents.map(({ name, dtype, axes }) => {
+      const shape = axes.map((axis) => {
+        if (typeof axis === 'number') return axis
+        if ('index' in axis) return extentOf(graph, axis.index)
+        return 'ring' in axis ? axis.ring : (counters.get(axis.grows) ?? 0)
+      })
+      const stored = storedDtypes[dtype]
+      const bytes = shape.reduce((product, extent) => product * extent, stored.bytes)
+      if (dtype === 'i64') counters.set(name, Number(read(offset)))
+      const entry = { name, dtype: stored.name, shape, offset, bytes }
+      offset += bytes
+      return entry
+    })
+  }
+  return {
+    tensors: (state) => {
+      const view = new DataView(state.buffer, state.byteOffset, state.byteLength)
+      const entries = place((at) => (at + 8 <= state.length ? view.getBigInt64(at, true) : 0n))
+      const expected = entries.reduce((sum, { bytes }) => sum + bytes, 0)
+      if (expected !== state.length) {
+        throw new ContinuoError(
+          'REFUSED',
+          `The state has ${state.length} bytes, expected ${expected} by the model's layout. Nothing was changed; use another copy of it.`,
+        )
+      }
+      return entries
+    },
+    first: place(() => 0n),
+  }
+}

@@ -50,6 +50,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./generate.ts')).generate,
   },
   {
+    name: 'quantize',
+    summary: 'write a smaller copy of a model',
+    load: async () => (await import('./quantize.ts')).quantize,
+  },
+  {
     name: 'topics',
     summary: 'create, list and describe the topics',
     load: async () => (await import('./topics.ts')).topics,

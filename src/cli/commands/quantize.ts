@@ -1,0 +1,65 @@
+import { startProgress } from '../../observe/progress.ts'
+import { command } from '../command.ts'
+import { choice, needed, optional, usage } from '../flags.ts'
+import { bytes, count, plural, print, printJson, say } from '../output.ts'
+import { exitCodeOfSignal, untilSignal } from '../signals.ts'
+
+const NAMES = ['q8', 'ternary'] as const
+
+export const quantize = command({
+  name: 'quantize',
+  about:
+    'Writes a copy of a model package whose matrices are stored as small whole numbers: 8 bits or three values a weight, with a scale for every group of weights. Everything else of the model stays as it is, and so does the package.',
+  args: [{ name: 'DIR', help: 'folder with config.json and model.safetensors', required: true }],
+  flags: {
+    to: needed(NAMES.join('|'), 'q8: 8 bits a weight; ternary: −1, 0 or 1'),
+    out: optional('DIR', 'the folder to write, new or empty (default: DIR-q8 or DIR-ternary, beside DIR)'),
+    group: choice(['32', '64'], 'weights that share a scale', '32'),
+  },
+  notes:
+    'q8 hardly changes what a model says. ternary is for models that were trained for it: others lose much of their quality. The error printed at the end is the root mean square of what rounding changed, relative to that of the weights.',
+  examples: ['quantize models/demo --to q8', 'quantize models/demo --to ternary --out small --group 64'],
+  async run(flags, [dir]) {
+    const to = NAMES.find((name) => name === flags.to)
+    if (to === undefined) throw usage(`--to is one of ${NAMES.join(', ')}; "${flags.to}" is none of them.`)
+    const { defaultOut, GROUPS, quantizePackage } = await import('../../models/quantize.ts')
+    const out = flags.out ?? defaultOut(dir!, to)
+    const group = GROUPS.find((size) => String(size) === flags.group)!
+    let at: string | null = null
+    const stopping = untilSignal('Stopping: removing what was written. Once more ends at once.')
+    const progress = flags.json ? null : startProgress(process.stderr, () => at)
+    const started = performance.now()
+    try {
+      const done = await quantizePackage({
+        dir: dir!,
+        out,
+        to,
+        group,
+        signal: stopping,
+        onProgress: (now) => {
+          at = `${now.tensor}: ${bytes(now.done)} of ${bytes(now.bytes)}`
+        },
+      })
+      at = null
+      progress?.stop()
+      const seconds = (performance.now() - started) / 1000
+      if (flags.json) printJson({ dir, out, ...done, seconds })
+      else {
+        print(
+          `Wrote ${out}: ${plural(done.tensors, 'matrix', 'matrices')} as ${done.format}, group ${done.groupSize}; ${plural(done.copied, 'tensor')} as they were.`,
+        )
+        print(
+          `${count(done.weights)} weights at ${done.bitsPerWeight.toFixed(2)} bits, relative RMS error ${done.relativeRmsError.toPrecision(3)}.`,
+        )
+        print(`model.safetensors: ${bytes(done.bytesBefore)} → ${bytes(done.bytesAfter)} in ${seconds.toFixed(1)} s.`)
+        if (done.leftOut.length > 0) say(`Not copied: ${done.leftOut.join(', ')}.`)
+      }
+      return 0
+    } catch (error) {
+      if (stopping.aborted) return exitCodeOfSignal(stopping)
+      throw error
+    } finally {
+      progress?.stop()
+    }
+  },
+})

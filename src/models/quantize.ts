@@ -1,0 +1,270 @@
+/**
+ * Writes a quantised copy of a model package (docs/formats.md, Quantised packages): the matrices of the model's graph as whole
+ * numbers with a scale for every 32 or 64 of them, everything else bit for bit. The rules of rounding stand in quantizers.ts.
+ * Tensors pass through in pieces: memory does not grow with the model.
+ */
+import { readdir, readFile, stat } from 'node:fs/promises'
+import { basename, join, normalize, resolve } from 'node:path'
+import type { Graph } from '../engine/graph.ts'
+import type { TensorEntry } from '../engine/native.ts'
+import { ContinuoError } from '../errors.ts'
+import { type FloatDtype, firstNonFinite, floatBytes, isFloat, widen } from './floats.ts'
+import { type TensorFile, type TensorSpec, writeFileSynced, writeFolder, writeTensors } from './package-writer.ts'
+import { openSource, type Source } from './quantize-source.ts'
+import { addError, quantizeRow, TARGETS, type Target, type TargetName } from './quantizers.ts'
+
+/** Weights that share a scale. */
+export const GROUPS = [32, 64] as const
+export type GroupSize = (typeof GROUPS)[number]
+
+export interface QuantizeRequest {
+  readonly dir: string
+  readonly out: string
+  readonly to: TargetName
+  readonly group: GroupSize
+  /** Called before every piece. */
+  readonly onProgress?: (at: { readonly tensor: string; readonly done: number; readonly bytes: number }) => void
+  /** Stops between two pieces, leaves nothing, and throws the signal's reason. */
+  readonly signal?: AbortSignal
+}
+
+export interface Quantized {
+  readonly format: Target['format']
+  readonly groupSize: GroupSize
+  /** Matrices that were quantised. */
+  readonly tensors: number
+  /** Their weights. */
+  readonly weights: number
+  /** Tensors that were copied. */
+  readonly copied: number
+  /** Of model.safetensors. */
+  readonly bytesBefore: number
+  readonly bytesAfter: number
+  /** Codes and scales, over the quantised weights. */
+  readonly bitsPerWeight: number
+  /** √(Σ (w − ŵ)² / Σ w²) over all quantised weights; 0 where all are 0. */
+  readonly relativeRmsError: number
+  /** Files of the package that went along, and those that did not. */
+  readonly files: readonly string[]
+  readonly leftOut: readonly string[]
+}
+
+/**
+ * The tensors of a graph that are matrices [N outputs, K inputs] as the file has them: what the graph multiplies with, and
+ * does nothing else with. A tied embedding is looked up in too and is none of them, nor is what the file holds transposed.
+ */
+export const matrixTensors = (graph: Graph): ReadonlyMap<string, readonly [N: number, K: number]> => {
+  const matrices = new Map<string, readonly [number, number]>()
+  const others = new Set<string>()
+  for (const declaration of graph.declarations) {
+    if (declaration.kind !== 'constant') continue
+    const { tensor, layout, shape, transposed = false } = declaration
+    const [N, K] = shape
+    if (layout === 'packed' && !transposed && N !== undefined && K !== undefined) matrices.set(tensor, [N, K])
+    else others.add(tensor)
+  }
+  for (const tensor of others) matrices.delete(tensor)
+  return matrices
+}
+
+/** Where the quantised copy of `dir` goes when nobody says: beside it. */
+export const defaultOut = (dir: string, to: TargetName): string =>
+  normalize(join(dir, '..', `${basename(resolve(dir))}-${to}`))
+
+const invalid = (message: string): ContinuoError => new ContinuoError('INVALID', message)
+
+const refuseOccupied = async (out: string): Promise<void> => {
+  const found = await readdir(out).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return []
+    throw invalid(`${out} cannot be the folder to write: ${error.message}. Name another with --out.`)
+  })
+  if (found.length === 0) return
+  throw invalid(
+    `${out} holds ${found.length} files already, expected a new or empty folder. Name another with --out, or remove it.`,
+  )
+}
+
+const refuseNonFinite = (name: string, dtype: FloatDtype, piece: Uint8Array, before: number): void => {
+  const at = firstNonFinite(dtype, piece)
+  if (at < 0) return
+  throw invalid(
+    `Tensor "${name}" holds a number that is not finite (NaN or infinity, element ${before + at}), expected finite weights. The model is damaged or its training diverged: use another checkpoint.`,
+  )
+}
+
+/** A matrix to quantise. */
+interface Matrix {
+  readonly tensor: TensorEntry
+  readonly dtype: FloatDtype
+  readonly N: number
+  readonly K: number
+}
+
+const scalesName = (name: string): string => `${name}.scales`
+
+const codesSpec = ({ tensor, N, K }: Matrix, target: Target): TensorSpec => {
+  const width = target.rowBytes(K)
+  return { name: tensor.name, dtype: target.dtype, shape: [N, width], bytes: N * width }
+}
+
+const scalesSpec = ({ tensor, N, K }: Matrix, group: number): TensorSpec => {
+  const groups = Math.ceil(K / group)
+  return { name: scalesName(tensor.name), dtype: 'F16', shape: [N, groups], bytes: 2 * N * groups }
+}
+
+/** Bytes of the source in memory at once; a multiple of every number's size. A longer row passes whole. */
+const PIECE = 1 << 22
+
+interface Pass {
+  readonly source: Source
+  readonly file: TensorFile
+  /** Before the bytes [done, …) of a tensor. */
+  readonly next: (tensor: string, done: number) => void
+}
+
+const copyTensor = async ({ source, file, next }: Pass, { name, dtype, offset, bytes }: TensorEntry): Promise<void> => {
+  const buffer = new Uint8Array(Math.min(PIECE, bytes))
+  for (let done = 0; done < bytes; done += buffer.length) {
+    next(name, done)
+    const piece = buffer.subarray(0, Math.min(buffer.length, bytes - done))
+    await source.read(piece, offset + done)
+    if (isFloat(dtype)) refuseNonFinite(name, dtype, piece, done / floatBytes(dtype))
+    await file.write(name, piece, done)
+  }
+}
+
+const quantizeMatrix = async (
+  { source, file, next }: Pass,
+  { tensor: { name, offset }, dtype, N, K }: Matrix,
+  target: Target,
+  group: GroupSize,
+  sums: { error: number; energy: number },
+): Promise<void> => {
+  const rowBytes = K * floatBytes(dtype)
+  const rows = Math.max(1, Math.min(N, Math.floor(PIECE / rowBytes)))
+  const width = target.rowBytes(K)
+  const groups = Math.ceil(K / group)
+  const buffer = new Uint8Array(rows * rowBytes)
+  const wide = new Float32Array(dtype === 'F32' ? 0 : rows * K) // [rows, K]
+  const codes = new Int8Array(K)
+  const packed = new Uint8Array(rows * width) // [rows, width]
+  const scales = new Uint16Array(rows * groups) // [rows, groups]
+  for (let row = 0; row < N; row += rows) {
+    const count = Math.min(rows, N - row)
+    next(name, row * rowBytes)
+    const piece = buffer.subarray(0, count * rowBytes)
+    await source.read(piece, offset + row * rowBytes)
+    refuseNonFinite(name, dtype, piece, row * K)
+    const w = widen(dtype, piece, wide)
+    for (let r = 0; r < count; r += 1) {
+      const own = scales.subarray(r * groups, (r + 1) * groups)
+      const bad = quantizeRow(target, group, w, r * K, codes, own)
+      if (bad >= 0) {
+        throw invalid(
+          `Tensor "${name}" has weights too large for ${target.format} in row ${row + r}, columns ${bad * group} and on: their scale would exceed 65504, the largest F16. Use the model as it is.`,
+        )
+      }
+      addError(sums, group, w, r * K, codes, own)
+      target.store(codes, packed, r * width)
+    }
+    await file.write(name, packed.subarray(0, count * width), row * width)
+    await file.write(scalesName(name), new Uint8Array(scales.buffer, 0, 2 * count * groups), 2 * row * groups)
+  }
+}
+
+const matricesOf = ({ graph, tensors }: Source): readonly Matrix[] => {
+  const shapes = matrixTensors(graph)
+  return tensors.flatMap((tensor) => {
+    const shape = shapes.get(tensor.name)
+    if (shape === undefined) return []
+    const { name, dtype } = tensor
+    if (!isFloat(dtype))
+      throw invalid(`Tensor "${name}" is ${dtype}, expected F32, F16 or BF16: only those can be quantised.`)
+    return [{ tensor, dtype, N: shape[0], K: shape[1] }]
+  })
+}
+
+/** Weights in other forms, and lists of them: the copy would carry the whole model twice. */
+const WEIGHTS = /\.(safetensors|bin|pth?|gguf|onnx|h5|msgpack)(\.index\.json)?$/
+const MOST_SMALL = 64 * 2 ** 20 // Bytes; the largest tokenizers have some 30 MB.
+
+const copyFiles = async (dir: string, folder: string): Promise<Pick<Quantized, 'files' | 'leftOut'>> => {
+  const files: string[] = []
+  const leftOut: string[] = []
+  for (const name of (await readdir(dir)).toSorted()) {
+    if (name === 'config.json' || name === 'model.safetensors') continue
+    const path = join(dir, name)
+    const found = await stat(path)
+    if (found.isFile() && found.size <= MOST_SMALL && !WEIGHTS.test(name)) {
+      await writeFileSynced(join(folder, name), await readFile(path))
+      files.push(name)
+    } else {
+      leftOut.push(name)
+    }
+  }
+  return { files, leftOut }
+}
+
+/**
+ * Writes the package. Throws INVALID, and leaves nothing at `out`, for a folder that is no package of a known family or is
+ * quantised already, an `out` that holds something, weights that are not finite or too large, and a source that changes
+ * meanwhile; UNAVAILABLE or DENIED where the file system refuses.
+ */
+export const quantizePackage = async (request: QuantizeRequest): Promise<Quantized> => {
+  const { dir, out, to, group, onProgress, signal } = request
+  const target: Target = TARGETS[to]
+  const source = await openSource(dir)
+  try {
+    const matrices = matricesOf(source)
+    await refuseOccupied(out)
+    const own = new Set(matrices.map(({ tensor }) => tensor))
+    const rest = source.tensors.filter((tensor) => !own.has(tensor))
+    const coded = matrices.flatMap((matrix) => [codesSpec(matrix, target), scalesSpec(matrix, group)])
+    const metadata = { ...source.metadata, 'continuo.quantized': `${target.format} group ${group}` }
+    const config = {
+      ...source.config,
+      quantization_config: { quant_method: 'continuo', format: target.format, group_size: group },
+    }
+    const total = source.tensors.reduce((sum, { bytes }) => sum + bytes, 0)
+    return await writeFolder(out, async (folder) => {
+      const sums = { error: 0, energy: 0 }
+      const fill = async (file: TensorFile): Promise<number> => {
+        let before = 0 // Bytes of the source that are done with.
+        const next = (tensor: string, done: number): void => {
+          signal?.throwIfAborted()
+          onProgress?.({ tensor, done: before + done, bytes: total })
+        }
+        const pass = { source, file, next }
+        for (const tensor of rest) {
+          await copyTensor(pass, tensor)
+          before += tensor.bytes
+        }
+        for (const matrix of matrices) {
+          await quantizeMatrix(pass, matrix, target, group, sums)
+          before += matrix.tensor.bytes
+        }
+        return file.bytes
+      }
+      const bytesAfter = await writeTensors(join(folder, 'model.safetensors'), [...rest, ...coded], metadata, fill)
+      await source.checkUnchanged()
+      const copied = await copyFiles(dir, folder)
+      await writeFileSynced(join(folder, 'config.json'), `${JSON.stringify(config, null, 2)}\n`)
+      const weights = matrices.reduce((sum, { N, K }) => sum + N * K, 0)
+      signal?.throwIfAborted()
+      return {
+        format: target.format,
+        groupSize: group,
+        tensors: matrices.length,
+        weights,
+        copied: rest.length,
+        bytesBefore: source.bytes,
+        bytesAfter,
+        bitsPerWeight: (8 * coded.reduce((sum, { bytes }) => sum + bytes, 0)) / weights,
+        relativeRmsError: sums.energy === 0 ? 0 : Math.sqrt(sums.error / sums.energy),
+        ...copied,
+      }
+    })
+  } finally {
+    await source.close()
+  }
+}

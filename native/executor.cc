@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "linear.h"
+
 namespace continuo {
 
 namespace {
@@ -10,8 +12,6 @@ namespace {
 constexpr size_t fork_threshold = 1 << 18;
 // Logits of at most this many floats at once (16 MiB).
 constexpr size_t predict_floats = size_t{1} << 22;
-// Rows of a matmul task: several panels, so that a tile's weights are read from cache.
-constexpr size_t matmul_rows = 48;
 constexpr size_t wkv7_lanes = 32;
 
 // Multiply-adds that cost as much as one element of the operation; a guess is enough.
@@ -32,6 +32,11 @@ Executor::Executor(std::shared_ptr<const Model> model, ThreadPool& pool, bool re
   const auto& graph = model_->graph;
   step_ = make_space(Plan::make(graph, graph.step, {graph.hidden, graph.previous}, reuse_slots), max_rows);
   predict_ = make_space(Plan::make(graph, graph.predict, {graph.logits}, reuse_slots), predict_rows_);
+  size_t scratch = 0;
+  for (const auto& constant : model_->constants) {
+    if (constant.layout == Layout::packed) scratch = std::max(scratch, scratch_bytes(constant.matrix(), max_rows));
+  }
+  scratch_ = Memory(scratch);
 }
 
 Executor::Space Executor::make_space(Plan plan, size_t rows) {
@@ -74,20 +79,7 @@ void Executor::run(const Node& node, Space& space, size_t rows, std::span<const 
 }
 
 void Executor::matmul(const Node& node, Space& space, size_t rows) {
-  const PackedMatrix w = model_->constants[node.in[1]].matrix();
-  const float* x = value(space, node.in[0]);
-  float* y = value(space, node.out);
-  const auto& kernels = model_->kernels;
-  if (rows * w.outputs * w.inputs < fork_threshold || pool_.threads() == 1) return kernels.matmul(w, x, y, 0, rows, 0, w.tiles());
-  // Tasks of one tile × some rows; with few rows several tiles go together.
-  const size_t row_blocks = (rows + matmul_rows - 1) / matmul_rows;
-  const size_t tiles_each = std::max<size_t>(1, w.tiles() * row_blocks / (pool_.threads() * 8));
-  const size_t tile_blocks = (w.tiles() + tiles_each - 1) / tiles_each;
-  pool_.parallel_for(row_blocks * tile_blocks, [&](size_t task) {
-    const size_t row = task / tile_blocks * matmul_rows;
-    const size_t tile = task % tile_blocks * tiles_each;
-    kernels.matmul(w, x, y, row, std::min(matmul_rows, rows - row), tile, std::min(tile + tiles_each, w.tiles()));
-  });
+  multiply(pool_, model_->kernels, model_->constants[node.in[1]].matrix(), value(space, node.in[0]), value(space, node.out), rows, scratch_);
 }
 
 void Executor::embed(const Node& node, Space& space, size_t first, size_t rows, std::span<const int32_t> tokens) {
@@ -96,7 +88,7 @@ void Executor::embed(const Node& node, Space& space, size_t first, size_t rows, 
   float* out = value(space, node.out);
   for (size_t row = first; row < first + rows; ++row) {
     const size_t from = static_cast<size_t>(tokens[row]) * width;
-    for (size_t i = 0; i < width; ++i) out[row * width + i] = read_element(table.memory.data(), table.dtype, from + i);
+    for (size_t i = 0; i < width; ++i) out[row * width + i] = read_element(table.bytes.data(), table.dtype, from + i);
   }
 }
 

@@ -65,6 +65,7 @@ class Executor {
   size_t predict_rows_;
   Space step_;
   Space predict_;
+  Memory scratch_;  // linear.h
 };
 
 }  // namespace continuo

@@ -99,7 +99,7 @@ class Reader {
   bool constant(const Value& item, Declaration& d) {
     const auto* tensor = text_of(item, "tensor");
     const auto* layout = text_of(item, "layout");
-    if (!tensor || !layout) return fail("constant \"", d.name, "\" lacks its tensor or layout.");
+    if (!tensor || tensor->empty() || !layout) return fail("constant \"", d.name, "\" lacks its tensor or layout.");
     d.tensor = *tensor;
     if (*layout == "packed") d.layout = Layout::packed;
     else if (*layout == "rows") d.layout = Layout::rows;

@@ -16,6 +16,21 @@ std::vector<StateSlice> lay_out(const Graph& graph) {
   return layout;
 }
 
+std::vector<ConstantSpec> constants_of(const Graph& graph) {
+  std::vector<ConstantSpec> specs(graph.declarations.size());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const auto& d = graph.declarations[i];
+    if (d.kind != Kind::constant) continue;
+    specs[i].name = d.name;
+    specs[i].layout = d.layout;
+    specs[i].shape = d.shape;
+    specs[i].tensor = d.tensor;
+    specs[i].transposed = d.transposed;
+    specs[i].row = d.row;
+  }
+  return specs;
+}
+
 std::vector<size_t> offsets(const std::vector<StateSlice>& layout, size_t declarations) {
   std::vector<size_t> out(declarations, 0);
   for (const auto& slice : layout) out[slice.name] = slice.offset;
@@ -43,7 +58,7 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, st
   if (!graph) return graph.error();
   auto tensors = read_safetensors(file);
   if (!tensors) return tensors.error();
-  auto constants = pack_weights(*graph, *tensors, pool);
+  auto constants = pack_weights(constants_of(*graph), *tensors, pool);
   if (!constants) return constants.error();
   auto layout = lay_out(*graph);
   return std::shared_ptr<const Model>(new Model(std::move(*graph), std::move(*constants), std::move(layout), *kernels));

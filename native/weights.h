@@ -1,29 +1,59 @@
 // Constants, taken out of the file once and laid out for the kernels; afterwards the file is not needed.
 #pragma once
 
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "graph.h"
 #include "kernels/cpu/kernels.h"
-#include "memory.h"
 #include "safetensors.h"
 #include "threads.h"
 
 namespace continuo {
 
+// How a file holds the numbers of a constant. `plain`: its dtype says, F32, F16, BF16, or F8_E4M3, which is widened to f16. The
+// others are matrices W [N outputs, K inputs] of small integers with scales F16 [N, ⌈K/group⌉] in a tensor of their own, group
+// 32 or 64; what is stored past K is ignored:
+//   q8        I8 [N, K]         q, in −127…127
+//   i4        U8 [N, ⌈K/2⌉]     low nibble first (the even k): q + 8
+//   ternary2  U8 [N, ⌈K/4⌉]     q + 1 at bits 2·(k mod 4); 3 is no code
+//   ternary3  U8 [N, ⌈K/5⌉]     Σ_i (q_i + 1)·3^i over i = k mod 5; at most 242
+enum class Storage : uint8_t { plain, q8, i4, ternary2, ternary3 };
+
+const char* name_of(Storage storage);
+
+// What a model wants of a file. Without a tensor: no constant.
+struct ConstantSpec {
+  std::string name;
+  Layout layout{};
+  std::vector<uint64_t> shape;       // packed [N, K]; rows [rows, width]; vector [elements]
+  std::string tensor;
+  bool transposed = false;           // packed, plain: the file holds [K, N]
+  int64_t row = -1;                  // vector: one row of a larger tensor
+  Storage storage = Storage::plain;  // other than plain: packed only
+  std::string scales;                // other than plain: the tensor that holds them
+  uint32_t group = 0;                // other than plain: inputs under one scale
+};
+
+// Immutable: copies share their bytes, which may be memory of the engine's or a mapping that `owner` keeps alive.
 struct Constant {
   Layout layout{};
   Dtype dtype{};
   size_t outputs = 0;  // packed: outputs; rows: rows; vector: elements
   size_t inputs = 0;   // packed: inputs; rows: width; vector: 1
-  Memory memory;       // packed: see kernels.h; rows: row-major as stored; vector: f32
+  size_t group = 0;    // packed, q8 and ternary
+  std::span<const std::byte> bytes;  // packed: see kernels.h; rows: row-major; vector: f32
+  std::shared_ptr<const void> owner;
 
-  PackedMatrix matrix() const { return {dtype, outputs, inputs, memory.data()}; }
-  const float* vector() const { return memory.as<float>(); }
+  PackedMatrix matrix() const { return {dtype, outputs, inputs, group, bytes.data()}; }
+  const float* vector() const { return reinterpret_cast<const float*>(bytes.data()); }
 };
 
-// One Constant per declaration (empty where the declaration is no constant). Refuses a missing tensor, a wrong shape, a
-// dtype other than F32, F16, BF16, and numbers that are not finite.
-Result<std::vector<Constant>> pack_weights(const Graph& graph, const std::vector<Tensor>& tensors, ThreadPool& pool);
+// One Constant per spec (empty where there is no tensor). Refuses a missing tensor, a wrong shape, dtype or code, and numbers that
+// are not finite.
+Result<std::vector<Constant>> pack_weights(std::span<const ConstantSpec> specs, const std::vector<Tensor>& tensors, ThreadPool& pool);
 
 }  // namespace continuo

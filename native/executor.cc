@@ -12,7 +12,7 @@ namespace {
 constexpr size_t fork_threshold = 1 << 18;
 // Logits of at most this many floats at once (16 MiB).
 constexpr size_t predict_floats = size_t{1} << 22;
-constexpr size_t wkv7_lanes = 32;
+constexpr size_t wkv7_lanes = 64;
 
 // Multiply-adds that cost as much as one element of the operation; a guess is enough.
 size_t cost_of(Op op) {

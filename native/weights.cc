@@ -37,59 +37,59 @@ bool is_f8(const Tensor& tensor) { return tensor.dtype == "F8_E4M3"; }
 // A plain tensor's numbers as the kernels keep them: F8_E4M3 as f16. Nothing for other dtypes.
 std::optional<Dtype> kept_dtype(const Tensor& tensor) { return is_f8(tensor) ? Dtype::f16 : tensor.number_format(); }
 
-// Bits of element i as kept.
-template <class T>
-T kept_bits(const Tensor& tensor, size_t i) {
-  if constexpr (sizeof(T) == 2) {
-    if (is_f8(tensor)) return widen_f8(std::to_integer<uint8_t>(tensor.data[i]));
-  }
-  T bits;
-  std::memcpy(&bits, tensor.data.data() + i * sizeof(T), sizeof(T));
-  return bits;
+// Calls use(element), where element(i) gives the bits of the tensor's element i as they are kept: u32 or u16.
+template <class Use>
+auto with_bits(const Tensor& tensor, const Use& use) {
+  const std::byte* data = tensor.data.data();
+  const auto whole = [data]<class T>(T, size_t i) {
+    T bits;
+    std::memcpy(&bits, data + i * sizeof(T), sizeof(T));
+    return bits;
+  };
+  if (is_f8(tensor)) return use([data](size_t i) { return widen_f8(std::to_integer<uint8_t>(data[i])); });
+  if (tensor.dtype == "F32") return use([whole](size_t i) { return whole(uint32_t{}, i); });
+  return use([whole](size_t i) { return whole(uint16_t{}, i); });
 }
 
-float kept_number(const Tensor& tensor, Dtype dtype, size_t i) {
-  return is_f8(tensor) ? widen_f16(kept_bits<uint16_t>(tensor, i)) : read_element(tensor.data.data(), dtype, i);
-}
+float number_of(uint32_t bits, Dtype) { return std::bit_cast<float>(bits); }
+float number_of(uint16_t bits, Dtype dtype) { return dtype == Dtype::f16 ? widen_f16(bits) : widen_bf16(bits); }
 
 std::optional<Error> check_finite(const Tensor& tensor, Dtype dtype) {
-  const size_t n = tensor.elements();
-  for (size_t i = 0; i < n; ++i) {
-    const float value = kept_number(tensor, dtype, i);
-    if (!std::isfinite(value)) {
-      return invalid("tensor \"", tensor.name, "\" holds ", std::isnan(value) ? "NaN" : "an infinity", " at element ", i,
-                     ", expected finite numbers. The model is damaged or its training diverged: use another checkpoint.");
+  return with_bits(tensor, [&](const auto& element) -> std::optional<Error> {
+    const size_t n = tensor.elements();
+    for (size_t i = 0; i < n; ++i) {
+      const float value = number_of(element(i), dtype);
+      if (!std::isfinite(value)) {
+        return invalid("tensor \"", tensor.name, "\" holds ", std::isnan(value) ? "NaN" : "an infinity", " at element ", i,
+                       ", expected finite numbers. The model is damaged or its training diverged: use another checkpoint.");
+      }
     }
-  }
-  return std::nullopt;
-}
-
-// Moves bits without looking at them: T has the size of the dtype.
-template <class T>
-void pack_matrix(const Tensor& tensor, const ConstantSpec& spec, T* out) {
-  const size_t outputs = spec.shape[0], inputs = spec.shape[1];
-  for (size_t n = 0; n < outputs; ++n) {
-    T* lane = out + n / tile_lanes * inputs * tile_lanes + n % tile_lanes;
-    for (size_t k = 0; k < inputs; ++k) lane[k * tile_lanes] = kept_bits<T>(tensor, spec.transposed ? k * outputs + n : n * inputs + k);
-  }
+    return std::nullopt;
+  });
 }
 
 void fill(const ConstantSpec& spec, const Tensor& tensor, Dtype dtype, Memory& memory) {
-  switch (spec.layout) {
-    case Layout::packed:
-      if (size_of(dtype) == 4) pack_matrix(tensor, spec, memory.as<uint32_t>());
-      else pack_matrix(tensor, spec, memory.as<uint16_t>());
-      return;
-    case Layout::rows:
-      if (!is_f8(tensor)) return void(std::memcpy(memory.data(), tensor.data.data(), tensor.data.size()));
-      for (size_t i = 0; i < tensor.elements(); ++i) memory.as<uint16_t>()[i] = kept_bits<uint16_t>(tensor, i);
-      return;
-    case Layout::vector: {
-      const size_t from = spec.row > 0 ? static_cast<size_t>(spec.row) * spec.shape[0] : 0;
-      for (size_t i = 0; i < spec.shape[0]; ++i) memory.as<float>()[i] = kept_number(tensor, dtype, from + i);
-      return;
+  with_bits(tensor, [&](const auto& element) {
+    auto* out = memory.as<decltype(element(0))>();
+    switch (spec.layout) {
+      case Layout::packed: {
+        const size_t outputs = spec.shape[0], inputs = spec.shape[1];
+        for (size_t n = 0; n < outputs; ++n) {
+          auto* lane = out + n / tile_lanes * inputs * tile_lanes + n % tile_lanes;
+          for (size_t k = 0; k < inputs; ++k) lane[k * tile_lanes] = element(spec.transposed ? k * outputs + n : n * inputs + k);
+        }
+        return;
+      }
+      case Layout::rows:
+        for (size_t i = 0; i < tensor.elements(); ++i) out[i] = element(i);
+        return;
+      case Layout::vector: {
+        const size_t from = spec.row > 0 ? static_cast<size_t>(spec.row) * spec.shape[0] : 0;
+        for (size_t i = 0; i < spec.shape[0]; ++i) memory.as<float>()[i] = number_of(element(from + i), dtype);
+        return;
+      }
     }
-  }
+  });
 }
 
 size_t bytes_needed(const ConstantSpec& spec, const PackedMatrix& m) {

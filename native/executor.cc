@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cast.h"
+#include "linear.h"
 
 namespace continuo {
 
@@ -14,8 +15,6 @@ namespace {
 constexpr size_t fork_threshold = 1 << 18;
 // A block's widest value may take this much memory (16 MiB), which bounds its rows.
 constexpr size_t widest_bytes = size_t{1} << 24;
-// Rows of a matmul task: several panels, so that a tile's weights are read from cache.
-constexpr size_t matmul_rows = 48;
 // Rows that go through a local stretch together, so that what one node wrote is still near when the next one reads it.
 constexpr size_t local_rows = 8;
 
@@ -42,6 +41,11 @@ Executor::Executor(std::shared_ptr<const Model> model, ThreadPool& pool, Executo
     for (const auto& [counter, by] : program.growth) space.growth[counter] = by;
     spaces_.push_back(std::move(space));
   }
+  size_t scratch = 0;
+  for (const auto& constant : model_->constants) {
+    if (constant.layout == Layout::packed) scratch = std::max(scratch, scratch_bytes(constant.matrix(), max_rows));
+  }
+  scratch_ = Memory(scratch);
 }
 
 size_t Executor::rows_for(const Program& program) { return std::clamp<size_t>(widest_bytes / program.widest, 1, max_rows); }
@@ -167,18 +171,7 @@ void Executor::dispatch(Space& space, const Instruction& instruction, size_t fir
 void Executor::matmul(Space& space, const Instruction& instruction, size_t first, size_t rows) {
   const PackedMatrix w = model_->constants[instruction.in[1].id].matrix();
   const float* x = floats(space, instruction.in[0].id) + first * w.inputs;
-  float* y = floats(space, instruction.out) + first * w.outputs;
-  const auto& kernels = model_->kernels;
-  if (rows * w.outputs * w.inputs < fork_threshold || pool_.threads() == 1) return kernels.matmul(w, x, y, 0, rows, 0, w.tiles());
-  // Tasks of one tile × some rows; with few rows several tiles go together.
-  const size_t row_blocks = (rows + matmul_rows - 1) / matmul_rows;
-  const size_t tiles_each = std::max<size_t>(1, w.tiles() * row_blocks / (pool_.threads() * 8));
-  const size_t tile_blocks = (w.tiles() + tiles_each - 1) / tiles_each;
-  pool_.parallel_for(row_blocks * tile_blocks, [&](size_t task) {
-    const size_t row = task / tile_blocks * matmul_rows;
-    const size_t tile = task % tile_blocks * tiles_each;
-    kernels.matmul(w, x, y, row, std::min(matmul_rows, rows - row), tile, std::min(tile + tiles_each, w.tiles()));
-  });
+  multiply(pool_, model_->kernels, w, x, floats(space, instruction.out) + first * w.outputs, rows, scratch_);
 }
 
 void Executor::local(Space& space, const Instruction& instruction, size_t first, size_t rows) {
@@ -211,7 +204,7 @@ void Executor::embed(Space& space, const Instruction& instruction, size_t first,
       continue;
     }
     const size_t from = static_cast<size_t>(ids[row]) * table.inputs;
-    for (size_t i = 0; i < table.inputs; ++i) out[row * table.inputs + i] = read_element(table.memory.data(), table.dtype, from + i);
+    for (size_t i = 0; i < table.inputs; ++i) out[row * table.inputs + i] = read_element(table.bytes.data(), table.dtype, from + i);
   }
 }
 
@@ -274,7 +267,7 @@ void Executor::elementwise(Space& space, const Instruction& instruction, size_t 
 // Adds to the entry of the same instruction where rows went through it one after the other.
 void Executor::note(Space& space, const Instruction& instruction, size_t, size_t rows, double microseconds) {
   size_t bytes = 0;
-  for (const auto& argument : instruction.in) bytes += argument.constant ? model_->constants[argument.id].memory.size() : rows * space.program->values[argument.id].bytes;
+  for (const auto& argument : instruction.in) bytes += argument.constant ? model_->constants[argument.id].bytes.size() : rows * space.program->values[argument.id].bytes;
   if (instruction.out != no_name) bytes += rows * space.program->values[instruction.out].bytes;
   std::string name = instruction_text(model_->graph, instruction);
   const auto found = std::find_if(trace_.begin(), trace_.end(), [&](const TraceEntry& entry) { return entry.node == name; });

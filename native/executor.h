@@ -124,6 +124,7 @@ class Executor {
   std::vector<Fault> faults_;
   std::vector<TraceEntry> trace_;
   std::vector<Fault> culprits_;
+  Memory scratch_;  // linear.h
 };
 
 }  // namespace continuo

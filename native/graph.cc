@@ -171,6 +171,7 @@ class Reader {
     const auto* layout = text_of(item, "layout");
     if ((ref == nullptr) == (pattern == nullptr) || !layout) return fail("constant \"", d.name, "\" needs a layout, and either ref (one tensor) or pattern (a family).");
     d.tensor = ref ? *ref : *pattern;
+    if (d.tensor.empty()) return fail("constant \"", d.name, "\" names no tensor.");
     if (*layout == "packed") d.layout = Layout::packed;
     else if (*layout == "rows") d.layout = Layout::rows;
     else if (*layout == "vector") d.layout = Layout::vector;

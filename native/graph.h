@@ -35,7 +35,13 @@ namespace continuo {
 
 enum class Kind : uint8_t { constant, dynamic, persistent, volatile_ };
 enum class Layout : uint8_t { packed, rows, vector };
-// How a file holds a matrix; `plain`: as its dtype says.
+// How a file holds the numbers of a constant. `plain`: its dtype says, F32, F16, BF16, or F8_E4M3, which is widened to f16. The
+// others are matrices W [N outputs, K inputs] of small integers with scales F16 [N, ⌈K/group⌉] in a tensor of their own, group
+// 32 or 64; what is stored past K is ignored:
+//   q8        I8 [N, K]         q, in −127…127
+//   i4        U8 [N, ⌈K/2⌉]     low nibble first (the even k): q + 8
+//   ternary2  U8 [N, ⌈K/4⌉]     q + 1 at bits 2·(k mod 4); 3 is no code
+//   ternary3  U8 [N, ⌈K/5⌉]     Σ_i (q_i + 1)·3^i over i = k mod 5; at most 242
 enum class Storage : uint8_t { plain, q8, i4, ternary2, ternary3 };
 enum class Op : uint8_t {
   embed, norm, matmul, add, mul, lerp, tanh, sigmoid, relu2, decay, l2norm, bonus, slice, cast, less, equal, remainder, attend,

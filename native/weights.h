@@ -1,42 +1,50 @@
 // Constants, taken out of the file once and laid out for the kernels; afterwards the file is not needed.
 #pragma once
 
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "graph.h"
 #include "kernels/cpu/kernels.h"
-#include "memory.h"
 #include "safetensors.h"
 #include "threads.h"
 
 namespace continuo {
 
+const char* name_of(Storage storage);
+
+// What a model wants of a file. Without a tensor: no constant.
+struct ConstantSpec {
+  std::string name;
+  Layout layout{};
+  std::vector<uint64_t> shape;       // packed [N, K]; rows [rows, width]; vector [elements]
+  std::string tensor;
+  bool transposed = false;           // packed, plain: the file holds [K, N]
+  int64_t row = -1;                  // vector: one row of a larger tensor
+  Storage storage = Storage::plain;  // other than plain: packed only
+  std::string scales;                // other than plain: the tensor that holds them
+  uint32_t group = 0;                // other than plain: inputs under one scale
+};
+
+// Immutable: copies share their bytes, which may be memory of the engine's or a mapping that `owner` keeps alive.
 struct Constant {
   Layout layout{};
   Dtype dtype{};
   size_t outputs = 0;  // packed: outputs; rows: rows; vector: elements
   size_t inputs = 0;   // packed: inputs; rows: width; vector: 1
-  Memory memory;       // packed: see kernels.h; rows: row-major as stored; vector: f32
+  size_t group = 0;    // packed, q8 and ternary
+  std::span<const std::byte> bytes;  // packed: see kernels.h; rows: row-major; vector: f32
+  std::shared_ptr<const void> owner;
 
-  PackedMatrix matrix() const { return {dtype, outputs, inputs, memory.data()}; }
-  const float* vector() const { return memory.as<float>(); }
+  PackedMatrix matrix() const { return {dtype, outputs, inputs, group, bytes.data()}; }
+  const float* vector() const { return reinterpret_cast<const float*>(bytes.data()); }
 };
 
-// One tensor as a graph wants it.
-struct ConstantSpec {
-  std::string name;
-  Layout layout{};
-  std::vector<uint64_t> shape;
-  std::string tensor;
-  bool transposed = false;
-  int64_t row = -1;
-  Storage storage = Storage::plain;
-  std::string scales;
-  uint32_t group = 0;
-};
-
-// One Constant per spec. Refuses a missing tensor, a wrong shape, a dtype other than F32, F16, BF16, and numbers that are not
-// finite.
+// One Constant per spec (empty where there is no tensor). Refuses a missing tensor, a wrong shape, dtype or code, and numbers that
+// are not finite.
 Result<std::vector<Constant>> pack_weights(std::span<const ConstantSpec> specs, const std::vector<Tensor>& tensors, ThreadPool& pool);
 
 }  // namespace continuo

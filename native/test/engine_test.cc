@@ -134,13 +134,8 @@ TEST("executor: slots of their own for every value change nothing, nor does the 
     CHECK(model);
     Executor executor(*model, pool, {.reuse = reuse});
     Context context(*model);
-    std::vector<Item> items;
-    const Run whole{&context, 0, tokens.size()};
-    const auto& language = *(*model)->graph.language;
-    std::memcpy(executor.input(language.step, 0), tokens.data(), tokens.size() * sizeof(int32_t));
-    executor.step(language.step, tokens.size(), {&whole, 1});
-    const auto* hidden = reinterpret_cast<const float*>(executor.result(language.step, (*model)->programs[language.step].result("hidden")));
-    for (size_t r = 0; r < tokens.size(); ++r) context.head.chain.pulse(tokens[r], {hidden + r * 48, 48});
+    const auto hidden = test::hidden_vectors(executor, context, tokens);
+    for (size_t r = 0; r < tokens.size(); ++r) context.head.chain.pulse(tokens[r], {hidden.data() + r * 48, 48});
     chains.push_back(context.head.chain);
   };
   run(&generic_kernels, false);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "../dtype.h"
-#include "../model.h"
+#include "../executor.h"
 #include "check.h"
 
 namespace continuo::test {
@@ -138,6 +138,17 @@ inline SmallModel small_model(uint64_t seed, size_t V, size_t C, size_t H, Dtype
               ",{\"return\":{\"hidden\":\"h\",\"previous\":\"h.before\"}}]},{\"name\":\"predict\",\"inputs\":[\"h.in\"],\"nodes\":[" + nodes +
               ",{\"return\":{\"logits\":\"logits\"}}]}]}",
           image_of(weights)};
+}
+
+// One step of a language model over one run: the last hidden vectors.
+inline std::vector<float> hidden_vectors(Executor& executor, Context& context, const std::vector<int32_t>& tokens) {
+  const auto& model = executor.model();
+  const auto& language = *model.graph.language;
+  const Run run{&context, 0, tokens.size()};
+  std::memcpy(executor.input(language.step, 0), tokens.data(), tokens.size() * sizeof(int32_t));
+  executor.step(language.step, tokens.size(), {&run, 1});
+  const auto* hidden = reinterpret_cast<const float*>(executor.result(language.step, model.programs[language.step].result("hidden")));
+  return {hidden, hidden + tokens.size() * model.graph.width(language.hidden)};
 }
 
 }  // namespace continuo::test

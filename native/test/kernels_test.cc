@@ -6,7 +6,8 @@
 #include <cstring>
 #include <vector>
 
-#include "../weights.h"
+#include "../executor.h"
+#include "../linear.h"
 #include "image.h"
 
 using namespace continuo;
@@ -41,65 +42,7 @@ double worst(void (*function)(const float*, float*, size_t), double (*oracle)(do
   return most;
 }
 
-struct Matrix {
-  std::vector<float> dense;  // [n][k]
-  Constant packed;
-};
-
-Matrix random_matrix(test::Random& random, size_t n, size_t k, Dtype dtype, bool transposed) {
-  const auto image = test::image_of({{"w", transposed ? std::vector<size_t>{k, n} : std::vector<size_t>{n, k}, random.floats(n * k, -1, 1), dtype}});
-  auto tensors = read_safetensors(image);
-  const ConstantSpec spec{.name = "w", .layout = Layout::packed, .shape = {n, k}, .tensor = "w", .transposed = transposed};
-  ThreadPool pool(1);
-  auto constants = pack_weights({&spec, 1}, *tensors, pool);
-  Matrix out{std::vector<float>(n * k), std::move((*constants)[0])};
-  for (size_t i = 0; i < n; ++i) {
-    for (size_t j = 0; j < k; ++j) out.dense[i * k + j] = read_element((*tensors)[0].data.data(), dtype, transposed ? j * n + i : i * k + j);
-  }
-  return out;
-}
-
 }  // namespace
-
-TEST("matmul: every table gives the bits of the written rule, for any shape, dtype, row block and tile range") {
-  test::Random random(3);
-  for (const auto& [n, k, rows] : std::vector<std::array<size_t, 3>>{{1, 1, 1}, {64, 32, 1}, {65, 257, 3}, {12, 600, 13}, {130, 96, 25}, {192, 256, 5}, {40, 511, 16}}) {
-    for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
-      const auto w = random_matrix(random, n, k, dtype, random.below(2) == 0);
-      const auto x = random.floats(rows * k, -1, 1);
-      // The rule, written out: blocks of 256 terms, fma from 0, block sums added in order from 0.
-      std::vector<float> want(rows * n);
-      double worst_error = 0;
-      for (size_t r = 0; r < rows; ++r) {
-        for (size_t i = 0; i < n; ++i) {
-          float total = 0;
-          double exact = 0;
-          for (size_t b = 0; b < k; b += 256) {
-            float acc = 0;
-            for (size_t j = b; j < std::min(k, b + 256); ++j) {
-              acc = std::fma(w.dense[i * k + j], x[r * k + j], acc);
-              exact += double{w.dense[i * k + j]} * x[r * k + j];
-            }
-            total += acc;
-          }
-          want[r * n + i] = total;
-          worst_error = std::max(worst_error, std::abs(total - exact));
-        }
-      }
-      CHECK(worst_error < 1e-6 * static_cast<double>(k));
-      for (const auto* table : tables()) {
-        std::vector<float> got(rows * n, NAN);
-        const auto packed = w.packed.matrix();
-        const size_t split = random.below(rows + 1), middle = random.below(packed.tiles() + 1);
-        for (const auto& [from, to] : {std::pair{size_t{0}, split}, std::pair{split, rows}}) {
-          table->matmul(packed, x.data(), got.data(), from, to - from, 0, middle);
-          table->matmul(packed, x.data(), got.data(), from, to - from, middle, packed.tiles());
-        }
-        CHECK(same_bits(got, want));
-      }
-    }
-  }
-}
 
 TEST("exp, log, tanh, sigmoid and decay stay within their error bounds") {
   for (const auto* table : {tables().front()}) {
@@ -240,4 +183,50 @@ TEST("finite sees a single NaN or infinity anywhere") {
       x[i] = 0;
     }
   }
+}
+
+// tools/arm64.mjs compares the printed line between two architectures.
+TEST("every operation, product and chain has the bits that the line below sums up, on any architecture") {
+  test::Random random(8);
+  Chain chain;
+  const auto fold = [&](const std::vector<float>& numbers) { chain.pulse(static_cast<int32_t>(numbers.size()), numbers); };
+  const auto& k = *runnable_kernels().front();
+  constexpr size_t rows = 7, groups = 3, width = 129, n = rows * width;
+  const auto a = random.floats(n, -6, 6), b = random.floats(n, -3, 3), c = random.floats(n, 0, 1), weight = random.floats(width, -1, 1), bias = random.floats(width, -1, 1);
+  const auto run = [&](const auto& op) {
+    std::vector<float> y(n);
+    op(y.data());
+    fold(y);
+  };
+  for (const auto unary : {k.tanh, k.sigmoid, k.relu2, k.decay, k.exp}) run([&](float* y) { unary(a.data(), y, n); });
+  run([&](float* y) { k.log(c.data(), y, n); });
+  run([&](float* y) { k.lerp(a.data(), b.data(), c.data(), y, n); });
+  run([&](float* y) { k.norm(a.data(), weight.data(), bias.data(), y, rows, width, groups, 1e-5f); });
+  run([&](float* y) { k.l2norm(a.data(), y, rows, width, groups, 1e-12f); });
+  run([&](float* y) { k.bonus(a.data(), b.data(), c.data(), weight.data(), b.data(), y, rows, width, groups); });
+  fold({k.max(a.data(), n), k.sum_exp(a.data(), 6, n)});
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::q8, Dtype::ternary}) {
+    PackedMatrix m{dtype, 100, width, 32, nullptr};
+    const bool quantised = dtype == Dtype::q8 || dtype == Dtype::ternary;
+    std::vector<uint16_t> weights(quantised ? m.tiles() * m.groups() * m.group_bytes() / 2 : m.tiles() * tile_lanes * m.inputs * size_of(dtype) / 2);
+    // Bits whose every reading is a finite number of ordinary size; ternary codes 0 to 2.
+    for (auto& bits : weights) bits = static_cast<uint16_t>(0x2AAA & random.next());
+    m.data = weights.data();
+    ThreadPool pool(2);
+    Memory scratch(scratch_bytes(m, rows));
+    std::vector<float> y(rows * m.outputs);
+    multiply(pool, k, m, a.data(), y.data(), rows, scratch);
+    fold(y);
+  }
+  const auto small = test::small_model(21, 40, 48, 3, Dtype::bf16);
+  ThreadPool pool(2);
+  auto model = Model::make(small.graph, small.image, pool);
+  CHECK(model);
+  Executor executor(*model, pool);
+  Context context(*model);
+  std::vector<int32_t> tokens(100);
+  for (auto& token : tokens) token = static_cast<int32_t>(random.below(40));
+  fold(test::hidden_vectors(executor, context, tokens));
+  CHECK(!(chain == Chain{}));
+  std::printf("     bits %s\n", chain.hex().c_str());
 }

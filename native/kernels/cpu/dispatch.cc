@@ -13,6 +13,7 @@ std::vector<const Kernels*> runnable_kernels() {
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (v4 && __builtin_cpu_supports("avx512vnni")) tables.push_back(&avx512vnni_kernels);
   if (v4) tables.push_back(&avx512_kernels);
   if (v3) tables.push_back(&avx2_kernels);
 #endif

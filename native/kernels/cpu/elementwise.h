@@ -44,10 +44,23 @@ inline void map_log(const float* a, float* out, size_t n) {
   map(n, out, [](auto x) CONTINUO_LAMBDA { return log(x); }, a);
 }
 
+// In the lanes of reduce.h, so that which of two equal zeros is kept does not depend on the width. Passes NaN over.
 inline float max(const float* a, size_t n) {
-  float best = a[0];
-  for (size_t i = 1; i < n; ++i) best = a[i] > best ? a[i] : best;
-  return best;
+  constexpr size_t vectors = partials / width;
+  const auto greater = [](auto x, auto y) CONTINUO_LAMBDA { return y > x ? y : x; };
+  Vec best[vectors];
+  for (size_t v = 0; v < vectors; ++v) best[v] = splat<Vec>(-__builtin_inff());
+  size_t i = 0;
+  for (; i + partials <= n; i += partials) {
+    for (size_t v = 0; v < vectors; ++v) best[v] = greater(best[v], load<Vec>(a + i + v * width));
+  }
+  float lanes[partials];
+  for (size_t v = 0; v < vectors; ++v) store(lanes + v * width, best[v]);
+  for (size_t lane = 0; i < n; ++i, ++lane) lanes[lane] = greater(lanes[lane], a[i]);
+  for (size_t half = partials / 2; half > 0; half /= 2) {
+    for (size_t lane = 0; lane < half; ++lane) lanes[lane] = greater(lanes[lane], lanes[lane + half]);
+  }
+  return lanes[0];
 }
 
 inline float sum_exp(const float* a, float shift, size_t n) {

@@ -22,15 +22,41 @@ namespace continuo {
 constexpr size_t tile_lanes = 64;    // outputs per packed tile
 constexpr size_t block_terms = 256;  // terms of an inner product per block sum
 
-// y = W·x with W [outputs, inputs] packed as [ceil(outputs/64)][inputs][64], zero-padded, in the stored dtype: the 64 weights
-// that meet one x[k] lie side by side, so lanes are outputs.
+// y = W·x. The outputs are cut into tiles of 64, zero-padded; the 64 weights that meet one x[k] lie side by side, so lanes are outputs.
+//   f32, f16, bf16   [tiles][inputs][64] in the stored dtype
+//   q8, ternary      [tiles][⌈inputs/group⌉] groups, each { codes, scales f16 [64] }; a weight is (code − zero)·scale
+//     q8       zero 128, codes u8 [group/4][64][4]
+//     ternary  zero 1, codes 0, 1, 2 in 2 bits, [group/4][64] bytes: bits 2i and 2i+1 of byte b are the code that q8 would keep at
+//              byte 64·i + b of [64][4]
+// Codes past the last input or output are `zero`, scales past the last output 0.
 struct PackedMatrix {
   Dtype dtype;
   size_t outputs;
   size_t inputs;
+  size_t group;  // q8, ternary: 32 or 64 inputs
   const void* data;
+
   size_t tiles() const { return (outputs + tile_lanes - 1) / tile_lanes; }
+  size_t groups() const { return (inputs + group - 1) / group; }
+  size_t group_bytes() const { return group * tile_lanes / (dtype == Dtype::ternary ? 4 : 1) + scales_bytes; }
+  static constexpr size_t scales_bytes = tile_lanes * 2;
 };
+
+constexpr int32_t zero_code(Dtype dtype) { return dtype == Dtype::ternary ? 1 : 128; }
+
+// A block of one row's activations, quantised for one dtype and group of weights. Per group: s = max|x| / 127 and
+// q = x / s, rounded to the nearest integer, ties to even, and clamped to ±127; s = 0 gives q = 0. A group that holds a NaN or an
+// infinity has s = NaN and q = 0, so that every output it touches is NaN. s depends on nothing but the group's own numbers.
+struct QuantisedBlock {
+  int8_t terms[block_terms];
+  float scales[block_terms / 32];
+  int32_t corrections[block_terms / 32];  // −zero·Σ q: turns Σ code·q into Σ (code − zero)·q
+};
+
+// The product of quantised weights and rows, block by block of 256 terms: acc = 0; for the block's groups in order
+//   dot = Σ (code − zero)·q, an exact int32;  acc = fma(float(dot), w_scale · x_scale, acc), with one f32 product of the scales;
+// block sums are added in order from 0. Nothing overflows and float(dot) is exact: with 64 terms |Σ code·q| ≤ 64·255·127 < 2²¹,
+// the correction is at most 64·128·127 < 2²⁰, and |dot| ≤ 64·127·127 < 2²⁰.
 
 // The recurrence of one head over consecutive tokens. Pointers address the head's first channel in the first token's row.
 struct Wkv7Run {
@@ -56,8 +82,12 @@ struct AttendRun {
 struct Kernels {
   const char* name;
 
-  // Rows [row, row+rows) × tiles [tile, tile_end); x [·, inputs], y [·, outputs].
+  // f32, f16, bf16: rows [row, row+rows) × tiles [tile, tile_end); x [·, inputs], y [·, outputs].
   void (*matmul)(const PackedMatrix& w, const float* x, float* y, size_t row, size_t rows, size_t tile, size_t tile_end);
+  // One row x [inputs] into its blocks out[0], out[stride], …, for products with w.
+  void (*quantise)(const PackedMatrix& w, const float* x, QuantisedBlock* out, size_t stride);
+  // As matmul, for q8 and ternary; x [blocks][x_rows].
+  void (*matmul_quantised)(const PackedMatrix& w, const QuantisedBlock* x, size_t x_rows, float* y, size_t row, size_t rows, size_t tile, size_t tile_end);
   // Lanes [lane, lane_end) of the value channels.
   void (*wkv7)(const Wkv7Run& run, size_t lane, size_t lane_end);
 
@@ -90,12 +120,13 @@ extern const Kernels generic_kernels;
 #if defined(__x86_64__)
 extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;
+extern const Kernels avx512vnni_kernels;
 #endif
 
 // The tables this CPU can run, the fastest first.
 std::vector<const Kernels*> runnable_kernels();
 
-// The fastest of them, or the one that the environment variable CONTINUO_ISA names: generic, avx2 or avx512.
+// The fastest of them, or the one that the environment variable CONTINUO_ISA names: generic, avx2, avx512 or avx512vnni.
 // INVALID for another name, and for a table this CPU cannot run.
 Result<const Kernels*> choose_kernels();
 

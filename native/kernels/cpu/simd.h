@@ -9,6 +9,8 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define CONTINUO_INLINE inline __attribute__((always_inline))
@@ -80,6 +82,8 @@ CONTINUO_INLINE Vec fma(Vec a, Vec b, Vec c) {
   return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__AVX2__)
   return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+  return (Vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
   Vec out;
   for (size_t i = 0; i < width; ++i) out[i] = __builtin_fmaf(a[i], b[i], c[i]);
@@ -111,6 +115,8 @@ CONTINUO_INLINE Vec load_weights(const F16* p) {
   return (Vec)_mm512_maskz_cvtph_ps(0xFFFF, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 #elif defined(__AVX2__)
   return (Vec)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#elif defined(__aarch64__)
+  return (Vec)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&p->bits)));
 #else
   // dtype.h widen_f16, lane by lane without branches.
   Halves halves;

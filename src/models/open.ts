@@ -15,7 +15,10 @@ export interface ModelPackage {
   readonly tokenizer: Tokenizer | null
 }
 
-const readConfig = async (dir: string): Promise<{ readonly model_type: string }> => {
+/** The content of config.json. Throws INVALID for a folder that is no model package. */
+export const readConfig = async (
+  dir: string,
+): Promise<{ readonly model_type: string; readonly [key: string]: unknown }> => {
   const path = join(dir, 'config.json')
   let text: string
   try {

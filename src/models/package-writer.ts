@@ -6,6 +6,7 @@ import { randomBytes } from 'node:crypto'
 import { type FileHandle, mkdir, open, rename, rm } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import { ContinuoError } from '../errors.ts'
+import { syncFolder } from '../state/durable.ts'
 
 export interface TensorSpec {
   readonly name: string
@@ -93,17 +94,6 @@ export const writeFileSynced = async (path: string, bytes: Uint8Array | string):
     await file.sync()
   } finally {
     await file.close()
-  }
-}
-
-const syncFolder = async (folder: string): Promise<void> => {
-  // Windows does not open folders; there the rename itself is all there is.
-  if (process.platform === 'win32') return
-  const handle = await open(folder, 'r')
-  try {
-    await handle.sync()
-  } finally {
-    await handle.close()
   }
 }
 

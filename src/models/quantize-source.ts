@@ -1,13 +1,13 @@
 /** The package that is to be quantised: read, checked, held open, so that all of it is of one version. */
 import type { BigIntStats } from 'node:fs'
-import { type FileHandle, open, readFile, stat } from 'node:fs/promises'
+import { type FileHandle, open, stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { z } from 'zod'
 import { inspectTensors } from '../engine/engine.ts'
 import type { Graph } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
 import { families } from './index.ts'
+import { readConfig } from './open.ts'
 
 export type Config = Readonly<Record<string, unknown>>
 
@@ -27,27 +27,6 @@ export interface Source {
 }
 
 const invalid = (message: string, cause?: unknown): ContinuoError => new ContinuoError('INVALID', message, { cause })
-
-const configSchema = z.looseObject({ model_type: z.string() })
-
-const readConfig = async (dir: string): Promise<z.infer<typeof configSchema>> => {
-  const path = join(dir, 'config.json')
-  const text = await readFile(path, 'utf8').catch((cause) => {
-    throw invalid(
-      `${dir} is not a model package: cannot read config.json (${messageOf(cause)}). Expected a folder with config.json and model.safetensors.`,
-      cause,
-    )
-  })
-  let parsed: unknown
-  try {
-    parsed = JSON.parse(text)
-  } catch (cause) {
-    throw invalid(`${path} is not JSON: ${messageOf(cause)}.`, cause)
-  }
-  const config = configSchema.safeParse(parsed)
-  if (config.success) return config.data
-  throw invalid(`${path} has no model_type, expected one of: ${[...families.keys()].join(', ')}.`)
-}
 
 const refuseQuantised = (dir: string, { quantization_config: found }: Config): void => {
   if (found === undefined || found === null) return

@@ -5,7 +5,7 @@
  */
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { basename, join, normalize, resolve } from 'node:path'
-import type { Graph } from '../engine/graph.ts'
+import { type Graph, tensorsOf } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError } from '../errors.ts'
 import { type FloatDtype, firstNonFinite, floatBytes, isFloat, widen } from './floats.ts'
@@ -58,10 +58,12 @@ export const matrixTensors = (graph: Graph): ReadonlyMap<string, readonly [N: nu
   const others = new Set<string>()
   for (const declaration of graph.declarations) {
     if (declaration.kind !== 'constant') continue
-    const { tensor, layout, shape, transposed = false } = declaration
+    const { layout, shape, transposed = false } = declaration
     const [N, K] = shape
-    if (layout === 'packed' && !transposed && N !== undefined && K !== undefined) matrices.set(tensor, [N, K])
-    else others.add(tensor)
+    for (const tensor of tensorsOf(graph, declaration)) {
+      if (layout === 'packed' && !transposed && N !== undefined && K !== undefined) matrices.set(tensor, [N, K])
+      else others.add(tensor)
+    }
   }
   for (const tensor of others) matrices.delete(tensor)
   return matrices

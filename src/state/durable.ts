@@ -3,7 +3,8 @@ import { open, rename, unlink } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { ContinuoError } from '../errors.ts'
 
-const syncFolder = async (folder: string): Promise<void> => {
+/** Makes what was renamed into the folder last. */
+export const syncFolder = async (folder: string): Promise<void> => {
   // Windows does not open folders; there the rename itself is all there is.
   if (process.platform === 'win32') return
   const handle = await open(folder, 'r')

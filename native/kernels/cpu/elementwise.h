@@ -84,4 +84,14 @@ inline bool finite(const float* a, size_t n) {
   return rest == 0.0f;
 }
 
+inline void map_silu(const float* a, float* out, size_t n) {
+  map(n, out, [](auto x) CONTINUO_LAMBDA { return silu(x); }, a);
+}
+inline void map_gelu(const float* a, float* out, size_t n) {
+  map(n, out, [](auto x) CONTINUO_LAMBDA { return gelu(x); }, a);
+}
+inline void map_softplus(const float* a, float* out, size_t n) {
+  map(n, out, [](auto x) CONTINUO_LAMBDA { return softplus(x); }, a);
+}
+
 }  // namespace continuo::CONTINUO_ISA

@@ -4,7 +4,7 @@
 // - an output element is computed by a fixed sequence of IEEE operations; vector lanes are different outputs, or the
 //   sixteen fixed partial sums of reduce.h, never a number of partial sums that depends on the vector width;
 // - fma is written out, contraction is off, and no value-changing compiler flag is used;
-// - exp, log, tanh and sigmoid are polynomials of ours (math.h), not the C library's.
+// - exp, log, tanh and their kin are polynomials of ours (math.h), not the C library's.
 //
 // Rows are tokens. A row-wise kernel computes rows [first, last) of dense row-major buffers and nothing else, so any split
 // of the rows over threads, steps and sessions gives the same bits.
@@ -112,6 +112,11 @@ struct Kernels {
   float (*max)(const float* a, size_t n);
   float (*sum_exp)(const float* a, float shift, size_t n);  // Σ exp(a − shift)
   bool (*finite)(const float* a, size_t n);
+
+  // More of the elementwise kind.
+  void (*silu)(const float* a, float* out, size_t n);      // a · sigmoid(a)
+  void (*gelu)(const float* a, float* out, size_t n);      // 0.5a (1 + tanh(√(2/π)(a + 0.044715a³)))
+  void (*softplus)(const float* a, float* out, size_t n);  // log(1 + e^a)
 
   void (*attend)(const AttendRun& run);
 };

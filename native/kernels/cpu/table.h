@@ -15,4 +15,5 @@
    CONTINUO_ISA::norm, CONTINUO_ISA::l2norm, CONTINUO_ISA::bonus,                                                               \
    CONTINUO_ISA::add, CONTINUO_ISA::mul, CONTINUO_ISA::lerp, CONTINUO_ISA::map_tanh, CONTINUO_ISA::map_sigmoid,                 \
    CONTINUO_ISA::map_relu2, CONTINUO_ISA::map_decay, CONTINUO_ISA::map_exp, CONTINUO_ISA::map_log, CONTINUO_ISA::max,           \
-   CONTINUO_ISA::sum_exp, CONTINUO_ISA::finite, CONTINUO_ISA::attend}
+   CONTINUO_ISA::sum_exp, CONTINUO_ISA::finite, CONTINUO_ISA::map_silu, CONTINUO_ISA::map_gelu, CONTINUO_ISA::map_softplus,     \
+   CONTINUO_ISA::attend}

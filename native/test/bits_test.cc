@@ -1,0 +1,58 @@
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "../kernels/cpu/kernels.h"
+#include "../linear.h"
+#include "image.h"
+
+using namespace continuo;
+
+// tools/arm64.mjs compares the printed line between two architectures.
+TEST("every operation, product and chain has the bits that the line below sums up, on any architecture") {
+  test::Random random(8);
+  Chain chain;
+  const auto fold = [&](const std::vector<float>& numbers) { chain.pulse(static_cast<int32_t>(numbers.size()), numbers); };
+  const auto& k = *runnable_kernels().front();
+  constexpr size_t rows = 7, groups = 3, width = 129, n = rows * width;
+  const auto a = random.floats(n, -6, 6), b = random.floats(n, -3, 3), c = random.floats(n, 0, 1), weight = random.floats(width, -1, 1), bias = random.floats(width, -1, 1);
+  const auto run = [&](const auto& op) {
+    std::vector<float> y(n);
+    op(y.data());
+    fold(y);
+  };
+  for (const auto unary : {k.tanh, k.sigmoid, k.relu2, k.decay, k.exp, k.silu, k.gelu, k.softplus}) run([&](float* y) { unary(a.data(), y, n); });
+  run([&](float* y) { k.log(c.data(), y, n); });
+  run([&](float* y) { k.lerp(a.data(), b.data(), c.data(), y, n); });
+  run([&](float* y) { k.norm(a.data(), weight.data(), bias.data(), y, rows, width, groups, 1e-5f); });
+  run([&](float* y) { k.l2norm(a.data(), y, rows, width, groups, 1e-12f); });
+  run([&](float* y) { k.bonus(a.data(), b.data(), c.data(), weight.data(), b.data(), y, rows, width, groups); });
+  fold({k.max(a.data(), n), k.sum_exp(a.data(), 6, n)});
+  std::vector<float> attended(43);
+  k.attend({c.data(), attended.data(), a.data(), b.data(), 43, 43, 5, 20, 16, 0.3f});
+  fold(attended);
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::q8, Dtype::ternary}) {
+    PackedMatrix m{dtype, 100, width, 32, nullptr};
+    const bool quantised = dtype == Dtype::q8 || dtype == Dtype::ternary;
+    std::vector<uint16_t> weights(quantised ? m.tiles() * m.groups() * m.group_bytes() / 2 : m.tiles() * tile_lanes * m.inputs * size_of(dtype) / 2);
+    // Bits whose every reading is a finite number of ordinary size; ternary codes 0 to 2.
+    for (auto& bits : weights) bits = static_cast<uint16_t>(0x2AAA & random.next());
+    m.data = weights.data();
+    ThreadPool pool(2);
+    Memory scratch(scratch_bytes(m, rows));
+    std::vector<float> y(rows * m.outputs);
+    multiply(pool, k, m, a.data(), y.data(), rows, scratch);
+    fold(y);
+  }
+  const auto small = test::small_model(21, 40, 48, 3, Dtype::bf16);
+  ThreadPool pool(2);
+  auto model = Model::make(small.graph, small.image, pool);
+  CHECK(model);
+  Executor executor(*model, pool);
+  Context context(*model);
+  std::vector<int32_t> tokens(100);
+  for (auto& token : tokens) token = static_cast<int32_t>(random.below(40));
+  fold(test::hidden_vectors(executor, context, tokens));
+  CHECK(!(chain == Chain{}));
+  std::printf("     bits %s\n", chain.hex().c_str());
+}

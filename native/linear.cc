@@ -9,7 +9,7 @@ namespace {
 // Work below this many multiply-adds is done by the calling thread: waking another costs more. Bytes multiply faster than floats.
 constexpr size_t fork_floats = 1 << 18;
 constexpr size_t fork_bytes = 1 << 20;
-// Row by row, numbers quantised per task.
+// Activations that one task quantises.
 constexpr size_t fork_quantise = 1 << 14;
 // More tasks than threads, so that a thread that comes late takes fewer of them.
 constexpr size_t tasks_per_thread = 4;

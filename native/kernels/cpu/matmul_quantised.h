@@ -6,15 +6,11 @@
 
 namespace continuo::CONTINUO_ISA {
 
-#ifndef X_QV
-#define X_QV 4
-#define X_QR 3
-#endif
 // Integer sums and float sums of a panel stay in registers side by side.
 #if defined(__AVX512F__) || defined(__aarch64__)
-constexpr size_t quantised_vectors = X_QV, quantised_rows = X_QR;
+constexpr size_t quantised_vectors = 4, quantised_rows = 3;
 #elif defined(__AVX2__)
-constexpr size_t quantised_vectors = 1, quantised_rows = 4;
+constexpr size_t quantised_vectors = 2, quantised_rows = 3;
 #else
 constexpr size_t quantised_vectors = 1, quantised_rows = 4;
 #endif
@@ -25,13 +21,13 @@ constexpr size_t quantised_lanes = quantised_vectors * width;
 struct Groups {
   const uint8_t* codes;
   size_t codes_step;
-  const std::byte* scales;
+  const char* scales;
   size_t scales_step;
   size_t count;
 };
 
-template <size_t Rows, size_t Group>
-CONTINUO_INLINE void quantised_panel(const Groups& w, size_t lane, const QuantisedBlock* x, const Sums& sums, Ahead<1> ahead) {
+template <size_t Rows, size_t Group, size_t Lines>
+CONTINUO_INLINE void quantised_panel(const Groups& w, size_t lane, const QuantisedBlock* x, const Sums& sums, Ahead<Lines> ahead) {
   Vec acc[Rows][quantised_vectors] = {};
   for (size_t g = 0; g < w.count; ++g) {
     const uint8_t* codes = w.codes + g * w.codes_step + lane * 4;
@@ -66,7 +62,7 @@ CONTINUO_INLINE void quantised_panel(const Groups& w, size_t lane, const Quantis
 }
 
 // 2-bit codes [count][group/4][64] bytes: bits 2i of byte b belong to the code at byte b of the i-th quarter of 256 bytes.
-inline void unpack(const std::byte* packed, size_t step, size_t count, size_t group, uint8_t* out) {
+inline void unpack(const char* packed, size_t step, size_t count, size_t group, uint8_t* out) {
   constexpr size_t wide = width * 4;
   for (size_t g = 0; g < count; ++g) {
     for (size_t k = 0; k < group; k += 4, out += 256) {
@@ -87,11 +83,12 @@ inline void quantised_as(const PackedMatrix& m, const QuantisedBlock* x, size_t 
   constexpr size_t per_block = block_terms / Group;
   const size_t groups = (m.inputs + Group - 1) / Group;
   const size_t codes_bytes = m.group_bytes() - PackedMatrix::scales_bytes;
-  const auto chunk = [&](size_t tile, size_t g) { return static_cast<const std::byte*>(m.data) + (tile * groups + g) * m.group_bytes(); };
+  // The groups of a tile from g on.
+  const auto chunk = [&](size_t tile, size_t g) { return static_cast<const char*>(m.data) + (tile * groups + g) * m.group_bytes(); };
   alignas(64) uint8_t unpacked[block_terms * tile_lanes];
-  // One step computes a (tile, block). Few rows: in order of address. Many: blocks outermost, as in matmul.h.
-  const auto step = [&](size_t tile, size_t g, const std::byte* next) {
-    const std::byte* at = chunk(tile, g);
+  // Rows × one chunk, while the chunk after it is fetched.
+  const auto multiply_chunk = [&]<size_t Lines>(Ahead<Lines> ahead, size_t tile, size_t g) {
+    const char* at = chunk(tile, g);
     Groups w{reinterpret_cast<const uint8_t*>(at), m.group_bytes(), at + codes_bytes, m.group_bytes(), least(per_block, groups - g)};
     if (m.dtype == Dtype::ternary) {
       unpack(at, m.group_bytes(), w.count, Group, unpacked);
@@ -103,23 +100,25 @@ inline void quantised_as(const PackedMatrix& m, const QuantisedBlock* x, size_t 
     const QuantisedBlock* terms = x + g / per_block * x_rows + row;
     const size_t panels = (rows + quantised_rows - 1) / quantised_rows * (tile_lanes / quantised_lanes);
     const size_t fetches = Group / 4 * w.count;
-    const size_t bytes = m.group_bytes() * w.count / panels / fetches;
-    const char* ahead = reinterpret_cast<const char*>(next);
+    ahead.step = m.group_bytes() * w.count / panels / fetches;
     each_panel<quantised_rows>(rows, [&]<size_t Rows>(size_t first) CONTINUO_LAMBDA {
       for (size_t lane = 0; lane < least(tile_lanes, sums.lanes); lane += quantised_lanes) {
-        quantised_panel<Rows, Group>(w, lane, terms + first, sums.at(first, lane), Ahead<1>{ahead, bytes});
-        ahead += bytes * fetches;
+        quantised_panel<Rows, Group>(w, lane, terms + first, sums.at(first, lane), ahead);
+        ahead.at += ahead.step * fetches;
       }
     });
   };
+  // Few rows: in order of address. Many: blocks outermost, as in matmul.h.
   if (rows <= quantised_rows) {
     for (size_t tile = tile_begin; tile < tile_end; ++tile) {
-      for (size_t g = 0; g < groups; g += per_block) step(tile, g, chunk(tile, g + per_block));
+      for (size_t g = 0; g < groups; g += per_block) multiply_chunk(Ahead<4>{chunk(tile, g + per_block), 0}, tile, g);
     }
     return;
   }
   for (size_t g = 0; g < groups; g += per_block) {
-    for (size_t tile = tile_begin; tile < tile_end; ++tile) step(tile, g, tile + 1 < tile_end ? chunk(tile + 1, g) : chunk(tile_begin, g + per_block));
+    for (size_t tile = tile_begin; tile < tile_end; ++tile) {
+      multiply_chunk(Ahead<2>{tile + 1 < tile_end ? chunk(tile + 1, g) : chunk(tile_begin, g + per_block), 0}, tile, g);
+    }
   }
 }
 

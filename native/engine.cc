@@ -58,10 +58,10 @@ void Engine::work() {
   }
 }
 
-void Engine::load(std::string graph_json, std::string path, ExecutorOptions options, Loaded done) {
-  submit([this, graph_json = std::move(graph_json), path = std::move(path), options, done = std::move(done)] {
+void Engine::load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done) {
+  submit([this, graph_json = std::move(graph_json), path = std::move(path), cache = std::move(cache), options, done = std::move(done)] {
     done(guarded<std::shared_ptr<const Model>>([&]() -> Result<std::shared_ptr<const Model>> {
-      auto model = Model::load(graph_json, path, pool_);
+      auto model = Model::load(graph_json, path, pool_, cache.path.empty() ? nullptr : &cache);
       if (!model) return model.error();
       model_ = *model;
       executor_.emplace(model_, pool_, options);

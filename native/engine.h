@@ -61,8 +61,8 @@ class Engine {
   explicit Engine(size_t threads);
   ~Engine();
 
-  // The first job. `graph_json` and `path` as in Model::load; the options are those of the executor behind `process`.
-  void load(std::string graph_json, std::string path, ExecutorOptions options, Loaded done);
+  // The first job. `graph_json`, `path` and `cache` (none where its path is empty) as in Model::load; the options are those of the executor behind `process`.
+  void load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done);
   // Refuses at once, having claimed nothing, what is not valid; otherwise the contexts are claimed until `done` is called.
   Status process(std::vector<Item> items, Processed done);
   Status logits(std::shared_ptr<Context> context, Predicted done);

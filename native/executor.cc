@@ -23,6 +23,9 @@ size_t cost_of(Op op) {
   switch (op) {
     case Op::tanh:
     case Op::sigmoid:
+    case Op::silu:
+    case Op::gelu:
+    case Op::softplus:
     case Op::decay: return 12;
     case Op::norm: return 4;
     default: return 2;
@@ -256,6 +259,9 @@ void Executor::elementwise(Space& space, const Instruction& instruction, size_t 
     case Op::tanh: return kernels.tanh(in(0), out, rows * n);
     case Op::sigmoid: return kernels.sigmoid(in(0), out, rows * n);
     case Op::relu2: return kernels.relu2(in(0), out, rows * n);
+    case Op::silu: return kernels.silu(in(0), out, rows * n);
+    case Op::gelu: return kernels.gelu(in(0), out, rows * n);
+    case Op::softplus: return kernels.softplus(in(0), out, rows * n);
     case Op::decay: return kernels.decay(in(0), out, rows * n);
     case Op::norm: return kernels.norm(in(0), in(1), in(2), out, rows, n, node.groups, node.eps);
     case Op::l2norm: return kernels.l2norm(in(0), out, rows, n, node.groups, node.eps);

@@ -44,7 +44,7 @@ enum class Layout : uint8_t { packed, rows, vector };
 //   ternary3  U8 [N, ⌈K/5⌉]     Σ_i (q_i + 1)·3^i over i = k mod 5; at most 242
 enum class Storage : uint8_t { plain, q8, i4, ternary2, ternary3 };
 enum class Op : uint8_t {
-  embed, norm, matmul, add, mul, lerp, tanh, sigmoid, relu2, decay, l2norm, bonus, slice, cast, less, equal, remainder, attend,
+  embed, norm, matmul, add, mul, lerp, tanh, sigmoid, relu2, silu, gelu, softplus, decay, l2norm, bonus, slice, cast, less, equal, remainder, attend,
   cache_shift, cache_wkv7, cache_read, cache_write, cache_increment, cache_decrement, cache_reset, loop, branch, return_
 };
 

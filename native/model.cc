@@ -68,7 +68,7 @@ Model::Model(Graph g, const Kernels& k)
       kernels(k) {}
 
 Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, std::span<const std::byte> file, ThreadPool& pool,
-                                                 const Kernels* kernels) {
+                                                 const Kernels* kernels, const PackCache* cache) {
   if (kernels == nullptr) {
     auto chosen = choose_kernels();
     if (!chosen) return chosen.error();
@@ -86,16 +86,17 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, st
   }
   std::vector<ConstantSpec> specs;
   for (const auto& member : model->constant_index.members()) specs.push_back(spec_of(model->graph, member));
-  auto constants = pack_weights(specs, *tensors, pool);
-  if (!constants) return constants.error();
-  model->constants = std::move(*constants);
+  auto packed = pack_weights(specs, *tensors, pool, cache);
+  if (!packed) return packed.error();
+  model->constants = std::move(packed->constants);
+  model->note = std::move(packed->note);
   return std::shared_ptr<const Model>(std::move(model));
 }
 
-Result<std::shared_ptr<const Model>> Model::load(std::string_view graph_json, const std::string& path, ThreadPool& pool) {
+Result<std::shared_ptr<const Model>> Model::load(std::string_view graph_json, const std::string& path, ThreadPool& pool, const PackCache* cache) {
   auto file = MappedFile::open(path);
   if (!file) return file.error();
-  return make(graph_json, file->bytes(), pool);
+  return make(graph_json, file->bytes(), pool, nullptr, cache);
 }
 
 }  // namespace continuo

@@ -28,9 +28,9 @@ class Model {
  public:
   // From a serialised graph and an image of a safetensors file; without `kernels` those that choose_kernels() gives.
   static Result<std::shared_ptr<const Model>> make(std::string_view graph_json, std::span<const std::byte> file, ThreadPool& pool,
-                                                   const Kernels* kernels = nullptr);
+                                                   const Kernels* kernels = nullptr, const PackCache* cache = nullptr);
   // As above, from a file on disk.
-  static Result<std::shared_ptr<const Model>> load(std::string_view graph_json, const std::string& path, ThreadPool& pool);
+  static Result<std::shared_ptr<const Model>> load(std::string_view graph_json, const std::string& path, ThreadPool& pool, const PackCache* cache = nullptr);
 
   const Graph graph;
   const ConstantIndex constant_index;
@@ -40,6 +40,7 @@ class Model {
   const Kernels& kernels;
   std::vector<Constant> constants;           // per member of constant_index
   std::vector<Program> programs;             // per block
+  std::string note;                          // why packed weights on disk were not used
 
  private:
   Model(Graph graph, const Kernels& kernels);

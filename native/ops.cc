@@ -9,7 +9,7 @@ namespace continuo {
 
 namespace {
 
-constexpr std::array<OpRule, 28> rules{{
+constexpr std::array<OpRule, 31> rules{{
     //                                        inputs  output grouped  eps    state
     {Op::embed, "embed",                           2, true,  false, false, false},
     {Op::norm, "norm",                             3, true,  true,  true,  false},
@@ -20,6 +20,9 @@ constexpr std::array<OpRule, 28> rules{{
     {Op::tanh, "tanh",                             1, true,  false, false, false},
     {Op::sigmoid, "sigmoid",                       1, true,  false, false, false},
     {Op::relu2, "relu2",                           1, true,  false, false, false},
+    {Op::silu, "silu",                             1, true,  false, false, false},
+    {Op::gelu, "gelu",                             1, true,  false, false, false},
+    {Op::softplus, "softplus",                     1, true,  false, false, false},
     {Op::decay, "decay",                           1, true,  false, false, false},
     {Op::l2norm, "l2norm",                         1, true,  true,  true,  false},
     {Op::bonus, "bonus",                           5, true,  true,  false, false},
@@ -212,6 +215,9 @@ Result<RowShape> check_node(const Graph& graph, const Node& node) {
     case Op::tanh:
     case Op::sigmoid:
     case Op::relu2:
+    case Op::silu:
+    case Op::gelu:
+    case Op::softplus:
     case Op::decay:
       check.need_type(0, Type::f32);
       out.extents = check.shape(0);

@@ -38,6 +38,9 @@ bool in_place(Op op) {
     case Op::tanh:
     case Op::sigmoid:
     case Op::relu2:
+    case Op::silu:
+    case Op::gelu:
+    case Op::softplus:
     case Op::decay: return true;
     default: return false;
   }

@@ -1,5 +1,7 @@
 #include "weights.h"
 
+#include "packed_file.h"
+
 #include <cmath>
 #include <unordered_map>
 
@@ -101,6 +103,9 @@ size_t bytes_needed(const ConstantSpec& spec, const PackedMatrix& m) {
   return 0;
 }
 
+// Packing fewer bytes takes milliseconds: no file is worth that.
+constexpr size_t kept_bytes = size_t{1} << 23;
+
 // What one constant is made from, found and checked.
 struct Source {
   const Tensor* tensor = nullptr;
@@ -121,7 +126,7 @@ const char* name_of(Storage storage) {
   return "unknown";
 }
 
-Result<std::vector<Constant>> pack_weights(std::span<const ConstantSpec> specs, const std::vector<Tensor>& tensors, ThreadPool& pool) {
+Result<Packed> pack_weights(std::span<const ConstantSpec> specs, const std::vector<Tensor>& tensors, ThreadPool& pool, const PackCache* cache) {
   std::unordered_map<std::string_view, const Tensor*> by_name;
   for (const auto& tensor : tensors) by_name.emplace(tensor.name, &tensor);
   const auto find = [&](const std::string& name) {
@@ -153,9 +158,26 @@ Result<std::vector<Constant>> pack_weights(std::span<const ConstantSpec> specs, 
     auto& constant = constants[i];
     constant = {spec.layout, *dtype, static_cast<size_t>(spec.shape[0]), static_cast<size_t>(spec.layout == Layout::vector ? 1 : spec.shape[1]), spec.group, {}, {}};
     sources[i].tensor = tensor;
-    sources[i].memory = std::make_shared<Memory>(bytes_needed(spec, constant.matrix()));
-    constant.bytes = {sources[i].memory->data(), sources[i].memory->size()};
-    constant.owner = sources[i].memory;
+    constant.bytes = {static_cast<const std::byte*>(nullptr), bytes_needed(spec, constant.matrix())};
+  }
+
+  Packed packed;
+  size_t total = 0;
+  for (const auto& constant : constants) total += constant.bytes.size();
+  const bool keep = cache != nullptr && total >= kept_bytes;
+  if (keep) {
+    auto found = read_packed(*cache, constants, pool);
+    if (found) {
+      packed.constants = std::move(constants);
+      return packed;
+    }
+    packed.note = found.error().message;
+  }
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (!sources[i].tensor) continue;
+    sources[i].memory = std::make_shared<Memory>(constants[i].bytes.size());
+    constants[i].bytes = {sources[i].memory->data(), sources[i].memory->size()};
+    constants[i].owner = sources[i].memory;
   }
 
   std::vector<std::optional<Error>> errors(specs.size());
@@ -172,7 +194,9 @@ Result<std::vector<Constant>> pack_weights(std::span<const ConstantSpec> specs, 
   for (const auto& error : errors) {
     if (error) return *error;
   }
-  return constants;
+  if (keep) write_packed(*cache, constants);
+  packed.constants = std::move(constants);
+  return packed;
 }
 
 }  // namespace continuo

@@ -43,8 +43,19 @@ struct Constant {
   const float* vector() const { return reinterpret_cast<const float*>(bytes.data()); }
 };
 
+// Where packed weights are kept between loads (packed_file.h).
+struct PackCache {
+  std::string path;
+  std::string key;  // 64 characters: what the weights are and how the graph wants them
+};
+
+struct Packed {
+  std::vector<Constant> constants;
+  std::string note;  // why a kept file could not be used; empty when there was nothing to say
+};
+
 // One Constant per spec (empty where there is no tensor). Refuses a missing tensor, a wrong shape, dtype or code, and numbers that
 // are not finite.
-Result<std::vector<Constant>> pack_weights(std::span<const ConstantSpec> specs, const std::vector<Tensor>& tensors, ThreadPool& pool);
+Result<Packed> pack_weights(std::span<const ConstantSpec> specs, const std::vector<Tensor>& tensors, ThreadPool& pool, const PackCache* cache = nullptr);
 
 }  // namespace continuo

@@ -149,12 +149,12 @@ ExecutorOptions options_of(const Value& value) {
   return {object.Get("memoryReuse").ToBoolean(), object.Get("trace").ToBoolean(), object.Get("watch").ToBoolean()};
 }
 
-// open(graphJson, path, threads, options) → Promise<handle>
+// open(graphJson, path, threads, options, packedPath, packedKey) → Promise<handle>
 Value open(const CallbackInfo& info) {
   const auto env = info.Env();
   auto engine = EngineHandle::make(env, info[2].As<Napi::Number>().Uint32Value());
   auto ticket = engine->begin(env);
-  engine->engine().load(info[0].As<Napi::String>(), info[1].As<Napi::String>(), options_of(info[3]), [ticket](Result<std::shared_ptr<const Model>> loaded) mutable {
+  engine->engine().load(info[0].As<Napi::String>(), info[1].As<Napi::String>(), {info[4].As<Napi::String>(), info[5].As<Napi::String>()}, options_of(info[3]), [ticket](Result<std::shared_ptr<const Model>> loaded) mutable {
     if (!loaded) return EngineHandle::complete(std::move(ticket), loaded.error(), {});
     EngineHandle::complete(std::move(ticket), std::nullopt, [model = *loaded](Napi::Env settled, const EngineRef& handle) -> Value {
       handle->model = model;
@@ -163,6 +163,9 @@ Value open(const CallbackInfo& info) {
   });
   return ticket->deferred.Promise();
 }
+
+// packingNote(engine): why packed weights on disk were not used; empty when there is nothing to say.
+Value packing_note(const CallbackInfo& info) { return Napi::String::New(info.Env(), open_engine(info[0])->model->note); }
 
 // createContext(engine)
 Value create_context(const CallbackInfo& info) {
@@ -378,6 +381,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("plan", Napi::Function::New(env, plan));
   exports.Set("features", Napi::Function::New(env, features));
   exports.Set("open", Napi::Function::New(env, open));
+  exports.Set("packingNote", Napi::Function::New(env, packing_note));
   exports.Set("createContext", Napi::Function::New(env, create_context));
   exports.Set("closeContext", Napi::Function::New(env, close_context));
   exports.Set("head", Napi::Function::New(env, head));

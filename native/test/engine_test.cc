@@ -50,7 +50,7 @@ Opened open(const test::SmallModel& small, size_t threads) {
   const TemporaryFile file(small.image);
   auto engine = std::make_unique<Engine>(threads);
   std::promise<Result<std::shared_ptr<const Model>>> done;
-  engine->load(small.graph, file.path, {}, [&](auto result) { done.set_value(std::move(result)); });
+  engine->load(small.graph, file.path, {}, {}, [&](auto result) { done.set_value(std::move(result)); });
   auto model = done.get_future().get();
   CHECK(model);
   return {std::move(engine), *model};

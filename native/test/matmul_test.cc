@@ -207,9 +207,9 @@ TEST("weights: a spec without a tensor gives an empty constant; copies of a cons
   ThreadPool pool(1);
   std::vector<ConstantSpec> specs(2);
   specs[1] = {"v", Layout::vector, {4}, "t", false, -1, Storage::plain, "", 0};
-  auto constants = pack_weights(specs, tensors, pool);
-  CHECK(constants && (*constants)[0].bytes.empty() && (*constants)[1].outputs == 4);
-  const Constant copy = (*constants)[1];
-  constants->clear();
+  auto packed = pack_weights(specs, tensors, pool);
+  CHECK(packed && packed->constants[0].bytes.empty() && packed->constants[1].outputs == 4);
+  const Constant copy = packed->constants[1];
+  packed->constants.clear();
   CHECK(copy.vector()[3] == 0);
 }

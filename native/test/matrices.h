@@ -31,7 +31,7 @@ inline Result<Constant> pack_one(const ConstantSpec& spec, const std::vector<Ten
   ThreadPool pool(1);
   auto constants = pack_weights({&spec, 1}, tensors, pool);
   if (!constants) return constants.error();
-  return (*constants)[0];
+  return constants->constants[0];
 }
 
 // Shapes [outputs, inputs] and rows that touch every edge: one, odd, prime, whole and broken tiles, blocks, groups and panels.

@@ -140,6 +140,12 @@ export interface GraphBuilder {
   sigmoid(out: string, x: Value): Value
   /** max(x, 0)². */
   relu2(out: string, x: Value): Value
+  /** x · sigmoid(x). */
+  silu(out: string, x: Value): Value
+  /** x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))), the form GPT-2 calls gelu_new. */
+  gelu(out: string, x: Value): Value
+  /** log(1 + eˣ). */
+  softplus(out: string, x: Value): Value
   /** exp(−e^(−1/2) · sigmoid(x)). */
   decay(out: string, x: Value): Value
   /** y + (Σ_j r_j k_j u_j) v within each group. */
@@ -337,6 +343,9 @@ export const buildGraph = (): GraphBuilder => {
     tanh: like('tanh'),
     sigmoid: like('sigmoid'),
     relu2: like('relu2'),
+    silu: like('silu'),
+    gelu: like('gelu'),
+    softplus: like('softplus'),
     decay: like('decay'),
     bonus: (out, { y, r, k, u, v }, groups) => write('bonus', out, names(y, r, k, u, v), y.shape, 'f32', { groups }),
     slice: (out, x, from, to) => write('slice', out, [x.name], [to - from], x.dtype, { from, to }),

@@ -9,7 +9,7 @@ import { availableParallelism } from 'node:os'
 import { dirname } from 'node:path'
 import { ContinuoError } from '../errors.ts'
 import { executorOf } from './executor.ts'
-import { layoutFingerprint, modelFingerprint } from './fingerprint.ts'
+import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
 import { checkGraph, type Graph, parametersOf } from './graph.ts'
 import { stateLayout } from './layout.ts'
 import { awaitNative, type ContextHandle, callNative, fromNative, type NativeItem, type TensorEntry } from './native.ts'
@@ -87,12 +87,20 @@ interface ContextState {
 export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
   const { dir, modelType, vocabSize, config, graph, path, tensors } = request
   const threads = threadsOf(options)
-  const [engine, fingerprint] = await Promise.all([
-    awaitNative((addon) =>
-      addon.open(JSON.stringify(graph), path, threads, { ...plain, watch: options.watch ?? false }),
+  const fingerprint = await modelFingerprint(config, tensors, path)
+  const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
+  const engine = await awaitNative((addon) =>
+    addon.open(
+      JSON.stringify(graph),
+      path,
+      threads,
+      { ...plain, watch },
+      keepPacked ? `${path}.packed` : '',
+      packedKey(fingerprint, graph),
     ),
-    modelFingerprint(config, tensors, path),
-  ])
+  )
+  const note = callNative((addon) => addon.packingNote(engine))
+  if (note !== '') warn(note)
   const layout = stateLayout(graph)
   const states = new WeakMap<Context, ContextState>()
   let closed = false

@@ -60,3 +60,19 @@ export const layoutFingerprint = (graph: Graph): string =>
   createHash('sha256')
     .update(canonicalJson(layoutText(graph)))
     .digest('hex')
+
+/** Raised when the engine lays out weights differently. */
+const packingVersion = 1
+
+/** sha256 over what decides a packed weight: the model's content, the graph's constants in order, and the packing's version. */
+export const packedKey = (fingerprint: string, graph: Graph): string =>
+  createHash('sha256')
+    .update(
+      canonicalJson({
+        packingVersion,
+        fingerprint,
+        indices: graph.indices,
+        constants: graph.declarations.filter(({ kind }) => kind === 'constant'),
+      }),
+    )
+    .digest('hex')

@@ -64,7 +64,15 @@ interface Addon {
   inspect(path: string): TensorEntry[]
   plan(graph: string): BlockPlan[]
   features(): string
-  open(graph: string, path: string, threads: number, options: NativeOptions): Promise<EngineHandle>
+  open(
+    graph: string,
+    path: string,
+    threads: number,
+    options: NativeOptions,
+    packedPath: string,
+    packedKey: string,
+  ): Promise<EngineHandle>
+  packingNote(engine: EngineHandle): string
   createContext(engine: EngineHandle): ContextHandle
   closeContext(context: ContextHandle): void
   head(context: ContextHandle): ContextHead

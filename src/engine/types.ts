@@ -127,6 +127,10 @@ export interface Model extends ModelInfo {
 export interface OpenModelOptions {
   /** Engine threads; default: the number of CPUs available, at most 16. */
   readonly threads?: number
+  /** Keep packed weights beside the model, for the next time; default true. */
+  readonly keepPacked?: boolean
+  /** Where to say that kept weights were of no use; default: process.emitWarning. */
+  readonly warn?: (message: string) => void
   /** Look after every node whether it gave a number that is not finite, and name the first where a state breaks. Slower. */
   readonly watch?: boolean
 }

@@ -187,7 +187,7 @@ const matricesOf = ({ graph, tensors }: Source): readonly Matrix[] => {
 }
 
 /** Weights in other forms, and lists of them: the copy would carry the whole model twice. */
-const WEIGHTS = /\.(safetensors|bin|pth?|gguf|onnx|h5|msgpack)(\.index\.json)?$/
+const WEIGHTS = /\.(safetensors|bin|pth?|gguf|onnx|h5|msgpack|packed)(\.index\.json)?$/
 const MOST_SMALL = 64 * 2 ** 20 // Bytes; the largest tokenizers have some 30 MB.
 
 const copyFiles = async (dir: string, folder: string): Promise<Pick<Quantized, 'files' | 'leftOut'>> => {

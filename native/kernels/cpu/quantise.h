@@ -33,10 +33,10 @@ CONTINUO_INLINE float magnitude(const float* x, size_t group) {
 CONTINUO_INLINE int32_t quantise_group(const float* x, size_t group, float scale, int8_t* out) {
   // Adding 1.5·2²³ rounds to the nearest integer, ties to even, which then sits in the low mantissa bits. |x / scale| can pass 127
   // only where the scale is denormal, and then by less than a factor of 2.
-  const Vec shifter = splat<Vec>(12582912.0f), divisor = splat<Vec>(scale);
+  const Vec nearest = splat<Vec>(shifter), divisor = splat<Vec>(scale);
   Ints sum{};
   for (size_t i = 0; i < group; i += width) {
-    Ints q = cast<Ints>(load<Vec>(x + i) / divisor + shifter) - cast<Ints>(shifter);
+    Ints q = cast<Ints>(load<Vec>(x + i) / divisor + nearest) - cast<Ints>(nearest);
     q = q > 127 ? splat_int(127) : q;
     q = q < -127 ? splat_int(-127) : q;
     sum += q;

@@ -1,0 +1,167 @@
+#include "../packed_file.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include <future>
+
+#include "../engine.h"
+#include "image.h"
+
+using namespace continuo;
+
+namespace {
+
+class Folder {
+ public:
+  Folder() {
+    char name[] = "/tmp/continuo-packed-XXXXXX";
+    path = ::mkdtemp(name);
+  }
+  ~Folder() {
+    ::chmod(path.c_str(), 0755);
+    std::remove((path + "/packed").c_str());
+    ::rmdir(path.c_str());
+  }
+  std::string path;
+};
+
+// A matrix and a vector, large enough to be kept.
+struct Weights {
+  std::vector<std::byte> image = test::image_of(weights());
+  std::vector<ConstantSpec> specs = make_specs();
+
+  static std::vector<test::Weight> weights() {
+    test::Random random(31);
+    return {{"W", {3000, 700}, random.floats(3000 * 700, -1, 1), Dtype::f32}, {"b", {700}, random.floats(700, -1, 1), Dtype::f32}};
+  }
+  static std::vector<ConstantSpec> make_specs() {
+    std::vector<ConstantSpec> out(3);  // the first is no constant
+    out[1].name = out[1].tensor = "W";
+    out[1].shape = {3000, 700};
+    out[2].name = out[2].tensor = "b";
+    out[2].layout = Layout::vector;
+    out[2].shape = {700};
+    return out;
+  }
+  Packed pack(const PackCache* cache) const {
+    ThreadPool pool(2);
+    auto tensors = read_safetensors(image);
+    auto packed = pack_weights(specs, *tensors, pool, cache);
+    CHECK(packed);
+    return std::move(*packed);
+  }
+};
+
+const Weights& shared() {
+  static const Weights weights;
+  return weights;
+}
+
+bool same(const Packed& a, const Packed& b) {
+  for (size_t i = 0; i < a.constants.size(); ++i) {
+    const auto x = a.constants[i].bytes, y = b.constants[i].bytes;
+    if (x.size() != y.size() || (!x.empty() && std::memcmp(x.data(), y.data(), x.size()) != 0)) return false;
+  }
+  return a.constants.size() == b.constants.size();
+}
+
+std::string content(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void put(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+}  // namespace
+
+TEST("packed weights: kept beside the model, mapped the next time, with the same bytes") {
+  const Folder folder;
+  const PackCache cache{folder.path + "/packed", std::string(64, 'a')};
+  const auto plain = shared().pack(nullptr);
+  const auto first = shared().pack(&cache), second = shared().pack(&cache);
+  CHECK(first.note.empty() && second.note.empty());
+  CHECK(same(first, plain) && same(second, plain));
+  // Both constants lie in one mapping.
+  CHECK(second.constants[1].owner == second.constants[2].owner && first.constants[1].owner != first.constants[2].owner);
+}
+
+TEST("packed weights: another key, a flipped bit anywhere, a missing end: packed anew with one sentence, and then good again") {
+  const Folder folder;
+  const PackCache cache{folder.path + "/packed", std::string(64, 'a')};
+  const auto plain = shared().pack(&cache);
+  const std::string good = content(cache.path);
+  test::Random random(32);
+  const auto spoiled = [&](const std::string& bytes, const char* says) {
+    put(cache.path, bytes);
+    const auto packed = shared().pack(&cache);
+    CHECK(packed.note.find(says) != std::string::npos && packed.note.find("packed anew") != std::string::npos);
+    CHECK(same(packed, plain) && content(cache.path) == good);
+  };
+  const auto flipped = [&](size_t at) {
+    std::string bytes = good;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1 << random.below(8));
+    return bytes;
+  };
+  spoiled("", "damaged");
+  spoiled(good.substr(0, 50), "damaged");
+  spoiled(good.substr(0, good.size() - 1), "cut short");
+  spoiled(good.substr(0, 300), "");
+  spoiled(flipped(2), "another version");
+  spoiled(flipped(8), "damaged");
+  spoiled(flipped(16 + random.below(64)), "another model or graph");
+  for (int i = 0; i < 5; ++i) spoiled(flipped(80 + random.below(3 * 56)), "damaged");
+  for (int i = 0; i < 5; ++i) spoiled(flipped(512 + random.below(3000 * 700 * 4)), "damaged");
+  const PackCache other{cache.path, std::string(64, 'b')};
+  CHECK(shared().pack(&other).note.find("another model or graph") != std::string::npos);
+  CHECK(shared().pack(&other).note.empty());
+}
+
+TEST("packed weights: a folder that cannot be written is no reason to say anything, nor are small models to keep anything") {
+  const PackCache nowhere{"/proc/continuo/packed", std::string(64, 'a')};
+  CHECK(shared().pack(&nowhere).note.empty());
+  const Folder folder;
+  const PackCache cache{folder.path + "/packed", std::string(64, 'a')};
+  const auto small = test::small_model(3, 8, 16, 2, Dtype::f32);
+  ThreadPool pool(1);
+  CHECK(Model::make(small.graph, small.image, pool, nullptr, &cache));
+  CHECK(::access(cache.path.c_str(), F_OK) != 0);
+}
+
+TEST("weights: memory exhausted while loading is an error, and nothing is kept") {
+  // A matrix of 2 GiB of zeros in a file that takes no space; main.cc lets the sanitizers' allocator fail beyond 1 GiB.
+  const std::string header = R"({"W":{"dtype":"F32","shape":[65536,8192],"data_offsets":[0,2147483648]}})";
+  const std::string graph =
+      R"({"format":"continuo-graph/2","declarations":[{"kind":"constant","name":"W","layout":"packed","shape":[65536,8192],"ref":"W"},)"
+      R"({"kind":"dynamic","name":"x","dtype":"f32","shape":[8192]},{"kind":"volatile","name":"y","dtype":"f32","shape":[65536]}],)"
+      R"("blocks":[{"name":"run","inputs":["x"],"nodes":[{"op":"matmul","in":["x","W"],"out":"y"},{"return":{"y":"y"}}]}]})";
+  const Folder folder;
+  const std::string path = folder.path + "/packed";
+  const auto head = test::image_of(header);
+  put(path, std::string(reinterpret_cast<const char*>(head.data()), head.size()));
+  CHECK(::truncate(path.c_str(), static_cast<off_t>(head.size() + 2147483648)) == 0);
+  rlimit before{};
+  ::getrlimit(RLIMIT_AS, &before);
+#if !defined(__SANITIZE_ADDRESS__)
+  // Room for the mapping, not for a packed copy of it.
+  std::ifstream statm("/proc/self/statm");
+  rlim_t pages = 0;
+  statm >> pages;
+  rlimit limit = before;
+  limit.rlim_cur = pages * 4096 + (rlim_t{3} << 30);
+  ::setrlimit(RLIMIT_AS, &limit);
+#endif
+  {
+    Engine engine(1);
+    std::promise<Result<std::shared_ptr<const Model>>> done;
+    engine.load(graph, path, {}, {}, [&](auto result) { done.set_value(std::move(result)); });
+    const auto loaded = done.get_future().get();
+    CHECK(!loaded && loaded.error().code == Code::unavailable);
+    CHECK_SAYS(loaded, "ran out of resources");
+  }
+  ::setrlimit(RLIMIT_AS, &before);
+}

@@ -12,7 +12,7 @@ namespace continuo::CONTINUO_ISA {
 // ln 2 in two parts, the first with enough trailing zeros that n times it is exact for |n| < 2⁹.
 constexpr float ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f;
 // Adding 1.5·2²³ rounds to the nearest integer, which then sits in the low mantissa bits.
-constexpr float shifter = 12582912.0f;
+constexpr float to_nearest = 12582912.0f;
 
 // e^x = fraction · 2^exponent, fraction in [0.7, 1.42]. For |x| ≤ 110; NaN gives a fraction of NaN and some exponent.
 template <class T>
@@ -25,8 +25,8 @@ struct Power {
 template <class T, class Tail>
 CONTINUO_INLINE Power<T> power(T x, Tail tail) {
   // x = n·ln 2 + r, |r| ≤ ln 2 / 2.
-  const T shifted = fma(x, splat<T>(1.44269504088896341f), splat<T>(shifter));
-  const T n = shifted - shifter;
+  const T shifted = fma(x, splat<T>(1.44269504088896341f), splat<T>(to_nearest));
+  const T n = shifted - to_nearest;
   const T r = tail(fma(n, splat<T>(-ln2_low), fma(n, splat<T>(-ln2_high), x)));
   T p = splat<T>(0x1.69e2dp-10f);
   p = fma(p, r, splat<T>(0x1.123ab8p-7f));
@@ -97,7 +97,7 @@ CONTINUO_INLINE T log(T x) {
   // x = 2ⁿ·m with m in [√½, √2): subtracting the bits of √½ makes the exponent field the n we want.
   const Bits<T> n = (bits - 0x3F3504F3) >> 23;
   const T m = cast<T>(bits - (n << 23));
-  const T finite = log_sum(cast<T>(n + 0x4B400000) - (tiny ? splat<T>(shifter + 23.0f) : splat<T>(shifter)), m - 1.0f);
+  const T finite = log_sum(cast<T>(n + 0x4B400000) - (tiny ? splat<T>(to_nearest + 23.0f) : splat<T>(to_nearest)), m - 1.0f);
   const T edge = x == 0.0f ? splat<T>(-__builtin_inff()) : splat<T>(__builtin_nanf(""));
   const T value = x > 0.0f ? finite : edge;
   return x == __builtin_inff() ? x : value;

@@ -67,7 +67,8 @@ export interface Llama {
 }
 
 /** Levels of the binding's logger. */
-const ERRORS = 2
+export const SILENT = 0
+export const ERRORS = 2
 const INFORMATION = 4
 
 export const loadLlama = async (): Promise<Llama> => {

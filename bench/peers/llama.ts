@@ -1,26 +1,32 @@
 /** llama.cpp as a side of the bench. */
-import type { Context, Llama, Model } from './llama-binding.ts'
+import { type Context, ERRORS, type Llama, type Model, SILENT } from './llama-binding.ts'
 import type { Side } from './side.ts'
 
 /** Tokens llama.cpp takes in one pass over its weights (n_batch = n_ubatch). */
 const BATCH = 512
+/** Room for the longest session of the bench: alone, and where many go side by side. */
+const POSITIONS = 1024
+const POSITIONS_OF_MANY = 128
+
+export interface LlamaSide extends Side {
+  /** Seconds of a call that llama.cpp refuses at once: what the way through the binding costs every step. */
+  emptyCall(): Promise<number>
+}
 
 export interface LlamaOptions {
   readonly threads: number
   readonly sessions: number
-  /** Positions of one session. */
-  readonly positions: number
   readonly flashAttention: boolean
 }
 
 export const openLlama = async (
   { binding }: Llama,
   path: string,
-  { threads, sessions, positions, flashAttention }: LlamaOptions,
-): Promise<Side> => {
+  { threads, sessions, flashAttention }: LlamaOptions,
+): Promise<LlamaSide> => {
   const model: Model = new binding.AddonModel(path, { gpuLayers: 0, useMmap: true })
   if (!(await model.init())) throw new Error(`llama.cpp does not load ${path}; its own message stands above.`)
-  const contextFor = async (sequences: number): Promise<Context> => {
+  const contextFor = async (sequences: number, positions: number): Promise<Context> => {
     const context = new binding.AddonContext(model, {
       contextSize: positions * sequences,
       batchSize: BATCH,
@@ -32,8 +38,8 @@ export const openLlama = async (
       throw new Error(`llama.cpp makes no context for ${path}; its own message stands above.`)
     return context
   }
-  const one = await contextFor(1)
-  const many = await contextFor(sessions)
+  const one = await contextFor(1, POSITIONS)
+  const many = await contextFor(sessions, POSITIONS_OF_MANY)
   const sampler = new binding.AddonSampler(model)
   sampler.applyConfig({})
 
@@ -115,6 +121,18 @@ export const openLlama = async (
       const all: Float32Array[] = []
       for (const output of outputs) all.push(await logitsAt(many, output))
       return all
+    },
+    async emptyCall() {
+      const calls = 500
+      binding.setLoggerLogLevel(SILENT)
+      const started = performance.now()
+      for (let call = 0; call < calls; call += 1) {
+        one.initBatch(1)
+        await one.decodeBatch().catch(() => undefined)
+      }
+      const seconds = (performance.now() - started) / 1000
+      binding.setLoggerLogLevel(ERRORS)
+      return seconds / calls
     },
     async close() {
       sampler.dispose()

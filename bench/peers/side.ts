@@ -15,10 +15,3 @@ export interface Side {
   feedMany(ids: Int32Array): Promise<readonly Float32Array[]>
   close(): Promise<void>
 }
-
-/** Why a side cannot be measured, as a sentence for the report. */
-export interface Absent {
-  readonly absent: string
-}
-export type MaybeSide = Side | Absent
-export const isAbsent = (side: MaybeSide): side is Absent => 'absent' in side

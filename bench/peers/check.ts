@@ -101,12 +101,12 @@ export const compare = async (
   const tolerance = tolerances[format]
   const worst = Math.max(...distances)
   const same = finite && worst <= tolerance && tokens.size >= LEAST_DISTINCT
-  const percent = (part: number): string => `${(100 * part).toPrecision(2)} %`
+  const percent = (part: number): string => `${part < 1 ? (100 * part).toPrecision(2) : (100 * part).toFixed(0)} %`
   const facts =
     `over ${STEPS} greedy steps after ${PROMPT} ids and in ${sessions} sessions side by side the logits differ by ${percent(median(distances))} ` +
     `of their deviation, at most ${percent(worst)} (tolerance ${percent(tolerance)}; unrelated logits: ${percent(unrelated)}), a single logit by at most ` +
     `${logitGap.toPrecision(2)}, ` +
-    `the probability of the top token by ${percent(probabilityGap)} of itself; ${equal} of ${STEPS} greedy tokens are equal, ${tokens.size} are distinct` +
+    `the probability of the top token by ${percent(probabilityGap)} of itself; ${equal} of ${STEPS} greedy tokens are equal, ${tokens.size} are distinct (at least ${LEAST_DISTINCT} wanted)` +
     (finite ? '' : '; some logits are not finite')
   return {
     same,

@@ -23,21 +23,28 @@ import { printMachine, printRow, type Round } from './report.ts'
 import type { Side } from './side.ts'
 import { matrixTraffic } from './write.ts'
 
-const { values } = parseArgs({
-  options: {
-    threads: { type: 'string', default: '2' },
-    rounds: { type: 'string', default: '9' },
-    sessions: { type: 'string', default: '16' },
-  },
-})
-const count = (name: 'threads' | 'rounds' | 'sessions'): number => {
-  const value = Number(values[name])
-  if (Number.isInteger(value) && value >= 1 && value <= 256) return value
-  throw new Error(`--${name} is ${values[name]}, expected a whole number from 1 to 256.`)
+/** Whole numbers from the command line; ends the process with a sentence where one is not. */
+const settings = (): { readonly threads: number; readonly rounds: number; readonly sessions: number } => {
+  try {
+    const { values } = parseArgs({
+      options: {
+        threads: { type: 'string', default: '2' },
+        rounds: { type: 'string', default: '9' },
+        sessions: { type: 'string', default: '16' },
+      },
+    })
+    const whole = (name: keyof typeof values): number => {
+      const value = Number(values[name])
+      if (Number.isInteger(value) && value >= 1 && value <= 256) return value
+      throw new Error(`--${name} is ${values[name]}, expected a whole number from 1 to 256.`)
+    }
+    return { threads: whole('threads'), rounds: whole('rounds'), sessions: whole('sessions') }
+  } catch (error) {
+    console.error(messageOf(error))
+    process.exit(2)
+  }
 }
-const threads = count('threads')
-const rounds = count('rounds')
-const sessions = count('sessions')
+const { threads, rounds, sessions } = settings()
 
 const PREFILL = 512
 const DECODE = 48

@@ -1,0 +1,212 @@
+/**
+ * Continuo's engine beside llama.cpp, both in this process: first that they compute the same model, then how fast.
+ *
+ *   node make-models.ts && node bench.ts [--threads 2] [--rounds 9] [--sessions 16]
+ *
+ * Every round runs every measure on both sides, one after the other, the first of them changing from round to round, and asks the
+ * machine what it gives. Figures are medians with the least and the greatest round; a ratio is the median of the rounds' ratios.
+ */
+import { existsSync } from 'node:fs'
+import { cpus } from 'node:os'
+import { parseArgs } from 'node:util'
+import { kernelFeatures } from '../../src/engine/engine.ts'
+import { ContinuoError, messageOf } from '../../src/errors.ts'
+import { CALM, type CalmCount, calmly } from './calm.ts'
+import { compare, idsOf } from './check.ts'
+import { type LlamaSide, openLlama } from './llama.ts'
+import { type Llama, loadLlama } from './llama-binding.ts'
+import { type BenchModel, benchModels } from './models.ts'
+import { openGpt2 } from './ours-gpt2.ts'
+import { openRwkv7 } from './ours-rwkv7.ts'
+import { buildProbe, type Machine, probe } from './probe.ts'
+import { printMachine, printRow, type Round } from './report.ts'
+import type { Side } from './side.ts'
+import { matrixTraffic } from './write.ts'
+
+/** Whole numbers from the command line; ends the process with a sentence where one is not. */
+const settings = (): { readonly threads: number; readonly rounds: number; readonly sessions: number } => {
+  try {
+    const { values } = parseArgs({
+      options: {
+        threads: { type: 'string', default: '2' },
+        rounds: { type: 'string', default: '9' },
+        sessions: { type: 'string', default: '16' },
+      },
+    })
+    const whole = (name: keyof typeof values): number => {
+      const value = Number(values[name])
+      if (Number.isInteger(value) && value >= 1 && value <= 256) return value
+      throw new Error(`--${name} is ${values[name]}, expected a whole number from 1 to 256.`)
+    }
+    return { threads: whole('threads'), rounds: whole('rounds'), sessions: whole('sessions') }
+  } catch (error) {
+    console.error(messageOf(error))
+    process.exit(2)
+  }
+}
+const { threads, rounds, sessions } = settings()
+
+const PREFILL = 512
+const DECODE = 48
+const DECODE_MANY = 16
+
+interface Pair {
+  readonly model: BenchModel
+  /** null: only llama.cpp's half is timed. */
+  readonly ours: Side | null
+  readonly theirs: LlamaSide
+}
+
+interface Measure {
+  readonly pair: Pair
+  readonly name: string
+  readonly tokens: number
+  readonly run: (side: Side) => Promise<number>
+  /** What a token asks of the machine, where one thing bounds the measure. */
+  readonly bound: ((machine: Machine) => { readonly of: string; readonly tokensPerSecond: number }) | null
+  readonly rounds: Round[]
+}
+
+/** llama.cpp with flash attention or without, whichever reads and decodes faster here. */
+const openFaster = async (llama: Llama, model: BenchModel): Promise<LlamaSide> => {
+  const open = (flashAttention: boolean): Promise<LlamaSide> =>
+    openLlama(llama, model.files.gguf, { threads, sessions, flashAttention })
+  if (model.family === 'rwkv7') return open(false)
+  const candidates = [await open(false), await open(true)] as const
+  const best = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY]
+  const ids = idsOf(model.vocabulary, PREFILL)
+  for (let round = 0; round < 4; round += 1) {
+    for (const [i, side] of candidates.entries()) {
+      const seconds = (await side.prefill(ids)) + (await side.decode(ids, DECODE))
+      if (round > 0) best[i] = Math.min(best[i]!, seconds)
+    }
+  }
+  const flash = best[1]! < best[0]!
+  await candidates[flash ? 0 : 1].close()
+  console.log(`${model.title}: llama.cpp ${flash ? 'with' : 'without'} flash attention, the faster of the two here.`)
+  return candidates[flash ? 1 : 0]
+}
+
+/** The side of ours, or null with a sentence where the engine does not take this package. */
+const openOurs = async ({ family, format, title, files }: BenchModel): Promise<Side | null> => {
+  if (family === 'rwkv7' && format !== 'q8') return openRwkv7(files.dir, threads, sessions)
+  try {
+    return await (family === 'gpt2' ? openGpt2 : openRwkv7)(files.dir, threads, sessions)
+  } catch (error) {
+    if (!(error instanceof ContinuoError) || error.code !== 'INVALID') throw error
+    console.log(`${title}: only llama.cpp is timed, since the engine does not open the package: ${error.message}`)
+    return null
+  }
+}
+
+const measuresOf = (pair: Pair): readonly Measure[] => {
+  const { specs, format, vocabulary } = pair.model
+  const { bytes, weights, headWeights } = matrixTraffic(specs, format)
+  const ids = idsOf(vocabulary, PREFILL)
+  const prompts = Array.from({ length: sessions }, (_, session) => idsOf(vocabulary, 4, session))
+  // The head is needed for the last token only.
+  const operations = 2 * (weights - headWeights + headWeights / PREFILL)
+  const measure = (
+    name: string,
+    tokens: number,
+    run: (side: Side) => Promise<number>,
+    bound: Measure['bound'],
+  ): Measure => ({ pair, name, tokens, run, bound, rounds: [] })
+  return [
+    measure(
+      'decode, 1 session',
+      DECODE,
+      (side) => side.decode(ids.subarray(0, 16), DECODE),
+      ({ read }) => ({ of: 'the read bandwidth', tokensPerSecond: read / bytes }),
+    ),
+    measure(
+      `decode, ${sessions} sessions`,
+      sessions * DECODE_MANY,
+      (side) => side.decodeMany(prompts, DECODE_MANY),
+      null,
+    ),
+    measure(
+      `prefill of ${PREFILL}`,
+      PREFILL,
+      (side) => side.prefill(ids),
+      ({ fma, int8 }) =>
+        format === 'q8' && int8 !== null
+          ? { of: 'the int8 peak', tokensPerSecond: int8 / operations }
+          : { of: 'the f32 FMA peak', tokensPerSecond: fma / operations },
+    ),
+  ]
+}
+
+const runRound = async (measures: readonly Measure[], round: number, tally: CalmCount): Promise<void> => {
+  let machine: Machine | undefined
+  let asked: Pair | undefined
+  for (const { pair, run, tokens, bound, rounds: results } of measures) {
+    if (!machine || pair !== asked) machine = probe(threads)
+    asked = pair
+    const speed = async (side: Side): Promise<number> => tokens / (await calmly(() => run(side), tally))
+    const oursFirst = round % 2 === 0
+    const early = pair.ours && oursFirst ? await speed(pair.ours) : null
+    const theirs = await speed(pair.theirs)
+    const ours = pair.ours && !oursFirst ? await speed(pair.ours) : early
+    results.push({ ours, theirs, machine, bound: bound ? bound(machine) : null })
+  }
+}
+
+const main = async (pairs: Pair[]): Promise<boolean> => {
+  const missing = benchModels.find(({ files }) => !existsSync(files.gguf))
+  if (missing) throw new Error(`${missing.files.gguf} is missing. Run \`node make-models.ts\` in bench/peers first.`)
+  buildProbe()
+  const llama = await loadLlama()
+  console.log(`${cpus()[0]?.model.trim()}, ${cpus().length} CPUs, Node ${process.versions.node}, ${threads} threads.`)
+  console.log(`Continuo: kernels ${kernelFeatures()}.`)
+  console.log(`llama.cpp ${llama.release} (${llama.packageVersion}), CPU backend ${llama.variant}: ${llama.features}`)
+
+  let allSame = true
+  for (const model of benchModels) {
+    const theirs = await openFaster(llama, model)
+    const ours = await openOurs(model)
+    pairs.push({ model, ours, theirs })
+    if (!ours) continue
+    const { same, sentence } = await compare(ours, theirs, model.vocabulary, model.format, sessions)
+    console.log(`${model.title}: ${sentence}`)
+    allSame &&= same
+  }
+  if (!allSame) {
+    console.error('Nothing is timed: speeds of different models say nothing about each other.')
+    return false
+  }
+  const overhead = (await pairs[0]!.theirs.emptyCall()) * 1e6
+  console.log(
+    `An empty call into llama.cpp's binding and back takes ${overhead.toFixed(0)} µs; a step of it is one call.`,
+  )
+
+  const measures = pairs.flatMap(measuresOf)
+  await runRound(measures, 0, { runs: 0, repeated: 0, disturbed: 0 })
+  for (const measure of measures) measure.rounds.length = 0
+  const tally: CalmCount = { runs: 0, repeated: 0, disturbed: 0 }
+  for (let round = 0; round < rounds; round += 1) {
+    const started = performance.now()
+    await runRound(measures, round, tally)
+    console.log(`Round ${round + 1} of ${rounds}: ${((performance.now() - started) / 1000).toFixed(0)} s.`)
+  }
+  console.log(
+    `\n${tally.runs} runs; ${tally.repeated} repetitions, because other processes took more than ${100 * CALM} % of the CPUs' time; ` +
+      `${tally.disturbed} runs stayed disturbed${tally.disturbed > 0 ? ', which slows llama.cpp more than Continuo' : ''}.`,
+  )
+  printMachine(measures.flatMap(({ rounds: results }) => results.map(({ machine }) => machine)))
+  for (const { pair, name, rounds: results } of measures) printRow(`${pair.model.title}, ${name}`, results)
+  return true
+}
+
+const pairs: Pair[] = []
+try {
+  if (!(await main(pairs))) process.exitCode = 1
+} catch (error) {
+  console.error(messageOf(error))
+  process.exitCode = 1
+} finally {
+  for (const { ours, theirs } of pairs) {
+    await ours?.close()
+    await theirs.close()
+  }
+}

@@ -1,0 +1,52 @@
+/**
+ * Runs that others disturb are run again. Threads of llama.cpp wait for each other by spinning: when another process takes one of their
+ * CPUs they fall behind by an order of magnitude, and such a round would say nothing about llama.cpp on a machine of its own.
+ */
+import { readFileSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
+
+/** Part of the CPUs' time that other processes (and, on a virtual machine, its host) may take of a run. */
+export const CALM = 0.05
+/** Of so many tries the least disturbed counts. */
+const TRIES = 4
+/** Clock ticks a second in /proc/stat. */
+const TICKS = 100
+
+/** Seconds that all CPUs were not idle, by the first line of /proc/stat: user nice system idle iowait irq softirq steal. */
+const busySeconds = (): number => {
+  const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0, steal = 0] = readFileSync('/proc/stat', 'utf8')
+    .split('\n', 1)[0]!
+    .trim()
+    .split(/\s+/)
+    .slice(1)
+    .map(Number)
+  return (user + nice + system + irq + softirq + steal) / TICKS
+}
+const ownSeconds = (): number => {
+  const { user, system } = process.cpuUsage()
+  return (user + system) / 1e6
+}
+
+export interface CalmCount {
+  runs: number
+  repeated: number
+  /** Runs that counted although they were disturbed. */
+  disturbed: number
+}
+
+/** Seconds that `run` says it took, of the first calm try or of the calmest. */
+export const calmly = async (run: () => Promise<number>, tally: CalmCount): Promise<number> => {
+  let best = { seconds: Number.NaN, others: Number.POSITIVE_INFINITY }
+  tally.runs += 1
+  for (let attempt = 0; attempt < TRIES; attempt += 1) {
+    if (attempt > 0) tally.repeated += 1
+    const [started, busy, own] = [performance.now(), busySeconds(), ownSeconds()]
+    const seconds = await run()
+    const capacity = ((performance.now() - started) / 1000) * availableParallelism()
+    const others = (busySeconds() - busy - (ownSeconds() - own)) / capacity
+    if (others < best.others) best = { seconds, others }
+    if (others <= CALM) return best.seconds
+  }
+  tally.disturbed += 1
+  return best.seconds
+}

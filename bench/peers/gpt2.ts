@@ -1,0 +1,82 @@
+/** GPT-2 small: Hugging Face's tensor names on our side, llama.cpp's on the other. */
+import type { Format } from './formats.ts'
+import type { MetaValue } from './gguf.ts'
+import { matrix, type TensorSpec, vector } from './tensors.ts'
+
+const L = 12
+const C = 768
+const H = 12
+const F = 4 * C
+const P = 1024
+const V = 50_257
+
+export const gpt2Sizes = { layers: L, vocabulary: V } as const
+
+const unit = (inputs: number, by = 1) => ({ deviation: by / Math.sqrt(inputs) })
+
+const norm = (gguf: string, name: string): readonly TensorSpec[] => [
+  vector(`${gguf}.weight`, `${name}.weight`, C, { mean: 1, deviation: 0.1 }),
+  vector(`${gguf}.bias`, `${name}.bias`, C, { deviation: 0.05 }),
+]
+
+/** Sixteen-bit packages hold the projections as Hugging Face does, [inputs, outputs]; q8 ones need [outputs, inputs]. */
+const layer = (l: number, format: Format): readonly TensorSpec[] => {
+  const role = format === 'q8' ? 'matrix' : 'fromRight'
+  const theirs = (name: string): string => `blk.${l}.${name}`
+  const ours = (name: string): string => `h.${l}.${name}`
+  const linear = (gguf: string, name: string, size: readonly [number, number], by: number): readonly TensorSpec[] => [
+    matrix(role, theirs(`${gguf}.weight`), ours(`${name}.weight`), size, unit(size[1], by)),
+    vector(theirs(`${gguf}.bias`), ours(`${name}.bias`), size[0], { deviation: 0.05 }),
+  ]
+  return [
+    ...norm(theirs('attn_norm'), ours('ln_1')),
+    ...linear('attn_qkv', 'attn.c_attn', [3 * C, C], 1),
+    ...linear('attn_output', 'attn.c_proj', [C, C], 1),
+    ...norm(theirs('ffn_norm'), ours('ln_2')),
+    ...linear('ffn_up', 'mlp.c_fc', [F, C], 1),
+    ...linear('ffn_down', 'mlp.c_proj', [C, F], 1),
+  ]
+}
+
+/** The head is the embedding; a q8 file holds it once more, quantised, so that both sides can read it as they read the rest. */
+export const gpt2Tensors = (format: Format): readonly TensorSpec[] => {
+  const embedding = { deviation: 0.1, seed: 'wte' }
+  const head = matrix('matrix', 'output.weight', 'lm_head.weight', [V, C], embedding)
+  return [
+    matrix('table', 'token_embd.weight', 'wte.weight', [V, C], embedding),
+    {
+      ...vector('position_embd.weight', 'wpe.weight', P * C, { deviation: 0.05 }, [P, C]),
+      rows: P,
+      columns: C,
+      extents: [C, P],
+    },
+    ...norm('output_norm', 'ln_f'),
+    ...(format === 'q8' ? [head] : []),
+    ...Array.from({ length: L }, (_, l) => layer(l, format)).flat(),
+  ]
+}
+
+export const gpt2Metadata: Readonly<Record<string, MetaValue>> = {
+  'general.architecture': { string: 'gpt2' },
+  'gpt2.context_length': { u32: P },
+  'gpt2.embedding_length': { u32: C },
+  'gpt2.block_count': { u32: L },
+  'gpt2.feed_forward_length': { u32: F },
+  'gpt2.attention.head_count': { u32: H },
+  'gpt2.attention.layer_norm_epsilon': { f32: 1e-5 },
+  'gpt2.vocab_size': { u32: V },
+}
+
+export const gpt2Config = (format: Format) => ({
+  model_type: 'gpt2',
+  vocab_size: V,
+  n_positions: P,
+  n_ctx: P,
+  n_embd: C,
+  n_layer: L,
+  n_head: H,
+  n_inner: null,
+  activation_function: 'gelu_new',
+  layer_norm_epsilon: 1e-5,
+  tie_word_embeddings: format !== 'q8',
+})

@@ -1,0 +1,158 @@
+/** Writes one model twice, as GGUF and as a Continuo package: the same bits in both. One block of rows is in memory at a time. */
+import { closeSync, mkdirSync, openSync, renameSync, writeFileSync, writeSync } from 'node:fs'
+import { join } from 'node:path'
+import { bytesOf, type Format, GROUP, quantise, toBf16, toF16, toQ8Blocks } from './formats.ts'
+import { type GgmlType, ggufBytes, ggufHeader, type MetaValue, padded } from './gguf.ts'
+import { type Dtype, type PackageTensor, packageBytes, safetensorsLayout } from './safetensors.ts'
+import { type TensorSpec, uniform } from './tensors.ts'
+
+/** Values drawn at a time; what a package holds transposed is smaller and comes as one block. */
+const BLOCK = 1 << 22
+
+const fileTypes: Readonly<Record<Format, number>> = { f16: 1, q8: 7, bf16: 32 }
+const dtypes = { f16: 'F16', bf16: 'BF16' } as const
+
+const sixteen = (format: Format): 'f16' | 'bf16' => (format === 'bf16' ? 'bf16' : 'f16')
+
+/** What holds the numbers of a tensor in a file of this format. */
+export const storageOf = ({ role }: TensorSpec, format: Format): GgmlType =>
+  role === 'plain' ? 'f32' : role === 'matrix' ? format : sixteen(format)
+
+const packageTensors = (spec: TensorSpec, format: Format): readonly PackageTensor[] => {
+  const storage = storageOf(spec, format)
+  return spec.names.flatMap((name): readonly PackageTensor[] => {
+    if (storage !== 'q8') {
+      const dtype: Dtype = storage === 'f32' ? 'F32' : dtypes[storage]
+      return [{ name, dtype, shape: spec.shape }]
+    }
+    const scales = [spec.rows, spec.columns / GROUP]
+    return [
+      { name, dtype: 'I8', shape: spec.shape },
+      { name: `${name}.scales`, dtype: 'F16', shape: scales },
+    ]
+  })
+}
+
+const transposed = (values: Float32Array, rows: number, columns: number): Float32Array => {
+  const out = new Float32Array(values.length)
+  for (let row = 0; row < rows; row += 1)
+    for (let column = 0; column < columns; column += 1) out[column * rows + row] = values[row * columns + column]!
+  return out
+}
+
+const encoders: Readonly<Record<Exclude<GgmlType, 'q8'>, (values: Float32Array) => Uint8Array>> = {
+  f32: bytesOf,
+  f16: toF16,
+  bf16: toBf16,
+}
+
+export interface ModelFiles {
+  readonly gguf: string
+  /** Folder of the Continuo package. */
+  readonly dir: string
+}
+
+export const writeModel = (
+  specs: readonly TensorSpec[],
+  format: Format,
+  metadata: Readonly<Record<string, MetaValue>>,
+  config: Readonly<Record<string, unknown>>,
+  files: ModelFiles,
+): void => {
+  const ggufTensors = specs.map((spec) => ({
+    name: spec.gguf,
+    extents: spec.extents,
+    type: storageOf(spec, format),
+  }))
+  const header = ggufHeader(
+    {
+      ...metadata,
+      'general.file_type': { u32: fileTypes[format] },
+      'general.quantization_version': { u32: 2 },
+      // Token ids only: llama.cpp takes the size of the vocabulary from the model's own key.
+      'tokenizer.ggml.model': { string: 'none' },
+    },
+    ggufTensors,
+  )
+  const layout = safetensorsLayout(specs.flatMap((spec) => packageTensors(spec, format)))
+  mkdirSync(files.dir, { recursive: true })
+  const tensorsPath = join(files.dir, 'model.safetensors')
+  const gguf = openSync(`${files.gguf}.part`, 'w')
+  const tensors = openSync(`${tensorsPath}.part`, 'w')
+  try {
+    writeSync(gguf, header, 0, header.length, 0)
+    writeSync(tensors, layout.header, 0, layout.header.length, 0)
+    let ggufAt = header.length
+    specs.forEach((spec, i) => {
+      writeTensor(spec, format, { file: gguf, at: ggufAt }, { file: tensors, offsets: layout.offsets })
+      const bytes = ggufBytes(ggufTensors[i]!)
+      writeSync(gguf, Buffer.alloc(padded(bytes) - bytes), 0, padded(bytes) - bytes, ggufAt + bytes)
+      ggufAt += padded(bytes)
+    })
+  } finally {
+    closeSync(gguf)
+    closeSync(tensors)
+  }
+  const quantisation =
+    format === 'q8' ? { quantization_config: { quant_method: 'continuo', format: 'q8', group_size: GROUP } } : {}
+  writeFileSync(join(files.dir, 'config.json'), `${JSON.stringify({ ...config, ...quantisation }, null, 2)}\n`)
+  renameSync(`${files.gguf}.part`, files.gguf)
+  renameSync(`${tensorsPath}.part`, tensorsPath)
+}
+
+const writeTensor = (
+  spec: TensorSpec,
+  format: Format,
+  gguf: { readonly file: number; readonly at: number },
+  tensors: { readonly file: number; readonly offsets: ReadonlyMap<string, number> },
+): void => {
+  const { rows, columns, names } = spec
+  const storage = storageOf(spec, format)
+  const draw = uniform(spec.seed, spec.mean, spec.deviation)
+  const put = (file: number, bytes: Uint8Array, at: number): number => at + writeSync(file, bytes, 0, bytes.length, at)
+  // Tensors of ours that share the rows of one of llama.cpp's.
+  const perName = rows / Math.max(1, names.length)
+  const blockRows = spec.role === 'fromRight' ? rows : Math.min(perName, Math.max(1, Math.floor(BLOCK / columns)))
+  let ggufAt = gguf.at
+  for (let row = 0; row < rows; row += blockRows) {
+    const count = Math.min(blockRows, rows - row)
+    const values = draw(count * columns)
+    const name = names[Math.floor(row / perName)]
+    const before = (row % perName) * columns
+    const start = (tensor: string): number => tensors.offsets.get(tensor)!
+    if (storage === 'q8') {
+      const quantised = quantise(values)
+      ggufAt = put(gguf.file, toQ8Blocks(quantised), ggufAt)
+      if (name === undefined) continue
+      put(tensors.file, bytesOf(quantised.codes), start(name) + before)
+      put(tensors.file, bytesOf(quantised.scales), start(`${name}.scales`) + (before / GROUP) * 2)
+    } else {
+      const encode = encoders[storage]
+      const bytes = encode(values)
+      ggufAt = put(gguf.file, bytes, ggufAt)
+      if (name === undefined) continue
+      const own = spec.role === 'fromRight' ? encode(transposed(values, rows, columns)) : bytes
+      put(tensors.file, own, start(name) + (before * bytes.length) / values.length)
+    }
+  }
+}
+
+/** Bytes and weights of everything a decoded token is multiplied with: the matrices, not the tables. */
+export const matrixTraffic = (
+  specs: readonly TensorSpec[],
+  format: Format,
+): { readonly bytes: number; readonly weights: number; readonly headWeights: number } => {
+  const named = specs.filter(({ role, names }) => (role === 'matrix' || role === 'fromRight') && names.length > 0)
+  // A tied embedding is the head.
+  const head =
+    named.find(({ gguf }) => gguf === 'output.weight') ?? specs.find(({ gguf }) => gguf === 'token_embd.weight')!
+  const read = [...named.filter((spec) => spec !== head), head]
+  const sizeOf = (spec: TensorSpec): number =>
+    packageTensors(spec, format).reduce((sum, tensor) => sum + packageBytes(tensor), 0)
+  const weightsOf = ({ rows, columns }: TensorSpec): number => rows * columns
+  return {
+    bytes: read.reduce((sum, spec) => sum + sizeOf(spec), 0),
+    weights: read.reduce((sum, spec) => sum + weightsOf(spec), 0),
+    headWeights: weightsOf(head),
+  }
+}

@@ -10,7 +10,7 @@ const F = 4 * C
 const P = 1024
 const V = 50_257
 
-export const gpt2Sizes = { layers: L, vocabulary: V } as const
+export const gpt2Sizes = { layers: L, vocabulary: V, channels: C, heads: H, positions: P } as const
 
 const unit = (inputs: number, by = 1) => ({ deviation: by / Math.sqrt(inputs) })
 
@@ -31,10 +31,10 @@ const layer = (l: number, format: Format): readonly TensorSpec[] => {
   return [
     ...norm(theirs('attn_norm'), ours('ln_1')),
     ...linear('attn_qkv', 'attn.c_attn', [3 * C, C], 1),
-    ...linear('attn_output', 'attn.c_proj', [C, C], 1),
+    ...linear('attn_output', 'attn.c_proj', [C, C], 0.5),
     ...norm(theirs('ffn_norm'), ours('ln_2')),
     ...linear('ffn_up', 'mlp.c_fc', [F, C], 1),
-    ...linear('ffn_down', 'mlp.c_proj', [C, F], 1),
+    ...linear('ffn_down', 'mlp.c_proj', [C, F], 0.3),
   ]
 }
 
@@ -45,7 +45,7 @@ export const gpt2Tensors = (format: Format): readonly TensorSpec[] => {
   return [
     matrix('table', 'token_embd.weight', 'wte.weight', [V, C], embedding),
     {
-      ...vector('position_embd.weight', 'wpe.weight', P * C, { deviation: 0.05 }, [P, C]),
+      ...vector('position_embd.weight', 'wpe.weight', P * C, { deviation: 0.4 }, [P, C]),
       rows: P,
       columns: C,
       extents: [C, P],

@@ -4,11 +4,15 @@
  */
 import { readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
+import { setTimeout } from 'node:timers/promises'
 
 /** Part of the CPUs' time that other processes (and, on a virtual machine, its host) may take of a run. */
 export const CALM = 0.05
 /** Of so many tries the least disturbed counts. */
 const TRIES = 4
+/** Before a repetition: how long to wait for the others to be done, and how long to look whether they are, ms. */
+const PATIENCE = 20_000
+const LOOK = 500
 /** Clock ticks a second in /proc/stat. */
 const TICKS = 100
 
@@ -27,6 +31,22 @@ const ownSeconds = (): number => {
   return (user + system) / 1e6
 }
 
+/** What others take of the CPUs while `run` goes on, 0 to 1, and what `run` returns. */
+const observed = async <T>(run: () => Promise<T>): Promise<{ readonly result: T; readonly others: number }> => {
+  const [started, busy, own] = [performance.now(), busySeconds(), ownSeconds()]
+  const result = await run()
+  const capacity = ((performance.now() - started) / 1000) * availableParallelism()
+  return { result, others: (busySeconds() - busy - (ownSeconds() - own)) / capacity }
+}
+
+const quiet = async (): Promise<void> => {
+  const end = performance.now() + PATIENCE
+  while (performance.now() < end) {
+    const { others } = await observed(() => setTimeout(LOOK))
+    if (others <= CALM) return
+  }
+}
+
 export interface CalmCount {
   runs: number
   repeated: number
@@ -36,17 +56,17 @@ export interface CalmCount {
 
 /** Seconds that `run` says it took, of the first calm try or of the calmest. */
 export const calmly = async (run: () => Promise<number>, tally: CalmCount): Promise<number> => {
-  let best = { seconds: Number.NaN, others: Number.POSITIVE_INFINITY }
+  let best = { result: Number.NaN, others: Number.POSITIVE_INFINITY }
   tally.runs += 1
   for (let attempt = 0; attempt < TRIES; attempt += 1) {
-    if (attempt > 0) tally.repeated += 1
-    const [started, busy, own] = [performance.now(), busySeconds(), ownSeconds()]
-    const seconds = await run()
-    const capacity = ((performance.now() - started) / 1000) * availableParallelism()
-    const others = (busySeconds() - busy - (ownSeconds() - own)) / capacity
-    if (others < best.others) best = { seconds, others }
-    if (others <= CALM) return best.seconds
+    if (attempt > 0) {
+      tally.repeated += 1
+      await quiet()
+    }
+    const seen = await observed(run)
+    if (seen.others < best.others) best = seen
+    if (seen.others <= CALM) return best.result
   }
   tally.disturbed += 1
-  return best.seconds
+  return best.result
 }

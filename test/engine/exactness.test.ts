@@ -6,7 +6,7 @@ import { newOut } from '../models/helpers.ts'
 import { randomRwkv7, safetensors, writePackage } from './packages.ts'
 
 // Odd sizes: edges of tiles, groups and blocks, and a matrix whose rows take more than one block of 256 terms.
-const SIZES = { L: 2, H: 2, N: 24, F: 301, V: 259, D: { w: 5, a: 7, v: 3, g: 11 } }
+const SIZES = { L: 2, H: 2, N: 18, F: 259, V: 131, D: { w: 5, a: 7, v: 3, g: 11 } }
 const matrix = { threads: [1, 2, 3], chunks: [1, 7, 64, 512], batches: [1, 3, 16], tokens: 530 }
 const combinations = matrix.threads.length * matrix.chunks.length * matrix.batches.length
 

@@ -19,6 +19,9 @@ const runnable = (): boolean => {
   }
 }
 
+// A terminal sends its Ctrl-C to both processes; the parent decides, and what it has ended is no failure.
+process.on('SIGINT', () => {})
+
 const { dirs, matrix } = JSON.parse(process.argv[2]!) as { dirs: readonly string[]; matrix: Matrix }
 try {
   if (runnable()) for await (const one of runCases(dirs, matrix)) write(one)

@@ -10,11 +10,7 @@ import { TOPICS, topicNames } from '../topics/index.ts'
 export const root = fileURLToPath(new URL('..', import.meta.url))
 export const modelDir = join(root, 'models/demo')
 
-export const quantile = (values: readonly number[], q: number): number => {
-  const sorted = [...values].sort((a, b) => a - b)
-  return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? Number.NaN
-}
-export const median = (values: readonly number[]): number => quantile(values, 0.5)
+export { median, quantile } from '../src/cli/bench/statistics.ts'
 
 /** The shipped document, repeated to `bytes` bytes of whole characters. */
 export const documentOf = (bytes: number): string => {

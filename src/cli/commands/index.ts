@@ -65,6 +65,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./doctor.ts')).doctor,
   },
   {
+    name: 'bench',
+    summary: 'measure this machine with a model',
+    load: async () => (await import('./bench.ts')).bench,
+  },
+  {
     name: 'demo',
     summary: 'the shipped model reads the shipped document',
     load: async () => (await import('./demo.ts')).demo,

@@ -1,0 +1,198 @@
+/** The engine alone: generating for one session and for many, reading, and the state of a session out and in. */
+import type { Context, Model, Sampling } from '../../engine/types.ts'
+import { bytes, count } from '../output.ts'
+import { startBandwidth } from './bandwidth.ts'
+import { sequence } from './exactness-cases.ts'
+import { figure, type Measure, row } from './measure.ts'
+import type { TokenWork } from './work.ts'
+
+const none = new Int32Array(0)
+const greedy: Sampling = { temperature: 0, topK: 0, topP: 1, seed: 0n }
+const PROMPT = 64
+const READ = 512
+/** How long a sample of generating should take, s, and between which bounds the number of its tokens is chosen for that. */
+const SAMPLE = 0.1
+const [FEWEST, MOST] = [16, 1024]
+const COPIES = 16
+
+const perSecond = (value: number): string => count(value)
+const giga = (value: number): string => (value / 1e9).toFixed(2)
+const fixed =
+  (digits: number) =>
+  (value: number): string =>
+    value.toFixed(digits)
+
+interface Generating {
+  /** Tokens a second of all sessions, each generating `tokens` from where its prompt ended. */
+  speed(): Promise<number>
+  close(): void
+}
+
+const generating = async (model: Model, sessions: number): Promise<Generating> => {
+  const contexts = Array.from({ length: sessions }, () => model.createContext())
+  await model.process(
+    contexts.map((context, i) => ({ context, tokens: sequence(i, PROMPT, model.vocabSize), nats: false })),
+  )
+  const first = contexts.map((context) => ({
+    state: context.serialize(),
+    head: { pulse: context.pulse, origin: context.origin, chain: context.chain },
+  }))
+  const run = async (tokens: number): Promise<number> => {
+    for (const [i, context] of contexts.entries()) context.restore(first[i]!.state, first[i]!.head)
+    const started = performance.now()
+    await model.process(
+      contexts.map((context) => ({ context, tokens: none, nats: false, generate: { ...greedy, count: tokens } })),
+    )
+    return (performance.now() - started) / 1000
+  }
+  let tokens: number | undefined
+  return {
+    async speed() {
+      tokens ??= Math.min(MOST, Math.max(FEWEST, Math.round((SAMPLE / (await run(FEWEST))) * FEWEST)))
+      return (sessions * tokens) / (await run(tokens))
+    },
+    close() {
+      for (const context of contexts) context.close()
+    },
+  }
+}
+
+export const decode = async (model: Model, work: TokenWork, threads: number): Promise<Measure> => {
+  const one = await generating(model, 1)
+  const bandwidth = await startBandwidth(threads)
+  const weightBytes = work.step.bytes + work.predict.bytes
+  return {
+    name: 'decode',
+    async sample() {
+      const read = await bandwidth.measure()
+      const speed = await one.speed()
+      return { speed, weights: speed * weightBytes, read, fraction: (speed * weightBytes) / read }
+    },
+    report(samples) {
+      const [speed, weights, read, fraction] = ['speed', 'weights', 'read', 'fraction'].map((name) =>
+        figure(samples, name),
+      )
+      return {
+        values: {
+          tokensPerSecond: speed,
+          weightBytesPerToken: weightBytes,
+          weightBytesPerSecond: weights,
+          memoryBytesPerSecond: read,
+          fractionOfMemory: fraction,
+        },
+        rows: [
+          row('tokens/s, one session', speed!, perSecond),
+          row(`GB/s of weights, ${bytes(weightBytes)} a token`, weights!, giga),
+          row('GB/s that memory gives', read!, giga),
+          row('weights over memory', fraction!, fixed(2)),
+        ],
+      }
+    },
+    async close() {
+      one.close()
+      await bandwidth.close()
+    },
+  }
+}
+
+export const prefill = (model: Model, work: TokenWork): Measure => {
+  const context = model.createContext()
+  const tokens = sequence(0, READ, model.vocabSize)
+  const read = async (nats: boolean): Promise<number> => {
+    context.reset()
+    const started = performance.now()
+    await model.process([{ context, tokens, nats }])
+    return READ / ((performance.now() - started) / 1000)
+  }
+  const flops = { state: 2 * work.step.weights, surprisal: 2 * (work.step.weights + work.predict.weights) }
+  return {
+    name: 'prefill',
+    async sample() {
+      return { state: await read(false), surprisal: await read(true) }
+    },
+    report(samples) {
+      const kinds = (['state', 'surprisal'] as const).map((kind) => {
+        const speed = figure(samples, kind)
+        const { median, min, max } = speed
+        const perToken = flops[kind] / 1e9
+        return { kind, speed, gflops: { median: median * perToken, min: min * perToken, max: max * perToken } }
+      })
+      return {
+        values: {
+          tokens: READ,
+          ...Object.fromEntries(
+            kinds.map(({ kind, speed, gflops }) => [kind, { tokensPerSecond: speed, gflopsPerSecond: gflops }]),
+          ),
+        },
+        rows: kinds.flatMap(({ kind, speed, gflops }) => [
+          row(`tokens/s, ${READ} at once, ${kind === 'state' ? 'state only' : 'with surprisal'}`, speed, perSecond),
+          row('GFLOP/s of that', gflops, fixed(1)),
+        ]),
+      }
+    },
+    async close() {
+      context.close()
+    },
+  }
+}
+
+export const sessions = async (model: Model, many: number): Promise<Measure> => {
+  const [one, all] = [await generating(model, 1), await generating(model, many)]
+  return {
+    name: 'sessions',
+    async sample() {
+      const single = await one.speed()
+      const together = await all.speed()
+      return { together, gain: together / single }
+    },
+    report(samples) {
+      const [together, gain] = [figure(samples, 'together'), figure(samples, 'gain')]
+      return {
+        values: { sessions: many, tokensPerSecond: together, timesOneSession: gain },
+        rows: [
+          row(`tokens/s, ${many} sessions together`, together, perSecond),
+          row('times one session', gain, fixed(2)),
+        ],
+      }
+    },
+    async close() {
+      one.close()
+      all.close()
+    },
+  }
+}
+
+export const snapshot = async (model: Model): Promise<Measure> => {
+  const context: Context = model.createContext()
+  await model.process([{ context, tokens: sequence(0, PROMPT, model.vocabSize), nats: false }])
+  const { pulse, origin, chain } = context
+  let state = context.serialize()
+  /** ms of one of several in a row. */
+  const timed = (work: () => void): number => {
+    const started = performance.now()
+    for (let copy = 0; copy < COPIES; copy += 1) work()
+    return (performance.now() - started) / COPIES
+  }
+  return {
+    name: 'snapshot',
+    async sample() {
+      const take = timed(() => {
+        state = context.serialize()
+      })
+      return { take, restore: timed(() => context.restore(state, { pulse, origin, chain })) }
+    },
+    report(samples) {
+      const [take, restore] = [figure(samples, 'take'), figure(samples, 'restore')]
+      return {
+        values: { bytes: state.length, serializeMs: take, restoreMs: restore },
+        rows: [
+          row(`ms to copy a context of ${bytes(state.length)} out`, take, fixed(3)),
+          row('ms to put it back', restore, fixed(3)),
+        ],
+      }
+    },
+    async close() {
+      context.close()
+    },
+  }
+}

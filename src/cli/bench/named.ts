@@ -1,0 +1,65 @@
+/** The measures that take minutes, and are taken only when they are named; each as a report. */
+import type { Model } from '../../engine/types.ts'
+import { bytes, count, plural } from '../output.ts'
+import { type IsaCase, judge, MATRIX, runExactness } from './exactness.ts'
+import { type LongEnd, measureLong } from './long.ts'
+import { type Report, type Row, row } from './measure.ts'
+
+export interface NamedOptions {
+  readonly signal: AbortSignal
+  readonly onProgress: (line: string) => void
+}
+
+const rowsOf = ({
+  from,
+  tokensPerSecond,
+  controlTokensPerSecond,
+  ratio,
+  contextBytes,
+  residentBytes,
+}: LongEnd): Row[] => [
+  row(`tokens/s from token ${count(from)} on`, tokensPerSecond, count),
+  row('tokens/s at token 1,000, next to it', controlTokensPerSecond, count),
+  row('ratio', ratio, (value) => value.toFixed(3)),
+  { what: 'context, resident memory', figure: `${bytes(contextBytes)}, ${bytes(residentBytes)}`, spread: '' },
+]
+
+export const long = async (model: Model, { signal, onProgress }: NamedOptions): Promise<Report> => {
+  const report = await measureLong({
+    model,
+    signal,
+    onProgress: (tokens) => onProgress(`long: token ${count(tokens)} of 1,000,000`),
+  })
+  const { begin, end } = report
+  return { values: { ...report }, rows: [begin, end].flatMap((at) => (at === null ? [] : rowsOf(at))) }
+}
+
+export const exactness = async (
+  dir: string,
+  { signal, onProgress }: NamedOptions,
+): Promise<Report & { readonly same: boolean }> => {
+  const { threads, chunks, batches, tokens } = MATRIX
+  const each = threads.length * chunks.length * batches.length
+  let done = 0
+  const progressOf = ({ isa }: IsaCase): string => {
+    done += 1
+    return `exactness: ${isa}, ${plural(done, 'combination')}, ${each} an instruction set`
+  }
+  const { cases, ran, missing } = await runExactness({
+    dirs: [dir],
+    signal,
+    onCase: (one) => onProgress(progressOf(one)),
+  })
+  const { combinations, same, differing, chains } = judge(cases)
+  const chain = chains[dir] ?? null
+  const values = { combinations, same, differing, chain, isas: ran, missing, threads, chunks, batches, tokens }
+  const rows = [
+    {
+      what: `the same bits: ${ran.join(', ')}; ${threads.join(', ')} threads; chunks of ${chunks.join(', ')}; ${batches.join(', ')} sessions`,
+      figure: `${same} of ${combinations}`,
+      spread: chain === null ? '' : `chain ${chain}`,
+    },
+    ...differing.map((one) => ({ what: `other bits: ${one.case}`, figure: `session ${one.session}`, spread: '' })),
+  ]
+  return { values, rows, same: same === combinations }
+}

@@ -1,0 +1,67 @@
+/** What a token of a model multiplies: read off its graph, so that it holds for every family and every storage of the weights. */
+import { join } from 'node:path'
+import { inspectTensors } from '../../engine/engine.ts'
+import { type ConstantDeclaration, type Graph, type Node, tensorsOf } from '../../engine/graph.ts'
+import type { TensorEntry } from '../../engine/native.ts'
+import { families } from '../../models/index.ts'
+import { readConfig } from '../../models/open.ts'
+
+export interface Work {
+  /** Weights that a token is multiplied by; two operations each. */
+  readonly weights: number
+  /** What they take as the engine lays them out, which is what a token alone reads. */
+  readonly bytes: number
+}
+
+export interface TokenWork {
+  /** Reading a token: the state moves on. */
+  readonly step: Work
+  /** What its surprisal, or the choice of the next token, costs beside that. */
+  readonly predict: Work
+}
+
+/** Outputs of a tile; tiles are padded (native/kernels/cpu/kernels.h). */
+const TILE = 64
+const SCALE_BYTES = 2
+
+/** Bytes of a matrix [outputs, inputs], packed. Wider floats than the file's there are none, but eight bits become sixteen. */
+export const packedBytes = ({ shape, storage, group = 32 }: ConstantDeclaration, dtype: string): number => {
+  const [outputs = 1, inputs = 1] = shape
+  const rows = Math.ceil(outputs / TILE) * TILE
+  if (storage === undefined) return rows * inputs * (dtype === 'F32' ? 4 : 2)
+  const codes = storage === 'q8' || storage === 'i4' ? group : group / 4
+  return rows * Math.ceil(inputs / group) * (codes + SCALE_BYTES)
+}
+
+const inputsOf = (nodes: readonly Node[]): readonly string[] =>
+  nodes.flatMap((node) => {
+    if ('return' in node) return []
+    if ('nodes' in node) {
+      const { nodes: inner, otherwise = [] } = node as { nodes: readonly Node[]; otherwise?: readonly Node[] }
+      return [...inputsOf(inner), ...inputsOf(otherwise)]
+    }
+    return (node as { in?: readonly string[] }).in?.map((input) => input.replace(/\(.*$/, '')) ?? []
+  })
+
+const workOf = (graph: Graph, block: string, tensors: readonly TensorEntry[]): Work => {
+  const used = new Set(inputsOf(graph.blocks.find(({ name }) => name === block)?.nodes ?? []))
+  const dtypes = new Map(tensors.map(({ name, dtype }) => [name, dtype]))
+  let weights = 0
+  let bytes = 0
+  for (const declaration of graph.declarations) {
+    if (declaration.kind !== 'constant' || declaration.layout !== 'packed' || !used.has(declaration.name)) continue
+    for (const tensor of tensorsOf(graph, declaration)) {
+      weights += declaration.shape.reduce((product, extent) => product * extent, 1)
+      bytes += packedBytes(declaration, dtypes.get(tensor) ?? 'F32')
+    }
+  }
+  return { weights, bytes }
+}
+
+/** Of the package in `dir`, which must be one that opens. */
+export const tokenWork = async (dir: string): Promise<TokenWork> => {
+  const config = await readConfig(dir)
+  const tensors = inspectTensors(join(dir, 'model.safetensors'))
+  const { graph } = families.get(config.model_type)!.build(config, tensors)
+  return { step: workOf(graph, 'step', tensors), predict: workOf(graph, 'predict', tensors) }
+}

@@ -1,0 +1,58 @@
+/** One arithmetic, all of it at once: instruction sets × threads × chunks × batches, on plain and on quantised weights. */
+import { beforeAll, describe, expect, it } from 'vitest'
+import { type IsaCase, judge, runExactness } from '../../src/cli/bench/exactness.ts'
+import { quantizePackage } from '../../src/models/quantize.ts'
+import { newOut } from '../models/helpers.ts'
+import { randomRwkv7, safetensors, writePackage } from './packages.ts'
+
+// Odd sizes: edges of tiles, groups and blocks, and a matrix whose rows take more than one block of 256 terms.
+const SIZES = { L: 2, H: 2, N: 18, F: 259, V: 131, D: { w: 5, a: 7, v: 3, g: 11 } }
+const matrix = { threads: [1, 2, 3], chunks: [1, 7, 64, 512], batches: [1, 3, 16], tokens: 530 }
+const combinations = matrix.threads.length * matrix.chunks.length * matrix.batches.length
+
+describe('exactness', () => {
+  const dirs: string[] = []
+  let cases: readonly IsaCase[] = []
+  let ran: readonly string[] = []
+  beforeAll(async () => {
+    const plain = writePackage({ model_type: 'rwkv7' }, safetensors(randomRwkv7(5, SIZES), 'BF16'))
+    dirs.push(plain)
+    for (const to of ['q8', 'ternary'] as const) {
+      const out = newOut()
+      await quantizePackage({ dir: plain, out, to, group: 32 })
+      dirs.push(out)
+    }
+    ;({ cases, ran } = await runExactness({ dirs, matrix }))
+  })
+
+  it.each([
+    ['bf16', 0],
+    ['q8', 1],
+    ['ternary', 2],
+  ])('%s weights give one chain, one set of surprisals, tokens and logits in every combination', (_, at) => {
+    const own = cases.filter(({ dir }) => dir === dirs[at])
+    expect(ran).toContain('generic')
+    expect(own).toHaveLength(ran.length * combinations)
+    expect(judge(own)).toEqual({
+      combinations: own.length,
+      same: own.length,
+      differing: [],
+      chains: { [dirs[at]!]: expect.stringMatching(/^[0-9a-f]{32}$/) },
+    })
+  })
+
+  it('the three kinds of weights are three computations, and no two sessions of a batch are one', () => {
+    const widest = dirs.map((dir) => cases.find((one) => one.dir === dir && one.batch === 16)!.prints)
+    expect(new Set(widest.flat()).size).toBe(3 * 16)
+  })
+
+  it('a single session that differs in a single case is found and named', () => {
+    const spoilt = cases.map((one, at) =>
+      at === cases.length - 1 ? { ...one, prints: one.prints.with(5, 'other bits') } : one,
+    )
+    expect(judge(spoilt)).toMatchObject({
+      same: cases.length - 1,
+      differing: [{ case: `${ran.at(-1)}, 3 threads, chunks of 512, batch of 16`, session: 5 }],
+    })
+  })
+})

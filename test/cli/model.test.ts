@@ -1,10 +1,12 @@
-import { cpSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { inspectTensors } from '../../src/engine/engine.ts'
 import { checkGraph, type Graph, planGraph } from '../../src/engine/graph.ts'
 import { families } from '../../src/models/index.ts'
 import { openModel, readConfig } from '../../src/models/open.ts'
+import { errorOf } from '../engine/helpers.ts'
+import { randomRwkv7, safetensors, writePackage } from '../engine/packages.ts'
 import { continuo, json, MODEL, temporary } from './helpers.ts'
 
 interface Shown {
@@ -68,12 +70,18 @@ describe('continuo model show', () => {
     expect([shown!.plans, shown!.trace]).toEqual([undefined, undefined])
   })
 
-  it('only looks: nothing is left beside the weights', async () => {
-    const dir = join(temporary(), 'copy')
-    mkdirSync(dir)
-    for (const name of ['config.json', 'model.safetensors']) cpSync(join(MODEL, name), join(dir, name))
-    expect((await continuo(['model', 'show', dir, '--plan'])).code).toBe(0)
-    expect(readdirSync(dir).sort()).toEqual(['config.json', 'model.safetensors'])
+  it('looks without loading weights: it shows a model whose numbers the engine refuses', async () => {
+    const sizes = { L: 2, H: 2, N: 8, F: 24, V: 30, D: { w: 4, a: 4, v: 4, g: 4 } }
+    const tensors = randomRwkv7(1, sizes)
+    tensors.get('head.weight')!.data[3] = Number.NaN
+    const dir = writePackage({ model_type: 'rwkv7' }, safetensors(tensors))
+    expect(await errorOf(() => openModel(dir, { threads: 1 }))).toMatchObject({ code: 'INVALID' })
+    const { code, out } = await continuo(['model', 'show', dir])
+    expect(code).toBe(0)
+    expect(out).toMatch(/^tokenizer +none: token ids only; 30 tokens$/m)
+    const traced = await continuo(['model', 'show', dir, '--trace', '1'])
+    expect({ code: traced.code, out: traced.out }).toEqual({ code: 1, out: '' })
+    expect(traced.err).toContain('"head.weight" holds NaN at element 3')
   })
 
   it('--plan shows where each value lies and while which lines it is alive', async () => {

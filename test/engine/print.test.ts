@@ -1,4 +1,5 @@
 /** A graph as text: every form it has, every name in it, and nothing invented. */
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { figuresOf, unroll } from '../../src/cli/show/unroll.ts'
 import { autoDim, buildGraph, pattern, plus, ref, ring, type Value } from '../../src/engine/builder.ts'
@@ -108,9 +109,9 @@ const expectComplete = (graph: Graph): void => {
 
 const packageGraph = async (dir: string): Promise<Graph> => {
   const config = await readConfig(dir)
-  return families.get(config.model_type)!.build(config, inspectTensors(`${dir}/model.safetensors`)).graph
+  return families.get(config.model_type)!.build(config, inspectTensors(join(dir, 'model.safetensors'))).graph
 }
-const demo = new URL('../../models/demo', import.meta.url).pathname
+const demo = join(import.meta.dirname, '..', '..', 'models', 'demo')
 
 describe('a graph as text', () => {
   it('has every form there is', () => {

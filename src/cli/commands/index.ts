@@ -55,6 +55,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./quantize.ts')).quantize,
   },
   {
+    name: 'model',
+    summary: 'print the graph of a model, its memory and its time',
+    load: async () => (await import('./model.ts')).model,
+  },
+  {
     name: 'topics',
     summary: 'create, list and describe the topics',
     load: async () => (await import('./topics.ts')).topics,

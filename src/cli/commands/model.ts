@@ -1,0 +1,152 @@
+import { existsSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { inspectTensors } from '../../engine/engine.ts'
+import { layoutFingerprint, modelFingerprint } from '../../engine/fingerprint.ts'
+import { type BlockPlan, type Graph, parametersOf, planGraph } from '../../engine/graph.ts'
+import { stateLayout } from '../../engine/layout.ts'
+import type { TensorEntry } from '../../engine/native.ts'
+import { aligned, persistentSizes, printGraph, storedConstants } from '../../engine/print.ts'
+import { ContinuoError } from '../../errors.ts'
+import { families } from '../../models/index.ts'
+import { readConfig } from '../../models/open.ts'
+import { command } from '../command.ts'
+import { withModel } from '../common.ts'
+import { nearest, on, optionalWhole, usage } from '../flags.ts'
+import { bytes, count, print, printable, printJson } from '../output.ts'
+import { figureLines, planLines } from '../show/plan.ts'
+import { type Trace, traceInput, traceLines, traceStep } from '../show/trace.ts'
+import { figuresOf } from '../show/unroll.ts'
+
+/** What a package says of itself without its weights being loaded. */
+interface Shown {
+  readonly dir: string
+  readonly type: string
+  readonly parameters: number
+  readonly fingerprint: string
+  readonly layoutFingerprint: string
+  /** `null`: token ids only. */
+  readonly tokenizer: string | null
+  readonly vocabSize: number
+  readonly fileBytes: number
+  /** Of a context that nothing was fed yet. */
+  readonly contextBytes: number
+  readonly bytesPerPosition: number
+  readonly tensors: readonly TensorEntry[]
+  readonly graph: Graph
+  readonly plans: readonly BlockPlan[]
+}
+
+const tokenizerOf = (dir: string, vocabSize: number): string | null => {
+  if (existsSync(join(dir, 'tokenizer.json'))) return 'tokenizer.json'
+  return vocabSize === 256 ? 'bytes' : null
+}
+
+const look = async (dir: string): Promise<Shown> => {
+  const config = await readConfig(dir)
+  const type = config.model_type
+  const family = families.get(type)
+  if (family === undefined) {
+    throw new ContinuoError(
+      'INVALID',
+      `${dir} holds a "${type}" model, expected one of: ${[...families.keys()].join(', ')}.`,
+    )
+  }
+  const path = join(dir, 'model.safetensors')
+  const tensors = inspectTensors(path)
+  const { graph, vocabSize } = family.build(config, tensors)
+  const plans = planGraph(graph)
+  return {
+    dir,
+    type,
+    parameters: parametersOf(graph),
+    fingerprint: await modelFingerprint(config, tensors, path),
+    layoutFingerprint: layoutFingerprint(graph),
+    tokenizer: tokenizerOf(dir, vocabSize),
+    vocabSize,
+    fileBytes: statSync(path).size,
+    contextBytes: stateLayout(graph).first.reduce((sum, entry) => sum + entry.bytes, 0),
+    bytesPerPosition: persistentSizes(graph).reduce((sum, size) => sum + size.bytesPerPosition, 0),
+    tensors,
+    graph,
+    plans,
+  }
+}
+
+const headLines = (shown: Shown): readonly string[] => {
+  const { tokenizer, vocabSize, bytesPerPosition } = shown
+  return aligned([
+    ['model', `${shown.dir}: ${shown.type}`],
+    ['parameters', `${count(shown.parameters)}; model.safetensors has ${bytes(shown.fileBytes)}`],
+    ['fingerprint', shown.fingerprint],
+    ['layout', shown.layoutFingerprint],
+    ['tokenizer', `${tokenizer ?? 'none: token ids only'}; ${count(vocabSize)} tokens`],
+    [
+      'context',
+      `${count(shown.contextBytes)} B${bytesPerPosition > 0 ? `, and ${count(bytesPerPosition)} B a position` : ''}`,
+    ],
+  ])
+}
+
+const textOf = (shown: Shown, withPlan: boolean, trace: Trace | undefined): readonly string[] => {
+  const { graph, plans, tensors } = shown
+  return [
+    ...headLines(shown),
+    '',
+    ...printGraph(graph, {
+      tensors,
+      after: (block) => {
+        const plan = plans.find(({ name }) => name === block.name)!
+        return ['', ...figureLines(figuresOf(block, plan)), ...(withPlan ? planLines(block, plan) : [])]
+      },
+    }),
+    ...(trace === undefined ? [] : ['', ...traceLines(trace)]),
+  ]
+}
+
+const jsonOf = ({ tensors, plans, ...shown }: Shown, withPlan: boolean, trace: Trace | undefined): object => ({
+  ...shown,
+  constants: storedConstants(shown.graph, tensors),
+  persistents: persistentSizes(shown.graph),
+  blocks: shown.graph.blocks.map((block, i) => figuresOf(block, plans[i]!)),
+  ...(withPlan ? { plans } : {}),
+  ...(trace === undefined ? {} : { trace }),
+})
+
+export const model = command({
+  name: 'model',
+  about:
+    'show prints the graph of a model so that it can be read beside the paper: its memory by kind, its blocks as code, and how the engine will run them. Weights are not loaded for that.',
+  args: [
+    { name: 'ACTION', help: 'show', required: true },
+    { name: 'DIR', help: 'folder with config.json and model.safetensors', required: true },
+  ],
+  flags: {
+    plan: on('also where each volatile lies and while which lines it is alive'),
+    trace: optionalWhole('TOKENS', 'also load the model, step that many tokens and print where the time goes', {
+      min: 1,
+      max: 128,
+    }),
+  },
+  notes:
+    'docs/graph.md says what each operation computes. With --json the member "graph" is the graph as the engine takes it. A trace times nodes one by one, so that those which otherwise run together take a little longer.',
+  examples: ['model show models/demo', 'model show models/demo --trace 64'],
+  async run(flags, [action, dir]) {
+    if (action !== 'show') {
+      const hint = nearest(action!, ['show']) === null ? '' : ' Did you mean show?'
+      throw usage(`continuo model takes show, not "${action}".${hint}`)
+    }
+    const shown = await look(dir!)
+    let trace: Trace | undefined
+    if (flags.trace !== undefined) {
+      const tokens = flags.trace
+      const input = traceInput(shown.graph, shown.plans, tokens)
+      await withModel(dir!, undefined, async (loaded) => {
+        trace = await traceStep(loaded.model, input, tokens)
+        return 0
+      })
+    }
+    if (flags.json) printJson(jsonOf(shown, flags.plan, trace))
+    else for (const line of textOf(shown, flags.plan, trace)) print(printable(line))
+    return 0
+  },
+})

@@ -1,0 +1,86 @@
+/** The lines of a block as the engine counts them (native/program.cc): loops unrolled, branches on an index decided. */
+import type { Block, BlockPlan, Node } from '../../engine/graph.ts'
+
+export interface UnrolledLine {
+  /** Values of the indices of the loops it stands in, the outermost first. */
+  readonly turns: readonly (readonly [index: string, turn: number])[]
+  /** Operations: 1, or those in the arms of a branch on a value, which is one line. */
+  readonly nodes: number
+}
+
+type Turns = UnrolledLine['turns']
+
+/** Appends what runs of `nodes`; whether they certainly end the block. A return is no line. */
+const emit = (nodes: readonly Node[], turns: Turns, out: UnrolledLine[]): boolean => {
+  for (const node of nodes) {
+    if ('return' in node) return true
+    if ('loop' in node) {
+      const { loop, from, to, nodes: body } = node as Extract<Node, { readonly loop: string }>
+      for (let turn = from; turn < to; turn += 1) if (emit(body, [...turns, [loop, turn]], out)) return true
+    } else if ('branch' in node) {
+      const { branch, equals, nodes: then, otherwise = [] } = node as Extract<Node, { readonly branch: string }>
+      if (equals !== undefined) {
+        const turn = turns.find(([index]) => index === branch)?.[1]
+        if (emit(turn === equals ? then : otherwise, turns, out)) return true
+        continue
+      }
+      const arms: UnrolledLine[] = []
+      const ended = [emit(then, turns, arms), emit(otherwise, turns, arms)]
+      out.push({ turns, nodes: arms.reduce((sum, line) => sum + line.nodes, 0) })
+      if (ended.every(Boolean)) return true
+    } else {
+      out.push({ turns, nodes: 1 })
+    }
+  }
+  return false
+}
+
+export const unroll = (block: Block): readonly UnrolledLine[] => {
+  const lines: UnrolledLine[] = []
+  emit(block.nodes, [], lines)
+  return lines
+}
+
+/** How much of a block runs for all rows of a step at once, and what its memory comes to. */
+export interface BlockFigures {
+  readonly name: string
+  /** Rows that a step may have. */
+  readonly rows: number
+  /** Operations after unrolling. */
+  readonly nodes: number
+  /** Of those: each over all rows at once; several that take a row through together; row after row. */
+  readonly alone: number
+  readonly inStretches: number
+  readonly rowByRow: number
+  /** Stretches of several nodes, and of rows one after the other. */
+  readonly stretches: number
+  readonly rowStretches: readonly { readonly first: number; readonly last: number }[]
+  /** Bytes of volatile memory for one row, and for all that a step may have. */
+  readonly peak: number
+  readonly peakOfStep: number
+  readonly peakWithoutReuse: number
+}
+
+export const figuresOf = (block: Block, plan: BlockPlan): BlockFigures => {
+  const lines = unroll(block)
+  const nodesOf = (way: BlockPlan['stretches'][number]['way']): number =>
+    plan.stretches
+      .filter((stretch) => stretch.way === way)
+      .flatMap(({ first, last }) => lines.slice(first, last + 1))
+      .reduce((sum, { nodes }) => sum + nodes, 0)
+  const [alone, inStretches, rowByRow] = [nodesOf('one'), nodesOf('local'), nodesOf('rows')]
+  const { name, rows, peak, peakWithoutReuse } = plan
+  return {
+    name,
+    rows,
+    nodes: alone + inStretches + rowByRow,
+    alone,
+    inStretches,
+    rowByRow,
+    stretches: plan.stretches.filter(({ way }) => way === 'local').length,
+    rowStretches: plan.stretches.filter(({ way }) => way === 'rows').map(({ first, last }) => ({ first, last })),
+    peak,
+    peakOfStep: peak * rows,
+    peakWithoutReuse,
+  }
+}

@@ -76,6 +76,7 @@ bool Context::raise(Name counter, int64_t to) {
 
 void Context::lower(Name counter, int64_t to) {
   const auto first = static_cast<size_t>(to), last = static_cast<size_t>(this->counter(counter));
+  for (const auto& slice : model_->layout) clear_ring(slice, counter, first, last);
   for (uint32_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
     if (slice.counter != counter) continue;
@@ -86,6 +87,23 @@ void Context::lower(Name counter, int64_t to) {
     }
   }
   set_counter(counter, to);
+}
+
+// Positions first … last − 1 of a table with a ring that follows the counter.
+void Context::clear_ring(const StateSlice& slice, Name counter, size_t first, size_t last) {
+  const auto& d = model_->graph.declarations[slice.name];
+  size_t outer = 1, places = 0, inner = 1;
+  for (const auto& axis : d.axes) {
+    if (axis.kind == Axis::Kind::ring && axis.counter == counter) places = static_cast<size_t>(axis.extent);
+    else (places == 0 ? outer : inner) *= static_cast<size_t>(axis.extent);
+  }
+  if (places == 0) return;
+  // Of more positions than places, the last ones left nothing of the others.
+  for (size_t at = std::max(first, last - std::min(last, places)); at < last; ++at) {
+    for (size_t part = 0; part < outer; ++part) {
+      fill(memory_.data() + slice.offset + (part * places + at % places) * inner * size_of(slice.type), slice.type, inner, d.init);
+    }
+  }
 }
 
 size_t Context::bytes() const {

@@ -275,10 +275,9 @@ void Executor::note(Space& space, const Instruction& instruction, size_t, size_t
   size_t bytes = 0;
   for (const auto& argument : instruction.in) bytes += argument.constant ? model_->constants[argument.id].bytes.size() : rows * space.program->values[argument.id].bytes;
   if (instruction.out != no_name) bytes += rows * space.program->values[instruction.out].bytes;
-  std::string name = instruction_text(model_->graph, instruction);
-  const auto found = std::find_if(trace_.begin(), trace_.end(), [&](const TraceEntry& entry) { return entry.node == name; });
+  const auto found = std::find_if(trace_.begin(), trace_.end(), [&](const TraceEntry& entry) { return entry.instruction == &instruction; });
   if (found == trace_.end()) {
-    trace_.push_back({std::move(name), instruction.node->out, rows, microseconds, bytes});
+    trace_.push_back({&instruction, instruction_text(model_->graph, instruction), instruction.node->out, rows, microseconds, bytes});
   } else {
     found->rows += rows;
     found->microseconds += microseconds;

@@ -31,11 +31,12 @@ struct ExecutorOptions {
 
 // What one node did in the last step of a block.
 struct TraceEntry {
+  const Instruction* instruction;
   std::string node;
   Name out;
   size_t rows = 0;
   double microseconds = 0;
-  size_t bytes = 0;  // read and written: values, constants and state
+  size_t bytes = 0;  // of the values and constants it read and wrote; state is not counted
 };
 
 // A row that could not go on: an index outside its axis, a counter at its bound. Its context is broken.

@@ -50,7 +50,7 @@ const invalid = (message: string): never => {
 /** What a safetensors file holds, by its header. Throws INVALID for a damaged or hostile file. */
 export const inspectTensors = (path: string): readonly TensorEntry[] => callNative((addon) => addon.inspect(path))
 
-/** The instruction set whose kernels this CPU gets: avx512, avx2 or generic. */
+/** The instruction set whose kernels this CPU gets: avx512vnni, avx512, avx2 or generic. */
 export const kernelFeatures = (): string => callNative((addon) => addon.features())
 
 const threadsOf = ({ threads }: OpenModelOptions): number => {

@@ -26,7 +26,7 @@ export interface TraceEntry {
   readonly shape: readonly number[]
   readonly rows: number
   readonly microseconds: number
-  /** Read and written: values, constants, state. */
+  /** Of the values and constants it read and wrote; state is not counted. */
   readonly bytes: number
 }
 

@@ -217,6 +217,27 @@ describe('executor', () => {
     )
   })
 
+  it('a ring forgets with its counter, as far as its positions were left', async () => {
+    const executor = await run((g, { x, yes, at }) => {
+      const n = g.counter('n')
+      const K = g.table('K', [2, ring(3, n), 4], { init: 9 })
+      g.cacheIncrement(n)
+      g.branch(g.equal('seven', at, 7), () => g.cacheDecrement(n, 2))
+      g.branch(g.equal('eight', at, 8), () => g.cacheReset(n))
+      g.branch(yes, () => g.cacheWrite(K(1, plus(n, -1)), x))
+      return { y: g.tanh('y', x) }
+    })
+    const places = () => list(executor, 'K').filter((_, i) => i % 4 === 0)
+    for (const t of [1, 2, 3, 4, 5]) await step(executor, [t, t, t, t], [1], [0])
+    expect(places()).toEqual([9, 9, 9, 4, 5, 3])
+    // Position 4 is left, and the 5 that was just entered; place 0 still holds position 3.
+    await step(executor, [6, 6, 6, 6], [0], [7])
+    expect(places()).toEqual([9, 9, 9, 4, 9, 9])
+    await step(executor, [7, 7, 7, 7], [0], [8])
+    expect(places()).toEqual([9, 9, 9, 9, 9, 9])
+    expect(list(executor, 'n')).toEqual([0])
+  })
+
   it('casts are explicit, round to nearest even, and show what does not fit', async () => {
     const types = ['f16', 'bf16', 'f8', 'i8', 'u8', 'i32', 'bool'] as const
     const executor = await run((g, { x }) => {

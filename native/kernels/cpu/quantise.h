@@ -33,7 +33,7 @@ CONTINUO_INLINE float magnitude(const float* x, size_t group) {
 CONTINUO_INLINE int32_t quantise_group(const float* x, size_t group, float scale, int8_t* out) {
   // Adding 1.5·2²³ rounds to the nearest integer, ties to even, which then sits in the low mantissa bits. |x / scale| can pass 127
   // only where the scale is denormal, and then by less than a factor of 2.
-  const Vec nearest = splat<Vec>(shifter), divisor = splat<Vec>(scale);
+  const Vec nearest = splat<Vec>(to_nearest), divisor = splat<Vec>(scale);
   Ints sum{};
   for (size_t i = 0; i < group; i += width) {
     Ints q = cast<Ints>(load<Vec>(x + i) / divisor + nearest) - cast<Ints>(nearest);

@@ -111,6 +111,7 @@ describe('continuo bench', () => {
     const out = newOut()
     await q8(small(TINY), out)
     const [found] = await json<Found>('bench', '--only', 'exactness', '--model', out)
+    expect(found).toMatchObject({ rounds: 0, complete: true })
     const { combinations, same, differing, chain, isas } = found!.exactness!
     expect(isas).toContain('generic')
     expect({ combinations, same, differing }).toEqual({

@@ -59,6 +59,7 @@ export const runRounds = async ({ measures, rounds, signal, onSample }: RoundOpt
   const enough = (round: number): boolean =>
     rounds === undefined ? round > LEAST_ROUNDS && performance.now() - started > HALF_A_MINUTE : round > rounds
   let round = 0
+  if (measures.length === 0) return { rounds: 0, samples }
   for (; !enough(round); round += 1) {
     for (const measure of measures) {
       // An abort is heard by the event loop only.

@@ -53,12 +53,21 @@ export const exactness = async (
   const { combinations, same, differing, chains } = judge(cases)
   const chain = chains[dir] ?? null
   const values = { combinations, same, differing, chain, isas: ran, missing, threads, chunks, batches, tokens }
+  const varied = (what: string, all: readonly (string | number)[]): Row => ({
+    what,
+    figure: String(all.length),
+    spread: all.join(', '),
+  })
   const rows = [
     {
-      what: `the same bits: ${ran.join(', ')}; ${threads.join(', ')} threads; chunks of ${chunks.join(', ')}; ${batches.join(', ')} sessions`,
+      what: 'combinations with the same bits',
       figure: `${same} of ${combinations}`,
       spread: chain === null ? '' : `chain ${chain}`,
     },
+    varied('instruction sets', ran),
+    varied('numbers of threads', threads),
+    varied('tokens a call', chunks),
+    varied('sessions a batch', batches),
     ...differing.map((one) => ({ what: `other bits: ${one.case}`, figure: `session ${one.session}`, spread: '' })),
   ]
   return { values, rows, same: same === combinations }

@@ -78,6 +78,8 @@ const plain = { memoryReuse: true, trace: false, watch: false }
 interface ContextState {
   readonly handle: ContextHandle
   head: ContextHead
+  /** Memory of its persistents. */
+  bytes: number
   /** The call that has the context, for messages. */
   busy: string | undefined
   closed: boolean
@@ -124,9 +126,15 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     } finally {
       for (const state of held) {
         state.busy = undefined
-        state.head = callNative((addon) => addon.head(state.handle))
+        look(state)
       }
     }
+  }
+
+  /** Takes over what the engine says of a context that no call is using. */
+  const look = (state: ContextState): void => {
+    state.head = callNative((addon) => addon.head(state.handle))
+    state.bytes = callNative((addon) => addon.stateBytes(state.handle))
   }
 
   const createContext = (): Context => {
@@ -135,6 +143,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     const state: ContextState = {
       handle,
       head: callNative((addon) => addon.head(handle)),
+      bytes: callNative((addon) => addon.stateBytes(handle)),
       busy: undefined,
       closed: false,
     }
@@ -150,12 +159,12 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
         return state.head.chain
       },
       get bytes() {
-        return callNative((addon) => addon.stateBytes(own().handle))
+        return state.bytes
       },
       reset() {
         own()
         callNative((addon) => addon.reset(handle))
-        state.head = callNative((addon) => addon.head(handle))
+        look(state)
       },
       serialize() {
         own()
@@ -170,7 +179,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
         }
         if (origin > pulse) invalid(`The head to restore has origin ${origin} after its pulse ${pulse}.`)
         callNative((addon) => addon.restore(handle, bytes, pulse, origin, String(chain)))
-        state.head = { pulse, origin, chain }
+        look(state)
       },
       close() {
         // Also after its model: the memory goes when the last of them is closed.

@@ -51,7 +51,7 @@ export interface ContextHead {
 export interface Context extends ContextHead {
   /** Returns the state to its first values; the clock goes on and `origin` becomes `pulse`. The chain folds the reset in. */
   reset(): void
-  /** Memory that its persistents take now; refused while the context is being processed. */
+  /** Memory that its persistents take, in bytes. While a call runs: before it. */
   readonly bytes: number
   /** A copy of every persistent, laid out as `layout` says. Refused while the context is being processed. */
   serialize(): Uint8Array

@@ -79,6 +79,16 @@ export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Met
     },
   })
   new Gauge({
+    name: 'continuo_context_bytes',
+    help: 'Memory of those contexts; grows where a model has tables that grow',
+    labelNames: ['partition'],
+    registers,
+    collect() {
+      this.reset()
+      for (const [partition, { liveBytes }] of worker()?.tasks ?? []) this.set({ partition }, liveBytes)
+    },
+  })
+  new Gauge({
     name: 'continuo_sessions',
     help: 'Sessions that have a head',
     labelNames: ['partition'],

@@ -43,6 +43,8 @@ export interface Sessions {
   /** Somebody waits for a context. */
   readonly pressure: Observable<void>
   readonly live: number
+  /** Memory of their contexts. */
+  readonly liveBytes: number
   close(): void
 }
 
@@ -287,6 +289,9 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     pressure,
     get live() {
       return live.size
+    },
+    get liveBytes() {
+      return [...live.values()].reduce((sum, { context }) => sum + context.bytes, 0)
     },
     close() {
       closed = true

@@ -52,6 +52,8 @@ export interface Task {
   readonly load: { readonly records: number; readonly lastActivity: number }
   readonly sessions: ReadonlyMap<string, Head>
   readonly liveContexts: number
+  /** Memory of those contexts. */
+  readonly liveBytes: number
   /** Every input record below is finished; −1 before the state was read. */
   readonly offset: number
   /** Finish the step in hand, save, commit, close. */
@@ -187,6 +189,9 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
     },
     get liveContexts() {
       return sessions?.live ?? 0
+    },
+    get liveBytes() {
+      return sessions?.liveBytes ?? 0
     },
     get offset() {
       return offset()

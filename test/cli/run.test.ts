@@ -205,6 +205,7 @@ describe('continuo run', () => {
     expect(metrics).not.toContain('state="restoring"')
     expect(metrics).toContain('continuo_sessions{partition="0"} 1\n')
     expect(metrics).toContain('continuo_live_contexts{partition="0"} 1\n')
+    expect(metrics).toMatch(/continuo_context_bytes\{partition="0"\} [1-9]\d{3,}\n/)
     expect(metrics).toMatch(/^continuo_commit_seconds_count [1-9]/m)
     expect(metrics).toMatch(/^continuo_engine_items_total [1-9]/m)
     expect((await fetch(`${url}/nothing`)).status).toBe(404)

@@ -45,6 +45,7 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
     relieve: () => [],
     pressure: NEVER,
     live: 0,
+    liveBytes: 0,
     close: () => undefined,
   },
   model,

@@ -16,6 +16,7 @@ struct OpRule {
   bool grouped;   // needs "groups"
   bool has_eps;   // needs "eps"
   bool stateful;  // needs "state"
+  bool elementwise;  // element i of the output needs no other element of an input: it may lie over one
 };
 
 const OpRule* find_op(std::string_view name);

@@ -29,23 +29,6 @@ bool row_local(Op op) {
   }
 }
 
-// Whether the output may lie over an input: element i is read before it is written.
-bool in_place(Op op) {
-  switch (op) {
-    case Op::add:
-    case Op::mul:
-    case Op::lerp:
-    case Op::tanh:
-    case Op::sigmoid:
-    case Op::relu2:
-    case Op::silu:
-    case Op::gelu:
-    case Op::softplus:
-    case Op::decay: return true;
-    default: return false;
-  }
-}
-
 constexpr size_t line_bytes = 64;
 // Of an unrolled block: far beyond any model, and small enough that planning its memory takes moments.
 constexpr size_t max_values = size_t{1} << 16;
@@ -167,7 +150,7 @@ class Compiler {
     if (node.out == no_name) return out;
     out.out = define(node.out);
     const bool same = std::any_of(out.in.begin(), out.in.end(), [&](const Argument& a) { return !a.constant && a.id == out.out; });
-    if (same && !in_place(node.op)) fail("node ", node_text(graph_, node), " reads what it overwrites, and a branch gives that value one place in memory; write to another name.");
+    if (same && !rule_of(node.op).elementwise) fail("node ", node_text(graph_, node), " reads what it overwrites, and a branch gives that value one place in memory; write to another name.");
     return out;
   }
 

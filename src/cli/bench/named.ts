@@ -38,21 +38,37 @@ export const exactness = async (
   dir: string,
   { signal, onProgress }: NamedOptions,
 ): Promise<Report & { readonly same: boolean }> => {
-  const { threads, chunks, batches, tokens } = MATRIX
-  const each = threads.length * chunks.length * batches.length
+  const each = MATRIX.threads.length * MATRIX.chunks.length * MATRIX.batches.length
   let done = 0
   const progressOf = ({ isa }: IsaCase): string => {
     done += 1
     return `exactness: ${isa}, ${plural(done, 'combination')}, ${each} an instruction set`
   }
-  const { cases, ran, missing } = await runExactness({
+  const { cases, missing } = await runExactness({
     dirs: [dir],
     signal,
     onCase: (one) => onProgress(progressOf(one)),
   })
   const { combinations, same, differing, chains } = judge(cases)
   const chain = chains[dir] ?? null
-  const values = { combinations, same, differing, chain, isas: ran, missing, threads, chunks, batches, tokens }
+  // What was compared, which after a Ctrl-C is not all that was asked for.
+  const seen = <T>(of: (one: IsaCase) => T): readonly T[] => [...new Set(cases.map(of))]
+  const isas = seen(({ isa }) => isa)
+  const threads = seen((one) => one.threads)
+  const chunks = seen(({ chunk }) => chunk)
+  const batches = seen(({ batch }) => batch)
+  const values = {
+    combinations,
+    same,
+    differing,
+    chain,
+    isas,
+    missing,
+    threads,
+    chunks,
+    batches,
+    tokens: MATRIX.tokens,
+  }
   const varied = (what: string, all: readonly (string | number)[]): Row => ({
     what,
     figure: String(all.length),
@@ -64,7 +80,7 @@ export const exactness = async (
       figure: `${same} of ${combinations}`,
       spread: chain === null ? '' : `chain ${chain}`,
     },
-    varied('instruction sets', ran),
+    varied('instruction sets', isas),
     varied('numbers of threads', threads),
     varied('tokens a call', chunks),
     varied('sessions a batch', batches),

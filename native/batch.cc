@@ -3,8 +3,31 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <new>
 
 namespace continuo {
+
+namespace {
+
+struct Draw {
+  enum class Outcome : uint8_t { drawn, not_finite, exhausted };
+  Outcome outcome = Outcome::drawn;
+  int32_t token = 0;
+  float logprob = 0;
+};
+
+// Runs on a thread of the pool, which nothing may throw out of.
+Draw draw(const Kernels& kernels, std::span<const float> logits, const Sampling& sampling, uint64_t pulse) {
+  if (!kernels.finite(logits.data(), logits.size())) return {Draw::Outcome::not_finite};
+  try {
+    const int32_t token = sample(kernels, logits, sampling, pulse);
+    return {Draw::Outcome::drawn, token, -surprisal(kernels, logits, token)};
+  } catch (const std::bad_alloc&) {
+    return {Draw::Outcome::exhausted};
+  }
+}
+
+}  // namespace
 
 const float* predict(Executor& executor, size_t rows) {
   const auto& graph = executor.model().graph;
@@ -97,17 +120,21 @@ void Batch::sample_next(const std::vector<size_t>& which) {
       std::memcpy(predict_input() + r * width, items_[which[from + r]].context->data(language_.last), width * sizeof(float));
     }
     const float* logits = predict(executor_, rows);
+    std::vector<Draw> draws(rows);
+    executor_.pool().parallel_for(rows, [&](size_t r) {
+      const auto& item = items_[which[from + r]];
+      draws[r] = draw(model.kernels, {logits + r * vocabulary, vocabulary}, item.sampling, item.context->head.pulse);
+    });
     for (size_t r = 0; r < rows; ++r) {
       const size_t i = which[from + r];
-      const std::span<const float> row{logits + r * vocabulary, vocabulary};
-      const uint64_t pulse = items_[i].context->head.pulse;
-      if (!model.kernels.finite(row.data(), vocabulary)) {
-        fail(i, "logits", pulse);
+      const auto& [outcome, token, logprob] = draws[r];
+      if (outcome == Draw::Outcome::exhausted) throw std::bad_alloc();
+      if (outcome == Draw::Outcome::not_finite) {
+        fail(i, "logits", items_[i].context->head.pulse);
         continue;
       }
-      const int32_t token = sample(model.kernels, row, items_[i].sampling, pulse);
       results_[i].generated.push_back(token);
-      results_[i].logprobs.push_back(-surprisal(model.kernels, row, token));
+      results_[i].logprobs.push_back(logprob);
       runs_.push_back({items_[i].context.get(), tokens_.size(), 1});
       run_item_.push_back(i);
       tokens_.push_back(token);

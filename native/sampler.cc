@@ -9,8 +9,9 @@ namespace continuo {
 
 namespace {
 
-int32_t argmax(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+int32_t argmax(const Kernels& kernels, std::span<const float> logits) {
+  const float max = kernels.max(logits.data(), logits.size());
+  return static_cast<int32_t>(std::find(logits.begin(), logits.end(), max) - logits.begin());
 }
 
 // A key that grows as the number falls; both zeros are the same number.
@@ -31,7 +32,7 @@ float surprisal(const Kernels& kernels, std::span<const float> logits, int32_t t
 
 int32_t sample(const Kernels& kernels, std::span<const float> logits, const Sampling& sampling, uint64_t pulse) {
   const size_t n = logits.size();
-  if (sampling.temperature == 0) return argmax(logits);
+  if (sampling.temperature == 0) return argmax(kernels, logits);
 
   const bool cut = sampling.top_p < 1 || (sampling.top_k > 0 && sampling.top_k < n);
   std::vector<uint64_t> order(n);

@@ -28,7 +28,7 @@ describe('docs/graph.md', () => {
 
   it('describes every operation, attribute and kind that the engine reads', () => {
     const rules = readFileSync(join(root, 'native', 'ops.cc'), 'utf8').matchAll(/\{Op::\w+, "([^"]+)",/g)
-    const reader = readFileSync(join(root, 'native', 'graph.cc'), 'utf8')
+    const reader = readFileSync(join(root, 'native', 'graph_reader.cc'), 'utf8')
     const members = reader.matchAll(/(?:text_of|list_of|number)\(\w+, "([^"]+)"|find\("([^"]+)"\)/g)
     const names = [...rules, ...members].map(([, first, second]) => first ?? second!)
     expect(names.length).toBeGreaterThan(60)

@@ -38,14 +38,17 @@ const layer = (l: number, format: Format): readonly TensorSpec[] => {
   ]
 }
 
-/** The head is the embedding; a q8 file holds it once more, quantised, so that both sides can read it as they read the rest. */
+/**
+ * Positions weigh most: a random model with a tied head would else choose one token for ever, and greedy steps would show little.
+ * The head is the embedding; a q8 file holds it once more, quantised, so that both sides can read it as they read the rest.
+ */
 export const gpt2Tensors = (format: Format): readonly TensorSpec[] => {
   const embedding = { deviation: 0.1, seed: 'wte' }
   const head = matrix('matrix', 'output.weight', 'lm_head.weight', [V, C], embedding)
   return [
     matrix('table', 'token_embd.weight', 'wte.weight', [V, C], embedding),
     {
-      ...vector('position_embd.weight', 'wpe.weight', P * C, { deviation: 0.4 }, [P, C]),
+      ...vector('position_embd.weight', 'wpe.weight', P * C, { deviation: 1 }, [P, C]),
       rows: P,
       columns: C,
       extents: [C, P],

@@ -2,5 +2,11 @@
 import { defineConfig } from 'vitest/config'
 
 export default defineConfig({
-  test: { include: ['test/engine/**/*.test.ts'], fileParallelism: false, testTimeout: 300_000, pool: 'forks' },
+  test: {
+    include: ['test/engine/**/*.test.ts'],
+    fileParallelism: false,
+    testTimeout: 300_000,
+    hookTimeout: 300_000,
+    pool: 'forks',
+  },
 })

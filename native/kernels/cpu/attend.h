@@ -13,13 +13,31 @@
 
 namespace continuo::CONTINUO_ISA {
 
-template <class T>
-CONTINUO_INLINE void attend_lanes(const AttendRun& run, const float* weights, size_t first, size_t last, bool begun, float carry, size_t lane) {
-  T sum{};
-  for (size_t p = first; p < last; ++p) sum = fma(splat<T>(weights[p - first]), load<T>(run.values + p % run.slots * run.stride + lane), sum);
-  // The first block has nothing before it: whatever lies in y must not count, not even a NaN.
-  const T before = !begun ? T{} : load<T>(run.y + lane) * splat<T>(carry);
-  store(run.y + lane, before + sum);
+// The place of a position, and of the one after it: a ring begins again, and nothing divides by its length on the way.
+struct Slot {
+  size_t at, slots;
+  void next() {
+    if (++at == slots) at = 0;
+  }
+};
+
+template <class T, size_t Vectors>
+CONTINUO_INLINE void attend_lanes(const AttendRun& run, const float* weights, size_t count, Slot slot, bool begun, float carry, size_t lane) {
+  constexpr size_t step = sizeof(T) / sizeof(float);
+  T sum[Vectors] = {};
+  for (size_t p = 0; p < count; ++p, slot.next()) {
+    const float* values = run.values + slot.at * run.stride + lane;
+    const T weight = splat<T>(weights[p]);
+#pragma GCC unroll 16
+    for (size_t i = 0; i < Vectors; ++i) sum[i] = fma(weight, load<T>(values + i * step), sum[i]);
+  }
+#pragma GCC unroll 16
+  for (size_t i = 0; i < Vectors; ++i) {
+    float* y = run.y + lane + i * step;
+    // The first block has nothing before it: whatever lies in y must not count, not even a NaN.
+    const T before = !begun ? T{} : load<T>(y) * splat<T>(carry);
+    store(y, before + sum[i]);
+  }
 }
 
 inline void attend(const AttendRun& run) {
@@ -30,8 +48,10 @@ inline void attend(const AttendRun& run) {
     if (last > run.last) last = run.last;
     float weights[block_terms];
     float most = m;
-    for (size_t p = first; p < last; ++p) {
-      const float* key = run.keys + p % run.slots * run.stride;
+    const Slot begin{first % run.slots, run.slots};
+    Slot slot = begin;
+    for (size_t p = first; p < last; ++p, slot.next()) {
+      const float* key = run.keys + slot.at * run.stride;
       const float score = run.scale * reduce(run.channels, [&](auto acc, size_t i) CONTINUO_LAMBDA {
         using T = decltype(acc);
         return fma(load<T>(run.q + i), load<T>(key + i), acc);
@@ -40,18 +60,17 @@ inline void attend(const AttendRun& run) {
       if ((!begun && p == first) || score > most) most = score;
     }
     const float carry = begun ? exp(m - most) : 0.0f;
+    map(last - first, weights, [=](auto score) CONTINUO_LAMBDA { return exp(score - splat<decltype(score)>(most)); }, weights);
     float partial[partials] = {};
-    for (size_t p = first; p < last; ++p) {
-      weights[p - first] = exp(weights[p - first] - most);
-      partial[p % partials] += weights[p - first];
-    }
+    for (size_t p = first; p < last; ++p) partial[p % partials] += weights[p - first];
     for (size_t half = partials / 2; half > 0; half /= 2) {
       for (size_t lane = 0; lane < half; ++lane) partial[lane] += partial[lane + half];
     }
     total = total * carry + partial[0];
     size_t lane = 0;
-    for (; lane + width <= run.channels; lane += width) attend_lanes<Vec>(run, weights, first, last, begun, carry, lane);
-    for (; lane < run.channels; ++lane) attend_lanes<float>(run, weights, first, last, begun, carry, lane);
+    for (; lane + 4 * width <= run.channels; lane += 4 * width) attend_lanes<Vec, 4>(run, weights, last - first, begin, begun, carry, lane);
+    for (; lane + width <= run.channels; lane += width) attend_lanes<Vec, 1>(run, weights, last - first, begin, begun, carry, lane);
+    for (; lane < run.channels; ++lane) attend_lanes<float, 1>(run, weights, last - first, begin, begun, carry, lane);
     m = most;
     begun = true;
     first = last;

@@ -6,6 +6,11 @@ export { jsonSchema, TOPICS, type TopicNames, topicNames } from '../topics/index
 export { type Observation, type Observed, observation } from '../topics/observations.ts'
 export { type Head, head, type PartitionCursor, type SnapshotRef, type StreamCursor } from '../topics/state.ts'
 export { type Generated, generated } from '../topics/tokens.ts'
+export * from './engine/builder.ts'
+export { inspectTensors, openGraph } from './engine/engine.ts'
+export type { Executor, ExecutorOptions, Fetched, Numbers } from './engine/executor.ts'
+export { type BlockPlan, checkGraph, type Graph, planGraph } from './engine/graph.ts'
+export type { TensorEntry, TraceEntry } from './engine/native.ts'
 export {
   type Context,
   type ContextHead,
@@ -15,11 +20,13 @@ export {
   type OpenModelOptions,
   PartialFailure,
   type Sampling,
+  type StateLayout,
   type WorkItem,
   type WorkResult,
 } from './engine/types.ts'
 export { ContinuoError, codeOf, type ErrorCode, messageOf } from './errors.ts'
 export { type ModelPackage, openModel, openPackage } from './models/open.ts'
+export { type Quantized, quantizePackage } from './models/quantize.ts'
 export { byteTokenizer, type Tokenizer } from './models/tokenizer.ts'
 export { type Batcher, createBatcher } from './operators/batcher.ts'
 export type { Commit } from './operators/commit.ts'

@@ -6,7 +6,24 @@ export { jsonSchema, TOPICS, type TopicNames, topicNames } from '../topics/index
 export { type Observation, type Observed, observation } from '../topics/observations.ts'
 export { type Head, head, type PartitionCursor, type SnapshotRef, type StreamCursor } from '../topics/state.ts'
 export { type Generated, generated } from '../topics/tokens.ts'
-export * from './engine/builder.ts'
+export {
+  type Axis,
+  autoDim,
+  buildGraph,
+  type Counter,
+  type GraphBuilder,
+  type Index,
+  type Lookup,
+  type Matrix,
+  pattern,
+  plus,
+  ref,
+  ring,
+  type State,
+  type Table,
+  type Value,
+  type Vector,
+} from './engine/builder.ts'
 export { inspectTensors, openGraph } from './engine/engine.ts'
 export type { Executor, ExecutorOptions, Fetched, Numbers } from './engine/executor.ts'
 export { type BlockPlan, checkGraph, type Graph, planGraph } from './engine/graph.ts'

@@ -1,4 +1,4 @@
-/** The suites of the engine alone: no broker under sanitizers. */
+/** The suites of the engine alone: no broker under sanitizers, nor the matrix of every combination, which is a matter of bits. */
 import { defineConfig } from 'vitest/config'
 
 export default defineConfig({

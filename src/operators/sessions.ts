@@ -3,7 +3,7 @@
  * event and given back when too many are in memory; what a given-back context knew is in its snapshot.
  */
 import { type Observable, Subject } from 'rxjs'
-import type { Context, Model } from '../engine/types.ts'
+import type { Context, Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
 import { type Head, samePlace } from '../state/head.ts'
@@ -45,7 +45,8 @@ export interface Sessions {
   readonly live: number
   /** Memory of their contexts. */
   readonly liveBytes: number
-  close(): void
+  /** Gives every context back. Resolves when no call to the engine and no rebuild is under way: then the model may be closed. */
+  close(): Promise<void>
 }
 
 interface Live extends Session {
@@ -74,6 +75,8 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   const live = new Map<string, Live>()
   /** Contexts that the engine has, or that wait for it. */
   const inWork = new Set<Context>()
+  /** Calls to the engine and rebuilds under way. */
+  const pending = new Set<Promise<unknown>>()
   let closed = false
   /** Contexts being made, and among them those being rebuilt. */
   let arriving = 0
@@ -91,24 +94,31 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     if (closed) throw new ContinuoError('FENCED', 'The task of this session is over.')
   }
 
+  const tracked = async <T>(work: Promise<T>): Promise<T> => {
+    pending.add(work)
+    try {
+      return await work
+    } finally {
+      pending.delete(work)
+    }
+  }
+
   /**
    * The engine, until the task is over. A context that waits for its turn is closed only after it: the batch is shared with
    * other tasks, and one closed context in it would be the end of all of them.
    */
-  const engine: Engine = {
-    ...options.engine,
-    async process(item) {
+  const processed = async (item: WorkItem): Promise<WorkResult> => {
+    checkOpen()
+    inWork.add(item.context)
+    try {
+      return await options.engine.process(item)
+    } finally {
+      inWork.delete(item.context)
+      if (closed) item.context.close()
       checkOpen()
-      inWork.add(item.context)
-      try {
-        return await options.engine.process(item)
-      } finally {
-        inWork.delete(item.context)
-        if (closed) item.context.close()
-        checkOpen()
-      }
-    },
+    }
   }
+  const engine: Engine = { ...options.engine, process: (item) => tracked(processed(item)) }
 
   const drop = (id: string, session: Live): void => {
     live.delete(id)
@@ -173,7 +183,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     if (!(await place(restores))) return null
     try {
       let base: Session
-      if (restores) base = await rebuild(id)
+      if (restores) base = await tracked(rebuild(id))
       else {
         const context = model.createContext()
         base = { head: newborn(work, model, context.chain), context }
@@ -293,11 +303,12 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     get liveBytes() {
       return [...live.values()].reduce((sum, { context }) => sum + context.bytes, 0)
     },
-    close() {
+    async close() {
       closed = true
       wake()
       for (const { context } of live.values()) if (!inWork.has(context)) context.close()
       live.clear()
+      await Promise.allSettled(pending)
     },
   }
 }

@@ -171,7 +171,7 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       life.to(verdictOf(failure))
       return { state: life.state, error: failure }
     } finally {
-      sessions?.close()
+      await sessions?.close()
     }
   }
 

@@ -46,7 +46,7 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
     pressure: NEVER,
     live: 0,
     liveBytes: 0,
-    close: () => undefined,
+    close: async () => undefined,
   },
   model,
   stateLedger: createLedger(1 << 20),

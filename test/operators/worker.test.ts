@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
 import { ContinuoError } from '../../src/errors.ts'
+import { type Batcher, createBatcher } from '../../src/operators/batcher.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { eventually } from '../streams/helpers.ts'
@@ -54,6 +55,58 @@ describe('a worker', () => {
       await running.worker.stop()
       expect(running.states.map(({ state }) => state)).toContain('migrated')
       expect((await bench.observations('s')).map(({ type }) => type)).toEqual(['opened', 'observed'])
+    })
+  })
+
+  test('fenced while the engine works for it, is over only when the engine is done: then the model may be closed', async () => {
+    await use(async (bench) => {
+      const called = Promise.withResolvers<void>()
+      const goOn = Promise.withResolvers<void>()
+      const real = createBatcher(bench.model)
+      let inFlight = 0
+      let fed = false
+      const batcher: Batcher = {
+        ...real,
+        process: async (item) => {
+          inFlight += 1
+          if (item.tokens.length === 4) {
+            called.resolve()
+            await goOn.promise
+          }
+          const result = await real.process(item)
+          inFlight -= 1
+          return result
+        },
+      }
+      const log: EventLog = {
+        ...bench.log,
+        claim: async (...args) => {
+          const writer = await bench.log.claim(...args)
+          return {
+            ...writer,
+            commit: async (...atom) => {
+              if (!fed) return writer.commit(...atom)
+              await called.promise
+              throw new ContinuoError('FENCED', 'Somebody else owns it.')
+            },
+          }
+        },
+      }
+      const running = await bench.start({
+        log,
+        batcher,
+        fencedPause: 3_600_000,
+        onState: (_, state) => {
+          if (state === 'migrated') setImmediate(goOn.resolve)
+        },
+      })
+      await running.idle()
+      const [task] = running.worker.tasks.values()
+      fed = true
+      await bench.feed(event('a', { type: 'text', text: 'To commit.' }), event('b', { type: 'text', text: 'Slow' }))
+      expect((await task!.over).state).toBe('migrated')
+      expect(inFlight).toBe(0)
+      await running.worker.stop()
     })
   })
 

@@ -56,14 +56,18 @@ void Context::grow(uint32_t i, size_t positions) {
   grown = std::move(wider);
 }
 
+// Doubling: each position is moved less than twice on average.
+size_t Context::room_for(Name counter, size_t wanted) const {
+  return std::min<size_t>(model_->graph.declarations[counter].bound, std::max<size_t>(std::bit_ceil(wanted), 16));
+}
+
 bool Context::reserve(Name counter, int64_t to) {
   const auto bound = model_->graph.declarations[counter].bound;
   if (to < 0 || static_cast<uint64_t>(to) > bound) return false;
   const auto wanted = static_cast<size_t>(to);
   for (uint32_t i = 0; i < model_->layout.size(); ++i) {
     if (model_->layout[i].counter != counter || grown_[i].positions >= wanted) continue;
-    // Doubling: each position is moved less than twice on average.
-    grow(i, std::min<size_t>(bound, std::max<size_t>(std::bit_ceil(wanted), 16)));
+    grow(i, room_for(counter, wanted));
   }
   return true;
 }
@@ -120,20 +124,22 @@ size_t Context::serialized_bytes() const {
   return total;
 }
 
+// What was entered of a slice, in one piece or one for each outer part.
+void Context::each_piece(size_t i, const auto& visit) const {
+  const auto& slice = model_->layout[i];
+  if (!slice.grows()) return visit(memory_.data() + slice.offset, slice.elements);
+  const size_t stride = grown_[i].positions * slice.inner * size_of(slice.type);
+  for (size_t part = 0; part < slice.outer && entered(slice) > 0; ++part) visit(grown_[i].memory.data() + part * stride, entered(slice) * slice.inner);
+}
+
 void Context::serialize(std::span<std::byte> out) const {
   std::byte* to = out.data();
-  const auto copy = [&](const std::byte* from, size_t n) {
-    if (n > 0) std::memcpy(to, from, n);
-    to += n;
-  };
   for (size_t i = 0; i < model_->layout.size(); ++i) {
-    const auto& slice = model_->layout[i];
-    if (!slice.grows()) {
-      copy(memory_.data() + slice.offset, slice.elements * size_of(slice.type));
-      continue;
-    }
-    const size_t each = slice.inner * size_of(slice.type);
-    for (size_t part = 0; part < slice.outer; ++part) copy(grown_[i].memory.data() + part * grown_[i].positions * each, entered(slice) * each);
+    const size_t each = size_of(model_->layout[i].type);
+    each_piece(i, [&](const std::byte* from, size_t n) {
+      std::memcpy(to, from, n * each);
+      to += n * each;
+    });
   }
 }
 
@@ -160,7 +166,7 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
       for (size_t k = 0; k < elements; ++k) {
         if (std::to_integer<int>(from[k]) > 1) return invalid("the state's \"", d.name, "\" holds ", std::to_integer<int>(from[k]), " for a bool at element ", k, ": the snapshot is damaged.");
       }
-    } else if (slice.type == Type::f32 || slice.type == Type::f16 || slice.type == Type::bf16 || slice.type == Type::f8) {
+    } else if (is_float(slice.type)) {
       for (size_t k = 0; k < elements; ++k) {
         if (std::isfinite(slice.type == Type::f32 ? read_element(from, Dtype::f32, k) : read_number(from, slice.type, k))) continue;
         return invalid("the state's \"", d.name, "\" holds a number that is not finite at element ", k, ": the snapshot is damaged.");
@@ -175,28 +181,20 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
   try {
     for (uint32_t i = 0; i < model_->layout.size(); ++i) {
       const auto& slice = model_->layout[i];
-      if (slice.grows() && counters[model_->slice_of[slice.counter]] > 0) {
-        grow(i, std::min<size_t>(model_->graph.declarations[slice.counter].bound,
-                                 std::max<size_t>(std::bit_ceil(static_cast<size_t>(counters[model_->slice_of[slice.counter]])), 16)));
-      }
+      const size_t wanted = slice.grows() ? static_cast<size_t>(counters[model_->slice_of[slice.counter]]) : 0;
+      if (wanted > 0) grow(i, room_for(slice.counter, wanted));
     }
   } catch (...) {
     std::swap(grown, grown_);
     throw;
   }
+  // Counters come before the tables that follow them, so a piece is as long as the new state says.
   for (size_t i = 0; i < model_->layout.size(); ++i) {
-    const auto& slice = model_->layout[i];
-    if (!slice.grows()) {
-      const size_t size = slice.elements * size_of(slice.type);
-      std::memcpy(memory_.data() + slice.offset, state.data() + at, size);
-      at += size;
-      continue;
-    }
-    const size_t part_bytes = static_cast<size_t>(counters[model_->slice_of[slice.counter]]) * slice.inner * size_of(slice.type);
-    for (size_t part = 0; part < slice.outer && part_bytes > 0; ++part) {
-      std::memcpy(grown_[i].memory.data() + part * grown_[i].positions * slice.inner * size_of(slice.type), state.data() + at, part_bytes);
-      at += part_bytes;
-    }
+    const size_t each = size_of(model_->layout[i].type);
+    each_piece(i, [&](const std::byte* to, size_t n) {
+      std::memcpy(const_cast<std::byte*>(to), state.data() + at, n * each);
+      at += n * each;
+    });
   }
   head = new_head;
   broken = false;
@@ -204,26 +202,16 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
 }
 
 bool Context::finite() const {
-  for (size_t i = 0; i < model_->layout.size(); ++i) {
-    const auto& slice = model_->layout[i];
-    const auto check = [&](const std::byte* from, size_t n) {
-      if (slice.type == Type::f32) return model_->kernels.finite(reinterpret_cast<const float*>(from), n);
-      if (slice.type != Type::f16 && slice.type != Type::bf16 && slice.type != Type::f8) return true;
-      for (size_t k = 0; k < n; ++k) {
-        if (!std::isfinite(read_number(from, slice.type, k))) return false;
-      }
-      return true;
-    };
-    if (!slice.grows()) {
-      if (!check(memory_.data() + slice.offset, slice.elements)) return false;
-      continue;
-    }
-    const size_t each = slice.inner * size_of(slice.type);
-    for (size_t part = 0; part < slice.outer; ++part) {
-      if (entered(slice) > 0 && !check(grown_[i].memory.data() + part * grown_[i].positions * each, entered(slice) * slice.inner)) return false;
-    }
+  bool all = true;
+  for (size_t i = 0; i < model_->layout.size() && all; ++i) {
+    const Type type = model_->layout[i].type;
+    if (!is_float(type)) continue;
+    each_piece(i, [&](const std::byte* from, size_t n) {
+      if (type == Type::f32) all = all && model_->kernels.finite(reinterpret_cast<const float*>(from), n);
+      for (size_t k = 0; type != Type::f32 && k < n; ++k) all = all && std::isfinite(read_number(from, type, k));
+    });
   }
-  return true;
+  return all;
 }
 
 }  // namespace continuo

@@ -64,6 +64,8 @@ class Context {
     Memory memory;
     size_t positions = 0;
   };
+  void each_piece(size_t slice, const auto& visit) const;
+  size_t room_for(Name counter, size_t wanted) const;
   void grow(uint32_t slice, size_t positions);
   void clear_ring(const StateSlice& slice, Name counter, size_t first, size_t last);
   void set_counter(Name name, int64_t to);

@@ -1,8 +1,7 @@
 #include "executor.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
+#include <limits>
 
 #include "cast.h"
 #include "linear.h"
@@ -11,11 +10,9 @@ namespace continuo {
 
 namespace {
 
-// Work below this many multiply-adds is done by the calling thread: waking another costs more.
-constexpr size_t fork_threshold = 1 << 18;
 // A block's widest value may take this much memory (16 MiB), which bounds its rows.
 constexpr size_t widest_bytes = size_t{1} << 24;
-// Rows that go through a local stretch together, so that what one node wrote is still near when the next one reads it.
+// Rows that go through local nodes together, so that what one node wrote is still near when the next one reads it.
 constexpr size_t local_rows = 8;
 
 // Multiply-adds that cost as much as one element of the operation; a guess is enough.
@@ -31,8 +28,6 @@ size_t cost_of(Op op) {
     default: return 2;
   }
 }
-
-bool is_float(Type type) { return type == Type::f32; }
 
 }  // namespace
 
@@ -101,13 +96,18 @@ void Executor::rows_together(Space& space, const Stretch& stretch, size_t rows, 
     for (const auto& instruction : code) run(space, instruction, 0, rows, runs);
     return;
   }
+  locals(space, code, 0, rows);
+}
+
+// Nodes that work on each row by itself: some rows at a time go through all of them.
+void Executor::locals(Space& space, std::span<const Instruction> code, size_t first, size_t rows) {
   size_t cost = 0;
   for (const auto& instruction : code) cost += width(space, instruction.out) * cost_of(instruction.node->op);
-  const auto work = [&](size_t first, size_t count) {
-    for (const auto& instruction : code) local(space, instruction, first, count);
-  };
   const size_t tasks = (rows + local_rows - 1) / local_rows;
-  const auto task = [&](size_t i) { work(i * local_rows, std::min(local_rows, rows - i * local_rows)); };
+  const auto task = [&](size_t i) {
+    const size_t from = i * local_rows;
+    for (const auto& instruction : code) local(space, instruction, first + from, std::min(local_rows, rows - from));
+  };
   if (rows * cost < fork_threshold) {
     for (size_t i = 0; i < tasks; ++i) task(i);
   } else {
@@ -146,7 +146,7 @@ void Executor::run(Space& space, const Instruction& instruction, size_t first, s
   const auto started = std::chrono::steady_clock::now();
   dispatch(space, instruction, first, rows, runs);
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - started;
-  if (options_.trace) note(space, instruction, first, rows, took.count());
+  if (options_.trace) note(space, instruction, rows, took.count());
   if (options_.watch) look(space, instruction, first, rows, runs);
 }
 
@@ -161,14 +161,8 @@ void Executor::dispatch(Space& space, const Instruction& instruction, size_t fir
     case Op::cache_increment:
     case Op::cache_decrement: return move_counter(space, instruction, runs);
     case Op::cache_reset: return reset(space, instruction, runs);
-    default: break;
+    default: return locals(space, {&instruction, 1}, first, rows);
   }
-  if (rows * width(space, instruction.out) * cost_of(instruction.node->op) < fork_threshold) return local(space, instruction, first, rows);
-  const size_t tasks = std::min(rows, pool_.threads() * 2);
-  pool_.parallel_for(tasks, [&](size_t task) {
-    const size_t from = rows * task / tasks;
-    local(space, instruction, first + from, rows * (task + 1) / tasks - from);
-  });
 }
 
 void Executor::matmul(Space& space, const Instruction& instruction, size_t first, size_t rows) {
@@ -230,7 +224,7 @@ void Executor::compare(Space& space, const Instruction& instruction, size_t firs
   };
   const std::byte* a = value(space, instruction.in[0].id);
   const std::byte* b = instruction.in.size() > 1 ? value(space, instruction.in[1].id) : nullptr;
-  if (is_float(declared(space, instruction.in[0].id).type)) each(reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b));
+  if (declared(space, instruction.in[0].id).type == Type::f32) each(reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b));
   else each(reinterpret_cast<const int32_t*>(a), reinterpret_cast<const int32_t*>(b));
 }
 
@@ -271,7 +265,7 @@ void Executor::elementwise(Space& space, const Instruction& instruction, size_t 
 }
 
 // Adds to the entry of the same instruction where rows went through it one after the other.
-void Executor::note(Space& space, const Instruction& instruction, size_t, size_t rows, double microseconds) {
+void Executor::note(Space& space, const Instruction& instruction, size_t rows, double microseconds) {
   size_t bytes = 0;
   for (const auto& argument : instruction.in) bytes += argument.constant ? model_->constants[argument.id].bytes.size() : rows * space.program->values[argument.id].bytes;
   if (instruction.out != no_name) bytes += rows * space.program->values[instruction.out].bytes;
@@ -286,7 +280,7 @@ void Executor::note(Space& space, const Instruction& instruction, size_t, size_t
 }
 
 void Executor::look(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs) {
-  if (instruction.out == no_name || !is_float(declared(space, instruction.out).type)) return;
+  if (instruction.out == no_name || declared(space, instruction.out).type != Type::f32) return;
   const size_t n = width(space, instruction.out);
   for (size_t row = first; row < first + rows; ++row) {
     if (model_->kernels.finite(floats(space, instruction.out) + row * n, n)) continue;

@@ -51,6 +51,8 @@ class Executor {
 
   // Rows a step of a block may have.
   static constexpr size_t max_rows = 128;
+  // Work below this many multiply-adds is done by the calling thread: waking another costs more.
+  static constexpr size_t fork_threshold = 1 << 18;
   size_t rows_of(size_t block) const { return spaces_[block].rows; }
   static size_t rows_for(const Program& program);
   // How many rows of the block the context's counters leave room for, at most `wanted`; fewer than one only with a reason.
@@ -95,6 +97,7 @@ class Executor {
   bool row_through(Space& space, std::span<const Instruction> code, const Run& row);
   void run(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs);
   void dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs);
+  void locals(Space& space, std::span<const Instruction> code, size_t first, size_t rows);
   void local(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void elementwise(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void embed(Space& space, const Instruction& instruction, size_t first, size_t rows);
@@ -115,7 +118,7 @@ class Executor {
   size_t elements_left(const Place& place, Context& context) const;
   void fault(const Instruction& instruction, Context& context, const std::string& what);
 
-  void note(Space& space, const Instruction& instruction, size_t first, size_t rows, double microseconds);
+  void note(Space& space, const Instruction& instruction, size_t rows, double microseconds);
   void look(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs);
 
   std::shared_ptr<const Model> model_;

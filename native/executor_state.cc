@@ -8,8 +8,6 @@ namespace continuo {
 
 namespace {
 
-// Multiply-adds below which the calling thread works alone.
-constexpr size_t fork_threshold = 1 << 18;
 constexpr size_t wkv7_lanes = 64;
 
 }  // namespace

@@ -185,12 +185,11 @@ class Compiler {
     return out;
   }
 
-  static void each(std::vector<Instruction>& code, const auto& visit, bool conditional = false) {
-    for (auto& instruction : code) {
-      visit(instruction, conditional);
-      each(instruction.then, visit, true);
-      each(instruction.otherwise, visit, true);
-    }
+  // The instruction and what stands in its arms, in the written order.
+  static void each(Instruction& instruction, const auto& visit, bool conditional = false) {
+    visit(instruction, conditional);
+    for (auto& inner : instruction.then) each(inner, visit, true);
+    for (auto& inner : instruction.otherwise) each(inner, visit, true);
   }
 
   static bool returns(const std::vector<Instruction>& code) {
@@ -201,19 +200,16 @@ class Compiler {
   void count() {
     bool returned = false;
     for (auto& top : program_.code) {
-      std::vector<Instruction*> touching;
       const auto look = [&](Instruction& instruction, bool conditional) {
         const Op op = instruction.node->op;
         const bool moves = op == Op::cache_increment || op == Op::cache_decrement || (op == Op::cache_reset && graph_.declarations[instruction.places[0].table].counter);
         if (moves && (op != Op::cache_increment || conditional || returned)) moody_.insert(instruction.places[0].table);
       };
-      look(top, false);
-      each(top.then, look, true);
-      each(top.otherwise, look, true);
+      each(top, look);
       returned = returned || returns(top.then) || returns(top.otherwise);
     }
     std::map<Name, int64_t> so_far;
-    each(program_.code, [&](Instruction& instruction, bool) {
+    const auto number = [&](Instruction& instruction, bool) {
       for (auto& at : instruction.places) {
         at.seen = so_far[followed(at.table)];
         for (auto& pick : at.picks) {
@@ -223,7 +219,8 @@ class Compiler {
       if (instruction.node->op != Op::cache_increment) return;
       const Name counter = instruction.places[0].table;
       if (!moody_.contains(counter)) so_far[counter] += instruction.node->number;
-    });
+    };
+    for (auto& top : program_.code) each(top, number);
     for (const auto& [counter, by] : so_far) {
       if (by > 0) program_.growth.emplace_back(counter, by);
     }
@@ -269,9 +266,7 @@ class Compiler {
           if (!graph_.declarations[at.table].counter) tables[at.table].push_back({line, instruction.node->op, &at});
         }
       };
-      look(top, false);
-      each(top.then, look, true);
-      each(top.otherwise, look, true);
+      each(top, look);
     }
     for (const auto& [counter, span] : moody) out.push_back(span);
     for (const auto& [table, accesses] : tables) conflicts(table, accesses, out);
@@ -381,9 +376,7 @@ class Compiler {
         }
         if (instruction.out != no_name) touch(instruction.out, line);
       };
-      look(program_.code[line], false);
-      each(program_.code[line].then, look, true);
-      each(program_.code[line].otherwise, look, true);
+      each(program_.code[line], look);
     }
     for (size_t i = 0; i < spans.size(); ++i) {
       auto& value = program_.values[i];

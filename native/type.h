@@ -24,6 +24,8 @@ constexpr std::array<TypeRule, 9> type_rules{{{Type::f32, "f32", 4}, {Type::f16,
 constexpr size_t size_of(Type type) { return type_rules[static_cast<size_t>(type)].bytes; }
 constexpr std::string_view name_of(Type type) { return type_rules[static_cast<size_t>(type)].name; }
 
+constexpr bool is_float(Type type) { return type == Type::f32 || type == Type::f16 || type == Type::bf16 || type == Type::f8; }
+
 constexpr std::optional<Type> type_named(std::string_view name) {
   for (const auto& rule : type_rules) {
     if (rule.name == name) return rule.type;

@@ -214,6 +214,15 @@ Value restore(const CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+// The promise of a submitted job, rejected already where the engine refused it.
+Value promised(Napi::Env env, const EngineHandle::Ticket& ticket, const Status& accepted) {
+  if (!accepted) {
+    ticket.handle->forget();
+    ticket.deferred.Reject(error_value(env, accepted.error()).Value());
+  }
+  return ticket.deferred.Promise();
+}
+
 Item item_of(const EngineRef& engine, const Napi::Object& object) {
   auto context = open_context(object.Get("context"));
   if (context->engine != engine) throw error_value(object.Env(), {Code::misuse, "the context belongs to another model."});
@@ -256,11 +265,7 @@ Value process(const CallbackInfo& info) {
       return out;
     });
   });
-  if (!accepted) {
-    engine->forget();
-    ticket->deferred.Reject(error_value(env, accepted.error()).Value());
-  }
-  return ticket->deferred.Promise();
+  return promised(env, *ticket, accepted);
 }
 
 // logits(engine, context) → Promise<Float32Array>
@@ -276,11 +281,7 @@ Value logits(const CallbackInfo& info) {
     EngineHandle::complete(std::move(ticket), std::nullopt,
                            [values](Napi::Env settled, const EngineRef&) -> Value { return array_of<Napi::Float32Array>(settled, *values); });
   });
-  if (!accepted) {
-    engine->forget();
-    ticket->deferred.Reject(error_value(env, accepted.error()).Value());
-  }
-  return ticket->deferred.Promise();
+  return promised(env, *ticket, accepted);
 }
 
 // createExecutor(context, options)
@@ -318,11 +319,7 @@ Value step(const CallbackInfo& info) {
     if (!done) return EngineHandle::complete(std::move(ticket), done.error(), {});
     EngineHandle::complete(std::move(ticket), std::nullopt, [](Napi::Env settled, const EngineRef&) -> Value { return settled.Undefined(); });
   });
-  if (!accepted) {
-    engine->forget();
-    ticket->deferred.Reject(error_value(env, accepted.error()).Value());
-  }
-  return ticket->deferred.Promise();
+  return promised(env, *ticket, accepted);
 }
 
 // fetch(executor, block, rows, declaration): the rows of a volatile as the last step left them; null where the plan has given its

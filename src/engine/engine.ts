@@ -278,7 +278,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
           idle(context, "The executor's context")
           return callNative((addon) => addon.trace(handle))
         },
-        layout: () => layout.tensors(context.serialize()),
+        layout: layout.tensors,
       })
     },
 

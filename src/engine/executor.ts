@@ -55,31 +55,8 @@ export interface ExecutorCalls {
   step(block: number, rows: number, inputs: readonly Uint8Array[]): Promise<void>
   fetch(block: number, rows: number, declaration: number): Uint8Array<ArrayBuffer> | null
   trace(): readonly TraceEntry[]
-  layout(): readonly LayoutEntry[]
+  layout(state: Uint8Array): readonly LayoutEntry[]
 }
-
-const arrays = {
-  f32: Float32Array,
-  f16: Uint16Array,
-  bf16: Uint16Array,
-  f8: Uint8Array,
-  i8: Int8Array,
-  u8: Uint8Array,
-  i32: Int32Array,
-  bool: Uint8Array,
-} as const
-
-const stored = {
-  F32: Float32Array,
-  F16: Uint16Array,
-  BF16: Uint16Array,
-  F8_E4M3: Uint8Array,
-  I8: Int8Array,
-  U8: Uint8Array,
-  I32: Int32Array,
-  I64: BigInt64Array,
-  BOOL: Uint8Array,
-} as const
 
 const misuse = (message: string): never => {
   throw new ContinuoError('MISUSE', message)
@@ -100,7 +77,7 @@ export const executorOf = (calls: ExecutorCalls): Executor => {
     misuse(`The graph declares no "${name}". Names are those of its declarations.`)
 
   const numbersOf = (name: string, dtype: Dtype, rows: Numbers | readonly number[]): Numbers => {
-    const Kind = arrays[dtype]
+    const Kind = storedDtypes[dtype].array
     if (Array.isArray(rows)) {
       const whole = dtype === 'i32' || dtype === 'i8' || dtype === 'u8' || dtype === 'bool'
       const bad = rows.findIndex((value) => typeof value !== 'number' || (whole && !Number.isInteger(value)))
@@ -165,10 +142,11 @@ export const executorOf = (calls: ExecutorCalls): Executor => {
       const declaration = declared(name)
       if (declaration.kind === 'persistent') {
         const state = context.serialize()
-        const { dtype, shape, offset, bytes } = calls.layout().find((entry) => entry.name === name)!
+        const { dtype, shape, offset, bytes } = calls.layout(state).find((entry) => entry.name === name)!
         const copy = new Uint8Array(bytes)
         copy.set(state.subarray(offset, offset + bytes))
-        return { dtype, shape, data: new stored[dtype as keyof typeof stored](copy.buffer) }
+        const Kind = storedDtypes['counter' in declaration ? 'i64' : declaration.dtype].array
+        return { dtype, shape, data: new Kind(copy.buffer) }
       }
       if (declaration.kind !== 'volatile') {
         return misuse(
@@ -183,9 +161,9 @@ export const executorOf = (calls: ExecutorCalls): Executor => {
           `"${name}" was planned into memory that later nodes of the step used. Return it from the block, or create the executor with memoryReuse: false.`,
         )
       }
-      const Kind = arrays[declaration.dtype]
+      const { name: dtype, array: Kind } = storedDtypes[declaration.dtype]
       return {
-        dtype: storedDtypes[declaration.dtype].name,
+        dtype,
         shape: [last.rows, ...declaration.shape],
         data: new Kind(bytes.buffer, bytes.byteOffset, bytes.byteLength / Kind.BYTES_PER_ELEMENT),
       }

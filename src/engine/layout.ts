@@ -3,18 +3,18 @@ import { ContinuoError } from '../errors.ts'
 import type { AxisDeclaration, Dtype, Graph } from './graph.ts'
 import type { LayoutEntry, StateLayout } from './types.ts'
 
-/** dtypes as safetensors names them, and bytes of an element. `i64` is a counter's. */
-export const storedDtypes: Readonly<Record<Dtype | 'i64', { readonly name: string; readonly bytes: number }>> = {
-  f32: { name: 'F32', bytes: 4 },
-  f16: { name: 'F16', bytes: 2 },
-  bf16: { name: 'BF16', bytes: 2 },
-  f8: { name: 'F8_E4M3', bytes: 1 },
-  i8: { name: 'I8', bytes: 1 },
-  u8: { name: 'U8', bytes: 1 },
-  i32: { name: 'I32', bytes: 4 },
-  i64: { name: 'I64', bytes: 8 },
-  bool: { name: 'BOOL', bytes: 1 },
-}
+/** dtypes as safetensors names them, and the array that holds such numbers: floats narrower than f32 as bits. `i64` is a counter's. */
+export const storedDtypes = {
+  f32: { name: 'F32', array: Float32Array },
+  f16: { name: 'F16', array: Uint16Array },
+  bf16: { name: 'BF16', array: Uint16Array },
+  f8: { name: 'F8_E4M3', array: Uint8Array },
+  i8: { name: 'I8', array: Int8Array },
+  u8: { name: 'U8', array: Uint8Array },
+  i32: { name: 'I32', array: Int32Array },
+  i64: { name: 'I64', array: BigInt64Array },
+  bool: { name: 'BOOL', array: Uint8Array },
+} as const satisfies Readonly<Record<Dtype | 'i64', { readonly name: string; readonly array: unknown }>>
 
 interface Persistent {
   readonly name: string
@@ -59,7 +59,7 @@ export const stateLayout = (graph: Graph): StateLayout => {
         return 'ring' in axis ? axis.ring : (counters.get(axis.grows) ?? 0)
       })
       const stored = storedDtypes[dtype]
-      const bytes = shape.reduce((product, extent) => product * extent, stored.bytes)
+      const bytes = shape.reduce((product, extent) => product * extent, stored.array.BYTES_PER_ELEMENT)
       if (dtype === 'i64') counters.set(name, Number(read(offset)))
       const entry = { name, dtype: stored.name, shape, offset, bytes }
       offset += bytes

@@ -109,9 +109,9 @@ const extentOf = (graph: Graph, axis: AxisDeclaration): number => {
 export const persistentSizes = (graph: Graph): readonly PersistentSize[] =>
   declarationsOf(graph, 'persistent').map((persistent) => {
     const { name } = persistent
-    if ('counter' in persistent) return { name, bytes: storedDtypes.i64.bytes, bytesPerPosition: 0 }
+    if ('counter' in persistent) return { name, bytes: storedDtypes.i64.array.BYTES_PER_ELEMENT, bytesPerPosition: 0 }
     const { axes, dtype } = persistent
-    const bytes = product(axes.map((axis) => extentOf(graph, axis))) * storedDtypes[dtype].bytes
+    const bytes = product(axes.map((axis) => extentOf(graph, axis))) * storedDtypes[dtype].array.BYTES_PER_ELEMENT
     const grows = axes.some((axis) => typeof axis === 'object' && 'grows' in axis)
     return grows ? { name, bytes: 0, bytesPerPosition: bytes } : { name, bytes, bytesPerPosition: 0 }
   })
@@ -190,7 +190,7 @@ const rowText = ({ shape, dtype }: { readonly shape: readonly number[]; readonly
 const volatileLines = (graph: Graph): readonly string[] => {
   const groups = new Map<string, { readonly row: readonly string[]; readonly names: string[] }>()
   for (const { name, shape, dtype } of declarationsOf(graph, 'volatile')) {
-    const bytes = product(shape) * storedDtypes[dtype].bytes
+    const bytes = product(shape) * storedDtypes[dtype].array.BYTES_PER_ELEMENT
     const group = groups.get(rowText({ shape, dtype })) ?? {
       row: [`  ${shapeText(shape)}`, dtype, `${count(bytes)} B a row`],
       names: [],

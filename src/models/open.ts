@@ -1,11 +1,12 @@
 /** Opens a model package: a folder with config.json, model.safetensors and, unless it is byte-level, tokenizer.json. */
-import { existsSync } from 'node:fs'
+import { type BigIntStats, existsSync } from 'node:fs'
 import { readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { z } from 'zod'
 import { inspectTensors, loadModel } from '../engine/engine.ts'
 import type { Model, OpenModelOptions } from '../engine/types.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
+import type { Family } from './family.ts'
 import { families } from './index.ts'
 import { byteTokenizer, type Tokenizer } from './tokenizer.ts'
 
@@ -15,10 +16,10 @@ export interface ModelPackage {
   readonly tokenizer: Tokenizer | null
 }
 
+type Config = { readonly model_type: string; readonly [key: string]: unknown }
+
 /** The content of config.json. Throws INVALID for a folder that is no model package. */
-export const readConfig = async (
-  dir: string,
-): Promise<{ readonly model_type: string; readonly [key: string]: unknown }> => {
+export const readConfig = async (dir: string): Promise<Config> => {
   const path = join(dir, 'config.json')
   let text: string
   try {
@@ -45,11 +46,24 @@ export const readConfig = async (
   return config.data
 }
 
-/** What tells one version of a file from another; empty where there is none. */
-const identityOf = async (path: string): Promise<string> => {
+/** config.json and the family it names. Throws INVALID for a folder that is no package of a known family. */
+export const readPackage = async (dir: string): Promise<{ readonly config: Config; readonly family: Family }> => {
+  const config = await readConfig(dir)
+  const family = families.get(config.model_type)
+  if (family) return { config, family }
+  throw new ContinuoError(
+    'INVALID',
+    `${dir} holds a "${config.model_type}" model, expected one of: ${[...families.keys()].join(', ')}.`,
+  )
+}
+
+/** What tells one version of a file from another. */
+export const identityOf = ({ dev, ino, size, mtimeNs }: BigIntStats): string => [dev, ino, size, mtimeNs].join(' ')
+
+/** The same, empty where there is no file. */
+const identityAt = async (path: string): Promise<string> => {
   try {
-    const { dev, ino, size, mtimeNs } = await stat(path, { bigint: true })
-    return [dev, ino, size, mtimeNs].join(' ')
+    return identityOf(await stat(path, { bigint: true }))
   } catch {
     return ''
   }
@@ -57,15 +71,8 @@ const identityOf = async (path: string): Promise<string> => {
 
 /** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
 export const openPackage = async (dir: string, options: OpenModelOptions = {}): Promise<ModelPackage> => {
-  const config = await readConfig(dir)
+  const { config, family } = await readPackage(dir)
   const modelType = config.model_type
-  const family = families.get(modelType)
-  if (!family) {
-    throw new ContinuoError(
-      'INVALID',
-      `${dir} holds a "${modelType}" model, expected one of: ${[...families.keys()].join(', ')}.`,
-    )
-  }
   if (existsSync(join(dir, 'tokenizer.json'))) {
     throw new ContinuoError(
       'INVALID',
@@ -73,12 +80,12 @@ export const openPackage = async (dir: string, options: OpenModelOptions = {}): 
     )
   }
   const path = join(dir, 'model.safetensors')
-  const before = await identityOf(path)
+  const before = await identityAt(path)
   const tensors = inspectTensors(path)
   const { graph, vocabSize } = family.build(config, tensors)
   const model = await loadModel({ dir, modelType, vocabSize, config, graph, path, tensors }, options)
   // Header, weights and fingerprint are read one after the other and must be of one file.
-  if ((await identityOf(path)) !== before) {
+  if ((await identityAt(path)) !== before) {
     model.close()
     throw new ContinuoError(
       'INVALID',

@@ -1,13 +1,11 @@
 /** The package that is to be quantised: read, checked, held open, so that all of it is of one version. */
-import type { BigIntStats } from 'node:fs'
 import { type FileHandle, open, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { inspectTensors } from '../engine/engine.ts'
 import type { Graph } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
-import { families } from './index.ts'
-import { readConfig } from './open.ts'
+import { identityOf, readPackage } from './open.ts'
 
 export type Config = Readonly<Record<string, unknown>>
 
@@ -37,9 +35,6 @@ const refuseQuantised = (dir: string, { quantization_config: found }: Config): v
   )
 }
 
-const sameVersion = (a: BigIntStats, b: BigIntStats): boolean =>
-  a.dev === b.dev && a.ino === b.ino && a.size === b.size && a.mtimeNs === b.mtimeNs
-
 const readFrom = async (file: FileHandle, out: Uint8Array, position: number, path: string): Promise<void> => {
   for (let done = 0; done < out.length; ) {
     const { bytesRead } = await file.read(out, done, out.length - done, position + done)
@@ -53,12 +48,8 @@ const changed = (path: string): ContinuoError =>
 
 /** Throws INVALID for a folder that is no package of a known family, or a quantised one. */
 export const openSource = async (dir: string): Promise<Source> => {
-  const config = await readConfig(dir)
+  const { config, family } = await readPackage(dir)
   refuseQuantised(dir, config)
-  const family = families.get(config.model_type)
-  if (family === undefined) {
-    throw invalid(`${dir} holds a "${config.model_type}" model, expected one of: ${[...families.keys()].join(', ')}.`)
-  }
   const path = join(dir, 'model.safetensors')
   const before = await stat(path, { bigint: true }).catch((cause) => {
     throw invalid(
@@ -71,7 +62,7 @@ export const openSource = async (dir: string): Promise<Source> => {
   const file = await open(path)
   try {
     const checkUnchanged = async (): Promise<void> => {
-      if (!sameVersion(before, await file.stat({ bigint: true }))) throw changed(path)
+      if (identityOf(before) !== identityOf(await file.stat({ bigint: true }))) throw changed(path)
     }
     await checkUnchanged()
     const read: Source['read'] = (out, position) => readFrom(file, out, position, path)

@@ -3,8 +3,7 @@ import { join } from 'node:path'
 import { inspectTensors } from '../../engine/engine.ts'
 import { type ConstantDeclaration, type Graph, type Node, tensorsOf } from '../../engine/graph.ts'
 import type { TensorEntry } from '../../engine/native.ts'
-import { families } from '../../models/index.ts'
-import { readConfig } from '../../models/open.ts'
+import { readPackage } from '../../models/open.ts'
 
 export interface Work {
   /** Weights that a token is multiplied by; two operations each. */
@@ -58,10 +57,10 @@ const workOf = (graph: Graph, block: string, tensors: readonly TensorEntry[]): W
   return { weights, bytes }
 }
 
-/** Of the package in `dir`, which must be one that opens. */
+/** Of the package in `dir`. */
 export const tokenWork = async (dir: string): Promise<TokenWork> => {
-  const config = await readConfig(dir)
+  const { config, family } = await readPackage(dir)
   const tensors = inspectTensors(join(dir, 'model.safetensors'))
-  const { graph } = families.get(config.model_type)!.build(config, tensors)
+  const { graph } = family.build(config, tensors)
   return { step: workOf(graph, 'step', tensors), predict: workOf(graph, 'predict', tensors) }
 }

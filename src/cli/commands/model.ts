@@ -6,9 +6,7 @@ import { type BlockPlan, type Graph, parametersOf, planGraph } from '../../engin
 import { stateLayout } from '../../engine/layout.ts'
 import type { TensorEntry } from '../../engine/native.ts'
 import { aligned, persistentSizes, printGraph, storedConstants } from '../../engine/print.ts'
-import { ContinuoError } from '../../errors.ts'
-import { families } from '../../models/index.ts'
-import { readConfig } from '../../models/open.ts'
+import { readPackage } from '../../models/open.ts'
 import { command } from '../command.ts'
 import { withModel } from '../common.ts'
 import { nearest, on, optionalWhole, usage } from '../flags.ts'
@@ -42,22 +40,14 @@ const tokenizerOf = (dir: string, vocabSize: number): string | null => {
 }
 
 const look = async (dir: string): Promise<Shown> => {
-  const config = await readConfig(dir)
-  const type = config.model_type
-  const family = families.get(type)
-  if (family === undefined) {
-    throw new ContinuoError(
-      'INVALID',
-      `${dir} holds a "${type}" model, expected one of: ${[...families.keys()].join(', ')}.`,
-    )
-  }
+  const { config, family } = await readPackage(dir)
   const path = join(dir, 'model.safetensors')
   const tensors = inspectTensors(path)
   const { graph, vocabSize } = family.build(config, tensors)
   const plans = planGraph(graph)
   return {
     dir,
-    type,
+    type: config.model_type,
     parameters: parametersOf(graph),
     fingerprint: await modelFingerprint(config, tensors, path),
     layoutFingerprint: layoutFingerprint(graph),

@@ -224,7 +224,7 @@ Status find_language_model(Graph& graph) {
   graph.language = model;
   std::optional<Error> problem;
   each_node(predict.nodes, [&](const Node& node) {
-    const bool touches = rule_of(node.op).stateful || node.op == Op::attend;
+    const bool touches = rule_of(node.op).stateful || node.op == Op::attend || node.op == Op::cache_attend;
     if (touches && !problem) problem = invalid("graph: node ", node_text(graph, node), ": block \"predict\" of a language model must not touch persistent memory.");
   });
   // Ids are checked against the number of logits, and sampled ids come from there.
@@ -254,6 +254,17 @@ Status check_graph(Graph& graph) {
   for (Name name = 0; name < graph.declarations.size(); ++name) {
     const auto& d = graph.declarations[name];
     if (d.kind == Kind::persistent && !states.contains(name)) return invalid("graph: persistent \"", d.name, "\" is used by no node.");
+  }
+  for (size_t i = 0; i < graph.blocks.size(); ++i) {
+    if (graph.blocks[i].name != "first") continue;
+    if (!graph.blocks[i].inputs.empty()) return invalid("graph: block \"first\" runs when the model is loaded and takes no inputs.");
+    std::optional<Error> problem;
+    each_node(graph.blocks[i].nodes, [&](const Node& node) {
+      const bool moves = node.op == Op::cache_increment || node.op == Op::cache_decrement;
+      if (moves && !problem) problem = invalid("graph: node ", node_text(graph, node), ": block \"first\" moves no counters; a context begins with all of them at 0.");
+    });
+    if (problem) return *problem;
+    graph.first = i;
   }
   return find_language_model(graph);
 }

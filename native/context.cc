@@ -19,14 +19,22 @@ Context::Context(std::shared_ptr<const Model> model) : model_(std::move(model)),
 }
 
 void Context::reset() {
+  const auto& first = model_->first;
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
     if (slice.grows()) grown_[i] = Grown{};
-    else fill(memory_.data() + slice.offset, slice.type, slice.elements, model_->graph.declarations[slice.name].init);
+    else if (first.size() == 0) fill(memory_.data() + slice.offset, slice.type, slice.elements, model_->graph.declarations[slice.name].init);
   }
+  if (first.size() > 0) std::memcpy(memory_.data(), first.data(), first.size());
   head.origin = head.pulse;
   head.chain.reset();
   broken = false;
+}
+
+Memory Context::image() const {
+  Memory out(memory_.size());
+  std::memcpy(out.data(), memory_.data(), memory_.size());
+  return out;
 }
 
 std::byte* Context::data(Name name) {
@@ -35,12 +43,17 @@ std::byte* Context::data(Name name) {
 }
 
 int64_t Context::counter(Name name) const {
+  if (model_->graph.declarations[name].clock) return static_cast<int64_t>(head.pulse);
   int64_t value;
   std::memcpy(&value, memory_.data() + model_->layout[model_->slice_of[name]].offset, sizeof value);
   return value;
 }
 
-void Context::set_counter(Name name, int64_t to) { std::memcpy(memory_.data() + model_->layout[model_->slice_of[name]].offset, &to, sizeof to); }
+// The clock is the caller's, as is the chain.
+void Context::set_counter(Name name, int64_t to) {
+  if (model_->graph.declarations[name].clock) return;
+  std::memcpy(memory_.data() + model_->layout[model_->slice_of[name]].offset, &to, sizeof to);
+}
 
 // The first `from` positions of each outer part move to where they lie in a table of `positions`.
 void Context::grow(uint32_t i, size_t positions) {

@@ -39,6 +39,9 @@ class Context {
   size_t bytes() const;
   bool finite() const;
 
+  // A copy of what does not grow, as it lies in memory: see Model::first.
+  Memory image() const;
+
   // A persistent that does not grow, or one that does, with the positions it has room for.
   std::byte* data(Name name);
   size_t room(Name name) const { return grown_[model_->slice_of[name]].positions; }

@@ -86,7 +86,7 @@ Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped d
   if (inserted.rows == 0 || inserted.rows > most) return refused(invalid("the step has ", inserted.rows, " rows, expected 1 to ", most, "."));
   std::string reason;
   if (const size_t room = executor.room(*context, inserted.block, inserted.rows, reason); room < inserted.rows) {
-    if (room > 0) reason = text("there is room for ", room, " of ", inserted.rows, " rows before a counter reaches its bound; step fewer.");
+    if (room > 0) reason = text("there is room for ", room, " of ", inserted.rows, " rows before a counter reaches its bound or a segment ends; step fewer.");
     return refused({Code::refused, reason});
   }
   submit([this, bridge = std::move(bridge), inserted = std::make_shared<Inserted>(std::move(inserted)), done = std::move(done)] {
@@ -98,6 +98,7 @@ Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped d
       }
       const Run run{own.get(), 0, inserted->rows};
       runner.step(inserted->block, inserted->rows, {&run, 1});
+      if (runner.moves_clock(inserted->block)) own->head.pulse += inserted->rows;
       if (!runner.faults().empty()) return Error{Code::refused, text(runner.faults()[0].message, " Reset the context or restore it.")};
       if (const auto* culprit = runner.culprit(own.get())) return Error{Code::refused, text("The first node to give a number that is not finite was ", *culprit, ".")};
       return Done{};

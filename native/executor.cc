@@ -23,6 +23,7 @@ size_t cost_of(Op op) {
     case Op::silu:
     case Op::gelu:
     case Op::softplus:
+    case Op::range:
     case Op::decay: return 12;
     case Op::norm: return 4;
     default: return 2;
@@ -55,8 +56,10 @@ size_t Executor::room(const Context& context, size_t block, size_t wanted, std::
     const auto left = (static_cast<int64_t>(d.bound) - context.counter(counter)) / by;
     if (static_cast<size_t>(left) >= rows) continue;
     rows = static_cast<size_t>(left);
-    if (rows == 0) reason = text("Counter \"", d.name, "\" stands at ", context.counter(counter), " and would pass its bound of ", d.bound, ". Reset the context, or use a model with a larger bound.");
+    if (rows == 0 && reason.empty()) reason = text("Counter \"", d.name, "\" stands at ", context.counter(counter), " and would pass its bound of ", d.bound, ". Reset the context, or use a model with a larger bound.");
   }
+  // A step stays within a segment of the clock.
+  for (const uint64_t segment : programs()[block].segments) rows = std::min<size_t>(rows, segment - context.head.pulse % segment);
   return rows;
 }
 
@@ -108,11 +111,7 @@ void Executor::locals(Space& space, std::span<const Instruction> code, size_t fi
     const size_t from = i * local_rows;
     for (const auto& instruction : code) local(space, instruction, first + from, std::min(local_rows, rows - from));
   };
-  if (rows * cost < fork_threshold) {
-    for (size_t i = 0; i < tasks; ++i) task(i);
-  } else {
-    pool_.parallel_for(tasks, task);
-  }
+  fork(tasks, rows * cost, task);
 }
 
 void Executor::row_by_row(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs) {
@@ -153,7 +152,14 @@ void Executor::run(Space& space, const Instruction& instruction, size_t first, s
 void Executor::dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs) {
   switch (instruction.node->op) {
     case Op::matmul: return matmul(space, instruction, first, rows);
+    case Op::rope: return rope(space, instruction, runs);
     case Op::attend: return attend(space, instruction, runs);
+    case Op::cache_conv: return conv(space, instruction, runs);
+    case Op::cache_attend: return attend_window(space, instruction, runs);
+    case Op::cache_memory: return memory(space, instruction, runs);
+    case Op::cache_memory_first: return memory_first(space, instruction, runs);
+    case Op::cache_mix: return mix(space, instruction, runs);
+    case Op::cache_recall: return recall(space, instruction, runs);
     case Op::cache_shift: return shift(space, instruction, runs);
     case Op::cache_wkv7: return wkv7(space, instruction, runs);
     case Op::cache_read: return read(space, instruction, runs);
@@ -257,6 +263,13 @@ void Executor::elementwise(Space& space, const Instruction& instruction, size_t 
     case Op::gelu: return kernels.gelu(in(0), out, rows * n);
     case Op::softplus: return kernels.softplus(in(0), out, rows * n);
     case Op::decay: return kernels.decay(in(0), out, rows * n);
+    case Op::range: {
+      const size_t levels = node.low.size(), each = n / levels;
+      for (size_t i = 0; i < rows * levels; ++i) kernels.range(in(0) + i * each, node.low[i % levels], node.high[i % levels], out + i * each, each);
+      return;
+    }
+    case Op::rmsnorm: return kernels.rmsnorm(in(0), in(1), out, rows, n, node.groups, node.eps);
+    case Op::unit: return kernels.unit(in(0), out, rows, n, node.groups, node.eps);
     case Op::norm: return kernels.norm(in(0), in(1), in(2), out, rows, n, node.groups, node.eps);
     case Op::l2norm: return kernels.l2norm(in(0), out, rows, n, node.groups, node.eps);
     case Op::bonus: return kernels.bonus(in(0), in(1), in(2), in(3), in(4), out, rows, n, node.groups);

@@ -5,6 +5,7 @@
 // (program.h says how). So it does not matter how tokens are spread over steps, nor which contexts share one.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <span>
 #include <string>
@@ -61,6 +62,8 @@ class Executor {
   // An input of a block, or one of its results: [rows, bytes of the value].
   std::byte* input(size_t block, size_t index) { return value(spaces_[block], programs()[block].inputs[index]); }
   const std::byte* result(size_t block, uint32_t value_id) const { return value(spaces_[block], value_id); }
+  // Whether its rows are pulses: it uses the context's clock.
+  bool moves_clock(size_t block) const { return model_->graph.clock != no_name && spaces_[block].growth[model_->graph.clock] > 0; }
   // Runs a block over the rows of `runs`, whose inputs lie there and which room() has for. Clock and chain are the caller's.
   void step(size_t block, size_t rows, std::span<const Run> runs);
 
@@ -105,13 +108,33 @@ class Executor {
   void matmul(Space& space, const Instruction& instruction, size_t first, size_t rows);
 
   // executor_state.cc: what touches persistent memory.
+  void rope(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void shift(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void wkv7(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void attend(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  // Calls work(0 … tasks − 1), on other threads too where `cost` multiply-adds are worth it.
+  void fork(size_t tasks, size_t cost, const auto& work) {
+    if (cost < fork_threshold) {
+      for (size_t i = 0; i < tasks; ++i) work(i);
+    } else {
+      pool_.parallel_for(tasks, work);
+    }
+  }
   void read(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void write(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void move_counter(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void reset(Space& space, const Instruction& instruction, std::span<const Run> runs);
+
+  // executor_memory.cc: matrix memories and what feeds them.
+  void conv(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void attend_window(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void memory(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void memory_first(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void mix(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void recall(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  std::vector<float> level_shares(const float* logits, size_t heads, size_t levels) const;
+  float* table(Space& space, const Instruction& instruction, size_t place, const Run& run);
+
   int64_t count_at(const Space& space, Name counter, int64_t seen, const Run& run, size_t i) const;
   // First element of the member that `place` picks for row i of the run, or none after a fault.
   std::optional<size_t> locate(Space& space, const Instruction& instruction, const Place& place, const Run& run, size_t i);

@@ -37,7 +37,8 @@ std::optional<size_t> Executor::locate(Space& space, const Instruction& instruct
     int64_t least = 0, end = static_cast<int64_t>(a.extent);
     if (a.counter != no_name) {
       end = count_at(space, a.counter, place.seen, run, i);
-      if (a.kind == Axis::Kind::ring) least = std::max<int64_t>(0, end - static_cast<int64_t>(a.extent));
+      const bool clock = model_->graph.declarations[a.counter].clock;
+      if (a.kind == Axis::Kind::ring) least = std::max<int64_t>(clock ? static_cast<int64_t>(run.context->head.origin) : 0, end - static_cast<int64_t>(a.extent));
     }
     if (at < least || at >= end) {
       fault(instruction, *run.context, text("position ", at, " of \"", d.name, "\" is not there, expected ", least, " to ", end - 1, "."));
@@ -95,12 +96,7 @@ void Executor::wkv7(Space& space, const Instruction& instruction, std::span<cons
     const Wkv7Run job{states[task / per_run] + head * n * n, in(0), in(1), in(2), in(3), in(4), in(5), floats(space, instruction.out) + at, n, width, run.rows};
     model_->kernels.wkv7(job, lane, std::min(n, lane + wkv7_lanes));
   };
-  const size_t tasks = runs.size() * per_run;
-  if (rows * width * n * 4 < fork_threshold) {
-    for (size_t task = 0; task < tasks; ++task) work(task);
-  } else {
-    pool_.parallel_for(tasks, work);
-  }
+  fork(runs.size() * per_run, rows * width * n * 4, work);
 }
 
 void Executor::attend(Space& space, const Instruction& instruction, std::span<const Run> runs) {
@@ -116,17 +112,20 @@ void Executor::attend(Space& space, const Instruction& instruction, std::span<co
   for (const auto& run : runs) {
     for (size_t i = 0; i < run.rows; ++i) {
       const size_t at = (run.row + i) * width;
-      AttendRun job{floats(space, instruction.in[0].id) + at, floats(space, instruction.out) + at, nullptr, nullptr, channels, stride, 0, 0, 0, node.scale};
+      AttendRun job{{}, 1, floats(space, instruction.out) + at, channels, node.scale};
+      auto& part = job.parts[0];
+      part.q = floats(space, instruction.in[0].id) + at;
+      part.stride = stride;
       const auto last = count_at(space, axis.counter, places[0].seen, run, i);
-      job.last = static_cast<size_t>(last);
-      job.slots = axis.kind == Axis::Kind::ring ? static_cast<size_t>(axis.extent) : std::max<size_t>(1, run.context->room(places[0].table));
-      job.first = axis.kind == Axis::Kind::ring && job.last > job.slots ? job.last - job.slots : 0;
+      part.last = static_cast<size_t>(last);
+      part.slots = axis.kind == Axis::Kind::ring ? static_cast<size_t>(axis.extent) : std::max<size_t>(1, run.context->room(places[0].table));
+      part.first = axis.kind == Axis::Kind::ring && part.last > part.slots ? part.last - part.slots : 0;
       const auto keys = locate(space, instruction, places[0], run, i), values = locate(space, instruction, places[1], run, i);
       if (last == 0) fault(instruction, *run.context, text("there is no position to attend to: counter \"", model_->graph.declarations[axis.counter].name, "\" is 0."));
       if (last > 0 && keys && values) {
-        job.keys = reinterpret_cast<const float*>(run.context->data(places[0].table)) + *keys;
-        job.values = reinterpret_cast<const float*>(run.context->data(places[1].table)) + *values;
-        positions += job.last - job.first;
+        part.keys = reinterpret_cast<const float*>(run.context->data(places[0].table)) + *keys;
+        part.values = reinterpret_cast<const float*>(run.context->data(places[1].table)) + *values;
+        positions += part.last - part.first;
       } else {
         std::fill_n(job.y, width, 0.0f);
       }
@@ -135,20 +134,16 @@ void Executor::attend(Space& space, const Instruction& instruction, std::span<co
   }
   const auto work = [&](size_t task) {
     AttendRun job = rows[task / node.groups];
-    if (!job.keys) return;
+    auto& part = job.parts[0];
+    if (!part.keys) return;
     const size_t head = task % node.groups, shared = head / node.shared;
-    job.q += head * channels;
     job.y += head * channels;
-    job.keys += shared * channels;
-    job.values += shared * channels;
+    part.q += head * channels;
+    part.keys += shared * channels;
+    part.values += shared * channels;
     model_->kernels.attend(job);
   };
-  const size_t tasks = rows.size() * node.groups;
-  if (positions * width * 2 < fork_threshold) {
-    for (size_t task = 0; task < tasks; ++task) work(task);
-  } else {
-    pool_.parallel_for(tasks, work);
-  }
+  fork(rows.size() * node.groups, positions * width * 2, work);
 }
 
 void Executor::read(Space& space, const Instruction& instruction, std::span<const Run> runs) {

@@ -10,13 +10,17 @@
 //       "ref": "<tensor>" | "pattern": "<tensor with {l}>", "over"?: "l", "from"?: n,
 //       "transposed"?, "row"?, "storage"?: "q8" | "i4" | "ternary2" | "ternary3", "scales"?, "group"? },
 //     { "kind": "dynamic" | "volatile", "name", "shape", "dtype" },
-//     { "kind": "persistent", "name", "counter": true, "max"?: n },
+//     { "kind": "persistent", "name", "counter": true, "max"?: n, "clock"?: true },
+//       a clock is the context's own: it counts the tokens ever fed, the row's included, moves by itself and is no part of the state,
 //     { "kind": "persistent", "name", "dtype", "init", "axes": [n | { "index": "l" } | { "ring": n, "counter" } | { "grows": counter }] } ],
 //   "blocks": [{ "name", "inputs": [dynamic], "nodes": […] }]
 // }
 // node: { "op", "in": [operands], "out"?, "state"?: operand, … } | { "loop": "l", "from", "to", "nodes" }
 //     | { "branch": value, "nodes", "otherwise"? } | { "branch": "l", "equals": n, … } | { "return": { role: name } }
 // operand: "x", "W(l)", "K(l,len-1)": a name, and in brackets what picks a member: numbers, indices, counters, i32 values.
+//
+// A block "first", without inputs, is run once when the model is loaded: what it leaves in the persistents is the first state of
+// every context.
 //
 // Shapes are those of one row (one token); an executor runs many rows at once.
 #pragma once
@@ -28,6 +32,7 @@
 #include <utility>
 #include <vector>
 
+#include "memory_form.h"
 #include "result.h"
 #include "type.h"
 
@@ -44,8 +49,8 @@ enum class Layout : uint8_t { packed, rows, vector };
 //   ternary3  U8 [N, ⌈K/5⌉]     Σ_i (q_i + 1)·3^i over i = k mod 5; at most 242
 enum class Storage : uint8_t { plain, q8, i4, ternary2, ternary3 };
 enum class Op : uint8_t {
-  embed, norm, matmul, add, mul, lerp, tanh, sigmoid, relu2, silu, gelu, softplus, decay, l2norm, bonus, slice, cast, less, equal, remainder, attend,
-  cache_shift, cache_wkv7, cache_read, cache_write, cache_increment, cache_decrement, cache_reset, loop, branch, return_
+  embed, norm, rmsnorm, unit, matmul, add, mul, lerp, tanh, sigmoid, relu2, silu, gelu, softplus, decay, range, l2norm, bonus, rope, slice, cast, less,
+  equal, remainder, attend, cache_shift, cache_conv, cache_wkv7, cache_attend, cache_memory, cache_memory_first, cache_mix, cache_recall, cache_read, cache_write, cache_increment, cache_decrement, cache_reset, loop, branch, return_
 };
 
 const char* name_of(Kind kind);
@@ -83,6 +88,7 @@ struct Declaration {
   std::vector<Axis> axes;
   double init = 0;
   bool counter = false;
+  bool clock = false;  // a counter that is the context's own
   uint64_t bound = 0;  // of a counter
 
   uint64_t elements() const {
@@ -124,12 +130,24 @@ struct Node {
   uint64_t from = 0, to = 0;  // slice; loop
   int64_t number = 0;       // less, equal, remainder: the right-hand side; increment, decrement: by how much; branch: the index' value
   Type type = Type::f32;    // cast
+  std::vector<float> low, high;    // range: per level
+  std::vector<uint32_t> increments;  // rope: per pair of channels
+  uint64_t segment = 0;     // cache.attend, cache.mix: segments of the clock; 0: none
+  MemoryForm memory;        // cache.memory, cache.memory.first
+  std::vector<uint64_t> periods;  // the same: of each level, at least 1
 
   Index index = no_name;    // loop; branch on an index
   std::vector<Node> body;   // loop; branch: then
   std::vector<Node> otherwise;
   std::vector<std::pair<std::string, Name>> results;  // return
 };
+
+// Levels that do not write at every pulse: those have a buffer of what they are yet to write.
+inline size_t slow_levels(const std::vector<uint64_t>& periods) {
+  size_t n = 0;
+  for (const auto period : periods) n += period > 1;
+  return n;
+}
 
 struct Block {
   std::string name;
@@ -158,6 +176,8 @@ struct Graph {
   std::vector<Declaration> declarations;
   std::vector<Block> blocks;
   std::optional<LanguageModel> language;
+  Name clock = no_name;
+  std::optional<size_t> first;  // block "first"
 
   uint64_t width(Name name) const { return declarations[name].elements(); }
   uint64_t vocabulary() const { return language ? width(language->logits) : 0; }

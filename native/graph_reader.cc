@@ -186,6 +186,15 @@ class Reader {
   bool persistent(const Value& item, Declaration& d) {
     d.kind = Kind::persistent;
     const auto* counter = item.find("counter");
+    const auto* clock = item.find("clock");
+    if (clock && clock->boolean) {
+      if (graph_.clock != no_name) return fail("\"", d.name, "\" is a second clock; a context has one.");
+      graph_.clock = static_cast<Name>(graph_.declarations.size());
+      d.counter = d.clock = true;
+      d.type = Type::i64;
+      d.bound = max_bound;
+      return true;
+    }
     if (counter && counter->boolean) {
       d.counter = true;
       d.type = Type::i64;
@@ -406,7 +415,8 @@ class Reader {
       }
     }
     const bool literal = (node.op == Op::less || node.op == Op::equal || node.op == Op::remainder) && item.find("value") != nullptr;
-    if (node.in.size() + (literal ? 1 : 0) != rule->inputs) return fail(user, " has ", node.in.size(), " inputs, expected ", rule->inputs, ".");
+    const size_t count = node.in.size() + (literal ? 1 : 0);
+    if (more_inputs(node.op) ? count < rule->inputs : count != rule->inputs) return fail(user, " has ", node.in.size(), " inputs, expected ", more_inputs(node.op) ? "at least " : "", rule->inputs, ".");
     if (rule->stateful) {
       const auto* state = item.find("state");
       if (!state) return fail(user, " needs a state.");
@@ -441,14 +451,16 @@ class Reader {
         node.type = *found;
         return true;
       }
-      case Op::attend: {
+      case Op::attend:
+      case Op::cache_attend:
         if (!number(item, "shared", user, 1, max_extent, n, 1)) return false;
         node.shared = static_cast<uint32_t>(n);
-        const auto* scale = item.find("scale");
-        const auto value = scale ? scale->as_double() : std::nullopt;
-        node.scale = value ? static_cast<float>(*value) : 0.0f;
-        return (node.scale > 0 && std::isfinite(node.scale)) || fail(user, " needs a positive scale that f32 can hold.");
-      }
+        return positive(item, "scale", user, node.scale) && number(item, "segment", user, 1, max_extent, node.segment, 0);
+      case Op::cache_mix: return number(item, "segment", user, 1, max_extent, node.segment, 0);
+      case Op::rope: return increments(item, user, node);
+      case Op::range: return floats(item, "low", user, node.low) && floats(item, "high", user, node.high);
+      case Op::cache_memory:
+      case Op::cache_memory_first: return memory_form(item, user, node);
       case Op::cache_increment:
       case Op::cache_decrement:
         if (!number(item, "by", user, 1, max_extent, n, 1)) return false;
@@ -456,6 +468,70 @@ class Reader {
         return true;
       default: return true;
     }
+  }
+
+  bool positive(const Value& item, const char* member, const std::string& user, float& out) {
+    const auto* found = item.find(member);
+    const auto value = found ? found->as_double() : std::nullopt;
+    out = value ? static_cast<float>(*value) : 0.0f;
+    return (out > 0 && std::isfinite(out)) || fail(user, " needs a positive ", member, " that f32 can hold.");
+  }
+
+  // A number of at least 0; `otherwise` where the member is missing.
+  bool real(const Value& item, const char* member, const std::string& user, float otherwise, float& out) {
+    const auto* found = item.find(member);
+    const auto value = found ? found->as_double() : std::optional<double>(otherwise);
+    out = value ? static_cast<float>(*value) : -1.0f;
+    return (out >= 0 && std::isfinite(out)) || fail(user, " needs ", member, " to be a number of at least 0 that f32 can hold.");
+  }
+
+  bool floats(const Value& item, const char* member, const std::string& user, std::vector<float>& out) {
+    const auto* list = list_of(item, member);
+    if (!list || list->empty()) return fail(user, " needs \"", member, "\", a list of numbers.");
+    for (const auto& entry : *list) {
+      const auto value = entry.as_double();
+      if (!value || !std::isfinite(static_cast<float>(*value))) return fail(user, " has something in \"", member, "\" that is no number f32 can hold.");
+      out.push_back(static_cast<float>(*value));
+    }
+    return true;
+  }
+
+  bool increments(const Value& item, const std::string& user, Node& node) {
+    const auto* list = list_of(item, "increments");
+    if (!list || list->empty()) return fail(user, " needs \"increments\", a list of whole numbers.");
+    for (const auto& entry : *list) {
+      const auto n = entry.as_u64();
+      if (!n || *n > UINT32_MAX) return fail(user, " has an increment that is no whole number below 2³².");
+      node.increments.push_back(static_cast<uint32_t>(*n));
+    }
+    return true;
+  }
+
+  bool memory_form(const Value& item, const std::string& user, Node& node) {
+    auto& form = node.memory;
+    const auto* rule = text_of(item, "rule");
+    if (!rule) return fail(user, " needs its rule.");
+    if (*rule == "titans") form.rule = Rule::titans;
+    else if (*rule == "delta") form.rule = Rule::delta;
+    else if (*rule == "hebbian") form.rule = Rule::hebbian;
+    else return fail(user, " has the unknown rule \"", *rule, "\", expected titans, delta or hebbian.");
+    const auto* retention = text_of(item, "retention");
+    if (!retention) return fail(user, " needs its retention.");
+    if (*retention == "none") form.retention = Retention::none;
+    else if (*retention == "l2") form.retention = Retention::l2;
+    else if (*retention == "elastic") form.retention = Retention::elastic;
+    else if (*retention == "kl") form.retention = Retention::kl;
+    else if (*retention == "sphere") form.retention = Retention::sphere;
+    else return fail(user, " has the unknown retention \"", *retention, "\", expected none, l2, elastic, kl or sphere.");
+    const auto* periods = list_of(item, "periods");
+    if (!periods || periods->empty()) return fail(user, " needs \"periods\", one for each level.");
+    for (const auto& period : *periods) {
+      const auto n = period.as_u64();
+      if (!n || *n == 0 || *n > max_extent) return fail(user, " has a period that is no whole number from 1 to ", max_extent, ".");
+      node.periods.push_back(*n);
+    }
+    return real(item, "norm_max", user, 0, form.norm_max) && real(item, "elastic_l1", user, 0, form.elastic_l1) && real(item, "elastic_l2", user, 1, form.elastic_l2) &&
+           real(item, "radius", user, 1, form.radius) && real(item, "floor", user, 0, form.floor);
   }
 
   const Value& root_;

@@ -1,5 +1,7 @@
 #include "model.h"
 
+#include "executor.h"
+
 namespace continuo {
 
 namespace {
@@ -11,7 +13,7 @@ std::vector<StateSlice> lay_out(const Graph& graph) {
   size_t offset = 0;
   for (Name name = 0; name < graph.declarations.size(); ++name) {
     const auto& d = graph.declarations[name];
-    if (d.kind != Kind::persistent) continue;
+    if (d.kind != Kind::persistent || d.clock) continue;
     StateSlice slice{name, d.type};
     const Axis* growing = d.growing();
     if (growing) {
@@ -90,7 +92,21 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, st
   if (!packed) return packed.error();
   model->constants = std::move(packed->constants);
   model->note = std::move(packed->note);
+  if (auto good = run_first(model, pool); !good) return good.error();
   return std::shared_ptr<const Model>(std::move(model));
+}
+
+// The state is made once, by the same kernels as every later one, and copied for each context.
+Status Model::run_first(const std::shared_ptr<Model>& model, ThreadPool& pool) {
+  if (!model->graph.first) return Done{};
+  Context context(model);
+  Executor executor(model, pool);
+  const Run run{&context, 0, 1};
+  executor.step(*model->graph.first, 1, {&run, 1});
+  if (!executor.faults().empty()) return invalid("graph: block \"first\": ", executor.faults()[0].message);
+  if (!context.finite()) return invalid("graph: block \"first\" leaves a number that is not finite in the first state. The model is damaged: use another copy.");
+  model->first = context.image();
+  return Done{};
 }
 
 Result<std::shared_ptr<const Model>> Model::load(std::string_view graph_json, const std::string& path, ThreadPool& pool, const PackCache* cache) {

@@ -6,6 +6,7 @@
 
 #include "graph.h"
 #include "kernels/cpu/kernels.h"
+#include "memory.h"
 #include "program.h"
 #include "threads.h"
 #include "weights.h"
@@ -40,10 +41,12 @@ class Model {
   const Kernels& kernels;
   std::vector<Constant> constants;           // per member of constant_index
   std::vector<Program> programs;             // per block
+  Memory first;                              // what block "first" leaves in a context; empty without one
   std::string note;                          // why packed weights on disk were not used
 
  private:
   Model(Graph graph, const Kernels& kernels);
+  static Status run_first(const std::shared_ptr<Model>& model, ThreadPool& pool);
 };
 
 }  // namespace continuo

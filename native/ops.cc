@@ -9,10 +9,12 @@ namespace continuo {
 
 namespace {
 
-constexpr std::array<OpRule, 31> rules{{
+constexpr std::array<OpRule, 41> rules{{
     //                                        inputs  output grouped  eps    state  elementwise
     {Op::embed, "embed",                           2, true,  false, false, false, false},
     {Op::norm, "norm",                             3, true,  true,  true,  false, false},
+    {Op::rmsnorm, "rmsnorm",                       2, true,  true,  true,  false, false},
+    {Op::unit, "unit",                             1, true,  true,  true,  false, false},
     {Op::matmul, "matmul",                         2, true,  false, false, false, false},
     {Op::add, "add",                               2, true,  false, false, false, true},
     {Op::mul, "mul",                               2, true,  false, false, false, true},
@@ -24,8 +26,10 @@ constexpr std::array<OpRule, 31> rules{{
     {Op::gelu, "gelu",                             1, true,  false, false, false, true},
     {Op::softplus, "softplus",                     1, true,  false, false, false, true},
     {Op::decay, "decay",                           1, true,  false, false, false, true},
+    {Op::range, "range",                           1, true,  false, false, false, true},
     {Op::l2norm, "l2norm",                         1, true,  true,  true,  false, false},
     {Op::bonus, "bonus",                           5, true,  true,  false, false, false},
+    {Op::rope, "rope",                             1, true,  true,  false, true,  false},
     {Op::slice, "slice",                           1, true,  false, false, false, false},
     {Op::cast, "cast",                             1, true,  false, false, false, false},
     {Op::less, "less",                             2, true,  false, false, false, false},
@@ -33,7 +37,13 @@ constexpr std::array<OpRule, 31> rules{{
     {Op::remainder, "remainder",                   2, true,  false, false, false, false},
     {Op::attend, "attend",                         3, true,  true,  false, false, false},
     {Op::cache_shift, "cache.shift",               1, true,  false, false, true, false},
+    {Op::cache_conv, "cache.conv",                 2, true,  false, false, true,  false},
     {Op::cache_wkv7, "cache.wkv7",                 6, true,  true,  false, true, false},
+    {Op::cache_attend, "cache.attend",             5, true,  true,  false, false, false},
+    {Op::cache_memory, "cache.memory",             5, true,  true,  false, true,  false},
+    {Op::cache_memory_first, "cache.memory.first", 0, false, true,  false, true,  false},
+    {Op::cache_mix, "cache.mix",                   2, false, true,  false, true,  false},
+    {Op::cache_recall, "cache.recall",             1, true,  true,  false, true,  false},
     {Op::cache_read, "cache.read",                 0, true,  false, false, true, false},
     {Op::cache_write, "cache.write",               1, false, false, false, true, false},
     {Op::cache_increment, "cache.increment",       0, false, false, false, true, false},
@@ -144,9 +154,38 @@ class Checker {
     return no_name;
   }
 
+  // As need_history, along a ring that follows the clock.
+  void need_ring(size_t i, uint64_t channels, uint64_t segment) {
+    const Name counter = need_history(i, channels);
+    if (!ok()) return;
+    const auto& axis = in(i).axes[node_.in[i].at.size()];
+    if (axis.kind != Axis::Kind::ring || counter != graph_.clock) {
+      fail("input \"", operand_text(graph_, node_.in[i]), "\" must be a ring that follows the clock");
+    } else if (segment > axis.extent) {
+      fail("input \"", operand_text(graph_, node_.in[i]), "\" has ", axis.extent, " places, expected at least the segment's ", segment);
+    }
+  }
+
   void need_counter() {
     const auto& d = state();
     if (d.kind != Kind::persistent || !d.counter || !node_.state->at.empty()) fail("state \"", operand_text(graph_, *node_.state), "\" is no counter");
+  }
+
+  void need_clock() {
+    need_counter();
+    if (ok() && !state().clock) fail("state \"", state().name, "\" is no clock");
+  }
+
+  // A persistent in [levels, heads, n, n]; returns n.
+  uint64_t need_memory(const Operand& operand, uint64_t levels, uint64_t heads) {
+    const auto rest = picked(operand);
+    if (!ok()) return 0;
+    const auto& d = graph_.declarations[operand.name];
+    if (rest.size() != 4 || rest[0] != levels || rest[1] != heads || rest[2] != rest[3] || rest[2] > 256 || d.type != Type::f32) {
+      fail("\"", operand_text(graph_, operand), "\" has shape ", shape_text(rest), " of ", name_of(d.type), ", expected [", levels, ", ", heads, ", n, n] of f32 with n at most 256");
+      return 0;
+    }
+    return rest[2];
   }
 
   template <class... Parts>
@@ -166,6 +205,66 @@ class Checker {
   const Node& node_;
   std::string problem_;
 };
+
+constexpr uint64_t max_taps = 64;
+
+// in: q, k, v of the row, keys and values of its positions; for a second row of keys hk, hv and their tables; for persistent tokens
+// q as it was before it was rotated, and their keys and values.
+void check_attend(Checker& check, const Node& node, RowShape& out) {
+  const size_t n = node.in.size();
+  const bool context = n == 9 || n == 12, persistent = n == 8 || n == 12;
+  if (n != 5 && !context && !persistent) return check.fail("has ", n, " inputs, expected 5, and 4 more for context tokens, 3 more for persistent ones");
+  check.need_vector(0);
+  out.extents = check.shape(0);
+  if (check.ok()) check.need_groups(out.extents[0]);
+  if (check.ok() && (node.shared == 0 || node.groups % node.shared != 0)) check.fail("cannot share ", node.groups, " heads by ", node.shared);
+  if (!check.ok()) return;
+  const uint64_t channels = out.extents[0] / node.shared;
+  const auto own = [&](size_t k, size_t table) {
+    for (size_t i = 0; i < 2 && check.ok(); ++i) {
+      check.need_vector(k + i);
+      if (check.ok()) check.need_shape(k + i, {channels});
+      if (check.ok()) check.need_ring(table + i, channels, node.segment);
+    }
+  };
+  own(1, 3);
+  if (context) own(5, 7);
+  if (!persistent || !check.ok()) return;
+  check.need_vector(n - 3);
+  if (check.ok()) check.need_shape(n - 3, out.extents);
+  for (size_t i = n - 2; i < n; ++i) {
+    check.need_constant(i, Layout::vector, "a constant vector");
+    if (check.ok() && check.shape(i)[0] % channels != 0) check.fail("input \"", check.in(i).name, "\" has ", check.shape(i)[0], " elements, expected ", channels, " for each persistent token");
+  }
+  if (check.ok()) check.need_shape(n - 1, check.shape(n - 2));
+}
+
+// in: q, k, v, theta; eta (rule titans); alpha (l2, elastic, kl); the logits of the levels; S (titans); G (with a period above 1).
+void check_memory(Checker& check, const Node& node, RowShape& out) {
+  const auto& form = node.memory;
+  const bool titans = form.rule == Rule::titans;
+  const size_t gates = 1u + titans + form.retains(), expected = 3 + gates + 1 + titans + (slow_levels(node.periods) > 0);
+  if (node.in.size() != expected) return check.fail("has ", node.in.size(), " inputs, expected ", expected, " for its rule, retention and periods");
+  const uint64_t levels = node.periods.size();
+  check.need_vector(0);
+  out.extents = check.shape(0);
+  for (size_t i = 1; i < 3 && check.ok(); ++i) {
+    check.need_vector(i);
+    if (check.ok()) check.need_shape(i, out.extents);
+  }
+  for (size_t i = 3; i < 3 + gates && check.ok(); ++i) {
+    check.need_vector(i);
+    if (check.ok()) check.need_shape(i, {levels * node.groups});
+  }
+  check.need_constant(3 + gates, Layout::vector, "a constant vector");
+  if (check.ok()) check.need_shape(3 + gates, {levels * node.groups});
+  if (check.ok()) check.need_groups(out.extents[0]);
+  const uint64_t n = check.need_memory(*node.state, levels, node.groups);
+  if (check.ok() && n * node.groups != out.extents[0]) check.fail("state \"", check.state().name, "\" has heads of ", n, " channels, expected ", out.extents[0] / node.groups);
+  size_t next = 4 + gates;
+  if (check.ok() && titans) (void)check.need_memory(node.in[next++], levels, node.groups);
+  if (check.ok() && slow_levels(node.periods) > 0) (void)check.need_memory(node.in[next], slow_levels(node.periods), node.groups);
+}
 
 }  // namespace
 
@@ -204,6 +303,12 @@ Result<RowShape> check_node(const Graph& graph, const Node& node) {
         if (check.ok()) check.need_shape(i, out.extents);
       }
       break;
+    case Op::rmsnorm:
+      check.need_vector(0);
+      out.extents = check.shape(0);
+      check.need_constant(1, Layout::vector, "a constant vector");
+      if (check.ok()) check.need_shape(1, out.extents);
+      break;
     case Op::add:
     case Op::mul:
     case Op::lerp:
@@ -223,8 +328,25 @@ Result<RowShape> check_node(const Graph& graph, const Node& node) {
       out.extents = check.shape(0);
       break;
     case Op::l2norm:
+    case Op::unit:
       check.need_vector(0);
       out.extents = check.shape(0);
+      break;
+    case Op::range:
+      check.need_vector(0);
+      out.extents = check.shape(0);
+      if (check.ok() && (node.low.size() != node.high.size() || out.extents[0] % node.low.size() != 0)) {
+        check.fail("its ", node.low.size(), " lows and ", node.high.size(), " highs cannot be levels of ", out.extents[0], " channels");
+      }
+      break;
+    case Op::rope:
+      check.need_vector(0);
+      out.extents = check.shape(0);
+      check.need_clock();
+      if (check.ok()) check.need_groups(out.extents[0]);
+      if (check.ok() && out.extents[0] / node.groups != 2 * node.increments.size()) {
+        check.fail("has ", node.increments.size(), " increments for heads of ", out.extents[0] / node.groups, " channels, expected one for each pair");
+      }
       break;
     case Op::bonus:
       check.need_vector(0);
@@ -281,6 +403,45 @@ Result<RowShape> check_node(const Graph& graph, const Node& node) {
       out.extents = check.shape(0);
       if (check.ok()) check.need_state(out.extents, Type::f32);
       break;
+    case Op::cache_conv: {
+      check.need_vector(0);
+      out.extents = check.shape(0);
+      check.need_constant(1, Layout::vector, "a constant vector");
+      if (!check.ok()) break;
+      const uint64_t taps = check.shape(1)[0] / out.extents[0];
+      if (check.shape(1)[0] != taps * out.extents[0] || taps < 2 || taps > max_taps) {
+        check.fail("input \"", check.in(1).name, "\" has ", check.shape(1)[0], " elements, expected from 2 to ", max_taps, " for each of ", out.extents[0], " channels");
+      } else {
+        check.need_state({taps - 1, out.extents[0]}, Type::f32);
+      }
+      break;
+    }
+    case Op::cache_attend: check_attend(check, node, out); break;
+    case Op::cache_memory: check_memory(check, node, out); break;
+    case Op::cache_memory_first: {
+      const uint64_t n = check.need_memory(*node.state, node.periods.size(), node.groups);
+      if (node.in.size() > 1) check.fail("has ", node.in.size(), " inputs, expected at most one");
+      if (check.ok() && node.in.empty()) break;
+      check.need_constant(0, Layout::vector, "a constant vector");
+      if (check.ok()) check.need_shape(0, {node.periods.size() * node.groups * n * n});
+      break;
+    }
+    case Op::cache_mix: {
+      check.need_constant(0, Layout::vector, "a constant vector");
+      if (!check.ok()) break;
+      const uint64_t levels = check.shape(0)[0] / node.groups;
+      const uint64_t n = check.need_memory(node.in[1], levels, node.groups);
+      if (check.ok()) check.need_shape(0, {levels * node.groups});
+      if (check.ok()) check.need_state({node.groups, n, n}, Type::f32);
+      if (check.ok() && node.segment > 0 && graph.clock == no_name) check.fail("has a segment, but the graph has no clock");
+      break;
+    }
+    case Op::cache_recall:
+      check.need_vector(0);
+      out.extents = check.shape(0);
+      check.need_groups(check.ok() ? out.extents[0] : 0);
+      if (check.ok()) check.need_state({node.groups, out.extents[0] / node.groups, out.extents[0] / node.groups}, Type::f32);
+      break;
     case Op::cache_wkv7:
       check.need_vector(0);
       out.extents = check.shape(0);
@@ -316,15 +477,17 @@ Result<RowShape> check_node(const Graph& graph, const Node& node) {
     case Op::cache_increment:
     case Op::cache_decrement:
       check.need_counter();
+      if (check.ok() && check.state().clock) check.fail("\"", check.state().name, "\" is the context's clock, which moves by itself");
       break;
     case Op::cache_reset:
       (void)check.picked(*node.state);
+      if (check.ok() && check.state().clock) check.fail("\"", check.state().name, "\" is the context's clock, which moves by itself");
       break;
     case Op::loop:
     case Op::branch:
     case Op::return_: break;
   }
-  if (rule_of(node.op).grouped && check.ok()) check.need_groups(out.extents[0]);
+  if (rule_of(node.op).grouped && check.ok() && !out.extents.empty()) check.need_groups(out.extents[0]);
   return check.finish(std::move(out));
 }
 

@@ -11,13 +11,16 @@ namespace continuo {
 struct OpRule {
   Op op;
   std::string_view name;
-  size_t inputs;
+  size_t inputs;    // where `more_inputs`: at least
   bool output;    // writes a volatile
   bool grouped;   // needs "groups"
   bool has_eps;   // needs "eps"
   bool stateful;  // needs "state"
   bool elementwise;  // element i of the output needs no other element of an input: it may lie over one
 };
+
+// Takes as many inputs as its form asks for; check_node() counts them.
+constexpr bool more_inputs(Op op) { return op == Op::cache_attend || op == Op::cache_memory || op == Op::cache_memory_first; }
 
 const OpRule* find_op(std::string_view name);
 const OpRule& rule_of(Op op);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -15,8 +16,15 @@ bool row_local(Op op) {
   switch (op) {
     case Op::matmul:
     case Op::attend:
+    case Op::rope:
     case Op::cache_shift:
+    case Op::cache_conv:
     case Op::cache_wkv7:
+    case Op::cache_attend:
+    case Op::cache_memory:
+    case Op::cache_memory_first:
+    case Op::cache_mix:
+    case Op::cache_recall:
     case Op::cache_read:
     case Op::cache_write:
     case Op::cache_increment:
@@ -28,6 +36,9 @@ bool row_local(Op op) {
     default: return true;
   }
 }
+
+// Walks its rows in order by itself.
+bool recurrence(Op op) { return op == Op::cache_shift || op == Op::cache_conv || op == Op::cache_wkv7 || op == Op::cache_attend || op == Op::cache_memory; }
 
 constexpr size_t line_bytes = 64;
 // Of an unrolled block: far beyond any model, and small enough that planning its memory takes moments.
@@ -209,6 +220,8 @@ class Compiler {
       returned = returned || returns(top.then) || returns(top.otherwise);
     }
     std::map<Name, int64_t> so_far;
+    // The clock counts a row from its beginning on.
+    if (uses_clock()) so_far[graph_.clock] = 1;
     const auto number = [&](Instruction& instruction, bool) {
       for (auto& at : instruction.places) {
         at.seen = so_far[followed(at.table)];
@@ -226,6 +239,22 @@ class Compiler {
     }
   }
 
+  bool uses_clock() {
+    bool used = false;
+    for (auto& top : program_.code) {
+      each(top, [&](Instruction& instruction, bool) {
+        const uint64_t segment = instruction.node->segment;
+        if (segment > 0 && std::find(program_.segments.begin(), program_.segments.end(), segment) == program_.segments.end()) program_.segments.push_back(segment);
+        used = used || segment > 0;
+        for (const auto& at : instruction.places) {
+          used = used || (followed(at.table) == graph_.clock && graph_.clock != no_name);
+          for (const auto& pick : at.picks) used = used || (pick.kind == Term::Kind::counter && pick.id == graph_.clock);
+        }
+      });
+    }
+    return used;
+  }
+
   // The counter that a table is, or that one of its axes follows.
   Name followed(Name table) const {
     const auto& d = graph_.declarations[table];
@@ -240,6 +269,7 @@ class Compiler {
     size_t line;  // of the top instruction
     Op op;
     const Place* place;
+    uint64_t segment;
   };
 
   // Which neighbouring instructions must go row after row.
@@ -263,7 +293,7 @@ class Compiler {
           for (const auto& pick : at.picks) {
             if (pick.kind == Term::Kind::counter) touch(pick.id);
           }
-          if (!graph_.declarations[at.table].counter) tables[at.table].push_back({line, instruction.node->op, &at});
+          if (!graph_.declarations[at.table].counter) tables[at.table].push_back({line, instruction.node->op, &at, instruction.node->segment});
         }
       };
       each(top, look);
@@ -294,10 +324,14 @@ class Compiler {
   }
 
   bool side_by_side(Name table, const std::vector<Access>& list) const {
-    const auto reads = [](const Access& a) { return a.op == Op::cache_read || a.op == Op::attend; };
+    const auto reads = [](const Access& a) { return a.op == Op::cache_read || a.op == Op::attend || a.op == Op::cache_recall; };
     if (std::all_of(list.begin(), list.end(), reads)) return true;
-    // A recurrence walks its rows in order by itself.
-    if (list.size() == 1 && (list[0].op == Op::cache_shift || list[0].op == Op::cache_wkv7)) return true;
+    if (list.size() == 1 && recurrence(list[0].op)) return true;
+    // What a segment's first row mixes, and only that, is there for all rows of a step: a step stays within a segment.
+    if (list[0].op == Op::cache_mix && list[0].segment > 0) {
+      const std::span rest(list.begin() + 1, list.end());
+      if (std::all_of(rest.begin(), rest.end(), reads) || (rest.size() == 1 && recurrence(rest[0].op))) return true;
+    }
     // Every row writes a place of its own along an axis that grows, before any row reads.
     const Axis* axis = graph_.declarations[table].growing();
     if (!axis || moody_.contains(axis->counter)) return false;

@@ -1,8 +1,8 @@
 // A block made ready to run: loops unrolled, members of families picked, values told apart, and the order of work laid down.
 //
 // A step runs many rows. Row by row in the written order is what a graph means. A node that works on each row by itself may run
-// over all rows at once; so may a recurrence that walks its rows in order (cache.shift, cache.wkv7), and a table that grows
-// where every row writes its own place before any row reads. Where a row needs what the row before it wrote at a later node,
+// over all rows at once; so may a recurrence that walks its rows in order (cache.shift, cache.memory …), a table that grows where
+// every row writes its own place before any row reads, and what changes only where a segment of the clock begins. Where a row needs what the row before it wrote at a later node,
 // the nodes between form a stretch that runs row after row. So the chunking of a stream cannot show in a result.
 #pragma once
 
@@ -87,6 +87,7 @@ struct Program {
   std::vector<std::pair<std::string, uint32_t>> results;     // role, value
   std::vector<uint32_t> last_value;                          // per declaration: the value that held it last, or no_name
   std::vector<std::pair<Name, int64_t>> growth;              // what each row adds to counters that only ever grow unconditionally
+  std::vector<uint64_t> segments;                            // of the clock: the rows of a step lie in one of each
   size_t widest = 4;                                         // bytes of a row of the widest value
 
   uint32_t result(std::string_view role) const;

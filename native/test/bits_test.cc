@@ -29,7 +29,7 @@ TEST("every operation, product and chain has the bits that the line below sums u
   run([&](float* y) { k.bonus(a.data(), b.data(), c.data(), weight.data(), b.data(), y, rows, width, groups); });
   fold({k.max(a.data(), n), k.sum_exp(a.data(), 6, n)});
   std::vector<float> attended(43);
-  k.attend({c.data(), attended.data(), a.data(), b.data(), 43, 43, 5, 20, 16, 0.3f});
+  k.attend({{{c.data(), a.data(), b.data(), 43, 5, 20, 16}}, 1, attended.data(), 43, 0.3f});
   fold(attended);
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::q8, Dtype::ternary}) {
     PackedMatrix m{dtype, 100, width, 32, nullptr};

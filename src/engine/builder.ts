@@ -6,6 +6,7 @@
  * be written again: the later nodes then read what was written last. The written order is the order of work.
  */
 import type { AxisDeclaration, Block, Declaration, Dtype, Graph, Node, Storage } from './graph.ts'
+import { type MemoryOps, memoryOps } from './memory-ops.ts'
 
 declare const kindOf: unique symbol
 /** A number that a loop takes from 0 (or `from`) to `extent` − 1. */
@@ -18,6 +19,10 @@ export interface Index {
 export interface Counter {
   readonly [kindOf]?: 'counter'
   readonly counter: string
+}
+/** Counts the tokens that its context was ever fed, the row's own included; what a reset leaves alone. */
+export interface Clock extends Counter {
+  readonly clock: true
 }
 /** A value of the row: dynamic or volatile. */
 export interface Value<T extends Dtype = 'f32'> {
@@ -97,7 +102,7 @@ type Operand = Value | Vector
 type Results = Readonly<Record<string, Value<Dtype>>>
 type Shape = readonly number[]
 
-export interface GraphBuilder {
+export interface GraphBuilder extends MemoryOps {
   index(name: string, extent: number): Index
   matrix(name: string, shape: readonly [outputs: number, inputs: number], source: Ref): Matrix
   matrices(name: string, shape: readonly [outputs: number, inputs: number], source: Pattern, over: Over): Member<Matrix>
@@ -106,7 +111,9 @@ export interface GraphBuilder {
   vectors(name: string, width: number, source: Pattern, over: Over): Member<Vector>
   /** Positions ever entered; at most `max`. Without it 2⁵³, and then it can number a ring but not be read. */
   counter(name: string, options?: { readonly max?: number }): Counter
-  /** A persistent; every element begins as `init`. */
+  /** The context's own clock: no part of the state, and it moves by itself. A graph has at most one. */
+  clock(name: string): Clock
+  /** A persistent; every element begins as `init`, or as a block named "first", without inputs, leaves it. */
   table(name: string, axes: readonly Axis[], options?: { readonly init?: number; readonly dtype?: Dtype }): Table
   dynamic<T extends Dtype>(name: string, shape: Shape, dtype: T): Value<T>
 
@@ -308,6 +315,10 @@ export const buildGraph = (): GraphBuilder => {
       declarations.push({ kind: 'persistent', name, counter: true, ...(max === undefined ? {} : { max }) })
       return { counter: name }
     },
+    clock: (name) => {
+      declarations.push({ kind: 'persistent', name, counter: true, clock: true })
+      return { counter: name, clock: true }
+    },
     table: (name, axes, { init = 0, dtype = 'f32' } = {}) => {
       declarations.push({ kind: 'persistent', name, dtype, init, axes: axes.map(axisDeclaration) })
       return (...picks) => ({ state: picked(name, picks), shape: axes.slice(picks.length).map(axisExtent), dtype })
@@ -358,6 +369,8 @@ export const buildGraph = (): GraphBuilder => {
         : write('remainder', out, [a.name, b.name], a.shape, 'i32'),
     attend: (out, q, keys, values, { heads, shared = 1, scale }) =>
       write('attend', out, names(q, keys, values), q.shape, 'f32', { groups: heads, shared, scale }),
+
+    ...memoryOps(write, (node) => nodes.push(node), names),
 
     cacheShift: (out, state, x) => write('cache.shift', out, [x.name], x.shape, 'f32', { state: state.state }),
     cacheWkv7: (out, state, { r, w, k, v, kk, a }, heads) =>

@@ -141,6 +141,9 @@ export const executorOf = (calls: ExecutorCalls): Executor => {
     fetch(name) {
       const declaration = declared(name)
       if (declaration.kind === 'persistent') {
+        if ('counter' in declaration && declaration.clock) {
+          return { dtype: storedDtypes.i64.name, shape: [], data: BigInt64Array.of(context.pulse) }
+        }
         const state = context.serialize()
         const { dtype, shape, offset, bytes } = calls.layout(state).find((entry) => entry.name === name)!
         const copy = new Uint8Array(bytes)

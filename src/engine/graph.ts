@@ -49,7 +49,14 @@ export type Declaration =
       readonly shape: readonly number[]
       readonly dtype: Dtype
     }
-  | { readonly kind: 'persistent'; readonly name: string; readonly counter: true; readonly max?: number }
+  | {
+      readonly kind: 'persistent'
+      readonly name: string
+      readonly counter: true
+      readonly max?: number
+      /** The context's own clock; no part of the state. */
+      readonly clock?: true
+    }
   | {
       readonly kind: 'persistent'
       readonly name: string

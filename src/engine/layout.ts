@@ -24,7 +24,7 @@ interface Persistent {
 
 const persistentsOf = (graph: Graph): readonly Persistent[] =>
   graph.declarations.flatMap((declaration): readonly Persistent[] => {
-    if (declaration.kind !== 'persistent') return []
+    if (declaration.kind !== 'persistent' || ('clock' in declaration && declaration.clock)) return []
     if ('counter' in declaration) return [{ name: declaration.name, dtype: 'i64', axes: [] }]
     return [{ name: declaration.name, dtype: declaration.dtype, axes: declaration.axes }]
   })

@@ -109,7 +109,10 @@ const extentOf = (graph: Graph, axis: AxisDeclaration): number => {
 export const persistentSizes = (graph: Graph): readonly PersistentSize[] =>
   declarationsOf(graph, 'persistent').map((persistent) => {
     const { name } = persistent
-    if ('counter' in persistent) return { name, bytes: storedDtypes.i64.array.BYTES_PER_ELEMENT, bytesPerPosition: 0 }
+    if ('counter' in persistent) {
+      const bytes = persistent.clock ? 0 : storedDtypes.i64.array.BYTES_PER_ELEMENT
+      return { name, bytes, bytesPerPosition: 0 }
+    }
     const { axes, dtype } = persistent
     const bytes = product(axes.map((axis) => extentOf(graph, axis))) * storedDtypes[dtype].array.BYTES_PER_ELEMENT
     const grows = axes.some((axis) => typeof axis === 'object' && 'grows' in axis)
@@ -152,6 +155,7 @@ const persistentRows = (graph: Graph): readonly (readonly string[])[] => {
   return declarationsOf(graph, 'persistent').map((persistent, i) => {
     const { name, bytes, bytesPerPosition } = sizes[i]!
     if ('counter' in persistent) {
+      if (persistent.clock) return [`  ${name}`, 'clock', 'i64', "the context's own", '', '']
       const bound = persistent.max === undefined ? '' : ` to ${count(persistent.max)}`
       return [`  ${name}`, `counter${bound}`, 'i64', 'init 0', `${count(bytes)} B`, '']
     }

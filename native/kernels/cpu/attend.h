@@ -6,7 +6,7 @@
 //   w_p = exp(s_p − m')
 //   Z   = Z · c + Σ_p w_p                        sixteen partial sums by p mod 16, joined by halving
 //   y_i = y_i · c + Σ_p w_p v_p[i]               by fma over p, ascending from 0; channels are the lanes
-// and y / Z at the end.
+// and y / Z at the end. Several parts (learned keys, context, window) follow one another as if they were one row of blocks.
 #pragma once
 
 #include "elementwise.h"
@@ -22,60 +22,72 @@ struct Slot {
 };
 
 template <class T, size_t Vectors>
-CONTINUO_INLINE void attend_lanes(const AttendRun& run, const float* weights, size_t count, Slot slot, bool begun, float carry, size_t lane) {
+CONTINUO_INLINE void attend_lanes(float* out, const AttendPart& part, const float* weights, size_t count, Slot slot, bool begun, float carry, size_t lane) {
   constexpr size_t step = sizeof(T) / sizeof(float);
   T sum[Vectors] = {};
   for (size_t p = 0; p < count; ++p, slot.next()) {
-    const float* values = run.values + slot.at * run.stride + lane;
+    const float* values = part.values + slot.at * part.stride + lane;
     const T weight = splat<T>(weights[p]);
 #pragma GCC unroll 16
     for (size_t i = 0; i < Vectors; ++i) sum[i] = fma(weight, load<T>(values + i * step), sum[i]);
   }
 #pragma GCC unroll 16
   for (size_t i = 0; i < Vectors; ++i) {
-    float* y = run.y + lane + i * step;
+    float* y = out + lane + i * step;
     // The first block has nothing before it: whatever lies in y must not count, not even a NaN.
     const T before = !begun ? T{} : load<T>(y) * splat<T>(carry);
     store(y, before + sum[i]);
   }
 }
 
-inline void attend(const AttendRun& run) {
+// What the blocks walked so far leave behind.
+struct AttendSums {
   float m = 0.0f, total = 0.0f;
   bool begun = false;
-  for (size_t first = run.first; first < run.last;) {
-    size_t last = (first / block_terms + 1) * block_terms;
-    if (last > run.last) last = run.last;
-    float weights[block_terms];
-    float most = m;
-    const Slot begin{first % run.slots, run.slots};
-    Slot slot = begin;
-    for (size_t p = first; p < last; ++p, slot.next()) {
-      const float* key = run.keys + slot.at * run.stride;
-      const float score = run.scale * reduce(run.channels, [&](auto acc, size_t i) CONTINUO_LAMBDA {
-        using T = decltype(acc);
-        return fma(load<T>(run.q + i), load<T>(key + i), acc);
-      });
-      weights[p - first] = score;
-      if ((!begun && p == first) || score > most) most = score;
-    }
-    const float carry = begun ? exp(m - most) : 0.0f;
-    map(last - first, weights, [=](auto score) CONTINUO_LAMBDA { return exp(score - splat<decltype(score)>(most)); }, weights);
-    float partial[partials] = {};
-    for (size_t p = first; p < last; ++p) partial[p % partials] += weights[p - first];
-    for (size_t half = partials / 2; half > 0; half /= 2) {
-      for (size_t lane = 0; lane < half; ++lane) partial[lane] += partial[lane + half];
-    }
-    total = total * carry + partial[0];
-    size_t lane = 0;
-    for (; lane + 4 * width <= run.channels; lane += 4 * width) attend_lanes<Vec, 4>(run, weights, last - first, begin, begun, carry, lane);
-    for (; lane + width <= run.channels; lane += width) attend_lanes<Vec, 1>(run, weights, last - first, begin, begun, carry, lane);
-    for (; lane < run.channels; ++lane) attend_lanes<float, 1>(run, weights, last - first, begin, begun, carry, lane);
-    m = most;
-    begun = true;
-    first = last;
+};
+
+CONTINUO_INLINE void attend_block(const AttendRun& run, const AttendPart& part, size_t first, size_t last, AttendSums& sums) {
+  float weights[block_terms];
+  float most = sums.m;
+  const Slot begin{first % part.slots, part.slots};
+  Slot slot = begin;
+  for (size_t p = first; p < last; ++p, slot.next()) {
+    const float* key = part.keys + slot.at * part.stride;
+    const float score = run.scale * reduce(run.channels, [&](auto acc, size_t i) CONTINUO_LAMBDA {
+      using T = decltype(acc);
+      return fma(load<T>(part.q + i), load<T>(key + i), acc);
+    });
+    weights[p - first] = score;
+    if ((!sums.begun && p == first) || score > most) most = score;
   }
-  map(run.channels, run.y, [&](auto y) CONTINUO_LAMBDA { return y / splat<decltype(y)>(total); }, run.y);
+  const float carry = sums.begun ? exp(sums.m - most) : 0.0f;
+  map(last - first, weights, [=](auto score) CONTINUO_LAMBDA { return exp(score - splat<decltype(score)>(most)); }, weights);
+  float partial[partials] = {};
+  for (size_t p = first; p < last; ++p) partial[p % partials] += weights[p - first];
+  for (size_t half = partials / 2; half > 0; half /= 2) {
+    for (size_t lane = 0; lane < half; ++lane) partial[lane] += partial[lane + half];
+  }
+  sums.total = sums.total * carry + partial[0];
+  size_t lane = 0;
+  for (; lane + 4 * width <= run.channels; lane += 4 * width) attend_lanes<Vec, 4>(run.y, part, weights, last - first, begin, sums.begun, carry, lane);
+  for (; lane + width <= run.channels; lane += width) attend_lanes<Vec, 1>(run.y, part, weights, last - first, begin, sums.begun, carry, lane);
+  for (; lane < run.channels; ++lane) attend_lanes<float, 1>(run.y, part, weights, last - first, begin, sums.begun, carry, lane);
+  sums.m = most;
+  sums.begun = true;
+}
+
+inline void attend(const AttendRun& run) {
+  AttendSums sums;
+  for (size_t i = 0; i < run.count; ++i) {
+    const AttendPart& part = run.parts[i];
+    for (size_t first = part.first; first < part.last;) {
+      size_t last = (first / block_terms + 1) * block_terms;
+      if (last > part.last) last = part.last;
+      attend_block(run, part, first, last, sums);
+      first = last;
+    }
+  }
+  map(run.channels, run.y, [&](auto y) CONTINUO_LAMBDA { return y / splat<decltype(y)>(sums.total); }, run.y);
 }
 
 }  // namespace continuo::CONTINUO_ISA

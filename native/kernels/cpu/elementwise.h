@@ -90,6 +90,10 @@ inline void map_silu(const float* a, float* out, size_t n) {
 inline void map_gelu(const float* a, float* out, size_t n) {
   map(n, out, [](auto x) CONTINUO_LAMBDA { return gelu(x); }, a);
 }
+inline void map_range(const float* a, float low, float high, float* out, size_t n) {
+  const float span = high - low;
+  map(n, out, [=](auto x) CONTINUO_LAMBDA { return fma(splat<decltype(x)>(span), sigmoid(x), splat<decltype(x)>(low)); }, a);
+}
 inline void map_softplus(const float* a, float* out, size_t n) {
   map(n, out, [](auto x) CONTINUO_LAMBDA { return softplus(x); }, a);
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "../../dtype.h"
+#include "../../memory_form.h"
 #include "../../result.h"
 
 namespace continuo {
@@ -68,15 +69,37 @@ struct Wkv7Run {
   size_t tokens;
 };
 
-// Attention of one head of one token over positions [first, last). A position's channels lie at (p mod slots) · stride.
-struct AttendRun {
+// One row of keys and values that a query looks along: positions [first, last), whose channels lie at (p mod slots) · stride.
+struct AttendPart {
   const float* q;  // [channels]
-  float* y;        // [channels]
   const float *keys, *values;
-  size_t channels;
   size_t stride;
   size_t first, last, slots;
+};
+// Attention of one head of one token, over its parts in order.
+struct AttendRun {
+  AttendPart parts[3];
+  size_t count;
+  float* y;  // [channels]
+  size_t channels;
   float scale;
+};
+
+// One level of one head of a matrix memory over consecutive tokens (memory.h). Pointers address the head's first channel, or the
+// level's and head's gate, in the first token's row.
+struct MemoryRun {
+  float *M, *S, *G;  // [channels (key)][channels (value)]; S and G null where the form has none
+  const float *q, *k, *v;
+  const float *theta, *eta, *alpha;
+  float* y;  // what is read, level after level
+  size_t channels;
+  size_t stride;  // floats from one token's row to the next
+  size_t gates;   // the same, of a row of gates
+  size_t tokens;
+  uint64_t clock;  // of the first token
+  uint64_t period;
+  float mix;   // the level's share in y
+  bool begin;  // the first level: y starts here
 };
 
 struct Kernels {
@@ -119,6 +142,26 @@ struct Kernels {
   void (*softplus)(const float* a, float* out, size_t n);  // log(1 + e^a)
 
   void (*attend)(const AttendRun& run);
+
+  // x / sqrt(mean(x²) + eps) ⊙ weight, and x / sqrt(Σ x² + eps), within each group.
+  void (*rmsnorm)(const float* x, const float* weight, float* y, size_t rows, size_t width, size_t groups, float eps);
+  void (*unit)(const float* x, float* y, size_t rows, size_t width, size_t groups, float eps);
+  // low + (high − low) · sigmoid(x), by fma.
+  void (*range)(const float* x, float low, float high, float* y, size_t n);
+  // Rotary positions of one row at the clock's low word: pairs (i, i + pairs) of each head turn by increments[i] · clock / 2³² turns.
+  void (*rope)(const float* x, float* y, size_t heads, size_t pairs, const uint32_t* increments, uint32_t clock);
+  // silu of a causal convolution over channels [channel, channel_end) of rows [0, rows): tail [taps−1, width] holds the rows before,
+  // weights [width, taps], whose last meets the row itself.
+  void (*conv)(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t width, size_t taps, size_t channel, size_t channel_end);
+  void (*memory)(const MemoryForm& form, const MemoryRun& run);
+  // One head's levels added up: out = Σ mix[i] · M[i · stride + …] over n² numbers, by fma from 0.
+  void (*mix)(const float* M, size_t stride, const float* mix, size_t levels, float* out, size_t numbers);
+  // y[a] = Σ_b M[b][a] c[b] for each of `rows` rows.
+  void (*recall)(const float* M, const float* c, float* y, size_t rows, size_t stride, size_t channels);
+  // What init [value][key] stands for as the first state of one head of one level.
+  void (*memory_first)(const MemoryForm& form, const float* init, float* M, size_t channels);
+  // Softmax of x[0], x[stride], … into out[0 … n−1].
+  void (*softmax)(const float* x, size_t stride, float* out, size_t n);
 };
 
 extern const Kernels generic_kernels;

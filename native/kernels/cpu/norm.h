@@ -25,17 +25,38 @@ inline void norm(const float* x, const float* weight, const float* bias, float* 
   }
 }
 
+CONTINUO_INLINE float square_sum(const float* x, size_t n) {
+  return reduce(n, [=](auto acc, size_t i) CONTINUO_LAMBDA {
+    const auto v = load<decltype(acc)>(x + i);
+    return fma(v, v, acc);
+  });
+}
+
 inline void l2norm(const float* x, float* y, size_t rows, size_t channels, size_t groups, float floor) {
   const size_t n = channels / groups;
   for (size_t group = 0; group < rows * groups; ++group) {
     const float* in = x + group * n;
-    const float square = reduce(n, [=](auto acc, size_t i) CONTINUO_LAMBDA {
-      const auto v = load<decltype(acc)>(in + i);
-      return fma(v, v, acc);
-    });
-    const float length = sqrt(square);
+    const float length = sqrt(square_sum(in, n));
     const float divisor = length < floor ? floor : length;
     map(n, y + group * n, [=](auto v) CONTINUO_LAMBDA { return v / splat<decltype(v)>(divisor); }, in);
+  }
+}
+
+inline void rmsnorm(const float* x, const float* weight, float* y, size_t rows, size_t channels, size_t groups, float eps) {
+  const size_t n = channels / groups;
+  for (size_t group = 0; group < rows * groups; ++group) {
+    const float* in = x + group * n;
+    const float scale = 1.0f / sqrt(square_sum(in, n) / static_cast<float>(n) + eps);
+    map(n, y + group * n, [=](auto v, auto w) CONTINUO_LAMBDA { return v * splat<decltype(v)>(scale) * w; }, in, weight + group % groups * n);
+  }
+}
+
+inline void unit(const float* x, float* y, size_t rows, size_t channels, size_t groups, float eps) {
+  const size_t n = channels / groups;
+  for (size_t group = 0; group < rows * groups; ++group) {
+    const float* in = x + group * n;
+    const float scale = 1.0f / sqrt(square_sum(in, n) + eps);
+    map(n, y + group * n, [=](auto v) CONTINUO_LAMBDA { return v * splat<decltype(v)>(scale); }, in);
   }
 }
 

@@ -2,12 +2,15 @@
 #pragma once
 
 #include "attend.h"
+#include "conv.h"
 #include "elementwise.h"
 #include "kernels.h"
 #include "matmul.h"
 #include "matmul_quantised.h"
+#include "memory.h"
 #include "norm.h"
 #include "quantise.h"
+#include "rope.h"
 #include "wkv7.h"
 
 #define CONTINUO_TABLE(label)                                                                                                   \
@@ -16,4 +19,6 @@
    CONTINUO_ISA::add, CONTINUO_ISA::mul, CONTINUO_ISA::lerp, CONTINUO_ISA::map_tanh, CONTINUO_ISA::map_sigmoid,                 \
    CONTINUO_ISA::map_relu2, CONTINUO_ISA::map_decay, CONTINUO_ISA::map_exp, CONTINUO_ISA::map_log, CONTINUO_ISA::max,           \
    CONTINUO_ISA::sum_exp, CONTINUO_ISA::finite, CONTINUO_ISA::map_silu, CONTINUO_ISA::map_gelu, CONTINUO_ISA::map_softplus,     \
-   CONTINUO_ISA::attend}
+   CONTINUO_ISA::attend, CONTINUO_ISA::rmsnorm, CONTINUO_ISA::unit, CONTINUO_ISA::map_range, CONTINUO_ISA::rope,               \
+   CONTINUO_ISA::conv, CONTINUO_ISA::memory, CONTINUO_ISA::mix, CONTINUO_ISA::recall, CONTINUO_ISA::memory_first,               \
+   CONTINUO_ISA::softmax}

@@ -1,0 +1,212 @@
+// The executor's dealings with matrix memories, and with what feeds them: rotary positions, convolutions, windows of keys.
+#include <algorithm>
+#include <vector>
+
+#include "executor.h"
+
+namespace continuo {
+
+namespace {
+
+constexpr size_t conv_channels = 64;  // of a task
+
+}  // namespace
+
+// Where a place's member begins in the run's context, or null after a fault.
+float* Executor::table(Space& space, const Instruction& instruction, size_t place, const Run& run) {
+  const auto at = locate(space, instruction, instruction.places[place], run, 0);
+  return at ? reinterpret_cast<float*>(run.context->data(instruction.places[place].table)) + *at : nullptr;
+}
+
+void Executor::rope(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const auto& node = *instruction.node;
+  const size_t width = this->width(space, instruction.out), pairs = node.increments.size();
+  for (const auto& run : runs) {
+    for (size_t i = 0; i < run.rows; ++i) {
+      const size_t at = (run.row + i) * width;
+      const auto clock = static_cast<uint32_t>(run.context->head.pulse + run.number + i);
+      model_->kernels.rope(floats(space, instruction.in[0].id) + at, floats(space, instruction.out) + at, node.groups, pairs, node.increments.data(), clock);
+    }
+  }
+}
+
+void Executor::conv(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const size_t width = this->width(space, instruction.out);
+  const auto& weights = model_->constants[instruction.in[1].id];
+  const size_t taps = weights.outputs / width, kept = taps - 1;
+  for (const auto& run : runs) {
+    float* tail = table(space, instruction, 0, run);
+    if (!tail) continue;
+    const float* x = floats(space, instruction.in[0].id) + run.row * width;
+    float* y = floats(space, instruction.out) + run.row * width;
+    fork((width + conv_channels - 1) / conv_channels, run.rows * width * (taps + 12), [&](size_t task) {
+      const size_t channel = task * conv_channels;
+      model_->kernels.conv(x, tail, weights.vector(), y, run.rows, width, taps, channel, std::min(width, channel + conv_channels));
+    });
+    const size_t fresh = std::min(run.rows, kept);
+    std::memmove(tail, tail + fresh * width, (kept - fresh) * width * sizeof(float));
+    std::memcpy(tail + (kept - fresh) * width, x + (run.rows - fresh) * width, fresh * width * sizeof(float));
+  }
+}
+
+// A head of keys writes its rows and answers its queries by itself, row after row: what a ring overwrites was read before.
+void Executor::attend_window(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const auto& node = *instruction.node;
+  const size_t inputs = instruction.in.size();
+  const bool context = instruction.places.size() == 4;
+  const bool persistent = inputs > (context ? 5u : 3u);
+  const size_t width = this->width(space, instruction.out), heads = node.groups / node.shared;
+  const size_t channels = width / node.groups, stride = width / node.shared;
+  const auto& axis = model_->graph.declarations[instruction.places[0].table].axes[instruction.places[0].picks.size()];
+  const auto slots = static_cast<size_t>(axis.extent);
+  const auto value_of = [&](size_t i) { return floats(space, instruction.in[i].id); };
+  std::vector<std::array<float*, 4>> tables(runs.size());
+  size_t positions = 0;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    for (size_t k = 0; k < instruction.places.size(); ++k) tables[i][k] = table(space, instruction, k, runs[i]);
+    positions += runs[i].rows * slots * (context ? 2 : 1);
+  }
+  const size_t learned = persistent ? model_->constants[instruction.in[inputs - 1].id].outputs / stride : 0;
+  const auto work = [&](size_t task) {
+    const Run& run = runs[task / heads];
+    const auto& [keys, values, context_keys, context_values] = tables[task / heads];
+    const size_t head = task % heads;
+    if (!keys || !values) return;
+    const uint64_t origin = run.context->head.origin;
+    for (size_t i = 0; i < run.rows; ++i) {
+      const uint64_t clock = run.context->head.pulse + run.number + i;
+      const uint64_t reach = node.segment > 0 ? clock - clock % node.segment : clock - std::min<uint64_t>(clock, slots - 1);
+      const size_t first = std::max(reach, origin), row = run.row + i, slot = clock % slots * stride + head * channels;
+      const size_t bytes = channels * sizeof(float);
+      AttendRun job{{}, 0, nullptr, channels, node.scale};
+      const auto own = [&](float* K, float* V, size_t k) {
+        std::memcpy(K + slot, value_of(k) + row * stride + head * channels, bytes);
+        std::memcpy(V + slot, value_of(k + 1) + row * stride + head * channels, bytes);
+        job.parts[job.count++] = {nullptr, K + head * channels, V + head * channels, stride, first, clock + 1, slots};
+      };
+      if (learned > 0) {
+        const auto of = [&](size_t constant) { return model_->constants[instruction.in[constant].id].vector() + head * learned * channels; };
+        job.parts[job.count++] = {nullptr, of(inputs - 2), of(inputs - 1), channels, 0, learned, learned};
+      }
+      if (context) own(context_keys, context_values, 3);
+      own(keys, values, 1);
+      for (size_t query = head * node.shared; query < (head + 1) * node.shared; ++query) {
+        const size_t at = row * width + query * channels;
+        for (size_t part = 0; part < job.count; ++part) job.parts[part].q = value_of(learned > 0 && part == 0 ? inputs - 3 : 0) + at;
+        job.y = floats(space, instruction.out) + at;
+        model_->kernels.attend(job);
+      }
+    }
+  };
+  fork(runs.size() * heads, positions * width, work);
+}
+
+// What each level counts for in what a head reads: [head, level].
+std::vector<float> Executor::level_shares(const float* logits, size_t heads, size_t levels) const {
+  std::vector<float> shares(heads * levels);
+  for (size_t head = 0; head < heads; ++head) model_->kernels.softmax(logits + head, heads, shares.data() + head * levels, levels);
+  return shares;
+}
+
+void Executor::memory(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const auto& node = *instruction.node;
+  const auto& form = node.memory;
+  const size_t width = this->width(space, instruction.out), heads = node.groups, n = width / heads;
+  const size_t levels = node.periods.size(), gates = levels * heads;
+  const bool titans = form.rule == Rule::titans, slow = slow_levels(node.periods) > 0;
+  // in: q, k, v, θ, [η], [α], logits; places: [S], [G], M.
+  const auto value_of = [&](size_t i) { return static_cast<const float*>(floats(space, instruction.in[i].id)); };
+  const float* logits = model_->constants[instruction.in.back().id].vector();
+  const size_t alpha = titans ? 5 : 4, places = instruction.places.size();
+  struct Tables {
+    float *M, *S, *G;
+  };
+  std::vector<Tables> tables;
+  size_t rows = 0;
+  for (const auto& run : runs) {
+    rows += run.rows;
+    tables.push_back({table(space, instruction, places - 1, run), titans ? table(space, instruction, 0, run) : nullptr,
+                      slow ? table(space, instruction, titans ? 1 : 0, run) : nullptr});
+  }
+  const auto shares = level_shares(logits, heads, levels);
+  const auto work = [&](size_t task) {
+    const Run& run = runs[task / heads];
+    const auto& [M, S, G] = tables[task / heads];
+    const size_t head = task % heads, each = n * n;
+    if (!M) return;
+    const size_t at = run.row * width + head * n;
+    size_t buffered = 0;
+    for (size_t level = 0; level < levels; ++level) {
+      const size_t gate = run.row * gates + level * heads + head, matrix = (level * heads + head) * each;
+      MemoryRun job{};
+      job.M = M + matrix;
+      if (titans) job.S = S + matrix;
+      if (node.periods[level] > 1) job.G = G + (buffered++ * heads + head) * each;
+      job.q = value_of(0) + at;
+      job.k = value_of(1) + at;
+      job.v = value_of(2) + at;
+      job.theta = value_of(3) + gate;
+      if (titans) job.eta = value_of(4) + gate;
+      if (form.retains()) job.alpha = value_of(alpha) + gate;
+      job.y = floats(space, instruction.out) + at;
+      job.channels = n;
+      job.stride = width;
+      job.gates = gates;
+      job.tokens = run.rows;
+      job.clock = run.context->head.pulse + run.number;
+      job.period = node.periods[level];
+      job.mix = shares[head * levels + level];
+      job.begin = level == 0;
+      model_->kernels.memory(form, job);
+    }
+  };
+  fork(runs.size() * heads, rows * levels * width * n * 4, work);
+}
+
+void Executor::memory_first(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const auto& node = *instruction.node;
+  const auto& place = instruction.places[0];
+  const auto& d = model_->graph.declarations[place.table];
+  const auto n = static_cast<size_t>(d.axes.back().extent), matrices = node.periods.size() * node.groups;
+  const float* init = instruction.in.empty() ? nullptr : model_->constants[instruction.in[0].id].vector();
+  for (const auto& run : runs) {
+    float* M = table(space, instruction, 0, run);
+    for (size_t i = 0; M && i < matrices; ++i) model_->kernels.memory_first(node.memory, init ? init + i * n * n : nullptr, M + i * n * n, n);
+  }
+}
+
+// With a segment: only where a run's first row begins one.
+void Executor::mix(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const auto& node = *instruction.node;
+  const auto& logits = model_->constants[instruction.in[0].id];
+  const size_t heads = node.groups, levels = logits.outputs / heads;
+  const auto n = static_cast<size_t>(model_->graph.declarations[instruction.places[1].table].axes.back().extent), each = n * n;
+  const auto shares = level_shares(logits.vector(), heads, levels);
+  for (const auto& run : runs) {
+    if (node.segment > 0 && (run.context->head.pulse + run.number) % node.segment != 0) continue;
+    const float* M = table(space, instruction, 0, run);
+    float* out = table(space, instruction, 1, run);
+    if (!M || !out) continue;
+    fork(heads, levels * heads * each, [&](size_t head) {
+      model_->kernels.mix(M + head * each, heads * each, shares.data() + head * levels, levels, out + head * each, each);
+    });
+  }
+}
+
+void Executor::recall(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const size_t width = this->width(space, instruction.out), heads = instruction.node->groups, n = width / heads;
+  size_t rows = 0;
+  std::vector<const float*> memories;
+  for (const auto& run : runs) {
+    rows += run.rows;
+    memories.push_back(table(space, instruction, 0, run));
+  }
+  fork(runs.size() * heads, rows * width * n, [&](size_t task) {
+    const Run& run = runs[task / heads];
+    const float* M = memories[task / heads];
+    const size_t head = task % heads, at = run.row * width + head * n;
+    if (M) model_->kernels.recall(M + head * n * n, floats(space, instruction.in[0].id) + at, floats(space, instruction.out) + at, run.rows, width, n);
+  });
+}
+
+}  // namespace continuo

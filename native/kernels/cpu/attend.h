@@ -46,19 +46,33 @@ struct AttendSums {
   bool begun = false;
 };
 
+// scale · (q · k_p) of `count` positions from a slot on.
+CONTINUO_INLINE void attend_scores(const AttendRun& run, const AttendPart& part, size_t count, Slot slot, float* scores) {
+  size_t p = 0;
+  if (run.channels % partials == 0) {
+    for (; p + width <= count; p += width) {
+      const float* keys[width];
+      for (size_t which = 0; which < width; ++which, slot.next()) keys[which] = part.keys + slot.at * part.stride;
+      const Vec sums = reduce_lanes(run.channels, [&](Vec acc, size_t i, size_t which) CONTINUO_LAMBDA { return fma(load<Vec>(part.q + i), load<Vec>(keys[which] + i), acc); });
+      store(scores + p, splat<Vec>(run.scale) * sums);
+    }
+  }
+  for (; p < count; ++p, slot.next()) {
+    const float* key = part.keys + slot.at * part.stride;
+    scores[p] = run.scale * reduce(run.channels, [&](auto acc, size_t i) CONTINUO_LAMBDA {
+      using T = decltype(acc);
+      return fma(load<T>(part.q + i), load<T>(key + i), acc);
+    });
+  }
+}
+
 CONTINUO_INLINE void attend_block(const AttendRun& run, const AttendPart& part, size_t first, size_t last, AttendSums& sums) {
   float weights[block_terms];
   float most = sums.m;
   const Slot begin{first % part.slots, part.slots};
-  Slot slot = begin;
-  for (size_t p = first; p < last; ++p, slot.next()) {
-    const float* key = part.keys + slot.at * part.stride;
-    const float score = run.scale * reduce(run.channels, [&](auto acc, size_t i) CONTINUO_LAMBDA {
-      using T = decltype(acc);
-      return fma(load<T>(part.q + i), load<T>(key + i), acc);
-    });
-    weights[p - first] = score;
-    if ((!sums.begun && p == first) || score > most) most = score;
+  attend_scores(run, part, last - first, begin, weights);
+  for (size_t p = first; p < last; ++p) {
+    if ((!sums.begun && p == first) || weights[p - first] > most) most = weights[p - first];
   }
   const float carry = sums.begun ? exp(sums.m - most) : 0.0f;
   map(last - first, weights, [=](auto score) CONTINUO_LAMBDA { return exp(score - splat<decltype(score)>(most)); }, weights);

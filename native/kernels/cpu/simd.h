@@ -31,6 +31,16 @@ typedef int32_t Ints __attribute__((vector_size(width * 4)));
 typedef uint32_t Words __attribute__((vector_size(width * 4)));
 typedef uint16_t Halves __attribute__((vector_size(width * 2)));
 
+// The numbers of a vector's lanes, to be spelled out.
+template <size_t... lane> struct Lanes {};
+#if defined(__AVX512F__)
+using AllLanes = Lanes<0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15>;
+#elif defined(__AVX2__)
+using AllLanes = Lanes<0, 1, 2, 3, 4, 5, 6, 7>;
+#else
+using AllLanes = Lanes<0, 1, 2, 3>;
+#endif
+
 // Kernels are written once over T = Vec and T = float; the integer type that holds T's bits:
 template <class T> struct BitsOf;
 template <> struct BitsOf<float> { using type = int32_t; };

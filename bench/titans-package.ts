@@ -58,6 +58,7 @@ const configOf = (shape: TitansShape) => {
       alpha_max: 0.5,
       eta_max: 0.9,
       theta_max: 1,
+      ...(retention === 'elastic' ? { elastic_l1: 0.02 } : {}),
       norm_max: bounded ? null : shape.normMax === undefined ? 2 * Math.sqrt(headDim) : shape.normMax,
     },
     torch_dtype: 'bfloat16',

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -12,6 +13,13 @@
 #include "model.h"
 
 namespace continuo {
+
+// What the gates of one level of a matrix memory were, summed over tokens and heads, since the context is in memory. For people to
+// look at: no part of the state.
+struct GateSums {
+  double theta = 0, eta = 0, alpha = 0;
+  uint64_t count = 0;
+};
 
 struct Head {
   uint64_t pulse = 0;   // tokens fed since the session began
@@ -58,6 +66,9 @@ class Context {
   bool claim() { return !busy_.exchange(true, std::memory_order_acquire); }
   void release() { busy_.store(false, std::memory_order_release); }
   bool busy() const { return busy_.load(std::memory_order_acquire); }
+
+  // By the first element of the level in its table of memories.
+  std::map<std::pair<Name, size_t>, GateSums> gates;
 
   // Set when a number stopped being finite, or memory ran out in the middle of a step: nothing but reset and restore helps.
   bool broken = false;

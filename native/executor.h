@@ -129,6 +129,7 @@ class Executor {
   void conv(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void attend_window(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void memory(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void note_gates(Space& space, const Instruction& instruction, const Run& run, size_t at);
   void memory_first(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void mix(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void recall(Space& space, const Instruction& instruction, std::span<const Run> runs);

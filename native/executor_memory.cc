@@ -161,6 +161,29 @@ void Executor::memory(Space& space, const Instruction& instruction, std::span<co
     }
   };
   fork(runs.size() * heads, rows * levels * width * n * 4, work);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (tables[i].M) note_gates(space, instruction, runs[i], static_cast<size_t>(tables[i].M - reinterpret_cast<float*>(runs[i].context->data(instruction.places.back().table))));
+  }
+}
+
+// `at`: where the layer's memories begin in their table.
+void Executor::note_gates(Space& space, const Instruction& instruction, const Run& run, size_t at) {
+  const auto& node = *instruction.node;
+  const size_t heads = node.groups, levels = node.periods.size(), n = this->width(space, instruction.out) / heads;
+  const bool titans = node.memory.rule == Rule::titans;
+  for (size_t level = 0; level < levels; ++level) {
+    auto& sums = run.context->gates[{instruction.places.back().table, at + level * heads * n * n}];
+    const auto add = [&](size_t input, double& sum) {
+      for (size_t row = run.row; row < run.row + run.rows; ++row) {
+        const float* gates = floats(space, instruction.in[input].id) + (row * levels + level) * heads;
+        for (size_t head = 0; head < heads; ++head) sum += gates[head];
+      }
+    };
+    add(3, sums.theta);
+    if (titans) add(4, sums.eta);
+    if (node.memory.retains()) add(titans ? 5 : 4, sums.alpha);
+    sums.count += run.rows * heads;
+  }
 }
 
 void Executor::memory_first(Space& space, const Instruction& instruction, std::span<const Run> runs) {

@@ -189,6 +189,24 @@ Value head(const CallbackInfo& info) { return head_value(info.Env(), idle_contex
 // stateBytes(context): memory its persistents take now.
 Value state_bytes(const CallbackInfo& info) { return Napi::Number::New(info.Env(), static_cast<double>(idle_context(info[0])->context->bytes())); }
 
+// gates(context): [{ table, at, theta, eta, alpha, count }]: sums over what the gates of each level of a memory were.
+Value gates(const CallbackInfo& info) {
+  const auto context = idle_context(info[0])->context;
+  auto out = Napi::Array::New(info.Env());
+  uint32_t i = 0;
+  for (const auto& [key, sums] : context->gates) {
+    auto entry = Napi::Object::New(info.Env());
+    entry.Set("table", context->model().graph.declarations[key.first].name);
+    entry.Set("at", static_cast<double>(key.second));
+    entry.Set("theta", sums.theta);
+    entry.Set("eta", sums.eta);
+    entry.Set("alpha", sums.alpha);
+    entry.Set("count", static_cast<double>(sums.count));
+    out.Set(i++, entry);
+  }
+  return out;
+}
+
 Value reset(const CallbackInfo& info) {
   idle_context(info[0])->context->reset();
   return info.Env().Undefined();
@@ -387,6 +405,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("restore", Napi::Function::New(env, restore));
   exports.Set("process", Napi::Function::New(env, process));
   exports.Set("logits", Napi::Function::New(env, logits));
+  exports.Set("gates", Napi::Function::New(env, gates));
   exports.Set("stateBytes", Napi::Function::New(env, state_bytes));
   exports.Set("createExecutor", Napi::Function::New(env, create_executor));
   exports.Set("step", Napi::Function::New(env, step));

@@ -166,6 +166,16 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
         callNative((addon) => addon.reset(handle))
         look(state)
       },
+      gates() {
+        own()
+        return callNative((addon) => addon.gates(handle)).map(({ table, at, theta, eta, alpha, count }) => {
+          const [, levels = 1, ...inner] = layout.first.find(({ name }) => name === table)?.shape ?? []
+          const part = at / inner.reduce((product, extent) => product * extent, 1)
+          const mean = (sum: number): number => sum / count
+          const [layer, level] = [Math.floor(part / levels), part % levels]
+          return { table, layer, level, theta: mean(theta), eta: mean(eta), alpha: mean(alpha) }
+        })
+      },
       serialize() {
         own()
         return callNative((addon) => addon.serialize(handle))

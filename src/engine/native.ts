@@ -31,6 +31,16 @@ export interface TraceEntry {
 }
 
 /** One tensor of a safetensors file, as its header describes it. */
+/** Sums over the gates of one level of a memory; `at`: its first element in the table. */
+export interface NativeGates {
+  readonly table: string
+  readonly at: number
+  readonly theta: number
+  readonly eta: number
+  readonly alpha: number
+  readonly count: number
+}
+
 export interface TensorEntry {
   readonly name: string
   readonly dtype: string
@@ -81,6 +91,7 @@ interface Addon {
   restore(context: ContextHandle, state: Uint8Array, pulse: bigint, origin: bigint, chain: string): void
   process(engine: EngineHandle, items: readonly NativeItem[]): Promise<NativeResult[]>
   logits(engine: EngineHandle, context: ContextHandle): Promise<Float32Array>
+  gates(context: ContextHandle): readonly NativeGates[]
   stateBytes(context: ContextHandle): number
   createExecutor(context: ContextHandle, options: NativeOptions): ExecutorHandle
   step(executor: ExecutorHandle, block: number, rows: number, inputs: readonly Uint8Array[]): Promise<void>

@@ -48,11 +48,25 @@ export interface ContextHead {
   readonly chain: string
 }
 
+/** What the gates of one level of a matrix memory were on average, over heads and the tokens since its context is in memory. */
+export interface GateStatistics {
+  /** The table of the memory, as the layout names it. */
+  readonly table: string
+  readonly layer: number
+  readonly level: number
+  /** Learning rate, momentum, retention; 0 where the memory has no such gate. */
+  readonly theta: number
+  readonly eta: number
+  readonly alpha: number
+}
+
 export interface Context extends ContextHead {
   /** Returns the state to its first values; the clock goes on and `origin` becomes `pulse`. The chain folds the reset in. */
   reset(): void
   /** Memory that its persistents take, in bytes. While a call runs: before it. */
   readonly bytes: number
+  /** For people to look at: no part of the state. Empty for models without a matrix memory. */
+  gates(): readonly GateStatistics[]
   /** A copy of every persistent, laid out as `layout` says. Refused while the context is being processed. */
   serialize(): Uint8Array
   /** Replaces state and head. Refuses a wrong length and non-finite numbers; then the context is as it was. */

@@ -1,0 +1,114 @@
+/**
+ * A million tokens through each composition of Titans, at a small shape: does a token cost at the end what it cost at the start,
+ * does the state keep its size, and do the memories stay within what their retention promises (docs/performance.md)?
+ *
+ *   npx node bench/titans-long.ts [--tokens N] [--threads N]
+ */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { parseArgs } from 'node:util'
+import { measureLong } from '../src/cli/bench/long.ts'
+import type { Model } from '../src/engine/types.ts'
+import { openModel } from '../src/models/open.ts'
+import { documentOf } from './support.ts'
+import { type TitansShape, writeTitans } from './titans-package.ts'
+
+const { values } = parseArgs({
+  options: { tokens: { type: 'string', default: '1000000' }, threads: { type: 'string', default: '2' } },
+})
+const tokens = Number(values.tokens)
+const threads = Number(values.threads)
+const signal = new AbortController().signal
+const HEAD_DIM = 32
+const shape = {
+  levels: [1, 8, 64, 512],
+  hidden: 64,
+  layers: 2,
+  heads: 2,
+  keyHeads: 1,
+  headDim: HEAD_DIM,
+  intermediate: 160,
+  window: 64,
+  segment: 64,
+} as const
+
+const CAP = 2 * Math.sqrt(HEAD_DIM)
+/** What bounds ‖M‖ (docs/titans.md), and by how much. */
+const kept: readonly { readonly name: string; readonly form: Partial<TitansShape>; readonly bound: number }[] = [
+  { name: 'l2, titans, norm_max', form: { rule: 'titans', retention: 'l2', normMax: CAP }, bound: CAP },
+  { name: 'elastic, titans, norm_max', form: { rule: 'titans', retention: 'elastic', normMax: CAP }, bound: CAP },
+  { name: 'none, hebbian, norm_max', form: { rule: 'hebbian', retention: 'none', normMax: CAP }, bound: CAP },
+  { name: 'sphere, titans', form: { rule: 'titans', retention: 'sphere' }, bound: Math.sqrt(HEAD_DIM) },
+  { name: 'kl, titans', form: { rule: 'titans', retention: 'kl' }, bound: Math.sqrt(HEAD_DIM) },
+]
+const compositions = ['mac', 'mag', 'mal'] as const
+
+/** The largest norm of a head of one level, by Σ M² over its matrix. */
+const largestNorm = (model: Model, state: Uint8Array): number => {
+  const entry = model.layout.tensors(state).find(({ name }) => name === 'memory.M')!
+  const numbers = new Float32Array(state.slice(entry.offset, entry.offset + entry.bytes).buffer)
+  let most = 0
+  for (let at = 0; at < numbers.length; at += HEAD_DIM ** 2) {
+    most = Math.max(most, Math.hypot(...numbers.subarray(at, at + HEAD_DIM ** 2)))
+  }
+  return most
+}
+
+const text = new TextEncoder().encode(documentOf(1 << 20))
+const PIECE = 8192
+
+/** Reads `count` tokens of text; the largest norm seen after any piece. */
+const readOn = async (model: Model, count: number): Promise<{ most: number; bytes: readonly number[] }> => {
+  const context = model.createContext()
+  let most = 0
+  const bytes = new Set<number>()
+  for (let at = 0; at < count; at += PIECE) {
+    const piece = Int32Array.from({ length: Math.min(PIECE, count - at) }, (_, i) => text[(at + i) % text.length]!)
+    await model.process([{ context, tokens: piece, nats: false }])
+    const state = context.serialize()
+    bytes.add(state.length)
+    most = Math.max(most, largestNorm(model, state))
+  }
+  context.close()
+  return { most, bytes: [...bytes] }
+}
+
+const dir = mkdtempSync(join(tmpdir(), 'continuo-titans-'))
+let failed = false
+try {
+  process.stdout.write(
+    `${tokens} tokens, D 64, 2 layers, 2 memory heads of ${HEAD_DIM}, levels 1 8 64 512, ${threads} threads\n\n`,
+  )
+  process.stdout.write('composition  tokens/s at the start, at the end, ratio of neighbours at the end   state\n')
+  for (const composition of compositions) {
+    const folder = join(dir, composition)
+    await writeTitans(folder, { ...shape, composition })
+    const model = await openModel(folder, { threads, keepPacked: false })
+    const { begin, end } = await measureLong({ model, tokens, signal })
+    const rate = (value: number): string => Math.round(value).toLocaleString('en-US')
+    const { median, min, max } = end!.ratio
+    process.stdout.write(
+      `${composition.padEnd(13)}${rate(begin!.tokensPerSecond.median)}, ${rate(end!.tokensPerSecond.median)}, ${median.toFixed(3)} (${min.toFixed(3)} to ${max.toFixed(3)})   ${begin!.contextBytes} B, ${end!.contextBytes} B\n`,
+    )
+    model.close()
+  }
+  process.stdout.write('\nretention, rule             composition  largest ‖M‖  promised at most\n')
+  for (const { name, form, bound } of kept) {
+    for (const composition of compositions) {
+      const folder = join(dir, `${composition}-${name.replaceAll(/[^a-z0-9]+/g, '-')}`)
+      await writeTitans(folder, { ...shape, ...form, composition })
+      const model = await openModel(folder, { threads, keepPacked: false })
+      const { most, bytes } = await readOn(model, tokens)
+      model.close()
+      const kept = most <= bound * (1 + 1e-4) && bytes.length === 1
+      failed ||= !kept
+      process.stdout.write(
+        `${name.padEnd(28)}${composition.padEnd(13)}${most.toFixed(3).padStart(11)}  ${bound.toFixed(3).padStart(16)}${kept ? '' : '  BROKEN'}\n`,
+      )
+    }
+  }
+} finally {
+  rmSync(dir, { recursive: true, force: true })
+}
+if (failed) process.exitCode = 1

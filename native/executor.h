@@ -55,7 +55,7 @@ class Executor {
   static constexpr size_t fork_threshold = 1 << 18;
   size_t rows_of(size_t block) const { return spaces_[block].rows; }
   static size_t rows_for(const Program& program);
-  // How many rows of the block the context's counters leave room for, at most `wanted`; fewer than one only with a reason.
+  // How many rows of the block the context's counters leave room for, at most `wanted`; where that is fewer, with a reason.
   size_t room(const Context& context, size_t block, size_t wanted, std::string& reason) const;
 
   // An input of a block, or one of its results: [rows, bytes of the value].

@@ -21,7 +21,6 @@ using json::Value;
 // Generous for any model; small enough that sizes in bytes never overflow 64 bits.
 constexpr uint64_t max_extent = uint64_t{1} << 31;
 constexpr uint64_t max_elements = uint64_t{1} << 40;
-constexpr uint64_t max_bound = uint64_t{1} << 53;
 
 class Reader {
  public:
@@ -189,7 +188,7 @@ class Reader {
     if (counter && counter->boolean) {
       d.counter = true;
       d.type = Type::i64;
-      return number(item, "max", text("counter \"", d.name, "\""), 1, max_bound, d.bound, max_bound);
+      return number(item, "max", text("counter \"", d.name, "\""), 1, unbounded, d.bound, unbounded);
     }
     const auto* init = item.find("init");
     const auto value = init ? init->as_double() : std::optional<double>(0);
@@ -449,6 +448,10 @@ class Reader {
         node.scale = value ? static_cast<float>(*value) : 0.0f;
         return (node.scale > 0 && std::isfinite(node.scale)) || fail(user, " needs a positive scale that f32 can hold.");
       }
+      case Op::cache_read:
+        if (!number(item, "modulo", user, 1, max_extent, n, 0)) return false;
+        node.number = static_cast<int64_t>(n);
+        return true;
       case Op::cache_increment:
       case Op::cache_decrement:
         if (!number(item, "by", user, 1, max_extent, n, 1)) return false;

@@ -19,6 +19,8 @@ export interface Family {
   readonly build: (config: unknown, tensors: readonly TensorEntry[], overflow?: Overflow) => FamilyModel
   /** Whether its models can go on past their last position, attending to a window. */
   readonly windows?: true
+  /** Whether quantising takes its matrices [inputs, outputs] along; the quantised package has them [outputs, inputs]. */
+  readonly quantizesTransposed?: true
 }
 
 const shapeText = (shape: readonly number[]): string => `[${shape.join(', ')}]`

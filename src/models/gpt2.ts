@@ -135,4 +135,4 @@ const build = (parsed: unknown, tensors: readonly TensorEntry[], overflow: Overf
   return { graph: g.finish(), vocabSize: V, ...(windowed ? {} : { decoder }) }
 }
 
-export const gpt2: Family = { build, windows: true }
+export const gpt2: Family = { build, windows: true, quantizesTransposed: true }

@@ -194,6 +194,28 @@ describe('a context with a last position', () => {
     await verified(bench)
   })
 
+  test('stopped inside a generation, it goes on to the same end of the context', async () => {
+    const model = await gpt2(6000)
+    const [bench, reference] = [await benchOf(model), await benchOf(model)]
+    for (const each of [bench, reference])
+      await each.feed(event('s', text(20)), event('s', generate(7000, { seed: 4 })), event('s', text(1)))
+    await reference.settle()
+    const running = await bench.start({ commitInterval: 0, snapshotEvery: 500 })
+    await eventually(() =>
+      expect(running.commits.flatMap(({ steps }) => steps).some(({ head }) => head?.generation != null)).toBe(true),
+    )
+    await running.worker.stop()
+    expect((await bench.heads()).get('s')!.generation!.index).toBeGreaterThan(0)
+    await bench.settle()
+    const events = await bench.generated()
+    expect(idsOf(events)).toEqual(idsOf(await reference.generated()))
+    expect(idsOf(events)).toHaveLength(5980)
+    expect(events.at(-1)!.finish).toBe('context')
+    expect((await bench.heads()).get('s')!.chain).toBe((await reference.heads()).get('s')!.chain)
+    expect(await reasons(bench)).toEqual([expect.stringMatching(/^context overflow: 6001/)])
+    await verified(bench)
+  })
+
   test('windowed, a session reads on for ever; its log is not resumed by the model that refuses', async () => {
     const windowed = await gpt2(64, { threads: 1, overflow: 'window' })
     const dir = mkdtempSync(join(tmpdir(), 'continuo-'))

@@ -274,6 +274,25 @@ describe('a tokenizer with an end of text', () => {
     }
   })
 
+  test('an end without tokens behind the snapshot is restored and verified, also where all before it is gone', async () => {
+    const model = await gpt2(128)
+    const drawn = await freely(model, { seed: 5 })
+    const bench = await benchOf(model, bytes(drawn[GENERATE_SLICE]!))
+    await bench.feed(event('s', text(30)), event('s', generate(40, { seed: 5 })))
+    // The state is saved at the step before the last, at the same pulse.
+    await bench.settle({ snapshotEvery: 30 + GENERATE_SLICE })
+    const head = (await bench.heads()).get('s')!
+    expect(head.cursor).toMatchObject({ offset: 1, complete: true, pulse: 30 + GENERATE_SLICE })
+    expect(head.snapshot!.pulse).toBe(30 + GENERATE_SLICE)
+    await verified(bench)
+    await bench.log.trim(bench.names.chunks, 0, 1)
+    await verified(bench)
+    await bench.feed(event('s', text(4)))
+    const { restored } = await bench.settle()
+    expect(restored).toEqual(['s'])
+    await verified(bench)
+  })
+
   test('left at any step of the generation, the session comes to the same end', async () => {
     const model = await gpt2(128)
     const drawn = await freely(model, { seed: 5 })

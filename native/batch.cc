@@ -39,7 +39,13 @@ const float* predict(Executor& executor, size_t rows) {
 Batch::Batch(Executor& executor, std::vector<Item>& items)
     : executor_(executor), language_(*executor.model().graph.language), items_(items), fed_(items.size()), results_(items.size()), culprits_(items.size()) {
   for (size_t i = 0; i < items.size(); ++i) {
-    if (items[i].nats) results_[i].nats.reserve(items[i].tokens.size());
+    const auto& item = items[i];
+    // All or nothing: what is half read cannot be told from what was sent.
+    if (std::string reason; executor.room(*item.context, language_.step, item.tokens.size(), reason) < item.tokens.size()) {
+      results_[i].error = Error{Code::invalid, std::move(reason)};
+    } else if (item.nats) {
+      results_[i].nats.reserve(item.tokens.size());
+    }
   }
 }
 
@@ -47,7 +53,7 @@ Result<std::vector<ItemResult>> Batch::run(const std::atomic<bool>& stopping) {
   while (unfinished()) {
     plan_step();
     if (stopping.load(std::memory_order_relaxed)) return Error{Code::misuse, "the model was closed while the call was running."};
-    // Every item of this turn may have failed before its first row.
+    // Every item of this turn may have ended before its first row.
     if (tokens_.empty()) continue;
     std::memcpy(executor_.input(language_.step, 0), tokens_.data(), tokens_.size() * sizeof(int32_t));
     executor_.step(language_.step, tokens_.size(), runs_);
@@ -75,8 +81,11 @@ void Batch::plan_step() {
   const size_t most = executor_.rows_of(language_.step);
   size_t readers = 0;
   for (size_t i = 0; i < items_.size(); ++i) {
+    std::string reason;
     if (feeding(i)) ++readers;
-    else if (generating(i) && generating_items.size() < most && room(i, 1) > 0) generating_items.push_back(i);
+    else if (!generating(i) || generating_items.size() == most) continue;
+    else if (executor_.room(*items_[i].context, language_.step, 1, reason) > 0) generating_items.push_back(i);
+    else results_[i].ended = Ended::positions;
   }
   sample_next(generating_items);
 
@@ -85,22 +94,13 @@ void Batch::plan_step() {
     const auto& item = items_[i];
     if (!feeding(i)) continue;
     const size_t share = std::max<size_t>(1, room_left / readers--);
-    const size_t rows = room(i, std::min(share, item.tokens.size() - fed_[i]));
-    if (rows == 0) continue;
+    const size_t rows = executor_.within_segment(*item.context, language_.step, std::min(share, item.tokens.size() - fed_[i]));
     const auto first = item.tokens.begin() + static_cast<ptrdiff_t>(fed_[i]);
     runs_.push_back({item.context.get(), tokens_.size(), rows});
     run_item_.push_back(i);
     tokens_.insert(tokens_.end(), first, first + static_cast<ptrdiff_t>(rows));
     room_left -= rows;
   }
-}
-
-// How many of `wanted` rows the item's context has room for; without any, the item ends here.
-size_t Batch::room(size_t item, size_t wanted) {
-  std::string reason;
-  const size_t rows = executor_.room(*items_[item].context, language_.step, wanted, reason);
-  if (rows == 0) results_[item].error = Error{Code::refused, text(reason, " Stopped at pulse ", items_[item].context->head.pulse, ".")};
-  return rows;
 }
 
 const float* Batch::step_result(Name name) const {
@@ -131,6 +131,10 @@ void Batch::sample_next(const std::vector<size_t>& which) {
       if (outcome == Draw::Outcome::exhausted) throw std::bad_alloc();
       if (outcome == Draw::Outcome::not_finite) {
         fail(i, "logits", items_[i].context->head.pulse);
+        continue;
+      }
+      if (token == items_[i].eos) {
+        results_[i].ended = Ended::eos;
         continue;
       }
       results_[i].generated.push_back(token);

@@ -22,7 +22,9 @@ class Batch {
   // An item feeds, then generates, then is done; or it breaks.
   bool unread(size_t i) const { return fed_[i] < items_[i].tokens.size(); }
   bool feeding(size_t i) const { return !results_[i].error && unread(i); }
-  bool generating(size_t i) const { return !results_[i].error && !unread(i) && results_[i].generated.size() < items_[i].count; }
+  bool generating(size_t i) const {
+    return !results_[i].error && !unread(i) && results_[i].ended == Ended::not_early && results_[i].generated.size() < items_[i].count;
+  }
   bool unfinished() const {
     for (size_t i = 0; i < items_.size(); ++i) {
       if (feeding(i) || generating(i)) return true;
@@ -32,7 +34,6 @@ class Batch {
   float* predict_input() { return reinterpret_cast<float*>(executor_.input(language_.predict, 0)); }
   const float* step_result(Name name) const;
   void plan_step();
-  size_t room(size_t item, size_t wanted);
   void sample_next(const std::vector<size_t>& which);
   void inspect();
   void surprisals();

@@ -85,9 +85,9 @@ Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped d
   const size_t most = executor.rows_of(inserted.block);
   if (inserted.rows == 0 || inserted.rows > most) return refused(invalid("the step has ", inserted.rows, " rows, expected 1 to ", most, "."));
   std::string reason;
-  if (const size_t room = executor.room(*context, inserted.block, inserted.rows, reason); room < inserted.rows) {
-    if (room > 0) reason = text("there is room for ", room, " of ", inserted.rows, " rows before a counter reaches its bound or a segment ends; step fewer.");
-    return refused({Code::refused, reason});
+  if (executor.room(*context, inserted.block, inserted.rows, reason) < inserted.rows) return refused({Code::invalid, reason});
+  if (const size_t most_now = executor.within_segment(*context, inserted.block, inserted.rows); most_now < inserted.rows) {
+    return refused(invalid("a segment of the clock ends after ", most_now, " of ", inserted.rows, " rows; step those first."));
   }
   submit([this, bridge = std::move(bridge), inserted = std::make_shared<Inserted>(std::move(inserted)), done = std::move(done)] {
     auto& [own, runner] = *bridge;
@@ -125,6 +125,9 @@ Status Engine::process(std::vector<Item> items, Processed done) {
       if (token < 0 || static_cast<uint64_t>(token) >= vocabulary) {
         return refuse(i + 1, invalid("item ", i, ": token ", t, " is ", token, ", expected 0 to ", vocabulary - 1, "."));
       }
+    }
+    if (item.eos && (*item.eos < 0 || static_cast<uint64_t>(*item.eos) >= vocabulary)) {
+      return refuse(i + 1, invalid("item ", i, ": eos is ", *item.eos, ", expected 0 to ", vocabulary - 1, "."));
     }
     if (item.context->broken) return refuse(i + 1, {Code::misuse, text("item ", i, ": an earlier call left the context's state unusable; reset or restore it first.")});
     if (item.count > 0 && item.tokens.empty() && item.context->head.pulse == item.context->head.origin) {

@@ -22,21 +22,29 @@
 
 namespace continuo {
 
-// First `tokens` are fed, then `count` tokens are sampled and fed.
+// First `tokens` are fed, then `count` tokens are sampled and fed; fewer where `eos` is drawn, which is not fed, or where the
+// context has no position left.
 struct Item {
   std::shared_ptr<Context> context;
   std::vector<int32_t> tokens;
   bool nats = false;
   uint32_t count = 0;
   Sampling sampling;
+  std::optional<int32_t> eos;
 };
+
+// What ended a generation before its count.
+enum class Ended : uint8_t { not_early, eos, positions };
 
 struct ItemResult {
   std::vector<float> nats;  // per fed token, NaN for the first of a context; empty unless asked for
   std::vector<int32_t> generated;
   std::vector<float> logprobs;
+  Ended ended = Ended::not_early;
   Head head;
-  std::optional<Error> error;  // the item's state stopped being finite; what it computed before is still here
+  // The item's tokens do not fit into its context, and nothing was fed; or its state stopped being finite, and what it computed
+  // before is still here.
+  std::optional<Error> error;
 };
 
 // A host's own executor and the context it steps: any block of any graph, a step at a time.

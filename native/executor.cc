@@ -56,11 +56,16 @@ size_t Executor::room(const Context& context, size_t block, size_t wanted, std::
     const auto left = (static_cast<int64_t>(d.bound) - context.counter(counter)) / by;
     if (static_cast<size_t>(left) >= rows) continue;
     rows = static_cast<size_t>(left);
-    if (rows == 0 && reason.empty()) reason = text("Counter \"", d.name, "\" stands at ", context.counter(counter), " and would pass its bound of ", d.bound, ". Reset the context, or use a model with a larger bound.");
+    const auto end = static_cast<uint64_t>(context.counter(counter)) + static_cast<uint64_t>(by) * wanted;
+    reason = text(end, " positions exceed the ", d.bound, " of counter \"", d.name, "\", which stands at ", context.counter(counter),
+                  ". Nothing was written: ", rows == 0 ? text("") : text("feed at most ", rows, ", or "), "reset the context.");
   }
-  // A step stays within a segment of the clock.
-  for (const uint64_t segment : programs()[block].segments) rows = std::min<size_t>(rows, segment - context.head.pulse % segment);
   return rows;
+}
+
+size_t Executor::within_segment(const Context& context, size_t block, size_t wanted) const {
+  for (const uint64_t segment : programs()[block].segments) wanted = std::min<size_t>(wanted, segment - context.head.pulse % segment);
+  return wanted;
 }
 
 const std::string* Executor::culprit(const Context* context) const {

@@ -56,15 +56,18 @@ class Executor {
   static constexpr size_t fork_threshold = 1 << 18;
   size_t rows_of(size_t block) const { return spaces_[block].rows; }
   static size_t rows_for(const Program& program);
-  // How many rows of the block the context's counters leave room for, at most `wanted`; fewer than one only with a reason.
+  // How many rows of the block the context's counters leave room for, at most `wanted`; where that is fewer, with a reason.
   size_t room(const Context& context, size_t block, size_t wanted, std::string& reason) const;
+
+  // How many of these rows lie in the segment of the clock that the context stands in: a step goes no further.
+  size_t within_segment(const Context& context, size_t block, size_t wanted) const;
 
   // An input of a block, or one of its results: [rows, bytes of the value].
   std::byte* input(size_t block, size_t index) { return value(spaces_[block], programs()[block].inputs[index]); }
   const std::byte* result(size_t block, uint32_t value_id) const { return value(spaces_[block], value_id); }
   // Whether its rows are pulses: it uses the context's clock.
   bool moves_clock(size_t block) const { return model_->graph.clock != no_name && spaces_[block].growth[model_->graph.clock] > 0; }
-  // Runs a block over the rows of `runs`, whose inputs lie there and which room() has for. Clock and chain are the caller's.
+  // Runs a block over the rows of `runs`, whose inputs lie there, which room() has for, and which within_segment() allows. Clock and chain are the caller's.
   void step(size_t block, size_t rows, std::span<const Run> runs);
 
   // Of the last step.

@@ -155,7 +155,8 @@ void Executor::read(Space& space, const Instruction& instruction, std::span<cons
     for (size_t i = 0; i < run.rows; ++i) {
       std::byte* to = out + (run.row + i) * bytes;
       if (d.counter) {
-        const auto count = static_cast<int32_t>(count_at(space, place.table, place.seen, run, i));
+        const int64_t exact = count_at(space, place.table, place.seen, run, i), modulo = instruction.node->number;
+        const auto count = static_cast<int32_t>(modulo > 0 ? exact % modulo : exact);
         std::memcpy(to, &count, sizeof count);
         continue;
       }

@@ -59,6 +59,9 @@ using Name = uint32_t;   // index into Graph::declarations
 using Index = uint32_t;  // into Graph::indices
 constexpr uint32_t no_name = static_cast<uint32_t>(-1);
 
+// What a counter without a max may count to: every whole number that a double holds.
+constexpr uint64_t unbounded = uint64_t{1} << 53;
+
 // One axis of a persistent table.
 struct Axis {
   enum class Kind : uint8_t { fixed, index, ring, grows };
@@ -128,7 +131,7 @@ struct Node {
   float eps = 0;
   float scale = 0;          // attend
   uint64_t from = 0, to = 0;  // slice; loop
-  int64_t number = 0;       // less, equal, remainder: the right-hand side; increment, decrement: by how much; branch: the index' value
+  int64_t number = 0;       // less, equal, remainder: the right-hand side; increment, decrement: by how much; cache_read of a counter: modulo what, or 0; branch: the index' value
   Type type = Type::f32;    // cast
   std::vector<float> low, high;    // range: per level
   std::vector<uint32_t> increments;  // rope: per pair of channels

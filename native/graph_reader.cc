@@ -21,7 +21,6 @@ using json::Value;
 // Generous for any model; small enough that sizes in bytes never overflow 64 bits.
 constexpr uint64_t max_extent = uint64_t{1} << 31;
 constexpr uint64_t max_elements = uint64_t{1} << 40;
-constexpr uint64_t max_bound = uint64_t{1} << 53;
 
 class Reader {
  public:
@@ -192,13 +191,13 @@ class Reader {
       graph_.clock = static_cast<Name>(graph_.declarations.size());
       d.counter = d.clock = true;
       d.type = Type::i64;
-      d.bound = max_bound;
+      d.bound = unbounded;
       return true;
     }
     if (counter && counter->boolean) {
       d.counter = true;
       d.type = Type::i64;
-      return number(item, "max", text("counter \"", d.name, "\""), 1, max_bound, d.bound, max_bound);
+      return number(item, "max", text("counter \"", d.name, "\""), 1, unbounded, d.bound, unbounded);
     }
     const auto* init = item.find("init");
     const auto value = init ? init->as_double() : std::optional<double>(0);
@@ -461,6 +460,10 @@ class Reader {
       case Op::range: return floats(item, "low", user, node.low) && floats(item, "high", user, node.high);
       case Op::cache_memory:
       case Op::cache_memory_first: return memory_form(item, user, node);
+      case Op::cache_read:
+        if (!number(item, "modulo", user, 1, max_extent, n, 0)) return false;
+        node.number = static_cast<int64_t>(n);
+        return true;
       case Op::cache_increment:
       case Op::cache_decrement:
         if (!number(item, "by", user, 1, max_extent, n, 1)) return false;

@@ -109,6 +109,16 @@ Status Model::run_first(const std::shared_ptr<Model>& model, ThreadPool& pool) {
   return Done{};
 }
 
+std::optional<uint64_t> Model::positions() const {
+  std::optional<uint64_t> most;
+  if (!graph.language) return most;
+  for (const auto& [counter, by] : programs[graph.language->step].growth) {
+    const uint64_t bound = graph.declarations[counter].bound;
+    if (bound < unbounded) most = std::min(most.value_or(bound), bound / static_cast<uint64_t>(by));
+  }
+  return most;
+}
+
 Result<std::shared_ptr<const Model>> Model::load(std::string_view graph_json, const std::string& path, ThreadPool& pool, const PackCache* cache) {
   auto file = MappedFile::open(path);
   if (!file) return file.error();

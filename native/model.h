@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "graph.h"
@@ -32,6 +33,9 @@ class Model {
                                                    const Kernels* kernels = nullptr, const PackCache* cache = nullptr);
   // As above, from a file on disk.
   static Result<std::shared_ptr<const Model>> load(std::string_view graph_json, const std::string& path, ThreadPool& pool, const PackCache* cache = nullptr);
+
+  // How many tokens a context takes before a counter that every token raises is at its bound; none where no counter has one.
+  std::optional<uint64_t> positions() const;
 
   const Graph graph;
   const ConstantIndex constant_index;

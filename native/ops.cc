@@ -460,10 +460,13 @@ Result<RowShape> check_node(const Graph& graph, const Node& node) {
     case Op::cache_read:
       if (check.state().counter) {
         check.need_counter();
-        if (check.ok() && check.state().bound >= uint64_t{1} << 31) check.fail("counter \"", check.state().name, "\" has no max below 2³¹, so that its value may not fit i32");
+        if (check.ok() && check.state().bound >= uint64_t{1} << 31 && node.number == 0) {
+          check.fail("counter \"", check.state().name, "\" has no max below 2³¹, so that its value may not fit i32: give it one, or read it modulo a number");
+        }
         out.type = Type::i32;
       } else {
         out = {check.picked(*node.state), check.state().type};
+        if (check.ok() && node.number != 0) check.fail("only a counter is read modulo a number");
         if (check.ok() && std::find(out.extents.begin(), out.extents.end(), 0u) != out.extents.end()) {
           check.fail("state \"", operand_text(graph, *node.state), "\" still grows: pick a member along that axis");
         }

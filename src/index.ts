@@ -31,10 +31,12 @@ export type { TensorEntry, TraceEntry } from './engine/native.ts'
 export {
   type Context,
   type ContextHead,
+  type DecoderShape,
   type LayoutEntry,
   type Model,
   type ModelInfo,
   type OpenModelOptions,
+  type Overflow,
   PartialFailure,
   type Sampling,
   type StateLayout,
@@ -44,6 +46,7 @@ export {
 export { ContinuoError, codeOf, type ErrorCode, messageOf } from './errors.ts'
 export { type ModelPackage, openModel, openPackage } from './models/open.ts'
 export { type Quantized, quantizePackage } from './models/quantize.ts'
+export { type CacheTensor, type DecoderState, type StatefulDecoder, statefulDecoder } from './models/stateful.ts'
 export { byteTokenizer, type Tokenizer } from './models/tokenizer.ts'
 export { type Batcher, createBatcher } from './operators/batcher.ts'
 export type { Commit } from './operators/commit.ts'

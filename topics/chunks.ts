@@ -24,7 +24,7 @@ export const text = z.union([
 /** Token ids to read. */
 export const tokens = z.strictObject({ type: z.literal('tokens'), id, tokens: z.array(z.int().min(0)) })
 
-/** A request to continue: sampled tokens feed the memory like any others. */
+/** A request to continue, up to the tokenizer's end of text: sampled tokens feed the memory like any others. */
 export const generate = z.strictObject({
   type: z.literal('generate'),
   id,

@@ -17,8 +17,12 @@ export const generated = z.strictObject({
   /** The tokens were fed at pulses `fromPulse` … `toPulse − 1`. */
   fromPulse: count,
   toPulse: count,
-  /** `null` while the request goes on. */
-  finish: z.enum(['length', 'stop']).nullable(),
+  /**
+   * `null` while the request goes on. `length`: all tokens that were asked for; `stop`: a stop string; `eos`: the model ended the
+   * text (the token that says so is neither here nor fed); `context`: the context has no position left. The last two may come
+   * with no ids.
+   */
+  finish: z.enum(['length', 'stop', 'eos', 'context']).nullable(),
   cause,
 })
 export type Generated = z.infer<typeof generated>

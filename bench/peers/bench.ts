@@ -16,8 +16,7 @@ import { compare, idsOf } from './check.ts'
 import { type LlamaSide, openLlama } from './llama.ts'
 import { type Llama, loadLlama } from './llama-binding.ts'
 import { type BenchModel, benchModels } from './models.ts'
-import { openGpt2 } from './ours-gpt2.ts'
-import { openRwkv7 } from './ours-rwkv7.ts'
+import { openContinuo } from './ours.ts'
 import { buildProbe, type Machine, probe } from './probe.ts'
 import { printMachine, printRow, type Round } from './report.ts'
 import type { Side } from './side.ts'
@@ -90,11 +89,11 @@ const openFaster = async (llama: Llama, model: BenchModel): Promise<LlamaSide> =
   return candidates[flash ? 1 : 0]
 }
 
-/** The side of ours, or null with a sentence where the engine does not take this package. */
-const openOurs = async ({ family, format, title, files }: BenchModel): Promise<Side | null> => {
-  if (family === 'rwkv7' && format !== 'q8') return openRwkv7(files.dir, threads, sessions)
+/** The side of ours, or null with a sentence where the engine does not take this q8 package. */
+const openOurs = async ({ format, title, files }: BenchModel): Promise<Side | null> => {
+  if (format !== 'q8') return openContinuo(files.dir, threads, sessions)
   try {
-    return await (family === 'gpt2' ? openGpt2 : openRwkv7)(files.dir, threads, sessions)
+    return await openContinuo(files.dir, threads, sessions)
   } catch (error) {
     if (!(error instanceof ContinuoError) || error.code !== 'INVALID') throw error
     console.log(`${title}: only llama.cpp is timed, since the engine does not open the package: ${error.message}`)

@@ -1,11 +1,12 @@
 /** Continuo's engine as a side of the bench. */
 import type { Context, Model, Sampling } from '../../src/engine/types.ts'
+import { openModel } from '../../src/models/open.ts'
 import type { Side } from './side.ts'
 
 const greedy: Sampling = { temperature: 0, topK: 0, topP: 1, seed: 0n }
 const none = new Int32Array(0)
 
-export const sideOf = (model: Model, sessions: number): Side => {
+const sideOf = (model: Model, sessions: number): Side => {
   const one = model.createContext()
   const many = Array.from({ length: sessions }, () => model.createContext())
   const read = async (contexts: readonly Context[], ids: readonly Int32Array[]): Promise<void> => {
@@ -59,3 +60,6 @@ export const sideOf = (model: Model, sessions: number): Side => {
     },
   }
 }
+
+export const openContinuo = async (dir: string, threads: number, sessions: number): Promise<Side> =>
+  sideOf(await openModel(dir, { threads }), sessions)

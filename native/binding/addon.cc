@@ -167,6 +167,12 @@ Value open(const CallbackInfo& info) {
 // packingNote(engine): why packed weights on disk were not used; empty when there is nothing to say.
 Value packing_note(const CallbackInfo& info) { return Napi::String::New(info.Env(), open_engine(info[0])->model->note); }
 
+// positions(engine): how many tokens a context takes; null without a bound.
+Value positions(const CallbackInfo& info) {
+  const auto most = open_engine(info[0])->model->positions();
+  return most ? Value(Napi::Number::New(info.Env(), static_cast<double>(*most))) : Value(info.Env().Null());
+}
+
 // createContext(engine)
 Value create_context(const CallbackInfo& info) {
   auto engine = open_engine(info[0]);
@@ -253,6 +259,7 @@ Item item_of(const EngineRef& engine, const Napi::Object& object) {
   if (item.count > 0) {
     item.sampling = {object.Get("temperature").As<Napi::Number>().FloatValue(), object.Get("topK").As<Napi::Number>().Uint32Value(),
                      object.Get("topP").As<Napi::Number>().DoubleValue(), u64_of(object.Get("seed"))};
+    if (const auto eos = object.Get("eos"); eos.IsNumber()) item.eos = eos.As<Napi::Number>().Int32Value();
   }
   return item;
 }
@@ -277,6 +284,7 @@ Value process(const CallbackInfo& info) {
         entry.Set("nats", array_of<Napi::Float32Array>(settled, result.nats));
         entry.Set("generated", array_of<Napi::Int32Array>(settled, result.generated));
         entry.Set("logprobs", array_of<Napi::Float32Array>(settled, result.logprobs));
+        if (result.ended != Ended::not_early) entry.Set("ended", result.ended == Ended::eos ? "eos" : "positions");
         entry.Set("head", head_value(settled, result.head));
         out.Set(static_cast<uint32_t>(i), entry);
       }
@@ -397,6 +405,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("features", Napi::Function::New(env, features));
   exports.Set("open", Napi::Function::New(env, open));
   exports.Set("packingNote", Napi::Function::New(env, packing_note));
+  exports.Set("positions", Napi::Function::New(env, positions));
   exports.Set("createContext", Napi::Function::New(env, create_context));
   exports.Set("closeContext", Napi::Function::New(env, close_context));
   exports.Set("head", Napi::Function::New(env, head));

@@ -1,7 +1,7 @@
 /** What several commands share: flags that mean the same everywhere, and the ways to a log, its topics and a model. */
 import { closeSync, existsSync, openSync, readSync } from 'node:fs'
 import { TOPICS, type TopicNames, topicNames } from '../../topics/index.ts'
-import type { Model } from '../engine/types.ts'
+import type { Model, Overflow } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { type PartitionState, readPartitionState } from '../operators/partition-state.ts'
 import type { Tokenizer } from '../operators/tokenize.ts'
@@ -19,6 +19,11 @@ export const sessionFlag = needed('ID', 'the session')
 export const groupFlag = text('ID', 'consumer group that owns the state', 'continuo')
 export const inputTopicFlag = optional('TOPIC', 'read this topic instead of PREFIX.chunks')
 export const threadsFlag = optionalWhole('N', 'engine threads (default: one a CPU, at most 16)', { min: 1, max: 256 })
+export const overflowFlag = choice(
+  ['refuse', 'window'],
+  'past the last position of a model that has one: refuse, or attend to a window (untrained; another model to the log)',
+  'refuse',
+)
 export const partitionsFlag = optionalWhole('N', 'partitions of topics that are missing (default 1)', { min: 1 })
 export const formatFlag = choice(['json', 'text'], 'events as JSON, or records of plain text', 'json')
 
@@ -125,11 +130,14 @@ export interface Loaded {
 /** Loads a model package for the time of `use`. */
 export const withModel = async (
   dir: string,
-  threads: number | undefined,
+  { threads, overflow }: { readonly threads?: number | undefined; readonly overflow?: Overflow },
   use: (loaded: Loaded) => Promise<ExitCode>,
 ): Promise<ExitCode> => {
   const { openPackage } = await import('../models/open.ts')
-  const { model, tokenizer } = await openPackage(dir, threads === undefined ? {} : { threads })
+  const { model, tokenizer } = await openPackage(dir, {
+    ...(threads === undefined ? {} : { threads }),
+    ...(overflow === undefined ? {} : { overflow }),
+  })
   try {
     return await use({ model, tokenizer })
   } finally {

@@ -187,8 +187,8 @@ export interface GraphBuilder extends MemoryOps {
     heads: number,
   ): Value
   cacheRead<T extends Dtype = 'f32'>(out: string, state: State): Value<T>
-  /** The counter's value. */
-  cacheCount(out: string, counter: Counter): Value<'i32'>
+  /** The counter's value, or what is left of it modulo a number: then the counter needs no max. */
+  cacheCount(out: string, counter: Counter, options?: { readonly modulo?: number }): Value<'i32'>
   cacheWrite(state: State, x: Value<Dtype>): void
   cacheIncrement(counter: Counter, by?: number): void
   cacheDecrement(counter: Counter, by?: number): void
@@ -384,7 +384,8 @@ export const buildGraph = (): GraphBuilder => {
         state.dtype as T,
         { state: state.state },
       ),
-    cacheCount: (out, counter) => write('cache.read', out, [], [], 'i32', { state: counter.counter }),
+    cacheCount: (out, counter, options = {}) =>
+      write('cache.read', out, [], [], 'i32', { state: counter.counter, ...options }),
     cacheWrite: (state, x) => {
       nodes.push({ op: 'cache.write', in: [x.name], state: state.state })
     },

@@ -16,10 +16,12 @@ import { awaitNative, type ContextHandle, callNative, fromNative, type NativeIte
 import {
   type Context,
   type ContextHead,
+  type DecoderShape,
   type Model,
   type OpenModelOptions,
   PartialFailure,
   type WorkItem,
+  type WorkResult,
 } from './types.ts'
 
 const maxThreads = 256
@@ -71,6 +73,9 @@ export interface LoadRequest {
   /** Path of model.safetensors, and what `inspectTensors` said of it. */
   readonly path: string
   readonly tensors: readonly TensorEntry[]
+  readonly decoder?: DecoderShape | undefined
+  /** Set where the graph computes something else than config.json says by itself. */
+  readonly overflow?: 'window' | undefined
 }
 
 const plain = { memoryReuse: true, trace: false, watch: false }
@@ -89,7 +94,7 @@ interface ContextState {
 export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
   const { dir, modelType, vocabSize, config, graph, path, tensors } = request
   const threads = threadsOf(options)
-  const fingerprint = await modelFingerprint(config, tensors, path)
+  const fingerprint = await modelFingerprint(config, tensors, path, request.overflow)
   const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
   const engine = await awaitNative((addon) =>
     addon.open(
@@ -210,7 +215,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
   }
 
   const checkSampling = (generate: NonNullable<WorkItem['generate']>, label: string): void => {
-    const { count, temperature, topK, topP, seed } = generate
+    const { count, temperature, topK, topP, seed, eos = null } = generate
     const whole = (value: number): boolean => Number.isInteger(value) && value >= 0 && value <= maxCount
     if (!whole(count)) invalid(`${label}: count is ${count}, expected a whole number from 0 to ${maxCount}.`)
     if (!(temperature >= 0 && temperature <= 1e6))
@@ -221,6 +226,8 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     if (!(topP > 0 && topP <= 1)) invalid(`${label}: topP is ${topP}, expected more than 0 and at most 1.`)
     if (typeof seed !== 'bigint' || seed < 0n || seed >= maxSeed)
       invalid(`${label}: seed is ${seed}, expected a bigint from 0 to 2^64 − 1.`)
+    if (eos !== null && !(Number.isInteger(eos) && eos >= 0 && eos < vocabSize))
+      invalid(`${label}: eos is ${eos}, expected a token id from 0 to ${vocabSize - 1}, or null.`)
   }
 
   const toNative = (item: WorkItem, state: ContextState, label: string): NativeItem => {
@@ -241,6 +248,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       topK: generate?.topK ?? 0,
       topP: generate?.topP ?? 1,
       seed: generate?.seed ?? 0n,
+      ...(generate?.eos == null ? {} : { eos: generate.eos }),
     }
   }
 
@@ -253,6 +261,8 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     layoutFingerprint: layoutFingerprint(graph),
     layout,
     contextBytes: layout.first.reduce((sum, { bytes }) => sum + bytes, 0),
+    positions: callNative((addon) => addon.positions(engine)),
+    decoder: request.decoder ?? null,
     createContext,
 
     async process(items) {
@@ -263,10 +273,11 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
         misuse(`Item ${twice}: its context is already item ${held.indexOf(held[twice]!)} of the same call.`)
       const work = items.map((item, i) => toNative(item, held[i]!, `Item ${i}`))
       const results = await withBusy(held, 'process', () => awaitNative((addon) => addon.process(engine, work)))
-      if (results.every(({ error }) => error === undefined)) return results
-      throw new PartialFailure(
-        results.map((result) => (result.error === undefined ? result : fromNative(result.error))),
+      const outcomes = results.map(({ error, ...result }): WorkResult | ContinuoError =>
+        error === undefined ? { ...result, ended: result.ended ?? null } : fromNative(error),
       )
+      if (outcomes.every((outcome): outcome is WorkResult => !(outcome instanceof ContinuoError))) return outcomes
+      throw new PartialFailure(outcomes)
     },
 
     createExecutor({ context = createContext(), memoryReuse = true, trace = false, watch = false } = {}) {

@@ -59,14 +59,16 @@ export interface NativeItem {
   readonly topK: number
   readonly topP: number
   readonly seed: bigint
+  readonly eos?: number
 }
 
 export interface NativeResult {
-  /** Set when the item's state stopped being finite. */
+  /** Set when the item failed by itself. */
   readonly error?: unknown
   readonly nats: Float32Array
   readonly generated: Int32Array
   readonly logprobs: Float32Array
+  readonly ended?: 'eos' | 'positions'
   readonly head: ContextHead
 }
 
@@ -83,6 +85,7 @@ interface Addon {
     packedKey: string,
   ): Promise<EngineHandle>
   packingNote(engine: EngineHandle): string
+  positions(engine: EngineHandle): number | null
   createContext(engine: EngineHandle): ContextHandle
   closeContext(context: ContextHandle): void
   head(context: ContextHandle): ContextHead

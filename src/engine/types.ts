@@ -36,6 +36,19 @@ export interface ModelInfo {
   readonly layout: StateLayout
   /** Of a context that nothing was fed yet; tables that grow add to it. */
   readonly contextBytes: number
+  /** How many tokens one context takes; null: there is no bound. A reset begins anew. */
+  readonly positions: number | null
+  /** What `statefulDecoder` presents of the state; null for a model that is no decoder over growing caches. */
+  readonly decoder: DecoderShape | null
+}
+
+/** The sizes of a decoder's key and value caches: [layers, 1, heads, positions, channels]. */
+export interface DecoderShape {
+  readonly layers: number
+  readonly heads: number
+  readonly positions: number
+  /** Of one head. */
+  readonly channels: number
 }
 
 /** The clock and fingerprint of a context; small enough to read after every call. While a call runs: those before it. */
@@ -85,6 +98,8 @@ export interface Sampling {
   readonly seed: bigint
 }
 
+export type Overflow = 'refuse' | 'window'
+
 /** Some items of a call failed by themselves; the others are done, and their results are here. */
 export class PartialFailure extends ContinuoError {
   /** In the order of the items. */
@@ -107,7 +122,8 @@ export interface WorkItem {
   readonly tokens: Int32Array
   /** Ask for the surprisal of each fed token (costs the output projection for every token). */
   readonly nats: boolean
-  readonly generate?: Sampling & { readonly count: number }
+  /** Ends before `count` where the token `eos` is drawn, which is not fed, or where the context has no position left. */
+  readonly generate?: Sampling & { readonly count: number; readonly eos?: number | null }
 }
 
 export interface WorkResult {
@@ -116,6 +132,8 @@ export interface WorkResult {
   readonly generated: Int32Array
   /** ln p of each generated token under the model itself (temperature 1, nothing cut off). */
   readonly logprobs: Float32Array
+  /** What ended the generation before its `count`. An `eos` that was drawn is in none of the results. */
+  readonly ended: 'eos' | 'positions' | null
   /** State after the work. */
   readonly head: ContextHead
 }
@@ -126,8 +144,9 @@ export interface Model extends ModelInfo {
    * Processes many contexts in one pass over the weights, on the engine's own threads. Results stand in the order of the items
    * and do not depend on what shares the batch, on how tokens are cut into calls, or on the number of threads.
    * Rejects as a whole, before anything is written, when an item is invalid (INVALID) or its context closed, busy or another
-   * model's (MISUSE). Rejects with a `PartialFailure` (REFUSED, naming the item) when a state stops being finite: that item's
-   * context takes nothing but `reset`, `restore` and `close` from then on; what became of the others stands in `outcomes`.
+   * model's (MISUSE). Rejects with a `PartialFailure` when single items fail; what became of the others stands in `outcomes`.
+   * INVALID: the item's tokens exceed the positions that its context has left; nothing of it was fed. REFUSED: its state stopped
+   * being finite; its context takes nothing but `reset`, `restore` and `close` from then on.
    */
   process(items: readonly WorkItem[]): Promise<readonly WorkResult[]>
   /** An executor over any block of the model's graph, for one context. */
@@ -139,6 +158,12 @@ export interface Model extends ModelInfo {
 }
 
 export interface OpenModelOptions {
+  /**
+   * What happens at the last position of a model that has one (GPT-2): `refuse` (the default), or `window`: attention sees the
+   * last n_positions tokens, and position p takes the learned vector of p mod n_positions, for which the model was not trained.
+   * Another model to all that checks fingerprints.
+   */
+  readonly overflow?: Overflow
   /** Engine threads; default: the number of CPUs available, at most 16. */
   readonly threads?: number
   /** Keep packed weights beside the model, for the next time; default true. */

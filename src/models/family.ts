@@ -4,16 +4,23 @@ import { z } from 'zod'
 import type { Pattern, Ref, Stored } from '../engine/builder.ts'
 import type { Graph } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
+import type { DecoderShape, Overflow } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 
 export interface FamilyModel {
   readonly graph: Graph
   readonly vocabSize: number
+  /** Of a decoder with caches that grow. */
+  readonly decoder?: DecoderShape
 }
 
 export interface Family {
   /** Throws INVALID when config and tensors do not make a model of this family. */
-  readonly build: (config: unknown, tensors: readonly TensorEntry[]) => FamilyModel
+  readonly build: (config: unknown, tensors: readonly TensorEntry[], overflow?: Overflow) => FamilyModel
+  /** Whether its models can go on past their last position, attending to a window. */
+  readonly windows?: true
+  /** Whether quantising takes its matrices [inputs, outputs] along; the quantised package has them [outputs, inputs]. */
+  readonly quantizesTransposed?: true
 }
 
 const shapeText = (shape: readonly number[]): string => `[${shape.join(', ')}]`

@@ -69,6 +69,19 @@ const identityAt = async (path: string): Promise<string> => {
   }
 }
 
+/** `window` where it was asked for. Throws INVALID for a model that has no last position. */
+const overflowOf = ({ overflow }: OpenModelOptions, modelType: string, { windows }: Family): 'window' | undefined => {
+  if (overflow === undefined || overflow === 'refuse') return undefined
+  if (overflow !== 'window') {
+    throw new ContinuoError('INVALID', `overflow is ${JSON.stringify(overflow)}, expected "refuse" or "window".`)
+  }
+  if (windows) return 'window'
+  throw new ContinuoError(
+    'INVALID',
+    `overflow "window" was asked for, but a "${modelType}" model has no last position to go past. Leave it out.`,
+  )
+}
+
 /** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
 export const openPackage = async (dir: string, options: OpenModelOptions = {}): Promise<ModelPackage> => {
   const { config, family } = await readPackage(dir)
@@ -82,8 +95,10 @@ export const openPackage = async (dir: string, options: OpenModelOptions = {}): 
   const path = join(dir, 'model.safetensors')
   const before = await identityAt(path)
   const tensors = inspectTensors(path)
-  const { graph, vocabSize } = family.build(config, tensors)
-  const model = await loadModel({ dir, modelType, vocabSize, config, graph, path, tensors }, options)
+  const overflow = overflowOf(options, modelType, family)
+  const { graph, vocabSize, decoder } = family.build(config, tensors, overflow)
+  const request = { dir, modelType, vocabSize, config, graph, path, tensors, decoder, overflow }
+  const model = await loadModel(request, options)
   // Header, weights and fingerprint are read one after the other and must be of one file.
   if ((await identityAt(path)) !== before) {
     model.close()

@@ -5,6 +5,7 @@ import { inspectTensors } from '../engine/engine.ts'
 import type { Graph } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
+import type { Family } from './family.ts'
 import { identityOf, readPackage } from './open.ts'
 
 export type Config = Readonly<Record<string, unknown>>
@@ -12,6 +13,7 @@ export type Config = Readonly<Record<string, unknown>>
 export interface Source {
   readonly config: Config
   readonly graph: Graph
+  readonly family: Family
   readonly tensors: readonly TensorEntry[]
   /** `__metadata__` of model.safetensors; empty without one. */
   readonly metadata: Readonly<Record<string, unknown>>
@@ -74,6 +76,7 @@ export const openSource = async (dir: string): Promise<Source> => {
     return {
       config,
       graph,
+      family,
       tensors,
       metadata,
       bytes: Number(before.size),

@@ -51,9 +51,10 @@ export interface Quantized {
 
 /**
  * The tensors of a graph that are matrices [N outputs, K inputs] as the file has them: what the graph multiplies with, and
- * does nothing else with. A tied embedding is looked up in too and is none of them, nor is what the file holds transposed.
+ * does nothing else with. A tied embedding is looked up in too and is none of them, nor is what the file holds transposed; with
+ * `turned` only that is.
  */
-export const matrixTensors = (graph: Graph): ReadonlyMap<string, readonly [N: number, K: number]> => {
+export const matrixTensors = (graph: Graph, turned = false): ReadonlyMap<string, readonly [N: number, K: number]> => {
   const matrices = new Map<string, readonly [number, number]>()
   const others = new Set<string>()
   for (const declaration of graph.declarations) {
@@ -61,7 +62,8 @@ export const matrixTensors = (graph: Graph): ReadonlyMap<string, readonly [N: nu
     const { layout, shape, transposed = false } = declaration
     const [N, K] = shape
     for (const tensor of tensorsOf(graph, declaration)) {
-      if (layout === 'packed' && !transposed && N !== undefined && K !== undefined) matrices.set(tensor, [N, K])
+      if (layout === 'packed' && transposed === turned && N !== undefined && K !== undefined)
+        matrices.set(tensor, [N, K])
       else others.add(tensor)
     }
   }
@@ -100,6 +102,8 @@ interface Matrix {
   readonly dtype: FloatDtype
   readonly N: number
   readonly K: number
+  /** The file has it [K, N]. */
+  readonly turned: boolean
 }
 
 const scalesName = (name: string): string => `${name}.scales`
@@ -135,13 +139,44 @@ const copyTensor = async ({ source, file, next }: Pass, { name, dtype, offset, b
   }
 }
 
+const numbersOf = (bytes: Uint8Array, size: number): Uint16Array | Uint32Array =>
+  size === 4
+    ? new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4)
+    : new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2)
+
+/** Fills `piece` with the rows [row, row + count) of a matrix [N, K], from wherever the file has their numbers. */
+const readRows = async (
+  source: Source,
+  { tensor: { name, offset }, dtype, N, K, turned }: Matrix,
+  row: number,
+  count: number,
+  piece: Uint8Array,
+): Promise<void> => {
+  const size = floatBytes(dtype)
+  if (!turned) {
+    await source.read(piece, offset + row * K * size)
+    refuseNonFinite(name, dtype, piece, row * K)
+    return
+  }
+  const out = numbersOf(piece, size)
+  const column = new Uint8Array(count * size) // `count` outputs of one input
+  const numbers = numbersOf(column, size)
+  for (let k = 0; k < K; k += 1) {
+    await source.read(column, offset + (k * N + row) * size)
+    refuseNonFinite(name, dtype, column, k * N + row)
+    for (let r = 0; r < count; r += 1) out[r * K + k] = numbers[r]!
+  }
+}
+
 const quantizeMatrix = async (
   { source, file, next }: Pass,
-  { tensor: { name, offset }, dtype, N, K }: Matrix,
+  matrix: Matrix,
   target: Target,
   group: GroupSize,
   sums: { error: number; energy: number },
 ): Promise<void> => {
+  const { dtype, N, K } = matrix
+  const { name } = matrix.tensor
   const rowBytes = K * floatBytes(dtype)
   const rows = Math.max(1, Math.min(N, Math.floor(PIECE / rowBytes)))
   const width = target.rowBytes(K)
@@ -155,8 +190,7 @@ const quantizeMatrix = async (
     const count = Math.min(rows, N - row)
     next(name, row * rowBytes)
     const piece = buffer.subarray(0, count * rowBytes)
-    await source.read(piece, offset + row * rowBytes)
-    refuseNonFinite(name, dtype, piece, row * K)
+    await readRows(source, matrix, row, count, piece)
     const w = widen(dtype, piece, wide)
     for (let r = 0; r < count; r += 1) {
       const own = scales.subarray(r * groups, (r + 1) * groups)
@@ -174,15 +208,16 @@ const quantizeMatrix = async (
   }
 }
 
-const matricesOf = ({ graph, tensors }: Source): readonly Matrix[] => {
-  const shapes = matrixTensors(graph)
+const matricesOf = ({ graph, family, tensors }: Source): readonly Matrix[] => {
+  const straight = matrixTensors(graph)
+  const turned = family.quantizesTransposed ? matrixTensors(graph, true) : new Map<string, readonly [number, number]>()
   return tensors.flatMap((tensor) => {
-    const shape = shapes.get(tensor.name)
+    const shape = straight.get(tensor.name) ?? turned.get(tensor.name)
     if (shape === undefined) return []
     const { name, dtype } = tensor
     if (!isFloat(dtype))
       throw invalid(`Tensor "${name}" is ${dtype}, expected F32, F16 or BF16: only those can be quantised.`)
-    return [{ tensor, dtype, N: shape[0], K: shape[1] }]
+    return [{ tensor, dtype, N: shape[0], K: shape[1], turned: turned.has(tensor.name) }]
   })
 }
 

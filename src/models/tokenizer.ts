@@ -17,6 +17,8 @@ export interface Tokenizer {
   /** The text ends here: the ids of what was held back. */
   flush(held: string): Int32Array
   bytesOf(id: number): Uint8Array
+  /** The token that ends a text, of which generation stops; null: there is none. */
+  readonly eos: number | null
 }
 
 const isHighSurrogate = (unit: number): boolean => unit >= 0xd800 && unit < 0xdc00
@@ -49,5 +51,6 @@ export const byteTokenizer = (): Tokenizer => {
     },
     flush: (held) => encode(held),
     bytesOf: (id) => Uint8Array.of(id),
+    eos: null,
   }
 }

@@ -160,15 +160,17 @@ async function generateSlice(
   const fresh: Uint8Array[] = []
   let tail: Uint8Array = Buffer.from(state.tail, 'base64')
   let stopped = false
-  while (ids.length < count && !stopped) {
+  let ended: WorkResult['ended'] = null
+  while (ids.length < count && !stopped && ended === null) {
     const ask = stops.length > 0 ? 1 : count - ids.length
     const { temperature, topK, topP } = event
     const result = await engine.process({
       context,
       tokens: NO_TOKENS,
       nats: false,
-      generate: { temperature, topK, topP, seed: BigInt(event.seed), count: ask },
+      generate: { temperature, topK, topP, seed: BigInt(event.seed), count: ask, eos: engine.tokenizer?.eos ?? null },
     })
+    ended = result.ended
     head = moved(head, result, result.generated.length)
     for (const id of result.generated) {
       const bytes = engine.tokenizer?.bytesOf(id) ?? new Uint8Array(0)
@@ -182,7 +184,7 @@ async function generateSlice(
   }
   const decoded = decodeUtf8(Buffer.from(state.unfinished, 'base64'), Buffer.concat(fresh))
   const index = state.index + ids.length
-  const finish = stopped ? 'stop' : index === event.maxTokens ? 'length' : null
+  const finish = stopped ? 'stop' : index === event.maxTokens ? 'length' : ended === 'positions' ? 'context' : ended
   const value: Generated = {
     type: 'generated',
     version: 1,

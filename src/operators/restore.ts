@@ -12,8 +12,8 @@ import { decodeSnapshot } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
 import { advance, type Engine, newborn, type Session } from './advance.ts'
 import { readSnapshot } from './snapshots.ts'
-import { type Gate, gateOf, tokenizeEvent } from './tokenize.ts'
-import type { Tokenized } from './types.ts'
+import { tokenizeEvent } from './tokenize.ts'
+import type { Valid } from './types.ts'
 import { type ValidateOptions, validateRecord } from './validate.ts'
 
 export interface RestoreDeps {
@@ -24,26 +24,21 @@ export interface RestoreDeps {
   readonly validate: ValidateOptions
 }
 
-/** A session's own events in [from, until), validated and tokenized; rejected ones left out, as they were the first time. */
+/** A session's own events in [from, until), validated; rejected ones left out, as they were the first time. */
 export async function* sessionEvents(
-  { log, names, engine, validate }: RestoreDeps,
+  { log, names, validate }: RestoreDeps,
   partition: number,
   session: string,
-  gate: Gate,
   from: number,
   until: number,
   signal?: AbortSignal,
-): AsyncGenerator<Tokenized> {
+): AsyncGenerator<Valid> {
   const key = Buffer.from(session)
-  let at = gate
   for await (const batch of log.read(names.chunks, partition, from, { until, ...(signal && { signal }) })) {
     for (const record of batch.records) {
       if (record.key === null || !key.equals(record.key)) continue
       const valid = validateRecord(record, validate)
-      if (valid.kind === 'rejected') continue
-      const { out, gate: next } = tokenizeEvent(valid, at, engine.tokenizer)
-      at = next
-      if (out.kind === 'tokenized') yield out
+      if (valid.kind === 'valid') yield valid
     }
   }
 }
@@ -109,23 +104,17 @@ export const restoreSession = async (
   const from = base === null ? target.born : base.head.cursor.offset + (base.head.cursor.complete ? 1 : 0)
   try {
     if (session === null || !samePlace(session.head, target)) {
-      const events = sessionEvents(
-        deps,
-        partition,
-        target.session,
-        gateOf(base?.head),
-        from,
-        target.cursor.offset + 1,
-        signal,
-      )
-      replay: for await (const work of events) {
+      const events = sessionEvents(deps, partition, target.session, from, target.cursor.offset + 1, signal)
+      replay: for await (const event of events) {
         const { cursor } = session?.head ?? {}
         if (
           cursor !== undefined &&
-          (cursor.offset > work.record.offset || (cursor.offset === work.record.offset && cursor.complete))
+          (cursor.offset > event.record.offset || (cursor.offset === event.record.offset && cursor.complete))
         ) {
           continue
         }
+        const work = tokenizeEvent(event, session?.head, engine.tokenizer, model)
+        if (work.kind === 'rejected') continue
         let fresh = false
         if (session === null) {
           const context = model.createContext()

@@ -8,7 +8,8 @@ import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
 import { type Head, samePlace } from '../state/head.ts'
 import { advance, type Engine, newborn, type Session } from './advance.ts'
-import type { Capture, Rejected, Step, Tokenized } from './types.ts'
+import { tokenizeEvent } from './tokenize.ts'
+import type { Capture, Rejected, Step, Tokenized, Valid } from './types.ts'
 
 export interface SessionsOptions {
   readonly model: Model
@@ -29,8 +30,8 @@ export interface SessionsOptions {
 export interface Sessions {
   /** Committed heads, kept up to date by commit. */
   readonly heads: Map<string, Head>
-  /** The steps of one event; rejected events pass through as a step of their own. */
-  steps(item: Tokenized | Rejected): AsyncIterable<Step> | readonly Step[]
+  /** The steps of one event, to be asked for when those before it are done; a rejected one is a step of its own. */
+  steps(item: Valid | Rejected): AsyncIterable<Step> | readonly Step[]
   /** States that no snapshot holds yet, for the farewell; each is copied when it is asked for. Only while nothing runs. */
   unsaved(): Iterable<Capture>
   /**
@@ -232,8 +233,15 @@ export const createSessions = (options: SessionsOptions): Sessions => {
         )
       : error
 
-  async function* run(work: Tokenized): AsyncGenerator<Step> {
+  async function* run(event: Valid): AsyncGenerator<Step> {
+    // A stop may have left the event before this one unfinished: its head says nothing of this one.
     if (stopping.aborted) return
+    const newest = live.get(event.session)?.head ?? heads.get(event.session)
+    const work = tokenizeEvent(event, newest, engine.tokenizer, model)
+    if (work.kind === 'rejected') {
+      yield rejectedStep(work)
+      return
+    }
     const acquired = await acquire(work)
     if (acquired === null) return
     const { session, fresh } = acquired

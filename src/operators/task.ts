@@ -134,7 +134,6 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       snapshotLedger,
       backlog,
       validation,
-      tokenizer,
       records: source.records,
       partBytes: options.partBytes ?? PART_BYTES,
       interval: options.commitInterval,

@@ -2,10 +2,11 @@
  * tokenize: text becomes token ids. The tail of a text that could still merge with what follows is held back, so that how a
  * document was cut into chunks cannot be seen in the tokens; `generate`, `boundary` and `close` flush it.
  *
- * What a session accepts depends on what it has read, so this is also the gate: text for a closed session, or a request to
- * continue an empty context, goes to the dead letters and leaves the session as it was.
+ * What a session accepts depends on what it has read, so this is also the gate: text for a closed session, a request to
+ * continue an empty context, or more tokens than the context has positions left go to the dead letters and leave the session as
+ * it was. All of that stands in the session's newest head, so an event is judged when its turn in the session has come: how many
+ * positions a generation before it took is known only then.
  */
-import { map, type OperatorFunction } from 'rxjs'
 import type { Head } from '../state/head.ts'
 import type { Rejected, Tokenized, Valid } from './types.ts'
 
@@ -15,32 +16,18 @@ export interface Tokenizer {
   pushBytes(held: string, bytes: Uint8Array): { readonly ids: Int32Array; readonly held: string }
   flush(held: string): Int32Array
   bytesOf(id: number): Uint8Array
+  /** The token at which generation stops; null: there is none. */
+  readonly eos: number | null
 }
 
-/** What the gate remembers of a session: its state after all events passed so far. */
-export interface Gate {
-  readonly closed: boolean
-  readonly empty: boolean
-  readonly held: string
-}
-
-const NEW: Gate = { closed: false, empty: true, held: '' }
 const NONE = new Int32Array(0)
-
-export const gateOf = (head: Head | undefined): Gate =>
-  head === undefined
-    ? NEW
-    : {
-        closed: head.status === 'closed',
-        empty: head.conductor.globalStep === head.conductor.origin,
-        held: head.cursor.held,
-      }
 
 const missing: Tokenizer = {
   push: () => ({ ids: NONE, held: '' }),
   pushBytes: () => ({ ids: NONE, held: '' }),
   flush: () => NONE,
   bytesOf: () => new Uint8Array(0),
+  eos: null,
 }
 
 const idsOf = (event: Valid['event'], held: string, tokenizer: Tokenizer): { ids: Int32Array; held: string } => {
@@ -66,41 +53,43 @@ const idsOf = (event: Valid['event'], held: string, tokenizer: Tokenizer): { ids
   }
 }
 
+/** What the gate needs of a model. */
+export interface Bounded {
+  readonly positions: number | null
+}
+
+/** `head` is the newest of the session, undefined for a session that has none yet. */
 export const tokenizeEvent = (
   { record, session, event, hash }: Valid,
-  gate: Gate,
-  tokenizer: Tokenizer | null,
-): { readonly out: Tokenized | Rejected; readonly gate: Gate } => {
-  const reject = (reason: string) => ({ out: { kind: 'rejected', record, session, reason } as const, gate })
-  if (gate.closed && event.type !== 'open') {
+  head: Head | undefined,
+  given: Tokenizer | null,
+  { positions }: Bounded,
+): Tokenized | Rejected => {
+  const reject = (reason: string): Rejected => ({ kind: 'rejected', record, session, reason })
+  const tokenizer = given ?? missing
+  const { ids, held } = idsOf(event, head?.cursor.held ?? '', tokenizer)
+  const tokenized: Tokenized = { kind: 'tokenized', record, session, event, hash, ids, held }
+  // An event inside which the head stands was accepted before its first token.
+  if (head !== undefined && head.cursor.offset === record.offset && !head.cursor.complete) return tokenized
+  if (head?.status === 'closed' && event.type !== 'open') {
     return reject(
       `Session "${session}" is closed; a "${event.type}" event arrived. Send "open" first: it begins a new context.`,
     )
   }
-  const { ids, held } = idsOf(event, gate.held, tokenizer ?? missing)
-  const empty = event.type === 'boundary' && event.reset ? true : gate.empty && ids.length === 0
-  if (event.type === 'generate' && empty) {
+  const inUse = head === undefined ? 0 : head.conductor.globalStep - head.conductor.origin
+  if (event.type === 'generate' && inUse === 0 && ids.length === 0) {
     return reject(
       `Session "${session}" has read nothing yet, so there is nothing to continue. Send text before "generate".`,
     )
   }
-  const after: Gate =
-    event.type === 'open'
-      ? { ...gate, closed: false, empty: gate.closed || gate.empty }
-      : { closed: event.type === 'close', empty, held }
-  return { out: { kind: 'tokenized', record, session, event, hash, ids, held: after.held }, gate: after }
-}
-
-/** `headOf` gives the committed head of a session that this worker has not met yet. */
-export const tokenize = (
-  tokenizer: Tokenizer | null,
-  headOf: (session: string) => Head | undefined,
-): OperatorFunction<Valid | Rejected, Tokenized | Rejected> => {
-  const gates = new Map<string, Gate>()
-  return map((item) => {
-    if (item.kind === 'rejected') return item
-    const { out, gate } = tokenizeEvent(item, gates.get(item.session) ?? gateOf(headOf(item.session)), tokenizer)
-    gates.set(item.session, gate)
-    return out
-  })
+  if (positions !== null && (event.type === 'text' || event.type === 'tokens')) {
+    // With the text it would leave held back, for which `generate`, `boundary` and `close` must find room.
+    const needed = inUse + ids.length + tokenizer.flush(held).length
+    if (needed > positions) {
+      return reject(
+        `context overflow: ${needed} positions exceed the ${positions} of one context; session "${session}" has ${inUse} in use. Nothing of the event was read. Send less, "generate" what still fits, or begin anew with a "boundary" that has "reset".`,
+      )
+    }
+  }
+  return tokenized
 }

@@ -17,7 +17,7 @@ import { textOf } from '../text.ts'
 import { advance, type Engine, newborn, type Session } from './advance.ts'
 import { createBatcher } from './batcher.ts'
 import { encodeOutput, letterContent } from './emit.ts'
-import { type Gate, gateOf, type Tokenizer, tokenizeEvent } from './tokenize.ts'
+import { type Tokenizer, tokenizeEvent } from './tokenize.ts'
 import type { Output, Step, Tokenized } from './types.ts'
 import { type InputFormat, type ValidateOptions, validateRecord } from './validate.ts'
 import {
@@ -79,7 +79,6 @@ interface Subject {
   /** What the output topics hold for the session, in order. */
   readonly outputs: { tokens: StoredRecord[]; observations: StoredRecord[] }
   session: Session | null
-  gate: Gate
   finished: boolean
 }
 
@@ -102,9 +101,15 @@ interface Scene {
 const startOf =
   (pulse: number, offset: number, complete: boolean) =>
   (record: StoredRecord): boolean => {
-    const value = JSON.parse(textOf(record.value ?? NOTHING)) as { cause: Cause; toPulse?: number; pulse?: number }
+    const value = JSON.parse(textOf(record.value ?? NOTHING)) as {
+      cause: Cause
+      toPulse?: number
+      pulse?: number
+      finish?: string | null
+    }
     if (value.cause.offset !== offset) return value.cause.offset > offset
-    return !complete && (value.toPulse ?? value.pulse ?? 0) > pulse
+    // The end of a generation may come without tokens, at the pulse where the head before it stands.
+    return !complete && ((value.toPulse ?? value.pulse ?? 0) > pulse || typeof value.finish === 'string')
   }
 
 /** Where the first events are gone: the oldest snapshot from which the events that are left lead on. */
@@ -131,14 +136,15 @@ const beginAtSnapshot = (subject: Subject, { begin, options, totals, found }: Sc
   const { globalStep, origin } = head.conductor
   context.restore(state, { pulse: BigInt(globalStep), origin: BigInt(origin), chain: head.chain })
   subject.session = { head, context }
-  subject.gate = gateOf(head)
   const later = startOf(head.cursor.pulse, head.cursor.offset, head.cursor.complete)
   for (const topic of ['tokens', 'observations'] as const) subject.outputs[topic] = subject.outputs[topic].filter(later)
   for (const map of [subject.heads, subject.snapshots]) {
     for (const [place] of map) {
       const [offset, token] = place.split('/').map(Number) as [number, number]
-      if (offset < head.cursor.offset || (offset === head.cursor.offset && token <= head.cursor.token))
-        map.delete(place)
+      if (offset > head.cursor.offset || (offset === head.cursor.offset && token > head.cursor.token)) continue
+      // The end of an event may come without a token of its own.
+      const ends = place === placeOf({ ...head, cursor: { ...head.cursor, complete: true } })
+      if (!ends || head.cursor.complete) map.delete(place)
     }
   }
   totals.partial.push({ session: target.session, fromPulse: globalStep })
@@ -155,7 +161,6 @@ const createSubject = async (scene: Scene, list: readonly At<Head>[]): Promise<S
     snapshots: await readSnapshots(options.log, options.names, partition, options.model.layout, list, found),
     outputs: { tokens: [], observations: [] },
     session: null,
-    gate: gateOf(undefined),
     finished: false,
   }
 }
@@ -177,13 +182,14 @@ const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<voi
         if (subject === undefined) continue
         const valid = validateRecord(record, scene.validation)
         if (valid.kind === 'rejected') continue
-        const { out, gate } = tokenizeEvent(valid, subject.gate, engine.tokenizer)
         const { cursor } = subject.session?.head ?? {}
-        const passed =
+        if (
           cursor !== undefined &&
           (record.offset < cursor.offset || (record.offset === cursor.offset && cursor.complete))
-        if (passed && !subject.finished) continue
-        subject.gate = gate
+        ) {
+          continue
+        }
+        const out = tokenizeEvent(valid, subject.session?.head, engine.tokenizer, options.model)
         if (out.kind === 'rejected') compareLetter(scene, record, out.reason)
         else if (!subject.finished) await recompute(scene, subject, out)
         else if (scene.isDone(record.offset) && record.offset > subject.target.cursor.offset) missingHead(scene, record)
@@ -327,18 +333,12 @@ const conclude = ({ options, partition, found }: Scene, id: string, subject: Sub
 const verifyStatic = async (scene: Scene): Promise<void> => {
   const { options, partition, stored, begin, end, isDone, found } = scene
   const { log, names } = options
-  const gates = new Map<string, Gate>()
   for await (const batch of log.read(names.chunks, partition, begin, { until: end })) {
     for (const record of batch.records) {
       const valid = validateRecord(record, scene.validation)
       if (valid.kind === 'rejected') compareLetter(scene, record, valid.reason)
       else if (!stored.heads.has(valid.session)) {
-        const { out, gate } = tokenizeEvent(
-          valid,
-          gates.get(valid.session) ?? gateOf(undefined),
-          scene.engine.tokenizer,
-        )
-        gates.set(valid.session, gate)
+        const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, options.model)
         if (out.kind === 'rejected') compareLetter(scene, record, out.reason)
         else if (isDone(record.offset)) missingHead(scene, record)
       }

@@ -26,7 +26,7 @@ const untilIdle = (code: 'UNAVAILABLE' | 'DENIED', times: number): Promise<{ out
       },
     }
     let outcome: Outcome | undefined
-    await withModel(MODEL, 1, async (loaded) => {
+    await withModel(MODEL, { threads: 1 }, async (loaded) => {
       outcome = await host({
         log: failing,
         names,

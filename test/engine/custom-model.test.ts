@@ -220,10 +220,12 @@ describe('a model of one’s own', () => {
     expect(sameBytes(twin.serialize(), context.serialize())).toBe(true)
   })
 
-  it('at its bound the context says so and stays as it is; others of the call go on', async () => {
+  it('past its bound nothing is fed, and the context stays as it is; others of the call go on', async () => {
     const model = await open(20)
+    expect(model.positions).toBe(20)
     const [full, other] = [model.createContext(), model.createContext()]
     await feed(model, full, tokens(18), false)
+    const before = full.serialize()
     const work = { nats: true, tokens: Int32Array.from(tokens(5)) }
     const failure = await model
       .process([
@@ -231,13 +233,19 @@ describe('a model of one’s own', () => {
         { context: other, ...work },
       ])
       .catch((error) => error)
-    expect(failure.message).toMatch(/Item 0: Counter "length" stands at 20 and would pass its bound of 20/)
-    expect(failure.code).toBe('REFUSED')
+    expect(failure.message).toMatch(/Item 0: 23 positions exceed the 20 of counter "length", which stands at 18\./)
+    expect(failure.code).toBe('INVALID')
     expect(failure.outcomes[1].nats).toHaveLength(5)
-    expect([full.pulse, other.pulse]).toEqual([20n, 5n])
-    const state = full.serialize()
-    expect((await errorOf(() => generate(model, full, 1))).code).toBe('REFUSED')
-    expect(sameBytes(full.serialize(), state)).toBe(true)
+    expect([full.pulse, other.pulse]).toEqual([18n, 5n])
+    expect(sameBytes(full.serialize(), before)).toBe(true)
+    // What fits is fed; a generation ends with the last position.
+    await feed(model, full, tokens(1), false)
+    expect(await generate(model, full, 5)).toMatchObject({ generated: { length: 1 }, ended: 'positions' })
+    expect(await generate(model, full, 5)).toMatchObject({ generated: { length: 0 }, ended: 'positions' })
+    expect(full.pulse).toBe(20n)
+    expect((await errorOf(() => feed(model, full, [1], false))).message).toMatch(
+      /21 positions exceed the 20 .*written: reset/,
+    )
     expect((await model.logits(full)).length).toBe(V)
     full.reset()
     await feed(model, full, tokens(20), false)

@@ -194,6 +194,14 @@ describe('graphs', () => {
       'counter "pos" has no max below 2³¹',
     ],
     [
+      'a counter read modulo nothing',
+      block((g, x) => {
+        g.cacheCount('n', g.counter('pos'), { modulo: 0 })
+        return g.tanh('y', x)
+      }),
+      'needs "modulo", a whole number from 1 to',
+    ],
+    [
       'growth without a bound',
       block((g, x) => {
         g.cacheWrite(g.table('K', [autoDim(g.counter('len')), 4])(0), x)

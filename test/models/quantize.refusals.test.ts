@@ -39,8 +39,8 @@ describe('a package that cannot be quantised', () => {
   it('has a config that says nothing, or something unknown', async () => {
     const file = safetensors(randomRwkv7(1, SIZES))
     expect(await refusal(writePackage('{', file))).toContain('is not JSON')
-    expect(await refusal(writePackage({}, file))).toContain('has no model_type, expected one of: rwkv7')
-    expect(await refusal(config({ model_type: 'other' }))).toContain('holds a "other" model, expected one of: rwkv7')
+    expect(await refusal(writePackage({}, file))).toMatch(/has no model_type, expected one of: .*rwkv7/)
+    expect(await refusal(config({ model_type: 'other' }))).toMatch(/holds a "other" model, expected one of: .*rwkv7/)
     expect(await refusal(config({ hidden_size: 5 }))).toContain('config.json says hidden_size is 5')
   })
 

@@ -1,11 +1,13 @@
-import { lastValueFrom, of, toArray } from 'rxjs'
-import { describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Model, WorkItem } from '../../src/engine/types.ts'
+import { openModel } from '../../src/models/open.ts'
 import { byteTokenizer } from '../../src/models/tokenizer.ts'
-import { tokenize } from '../../src/operators/tokenize.ts'
+import { advance, newborn, type Session } from '../../src/operators/advance.ts'
+import { tokenizeEvent } from '../../src/operators/tokenize.ts'
 import type { Rejected, Tokenized, Valid } from '../../src/operators/types.ts'
 import { validateRecord } from '../../src/operators/validate.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
-import { event } from './harness.ts'
+import { demoModel, event } from './harness.ts'
 
 const valid = (session: string, chunk: ChunkInput, offset = 0): Valid | Rejected => {
   const { key, value } = event(session, chunk)
@@ -15,13 +17,37 @@ const valid = (session: string, chunk: ChunkInput, offset = 0): Valid | Rejected
   )
 }
 
-const through = (...items: readonly (readonly [session: string, chunk: ChunkInput])[]) =>
-  lastValueFrom(
-    of(...items.map(([session, chunk], offset) => valid(session, chunk, offset))).pipe(
-      tokenize(byteTokenizer(), () => undefined),
-      toArray(),
-    ),
-  )
+let model: Model
+beforeAll(async () => {
+  model = await openModel(demoModel, { threads: 1 })
+})
+afterAll(() => model.close())
+
+/** One event after the other: what each becomes, and then what it does to its session. */
+const through = async (...items: readonly (readonly [session: string, chunk: ChunkInput])[]) => {
+  const tokenizer = byteTokenizer()
+  const engine = {
+    model,
+    tokenizer,
+    process: async (item: WorkItem) => (await model.process([item]))[0]!,
+  }
+  const sessions = new Map<string, Session>()
+  const all: (Tokenized | Rejected)[] = []
+  for (const [offset, [id, chunk]] of items.entries()) {
+    const event = valid(id, chunk, offset)
+    if (event.kind === 'rejected') throw new Error(event.reason)
+    const out = tokenizeEvent(event, sessions.get(id)?.head, tokenizer, model)
+    all.push(out)
+    if (out.kind === 'rejected') continue
+    const fresh = !sessions.has(id)
+    const context = sessions.get(id)?.context ?? model.createContext()
+    const session = sessions.get(id) ?? { context, head: newborn(out, model, context.chain) }
+    sessions.set(id, session)
+    for await (const _ of advance(session, out, fresh, engine));
+  }
+  for (const { context } of sessions.values()) context.close()
+  return all
+}
 
 const idsOf = (item: Tokenized | Rejected | undefined): number[] | string =>
   item?.kind === 'tokenized' ? [...item.ids] : (item?.reason ?? 'nothing')
@@ -84,11 +110,5 @@ describe('tokenize', () => {
     )
     expect(items.map(({ kind }) => kind === 'tokenized')).toEqual([false, true, true, true, true, true, false])
     expect(idsOf(items[6])).toMatch(/nothing to continue\. Send text before "generate"\.$/)
-  })
-
-  test('what was rejected before passes as it is', async () => {
-    const rejected = valid('a', { type: 'tokens', tokens: [999] })
-    const out = await lastValueFrom(of(rejected).pipe(tokenize(byteTokenizer(), () => undefined)))
-    expect(out).toBe(rejected)
   })
 })

@@ -127,7 +127,7 @@ export const bench = command({
     if (!names.has('sessions')) refuseIdle(given, ['sessions'], '--only sessions')
     const dir = flags.model ?? SHIPPED
     const threads = flags.threads ?? Math.min(16, availableParallelism())
-    return withModel(dir, threads, async ({ model }) => {
+    return withModel(dir, { threads }, async ({ model }) => {
       const { kernelFeatures } = await import('../../engine/engine.ts')
       const signal = untilSignal('Stopping: what was measured so far follows. Once more ends at once.')
       let line: string | null = null

@@ -225,7 +225,7 @@ export const demo = command({
   examples: ['demo'],
   async run(flags, _args, given) {
     process.chdir(ROOT)
-    return withModel(flags.model, undefined, (loaded) =>
+    return withModel(flags.model, {}, (loaded) =>
       withLog(
         flags.log,
         async (log): Promise<ExitCode> => {

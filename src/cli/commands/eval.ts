@@ -4,7 +4,7 @@ import { ContinuoError } from '../../errors.ts'
 import type { Tokenizer } from '../../operators/tokenize.ts'
 import { writeDurably } from '../../state/durable.ts'
 import { command } from '../command.ts'
-import { modelFlag, threadsFlag, withModel } from '../common.ts'
+import { modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
 import { optional, usage, whole } from '../flags.ts'
 import { readAll } from '../input.ts'
 import { bitsPer, count, print, printJson } from '../output.ts'
@@ -78,13 +78,20 @@ export const evaluate = command({
     model: modelFlag,
     'chunk-tokens': whole('N', 'tokens a call; changes the speed, never the result', 4096, { min: 1 }),
     logits: optional('FILE', 'write the logits after the last token: raw little-endian f32'),
+    overflow: overflowFlag,
     threads: threadsFlag,
   },
   examples: ['eval docs/demo/harbour-log.txt --model models/demo'],
   async run(flags, [file]) {
     const input = await readAll(file!)
-    return withModel(flags.model, flags.threads, async ({ model, tokenizer }) => {
+    return withModel(flags.model, flags, async ({ model, tokenizer }) => {
       const tokens = tokensOf(input, model, tokenizer)
+      if (model.positions !== null && tokens.length > model.positions) {
+        throw new ContinuoError(
+          'INVALID',
+          `${tokens.length} positions exceed the ${model.positions} of one context. Give a shorter text, or let attention see a window: --overflow window.`,
+        )
+      }
       const context = model.createContext()
       const started = performance.now()
       const { nats, predictions } = await score(model, context, tokens, flags['chunk-tokens'])

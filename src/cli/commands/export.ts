@@ -14,6 +14,7 @@ import {
   type Loaded,
   logFlag,
   namesOf,
+  overflowFlag,
   partitionsOf,
   sessionFlag,
   stateOf,
@@ -55,11 +56,12 @@ export const exportSession = command({
     model: optional('DIR', 'needed where the session moved on since its newest snapshot'),
     'input-topic': inputTopicFlag,
     'input-format': formatFlag,
+    overflow: overflowFlag,
     threads: threadsFlag,
   },
   examples: ['export --log file:continuo.db --session book book.safetensors --model models/demo'],
   async run(flags, [path], given) {
-    if (flags.model === undefined) refuseIdle(given, ['input-format', 'threads'], '--model DIR')
+    if (flags.model === undefined) refuseIdle(given, ['input-format', 'overflow', 'threads'], '--model DIR')
     const session = checkSession(flags.session)
     return withExistingLog(flags.log, async (log): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
@@ -88,7 +90,7 @@ export const exportSession = command({
           `Session "${session}" stands at pulse ${head.conductor.globalStep}, its newest snapshot at ${head.snapshot?.pulse ?? 'none'}: the rest must be replayed. Say which model it is: --model DIR.`,
         )
       }
-      return withModel(flags.model, flags.threads, async ({ model, tokenizer }: Loaded) => {
+      return withModel(flags.model, flags, async ({ model, tokenizer }: Loaded) => {
         checkFits(head, model)
         const engine = { model, tokenizer, process: createBatcher(model).process }
         const validate = { format: flags['input-format'], vocabSize: model.vocabSize, readsText: tokenizer !== null }

@@ -1,11 +1,12 @@
 import { type ChunkInput, MAX_GENERATE_TOKENS } from '../../../topics/chunks.ts'
 import { ContinuoError } from '../../errors.ts'
 import { advance, newborn, type Session } from '../../operators/advance.ts'
-import { gateOf, tokenizeEvent } from '../../operators/tokenize.ts'
+import { tokenizeEvent } from '../../operators/tokenize.ts'
+import type { Rejected, Tokenized } from '../../operators/types.ts'
 import { validateRecord } from '../../operators/validate.ts'
 import { chunkRecord } from '../chunks.ts'
 import { command } from '../command.ts'
-import { type Loaded, modelFlag, threadsFlag, withModel } from '../common.ts'
+import { type Loaded, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
 import { needed, usage, whole } from '../flags.ts'
 import { printable, printJson } from '../output.ts'
 import { generateEvent, samplingFlags } from './feed.ts'
@@ -31,17 +32,16 @@ const continuePrompt = async (
     process: async (item: Parameters<typeof model.process>[0][number]) => (await model.process([item]))[0]!,
   }
   const outputs: Outputs = { text: '', ids: [], logprobs: [], finish: null }
-  let session: Session | null = null
-  let gate = gateOf(undefined)
+  let session = null as Session | null
   for (const [offset, event] of events.entries()) {
     const record = { topic: SESSION, partition: 0, offset, timestamp: 0, headers: [], ...chunkRecord(SESSION, event) }
     const valid = validateRecord(
       { ...record, headers: [], timestamp: 0 },
       { format: 'json', vocabSize: model.vocabSize, readsText: tokenizer !== null },
     )
-    const { out, gate: next } = valid.kind === 'rejected' ? { out: valid, gate } : tokenizeEvent(valid, gate, tokenizer)
+    const out: Tokenized | Rejected =
+      valid.kind === 'rejected' ? valid : tokenizeEvent(valid, session?.head, tokenizer, model)
     if (out.kind === 'rejected') throw new ContinuoError('INVALID', out.reason)
-    gate = next
     const fresh = session === null
     if (session === null) {
       const context = model.createContext()
@@ -72,6 +72,7 @@ export const generate = command({
     prompt: needed('TEXT', 'what to continue'),
     'max-tokens': whole('N', 'tokens to generate at most', 256, { min: 1, max: MAX_GENERATE_TOKENS }),
     ...samplingFlags,
+    overflow: overflowFlag,
     threads: threadsFlag,
   },
   examples: [
@@ -79,7 +80,7 @@ export const generate = command({
   ],
   async run(flags) {
     const request = generateEvent('prompt', flags['max-tokens'], flags)
-    return withModel(flags.model, flags.threads, async (loaded) => {
+    return withModel(flags.model, flags, async (loaded) => {
       if (loaded.tokenizer === null) throw usage('This model has no tokenizer, so it cannot read a prompt of text.')
       let ends = true
       const result = await continuePrompt(loaded, [{ type: 'text', text: flags.prompt }, request], (text) => {

@@ -14,6 +14,7 @@ import {
   logFlag,
   modelFlag,
   namesOf,
+  overflowFlag,
   sessionFlag,
   threadsFlag,
   withLog,
@@ -130,6 +131,7 @@ export const importSession = command({
     model: modelFlag,
     group: groupFlag,
     'input-topic': inputTopicFlag,
+    overflow: overflowFlag,
     threads: threadsFlag,
   },
   notes:
@@ -137,7 +139,7 @@ export const importSession = command({
   examples: ['import --log file:other.db --session book book.safetensors --model models/demo'],
   async run(flags, [path]) {
     const session = checkSession(flags.session)
-    return withModel(flags.model, flags.threads, async (loaded) => {
+    return withModel(flags.model, flags, async (loaded) => {
       const { model } = loaded
       const snapshot = await readFileSnapshot(path!, model)
       return withLog(flags.log, async (log): Promise<ExitCode> => {

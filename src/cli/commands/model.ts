@@ -130,7 +130,7 @@ export const model = command({
     if (flags.trace !== undefined) {
       const tokens = flags.trace
       const input = traceInput(shown.graph, shown.plans, tokens)
-      await withModel(dir!, undefined, async (loaded) => {
+      await withModel(dir!, {}, async (loaded) => {
         trace = await traceStep(loaded.model, input, tokens)
         return 0
       })

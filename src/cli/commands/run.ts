@@ -15,6 +15,7 @@ import {
   logFlag,
   modelFlag,
   namesOf,
+  overflowFlag,
   partitionsFlag,
   threadsFlag,
   withLog,
@@ -109,6 +110,7 @@ export const run = command({
     'input-topic': inputTopicFlag,
     'input-format': formatFlag,
     partitions: partitionsFlag,
+    overflow: overflowFlag,
     threads: threadsFlag,
     device: choice(['auto', 'cpu', 'cuda'], 'where the model runs; cuda is not in this version', 'auto'),
     'commit-interval': whole('MS', 'time between two commits', 100, { min: 0 }),
@@ -194,7 +196,7 @@ export const run = command({
       }
     }
     // The model first: a mistyped folder must not leave an empty log behind.
-    return withModel(flags.model, flags.threads, (loaded) =>
+    return withModel(flags.model, flags, (loaded) =>
       withLog(flags.log, (log) => serve(log, loaded), { sessionTimeout: flags['session-timeout'] }),
     )
   },

@@ -9,6 +9,7 @@ import {
   logFlag,
   modelFlag,
   namesOf,
+  overflowFlag,
   partitionsOf,
   threadsFlag,
   withExistingLog,
@@ -53,6 +54,7 @@ export const verify = command({
     session: optional('ID', 'only this session'),
     'input-topic': inputTopicFlag,
     'input-format': formatFlag,
+    overflow: overflowFlag,
     threads: threadsFlag,
   },
   notes:
@@ -60,7 +62,7 @@ export const verify = command({
   examples: ['verify --log file:continuo.db --model models/demo'],
   async run(flags) {
     return withExistingLog(flags.log, (log) =>
-      withModel(flags.model, flags.threads, async ({ model, tokenizer }) => {
+      withModel(flags.model, flags, async ({ model, tokenizer }) => {
         const names = namesOf(log, flags['input-topic'])
         const partitions = await partitionsOf(log, names)
         const before = await stateBounds(log, names, partitions)

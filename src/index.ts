@@ -44,7 +44,7 @@ export {
 export { ContinuoError, codeOf, type ErrorCode, messageOf } from './errors.ts'
 export { type ModelPackage, openModel, openPackage } from './models/open.ts'
 export { type Quantized, quantizePackage } from './models/quantize.ts'
-export { byteTokenizer, type Tokenizer } from './models/tokenizer.ts'
+export { byteTokenizer, type Tokenizer } from './models/tokenizer/index.ts'
 export { type Batcher, createBatcher } from './operators/batcher.ts'
 export type { Commit } from './operators/commit.ts'
 export { type PartitionState, readPartitionState } from './operators/partition-state.ts'

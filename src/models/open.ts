@@ -1,4 +1,4 @@
-/** Opens a model package: a folder with config.json, model.safetensors and, unless it is byte-level, tokenizer.json. */
+/** Opens a model package: a folder with config.json, model.safetensors and, unless a token is a byte, tokenizer.json. */
 import { type BigIntStats, existsSync } from 'node:fs'
 import { readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -8,7 +8,7 @@ import type { Model, OpenModelOptions } from '../engine/types.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
 import type { Family } from './family.ts'
 import { families } from './index.ts'
-import { byteTokenizer, type Tokenizer } from './tokenizer.ts'
+import { byteTokenizer, eosOfConfig, openTokenizer, type Tokenizer } from './tokenizer/index.ts'
 
 export interface ModelPackage {
   readonly model: Model
@@ -69,20 +69,26 @@ const identityAt = async (path: string): Promise<string> => {
   }
 }
 
+const tokenizerOf = async (
+  dir: string,
+  vocabSize: number,
+  config: Config,
+  { warn = (message) => process.emitWarning(message) }: OpenModelOptions,
+): Promise<Tokenizer | null> => {
+  if (existsSync(join(dir, 'tokenizer.json'))) return openTokenizer(dir, { vocabSize, config, warn })
+  return vocabSize === 256 ? byteTokenizer(eosOfConfig(config, vocabSize)) : null
+}
+
 /** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
 export const openPackage = async (dir: string, options: OpenModelOptions = {}): Promise<ModelPackage> => {
   const { config, family } = await readPackage(dir)
   const modelType = config.model_type
-  if (existsSync(join(dir, 'tokenizer.json'))) {
-    throw new ContinuoError(
-      'INVALID',
-      `${dir} carries tokenizer.json, expected a byte-level package: 256 tokens and no tokenizer.json.`,
-    )
-  }
   const path = join(dir, 'model.safetensors')
   const before = await identityAt(path)
   const tensors = inspectTensors(path)
   const { graph, vocabSize } = family.build(config, tensors)
+  // Before the weights: it is quick, and what is wrong with it needs no model.
+  const tokenizer = await tokenizerOf(dir, vocabSize, config, options)
   const model = await loadModel({ dir, modelType, vocabSize, config, graph, path, tensors }, options)
   // Header, weights and fingerprint are read one after the other and must be of one file.
   if ((await identityAt(path)) !== before) {
@@ -92,7 +98,7 @@ export const openPackage = async (dir: string, options: OpenModelOptions = {}): 
       `${path} was exchanged while it was being loaded; open the model again. Replace a model by renaming a new file over the old one.`,
     )
   }
-  return { model, tokenizer: vocabSize === 256 ? byteTokenizer() : null }
+  return { model, tokenizer }
 }
 
 export const openModel = async (dir: string, options: OpenModelOptions = {}): Promise<Model> =>

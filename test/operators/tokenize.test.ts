@@ -1,6 +1,6 @@
 import { lastValueFrom, of, toArray } from 'rxjs'
 import { describe, expect, test } from 'vitest'
-import { byteTokenizer } from '../../src/models/tokenizer.ts'
+import { byteTokenizer } from '../../src/models/tokenizer/index.ts'
 import { tokenize } from '../../src/operators/tokenize.ts'
 import type { Rejected, Tokenized, Valid } from '../../src/operators/types.ts'
 import { validateRecord } from '../../src/operators/validate.ts'

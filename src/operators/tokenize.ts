@@ -9,8 +9,12 @@ import { map, type OperatorFunction } from 'rxjs'
 import type { Head } from '../state/head.ts'
 import type { Rejected, Tokenized, Valid } from './types.ts'
 
-/** The part of a tokenizer that the stream needs; `src/models/tokenizer.ts` implements it. */
+/** The part of a tokenizer that the stream needs; `src/models/tokenizer/` implements it. */
 export interface Tokenizer {
+  /** The id that ends a generation; null: none does. */
+  readonly eos: number | null
+  /** What is held between two texts of one context. */
+  readonly begun: string
   push(held: string, text: string): { readonly ids: Int32Array; readonly held: string }
   pushBytes(held: string, bytes: Uint8Array): { readonly ids: Int32Array; readonly held: string }
   flush(held: string): Int32Array
@@ -37,13 +41,21 @@ export const gateOf = (head: Head | undefined): Gate =>
       }
 
 const missing: Tokenizer = {
+  eos: null,
+  begun: '',
   push: () => ({ ids: NONE, held: '' }),
   pushBytes: () => ({ ids: NONE, held: '' }),
   flush: () => NONE,
   bytesOf: () => new Uint8Array(0),
 }
 
-const idsOf = (event: Valid['event'], held: string, tokenizer: Tokenizer): { ids: Int32Array; held: string } => {
+const idsOf = (
+  event: Valid['event'],
+  { held, empty }: Gate,
+  tokenizer: Tokenizer,
+): { readonly ids: Int32Array; readonly held: string } => {
+  /** The text ends and the context goes on, if it has begun. */
+  const between = (ids: Int32Array): string => (empty && ids.length === 0 ? '' : tokenizer.begun)
   switch (event.type) {
     case 'open':
       return { ids: NONE, held }
@@ -57,10 +69,13 @@ const idsOf = (event: Valid['event'], held: string, tokenizer: Tokenizer): { ids
       const ids = new Int32Array(flushed.length + event.tokens.length)
       ids.set(flushed)
       ids.set(event.tokens, flushed.length)
-      return { ids, held: '' }
+      return { ids, held: between(ids) }
     }
     case 'generate':
-    case 'boundary':
+    case 'boundary': {
+      const ids = tokenizer.flush(held)
+      return { ids, held: event.type === 'boundary' && event.reset ? '' : between(ids) }
+    }
     case 'close':
       return { ids: tokenizer.flush(held), held: '' }
   }
@@ -77,7 +92,7 @@ export const tokenizeEvent = (
       `Session "${session}" is closed; a "${event.type}" event arrived. Send "open" first: it begins a new context.`,
     )
   }
-  const { ids, held } = idsOf(event, gate.held, tokenizer ?? missing)
+  const { ids, held } = idsOf(event, gate, tokenizer ?? missing)
   const empty = event.type === 'boundary' && event.reset ? true : gate.empty && ids.length === 0
   if (event.type === 'generate' && empty) {
     return reject(

@@ -5,6 +5,7 @@ import { tokenize } from '../../src/operators/tokenize.ts'
 import type { Rejected, Tokenized, Valid } from '../../src/operators/types.ts'
 import { validateRecord } from '../../src/operators/validate.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
+import { fallback, open as openFixture } from '../models/tokenizer/fixtures.ts'
 import { event } from './harness.ts'
 
 const valid = (session: string, chunk: ChunkInput, offset = 0): Valid | Rejected => {
@@ -90,5 +91,42 @@ describe('tokenize', () => {
     const rejected = valid('a', { type: 'tokens', tokens: [999] })
     const out = await lastValueFrom(of(rejected).pipe(tokenize(byteTokenizer(), () => undefined)))
     expect(out).toBe(rejected)
+  })
+})
+
+describe('a tokenizer that begins a context with a token', () => {
+  const run = async (...chunks: readonly ChunkInput[]) => {
+    const tokenizer = await openFixture(fallback())
+    const items = await lastValueFrom(
+      of(...chunks.map((chunk, offset) => valid('a', chunk, offset))).pipe(
+        tokenize(tokenizer, () => undefined),
+        toArray(),
+      ),
+    )
+    return items.map((item) => (item.kind === 'tokenized' ? [...item.ids] : item.reason))
+  }
+  const text = { type: 'text', text: 'the' } as const
+  const generate = { type: 'generate', requestId: 'r', maxTokens: 1 } as const
+
+  test('does so once, also across generations, boundaries and ids', async () => {
+    const [, first, , second, , third] = await run(text, generate, text, { type: 'boundary' }, text, { type: 'close' })
+    const alone = first as number[]
+    expect(alone[0]).toBe(1)
+    expect(second).toEqual(alone.slice(1))
+    expect(third).toEqual(alone.slice(1))
+    const [, afterIds] = await run({ type: 'tokens', tokens: [7] }, text, generate)
+    expect(afterIds).toEqual([])
+    const [, , flushed] = await run({ type: 'tokens', tokens: [7] }, text, generate)
+    expect(flushed).toEqual(alone.slice(1))
+  })
+
+  test('and again where the memory is new: after a reset, and after close and open', async () => {
+    const reset = await run(text, { type: 'boundary', reset: true }, text, generate)
+    expect(reset[3]).toEqual(reset[1])
+    const reopened = await run(text, { type: 'close' }, { type: 'open' }, text, generate)
+    expect(reopened[4]).toEqual(reopened[1])
+    // A boundary before anything was read begins nothing.
+    const [, , late] = await run({ type: 'boundary' }, text, generate)
+    expect((late as number[])[0]).toBe(1)
   })
 })

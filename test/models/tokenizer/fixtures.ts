@@ -76,6 +76,17 @@ export const byteLevel = (rest: Json = {}): Json => ({
 
 const top = trained.tokens.length
 
+/** 256 tokens, as many as the shipped model has ids: the printable bytes of ASCII and what merges of them fill the rest. */
+export const wordsOf256 = (): Json => {
+  const alphabet = byteChars.filter((_, byte) => byte === 10 || (byte >= 32 && byte < 127))
+  const { tokens, merges } = train(
+    CORPUS.split(/(?= )/).map((word) => inBytes(word.replaceAll(/[^ -~\n]/g, ''))),
+    alphabet,
+    256 - alphabet.length,
+  )
+  return byteLevel({ model: { type: 'BPE', dropout: null, unk_token: null, vocab: ids(tokens), merges } })
+}
+
 const LLAMA_3 =
   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
@@ -327,7 +338,9 @@ export const inPieces = <T extends { readonly length: number; slice(from: number
   return [...pieces, source.slice(at)]
 }
 
-export const readText = (tokenizer: Tokenizer, pieces: readonly (string | Uint8Array)[], held = ''): number[] => {
+type Reader = Pick<Tokenizer, 'push' | 'pushBytes' | 'flush'>
+
+export const readText = (tokenizer: Reader, pieces: readonly (string | Uint8Array)[], held = ''): number[] => {
   const all: number[] = []
   let before = held
   for (const piece of pieces) {

@@ -43,6 +43,20 @@ export const generation = z.strictObject({
 })
 export type GenerationState = z.infer<typeof generation>
 
+/** An observation in progress. */
+export const span = z
+  .strictObject({
+    fromPulse: count,
+    tokens: count,
+    predictions: count,
+    /** Bytes of the predicted tokens' text; a token of a model without text counts as one. */
+    bytes: count.optional(),
+    nats: z.number(),
+    surprisal: z.array(z.number().nullable()),
+  })
+  // Heads of versions in which a token was a byte do not say.
+  .transform((found) => ({ ...found, bytes: found.bytes ?? found.predictions }))
+
 export const snapshotRef = z.strictObject({
   pulse: count,
   /** Offsets of the first and last part in the snapshots topic. */
@@ -70,13 +84,7 @@ export const head = z.strictObject({
   born: z.int().min(-1),
   totals: z.strictObject({ tokens: count, predictions: count, nats: z.number(), generated: count }),
   /** The observation in progress: spans the record's tokens since the last `observed` event. */
-  span: z.strictObject({
-    fromPulse: count,
-    tokens: count,
-    predictions: count,
-    nats: z.number(),
-    surprisal: z.array(z.number().nullable()),
-  }),
+  span,
   generation: generation.nullable(),
   snapshot: snapshotRef.nullable(),
 })

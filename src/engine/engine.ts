@@ -76,6 +76,8 @@ export interface LoadRequest {
   readonly decoder?: DecoderShape | undefined
   /** Set where the graph computes something else than config.json says by itself. */
   readonly overflow?: 'window' | undefined
+  /** What tells the tokenizer from others, where the package has a file for it. */
+  readonly tokenizer?: string | undefined
 }
 
 const plain = { memoryReuse: true, trace: false, watch: false }
@@ -94,7 +96,7 @@ interface ContextState {
 export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
   const { dir, modelType, vocabSize, config, graph, path, tensors } = request
   const threads = threadsOf(options)
-  const fingerprint = await modelFingerprint(config, tensors, path, request.overflow)
+  const fingerprint = await modelFingerprint(config, tensors, path, request)
   const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
   const engine = await awaitNative((addon) =>
     addon.open(

@@ -168,7 +168,7 @@ export interface OpenModelOptions {
   readonly threads?: number
   /** Keep packed weights beside the model, for the next time; default true. */
   readonly keepPacked?: boolean
-  /** Where to say that kept weights were of no use; default: process.emitWarning. */
+  /** Where to say that kept weights were of no use, or that tokenizer.json overrules config.json; default: process.emitWarning. */
   readonly warn?: (message: string) => void
   /** Look after every node whether it gave a number that is not finite, and name the first where a state breaks. Slower. */
   readonly watch?: boolean

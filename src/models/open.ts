@@ -1,4 +1,5 @@
-/** Opens a model package: a folder with config.json, model.safetensors and, unless it is byte-level, tokenizer.json. */
+/** Opens a model package: a folder with config.json, model.safetensors and, unless a token is a byte, tokenizer.json. */
+import { createHash } from 'node:crypto'
 import { type BigIntStats, existsSync } from 'node:fs'
 import { readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -8,7 +9,7 @@ import type { Model, OpenModelOptions } from '../engine/types.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
 import type { Family } from './family.ts'
 import { families } from './index.ts'
-import { byteTokenizer, type Tokenizer } from './tokenizer.ts'
+import { byteTokenizer, eosOfConfig, openTokenizer, type Tokenizer } from './tokenizer/index.ts'
 
 export interface ModelPackage {
   readonly model: Model
@@ -82,22 +83,36 @@ const overflowOf = ({ overflow }: OpenModelOptions, modelType: string, { windows
   )
 }
 
+/** The tokenizer of a package, and what tells it from others: its file and the end of text that was found for it. */
+export const readTokenizer = async (
+  dir: string,
+  vocabSize: number,
+  config: Config,
+  warn: (message: string) => void,
+): Promise<{ readonly tokenizer: Tokenizer | null; readonly fingerprint: string | undefined }> => {
+  const path = join(dir, 'tokenizer.json')
+  if (!existsSync(path)) {
+    const tokenizer = vocabSize === 256 ? byteTokenizer(eosOfConfig(config, vocabSize)) : null
+    return { tokenizer, fingerprint: undefined }
+  }
+  const tokenizer = await openTokenizer(dir, { vocabSize, config, warn })
+  const file = createHash('sha256').update(await readFile(path))
+  return { tokenizer, fingerprint: `${file.digest('hex')} ${tokenizer.eos}` }
+}
+
 /** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
 export const openPackage = async (dir: string, options: OpenModelOptions = {}): Promise<ModelPackage> => {
   const { config, family } = await readPackage(dir)
   const modelType = config.model_type
-  if (existsSync(join(dir, 'tokenizer.json'))) {
-    throw new ContinuoError(
-      'INVALID',
-      `${dir} carries tokenizer.json, expected a byte-level package: 256 tokens and no tokenizer.json.`,
-    )
-  }
   const path = join(dir, 'model.safetensors')
   const before = await identityAt(path)
   const tensors = inspectTensors(path)
   const overflow = overflowOf(options, modelType, family)
   const { graph, vocabSize, decoder } = family.build(config, tensors, overflow)
-  const request = { dir, modelType, vocabSize, config, graph, path, tensors, decoder, overflow }
+  // Before the weights: it is quick, and what is wrong with it needs no model.
+  const { warn = (message) => process.emitWarning(message) } = options
+  const { tokenizer, fingerprint } = await readTokenizer(dir, vocabSize, config, warn)
+  const request = { dir, modelType, vocabSize, config, graph, path, tensors, decoder, overflow, tokenizer: fingerprint }
   const model = await loadModel(request, options)
   // Header, weights and fingerprint are read one after the other and must be of one file.
   if ((await identityAt(path)) !== before) {
@@ -107,7 +122,7 @@ export const openPackage = async (dir: string, options: OpenModelOptions = {}): 
       `${path} was exchanged while it was being loaded; open the model again. Replace a model by renaming a new file over the old one.`,
     )
   }
-  return { model, tokenizer: vocabSize === 256 ? byteTokenizer() : null }
+  return { model, tokenizer }
 }
 
 export const openModel = async (dir: string, options: OpenModelOptions = {}): Promise<Model> =>

@@ -12,9 +12,9 @@ import type { Context, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
+import { createDetokenizer, NO_TEXT } from './detokenize.ts'
 import type { Tokenizer } from './tokenize.ts'
 import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
-import { decodeUtf8 } from './utf8.ts'
 
 export const FEED_SLICE = 256
 export const GENERATE_SLICE = 16
@@ -33,8 +33,15 @@ export interface Session {
 
 type Generate = Extract<Chunk, { type: 'generate' }>
 
-const spanFrom = (fromPulse: number): Head['span'] => ({ fromPulse, tokens: 0, predictions: 0, nats: 0, surprisal: [] })
-const utf8 = new TextEncoder()
+const spanFrom = (fromPulse: number): Head['span'] => ({
+  fromPulse,
+  tokens: 0,
+  predictions: 0,
+  bytes: 0,
+  nats: 0,
+  surprisal: [],
+})
+const NO_BYTES = new Uint8Array(0)
 const NO_TOKENS = new Int32Array(0)
 
 /** The head of a session that begins with this record: nothing read, the cursor at the record's first token. */
@@ -91,22 +98,23 @@ const moved = (head: Head, result: WorkResult, tokens: number): Head => {
   }
 }
 
-/** Adds what reading cost, token by token in order, so that the sum does not depend on the cut. */
-const surprised = (head: Head, nats: Float32Array): Head => {
-  let { nats: spanNats, predictions } = head.span
+/** Adds what reading `ids` cost, token by token in order, so that the sum does not depend on the cut. */
+const surprised = (head: Head, ids: Int32Array, nats: Float32Array, tokenizer: Tokenizer | null): Head => {
+  let { nats: spanNats, predictions, bytes } = head.span
   let { nats: totalNats, predictions: totalPredictions } = head.totals
   const surprisal: (number | null)[] = [...head.span.surprisal]
-  for (const value of nats) {
+  for (const [at, value] of nats.entries()) {
     if (head.settings.surprisal) surprisal.push(Number.isNaN(value) ? null : value)
     if (Number.isNaN(value)) continue
     spanNats += value
     totalNats += value
     predictions += 1
+    bytes += tokenizer?.bytesOf(ids[at]!).length ?? 1
     totalPredictions += 1
   }
   return {
     ...head,
-    span: { ...head.span, tokens: head.span.tokens + nats.length, predictions, nats: spanNats, surprisal },
+    span: { ...head.span, tokens: head.span.tokens + nats.length, predictions, bytes, nats: spanNats, surprisal },
     totals: {
       ...head.totals,
       tokens: head.totals.tokens + nats.length,
@@ -129,7 +137,7 @@ const observe = (head: Head, work: Tokenized, last: boolean, readsText: boolean)
     tokens: span.tokens,
     predictions: span.predictions,
     nats: span.nats,
-    bitsPerByte: span.predictions === 0 || !readsText ? null : span.nats / Math.LN2 / span.predictions,
+    bitsPerByte: span.bytes === 0 || !readsText ? null : span.nats / Math.LN2 / span.bytes,
     ...(head.settings.surprisal ? { surprisal: span.surprisal } : {}),
     last,
   }
@@ -138,9 +146,6 @@ const observe = (head: Head, work: Tokenized, last: boolean, readsText: boolean)
     output: { to: 'observations', value },
   }
 }
-
-const endsWith = (bytes: Uint8Array, suffix: Uint8Array): boolean =>
-  bytes.length >= suffix.length && Buffer.compare(bytes.subarray(bytes.length - suffix.length), suffix) === 0
 
 /** Up to `count` tokens; with stop strings one at a time, because what follows a stop must not be fed. */
 async function generateSlice(
@@ -152,17 +157,14 @@ async function generateSlice(
 ): Promise<Step> {
   const { context } = session
   let { head } = session
-  const state = head.generation ?? { index: 0, unfinished: '', tail: '' }
-  const stops = event.stop.map((stop) => utf8.encode(stop))
-  const keep = Math.max(0, ...stops.map((stop) => stop.length))
+  const state = head.generation ?? { index: 0, ...NO_TEXT }
+  const detokenizer = createDetokenizer(state, event.stop)
   const ids: number[] = []
   const logprobs: number[] = []
-  const fresh: Uint8Array[] = []
-  let tail: Uint8Array = Buffer.from(state.tail, 'base64')
   let stopped = false
   let ended: WorkResult['ended'] = null
   while (ids.length < count && !stopped && ended === null) {
-    const ask = stops.length > 0 ? 1 : count - ids.length
+    const ask = event.stop.length > 0 ? 1 : count - ids.length
     const { temperature, topK, topP } = event
     const result = await engine.process({
       context,
@@ -173,16 +175,12 @@ async function generateSlice(
     ended = result.ended
     head = moved(head, result, result.generated.length)
     for (const id of result.generated) {
-      const bytes = engine.tokenizer?.bytesOf(id) ?? new Uint8Array(0)
-      fresh.push(bytes)
-      const grown = Buffer.concat([tail, bytes])
-      tail = grown.subarray(Math.max(0, grown.length - keep))
       ids.push(id)
-      if (stops.some((stop) => endsWith(grown, stop))) stopped = true
+      stopped = detokenizer.push(engine.tokenizer?.bytesOf(id) ?? NO_BYTES)
     }
     logprobs.push(...result.logprobs)
   }
-  const decoded = decodeUtf8(Buffer.from(state.unfinished, 'base64'), Buffer.concat(fresh))
+  const told = detokenizer.end()
   const index = state.index + ids.length
   const finish = stopped ? 'stop' : index === event.maxTokens ? 'length' : ended === 'positions' ? 'context' : ended
   const value: Generated = {
@@ -192,18 +190,14 @@ async function generateSlice(
     requestId: event.requestId,
     index: state.index,
     ids,
-    text: decoded.text,
+    text: told.text,
     logprobs,
     fromPulse: head.conductor.globalStep - ids.length,
     toPulse: head.conductor.globalStep,
     finish,
     cause: causeOf(work.record, event.id ?? null),
   }
-  const generation = {
-    index,
-    unfinished: Buffer.from(decoded.unfinished).toString('base64'),
-    tail: Buffer.from(tail).toString('base64'),
-  }
+  const generation = { index, ...told.state }
   head = {
     ...head,
     generation: finish === null ? generation : null,
@@ -283,7 +277,7 @@ export async function* advance(
     const at = session.head.cursor.token
     const slice = ids.subarray(at, Math.min(ids.length, at - (at % FEED_SLICE) + FEED_SLICE))
     const result = await engine.process({ context: session.context, tokens: slice, nats: true })
-    let head = surprised(moved(session.head, result, slice.length), result.nats)
+    let head = surprised(moved(session.head, result, slice.length), slice, result.nats, engine.tokenizer)
     const read = head.cursor.token === ids.length
     if (!read && head.settings.surprisal && head.span.tokens >= SURPRISAL_SPAN) {
       const told = observe(head, work, false, readsText)

@@ -10,27 +10,36 @@
 import type { Head } from '../state/head.ts'
 import type { Rejected, Tokenized, Valid } from './types.ts'
 
-/** The part of a tokenizer that the stream needs; `src/models/tokenizer.ts` implements it. */
+/** The part of a tokenizer that the stream needs; `src/models/tokenizer/` implements it. */
 export interface Tokenizer {
+  /** The id that ends a generation; null: none does. */
+  readonly eos: number | null
+  /** What is held between two texts of one context. */
+  readonly begun: string
   push(held: string, text: string): { readonly ids: Int32Array; readonly held: string }
   pushBytes(held: string, bytes: Uint8Array): { readonly ids: Int32Array; readonly held: string }
   flush(held: string): Int32Array
   bytesOf(id: number): Uint8Array
-  /** The token at which generation stops; null: there is none. */
-  readonly eos: number | null
 }
 
 const NONE = new Int32Array(0)
 
 const missing: Tokenizer = {
+  eos: null,
+  begun: '',
   push: () => ({ ids: NONE, held: '' }),
   pushBytes: () => ({ ids: NONE, held: '' }),
   flush: () => NONE,
   bytesOf: () => new Uint8Array(0),
-  eos: null,
 }
 
-const idsOf = (event: Valid['event'], held: string, tokenizer: Tokenizer): { ids: Int32Array; held: string } => {
+const idsOf = (
+  event: Valid['event'],
+  { held, empty }: { readonly held: string; readonly empty: boolean },
+  tokenizer: Tokenizer,
+): { readonly ids: Int32Array; readonly held: string } => {
+  /** The text ends and the context goes on, if it has begun. */
+  const between = (ids: Int32Array): string => (empty && ids.length === 0 ? '' : tokenizer.begun)
   switch (event.type) {
     case 'open':
       return { ids: NONE, held }
@@ -44,10 +53,13 @@ const idsOf = (event: Valid['event'], held: string, tokenizer: Tokenizer): { ids
       const ids = new Int32Array(flushed.length + event.tokens.length)
       ids.set(flushed)
       ids.set(event.tokens, flushed.length)
-      return { ids, held: '' }
+      return { ids, held: between(ids) }
     }
     case 'generate':
-    case 'boundary':
+    case 'boundary': {
+      const ids = tokenizer.flush(held)
+      return { ids, held: event.type === 'boundary' && event.reset ? '' : between(ids) }
+    }
     case 'close':
       return { ids: tokenizer.flush(held), held: '' }
   }
@@ -67,7 +79,8 @@ export const tokenizeEvent = (
 ): Tokenized | Rejected => {
   const reject = (reason: string): Rejected => ({ kind: 'rejected', record, session, reason })
   const tokenizer = given ?? missing
-  const { ids, held } = idsOf(event, head?.cursor.held ?? '', tokenizer)
+  const inUse = head === undefined ? 0 : head.conductor.globalStep - head.conductor.origin
+  const { ids, held } = idsOf(event, { held: head?.cursor.held ?? '', empty: inUse === 0 }, tokenizer)
   const tokenized: Tokenized = { kind: 'tokenized', record, session, event, hash, ids, held }
   // An event inside which the head stands was accepted before its first token.
   if (head !== undefined && head.cursor.offset === record.offset && !head.cursor.complete) return tokenized
@@ -76,7 +89,6 @@ export const tokenizeEvent = (
       `Session "${session}" is closed; a "${event.type}" event arrived. Send "open" first: it begins a new context.`,
     )
   }
-  const inUse = head === undefined ? 0 : head.conductor.globalStep - head.conductor.origin
   if (event.type === 'generate' && inUse === 0 && ids.length === 0) {
     return reject(
       `Session "${session}" has read nothing yet, so there is nothing to continue. Send text before "generate".`,

@@ -49,7 +49,7 @@ describe('a package that is not one', () => {
     expect(await refusal(writePackage(config, new Uint8Array()))).toMatchObject(says('0 bytes'))
   })
 
-  it('a tokenizer.json, until there is a tokenizer for it', async () => {
+  it('a tokenizer.json that is none', async () => {
     const dir = writePackage(config, safetensors(good()))
     writeFileSync(join(dir, 'tokenizer.json'), '{}')
     expect(await refusal(dir)).toMatchObject(says('tokenizer.json'))

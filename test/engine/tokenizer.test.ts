@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { byteTokenizer } from '../../src/models/tokenizer.ts'
+import { byteTokenizer } from '../../src/models/tokenizer/index.ts'
 
 const tokenizer = byteTokenizer()
 

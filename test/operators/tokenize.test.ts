@@ -1,12 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Model, WorkItem } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
-import { byteTokenizer } from '../../src/models/tokenizer.ts'
+import { byteTokenizer } from '../../src/models/tokenizer/index.ts'
 import { advance, newborn, type Session } from '../../src/operators/advance.ts'
-import { tokenizeEvent } from '../../src/operators/tokenize.ts'
+import { type Tokenizer, tokenizeEvent } from '../../src/operators/tokenize.ts'
 import type { Rejected, Tokenized, Valid } from '../../src/operators/types.ts'
 import { validateRecord } from '../../src/operators/validate.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
+import { fallback, open as openFixture } from '../models/tokenizer/fixtures.ts'
 import { demoModel, event } from './harness.ts'
 
 const valid = (session: string, chunk: ChunkInput, offset = 0): Valid | Rejected => {
@@ -24,8 +25,13 @@ beforeAll(async () => {
 afterAll(() => model.close())
 
 /** One event after the other: what each becomes, and then what it does to its session. */
-const through = async (...items: readonly (readonly [session: string, chunk: ChunkInput])[]) => {
-  const tokenizer = byteTokenizer()
+const through = (...items: readonly (readonly [session: string, chunk: ChunkInput])[]) =>
+  throughWith(byteTokenizer(), ...items)
+
+const throughWith = async (
+  tokenizer: Tokenizer,
+  ...items: readonly (readonly [session: string, chunk: ChunkInput])[]
+) => {
   const engine = {
     model,
     tokenizer,
@@ -110,5 +116,37 @@ describe('tokenize', () => {
     )
     expect(items.map(({ kind }) => kind === 'tokenized')).toEqual([false, true, true, true, true, true, false])
     expect(idsOf(items[6])).toMatch(/nothing to continue\. Send text before "generate"\.$/)
+  })
+})
+
+describe('a tokenizer that begins a context with a token', () => {
+  const run = async (...chunks: readonly ChunkInput[]) => {
+    const tokenizer = await openFixture(fallback())
+    const items = await throughWith(tokenizer, ...chunks.map((chunk) => ['a', chunk] as const))
+    return items.map((item) => (item.kind === 'tokenized' ? [...item.ids] : item.reason))
+  }
+  const text = { type: 'text', text: 'the' } as const
+  const generate = { type: 'generate', requestId: 'r', maxTokens: 1 } as const
+
+  test('does so once, also across generations, boundaries and ids', async () => {
+    const [, first, , second, , third] = await run(text, generate, text, { type: 'boundary' }, text, { type: 'close' })
+    const alone = first as number[]
+    expect(alone[0]).toBe(1)
+    expect(second).toEqual(alone.slice(1))
+    expect(third).toEqual(alone.slice(1))
+    const [, afterIds] = await run({ type: 'tokens', tokens: [7] }, text, generate)
+    expect(afterIds).toEqual([])
+    const [, , flushed] = await run({ type: 'tokens', tokens: [7] }, text, generate)
+    expect(flushed).toEqual(alone.slice(1))
+  })
+
+  test('and again where the memory is new: after a reset, and after close and open', async () => {
+    const reset = await run(text, { type: 'boundary', reset: true }, text, generate)
+    expect(reset[3]).toEqual(reset[1])
+    const reopened = await run(text, { type: 'close' }, { type: 'open' }, text, generate)
+    expect(reopened[4]).toEqual(reopened[1])
+    // A boundary before anything was read begins nothing.
+    const [, , late] = await run({ type: 'boundary' }, text, generate)
+    expect((late as number[])[0]).toBe(1)
   })
 })

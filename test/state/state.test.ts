@@ -40,7 +40,7 @@ const head = (pulse = 12): Head => ({
   chain: '0123456789abcdef0123456789abcdef',
   born: 3,
   totals: { tokens: 12, predictions: 11, nats: 17.25, generated: 0 },
-  span: { fromPulse: 12, tokens: 0, predictions: 0, nats: 0, surprisal: [] },
+  span: { fromPulse: 12, tokens: 0, predictions: 0, bytes: 0, nats: 0, surprisal: [] },
   generation: null,
   snapshot: null,
 })
@@ -49,6 +49,14 @@ describe('state records', () => {
   test('a sealed record opens to itself', () => {
     const { key, value, headers } = seal(head())
     expect(sameHead(unseal('here', key, value, headers) as Head, head())).toBe(true)
+  })
+
+  test('a head that does not count the bytes of its observation is one in which every token was a byte', () => {
+    const { bytes: _, ...span } = { ...head().span, tokens: 5, predictions: 4 }
+    const value = Buffer.from(JSON.stringify({ ...head(), span }))
+    const opened = unseal('here', Buffer.from('log-7'), value, [['sha256', Buffer.from(sha256(value))]]) as Head
+    expect(opened.span.bytes).toBe(4)
+    expect(sameHead(opened, { ...head(), span: { ...span, bytes: 4 } })).toBe(true)
   })
 
   test('any flipped bit of value, key or seal is noticed', () => {

@@ -1,4 +1,4 @@
-import { existsSync, statSync } from 'node:fs'
+import { statSync } from 'node:fs'
 import { join } from 'node:path'
 import { inspectTensors } from '../../engine/engine.ts'
 import { layoutFingerprint, modelFingerprint } from '../../engine/fingerprint.ts'
@@ -6,11 +6,11 @@ import { type BlockPlan, type Graph, parametersOf, planGraph } from '../../engin
 import { stateLayout } from '../../engine/layout.ts'
 import type { TensorEntry } from '../../engine/native.ts'
 import { aligned, persistentSizes, printGraph, storedConstants } from '../../engine/print.ts'
-import { readPackage } from '../../models/open.ts'
+import { readPackage, readTokenizer } from '../../models/open.ts'
 import { command } from '../command.ts'
 import { withModel } from '../common.ts'
 import { nearest, on, optionalWhole, usage } from '../flags.ts'
-import { bytes, count, print, printable, printJson } from '../output.ts'
+import { bytes, count, print, printable, printJson, say } from '../output.ts'
 import { figureLines, planLines } from '../show/plan.ts'
 import { type Trace, traceInput, traceLines, traceStep } from '../show/trace.ts'
 import { figuresOf } from '../show/unroll.ts'
@@ -34,24 +34,20 @@ interface Shown {
   readonly plans: readonly BlockPlan[]
 }
 
-const tokenizerOf = (dir: string, vocabSize: number): string | null => {
-  if (existsSync(join(dir, 'tokenizer.json'))) return 'tokenizer.json'
-  return vocabSize === 256 ? 'bytes' : null
-}
-
 const look = async (dir: string): Promise<Shown> => {
   const { config, family } = await readPackage(dir)
   const path = join(dir, 'model.safetensors')
   const tensors = inspectTensors(path)
   const { graph, vocabSize } = family.build(config, tensors)
   const plans = planGraph(graph)
+  const { tokenizer, fingerprint } = await readTokenizer(dir, vocabSize, config, say)
   return {
     dir,
     type: config.model_type,
     parameters: parametersOf(graph),
-    fingerprint: await modelFingerprint(config, tensors, path),
+    fingerprint: await modelFingerprint(config, tensors, path, { tokenizer: fingerprint }),
     layoutFingerprint: layoutFingerprint(graph),
-    tokenizer: tokenizerOf(dir, vocabSize),
+    tokenizer: tokenizer === null ? null : fingerprint === undefined ? 'bytes' : 'tokenizer.json',
     vocabSize,
     fileBytes: statSync(path).size,
     contextBytes: stateLayout(graph).first.reduce((sum, entry) => sum + entry.bytes, 0),

@@ -4,6 +4,7 @@ import { createLogger, LOG_LEVELS } from '../../observe/log.ts'
 import { startProgress } from '../../observe/progress.ts'
 import type { Totals } from '../../observe/tally.ts'
 import { SNAPSHOT_RECORDS } from '../../operators/task.ts'
+import type { Tokenizer } from '../../operators/tokenize.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
@@ -28,9 +29,14 @@ import { untilSignal } from '../signals.ts'
 
 const PROGRESS_INTERVAL = 2000 // ms, of --json
 
-/** Where a token is a byte, bits per token are bits per byte. */
+/** Where every token is a byte, bits per token are bits per byte. */
 const unitOf = ({ tokenizer, model }: Loaded): 'byte' | 'token' =>
-  tokenizer !== null && model.vocabSize === 256 ? 'byte' : 'token'
+  tokenizer !== null && model.vocabSize === 256 && isEveryByte(tokenizer) ? 'byte' : 'token'
+
+const isEveryByte = ({ bytesOf }: Pick<Tokenizer, 'bytesOf'>): boolean => {
+  for (let id = 0; id < 256; id += 1) if (bytesOf(id).length !== 1) return false
+  return true
+}
 
 export const progressLine = ({ totals, speed }: Hosted['tally'], loaded: Loaded): string => {
   const bits = bitsPer(totals.nats, totals.predictions)

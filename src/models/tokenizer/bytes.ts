@@ -1,25 +1,4 @@
-/**
- * Text to token ids and back. The result must not depend on how a text was cut into pieces: what could still merge with what
- * follows is held back and returned as `held`, which travels in the StreamCursor.
- */
-export interface Pushed {
-  readonly ids: Int32Array
-  /** What was held back; give it to the next call. */
-  readonly held: string
-}
-
-export interface Tokenizer {
-  readonly vocabSize: number
-  /** The next piece of text, after what was held back. */
-  push(held: string, text: string): Pushed
-  /** Raw bytes between texts. */
-  pushBytes(held: string, bytes: Uint8Array): Pushed
-  /** The text ends here: the ids of what was held back. */
-  flush(held: string): Int32Array
-  bytesOf(id: number): Uint8Array
-  /** The token that ends a text, of which generation stops; null: there is none. */
-  readonly eos: number | null
-}
+import type { Tokenizer } from './types.ts'
 
 const isHighSurrogate = (unit: number): boolean => unit >= 0xd800 && unit < 0xdc00
 
@@ -28,12 +7,14 @@ const isHighSurrogate = (unit: number): boolean => unit >= 0xd800 && unit < 0xdc
  * surrogate pair: the first half is held. A half that never meets its partner becomes U+FFFD (EF BF BD). Raw bytes pass as
  * they are.
  */
-export const byteTokenizer = (): Tokenizer => {
+export const byteTokenizer = (eos: number | null = null): Tokenizer => {
   const encoder = new TextEncoder()
   // TextEncoder replaces lone surrogates by U+FFFD itself.
   const encode = (text: string): Int32Array => Int32Array.from(encoder.encode(text))
   return {
     vocabSize: 256,
+    eos,
+    begun: '',
     push: (held, text) => {
       const all = held + text
       const holds = all.length > 0 && isHighSurrogate(all.charCodeAt(all.length - 1))
@@ -51,6 +32,5 @@ export const byteTokenizer = (): Tokenizer => {
     },
     flush: (held) => encode(held),
     bytesOf: (id) => Uint8Array.of(id),
-    eos: null,
   }
 }

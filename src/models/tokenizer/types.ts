@@ -1,0 +1,30 @@
+/**
+ * Text to token ids and back. The result must not depend on how a text was cut into pieces: what could still merge with what
+ * follows is held back and returned as `held`, which travels in the StreamCursor.
+ */
+export interface Pushed {
+  readonly ids: Int32Array
+  /** What was held back; give it to the next call. */
+  readonly held: string
+}
+
+/**
+ * `held` is '' where nothing of the present context has been read; otherwise it is what the last call returned, or `begun`
+ * where a text has ended (or ids were fed) and the context goes on. It is bounded, and plain text but for lone surrogates
+ * that mark what text cannot say (docs/formats.md, Held text).
+ */
+export interface Tokenizer {
+  readonly vocabSize: number
+  /** The id that ends a generation; null: none does. */
+  readonly eos: number | null
+  /** What is held between two texts of one context; '' where a text's ids do not depend on whether it is the first. */
+  readonly begun: string
+  /** The next piece of text, after what was held back. */
+  push(held: string, text: string): Pushed
+  /** The next piece as bytes of UTF-8. */
+  pushBytes(held: string, bytes: Uint8Array): Pushed
+  /** The text ends here: the ids of what was held back. */
+  flush(held: string): Int32Array
+  /** What a token adds to the text: UTF-8, not necessarily whole characters; nothing for special tokens and unused ids. */
+  bytesOf(id: number): Uint8Array
+}

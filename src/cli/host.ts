@@ -23,6 +23,8 @@ type WorkerSettings = Pick<
   | 'maxContexts'
   | 'partBytes'
   | 'forwardFloor'
+  | 'maxResidentBytes'
+  | 'pageDir'
 >
 
 export interface HostOptions extends WorkerSettings {
@@ -94,6 +96,8 @@ const settingsOf = ({
   maxContexts,
   partBytes,
   forwardFloor,
+  maxResidentBytes,
+  pageDir,
 }: HostOptions) => ({
   group,
   format,
@@ -103,6 +107,8 @@ const settingsOf = ({
   forwardFloor,
   ...(snapshotRecords !== undefined && { snapshotRecords }),
   ...(partBytes !== undefined && { partBytes }),
+  ...(maxResidentBytes !== undefined && { maxResidentBytes }),
+  ...(pageDir !== undefined && { pageDir }),
 })
 
 export const host = async (options: HostOptions): Promise<Outcome> => {

@@ -9,6 +9,8 @@ import { ContinuoError } from '../errors.ts'
 export interface FamilyModel {
   readonly graph: Graph
   readonly vocabSize: number
+  /** Pulses between two firings of each memory level; none: the model has no levels. */
+  readonly levels?: readonly number[]
 }
 
 export interface Family {

@@ -82,8 +82,8 @@ export const openPackage = async (dir: string, options: OpenModelOptions = {}): 
   const path = join(dir, 'model.safetensors')
   const before = await identityAt(path)
   const tensors = inspectTensors(path)
-  const { graph, vocabSize } = family.build(config, tensors)
-  const model = await loadModel({ dir, modelType, vocabSize, config, graph, path, tensors }, options)
+  const { graph, vocabSize, levels = [] } = family.build(config, tensors)
+  const model = await loadModel({ dir, modelType, vocabSize, levels, config, graph, path, tensors }, options)
   // Header, weights and fingerprint are read one after the other and must be of one file.
   if ((await identityAt(path)) !== before) {
     model.close()

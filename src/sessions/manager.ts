@@ -15,7 +15,7 @@ import { sessionId } from '../../topics/common.ts'
 import { streamCursor } from '../../topics/state.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import type { Model, WorkItem } from '../engine/types.ts'
-import { ContinuoError } from '../errors.ts'
+import { ContinuoError, messageOf } from '../errors.ts'
 import { advance, type Session as Live, newborn } from '../operators/advance.ts'
 import { createBatcher } from '../operators/batcher.ts'
 import { createResidency, type Residency, type ResidencyStats } from '../operators/residency.ts'
@@ -297,7 +297,7 @@ export class SessionManager {
       context.restore(state, { pulse: BigInt(conductor.globalStep), origin: BigInt(conductor.origin), chain })
     } catch (error) {
       context.close()
-      throw error
+      throw new ContinuoError('REFUSED', `Session "${id}" cannot be resumed: ${messageOf(error)}`, { cause: error })
     }
     const phase = options.phase ?? conductor.phase
     return this.#enter({ ...head, session: id, conductor: { ...conductor, phase } }, context, options)

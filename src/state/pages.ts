@@ -107,7 +107,9 @@ export const openPages = (base?: string): Pages => {
     read({ path, bytes, sha256 }, who) {
       let state: Uint8Array
       try {
-        state = readFileSync(path)
+        // Node's Buffer has another `slice` than the array it passes for.
+        const { buffer, byteOffset, length } = readFileSync(path)
+        state = new Uint8Array(buffer, byteOffset, length)
       } catch (cause) {
         throw new PageLost(
           `The page of ${who}, ${path}, cannot be read: ${messageOf(cause)}. Its memory is lost here; resume it from its last checkpoint.`,
@@ -121,7 +123,11 @@ export const openPages = (base?: string): Pages => {
       )
     },
     drop({ path }) {
-      rmSync(path, { force: true })
+      try {
+        rmSync(path, { recursive: true, force: true })
+      } catch {
+        // It is garbage now, and goes with the folder.
+      }
     },
     close() {
       if (dir !== null) rmSync(dir, { recursive: true, force: true })

@@ -22,6 +22,8 @@ export interface Metrics {
   /** `added` is what the tally says of this commit. */
   committed(commit: Commit, added: Totals): void
   restored(ms: number): void
+  /** The largest norm of each tensor of a memory that was just saved. */
+  health(norms: ReadonlyMap<string, number>): void
   state(partition: number, state: TaskState): void
 }
 
@@ -134,6 +136,18 @@ export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Met
       }
     },
   })
+  /** Largest since the last scrape. One value for each tensor of the model, whatever the number of sessions. */
+  const norms = new Map<string, number>()
+  new Gauge({
+    name: 'continuo_memory_norm',
+    help: 'Largest Frobenius norm of a tensor of the memory, over layers and the sessions saved since the last scrape',
+    labelNames: ['tensor'],
+    registers,
+    collect() {
+      for (const [tensor, norm] of norms) this.set({ tensor }, norm)
+      norms.clear()
+    },
+  })
   const states = new Map<number, TaskState>()
   return {
     registry,
@@ -145,6 +159,9 @@ export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Met
       deadLetters.inc(added.deadLetters)
       commits.inc()
       commitSeconds.observe(ms / 1000)
+    },
+    health(saved) {
+      for (const [tensor, norm] of saved) norms.set(tensor, Math.max(norms.get(tensor) ?? 0, norm))
     },
     restored: (ms) => restoreSeconds.observe(ms / 1000),
     state(partition, state) {

@@ -36,9 +36,8 @@ const measured = (values: Float32Array): { readonly norm: number; readonly max: 
   let max = 0
   for (const value of values) {
     sum += value * value
-    const size = Math.abs(value)
-    // Also true for NaN, which then stays.
-    if (!(size <= max)) max = size
+    // Keeps NaN.
+    max = Math.max(max, Math.abs(value))
   }
   return { norm: Math.sqrt(sum), max }
 }
@@ -80,10 +79,8 @@ export const health = (
 /** The largest norm of each tensor over its layers and levels. */
 export const largestNorms = (parts: readonly TensorHealth[]): ReadonlyMap<string, number> => {
   const norms = new Map<string, number>()
-  for (const { name, norm } of parts) {
-    const before = norms.get(name)
-    if (before === undefined || !(norm <= before)) norms.set(name, norm)
-  }
+  // Math.max keeps NaN.
+  for (const { name, norm } of parts) norms.set(name, Math.max(norms.get(name) ?? 0, norm))
   return norms
 }
 

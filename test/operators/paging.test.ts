@@ -28,7 +28,13 @@ describe('a worker in the memory of two contexts', () => {
         await feedAll(bench, 24)
         const pageDir = temporaryFolder()
         const maxResidentBytes = 2 * bench.model.contextBytes
-        const running = await bench.start({ maxContexts: 16, ...(bounded && { maxResidentBytes, pageDir }) })
+        const healths: ReadonlyMap<string, number>[] = []
+        const running = await bench.start({
+          maxContexts: 16,
+          snapshotEvery: 20,
+          onHealth: (norms) => healths.push(norms),
+          ...(bounded && { maxResidentBytes, pageDir }),
+        })
         await running.idle()
         const { residentBytes, resident, paged, pageIns } = running.worker.residency
         if (bounded) {
@@ -36,8 +42,12 @@ describe('a worker in the memory of two contexts', () => {
           expect(paged).toBeGreaterThan(10)
           expect(residentBytes).toBeLessThanOrEqual(maxResidentBytes)
           const metrics = createMetrics({ ...bench, batcher: createBatcher(bench.model), worker: () => running.worker })
+          for (const norms of healths) metrics.health(norms)
+          const largest = Math.max(...healths.map((norms) => norms.get('att.S')!))
+          expect(largest).toBeGreaterThan(1)
           const text = await metrics.registry.metrics()
           expect(text).toContain(`continuo_resident_bytes ${residentBytes}\n`)
+          expect(text).toContain(`continuo_memory_norm{tensor="att.S"} ${largest}\n`)
           expect(text).toContain(`continuo_paged_contexts ${paged}\n`)
           expect(text).toContain(`continuo_page_ins_total ${pageIns}\n`)
         } else expect([paged, pageIns, resident > 2]).toEqual([0, 0, true])

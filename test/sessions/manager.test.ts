@@ -5,6 +5,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
 import { byteTokenizer } from '../../src/models/tokenizer.ts'
 import type { Probe } from '../../src/sessions/probe.ts'
+import { decodeSnapshot, encodeSnapshot } from '../../src/state/snapshot.ts'
 import { bits, errorOf, feed, generate, open, sameBytes } from '../engine/helpers.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { demoModel } from '../operators/harness.ts'
@@ -318,6 +319,27 @@ describe('probes', () => {
       code: 'INVALID',
       message: expect.stringContaining('Expected one of: '),
     })
+  })
+})
+
+describe('a memory that diverges', () => {
+  it('is reported by name while its numbers are still finite', async () => {
+    const model = await open(dir)
+    const warnings: string[] = []
+    const manager = managed(model, { warn: (message) => warnings.push(message) })
+    const session = manager.createSession('wild')
+    await manager.process(session, [1, 2])
+    await manager.assess(session)
+    const { head, state } = decodeSnapshot(await manager.checkpointSession(session), model.layout)
+    expect(warnings).toEqual([])
+    const large = state.slice()
+    const { offset } = model.layout.tensors(large).find(({ name }) => name === 'att.S')!
+    new DataView(large.buffer).setFloat32(offset, 3e30, true)
+    const wild = manager.resumeSession(encodeSnapshot(head, large, model.layout), { id: 'wilder' })
+    const { health } = await manager.assess(wild)
+    expect(health.find(({ name, layer }) => name === 'att.S' && layer === 0)!.norm).toBeCloseTo(Math.fround(3e30), -20)
+    expect(warnings).toHaveLength(1)
+    expect(warnings[0]).toContain('Session "wilder" diverges: at pulse 2 the norm of att.S, layer 0, is 3.00e+30')
   })
 })
 

@@ -177,6 +177,7 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
     }
     ending = true
     await running.stop()
+    await loaded.model.verifyWeights().catch((error: unknown) => unclean.push(error))
     return { ended, refused: running.refused, unclean, totals: tally.totals, speed: tally.speed }
   } finally {
     ending = true

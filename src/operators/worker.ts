@@ -102,7 +102,10 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     later(partition, pause)
   }
 
-  const membership = await log.join(group, names.chunks)
+  const membership = await log.join(group, names.chunks).catch((error: unknown) => {
+    contexts.close()
+    throw error
+  })
   let subscription: Subscription | undefined
   const over = new Promise<void>((resolve, reject) => {
     subscription = membership.assignments.subscribe({

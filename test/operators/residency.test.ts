@@ -125,6 +125,31 @@ describe('a context in a page', () => {
   })
 })
 
+describe('a context whose state stopped being finite', () => {
+  it('stays where it is: no page could bring it back, and only a reset or a restore does', async () => {
+    const { model, residency } = await paged(1)
+    const [broken, other] = [residency.createContext('broken'), residency.createContext('other')]
+    const state = broken.serialize()
+    const view = new DataView(state.buffer, state.byteOffset, state.length)
+    for (let at = 0; at < state.length; at += 4) view.setFloat32(at, 3e38, true)
+    broken.restore(state, { pulse: 4n, origin: 0n, chain: broken.chain })
+    expect((await errorOf(() => fed(residency, broken, [1]))).message).toContain('finite')
+    await fed(residency, other, [1, 2])
+    // It is the other one that makes room.
+    expect(residency.stats).toMatchObject({ paged: 1, pageIns: 0, residentBytes: model.contextBytes })
+    expect((await errorOf(() => fed(residency, broken, [1]))).message).toMatch(/reset|restore/)
+    expect(residency.stats).toMatchObject({ paged: 1, pageIns: 0 })
+    broken.reset()
+    await fed(residency, broken, [1, 2])
+    await fed(residency, other, [3])
+    // Again one of many, and out of the way.
+    expect(residency.stats).toMatchObject({ resident: 1, paged: 1, residentBytes: model.contextBytes })
+    expect(broken.origin).toBe(5n)
+    expectSame(other, await alone(model, [1, 2, 3]))
+    residency.close()
+  })
+})
+
 describe('a page that is not what was written', () => {
   const damage: Record<string, (path: string) => void> = {
     missing: (path) => rmSync(path),

@@ -53,17 +53,17 @@ export type { Task, TaskOptions } from './operators/task.ts'
 export type { InputFormat } from './operators/validate.ts'
 export { type Finding, type Verification, type VerifyOptions, verifyLog } from './operators/verify.ts'
 export { startWorker, type Worker, type WorkerOptions } from './operators/worker.ts'
-export {
-  type Assessment,
-  type GenerateOptions,
-  type Generation,
-  type ManagedSession,
-  type Processed,
-  SessionManager,
-  type SessionManagerOptions,
-  type SessionOptions,
-} from './sessions/manager.ts'
+export { SessionManager } from './sessions/manager.ts'
 export type { OnProbe, Probe, StateReading } from './sessions/probe.ts'
+export type {
+  Assessment,
+  GenerateOptions,
+  Generation,
+  ManagedSession,
+  Processed,
+  SessionManagerOptions,
+  SessionOptions,
+} from './sessions/types.ts'
 export { activeLevels, type ConductorState, type Phase } from './state/conductor.ts'
 export { health, type TensorHealth } from './state/health.ts'
 export { PageLost } from './state/pages.ts'

@@ -1,6 +1,7 @@
 import { onTestFinished } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
-import { SessionManager, type SessionManagerOptions } from '../../src/sessions/manager.ts'
+import { SessionManager } from '../../src/sessions/manager.ts'
+import type { SessionManagerOptions } from '../../src/sessions/types.ts'
 import { randomRwkv7, type Sizes, safetensors, writePackage } from '../engine/packages.ts'
 
 export const SMALL: Sizes = { L: 2, H: 2, N: 32, F: 96, V: 40, D: { w: 4, a: 4, v: 4, g: 4 } }

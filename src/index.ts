@@ -51,10 +51,25 @@ export { byteTokenizer, type Tokenizer } from './models/tokenizer/index.ts'
 export { type Batcher, createBatcher } from './operators/batcher.ts'
 export type { Commit } from './operators/commit.ts'
 export { type PartitionState, readPartitionState } from './operators/partition-state.ts'
+export type { ResidencyStats } from './operators/residency.ts'
 export type { Task, TaskOptions } from './operators/task.ts'
 export type { InputFormat } from './operators/validate.ts'
 export { type Finding, type Verification, type VerifyOptions, verifyLog } from './operators/verify.ts'
 export { startWorker, type Worker, type WorkerOptions } from './operators/worker.ts'
+export { SessionManager } from './sessions/manager.ts'
+export type { OnProbe, Probe, StateReading } from './sessions/probe.ts'
+export type {
+  Assessment,
+  GenerateOptions,
+  Generation,
+  ManagedSession,
+  Processed,
+  SessionManagerOptions,
+  SessionOptions,
+} from './sessions/types.ts'
+export { activeLevels, type ConductorState, type Phase } from './state/conductor.ts'
+export { health, type TensorHealth } from './state/health.ts'
+export { PageLost } from './state/pages.ts'
 export { decodeSnapshot, encodeSnapshot, type Snapshot } from './state/snapshot.ts'
 export type { TaskState } from './streams/lifecycle.ts'
 export type {

@@ -23,6 +23,8 @@ type WorkerSettings = Pick<
   | 'maxContexts'
   | 'partBytes'
   | 'forwardFloor'
+  | 'maxResidentBytes'
+  | 'pageDir'
 >
 
 export interface HostOptions extends WorkerSettings {
@@ -94,6 +96,8 @@ const settingsOf = ({
   maxContexts,
   partBytes,
   forwardFloor,
+  maxResidentBytes,
+  pageDir,
 }: HostOptions) => ({
   group,
   format,
@@ -103,6 +107,8 @@ const settingsOf = ({
   forwardFloor,
   ...(snapshotRecords !== undefined && { snapshotRecords }),
   ...(partBytes !== undefined && { partBytes }),
+  ...(maxResidentBytes !== undefined && { maxResidentBytes }),
+  ...(pageDir !== undefined && { pageDir }),
 })
 
 export const host = async (options: HostOptions): Promise<Outcome> => {
@@ -142,6 +148,7 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
         const pulse = worker?.tasks.get(partition)?.sessions.get(session)?.conductor.globalStep
         logger.info({ partition, session, pulse, ms: Math.round(ms) }, 'session restored')
       },
+      onHealth: (norms) => metrics.health(norms),
       onCommit(commit) {
         metrics.committed(commit, tally.add(commit))
         const { partition, offset, records, ms } = commit
@@ -170,6 +177,7 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
     }
     ending = true
     await running.stop()
+    await loaded.model.verifyWeights().catch((error: unknown) => unclean.push(error))
     return { ended, refused: running.refused, unclean, totals: tally.totals, speed: tally.speed }
   } finally {
     ending = true

@@ -7,7 +7,7 @@
  */
 import { availableParallelism } from 'node:os'
 import { dirname } from 'node:path'
-import { ContinuoError } from '../errors.ts'
+import { ContinuoError, messageOf } from '../errors.ts'
 import { executorOf } from './executor.ts'
 import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
 import { checkGraph, type Graph, parametersOf } from './graph.ts'
@@ -67,6 +67,8 @@ export interface LoadRequest {
   readonly dir: string
   readonly modelType: string
   readonly vocabSize: number
+  /** Default: no memory levels. */
+  readonly levels?: readonly number[]
   /** The parsed content of config.json; only fingerprinted here. */
   readonly config: unknown
   readonly graph: Graph
@@ -94,7 +96,7 @@ interface ContextState {
 
 /** Loads the weights a graph names. Throws INVALID for a graph or tensor that cannot be used. */
 export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
-  const { dir, modelType, vocabSize, config, graph, path, tensors } = request
+  const { dir, modelType, vocabSize, levels = [], config, graph, path, tensors } = request
   const threads = threadsOf(options)
   const fingerprint = await modelFingerprint(config, tensors, path, request)
   const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
@@ -258,6 +260,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     dir,
     modelType,
     vocabSize,
+    levels,
     parameters: parametersOf(graph),
     fingerprint,
     layoutFingerprint: layoutFingerprint(graph),
@@ -310,6 +313,27 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       if (state.head.pulse === state.head.origin)
         invalid('A context has no logits before its first token; feed one first.')
       return withBusy([state], 'logits', () => awaitNative((addon) => addon.logits(engine, state.handle)))
+    },
+
+    async verifyWeights() {
+      const refuse = (what: string, cause?: unknown): never => {
+        throw new ContinuoError(
+          'REFUSED',
+          `The weights in ${path} ${what} Find out who changed them before anything computed meanwhile is used; replace a model only between two runs.`,
+          { cause },
+        )
+      }
+      let now = ''
+      try {
+        now = await modelFingerprint(config, inspectTensors(path), path, request)
+      } catch (error) {
+        refuse(`cannot be read any more: ${messageOf(error)}`, error)
+      }
+      if (now !== fingerprint) {
+        refuse(
+          `were changed while the model served: fingerprint ${fingerprint.slice(0, 12)}… when it was opened, ${now.slice(0, 12)}… now.`,
+        )
+      }
     },
 
     close() {

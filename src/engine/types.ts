@@ -29,6 +29,8 @@ export interface ModelInfo {
   readonly modelType: string
   readonly vocabSize: number
   readonly parameters: number
+  /** Pulses between two firings of each memory level, level 0 first; empty for a model without levels. */
+  readonly levels: readonly number[]
   /** sha256 (hex) over config.json's parsed content and every tensor (name, dtype, shape, bytes): what the model computes. */
   readonly fingerprint: string
   /** sha256 (hex) over the persistent declarations: which checkpoints fit. */
@@ -153,6 +155,11 @@ export interface Model extends ModelInfo {
   createExecutor(options?: ExecutorOptions): Executor
   /** Logits [vocabSize] that follow the last token of the context; refused before its first token. */
   logits(context: Context): Promise<Float32Array>
+  /**
+   * Reads the weights' file once more: nothing writes weights while a model serves, and this is the proof. Rejects with REFUSED
+   * when the file is gone or its fingerprint is another than the model's.
+   */
+  verifyWeights(): Promise<void>
   /** Ends the engine's threads; its contexts can only be closed then. Refused while calls are in flight. */
   close(): void
 }

@@ -12,6 +12,8 @@ export interface FamilyModel {
   readonly vocabSize: number
   /** Of a decoder with caches that grow. */
   readonly decoder?: DecoderShape
+  /** Pulses between two firings of each memory level; none: the model has no levels. */
+  readonly levels?: readonly number[]
 }
 
 export interface Family {

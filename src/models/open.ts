@@ -108,12 +108,14 @@ export const openPackage = async (dir: string, options: OpenModelOptions = {}): 
   const before = await identityAt(path)
   const tensors = inspectTensors(path)
   const overflow = overflowOf(options, modelType, family)
-  const { graph, vocabSize, decoder } = family.build(config, tensors, overflow)
+  const { graph, vocabSize, levels = [], decoder } = family.build(config, tensors, overflow)
   // Before the weights: it is quick, and what is wrong with it needs no model.
   const { warn = (message) => process.emitWarning(message) } = options
   const { tokenizer, fingerprint } = await readTokenizer(dir, vocabSize, config, warn)
-  const request = { dir, modelType, vocabSize, config, graph, path, tensors, decoder, overflow, tokenizer: fingerprint }
-  const model = await loadModel(request, options)
+  const model = await loadModel(
+    { dir, modelType, vocabSize, levels, config, graph, path, tensors, decoder, overflow, tokenizer: fingerprint },
+    options,
+  )
   // Header, weights and fingerprint are read one after the other and must be of one file.
   if ((await identityAt(path)) !== before) {
     model.close()

@@ -223,7 +223,7 @@ const build = (parsed: unknown, tensors: readonly TensorEntry[]): FamilyModel =>
     return {}
   })
   set.finish()
-  return { graph: g.finish(), vocabSize: V }
+  return { graph: g.finish(), vocabSize: V, levels: config.memory.levels }
 }
 
 export const titans: Family = { build }

@@ -3,6 +3,7 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom
 import type { TopicNames } from '../../topics/index.ts'
 import type { Batcher } from '../operators/batcher.ts'
 import type { Commit } from '../operators/commit.ts'
+import type { ResidencyStats } from '../operators/residency.ts'
 import type { Worker } from '../operators/worker.ts'
 import type { TaskState } from '../streams/lifecycle.ts'
 import type { EventLog } from '../streams/log.ts'
@@ -21,6 +22,8 @@ export interface Metrics {
   /** `added` is what the tally says of this commit. */
   committed(commit: Commit, added: Totals): void
   restored(ms: number): void
+  /** The largest norm of each tensor of a memory that was just saved. */
+  health(norms: ReadonlyMap<string, number>): void
   state(partition: number, state: TaskState): void
 }
 
@@ -49,7 +52,7 @@ export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Met
     buckets: SECONDS,
     registers,
   })
-  const fromBatcher = (name: string, help: string, value: () => number): Counter =>
+  const fromStats = (name: string, help: string, value: () => number): Counter =>
     new Counter({
       name,
       help,
@@ -59,9 +62,9 @@ export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Met
         this.inc(value())
       },
     })
-  fromBatcher('continuo_engine_batches_total', 'Batches the engine processed', () => batcher.stats.batches)
-  fromBatcher('continuo_engine_items_total', 'Items in those batches: one session each', () => batcher.stats.items)
-  fromBatcher('continuo_engine_tokens_total', 'Tokens processed, replays included', () => batcher.stats.tokens)
+  fromStats('continuo_engine_batches_total', 'Batches the engine processed', () => batcher.stats.batches)
+  fromStats('continuo_engine_items_total', 'Items in those batches: one session each', () => batcher.stats.items)
+  fromStats('continuo_engine_tokens_total', 'Tokens processed, replays included', () => batcher.stats.tokens)
   const taskState = new Gauge({
     name: 'continuo_task_state',
     help: '1 for the state the task of a partition is in',
@@ -70,7 +73,7 @@ export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Met
   })
   new Gauge({
     name: 'continuo_live_contexts',
-    help: 'Contexts in memory',
+    help: 'Contexts in use, in memory or paged',
     labelNames: ['partition'],
     registers,
     collect() {
@@ -80,7 +83,7 @@ export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Met
   })
   new Gauge({
     name: 'continuo_context_bytes',
-    help: 'Memory of those contexts; grows where a model has tables that grow',
+    help: 'State of those contexts; grows where a model has tables that grow',
     labelNames: ['partition'],
     registers,
     collect() {
@@ -88,6 +91,27 @@ export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Met
       for (const [partition, { liveBytes }] of worker()?.tasks ?? []) this.set({ partition }, liveBytes)
     },
   })
+  const ofResidency = (name: string, help: string, value: (stats: ResidencyStats) => number): Gauge =>
+    new Gauge({
+      name,
+      help,
+      registers,
+      collect() {
+        const stats = worker()?.residency
+        if (stats !== undefined) this.set(value(stats))
+      },
+    })
+  ofResidency('continuo_resident_bytes', 'Memory of contexts; --max-resident-bytes bounds it', (s) => s.residentBytes)
+  ofResidency('continuo_resident_contexts', 'Contexts in memory', (s) => s.resident)
+  ofResidency('continuo_paged_contexts', 'Contexts in pages on the disk', (s) => s.paged)
+  const moved = (name: string, help: string, value: (stats: ResidencyStats) => number): Counter =>
+    fromStats(name, help, () => {
+      const stats = worker()?.residency
+      return stats === undefined ? 0 : value(stats)
+    })
+  moved('continuo_page_ins_total', 'Contexts read back from their page', (s) => s.pageIns)
+  moved('continuo_page_outs_total', 'Contexts written to a page', (s) => s.pageOuts)
+  moved('continuo_page_failures_total', 'Pages that could not be written', (s) => s.failures)
   new Gauge({
     name: 'continuo_sessions',
     help: 'Sessions that have a head',
@@ -112,6 +136,18 @@ export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Met
       }
     },
   })
+  /** Largest since the last scrape. One value for each tensor of the model, whatever the number of sessions. */
+  const norms = new Map<string, number>()
+  new Gauge({
+    name: 'continuo_memory_norm',
+    help: 'Largest Frobenius norm of a tensor of the memory, over layers and the sessions saved since the last scrape',
+    labelNames: ['tensor'],
+    registers,
+    collect() {
+      for (const [tensor, norm] of norms) this.set({ tensor }, norm)
+      norms.clear()
+    },
+  })
   const states = new Map<number, TaskState>()
   return {
     registry,
@@ -123,6 +159,9 @@ export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Met
       deadLetters.inc(added.deadLetters)
       commits.inc()
       commitSeconds.observe(ms / 1000)
+    },
+    health(saved) {
+      for (const [tensor, norm] of saved) norms.set(tensor, Math.max(norms.get(tensor) ?? 0, norm))
     },
     restored: (ms) => restoreSeconds.observe(ms / 1000),
     state(partition, state) {

@@ -38,6 +38,8 @@ export interface CommitDeps {
   readonly backlog: Backlog
   /** Background trouble that the next round may mend (a trim that failed). */
   readonly warn: (message: string) => void
+  /** Each state that becomes a snapshot. */
+  readonly onSnapshot?: (capture: Capture) => void
 }
 
 /** How much is waiting to be committed; sessions wait while it is too much. */
@@ -183,6 +185,7 @@ const createCommitter = (deps: CommitDeps) => {
       if (next === undefined) return false
       const { head, state } = next
       captures.delete(head.session)
+      deps.onSnapshot?.(next)
       const file = encodeSnapshot(head, state, model.layout)
       writing = writeSnapshot(names.snapshots, head.session, head.conductor.globalStep, file, deps.partBytes)
     }

@@ -7,6 +7,7 @@ import type { Context, Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
 import { type Head, samePlace } from '../state/head.ts'
+import { PageLost } from '../state/pages.ts'
 import { advance, type Engine, newborn, type Session } from './advance.ts'
 import { tokenizeEvent } from './tokenize.ts'
 import type { Capture, Rejected, Step, Tokenized, Valid } from './types.ts'
@@ -224,14 +225,16 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   }
 
   /** The engine knows contexts only; a person needs the session and the record. */
-  const named = (error: unknown, { session, record }: Tokenized): unknown =>
-    error instanceof ContinuoError && error.code === 'REFUSED' && !error.message.startsWith('Session ')
+  const named = (error: unknown, { session, record }: Tokenized): unknown => {
+    if (error instanceof PageLost) return new PageLost(`Session "${session}": ${error.message}`, { cause: error })
+    return error instanceof ContinuoError && error.code === 'REFUSED' && !error.message.startsWith('Session ')
       ? new ContinuoError(
           'REFUSED',
           `Session "${session}", reading the record at offset ${record.offset} of ${record.topic}: ${error.message}`,
           { cause: error },
         )
       : error
+  }
 
   async function* run(event: Valid): AsyncGenerator<Step> {
     // A stop may have left the event before this one unfinished: its head says nothing of this one.

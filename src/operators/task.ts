@@ -5,16 +5,19 @@
 import type { TopicNames } from '../../topics/index.ts'
 import { PART_BYTES } from '../../topics/snapshots.ts'
 import type { Model } from '../engine/types.ts'
+import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
 import type { Head } from '../state/head.ts'
+import { diverging, health, largestNorms } from '../state/health.ts'
+import { PageLost } from '../state/pages.ts'
 import { createLifecycle, type TaskState, verdictOf } from '../streams/lifecycle.ts'
 import type { EventLog, PartitionWriter } from '../streams/log.ts'
 import { createSource } from '../streams/source.ts'
 import { createWatermark } from '../streams/watermark.ts'
-import type { Batcher } from './batcher.ts'
 import { type Commit, createBacklog } from './commit.ts'
 import { openState } from './partition-state.ts'
 import { pipeline } from './pipeline.ts'
+import type { Residency } from './residency.ts'
 import { restoreSession } from './restore.ts'
 import { createSessions, type Sessions } from './sessions.ts'
 import type { Tokenizer } from './tokenize.ts'
@@ -26,7 +29,8 @@ export interface TaskOptions {
   readonly group: string
   readonly model: Model
   readonly tokenizer: Tokenizer | null
-  readonly batcher: Batcher
+  /** Where contexts are made and processed, for all tasks of the process. */
+  readonly contexts: Residency
   readonly format: InputFormat
   readonly commitInterval: number
   readonly snapshotEvery: number
@@ -39,6 +43,8 @@ export interface TaskOptions {
   readonly forwardFloor: number
   readonly onCommit?: (commit: Commit) => void
   readonly onState?: (partition: number, state: TaskState, error?: unknown) => void
+  /** The largest norm of each tensor of a memory, whenever one is saved. */
+  readonly onHealth?: (norms: ReadonlyMap<string, number>) => void
   readonly onRestored?: (partition: number, session: string, ms: number) => void
   readonly warn: (message: string) => void
 }
@@ -62,6 +68,10 @@ export interface Task {
 
 export const SNAPSHOT_RECORDS = 65_536
 
+/** What a page lost is still in the log: the task begins again and rebuilds its sessions from there. */
+const orRebuilt = (error: unknown): unknown =>
+  error instanceof PageLost ? new ContinuoError('UNAVAILABLE', error.message, { cause: error }) : error
+
 /** Sessions between finished steps and the log, in steps. */
 const BACKLOG_STEPS = 4096
 
@@ -79,7 +89,9 @@ const orOvertaken = async (error: unknown, writer: PartitionWriter | null): Prom
 }
 
 export const startTask = (partition: number, options: TaskOptions): Task => {
-  const { log, names, group, model, tokenizer, batcher } = options
+  const { log, names, group, tokenizer, contexts } = options
+  // A session's context may be in a page: the engine's own contexts stay inside.
+  const model: Model = { ...options.model, createContext: () => contexts.createContext() }
   const stopping = new AbortController()
   let failure: unknown
   const life = createLifecycle((state) => options.onState?.(partition, state, failure))
@@ -98,7 +110,7 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
     const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal)
     const backlog = createBacklog(BACKLOG_STEPS)
     const validation = { format: options.format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
-    const engine = { model, tokenizer, process: batcher.process }
+    const engine = { model, tokenizer, process: contexts.process }
     const restoring = { log, names, model, engine, validate: validation }
     sessions = createSessions({
       model,
@@ -138,6 +150,11 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       partBytes: options.partBytes ?? PART_BYTES,
       interval: options.commitInterval,
       warn: options.warn,
+      onSnapshot: ({ head, state }) => {
+        const parts = health(model, state)
+        for (const sentence of diverging(head.session, head.conductor.globalStep, parts)) options.warn(sentence)
+        options.onHealth?.(largestNorms(parts))
+      },
     })
     await new Promise<void>((resolve, reject) => {
       stream.subscribe({
@@ -163,7 +180,8 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       await writer.close()
       life.to('closed')
       return { state: life.state }
-    } catch (error) {
+    } catch (thrown) {
+      const error = orRebuilt(thrown)
       stopping.abort()
       failure = verdictOf(error) === 'refused' ? await orOvertaken(error, writer) : error
       await writer?.close()

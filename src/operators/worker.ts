@@ -6,9 +6,16 @@ import type { Subscription } from 'rxjs'
 import { codeOf, messageOf } from '../errors.ts'
 import type { TaskState } from '../streams/lifecycle.ts'
 import type { Assignment } from '../streams/log.ts'
+import type { Batcher } from './batcher.ts'
+import { createResidency, type ResidencyStats } from './residency.ts'
 import { startTask, type Task, type TaskOptions } from './task.ts'
 
-export interface WorkerOptions extends TaskOptions {
+export interface WorkerOptions extends Omit<TaskOptions, 'contexts'> {
+  readonly batcher: Batcher
+  /** Memory of all contexts together, bytes; those not in use go to files beyond it. Default: no bound. */
+  readonly maxResidentBytes?: number
+  /** Where the folder for those files is made; default: the system's folder for temporary files. */
+  readonly pageDir?: string
   /**
    * How long a fenced partition waits for a new assignment, ms (default 20,000; more than the session time-out). When the group
    * has said nothing new by then, nobody else owns it: the log itself had ended a transaction that stayed open too long.
@@ -22,6 +29,8 @@ export interface Worker {
   /** The partitions that the group gave to this worker. */
   readonly assigned: readonly number[]
   readonly tasks: ReadonlyMap<number, Task>
+  /** Of the contexts of all tasks. */
+  readonly residency: ResidencyStats
   /** Partitions whose state refuses to resume, with the reason. */
   readonly refused: ReadonlyMap<number, unknown>
   /** Resolves after stop(), or rejects when membership is lost for good. */
@@ -33,7 +42,12 @@ export interface Worker {
 }
 
 export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
-  const { log, group, names } = options
+  const { log, group, names, maxResidentBytes, pageDir } = options
+  const contexts = createResidency(options.model, options.batcher, {
+    warn: options.warn,
+    ...(maxResidentBytes !== undefined && { maxBytes: maxResidentBytes }),
+    ...(pageDir !== undefined && { pageDir }),
+  })
   const tasks = new Map<number, Task>()
   const refused = new Map<number, unknown>()
   const timers = new Set<NodeJS.Timeout>()
@@ -46,6 +60,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     const generation = current.generation
     const task = startTask(partition, {
       ...options,
+      contexts,
       onCommit: (commit) => {
         pauses.delete(partition)
         options.onCommit?.(commit)
@@ -87,7 +102,10 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     later(partition, pause)
   }
 
-  const membership = await log.join(group, names.chunks)
+  const membership = await log.join(group, names.chunks).catch((error: unknown) => {
+    contexts.close()
+    throw error
+  })
   let subscription: Subscription | undefined
   const over = new Promise<void>((resolve, reject) => {
     subscription = membership.assignments.subscribe({
@@ -107,6 +125,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     },
     tasks,
     refused,
+    residency: contexts.stats,
     over,
     idleFor(ms) {
       const now = performance.now()
@@ -131,6 +150,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
       const running = [...tasks.values()]
       for (const task of running) task.stop()
       await Promise.all(running.map(({ over: done }) => done))
+      contexts.close()
       subscription?.unsubscribe()
       await membership.leave().catch((error: unknown) => {
         if (codeOf(error) !== 'UNAVAILABLE') throw error

@@ -6,6 +6,7 @@
  * the tensors, dense, in the order of the model's layout.
  */
 import { createHash } from 'node:crypto'
+import { z } from 'zod'
 import { type Head, head as headSchema, type SnapshotRef } from '../../topics/state.ts'
 import { ContinuoError } from '../errors.ts'
 import { pulseMismatch, sha256 } from './head.ts'
@@ -23,6 +24,12 @@ export interface StateTensor {
 export interface StateTensors {
   tensors(state: Uint8Array): readonly StateTensor[]
 }
+
+const extent = z.int().min(0)
+const stored = z.record(
+  z.string(),
+  z.object({ dtype: z.string(), shape: z.array(extent), data_offsets: z.tuple([extent, extent]) }),
+)
 
 const FORMAT = 'continuo-snapshot'
 const VERSION = '1'
@@ -88,6 +95,34 @@ const readHeader = (file: Uint8Array): SnapshotHeader => {
 
 /** The head inside a snapshot file. Throws REFUSED when the file is none. */
 export const snapshotHead = (file: Uint8Array): Head => readHeader(file).head
+
+/**
+ * A snapshot read without its model: the tensors are those that it names itself. Throws REFUSED when it fails its checksum or
+ * its tensors do not fill the file.
+ */
+export const readSnapshotFile = (file: Uint8Array): Snapshot & { readonly tensors: readonly StateTensor[] } => {
+  const { head, tensors: named, text, check, end } = readHeader(file)
+  const state = file.subarray(end)
+  const actual = checkOf(text, state)
+  if (actual !== check) throw broken(`fails its checksum: it says ${check}, head and state give ${actual}`)
+  const { __metadata__: _, ...rest } = named
+  const entries = stored.safeParse(rest)
+  if (!entries.success) throw broken('names tensors in a form that safetensors does not have')
+  const tensors = Object.entries(entries.data).map(
+    ([
+      name,
+      {
+        dtype,
+        shape,
+        data_offsets: [from, to],
+      },
+    ]) => {
+      if (to > state.length) throw broken(`has ${name} up to byte ${to} of ${state.length}`)
+      return { name, dtype, shape, offset: from, bytes: to - from }
+    },
+  )
+  return { head, state, tensors }
+}
 
 /** Throws REFUSED when the file is not a snapshot of this layout. */
 export const decodeSnapshot = (file: Uint8Array, layout: StateTensors): Snapshot => {

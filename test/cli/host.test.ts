@@ -1,5 +1,7 @@
+import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
+import { exitCodeOf } from '../../src/cli/commands/run.ts'
 import { ensureTopics, namesOf, withModel } from '../../src/cli/common.ts'
 import { type Hosted, host, type Outcome } from '../../src/cli/host.ts'
 import { ContinuoError } from '../../src/errors.ts'
@@ -8,10 +10,15 @@ import type { EventLog } from '../../src/streams/log.ts'
 import { MODEL, temporary, withLog } from './helpers.ts'
 
 const folder = temporary()
+let logs = 0
 
 /** Runs until idle on a log whose bounds fail `times` times once the task runs, as a broker's would that is away. */
-const untilIdle = (code: 'UNAVAILABLE' | 'DENIED', times: number): Promise<{ outcome: Outcome; failed: number }> =>
-  withLog(`file:${join(folder, `${code}.db`)}`, async (log) => {
+const untilIdle = (
+  code: 'UNAVAILABLE' | 'DENIED',
+  times: number,
+  { dir = MODEL, onStarted = () => {} }: { readonly dir?: string; readonly onStarted?: () => void } = {},
+): Promise<{ outcome: Outcome; failed: number }> =>
+  withLog(`file:${join(folder, `${code}-${++logs}.db`)}`, async (log) => {
     const names = namesOf(log)
     await ensureTopics(log, names)
     let hosted: Hosted | undefined
@@ -26,7 +33,7 @@ const untilIdle = (code: 'UNAVAILABLE' | 'DENIED', times: number): Promise<{ out
       },
     }
     let outcome: Outcome | undefined
-    await withModel(MODEL, { threads: 1 }, async (loaded) => {
+    await withModel(dir, { threads: 1 }, async (loaded) => {
       outcome = await host({
         log: failing,
         names,
@@ -43,6 +50,7 @@ const untilIdle = (code: 'UNAVAILABLE' | 'DENIED', times: number): Promise<{ out
         stopping: new AbortController().signal,
         onStarted: (started) => {
           hosted = started
+          onStarted()
         },
       })
       return 0
@@ -56,4 +64,20 @@ it('a run until idle outlives a log that does not answer for a moment', async ()
 
 it('a run until idle ends with any other failure of its log', async () => {
   await expect(untilIdle('DENIED', 1)).rejects.toThrow('The broker is away.')
+})
+
+it('a run whose weights were changed meanwhile says so at its end', async () => {
+  const dir = temporary()
+  cpSync(MODEL, dir, { recursive: true })
+  const path = join(dir, 'model.safetensors')
+  const onStarted = (): void => {
+    // As a file is replaced: the process goes on with the one that it has open.
+    const bytes = readFileSync(path)
+    bytes[bytes.length - 1]! ^= 1
+    rmSync(path)
+    writeFileSync(path, bytes)
+  }
+  const { outcome } = await untilIdle('UNAVAILABLE', 0, { dir, onStarted })
+  expect(outcome.unclean.map(String)).toEqual([expect.stringContaining('were changed while the model served')])
+  expect(exitCodeOf(outcome)).toBe(3)
 })

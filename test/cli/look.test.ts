@@ -1,5 +1,5 @@
 /** The commands that look: tail, sessions, topics, doctor, verify. */
-import { writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { TOPICS } from '../../topics/index.ts'
@@ -85,6 +85,32 @@ describe('continuo sessions', () => {
     expect(out).toMatch(/^session +partition +status/)
     expect(out).toMatch(/^one +0 +closed +12,894 +12,854 +40 +\d+ +[0-9a-f]{12} +-$/m)
     expect(out).toMatch(/^two +0 +open +12,874 +12,854 +20 +\d+ +[0-9a-f]{12} +0$/m)
+  })
+
+  it('measures the memory in the newest snapshot, as the engine would', async () => {
+    const { code, out } = await continuo(['sessions', '--log', log, '--session', 'two', '--health'])
+    expect(code).toBe(0)
+    expect(out).toMatch(/^two +12,874 +att\.S +\d +[\d.]+ +[\d.]+$/m)
+    const [row] = await json<{ health: { name: string; layer: number; norm: number; max: number }[] }>(
+      ...['sessions', '--log', log, '--session', 'two', '--health'],
+    )
+    const file = join(folder, 'health.safetensors')
+    expect((await continuo(['export', '--log', log, '--session', 'two', file])).code).toBe(0)
+    const bytes = readFileSync(file)
+    const length = Number(bytes.readBigUInt64LE(0))
+    const { shape, data_offsets: at } = JSON.parse(bytes.toString('utf8', 8, 8 + length))['att.S']
+    const [layers] = shape as number[]
+    const values = new Float32Array(Uint8Array.from(bytes.subarray(8 + length + at[0], 8 + length + at[1])).buffer)
+    const each = values.length / layers!
+    expect(row!.health.filter(({ name }) => name === 'att.S')).toEqual(
+      Array.from({ length: layers! }, (_, layer) => {
+        const part = values.subarray(layer * each, (layer + 1) * each)
+        const norm = expect.closeTo(Math.hypot(...part), 8)
+        return { name: 'att.S', layer, level: null, norm, max: Math.max(...part.map(Math.abs)) }
+      }),
+    )
+    const closed = await continuo(['sessions', '--log', log, '--session', 'one', '--health'])
+    expect(closed.out).toContain('No snapshot yet')
   })
 
   it('fails for a session or a log that is not there, and makes no log', async () => {

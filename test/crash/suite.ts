@@ -44,6 +44,9 @@ export const runWorker = (url: string, flags: readonly string[] = [], failpoint?
       '300',
       '--max-contexts',
       '3',
+      // Two contexts of the demo model, for all partitions: they page all the time.
+      '--max-resident-bytes',
+      '700000',
       '--forward-floor',
       '100000',
       '--part-bytes',

@@ -43,9 +43,12 @@ const float32Bits = (value: number): number => {
 
 /** A number as its stored form: bf16 truncated, f16 truncated with subnormals flushed, both exact to read back. */
 const store = (view: DataView, offset: number, value: number, dtype: Dtype): void => {
+  if (dtype === 'F32') {
+    view.setFloat32(offset, value, true)
+    return
+  }
   const bits = float32Bits(value)
-  if (dtype === 'F32') view.setFloat32(offset, value, true)
-  else if (dtype === 'BF16') view.setUint16(offset, bits >>> 16, true)
+  if (dtype === 'BF16') view.setUint16(offset, bits >>> 16, true)
   else {
     const exponent = ((bits >>> 23) & 255) - 112
     const half = exponent <= 0 ? 0 : (exponent << 10) | ((bits >>> 13) & 0x3ff)

@@ -22,7 +22,7 @@ import {
   withLog,
   withModel,
 } from '../common.ts'
-import { choice, optionalWhole, refuseIdle, text, usage, whole } from '../flags.ts'
+import { choice, optional, optionalWhole, refuseIdle, text, usage, whole } from '../flags.ts'
 import { type Hosted, host, type Outcome } from '../host.ts'
 import { bitsPer, count, plural, print, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
@@ -130,6 +130,10 @@ export const run = command({
       min: 1,
     }),
     'max-contexts': whole('N', 'sessions of a partition whose state is in memory at once', 512, { min: 1 }),
+    'max-resident-bytes': optionalWhole('BYTES', 'memory of all contexts at most; idle ones beyond it go to files', {
+      min: 1,
+    }),
+    'page-dir': optional('DIR', 'where those files lie (default: a fresh temporary folder)'),
     'part-bytes': whole('BYTES', 'a snapshot is written in records of at most', PART_BYTES, {
       min: 1024,
       max: PART_BYTES,
@@ -160,6 +164,8 @@ export const run = command({
       throw usage('--device cuda is not built into this version of Continuo. Leave it out, or say --device cpu.')
     }
     if (flags['metrics-port'] === undefined) refuseIdle(given, ['metrics-host'], '--metrics-port P')
+    const { 'max-resident-bytes': maxResidentBytes, 'page-dir': pageDir } = flags
+    if (maxResidentBytes === undefined) refuseIdle(given, ['page-dir'], '--max-resident-bytes BYTES')
     const stopping = untilSignal('Stopping: finishing the step in hand, saving. Once more ends at once.')
     const serve = async (log: EventLog, loaded: Loaded): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
@@ -183,6 +189,8 @@ export const run = command({
           snapshotEvery: flags['snapshot-every'],
           snapshotRecords: flags['snapshot-records'],
           maxContexts: flags['max-contexts'],
+          ...(maxResidentBytes !== undefined && { maxResidentBytes }),
+          ...(pageDir !== undefined && { pageDir }),
           partBytes: flags['part-bytes'],
           forwardFloor: flags['forward-floor'],
           untilIdle: flags['until-idle'] ?? null,

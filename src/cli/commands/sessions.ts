@@ -1,17 +1,20 @@
 import type { TopicNames } from '../../../topics/index.ts'
 import { messageOf } from '../../errors.ts'
+import { readSnapshot } from '../../operators/snapshots.ts'
 import type { Head } from '../../state/head.ts'
+import { type TensorHealth, tensorHealth } from '../../state/health.ts'
+import { readSnapshotFile } from '../../state/snapshot.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command } from '../command.ts'
 import { inputTopicFlag, logFlag, namesOf, partitionsOf, stateOf, withExistingLog } from '../common.ts'
-import { optional } from '../flags.ts'
+import { on, optional } from '../flags.ts'
 import { count, plural, print, printable, printJson, say, table } from '../output.ts'
 
 /** Pulses since the newest snapshot; null where there is none. */
 const snapshotAge = ({ conductor, snapshot }: Head): number | null =>
   snapshot === null ? null : conductor.globalStep - snapshot.pulse
 
-const asJson = (head: Head, partition: number) => ({
+const asJson = (head: Head, partition: number, parts: readonly TensorHealth[] | undefined) => ({
   session: head.session,
   partition,
   status: head.status,
@@ -25,6 +28,7 @@ const asJson = (head: Head, partition: number) => ({
   model: head.model,
   snapshot: head.snapshot === null ? null : { pulse: head.snapshot.pulse, bytes: head.snapshot.bytes },
   snapshotAge: snapshotAge(head),
+  ...(parts !== undefined && { health: parts }),
 })
 
 const row = (head: Head, partition: number): string[] => {
@@ -44,9 +48,39 @@ const row = (head: Head, partition: number): string[] => {
 
 const HEADER = ['session', '>partition', 'status', '>pulse', '>read', '>generated', '>offset', 'chain', '>snapshot age']
 
+/** The norms in a session's newest snapshot, by the tensors that it names itself; none where there is no snapshot. */
+const healthOf = async (
+  log: EventLog,
+  names: TopicNames,
+  head: Head,
+  partition: number,
+): Promise<readonly TensorHealth[]> => {
+  if (head.snapshot === null) return []
+  const { tensors, state } = readSnapshotFile(await readSnapshot(log, names.snapshots, partition, head))
+  return tensorHealth(tensors, state)
+}
+
+const HEALTH_HEADER = ['session', '>snapshot at', 'tensor', '>layer', '>norm', '>largest']
+
+/** One row for each tensor: the layer in which its norm is largest. */
+const healthRows = ({ session, snapshot }: Head, parts: readonly TensorHealth[]): string[][] => {
+  const worst = new Map<string, TensorHealth>()
+  for (const part of parts) {
+    if (!(part.norm <= (worst.get(part.name)?.norm ?? -1))) worst.set(part.name, part)
+  }
+  return [...worst.values()].map(({ name, layer, norm, max }) => [
+    printable(session),
+    count(snapshot!.pulse),
+    printable(name),
+    String(layer),
+    norm.toPrecision(4),
+    max.toPrecision(4),
+  ])
+}
+
 interface Seen {
   readonly heads: readonly (readonly [Head, number])[]
-  readonly failures: readonly { readonly partition: number; readonly reason: string }[]
+  readonly failures: { readonly partition: number; readonly reason: string }[]
   /** Input records not finished, all partitions. */
   readonly waiting: number
 }
@@ -76,13 +110,28 @@ export const sessions = command({
   name: 'sessions',
   about:
     'Where every session stands, from the state topic, verified: pulse (a pulse is one token read or written), tokens, input offset (+ token inside an unfinished record), chain (a fingerprint of all that was computed), and pulses since its newest snapshot.',
-  flags: { log: logFlag, session: optional('ID', 'only this session'), 'input-topic': inputTopicFlag },
-  examples: ['sessions --log file:continuo.db'],
+  flags: {
+    log: logFlag,
+    session: optional('ID', 'only this session'),
+    health: on('norms of the memory in the newest snapshot: of each tensor the layer where it is largest'),
+    'input-topic': inputTopicFlag,
+  },
+  examples: ['sessions --log file:continuo.db', 'sessions --log file:continuo.db --session book --health'],
   async run(flags) {
     return withExistingLog(flags.log, async (log) => {
-      const { heads, failures, waiting } = await look(log, namesOf(log, flags['input-topic']), flags.session)
+      const names = namesOf(log, flags['input-topic'])
+      const { heads, failures, waiting } = await look(log, names, flags.session)
+      const healths = new Map<Head, readonly TensorHealth[]>()
+      for (const [head, at] of flags.health ? heads : []) {
+        try {
+          healths.set(head, await healthOf(log, names, head, at))
+        } catch (error) {
+          // One that is broken must not hide the others.
+          failures.push({ partition: at, reason: messageOf(error) })
+        }
+      }
       if (flags.json) {
-        for (const [head, partition] of heads) printJson(asJson(head, partition))
+        for (const [head, partition] of heads) printJson(asJson(head, partition, healths.get(head)))
         for (const failure of failures) printJson({ failed: true, ...failure })
       } else {
         if (heads.length > 0)
@@ -93,6 +142,9 @@ export const sessions = command({
             ),
           )
         else if (flags.session === undefined) print('No sessions yet.')
+        const norms = [...healths].flatMap(([head, parts]) => healthRows(head, parts))
+        if (norms.length > 0) print(table(HEALTH_HEADER, norms))
+        else if (healths.size > 0) print('No snapshot yet, so no norms to show.')
         if (waiting > 0) print(`${plural(waiting, 'input record')} not finished.`)
       }
       for (const { partition, reason } of failures) say(`Partition ${partition}: ${reason}`)

@@ -1,0 +1,437 @@
+/**
+ * SessionManager: sessions without a log. What an event does to a session is done by the operators of the stream
+ * (operators/advance.ts), its context lives in the same residency as a worker's, and a checkpoint is the snapshot that
+ * `continuo export` writes. So a session may begin here and go on in a log, or the other way round.
+ *
+ *   open ──assess (phase "test")──▶ assessed ──▶ closed
+ *     └──────────────closeSession──────────────▶
+ *
+ * Calls on one session take their turns in the order in which they were made; sessions do not wait for each other.
+ */
+import { createHash } from 'node:crypto'
+import type { z } from 'zod'
+import { type Chunk, generate as generateSchema } from '../../topics/chunks.ts'
+import { sessionId } from '../../topics/common.ts'
+import { streamCursor } from '../../topics/state.ts'
+import type { Generated } from '../../topics/tokens.ts'
+import type { Model, WorkItem } from '../engine/types.ts'
+import { ContinuoError, messageOf } from '../errors.ts'
+import { advance, type Session as Live, newborn } from '../operators/advance.ts'
+import { createBatcher } from '../operators/batcher.ts'
+import { createResidency, type Residency, type ResidencyStats } from '../operators/residency.ts'
+import { type Tokenizer, tokenizeEvent } from '../operators/tokenize.ts'
+import type { Tokenized, Valid } from '../operators/types.ts'
+import { begin } from '../state/conductor.ts'
+import { checkFits, type Head, pulseMismatch, type StreamCursor } from '../state/head.ts'
+import { diverging, health, type TensorHealth } from '../state/health.ts'
+import { PageLost } from '../state/pages.ts'
+import { decodeSnapshot, encodeSnapshot } from '../state/snapshot.ts'
+import { type OnProbe, observe, stopping } from './probe.ts'
+import type {
+  Assessment,
+  GenerateOptions,
+  Generation,
+  ManagedSession,
+  Processed,
+  SessionManagerOptions,
+  SessionOptions,
+} from './types.ts'
+
+interface Entry extends Live {
+  readonly handle: ManagedSession
+  readonly seed: number
+  /** Tokens that a test may still feed. */
+  left: number
+  status: ManagedSession['status']
+  /** Calls so far: the place of each in the session's cursor. */
+  calls: number
+  /** Settles when the last call made so far has had its turn. */
+  turn: Promise<unknown>
+}
+
+/** The "topic" of a session whose input comes by calls; the offset counts them. */
+const CALLS = 'calls'
+const utf8 = new TextEncoder()
+
+const misuse = (message: string): never => {
+  throw new ContinuoError('MISUSE', message)
+}
+const invalid = (message: string): never => {
+  throw new ContinuoError('INVALID', message)
+}
+const parsed = <T>(schema: z.ZodType<T>, value: unknown, what: string): T => {
+  const result = schema.safeParse(value)
+  if (result.success) return result.data
+  const { path = [], message } = result.error.issues[0] ?? {}
+  return invalid(`${what}${path.length > 0 ? `, field "${path.join('.')}"` : ''}: ${message}.`)
+}
+
+const checkWhole = (value: number | undefined, name: string, least: number): void => {
+  if (value === undefined || (Number.isSafeInteger(value) && value >= least)) return
+  invalid(`${name} is ${value}, expected a whole number from ${least} on.`)
+}
+
+/** `calls` distinguishes the cursor of a session that has its input from nowhere else. */
+const callOf = (id: string, event: Chunk, content: Uint8Array, offset: number): Valid => ({
+  kind: 'valid',
+  record: { topic: CALLS, partition: 0, offset, timestamp: 0, key: utf8.encode(id), value: content, headers: [] },
+  session: id,
+  event,
+  hash: createHash('sha256').update(content).digest('hex'),
+})
+
+/** Many sessions of one model in this process. */
+export class SessionManager {
+  readonly #model: Model
+  readonly #tokenizer: Tokenizer | null
+  readonly #contexts: Residency
+  readonly #sessions = new Map<string, Entry>()
+  readonly #onProbe: OnProbe | undefined
+  readonly #probeEvery: number | undefined
+  readonly #verifyWeights: boolean
+  readonly #warn: (message: string) => void
+  #closed = false
+
+  /** Throws INVALID for an option that cannot be, DENIED or UNAVAILABLE for a `pageDir` that cannot be written. */
+  constructor(model: Model, options: SessionManagerOptions = {}) {
+    const { maxResidentBytes, pageDir, tokenizer = null, onProbe, probeEvery, verifyWeights = true } = options
+    const { warn = (message: string) => process.emitWarning(message) } = options
+    checkWhole(maxResidentBytes, 'maxResidentBytes', 1)
+    checkWhole(probeEvery, 'probeEvery', 1)
+    if (probeEvery !== undefined && onProbe === undefined)
+      invalid('probeEvery goes with onProbe; alone it does nothing.')
+    this.#model = model
+    this.#tokenizer = tokenizer
+    this.#onProbe = onProbe
+    this.#probeEvery = probeEvery
+    this.#verifyWeights = verifyWeights
+    this.#warn = warn
+    this.#contexts = createResidency(model, createBatcher(model), {
+      warn,
+      ...(maxResidentBytes !== undefined && { maxBytes: maxResidentBytes }),
+      ...(pageDir !== undefined && { pageDir }),
+    })
+  }
+
+  /** Contexts in memory and in pages. */
+  get stats(): ResidencyStats {
+    return { ...this.#contexts.stats }
+  }
+
+  /** Begins a session at the memory's first state. Throws MISUSE for an id that is open already. */
+  createSession(id: string, options: SessionOptions = {}): ManagedSession {
+    this.#checkNew(id)
+    const context = this.#contexts.createContext(id)
+    const call = callOf(id, { type: 'open', surprisal: false }, new Uint8Array(0), -1)
+    const work: Tokenized = { ...call, kind: 'tokenized', ids: new Int32Array(0), held: '' }
+    const head = newborn(work, this.#model, context.chain)
+    return this.#enter(
+      {
+        ...head,
+        // Its past lies in no log.
+        born: -1,
+        cursor: { ...head.cursor, complete: true },
+        conductor: begin(options.phase ?? 'stream'),
+      },
+      context,
+      options,
+    )
+  }
+
+  /**
+   * Feeds token ids, or text where the manager has a tokenizer (which may hold back a tail that could still merge with what
+   * follows). Rejects with INVALID before the first token is fed when one is outside the vocabulary, with MISUSE when the session
+   * is closed or its test is over, with REFUSED when the memory stops being finite or its page is lost.
+   */
+  process(session: ManagedSession | string, input: ArrayLike<number> | string): Promise<Processed> {
+    return this.#inTurn(session, async (entry) => {
+      const { vocabSize } = this.#model
+      if (typeof input === 'string') {
+        if (this.#tokenizer === null) invalid('Text needs a tokenizer; create the manager with one, or feed token ids.')
+        return this.#read(entry, { type: 'text', text: input }, utf8.encode(input))
+      }
+      const tokens = Array.from(input)
+      const at = tokens.findIndex((token) => !Number.isInteger(token) || token < 0 || token >= vocabSize)
+      if (at >= 0) invalid(`Token ${at} is ${tokens[at]}, expected a whole number from 0 to ${vocabSize - 1}.`)
+      return this.#read(entry, { type: 'tokens', tokens }, new Uint8Array(Int32Array.from(tokens).buffer))
+    })
+  }
+
+  /**
+   * Continues what the session has read; generated tokens feed the memory like any others. Rejects with INVALID for options
+   * that cannot be and for a session that has read nothing yet.
+   */
+  generate(session: ManagedSession | string, options: GenerateOptions): Promise<Generation> {
+    return this.#inTurn(session, async (entry) => {
+      const { onTokens, signal, ...sampling } = options
+      const request = { seed: entry.seed, ...sampling, type: 'generate', requestId: CALLS }
+      const event = parsed(generateSchema, request, 'The options of generate')
+      const out = { ids: [] as number[], text: '', logprobs: [] as number[], finish: 'aborted' as Generation['finish'] }
+      await this.#advance(entry, event, utf8.encode(JSON.stringify(event)), {
+        tokens(run) {
+          out.ids.push(...run.ids)
+          out.logprobs.push(...run.logprobs)
+          out.text += run.text
+          out.finish = run.finish ?? out.finish
+          onTokens?.(run)
+        },
+        goesOn: () => signal?.aborted !== true,
+      })
+      return { ...out, head: entry.head }
+    })
+  }
+
+  /**
+   * Context, conductor and stream cursor in one blob: the safetensors file that `continuo export` writes. `cursor` says where
+   * the caller's stream stands (topic, partition, offset, token …); it comes back as `head.cursor` of the resumed session.
+   * Rejects with REFUSED when the pulse it names is not the session's.
+   */
+  checkpointSession(session: ManagedSession | string, cursor: Partial<StreamCursor> = {}): Promise<Uint8Array> {
+    return this.#inTurn(session, async (entry) => {
+      const { head, context } = entry
+      const { globalStep } = head.conductor
+      if (cursor.pulse !== undefined && cursor.pulse !== globalStep) throw pulseMismatch(cursor.pulse, globalStep)
+      const place = parsed(streamCursor, { ...head.cursor, ...cursor, rng: globalStep }, 'The cursor of the checkpoint')
+      const state = context.serialize()
+      this.#look(entry, state)
+      return encodeSnapshot({ ...head, cursor: place, snapshot: null }, state, this.#model.layout)
+    })
+  }
+
+  /**
+   * Goes on from a checkpoint, or from a file that `continuo export` wrote, under its own id or another one. Throws REFUSED,
+   * and nothing is changed, when it was damaged, when stream and model count different pulses, or when it belongs to another
+   * model or state layout; INVALID for a session that was closed.
+   */
+  resumeSession(blob: Uint8Array, options: SessionOptions & { readonly id?: string } = {}): ManagedSession {
+    if (!(blob instanceof Uint8Array)) invalid('A checkpoint must be a Uint8Array.')
+    const { head, state } = decodeSnapshot(blob, this.#model.layout)
+    const id = options.id ?? head.session
+    this.#checkNew(id)
+    checkFits(head, this.#model)
+    const { cursor, conductor, chain } = head
+    // The counter of the next draw and the beginning of the context are pulses of the same clock.
+    if (cursor.rng !== conductor.globalStep) throw pulseMismatch(cursor.rng, conductor.globalStep)
+    if (conductor.origin > conductor.globalStep) throw pulseMismatch(conductor.origin, conductor.globalStep)
+    if (head.status === 'closed') invalid(`Session "${head.session}" was closed: there is no memory to go on with.`)
+    const context = this.#contexts.createContext(id)
+    try {
+      context.restore(state, { pulse: BigInt(conductor.globalStep), origin: BigInt(conductor.origin), chain })
+    } catch (error) {
+      context.close()
+      throw new ContinuoError('REFUSED', `Session "${id}" cannot be resumed: ${messageOf(error)}`, { cause: error })
+    }
+    const phase = options.phase ?? conductor.phase
+    return this.#enter({ ...head, session: id, conductor: { ...conductor, phase } }, context, options)
+  }
+
+  /**
+   * What the session has cost and what became of its memory. In phase `test` it is the end: nothing can be fed afterwards,
+   * only checkpointed and closed.
+   */
+  assess(session: ManagedSession | string): Promise<Assessment> {
+    return this.#inTurn(session, async (entry) => {
+      const { totals, conductor, chain } = entry.head
+      const parts = this.#look(entry, entry.context.serialize())
+      if (conductor.phase === 'test') entry.status = 'assessed'
+      return {
+        session: entry.handle.id,
+        phase: conductor.phase,
+        ...totals,
+        bitsPerToken: totals.predictions === 0 ? null : totals.nats / Math.LN2 / totals.predictions,
+        pulse: conductor.globalStep,
+        chain,
+        health: parts,
+      }
+    })
+  }
+
+  /** Ends a session once its calls have had their turns; its id is free then. */
+  closeSession(session: ManagedSession | string): Promise<void> {
+    return this.#inTurn(session, async (entry) => this.#leave(entry))
+  }
+
+  /** The sessions that are not closed, in the order in which they were begun. */
+  listSessions(): readonly ManagedSession[] {
+    return [...this.#sessions.values()].map(({ handle }) => handle)
+  }
+
+  /**
+   * Lets every call made so far finish, gives back all contexts and removes the pages. The model stays open. Rejects with
+   * REFUSED when the weights were changed meanwhile.
+   */
+  async close(): Promise<void> {
+    if (this.#closed) misuse('The session manager is closed; create another.')
+    this.#closed = true
+    await Promise.all([...this.#sessions.values()].map(({ turn }) => turn))
+    for (const entry of [...this.#sessions.values()]) this.#leave(entry)
+    this.#contexts.close()
+    if (this.#verifyWeights) await this.#model.verifyWeights()
+  }
+
+  #checkNew(id: string): void {
+    if (this.#closed) misuse('The session manager is closed; create another.')
+    parsed(sessionId, id, 'The id of a session')
+    if (this.#sessions.has(id)) misuse(`Session "${id}" is open already. Close it first, or use another id.`)
+  }
+
+  #enter(head: Head, context: Live['context'], { phase, tokens, seed = 0 }: SessionOptions): ManagedSession {
+    const wrong = (): string | null => {
+      if (tokens !== undefined && head.conductor.phase !== 'test') {
+        return `tokens bounds a test; session "${head.session}" has phase "${head.conductor.phase}".`
+      }
+      return phase === undefined || phase === 'stream' || phase === 'test'
+        ? null
+        : `phase is "${String(phase)}", expected "stream" or "test".`
+    }
+    try {
+      checkWhole(tokens, 'tokens', 1)
+      checkWhole(seed, 'seed', 0)
+      const why = wrong()
+      if (why !== null) invalid(why)
+    } catch (error) {
+      context.close()
+      throw error
+    }
+    const handle: ManagedSession = {
+      id: head.session,
+      get status() {
+        return entry.status
+      },
+      get head() {
+        return entry.head
+      },
+      get pulse() {
+        return entry.head.conductor.globalStep
+      },
+      get chain() {
+        return entry.head.chain
+      },
+      get bytes() {
+        return entry.context.bytes
+      },
+    }
+    const left = tokens ?? Number.POSITIVE_INFINITY
+    const entry: Entry = { head, context, handle, seed, left, status: 'open', calls: 0, turn: Promise.resolve() }
+    this.#sessions.set(head.session, entry)
+    return handle
+  }
+
+  #leave(entry: Entry): void {
+    if (entry.status === 'closed') return
+    entry.status = 'closed'
+    this.#sessions.delete(entry.handle.id)
+    entry.context.close()
+  }
+
+  #entryOf(session: ManagedSession | string): Entry {
+    if (this.#closed) misuse('The session manager is closed; create another.')
+    const id = typeof session === 'string' ? session : session.id
+    const entry = this.#sessions.get(id)
+    if (entry === undefined || (typeof session !== 'string' && entry.handle !== session)) {
+      return misuse(
+        `There is no session "${id}" here. It was closed, or belongs to another manager; create or resume it.`,
+      )
+    }
+    return entry
+  }
+
+  /** Runs `call` when all calls made before it on this session are done, whether they succeeded or not. */
+  async #inTurn<T>(session: ManagedSession | string, call: (entry: Entry) => Promise<T>): Promise<T> {
+    const entry = this.#entryOf(session)
+    const mine = entry.turn.then(async () => {
+      if (entry.status === 'closed') misuse(`Session "${entry.handle.id}" was closed before this call had its turn.`)
+      return call(entry)
+    })
+    entry.turn = mine.catch(() => {})
+    return mine
+  }
+
+  async #read(entry: Entry, event: Chunk, content: Uint8Array): Promise<Processed> {
+    const nats: number[] = []
+    await this.#advance(entry, event, content, { nats: (values) => nats.push(...values) })
+    return { nats: Float32Array.from(nats), head: entry.head, ended: entry.left === 0 }
+  }
+
+  /** One event through the operators of the stream. Afterwards the session stands between two events, also when it failed. */
+  async #advance(
+    entry: Entry,
+    event: Chunk,
+    content: Uint8Array,
+    told: {
+      readonly nats?: (values: Float32Array) => void
+      readonly tokens?: (run: Generated) => void
+      readonly goesOn?: () => boolean
+    },
+  ): Promise<void> {
+    const { handle, context } = entry
+    const { id } = handle
+    if (entry.status === 'assessed' || entry.left === 0) {
+      misuse(
+        `The test of session "${id}" is over at pulse ${handle.pulse}. Assess it, then close it or resume a checkpoint.`,
+      )
+    }
+    const call = callOf(id, event, content, entry.calls)
+    const out = tokenizeEvent(call, entry.head, this.#tokenizer, this.#model)
+    if (out.kind === 'rejected') return invalid(out.reason)
+    entry.calls += 1
+    const settled = (): Head => {
+      const { head } = entry
+      // Clock and chain are the context's: what it fed before a failure stays fed, though the sums do not know of it.
+      const pulse = Number(context.pulse)
+      return {
+        ...head,
+        generation: null,
+        conductor: { ...head.conductor, globalStep: pulse },
+        chain: context.chain,
+        cursor: { ...head.cursor, complete: true, rng: pulse, pulse },
+      }
+    }
+    entry.head = settled()
+    const before = handle.pulse
+    const look = (): Promise<void> =>
+      observe(this.#onProbe!, this.#model, id, { ...entry.head.conductor, globalStep: Number(context.pulse) }, context)
+    const probed =
+      this.#probeEvery === undefined ? this.#contexts.process : stopping(this.#contexts.process, this.#probeEvery, look)
+    const engine = {
+      model: this.#model,
+      tokenizer: this.#tokenizer,
+      async process(item: WorkItem) {
+        const result = await probed(item)
+        told.nats?.(result.nats)
+        return result
+      },
+    }
+    try {
+      if (this.#onProbe !== undefined && this.#probeEvery === undefined) await look()
+      for await (const { outputs } of advance(entry, bounded(out, entry.left), false, engine)) {
+        for (const output of outputs) if (output.to === 'tokens') told.tokens?.(output.value)
+        if (told.goesOn?.() === false) break
+      }
+    } catch (error) {
+      throw named(error, id)
+    } finally {
+      entry.head = settled()
+      entry.left -= handle.pulse - before
+    }
+  }
+
+  /** The memory's norms; says so when one of them is about to leave f32. */
+  #look({ handle }: Entry, state: Uint8Array): readonly TensorHealth[] {
+    const parts = health(this.#model, state)
+    for (const sentence of diverging(handle.id, handle.pulse, parts)) this.#warn(sentence)
+    return parts
+  }
+}
+
+/** What of the event still fits into a test. */
+const bounded = (work: Tokenized, left: number): Tokenized => {
+  const ids = work.ids.subarray(0, Math.min(work.ids.length, left))
+  if (work.event.type !== 'generate') return { ...work, ids }
+  return { ...work, ids, event: { ...work.event, maxTokens: Math.min(work.event.maxTokens, left - ids.length) } }
+}
+
+const named = (error: unknown, session: string): unknown =>
+  error instanceof ContinuoError && error.code === 'REFUSED' && !(error instanceof PageLost)
+    ? new ContinuoError('REFUSED', `Session "${session}": ${error.message}`, { cause: error })
+    : error

@@ -1,0 +1,95 @@
+/** What a program tells a SessionManager, and what it hears. */
+import type { z } from 'zod'
+import type { generate } from '../../topics/chunks.ts'
+import type { Generated } from '../../topics/tokens.ts'
+import type { Tokenizer } from '../operators/tokenize.ts'
+import type { Head } from '../state/head.ts'
+import type { TensorHealth } from '../state/health.ts'
+import type { OnProbe } from './probe.ts'
+
+export interface SessionManagerOptions {
+  /** Memory of all contexts together, bytes; those not in use go to files beyond it. Default: no bound. */
+  readonly maxResidentBytes?: number
+  /** Where the folder for those files is made; default: the system's folder for temporary files. */
+  readonly pageDir?: string
+  /** Reads and writes text; without it sessions take token ids only. */
+  readonly tokenizer?: Tokenizer | null
+  /** Sees the state before it moves: once before each call, or as `probeEvery` says. */
+  readonly onProbe?: OnProbe
+  /** Probe before every token whose pulse is divisible by this, however the tokens are cut into calls; 1: before each. */
+  readonly probeEvery?: number
+  /** Whether `close` proves that nobody changed the weights meanwhile; default true. Reads the weights' file once more. */
+  readonly verifyWeights?: boolean
+  /** Told of a memory that diverges and of pages that cannot be written; default: process.emitWarning. */
+  readonly warn?: (message: string) => void
+}
+
+export interface SessionOptions {
+  /**
+   * `stream` (the default) goes on until it is closed. `test` is a bounded stretch, ended by `assess`. What a token does is the
+   * same in both.
+   */
+  readonly phase?: 'stream' | 'test'
+  /** The most tokens that a test feeds, read and generated together; default: until the input ends. */
+  readonly tokens?: number
+  /** Of generations that name none; default 0. */
+  readonly seed?: number
+}
+
+/** A session as its manager shows it; always as it stands now. */
+export interface ManagedSession {
+  readonly id: string
+  readonly status: 'open' | 'assessed' | 'closed'
+  /** Conductor, cursor, chain and sums. */
+  readonly head: Head
+  /** Tokens fed since the session began. */
+  readonly pulse: number
+  /** 128-bit running fingerprint, 32 hex digits. */
+  readonly chain: string
+  /** Bytes of its context, in memory or paged. */
+  readonly bytes: number
+}
+
+export interface Processed {
+  /** −ln p(token) of each token fed, in nats; NaN for the first of a context, which nothing predicts. */
+  readonly nats: Float32Array
+  /** After the last of them. */
+  readonly head: Head
+  /** A test that has fed all its tokens: what did not fit was left out. Always false in phase `stream`. */
+  readonly ended: boolean
+}
+
+/** The sampling options of a `generate` event. */
+export type GenerateOptions = Omit<z.input<typeof generate>, 'type' | 'id' | 'requestId'> & {
+  /** Each run of at most 16 tokens as soon as it was fed; `text` is the characters that became whole with it. */
+  readonly onTokens?: (run: Pick<Generated, 'index' | 'ids' | 'text' | 'logprobs' | 'finish'>) => void
+  /** Ends the generation after the run in hand. */
+  readonly signal?: AbortSignal
+}
+
+export interface Generation {
+  readonly ids: readonly number[]
+  /** Whole characters; empty without a tokenizer. */
+  readonly text: string
+  /** ln p of each id at temperature 1 and without cuts. */
+  readonly logprobs: readonly number[]
+  readonly finish: NonNullable<Generated['finish']> | 'aborted'
+  readonly head: Head
+}
+
+export interface Assessment {
+  readonly session: string
+  readonly phase: Head['conductor']['phase']
+  /** Tokens read and generated since the session began. */
+  readonly tokens: number
+  readonly generated: number
+  /** Tokens read that something had predicted, and what they cost together. */
+  readonly predictions: number
+  readonly nats: number
+  /** null where nothing was predicted. */
+  readonly bitsPerToken: number | null
+  readonly pulse: number
+  readonly chain: string
+  /** Norms of every f32 tensor of the memory. */
+  readonly health: readonly TensorHealth[]
+}

@@ -1,0 +1,94 @@
+/**
+ * Health of a memory: how large its tensors have become. A memory that rewrites itself can diverge; its norm says so long
+ * before a number stops being finite and the engine refuses to go on.
+ */
+import type { StateTensor, StateTensors } from './snapshot.ts'
+
+export interface TensorHealth {
+  /** As the layout names the persistent. */
+  readonly name: string
+  /** Index along the first axis of a persistent of two or more axes, by convention the layer; else 0. */
+  readonly layer: number
+  /** Index of the memory level, where the second axis counts the model's levels; else null. */
+  readonly level: number | null
+  /** Frobenius norm: √Σx². NaN or infinite when a number is. */
+  readonly norm: number
+  /** max |x|. */
+  readonly max: number
+}
+
+/** f32 ends at 3.4·10³⁸, and products of a norm beyond this with gates and keys come near. */
+export const DIVERGING = 1e30
+
+const littleEndian = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1
+
+const floatsOf = (state: Uint8Array, { offset, bytes }: StateTensor): Float32Array => {
+  const count = bytes / 4
+  const from = state.byteOffset + offset
+  if (littleEndian && from % 4 === 0) return new Float32Array(state.buffer, from, count)
+  const view = new DataView(state.buffer, from, bytes)
+  return Float32Array.from({ length: count }, (_, at) => view.getFloat32(at * 4, true))
+}
+
+const measured = (values: Float32Array): { readonly norm: number; readonly max: number } => {
+  // Squares of f32 and sums of 2⁵⁰ of them are finite in f64.
+  let sum = 0
+  let max = 0
+  for (const value of values) {
+    sum += value * value
+    // Keeps NaN.
+    max = Math.max(max, Math.abs(value))
+  }
+  return { norm: Math.sqrt(sum), max }
+}
+
+/** Whether the second axis counts levels: all of them, or those that do not fire at every pulse (error buffers). */
+const countsLevels = (shape: readonly number[], levels: readonly number[]): boolean =>
+  shape.length >= 4 && (shape[1] === levels.length || shape[1] === levels.filter((period) => period > 1).length)
+
+/**
+ * Norms of every f32 tensor of a serialised context, for each layer [and level], in the order of the layout.
+ * `levels` are the periods of the model's memory levels.
+ */
+export const tensorHealth = (
+  tensors: readonly StateTensor[],
+  state: Uint8Array,
+  levels: readonly number[] = [],
+): readonly TensorHealth[] =>
+  tensors.flatMap((tensor) => {
+    const { name, dtype, shape, bytes } = tensor
+    if (dtype !== 'F32' || bytes === 0) return []
+    const values = floatsOf(state, tensor)
+    const layers = shape.length >= 2 ? shape[0]! : 1
+    const inside = countsLevels(shape, levels) ? shape[1]! : null
+    const each = values.length / layers / (inside ?? 1)
+    return Array.from({ length: layers * (inside ?? 1) }, (_, at) => ({
+      name,
+      layer: inside === null ? at : Math.floor(at / inside),
+      level: inside === null ? null : at % inside,
+      ...measured(values.subarray(at * each, (at + 1) * each)),
+    }))
+  })
+
+/** The same by the model's layout. Throws REFUSED when the state does not fit it. */
+export const health = (
+  model: { readonly layout: StateTensors; readonly levels: readonly number[] },
+  state: Uint8Array,
+): readonly TensorHealth[] => tensorHealth(model.layout.tensors(state), state, model.levels)
+
+/** The largest norm of each tensor over its layers and levels. */
+export const largestNorms = (parts: readonly TensorHealth[]): ReadonlyMap<string, number> => {
+  const norms = new Map<string, number>()
+  // Math.max keeps NaN.
+  for (const { name, norm } of parts) norms.set(name, Math.max(norms.get(name) ?? 0, norm))
+  return norms
+}
+
+/** A sentence for each tensor whose norm has passed `DIVERGING`, while its numbers may still be finite. */
+export const diverging = (session: string, pulse: number, parts: readonly TensorHealth[]): readonly string[] =>
+  parts
+    .filter(({ norm }) => !(norm <= DIVERGING))
+    .map(
+      ({ name, layer, level, norm }) =>
+        `Session "${session}" diverges: at pulse ${pulse} the norm of ${name}, layer ${layer}${level === null ? '' : `, level ${level}`}, is ${norm.toPrecision(3)}. It will soon be no number; begin a new context (boundary with reset) or go back to an earlier snapshot.`,
+    )

@@ -1,0 +1,242 @@
+/** Which contexts are in memory: the bound, the order, pages that come back exactly, and pages that do not. */
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { beforeAll, describe, expect, it } from 'vitest'
+import type { Context, Model } from '../../src/engine/types.ts'
+import { createBatcher } from '../../src/operators/batcher.ts'
+import { createResidency, type Residency, type ResidencyOptions } from '../../src/operators/residency.ts'
+import { openPages, PageLost } from '../../src/state/pages.ts'
+import { errorOf, feed, open, sameBytes } from '../engine/helpers.ts'
+import { temporaryFolder } from '../engine/packages.ts'
+import { ids, smallPackage } from '../sessions/helpers.ts'
+
+let dir = ''
+beforeAll(() => {
+  dir = smallPackage()
+})
+
+const paged = async (contexts: number, options: ResidencyOptions = {}) => {
+  const model = await open(dir)
+  const pageDir = temporaryFolder()
+  const maxBytes = contexts * model.contextBytes
+  const residency = createResidency(model, createBatcher(model), { maxBytes, pageDir, ...options })
+  const folder = (): string => join(pageDir, readdirSync(pageDir)[0]!)
+  const files = (): string[] => readdirSync(folder()).map((name) => join(folder(), name))
+  return { model, residency, pageDir, files }
+}
+
+const fed = (residency: Residency, context: Context, tokens: readonly number[]) =>
+  residency.process({ context, tokens: Int32Array.from(tokens), nats: true })
+
+const expectSame = (a: Context, b: Context): void => {
+  expect([a.pulse, a.origin, a.chain]).toEqual([b.pulse, b.origin, b.chain])
+  expect(sameBytes(a.serialize(), b.serialize())).toBe(true)
+}
+
+const alone = async (model: Model, ...calls: readonly (readonly number[])[]): Promise<Context> => {
+  const context = model.createContext()
+  for (const tokens of calls) await feed(model, context, tokens)
+  return context
+}
+
+describe('a context in a page', () => {
+  it('is a context like any other: same bytes, clock, origin and chain, also through reset, serialize and restore', async () => {
+    const { model, residency, files } = await paged(1)
+    const [a, b] = [residency.createContext('a'), residency.createContext('b')]
+    expectSame(a, model.createContext())
+    await fed(residency, a, ids(1, 20, 40))
+    await fed(residency, b, ids(2, 20, 40))
+    expect(residency.stats).toMatchObject({ resident: 1, paged: 1, pageOuts: 1, pageIns: 0 })
+    expect(residency.stats.residentBytes).toBe(model.contextBytes)
+    const whole = await alone(model, ids(1, 20, 40))
+    expectSame(a, whole)
+    const state = a.serialize()
+    // Looking does not bring it back.
+    expect(residency.stats).toMatchObject({ paged: 1, pageIns: 0 })
+    a.reset()
+    whole.reset()
+    expectSame(a, whole)
+    expect(residency.stats).toMatchObject({ resident: 1, paged: 1, pageIns: 1, pageOuts: 2 })
+    b.restore(state, { pulse: 20n, origin: 0n, chain: '0'.repeat(32) })
+    await fed(residency, a, ids(3, 4, 40))
+    await feed(model, whole, ids(3, 4, 40))
+    expectSame(a, whole)
+    expect([b.pulse, b.chain]).toEqual([20n, '0'.repeat(32)])
+    expect(sameBytes(b.serialize(), state)).toBe(true)
+    expect(files()).toHaveLength(1)
+    b.close()
+    expect(files()).toHaveLength(0)
+    expect(residency.stats).toMatchObject({ resident: 1, paged: 0 })
+    residency.close()
+  })
+
+  it('is the one that was not used for longest', async () => {
+    const { residency } = await paged(3)
+    const contexts = ['a', 'b', 'c', 'd'].map((name) => residency.createContext(name))
+    const [a, b, c, d] = contexts as [Context, Context, Context, Context]
+    for (const context of [a, b, c]) await fed(residency, context, [1])
+    await fed(residency, a, [2])
+    await fed(residency, d, [1])
+    expect(residency.stats).toMatchObject({ resident: 3, paged: 1, pageIns: 0 })
+    // Of a, c and d nothing has to be read back; then b takes the place of c, which was used before them.
+    for (const context of [c, a, d]) await fed(residency, context, [3])
+    expect(residency.stats.pageIns).toBe(0)
+    await fed(residency, b, [3])
+    for (const context of [a, d]) await fed(residency, context, [4])
+    expect(residency.stats).toMatchObject({ pageIns: 1, pageOuts: 2 })
+    residency.close()
+  })
+
+  it('never was busy: what is in work stays in memory, and others wait in order', async () => {
+    const { model, residency } = await paged(2)
+    const contexts = Array.from({ length: 30 }, (_, n) => residency.createContext(`s${n}`))
+    const order: number[] = []
+    let most = 0
+    await Promise.all(
+      contexts.map(async (context, n) => {
+        const call = fed(residency, context, ids(n, 3, 40))
+        expect(await errorOf(() => context.serialize())).toMatchObject({ code: 'MISUSE' })
+        expect(await errorOf(() => fed(residency, context, [1]))).toMatchObject({ code: 'MISUSE' })
+        await call
+        order.push(n)
+        most = Math.max(most, residency.stats.residentBytes)
+      }),
+    )
+    expect(order).toEqual(contexts.map((_, n) => n))
+    expect(most).toBe(2 * model.contextBytes)
+    expect(residency.stats).toMatchObject({ resident: 2, paged: 28, pageOuts: 28 })
+    for (const [n, context] of contexts.entries()) expectSame(context, await alone(model, ids(n, 3, 40)))
+    residency.close()
+  })
+
+  it('larger than the bound goes alone, and works', async () => {
+    const { model, residency } = await paged(0.5)
+    const [a, b] = [residency.createContext(), residency.createContext()]
+    for (let n = 0; n < 5; n += 1) {
+      await Promise.all([fed(residency, a, [n]), fed(residency, b, [n + 1])])
+      expect(residency.stats.residentBytes).toBe(model.contextBytes)
+    }
+    // Alone it does not go to and fro.
+    const before = residency.stats.pageIns
+    for (let n = 0; n < 5; n += 1) await fed(residency, b, [n])
+    expect(residency.stats.pageIns - before).toBeLessThanOrEqual(1)
+    expectSame(a, await alone(model, [0, 1, 2, 3, 4]))
+    residency.close()
+  })
+})
+
+describe('a context whose state stopped being finite', () => {
+  it('stays where it is: no page could bring it back, and only a reset or a restore does', async () => {
+    const { model, residency } = await paged(1)
+    const [broken, other] = [residency.createContext('broken'), residency.createContext('other')]
+    const state = broken.serialize()
+    const view = new DataView(state.buffer, state.byteOffset, state.length)
+    for (let at = 0; at < state.length; at += 4) view.setFloat32(at, 3e38, true)
+    broken.restore(state, { pulse: 4n, origin: 0n, chain: broken.chain })
+    expect((await errorOf(() => fed(residency, broken, [1]))).message).toContain('finite')
+    await fed(residency, other, [1, 2])
+    // It is the other one that makes room.
+    expect(residency.stats).toMatchObject({ paged: 1, pageIns: 0, residentBytes: model.contextBytes })
+    expect((await errorOf(() => fed(residency, broken, [1]))).message).toMatch(/reset|restore/)
+    expect(residency.stats).toMatchObject({ paged: 1, pageIns: 0 })
+    broken.reset()
+    await fed(residency, broken, [1, 2])
+    await fed(residency, other, [3])
+    // Again one of many, and out of the way.
+    expect(residency.stats).toMatchObject({ resident: 1, paged: 1, residentBytes: model.contextBytes })
+    expect(broken.origin).toBe(5n)
+    expectSame(other, await alone(model, [1, 2, 3]))
+    residency.close()
+  })
+})
+
+describe('a page that is not what was written', () => {
+  const damage: Record<string, (path: string) => void> = {
+    missing: (path) => rmSync(path),
+    shorter: (path) => writeFileSync(path, readFileSync(path).subarray(0, -1)),
+    longer: (path) => writeFileSync(path, Buffer.concat([readFileSync(path), Buffer.of(0)])),
+    'flipped in one bit': (path) => {
+      const bytes = readFileSync(path)
+      bytes[bytes.length >> 1]! ^= 16
+      writeFileSync(path, bytes)
+    },
+    'a folder': (path) => {
+      rmSync(path)
+      mkdirSync(path)
+    },
+  }
+  it.each(Object.keys(damage))('%s: an error that names session and file, each time; others go on', async (what) => {
+    const { model, residency, files } = await paged(1)
+    const [a, b, c] = ['a', 'b', 'c'].map((name) => residency.createContext(name)) as [Context, Context, Context]
+    await fed(residency, a, [1])
+    await fed(residency, b, [2])
+    const [path] = files()
+    damage[what]!(path!)
+    const calls = await Promise.allSettled([fed(residency, c, [3]), fed(residency, a, [2]), fed(residency, b, [3])])
+    expect(calls.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled'])
+    const { reason } = calls[1] as PromiseRejectedResult
+    expect(reason).toBeInstanceOf(PageLost)
+    expect(reason).toMatchObject({ code: 'REFUSED', message: expect.stringContaining(`session "a", ${path}`) })
+    expect(() => a.serialize()).toThrow(PageLost)
+    await expect(fed(residency, a, [2])).rejects.toThrow(PageLost)
+    expectSame(b, await alone(model, [2, 3]))
+    expectSame(c, await alone(model, [3]))
+    // What it was can come back from elsewhere.
+    const old = await alone(model, [1])
+    a.restore(old.serialize(), old)
+    await fed(residency, a, [2])
+    expectSame(a, await alone(model, [1, 2]))
+    residency.close()
+  })
+})
+
+describe('a folder for pages', () => {
+  it('that cannot be written is an error when it was asked for', async () => {
+    const model = await open(dir)
+    const file = join(temporaryFolder(), 'file')
+    writeFileSync(file, '')
+    const { code, message } = await errorOf(() => createResidency(model, createBatcher(model), { pageDir: file }))
+    expect(code).toBe('DENIED')
+    expect(message).toContain(file)
+  })
+
+  it('that is lost later costs memory, not work: the context stays, a warning says why, and the disk is tried again', async () => {
+    const warnings: string[] = []
+    const { model, residency, pageDir } = await paged(1, { warn: (message) => warnings.push(message) })
+    rmSync(pageDir, { recursive: true })
+    const [a, b] = [residency.createContext('a'), residency.createContext('b')]
+    for (const n of [1, 2, 3]) {
+      await fed(residency, a, [n])
+      await fed(residency, b, [n])
+    }
+    expect(residency.stats).toMatchObject({ resident: 2, paged: 0, residentBytes: 2 * model.contextBytes })
+    expect(warnings[0]).toMatch(/cannot be paged to .*stays in memory/)
+    // Not once for each call.
+    expect(warnings).toHaveLength(residency.stats.failures)
+    expect(warnings.length).toBeLessThan(4)
+    expectSame(a, await alone(model, [1, 2, 3]))
+    residency.close()
+  })
+
+  it('is closed to others, belongs to one process, and is swept when that process is gone', async () => {
+    const base = temporaryFolder()
+    const pages = openPages(base)
+    const page = pages.write(Uint8Array.of(1, 2, 3))
+    const gone = join(
+      base,
+      page.path
+        .slice(base.length + 1)
+        .split('/')[0]!
+        .replace(`~${process.pid}~`, '~4194305~'),
+    )
+    mkdirSync(gone)
+    const foreign = join(base, 'continuo-pages~another.host~4194305~abc')
+    mkdirSync(foreign)
+    const second = openPages(base)
+    expect([existsSync(gone), existsSync(foreign), existsSync(page.path)]).toEqual([false, true, true])
+    expect([...pages.read(page, 'x')]).toEqual([1, 2, 3])
+    second.close()
+    pages.close()
+    expect(readdirSync(base)).toEqual(['continuo-pages~another.host~4194305~abc'])
+  })
+})

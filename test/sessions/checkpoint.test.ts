@@ -1,0 +1,146 @@
+/** Checkpoints: what was altered is refused by name, whatever it is, and a refused checkpoint changes nothing. */
+import { createHash } from 'node:crypto'
+import fc from 'fast-check'
+import { beforeAll, describe, expect, it } from 'vitest'
+import type { Model } from '../../src/engine/types.ts'
+import type { SessionManager } from '../../src/sessions/manager.ts'
+import { pulseMismatch } from '../../src/state/head.ts'
+import { decodeSnapshot } from '../../src/state/snapshot.ts'
+import type { Head } from '../../topics/state.ts'
+import { errorOf, feed, open, sameBytes } from '../engine/helpers.ts'
+import { ids, managed, SMALL, smallPackage } from './helpers.ts'
+
+let dir = ''
+beforeAll(() => {
+  dir = smallPackage()
+})
+
+const begun = async (): Promise<{ model: Model; manager: SessionManager; blob: Uint8Array }> => {
+  const model = await open(dir)
+  const manager = managed(model)
+  const session = manager.createSession('book')
+  await manager.process(session, ids(5, 21, 40))
+  return { model, manager, blob: await manager.checkpointSession(session) }
+}
+
+/** The blob with another head or state inside, and every checksum made anew. */
+const forged = (
+  blob: Uint8Array,
+  alter: { readonly head?: (head: Head) => unknown; readonly state?: (state: Uint8Array) => Uint8Array },
+): Uint8Array => {
+  const length = Number(new DataView(blob.buffer, blob.byteOffset).getBigUint64(0, true))
+  const header = JSON.parse(new TextDecoder().decode(blob.subarray(8, 8 + length)))
+  const before = JSON.parse(header.__metadata__.head) as Head
+  const head = JSON.stringify(alter.head?.(before) ?? before)
+  const state = alter.state?.(blob.slice(8 + length)) ?? blob.subarray(8 + length)
+  const sha256 = createHash('sha256').update(head).update(state).digest('hex')
+  const text = Buffer.from(JSON.stringify({ ...header, __metadata__: { ...header.__metadata__, head, sha256 } }))
+  const size = Buffer.alloc(8)
+  size.writeBigUInt64LE(BigInt(text.length))
+  return Uint8Array.from(Buffer.concat([size, text, state]))
+}
+
+describe('a checkpoint', () => {
+  it('is the file that continuo export writes: it decodes by the model and holds the whole state', async () => {
+    const { model, blob } = await begun()
+    const { head, state } = decodeSnapshot(blob, model.layout)
+    const alone = model.createContext()
+    await feed(model, alone, ids(5, 21, 40))
+    expect(sameBytes(state, alone.serialize())).toBe(true)
+    expect(head).toMatchObject({
+      session: 'book',
+      chain: alone.chain,
+      born: -1,
+      conductor: { globalStep: 21, phase: 'stream' },
+    })
+    // `continuo import` takes only a session that stands between two records.
+    expect(head.cursor).toMatchObject({ complete: true, pulse: 21, rng: 21 })
+  })
+
+  it('names the pulse of the stream: one that is not the memory’s is refused with the critical error', async () => {
+    const { manager } = await begun()
+    expect(await errorOf(() => manager.checkpointSession('book', { pulse: 25 }))).toEqual({
+      code: 'REFUSED',
+      message:
+        'Stream/model pulse mismatch: stream at pulse 25, model at pulse 21. The continuum of memory is broken. Cannot resume.',
+    })
+    expect(await errorOf(() => manager.checkpointSession('book', { offset: -2 }))).toMatchObject({ code: 'INVALID' })
+  })
+
+  it('with any bit flipped is refused', async () => {
+    const { manager, blob } = await begun()
+    const places = fc.oneof(fc.nat(1200), fc.nat(blob.length - 1))
+    await fc.assert(
+      fc.asyncProperty(places, fc.nat(7), async (at, bit) => {
+        const bad = blob.slice()
+        bad[at]! ^= 1 << bit
+        expect(await errorOf(() => manager.resumeSession(bad, { id: 'copy' }))).toMatchObject({ code: 'REFUSED' })
+      }),
+      { numRuns: 400 },
+    )
+    for (const length of [0, 7, 100, blob.length - 1]) {
+      expect(await errorOf(() => manager.resumeSession(blob.subarray(0, length), { id: 'copy' }))).toMatchObject({
+        code: 'REFUSED',
+      })
+    }
+    expect(manager.listSessions().map(({ id }) => id)).toEqual(['book'])
+    expect(manager.stats).toMatchObject({ resident: 1 })
+    expect(manager.resumeSession(blob, { id: 'copy' }).chain).toBe(manager.listSessions()[0]!.chain)
+  })
+
+  const alterations: Record<string, [(head: Head) => unknown, string]> = {
+    'the pulse of the stream': [
+      (head) => ({ ...head, cursor: { ...head.cursor, pulse: 812 } }),
+      pulseMismatch(812, 21).message,
+    ],
+    'the pulse of the model': [
+      (head) => ({ ...head, conductor: { ...head.conductor, globalStep: 17 } }),
+      pulseMismatch(21, 17).message,
+    ],
+    'the counter of the next draw': [
+      (head) => ({ ...head, cursor: { ...head.cursor, rng: 3 } }),
+      pulseMismatch(3, 21).message,
+    ],
+    'the origin of the context': [
+      (head) => ({ ...head, conductor: { ...head.conductor, origin: 22 } }),
+      pulseMismatch(22, 21).message,
+    ],
+    'the model': [(head) => ({ ...head, model: 'a'.repeat(64) }), 'was written by model aaaaaaaaaaaa'],
+    'the layout': [(head) => ({ ...head, layout: 'b'.repeat(64) }), 'was written with state layout bbbbbbbbbbbb'],
+    'the chain': [(head) => ({ ...head, chain: 'xyz' }), 'has no readable header'],
+    'the version': [(head) => ({ ...head, version: 2 }), 'has no readable header'],
+    'the phase': [(head) => ({ ...head, conductor: { ...head.conductor, phase: 'train' } }), 'has no readable header'],
+    'the status': [(head) => ({ ...head, status: 'closed' }), 'was closed: there is no memory to go on with'],
+  }
+  it.each(Object.keys(alterations))('in which %s was altered with care is refused by name', async (what) => {
+    const { manager, blob } = await begun()
+    const [head, sentence] = alterations[what]!
+    const { code, message } = await errorOf(() => manager.resumeSession(forged(blob, { head }), { id: 'copy' }))
+    expect(message).toContain(sentence)
+    expect(code).toBe(what === 'the status' ? 'INVALID' : 'REFUSED')
+    expect(manager.listSessions()).toHaveLength(1)
+    expect(manager.stats).toMatchObject({ resident: 1 })
+  })
+
+  it('whose numbers are no numbers is refused by the engine; one of another model by its layout', async () => {
+    const { manager, blob } = await begun()
+    const state = (bytes: Uint8Array): Uint8Array => {
+      new DataView(bytes.buffer).setFloat32(0, Number.NaN, true)
+      return bytes
+    }
+    const noNumber = await errorOf(() => manager.resumeSession(forged(blob, { state }), { id: 'copy' }))
+    expect(noNumber).toMatchObject({ code: 'REFUSED', message: expect.stringContaining('finite') })
+    const wider = managed(await open(smallPackage(1, { ...SMALL, H: 3 })))
+    expect(await errorOf(() => wider.resumeSession(blob))).toMatchObject({
+      code: 'REFUSED',
+      message: expect.stringMatching(/bytes, expected|has .* as/),
+    })
+    const twin = managed(await open(smallPackage(2)))
+    expect(await errorOf(() => twin.resumeSession(blob))).toMatchObject({
+      code: 'REFUSED',
+      message: expect.stringContaining('was written by model'),
+    })
+    expect(await errorOf(() => manager.resumeSession([] as unknown as Uint8Array))).toMatchObject({ code: 'INVALID' })
+    expect(await errorOf(() => manager.resumeSession(blob))).toMatchObject({ code: 'MISUSE' })
+  })
+})

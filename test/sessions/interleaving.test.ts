@@ -1,0 +1,127 @@
+/**
+ * Whatever several sessions do at the same time, in whatever little memory, each is the session that did the same alone: an
+ * engine's context that nobody paged, fed call after call.
+ */
+import fc from 'fast-check'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import type { Context, Model } from '../../src/engine/types.ts'
+import { openModel } from '../../src/models/open.ts'
+import { SessionManager } from '../../src/sessions/manager.ts'
+import { decodeSnapshot } from '../../src/state/snapshot.ts'
+import { feed, generate, sameBytes } from '../engine/helpers.ts'
+import { smallPackage } from './helpers.ts'
+
+let model: Model
+beforeAll(async () => {
+  model = await openModel(smallPackage(), { threads: 2 })
+})
+afterAll(() => model.close())
+
+type Act =
+  | { readonly act: 'process'; readonly tokens: readonly number[] }
+  | { readonly act: 'generate'; readonly count: number; readonly seed: number }
+  | { readonly act: 'checkpoint' }
+  /** Ends the session and goes on from its last checkpoint; without one, from the beginning. */
+  | { readonly act: 'resume' }
+  | { readonly act: 'begin anew' }
+
+const acts: fc.Arbitrary<Act> = fc.oneof(
+  {
+    weight: 4,
+    arbitrary: fc.record({ act: fc.constant('process' as const), tokens: fc.array(fc.nat(39), { maxLength: 12 }) }),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      act: fc.constant('generate' as const),
+      count: fc.integer({ min: 1, max: 20 }),
+      seed: fc.nat(99),
+    }),
+  },
+  { weight: 2, arbitrary: fc.record({ act: fc.constant('checkpoint' as const) }) },
+  { weight: 1, arbitrary: fc.record({ act: fc.constant('resume' as const) }) },
+  { weight: 1, arbitrary: fc.record({ act: fc.constant('begin anew' as const) }) },
+)
+
+interface Trace {
+  /** nats, ids and log probabilities of all calls. */
+  readonly numbers: number[]
+  readonly chain: string
+  readonly pulse: number
+  readonly state: Uint8Array
+}
+
+const managedTrace = async (manager: SessionManager, id: string, script: readonly Act[]): Promise<Trace> => {
+  const numbers: number[] = []
+  let blob: Uint8Array | null = null
+  manager.createSession(id)
+  for (const each of script) {
+    if (each.act === 'process') numbers.push(...(await manager.process(id, each.tokens)).nats)
+    if (each.act === 'checkpoint') blob = await manager.checkpointSession(id)
+    if (each.act === 'generate' && manager.listSessions().find((session) => session.id === id)!.pulse > 0) {
+      const drawn = await manager.generate(id, { maxTokens: each.count, seed: each.seed })
+      numbers.push(...drawn.ids, ...drawn.logprobs)
+    }
+    if (each.act === 'resume' || each.act === 'begin anew') {
+      await manager.closeSession(id)
+      if (each.act === 'resume' && blob !== null) manager.resumeSession(blob)
+      else manager.createSession(id)
+    }
+  }
+  const { head, state } = decodeSnapshot(await manager.checkpointSession(id), model.layout)
+  return { numbers, chain: head.chain, pulse: head.conductor.globalStep, state }
+}
+
+const trace = async (script: readonly Act[]): Promise<Trace> => {
+  const numbers: number[] = []
+  let kept: {
+    readonly state: Uint8Array
+    readonly pulse: bigint
+    readonly origin: bigint
+    readonly chain: string
+  } | null = null
+  let context: Context = model.createContext()
+  for (const each of script) {
+    if (each.act === 'process') numbers.push(...(await feed(model, context, each.tokens)))
+    if (each.act === 'checkpoint') {
+      const { pulse, origin, chain } = context
+      kept = { state: context.serialize(), pulse, origin, chain }
+    }
+    if (each.act === 'generate' && context.pulse > 0n) {
+      const sampling = { temperature: 1, topK: 0, topP: 1, seed: BigInt(each.seed) }
+      const { generated, logprobs } = await generate(model, context, each.count, sampling)
+      numbers.push(...generated, ...logprobs)
+    }
+    if (each.act === 'resume' || each.act === 'begin anew') {
+      context.close()
+      context = model.createContext()
+      if (each.act === 'resume' && kept !== null) context.restore(kept.state, kept)
+    }
+  }
+  const { pulse, chain } = context
+  const state = context.serialize()
+  context.close()
+  return { numbers, chain, pulse: Number(pulse), state }
+}
+
+it('any interleaving, in any memory, equals each session alone', async () => {
+  const scripts = fc.array(fc.array(acts, { maxLength: 12 }), { minLength: 1, maxLength: 6 })
+  let pageIns = 0
+  await fc.assert(
+    fc.asyncProperty(scripts, fc.double({ min: 0.001, max: 3, noNaN: true }), async (all, contexts) => {
+      const maxResidentBytes = Math.ceil(contexts * model.contextBytes)
+      const manager = new SessionManager(model, { maxResidentBytes, verifyWeights: false })
+      const together = await Promise.all(all.map((script, n) => managedTrace(manager, `s${n}`, script)))
+      expect(manager.stats.residentBytes).toBeLessThanOrEqual(Math.max(maxResidentBytes, model.contextBytes))
+      pageIns += manager.stats.pageIns
+      await manager.close()
+      for (const [n, { state, ...facts }] of together.entries()) {
+        const { state: expected, ...alone } = await trace(all[n]!)
+        expect(facts).toEqual(alone)
+        expect(sameBytes(state, expected)).toBe(true)
+      }
+    }),
+    { numRuns: 100 },
+  )
+  expect(pageIns).toBeGreaterThan(100)
+})

@@ -11,7 +11,7 @@ import type { EventLog, TopicSpec } from '../streams/log.ts'
 import { type OpenLogOptions, openLog } from '../streams/open.ts'
 import type { ExitCode } from './command.ts'
 import { choice, needed, optional, optionalWhole, text, usage } from './flags.ts'
-import { plural } from './output.ts'
+import { plural, say } from './output.ts'
 
 export const logFlag = needed('URL', 'the log, file:PATH or kafka://HOST:PORT/PREFIX')
 export const modelFlag = needed('DIR', 'folder with config.json and model.safetensors')
@@ -137,6 +137,7 @@ export const withModel = async (
   const { model, tokenizer } = await openPackage(dir, {
     ...(threads === undefined ? {} : { threads }),
     ...(overflow === undefined ? {} : { overflow }),
+    warn: say,
   })
   try {
     return await use({ model, tokenizer })

@@ -148,7 +148,7 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
         const pulse = worker?.tasks.get(partition)?.sessions.get(session)?.conductor.globalStep
         logger.info({ partition, session, pulse, ms: Math.round(ms) }, 'session restored')
       },
-      onHealth: (norms) => metrics.health(norms),
+      onHealth: (seen) => metrics.health(seen),
       onCommit(commit) {
         metrics.committed(commit, tally.add(commit))
         const { partition, offset, records, ms } = commit

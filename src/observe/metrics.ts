@@ -5,6 +5,8 @@ import type { Batcher } from '../operators/batcher.ts'
 import type { Commit } from '../operators/commit.ts'
 import type { ResidencyStats } from '../operators/residency.ts'
 import type { Worker } from '../operators/worker.ts'
+import { largestNorms } from '../state/health.ts'
+import type { Examination } from '../state/vitals.ts'
 import type { TaskState } from '../streams/lifecycle.ts'
 import type { EventLog } from '../streams/log.ts'
 import type { Totals } from './tally.ts'
@@ -22,8 +24,8 @@ export interface Metrics {
   /** `added` is what the tally says of this commit. */
   committed(commit: Commit, added: Totals): void
   restored(ms: number): void
-  /** The largest norm of each tensor of a memory that was just saved. */
-  health(norms: ReadonlyMap<string, number>): void
+  /** Of a memory that was just saved. */
+  health(seen: Examination): void
   state(partition: number, state: TaskState): void
 }
 
@@ -148,6 +150,19 @@ export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Met
       norms.clear()
     },
   })
+  const ofSaved = (name: string, help: string, labelNames: readonly string[] = []): Gauge =>
+    new Gauge({ name, help: `${help}, of the session saved last`, labelNames: [...labelNames], registers })
+  const windowFill = ofSaved('continuo_window_fill', "Part of the attention's window that is in use")
+  const buffers = ofSaved(
+    'continuo_buffer_ratio',
+    'Errors that wait for the next firing of a memory level, over the memory',
+    ['level'],
+  )
+  const gateMeans = ofSaved(
+    'continuo_gate_mean',
+    'Learning rate (theta), momentum (eta) and retention (alpha) on average',
+    ['level', 'gate'],
+  )
   const states = new Map<number, TaskState>()
   return {
     registry,
@@ -160,8 +175,13 @@ export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Met
       commits.inc()
       commitSeconds.observe(ms / 1000)
     },
-    health(saved) {
-      for (const [tensor, norm] of saved) norms.set(tensor, Math.max(norms.get(tensor) ?? 0, norm))
+    health({ parts, vitals }) {
+      for (const [tensor, norm] of largestNorms(parts)) norms.set(tensor, Math.max(norms.get(tensor) ?? 0, norm))
+      if (vitals.window !== null) windowFill.set(vitals.window.used / vitals.window.places)
+      for (const [level, { bufferRatio, gates }] of vitals.levels.entries()) {
+        if (bufferRatio !== null) buffers.set({ level }, bufferRatio)
+        for (const [gate, value] of Object.entries(gates ?? {})) gateMeans.set({ level, gate }, value)
+      }
     },
     restored: (ms) => restoreSeconds.observe(ms / 1000),
     state(partition, state) {

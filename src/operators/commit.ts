@@ -11,7 +11,8 @@ import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
 import { type Fingerprints, type Head, type PartitionCursor, type SnapshotRef, seal } from '../state/head.ts'
 import { type Ledger, recordBytes } from '../state/ledger.ts'
-import { encodeSnapshot, type StateTensors } from '../state/snapshot.ts'
+import { encodeSnapshot } from '../state/snapshot.ts'
+import { type Examination, type Examined, examine } from '../state/vitals.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
 import type { Watermark } from '../streams/watermark.ts'
 import type { EmittedStep } from './emit.ts'
@@ -27,7 +28,7 @@ export interface CommitDeps {
   readonly writer: PartitionWriter
   readonly watermark: Watermark
   readonly sessions: Sessions
-  readonly model: Fingerprints & { readonly layout: StateTensors }
+  readonly model: Fingerprints & Examined
   readonly stateLedger: Ledger
   readonly snapshotLedger: Ledger
   /** Bytes of a snapshot in one record at most. */
@@ -39,7 +40,7 @@ export interface CommitDeps {
   /** Background trouble that the next round may mend (a trim that failed). */
   readonly warn: (message: string) => void
   /** Each state that becomes a snapshot. */
-  readonly onSnapshot?: (capture: Capture) => void
+  readonly onSnapshot?: (capture: Capture, seen: Examination) => void
 }
 
 /** How much is waiting to be committed; sessions wait while it is too much. */
@@ -185,8 +186,9 @@ const createCommitter = (deps: CommitDeps) => {
       if (next === undefined) return false
       const { head, state } = next
       captures.delete(head.session)
-      deps.onSnapshot?.(next)
-      const file = encodeSnapshot(head, state, model.layout)
+      const seen = examine(model, head.conductor, state, next.gates)
+      deps.onSnapshot?.(next, seen)
+      const file = encodeSnapshot(head, state, model.layout, seen.vitals)
       writing = writeSnapshot(names.snapshots, head.session, head.conductor.globalStep, file, deps.partBytes)
     }
     const ref = await writing.step(writer)

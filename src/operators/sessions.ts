@@ -59,6 +59,12 @@ interface Live extends Session {
   unsavedFrom: number | null
 }
 
+const captureOf = ({ head, context }: Session): Capture => ({
+  head,
+  state: context.serialize(),
+  gates: context.gates(),
+})
+
 /** Each reads the input from its snapshot on, so more at a time would only slow each other down. */
 const MAX_RESTORES = 4
 
@@ -138,7 +144,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   const take = (session: Live): Capture => {
     session.captured = session.head.conductor.globalStep
     session.unsavedFrom = null
-    return { head: session.head, state: session.context.serialize() }
+    return captureOf(session)
   }
 
   const giveBackOne = (): boolean => {
@@ -277,7 +283,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       for (const session of live.values()) {
         const pulse = session.head.conductor.globalStep
         if (session.head.status === 'closed' || heads.get(session.head.session)?.snapshot?.pulse === pulse) continue
-        yield { head: session.head, state: session.context.serialize() }
+        yield captureOf(session)
       }
     },
     relieve(limit, position) {

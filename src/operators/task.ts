@@ -8,8 +8,9 @@ import type { Model } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
 import type { Head } from '../state/head.ts'
-import { diverging, health, largestNorms } from '../state/health.ts'
+import { diverging } from '../state/health.ts'
 import { PageLost } from '../state/pages.ts'
+import type { Examination } from '../state/vitals.ts'
 import { createLifecycle, type TaskState, verdictOf } from '../streams/lifecycle.ts'
 import type { EventLog, PartitionWriter } from '../streams/log.ts'
 import { createSource } from '../streams/source.ts'
@@ -44,7 +45,8 @@ export interface TaskOptions {
   readonly onCommit?: (commit: Commit) => void
   readonly onState?: (partition: number, state: TaskState, error?: unknown) => void
   /** The largest norm of each tensor of a memory, whenever one is saved. */
-  readonly onHealth?: (norms: ReadonlyMap<string, number>) => void
+  /** What a memory that was just saved looks like. */
+  readonly onHealth?: (seen: Examination) => void
   readonly onRestored?: (partition: number, session: string, ms: number) => void
   readonly warn: (message: string) => void
 }
@@ -150,10 +152,10 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       partBytes: options.partBytes ?? PART_BYTES,
       interval: options.commitInterval,
       warn: options.warn,
-      onSnapshot: ({ head, state }) => {
-        const parts = health(model, state)
-        for (const sentence of diverging(head.session, head.conductor.globalStep, parts)) options.warn(sentence)
-        options.onHealth?.(largestNorms(parts))
+      onSnapshot: ({ head }, seen) => {
+        const { globalStep } = head.conductor
+        for (const sentence of diverging(head.session, globalStep, seen.parts)) options.warn(sentence)
+        options.onHealth?.(seen)
       },
     })
     await new Promise<void>((resolve, reject) => {

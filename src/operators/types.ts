@@ -3,6 +3,7 @@ import type { Chunk } from '../../topics/chunks.ts'
 import type { Cause } from '../../topics/common.ts'
 import type { Observation } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
+import type { GateStatistics } from '../engine/types.ts'
 import type { Head } from '../state/head.ts'
 import type { StoredRecord } from '../streams/log.ts'
 
@@ -42,6 +43,7 @@ export type Output =
 export interface Capture {
   readonly head: Head
   readonly state: Uint8Array
+  readonly gates: readonly GateStatistics[]
 }
 
 /**

@@ -23,9 +23,10 @@ import { type Tokenizer, tokenizeEvent } from '../operators/tokenize.ts'
 import type { Tokenized, Valid } from '../operators/types.ts'
 import { begin } from '../state/conductor.ts'
 import { checkFits, type Head, pulseMismatch, type StreamCursor } from '../state/head.ts'
-import { diverging, health, type TensorHealth } from '../state/health.ts'
+import { diverging } from '../state/health.ts'
 import { PageLost } from '../state/pages.ts'
 import { decodeSnapshot, encodeSnapshot } from '../state/snapshot.ts'
+import { type Examination, examine } from '../state/vitals.ts'
 import { type OnProbe, observe, stopping } from './probe.ts'
 import type {
   Assessment,
@@ -193,8 +194,8 @@ export class SessionManager {
       if (cursor.pulse !== undefined && cursor.pulse !== globalStep) throw pulseMismatch(cursor.pulse, globalStep)
       const place = parsed(streamCursor, { ...head.cursor, ...cursor, rng: globalStep }, 'The cursor of the checkpoint')
       const state = context.serialize()
-      this.#look(entry, state)
-      return encodeSnapshot({ ...head, cursor: place, snapshot: null }, state, this.#model.layout)
+      const { vitals } = this.#look(entry, state)
+      return encodeSnapshot({ ...head, cursor: place, snapshot: null }, state, this.#model.layout, vitals)
     })
   }
 
@@ -232,7 +233,7 @@ export class SessionManager {
   assess(session: ManagedSession | string): Promise<Assessment> {
     return this.#inTurn(session, async (entry) => {
       const { totals, conductor, chain } = entry.head
-      const parts = this.#look(entry, entry.context.serialize())
+      const { parts, vitals } = this.#look(entry, entry.context.serialize())
       if (conductor.phase === 'test') entry.status = 'assessed'
       return {
         session: entry.handle.id,
@@ -242,6 +243,7 @@ export class SessionManager {
         pulse: conductor.globalStep,
         chain,
         health: parts,
+        vitals,
       }
     })
   }
@@ -417,10 +419,10 @@ export class SessionManager {
   }
 
   /** The memory's norms; says so when one of them is about to leave f32. */
-  #look({ handle }: Entry, state: Uint8Array): readonly TensorHealth[] {
-    const parts = health(this.#model, state)
-    for (const sentence of diverging(handle.id, handle.pulse, parts)) this.#warn(sentence)
-    return parts
+  #look({ handle, head, context }: Entry, state: Uint8Array): Examination {
+    const seen = examine(this.#model, head.conductor, state, context.gates())
+    for (const sentence of diverging(handle.id, handle.pulse, seen.parts)) this.#warn(sentence)
+    return seen
   }
 }
 

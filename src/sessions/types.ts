@@ -5,6 +5,7 @@ import type { Generated } from '../../topics/tokens.ts'
 import type { Tokenizer } from '../operators/tokenize.ts'
 import type { Head } from '../state/head.ts'
 import type { TensorHealth } from '../state/health.ts'
+import type { Vitals } from '../state/vitals.ts'
 import type { OnProbe } from './probe.ts'
 
 export interface SessionManagerOptions {
@@ -92,4 +93,6 @@ export interface Assessment {
   readonly chain: string
   /** Norms of every f32 tensor of the memory. */
   readonly health: readonly TensorHealth[]
+  /** Window, levels and gates in a few numbers. */
+  readonly vitals: Vitals
 }

@@ -10,6 +10,7 @@ import { z } from 'zod'
 import { type Head, head as headSchema, type SnapshotRef } from '../../topics/state.ts'
 import { ContinuoError } from '../errors.ts'
 import { pulseMismatch, sha256 } from './head.ts'
+import { type Vitals, vitalsSchema } from './vitals.ts'
 
 /** A persistent's place in the serialised context; `src/engine/types.ts` has the same shape. */
 export interface StateTensor {
@@ -41,14 +42,21 @@ const broken = (what: string): ContinuoError =>
 const checkOf = (head: string, state: Uint8Array): string =>
   createHash('sha256').update(head).update(state).digest('hex')
 
-export const encodeSnapshot = (head: Head, state: Uint8Array, layout: StateTensors): Uint8Array => {
+/** `vitals` are for people who look at the file (vitals.ts). */
+export const encodeSnapshot = (head: Head, state: Uint8Array, layout: StateTensors, vitals?: Vitals): Uint8Array => {
   const tensors = Object.fromEntries(
     layout
       .tensors(state)
       .map(({ name, dtype, shape, offset, bytes }) => [name, { dtype, shape, data_offsets: [offset, offset + bytes] }]),
   )
   const inside = JSON.stringify({ ...head, snapshot: null })
-  const metadata = { format: FORMAT, version: VERSION, head: inside, sha256: checkOf(inside, state) }
+  const metadata = {
+    format: FORMAT,
+    version: VERSION,
+    head: inside,
+    sha256: checkOf(inside, state),
+    ...(vitals !== undefined && { vitals: JSON.stringify(vitals) }),
+  }
   const json = JSON.stringify({ __metadata__: metadata, ...tensors })
   const raw = new TextEncoder().encode(json)
   const length = Math.ceil(raw.length / 8) * 8
@@ -96,16 +104,27 @@ const readHeader = (file: Uint8Array): SnapshotHeader => {
 /** The head inside a snapshot file. Throws REFUSED when the file is none. */
 export const snapshotHead = (file: Uint8Array): Head => readHeader(file).head
 
+/** None where none were written, or none that can be read: nothing depends on them. */
+const vitalsIn = (metadata: unknown): Vitals | null => {
+  try {
+    return vitalsSchema.parse(JSON.parse((metadata as Record<string, string>).vitals ?? ''))
+  } catch {
+    return null
+  }
+}
+
 /**
  * A snapshot read without its model: the tensors are those that it names itself. Throws REFUSED when it fails its checksum or
  * its tensors do not fill the file.
  */
-export const readSnapshotFile = (file: Uint8Array): Snapshot & { readonly tensors: readonly StateTensor[] } => {
+export const readSnapshotFile = (
+  file: Uint8Array,
+): Snapshot & { readonly tensors: readonly StateTensor[]; readonly vitals: Vitals | null } => {
   const { head, tensors: named, text, check, end } = readHeader(file)
   const state = file.subarray(end)
   const actual = checkOf(text, state)
   if (actual !== check) throw broken(`fails its checksum: it says ${check}, head and state give ${actual}`)
-  const { __metadata__: _, ...rest } = named
+  const { __metadata__: metadata, ...rest } = named
   const entries = stored.safeParse(rest)
   if (!entries.success) throw broken('names tensors in a form that safetensors does not have')
   const tensors = Object.entries(entries.data).map(
@@ -121,7 +140,7 @@ export const readSnapshotFile = (file: Uint8Array): Snapshot & { readonly tensor
       return { name, dtype, shape, offset: from, bytes: to - from }
     },
   )
-  return { head, state, tensors }
+  return { head, state, tensors, vitals: vitalsIn(metadata) }
 }
 
 /** Throws REFUSED when the file is not a snapshot of this layout. */

@@ -1,31 +1,19 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, expect, test } from 'vitest'
-import { FAILPOINTS } from '../../src/observe/failpoint.ts'
-import { openLog } from '../../src/streams/open.ts'
-import { appendAll, collect, crashUntil, createCrashTopics, expectSame, finish, scenario } from './suite.ts'
+import { afterAll, describe, test } from 'vitest'
+import { gpt2, rwkv7, titans } from './families.ts'
+import { crash } from './suite.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-crash-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
 
-test('a worker on the embedded log, killed at least 50 times at every failpoint and at random, leaves what an undisturbed one leaves', {
+describe('a worker on the embedded log, killed at every failpoint and at random, leaves what an undisturbed one leaves', {
   timeout: 900_000,
-}, async () => {
-  const rounds = scenario(120)
-  const disturbed = `file:${join(dir, 'disturbed.db')}`
-  const undisturbed = `file:${join(dir, 'undisturbed.db')}`
-  for (const url of [disturbed, undisturbed]) {
-    const log = await openLog(url)
-    await createCrashTopics(log)
-    await log.close()
-  }
-  const { kills, fired } = await crashUntil(disturbed, rounds, 50)
-  await finish(disturbed)
-  await appendAll(undisturbed, rounds.flat())
-  await finish(undisturbed)
-
-  expectSame(await collect(disturbed), await collect(undisturbed))
-  expect(kills).toBeGreaterThanOrEqual(50)
-  expect([...FAILPOINTS].filter((name) => !fired.has(name))).toEqual([])
+}, () => {
+  test('with RWKV-7, at least 50 times', () => crash(rwkv7, (name) => `file:${join(dir, `rwkv7-${name}.db`)}`, 50))
+  test('with Titans, at least 24 times', async () =>
+    crash(await titans(), (name) => `file:${join(dir, `titans-${name}.db`)}`, 24))
+  test('with GPT-2 that refuses what does not fit, at least 24 times', () =>
+    crash(gpt2('refuse'), (name) => `file:${join(dir, `gpt2-${name}.db`)}`, 24))
 })

@@ -1,30 +1,17 @@
-import { expect, inject, test } from 'vitest'
-import { FAILPOINTS } from '../../src/observe/failpoint.ts'
-import { openLog } from '../../src/streams/open.ts'
-import { appendAll, collect, crashUntil, createCrashTopics, expectSame, finish, scenario } from './suite.ts'
+import { describe, inject, test } from 'vitest'
+import { gpt2, rwkv7, titans } from './families.ts'
+import { crash } from './suite.ts'
 
 const { brokers, missing } = inject('kafka')
+const run = Date.now().toString(36)
+const prefix = (family: string) => (name: string) => `kafka://${brokers}/crash-${run}-${family}-${name}`
 
-test.skipIf(brokers === null)(
-  `a worker on Kafka, killed at least 50 times at every failpoint and at random, leaves what an undisturbed one leaves${missing === null ? '' : ` (no Kafka here: ${missing})`}`,
+describe.skipIf(brokers === null)(
+  `a worker on Kafka, killed at every failpoint and at random, leaves what an undisturbed one leaves${missing === null ? '' : ` (no Kafka here: ${missing})`}`,
   { timeout: 1_200_000 },
-  async () => {
-    const rounds = scenario(120)
-    const run = Date.now().toString(36)
-    const disturbed = `kafka://${brokers}/crash-${run}-disturbed`
-    const undisturbed = `kafka://${brokers}/crash-${run}-undisturbed`
-    for (const url of [disturbed, undisturbed]) {
-      const log = await openLog(url)
-      await createCrashTopics(log)
-      await log.close()
-    }
-    const { kills, fired } = await crashUntil(disturbed, rounds, 50)
-    await finish(disturbed)
-    await appendAll(undisturbed, rounds.flat())
-    await finish(undisturbed)
-
-    expectSame(await collect(disturbed), await collect(undisturbed))
-    expect(kills).toBeGreaterThanOrEqual(50)
-    expect([...FAILPOINTS].filter((name) => !fired.has(name))).toEqual([])
+  () => {
+    test('with RWKV-7, at least 50 times', () => crash(rwkv7, prefix('rwkv7'), 50))
+    test('with Titans, at least 24 times', async () => crash(await titans(), prefix('titans'), 24))
+    test('with GPT-2 and a window, at least 24 times', () => crash(gpt2('window'), prefix('gpt2'), 24))
   },
 )

@@ -79,11 +79,11 @@ export const scenario = (rounds: number, seed = 7): readonly (readonly RecordIn[
           encode(session, pick(['{"type":"text"', '{"type":"shout"}', '{"type":"tokens","tokens":[999]}']), at++),
         )
     }
-    if (round % 9 === 4) {
-      const session = pick(SESSIONS)
-      records.push(encode(session, { type: 'open' }, at++), encode(session, { type: 'text', text: text(5000) }, at++))
-      records.push(generate(session, 300, []))
-    }
+    // A generation is always in progress: whoever is killed was, or will be, in the middle of one.
+    const session = pick(SESSIONS)
+    records.push(encode(session, { type: 'open' }, at++))
+    if (round % 9 === 4) records.push(encode(session, { type: 'text', text: text(5000) }, at++))
+    records.push(encode(session, { type: 'text', text: 'And then ' }, at++), generate(session, 300, []))
     return records
   })
 }

@@ -12,6 +12,7 @@ import { sameHead } from '../../src/state/head.ts'
 import type { EventLog, RecordIn } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { TOPICS, topicNames } from '../../topics/index.ts'
+import type { CrashFamily } from './families.ts'
 import { random, scenario } from './scenario.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
@@ -23,7 +24,12 @@ export interface WorkerRun {
 }
 
 /** A worker of the real command line, with intervals small enough that everything happens often. */
-export const runWorker = (url: string, flags: readonly string[] = [], failpoint?: string): WorkerRun => {
+export const runWorker = (
+  url: string,
+  family: CrashFamily,
+  flags: readonly string[] = [],
+  failpoint?: string,
+): WorkerRun => {
   const child = spawn(
     process.execPath,
     [
@@ -31,8 +37,7 @@ export const runWorker = (url: string, flags: readonly string[] = [], failpoint?
       'run',
       '--log',
       url,
-      '--model',
-      'models/demo',
+      ...family.flags,
       '--group',
       'crash',
       '--json',
@@ -44,9 +49,6 @@ export const runWorker = (url: string, flags: readonly string[] = [], failpoint?
       '300',
       '--max-contexts',
       '3',
-      // Two contexts of the demo model, for all partitions: they page all the time.
-      '--max-resident-bytes',
-      '700000',
       '--forward-floor',
       '100000',
       '--part-bytes',
@@ -154,6 +156,7 @@ export interface CrashReport {
 /** Kills workers until `kills` have died, feeding a round of events before each life; then lets one finish in peace. */
 export const crashUntil = async (
   url: string,
+  family: CrashFamily,
   rounds: readonly (readonly RecordIn[])[],
   kills: number,
   seed = 11,
@@ -169,7 +172,7 @@ export const crashUntil = async (
     const missing = FAILPOINTS.filter((name) => !fired.has(name))
     const name = missing[life % Math.max(1, missing.length)] ?? FAILPOINTS[Math.floor(next() * FAILPOINTS.length)]!
     const point = named ? `${name}@${missing.length > 0 ? 1 : 1 + Math.floor(next() * 3)}` : undefined
-    const worker = runWorker(url, ['--until-idle', '150'], point)
+    const worker = runWorker(url, family, ['--until-idle', '150'], point)
     const timer = named ? undefined : setTimeout(() => worker.child.kill('SIGKILL'), 300 + next() * 700)
     const { code, signal, stderr } = await worker.over
     clearTimeout(timer)
@@ -183,9 +186,29 @@ export const crashUntil = async (
   return { kills: died, fired }
 }
 
-export const finish = async (url: string): Promise<void> => {
-  const { code, signal, stderr } = await runWorker(url, ['--until-idle', '300']).over
+export const finish = async (url: string, family: CrashFamily): Promise<void> => {
+  const { code, signal, stderr } = await runWorker(url, family, ['--until-idle', '300']).over
   expect(code, `${signal} ${stderr}`).toBe(0)
+}
+
+/** Two fresh logs, one disturbed by at least `kills` kills, and the comparison. `fresh` gives the URL of a log by its name. */
+export const crash = async (family: CrashFamily, fresh: (name: string) => string, kills: number): Promise<void> => {
+  const rounds = scenario(120)
+  const disturbed = fresh('disturbed')
+  const undisturbed = fresh('undisturbed')
+  for (const url of [disturbed, undisturbed]) {
+    const log = await openLog(url)
+    await createCrashTopics(log)
+    await log.close()
+  }
+  const report = await crashUntil(disturbed, family, rounds, kills)
+  await finish(disturbed, family)
+  await appendAll(undisturbed, rounds.flat())
+  await finish(undisturbed, family)
+
+  expectSame(await collect(disturbed), await collect(undisturbed))
+  expect(report.kills).toBeGreaterThanOrEqual(kills)
+  expect(FAILPOINTS.filter((name) => !report.fired.has(name))).toEqual([])
 }
 
 export { scenario }

@@ -8,6 +8,7 @@ import { openLog } from '../../src/streams/open.ts'
 import { topicNames } from '../../topics/index.ts'
 import { ownBroker } from '../kafka/broker.ts'
 import { eventually } from '../streams/helpers.ts'
+import { type CrashFamily, gpt2, rwkv7, titans } from './families.ts'
 import {
   appendAll,
   collect,
@@ -50,10 +51,10 @@ const freshLog = async (base: string): Promise<string> => {
   return url
 }
 
-const undisturbed = async (base: string) => {
+const undisturbed = async (base: string, family: CrashFamily) => {
   const url = await freshLog(base)
   await appendAll(url, rounds.flat())
-  await finish(url)
+  await finish(url, family)
   return collect(url)
 }
 
@@ -74,16 +75,20 @@ const ended = async (worker: WorkerRun): Promise<void> => {
   if (code === 1) expect(stderr).toContain('While stopping: ')
 }
 
-const onLog = (name: string, base: string) =>
+const onLog = (
+  name: string,
+  base: string,
+  families: readonly { readonly name: string; readonly open: () => CrashFamily | Promise<CrashFamily> }[],
+) =>
   describe(`workers on ${name}`, { timeout: 300_000 }, () => {
     test('one that was stopped past its session time-out is fenced, writes nothing more, and the stream is whole', async () => {
       const url = await freshLog(base)
       await appendAll(url, rounds.slice(0, 8).flat())
       // In the middle of its work, with a transaction put together that it will try to send when it wakes.
-      const stale = runWorker(url, [], 'commit.prepared@10:stop')
+      const stale = runWorker(url, rwkv7, [], 'commit.prepared@10:stop')
       await stopped(stale)
       await appendAll(url, rounds.slice(8, 16).flat())
-      const fresh = runWorker(url)
+      const fresh = runWorker(url, rwkv7)
       // The fresh one has everything to itself once it has finished what came while the other slept.
       await eventually(async () => expect(await unfinished(url)).toBe(0), 60_000)
       stale.child.kill('SIGCONT')
@@ -92,16 +97,19 @@ const onLog = (name: string, base: string) =>
       for (const worker of [stale, fresh]) worker.child.kill('SIGTERM')
       await Promise.all([ended(stale), ended(fresh)])
       expect((await stale.over).stderr).toContain('"state":"migrated","code":"FENCED"')
-      expectSame(await collect(url), await undisturbed(base))
+      expectSame(await collect(url), await undisturbed(base, rwkv7))
     })
 
-    test('that join and leave while streams run leave one whole stream', async () => {
+    test.each(families)('that join and leave while streams run leave one whole stream, with $name', async ({
+      open,
+    }) => {
+      const family = await open()
       const url = await freshLog(base)
-      let workers = [runWorker(url)]
+      let workers = [runWorker(url, family)]
       for (let at = 0; at < rounds.length; at += 4) {
         await appendAll(url, rounds.slice(at, at + 4).flat())
         await eventually(async () => expect(await commits(url)).toBeGreaterThan(0), 60_000)
-        workers.push(runWorker(url))
+        workers.push(runWorker(url, family))
         await moreCommits(url)
         const [oldest, ...others] = workers
         if (workers.length > 2) {
@@ -113,7 +121,7 @@ const onLog = (name: string, base: string) =>
       await eventually(async () => expect(await unfinished(url)).toBe(0), 60_000)
       for (const worker of workers) worker.child.kill('SIGTERM')
       await Promise.all(workers.map(ended))
-      expectSame(await collect(url), await undisturbed(base))
+      expectSame(await collect(url), await undisturbed(base, family))
     })
   })
 
@@ -133,10 +141,16 @@ const unfinished = async (url: string): Promise<number> => {
   }
 }
 
-onLog('the embedded log', `file:${dir}`)
+const families = (overflow: 'refuse' | 'window') => [
+  { name: 'RWKV-7', open: () => rwkv7 },
+  { name: 'Titans', open: titans },
+  { name: `GPT-2 (${overflow})`, open: () => gpt2(overflow) },
+]
+
+onLog('the embedded log', `file:${dir}`, families('refuse'))
 
 if (brokers === null) test.skip(`workers on Kafka (no Kafka here: ${missing})`, () => undefined)
-else onLog('Kafka', `kafka://${brokers}`)
+else onLog('Kafka', `kafka://${brokers}`, families('window'))
 
 const { kafka: mortal } = await ownBroker()
 
@@ -151,7 +165,7 @@ describe.skipIf(mortal === undefined)('a broker', { timeout: 300_000 }, () => {
     for (const [n, point] of points.entries()) {
       await appendAll(url, rounds.slice(n * each, (n + 1) * each).flat())
       // Stands still inside a commit while the broker dies and comes back, then goes on.
-      const worker = runWorker(url, [], `${point}@${3 + n}:stop`)
+      const worker = runWorker(url, rwkv7, [], `${point}@${3 + n}:stop`)
       await stopped(worker)
       await mortal!.kill()
       await mortal!.restart()
@@ -160,6 +174,6 @@ describe.skipIf(mortal === undefined)('a broker', { timeout: 300_000 }, () => {
       worker.child.kill('SIGTERM')
       await ended(worker)
     }
-    expectSame(await collect(url), await undisturbed(base))
+    expectSame(await collect(url), await undisturbed(base, rwkv7))
   })
 })

@@ -15,7 +15,13 @@ import { TOPICS, topicNames } from '../../topics/index.ts'
 import { readAll, text } from '../streams/helpers.ts'
 
 const names = topicNames('continuo')
-const model = { fingerprint: 'a'.repeat(64), layoutFingerprint: 'b'.repeat(64), layout: { tensors: () => [] } }
+const model = {
+  fingerprint: 'a'.repeat(64),
+  layoutFingerprint: 'b'.repeat(64),
+  layout: { tensors: () => [] },
+  levels: [],
+  positions: null,
+}
 let folder: string
 let log: EventLog
 let watermark: Watermark

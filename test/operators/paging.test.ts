@@ -5,6 +5,8 @@ import { describe, expect, test } from 'vitest'
 import { codeOf } from '../../src/errors.ts'
 import { createMetrics } from '../../src/observe/metrics.ts'
 import { createBatcher } from '../../src/operators/batcher.ts'
+import { largestNorms } from '../../src/state/health.ts'
+import type { Examination } from '../../src/state/vitals.ts'
 import { continuo } from '../cli/helpers.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { eventually } from '../streams/helpers.ts'
@@ -28,11 +30,11 @@ describe('a worker in the memory of two contexts', () => {
         await feedAll(bench, 24)
         const pageDir = temporaryFolder()
         const maxResidentBytes = 2 * bench.model.contextBytes
-        const healths: ReadonlyMap<string, number>[] = []
+        const healths: Examination[] = []
         const running = await bench.start({
           maxContexts: 16,
           snapshotEvery: 20,
-          onHealth: (norms) => healths.push(norms),
+          onHealth: (seen) => healths.push(seen),
           ...(bounded && { maxResidentBytes, pageDir }),
         })
         await running.idle()
@@ -42,8 +44,8 @@ describe('a worker in the memory of two contexts', () => {
           expect(paged).toBeGreaterThan(10)
           expect(residentBytes).toBeLessThanOrEqual(maxResidentBytes)
           const metrics = createMetrics({ ...bench, batcher: createBatcher(bench.model), worker: () => running.worker })
-          for (const norms of healths) metrics.health(norms)
-          const largest = Math.max(...healths.map((norms) => norms.get('att.S')!))
+          for (const seen of healths) metrics.health(seen)
+          const largest = Math.max(...healths.map(({ parts }) => largestNorms(parts).get('att.S')!))
           expect(largest).toBeGreaterThan(1)
           const text = await metrics.registry.metrics()
           expect(text).toContain(`continuo_resident_bytes ${residentBytes}\n`)

@@ -4,17 +4,18 @@ import { readSnapshot } from '../../operators/snapshots.ts'
 import type { Head } from '../../state/head.ts'
 import { type TensorHealth, tensorHealth } from '../../state/health.ts'
 import { readSnapshotFile } from '../../state/snapshot.ts'
+import type { Vitals } from '../../state/vitals.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command } from '../command.ts'
 import { inputTopicFlag, logFlag, namesOf, partitionsOf, stateOf, withExistingLog } from '../common.ts'
 import { on, optional } from '../flags.ts'
-import { count, plural, print, printable, printJson, say, table } from '../output.ts'
+import { bitsPer, count, plural, print, printable, printJson, say, table } from '../output.ts'
 
 /** Pulses since the newest snapshot; null where there is none. */
 const snapshotAge = ({ conductor, snapshot }: Head): number | null =>
   snapshot === null ? null : conductor.globalStep - snapshot.pulse
 
-const asJson = (head: Head, partition: number, parts: readonly TensorHealth[] | undefined) => ({
+const asJson = (head: Head, partition: number, seen: Health | undefined) => ({
   session: head.session,
   partition,
   status: head.status,
@@ -28,7 +29,7 @@ const asJson = (head: Head, partition: number, parts: readonly TensorHealth[] | 
   model: head.model,
   snapshot: head.snapshot === null ? null : { pulse: head.snapshot.pulse, bytes: head.snapshot.bytes },
   snapshotAge: snapshotAge(head),
-  ...(parts !== undefined && { health: parts }),
+  ...(seen !== undefined && { health: seen.parts, vitals: seen.vitals }),
 })
 
 const row = (head: Head, partition: number): string[] => {
@@ -48,16 +49,18 @@ const row = (head: Head, partition: number): string[] => {
 
 const HEADER = ['session', '>partition', 'status', '>pulse', '>read', '>generated', '>offset', 'chain', '>snapshot age']
 
+interface Health {
+  readonly parts: readonly TensorHealth[]
+  /** What the worker that wrote it saw; null in snapshots that do not say. */
+  readonly vitals: Vitals | null
+}
+
 /** The norms in a session's newest snapshot, by the tensors that it names itself; none where there is no snapshot. */
-const healthOf = async (
-  log: EventLog,
-  names: TopicNames,
-  head: Head,
-  partition: number,
-): Promise<readonly TensorHealth[]> => {
-  if (head.snapshot === null) return []
-  const { tensors, state } = readSnapshotFile(await readSnapshot(log, names.snapshots, partition, head))
-  return tensorHealth(tensors, state)
+const healthOf = async (log: EventLog, names: TopicNames, head: Head, partition: number): Promise<Health> => {
+  if (head.snapshot === null) return { parts: [], vitals: null }
+  const file = readSnapshotFile(await readSnapshot(log, names.snapshots, partition, head))
+  const levels = file.vitals?.levels.map(({ period }) => period) ?? []
+  return { parts: tensorHealth(file.tensors, file.state, levels), vitals: file.vitals }
 }
 
 const HEALTH_HEADER = ['session', '>snapshot at', 'tensor', '>layer', '>norm', '>largest']
@@ -75,6 +78,39 @@ const healthRows = ({ session, snapshot }: Head, parts: readonly TensorHealth[])
     String(layer),
     norm.toPrecision(4),
     max.toPrecision(4),
+  ])
+}
+
+const LEVEL_HEADER = [
+  'session',
+  '>level',
+  '>period',
+  '>memory',
+  '>momentum',
+  '>waiting',
+  '>theta',
+  '>eta',
+  '>alpha',
+  '>window',
+  '>bits/token',
+]
+
+/** One row for each level of the memory. */
+const levelRows = ({ session, totals }: Head, vitals: Vitals | null): string[][] => {
+  const told = (value: number | null | undefined): string => (value == null ? '-' : value.toPrecision(3))
+  const { window = null, levels = [] } = vitals ?? {}
+  return levels.map(({ period, memory, momentum, bufferRatio, gates }, at) => [
+    at === 0 ? printable(session) : '',
+    String(at),
+    count(period),
+    told(memory),
+    told(momentum),
+    told(bufferRatio),
+    told(gates?.theta),
+    told(gates?.eta),
+    told(gates?.alpha),
+    at > 0 || window === null ? '' : `${window.used} of ${window.places}`,
+    at > 0 || totals.predictions === 0 ? '' : (bitsPer(totals.nats, totals.predictions) ?? 0).toFixed(3),
   ])
 }
 
@@ -113,7 +149,9 @@ export const sessions = command({
   flags: {
     log: logFlag,
     session: optional('ID', 'only this session'),
-    health: on('norms of the memory in the newest snapshot: of each tensor the layer where it is largest'),
+    health: on(
+      'norms of the memory in the newest snapshot, of each tensor where it is largest; of a memory with levels also what its gates were and what waits to be written',
+    ),
     'input-topic': inputTopicFlag,
   },
   examples: ['sessions --log file:continuo.db', 'sessions --log file:continuo.db --session book --health'],
@@ -121,7 +159,7 @@ export const sessions = command({
     return withExistingLog(flags.log, async (log) => {
       const names = namesOf(log, flags['input-topic'])
       const { heads, failures, waiting } = await look(log, names, flags.session)
-      const healths = new Map<Head, readonly TensorHealth[]>()
+      const healths = new Map<Head, Health>()
       for (const [head, at] of flags.health ? heads : []) {
         try {
           healths.set(head, await healthOf(log, names, head, at))
@@ -142,8 +180,10 @@ export const sessions = command({
             ),
           )
         else if (flags.session === undefined) print('No sessions yet.')
-        const norms = [...healths].flatMap(([head, parts]) => healthRows(head, parts))
+        const norms = [...healths].flatMap(([head, { parts }]) => healthRows(head, parts))
+        const levels = [...healths].flatMap(([head, { vitals }]) => levelRows(head, vitals))
         if (norms.length > 0) print(table(HEALTH_HEADER, norms))
+        if (levels.length > 0) print(table(LEVEL_HEADER, levels))
         else if (healths.size > 0) print('No snapshot yet, so no norms to show.')
         if (waiting > 0) print(`${plural(waiting, 'input record')} not finished.`)
       }

@@ -111,3 +111,18 @@ export const someTokens = (seed: number, count: number, vocabulary: number): rea
   const next = random(seed)
   return Array.from({ length: count }, () => Math.floor(next() * vocabulary))
 }
+
+/** One of each composition and one of all, with every rule and every retention that looks at a whole matrix among them. */
+export const KINDS = {
+  mag: titansConfig({ hidden_size: 70, memory: { head_dim: 40, levels: [1, 8, 64], norm_max: 2 } }),
+  mal: titansConfig({ composition: 'mal', memory: { rule: 'delta', retention: 'kl', head_dim: 17, theta_max: 4 } }),
+  mac: titansConfig({ composition: 'mac', segment_size: 10, memory: { retention: 'sphere', head_dim: 20 } }),
+  mixed: titansConfig({
+    num_hidden_layers: 3,
+    composition: ['mac', 'mag', 'mal'],
+    memory: { rule: 'hebbian', retention: 'elastic', elastic_l1: 0.02, levels: [3, 2], conv_width: 3 },
+  }),
+}
+export type Kind = keyof typeof KINDS
+export const KIND_NAMES = Object.keys(KINDS) as Kind[]
+export const kindTensors = (kind: Kind): Map<string, Tensor> => randomTitans(KIND_NAMES.indexOf(kind) + 50, KINDS[kind])

@@ -48,12 +48,9 @@ describe('rows of matrix memories', () => {
       executor.insert('gates', Array(rows * K * H).fill(0.5))
       await executor.step('run')
     }
-    expect(await errorOf(() => step(7))).toMatchObject({
-      code: 'REFUSED',
-      message: expect.stringContaining('there is room for 6 of 7 rows'),
-    })
+    expect((await errorOf(() => step(7))).message).toContain('6 of 7 rows')
     await step(4)
-    expect((await errorOf(() => step(3))).message).toContain('there is room for 2 of 3 rows')
+    expect((await errorOf(() => step(3))).message).toContain('2 of 3 rows')
     await step(2)
     await step(6)
     model.close()

@@ -251,6 +251,11 @@ Status check_graph(Graph& graph) {
       if (axis.counter != no_name) states.insert(axis.counter);
     }
   }
+  for (const auto& block : graph.blocks) {
+    each_node(block.nodes, [&](const Node& node) {
+      if (minds_clock(node)) states.insert(graph.clock);
+    });
+  }
   for (Name name = 0; name < graph.declarations.size(); ++name) {
     const auto& d = graph.declarations[name];
     if (d.kind == Kind::persistent && !states.contains(name)) return invalid("graph: persistent \"", d.name, "\" is used by no node.");

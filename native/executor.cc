@@ -53,6 +53,7 @@ size_t Executor::room(const Context& context, size_t block, size_t wanted, std::
   size_t rows = wanted;
   for (const auto& [counter, by] : programs()[block].growth) {
     const auto& d = model_->graph.declarations[counter];
+    if (d.clock) continue;  // it has no bound
     const auto left = (static_cast<int64_t>(d.bound) - context.counter(counter)) / by;
     if (static_cast<size_t>(left) >= rows) continue;
     rows = static_cast<size_t>(left);

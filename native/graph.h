@@ -152,6 +152,9 @@ inline size_t slow_levels(const std::vector<uint64_t>& periods) {
   return n;
 }
 
+// Whether what it does depends on the clock, beside the tables and counters that it names.
+inline bool minds_clock(const Node& node) { return node.segment > 0 || (node.op == Op::cache_memory && slow_levels(node.periods) > 0); }
+
 struct Block {
   std::string name;
   std::vector<Name> inputs;

@@ -454,7 +454,8 @@ class Reader {
       case Op::cache_attend:
         if (!number(item, "shared", user, 1, max_extent, n, 1)) return false;
         node.shared = static_cast<uint32_t>(n);
-        return positive(item, "scale", user, node.scale) && number(item, "segment", user, 1, max_extent, node.segment, 0);
+        if (!positive(item, "scale", user, node.scale)) return false;
+        return node.op == Op::attend || number(item, "segment", user, 1, max_extent, node.segment, 0);
       case Op::cache_mix: return number(item, "segment", user, 1, max_extent, node.segment, 0);
       case Op::rope: return increments(item, user, node);
       case Op::range: return floats(item, "low", user, node.low) && floats(item, "high", user, node.high);

@@ -166,6 +166,12 @@ class Checker {
     }
   }
 
+  // As many places as another ring has.
+  void need_places(size_t i, size_t other) {
+    const uint64_t own = in(i).axes[node_.in[i].at.size()].extent, expected = in(other).axes[node_.in[other].at.size()].extent;
+    if (own != expected) fail("input \"", operand_text(graph_, node_.in[i]), "\" has ", own, " places, expected ", expected, " like \"", operand_text(graph_, node_.in[other]), "\"");
+  }
+
   void need_counter() {
     const auto& d = state();
     if (d.kind != Kind::persistent || !d.counter || !node_.state->at.empty()) fail("state \"", operand_text(graph_, *node_.state), "\" is no counter");
@@ -229,6 +235,10 @@ void check_attend(Checker& check, const Node& node, RowShape& out) {
   };
   own(1, 3);
   if (context) own(5, 7);
+  // A position has one place, the same in every ring.
+  for (const size_t table : {4, 7, 8}) {
+    if (check.ok() && (table == 4 || context)) check.need_places(table, 3);
+  }
   if (!persistent || !check.ok()) return;
   check.need_vector(n - 3);
   if (check.ok()) check.need_shape(n - 3, out.extents);
@@ -240,7 +250,7 @@ void check_attend(Checker& check, const Node& node, RowShape& out) {
 }
 
 // in: q, k, v, theta; eta (rule titans); alpha (l2, elastic, kl); the logits of the levels; S (titans); G (with a period above 1).
-void check_memory(Checker& check, const Node& node, RowShape& out) {
+void check_memory(Checker& check, const Graph& graph, const Node& node, RowShape& out) {
   const auto& form = node.memory;
   const bool titans = form.rule == Rule::titans;
   const size_t gates = 1u + titans + form.retains(), expected = 3 + gates + 1 + titans + (slow_levels(node.periods) > 0);
@@ -263,6 +273,7 @@ void check_memory(Checker& check, const Node& node, RowShape& out) {
   if (check.ok() && n * node.groups != out.extents[0]) check.fail("state \"", check.state().name, "\" has heads of ", n, " channels, expected ", out.extents[0] / node.groups);
   size_t next = 4 + gates;
   if (check.ok() && titans) (void)check.need_memory(node.in[next++], levels, node.groups);
+  if (check.ok() && slow_levels(node.periods) > 0 && graph.clock == no_name) check.fail("has a period above 1, but the graph has no clock");
   if (check.ok() && slow_levels(node.periods) > 0) (void)check.need_memory(node.in[next], slow_levels(node.periods), node.groups);
 }
 
@@ -417,11 +428,11 @@ Result<RowShape> check_node(const Graph& graph, const Node& node) {
       break;
     }
     case Op::cache_attend: check_attend(check, node, out); break;
-    case Op::cache_memory: check_memory(check, node, out); break;
+    case Op::cache_memory: check_memory(check, graph, node, out); break;
     case Op::cache_memory_first: {
       const uint64_t n = check.need_memory(*node.state, node.periods.size(), node.groups);
       if (node.in.size() > 1) check.fail("has ", node.in.size(), " inputs, expected at most one");
-      if (check.ok() && node.in.empty()) break;
+      if (!check.ok() || node.in.empty()) break;
       check.need_constant(0, Layout::vector, "a constant vector");
       if (check.ok()) check.need_shape(0, {node.periods.size() * node.groups * n * n});
       break;

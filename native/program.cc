@@ -245,7 +245,7 @@ class Compiler {
       each(top, [&](Instruction& instruction, bool) {
         const uint64_t segment = instruction.node->segment;
         if (segment > 0 && std::find(program_.segments.begin(), program_.segments.end(), segment) == program_.segments.end()) program_.segments.push_back(segment);
-        used = used || segment > 0;
+        used = used || minds_clock(*instruction.node);
         for (const auto& at : instruction.places) {
           used = used || (followed(at.table) == graph_.clock && graph_.clock != no_name);
           for (const auto& pick : at.picks) used = used || (pick.kind == Term::Kind::counter && pick.id == graph_.clock);
@@ -325,6 +325,12 @@ class Compiler {
 
   bool side_by_side(Name table, const std::vector<Access>& list) const {
     const auto reads = [](const Access& a) { return a.op == Op::cache_read || a.op == Op::attend || a.op == Op::cache_recall; };
+    // These find their place once for all rows: where each row picks its own, rows go one by one.
+    const auto wanders = [](const Access& a) {
+      const auto picks_anew = [](const Pick& pick) { return pick.kind != Term::Kind::number; };
+      return (recurrence(a.op) || a.op == Op::cache_mix || a.op == Op::cache_recall) && std::any_of(a.place->picks.begin(), a.place->picks.end(), picks_anew);
+    };
+    if (std::any_of(list.begin(), list.end(), wanders)) return false;
     if (std::all_of(list.begin(), list.end(), reads)) return true;
     if (list.size() == 1 && recurrence(list[0].op)) return true;
     // What a segment's first row mixes, and only that, is there for all rows of a step: a step stays within a segment.

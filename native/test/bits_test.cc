@@ -31,6 +31,38 @@ TEST("every operation, product and chain has the bits that the line below sums u
   std::vector<float> attended(43);
   k.attend({{{c.data(), a.data(), b.data(), 43, 5, 20, 16}}, 1, attended.data(), 43, 0.3f});
   fold(attended);
+  run([&](float* y) { k.rmsnorm(a.data(), weight.data(), y, rows, width, groups, 1e-5f); });
+  run([&](float* y) { k.unit(a.data(), y, rows, width, groups, 1e-6f); });
+  run([&](float* y) { k.range(a.data(), 0.01f, 0.5f, y, n); });
+  run([&](float* y) { k.conv(a.data(), b.data(), c.data(), y, rows, width, 4, 0, width); });
+  std::vector<uint32_t> increments(21);
+  for (auto& increment : increments) increment = static_cast<uint32_t>(random.next());
+  run([&](float* y) {
+    std::fill(y, y + n, 0.0f);
+    k.rope(a.data(), y, 3, increments.size(), increments.data(), 812);
+  });
+  constexpr size_t positions = 19;
+  k.attend({{{c.data(), b.data(), a.data(), 43, 0, 6, 6}, {b.data(), a.data(), b.data(), 43, 250, 261, 16}, {b.data(), b.data(), a.data(), 43, 245, 261, positions}}, 3, attended.data(), 43, 0.3f});
+  fold(attended);
+  for (const auto rule : {Rule::titans, Rule::delta, Rule::hebbian}) {
+    for (const auto retention : {Retention::none, Retention::l2, Retention::elastic, Retention::kl, Retention::sphere}) {
+      const bool bounded = retention == Retention::kl || retention == Retention::sphere;
+      const MemoryForm form{rule, retention, bounded ? 0.0f : 3.0f, 0.02f, 0.9f, 1.5f, 1e-12f};
+      constexpr size_t channels = 29, matrix = channels * channels;
+      std::vector<float> M(matrix), S(matrix), G(matrix), y(rows * width), mixed(matrix);
+      k.memory_first(form, a.data(), M.data(), channels);
+      for (const uint64_t period : {1, 3}) {
+        k.memory(form, {M.data(), S.data(), G.data(), b.data(), weight.data(), a.data(), c.data(), c.data() + 1, c.data() + 2, y.data(), channels, channels, 3, 4, 100, period, 0.4f, period == 1});
+        fold(M), fold(S), fold(G);
+      }
+      k.mix(a.data(), 11, c.data(), 3, mixed.data(), matrix);
+      k.recall(M.data(), a.data(), y.data(), 3, 31, channels);
+      fold(y), fold(mixed);
+    }
+  }
+  std::vector<float> shares(5);
+  k.softmax(a.data(), 7, shares.data(), shares.size());
+  fold(shares);
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::q8, Dtype::ternary}) {
     PackedMatrix m{dtype, 100, width, 32, nullptr};
     const bool quantised = dtype == Dtype::q8 || dtype == Dtype::ternary;

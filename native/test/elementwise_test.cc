@@ -99,3 +99,23 @@ TEST("relu2 is the nearest f32 to max(x, 0)², infinite where that is, and keeps
     }
   }
 }
+
+TEST("range: every table gives the bits of the written rule for any numbers, and stays between its ends") {
+  Random random(45);
+  for (int round = 0; round < 100; ++round) {
+    const size_t n = some_length(random);
+    const auto x = round % 2 ? every_kind(random, n) : random.floats(n, -12, 12);
+    const float low = random.uniform(-1, 0.5f), high = low + random.uniform(0, 2), span = high - low;
+    for (const auto* table : tables()) {
+      const auto got = in_parts(random, {x}, [&](auto& in, float* out, size_t at, size_t m) { table->range(in[0].data() + at, low, high, out, m); });
+      for (size_t i = 0; i < n; ++i) {
+        CHECK(same(got[i], std::fma(span, reference::sigmoid(x[i]), low)));
+        if (std::isnan(x[i])) continue;
+        const double want = low + (double{high} - low) / (1 + std::exp(-double{x[i]}));
+        CHECK(std::abs(got[i] - want) <= 4 * unit * (std::abs(low) + std::abs(high)));
+        // An end is met to the rounding of the span and of the sum.
+        CHECK(got[i] >= low && got[i] <= high + 2 * static_cast<float>(unit) * (std::abs(low) + std::abs(high)));
+      }
+    }
+  }
+}

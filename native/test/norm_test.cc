@@ -38,6 +38,25 @@ std::vector<float> l2norm_rule(const Shape& s, const std::vector<float>& x, floa
   return y;
 }
 
+std::vector<float> rmsnorm_rule(const Shape& s, const std::vector<float>& x, const std::vector<float>& weight, float eps) {
+  std::vector<float> y(s.floats());
+  for (size_t first = 0; first < s.floats(); first += s.n) {
+    const float square = ordered_sum(s.n, [&](float acc, size_t i) { return std::fma(x[first + i], x[first + i], acc); });
+    const float scale = 1.0f / std::sqrt(square / static_cast<float>(s.n) + eps);
+    for (size_t i = first; i < first + s.n; ++i) y[i] = x[i] * scale * weight[i % s.channels()];
+  }
+  return y;
+}
+
+std::vector<float> unit_rule(const Shape& s, const std::vector<float>& x, float eps) {
+  std::vector<float> y(s.floats());
+  for (size_t first = 0; first < s.floats(); first += s.n) {
+    const float scale = 1.0f / std::sqrt(ordered_sum(s.n, [&](float acc, size_t i) { return std::fma(x[first + i], x[first + i], acc); }) + eps);
+    for (size_t i = first; i < first + s.n; ++i) y[i] = x[i] * scale;
+  }
+  return y;
+}
+
 struct Bonus {
   std::vector<float> y, r, k, u, v;
 };
@@ -73,6 +92,16 @@ std::vector<float> run_l2norm(Random& random, const Kernels* k, const Shape& s, 
   return by_rows(random, s, [&](float* out, size_t row, size_t rows) { k->l2norm(in.data() + row * s.channels(), out, rows, s.channels(), s.groups, floor); });
 }
 
+std::vector<float> run_rmsnorm(Random& random, const Kernels* k, const Shape& s, const std::vector<float>& x, const std::vector<float>& weight, float eps) {
+  Slice in(x, random.below(17)), w(weight, random.below(17));
+  return by_rows(random, s, [&](float* out, size_t row, size_t rows) { k->rmsnorm(in.data() + row * s.channels(), w.data(), out, rows, s.channels(), s.groups, eps); });
+}
+
+std::vector<float> run_unit(Random& random, const Kernels* k, const Shape& s, const std::vector<float>& x, float eps) {
+  Slice in(x, random.below(17));
+  return by_rows(random, s, [&](float* out, size_t row, size_t rows) { k->unit(in.data() + row * s.channels(), out, rows, s.channels(), s.groups, eps); });
+}
+
 std::vector<float> run_bonus(Random& random, const Kernels* k, const Shape& s, const Bonus& b) {
   Slice y(b.y, random.below(17)), r(b.r, random.below(17)), kk(b.k, random.below(17)), u(b.u, random.below(17)), v(b.v, random.below(17));
   return by_rows(random, s, [&](float* out, size_t row, size_t rows) {
@@ -83,7 +112,7 @@ std::vector<float> run_bonus(Random& random, const Kernels* k, const Shape& s, c
 
 }  // namespace
 
-TEST("norm, l2norm and bonus: every table gives the bits of the written rule, for any shape, alignment, split of rows and kind of number") {
+TEST("norm, l2norm, rmsnorm, unit and bonus: every table gives the bits of the written rule, for any shape, alignment, split of rows and kind of number") {
   Random random(51);
   for (int round = 0; round < 200; ++round) {
     const Shape s = some_shape(random);
@@ -91,10 +120,13 @@ TEST("norm, l2norm and bonus: every table gives the bits of the written rule, fo
     const auto x = values(s.floats()), weight = values(s.channels()), bias = values(s.channels());
     const Bonus b{values(s.floats()), values(s.floats()), values(s.floats()), values(s.channels()), values(s.floats())};
     const auto normed = norm_rule(s, x, weight, bias, 1e-5f), unit_length = l2norm_rule(s, x, 1e-12f), added = bonus_rule(s, b);
+    const auto scaled = rmsnorm_rule(s, x, weight, 1e-5f), unit_root = unit_rule(s, x, 1e-6f);
     for (const auto* k : tables()) {
       CHECK(same(run_norm(random, k, s, x, weight, bias, 1e-5f), normed));
       CHECK(same(run_l2norm(random, k, s, x, 1e-12f), unit_length));
       CHECK(same(run_bonus(random, k, s, b), added));
+      CHECK(same(run_rmsnorm(random, k, s, x, weight, 1e-5f), scaled));
+      CHECK(same(run_unit(random, k, s, x, 1e-6f), unit_root));
     }
   }
 }
@@ -169,6 +201,32 @@ TEST("bonus: within the derived error of the exact one") {
           const double want = b.y[i] + score * b.v[i];
           // One rounding of r·k, the error of the sum, and the rounding of the result.
           CHECK(std::abs(out[i] - want) <= 1.01 * ((sum_error(s.n) + unit) * size * std::abs(b.v[i]) + unit * std::abs(want)));
+        }
+      }
+    }
+  }
+}
+
+TEST("rmsnorm and unit: within the derived error of the exact ones") {
+  Random random(55);
+  for (int round = 0; round < 100; ++round) {
+    const Shape s = some_shape(random);
+    const float eps = round % 2 ? 1e-6f : 0.1f;
+    auto x = of_any_size(random, s.floats());
+    if (round % 3 == 0) for (auto& value : x) value *= 1e-6f;
+    const auto weight = of_any_size(random, s.channels());
+    for (const auto* k : tables()) {
+      const auto normed = run_rmsnorm(random, k, s, x, weight, eps), directed = run_unit(random, k, s, x, eps);
+      for (size_t first = 0; first < s.floats(); first += s.n) {
+        double square = 0;
+        for (size_t i = first; i < first + s.n; ++i) square += double{x[i]} * x[i];
+        const double length = std::sqrt(square + double{eps}), root = std::sqrt(square / static_cast<double>(s.n) + double{eps});
+        // The root halves the error of the sum, of a division and of ε; it, the inverse and two products add u each.
+        const double error = 1.01 * (0.5 * (sum_error(s.n) + 2 * unit) + 4 * unit);
+        for (size_t i = first; i < first + s.n; ++i) {
+          const double want = x[i] / root * weight[i % s.channels()];
+          CHECK(std::abs(normed[i] - want) <= error * std::abs(want));
+          CHECK(std::abs(directed[i] - x[i] / length) <= error * std::abs(x[i] / length));
         }
       }
     }

@@ -111,4 +111,31 @@ inline float softplus(float x) {
   return std::fmax(x, 0.0f) + rest;
 }
 
+struct SinCos {
+  float sin, cos;
+};
+
+// Of the angle 2π·phase/2³².
+inline SinCos sincos(uint32_t phase) {
+  const uint32_t quarter = (phase + 0x20000000u) >> 30;
+  const auto rest = static_cast<int32_t>(phase - (quarter << 30));
+  const float units = static_cast<float>(rest);
+  const float left = static_cast<float>(rest - static_cast<int32_t>(units));
+  const float radians = 0x1.921fb6p-30f, a = units * radians;
+  const float tail = std::fma(units, radians, -a) + std::fma(units, -0x1.777a5cp-55f, left * radians);
+  const float z = a * a, most = 1.0f - z * 0.5f, lost = (1.0f - most) - z * 0.5f;
+  float p = 0x1.77e21p-19f;
+  for (const float coefficient : {-0x1.a04866p-13f, 0x1.111164p-7f, -0x1.555556p-3f}) p = std::fma(p, z, coefficient);
+  const float s = a + std::fma(p * z, a, tail * most);
+  float r = 0x1.99e914p-16f;
+  for (const float coefficient : {-0x1.6c0c2ap-10f, 0x1.55554ap-5f}) r = std::fma(r, z, coefficient);
+  const float c = most + std::fma(z * z, r, std::fma(-s, tail, lost));
+  switch (quarter) {
+    case 0: return {s + 0.0f, c + 0.0f};
+    case 1: return {c + 0.0f, -s + 0.0f};
+    case 2: return {-s + 0.0f, -c + 0.0f};
+    default: return {-c + 0.0f, s + 0.0f};
+  }
+}
+
 }  // namespace continuo::test::reference

@@ -21,7 +21,12 @@ const tensor = (...shape: number[]): Tensor => ({
 const weights = new Map([
   ...[0, 1, 2].map((l): [string, Tensor] => [`W.${l}`, tensor(C, C)]),
   ['b', tensor(C)] as [string, Tensor],
+  ['taps', tensor(C, 3)] as [string, Tensor],
+  ['levels', tensor(2, 2)] as [string, Tensor],
 ])
+
+/** Of the clock: steps do not cross one. */
+const SEGMENT = 6
 
 /** A graph drawn from `seed`: the same seed, the same graph. */
 const graphOf = (seed: number): Graph => {
@@ -43,6 +48,16 @@ const graphOf = (seed: number): Graph => {
     g.table('grown.bounded', [l, autoDim(bounded), C], { init: 0.5 }),
     g.table('grown.moody', [l, autoDim(moody), C]),
   ]
+  // What follows the clock, and what one head after the other keeps: 2 heads of 2 channels.
+  const clock = g.clock('clock')
+  const keys = g.table('clock.k', [l, ring(SEGMENT + 1, clock), C])
+  const values = g.table('clock.v', [l, ring(SEGMENT + 1, clock), C])
+  const shifted = g.table('shifted', [5, C])
+  const tails = g.table('tails', [5, 2, C])
+  const M = g.table('M', [l, 2, 2, 2, 2])
+  const G = g.table('G', [l, 1, 2, 2, 2])
+  const mixed = g.table('mixed', [5, 2, 2, 2])
+  const [taps, levels] = [g.vector('taps', 3 * C, ref('taps')), g.vector('levels', 4, ref('levels'))]
   const x = g.dynamic('x', [C], 'f32')
   const yes = g.dynamic('yes', [], 'bool')
   const at = g.dynamic('at', [], 'i32')
@@ -56,7 +71,9 @@ const graphOf = (seed: number): Graph => {
       const pick = (): Value => known[below(known.length)]!
       const member = () => (looping && below(2) === 0 ? l : below(3))
       for (let n = 2 + below(5); n > 0; n -= 1) {
-        const choice = below(16)
+        const choice = below(22)
+        const anywhere = () => (below(2) ? at : below(5))
+        const segment = below(2) ? { segment: SEGMENT } : {}
         if (choice === 0) known.push(g.add(name(), pick(), below(2) ? pick() : b))
         else if (choice === 1) known.push(g.tanh(name(), pick()))
         else if (choice === 2) known.push(g.matmul(name(), pick(), W(member())))
@@ -99,6 +116,27 @@ const graphOf = (seed: number): Graph => {
         else if (choice === 14 && looping) {
           g.branch({ index: l, equals: below(3) }, () => body([...known], 2, looping))
         } else if (choice === 15) g.cacheReset(below(2) ? S(member()) : below(3) === 0 ? moody : R())
+        else if (choice === 16) known.push(g.rope(name(), pick(), clock, { heads: 2, increments: [683565276] }))
+        else if (choice === 17) {
+          const own = { k: pick(), v: g.tanh(name(), pick()), keys: keys(member()), values: values(member()) }
+          known.push(g.cacheAttend(name(), pick(), own, { heads: 2, scale: 0.5, ...segment }))
+        } else if (choice === 18) known.push(g.cacheConv(name(), tails(anywhere()), pick(), taps))
+        else if (choice === 19) {
+          const [q, k, v] = [pick(), pick(), pick()].map((each) => g.unit(name(), each, { groups: 2, eps: 0.1 }))
+          const [theta, alpha] = [pick(), pick()].map((each) =>
+            g.range(name(), each, { low: [0, 0.1], high: [1, 0.3] }),
+          )
+          const form = { rule: 'delta', retention: 'l2', periods: [1, 4], norm_max: 2, heads: 2 } as const
+          const layer = member()
+          const gates = { theta: theta!, alpha: alpha!, logits: levels }
+          known.push(g.cacheMemory(name(), { M: M(layer), buffer: G(layer) }, { q: q!, k: k!, v: v!, ...gates }, form))
+        } else if (choice === 20) {
+          g.cacheMix(mixed(anywhere()), M(member()), levels, { heads: 2, ...segment })
+          if (below(2)) known.push(g.cacheRecall(name(), mixed(anywhere()), pick(), 2))
+        } else if (choice === 21) {
+          known.push(g.cacheShift(name(), shifted(anywhere()), pick()))
+          if (below(2)) known.push(g.cacheRecall(name(), mixed(anywhere()), pick(), 2))
+        }
         if (known.length > 8) known.splice(0, known.length - 8)
       }
     }
@@ -118,6 +156,7 @@ const graphOf = (seed: number): Graph => {
       )
     }),
   )
+  if (text.includes('"segment"') || text.includes('"periods"')) follows.add('clock')
   return {
     ...graph,
     declarations: graph.declarations.filter((d) => d.kind !== 'persistent' || used(d.name) || follows.has(d.name)),
@@ -136,11 +175,12 @@ const outcome = async (
   rows: readonly Row[],
   cuts: readonly number[],
   memoryReuse: boolean,
+  segments: boolean,
 ): Promise<string> => {
   const executor = model.createExecutor({ memoryReuse })
   const out: string[] = []
   for (let from = 0, i = 0; from < rows.length; i += 1) {
-    const part = rows.slice(from, from + cuts[i % cuts.length]!)
+    const part = rows.slice(from, from + Math.min(cuts[i % cuts.length]!, segments ? SEGMENT - (from % SEGMENT) : 60))
     from += part.length
     executor.insert(
       'x',
@@ -188,11 +228,12 @@ describe('random graphs', () => {
             openGraph(graph, path, { threads: 1 }),
             openGraph(graph, path, { threads: 2 }),
           ])
-          const want = await outcome(one, rows, [1], false)
+          const segments = JSON.stringify(graph.blocks).includes('"segment"')
+          const want = await outcome(one, rows, [1], false, segments)
           seen[want === 'refused' ? 'refused' : 'done'] += 1
-          expect(await outcome(two, rows, cuts, true)).toBe(want)
-          expect(await outcome(one, rows, [rows.length], true)).toBe(want)
-          expect(await outcome(two, rows, cuts, false)).toBe(want)
+          expect(await outcome(two, rows, cuts, true, segments)).toBe(want)
+          expect(await outcome(one, rows, [rows.length], true, segments)).toBe(want)
+          expect(await outcome(two, rows, cuts, false, segments)).toBe(want)
           one.close()
           two.close()
         },

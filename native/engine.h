@@ -30,7 +30,7 @@ struct Item {
   bool nats = false;
   uint32_t count = 0;
   Sampling sampling;
-  std::optional<int32_t> eos;
+  std::optional<int32_t> eos = std::nullopt;
 };
 
 // What ended a generation before its count.

@@ -2,13 +2,13 @@
 #include "graph.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "check.h"
 #include "json.h"
+#include "node_attributes.h"
 #include "ops.h"
 #include "safetensors.h"
 
@@ -18,8 +18,7 @@ namespace {
 
 using json::Value;
 
-// Generous for any model; small enough that sizes in bytes never overflow 64 bits.
-constexpr uint64_t max_extent = uint64_t{1} << 31;
+// As max_extent: generous, and no size in bytes overflows 64 bits.
 constexpr uint64_t max_elements = uint64_t{1} << 40;
 
 class Reader {
@@ -51,13 +50,8 @@ class Reader {
 
   // A whole number from `least` to `most`; `otherwise` where the member is missing.
   bool number(const Value& object, const char* member, const std::string& user, uint64_t least, uint64_t most, uint64_t& out, std::optional<uint64_t> otherwise = std::nullopt) {
-    const auto* value = object.find(member);
-    if (!value && otherwise) {
-      out = *otherwise;
-      return true;
-    }
-    const auto n = value ? value->as_u64() : std::nullopt;
-    if (!n || *n < least || *n > most) return fail(user, " needs \"", member, "\", a whole number from ", least, " to ", most, ".");
+    auto n = read_number(object, member, least, most, otherwise);
+    if (!n) return fail(user, n.error().message);
     out = *n;
     return true;
   }
@@ -268,15 +262,8 @@ class Reader {
     return true;
   }
 
-  static std::optional<int64_t> whole(std::string_view digits) {
-    int64_t n = 0;
-    const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
-    if (problem != std::errc() || end != digits.data() + digits.size() || n > static_cast<int64_t>(max_extent) || n < -static_cast<int64_t>(max_extent)) return std::nullopt;
-    return n;
-  }
-
   bool read_term(const std::string& user, const std::string& source, Term& term) {
-    if (const auto n = whole(source); n && *n >= 0) {
+    if (const auto n = whole_number(source); n && *n >= 0) {
       term.offset = *n;
       return true;
     }
@@ -296,7 +283,7 @@ class Reader {
     if (named(source)) return true;
     const size_t sign = source.find_last_of("+-");
     if (sign != std::string::npos && sign > 0 && named(source.substr(0, sign))) {
-      const auto n = whole(std::string_view(source).substr(sign + (source[sign] == '+' ? 1 : 0)));
+      const auto n = whole_number(std::string_view(source).substr(sign + (source[sign] == '+' ? 1 : 0)));
       if (n) {
         term.offset = *n;
         return true;
@@ -421,121 +408,11 @@ class Reader {
       if (!state) return fail(user, " needs a state.");
       if (!operand(user, *state, node.state.emplace())) return false;
     }
-    return attributes(item, *rule, user, literal, node);
-  }
-
-  bool attributes(const Value& item, const OpRule& rule, const std::string& user, bool literal, Node& node) {
-    uint64_t n = 1;
-    if (rule.grouped) {
-      if (!number(item, "groups", user, 1, max_extent, n)) return false;
-      node.groups = static_cast<uint32_t>(n);
-    }
-    if (rule.has_eps) {
-      const auto* eps = item.find("eps");
-      const auto value = eps ? eps->as_double() : std::nullopt;
-      node.eps = value ? static_cast<float>(*value) : 0.0f;
-      if (!(node.eps > 0) || !std::isfinite(node.eps)) return fail(user, " needs a positive eps that f32 can hold.");
-    }
-    if (literal) {
-      const auto value = whole(item.find("value")->text);
-      if (!value) return fail(user, " needs a whole number for its value.");
-      node.number = *value;
-    }
-    switch (node.op) {
-      case Op::slice: return number(item, "from", user, 0, max_extent, node.from) && number(item, "to", user, node.from + 1, max_extent, node.to);
-      case Op::cast: {
-        const auto* dtype = text_of(item, "dtype");
-        const auto found = dtype ? type_named(*dtype) : std::nullopt;
-        if (!found || *found == Type::i64) return fail(user, " needs the dtype to cast to.");
-        node.type = *found;
-        return true;
-      }
-      case Op::attend:
-      case Op::cache_attend:
-        if (!number(item, "shared", user, 1, max_extent, n, 1)) return false;
-        node.shared = static_cast<uint32_t>(n);
-        if (!positive(item, "scale", user, node.scale)) return false;
-        return node.op == Op::attend || number(item, "segment", user, 1, max_extent, node.segment, 0);
-      case Op::cache_mix: return number(item, "segment", user, 1, max_extent, node.segment, 0);
-      case Op::rope: return increments(item, user, node);
-      case Op::range: return floats(item, "low", user, node.low) && floats(item, "high", user, node.high);
-      case Op::cache_memory:
-      case Op::cache_memory_first: return memory_form(item, user, node);
-      case Op::cache_read:
-        if (!number(item, "modulo", user, 1, max_extent, n, 0)) return false;
-        node.number = static_cast<int64_t>(n);
-        return true;
-      case Op::cache_increment:
-      case Op::cache_decrement:
-        if (!number(item, "by", user, 1, max_extent, n, 1)) return false;
-        node.number = static_cast<int64_t>(n);
-        return true;
-      default: return true;
-    }
-  }
-
-  bool positive(const Value& item, const char* member, const std::string& user, float& out) {
-    const auto* found = item.find(member);
-    const auto value = found ? found->as_double() : std::nullopt;
-    out = value ? static_cast<float>(*value) : 0.0f;
-    return (out > 0 && std::isfinite(out)) || fail(user, " needs a positive ", member, " that f32 can hold.");
-  }
-
-  // A number of at least 0; `otherwise` where the member is missing.
-  bool real(const Value& item, const char* member, const std::string& user, float otherwise, float& out) {
-    const auto* found = item.find(member);
-    const auto value = found ? found->as_double() : std::optional<double>(otherwise);
-    out = value ? static_cast<float>(*value) : -1.0f;
-    return (out >= 0 && std::isfinite(out)) || fail(user, " needs ", member, " to be a number of at least 0 that f32 can hold.");
-  }
-
-  bool floats(const Value& item, const char* member, const std::string& user, std::vector<float>& out) {
-    const auto* list = list_of(item, member);
-    if (!list || list->empty()) return fail(user, " needs \"", member, "\", a list of numbers.");
-    for (const auto& entry : *list) {
-      const auto value = entry.as_double();
-      if (!value || !std::isfinite(static_cast<float>(*value))) return fail(user, " has something in \"", member, "\" that is no number f32 can hold.");
-      out.push_back(static_cast<float>(*value));
+    if (const auto good = read_attributes(item, *rule, user, literal, node); !good) {
+      error_ = good.error();
+      return false;
     }
     return true;
-  }
-
-  bool increments(const Value& item, const std::string& user, Node& node) {
-    const auto* list = list_of(item, "increments");
-    if (!list || list->empty()) return fail(user, " needs \"increments\", a list of whole numbers.");
-    for (const auto& entry : *list) {
-      const auto n = entry.as_u64();
-      if (!n || *n > UINT32_MAX) return fail(user, " has an increment that is no whole number below 2³².");
-      node.increments.push_back(static_cast<uint32_t>(*n));
-    }
-    return true;
-  }
-
-  bool memory_form(const Value& item, const std::string& user, Node& node) {
-    auto& form = node.memory;
-    const auto* rule = text_of(item, "rule");
-    if (!rule) return fail(user, " needs its rule.");
-    if (*rule == "titans") form.rule = Rule::titans;
-    else if (*rule == "delta") form.rule = Rule::delta;
-    else if (*rule == "hebbian") form.rule = Rule::hebbian;
-    else return fail(user, " has the unknown rule \"", *rule, "\", expected titans, delta or hebbian.");
-    const auto* retention = text_of(item, "retention");
-    if (!retention) return fail(user, " needs its retention.");
-    if (*retention == "none") form.retention = Retention::none;
-    else if (*retention == "l2") form.retention = Retention::l2;
-    else if (*retention == "elastic") form.retention = Retention::elastic;
-    else if (*retention == "kl") form.retention = Retention::kl;
-    else if (*retention == "sphere") form.retention = Retention::sphere;
-    else return fail(user, " has the unknown retention \"", *retention, "\", expected none, l2, elastic, kl or sphere.");
-    const auto* periods = list_of(item, "periods");
-    if (!periods || periods->empty()) return fail(user, " needs \"periods\", one for each level.");
-    for (const auto& period : *periods) {
-      const auto n = period.as_u64();
-      if (!n || *n == 0 || *n > max_extent) return fail(user, " has a period that is no whole number from 1 to ", max_extent, ".");
-      node.periods.push_back(*n);
-    }
-    return real(item, "norm_max", user, 0, form.norm_max) && real(item, "elastic_l1", user, 0, form.elastic_l1) && real(item, "elastic_l2", user, 1, form.elastic_l2) &&
-           real(item, "radius", user, 1, form.radius) && real(item, "floor", user, 0, form.floor);
   }
 
   const Value& root_;

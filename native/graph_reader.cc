@@ -39,15 +39,6 @@ class Reader {
     return false;
   }
 
-  static const std::string* text_of(const Value& object, const char* name) {
-    const auto* value = object.find(name);
-    return value && value->is_string() ? &value->text : nullptr;
-  }
-  static const std::vector<Value>* list_of(const Value& object, const char* name) {
-    const auto* value = object.find(name);
-    return value && value->is_array() ? &value->items : nullptr;
-  }
-
   // A whole number from `least` to `most`; `otherwise` where the member is missing.
   bool number(const Value& object, const char* member, const std::string& user, uint64_t least, uint64_t most, uint64_t& out, std::optional<uint64_t> otherwise = std::nullopt) {
     auto n = read_number(object, member, least, most, otherwise);
@@ -64,10 +55,10 @@ class Reader {
   }
 
   bool indices() {
-    const auto* list = list_of(root_, "indices");
+    const auto* list = root_.list_of("indices");
     if (!list) return root_.find("indices") == nullptr || fail("indices are no list.");
     for (const auto& item : *list) {
-      const auto* name = text_of(item, "name");
+      const auto* name = item.text_of("name");
       if (!fresh_name(name, "an index")) return false;
       uint64_t extent = 0;
       if (!number(item, "extent", text("index \"", *name, "\""), 1, 1 << 20, extent)) return false;
@@ -78,12 +69,12 @@ class Reader {
   }
 
   bool declarations() {
-    const auto* list = list_of(root_, "declarations");
+    const auto* list = root_.list_of("declarations");
     if (!list) return fail("declarations are missing.");
     for (const auto& item : *list) {
       Declaration d;
-      const auto* name = text_of(item, "name");
-      const auto* kind = text_of(item, "kind");
+      const auto* name = item.text_of("name");
+      const auto* kind = item.text_of("kind");
       if (!fresh_name(name, "a declaration")) return false;
       if (!kind) return fail("\"", *name, "\" has no kind.");
       d.name = *name;
@@ -100,7 +91,7 @@ class Reader {
   }
 
   bool shape(const Value& item, Declaration& d) {
-    const auto* list = list_of(item, "shape");
+    const auto* list = item.list_of("shape");
     if (!list) return fail("\"", d.name, "\" has no shape.");
     uint64_t elements = 1;
     for (const auto& extent : *list) {
@@ -113,7 +104,7 @@ class Reader {
   }
 
   bool type(const Value& item, Declaration& d) {
-    const auto* dtype = text_of(item, "dtype");
+    const auto* dtype = item.text_of("dtype");
     const auto found = type_named(dtype ? *dtype : "f32");
     if (!found || *found == Type::i64) return fail("\"", d.name, "\" has the unknown dtype \"", dtype ? *dtype : "", "\", expected f32, f16, bf16, f8, i8, u8, i32 or bool.");
     d.type = *found;
@@ -128,9 +119,9 @@ class Reader {
   bool constant(const Value& item, Declaration& d) {
     d.kind = Kind::constant;
     if (!shape(item, d)) return false;
-    const auto* ref = text_of(item, "ref");
-    const auto* pattern = text_of(item, "pattern");
-    const auto* layout = text_of(item, "layout");
+    const auto* ref = item.text_of("ref");
+    const auto* pattern = item.text_of("pattern");
+    const auto* layout = item.text_of("layout");
     if ((ref == nullptr) == (pattern == nullptr) || !layout) return fail("constant \"", d.name, "\" needs a layout, and either ref (one tensor) or pattern (a family).");
     d.tensor = ref ? *ref : *pattern;
     if (d.tensor.empty()) return fail("constant \"", d.name, "\" names no tensor.");
@@ -150,7 +141,7 @@ class Reader {
   }
 
   bool family(const Value& item, Declaration& d) {
-    const auto* over = text_of(item, "over");
+    const auto* over = item.text_of("over");
     const auto found = over ? index_names_.find(*over) : index_names_.end();
     if (found == index_names_.end()) return fail("constant \"", d.name, "\" has a pattern but no index it runs over.");
     d.over = found->second;
@@ -159,14 +150,14 @@ class Reader {
   }
 
   bool stored(const Value& item, Declaration& d) {
-    const auto* storage = text_of(item, "storage");
+    const auto* storage = item.text_of("storage");
     if (!storage) return true;
     if (*storage == "q8") d.storage = Storage::q8;
     else if (*storage == "i4") d.storage = Storage::i4;
     else if (*storage == "ternary2") d.storage = Storage::ternary2;
     else if (*storage == "ternary3") d.storage = Storage::ternary3;
     else return fail("constant \"", d.name, "\" has the unknown storage \"", *storage, "\", expected q8, i4, ternary2 or ternary3.");
-    const auto* scales = text_of(item, "scales");
+    const auto* scales = item.text_of("scales");
     uint64_t group = 0;
     if (!number(item, "group", text("constant \"", d.name, "\""), 32, 64, group)) return false;
     if (!scales || (group != 32 && group != 64)) return fail("constant \"", d.name, "\" needs the tensor of its scales and a group of 32 or 64.");
@@ -198,7 +189,7 @@ class Reader {
     if (!value || !std::isfinite(static_cast<float>(*value))) return fail("persistent \"", d.name, "\" needs a finite init.");
     d.init = *value;
     if (!type(item, d)) return false;
-    const auto* axes = list_of(item, "axes");
+    const auto* axes = item.list_of("axes");
     if (!axes) return fail("persistent \"", d.name, "\" has no axes.");
     uint64_t elements = size_of(d.type);
     for (const auto& axis : *axes) {
@@ -218,7 +209,7 @@ class Reader {
       axis.extent = *n;
       return (*n > 0 && *n <= max_extent) || fail(user, " has an axis of ", *n, ".");
     }
-    if (const auto* over = text_of(item, "index")) {
+    if (const auto* over = item.text_of("index")) {
       const auto found = index_names_.find(*over);
       if (found == index_names_.end()) return fail(user, " has an axis over \"", *over, "\", which is no index.");
       axis.kind = Axis::Kind::index;
@@ -226,7 +217,7 @@ class Reader {
       return true;
     }
     const bool ring = item.find("ring") != nullptr;
-    const auto* counter = text_of(item, ring ? "counter" : "grows");
+    const auto* counter = item.text_of(ring ? "counter" : "grows");
     if (!counter) return fail(user, " has an axis that is neither a number, an index, a ring nor growing.");
     const auto found = names_.find(*counter);
     if (found == names_.end() || !graph_.declarations[found->second].counter) return fail(user, " has an axis over \"", *counter, "\", expected a counter declared before it.");
@@ -293,13 +284,13 @@ class Reader {
   }
 
   bool blocks() {
-    const auto* list = list_of(root_, "blocks");
+    const auto* list = root_.list_of("blocks");
     if (!list || list->empty()) return fail("blocks are missing.");
     for (const auto& item : *list) {
       Block block;
-      const auto* name = text_of(item, "name");
-      const auto* inputs = list_of(item, "inputs");
-      const auto* nodes = list_of(item, "nodes");
+      const auto* name = item.text_of("name");
+      const auto* inputs = item.list_of("inputs");
+      const auto* nodes = item.list_of("nodes");
       if (!name || name->empty()) return fail("a block lacks its name.");
       for (const auto& other : graph_.blocks) {
         if (other.name == *name) return fail("block \"", *name, "\" is there twice.");
@@ -333,20 +324,20 @@ class Reader {
 
   bool read_loop(const Value& item, Node& node) {
     node.op = Op::loop;
-    const auto* over = text_of(item, "loop");
+    const auto* over = item.text_of("loop");
     const auto found = over ? index_names_.find(*over) : index_names_.end();
     if (found == index_names_.end()) return fail("a loop runs over \"", over ? *over : "", "\", which is no index.");
     node.index = found->second;
     const uint64_t extent = graph_.indices[node.index].extent;
     const std::string user = text("the loop over \"", *over, "\"");
-    const auto* nodes = list_of(item, "nodes");
+    const auto* nodes = item.list_of("nodes");
     if (!nodes) return fail(user, " has no nodes.");
     return number(item, "from", user, 0, extent, node.from, 0) && number(item, "to", user, node.from, extent, node.to, extent) && read_nodes(*nodes, node.body);
   }
 
   bool read_branch(const Value& item, Node& node) {
     node.op = Op::branch;
-    const auto* when = text_of(item, "branch");
+    const auto* when = item.text_of("branch");
     if (!when) return fail("a branch lacks its condition.");
     const std::string user = text("the branch on \"", *when, "\"");
     if (const auto found = index_names_.find(*when); found != index_names_.end()) {
@@ -359,8 +350,8 @@ class Reader {
       if (!operand(user, *item.find("branch"), condition)) return false;
       node.in.push_back(std::move(condition));
     }
-    const auto* then = list_of(item, "nodes");
-    const auto* otherwise = list_of(item, "otherwise");
+    const auto* then = item.list_of("nodes");
+    const auto* otherwise = item.list_of("otherwise");
     if (!then) return fail(user, " has no nodes to run.");
     return read_nodes(*then, node.body) && (!otherwise || read_nodes(*otherwise, node.otherwise));
   }
@@ -379,13 +370,13 @@ class Reader {
   }
 
   bool read_op(const Value& item, Node& node) {
-    const auto* op = text_of(item, "op");
+    const auto* op = item.text_of("op");
     if (!op) return fail("a node has no op.");
     const auto* rule = find_op(*op);
     if (!rule) return fail("there is no op \"", *op, "\".");
     node.op = rule->op;
     std::string user = text("node ", *op);
-    const auto* out = text_of(item, "out");
+    const auto* out = item.text_of("out");
     if (out) user += text(" \"", *out, "\"");
     if (rule->output != (out != nullptr)) return fail(user, rule->output ? " needs an out." : " has an out, which it cannot write.");
     if (out) {
@@ -393,7 +384,7 @@ class Reader {
       if (found == names_.end()) return fail(user, " writes \"", *out, "\", which is not declared.");
       node.out = found->second;
     }
-    const auto* in = list_of(item, "in");
+    const auto* in = item.list_of("in");
     if (!in && rule->inputs > 0) return fail(user, " has no inputs.");
     if (in) {
       for (const auto& input : *in) {

@@ -39,6 +39,16 @@ const Value* Value::find(std::string_view name) const {
   return nullptr;
 }
 
+const std::string* Value::text_of(std::string_view name) const {
+  const auto* value = find(name);
+  return value && value->is_string() ? &value->text : nullptr;
+}
+
+const std::vector<Value>* Value::list_of(std::string_view name) const {
+  const auto* value = find(name);
+  return value && value->is_array() ? &value->items : nullptr;
+}
+
 std::optional<uint64_t> Value::as_u64() const {
   if (kind != Kind::number) return std::nullopt;
   uint64_t out = 0;

@@ -31,6 +31,9 @@ class Value {
 
   // The member of that name, or null; also null when this is not an object.
   const Value* find(std::string_view name) const;
+  // Its text or its items, or null where it is missing or something else.
+  const std::string* text_of(std::string_view name) const;
+  const std::vector<Value>* list_of(std::string_view name) const;
   // A whole number 0 … 2⁶⁴−1 written without fraction or exponent.
   std::optional<uint64_t> as_u64() const;
   std::optional<double> as_double() const;

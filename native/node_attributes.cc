@@ -26,15 +26,6 @@ class Attributes {
     return false;
   }
 
-  static const std::string* text_of(const Value& object, const char* name) {
-    const auto* value = object.find(name);
-    return value && value->is_string() ? &value->text : nullptr;
-  }
-  static const std::vector<Value>* list_of(const Value& object, const char* name) {
-    const auto* value = object.find(name);
-    return value && value->is_array() ? &value->items : nullptr;
-  }
-
   // A whole number from `least` to `most`; `otherwise` where the member is missing.
   bool number(const Value& object, const char* member, uint64_t least, uint64_t most, uint64_t& out, std::optional<uint64_t> otherwise = std::nullopt) {
     auto n = read_number(object, member, least, most, otherwise);
@@ -63,7 +54,7 @@ class Attributes {
     switch (node.op) {
       case Op::slice: return number(item, "from", 0, max_extent, node.from) && number(item, "to", node.from + 1, max_extent, node.to);
       case Op::cast: {
-        const auto* dtype = text_of(item, "dtype");
+        const auto* dtype = item.text_of("dtype");
         const auto found = dtype ? type_named(*dtype) : std::nullopt;
         if (!found || *found == Type::i64) return fail(user_, " needs the dtype to cast to.");
         node.type = *found;
@@ -109,7 +100,7 @@ class Attributes {
   }
 
   bool floats(const Value& item, const char* member, std::vector<float>& out) {
-    const auto* list = list_of(item, member);
+    const auto* list = item.list_of(member);
     if (!list || list->empty()) return fail(user_, " needs \"", member, "\", a list of numbers.");
     for (const auto& entry : *list) {
       const auto value = entry.as_double();
@@ -120,7 +111,7 @@ class Attributes {
   }
 
   bool increments(const Value& item, Node& node) {
-    const auto* list = list_of(item, "increments");
+    const auto* list = item.list_of("increments");
     if (!list || list->empty()) return fail(user_, " needs \"increments\", a list of whole numbers.");
     for (const auto& entry : *list) {
       const auto n = entry.as_u64();
@@ -132,13 +123,13 @@ class Attributes {
 
   bool memory_form(const Value& item, Node& node) {
     auto& form = node.memory;
-    const auto* rule = text_of(item, "rule");
+    const auto* rule = item.text_of("rule");
     if (!rule) return fail(user_, " needs its rule.");
     if (*rule == "titans") form.rule = Rule::titans;
     else if (*rule == "delta") form.rule = Rule::delta;
     else if (*rule == "hebbian") form.rule = Rule::hebbian;
     else return fail(user_, " has the unknown rule \"", *rule, "\", expected titans, delta or hebbian.");
-    const auto* retention = text_of(item, "retention");
+    const auto* retention = item.text_of("retention");
     if (!retention) return fail(user_, " needs its retention.");
     if (*retention == "none") form.retention = Retention::none;
     else if (*retention == "l2") form.retention = Retention::l2;
@@ -146,7 +137,7 @@ class Attributes {
     else if (*retention == "kl") form.retention = Retention::kl;
     else if (*retention == "sphere") form.retention = Retention::sphere;
     else return fail(user_, " has the unknown retention \"", *retention, "\", expected none, l2, elastic, kl or sphere.");
-    const auto* periods = list_of(item, "periods");
+    const auto* periods = item.list_of("periods");
     if (!periods || periods->empty()) return fail(user_, " needs \"periods\", one for each level.");
     for (const auto& period : *periods) {
       const auto n = period.as_u64();

@@ -8,8 +8,10 @@ import type { TokenWork } from './work.ts'
 
 const none = new Int32Array(0)
 const greedy: Sampling = { temperature: 0, topK: 0, topP: 1, seed: 0n }
+/** Less where a context has not so many positions. */
 const PROMPT = 64
 const READ = 512
+const fits = ({ positions }: Model, wanted: number): number => Math.min(wanted, positions ?? wanted)
 /** How long a sample of generating should take, s, and between which bounds the number of its tokens is chosen for that. */
 const SAMPLE = 0.1
 const [FEWEST, MOST] = [16, 1024]
@@ -30,8 +32,11 @@ interface Generating {
 
 const generating = async (model: Model, sessions: number): Promise<Generating> => {
   const contexts = Array.from({ length: sessions }, () => model.createContext())
+  const prompt = Math.ceil(fits(model, 2 * PROMPT) / 2)
+  const most = fits(model, MOST + prompt) - prompt
+  const fewest = Math.min(FEWEST, most)
   await model.process(
-    contexts.map((context, i) => ({ context, tokens: sequence(i, PROMPT, model.vocabSize), nats: false })),
+    contexts.map((context, i) => ({ context, tokens: sequence(i, prompt, model.vocabSize), nats: false })),
   )
   const first = contexts.map((context) => ({
     state: context.serialize(),
@@ -48,7 +53,7 @@ const generating = async (model: Model, sessions: number): Promise<Generating> =
   let tokens: number | undefined
   return {
     async speed() {
-      tokens ??= Math.min(MOST, Math.max(FEWEST, Math.round((SAMPLE / (await run(FEWEST))) * FEWEST)))
+      tokens ??= Math.min(most, Math.max(fewest, Math.round((SAMPLE / (await run(fewest))) * fewest)))
       return (sessions * tokens) / (await run(tokens))
     },
     close() {
@@ -97,12 +102,13 @@ export const decode = async (model: Model, work: TokenWork, threads: number): Pr
 
 export const prefill = (model: Model, work: TokenWork): Measure => {
   const context = model.createContext()
-  const tokens = sequence(0, READ, model.vocabSize)
+  const count = fits(model, READ)
+  const tokens = sequence(0, count, model.vocabSize)
   const read = async (nats: boolean): Promise<number> => {
     context.reset()
     const started = performance.now()
     await model.process([{ context, tokens, nats }])
-    return READ / ((performance.now() - started) / 1000)
+    return count / ((performance.now() - started) / 1000)
   }
   const flops = { state: 2 * work.step.weights, surprisal: 2 * (work.step.weights + work.predict.weights) }
   return {
@@ -119,13 +125,13 @@ export const prefill = (model: Model, work: TokenWork): Measure => {
       })
       return {
         values: {
-          tokens: READ,
+          tokens: count,
           ...Object.fromEntries(
             kinds.map(({ kind, speed, gflops }) => [kind, { tokensPerSecond: speed, gflopsPerSecond: gflops }]),
           ),
         },
         rows: kinds.flatMap(({ kind, speed, gflops }) => [
-          row(`tokens/s, ${READ} at once, ${kind === 'state' ? 'state only' : 'with surprisal'}`, speed, perSecond),
+          row(`tokens/s, ${count} at once, ${kind === 'state' ? 'state only' : 'with surprisal'}`, speed, perSecond),
           row('GFLOP/s of that', gflops, fixed(1)),
         ]),
       }
@@ -164,7 +170,7 @@ export const sessions = async (model: Model, many: number): Promise<Measure> => 
 
 export const snapshot = async (model: Model): Promise<Measure> => {
   const context: Context = model.createContext()
-  await model.process([{ context, tokens: sequence(0, PROMPT, model.vocabSize), nats: false }])
+  await model.process([{ context, tokens: sequence(0, fits(model, PROMPT), model.vocabSize), nats: false }])
   const { pulse, origin, chain } = context
   let state = context.serialize()
   /** ms of one of several in a row. */

@@ -51,7 +51,7 @@ const readerOf = (model: Model, session: number, tokens: number): Reader => ({
     session,
     session === 0 ? tokens : Math.ceil(tokens / SHARES[session % SHARES.length]!),
     model.vocabSize,
-  ),
+  ).subarray(0, Math.max(1, (model.positions ?? tokens + GENERATE) - GENERATE)),
   nats: session % 2 === 0,
   hash: createHash('sha256'),
   at: 0,

@@ -1,5 +1,6 @@
 /** The measures that take minutes, and are taken only when they are named; each as a report. */
 import type { Model } from '../../engine/types.ts'
+import { usage } from '../flags.ts'
 import { bytes, count, plural } from '../output.ts'
 import { type IsaCase, judge, MATRIX, runExactness } from './exactness.ts'
 import { type LongEnd, measureLong } from './long.ts'
@@ -25,6 +26,11 @@ const rowsOf = ({
 ]
 
 export const long = async (model: Model, { signal, onProgress }: NamedOptions): Promise<Report> => {
+  if (model.positions !== null) {
+    throw usage(
+      `long feeds 1,000,000 tokens to one context; this model's takes ${count(model.positions)}. Leave it out.`,
+    )
+  }
   const report = await measureLong({
     model,
     signal,

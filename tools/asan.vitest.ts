@@ -1,9 +1,12 @@
-/** The suites of the engine alone: no broker under sanitizers, nor the matrix of every combination, which is a matter of bits. */
+/** The suites of the engine and its families alone: no broker under sanitizers, nor the matrix of every combination, which is a matter of bits. */
 import { defineConfig } from 'vitest/config'
 
 export default defineConfig({
   test: {
-    include: ['test/engine/**/*.test.ts'],
+    include: [
+      'test/engine/**/*.test.ts',
+      'test/models/{gpt2,stateful,titans,titans.sessions,titans.refusals}.test.ts',
+    ],
     exclude: ['test/engine/exactness.test.ts'],
     fileParallelism: false,
     testTimeout: 300_000,

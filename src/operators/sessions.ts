@@ -278,7 +278,11 @@ export const createSessions = (options: SessionsOptions): Sessions => {
 
   return {
     heads,
-    steps: (item) => (item.kind === 'rejected' ? [rejectedStep(item)] : run(item)),
+    steps(item) {
+      if (item.kind !== 'rejected') return run(item)
+      // As in `run`: what comes behind an unfinished event waits for it.
+      return stopping.aborted ? [] : [rejectedStep(item)]
+    },
     *unsaved() {
       for (const session of live.values()) {
         const pulse = session.head.conductor.globalStep

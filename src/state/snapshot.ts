@@ -39,8 +39,8 @@ const broken = (what: string): ContinuoError =>
   new ContinuoError('REFUSED', `The snapshot ${what}. Nothing was changed; use another copy of it.`)
 
 /** An exported file has no head in a log that names its sha256, so it carries one of its own. */
-const checkOf = (head: string, state: Uint8Array): string =>
-  createHash('sha256').update(head).update(state).digest('hex')
+const checkOf = (head: string, vitals: string, state: Uint8Array): string =>
+  createHash('sha256').update(head).update(vitals).update(state).digest('hex')
 
 /** `vitals` are for people who look at the file (vitals.ts). */
 export const encodeSnapshot = (head: Head, state: Uint8Array, layout: StateTensors, vitals?: Vitals): Uint8Array => {
@@ -50,12 +50,13 @@ export const encodeSnapshot = (head: Head, state: Uint8Array, layout: StateTenso
       .map(({ name, dtype, shape, offset, bytes }) => [name, { dtype, shape, data_offsets: [offset, offset + bytes] }]),
   )
   const inside = JSON.stringify({ ...head, snapshot: null })
+  const told = vitals === undefined ? '' : JSON.stringify(vitals)
   const metadata = {
     format: FORMAT,
     version: VERSION,
     head: inside,
-    sha256: checkOf(inside, state),
-    ...(vitals !== undefined && { vitals: JSON.stringify(vitals) }),
+    sha256: checkOf(inside, told, state),
+    ...(told !== '' && { vitals: told }),
   }
   const json = JSON.stringify({ __metadata__: metadata, ...tensors })
   const raw = new TextEncoder().encode(json)
@@ -78,6 +79,7 @@ interface SnapshotHeader {
   readonly tensors: Readonly<Record<string, unknown>>
   /** The head as it stands in the file, and the checksum over it and the state. */
   readonly text: string
+  readonly vitals: string
   readonly check: string
   /** Where the tensors begin. */
   readonly end: number
@@ -90,11 +92,12 @@ const readHeader = (file: Uint8Array): SnapshotHeader => {
   try {
     const header = new TextDecoder('utf-8', { fatal: true }).decode(file.subarray(8, 8 + length))
     const tensors = JSON.parse(header) as Record<string, unknown>
-    const { format, version, head: text = '', sha256: check = '' } = tensors.__metadata__ as Record<string, string>
+    const metadata = tensors.__metadata__ as Record<string, string>
+    const { format, version, head: text = '', vitals = '', sha256: check = '' } = metadata
     if (format !== FORMAT || version !== VERSION) {
       throw broken(`is of format ${format} version ${version}; expected ${FORMAT} version ${VERSION}`)
     }
-    return { head: headSchema.parse(JSON.parse(text)), tensors, text, check, end: 8 + length }
+    return { head: headSchema.parse(JSON.parse(text)), tensors, text, vitals, check, end: 8 + length }
   } catch (error) {
     if (error instanceof ContinuoError) throw error
     throw broken('has no readable header')
@@ -105,9 +108,9 @@ const readHeader = (file: Uint8Array): SnapshotHeader => {
 export const snapshotHead = (file: Uint8Array): Head => readHeader(file).head
 
 /** None where none were written, or none that can be read: nothing depends on them. */
-const vitalsIn = (metadata: unknown): Vitals | null => {
+const vitalsIn = (text: string): Vitals | null => {
   try {
-    return vitalsSchema.parse(JSON.parse((metadata as Record<string, string>).vitals ?? ''))
+    return vitalsSchema.parse(JSON.parse(text))
   } catch {
     return null
   }
@@ -120,11 +123,11 @@ const vitalsIn = (metadata: unknown): Vitals | null => {
 export const readSnapshotFile = (
   file: Uint8Array,
 ): Snapshot & { readonly tensors: readonly StateTensor[]; readonly vitals: Vitals | null } => {
-  const { head, tensors: named, text, check, end } = readHeader(file)
+  const { head, tensors: named, text, vitals, check, end } = readHeader(file)
   const state = file.subarray(end)
-  const actual = checkOf(text, state)
+  const actual = checkOf(text, vitals, state)
   if (actual !== check) throw broken(`fails its checksum: it says ${check}, head and state give ${actual}`)
-  const { __metadata__: metadata, ...rest } = named
+  const { __metadata__: _, ...rest } = named
   const entries = stored.safeParse(rest)
   if (!entries.success) throw broken('names tensors in a form that safetensors does not have')
   const tensors = Object.entries(entries.data).map(
@@ -140,19 +143,19 @@ export const readSnapshotFile = (
       return { name, dtype, shape, offset: from, bytes: to - from }
     },
   )
-  return { head, state, tensors, vitals: vitalsIn(metadata) }
+  return { head, state, tensors, vitals: vitalsIn(vitals) }
 }
 
 /** Throws REFUSED when the file is not a snapshot of this layout. */
 export const decodeSnapshot = (file: Uint8Array, layout: StateTensors): Snapshot => {
-  const { head, tensors, text, check, end } = readHeader(file)
+  const { head, tensors, text, vitals, check, end } = readHeader(file)
   const state = file.subarray(end)
   for (const { name, dtype, shape, offset, bytes } of layout.tensors(state)) {
     const found = JSON.stringify(tensors[name] ?? null)
     const wanted = JSON.stringify({ dtype, shape, data_offsets: [offset, offset + bytes] })
     if (found !== wanted) throw broken(`has ${name} as ${found}; the model's layout says ${wanted}`)
   }
-  const actual = checkOf(text, state)
+  const actual = checkOf(text, vitals, state)
   if (actual !== check) throw broken(`fails its checksum: it says ${check}, head and state give ${actual}`)
   if (head.cursor.pulse !== head.conductor.globalStep) throw pulseMismatch(head.cursor.pulse, head.conductor.globalStep)
   return { head, state }

@@ -33,7 +33,8 @@ const forged = (
   const before = JSON.parse(header.__metadata__.head) as Head
   const head = JSON.stringify(alter.head?.(before) ?? before)
   const state = alter.state?.(blob.slice(8 + length)) ?? blob.subarray(8 + length)
-  const sha256 = createHash('sha256').update(head).update(state).digest('hex')
+  const { vitals = '' } = header.__metadata__
+  const sha256 = createHash('sha256').update(head).update(vitals).update(state).digest('hex')
   const text = Buffer.from(JSON.stringify({ ...header, __metadata__: { ...header.__metadata__, head, sha256 } }))
   const size = Buffer.alloc(8)
   size.writeBigUInt64LE(BigInt(text.length))

@@ -178,7 +178,8 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       gates() {
         own()
         return callNative((addon) => addon.gates(handle)).map(({ table, at, theta, eta, alpha, count }) => {
-          const [, levels = 1, ...inner] = layout.first.find(({ name }) => name === table)?.shape ?? []
+          // Before the last four axes, levels × heads × n × n, stand those that tell memories from each other.
+          const [levels = 1, ...inner] = layout.first.find(({ name }) => name === table)?.shape.slice(-4) ?? []
           const part = at / inner.reduce((product, extent) => product * extent, 1)
           const mean = (sum: number): number => sum / count
           const [layer, level] = [Math.floor(part / levels), part % levels]

@@ -158,6 +158,8 @@ void Context::serialize(std::span<std::byte> out) const {
 
 Status Context::restore(std::span<const std::byte> state, const Head& new_head) {
   if (new_head.origin > new_head.pulse) return invalid("the state's origin ", new_head.origin, " lies after its pulse ", new_head.pulse, ".");
+  // A clock that wrapped would have no end to what attention walks.
+  if (new_head.pulse > INT64_MAX) return invalid("the state's pulse ", new_head.pulse, " is no clock that can go on, expected at most 2⁶³ − 1.");
   // First everything is checked. A table's counter is declared before the table, so its value is known by then.
   std::vector<int64_t> counters(model_->layout.size(), 0);
   size_t at = 0;

@@ -137,7 +137,8 @@ class Executor {
   void mix(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void recall(Space& space, const Instruction& instruction, std::span<const Run> runs);
   std::vector<float> level_shares(const float* logits, size_t heads, size_t levels) const;
-  float* table(Space& space, const Instruction& instruction, size_t place, const Run& run);
+  using Tables = std::array<float*, 4>;  // no operation has more places
+  Tables tables(Space& space, const Instruction& instruction, const Run& run);
 
   int64_t count_at(const Space& space, Name counter, int64_t seen, const Run& run, size_t i) const;
   // First element of the member that `place` picks for row i of the run, or none after a fault.

@@ -12,10 +12,15 @@ constexpr size_t conv_channels = 64;  // of a task
 
 }  // namespace
 
-// Where a place's member begins in the run's context, or null after a fault.
-float* Executor::table(Space& space, const Instruction& instruction, size_t place, const Run& run) {
-  const auto at = locate(space, instruction, instruction.places[place], run, 0);
-  return at ? reinterpret_cast<float*>(run.context->data(instruction.places[place].table)) + *at : nullptr;
+// Where the members of its places begin in the run's context; all null after a fault with one of them.
+Executor::Tables Executor::tables(Space& space, const Instruction& instruction, const Run& run) {
+  Tables out{};
+  for (size_t i = 0; i < instruction.places.size(); ++i) {
+    const auto at = locate(space, instruction, instruction.places[i], run, 0);
+    if (!at) return {};
+    out[i] = reinterpret_cast<float*>(run.context->data(instruction.places[i].table)) + *at;
+  }
+  return out;
 }
 
 void Executor::rope(Space& space, const Instruction& instruction, std::span<const Run> runs) {
@@ -35,7 +40,7 @@ void Executor::conv(Space& space, const Instruction& instruction, std::span<cons
   const auto& weights = model_->constants[instruction.in[1].id];
   const size_t taps = weights.outputs / width, kept = taps - 1;
   for (const auto& run : runs) {
-    float* tail = table(space, instruction, 0, run);
+    float* tail = tables(space, instruction, run)[0];
     if (!tail) continue;
     const float* x = floats(space, instruction.in[0].id) + run.row * width;
     float* y = floats(space, instruction.out) + run.row * width;
@@ -60,18 +65,18 @@ void Executor::attend_window(Space& space, const Instruction& instruction, std::
   const auto& axis = model_->graph.declarations[instruction.places[0].table].axes[instruction.places[0].picks.size()];
   const auto slots = static_cast<size_t>(axis.extent);
   const auto value_of = [&](size_t i) { return floats(space, instruction.in[i].id); };
-  std::vector<std::array<float*, 4>> tables(runs.size());
+  std::vector<Tables> rings;
   size_t positions = 0;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    for (size_t k = 0; k < instruction.places.size(); ++k) tables[i][k] = table(space, instruction, k, runs[i]);
-    positions += runs[i].rows * slots * (context ? 2 : 1);
+  for (const auto& run : runs) {
+    rings.push_back(tables(space, instruction, run));
+    positions += run.rows * slots * (context ? 2 : 1);
   }
   const size_t learned = persistent ? model_->constants[instruction.in[inputs - 1].id].outputs / stride : 0;
   const auto work = [&](size_t task) {
     const Run& run = runs[task / heads];
-    const auto& [keys, values, context_keys, context_values] = tables[task / heads];
+    const auto& [keys, values, context_keys, context_values] = rings[task / heads];
     const size_t head = task % heads;
-    if (!keys || !values) return;
+    if (!keys) return;
     const uint64_t origin = run.context->head.origin;
     for (size_t i = 0; i < run.rows; ++i) {
       const uint64_t clock = run.context->head.pulse + run.number + i;
@@ -117,21 +122,18 @@ void Executor::memory(Space& space, const Instruction& instruction, std::span<co
   // in: q, k, v, θ, [η], [α], logits; places: [S], [G], M.
   const auto value_of = [&](size_t i) { return static_cast<const float*>(floats(space, instruction.in[i].id)); };
   const float* logits = model_->constants[instruction.in.back().id].vector();
-  const size_t alpha = titans ? 5 : 4, places = instruction.places.size();
-  struct Tables {
-    float *M, *S, *G;
-  };
-  std::vector<Tables> tables;
+  const size_t alpha = titans ? 5 : 4, last = instruction.places.size() - 1;
+  std::vector<Tables> memories;
   size_t rows = 0;
   for (const auto& run : runs) {
     rows += run.rows;
-    tables.push_back({table(space, instruction, places - 1, run), titans ? table(space, instruction, 0, run) : nullptr,
-                      slow ? table(space, instruction, titans ? 1 : 0, run) : nullptr});
+    memories.push_back(tables(space, instruction, run));
   }
   const auto shares = level_shares(logits, heads, levels);
   const auto work = [&](size_t task) {
     const Run& run = runs[task / heads];
-    const auto& [M, S, G] = tables[task / heads];
+    const Tables& own = memories[task / heads];
+    float *const M = own[last], *const S = titans ? own[0] : nullptr, *const G = slow ? own[last - 1] : nullptr;
     const size_t head = task % heads, each = n * n;
     if (!M) return;
     const size_t at = run.row * width + head * n;
@@ -162,7 +164,7 @@ void Executor::memory(Space& space, const Instruction& instruction, std::span<co
   };
   fork(runs.size() * heads, rows * levels * width * n * 4, work);
   for (size_t i = 0; i < runs.size(); ++i) {
-    if (tables[i].M) note_gates(space, instruction, runs[i], static_cast<size_t>(tables[i].M - reinterpret_cast<float*>(runs[i].context->data(instruction.places.back().table))));
+    if (const float* M = memories[i][last]) note_gates(space, instruction, runs[i], static_cast<size_t>(M - reinterpret_cast<float*>(runs[i].context->data(instruction.places.back().table))));
   }
 }
 
@@ -193,7 +195,7 @@ void Executor::memory_first(Space& space, const Instruction& instruction, std::s
   const auto n = static_cast<size_t>(d.axes.back().extent), matrices = node.periods.size() * node.groups;
   const float* init = instruction.in.empty() ? nullptr : model_->constants[instruction.in[0].id].vector();
   for (const auto& run : runs) {
-    float* M = table(space, instruction, 0, run);
+    float* M = tables(space, instruction, run)[0];
     for (size_t i = 0; M && i < matrices; ++i) model_->kernels.memory_first(node.memory, init ? init + i * n * n : nullptr, M + i * n * n, n);
   }
 }
@@ -207,11 +209,10 @@ void Executor::mix(Space& space, const Instruction& instruction, std::span<const
   const auto shares = level_shares(logits.vector(), heads, levels);
   for (const auto& run : runs) {
     if (node.segment > 0 && (run.context->head.pulse + run.number) % node.segment != 0) continue;
-    const float* M = table(space, instruction, 0, run);
-    float* out = table(space, instruction, 1, run);
-    if (!M || !out) continue;
+    const Tables own = tables(space, instruction, run);  // M, mixed
+    if (!own[0]) continue;
     fork(heads, levels * heads * each, [&](size_t head) {
-      model_->kernels.mix(M + head * each, heads * each, shares.data() + head * levels, levels, out + head * each, each);
+      model_->kernels.mix(own[0] + head * each, heads * each, shares.data() + head * levels, levels, own[1] + head * each, each);
     });
   }
 }
@@ -222,7 +223,7 @@ void Executor::recall(Space& space, const Instruction& instruction, std::span<co
   std::vector<const float*> memories;
   for (const auto& run : runs) {
     rows += run.rows;
-    memories.push_back(table(space, instruction, 0, run));
+    memories.push_back(tables(space, instruction, run)[0]);
   }
   fork(runs.size() * heads, rows * width * n, [&](size_t task) {
     const Run& run = runs[task / heads];

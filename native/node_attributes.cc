@@ -91,12 +91,13 @@ class Attributes {
     return (out > 0 && std::isfinite(out)) || fail(user_, " needs a positive ", member, " that f32 can hold.");
   }
 
-  // A number of at least 0; `otherwise` where the member is missing.
+  // A number of at least 0; `otherwise` where the member is missing. One that f32 rounds to 0 is refused: 0 means something else.
   bool real(const Value& item, const char* member, float otherwise, float& out) {
     const auto* found = item.find(member);
     const auto value = found ? found->as_double() : std::optional<double>(otherwise);
     out = value ? static_cast<float>(*value) : -1.0f;
-    return (out >= 0 && std::isfinite(out)) || fail(user_, " needs ", member, " to be a number of at least 0 that f32 can hold.");
+    const bool lost = value && *value > 0 && out == 0;
+    return (out >= 0 && std::isfinite(out) && !lost) || fail(user_, " needs ", member, " to be a number of at least 0 that f32 can hold.");
   }
 
   bool floats(const Value& item, const char* member, std::vector<float>& out) {

@@ -27,6 +27,8 @@ import {
 const maxThreads = 256
 const maxCount = 2 ** 31 - 1
 const maxSeed = 2n ** 64n
+/** As many pulses again never pass: the engine's clock does not wrap. */
+const maxPulse = 2n ** 63n
 
 /**
  * Loads a graph of one's own and the weights it names from a safetensors file. Blocks "step" and "predict" that return what a
@@ -178,7 +180,8 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       gates() {
         own()
         return callNative((addon) => addon.gates(handle)).map(({ table, at, theta, eta, alpha, count }) => {
-          const [, levels = 1, ...inner] = layout.first.find(({ name }) => name === table)?.shape ?? []
+          // Before the last four axes, levels × heads × n × n, stand those that tell memories from each other.
+          const [levels = 1, ...inner] = layout.first.find(({ name }) => name === table)?.shape.slice(-4) ?? []
           const part = at / inner.reduce((product, extent) => product * extent, 1)
           const mean = (sum: number): number => sum / count
           const [layer, level] = [Math.floor(part / levels), part % levels]
@@ -193,8 +196,8 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
         own()
         const { pulse, origin, chain } = head
         if (!(bytes instanceof Uint8Array)) invalid('The state to restore must be a Uint8Array.')
-        if (typeof pulse !== 'bigint' || typeof origin !== 'bigint' || pulse < 0n || origin < 0n || pulse >= maxSeed) {
-          invalid(`The head to restore has pulse ${pulse} and origin ${origin}, expected bigints from 0 to 2^64 − 1.`)
+        if (typeof pulse !== 'bigint' || typeof origin !== 'bigint' || pulse < 0n || origin < 0n || pulse >= maxPulse) {
+          invalid(`The head to restore has pulse ${pulse} and origin ${origin}, expected bigints from 0 to 2^63 − 1.`)
         }
         if (origin > pulse) invalid(`The head to restore has origin ${origin} after its pulse ${pulse}.`)
         callNative((addon) => addon.restore(handle, bytes, pulse, origin, String(chain)))

@@ -113,8 +113,11 @@ export const readTitansConfig = (parsed: unknown): TitansConfig => {
   const eta_max = each('eta_max', 0, 1)
   const theta_max = each('theta_max', 0, 1e6)
   if (alpha_min.some((least, i) => least > alpha_max[i]!)) refuse('memory.alpha_min', 'is above memory.alpha_max')
-  if (eta_max.includes(1)) refuse('memory.eta_max', 'is 1, expected less: what momentum has seen would never fade')
-  if (theta_max.includes(0)) refuse('memory.theta_max', 'is 0, expected more: the memory would never learn')
+  // As the engine has them: in f32.
+  if (eta_max.map(Math.fround).includes(1))
+    refuse('memory.eta_max', 'is 1 in f32, expected less: what momentum has seen would never fade')
+  if (theta_max.map(Math.fround).includes(0))
+    refuse('memory.theta_max', 'is 0 in f32, expected more: the memory would never learn')
   if (memory.init === 'zero' && memory.retention === 'sphere') {
     refuse('memory.init', 'is "zero", which has no direction for the retention "sphere" to keep; use "learned"')
   }

@@ -46,6 +46,16 @@ describe('continuo with Titans', { timeout: 120_000 }, () => {
     expect((await continuo(['verify', '--log', log, '--model', model])).code).toBe(0)
   })
 
+  test('model show --trace repeats one step, at one clock', async () => {
+    const mac = join(folder, 'mac')
+    const sizes = { hidden: 32, layers: 1, heads: 2, keyHeads: 1, headDim: 16, intermediate: 48, window: 24 }
+    await writeTitans(mac, { composition: 'mac', levels: [1, 4], segment: 8, ...sizes })
+    // Seven times three tokens would leave the first segment.
+    const { code, out, err } = await continuo(['model', 'show', mac, '--trace', '3', '--json'])
+    expect({ code, err }).toEqual({ code: 0, err: '' })
+    expect(JSON.parse(out).trace.ops.map(({ op }: { op: string }) => op)).toContain('cache.memory')
+  })
+
   test('sessions --health tells of every level what it holds, what waits, and what its gates were', async () => {
     const { code, out } = await continuo(['sessions', '--log', log, '--health', '--json'])
     expect(code).toBe(0)

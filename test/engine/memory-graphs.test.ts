@@ -1,7 +1,7 @@
 /** How rows of matrix memories are taken, what the clock and its segments do to a step, and with what a context begins. */
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import type { Value } from '../../src/engine/builder.ts'
+import { ring, type Value } from '../../src/engine/builder.ts'
 import { openGraph } from '../../src/engine/engine.ts'
 import { type Graph, planGraph } from '../../src/engine/graph.ts'
 import { errorOf } from './helpers.ts'
@@ -10,6 +10,7 @@ import {
   bent,
   C,
   convolving,
+  FORM,
   graphOf,
   H,
   K,
@@ -53,6 +54,61 @@ describe('rows of matrix memories', () => {
     expect((await errorOf(() => step(3))).message).toContain('2 of 3 rows')
     await step(2)
     await step(6)
+    model.close()
+  })
+
+  it.each<[string, (kit: Kit) => Value]>([
+    [
+      'a momentum',
+      ({ g, x, at, gates, logits }) => {
+        g.clock('clock')
+        const [M, S] = [g.table('M', [K, H, N, N]), g.table('picked', [3, K, H, N, N])]
+        const memory = { M: M(), momentum: S(at), buffer: g.table('G', [1, H, N, N])() }
+        return g.cacheMemory('y', memory, { q: x, k: x, v: x, theta: gates, eta: gates, alpha: gates, logits }, FORM)
+      },
+    ],
+    [
+      'keys of the context',
+      ({ g, x, at }) => {
+        const clock = g.clock('clock')
+        const own = (keys: string, values: string, pick: Value<'i32'> | number) => {
+          const [k, v] = [keys, values].map((name) => g.table(name, [3, ring(4, clock), C]))
+          return { k: x, v: x, keys: k!(pick), values: v!(0) }
+        }
+        return g.cacheAttend('y', x, own('K', 'V', 0), { heads: H, scale: 1, context: own('picked', 'HV', at) })
+      },
+    ],
+  ])('a row that picks %s which is not there ends with its context, not with the process', async (_, body) => {
+    const model = await openGraph(graphOf(body), path(), { threads: 1 })
+    const executor = model.createExecutor()
+    const step = async (at: number): Promise<void> => {
+      executor.insert('x', Array(C).fill(0.25))
+      executor.insert('wide', Array(C + 1).fill(0))
+      executor.insert('at', [at])
+      executor.insert('gates', Array(K * H).fill(0.5))
+      await executor.step('run')
+    }
+    await step(2)
+    const { code, message } = await errorOf(() => step(3))
+    expect(code).toBe('REFUSED')
+    expect(message).toContain('position 3 of "picked" is not there, expected 0 to 2')
+    executor.context.reset()
+    await step(0)
+    model.close()
+  })
+
+  it('what the gates were is told of the level they belong to, also where no layer is', async () => {
+    const model = await openGraph(remembering(), path(), { threads: 1 })
+    const executor = model.createExecutor()
+    executor.insert('x', Array(C).fill(0.25))
+    executor.insert('wide', Array(C + 1).fill(0))
+    executor.insert('at', [0])
+    executor.insert('gates', [0.25, 0.25, 0.5, 0.5])
+    await executor.step('run')
+    expect(executor.context.gates()).toEqual([
+      { table: 'M', layer: 0, level: 0, theta: 0.25, eta: 0.25, alpha: 0.25 },
+      { table: 'M', layer: 0, level: 1, theta: 0.5, eta: 0.5, alpha: 0.5 },
+    ])
     model.close()
   })
 

@@ -184,6 +184,7 @@ describe('wrong arguments', () => {
       [state, { ...head, origin: 3n }, 'origin'],
       [state, { ...head, pulse: -1n }, 'pulse'],
       [state, { ...head, pulse: 2n ** 64n }, 'pulse'],
+      [state, { ...head, pulse: 2n ** 63n }, 'from 0 to 2^63'],
       [state, { ...head, chain: 'zz' }, 'chain'],
       [state, { ...head, chain: head.chain.toUpperCase() }, 'chain'],
     ]

@@ -109,6 +109,8 @@ describe('config.json of Titans', () => {
     ['alpha_max above 1', inMemory('alpha_max', [1, 1.1, 1]), ['memory.alpha_max', 'is 1.1, expected 0 to 1']],
     ['alpha_min above alpha_max', inMemory('alpha_min', [0, 0.6, 0]), ['memory.alpha_min', 'above memory.alpha_max']],
     ['eta_max of 1', inMemory('eta_max', [0.5, 1, 0.5]), ['memory.eta_max']],
+    ['eta_max of 1 in f32', inMemory('eta_max', 1 - 1e-9), ['memory.eta_max', 'is 1 in f32']],
+    ['a theta_max of 0 in f32', inMemory('theta_max', 1e-50), ['memory.theta_max', 'is 0 in f32']],
     ['a negative eta_max', inMemory('eta_max', -0.5), ['memory.eta_max', 'is -0.5']],
     ['a theta_max of 0', inMemory('theta_max', 0), ['memory.theta_max']],
     ['a negative theta_max', inMemory('theta_max', [1, -1, 1]), ['memory.theta_max', 'is -1']],
@@ -127,6 +129,16 @@ describe('config.json of Titans', () => {
   it('a sphere that would begin without a direction', async () => {
     const good = titansConfig({ memory: { retention: 'sphere' } })
     expect(await refusal(configured(inMemory('init', 'zero'), good))).toMatchObject(invalid('memory.init', 'sphere'))
+  })
+  it.each([
+    ['norm_max', 'l2', 'norm_max'],
+    ['sphere_radius', 'sphere', 'radius'],
+    ['kl_floor', 'kl', 'floor'],
+  ] as const)('a memory.%s so small that f32 has 0 for it, which means something else', async (key, retention, name) => {
+    const good = titansConfig({ memory: { retention } })
+    const bad = configured(inMemory(key, 1e-50), good)
+    expect(await refusal(bad)).toMatchObject(invalid(`needs ${name} to be a number`, 'that f32 can hold'))
+    await open(configured(inMemory(key, 1e-40), good))
   })
   it.each(['kl', 'sphere'] as const)('a cap on what %s bounds itself', async (retention) => {
     const good = titansConfig({ memory: { retention } })

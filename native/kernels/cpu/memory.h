@@ -169,12 +169,13 @@ struct MemoryKeep {
 };
 
 // The write of one firing. With Read, r = M q and p = M k' of the M it leaves come out of the same pass.
-template <class T, size_t Vectors, Retention Kept, bool Slow, bool Momentum, bool Read>
+template <class T, size_t Vectors, Retention Kept, bool Momentum, bool Read>
 CONTINUO_INLINE void memory_write_lanes(const MemoryForm& form, const MemoryRun& run, size_t t, const float* s, const MemoryGates& gates, const float* next, float* p, float* r, size_t lane) {
   constexpr size_t step = sizeof(T) / sizeof(float);
   const size_t n = run.channels;
   const float *k = run.k + t * run.stride, *q = run.q + t * run.stride;
-  float *const M = run.M + lane, *const S = run.S + (Momentum ? lane : 0), *const G = run.G + (Slow ? lane : 0);
+  const bool slow = !Read && run.period > 1;
+  float *const M = run.M + lane, *const S = run.S + (Momentum ? lane : 0), *const G = run.G + (slow ? lane : 0);
   const MemoryKeep<T, Kept> keep(form, gates.alpha);
   const T eta = splat<T>(gates.eta), fresh = splat<T>(1.0f - gates.eta), period = splat<T>(static_cast<float>(run.period));
   T errors[Vectors], predicted[Vectors] = {}, read[Vectors] = {};
@@ -186,7 +187,7 @@ CONTINUO_INLINE void memory_write_lanes(const MemoryForm& form, const MemoryRun&
     for (size_t i = 0; i < Vectors; ++i) {
       const size_t at = b * n + i * step;
       T g = errors[i] * key;
-      if constexpr (Slow) {
+      if (slow) {
         g = fma(errors[i], key, load<T>(G + at)) / period;
         store(G + at, T{});
       }
@@ -212,11 +213,15 @@ CONTINUO_INLINE void memory_write_lanes(const MemoryForm& form, const MemoryRun&
   }
 }
 
-template <Retention Kept, bool Slow, bool Momentum, bool Read>
+template <Retention Kept, bool Momentum, bool Read>
 inline void memory_write(const MemoryForm& form, const MemoryRun& run, size_t t, const float* s, const MemoryGates& gates, const float* next, float* p, float* r) {
-  memory_stripes(run.channels, [&]<class T, size_t Vectors>(size_t lane) CONTINUO_LAMBDA {
-    memory_write_lanes<T, Vectors, Kept, Slow, Momentum, Read>(form, run, t, s, gates, next, p, r, lane);
-  });
+  const size_t n = run.channels;
+  size_t lane = 0;
+  if constexpr (Read) {
+    for (; lane + 4 * width <= n; lane += 4 * width) memory_write_lanes<Vec, 4, Kept, Momentum, Read>(form, run, t, s, gates, next, p, r, lane);
+  }
+  for (; lane + width <= n; lane += width) memory_write_lanes<Vec, 1, Kept, Momentum, Read>(form, run, t, s, gates, next, p, r, lane);
+  for (; lane < n; ++lane) memory_write_lanes<float, 1, Kept, Momentum, Read>(form, run, t, s, gates, next, p, r, lane);
 }
 
 // Softmax over b for each value channel.
@@ -269,10 +274,9 @@ inline void memory_fire(const MemoryForm& form, const MemoryRun& run, size_t t, 
   float s[block_terms];
   memory_error(run, t, p, s);
   if constexpr (Kept != Retention::kl && Kept != Retention::sphere) {
-    if (run.period == 1 && form.norm_max == 0) return memory_write<Kept, false, Momentum, true>(form, run, t, s, gates, next, p, r);
+    if (run.period == 1 && form.norm_max == 0) return memory_write<Kept, Momentum, true>(form, run, t, s, gates, next, p, r);
   }
-  if (run.period > 1) memory_write<Kept, true, Momentum, false>(form, run, t, s, gates, next, p, r);
-  else memory_write<Kept, false, Momentum, false>(form, run, t, s, gates, next, p, r);
+  memory_write<Kept, Momentum, false>(form, run, t, s, gates, next, p, r);
   if constexpr (Kept == Retention::kl) memory_softmax(run.M, n);
   if constexpr (Kept == Retention::sphere) memory_scale(run.M, n, form.radius / memory_norm(run.M, n));
   if (form.norm_max > 0) {

@@ -374,11 +374,10 @@ export class SessionManager {
       )
     }
     const call = callOf(id, event, content, entry.calls)
-    const out = tokenizeEvent(call, entry.head, this.#tokenizer, this.#model)
-    if (out.kind === 'rejected') return invalid(out.reason)
-    entry.calls += 1
+    const before = handle.pulse
     const settled = (): Head => {
       const { head } = entry
+      const { complete, held } = head.cursor
       // Clock and chain are the context's: what it fed before a failure stays fed, though the sums do not know of it.
       const pulse = Number(context.pulse)
       return {
@@ -386,11 +385,21 @@ export class SessionManager {
         generation: null,
         conductor: { ...head.conductor, globalStep: pulse },
         chain: context.chain,
-        cursor: { ...head.cursor, complete: true, rng: pulse, pulse },
+        cursor: {
+          ...head.cursor,
+          complete: true,
+          // What was held is fed first: behind an event that ended early it must not be fed again.
+          held: complete || pulse === before ? held : (this.#tokenizer?.begun ?? ''),
+          rng: pulse,
+          pulse,
+        },
       }
     }
-    entry.head = settled()
-    const before = handle.pulse
+    const start = settled()
+    const out = tokenizeEvent(call, start, this.#tokenizer, this.#model)
+    if (out.kind === 'rejected') return invalid(out.reason)
+    entry.calls += 1
+    entry.head = start
     const look = (): Promise<void> =>
       observe(this.#onProbe!, this.#model, id, { ...entry.head.conductor, globalStep: Number(context.pulse) }, context)
     const probed =

@@ -185,7 +185,8 @@ export class SessionManager {
   /**
    * Context, conductor and stream cursor in one blob: the safetensors file that `continuo export` writes. `cursor` says where
    * the caller's stream stands (topic, partition, offset, token …); it comes back as `head.cursor` of the resumed session.
-   * Rejects with REFUSED when the pulse it names is not the session's.
+   * Rejects with REFUSED when the pulse it names is not the session's, with INVALID when it stands inside a record while text is
+   * held back.
    */
   checkpointSession(session: ManagedSession | string, cursor: Partial<StreamCursor> = {}): Promise<Uint8Array> {
     return this.#inTurn(session, async (entry) => {
@@ -193,6 +194,11 @@ export class SessionManager {
       const { globalStep } = head.conductor
       if (cursor.pulse !== undefined && cursor.pulse !== globalStep) throw pulseMismatch(cursor.pulse, globalStep)
       const place = parsed(streamCursor, { ...head.cursor, ...cursor, rng: globalStep }, 'The cursor of the checkpoint')
+      if (place.held !== '' && !place.complete) {
+        invalid(
+          'A cursor inside a record (complete: false) cannot stand beside text that is held back. Name a place between two records, or end the text first.',
+        )
+      }
       const state = context.serialize()
       const { vitals } = this.#look(entry, state)
       return encodeSnapshot({ ...head, cursor: place, snapshot: null }, state, this.#model.layout, vitals)
@@ -202,7 +208,8 @@ export class SessionManager {
   /**
    * Goes on from a checkpoint, or from a file that `continuo export` wrote, under its own id or another one. Throws REFUSED,
    * and nothing is changed, when it was damaged, when stream and model count different pulses, or when it belongs to another
-   * model or state layout; INVALID for a session that was closed.
+   * model or state layout; INVALID for a session that was closed, for one that holds back text inside a record, and for one that
+   * holds back text where the manager has no tokenizer.
    */
   resumeSession(blob: Uint8Array, options: SessionOptions & { readonly id?: string } = {}): ManagedSession {
     if (!(blob instanceof Uint8Array)) invalid('A checkpoint must be a Uint8Array.')
@@ -215,6 +222,16 @@ export class SessionManager {
     if (cursor.rng !== conductor.globalStep) throw pulseMismatch(cursor.rng, conductor.globalStep)
     if (conductor.origin > conductor.globalStep) throw pulseMismatch(conductor.origin, conductor.globalStep)
     if (head.status === 'closed') invalid(`Session "${head.session}" was closed: there is no memory to go on with.`)
+    if (cursor.held !== '' && !cursor.complete) {
+      invalid(
+        `Session "${head.session}" stands in the middle of the record at offset ${cursor.offset}, and what it held back before may be read already. Let the worker finish that record, then export again.`,
+      )
+    }
+    if (cursor.held !== '' && this.#tokenizer === null) {
+      invalid(
+        `Session "${head.session}" holds back text that only its tokenizer can read. Create the manager with the tokenizer of its package.`,
+      )
+    }
     const context = this.#contexts.createContext(id)
     try {
       context.restore(state, { pulse: BigInt(conductor.globalStep), origin: BigInt(conductor.origin), chain })

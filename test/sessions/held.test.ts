@@ -2,10 +2,17 @@
 import { copyFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import type { Model } from '../../src/engine/types.ts'
+import type { Model, WorkItem } from '../../src/engine/types.ts'
 import { openPackage } from '../../src/models/open.ts'
 import type { Tokenizer } from '../../src/models/tokenizer/index.ts'
-import { temporaryFolder } from '../engine/packages.ts'
+import { advance } from '../../src/operators/advance.ts'
+import { tokenizeEvent } from '../../src/operators/tokenize.ts'
+import type { Tokenized, Valid } from '../../src/operators/types.ts'
+import { validateRecord } from '../../src/operators/validate.ts'
+import { decodeSnapshot, encodeSnapshot } from '../../src/state/snapshot.ts'
+import { errorOf, open } from '../engine/helpers.ts'
+import { safetensors, temporaryFolder, writePackage } from '../engine/packages.ts'
+import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
 import { readText, wordsOf256 } from '../models/tokenizer/fixtures.ts'
 import { demoModel } from '../operators/harness.ts'
 import { managed } from './helpers.ts'
@@ -68,4 +75,72 @@ it('a call that fails before its first token leaves what is held; one that fails
   limit = begun + tokenizer.flush(held).length + 1
   await expect(manager.process(session, [1, 2])).rejects.toThrow('enough')
   expect([session.pulse, session.head.cursor.held]).toEqual([limit, tokenizer.begun])
+})
+
+it('a session exported inside a record is refused where text is held: whether it was read is not said', async () => {
+  const manager = managed(model, { tokenizer })
+  const session = manager.createSession('s')
+  await manager.process(session, text)
+  const { head, state } = decodeSnapshot(await manager.checkpointSession(session), model.layout)
+  // As `continuo export` writes it while a worker generates: the text is fed, and still held until the record is finished.
+  const context = model.createContext()
+  const { globalStep, origin } = head.conductor
+  context.restore(state, { pulse: BigInt(globalStep), origin: BigInt(origin), chain: head.chain })
+  const live = { head, context }
+  const record = { topic: 'chunks', partition: 0, offset: 0, timestamp: 0, key: Buffer.from('s'), headers: [] }
+  const value = Buffer.from(JSON.stringify({ type: 'generate', requestId: 'r', maxTokens: 40 }))
+  const valid = validateRecord({ ...record, value }, { format: 'json', vocabSize: 256, readsText: true }) as Valid
+  const work = tokenizeEvent(valid, head, tokenizer, model) as Tokenized
+  const process = async (item: WorkItem) => (await model.process([item]))[0]!
+  let steps = 0
+  for await (const step of advance(live, work, false, { model, tokenizer, process })) {
+    steps += 1
+    if (steps < 2) continue
+    expect(step.head!.generation).not.toBeNull()
+    break
+  }
+  const blob = encodeSnapshot(live.head, context.serialize(), model.layout)
+  context.close()
+  expect(live.head.cursor).toMatchObject({ complete: false, held: head.cursor.held })
+  expect(await errorOf(() => manager.resumeSession(blob, { id: 'copy' }))).toMatchObject({
+    code: 'INVALID',
+    message: expect.stringContaining('in the middle of the record at offset 0'),
+  })
+  // A checkpoint that would read so is not written.
+  expect(await errorOf(() => manager.checkpointSession(session, { complete: false, token: 3 }))).toMatchObject({
+    code: 'INVALID',
+    message: expect.stringContaining('held'),
+  })
+})
+
+it('what is held needs the tokenizer that held it', async () => {
+  const manager = managed(model, { tokenizer })
+  const session = manager.createSession('s')
+  await manager.process(session, text)
+  const blob = await manager.checkpointSession(session)
+  expect(await errorOf(() => managed(model).resumeSession(blob))).toMatchObject({
+    code: 'INVALID',
+    message: expect.stringContaining('tokenizer'),
+  })
+  expect(manager.resumeSession(blob, { id: 'copy' }).chain).toBe(session.chain)
+})
+
+it('a checkpoint that stands inside record 0 opens no gate: the first call is refused before its first token', async () => {
+  const sizes = { L: 1, H: 2, N: 4, F: 12, V: 256, P: 300 }
+  const gpt2 = await open(writePackage(gpt2ConfigOf(sizes), safetensors(randomGpt2(21, sizes))))
+  const manager = managed(gpt2)
+  const session = manager.createSession('s')
+  await manager.process(session, [1, 2, 3])
+  const other = managed(gpt2)
+  const resumed = other.resumeSession(
+    await manager.checkpointSession(session, { offset: 0, token: 3, complete: false }),
+  )
+  expect(resumed.head.cursor).toMatchObject({ offset: 0, token: 3, complete: false })
+  expect(await errorOf(() => other.process(resumed, new Array(298).fill(7)))).toMatchObject({
+    code: 'INVALID',
+    message: expect.stringMatching(/^context overflow: 301 positions/),
+  })
+  expect(resumed.pulse).toBe(3)
+  await other.process(resumed, new Array(297).fill(7))
+  expect(resumed.pulse).toBe(300)
 })

@@ -4,7 +4,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { describe, expect, test } from 'vitest'
 import { type Finding, verifyLog } from '../../src/operators/verify.ts'
 import { seal, sha256, unseal } from '../../src/state/head.ts'
-import { decodeSnapshot, encodeSnapshot } from '../../src/state/snapshot.ts'
+import { encodeSnapshot, readSnapshotFile } from '../../src/state/snapshot.ts'
 import { eventually } from '../streams/helpers.ts'
 import { type Bench, benches, event } from './harness.ts'
 
@@ -299,8 +299,9 @@ describe('verify', () => {
       const { layout } = bench.model
       let forged: Uint8Array = new Uint8Array(0)
       const forge = (value: Uint8Array): Uint8Array => {
-        const { head, state } = decodeSnapshot(value, layout)
-        forged = encodeSnapshot(head, flipped(state, 1001), layout)
+        const { head, state, vitals } = readSnapshotFile(value)
+        // As long as it was: only its bytes give it away.
+        forged = encodeSnapshot(head, flipped(state, 1001), layout, vitals!)
         return forged
       }
       const last = (rows: readonly Row[]): Row => rows.at(-1)!

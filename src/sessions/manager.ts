@@ -244,17 +244,21 @@ export class SessionManager {
   }
 
   /**
-   * What the session has cost and what became of its memory. In phase `test` it is the end: nothing can be fed afterwards,
-   * only checkpointed and closed.
+   * What the session has cost and what became of its memory. In phase `test` it is the end: text that was held back is read,
+   * and nothing can be fed afterwards, only checkpointed and closed.
    */
   assess(session: ManagedSession | string): Promise<Assessment> {
     return this.#inTurn(session, async (entry) => {
+      const { phase } = entry.head.conductor
+      const rest = this.#tokenizer?.flush(entry.head.cursor.held) ?? []
+      if (phase === 'test' && entry.status === 'open' && entry.left > 0 && rest.length > 0)
+        await this.#advance(entry, { type: 'boundary', reset: false }, new Uint8Array(0), {})
       const { totals, conductor, chain } = entry.head
       const { parts, vitals } = this.#look(entry, entry.context.serialize())
-      if (conductor.phase === 'test') entry.status = 'assessed'
+      if (phase === 'test') entry.status = 'assessed'
       return {
         session: entry.handle.id,
-        phase: conductor.phase,
+        phase,
         ...totals,
         bitsPerToken: totals.predictions === 0 ? null : totals.nats / Math.LN2 / totals.predictions,
         pulse: conductor.globalStep,

@@ -144,3 +144,25 @@ it('a checkpoint that stands inside record 0 opens no gate: the first call is re
   await other.process(resumed, new Array(297).fill(7))
   expect(resumed.pulse).toBe(300)
 })
+
+it('a test ends its text: the last word is assessed, as far as the test reaches', async () => {
+  const manager = managed(model, { tokenizer })
+  const whole = readText(tokenizer, [text])
+  const byIds = manager.createSession('ids', { phase: 'test' })
+  await manager.process(byIds, whole)
+  const expected = await manager.assess(byIds)
+  const byText = manager.createSession('text', { phase: 'test' })
+  await manager.process(byText, text)
+  expect(byText.pulse).toBeLessThan(whole.length)
+  expect(await manager.assess(byText)).toEqual({ ...expected, session: 'text' })
+  expect(await manager.assess(byText)).toMatchObject({ pulse: whole.length })
+  const short = manager.createSession('short', { phase: 'test', tokens: whole.length - 1 })
+  await manager.process(short, text)
+  expect(await manager.assess(short)).toMatchObject({ pulse: whole.length - 1 })
+  // A stream goes on, so its text does, too.
+  const stream = manager.createSession('stream')
+  await manager.process(stream, text)
+  const { held } = stream.head.cursor
+  await manager.assess(stream)
+  expect(stream.head.cursor.held).toBe(held)
+})

@@ -240,7 +240,7 @@ export class SessionManager {
       throw new ContinuoError('REFUSED', `Session "${id}" cannot be resumed: ${messageOf(error)}`, { cause: error })
     }
     const phase = options.phase ?? conductor.phase
-    return this.#enter({ ...head, session: id, conductor: { ...conductor, phase } }, context, options)
+    return this.#enter({ ...head, session: id, born: -1, conductor: { ...conductor, phase } }, context, options)
   }
 
   /**

@@ -166,3 +166,12 @@ it('a test ends its text: the last word is assessed, as far as the test reaches'
   await manager.assess(stream)
   expect(stream.head.cursor.held).toBe(held)
 })
+
+it('a session that came from a log says in its checkpoint that its past lies elsewhere', async () => {
+  const manager = managed(model, { tokenizer })
+  const session = manager.createSession('s')
+  await manager.process(session, text)
+  const { head, state } = decodeSnapshot(await manager.checkpointSession(session), model.layout)
+  manager.resumeSession(encodeSnapshot({ ...head, born: 7 }, state, model.layout), { id: 'copy' })
+  expect(decodeSnapshot(await manager.checkpointSession('copy'), model.layout).head).toMatchObject({ born: -1 })
+})

@@ -3,10 +3,7 @@ import { defineConfig } from 'vitest/config'
 
 export default defineConfig({
   test: {
-    include: [
-      'test/engine/**/*.test.ts',
-      'test/models/{gpt2,stateful,titans,titans.sessions,titans.refusals}.test.ts',
-    ],
+    include: ['test/engine/**/*.test.ts', 'test/models/{gpt2,stateful,titans,titans.sessions,titans.refusals}.test.ts'],
     exclude: ['test/engine/exactness.test.ts'],
     fileParallelism: false,
     testTimeout: 300_000,

@@ -340,8 +340,22 @@ export const commit =
         subscriber.complete()
       }
 
+      const fail = (error: unknown): void => {
+        cancelled = true
+        rouse()
+        const wrapped =
+          error instanceof ContinuoError
+            ? error
+            : new ContinuoError('INTERNAL', `Commit failed: ${String(error)}`, { cause: error })
+        subscriber.error(wrapped)
+      }
       const pressure = deps.sessions.pressure.subscribe(() => {
-        committer.relieve()
+        // What is thrown at a Subject ends the process.
+        try {
+          committer.relieve()
+        } catch (error) {
+          fail(error)
+        }
         rouse()
       })
       const upstream = source.subscribe({
@@ -361,14 +375,7 @@ export const commit =
           rouse()
         },
       })
-      loop().catch((error: unknown) => {
-        cancelled = true
-        const wrapped =
-          error instanceof ContinuoError
-            ? error
-            : new ContinuoError('INTERNAL', `Commit failed: ${String(error)}`, { cause: error })
-        subscriber.error(wrapped)
-      })
+      loop().catch(fail)
       return () => {
         cancelled = true
         upstream.unsubscribe()

@@ -59,11 +59,17 @@ interface Live extends Session {
   unsavedFrom: number | null
 }
 
-const captureOf = ({ head, context }: Session): Capture => ({
-  head,
-  state: context.serialize(),
-  gates: context.gates(),
-})
+/** The engine knows contexts only; a person needs the session. */
+const lostBy = (session: string, error: PageLost): PageLost =>
+  new PageLost(`Session "${session}": ${error.message}`, { cause: error })
+
+const captureOf = ({ head, context }: Session): Capture => {
+  try {
+    return { head, state: context.serialize(), gates: context.gates() }
+  } catch (error) {
+    throw error instanceof PageLost ? lostBy(head.session, error) : error
+  }
+}
 
 /** Each reads the input from its snapshot on, so more at a time would only slow each other down. */
 const MAX_RESTORES = 4
@@ -230,9 +236,9 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     return session === null ? null : { session, fresh }
   }
 
-  /** The engine knows contexts only; a person needs the session and the record. */
+  /** With the session and the record. */
   const named = (error: unknown, { session, record }: Tokenized): unknown => {
-    if (error instanceof PageLost) return new PageLost(`Session "${session}": ${error.message}`, { cause: error })
+    if (error instanceof PageLost) return lostBy(session, error)
     return error instanceof ContinuoError && error.code === 'REFUSED' && !error.message.startsWith('Session ')
       ? new ContinuoError(
           'REFUSED',

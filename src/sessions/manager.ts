@@ -185,7 +185,8 @@ export class SessionManager {
   /**
    * Context, conductor and stream cursor in one blob: the safetensors file that `continuo export` writes. `cursor` says where
    * the caller's stream stands (topic, partition, offset, token …); it comes back as `head.cursor` of the resumed session.
-   * Rejects with REFUSED when the pulse it names is not the session's.
+   * Rejects with REFUSED when the pulse it names is not the session's, with INVALID when it stands inside a record while text is
+   * held back.
    */
   checkpointSession(session: ManagedSession | string, cursor: Partial<StreamCursor> = {}): Promise<Uint8Array> {
     return this.#inTurn(session, async (entry) => {
@@ -193,6 +194,11 @@ export class SessionManager {
       const { globalStep } = head.conductor
       if (cursor.pulse !== undefined && cursor.pulse !== globalStep) throw pulseMismatch(cursor.pulse, globalStep)
       const place = parsed(streamCursor, { ...head.cursor, ...cursor, rng: globalStep }, 'The cursor of the checkpoint')
+      if (place.held !== '' && !place.complete) {
+        invalid(
+          'A cursor inside a record (complete: false) cannot stand beside text that is held back. Name a place between two records, or end the text first.',
+        )
+      }
       const state = context.serialize()
       const { vitals } = this.#look(entry, state)
       return encodeSnapshot({ ...head, cursor: place, snapshot: null }, state, this.#model.layout, vitals)
@@ -202,7 +208,8 @@ export class SessionManager {
   /**
    * Goes on from a checkpoint, or from a file that `continuo export` wrote, under its own id or another one. Throws REFUSED,
    * and nothing is changed, when it was damaged, when stream and model count different pulses, or when it belongs to another
-   * model or state layout; INVALID for a session that was closed.
+   * model or state layout; INVALID for a session that was closed, for one that holds back text inside a record, and for one that
+   * holds back text where the manager has no tokenizer.
    */
   resumeSession(blob: Uint8Array, options: SessionOptions & { readonly id?: string } = {}): ManagedSession {
     if (!(blob instanceof Uint8Array)) invalid('A checkpoint must be a Uint8Array.')
@@ -215,6 +222,16 @@ export class SessionManager {
     if (cursor.rng !== conductor.globalStep) throw pulseMismatch(cursor.rng, conductor.globalStep)
     if (conductor.origin > conductor.globalStep) throw pulseMismatch(conductor.origin, conductor.globalStep)
     if (head.status === 'closed') invalid(`Session "${head.session}" was closed: there is no memory to go on with.`)
+    if (cursor.held !== '' && !cursor.complete) {
+      invalid(
+        `Session "${head.session}" stands in the middle of the record at offset ${cursor.offset}, and what it held back before may be read already. Let the worker finish that record, then export again.`,
+      )
+    }
+    if (cursor.held !== '' && this.#tokenizer === null) {
+      invalid(
+        `Session "${head.session}" holds back text that only its tokenizer can read. Create the manager with the tokenizer of its package.`,
+      )
+    }
     const context = this.#contexts.createContext(id)
     try {
       context.restore(state, { pulse: BigInt(conductor.globalStep), origin: BigInt(conductor.origin), chain })
@@ -223,21 +240,25 @@ export class SessionManager {
       throw new ContinuoError('REFUSED', `Session "${id}" cannot be resumed: ${messageOf(error)}`, { cause: error })
     }
     const phase = options.phase ?? conductor.phase
-    return this.#enter({ ...head, session: id, conductor: { ...conductor, phase } }, context, options)
+    return this.#enter({ ...head, session: id, born: -1, conductor: { ...conductor, phase } }, context, options)
   }
 
   /**
-   * What the session has cost and what became of its memory. In phase `test` it is the end: nothing can be fed afterwards,
-   * only checkpointed and closed.
+   * What the session has cost and what became of its memory. In phase `test` it is the end: text that was held back is read,
+   * and nothing can be fed afterwards, only checkpointed and closed.
    */
   assess(session: ManagedSession | string): Promise<Assessment> {
     return this.#inTurn(session, async (entry) => {
+      const { phase } = entry.head.conductor
+      const rest = this.#tokenizer?.flush(entry.head.cursor.held) ?? []
+      if (phase === 'test' && entry.status === 'open' && entry.left > 0 && rest.length > 0)
+        await this.#advance(entry, { type: 'boundary', reset: false }, new Uint8Array(0), {})
       const { totals, conductor, chain } = entry.head
       const { parts, vitals } = this.#look(entry, entry.context.serialize())
-      if (conductor.phase === 'test') entry.status = 'assessed'
+      if (phase === 'test') entry.status = 'assessed'
       return {
         session: entry.handle.id,
-        phase: conductor.phase,
+        phase,
         ...totals,
         bitsPerToken: totals.predictions === 0 ? null : totals.nats / Math.LN2 / totals.predictions,
         pulse: conductor.globalStep,
@@ -374,11 +395,10 @@ export class SessionManager {
       )
     }
     const call = callOf(id, event, content, entry.calls)
-    const out = tokenizeEvent(call, entry.head, this.#tokenizer, this.#model)
-    if (out.kind === 'rejected') return invalid(out.reason)
-    entry.calls += 1
+    const before = handle.pulse
     const settled = (): Head => {
       const { head } = entry
+      const { complete, held } = head.cursor
       // Clock and chain are the context's: what it fed before a failure stays fed, though the sums do not know of it.
       const pulse = Number(context.pulse)
       return {
@@ -386,11 +406,21 @@ export class SessionManager {
         generation: null,
         conductor: { ...head.conductor, globalStep: pulse },
         chain: context.chain,
-        cursor: { ...head.cursor, complete: true, rng: pulse, pulse },
+        cursor: {
+          ...head.cursor,
+          complete: true,
+          // What was held is fed first: behind an event that ended early it must not be fed again.
+          held: complete || pulse === before ? held : (this.#tokenizer?.begun ?? ''),
+          rng: pulse,
+          pulse,
+        },
       }
     }
-    entry.head = settled()
-    const before = handle.pulse
+    const start = settled()
+    const out = tokenizeEvent(call, start, this.#tokenizer, this.#model)
+    if (out.kind === 'rejected') return invalid(out.reason)
+    entry.calls += 1
+    entry.head = start
     const look = (): Promise<void> =>
       observe(this.#onProbe!, this.#model, id, { ...entry.head.conductor, globalStep: Number(context.pulse) }, context)
     const probed =

@@ -56,7 +56,11 @@ const sweep = (base: string, host: string): void => {
   for (const name of readdirSync(base)) {
     const [prefix, owner, pid] = name.split('~')
     if (prefix !== PREFIX || owner !== host || !/^\d+$/.test(pid ?? '') || isRunning(Number(pid))) continue
-    rmSync(join(base, name), { recursive: true, force: true })
+    try {
+      rmSync(join(base, name), { recursive: true, force: true })
+    } catch {
+      // Another user's, or somebody else removes it at this moment: no reason to go without pages.
+    }
   }
 }
 

@@ -32,6 +32,8 @@ const stored = z.record(
   z.object({ dtype: z.string(), shape: z.array(extent), data_offsets: z.tuple([extent, extent]) }),
 )
 
+const metadataSchema = z.record(z.string(), z.string())
+
 const FORMAT = 'continuo-snapshot'
 const VERSION = '1'
 
@@ -39,8 +41,8 @@ const broken = (what: string): ContinuoError =>
   new ContinuoError('REFUSED', `The snapshot ${what}. Nothing was changed; use another copy of it.`)
 
 /** An exported file has no head in a log that names its sha256, so it carries one of its own. */
-const checkOf = (head: string, vitals: string, state: Uint8Array): string =>
-  createHash('sha256').update(head).update(vitals).update(state).digest('hex')
+const checkOf = (head: string, state: Uint8Array, vitals = ''): string =>
+  createHash('sha256').update(head).update(state).update(vitals).digest('hex')
 
 /** `vitals` are for people who look at the file (vitals.ts). */
 export const encodeSnapshot = (head: Head, state: Uint8Array, layout: StateTensors, vitals?: Vitals): Uint8Array => {
@@ -50,13 +52,13 @@ export const encodeSnapshot = (head: Head, state: Uint8Array, layout: StateTenso
       .map(({ name, dtype, shape, offset, bytes }) => [name, { dtype, shape, data_offsets: [offset, offset + bytes] }]),
   )
   const inside = JSON.stringify({ ...head, snapshot: null })
-  const told = vitals === undefined ? '' : JSON.stringify(vitals)
+  const told = vitals && JSON.stringify(vitals)
   const metadata = {
     format: FORMAT,
     version: VERSION,
     head: inside,
-    sha256: checkOf(inside, told, state),
-    ...(told !== '' && { vitals: told }),
+    sha256: checkOf(inside, state, told),
+    ...(told !== undefined && { vitals: told }),
   }
   const json = JSON.stringify({ __metadata__: metadata, ...tensors })
   const raw = new TextEncoder().encode(json)
@@ -77,9 +79,9 @@ export interface Snapshot {
 interface SnapshotHeader {
   readonly head: Head
   readonly tensors: Readonly<Record<string, unknown>>
-  /** The head as it stands in the file, and the checksum over it and the state. */
+  /** Head and vitals as they stand in the file, and the checksum over them and the state. */
   readonly text: string
-  readonly vitals: string
+  readonly vitals: string | undefined
   readonly check: string
   /** Where the tensors begin. */
   readonly end: number
@@ -92,8 +94,7 @@ const readHeader = (file: Uint8Array): SnapshotHeader => {
   try {
     const header = new TextDecoder('utf-8', { fatal: true }).decode(file.subarray(8, 8 + length))
     const tensors = JSON.parse(header) as Record<string, unknown>
-    const metadata = tensors.__metadata__ as Record<string, string>
-    const { format, version, head: text = '', vitals = '', sha256: check = '' } = metadata
+    const { format, version, head: text = '', sha256: check = '', vitals } = metadataSchema.parse(tensors.__metadata__)
     if (format !== FORMAT || version !== VERSION) {
       throw broken(`is of format ${format} version ${version}; expected ${FORMAT} version ${VERSION}`)
     }
@@ -108,7 +109,7 @@ const readHeader = (file: Uint8Array): SnapshotHeader => {
 export const snapshotHead = (file: Uint8Array): Head => readHeader(file).head
 
 /** None where none were written, or none that can be read: nothing depends on them. */
-const vitalsIn = (text: string): Vitals | null => {
+const vitalsIn = (text = ''): Vitals | null => {
   try {
     return vitalsSchema.parse(JSON.parse(text))
   } catch {
@@ -125,9 +126,9 @@ export const readSnapshotFile = (
 ): Snapshot & { readonly tensors: readonly StateTensor[]; readonly vitals: Vitals | null } => {
   const { head, tensors: named, text, vitals, check, end } = readHeader(file)
   const state = file.subarray(end)
-  const actual = checkOf(text, vitals, state)
-  if (actual !== check) throw broken(`fails its checksum: it says ${check}, head and state give ${actual}`)
-  const { __metadata__: _, ...rest } = named
+  const actual = checkOf(text, state, vitals)
+  if (actual !== check) throw broken(`fails its checksum: it says ${check}, its content gives ${actual}`)
+  const { __metadata__: _metadata, ...rest } = named
   const entries = stored.safeParse(rest)
   if (!entries.success) throw broken('names tensors in a form that safetensors does not have')
   const tensors = Object.entries(entries.data).map(
@@ -155,8 +156,8 @@ export const decodeSnapshot = (file: Uint8Array, layout: StateTensors): Snapshot
     const wanted = JSON.stringify({ dtype, shape, data_offsets: [offset, offset + bytes] })
     if (found !== wanted) throw broken(`has ${name} as ${found}; the model's layout says ${wanted}`)
   }
-  const actual = checkOf(text, vitals, state)
-  if (actual !== check) throw broken(`fails its checksum: it says ${check}, head and state give ${actual}`)
+  const actual = checkOf(text, state, vitals)
+  if (actual !== check) throw broken(`fails its checksum: it says ${check}, its content gives ${actual}`)
   if (head.cursor.pulse !== head.conductor.globalStep) throw pulseMismatch(head.cursor.pulse, head.conductor.globalStep)
   return { head, state }
 }

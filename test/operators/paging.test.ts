@@ -89,6 +89,28 @@ describe('a worker in the memory of two contexts', () => {
     await bench.close()
   })
 
+  test('whose page is missed when a context must make room begins the task again, too', async () => {
+    const bench = await open()
+    const pageDir = temporaryFolder()
+    await feedAll(bench, 2)
+    // Nothing of the two is in a snapshot: the third gets room when the state of the first, which is in a page, was saved.
+    const running = await bench.start({ maxResidentBytes: 1, maxContexts: 2, pageDir, retryPause: 1 })
+    await running.idle()
+    const folder = join(pageDir, readdirSync(pageDir)[0]!)
+    const pages = readdirSync(folder)
+    expect(pages).toHaveLength(1)
+    for (const name of pages) writeFileSync(join(folder, name), 'not what it was')
+    await bench.feed(event('third', { type: 'text', text: 'Who comes there?' }))
+    await eventually(() => expect(running.states.some(({ state }) => state === 'lost')).toBe(true))
+    await running.idle()
+    await running.worker.stop()
+    const { error } = running.states.find(({ state }) => state === 'lost')!
+    expect([codeOf(error), String(error)]).toEqual(['UNAVAILABLE', expect.stringContaining('Session "s0": The page')])
+    expect((await bench.heads()).get('third')).toMatchObject({ totals: { tokens: 16 } })
+    await verified(bench)
+    await bench.close()
+  })
+
   test('says of --page-dir alone that it would do nothing', async () => {
     const { code, err } = await continuo(['run', '--log', 'file:x.db', '--model', 'models/demo', '--page-dir', 'pages'])
     expect(code).toBe(2)

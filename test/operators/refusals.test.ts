@@ -300,6 +300,7 @@ describe('verify', () => {
       let forged: Uint8Array = new Uint8Array(0)
       const forge = (value: Uint8Array): Uint8Array => {
         const { head, state, vitals } = readSnapshotFile(value)
+        // As long as it was: only its bytes give it away.
         forged = encodeSnapshot(head, flipped(state, 1001), layout, vitals!)
         return forged
       }

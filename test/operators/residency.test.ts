@@ -1,5 +1,5 @@
 /** Which contexts are in memory: the bound, the order, pages that come back exactly, and pages that do not. */
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type { Context, Model } from '../../src/engine/types.ts'
@@ -238,5 +238,28 @@ describe('a folder for pages', () => {
     second.close()
     pages.close()
     expect(readdirSync(base)).toEqual(['continuo-pages~another.host~4194305~abc'])
+  })
+
+  it('is made beside what another user left there and nobody else may remove', () => {
+    const base = temporaryFolder()
+    const pages = openPages(base)
+    const left = pages.dir!.replace(`~${process.pid}~`, '~4194305~')
+    mkdirSync(left)
+    writeFileSync(join(left, '1.page'), '')
+    chmodSync(left, 0o555)
+    chmodSync(base, 0o777)
+    const root = process.geteuid!() === 0
+    try {
+      // Root may remove anything.
+      if (root) process.seteuid!(65_534)
+      const second = openPages(base)
+      expect([...second.read(second.write(Uint8Array.of(4)), 'x')]).toEqual([4])
+      second.close()
+    } finally {
+      if (root) process.seteuid!(0)
+      chmodSync(left, 0o755)
+    }
+    expect(existsSync(left)).toBe(true)
+    pages.close()
   })
 })

@@ -33,8 +33,7 @@ const forged = (
   const before = JSON.parse(header.__metadata__.head) as Head
   const head = JSON.stringify(alter.head?.(before) ?? before)
   const state = alter.state?.(blob.slice(8 + length)) ?? blob.subarray(8 + length)
-  const { vitals = '' } = header.__metadata__
-  const sha256 = createHash('sha256').update(head).update(vitals).update(state).digest('hex')
+  const sha256 = createHash('sha256').update(head).update(state).update(header.__metadata__.vitals).digest('hex')
   const text = Buffer.from(JSON.stringify({ ...header, __metadata__: { ...header.__metadata__, head, sha256 } }))
   const size = Buffer.alloc(8)
   size.writeBigUInt64LE(BigInt(text.length))
@@ -87,6 +86,18 @@ describe('a checkpoint', () => {
     expect(manager.listSessions().map(({ id }) => id)).toEqual(['book'])
     expect(manager.stats).toMatchObject({ resident: 1 })
     expect(manager.resumeSession(blob, { id: 'copy' }).chain).toBe(manager.listSessions()[0]!.chain)
+  })
+
+  it('holds what is only for people to read under its checksum, too', async () => {
+    const { manager, blob } = await begun()
+    const from = Buffer.from(blob).indexOf('"vitals":')
+    const to = Buffer.from(blob).indexOf('}', from + 40)
+    expect(Buffer.from(blob).toString('latin1', from, to)).toMatch(/^"vitals":"\{.*window.*levels/)
+    for (let at = from; at < to; at += 1) {
+      const bad = blob.slice()
+      bad[at]! ^= 1
+      expect(await errorOf(() => manager.resumeSession(bad, { id: `copy ${at}` }))).toMatchObject({ code: 'REFUSED' })
+    }
   })
 
   const alterations: Record<string, [(head: Head) => unknown, string]> = {

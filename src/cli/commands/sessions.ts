@@ -183,8 +183,8 @@ export const sessions = command({
         const norms = [...healths].flatMap(([head, { parts }]) => healthRows(head, parts))
         const levels = [...healths].flatMap(([head, { vitals }]) => levelRows(head, vitals))
         if (norms.length > 0) print(table(HEALTH_HEADER, norms))
-        if (levels.length > 0) print(table(LEVEL_HEADER, levels))
         else if (healths.size > 0) print('No snapshot yet, so no norms to show.')
+        if (levels.length > 0) print(table(LEVEL_HEADER, levels))
         if (waiting > 0) print(`${plural(waiting, 'input record')} not finished.`)
       }
       for (const { partition, reason } of failures) say(`Partition ${partition}: ${reason}`)

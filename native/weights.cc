@@ -110,7 +110,7 @@ constexpr size_t kept_bytes = size_t{1} << 23;
 struct Source {
   const Tensor* tensor = nullptr;
   const Tensor* scales = nullptr;  // storages other than plain
-  std::shared_ptr<Memory> memory;
+  std::shared_ptr<SealedMemory> memory;
 };
 
 }  // namespace
@@ -175,8 +175,8 @@ Result<Packed> pack_weights(std::span<const ConstantSpec> specs, const std::vect
   }
   for (size_t i = 0; i < specs.size(); ++i) {
     if (!sources[i].tensor) continue;
-    sources[i].memory = std::make_shared<Memory>(constants[i].bytes.size());
-    constants[i].bytes = {sources[i].memory->data(), sources[i].memory->size()};
+    sources[i].memory = std::make_shared<SealedMemory>(constants[i].bytes.size());
+    constants[i].bytes = {sources[i].memory->memory().data(), constants[i].bytes.size()};
     constants[i].owner = sources[i].memory;
   }
 
@@ -185,11 +185,12 @@ Result<Packed> pack_weights(std::span<const ConstantSpec> specs, const std::vect
     const auto& [tensor, scales, memory] = sources[i];
     if (!tensor) return;
     if (scales) {
-      errors[i] = pack_quantised(specs[i], *tensor, *scales, constants[i].matrix(), memory->data());
-      return;
+      errors[i] = pack_quantised(specs[i], *tensor, *scales, constants[i].matrix(), memory->memory().data());
+    } else {
+      errors[i] = check_finite(*tensor, constants[i].dtype);
+      if (!errors[i]) fill(specs[i], *tensor, constants[i].dtype, memory->memory());
     }
-    errors[i] = check_finite(*tensor, constants[i].dtype);
-    if (!errors[i]) fill(specs[i], *tensor, constants[i].dtype, *memory);
+    memory->seal();
   });
   for (const auto& error : errors) {
     if (error) return *error;

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -164,4 +165,30 @@ TEST("weights: memory exhausted while loading is an error, and nothing is kept")
     CHECK_SAYS(loaded, "ran out of resources");
   }
   ::setrlimit(RLIMIT_AS, &before);
+}
+
+TEST("weights: nobody writes them once they are packed, whether in memory of their own or mapped from a kept file") {
+  const Weights weights;
+  const Folder folder;
+  const PackCache cache{folder.path + "/packed", std::string(64, 'a')};
+  const auto tensors = read_safetensors(weights.image);
+  ThreadPool pool(1);
+  for (const bool mapped : {false, true}) {
+    CHECK((::access(cache.path.c_str(), R_OK) == 0) == mapped);
+    auto packed = pack_weights(weights.specs, *tensors, pool, &cache);
+    CHECK(packed && packed->note.empty());
+    for (const auto& constant : packed->constants) {
+      std::fflush(nullptr);
+      const pid_t child = ::fork();
+      if (child == 0) {
+        // The end of the process is what is wanted; nothing has to be said of it.
+        ::close(STDERR_FILENO);
+        *const_cast<std::byte*>(constant.bytes.data()) = std::byte{1};
+        ::_exit(0);
+      }
+      int status = 0;
+      CHECK(child > 0 && ::waitpid(child, &status, 0) == child);
+      CHECK(!WIFEXITED(status) || WEXITSTATUS(status) != 0);
+    }
+  }
 }

@@ -1,10 +1,9 @@
 #include "checker.h"
+#include "kernels/cpu/kernels.h"
 
 namespace continuo {
 
 namespace {
-
-constexpr uint64_t max_taps = 64;
 
 // in: q, k, v of the row, keys and values of its positions; for a second row of keys hk, hv and their tables; for persistent tokens
 // q as it was before it was rotated, and their keys and values.

@@ -67,7 +67,8 @@ class Executor {
   const std::byte* result(size_t block, uint32_t value_id) const { return value(spaces_[block], value_id); }
   // Whether its rows are pulses: it uses the context's clock.
   bool moves_clock(size_t block) const { return model_->graph.clock != no_name && spaces_[block].growth[model_->graph.clock] > 0; }
-  // Runs a block over the rows of `runs`, whose inputs lie there, which room() has for, and which within_segment() allows. Clock and chain are the caller's.
+  // Runs a block over the rows of `runs`, whose inputs lie there, which room() has for, and which within_segment() allows. Clock and
+  // chain are the caller's.
   void step(size_t block, size_t rows, std::span<const Run> runs);
 
   // Of the last step.

@@ -221,7 +221,7 @@ class Compiler {
     }
     std::map<Name, int64_t> so_far;
     // The clock counts a row from its beginning on.
-    if (uses_clock()) so_far[graph_.clock] = 1;
+    if (mind_clock()) so_far[graph_.clock] = 1;
     const auto number = [&](Instruction& instruction, bool) {
       for (auto& at : instruction.places) {
         at.seen = so_far[followed(at.table)];
@@ -239,7 +239,8 @@ class Compiler {
     }
   }
 
-  bool uses_clock() {
+  // Notes the segments that the block's steps stay within. Whether its rows use the clock.
+  bool mind_clock() {
     bool used = false;
     for (auto& top : program_.code) {
       each(top, [&](Instruction& instruction, bool) {

@@ -6,12 +6,10 @@
 
 namespace continuo::CONTINUO_ISA {
 
-constexpr size_t conv_taps = 64;  // at most
-
 template <class T>
 CONTINUO_INLINE void conv_lanes(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t channels, size_t taps, size_t channel) {
   constexpr size_t lanes = sizeof(T) / sizeof(float);
-  T w[conv_taps];
+  T w[max_taps];
   for (size_t j = 0; j < taps; ++j) {
     float column[lanes];
     for (size_t lane = 0; lane < lanes; ++lane) column[lane] = weights[(channel + lane) * taps + j];

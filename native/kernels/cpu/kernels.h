@@ -22,6 +22,7 @@ namespace continuo {
 
 constexpr size_t tile_lanes = 64;    // outputs per packed tile
 constexpr size_t block_terms = 256;  // terms of an inner product per block sum
+constexpr size_t max_taps = 64;      // of a convolution
 
 // y = W·x. The outputs are cut into tiles of 64, zero-padded; the 64 weights that meet one x[k] lie side by side, so lanes are outputs.
 //   f32, f16, bf16   [tiles][inputs][64] in the stored dtype

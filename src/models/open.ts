@@ -1,5 +1,4 @@
 /** Opens a model package: a folder with config.json, model.safetensors and, unless a token is a byte, tokenizer.json. */
-import { createHash } from 'node:crypto'
 import { type BigIntStats, existsSync } from 'node:fs'
 import { readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -90,14 +89,9 @@ export const readTokenizer = async (
   config: Config,
   warn: (message: string) => void,
 ): Promise<{ readonly tokenizer: Tokenizer | null; readonly fingerprint: string | undefined }> => {
-  const path = join(dir, 'tokenizer.json')
-  if (!existsSync(path)) {
-    const tokenizer = vocabSize === 256 ? byteTokenizer(eosOfConfig(config, vocabSize)) : null
-    return { tokenizer, fingerprint: undefined }
-  }
-  const tokenizer = await openTokenizer(dir, { vocabSize, config, warn })
-  const file = createHash('sha256').update(await readFile(path))
-  return { tokenizer, fingerprint: `${file.digest('hex')} ${tokenizer.eos}` }
+  if (existsSync(join(dir, 'tokenizer.json'))) return openTokenizer(dir, { vocabSize, config, warn })
+  const tokenizer = vocabSize === 256 ? byteTokenizer(eosOfConfig(config, vocabSize)) : null
+  return { tokenizer, fingerprint: undefined }
 }
 
 /** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */

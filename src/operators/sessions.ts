@@ -249,8 +249,6 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   }
 
   async function* run(event: Valid): AsyncGenerator<Step> {
-    // A stop may have left the event before this one unfinished: its head says nothing of this one.
-    if (stopping.aborted) return
     const newest = live.get(event.session)?.head ?? heads.get(event.session)
     const work = tokenizeEvent(event, newest, engine.tokenizer, model)
     if (work.kind === 'rejected') {
@@ -285,9 +283,9 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   return {
     heads,
     steps(item) {
-      if (item.kind !== 'rejected') return run(item)
-      // As in `run`: what comes behind an unfinished event waits for it.
-      return stopping.aborted ? [] : [rejectedStep(item)]
+      // A stop may have left the event before this one unfinished: whatever this one is, it waits for that.
+      if (stopping.aborted) return []
+      return item.kind === 'rejected' ? [rejectedStep(item)] : run(item)
     },
     *unsaved() {
       for (const session of live.values()) {

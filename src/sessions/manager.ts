@@ -8,7 +8,6 @@
  *
  * Calls on one session take their turns in the order in which they were made; sessions do not wait for each other.
  */
-import { createHash } from 'node:crypto'
 import type { z } from 'zod'
 import { type Chunk, generate as generateSchema } from '../../topics/chunks.ts'
 import { sessionId } from '../../topics/common.ts'
@@ -22,7 +21,7 @@ import { createResidency, type Residency, type ResidencyStats } from '../operato
 import { type Tokenizer, tokenizeEvent } from '../operators/tokenize.ts'
 import type { Tokenized, Valid } from '../operators/types.ts'
 import { begin } from '../state/conductor.ts'
-import { checkFits, type Head, pulseMismatch, type StreamCursor } from '../state/head.ts'
+import { checkFits, type Head, pulseMismatch, type StreamCursor, sha256 } from '../state/head.ts'
 import { diverging } from '../state/health.ts'
 import { PageLost } from '../state/pages.ts'
 import { decodeSnapshot, encodeSnapshot } from '../state/snapshot.ts'
@@ -78,7 +77,7 @@ const callOf = (id: string, event: Chunk, content: Uint8Array, offset: number): 
   record: { topic: CALLS, partition: 0, offset, timestamp: 0, key: utf8.encode(id), value: content, headers: [] },
   session: id,
   event,
-  hash: createHash('sha256').update(content).digest('hex'),
+  hash: sha256(content),
 })
 
 /** Many sessions of one model in this process. */

@@ -6,11 +6,11 @@
  * Reading and writing block. A state is copied out of the engine and hashed in the same turn, so a context is at any moment
  * either in memory or in a page, never half of both.
  */
-import { createHash } from 'node:crypto'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { hostname, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { ContinuoError, messageOf } from '../errors.ts'
+import { sha256 as digest } from './head.ts'
 
 export interface Page {
   readonly path: string
@@ -39,8 +39,6 @@ export interface Pages {
 }
 
 const PREFIX = 'continuo-pages'
-
-const digest = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
 
 const isRunning = (pid: number): boolean => {
   try {

@@ -3,7 +3,7 @@
  * from them, and a replay may find others (gates are averages since the context is in memory).
  */
 import { z } from 'zod'
-import { health, type TensorHealth } from './health.ts'
+import { type TensorHealth, tensorHealth } from './health.ts'
 import type { StateTensor, StateTensors } from './snapshot.ts'
 
 const level = z.object({
@@ -106,6 +106,7 @@ export interface Examination {
 
 /** Looks at a serialised context. Throws REFUSED when the state does not fit the model's layout. */
 export const examine = (model: Examined, clock: Clock, state: Uint8Array, gates: readonly GateMeans[]): Examination => {
-  const parts = health(model, state)
-  return { parts, vitals: vitalsOf(model, clock, model.layout.tensors(state), parts, gates) }
+  const tensors = model.layout.tensors(state)
+  const parts = tensorHealth(tensors, state, model.levels)
+  return { parts, vitals: vitalsOf(model, clock, tensors, parts, gates) }
 }

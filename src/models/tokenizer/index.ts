@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Tokenizer as Library } from '@huggingface/tokenizers'
 import { ContinuoError, messageOf } from '../../errors.ts'
+import { sha256 } from '../../state/head.ts'
 import { addedTokens } from './added.ts'
 import { ALPHABET } from './alphabet.ts'
 import { byteTokenizer } from './bytes.ts'
@@ -26,6 +27,12 @@ export interface OpenTokenizerOptions {
   /** The content of config.json, which tokenizer.json overrules. */
   readonly config: { readonly [key: string]: unknown }
   readonly warn: (message: string) => void
+}
+
+export interface OpenedTokenizer {
+  readonly tokenizer: Tokenizer
+  /** What tells it from others: the sha256 of tokenizer.json and the end of text that was found for it. */
+  readonly fingerprint: string
 }
 
 type Json = { readonly [key: string]: unknown }
@@ -110,14 +117,16 @@ const highest = ({ vocab, added }: TokenizerFile): { readonly token: string; rea
  * The tokenizer of a package that has a tokenizer.json. Throws INVALID where the file cannot be read, contradicts itself or the
  * model, or holds what cannot be streamed exactly; the message names it.
  */
-export const openTokenizer = async (dir: string, options: OpenTokenizerOptions): Promise<Tokenizer> => {
+export const openTokenizer = async (dir: string, options: OpenTokenizerOptions): Promise<OpenedTokenizer> => {
   const path = join(dir, 'tokenizer.json')
   const { vocabSize, config, warn } = options
   const invalid = (what: string, cause: unknown): ContinuoError =>
     new ContinuoError('INVALID', `${path} ${what}`, { cause })
   let json: Json
+  let text: string
   try {
-    json = JSON.parse(await readFile(path, 'utf8')) as Json
+    text = await readFile(path, 'utf8')
+    json = JSON.parse(text) as Json
   } catch (cause) {
     throw invalid(`cannot be read as JSON: ${messageOf(cause)}.`, cause)
   }
@@ -134,7 +143,9 @@ export const openTokenizer = async (dir: string, options: OpenTokenizerOptions):
     const bytesOf = decoderOf(file)
     const eos = await eosOf(dir, file, config, warn)
     if (file.cutsTexts) warn(`${path} asks for truncation or padding; a stream has no length, and both are ignored.`)
-    return parts === null ? byteTokenizer(eos) : streamTokenizer(parts, { vocabSize: top.id + 1, eos, bytesOf })
+    const tokenizer =
+      parts === null ? byteTokenizer(eos) : streamTokenizer(parts, { vocabSize: top.id + 1, eos, bytesOf })
+    return { tokenizer, fingerprint: `${sha256(text)} ${eos}` }
   } catch (cause) {
     if (cause instanceof ContinuoError) throw cause
     if (cause instanceof Unstreamable)

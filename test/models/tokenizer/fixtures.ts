@@ -236,7 +236,7 @@ export const open = async (
     const files = { 'tokenizer.json': json, ...beside }
     for (const [name, content] of Object.entries(files))
       writeFileSync(join(dir, name), typeof content === 'string' ? content : JSON.stringify(content))
-    return await openTokenizer(dir, { vocabSize: 2000, config: {}, warn: () => {}, ...options })
+    return (await openTokenizer(dir, { vocabSize: 2000, config: {}, warn: () => {}, ...options })).tokenizer
   } finally {
     rmSync(dir, { recursive: true })
   }

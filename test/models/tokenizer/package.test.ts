@@ -24,7 +24,11 @@ describe.skipIf(!hasShared)('the shared packages', () => {
     const config = JSON.parse(readFileSync(join(dir, 'config.json'), 'utf8')) as Json
     const { encodings, streaming } = JSON.parse(readFileSync(join(dir, 'expected.json'), 'utf8')) as Expected
     const warnings: string[] = []
-    const tokenizer = await openTokenizer(dir, { vocabSize: 300, config, warn: (message) => warnings.push(message) })
+    const { tokenizer } = await openTokenizer(dir, {
+      vocabSize: 300,
+      config,
+      warn: (message) => warnings.push(message),
+    })
     expect(tokenizer.vocabSize).toBe(300)
     expect(tokenizer.eos).toBe(2)
     expect(warnings).toEqual([expect.stringMatching(/eos_token_id 3.*"<\/s>" has the id 2/)])
@@ -50,7 +54,7 @@ describe.skipIf(!hasShared)('the shared packages', () => {
     'mag',
     'mal',
   ])('titans-tiny-%s has a byte for a token, and takes bytes that are no text', async (name) => {
-    const tokenizer = await openTokenizer(sharedModel(`titans-tiny-${name}`), {
+    const { tokenizer } = await openTokenizer(sharedModel(`titans-tiny-${name}`), {
       vocabSize: 256,
       config: {},
       warn: () => {},

@@ -25,9 +25,9 @@ constexpr const char* name_of(Dtype dtype) {
   return "unknown";
 }
 
-inline float widen_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+constexpr float widen_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-inline float widen_f16(uint16_t bits) {
+constexpr float widen_f16(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
   const uint32_t magnitude = bits & 0x7FFF;
   // Normal numbers: move the exponent bias from 15 to 127. Infinity and NaN: exponent to 255.
@@ -39,7 +39,7 @@ inline float widen_f16(uint16_t bits) {
 }
 
 // F8_E4M3 (Open Compute Project, "OFP8", 2023: four exponent bits with bias 7, no infinities, all bits but the sign set is NaN) to f16.
-inline uint16_t widen_f8(uint8_t bits) {
+constexpr uint16_t widen_f8(uint8_t bits) {
   const auto sign = static_cast<uint16_t>((bits & 0x80) << 8);
   const uint16_t magnitude = bits & 0x7F;
   if (magnitude == 0x7F) return sign | 0x7E00;

@@ -1,6 +1,8 @@
 #pragma once
 
-#include "math.h"
+#include "simd.h"
+
+#include "../math.h"
 #include "reduce.h"
 
 namespace continuo::CONTINUO_ISA {

@@ -14,94 +14,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "../../dtype.h"
-#include "../../memory_form.h"
 #include "../../result.h"
+#include "../jobs.h"
 
 namespace continuo {
-
-constexpr size_t tile_lanes = 64;    // outputs per packed tile
-constexpr size_t block_terms = 256;  // terms of an inner product per block sum
-constexpr size_t max_taps = 64;      // of a convolution
-
-// y = W·x. The outputs are cut into tiles of 64, zero-padded; the 64 weights that meet one x[k] lie side by side, so lanes are outputs.
-//   f32, f16, bf16   [tiles][inputs][64] in the stored dtype
-//   q8, ternary      [tiles][⌈inputs/group⌉] groups, each { codes, scales f16 [64] }; a weight is (code − zero)·scale
-//     q8       zero 128, codes u8 [group/4][64][4]
-//     ternary  zero 1, codes 0, 1, 2 in 2 bits, [group/4][64] bytes: bits 2i and 2i+1 of byte b are the code that q8 would keep at
-//              byte 64·i + b of [64][4]
-// Codes past the last input or output are `zero`, scales past the last output 0.
-struct PackedMatrix {
-  Dtype dtype;
-  size_t outputs;
-  size_t inputs;
-  size_t group;  // q8, ternary: 32 or 64 inputs
-  const void* data;
-
-  size_t tiles() const { return (outputs + tile_lanes - 1) / tile_lanes; }
-  size_t groups() const { return (inputs + group - 1) / group; }
-  size_t group_bytes() const { return group * tile_lanes / (dtype == Dtype::ternary ? 4 : 1) + scales_bytes; }
-  static constexpr size_t scales_bytes = tile_lanes * 2;
-};
-
-constexpr int32_t zero_code(Dtype dtype) { return dtype == Dtype::ternary ? 1 : 128; }
-
-// A block of one row's activations, quantised for one dtype and group of weights. Per group: s = max|x| / 127 and
-// q = x / s, rounded to the nearest integer, ties to even, and clamped to ±127; s = 0 gives q = 0. A group that holds a NaN or an
-// infinity has s = NaN and q = 0, so that every output it touches is NaN. s depends on nothing but the group's own numbers.
-struct QuantisedBlock {
-  int8_t terms[block_terms];
-  float scales[block_terms / 32];
-  int32_t corrections[block_terms / 32];  // −zero·Σ q: turns Σ code·q into Σ (code − zero)·q
-};
-
-// The product of quantised weights and rows, block by block of 256 terms: acc = 0; for the block's groups in order
-//   dot = Σ (code − zero)·q, an exact int32;  acc = fma(float(dot), w_scale · x_scale, acc), with one f32 product of the scales;
-// block sums are added in order from 0. Nothing overflows and float(dot) is exact: with 64 terms |Σ code·q| ≤ 64·255·127 < 2²¹,
-// the correction is at most 64·128·127 < 2²⁰, and |dot| ≤ 64·127·127 < 2²⁰.
-
-// The recurrence of one head over consecutive tokens. Pointers address the head's first channel in the first token's row.
-struct Wkv7Run {
-  float* state;  // [channels (key)][channels (value)]: value channels are the lanes
-  const float *r, *w, *k, *v, *kk, *a;
-  float* y;
-  size_t channels;
-  size_t stride;  // floats from one token's row to the next
-  size_t tokens;
-};
-
-// One row of keys and values that a query looks along: positions [first, last), whose channels lie at (p mod slots) · stride.
-struct AttendPart {
-  const float* q;  // [channels]
-  const float *keys, *values;
-  size_t stride;
-  size_t first, last, slots;
-};
-// Attention of one head of one token, over its parts in order.
-struct AttendRun {
-  AttendPart parts[3];
-  size_t count;
-  float* y;  // [channels]
-  size_t channels;
-  float scale;
-};
-
-// One level of one head of a matrix memory over consecutive tokens (memory.h). Pointers address the head's first channel, or the
-// level's and head's gate, in the first token's row.
-struct MemoryRun {
-  float *M, *S, *G;  // [channels (key)][channels (value)]; S and G null where the form has none
-  const float *q, *k, *v;
-  const float *theta, *eta, *alpha;
-  float* y;  // what is read, level after level
-  size_t channels;
-  size_t stride;  // floats from one token's row to the next
-  size_t gates;   // the same, of a row of gates
-  size_t tokens;
-  uint64_t clock;  // of the first token
-  uint64_t period;
-  float mix;   // the level's share in y
-  bool begin;  // the first level: y starts here
-};
 
 struct Kernels {
   const char* name;

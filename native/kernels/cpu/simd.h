@@ -47,6 +47,17 @@ template <> struct BitsOf<float> { using type = int32_t; };
 template <> struct BitsOf<Vec> { using type = Ints; };
 template <class T> using Bits = typename BitsOf<T>::type;
 
+// An angle as a fraction of a turn, phase / 2³² turns, so that it wraps around without error.
+template <class T> struct PhaseOf;
+template <> struct PhaseOf<float> { using type = uint32_t; };
+template <> struct PhaseOf<Vec> { using type = Words; };
+template <class T> using Phase = typename PhaseOf<T>::type;
+
+CONTINUO_INLINE float to_float(int32_t i) { return static_cast<float>(i); }
+CONTINUO_INLINE Vec to_float(Ints i) { return __builtin_convertvector(i, Vec); }
+CONTINUO_INLINE int32_t to_int(float x) { return static_cast<int32_t>(x); }
+CONTINUO_INLINE Ints to_int(Vec x) { return __builtin_convertvector(x, Ints); }
+
 template <class To, class From>
 CONTINUO_INLINE To cast(From from) {
   static_assert(sizeof(To) == sizeof(From));

@@ -19,7 +19,9 @@ std::vector<Phases> runnable_phases();
 }  // namespace continuo::test
 
 #if defined(CONTINUO_ISA)
-#include "../../kernels/cpu/math.h"
+#include "../../kernels/cpu/simd.h"
+
+#include "../../kernels/math.h"
 
 namespace continuo::CONTINUO_ISA {
 

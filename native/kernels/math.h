@@ -3,9 +3,12 @@
 // gives NaN. Polynomials are minimax fits with f32 coefficients; those of exp were then moved by some units in the last place to
 // where the largest error of the whole function is least. docs/arithmetic.md has the measured error of each function over all
 // 2³² inputs; native/test/ulp.h states the bounds, and the tests hold them.
+//
+// Compiled once for every instruction set and once for CUDA: whoever includes this has named its namespace in CONTINUO_ISA and brought
+// Bits, Phase, cast, splat, fma, to_float and to_int before (cpu/simd.h, cuda/scalar.h).
 #pragma once
 
-#include "simd.h"
+#include <cstdint>
 
 namespace continuo::CONTINUO_ISA {
 
@@ -190,17 +193,6 @@ CONTINUO_INLINE T softplus(T x) {
   const T rest = log_sum(large ? splat<T>(1.0f) : T{}, f);
   return (x < 0.0f ? T{} : x) + rest;
 }
-
-// An angle as a fraction of a turn: phase / 2³² turns, so it wraps around without error.
-template <class T> struct PhaseOf;
-template <> struct PhaseOf<float> { using type = uint32_t; };
-template <> struct PhaseOf<Vec> { using type = Words; };
-template <class T> using Phase = typename PhaseOf<T>::type;
-
-CONTINUO_INLINE float to_float(int32_t i) { return static_cast<float>(i); }
-CONTINUO_INLINE Vec to_float(Ints i) { return __builtin_convertvector(i, Vec); }
-CONTINUO_INLINE int32_t to_int(float x) { return static_cast<int32_t>(x); }
-CONTINUO_INLINE Ints to_int(Vec x) { return __builtin_convertvector(x, Ints); }
 
 template <class T>
 struct SinCos {

@@ -1,0 +1,28 @@
+// The launches of the CUDA kernels. Each puts its work into a stream and returns; what goes wrong on the way shows in the runtime's
+// error, which the caller asks for.
+//
+// One arithmetic: whatever grid, block or batch, an output element is computed by the CPU's sequence of IEEE operations
+// (kernels/cpu/kernels.h). A thread owns whole outputs, or one of the partial sums that reduce.h has; nothing is added by atomics.
+#pragma once
+
+#include "command.h"
+#include "cuda.h"
+
+namespace continuo::cuda {
+
+// Runs `count` commands, one after the other, over rows or runs [first, first + indices), each in `parts` parts of its columns. A
+// block takes one index and one part through all of them, so a later command may read what an earlier one wrote at the same index
+// and part. More than one command: every run has one row, so that a row and its run have the same index. `commands` is on the device.
+void run(const Command* commands, uint32_t count, const Step& step, uint32_t first, uint32_t indices, uint32_t parts, uint32_t threads, cudaStream_t stream);
+
+// y = W·x of rows [first, first + rows) for `count` products that do not depend on each other; `products` is on the device, `host`
+// the same. All are of plain numbers, or all quantised, whose rows `scratch` holds: scratch_bytes() of it.
+void multiply(const Product* products, const Product* host, uint32_t count, uint32_t first, uint32_t rows, void* scratch, cudaStream_t stream);
+size_t scratch_bytes(const Product* host, uint32_t count, uint32_t rows);
+
+// Writes 1 to *flag where one of n numbers is not finite.
+void finite(const float* numbers, size_t n, uint32_t* flag, cudaStream_t stream);
+// Writes n elements of 1, 2, 4 or 8 bytes.
+void fill(void* to, size_t n, uint64_t pattern, uint32_t bytes, cudaStream_t stream);
+
+}  // namespace continuo::cuda

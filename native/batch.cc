@@ -29,11 +29,9 @@ Draw draw(const Kernels& kernels, std::span<const float> logits, const Sampling&
 
 }  // namespace
 
-const float* predict(Executor& executor, size_t rows) {
-  const auto& graph = executor.model().graph;
-  executor.step(graph.language->predict, rows, {});
-  const auto& program = executor.model().programs[graph.language->predict];
-  return reinterpret_cast<const float*>(executor.result(graph.language->predict, program.last_value[graph.language->logits]));
+const float* predicted(Executor& executor, size_t rows) {
+  const auto& language = *executor.model().graph.language;
+  return reinterpret_cast<const float*>(executor.fetch(language.predict, executor.model().programs[language.predict].last_value[language.logits], rows));
 }
 
 Batch::Batch(Executor& executor, std::vector<Item>& items)
@@ -55,12 +53,13 @@ Result<std::vector<ItemResult>> Batch::run(const std::atomic<bool>& stopping) {
     if (stopping.load(std::memory_order_relaxed)) return Error{Code::misuse, "the model was closed while the call was running."};
     // Every item of this turn may have ended before its first row.
     if (tokens_.empty()) continue;
-    std::memcpy(executor_.input(language_.step, 0), tokens_.data(), tokens_.size() * sizeof(int32_t));
+    executor_.insert(language_.step, 0, std::as_bytes(std::span(tokens_)));
     executor_.step(language_.step, tokens_.size(), runs_);
     inspect();
     surprisals();
     advance();
   }
+  let_go();
   for (size_t i = 0; i < items_.size(); ++i) {
     auto& context = *items_[i].context;
     // A state can stop being finite a token before the hidden vector shows it.
@@ -71,8 +70,9 @@ Result<std::vector<ItemResult>> Batch::run(const std::atomic<bool>& stopping) {
 }
 
 // Fills the step: one row for each context that generates, the rest shared by those that still read. Contexts beyond the
-// first max_rows wait for a later step.
+// first max_rows wait for a later step, as do those that the device has no memory for beside the ones it holds already.
 void Batch::plan_step() {
+  let_go();
   tokens_.clear();
   runs_.clear();
   run_item_.clear();
@@ -84,8 +84,8 @@ void Batch::plan_step() {
     std::string reason;
     if (feeding(i)) ++readers;
     else if (!generating(i) || generating_items.size() == most) continue;
-    else if (executor_.room(*items_[i].context, language_.step, 1, reason) > 0) generating_items.push_back(i);
-    else results_[i].ended = Ended::positions;
+    else if (executor_.room(*items_[i].context, language_.step, 1, reason) == 0) results_[i].ended = Ended::positions;
+    else if (hold(i)) generating_items.push_back(i);
   }
   sample_next(generating_items);
 
@@ -93,6 +93,10 @@ void Batch::plan_step() {
   for (size_t i = 0; i < items_.size() && room_left > 0 && readers > 0; ++i) {
     const auto& item = items_[i];
     if (!feeding(i)) continue;
+    if (!hold(i)) {
+      --readers;
+      continue;
+    }
     const size_t share = std::max<size_t>(1, room_left / readers--);
     const size_t rows = executor_.within_segment(*item.context, language_.step, std::min(share, item.tokens.size() - fed_[i]));
     const auto first = item.tokens.begin() + static_cast<ptrdiff_t>(fed_[i]);
@@ -103,23 +107,29 @@ void Batch::plan_step() {
   }
 }
 
-const float* Batch::step_result(Name name) const {
-  const auto& program = executor_.model().programs[language_.step];
-  return reinterpret_cast<const float*>(executor_.result(language_.step, program.last_value[name]));
+bool Batch::hold(size_t item) {
+  if (!executor_.model().device->hold(*items_[item].context)) return false;
+  held_.push_back(item);
+  return true;
+}
+
+void Batch::let_go() {
+  for (const size_t item : held_) executor_.model().device->let_go(*items_[item].context);
+  held_.clear();
 }
 
 // Draws the next token of each of these items from the hidden vector its context keeps.
 void Batch::sample_next(const std::vector<size_t>& which) {
   const auto& model = executor_.model();
-  const size_t width = model.graph.width(language_.hidden);
   const size_t vocabulary = model.graph.vocabulary();
   const size_t most = executor_.rows_of(language_.predict);
   for (size_t from = 0; from < which.size(); from += most) {
     const size_t rows = std::min(most, which.size() - from);
-    for (size_t r = 0; r < rows; ++r) {
-      std::memcpy(predict_input() + r * width, items_[which[from + r]].context->data(language_.last), width * sizeof(float));
-    }
-    const float* logits = predict(executor_, rows);
+    std::vector<const std::byte*> hiddens;
+    for (size_t r = 0; r < rows; ++r) hiddens.push_back(items_[which[from + r]].context->data(language_.last));
+    executor_.gather(language_.predict, 0, hiddens);
+    executor_.step(language_.predict, rows, {});
+    const float* logits = predicted(executor_, rows);
     std::vector<Draw> draws(rows);
     executor_.pool().parallel_for(rows, [&](size_t r) {
       const auto& item = items_[which[from + r]];
@@ -148,26 +158,29 @@ void Batch::sample_next(const std::vector<size_t>& which) {
 
 // Nats of the fed rows whose item asked: the hidden vector of the token before predicts each token.
 void Batch::surprisals() {
-  const auto& model = executor_.model();
-  const size_t width = model.graph.width(language_.hidden);
-  const size_t vocabulary = model.graph.vocabulary();
+  const size_t bytes = executor_.model().graph.width(language_.hidden) * sizeof(float);
   struct Awaited {
     size_t item;
     size_t token;
-    int32_t expected;
     uint64_t pulse;
   };
-  const float* previous = step_result(language_.previous);
+  const std::byte* previous = executor_.address(language_.step, step_value(language_.previous));
   std::vector<Awaited> places;
+  std::vector<int32_t> expected;
+  std::vector<const std::byte*> hiddens;
   const auto flush = [&] {
     if (places.empty()) return;
-    const float* logits = predict(executor_, places.size());
+    std::vector<float> nats(places.size());
+    executor_.gather(language_.predict, 0, hiddens);
+    executor_.step(language_.predict, places.size(), {});
+    executor_.surprisals(expected, nats.data());
     for (size_t r = 0; r < places.size(); ++r) {
-      const auto& [item, token, expected, pulse] = places[r];
-      const float nats = surprisal(model.kernels, {logits + r * vocabulary, vocabulary}, expected);
-      results_[item].nats[token] = nats;
-      if (!std::isfinite(nats)) fail(item, "logits", pulse);
+      const auto& [item, token, pulse] = places[r];
+      results_[item].nats[token] = nats[r];
+      if (!std::isfinite(nats[r])) fail(item, "logits", pulse);
     }
+    expected.clear();
+    hiddens.clear();
     places.clear();
   };
   for (size_t run = 0; run < runs_.size(); ++run) {
@@ -180,8 +193,9 @@ void Batch::surprisals() {
       // Nothing predicts the first token of a context.
       if (head.pulse + r == head.origin) continue;
       const size_t row = runs_[run].row + r;
-      std::memcpy(predict_input() + places.size() * width, previous + row * width, width * sizeof(float));
-      places.push_back({i, nats.size() - 1, tokens_[row], head.pulse + r});
+      hiddens.push_back(previous + row * bytes);
+      expected.push_back(tokens_[row]);
+      places.push_back({i, nats.size() - 1, head.pulse + r});
       if (places.size() == executor_.rows_of(language_.predict)) flush();
     }
   }
@@ -203,7 +217,7 @@ void Batch::inspect() {
 // Moves clocks and chains past the step.
 void Batch::advance() {
   const size_t width = executor_.model().graph.width(language_.hidden);
-  const float* hiddens = step_result(language_.hidden);
+  const auto* hiddens = reinterpret_cast<const float*>(executor_.fetch(language_.step, step_value(language_.hidden), tokens_.size()));
   for (size_t run = 0; run < runs_.size(); ++run) {
     const size_t i = run_item_[run];
     auto& head = items_[i].context->head;

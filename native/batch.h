@@ -8,12 +8,13 @@
 
 namespace continuo {
 
-// Logits [rows, vocabulary] of `rows` hidden vectors, which the caller puts into the input of block "predict" first.
-const float* predict(Executor& executor, size_t rows);
+// Logits [rows, vocabulary] of the last step of block "predict", on the host.
+const float* predicted(Executor& executor, size_t rows);
 
 class Batch {
  public:
   Batch(Executor& executor, std::vector<Item>& items);
+  ~Batch() { let_go(); }
 
   // Until nothing is left, or `stopping` becomes true.
   Result<std::vector<ItemResult>> run(const std::atomic<bool>& stopping);
@@ -31,8 +32,9 @@ class Batch {
     }
     return false;
   }
-  float* predict_input() { return reinterpret_cast<float*>(executor_.input(language_.predict, 0)); }
-  const float* step_result(Name name) const;
+  uint32_t step_value(Name name) const { return executor_.model().programs[language_.step].last_value[name]; }
+  bool hold(size_t item);
+  void let_go();
   void plan_step();
   void sample_next(const std::vector<size_t>& which);
   void inspect();
@@ -52,6 +54,7 @@ class Batch {
   std::vector<int32_t> tokens_;
   std::vector<Run> runs_;
   std::vector<size_t> run_item_;
+  std::vector<size_t> held_;  // items whose contexts are held for it
 };
 
 }  // namespace continuo

@@ -100,6 +100,11 @@ void write_number(std::byte* data, Type type, size_t index, double value) {
   }
 }
 
+void fill(std::byte* out, Type type, size_t n, double value) {
+  if (value == 0) return void(std::memset(out, 0, n * size_of(type)));
+  for (size_t i = 0; i < n; ++i) write_number(out, type, i, value);
+}
+
 void cast(const std::byte* in, Type from, std::byte* out, Type to, size_t n) {
   for (size_t i = 0; i < n; ++i) write_number(out, to, i, read_number(in, from, i));
 }

@@ -11,6 +11,8 @@ namespace continuo {
 
 double read_number(const std::byte* data, Type type, size_t index);
 void write_number(std::byte* data, Type type, size_t index, double value);
+// Writes n elements of `type` with the value nearest to `value`.
+void fill(std::byte* out, Type type, size_t n, double value);
 void cast(const std::byte* in, Type from, std::byte* out, Type to, size_t n);
 
 }  // namespace continuo

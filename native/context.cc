@@ -3,37 +3,55 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "cast.h"
 
 namespace continuo {
 
-void fill(std::byte* out, Type type, size_t n, double value) {
-  if (value == 0) return void(std::memset(out, 0, n * size_of(type)));
-  for (size_t i = 0; i < n; ++i) write_number(out, type, i, value);
-}
-
-Context::Context(std::shared_ptr<const Model> model) : model_(std::move(model)), memory_(model_->state_bytes), grown_(model_->layout.size()) {
-  reset();
+Context::Context(std::shared_ptr<const Model> model)
+    : model_(std::move(model)), memory_(model_->device, model_->state_bytes), counters_(model_->layout.size(), 0), grown_(model_->layout.size()) {
+  device().enlist(*this);
+  try {
+    reset();
+  } catch (...) {
+    device().dismiss(*this);
+    throw;
+  }
   head = Head{};
 }
 
+Context::~Context() { device().dismiss(*this); }
+
+void Context::page_out() {
+  memory_.page_out();
+  for (auto& grown : grown_) grown.memory.page_out();
+}
+
+void Context::page_in() {
+  memory_.page_in();
+  for (auto& grown : grown_) grown.memory.page_in();
+}
+
 void Context::reset() {
+  const Held held(device(), *this);
   const auto& first = model_->first;
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
+    const auto& d = model_->graph.declarations[slice.name];
+    counters_[i] = first ? first->counters[i] : 0;
     if (slice.grows()) grown_[i] = Grown{};
-    else if (first.size() == 0) fill(memory_.data() + slice.offset, slice.type, slice.elements, model_->graph.declarations[slice.name].init);
+    else if (!first && !d.counter) device().fill(memory_.data() + slice.offset, slice.type, slice.elements, d.init);
   }
-  if (first.size() > 0) std::memcpy(memory_.data(), first.data(), first.size());
+  if (first) device().copy(memory_.data(), first->memory.data(), memory_.size());
   head.origin = head.pulse;
   head.chain.reset();
   broken = false;
 }
 
-Memory Context::image() const {
-  Memory out(memory_.size());
-  std::memcpy(out.data(), memory_.data(), memory_.size());
+FirstState Context::image() const {
+  FirstState out{DeviceMemory(model_->device, memory_.size()), counters_};
+  device().copy(out.memory.data(), memory_.data(), memory_.size());
   return out;
 }
 
@@ -44,30 +62,29 @@ std::byte* Context::data(Name name) {
 
 int64_t Context::counter(Name name) const {
   if (model_->graph.declarations[name].clock) return static_cast<int64_t>(head.pulse);
-  int64_t value;
-  std::memcpy(&value, memory_.data() + model_->layout[model_->slice_of[name]].offset, sizeof value);
-  return value;
+  return counters_[model_->slice_of[name]];
 }
 
 // The clock is the caller's, as is the chain.
 void Context::set_counter(Name name, int64_t to) {
-  if (model_->graph.declarations[name].clock) return;
-  std::memcpy(memory_.data() + model_->layout[model_->slice_of[name]].offset, &to, sizeof to);
+  if (!model_->graph.declarations[name].clock) counters_[model_->slice_of[name]] = to;
 }
 
-// The first `from` positions of each outer part move to where they lie in a table of `positions`.
-void Context::grow(uint32_t i, size_t positions) {
+// A table of `positions`, with those it has now where they lie in it.
+Context::Grown Context::grown_to(uint32_t i, size_t positions) {
   const auto& slice = model_->layout[i];
   auto& grown = grown_[i];
   const size_t each = slice.inner * size_of(slice.type);
-  Grown wider{Memory(slice.outer * positions * each), positions};
+  Grown wider{DeviceMemory(model_->device, slice.outer * positions * each), positions};
   for (size_t part = 0; part < slice.outer; ++part) {
     std::byte* to = wider.memory.data() + part * positions * each;
-    if (grown.positions > 0) std::memcpy(to, grown.memory.data() + part * grown.positions * each, grown.positions * each);
-    fill(to + grown.positions * each, slice.type, (positions - grown.positions) * slice.inner, model_->graph.declarations[slice.name].init);
+    if (grown.positions > 0) device().copy(to, grown.memory.data() + part * grown.positions * each, grown.positions * each);
+    device().fill(to + grown.positions * each, slice.type, (positions - grown.positions) * slice.inner, model_->graph.declarations[slice.name].init);
   }
-  grown = std::move(wider);
+  return wider;
 }
+
+void Context::grow(uint32_t i, size_t positions) { grown_[i] = grown_to(i, positions); }
 
 // Doubling: each position is moved less than twice on average.
 size_t Context::room_for(Name counter, size_t wanted) const {
@@ -100,7 +117,7 @@ void Context::lower(Name counter, int64_t to) {
     const size_t each = slice.inner * size_of(slice.type);
     for (size_t part = 0; part < slice.outer; ++part) {
       std::byte* from = grown_[i].memory.data() + (part * grown_[i].positions + first) * each;
-      if (last > first) fill(from, slice.type, (last - first) * slice.inner, model_->graph.declarations[slice.name].init);
+      if (last > first) device().fill(from, slice.type, (last - first) * slice.inner, model_->graph.declarations[slice.name].init);
     }
   }
   set_counter(counter, to);
@@ -118,7 +135,7 @@ void Context::clear_ring(const StateSlice& slice, Name counter, size_t first, si
   // Of more positions than places, the last ones left nothing of the others.
   for (size_t at = std::max(first, last - std::min(last, places)); at < last; ++at) {
     for (size_t part = 0; part < outer; ++part) {
-      fill(memory_.data() + slice.offset + (part * places + at % places) * inner * size_of(slice.type), slice.type, inner, d.init);
+      device().fill(memory_.data() + slice.offset + (part * places + at % places) * inner * size_of(slice.type), slice.type, inner, d.init);
     }
   }
 }
@@ -137,23 +154,38 @@ size_t Context::serialized_bytes() const {
   return total;
 }
 
-// What was entered of a slice, in one piece or one for each outer part.
 void Context::each_piece(size_t i, const auto& visit) const {
   const auto& slice = model_->layout[i];
-  if (!slice.grows()) return visit(memory_.data() + slice.offset, slice.elements);
-  const size_t stride = grown_[i].positions * slice.inner * size_of(slice.type);
-  for (size_t part = 0; part < slice.outer && entered(slice) > 0; ++part) visit(grown_[i].memory.data() + part * stride, entered(slice) * slice.inner);
+  if (model_->graph.declarations[slice.name].counter) return;
+  if (!slice.grows()) return visit(memory_.data() + slice.offset, slice.elements * size_of(slice.type));
+  const size_t each = slice.inner * size_of(slice.type);
+  const size_t stride = grown_[i].positions * each;
+  for (size_t part = 0; part < slice.outer && entered(slice) > 0; ++part) visit(grown_[i].memory.data() + part * stride, entered(slice) * each);
 }
 
-void Context::serialize(std::span<std::byte> out) const {
+void Context::serialize(std::span<std::byte> out) {
+  const Held held(device(), *this);
+  // Runs of tables leave together; counters lie between them.
+  std::vector<Piece> pieces;
   std::byte* to = out.data();
+  size_t waiting = 0;
+  const auto flush = [&] {
+    if (!pieces.empty()) device().download(to, pieces);
+    to += waiting;
+    waiting = 0;
+    pieces.clear();
+  };
   for (size_t i = 0; i < model_->layout.size(); ++i) {
-    const size_t each = size_of(model_->layout[i].type);
-    each_piece(i, [&](const std::byte* from, size_t n) {
-      std::memcpy(to, from, n * each);
-      to += n * each;
+    each_piece(i, [&](const std::byte* from, size_t bytes) {
+      pieces.push_back({from, bytes});
+      waiting += bytes;
     });
+    if (!model_->graph.declarations[model_->layout[i].name].counter) continue;
+    flush();
+    std::memcpy(to, &counters_[i], sizeof counters_[i]);
+    to += sizeof counters_[i];
   }
+  flush();
 }
 
 Status Context::restore(std::span<const std::byte> state, const Head& new_head) {
@@ -190,9 +222,10 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
   }
   if (at != state.size()) return invalid("the state has ", state.size(), " bytes, expected ", at, " by this model's layout.");
 
+  const Held held(device(), *this);
+  // Memory first, since there may be none; afterwards nothing can fail but the device itself.
   std::vector<Grown> grown(grown_.size());
   std::swap(grown, grown_);
-  at = 0;
   try {
     for (uint32_t i = 0; i < model_->layout.size(); ++i) {
       const auto& slice = model_->layout[i];
@@ -203,30 +236,37 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
     std::swap(grown, grown_);
     throw;
   }
-  // Counters come before the tables that follow them, so a piece is as long as the new state says.
+  counters_ = std::move(counters);
+  broken = true;  // until all of it is there
+  at = 0;
   for (size_t i = 0; i < model_->layout.size(); ++i) {
-    const size_t each = size_of(model_->layout[i].type);
-    each_piece(i, [&](const std::byte* to, size_t n) {
-      std::memcpy(const_cast<std::byte*>(to), state.data() + at, n * each);
-      at += n * each;
+    each_piece(i, [&](const std::byte* to, size_t bytes) {
+      device().upload(const_cast<std::byte*>(to), state.data() + at, bytes);
+      at += bytes;
     });
+    if (model_->graph.declarations[model_->layout[i].name].counter) at += sizeof(int64_t);
   }
   head = new_head;
   broken = false;
   return Done{};
 }
 
-bool Context::finite() const {
+bool Context::finite() {
+  const Held held(device(), *this);
+  std::vector<Piece> wide;
   bool all = true;
-  for (size_t i = 0; i < model_->layout.size() && all; ++i) {
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
     const Type type = model_->layout[i].type;
     if (!is_float(type)) continue;
-    each_piece(i, [&](const std::byte* from, size_t n) {
-      if (type == Type::f32) all = all && model_->kernels.finite(reinterpret_cast<const float*>(from), n);
-      for (size_t k = 0; type != Type::f32 && k < n; ++k) all = all && std::isfinite(read_number(from, type, k));
+    each_piece(i, [&](const std::byte* from, size_t bytes) {
+      if (type == Type::f32) return wide.push_back({from, bytes});
+      std::vector<std::byte> numbers(bytes);
+      const Piece piece{from, bytes};
+      device().download(numbers.data(), {&piece, 1});
+      for (size_t k = 0; k < bytes / size_of(type); ++k) all = all && std::isfinite(read_number(numbers.data(), type, k));
     });
   }
-  return all;
+  return all && device().finite(wide);
 }
 
 }  // namespace continuo

@@ -1,4 +1,7 @@
 // Context: one mutable timeline. Its persistent memory, its clock, its chain.
+//
+// Tables lie in the memory of the model's device, counters in the host's: where a step goes is decided there. Between calls a context
+// may be paged out; who touches its tables holds it.
 #pragma once
 
 #include <atomic>
@@ -9,7 +12,6 @@
 #include <vector>
 
 #include "chain.h"
-#include "memory.h"
 #include "model.h"
 
 namespace continuo {
@@ -27,9 +29,13 @@ struct Head {
   Chain chain;
 };
 
-class Context {
+class Context final : public Pageable {
  public:
+  // Throws DeviceError or std::bad_alloc where there is no memory for it.
   explicit Context(std::shared_ptr<const Model> model);
+  ~Context() override;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
 
   const Model& model() const { return *model_; }
   Head head;
@@ -40,17 +46,20 @@ class Context {
   // positions as its counter says. `restore` refuses a wrong length, counters out of bounds, bools that are neither 0 nor 1,
   // numbers that are not finite and a head that cannot be; then nothing has changed.
   size_t serialized_bytes() const;
-  void serialize(std::span<std::byte> out) const;
+  void serialize(std::span<std::byte> out);
   Status restore(std::span<const std::byte> state, const Head& head);
 
-  // Memory held now, in bytes.
+  // Memory held now, in bytes, wherever it lies.
   size_t bytes() const;
-  bool finite() const;
+  void page_out() override;
+  void page_in() override;
+  size_t device_bytes() const override { return bytes(); }
+  bool finite();
 
-  // A copy of what does not grow, as it lies in memory: see Model::first.
-  Memory image() const;
+  // A copy of what does not grow, as it lies in memory, and of the counters: see Model::first.
+  FirstState image() const;
 
-  // A persistent that does not grow, or one that does, with the positions it has room for.
+  // A table that does not grow, or one that does, with the positions it has room for: an address of the device's, while it is held.
   std::byte* data(Name name);
   size_t room(Name name) const { return grown_[model_->slice_of[name]].positions; }
 
@@ -75,9 +84,12 @@ class Context {
 
  private:
   struct Grown {
-    Memory memory;
+    DeviceMemory memory;
     size_t positions = 0;
   };
+  Device& device() const { return *model_->device; }
+  Grown grown_to(uint32_t slice, size_t positions);
+  // What was entered of a slice that is no counter, in one piece or one for each outer part.
   void each_piece(size_t slice, const auto& visit) const;
   size_t room_for(Name counter, size_t wanted) const;
   void grow(uint32_t slice, size_t positions);
@@ -86,12 +98,10 @@ class Context {
   size_t entered(const StateSlice& slice) const { return static_cast<size_t>(counter(slice.counter)); }
 
   std::shared_ptr<const Model> model_;
-  Memory memory_;
-  std::vector<Grown> grown_;  // per slice; empty where it does not grow
+  DeviceMemory memory_;
+  std::vector<int64_t> counters_;  // per slice; 0 where it is no counter
+  std::vector<Grown> grown_;       // per slice; empty where it does not grow
   std::atomic<bool> busy_{false};
 };
-
-// Writes `n` elements of `type` with the value nearest to `value`.
-void fill(std::byte* out, Type type, size_t n, double value);
 
 }  // namespace continuo

@@ -14,6 +14,8 @@ template <class T, class Body>
 Result<T> guarded(const Body& body) {
   try {
     return body();
+  } catch (const DeviceError& e) {
+    return Error{Code::unavailable, e.what()};
   } catch (const std::exception& e) {
     return Error{Code::unavailable, text("the engine ran out of resources: ", e.what(), ". Free some, and reset or restore the contexts of the call.")};
   }
@@ -58,24 +60,25 @@ void Engine::work() {
   }
 }
 
-void Engine::load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done) {
-  submit([this, graph_json = std::move(graph_json), path = std::move(path), cache = std::move(cache), options, done = std::move(done)] {
+void Engine::load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done, std::shared_ptr<Device> device) {
+  submit([this, graph_json = std::move(graph_json), path = std::move(path), cache = std::move(cache), options, done = std::move(done), device = std::move(device)] {
     done(guarded<std::shared_ptr<const Model>>([&]() -> Result<std::shared_ptr<const Model>> {
-      auto model = Model::load(graph_json, path, pool_, cache.path.empty() ? nullptr : &cache);
+      auto model = Model::load(graph_json, path, pool_, cache.path.empty() ? nullptr : &cache, device);
       if (!model) return model.error();
       model_ = *model;
-      executor_.emplace(model_, pool_, options);
+      executor_ = model_->device->executor(model_, pool_, options);
       return model_;
     }));
   });
 }
 
 std::shared_ptr<Bridge> Engine::bridge(std::shared_ptr<Context> context, ExecutorOptions options) {
-  return std::make_shared<Bridge>(Bridge{std::move(context), Executor(model_, pool_, options)});
+  return std::make_shared<Bridge>(Bridge{std::move(context), model_->device->executor(model_, pool_, options)});
 }
 
 Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped done) {
-  auto& [context, executor] = *bridge;
+  auto& context = bridge->context;
+  auto& executor = *bridge->executor;
   const auto refused = [&](const Error& error) {
     context->release();
     return error;
@@ -90,12 +93,14 @@ Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped d
     return refused(invalid("a segment of the clock ends after ", most_now, " of ", inserted.rows, " rows; step those first."));
   }
   submit([this, bridge = std::move(bridge), inserted = std::make_shared<Inserted>(std::move(inserted)), done = std::move(done)] {
-    auto& [own, runner] = *bridge;
+    auto& own = bridge->context;
+    auto& runner = *bridge->executor;
     auto result = guarded<Done>([&]() -> Status {
       if (stopping_) return Error{Code::misuse, "the model was closed before the call began."};
       for (size_t i = 0; i < inserted->inputs.size(); ++i) {
-        std::memcpy(runner.input(inserted->block, i), inserted->inputs[i].data(), inserted->inputs[i].size());
+        runner.insert(inserted->block, i, inserted->inputs[i]);
       }
+      const Held held(*model_->device, *own);
       const Run run{own.get(), 0, inserted->rows};
       runner.step(inserted->block, inserted->rows, {&run, 1});
       if (runner.moves_clock(inserted->block)) own->head.pulse += inserted->rows;
@@ -174,8 +179,11 @@ Result<std::vector<float>> Engine::run_logits(Context& context) {
   if (stopping_) return Error{Code::misuse, "the model was closed before the call began."};
   const auto& graph = model_->graph;
   const auto& language = *graph.language;
-  std::memcpy(executor_->input(language.predict, 0), context.data(language.last), graph.width(language.hidden) * sizeof(float));
-  const float* logits = predict(*executor_, 1);
+  const Held held(*model_->device, context);
+  const std::byte* last = context.data(language.last);
+  executor_->gather(language.predict, 0, {&last, 1});
+  executor_->step(language.predict, 1, {});
+  const float* logits = predicted(*executor_, 1);
   if (!model_->kernels.finite(logits, graph.vocabulary())) return Error{Code::refused, text("The logits at pulse ", context.head.pulse, " are not finite.")};
   return std::vector<float>(logits, logits + graph.vocabulary());
 }

@@ -50,7 +50,7 @@ struct ItemResult {
 // A host's own executor and the context it steps: any block of any graph, a step at a time.
 struct Bridge {
   std::shared_ptr<Context> context;
-  Executor executor;
+  std::unique_ptr<Executor> executor;
 };
 
 struct Inserted {
@@ -69,8 +69,8 @@ class Engine {
   explicit Engine(size_t threads);
   ~Engine();
 
-  // The first job. `graph_json`, `path` and `cache` (none where its path is empty) as in Model::load; the options are those of the executor behind `process`.
-  void load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done);
+  // The first job. `graph_json`, `path`, `cache` (none where its path is empty) and `device` as in Model::load; the options are those of the executor behind `process`.
+  void load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done, std::shared_ptr<Device> device = nullptr);
   // Refuses at once, having claimed nothing, what is not valid; otherwise the contexts are claimed until `done` is called.
   Status process(std::vector<Item> items, Processed done);
   Status logits(std::shared_ptr<Context> context, Predicted done);
@@ -91,7 +91,7 @@ class Engine {
 
   ThreadPool pool_;
   std::shared_ptr<const Model> model_;
-  std::optional<Executor> executor_;
+  std::unique_ptr<Executor> executor_;
 
   std::mutex mutex_;
   std::condition_variable wake_;

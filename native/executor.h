@@ -6,7 +6,7 @@
 #pragma once
 
 #include <array>
-#include <chrono>
+#include <cstring>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,12 +48,10 @@ struct Fault {
 
 class Executor {
  public:
-  Executor(std::shared_ptr<const Model> model, ThreadPool& pool, ExecutorOptions options = {});
+  virtual ~Executor() = default;
 
   // Rows a step of a block may have.
   static constexpr size_t max_rows = 128;
-  // Work below this many multiply-adds is done by the calling thread: waking another costs more.
-  static constexpr size_t fork_threshold = 1 << 18;
   size_t rows_of(size_t block) const { return spaces_[block].rows; }
   static size_t rows_for(const Program& program);
   // How many rows of the block the context's counters leave room for, at most `wanted`; where that is fewer, with a reason.
@@ -62,14 +60,20 @@ class Executor {
   // How many of these rows lie in the segment of the clock that the context stands in: a step goes no further.
   size_t within_segment(const Context& context, size_t block, size_t wanted) const;
 
-  // An input of a block, or one of its results: [rows, bytes of the value].
-  std::byte* input(size_t block, size_t index) { return value(spaces_[block], programs()[block].inputs[index]); }
-  const std::byte* result(size_t block, uint32_t value_id) const { return value(spaces_[block], value_id); }
+  // Puts the rows of an input of a block there: from the host; or, one row at a time, from the device, a context's table or a result.
+  virtual void insert(size_t block, size_t input, std::span<const std::byte> rows) = 0;
+  virtual void gather(size_t block, size_t input, std::span<const std::byte* const> rows) = 0;
+  // A value of the last step, [rows, bytes of the value]: where it lies on the device, and on the host until the next call here.
+  const std::byte* address(size_t block, uint32_t value_id) const { return value(spaces_[block], value_id); }
+  virtual const std::byte* fetch(size_t block, uint32_t value_id, size_t rows) = 0;
+  // −ln p of a token, from the logits of each of the first rows of the last step of block "predict".
+  virtual void surprisals(std::span<const int32_t> expected, float* nats) = 0;
+
   // Whether its rows are pulses: it uses the context's clock.
   bool moves_clock(size_t block) const { return model_->graph.clock != no_name && spaces_[block].growth[model_->graph.clock] > 0; }
-  // Runs a block over the rows of `runs`, whose inputs lie there, which room() has for, and which within_segment() allows. Clock and
-  // chain are the caller's.
-  void step(size_t block, size_t rows, std::span<const Run> runs);
+  // Runs a block over the rows of `runs`, whose inputs lie there, which room() has for, which within_segment() allows, and whose
+  // contexts are held. Clock and chain are the caller's.
+  virtual void step(size_t block, size_t rows, std::span<const Run> runs);
 
   // Of the last step.
   const std::vector<Fault>& faults() const { return faults_; }
@@ -82,14 +86,16 @@ class Executor {
   const ExecutorOptions& options() const { return options_; }
   const Plan& plan(size_t block) const { return spaces_[block].plan; }
 
- private:
+ protected:
   struct Space {
     const Program* program;
     Plan plan;
     size_t rows;
-    Memory memory;
+    DeviceMemory memory;
     std::vector<int64_t> growth;  // per declaration: what a row adds to that counter
   };
+
+  Executor(std::shared_ptr<const Model> model, ThreadPool& pool, ExecutorOptions options);
 
   const std::vector<Program>& programs() const { return model_->programs; }
   std::byte* value(Space& space, uint32_t id) { return space.memory.data() + space.plan.offsets[id] * space.rows; }
@@ -98,57 +104,50 @@ class Executor {
   const Declaration& declared(const Space& space, uint32_t id) const { return model_->graph.declarations[space.program->values[id].name]; }
   size_t width(const Space& space, uint32_t id) const { return static_cast<size_t>(declared(space, id).elements()); }
 
-  void rows_together(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs);
+  // What a step does before its first node and after its last.
+  void begin(Space& space, std::span<const Run> runs);
+  void end(const Space& space, std::span<const Run> runs);
+  // Zeroes a value's rows.
+  virtual void zero(Space& space, uint32_t id, size_t rows) = 0;
+  // Runs a stretch whose rows go side by side.
+  virtual void rows_together(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs) = 0;
+  // Runs one instruction over rows [first, first + rows), which are those of `runs`.
+  virtual void dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs) = 0;
+  // A number that a row has computed and the host needs: a condition, a place in a table.
+  virtual bool truth(Space& space, uint32_t id, size_t row) = 0;
+  virtual int32_t number(Space& space, uint32_t id, size_t row) = 0;
+  // Waits for what was dispatched; then a value's rows on the host, for watching.
+  virtual void settle() {}
+  virtual const std::byte* look_at(Space& space, uint32_t id, size_t first, size_t rows) = 0;
+
   void row_by_row(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs);
   // False when the row returned.
   bool row_through(Space& space, std::span<const Instruction> code, const Run& row);
+  // dispatch(), timed and watched where that is asked for.
   void run(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs);
-  void dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs);
-  void locals(Space& space, std::span<const Instruction> code, size_t first, size_t rows);
-  void local(Space& space, const Instruction& instruction, size_t first, size_t rows);
-  void elementwise(Space& space, const Instruction& instruction, size_t first, size_t rows);
-  void embed(Space& space, const Instruction& instruction, size_t first, size_t rows);
-  void compare(Space& space, const Instruction& instruction, size_t first, size_t rows);
-  void matmul(Space& space, const Instruction& instruction, size_t first, size_t rows);
 
-  // executor_state.cc: what touches persistent memory.
-  void rope(Space& space, const Instruction& instruction, std::span<const Run> runs);
-  void shift(Space& space, const Instruction& instruction, std::span<const Run> runs);
-  void wkv7(Space& space, const Instruction& instruction, std::span<const Run> runs);
-  void attend(Space& space, const Instruction& instruction, std::span<const Run> runs);
-  // Calls work(0 … tasks − 1), on other threads too where `cost` multiply-adds are worth it.
-  void fork(size_t tasks, size_t cost, const auto& work) {
-    if (cost < fork_threshold) {
-      for (size_t i = 0; i < tasks; ++i) work(i);
-    } else {
-      pool_.parallel_for(tasks, work);
-    }
-  }
-  void read(Space& space, const Instruction& instruction, std::span<const Run> runs);
-  void write(Space& space, const Instruction& instruction, std::span<const Run> runs);
-  void move_counter(Space& space, const Instruction& instruction, std::span<const Run> runs);
-  void reset(Space& space, const Instruction& instruction, std::span<const Run> runs);
-
-  // executor_memory.cc: matrix memories and what feeds them.
-  void conv(Space& space, const Instruction& instruction, std::span<const Run> runs);
-  void attend_window(Space& space, const Instruction& instruction, std::span<const Run> runs);
-  void memory(Space& space, const Instruction& instruction, std::span<const Run> runs);
-  void note_gates(Space& space, const Instruction& instruction, const Run& run, size_t at);
-  void memory_first(Space& space, const Instruction& instruction, std::span<const Run> runs);
-  void mix(Space& space, const Instruction& instruction, std::span<const Run> runs);
-  void recall(Space& space, const Instruction& instruction, std::span<const Run> runs);
-  std::vector<float> level_shares(const float* logits, size_t heads, size_t levels) const;
-  using Tables = std::array<float*, 4>;  // no operation has more places
-  Tables tables(Space& space, const Instruction& instruction, const Run& run);
-
+  // executor_state.cc
   int64_t count_at(const Space& space, Name counter, int64_t seen, const Run& run, size_t i) const;
   // First element of the member that `place` picks for row i of the run, or none after a fault.
   std::optional<size_t> locate(Space& space, const Instruction& instruction, const Place& place, const Run& run, size_t i);
+  // Its address on the device, or null after a fault.
+  std::byte* find(Space& space, const Instruction& instruction, const Place& place, const Run& run, size_t i);
+  using Tables = std::array<float*, 4>;  // no operation has more places
+  // Where the members of its places begin in the run's context; all null after a fault with one of them.
+  Tables tables(Space& space, const Instruction& instruction, const Run& run);
+  // Which positions row i of a run attends to, and in which slots of its tables they lie.
+  struct Window {
+    size_t first, last, slots;
+  };
+  Window window(Space& space, const Instruction& instruction, const Run& run, size_t i);
+  // What row i reads of a counter.
+  int32_t count_read(const Space& space, const Instruction& instruction, const Run& run, size_t i) const;
   size_t elements_left(const Place& place, Context& context) const;
+  void move_counter(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void reset(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void fault(const Instruction& instruction, Context& context, const std::string& what);
-
-  void note(Space& space, const Instruction& instruction, size_t rows, double microseconds);
-  void look(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs);
+  // What each level of a memory counts for in what a head reads, [head, level], from logits [level, head] on the host.
+  std::vector<float> level_shares(const float* logits, size_t heads, size_t levels) const;
 
   std::shared_ptr<const Model> model_;
   ThreadPool& pool_;
@@ -157,7 +156,10 @@ class Executor {
   std::vector<Fault> faults_;
   std::vector<TraceEntry> trace_;
   std::vector<Fault> culprits_;
-  Memory scratch_;  // linear.h
+
+ private:
+  void note(Space& space, const Instruction& instruction, size_t rows, double microseconds);
+  void look(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs);
 };
 
 }  // namespace continuo

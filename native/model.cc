@@ -61,16 +61,18 @@ ConstantSpec spec_of(const Graph& graph, const ConstantIndex::Member& member) {
 
 }  // namespace
 
-Model::Model(Graph g, const Kernels& k)
+Model::Model(Graph g, const Kernels& k, std::shared_ptr<Device> on)
     : graph(std::move(g)),
       constant_index(graph),
       layout(lay_out(graph)),
       slice_of(numbered(layout, graph.declarations.size())),
       state_bytes(fixed_bytes(layout)),
-      kernels(k) {}
+      kernels(k),
+      device(std::move(on)) {}
 
 Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, std::span<const std::byte> file, ThreadPool& pool,
-                                                 const Kernels* kernels, const PackCache* cache) {
+                                                 const Kernels* kernels, const PackCache* cache, std::shared_ptr<Device> device) {
+  if (!device) device = cpu_device();
   if (kernels == nullptr) {
     auto chosen = choose_kernels();
     if (!chosen) return chosen.error();
@@ -80,7 +82,7 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, st
   if (!graph) return graph.error();
   auto tensors = read_safetensors(file);
   if (!tensors) return tensors.error();
-  std::shared_ptr<Model> model(new Model(std::move(*graph), *kernels));
+  std::shared_ptr<Model> model(new Model(std::move(*graph), *kernels, std::move(device)));
   for (const auto& block : model->graph.blocks) {
     auto program = Program::make(model->graph, block, model->constant_index);
     if (!program) return program.error();
@@ -91,6 +93,7 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, st
   auto packed = pack_weights(specs, *tensors, pool, cache);
   if (!packed) return packed.error();
   model->constants = std::move(packed->constants);
+  for (auto& constant : model->constants) model->device->adopt(constant);
   model->note = std::move(packed->note);
   if (auto good = run_first(model, pool); !good) return good.error();
   return std::shared_ptr<const Model>(std::move(model));
@@ -100,10 +103,11 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, st
 Status Model::run_first(const std::shared_ptr<Model>& model, ThreadPool& pool) {
   if (!model->graph.first) return Done{};
   Context context(model);
-  Executor executor(model, pool);
+  const auto executor = model->device->executor(model, pool, {});
   const Run run{&context, 0, 1};
-  executor.step(*model->graph.first, 1, {&run, 1});
-  if (!executor.faults().empty()) return invalid("graph: block \"first\": ", executor.faults()[0].message);
+  const Held held(*model->device, context);
+  executor->step(*model->graph.first, 1, {&run, 1});
+  if (!executor->faults().empty()) return invalid("graph: block \"first\": ", executor->faults()[0].message);
   if (!context.finite()) return invalid("graph: block \"first\" leaves a number that is not finite in the first state. The model is damaged: use another copy.");
   model->first = context.image();
   return Done{};
@@ -119,10 +123,10 @@ std::optional<uint64_t> Model::positions() const {
   return most;
 }
 
-Result<std::shared_ptr<const Model>> Model::load(std::string_view graph_json, const std::string& path, ThreadPool& pool, const PackCache* cache) {
+Result<std::shared_ptr<const Model>> Model::load(std::string_view graph_json, const std::string& path, ThreadPool& pool, const PackCache* cache, std::shared_ptr<Device> device) {
   auto file = MappedFile::open(path);
   if (!file) return file.error();
-  return make(graph_json, file->bytes(), pool, nullptr, cache);
+  return make(graph_json, file->bytes(), pool, nullptr, cache, std::move(device));
 }
 
 }  // namespace continuo

@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
+#include "device.h"
 #include "graph.h"
 #include "kernels/cpu/kernels.h"
-#include "memory.h"
 #include "program.h"
 #include "threads.h"
 #include "weights.h"
@@ -26,13 +26,21 @@ struct StateSlice {
   bool grows() const { return counter != no_name; }
 };
 
+// What block "first" leaves in a context.
+struct FirstState {
+  DeviceMemory memory;
+  std::vector<int64_t> counters;  // per slice
+};
+
 class Model {
  public:
-  // From a serialised graph and an image of a safetensors file; without `kernels` those that choose_kernels() gives.
+  // From a serialised graph and an image of a safetensors file; without `kernels` those that choose_kernels() gives, without a
+  // device the CPU. Throws DeviceError where the device has no memory for it.
   static Result<std::shared_ptr<const Model>> make(std::string_view graph_json, std::span<const std::byte> file, ThreadPool& pool,
-                                                   const Kernels* kernels = nullptr, const PackCache* cache = nullptr);
+                                                   const Kernels* kernels = nullptr, const PackCache* cache = nullptr, std::shared_ptr<Device> device = nullptr);
   // As above, from a file on disk.
-  static Result<std::shared_ptr<const Model>> load(std::string_view graph_json, const std::string& path, ThreadPool& pool, const PackCache* cache = nullptr);
+  static Result<std::shared_ptr<const Model>> load(std::string_view graph_json, const std::string& path, ThreadPool& pool, const PackCache* cache = nullptr,
+                                                   std::shared_ptr<Device> device = nullptr);
 
   // How many tokens a context takes before a counter that every token raises is at its bound; none where no counter has one.
   std::optional<uint64_t> positions() const;
@@ -42,14 +50,15 @@ class Model {
   const std::vector<StateSlice> layout;      // in order of declaration
   const std::vector<uint32_t> slice_of;      // per declaration: into layout, or no_name
   const size_t state_bytes;                  // of all slices that do not grow
-  const Kernels& kernels;
-  std::vector<Constant> constants;           // per member of constant_index
+  const Kernels& kernels;                    // the host's, for what is sampled there
+  const std::shared_ptr<Device> device;
+  std::vector<Constant> constants;           // per member of constant_index, in the device's memory
   std::vector<Program> programs;             // per block
-  Memory first;                              // what block "first" leaves in a context; empty without one
+  std::optional<FirstState> first;           // of every context, where the graph has a block "first"
   std::string note;                          // why packed weights on disk were not used
 
  private:
-  Model(Graph graph, const Kernels& kernels);
+  Model(Graph graph, const Kernels& kernels, std::shared_ptr<Device> device);
   static Status run_first(const std::shared_ptr<Model>& model, ThreadPool& pool);
 };
 

@@ -358,11 +358,11 @@ Value fetch(const CallbackInfo& info) {
   const auto& program = executor->engine->model->programs[block];
   const uint32_t value = program.last_value[info[3].As<Napi::Number>().Uint32Value()];
   if (value == no_name) throw error_value(env, invalid("the block writes no such value."));
-  const auto& runner = executor->bridge->executor;
+  auto& runner = *executor->bridge->executor;
   const bool kept = !runner.options().reuse || program.lifetimes[value].last == program.code.size();
   if (!kept) return env.Null();
   auto out = Napi::Uint8Array::New(env, rows * program.values[value].bytes);
-  std::memcpy(out.Data(), runner.result(block, value), out.ByteLength());
+  std::memcpy(out.Data(), runner.fetch(block, value, rows), out.ByteLength());
   return out;
 }
 
@@ -370,7 +370,7 @@ Value fetch(const CallbackInfo& info) {
 Value trace(const CallbackInfo& info) {
   const auto env = info.Env();
   auto executor = idle_executor(info[0]);
-  const auto& entries = executor->bridge->executor.trace();
+  const auto& entries = executor->bridge->executor->trace();
   const auto& declarations = executor->engine->model->graph.declarations;
   auto out = Napi::Array::New(env, entries.size());
   for (size_t i = 0; i < entries.size(); ++i) {

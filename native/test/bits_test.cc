@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "../kernels/cpu/kernels.h"
-#include "../linear.h"
+#include "../cpu/linear.h"
 #include "image.h"
 
 using namespace continuo;
@@ -80,11 +80,11 @@ TEST("every operation, product and chain has the bits that the line below sums u
   ThreadPool pool(2);
   auto model = Model::make(small.graph, small.image, pool);
   CHECK(model);
-  Executor executor(*model, pool);
+  const auto executor = (*model)->device->executor(*model, pool, {});
   Context context(*model);
   std::vector<int32_t> tokens(100);
   for (auto& token : tokens) token = static_cast<int32_t>(random.below(40));
-  fold(test::hidden_vectors(executor, context, tokens));
+  fold(test::hidden_vectors(*executor, context, tokens));
   CHECK(!(chain == Chain{}));
   std::printf("     bits %s\n", chain.hex().c_str());
 }

@@ -38,7 +38,7 @@ class TemporaryFile {
 
 // Every float of a state that does not grow.
 void fill_state(Context& context, float value) {
-  for (const auto& slice : context.model().layout) fill(context.data(slice.name), slice.type, slice.elements, value);
+  for (const auto& slice : context.model().layout) context.model().device->fill(context.data(slice.name), slice.type, slice.elements, value);
 }
 
 struct Opened {
@@ -132,9 +132,9 @@ TEST("executor: slots of their own for every value change nothing, nor does the 
   const auto run = [&](const Kernels* kernels, bool reuse) {
     auto model = Model::make(shared_small().graph, shared_small().image, pool, kernels);
     CHECK(model);
-    Executor executor(*model, pool, {.reuse = reuse});
+    const auto executor = (*model)->device->executor(*model, pool, {.reuse = reuse});
     Context context(*model);
-    const auto hidden = test::hidden_vectors(executor, context, tokens);
+    const auto hidden = test::hidden_vectors(*executor, context, tokens);
     for (size_t r = 0; r < tokens.size(); ++r) context.head.chain.pulse(tokens[r], {hidden.data() + r * 48, 48});
     chains.push_back(context.head.chain);
   };

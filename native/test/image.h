@@ -145,9 +145,9 @@ inline std::vector<float> hidden_vectors(Executor& executor, Context& context, c
   const auto& model = executor.model();
   const auto& language = *model.graph.language;
   const Run run{&context, 0, tokens.size()};
-  std::memcpy(executor.input(language.step, 0), tokens.data(), tokens.size() * sizeof(int32_t));
+  executor.insert(language.step, 0, std::as_bytes(std::span(tokens)));
   executor.step(language.step, tokens.size(), {&run, 1});
-  const auto* hidden = reinterpret_cast<const float*>(executor.result(language.step, model.programs[language.step].result("hidden")));
+  const auto* hidden = reinterpret_cast<const float*>(executor.fetch(language.step, model.programs[language.step].result("hidden"), tokens.size()));
   return {hidden, hidden + tokens.size() * model.graph.width(language.hidden)};
 }
 

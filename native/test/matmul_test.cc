@@ -1,4 +1,4 @@
-#include "../linear.h"
+#include "../cpu/linear.h"
 #include "matrices.h"
 
 using namespace continuo;

@@ -3,9 +3,9 @@
 
 #include <span>
 
-#include "kernels/cpu/kernels.h"
-#include "memory.h"
-#include "threads.h"
+#include "../kernels/cpu/kernels.h"
+#include "../memory.h"
+#include "../threads.h"
 
 namespace continuo {
 

@@ -1,4 +1,4 @@
-// The executor's dealings with matrix memories, and with what feeds them: rotary positions, convolutions, windows of keys.
+// Matrix memories on the CPU, and what feeds them: rotary positions, convolutions, windows of keys.
 #include <algorithm>
 #include <vector>
 
@@ -12,18 +12,7 @@ constexpr size_t conv_channels = 64;  // of a task
 
 }  // namespace
 
-// Where the members of its places begin in the run's context; all null after a fault with one of them.
-Executor::Tables Executor::tables(Space& space, const Instruction& instruction, const Run& run) {
-  Tables out{};
-  for (size_t i = 0; i < instruction.places.size(); ++i) {
-    const auto at = locate(space, instruction, instruction.places[i], run, 0);
-    if (!at) return {};
-    out[i] = reinterpret_cast<float*>(run.context->data(instruction.places[i].table)) + *at;
-  }
-  return out;
-}
-
-void Executor::rope(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+void CpuExecutor::rope(Space& space, const Instruction& instruction, std::span<const Run> runs) {
   const auto& node = *instruction.node;
   const size_t width = this->width(space, instruction.out), pairs = node.increments.size();
   for (const auto& run : runs) {
@@ -35,7 +24,7 @@ void Executor::rope(Space& space, const Instruction& instruction, std::span<cons
   }
 }
 
-void Executor::conv(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+void CpuExecutor::conv(Space& space, const Instruction& instruction, std::span<const Run> runs) {
   const size_t width = this->width(space, instruction.out);
   const auto& weights = model_->constants[instruction.in[1].id];
   const size_t taps = weights.outputs / width, kept = taps - 1;
@@ -55,7 +44,7 @@ void Executor::conv(Space& space, const Instruction& instruction, std::span<cons
 }
 
 // A head of keys writes its rows and answers its queries by itself, row after row: what a ring overwrites was read before.
-void Executor::attend_window(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+void CpuExecutor::attend_window(Space& space, const Instruction& instruction, std::span<const Run> runs) {
   const auto& node = *instruction.node;
   const size_t inputs = instruction.in.size();
   const bool context = instruction.places.size() == 4;
@@ -106,14 +95,7 @@ void Executor::attend_window(Space& space, const Instruction& instruction, std::
   fork(runs.size() * heads, positions * width, work);
 }
 
-// What each level counts for in what a head reads: [head, level].
-std::vector<float> Executor::level_shares(const float* logits, size_t heads, size_t levels) const {
-  std::vector<float> shares(heads * levels);
-  for (size_t head = 0; head < heads; ++head) model_->kernels.softmax(logits + head, heads, shares.data() + head * levels, levels);
-  return shares;
-}
-
-void Executor::memory(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+void CpuExecutor::memory(Space& space, const Instruction& instruction, std::span<const Run> runs) {
   const auto& node = *instruction.node;
   const auto& form = node.memory;
   const size_t width = this->width(space, instruction.out), heads = node.groups, n = width / heads;
@@ -169,7 +151,7 @@ void Executor::memory(Space& space, const Instruction& instruction, std::span<co
 }
 
 // `at`: where the layer's memories begin in their table.
-void Executor::note_gates(Space& space, const Instruction& instruction, const Run& run, size_t at) {
+void CpuExecutor::note_gates(Space& space, const Instruction& instruction, const Run& run, size_t at) {
   const auto& node = *instruction.node;
   const size_t heads = node.groups, levels = node.periods.size(), n = this->width(space, instruction.out) / heads;
   const bool titans = node.memory.rule == Rule::titans;
@@ -188,7 +170,7 @@ void Executor::note_gates(Space& space, const Instruction& instruction, const Ru
   }
 }
 
-void Executor::memory_first(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+void CpuExecutor::memory_first(Space& space, const Instruction& instruction, std::span<const Run> runs) {
   const auto& node = *instruction.node;
   const auto& place = instruction.places[0];
   const auto& d = model_->graph.declarations[place.table];
@@ -201,7 +183,7 @@ void Executor::memory_first(Space& space, const Instruction& instruction, std::s
 }
 
 // With a segment: only where a run's first row begins one.
-void Executor::mix(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+void CpuExecutor::mix(Space& space, const Instruction& instruction, std::span<const Run> runs) {
   const auto& node = *instruction.node;
   const auto& logits = model_->constants[instruction.in[0].id];
   const size_t heads = node.groups, levels = logits.outputs / heads;
@@ -217,7 +199,7 @@ void Executor::mix(Space& space, const Instruction& instruction, std::span<const
   }
 }
 
-void Executor::recall(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+void CpuExecutor::recall(Space& space, const Instruction& instruction, std::span<const Run> runs) {
   const size_t width = this->width(space, instruction.out), heads = instruction.node->groups, n = width / heads;
   size_t rows = 0;
   std::vector<const float*> memories;

@@ -55,6 +55,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;  // "cpu", "cuda"
+  // Whether an error has ended it: every call throws DeviceError now, and what lay on it is gone.
+  virtual bool lost() const { return false; }
 
   // Zeroed, at a cache line. Throws DeviceError or std::bad_alloc.
   virtual std::byte* allocate(size_t bytes) = 0;

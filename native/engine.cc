@@ -60,20 +60,50 @@ void Engine::work() {
   }
 }
 
-void Engine::load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done, std::shared_ptr<Device> device) {
-  submit([this, graph_json = std::move(graph_json), path = std::move(path), cache = std::move(cache), options, done = std::move(done), device = std::move(device)] {
-    done(guarded<std::shared_ptr<const Model>>([&]() -> Result<std::shared_ptr<const Model>> {
-      auto model = Model::load(graph_json, path, pool_, cache.path.empty() ? nullptr : &cache, device);
-      if (!model) return model.error();
-      model_ = *model;
-      executor_ = model_->device->executor(model_, pool_, options);
-      return model_;
-    }));
+void Engine::load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done, OpenDevice open_device) {
+  submit([this, graph_json = std::move(graph_json), path = std::move(path), cache = std::move(cache), options, done = std::move(done), open_device = std::move(open_device)]() mutable {
+    options_ = options;
+    source_ = [this, graph_json = std::move(graph_json), path = std::move(path), cache = std::move(cache), open_device = std::move(open_device)]() -> Result<std::shared_ptr<const Model>> {
+      Result<std::shared_ptr<Device>> device = open_device ? open_device() : cpu_device();
+      if (!device) return device.error();
+      return Model::load(graph_json, path, pool_, cache.path.empty() ? nullptr : &cache, *device);
+    };
+    done(load_model());
   });
 }
 
+Result<std::shared_ptr<const Model>> Engine::load_model() {
+  return guarded<std::shared_ptr<const Model>>([&]() -> Result<std::shared_ptr<const Model>> {
+    auto model = source_();
+    if (!model) return model.error();
+    auto executor = (*model)->device->executor(*model, pool_, options_);
+    executor_ = std::move(executor);
+    const std::lock_guard lock(mutex_);
+    model_ = *model;
+    return model_;
+  });
+}
+
+std::shared_ptr<const Model> Engine::model() const {
+  const std::lock_guard lock(mutex_);
+  return model_;
+}
+
+Status Engine::revive() {
+  if (!model_ || !model_->device->lost()) return Done{};
+  auto loaded = load_model();
+  if (!loaded) return loaded.error();
+  return Done{};
+}
+
+void Engine::mend() {
+  submit([this] { (void)revive(); });
+}
+
 std::shared_ptr<Bridge> Engine::bridge(std::shared_ptr<Context> context, ExecutorOptions options) {
-  return std::make_shared<Bridge>(Bridge{std::move(context), model_->device->executor(model_, pool_, options)});
+  auto model = this->model();
+  auto executor = model->device->executor(model, pool_, options);
+  return std::make_shared<Bridge>(Bridge{std::move(context), std::move(executor)});
 }
 
 Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped done) {
@@ -97,6 +127,7 @@ Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped d
     auto& runner = *bridge->executor;
     auto result = guarded<Done>([&]() -> Status {
       if (stopping_) return Error{Code::misuse, "the model was closed before the call began."};
+      if (&own->model() != &runner.model()) return gone();
       for (size_t i = 0; i < inserted->inputs.size(); ++i) {
         runner.insert(inserted->block, i, inserted->inputs[i]);
       }
@@ -110,13 +141,15 @@ Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped d
     });
     if (!result && result.error().code == Code::unavailable) own->broken = true;
     own->release();
+    (void)revive();
     done(std::move(result));
   });
   return Done{};
 }
 
 Status Engine::process(std::vector<Item> items, Processed done) {
-  if (!model_ || !model_->graph.language) return Error{Code::misuse, "the graph is no language model: it needs a block \"step\" that returns hidden and previous, and a block \"predict\" that returns logits."};
+  const auto model = this->model();
+  if (!model || !model->graph.language) return Error{Code::misuse, "the graph is no language model: it needs a block \"step\" that returns hidden and previous, and a block \"predict\" that returns logits."};
   const auto refuse = [&](size_t claimed, const Error& error) {
     for (size_t i = 0; i < claimed; ++i) items[i].context->release();
     return error;
@@ -146,13 +179,20 @@ Status Engine::process(std::vector<Item> items, Processed done) {
       if (!result && result.error().code == Code::unavailable) item.context->broken = true;
       item.context->release();
     }
+    // Whoever hears of the loss finds a model that works, if there can be one.
+    (void)revive();
     done(std::move(result));
   });
   return Done{};
 }
 
+Error Engine::gone() const { return {Code::unavailable, "the context was lost with its device: restore it from a snapshot, or reset it."}; }
+
 Result<std::vector<ItemResult>> Engine::run(std::vector<Item>& items) {
   if (stopping_) return Error{Code::misuse, "the model was closed before the call began."};
+  for (const auto& item : items) {
+    if (&item.context->model() != model_.get() || model_->device->lost()) return gone();
+  }
   return Batch(*executor_, items).run(stopping_);
 }
 
@@ -170,6 +210,7 @@ Status Engine::logits(std::shared_ptr<Context> context, Predicted done) {
   submit([this, context = std::move(context), done = std::move(done)] {
     auto result = guarded<std::vector<float>>([&] { return run_logits(*context); });
     context->release();
+    (void)revive();
     done(std::move(result));
   });
   return Done{};
@@ -177,6 +218,7 @@ Status Engine::logits(std::shared_ptr<Context> context, Predicted done) {
 
 Result<std::vector<float>> Engine::run_logits(Context& context) {
   if (stopping_) return Error{Code::misuse, "the model was closed before the call began."};
+  if (&context.model() != model_.get() || model_->device->lost()) return gone();
   const auto& graph = model_->graph;
   const auto& language = *graph.language;
   const Held held(*model_->device, context);

@@ -4,6 +4,9 @@
 //   load ──▶ ready ──▶ (process | logits)* ──▶ stop
 //
 // `stop` (and the destructor) lets the current step finish, fails what is still queued and joins every thread.
+//
+// When the device is lost, the call that notices fails, the contexts are gone, and the model is loaded again, onto a device that takes
+// the place of the lost one: so contexts made, reset or restored afterwards live there.
 #pragma once
 
 #include <condition_variable>
@@ -65,12 +68,13 @@ class Engine {
   using Processed = std::function<void(Result<std::vector<ItemResult>>)>;
   using Predicted = std::function<void(Result<std::vector<float>>)>;
   using Stepped = std::function<void(Status)>;
+  using OpenDevice = std::function<Result<std::shared_ptr<Device>>()>;
 
   explicit Engine(size_t threads);
   ~Engine();
 
-  // The first job. `graph_json`, `path`, `cache` (none where its path is empty) and `device` as in Model::load; the options are those of the executor behind `process`.
-  void load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done, std::shared_ptr<Device> device = nullptr);
+  // The first job. `graph_json`, `path` and `cache` (none where its path is empty) as in Model::load, onto the device that `open_device` gives (none: the CPU); the options are those of the executor behind `process`.
+  void load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done, OpenDevice open_device = nullptr);
   // Refuses at once, having claimed nothing, what is not valid; otherwise the contexts are claimed until `done` is called.
   Status process(std::vector<Item> items, Processed done);
   Status logits(std::shared_ptr<Context> context, Predicted done);
@@ -79,6 +83,11 @@ class Engine {
   // are not touched: they belong to `process`.
   std::shared_ptr<Bridge> bridge(std::shared_ptr<Context> context, ExecutorOptions options);
   Status step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped done);
+
+  // The model that contexts are made of: null before it is loaded.
+  std::shared_ptr<const Model> model() const;
+  // Loads the model again where its device was lost; soon, and only then.
+  void mend();
 
   void stop();
 
@@ -90,10 +99,17 @@ class Engine {
   Result<std::vector<float>> run_logits(Context& context);
 
   ThreadPool pool_;
-  std::shared_ptr<const Model> model_;
+  Result<std::shared_ptr<const Model>> load_model();
+  // After this the model's device is not lost; or there is an error.
+  Status revive();
+  Error gone() const;
+
+  std::function<Result<std::shared_ptr<const Model>>()> source_;
+  ExecutorOptions options_;
+  std::shared_ptr<const Model> model_;  // written by the engine's thread, under mutex_
   std::unique_ptr<Executor> executor_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Job> jobs_;
   std::atomic<bool> stopping_{false};

@@ -46,6 +46,9 @@ struct Fault {
   std::string message;
 };
 
+// What each level of a memory counts for in what a head reads, [head, level], from logits [level, head] on the host.
+std::vector<float> level_shares(const Kernels& kernels, const float* logits, size_t heads, size_t levels);
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -146,8 +149,6 @@ class Executor {
   void move_counter(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void reset(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void fault(const Instruction& instruction, Context& context, const std::string& what);
-  // What each level of a memory counts for in what a head reads, [head, level], from logits [level, head] on the host.
-  std::vector<float> level_shares(const float* logits, size_t heads, size_t levels) const;
 
   std::shared_ptr<const Model> model_;
   ThreadPool& pool_;

@@ -85,9 +85,9 @@ int32_t Executor::count_read(const Space& space, const Instruction& instruction,
   return static_cast<int32_t>(modulo > 0 ? exact % modulo : exact);
 }
 
-std::vector<float> Executor::level_shares(const float* logits, size_t heads, size_t levels) const {
+std::vector<float> level_shares(const Kernels& kernels, const float* logits, size_t heads, size_t levels) {
   std::vector<float> shares(heads * levels);
-  for (size_t head = 0; head < heads; ++head) model_->kernels.softmax(logits + head, heads, shares.data() + head * levels, levels);
+  for (size_t head = 0; head < heads; ++head) kernels.softmax(logits + head, heads, shares.data() + head * levels, levels);
   return shares;
 }
 

@@ -66,6 +66,7 @@ class Compiler {
     program_.last_value = current_;
     count();
     arrange();
+    join();
     live();
     return std::move(program_);
   }
@@ -383,14 +384,46 @@ class Compiler {
     plain(program_.code.size());
   }
 
-  // Moments are lines of code. A stretch that takes rows apart is one moment for what crosses its border: row 1 may still read
-  // what row 0 has done with.
+  // Cuts what does not go row after row into joints.
+  void join() {
+    for (const auto& stretch : program_.stretches) {
+      if (stretch.way == Stretch::Way::rows) continue;
+      for (size_t line = stretch.first; line <= stretch.last; ++line) {
+        const auto& code = program_.code;
+        Joint* open = program_.joints.empty() || program_.joints.back().last + 1 != line ? nullptr : &program_.joints.back();
+        const auto any = [&](Op op, bool writes, uint32_t id) {
+          for (size_t i = open->first; i < line; ++i) {
+            if ((code[i].node->op == Op::matmul) == (op == Op::matmul) && (writes ? code[i].out : code[i].in[0].id) == id) return true;
+          }
+          return false;
+        };
+        const Op op = code[line].node->op;
+        bool joins = open && !open->products && op != Op::matmul;
+        if (open && open->products) {
+          const uint32_t id = code[line].in.empty() ? no_name : code[line].in[0].id;
+          // A product after a bend begins anew; of one product one bend is taken.
+          joins = op == Op::matmul ? code[line - 1].node->op == Op::matmul && !any(Op::matmul, true, id) : bends(op) && any(Op::matmul, true, id) && !any(op, false, id);
+        }
+        if (joins) open->last = line;
+        else program_.joints.push_back({op == Op::matmul, line, line});
+      }
+    }
+  }
+
+  // Moments are lines of code. A stretch that takes rows apart, or a joint, is one moment for what crosses its border: row 1 may still
+  // read what row 0 has done with.
   void live() {
     std::vector<size_t> moment_first(program_.code.size()), moment_last(program_.code.size());
     for (const auto& stretch : program_.stretches) {
       for (size_t line = stretch.first; line <= stretch.last; ++line) {
         moment_first[line] = stretch.way == Stretch::Way::one ? line : stretch.first;
         moment_last[line] = stretch.way == Stretch::Way::one ? line : stretch.last;
+      }
+    }
+    for (const auto& joint : program_.joints) {
+      for (size_t line = joint.first; line <= joint.last; ++line) {
+        moment_first[line] = std::min(moment_first[line], moment_first[joint.first]);
+        moment_last[line] = std::max(moment_last[line], moment_last[joint.last]);
       }
     }
     const size_t end = program_.code.size();

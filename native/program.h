@@ -56,6 +56,17 @@ struct Stretch {
   size_t first, last;  // of Program::code, last included
 };
 
+// Neighbouring lines that a device may run as one: products that do not depend on each other, with functions of their outputs; or what
+// stands between such. No value that lives in a joint takes the place of another that does, as they may be read and written at the
+// same time.
+struct Joint {
+  bool products;
+  size_t first, last;  // of Program::code, last included
+};
+
+// A function of single numbers that a product may take of its outputs on the way.
+constexpr bool bends(Op op) { return op == Op::tanh || op == Op::sigmoid || op == Op::relu2 || op == Op::silu || op == Op::gelu || op == Op::softplus; }
+
 struct Value {
   Name name;
   size_t bytes;  // of one row
@@ -83,6 +94,7 @@ struct Program {
   std::vector<Lifetime> lifetimes;  // per value, rounded up to whole cache lines a row
   std::vector<Instruction> code;
   std::vector<Stretch> stretches;
+  std::vector<Joint> joints;  // in order; what goes row after row is in none
   std::vector<uint32_t> inputs;                              // per input of the block: its value
   std::vector<std::pair<std::string, uint32_t>> results;     // role, value
   std::vector<uint32_t> last_value;                          // per declaration: the value that held it last, or no_name

@@ -2,6 +2,8 @@
 // keeps a wrong call from corrupting memory.
 #include "handles.h"
 
+#include "../cuda/cuda.h"
+
 namespace continuo::binding {
 
 namespace {
@@ -149,34 +151,52 @@ ExecutorOptions options_of(const Value& value) {
   return {object.Get("memoryReuse").ToBoolean(), object.Get("trace").ToBoolean(), object.Get("watch").ToBoolean()};
 }
 
-// open(graphJson, path, threads, options, packedPath, packedKey) → Promise<handle>
+// cuda(): what there is of CUDA, and why it cannot be used; an empty reason where it can.
+Value cuda(const CallbackInfo& info) {
+  const auto env = info.Env();
+  const CudaStatus status = cuda_status();
+  auto out = Napi::Object::New(env);
+  out.Set("built", status.built);
+  out.Set("emulated", status.emulated);
+  out.Set("reason", status.reason);
+  out.Set("name", status.name);
+  out.Set("capability", status.major == 0 ? Value(env.Null()) : Value(Napi::String::New(env, text(status.major, ".", status.minor))));
+  out.Set("total", static_cast<double>(status.total));
+  out.Set("free", static_cast<double>(status.free));
+  out.Set("driver", status.driver);
+  out.Set("runtime", status.runtime);
+  return out;
+}
+
+// open(graphJson, path, threads, options, packedPath, packedKey, device) → Promise<handle>
 Value open(const CallbackInfo& info) {
   const auto env = info.Env();
+  const Engine::OpenDevice open_device = info[6].As<Napi::String>().Utf8Value() == "cuda" ? open_cuda : Engine::OpenDevice();
   auto engine = EngineHandle::make(env, info[2].As<Napi::Number>().Uint32Value());
   auto ticket = engine->begin(env);
   engine->engine().load(info[0].As<Napi::String>(), info[1].As<Napi::String>(), {info[4].As<Napi::String>(), info[5].As<Napi::String>()}, options_of(info[3]), [ticket](Result<std::shared_ptr<const Model>> loaded) mutable {
     if (!loaded) return EngineHandle::complete(std::move(ticket), loaded.error(), {});
-    EngineHandle::complete(std::move(ticket), std::nullopt, [model = *loaded](Napi::Env settled, const EngineRef& handle) -> Value {
-      handle->model = model;
+    EngineHandle::complete(std::move(ticket), std::nullopt, [](Napi::Env settled, const EngineRef& handle) -> Value {
       return wrap(settled, EngineRef(handle), engine_tag);
     });
-  });
+  }, open_device);
   return ticket->deferred.Promise();
 }
 
 // packingNote(engine): why packed weights on disk were not used; empty when there is nothing to say.
-Value packing_note(const CallbackInfo& info) { return Napi::String::New(info.Env(), open_engine(info[0])->model->note); }
+Value packing_note(const CallbackInfo& info) { return Napi::String::New(info.Env(), open_engine(info[0])->model()->note); }
 
 // positions(engine): how many tokens a context takes; null without a bound.
 Value positions(const CallbackInfo& info) {
-  const auto most = open_engine(info[0])->model->positions();
+  const auto most = open_engine(info[0])->model()->positions();
   return most ? Value(Napi::Number::New(info.Env(), static_cast<double>(*most))) : Value(info.Env().Null());
 }
 
 // createContext(engine)
 Value create_context(const CallbackInfo& info) {
   auto engine = open_engine(info[0]);
-  auto context = std::make_shared<Context>(engine->model);
+  if (engine->model()->device->lost()) engine->engine().mend();
+  auto context = std::make_shared<Context>(engine->model());
   const auto bytes = static_cast<int64_t>(context->bytes());
   Napi::MemoryManagement::AdjustExternalMemory(info.Env(), bytes);
   return wrap(info.Env(), std::make_shared<ContextHandle>(ContextHandle{engine, std::move(context), bytes}), context_tag);
@@ -213,8 +233,20 @@ Value gates(const CallbackInfo& info) {
   return out;
 }
 
+// A context that was lost with its device becomes another, on the device that took its place. Where that one is not there yet, it is
+// asked for, and the caller hears that the context is lost.
+void find_again(const ContextRef& context) {
+  if (!context->context->model().device->lost()) return;
+  context->engine->engine().mend();
+  auto another = std::make_shared<Context>(context->engine->model());
+  another->head = context->context->head;
+  context->context = std::move(another);
+}
+
 Value reset(const CallbackInfo& info) {
-  idle_context(info[0])->context->reset();
+  const auto context = idle_context(info[0]);
+  find_again(context);
+  context->context->reset();
   return info.Env().Undefined();
 }
 
@@ -233,6 +265,7 @@ Value restore(const CallbackInfo& info) {
   const auto chain = Chain::from_hex(info[4].As<Napi::String>().Utf8Value());
   if (!chain) throw error_value(info.Env(), invalid("a chain is 32 lower-case hex digits."));
   const Head to{u64_of(info[2]), u64_of(info[3]), *chain};
+  find_again(context);
   auto done = context->context->restore({reinterpret_cast<const std::byte*>(state.Data()), state.ByteLength()}, to);
   if (!done) throw error_value(info.Env(), done.error());
   return info.Env().Undefined();
@@ -330,7 +363,7 @@ Value step(const CallbackInfo& info) {
   const auto env = info.Env();
   auto executor = idle_executor(info[0]);
   Inserted inserted{info[1].As<Napi::Number>().Uint32Value(), info[2].As<Napi::Number>().Uint32Value(), {}};
-  const auto& program = executor->engine->model->programs[inserted.block];
+  const auto& program = executor->engine->model()->programs[inserted.block];
   const auto list = info[3].As<Napi::Array>();
   for (uint32_t i = 0; i < list.Length() && i < program.inputs.size(); ++i) {
     const auto bytes = list.Get(i).As<Napi::Uint8Array>();
@@ -355,7 +388,7 @@ Value fetch(const CallbackInfo& info) {
   auto executor = idle_executor(info[0]);
   const size_t block = info[1].As<Napi::Number>().Uint32Value();
   const size_t rows = info[2].As<Napi::Number>().Uint32Value();
-  const auto& program = executor->engine->model->programs[block];
+  const auto& program = executor->engine->model()->programs[block];
   const uint32_t value = program.last_value[info[3].As<Napi::Number>().Uint32Value()];
   if (value == no_name) throw error_value(env, invalid("the block writes no such value."));
   auto& runner = *executor->bridge->executor;
@@ -371,7 +404,7 @@ Value trace(const CallbackInfo& info) {
   const auto env = info.Env();
   auto executor = idle_executor(info[0]);
   const auto& entries = executor->bridge->executor->trace();
-  const auto& declarations = executor->engine->model->graph.declarations;
+  const auto& declarations = executor->engine->model()->graph.declarations;
   auto out = Napi::Array::New(env, entries.size());
   for (size_t i = 0; i < entries.size(); ++i) {
     const auto& from = entries[i];
@@ -399,28 +432,41 @@ Value close_engine(const CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+// What memory is needed for may throw in any function: a JavaScript error, as if it had been returned.
+template <Value (*body)(const CallbackInfo&)>
+Value guarded(const CallbackInfo& info) {
+  try {
+    return body(info);
+  } catch (const DeviceError& error) {
+    throw error_value(info.Env(), {Code::unavailable, error.what()});
+  } catch (const std::bad_alloc&) {
+    throw error_value(info.Env(), {Code::unavailable, "The engine ran out of memory. Free some and try again."});
+  }
+}
+
 Napi::Object init(Napi::Env env, Napi::Object exports) {
-  exports.Set("inspect", Napi::Function::New(env, inspect));
-  exports.Set("plan", Napi::Function::New(env, plan));
-  exports.Set("features", Napi::Function::New(env, features));
-  exports.Set("open", Napi::Function::New(env, open));
-  exports.Set("packingNote", Napi::Function::New(env, packing_note));
-  exports.Set("positions", Napi::Function::New(env, positions));
-  exports.Set("createContext", Napi::Function::New(env, create_context));
-  exports.Set("closeContext", Napi::Function::New(env, close_context));
-  exports.Set("head", Napi::Function::New(env, head));
-  exports.Set("reset", Napi::Function::New(env, reset));
-  exports.Set("serialize", Napi::Function::New(env, serialize));
-  exports.Set("restore", Napi::Function::New(env, restore));
-  exports.Set("process", Napi::Function::New(env, process));
-  exports.Set("logits", Napi::Function::New(env, logits));
-  exports.Set("gates", Napi::Function::New(env, gates));
-  exports.Set("stateBytes", Napi::Function::New(env, state_bytes));
-  exports.Set("createExecutor", Napi::Function::New(env, create_executor));
-  exports.Set("step", Napi::Function::New(env, step));
-  exports.Set("fetch", Napi::Function::New(env, fetch));
-  exports.Set("trace", Napi::Function::New(env, trace));
-  exports.Set("closeEngine", Napi::Function::New(env, close_engine));
+  exports.Set("inspect", Napi::Function::New(env, guarded<inspect>));
+  exports.Set("plan", Napi::Function::New(env, guarded<plan>));
+  exports.Set("features", Napi::Function::New(env, guarded<features>));
+  exports.Set("cuda", Napi::Function::New(env, guarded<cuda>));
+  exports.Set("open", Napi::Function::New(env, guarded<open>));
+  exports.Set("packingNote", Napi::Function::New(env, guarded<packing_note>));
+  exports.Set("positions", Napi::Function::New(env, guarded<positions>));
+  exports.Set("createContext", Napi::Function::New(env, guarded<create_context>));
+  exports.Set("closeContext", Napi::Function::New(env, guarded<close_context>));
+  exports.Set("head", Napi::Function::New(env, guarded<head>));
+  exports.Set("reset", Napi::Function::New(env, guarded<reset>));
+  exports.Set("serialize", Napi::Function::New(env, guarded<serialize>));
+  exports.Set("restore", Napi::Function::New(env, guarded<restore>));
+  exports.Set("process", Napi::Function::New(env, guarded<process>));
+  exports.Set("logits", Napi::Function::New(env, guarded<logits>));
+  exports.Set("gates", Napi::Function::New(env, guarded<gates>));
+  exports.Set("stateBytes", Napi::Function::New(env, guarded<state_bytes>));
+  exports.Set("createExecutor", Napi::Function::New(env, guarded<create_executor>));
+  exports.Set("step", Napi::Function::New(env, guarded<step>));
+  exports.Set("fetch", Napi::Function::New(env, guarded<fetch>));
+  exports.Set("trace", Napi::Function::New(env, guarded<trace>));
+  exports.Set("closeEngine", Napi::Function::New(env, guarded<close_engine>));
   return exports;
 }
 

@@ -78,7 +78,6 @@ void EngineHandle::close(bool tearing_down) {
   if (!engine_) return;
   engine_->stop();
   engine_.reset();
-  model.reset();
   if (!tearing_down) napi_remove_env_cleanup_hook(env_, teardown, this);
   if (function_) napi_release_threadsafe_function(function_, napi_tsfn_release);
   function_ = nullptr;

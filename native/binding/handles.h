@@ -23,7 +23,8 @@ class EngineHandle : public std::enable_shared_from_this<EngineHandle> {
   ~EngineHandle() { close(); }
 
   Engine& engine() { return *engine_; }
-  std::shared_ptr<const Model> model;
+  // Of an engine that has loaded one.
+  std::shared_ptr<const Model> model() const { return engine_->model(); }
 
   // A promise for a job about to be submitted: it keeps the event loop alive until it settles.
   struct Ticket {

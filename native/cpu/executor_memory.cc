@@ -111,7 +111,7 @@ void CpuExecutor::memory(Space& space, const Instruction& instruction, std::span
     rows += run.rows;
     memories.push_back(tables(space, instruction, run));
   }
-  const auto shares = level_shares(logits, heads, levels);
+  const auto shares = level_shares(model_->kernels, logits, heads, levels);
   const auto work = [&](size_t task) {
     const Run& run = runs[task / heads];
     const Tables& own = memories[task / heads];
@@ -188,7 +188,7 @@ void CpuExecutor::mix(Space& space, const Instruction& instruction, std::span<co
   const auto& logits = model_->constants[instruction.in[0].id];
   const size_t heads = node.groups, levels = logits.outputs / heads;
   const auto n = static_cast<size_t>(model_->graph.declarations[instruction.places[1].table].axes.back().extent), each = n * n;
-  const auto shares = level_shares(logits.vector(), heads, levels);
+  const auto shares = level_shares(model_->kernels, logits.vector(), heads, levels);
   for (const auto& run : runs) {
     if (node.segment > 0 && (run.context->head.pulse + run.number) % node.segment != 0) continue;
     const Tables own = tables(space, instruction, run);  // M, mixed

@@ -110,6 +110,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       { ...plain, watch },
       keepPacked ? `${path}.packed` : '',
       packedKey(fingerprint, graph),
+      'cpu',
     ),
   )
   const note = callNative((addon) => addon.packingNote(engine))

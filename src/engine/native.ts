@@ -83,6 +83,7 @@ interface Addon {
     options: NativeOptions,
     packedPath: string,
     packedKey: string,
+    device: 'cpu' | 'cuda',
   ): Promise<EngineHandle>
   packingNote(engine: EngineHandle): string
   positions(engine: EngineHandle): number | null

@@ -1,0 +1,254 @@
+#include "device.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "../cast.h"
+#include "../kernels/cuda/kernels.h"
+#include "../weights.h"
+#include "check.h"
+#include "cuda.h"
+#include "executor.h"
+
+namespace continuo {
+
+namespace cuda {
+
+namespace {
+
+std::mutex current_mutex;
+std::weak_ptr<CudaDevice> current;
+// An error that no call survives ends a device's life; open_cuda() begins the next.
+std::atomic<bool> is_lost{false};
+std::atomic<uint64_t> life{0};
+
+std::string megabytes(size_t bytes) { return text((bytes + (size_t{1} << 20) - 1) >> 20, " MiB"); }
+
+// Errors that leave the device as it was.
+bool passing(cudaError_t error) { return error == cudaErrorMemoryAllocation || error == cudaErrorInvalidValue || error == cudaErrorNotReady; }
+
+}  // namespace
+
+void check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  (void)cudaGetLastError();
+  if (passing(error)) throw DeviceError(text("CUDA failed to ", what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")."));
+  is_lost = true;
+  throw DeviceError(text("The CUDA device was lost while it was to ", what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error),
+                         "). Every context on it is gone: open the model again and rebuild them from their snapshots."));
+}
+
+bool CudaDevice::lost() const noexcept { return is_lost || life_ != life; }
+
+void CudaDevice::alive() const {
+  if (lost()) throw DeviceError("The CUDA device was lost by an earlier error, and every context on it: open the model again and rebuild them from their snapshots.");
+}
+
+CudaDevice::CudaDevice() : life_(life) {
+  check(cudaStreamCreateWithFlags(&compute_, cudaStreamNonBlocking), "make a stream");
+  check(cudaStreamCreateWithFlags(&transfers_, cudaStreamNonBlocking), "make a stream");
+  check(cudaMallocHost(reinterpret_cast<void**>(&staging_), staging_bytes), "take pinned memory");
+  check(cudaMalloc(reinterpret_cast<void**>(&flag_), sizeof *flag_), "take memory");
+}
+
+// What is left of a lost device went with the reset that made room for the next.
+CudaDevice::~CudaDevice() {
+  if (lost()) return;
+  (void)cudaFree(flag_);
+  (void)cudaFreeHost(staging_);
+  (void)cudaStreamDestroy(transfers_);
+  (void)cudaStreamDestroy(compute_);
+}
+
+std::byte* CudaDevice::allocate(size_t bytes) {
+  alive();
+  void* data = nullptr;
+  const bool taken = residency_.make_room([&] {
+    const cudaError_t error = cudaMalloc(&data, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();
+      return false;
+    }
+    check(error, "take memory");
+    return true;
+  });
+  if (!taken) {
+    size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "say what memory is free");
+    throw DeviceError(text("The CUDA device has no memory left: ", megabytes(bytes), " were asked for, ", megabytes(free), " of ", megabytes(total),
+                           " are free, and no session at rest could be paged out. Give it fewer sessions at once or a smaller model, stop what else uses the "
+                           "device (nvidia-smi shows it), or choose another with CUDA_VISIBLE_DEVICES."));
+  }
+  const std::lock_guard lock(transfers_mutex_);
+  check(cudaMemsetAsync(data, 0, bytes, transfers_), "clear memory");
+  check(cudaStreamSynchronize(transfers_), "clear memory");
+  return static_cast<std::byte*>(data);
+}
+
+void CudaDevice::release(std::byte* data, size_t) noexcept {
+  if (!lost()) (void)cudaFree(data);
+}
+
+std::byte* CudaDevice::allocate_host(size_t bytes) {
+  alive();
+  void* data = nullptr;
+  check(cudaMallocHost(&data, bytes), "take pinned memory");
+  return static_cast<std::byte*>(data);
+}
+
+void CudaDevice::release_host(std::byte* data) noexcept {
+  if (!lost()) (void)cudaFreeHost(data);
+}
+
+void CudaDevice::upload(std::byte* to, const std::byte* from, size_t bytes) {
+  alive();
+  const std::lock_guard lock(transfers_mutex_);
+  for (size_t at = 0; at < bytes; at += staging_bytes) {
+    const size_t part = std::min(staging_bytes, bytes - at);
+    std::memcpy(staging_, from + at, part);
+    check(cudaMemcpyAsync(to + at, staging_, part, cudaMemcpyHostToDevice, transfers_), "copy to the device");
+    check(cudaStreamSynchronize(transfers_), "copy to the device");
+  }
+}
+
+// Small pieces leave together.
+void CudaDevice::download(std::byte* to, std::span<const Piece> pieces) {
+  alive();
+  const std::lock_guard lock(transfers_mutex_);
+  size_t waiting = 0;
+  const auto flush = [&] {
+    check(cudaStreamSynchronize(transfers_), "copy from the device");
+    std::memcpy(to, staging_, waiting);
+    to += waiting;
+    waiting = 0;
+  };
+  for (const auto& [data, bytes] : pieces) {
+    for (size_t at = 0; at < bytes;) {
+      if (waiting == staging_bytes) flush();
+      const size_t part = std::min(staging_bytes - waiting, bytes - at);
+      check(cudaMemcpyAsync(staging_ + waiting, data + at, part, cudaMemcpyDeviceToHost, transfers_), "copy from the device");
+      waiting += part;
+      at += part;
+    }
+  }
+  flush();
+}
+
+void CudaDevice::copy(std::byte* to, const std::byte* from, size_t bytes) {
+  alive();
+  const std::lock_guard lock(transfers_mutex_);
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, transfers_), "copy within the device");
+  check(cudaStreamSynchronize(transfers_), "copy within the device");
+}
+
+void CudaDevice::fill(std::byte* to, Type type, size_t n, double value) {
+  alive();
+  uint64_t pattern = 0;
+  write_number(reinterpret_cast<std::byte*>(&pattern), type, 0, value);
+  const std::lock_guard lock(transfers_mutex_);
+  cuda::fill(to, n, pattern, static_cast<uint32_t>(size_of(type)), transfers_);
+  check(cudaGetLastError(), "fill memory");
+  check(cudaStreamSynchronize(transfers_), "fill memory");
+}
+
+bool CudaDevice::finite(std::span<const Piece> pieces) {
+  alive();
+  const std::lock_guard lock(transfers_mutex_);
+  check(cudaMemsetAsync(flag_, 0, sizeof *flag_, transfers_), "clear memory");
+  for (const auto& [data, bytes] : pieces) cuda::finite(reinterpret_cast<const float*>(data), bytes / sizeof(float), flag_, transfers_);
+  check(cudaGetLastError(), "look for numbers that are not finite");
+  check(cudaMemcpyAsync(staging_, flag_, sizeof *flag_, cudaMemcpyDeviceToHost, transfers_), "copy from the device");
+  check(cudaStreamSynchronize(transfers_), "look for numbers that are not finite");
+  uint32_t found = 0;
+  std::memcpy(&found, staging_, sizeof found);
+  return found == 0;
+}
+
+void CudaDevice::adopt(Constant& constant) {
+  if (constant.bytes.empty()) return;
+  auto memory = std::make_shared<DeviceMemory>(shared_from_this(), constant.bytes.size());
+  upload(memory->data(), constant.bytes.data(), constant.bytes.size());
+  constant.bytes = {memory->data(), memory->size()};
+  constant.owner = std::move(memory);
+}
+
+std::unique_ptr<Executor> CudaDevice::executor(std::shared_ptr<const Model> model, ThreadPool& pool, const ExecutorOptions& options) {
+  return std::make_unique<CudaExecutor>(std::static_pointer_cast<CudaDevice>(model->device), std::move(model), pool, options);
+}
+
+}  // namespace cuda
+
+// The kernels are built for sm_80 and sm_90, with PTX of the latter for what comes after.
+constexpr int least_major = 8;
+
+CudaStatus cuda_status() {
+  CudaStatus status;
+  status.built = true;
+#if defined(CONTINUO_EMULATE)
+  status.emulated = true;
+#endif
+  (void)cudaDriverGetVersion(&status.driver);
+  (void)cudaRuntimeGetVersion(&status.runtime);
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorInsufficientDriver || (error != cudaSuccess && status.driver == 0)) {
+    status.reason = status.driver == 0 ? "there is no NVIDIA driver on this machine: install one (nvidia-smi must answer), or take the CPU, which gives the same bits."
+                                       : text("the NVIDIA driver speaks CUDA ", status.driver / 1000, ".", status.driver % 1000 / 10, ", the engine was built with ", status.runtime / 1000, ".",
+                                              status.runtime % 1000 / 10, ": update the driver, or build the engine with an older CUDA.");
+    return status;
+  }
+  if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
+    status.reason = "the NVIDIA driver shows no device: look at nvidia-smi, and at CUDA_VISIBLE_DEVICES if it is set.";
+    return status;
+  }
+  cudaDeviceProp properties{};
+  const cudaError_t asked = error != cudaSuccess ? error : cudaGetDeviceProperties(&properties, 0);
+  if (asked != cudaSuccess) {
+    status.reason = text("the NVIDIA driver answers with an error: ", cudaGetErrorString(asked), " (", cudaGetErrorName(asked), "). Look at nvidia-smi; a device that fell off the bus needs a restart.");
+    return status;
+  }
+  status.name = properties.name;
+  status.major = properties.major;
+  status.minor = properties.minor;
+  status.total = properties.totalGlobalMem;
+  if (properties.major < least_major) {
+    status.reason = text("the device ", properties.name, " has compute capability ", properties.major, ".", properties.minor, ", the kernels need ", least_major,
+                         ".0 or later (Ampere, 2020): choose another with CUDA_VISIBLE_DEVICES, or take the CPU, which gives the same bits.");
+    return status;
+  }
+  if (const cudaError_t free = cudaMemGetInfo(&status.free, &status.total); free != cudaSuccess) {
+    (void)cudaGetLastError();
+    // A device that was lost in this process tells nothing more before it is opened anew.
+    if (!cuda::is_lost) {
+      status.reason = text("the device ", properties.name, " cannot be used: ", cudaGetErrorString(free), " (", cudaGetErrorName(free),
+                           "). Another process may hold it alone, or all of its memory: look at nvidia-smi.");
+    }
+  }
+  return status;
+}
+
+Result<std::shared_ptr<Device>> open_cuda() {
+  const std::lock_guard lock(cuda::current_mutex);
+  if (cuda::is_lost) {
+    // All that the process had there goes, with every model's handle to it.
+    (void)cudaDeviceReset();
+    (void)cudaGetLastError();
+    cuda::current.reset();
+    ++cuda::life;
+    cuda::is_lost = false;
+  } else if (auto device = cuda::current.lock()) {
+    return std::shared_ptr<Device>(device);
+  }
+  const CudaStatus status = cuda_status();
+  if (!status.reason.empty()) return Error{Code::unavailable, "CUDA cannot be used: " + status.reason};
+  try {
+    auto device = std::make_shared<cuda::CudaDevice>();
+    cuda::current = device;
+    return std::shared_ptr<Device>(device);
+  } catch (const DeviceError& error) {
+    return Error{Code::unavailable, error.what()};
+  }
+}
+
+}  // namespace continuo

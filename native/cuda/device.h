@@ -1,0 +1,58 @@
+// A CUDA device as a Device. Two streams:
+//
+//   compute    the steps of every executor: words and inputs in, a captured graph or single launches, results out
+//   transfers  everything else: snapshots, restores, paging, first states. Through pinned memory, and done when the call returns
+//
+// so that a snapshot of one session leaves while others are stepped. A context is never in both at once: a call claims it, and waits for
+// its own work before it gives the context back.
+#pragma once
+
+#include <mutex>
+
+#include "../device.h"
+#include "../kernels/cuda/cuda.h"
+#include "residency.h"
+
+namespace continuo::cuda {
+
+class CudaDevice final : public Device, public std::enable_shared_from_this<CudaDevice> {
+ public:
+  CudaDevice();
+  ~CudaDevice() override;
+
+  std::string_view name() const override { return "cuda"; }
+  bool lost() const noexcept override;
+  std::byte* allocate(size_t bytes) override;
+  void release(std::byte* data, size_t bytes) noexcept override;
+  std::byte* allocate_host(size_t bytes) override;
+  void release_host(std::byte* data) noexcept override;
+  void upload(std::byte* to, const std::byte* from, size_t bytes) override;
+  void download(std::byte* to, std::span<const Piece> pieces) override;
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override;
+  void fill(std::byte* to, Type type, size_t n, double value) override;
+  bool finite(std::span<const Piece> pieces) override;
+  void adopt(Constant& constant) override;
+  std::unique_ptr<Executor> executor(std::shared_ptr<const Model> model, ThreadPool& pool, const ExecutorOptions& options) override;
+  void enlist(Pageable& pageable) override { residency_.enlist(pageable); }
+  void dismiss(Pageable& pageable) override { residency_.dismiss(pageable); }
+  bool hold(Pageable& pageable) override { return residency_.hold(pageable); }
+  void let_go(Pageable& pageable) override { residency_.let_go(pageable); }
+
+  // Throws DeviceError once the device was lost: what this object gave out lies nowhere now.
+  void alive() const;
+  cudaStream_t compute() const { return compute_; }
+  const Residency& residency() const { return residency_; }
+
+ private:
+  // Transfers go through this much pinned memory, a part after the other.
+  static constexpr size_t staging_bytes = size_t{4} << 20;
+
+  const uint64_t life_;  // of the process's devices, which follow one another
+  Residency residency_;
+  std::mutex transfers_mutex_;
+  cudaStream_t compute_ = nullptr, transfers_ = nullptr;
+  std::byte* staging_ = nullptr;  // pinned
+  uint32_t* flag_ = nullptr;      // on the device
+};
+
+}  // namespace continuo::cuda

@@ -109,7 +109,10 @@ CudaExecutor::~CudaExecutor() {
 }
 
 void CudaExecutor::forget_graphs() {
-  for (const auto& [shape, graph] : graphs_) (void)cudaGraphExecDestroy(graph);
+  // Those of a lost device went with it.
+  for (const auto& [shape, graph] : graphs_) {
+    if (!device_->lost()) (void)cudaGraphExecDestroy(graph);
+  }
   graphs_.clear();
   seen_.clear();
 }

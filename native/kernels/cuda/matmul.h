@@ -46,12 +46,16 @@ __global__ void __launch_bounds__(few_threads) matmul_few(const CONTINUO_GRID_CO
 #pragma unroll
         for (uint32_t i = 0; i < batch; ++i) raw[i] = load_once(w + i * tile_lanes);
       }
-      if (step > 0) __syncwarp();
+      // What stands for terms and rows that are not there is never used.
+      float brought[Rows * batch / Lanes];
 #pragma unroll
       for (uint32_t i = 0; i < Rows * batch / Lanes; ++i) {
         const uint32_t term = (lane + i * Lanes) % batch, r = (lane + i * Lanes) / batch;
-        terms[r * batch + term] = term < left && r < rows_here ? load_once(product.x + (row + r) * inputs + k + term) : 0.0f;
+        brought[i] = load_once(product.x + (term < left && r < rows_here ? (row + r) * inputs + k + term : 0));
       }
+      if (step > 0) __syncwarp();
+#pragma unroll
+      for (uint32_t i = 0; i < Rows * batch / Lanes; ++i) terms[lane + i * Lanes] = brought[i];
       __syncwarp();
       if (full) {
 #pragma unroll

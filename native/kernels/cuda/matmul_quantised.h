@@ -28,7 +28,7 @@ CONTINUO_INLINE int32_t signed_ternary(uint32_t word, uint32_t quarter) {
 
 constexpr uint32_t quantised_lanes = 16;
 constexpr uint32_t outputs_of_lane(bool ternary) { return ternary ? 4 : 1; }
-constexpr uint32_t quantised_few_threads(bool ternary, uint32_t rows) { return rows * outputs_of_lane(ternary) > 8 ? few_threads / 2 : few_threads; }
+constexpr uint32_t quantised_few_threads(bool ternary, uint32_t rows) { return rows * outputs_of_lane(ternary) >= 8 ? few_threads / 2 : few_threads; }
 
 // Rows 0 … rows − 1 of products.quantised, [blocks][x_rows], into rows [first, first + rows) of y. As matmul_few: 16 lanes side by side have 16 outputs, or ternary's whole tile, and a slot of them one block of 256 terms.
 template <bool Ternary, uint32_t Group, uint32_t Rows>
@@ -37,7 +37,8 @@ __global__ void __launch_bounds__(quantised_few_threads(Ternary, Rows))
   using Layout = Codes<Ternary, Group>;
   constexpr uint32_t each = outputs_of_lane(Ternary), wide = quantised_lanes * each;
   constexpr uint32_t batch = 32, per_batch = batch * 4 / Group, per_block = block_terms / Group;  // words; groups
-  constexpr uint32_t terms_words = Rows * batch + 4, sums_words = Rows * wide;
+  constexpr uint32_t row_words = batch + per_batch * (Ternary ? 2 : 1), brought_words = Rows * row_words, scales_words = block_terms / 32;
+  constexpr uint32_t terms_words = (brought_words + 7) / 4 * 4, sums_words = Rows * wide;
   constexpr uint32_t slot_words = terms_words > sums_words ? terms_words : sums_words;
   constexpr uint32_t most_slots = quantised_few_threads(Ternary, Rows) / quantised_lanes;
   alignas(16) __shared__ uint32_t shared[most_slots * slot_words];
@@ -77,35 +78,37 @@ __global__ void __launch_bounds__(quantised_few_threads(Ternary, Rows))
 #pragma unroll
         for (uint32_t e = 0; e < each; ++e) scales[g][e] = load_once(reinterpret_cast<const F16*>(group + Layout::scales_at) + in_tile + e * quantised_lanes);
       }
+      // Terms, scales and corrections of the rows. What stands for those that are not there is never used.
+      uint32_t brought[(brought_words + quantised_lanes - 1) / quantised_lanes];
+#pragma unroll
+      for (uint32_t i = 0; i < brought_words; i += quantised_lanes) {
+        const uint32_t word = (lane + i) % row_words, r = (lane + i) / row_words;
+        const uint32_t from_word = word < batch ? step * batch + word : block_terms / 4 + (word < batch + per_batch ? word - batch : scales_words + word - batch - per_batch) + step * per_batch;
+        const QuantisedBlock* const own = x + (block < blocks && r < rows_here ? static_cast<size_t>(block) * x_rows + r : 0);
+        brought[i / quantised_lanes] = load_once(reinterpret_cast<const uint32_t*>(own) + from_word);
+      }
       if (step > 0) __syncwarp();
 #pragma unroll
-      for (uint32_t i = 0; i < Rows * batch / quantised_lanes; ++i) {
-        const uint32_t word = (lane + i * quantised_lanes) % batch, r = (lane + i * quantised_lanes) / batch;
-        const bool there = word / (Group / 4) < left && r < rows_here;
-        terms[r * batch + word] = there ? load_once(reinterpret_cast<const uint32_t*>(x[static_cast<size_t>(block) * x_rows + r].terms) + step * batch + word) : 0;
+      for (uint32_t i = 0; i < brought_words; i += quantised_lanes) {
+        if (i + quantised_lanes <= brought_words || lane + i < brought_words) terms[lane + i] = brought[i / quantised_lanes];
       }
       __syncwarp();
 #pragma unroll
       for (uint32_t g = 0; g < per_batch; ++g) {
         if (g >= left) break;
         int32_t dot[each][Rows] = {};
-        float x_scales[Rows];
+        if constexpr (Ternary) {
 #pragma unroll
-        for (uint32_t r = 0; r < Rows; ++r) {
-          // A row that is not there repeats the last one.
-          const QuantisedBlock& own = x[static_cast<size_t>(block) * x_rows + (r < rows_here ? r : rows_here - 1)];
-          x_scales[r] = load_once(own.scales + step * per_batch + g);
-          if constexpr (Ternary) {
-            const int32_t correction = __ldg(own.corrections + step * per_batch + g);
+          for (uint32_t r = 0; r < Rows; ++r) {
 #pragma unroll
-            for (uint32_t e = 0; e < each; ++e) dot[e][r] = correction;
+            for (uint32_t e = 0; e < each; ++e) dot[e][r] = static_cast<int32_t>(terms[r * row_words + batch + per_batch + g]);
           }
         }
 #pragma unroll
         for (uint32_t i = 0; i < Group / 4; i += 4) {
 #pragma unroll
           for (uint32_t r = 0; r < Rows; ++r) {
-            const FourWords term = *reinterpret_cast<const FourWords*>(terms + r * batch + g * (Group / 4) + i);
+            const FourWords term = *reinterpret_cast<const FourWords*>(terms + r * row_words + g * (Group / 4) + i);
 #pragma unroll
             for (uint32_t j = 0; j < 4; ++j) {
               const uint32_t word = words[g * (Group / 4) + i + j];
@@ -120,7 +123,7 @@ __global__ void __launch_bounds__(quantised_few_threads(Ternary, Rows))
         for (uint32_t e = 0; e < each; ++e) {
           const float scale = widen(scales[g][e]);
 #pragma unroll
-          for (uint32_t r = 0; r < Rows; ++r) acc[e][r] = fma(to_float(dot[e][r]), scale * x_scales[r], acc[e][r]);
+          for (uint32_t r = 0; r < Rows; ++r) acc[e][r] = fma(to_float(dot[e][r]), scale * cast<float>(terms[r * row_words + batch + g]), acc[e][r]);
         }
       }
     }

@@ -2,6 +2,7 @@
 // 256 positions at a time, whose scores and sums of values it makes side by side and joins in order.
 #pragma once
 
+#include "reduce.h"
 #include "scalar.h"
 
 #include "../jobs.h"
@@ -9,14 +10,6 @@
 namespace continuo::cuda {
 
 constexpr uint32_t attend_blocks = 4;
-constexpr uint32_t attend_partials = 16;  // of reduce.h
-
-// Adds the partials of sixteen lanes by halving; each of them has the sum.
-CONTINUO_INLINE float join_partials(float partial) {
-#pragma unroll
-  for (int by = attend_partials / 2; by > 0; by /= 2) partial += __shfl_xor_sync(0xFFFFFFFFu, partial, by);
-  return partial;
-}
 
 // The place of a position of a part, `after` a first one: a ring begins again, and nothing divides by its length on the way.
 CONTINUO_INLINE size_t slot_after(size_t slot, size_t after, size_t slots) {
@@ -28,10 +21,10 @@ CONTINUO_INLINE size_t slot_after(size_t slot, size_t after, size_t slots) {
 // scores[p] = scale · (q · k_p) of `count` positions from a slot on: sixteen lanes, one for each partial sum, take `side` positions at a time.
 CONTINUO_INLINE void attend_scores(const AttendRun& run, const AttendPart& part, size_t slot, uint32_t count, float* scores) {
   constexpr uint32_t side = 4;
-  const uint32_t lane = threadIdx.x % attend_partials, team = threadIdx.x / attend_partials, teams = blockDim.x / attend_partials;
+  const uint32_t lane = threadIdx.x % partials, team = threadIdx.x / partials, teams = blockDim.x / partials;
   // All lanes of a warp go round as often as its first.
-  for (uint32_t from = threadIdx.x / 32 * (32 / attend_partials); from < count; from += side * teams) {
-    const uint32_t own = from + team % (32 / attend_partials);
+  for (uint32_t from = threadIdx.x / 32 * (32 / partials); from < count; from += side * teams) {
+    const uint32_t own = from + team % (32 / partials);
     const float* keys[side];
     float total[side] = {};
 #pragma unroll
@@ -43,13 +36,13 @@ CONTINUO_INLINE void attend_scores(const AttendRun& run, const AttendPart& part,
       const size_t end = block + block_terms < run.channels ? block + block_terms : run.channels;
       float partial[side] = {};
 #pragma unroll 4
-      for (size_t i = block + lane; i < end; i += attend_partials) {
+      for (size_t i = block + lane; i < end; i += partials) {
         const float q = part.q[i];
 #pragma unroll
         for (uint32_t j = 0; j < side; ++j) partial[j] = fma(q, keys[j][i], partial[j]);
       }
 #pragma unroll
-      for (uint32_t j = 0; j < side; ++j) total[j] += join_partials(partial[j]);
+      for (uint32_t j = 0; j < side; ++j) total[j] += join(partial[j]);
     }
 #pragma unroll
     for (uint32_t i = 0; i < side; ++i) {
@@ -74,8 +67,8 @@ CONTINUO_INLINE float attend_most(const float* scores, uint32_t begin, uint32_t 
 // Σ weights of a block's positions by their place modulo 16; `place` is that of weights[begin].
 CONTINUO_INLINE float attend_sum(const float* weights, uint32_t begin, uint32_t end, uint32_t place) {
   float partial = 0.0f;
-  for (uint32_t p = begin + ((threadIdx.x - place) & (attend_partials - 1)); p < end; p += attend_partials) partial += weights[p];
-  return join_partials(partial);
+  for (uint32_t p = begin + ((threadIdx.x - place) & (partials - 1)); p < end; p += partials) partial += weights[p];
+  return join(partial);
 }
 
 // Σ w_p v_p of one channel over positions begin … end of the stretch that starts at `slot`, by fma from 0.

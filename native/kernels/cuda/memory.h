@@ -153,9 +153,8 @@ CONTINUO_INLINE void memory_softmax(float* M, size_t n, size_t a) {
   for (size_t b = 0; b < n; ++b) M[b * n + a] = M[b * n + a] / sum;
 }
 
-// Every thread of the block, here and in what follows; what they wrote to M is brought together first.
+// Every thread of the block, here and in what follows. What they wrote to M is brought together by the barrier with which reduce begins.
 CONTINUO_INLINE float memory_norm(const float* M, size_t n) {
-  __syncthreads();
   return sqrt(reduce(n * n, [=](float acc, size_t i) { return fma(M[i], M[i], acc); }) + 1e-12f);
 }
 

@@ -17,7 +17,7 @@ struct MemoryForm {
   float floor = 0;     // kl
 
   // Whether α comes with every token.
-  bool retains() const { return retention == Retention::l2 || retention == Retention::elastic || retention == Retention::kl; }
+  constexpr bool retains() const { return retention == Retention::l2 || retention == Retention::elastic || retention == Retention::kl; }
 };
 
 }  // namespace continuo

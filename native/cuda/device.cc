@@ -147,7 +147,8 @@ void CudaDevice::fill(std::byte* to, Type type, size_t n, double value) {
   uint64_t pattern = 0;
   write_number(reinterpret_cast<std::byte*>(&pattern), type, 0, value);
   const std::lock_guard lock(transfers_mutex_);
-  cuda::fill(to, n, pattern, static_cast<uint32_t>(size_of(type)), transfers_);
+  if (pattern == 0) check(cudaMemsetAsync(to, 0, n * size_of(type), transfers_), "clear memory");
+  else cuda::fill(to, n, pattern, static_cast<uint32_t>(size_of(type)), transfers_);
   check(cudaGetLastError(), "fill memory");
   check(cudaStreamSynchronize(transfers_), "fill memory");
 }

@@ -109,7 +109,10 @@ CudaExecutor::~CudaExecutor() {
 }
 
 void CudaExecutor::forget_graphs() {
-  for (const auto& [shape, graph] : graphs_) (void)cudaGraphExecDestroy(graph);
+  // Those of a lost device went with it.
+  for (const auto& [shape, graph] : graphs_) {
+    if (!device_->lost()) (void)cudaGraphExecDestroy(graph);
+  }
   graphs_.clear();
   seen_.clear();
 }
@@ -208,6 +211,19 @@ void CudaExecutor::step(size_t block, size_t rows, std::span<const Run> runs) {
   for (const auto& line : compiled.schedule.lines) fill(space, line, compiled.schedule, words, runs);
   replay(block, words, rows, runs);
   note_gates(compiled.schedule, compiled.schedule.lines, words, runs);
+  end(space, runs);
+}
+
+void CudaExecutor::step_by_nodes(size_t block, size_t rows, std::span<const Run> runs) {
+  wait();
+  auto& space = spaces_[block];
+  const auto& compiled = blocks_[block];
+  begin(space, runs);
+  const Words words = words_for(compiled.schedule, rows, runs);
+  for (const auto& line : compiled.schedule.lines) fill(space, line, compiled.schedule, words, runs);
+  if (words.bytes > 0) upload(words);
+  for (const auto& line : compiled.schedule.lines) launch(compiled, line.launch, words.step, 0, rows, runs.size());
+  check(cudaGetLastError(), "launch a step");
   end(space, runs);
 }
 

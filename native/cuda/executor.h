@@ -14,7 +14,7 @@
 
 namespace continuo::cuda {
 
-class CudaExecutor final : public Executor {
+class CudaExecutor : public Executor {
  public:
   CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<const Model> model, ThreadPool& pool, const ExecutorOptions& options);
   ~CudaExecutor() override;
@@ -28,6 +28,10 @@ class CudaExecutor final : public Executor {
   // Launches of a step that takes one row of each of its contexts.
   size_t launches(size_t block) const { return blocks_[block].schedule.decode.size(); }
   size_t graphs() const { return graphs_.size(); }
+
+ protected:
+  // As step(), with a launch for each line, none captured.
+  void step_by_nodes(size_t block, size_t rows, std::span<const Run> runs);
 
  private:
   // Pinned memory of the host.

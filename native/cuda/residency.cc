@@ -55,8 +55,9 @@ bool Residency::page_one_out() {
     if (oldest == entries_.end() || used < oldest->second.used) oldest = entry;
   }
   if (oldest == entries_.end()) return false;
-  oldest->first->page_out();
+  // Also if only a part of it can leave.
   oldest->second.out = true;
+  oldest->first->page_out();
   return true;
 }
 

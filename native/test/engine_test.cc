@@ -1,81 +1,21 @@
-#include "../engine.h"
-
-#include <unistd.h>
-
 #include <cfenv>
 #include <cmath>
-#include <cstdio>
-#include <future>
 
 #include "../batch.h"
-#include "image.h"
+#include "engines.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 using namespace continuo;
+using test::logits, test::open, test::process, test::random_tokens;
 
 namespace {
-
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::vector<std::byte>& bytes) {
-    char name[] = "/tmp/continuo-test-XXXXXX";
-    const int fd = ::mkstemp(name);
-    path = name;
-    size_t done = 0;
-    while (fd >= 0 && done < bytes.size()) {
-      const auto n = ::write(fd, bytes.data() + done, bytes.size() - done);
-      if (n <= 0) break;
-      done += static_cast<size_t>(n);
-    }
-    ::close(fd);
-  }
-  ~TemporaryFile() { std::remove(path.c_str()); }
-  std::string path;
-};
 
 // Every float of a state that does not grow.
 void fill_state(Context& context, float value) {
   for (const auto& slice : context.model().layout) context.model().device->fill(context.data(slice.name), slice.type, slice.elements, value);
-}
-
-struct Opened {
-  std::unique_ptr<Engine> engine;
-  std::shared_ptr<const Model> model;
-};
-
-Opened open(const test::SmallModel& small, size_t threads) {
-  const TemporaryFile file(small.image);
-  auto engine = std::make_unique<Engine>(threads);
-  std::promise<Result<std::shared_ptr<const Model>>> done;
-  engine->load(small.graph, file.path, {}, {}, [&](auto result) { done.set_value(std::move(result)); });
-  auto model = done.get_future().get();
-  CHECK(model);
-  return {std::move(engine), *model};
-}
-
-Result<std::vector<ItemResult>> process(Engine& engine, std::vector<Item> items) {
-  auto done = std::make_shared<std::promise<Result<std::vector<ItemResult>>>>();
-  auto future = done->get_future();
-  auto accepted = engine.process(std::move(items), [done](auto result) { done->set_value(std::move(result)); });
-  if (!accepted) return accepted.error();
-  return future.get();
-}
-
-Result<std::vector<float>> logits(Engine& engine, std::shared_ptr<Context> context) {
-  auto done = std::make_shared<std::promise<Result<std::vector<float>>>>();
-  auto future = done->get_future();
-  auto accepted = engine.logits(std::move(context), [done](auto result) { done->set_value(std::move(result)); });
-  if (!accepted) return accepted.error();
-  return future.get();
-}
-
-std::vector<int32_t> random_tokens(test::Random& random, size_t n, size_t vocabulary) {
-  std::vector<int32_t> out(n);
-  for (auto& token : out) token = static_cast<int32_t>(random.below(vocabulary));
-  return out;
 }
 
 bool same(const std::vector<float>& a, const std::vector<float>& b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0; }

@@ -292,16 +292,6 @@ const build = (parsed: unknown, tensors: readonly TensorEntry[]): FamilyModel =>
   g.block('step', [token], () => {
     const x = g.norm('x', g.embed('x.emb', token, embedding), ln0.weight, ln0.bias, { eps })
     g.loop(l, {}, () => {
-      const lowRank = (
-        name: string,
-        input: Value,
-        { in: first, out }: LowRankWeights,
-        bend?: 'tanh' | 'sigmoid',
-      ): Value => {
-        const narrow = g.matmul(`${name}.1`, input, first(l))
-        return g.matmul(`${name}.2`, bend ? g[bend](`${name}.bend`, narrow) : narrow, out(l))
-      }
-
       // Time mix.
       const u = g.norm('att.u', x, weights.ln1.weight(l), weights.ln1.bias(l), { eps })
       const p = g.cacheShift('att.before', weights.p(l), u)
@@ -314,23 +304,42 @@ const build = (parsed: unknown, tensors: readonly TensorEntry[]): FamilyModel =>
         Value,
         Value,
       ]
+      // Products that do not depend on each other stand side by side: a device may run them as one.
+      const { v: residual } = weights
+      const beyondFirst = (make: (weights: NonNullable<typeof residual>) => Value): Value | undefined => {
+        let made: Value | undefined
+        const there = (): void => {
+          if (residual) made = make(residual)
+        }
+        if (residual) g.branch({ index: l, equals: 0 }, () => {}, there)
+        return made
+      }
+      const narrow = (name: string, input: Value, { in: first }: LowRankWeights): Value =>
+        g.matmul(`${name}.1`, input, first(l))
+      const wide = (name: string, input: Value, { out }: LowRankWeights): Value => g.matmul(`${name}.2`, input, out(l))
       const r = g.matmul('att.r', ur, weights.receptance(l))
       const k = g.matmul('att.k', uk, weights.key(l))
-      const wz = lowRank('att.w', uw, weights.w, 'tanh')
-      const az = lowRank('att.a', ua, weights.a)
-      const gate = lowRank('att.g', ug, weights.g, 'sigmoid')
       const read = g.matmul('att.v.read', uv, weights.value(l))
-      const { v: residual } = weights
+      const w1 = narrow('att.w', uw, weights.w)
+      const a1 = narrow('att.a', ua, weights.a)
+      const g1 = narrow('att.g', ug, weights.g)
+      const v1 = beyondFirst((low) => narrow('att.v', uv, low))
+      const wBend = g.tanh('att.w.bend', w1)
+      const gBend = g.sigmoid('att.g.bend', g1)
+      const wz = wide('att.w', wBend, weights.w)
+      const az = wide('att.a', a1, weights.a)
+      const gate = wide('att.g', gBend, weights.g)
+      const v2 = v1 && beyondFirst((low) => wide('att.v', v1, low))
       const first = (): void => {
         g.slice('v.first', read, 0, C)
         g.slice('att.v', read, 0, C)
       }
       const vFirst: Value = { name: 'v.first', shape: [C], dtype: 'f32' }
       const v: Value = { name: 'att.v', shape: [C], dtype: 'f32' }
-      if (!residual) first()
+      if (!residual || !v2) first()
       else {
         g.branch({ index: l, equals: 0 }, first, () => {
-          const z = g.add('att.v.z', lowRank('att.v', uv, residual), residual.bias(l))
+          const z = g.add('att.v.z', v2, residual.bias(l))
           g.lerp('att.v', read, vFirst, g.sigmoid('att.v.share', z))
         })
       }

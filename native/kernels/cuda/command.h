@@ -29,7 +29,13 @@ constexpr bool walks(Task task) { return task >= Task::conv && task <= Task::gat
 
 constexpr uint32_t most_inputs = 8;
 
-// Addresses are the device's. in[i] and out: of row 0, or of a constant (bit i of `constant`). A row of out has `width` elements.
+// Addresses are the device's. in[i] and out: of row 0, or of a constant (bit i of `constant`). A row of out has `width` elements;
+// memory_first and mix have no out, their width is heads × channels of a head. in[] is that of the graph's node, without what is not
+// there, and besides:
+//   range         in[1], in[2]: low, high [levels]        rope     in[1]: increments u32 [pairs]
+//   conv          in[1]: weights [width, taps]            gates    in[0] θ, in[1] η, in[2] α: null where there is none
+//   attend_window q, k, v, [context k, v], [learned: queries, keys, values]
+//   memory        q, k, v, θ, [η], [α]                    surprisal  in[0]: logits; out: one number a row
 struct Command {
   Task task{};
   Type type = Type::f32;      // slice, cast, less, equal, remainder, read, write: of in[0], or of the table

@@ -1,5 +1,7 @@
+// The interpreter of commands, and two kernels beside it.
 #include "kernels.h"
 #include "launch.h"
+#include "walks.h"
 
 namespace continuo::cuda {
 
@@ -10,6 +12,37 @@ constexpr unsigned int block_threads = 256;
 __host__ unsigned int blocks_for(size_t n) {
   const size_t blocks = (n + block_threads - 1) / block_threads;
   return static_cast<unsigned int>(blocks < 4096 ? blocks : 4096);
+}
+
+// Recurrences keep their state in registers, so a block of theirs has fewer threads.
+constexpr unsigned int most_threads_light = 1024, most_threads_heavy = 256;
+
+// The two commands that a block works on and reads next. Not as Commands, which would have to be made in shared memory.
+constexpr size_t command_words = sizeof(Command) / 8;
+static_assert(sizeof(Command) % 8 == 0);
+
+// Block (i, p): part p of row or run first + i.
+template <bool Heavy>
+__global__ void __launch_bounds__(Heavy ? most_threads_heavy : most_threads_light) run_commands(const Command* commands, uint32_t count, Step step, uint32_t first) {
+  __shared__ uint64_t slots[2][command_words];
+  const size_t index = first + blockIdx.x;
+  const Part part{blockIdx.y, gridDim.y};
+  const auto fetch = [=](uint32_t i) {
+    for (size_t word = threadIdx.x; word < command_words; word += blockDim.x) slots[i % 2][word] = reinterpret_cast<const uint64_t*>(commands + i)[word];
+  };
+  fetch(0);
+  for (uint32_t i = 0; i < count; ++i) {
+    // The command is there, what the one before wrote can be read, and its slot is free.
+    __syncthreads();
+    if (i + 1 < count) fetch(i + 1);
+    const Command& command = *reinterpret_cast<const Command*>(slots[i % 2]);
+    if constexpr (Heavy) {
+      if (run_with_state(command, step, index, part)) continue;
+    }
+    if (command.task == Task::conv) run_conv(command, step, index, part);
+    else if (command.task == Task::gates) run_gates(command, step, index, part);
+    else run_row(command, step, index, part);
+  }
 }
 
 __global__ void find_strange(const float* numbers, size_t n, uint32_t* flag) {
@@ -29,6 +62,13 @@ void write_all_of(void* to, size_t n, uint64_t pattern, cudaStream_t stream) {
 }
 
 }  // namespace
+
+void run(const Command* commands, uint32_t count, const Step& step, uint32_t first, uint32_t indices, uint32_t parts, uint32_t threads, cudaStream_t stream, bool light) {
+  if (count == 0 || indices == 0) return;
+  const dim3 grid(indices, parts);
+  if (light) launch(run_commands<false>, grid, threads, stream, commands, count, step, first);
+  else launch(run_commands<true>, grid, threads < most_threads_heavy ? threads : most_threads_heavy, stream, commands, count, step, first);
+}
 
 void finite(const float* numbers, size_t n, uint32_t* flag, cudaStream_t stream) {
   if (n > 0) launch(find_strange, blocks_for(n), block_threads, stream, numbers, n, flag);

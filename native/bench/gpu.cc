@@ -1,0 +1,178 @@
+// What a model costs on a CUDA device: decoding with 1 and 64 sessions, reading, and how near decoding comes to the bandwidth of the
+// device's memory, which a large copy measures. And the way most code decodes, one launch for every node, none captured: kept here
+// only, to compare with.
+//
+//   continuo_gpu_bench GRAPH.json MODEL.safetensors [ROUNDS]
+//
+// Prints one JSON object. Rates are medians over the rounds; a round of decoding is 64 tokens of every session, each fed the token that
+// the one before was most likely followed by, as a greedy generation does.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "../cuda/check.h"
+#include "../cuda/cuda.h"
+#include "../cuda/executor.h"
+#include "../sampler.h"
+
+namespace {
+
+using namespace continuo;
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_of(const auto& work) {
+  const auto started = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - started).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Bytes read and written per second by copies within the device, each of a fifth of its free memory but at most 4 GiB.
+double copy_rate(Device& device, size_t free, size_t rounds) {
+  const size_t bytes = std::min<size_t>(free / 5, size_t{4} << 30) / 256 * 256;
+  std::byte *a = device.allocate(bytes), *b = device.allocate(bytes);
+  std::vector<double> rates;
+  for (size_t i = 0; i < rounds + 2; ++i) {
+    const double took = seconds_of([&] { device.copy(b, a, bytes); });
+    if (i >= 2) rates.push_back(2.0 * static_cast<double>(bytes) / took);
+  }
+  device.release(a, bytes);
+  device.release(b, bytes);
+  return median(rates);
+}
+
+// A launch for every node, with its words uploaded before it: nothing is joined, captured or replayed.
+class Naive final : public cuda::CudaExecutor {
+ public:
+  using CudaExecutor::CudaExecutor;
+  void step(size_t block, size_t rows, std::span<const Run> runs) override { step_by_nodes(block, rows, runs); }
+};
+
+struct Sessions {
+  std::vector<std::unique_ptr<Context>> contexts;
+  std::vector<int32_t> tokens;  // the next of each
+};
+
+class Decoder {
+ public:
+  Decoder(const std::shared_ptr<const Model>& model, cuda::CudaExecutor& executor, size_t sessions) : model_(*model), executor_(executor) {
+    for (size_t i = 0; i < sessions; ++i) {
+      sessions_.contexts.push_back(std::make_unique<Context>(model));
+      sessions_.tokens.push_back(static_cast<int32_t>(i % model_.graph.vocabulary()));
+      runs_.push_back({sessions_.contexts.back().get(), i, 1});
+    }
+  }
+
+  // One token of every session.
+  void token() {
+    const auto& language = *model_.graph.language;
+    const size_t n = runs_.size(), vocabulary = model_.graph.vocabulary();
+    executor_.insert(language.step, 0, std::as_bytes(std::span(sessions_.tokens)));
+    executor_.step(language.step, n, runs_);
+    std::vector<const std::byte*> hiddens;
+    for (const auto& context : sessions_.contexts) {
+      ++context->head.pulse;
+      hiddens.push_back(context->data(language.last));
+    }
+    executor_.gather(language.predict, 0, hiddens);
+    executor_.step(language.predict, n, {});
+    const auto* logits = reinterpret_cast<const float*>(executor_.fetch(language.predict, model_.programs[language.predict].last_value[language.logits], n));
+    for (size_t i = 0; i < n; ++i) sessions_.tokens[i] = sample(model_.kernels, {logits + i * vocabulary, vocabulary}, {0, 0, 1, 0}, 0);
+  }
+
+  // Tokens per second, all sessions together.
+  double rate(size_t rounds) {
+    constexpr size_t tokens = 64;
+    for (int i = 0; i < 4; ++i) token();
+    std::vector<double> rates;
+    for (size_t i = 0; i < rounds; ++i) {
+      const double took = seconds_of([&] {
+        for (size_t t = 0; t < tokens; ++t) token();
+      });
+      rates.push_back(static_cast<double>(tokens * runs_.size()) / took);
+    }
+    return median(rates);
+  }
+
+ private:
+  const Model& model_;
+  cuda::CudaExecutor& executor_;
+  Sessions sessions_;
+  std::vector<Run> runs_;
+};
+
+double prefill_rate(const std::shared_ptr<const Model>& model, cuda::CudaExecutor& executor, size_t rounds) {
+  const auto& language = *model->graph.language;
+  Context context(model);
+  const size_t rows = executor.rows_of(language.step);
+  std::vector<int32_t> tokens(rows);
+  for (size_t i = 0; i < rows; ++i) tokens[i] = static_cast<int32_t>((i * 7919) % model->graph.vocabulary());
+  const auto step = [&] {
+    const Run run{&context, 0, rows};
+    executor.insert(language.step, 0, std::as_bytes(std::span(tokens)));
+    executor.step(language.step, rows, {&run, 1});
+    (void)executor.fetch(language.step, model->programs[language.step].last_value[language.hidden], rows);
+    context.head.pulse += rows;
+  };
+  for (int i = 0; i < 3; ++i) step();
+  std::vector<double> rates;
+  for (size_t i = 0; i < rounds; ++i) {
+    const double took = seconds_of([&] {
+      for (int k = 0; k < 8; ++k) step();
+    });
+    rates.push_back(8.0 * static_cast<double>(rows) / took);
+  }
+  return median(rates);
+}
+
+std::string read(const char* path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+int bench(const std::string& graph, const char* weights, size_t rounds) {
+  ThreadPool pool(std::max(1u, std::thread::hardware_concurrency()));
+  auto opened = open_cuda();
+  if (!opened) return std::fprintf(stderr, "%s\n", opened.error().message.c_str()), 1;
+  const auto device = std::static_pointer_cast<cuda::CudaDevice>(*opened);
+  const CudaStatus status = cuda_status();
+  const double copied = copy_rate(*device, status.free, rounds);
+  auto loaded = Model::load(graph, weights, pool, nullptr, device);
+  if (!loaded) return std::fprintf(stderr, "%s\n", loaded.error().message.c_str()), 1;
+  const auto& model = *loaded;
+  if (!model->graph.language) return std::fprintf(stderr, "The graph is no language model.\n"), 1;
+  // What a token moves at least: every matrix once, the state once in and once out.
+  double matrices = 0, state = 0;
+  for (const auto& constant : model->constants) matrices += constant.layout == Layout::packed ? static_cast<double>(constant.bytes.size()) : 0;
+  state = 2.0 * static_cast<double>(model->state_bytes);
+
+  cuda::CudaExecutor executor(device, model, pool, {});
+  Naive naive(device, model, pool, {});
+  const double one = Decoder(model, executor, 1).rate(rounds), many = Decoder(model, executor, 64).rate(rounds), slow = Decoder(model, naive, 1).rate(rounds);
+  const double prefill = prefill_rate(model, executor, rounds);
+  std::printf(
+      "{\"device\":\"%s\",\"capability\":\"%d.%d\",\"driver\":%d,\"runtime\":%d,\"copyBytesPerSecond\":%.4g,\"bytesPerToken\":%.4g,\"launchesPerStep\":%zu,"
+      "\"decode1\":%.4g,\"decode64\":%.4g,\"prefill\":%.4g,\"naive1\":%.4g,\"shareOfCopy\":%.3f,\"overNaive\":%.3f}\n",
+      status.name.c_str(), status.major, status.minor, status.driver, status.runtime, copied, matrices + state, executor.launches(model->graph.language->step), one, many, prefill,
+      slow, one * (matrices + state) / copied, one / slow);
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count < 3) return std::fprintf(stderr, "usage: continuo_gpu_bench GRAPH.json MODEL.safetensors [ROUNDS]\n"), 2;
+  try {
+    return bench(read(arguments[1]), arguments[2], count > 3 ? std::max(1ul, std::strtoul(arguments[3], nullptr, 10)) : 9);
+  } catch (const std::exception& error) {
+    return std::fprintf(stderr, "%s\n", error.what()), 1;
+  }
+}

@@ -1,0 +1,30 @@
+// The CUDA kernels behind a table like the CPU's: each entry copies what it is given to the device, runs the kernel there, and copies
+// back what it wrote. So every suite of kernels compares them with the CPU's, bit for bit.
+#pragma once
+
+#include "../../kernels/cpu/kernels.h"
+
+namespace continuo::test {
+
+extern const Kernels cuda_kernels;
+
+// Threads of a block: what a call takes next, so that the suites see many sizes.
+unsigned int next_threads();
+
+namespace staged {
+
+// table_state.cu
+void matmul(const PackedMatrix& w, const float* x, float* y, size_t row, size_t rows, size_t tile, size_t tile_end);
+void quantise(const PackedMatrix& w, const float* x, QuantisedBlock* out, size_t stride);
+void matmul_quantised(const PackedMatrix& w, const QuantisedBlock* x, size_t x_rows, float* y, size_t row, size_t rows, size_t tile, size_t tile_end);
+void wkv7(const Wkv7Run& run, size_t lane, size_t lane_end);
+void attend(const AttendRun& run);
+void memory(const MemoryForm& form, const MemoryRun& run);
+void mix(const float* M, size_t stride, const float* mix, size_t levels, float* out, size_t numbers);
+void recall(const float* M, const float* c, float* y, size_t rows, size_t stride, size_t channels);
+void memory_first(const MemoryForm& form, const float* init, float* M, size_t channels);
+void softmax(const float* x, size_t stride, float* out, size_t n);
+
+}  // namespace staged
+
+}  // namespace continuo::test

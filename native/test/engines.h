@@ -1,0 +1,69 @@
+// Engines for tests: opened from a model in memory, and called as if they answered at once.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <future>
+
+#include "../engine.h"
+#include "image.h"
+
+namespace continuo::test {
+
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::vector<std::byte>& bytes) {
+    char name[] = "/tmp/continuo-test-XXXXXX";
+    const int fd = ::mkstemp(name);
+    path = name;
+    size_t done = 0;
+    while (fd >= 0 && done < bytes.size()) {
+      const auto n = ::write(fd, bytes.data() + done, bytes.size() - done);
+      if (n <= 0) break;
+      done += static_cast<size_t>(n);
+    }
+    ::close(fd);
+  }
+  ~TemporaryFile() { std::remove(path.c_str()); }
+  std::string path;
+};
+
+struct Opened {
+  std::unique_ptr<Engine> engine;
+  std::shared_ptr<const Model> model;
+};
+
+inline Opened open(const SmallModel& small, size_t threads, Engine::OpenDevice device = nullptr) {
+  const TemporaryFile file(small.image);
+  auto engine = std::make_unique<Engine>(threads);
+  std::promise<Result<std::shared_ptr<const Model>>> done;
+  engine->load(small.graph, file.path, {}, {}, [&](auto result) { done.set_value(std::move(result)); }, std::move(device));
+  auto model = done.get_future().get();
+  CHECK(model);
+  return {std::move(engine), *model};
+}
+
+inline Result<std::vector<ItemResult>> process(Engine& engine, std::vector<Item> items) {
+  auto done = std::make_shared<std::promise<Result<std::vector<ItemResult>>>>();
+  auto future = done->get_future();
+  auto accepted = engine.process(std::move(items), [done](auto result) { done->set_value(std::move(result)); });
+  if (!accepted) return accepted.error();
+  return future.get();
+}
+
+inline Result<std::vector<float>> logits(Engine& engine, std::shared_ptr<Context> context) {
+  auto done = std::make_shared<std::promise<Result<std::vector<float>>>>();
+  auto future = done->get_future();
+  auto accepted = engine.logits(std::move(context), [done](auto result) { done->set_value(std::move(result)); });
+  if (!accepted) return accepted.error();
+  return future.get();
+}
+
+inline std::vector<int32_t> random_tokens(Random& random, size_t n, size_t vocabulary) {
+  std::vector<int32_t> out(n);
+  for (auto& token : out) token = static_cast<int32_t>(random.below(vocabulary));
+  return out;
+}
+
+}  // namespace continuo::test

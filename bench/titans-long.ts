@@ -84,7 +84,7 @@ try {
   for (const composition of compositions) {
     const folder = join(dir, composition)
     await writeTitans(folder, { ...shape, composition })
-    const model = await openModel(folder, { threads, keepPacked: false })
+    const model = await openModel(folder, { threads, device: 'cpu', keepPacked: false })
     const { begin, end } = await measureLong({ model, tokens, signal })
     const rate = (value: number): string => Math.round(value).toLocaleString('en-US')
     const { median, min, max } = end!.ratio
@@ -98,7 +98,7 @@ try {
     for (const composition of compositions) {
       const folder = join(dir, `${composition}-${name.replaceAll(/[^a-z0-9]+/g, '-')}`)
       await writeTitans(folder, { ...shape, ...form, composition })
-      const model = await openModel(folder, { threads, keepPacked: false })
+      const model = await openModel(folder, { threads, device: 'cpu', keepPacked: false })
       const { most, bytes } = await readOn(model, tokens)
       model.close()
       const kept = most <= bound * (1 + 1e-4) && bytes.length === 1

@@ -77,7 +77,7 @@ try {
   for (const [name, shape] of Object.entries(shapes)) {
     const folder = join(dir, name.replaceAll(/[^a-z0-9]+/g, '-'))
     await writeTitans(folder, shape)
-    const model = await openModel(folder, { threads, keepPacked: false })
+    const model = await openModel(folder, { threads, device: 'cpu', keepPacked: false })
     sides.push({
       name,
       model,

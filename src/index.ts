@@ -24,14 +24,15 @@ export {
   type Value,
   type Vector,
 } from './engine/builder.ts'
-export { inspectTensors, openGraph } from './engine/engine.ts'
+export { cudaStatus, inspectTensors, openGraph } from './engine/engine.ts'
 export type { Executor, ExecutorOptions, Fetched, Numbers } from './engine/executor.ts'
 export { type BlockPlan, checkGraph, type Graph, planGraph } from './engine/graph.ts'
-export type { TensorEntry, TraceEntry } from './engine/native.ts'
+export type { CudaStatus, TensorEntry, TraceEntry } from './engine/native.ts'
 export {
   type Context,
   type ContextHead,
   type DecoderShape,
+  type DeviceKind,
   type LayoutEntry,
   type Model,
   type ModelInfo,

@@ -62,4 +62,4 @@ const sideOf = (model: Model, sessions: number): Side => {
 }
 
 export const openContinuo = async (dir: string, threads: number, sessions: number): Promise<Side> =>
-  sideOf(await openModel(dir, { threads }), sessions)
+  sideOf(await openModel(dir, { threads, device: 'cpu' }), sessions)

@@ -1,7 +1,7 @@
 /** What several commands share: flags that mean the same everywhere, and the ways to a log, its topics and a model. */
 import { closeSync, existsSync, openSync, readSync } from 'node:fs'
 import { TOPICS, type TopicNames, topicNames } from '../../topics/index.ts'
-import type { Model, Overflow } from '../engine/types.ts'
+import type { DeviceKind, Model, Overflow } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { type PartitionState, readPartitionState } from '../operators/partition-state.ts'
 import type { Tokenizer } from '../operators/tokenize.ts'
@@ -19,6 +19,11 @@ export const sessionFlag = needed('ID', 'the session')
 export const groupFlag = text('ID', 'consumer group that owns the state', 'continuo')
 export const inputTopicFlag = optional('TOPIC', 'read this topic instead of PREFIX.chunks')
 export const threadsFlag = optionalWhole('N', 'engine threads (default: one a CPU, at most 16)', { min: 1, max: 256 })
+export const deviceFlag = choice(
+  ['auto', 'cpu', 'cuda'],
+  'where the model runs, with the same bits: auto takes a CUDA device where one can be used, else the CPU',
+  'auto',
+)
 export const overflowFlag = choice(
   ['refuse', 'window'],
   'past the last position of a model that has one: refuse, or attend to a window (untrained; another model to the log)',
@@ -127,16 +132,30 @@ export interface Loaded {
   readonly tokenizer: Tokenizer | null
 }
 
+/** Flags of those commands that open a model, as their values arrive. */
+interface OpenFlags {
+  readonly threads?: number | undefined
+  readonly overflow?: Overflow
+  readonly device?: DeviceKind | 'auto'
+}
+
+/** What a model runs on: the kernels of this CPU, and the name of the device where it is another. */
+export const runsOn = async ({ device }: Pick<Model, 'device'>) => {
+  const { cudaStatus, kernelFeatures } = await import('../engine/engine.ts')
+  return { isa: kernelFeatures(), device, ...(device === 'cuda' && { gpu: cudaStatus().name }) }
+}
+
 /** Loads a model package for the time of `use`. */
 export const withModel = async (
   dir: string,
-  { threads, overflow }: { readonly threads?: number | undefined; readonly overflow?: Overflow },
+  { threads, overflow, device }: OpenFlags,
   use: (loaded: Loaded) => Promise<ExitCode>,
 ): Promise<ExitCode> => {
   const { openPackage } = await import('../models/open.ts')
   const { model, tokenizer } = await openPackage(dir, {
     ...(threads === undefined ? {} : { threads }),
     ...(overflow === undefined ? {} : { overflow }),
+    ...(device === undefined ? {} : { device }),
     warn: say,
   })
   try {

@@ -12,11 +12,20 @@ import { executorOf } from './executor.ts'
 import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
 import { checkGraph, type Graph, parametersOf } from './graph.ts'
 import { stateLayout } from './layout.ts'
-import { awaitNative, type ContextHandle, callNative, fromNative, type NativeItem, type TensorEntry } from './native.ts'
+import {
+  awaitNative,
+  type ContextHandle,
+  type CudaStatus,
+  callNative,
+  fromNative,
+  type NativeItem,
+  type TensorEntry,
+} from './native.ts'
 import {
   type Context,
   type ContextHead,
   type DecoderShape,
+  type DeviceKind,
   type Model,
   type OpenModelOptions,
   PartialFailure,
@@ -56,6 +65,24 @@ export const inspectTensors = (path: string): readonly TensorEntry[] => callNati
 
 /** The instruction set whose kernels this CPU gets: avx512vnni, avx512, avx2 or generic. */
 export const kernelFeatures = (): string => callNative((addon) => addon.features())
+
+/** What there is of CUDA here, and why it cannot be used where it cannot. */
+export const cudaStatus = (): CudaStatus => callNative((addon) => addon.cuda())
+
+/** An emulated device is there for tests, and far slower than the CPU it runs on: only who names it gets it. */
+const deviceOf = ({ device = 'auto' }: OpenModelOptions): DeviceKind => {
+  if (device === 'cpu') return device
+  if (device !== 'auto' && device !== 'cuda') {
+    invalid(`device is ${JSON.stringify(device)}, expected "auto", "cpu" or "cuda".`)
+  }
+  const { reason, emulated } = cudaStatus()
+  if (device === 'auto') return reason === '' && !emulated ? 'cuda' : 'cpu'
+  if (reason === '') return device
+  throw new ContinuoError(
+    'UNAVAILABLE',
+    `CUDA cannot be used: ${reason} The device "auto" takes the CPU by itself where that is so; \`continuo doctor\` says what there is.`,
+  )
+}
 
 const threadsOf = ({ threads }: OpenModelOptions): number => {
   if (threads === undefined) return Math.min(16, availableParallelism())
@@ -100,9 +127,10 @@ interface ContextState {
 export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
   const { dir, modelType, vocabSize, levels = [], config, graph, path, tensors } = request
   const threads = threadsOf(options)
+  const device = deviceOf(options)
   const fingerprint = await modelFingerprint(config, tensors, path, request)
   const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
-  const engine = await awaitNative((addon) =>
+  const opening = awaitNative((addon) =>
     addon.open(
       JSON.stringify(graph),
       path,
@@ -110,9 +138,15 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       { ...plain, watch },
       keepPacked ? `${path}.packed` : '',
       packedKey(fingerprint, graph),
-      'cpu',
+      device,
     ),
   )
+  const engine = await opening.catch((error: ContinuoError) => {
+    if (device === 'cpu' || error.code !== 'UNAVAILABLE') throw error
+    throw new ContinuoError(error.code, `${error.message} The CPU takes the model with the same bits: device "cpu".`, {
+      cause: error,
+    })
+  })
   const note = callNative((addon) => addon.packingNote(engine))
   if (note !== '') warn(note)
   const layout = stateLayout(graph)
@@ -272,6 +306,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     contextBytes: layout.first.reduce((sum, { bytes }) => sum + bytes, 0),
     positions: callNative((addon) => addon.positions(engine)),
     decoder: request.decoder ?? null,
+    device,
     createContext,
 
     async process(items) {

@@ -4,7 +4,7 @@ import { createRequire } from 'node:module'
 import { fileURLToPath } from 'node:url'
 import { ContinuoError, type ErrorCode } from '../errors.ts'
 import type { BlockPlan } from './graph.ts'
-import type { ContextHead } from './types.ts'
+import type { ContextHead, DeviceKind } from './types.ts'
 
 declare const engineBrand: unique symbol
 declare const contextBrand: unique symbol
@@ -30,7 +30,26 @@ export interface TraceEntry {
   readonly bytes: number
 }
 
-/** One tensor of a safetensors file, as its header describes it. */
+/** What there is of CUDA on this machine and in this build of the engine. */
+export interface CudaStatus {
+  /** The build has the CUDA backend. */
+  readonly built: boolean
+  /** The backend runs on the host, for tests (native/kernels/cuda/emulate). */
+  readonly emulated: boolean
+  /** Why no device can be used, and what to do about it: a sentence. Empty where one can. */
+  readonly reason: string
+  /** Of the first device; empty where none is known. */
+  readonly name: string
+  /** Its compute capability, "9.0"; null where it is not known. */
+  readonly capability: string | null
+  /** Bytes of its memory. */
+  readonly total: number
+  readonly free: number
+  /** The newest CUDA that the driver speaks, and the one this build was made with: 13000 is 13.0; 0 where not known. */
+  readonly driver: number
+  readonly runtime: number
+}
+
 /** Sums over the gates of one level of a memory; `at`: its first element in the table. */
 export interface NativeGates {
   readonly table: string
@@ -41,6 +60,7 @@ export interface NativeGates {
   readonly count: number
 }
 
+/** One tensor of a safetensors file, as its header describes it. */
 export interface TensorEntry {
   readonly name: string
   readonly dtype: string
@@ -76,6 +96,7 @@ interface Addon {
   inspect(path: string): TensorEntry[]
   plan(graph: string): BlockPlan[]
   features(): string
+  cuda(): CudaStatus
   open(
     graph: string,
     path: string,
@@ -83,7 +104,7 @@ interface Addon {
     options: NativeOptions,
     packedPath: string,
     packedKey: string,
-    device: 'cpu' | 'cuda',
+    device: DeviceKind,
   ): Promise<EngineHandle>
   packingNote(engine: EngineHandle): string
   positions(engine: EngineHandle): number | null
@@ -104,7 +125,7 @@ interface Addon {
   closeEngine(engine: EngineHandle): void
 }
 
-/** Tests put a build with sanitizers in its place. */
+/** Tests put other builds in its place: with sanitizers, or with the CUDA kernels emulated. */
 const addonPath =
   process.env.CONTINUO_ADDON ?? fileURLToPath(new URL('../../native/build/Release/continuo.node', import.meta.url))
 let loaded: Addon | undefined

@@ -42,7 +42,11 @@ export interface ModelInfo {
   readonly positions: number | null
   /** What `statefulDecoder` presents of the state; null for a model that is no decoder over growing caches. */
   readonly decoder: DecoderShape | null
+  /** Where its weights and contexts lie. The bits are the same on both. */
+  readonly device: DeviceKind
 }
+
+export type DeviceKind = 'cpu' | 'cuda'
 
 /** The sizes of a decoder's key and value caches: [layers, 1, heads, positions, channels]. */
 export interface DecoderShape {
@@ -173,6 +177,12 @@ export interface OpenModelOptions {
   readonly overflow?: Overflow
   /** Engine threads; default: the number of CPUs available, at most 16. */
   readonly threads?: number
+  /**
+   * Where the model runs; either way its numbers are the same bits. `auto` (the default) takes a CUDA device where there is one that
+   * can be used (`cudaStatus`), else the CPU; `cuda` is UNAVAILABLE where there is none. The first device that CUDA shows is taken:
+   * CUDA_VISIBLE_DEVICES chooses.
+   */
+  readonly device?: DeviceKind | 'auto'
   /** Keep packed weights beside the model, for the next time; default true. */
   readonly keepPacked?: boolean
   /** Where to say that kept weights were of no use, or that tokenizer.json overrules config.json; default: process.emitWarning. */

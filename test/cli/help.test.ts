@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { COMMANDS } from '../../src/cli/commands/index.ts'
-import { continuo, MODEL, temporary } from './helpers.ts'
+import { continuo, DOCUMENT, MODEL, temporary } from './helpers.ts'
 
 describe('continuo', () => {
   it.each(COMMANDS.map(({ name }) => name))('%s --help explains itself with an example', async (name) => {
@@ -22,11 +22,29 @@ describe('continuo', () => {
     expect(out.match(/pulse is one token read or written/g) ?? []).toHaveLength(named ? 1 : 0)
   })
 
-  it('says of --input-topic what the command does with it, and of --device what there is', async () => {
+  it('says of --input-topic what the command does with it', async () => {
     const help = async (name: string): Promise<string> => (await continuo([name, '--help'])).out
     expect(await help('feed')).toMatch(/--input-topic TOPIC +write to this topic/)
     expect(await help('topics')).toMatch(/--input-topic TOPIC +create this topic/)
-    expect(await help('run')).toMatch(/--device .*cuda is not in this version/)
+  })
+
+  it.each([
+    'run',
+    'eval',
+    'generate',
+    'verify',
+    'bench',
+    'export',
+    'import',
+  ])('%s takes --device, which is auto where nothing is said', async (name) => {
+    const { out } = await continuo([name, '--help'])
+    expect(out).toMatch(/--device auto\|cpu\|cuda +where the model runs, with the same bits: .* \(default auto\)/)
+  })
+
+  it('says why CUDA cannot be used, and what to do, where --device cuda asks for it', async () => {
+    const asked = await continuo(['eval', DOCUMENT, '--model', MODEL, '--device', 'cuda'])
+    expect(asked).toMatchObject({ code: 1, out: '' })
+    expect(asked.err).toMatch(/^CUDA cannot be used: .+ "auto" takes the CPU .+\n$/)
   })
 
   it('lists every command with --help, and without a command says so on stderr', async () => {
@@ -57,8 +75,8 @@ describe('continuo', () => {
     [['run', '--model', MODEL], 'continuo run needs --log URL'],
     [['run', '--log', 'sqlite:x', '--model', MODEL], 'A log URL begins with file: or kafka://'],
     [
-      ['run', '--log', 'file:x.db', '--model', MODEL, '--device', 'cuda'],
-      '--device cuda is not built into this version',
+      ['run', '--log', 'file:x.db', '--model', MODEL, '--device', 'gpu'],
+      '--device is one of auto, cpu, cuda; "gpu" is none of them.',
     ],
     [['eval', '--model', MODEL], 'continuo eval needs FILE'],
     [['eval', 'a', 'b', '--model', MODEL], '"b" is too much'],
@@ -86,7 +104,13 @@ describe('continuo', () => {
       '--metrics-host goes with --metrics-port P;',
     ],
     [['doctor', '--input-topic', 't'], '--input-topic goes with --log URL;'],
-    [['export', 'x', '--log', 'file:x.db', '--session', 's', '--threads', '1'], '--threads goes with --model DIR;'],
+    ...[
+      ['threads', '1'],
+      ['device', 'cpu'],
+    ].map(([flag, value]): [string[], string] => [
+      ['export', 'x', '--log', 'file:x.db', '--session', 's', `--${flag}`, value!],
+      `--${flag} goes with --model DIR;`,
+    ]),
   ])('ends with 2 and a sentence for %j', async (argv, part) => {
     const { code, out, err } = await continuo(argv)
     expect({ code, out }).toEqual({ code: 2, out: '' })

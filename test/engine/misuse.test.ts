@@ -231,4 +231,20 @@ describe('wrong arguments', () => {
       message: expect.stringContaining('threads'),
     })
   })
+
+  it.each(['gpu', '', null])('device = %j is refused', async (device) => {
+    expect(await errorOf(() => open(dir, { device: device as 'cpu' }))).toEqual({
+      code: 'INVALID',
+      message: `device is ${JSON.stringify(device)}, expected "auto", "cpu" or "cuda".`,
+    })
+  })
+
+  it('the device "cuda" is refused where none can be used, and "auto" is the CPU there', async () => {
+    expect(await errorOf(() => open(dir, { device: 'cuda' }))).toMatchObject({
+      code: 'UNAVAILABLE',
+      message: expect.stringMatching(/^CUDA cannot be used: .+: .+\. The device "auto" takes the CPU by itself/),
+    })
+    for (const device of ['auto', 'cpu', undefined] as const)
+      expect(await open(dir, device === undefined ? {} : { device })).toMatchObject({ device: 'cpu' })
+  })
 })

@@ -62,40 +62,36 @@ const generating = async (model: Model, sessions: number): Promise<Generating> =
   }
 }
 
+/** How fast one session's tokens are, and how fast the weights pass for that; beside it what memory gives, where it is the CPU's. */
 export const decode = async (model: Model, work: TokenWork, threads: number): Promise<Measure> => {
   const one = await generating(model, 1)
-  const bandwidth = await startBandwidth(threads)
+  const bandwidth = model.device === 'cpu' ? await startBandwidth(threads) : null
   const weightBytes = work.step.bytes + work.predict.bytes
   return {
     name: 'decode',
     async sample() {
-      const read = await bandwidth.measure()
+      const read = await bandwidth?.measure()
       const speed = await one.speed()
-      return { speed, weights: speed * weightBytes, read, fraction: (speed * weightBytes) / read }
+      const weights = speed * weightBytes
+      return { speed, weights, ...(read !== undefined && { read, fraction: weights / read }) }
     },
     report(samples) {
-      const [speed, weights, read, fraction] = ['speed', 'weights', 'read', 'fraction'].map((name) =>
-        figure(samples, name),
-      )
+      const [speed, weights] = [figure(samples, 'speed'), figure(samples, 'weights')]
+      const values = { tokensPerSecond: speed, weightBytesPerToken: weightBytes, weightBytesPerSecond: weights }
+      const rows = [
+        row('tokens/s, one session', speed, perSecond),
+        row(`GB/s of weights, ${bytes(weightBytes)} a token`, weights, giga),
+      ]
+      if (bandwidth === null) return { values, rows }
+      const [read, fraction] = [figure(samples, 'read'), figure(samples, 'fraction')]
       return {
-        values: {
-          tokensPerSecond: speed,
-          weightBytesPerToken: weightBytes,
-          weightBytesPerSecond: weights,
-          memoryBytesPerSecond: read,
-          fractionOfMemory: fraction,
-        },
-        rows: [
-          row('tokens/s, one session', speed!, perSecond),
-          row(`GB/s of weights, ${bytes(weightBytes)} a token`, weights!, giga),
-          row('GB/s that memory gives', read!, giga),
-          row('weights over memory', fraction!, fixed(2)),
-        ],
+        values: { ...values, memoryBytesPerSecond: read, fractionOfMemory: fraction },
+        rows: [...rows, row('GB/s that memory gives', read, giga), row('weights over memory', fraction, fixed(2))],
       }
     },
     async close() {
       one.close()
-      await bandwidth.close()
+      await bandwidth?.close()
     },
   }
 }

@@ -1,9 +1,9 @@
 /**
- * One arithmetic, on one instruction set: the same sequences through every number of threads, cut of chunks and size of batch.
- * Runs in the process whose CONTINUO_ISA chose the kernels (exactness-child.ts).
+ * One arithmetic, on one set of kernels: the same sequences through every number of threads, cut of chunks and size of batch.
+ * Runs in the process whose CONTINUO_ISA or device chose the kernels (exactness-child.ts).
  */
 import { createHash } from 'node:crypto'
-import type { Context, Model } from '../../engine/types.ts'
+import type { Context, DeviceKind, Model } from '../../engine/types.ts'
 import { openModel } from '../../models/open.ts'
 
 export interface Matrix {
@@ -101,10 +101,10 @@ const printsOf = async (model: Model, chunk: number, batch: number, tokens: numb
   return prints
 }
 
-export async function* runCases(dirs: readonly string[], matrix: Matrix): AsyncGenerator<Case> {
+export async function* runCases(dirs: readonly string[], matrix: Matrix, device: DeviceKind): AsyncGenerator<Case> {
   for (const dir of dirs) {
     for (const threads of matrix.threads) {
-      const model = await openModel(dir, { threads, keepPacked: false })
+      const model = await openModel(dir, { threads, device, keepPacked: false })
       try {
         for (const chunk of matrix.chunks)
           for (const batch of matrix.batches)

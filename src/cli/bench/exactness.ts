@@ -1,13 +1,16 @@
-/** One arithmetic: every instruction set in a process of its own, all their cases compared with the first. */
+/** One arithmetic: every instruction set, and a CUDA device where asked, in a process of its own; all cases compared with the first. */
 import { spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { kernelFeatures } from '../../engine/engine.ts'
+import type { DeviceKind } from '../../engine/types.ts'
 import { ContinuoError } from '../../errors.ts'
 import type { Case, Matrix } from './exactness-cases.ts'
 
 export const MATRIX: Matrix = { threads: [1, 2, 3], chunks: [1, 7, 64, 512], batches: [1, 3, 16], tokens: 640 }
 
+/** The kernels of a CUDA device, among the names of instruction sets. */
+const CUDA = 'cuda'
 const ISAS = ['generic', 'avx2', 'avx512', 'avx512vnni']
 const CHILD = fileURLToPath(new URL('exactness-child.ts', import.meta.url))
 
@@ -51,6 +54,8 @@ export const judge = (cases: readonly IsaCase[]): Verdict => {
 export interface ExactnessOptions {
   readonly dirs: readonly string[]
   readonly matrix?: Matrix
+  /** `cuda`: there as well as on the CPU. Default: the CPU alone. */
+  readonly device?: DeviceKind
   readonly signal?: AbortSignal
   readonly onCase?: (one: IsaCase) => void
 }
@@ -65,8 +70,13 @@ export interface Exactness {
 /** The cases of one instruction set; null if this CPU does not run it. What an abort leaves is what was done. */
 const casesOf = async (isa: string, options: ExactnessOptions): Promise<readonly IsaCase[] | null> => {
   const { dirs, matrix = MATRIX, signal, onCase } = options
-  const child = spawn(process.execPath, [CHILD, JSON.stringify({ dirs, matrix })], {
-    env: { ...process.env, CONTINUO_ISA: isa },
+  // On a device the engine's threads only prepare what it runs.
+  const work =
+    isa === CUDA
+      ? { dirs, matrix: { ...matrix, threads: matrix.threads.slice(0, 1) }, device: 'cuda' }
+      : { dirs, matrix, device: 'cpu' }
+  const child = spawn(process.execPath, [CHILD, JSON.stringify(work)], {
+    env: isa === CUDA ? process.env : { ...process.env, CONTINUO_ISA: isa },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   let said = ''
@@ -104,12 +114,12 @@ const casesOf = async (isa: string, options: ExactnessOptions): Promise<readonly
   return found === null && !signal?.aborted ? null : cases
 }
 
-/** Runs all cases, one instruction set after the other, the plainest first: it is what the others are compared with. */
+/** Runs all cases, one set of kernels after the other, the plainest first: it is what the others are compared with. */
 export const runExactness = async (options: ExactnessOptions): Promise<Exactness> => {
   const cases: IsaCase[] = []
   const ran: string[] = []
   const missing: string[] = []
-  for (const isa of new Set([...ISAS, kernelFeatures()])) {
+  for (const isa of new Set([...ISAS, kernelFeatures(), ...(options.device === 'cuda' ? [CUDA] : [])])) {
     if (options.signal?.aborted) break
     const found = await casesOf(isa, options)
     if (found === null) missing.push(isa)

@@ -1,5 +1,5 @@
 /** The measures that take minutes, and are taken only when they are named; each as a report. */
-import type { Model } from '../../engine/types.ts'
+import type { DeviceKind, Model } from '../../engine/types.ts'
 import { usage } from '../flags.ts'
 import { bytes, count, plural } from '../output.ts'
 import { type IsaCase, judge, MATRIX, runExactness } from './exactness.ts'
@@ -42,16 +42,17 @@ export const long = async (model: Model, { signal, onProgress }: NamedOptions): 
 
 export const exactness = async (
   dir: string,
-  { signal, onProgress }: NamedOptions,
+  { signal, onProgress, device }: NamedOptions & { readonly device: DeviceKind },
 ): Promise<Report & { readonly same: boolean }> => {
   const each = MATRIX.threads.length * MATRIX.chunks.length * MATRIX.batches.length
   let done = 0
   const progressOf = ({ isa }: IsaCase): string => {
     done += 1
-    return `exactness: ${isa}, ${plural(done, 'combination')}, ${each} an instruction set`
+    return `exactness: ${isa}, ${plural(done, 'combination')}, ${each} a set of kernels`
   }
   const { cases, missing } = await runExactness({
     dirs: [dir],
+    device,
     signal,
     onCase: (one) => onProgress(progressOf(one)),
   })
@@ -86,7 +87,7 @@ export const exactness = async (
       figure: `${same} of ${combinations}`,
       spread: chain === null ? '' : `chain ${chain}`,
     },
-    varied('instruction sets', isas),
+    varied('sets of kernels', isas),
     varied('numbers of threads', threads),
     varied('tokens a call', chunks),
     varied('sessions a batch', batches),

@@ -4,7 +4,7 @@ import type { Model } from '../../engine/types.ts'
 import { startProgress } from '../../observe/progress.ts'
 import { type Measure, type Report, runRounds } from '../bench/measure.ts'
 import { command, type ExitCode } from '../command.ts'
-import { threadsFlag, withModel } from '../common.ts'
+import { deviceFlag, runsOn, threadsFlag, withModel } from '../common.ts'
 import { nearest, optional, optionalWhole, refuseIdle, usage, whole } from '../flags.ts'
 import { count, plural, print, printJson, say, table } from '../output.ts'
 import { exitCodeOfSignal, untilSignal } from '../signals.ts'
@@ -88,7 +88,7 @@ const measureAll = async (wanted: Wanted): Promise<Found> => {
   if (names.has('long') && !signal.aborted) reports.set('long', await named.long(model, { signal, onProgress }))
   let exact = true
   if (names.has('exactness') && !signal.aborted) {
-    const { same, ...report } = await named.exactness(dir, { signal, onProgress })
+    const { same, ...report } = await named.exactness(dir, { signal, onProgress, device: model.device })
     reports.set('exactness', report)
     exact = same
   }
@@ -110,6 +110,7 @@ export const bench = command({
   flags: {
     model: optional('DIR', 'folder with config.json and model.safetensors (default: the shipped model)'),
     threads: threadsFlag,
+    device: deviceFlag,
     rounds: optionalWhole('N', 'rounds of each measure (default: what half a minute takes)', { min: 1, max: 100_000 }),
     sessions: whole('N', 'sessions that generate together', 16, { min: 2, max: 1024 }),
     only: optional('NAMES', `these measures, with commas between: ${ALL.join(', ')}`),
@@ -117,18 +118,24 @@ export const bench = command({
   notes: [
     'long and exactness take minutes and are measured only when named. long feeds one session 1,000,000 tokens and compares its speed',
     'with that of a session at token 1,000 next to it. exactness computes one sequence with every instruction set of this CPU, with 1, 2',
-    'and 3 threads, in chunks of 1, 7, 64 and 512 tokens and in batches of 1, 3 and 16 sessions, and ends with 1 if any bit differs.',
+    'and 3 threads, in chunks of 1, 7, 64 and 512 tokens and in batches of 1, 3 and 16 sessions, where the model runs on a CUDA device',
+    'there as well, and ends with 1 if any bit differs.',
     'Ctrl-C ends the bench with what was measured so far.',
   ].join('\n'),
-  examples: ['bench', 'bench --model models/demo --threads 1 --only decode,prefill', 'bench --only exactness'],
+  examples: [
+    'bench',
+    'bench --model models/demo --threads 1 --only decode,prefill',
+    'bench --only exactness',
+    'bench --device cpu',
+  ],
   async run(flags, _args, given): Promise<ExitCode> {
     const names = namesOf(flags.only)
     if (!IN_ROUNDS.some((name) => names.has(name))) refuseIdle(given, ['rounds'], `--only ${IN_ROUNDS.join(', ')}`)
     if (!names.has('sessions')) refuseIdle(given, ['sessions'], '--only sessions')
     const dir = flags.model ?? SHIPPED
     const threads = flags.threads ?? Math.min(16, availableParallelism())
-    return withModel(dir, { threads }, async ({ model }) => {
-      const { kernelFeatures } = await import('../../engine/engine.ts')
+    return withModel(dir, { threads, device: flags.device }, async ({ model }) => {
+      const on = await runsOn(model)
       const signal = untilSignal('Stopping: what was measured so far follows. Once more ends at once.')
       let line: string | null = null
       const progress = flags.json ? null : startProgress(process.stderr, () => line)
@@ -146,14 +153,14 @@ export const bench = command({
       }
       const { rounds, reports, exact } = found
       const { modelType, parameters, fingerprint } = model
-      const isa = kernelFeatures()
       if (flags.json) {
         const about = { dir, modelType, parameters, fingerprint }
         const values = Object.fromEntries([...reports].map(([name, report]) => [name, report.values]))
-        printJson({ model: about, isa, threads, rounds, complete: !signal.aborted, ...values })
+        printJson({ model: about, ...on, threads, rounds, complete: !signal.aborted, ...values })
       } else {
         const how = rounds === 0 ? '' : `, ${plural(rounds, 'round')}`
-        print(`${dir}: ${modelType}, ${count(parameters)} parameters, ${isa}, ${plural(threads, 'thread')}${how}`)
+        const kernels = [...(on.gpu === undefined ? [] : [on.gpu]), on.isa].join(', ')
+        print(`${dir}: ${modelType}, ${count(parameters)} parameters, ${kernels}, ${plural(threads, 'thread')}${how}`)
         if (reports.size > 0) print(`\n${tableOf(reports)}`)
       }
       if (!exact) say('One arithmetic is broken: the combinations named above gave other bits.')

@@ -4,7 +4,7 @@ import { ContinuoError } from '../../errors.ts'
 import type { Tokenizer } from '../../operators/tokenize.ts'
 import { writeDurably } from '../../state/durable.ts'
 import { command } from '../command.ts'
-import { modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
+import { deviceFlag, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
 import { optional, usage, whole } from '../flags.ts'
 import { readAll } from '../input.ts'
 import { bitsPer, count, print, printJson } from '../output.ts'
@@ -80,8 +80,12 @@ export const evaluate = command({
     logits: optional('FILE', 'write the logits after the last token: raw little-endian f32'),
     overflow: overflowFlag,
     threads: threadsFlag,
+    device: deviceFlag,
   },
-  examples: ['eval docs/demo/harbour-log.txt --model models/demo'],
+  examples: [
+    'eval docs/demo/harbour-log.txt --model models/demo',
+    'eval docs/demo/harbour-log.txt --model models/demo --device cuda',
+  ],
   async run(flags, [file]) {
     const input = await readAll(file!)
     return withModel(flags.model, flags, async ({ model, tokenizer }) => {

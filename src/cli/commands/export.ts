@@ -9,6 +9,7 @@ import { encodeSnapshot, snapshotHead } from '../../state/snapshot.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
+  deviceFlag,
   formatFlag,
   inputTopicFlag,
   type Loaded,
@@ -58,10 +59,11 @@ export const exportSession = command({
     'input-format': formatFlag,
     overflow: overflowFlag,
     threads: threadsFlag,
+    device: deviceFlag,
   },
   examples: ['export --log file:continuo.db --session book book.safetensors --model models/demo'],
   async run(flags, [path], given) {
-    if (flags.model === undefined) refuseIdle(given, ['input-format', 'overflow', 'threads'], '--model DIR')
+    if (flags.model === undefined) refuseIdle(given, ['input-format', 'overflow', 'threads', 'device'], '--model DIR')
     const session = checkSession(flags.session)
     return withExistingLog(flags.log, async (log): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])

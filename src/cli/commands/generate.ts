@@ -6,7 +6,7 @@ import type { Rejected, Tokenized } from '../../operators/types.ts'
 import { validateRecord } from '../../operators/validate.ts'
 import { chunkRecord } from '../chunks.ts'
 import { command } from '../command.ts'
-import { type Loaded, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
+import { deviceFlag, type Loaded, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
 import { needed, usage, whole } from '../flags.ts'
 import { printable, printJson } from '../output.ts'
 import { generateEvent, samplingFlags } from './feed.ts'
@@ -74,6 +74,7 @@ export const generate = command({
     ...samplingFlags,
     overflow: overflowFlag,
     threads: threadsFlag,
+    device: deviceFlag,
   },
   examples: [
     'generate --model models/demo --prompt "The harbour master wrote in his log: " --temperature 0.8 --top-p 0.95 --seed 1',

@@ -8,6 +8,7 @@ import { decodeSnapshot, encodeSnapshot, type Snapshot } from '../../state/snaps
 import type { PartitionWriter } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
+  deviceFlag,
   ensureTopics,
   groupFlag,
   inputTopicFlag,
@@ -133,6 +134,7 @@ export const importSession = command({
     'input-topic': inputTopicFlag,
     overflow: overflowFlag,
     threads: threadsFlag,
+    device: deviceFlag,
   },
   notes:
     'Takes the partition away from a running worker for a moment; the worker notices at its next commit, claims it again and goes on. Events already waiting for the session are read after the import.',

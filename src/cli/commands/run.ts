@@ -8,6 +8,7 @@ import type { Tokenizer } from '../../operators/tokenize.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
+  deviceFlag,
   ensureTopics,
   formatFlag,
   groupFlag,
@@ -22,7 +23,7 @@ import {
   withLog,
   withModel,
 } from '../common.ts'
-import { choice, optional, optionalWhole, refuseIdle, text, usage, whole } from '../flags.ts'
+import { choice, optional, optionalWhole, refuseIdle, text, whole } from '../flags.ts'
 import { type Hosted, host, type Outcome } from '../host.ts'
 import { bitsPer, count, plural, print, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
@@ -118,7 +119,7 @@ export const run = command({
     partitions: partitionsFlag,
     overflow: overflowFlag,
     threads: threadsFlag,
-    device: choice(['auto', 'cpu', 'cuda'], 'where the model runs; cuda is not in this version', 'auto'),
+    device: deviceFlag,
     'commit-interval': whole('MS', 'time between two commits', 100, { min: 0 }),
     'snapshot-every': whole(
       'PULSES',
@@ -158,11 +159,9 @@ export const run = command({
   examples: [
     'run --log file:continuo.db --model models/demo',
     'run --log kafka://127.0.0.1:9092/continuo --model models/demo --metrics-port 9464',
+    'run --log file:continuo.db --model models/demo --device cuda',
   ],
   async run(flags, _args, given) {
-    if (flags.device === 'cuda') {
-      throw usage('--device cuda is not built into this version of Continuo. Leave it out, or say --device cpu.')
-    }
     if (flags['metrics-port'] === undefined) refuseIdle(given, ['metrics-host'], '--metrics-port P')
     const { 'max-resident-bytes': maxResidentBytes, 'page-dir': pageDir } = flags
     if (maxResidentBytes === undefined) refuseIdle(given, ['page-dir'], '--max-resident-bytes BYTES')
@@ -199,7 +198,10 @@ export const run = command({
           stopping,
           onStarted(started) {
             telling.begin(started)
-            if (flags.json) printJson({ type: 'started', log: log.url, partitions, metrics: started.observationUrl })
+            if (flags.json) {
+              const about = { log: log.url, partitions, metrics: started.observationUrl, device: loaded.model.device }
+              printJson({ type: 'started', ...about })
+            }
           },
         })
         telling.end()

@@ -4,6 +4,7 @@ import { type Verification, verifyLog } from '../../operators/verify.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command } from '../command.ts'
 import {
+  deviceFlag,
   formatFlag,
   inputTopicFlag,
   logFlag,
@@ -56,6 +57,7 @@ export const verify = command({
     'input-format': formatFlag,
     overflow: overflowFlag,
     threads: threadsFlag,
+    device: deviceFlag,
   },
   notes:
     'Needs a log at rest: stop the workers first, or what they write meanwhile would look like a difference. A log that moved while it was read is said to have moved, and nothing is said of its contents. Where the first events of a session are gone, verify begins at its oldest snapshot and says at which pulse (a pulse is one token read or written).',

@@ -3,12 +3,13 @@ import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { availableParallelism, totalmem } from 'node:os'
 import { DatabaseSync } from 'node:sqlite'
-import { kernelFeatures } from '../../engine/engine.ts'
+import { cudaStatus, kernelFeatures } from '../../engine/engine.ts'
 import { messageOf } from '../../errors.ts'
 import { openPackage } from '../../models/open.ts'
 import { bytes, count } from '../output.ts'
 import { version } from '../version.ts'
 import { type Check, fail, ok, warn } from './check.ts'
+import { checkCuda } from './cuda.ts'
 
 const NEEDED_NODE = [24, 0] as const
 const SETUP = 'Run npm run setup; it builds the engine and says what is missing.'
@@ -83,20 +84,19 @@ const checkTools = (built: boolean): readonly Check[] =>
 
 export const checkEngine = (): readonly Check[] => {
   const threads = ok('threads', `${availableParallelism()} CPUs, ${bytes(totalmem())} of memory`)
-  const gpu = ask('nvidia-smi', ['--query-gpu=name,memory.total', '--format=csv,noheader'])
-  const device = ok(
-    'gpu',
-    gpu === null || gpu === '' ? 'none found (the engine runs on the CPU)' : `${gpu} (this version runs on the CPU)`,
-  )
+  const gpus = ask('nvidia-smi', ['--query-gpu=name,memory.total', '--format=csv,noheader']) || null
   let built = true
   let engine: Check
+  let cuda: Check
   try {
     engine = ok('engine', `loads; kernels: ${kernelFeatures()}`)
+    cuda = checkCuda(cudaStatus(), gpus)
   } catch (error) {
     built = false
     engine = fail('engine', messageOf(error), SETUP)
+    cuda = warn('cuda', 'not known, because the engine does not load', SETUP)
   }
-  return [checkCpu(), threads, device, engine, ...checkTools(built)]
+  return [checkCpu(), threads, engine, cuda, ...checkTools(built)]
 }
 
 export const checkModel = async (dir: string): Promise<readonly Check[]> => {

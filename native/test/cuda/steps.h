@@ -59,8 +59,8 @@ class Steps {
     return both(pair, std::move(before));
   }
 
-  // Runs the commands over rows or runs [first, first + indices), in `parts` parts, and copies what they wrote into each `got`.
-  void run(const std::vector<Command>& commands, cuda::Family family, size_t first, size_t indices, uint32_t parts) {
+  // Runs the commands over rows or runs [first, first + indices), in `parts` parts, once all words are there.
+  void launch(const std::vector<Command>& commands, cuda::Family family, size_t first, size_t indices, uint32_t parts) {
     cuda::Step step{};
     step.rows = static_cast<uint32_t>(rows);
     step.runs = static_cast<uint32_t>(runs.size());
@@ -76,6 +76,10 @@ class Steps {
     step.notes = staged_->both(notes.data(), notes.size());
     constexpr uint32_t sizes[] = {32, 64, 96, 128, 256, 512};
     cuda::run(staged_->in(commands.data(), commands.size()), static_cast<uint32_t>(commands.size()), step, static_cast<uint32_t>(first), static_cast<uint32_t>(indices), parts, sizes[random.below(6)], nullptr, family);
+  }
+  // The same, the last time: copies what was written into each `got`.
+  void run(const std::vector<Command>& commands, cuda::Family family, size_t first, size_t indices, uint32_t parts) {
+    launch(commands, family, first, indices, parts);
     staged_.reset();
   }
 

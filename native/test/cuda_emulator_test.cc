@@ -1,6 +1,4 @@
 // The emulator itself: what it must notice, and the runtime's rules. On a GPU there is nothing to test here.
-#include "../kernels/cuda/launch.h"
-
 #if defined(CONTINUO_EMULATE)
 
 #include <sys/wait.h>
@@ -11,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "../kernels/cuda/kernels.h"
+#include "../kernels/cuda/launch.h"
 #include "check.h"
 
 using namespace continuo;
@@ -289,33 +287,6 @@ TEST("emulator: a fault sticks to every call until the device is reset, and come
     CHECK(cudaGetLastError() == cudaErrorNoKernelImageForDevice && number == 0);
   }
   CHECK(cudaDeviceReset() == cudaSuccess && cudaGetDeviceCount(&count) == cudaSuccess && count == 1);
-}
-
-TEST("finite and fill: a NaN or an infinity anywhere is seen; every width of element is written, and nothing beyond") {
-  CHECK(cudaDeviceReset() == cudaSuccess);
-  for (const size_t n : {size_t{1}, size_t{255}, size_t{70000}}) {
-    float* numbers = nullptr;
-    uint32_t *flag = nullptr, seen = 0;
-    CHECK(cudaMalloc(&numbers, n * 4) == cudaSuccess && cudaMalloc(&flag, 4) == cudaSuccess);
-    const auto looked = [&](size_t at, float value) {
-      CHECK(cudaMemset(numbers, 0, n * 4) == cudaSuccess && cudaMemset(flag, 0, 4) == cudaSuccess);
-      CHECK(cudaMemcpy(numbers + at, &value, 4, cudaMemcpyHostToDevice) == cudaSuccess);
-      cuda::finite(numbers, n, flag, nullptr);
-      CHECK(cudaMemcpy(&seen, flag, 4, cudaMemcpyDeviceToHost) == cudaSuccess);
-      return seen;
-    };
-    for (const size_t at : {size_t{0}, n / 2, n - 1}) CHECK(looked(at, 3e38f) == 0 && looked(at, __builtin_inff()) == 1 && looked(at, __builtin_nanf("")) == 1);
-    CHECK(cudaFree(numbers) == cudaSuccess && cudaFree(flag) == cudaSuccess);
-  }
-  for (const uint32_t bytes : {1u, 2u, 4u, 8u}) {
-    unsigned char host[80], *device = nullptr;
-    CHECK(cudaMalloc(&device, sizeof host) == cudaSuccess && cudaMemset(device, 7, sizeof host) == cudaSuccess);
-    cuda::fill(device + 8, 8, 0x0807060504030201u, bytes, nullptr);
-    CHECK(cudaMemcpy(host, device, sizeof host, cudaMemcpyDeviceToHost) == cudaSuccess && cudaFree(device) == cudaSuccess);
-    bool right = true;
-    for (size_t i = 0; i < sizeof host; ++i) right = right && host[i] == (i < 8 || i >= 8 + 8 * bytes ? 7 : (i - 8) % bytes + 1);
-    CHECK(right);
-  }
 }
 
 #endif

@@ -71,6 +71,29 @@ std::vector<int> passed_on(emulate::Order order, bool barrier) {
 
 constexpr unsigned int all = 0xFFFFFFFFu;
 
+// Every warp puts its sum where all read it, twice over.
+__global__ void sums_of_warps(int* out, bool barrier) {
+  __shared__ int sums[4];
+  int total = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    int sum = static_cast<int>(threadIdx.x) * (pass + 1);
+    for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(all, sum, by);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    for (const int each : sums) total += each;
+    if (barrier) __syncthreads();
+  }
+  out[threadIdx.x] = total;
+}
+
+std::vector<int> summed(emulate::Order order, bool barrier) {
+  std::vector<int> out(128);
+  emulate::use_order(order);
+  launch(sums_of_warps, 1, 128, nullptr, out.data(), barrier);
+  emulate::use_order(emulate::Order::varied);
+  return out;
+}
+
 __global__ void warp_sums(int* sums, unsigned int* votes, int* firsts) {
   const unsigned int i = threadIdx.x;
   int sum = static_cast<int>(i);
@@ -147,6 +170,9 @@ TEST("emulator: every thread of every block runs once, in each order; barriers h
 TEST("emulator: a missing barrier shows, as its results depend on the order of the threads") {
   CHECK(passed_on(emulate::Order::forward, false) != passed_on(emulate::Order::backward, false));
   CHECK(passed_on(emulate::Order::forward, true) == passed_on(emulate::Order::backward, true));
+  // A warp that runs ahead overwrites what the others have yet to read.
+  CHECK(summed(emulate::Order::backward, false) != std::vector<int>(128, 3 * 127 * 64));
+  CHECK(summed(emulate::Order::backward, true) == std::vector<int>(128, 3 * 127 * 64));
 }
 
 TEST("emulator: shuffles and votes are those of CUDA, over warps and parts of them") {

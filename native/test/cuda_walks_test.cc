@@ -183,7 +183,7 @@ TEST("cuda walks: attend_window writes its rings and answers in the CPU's bits: 
     Steps steps(random);
     const Cut cut(steps);
     const size_t shared = 1 + random.below(3), keys = 1 + random.below(3), n = 1 + random.below(20), groups = keys * shared, width = groups * n, stride = keys * n;
-    const size_t segment = random.below(2) ? 1 + random.below(30) : 0, slots = segment > 0 ? segment : 1 + random.below(30), learned = random.below(2) * (1 + random.below(5));
+    const size_t segment = random.below(2) ? 1 + random.below(30) : 0, slots = segment > 0 ? segment : 1 + random.below(random.below(4) ? 30 : 600), learned = random.below(2) * (1 + random.below(5));
     const bool context = random.below(2) == 0;
     const float scale = random.uniform(0.1f, 1);
     // A step stays within a segment, and an origin is never after the clock.

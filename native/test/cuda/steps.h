@@ -27,7 +27,7 @@ class Steps {
     for (size_t i = 0; i < count; ++i) {
       const size_t own = single ? 1 : 1 + random.below(6);
       const uint64_t clock = random.below(2) ? random.below(40) : (uint64_t{1} << 45) + random.below(40);
-      runs.push_back({rows, own, clock, clock - random.below(std::min<uint64_t>(clock + 1, 12))});
+      runs.push_back({rows, own, clock, clock - random.below(std::min<uint64_t>(clock + 1, random.below(2) ? 12 : 2000))});
       for (size_t row = 0; row < own; ++row) run_of.push_back(i);
       rows += own;
     }

@@ -182,6 +182,7 @@ class Translator {
         break;
       case Op::cache_write:
         c.width = c.in_width;
+        c.in_width = narrow(program_.values[in[0].id].bytes);
         words_of_rows(c, 1);
         break;
       default: break;
@@ -203,6 +204,10 @@ Command command_of(const Model& model, const Program& program, const Instruction
 Command gates_of(const Command& memory, Schedule& schedule) {
   Command c = memory;
   c.task = Task::gates;
+  const bool titans = memory.form.rule == Rule::titans;
+  c.in[0] = memory.in[3];
+  c.in[1] = titans ? memory.in[4] : nullptr;
+  c.in[2] = memory.form.retains() ? memory.in[titans ? 5 : 4] : nullptr;
   c.run_word = schedule.run_words;
   schedule.run_words += 3 * c.levels;
   return c;

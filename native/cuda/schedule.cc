@@ -43,12 +43,13 @@ class Group {
       if (!argument.constant && writes(argument.id) && !aligned(c, i)) whole = true;
     }
     const uint32_t heads = grouped(c.task) && parts_of(c) > 1 ? parts_of(c) : 0;
-    if (whole && heavy_) return false;
-    if (heavy(c.task) && (whole_ || whole)) return false;
+    // Several heads that each want a block cannot stand beside what wants one block for the row.
+    const bool many = heavy(c.task) && heads > 0;
+    if ((whole_ || whole) && (heavy_ || many)) return false;
     if (heads > 0 && !whole_ && !whole && heads_ > 0 && heads != heads_) return false;
 
     whole_ = whole_ || whole;
-    heavy_ = heavy_ || heavy(c.task);
+    heavy_ = heavy_ || many;
     alone_ = alone_ || alone;
     if (heads > 0 && heads_ == 0) heads_ = heads;
     walks_ = walks_ || walks(c.task);

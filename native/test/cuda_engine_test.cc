@@ -214,8 +214,8 @@ TEST("cuda: more sessions than the device has memory for take turns, with the bi
 TEST("cuda: a device that is lost takes its contexts with it; the model comes back, and contexts restored go on as if nothing had been") {
   auto host = open(small(), 1);
   const test::TemporaryFile file(small().image);
-  for (const int launch : {3, 40, 90}) {
-    const Emulated fault("CONTINUO_EMULATED_FAULT", std::to_string(launch));
+  for (const uint64_t launch : {3, 40, 90}) {
+    const Emulated fault("CONTINUO_EMULATED_FAULT", std::to_string(emulate::launches() + launch));
     Engine engine(1);
     std::promise<Result<std::shared_ptr<const Model>>> loaded;
     engine.load(small().graph, file.path, {}, {}, [&](auto result) { loaded.set_value(std::move(result)); }, open_cuda);

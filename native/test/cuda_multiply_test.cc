@@ -1,6 +1,6 @@
 // The products of the CUDA kernels as an executor asks for them: several at once, over some rows of many, with functions of their outputs.
 #include "../kernels/cuda/kernels.h"
-#include "../linear.h"
+#include "../cpu/linear.h"
 #include "kernel_inputs.h"
 
 using namespace continuo;

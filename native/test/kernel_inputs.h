@@ -10,15 +10,17 @@
 
 #include "../kernels/cpu/kernels.h"
 #include "check.h"
+#include "cuda/table.h"
 
 namespace continuo::test {
 
 constexpr double unit = 0x1p-24;  // u: the relative error of one rounding to f32
 
-// Every table this CPU can run; the first is the generic one.
+// Every table this CPU can run, the generic one first, and the CUDA kernels.
 inline std::vector<const Kernels*> tables() {
   auto out = runnable_kernels();
   std::reverse(out.begin(), out.end());
+  out.push_back(&cuda_kernels);
   return out;
 }
 

@@ -1,4 +1,5 @@
 #include "../cpu/linear.h"
+#include "kernel_inputs.h"
 #include "matrices.h"
 
 using namespace continuo;
@@ -103,7 +104,7 @@ TEST("matmul: every table gives the bits of the written rule, for any shape, for
       const auto want = by_the_rule(w, x, rows);
       CHECK(near_exact(w, x, rows, want));
       const auto packed = w.packed.matrix();
-      for (const auto* table : runnable_kernels()) {
+      for (const auto* table : test::tables()) {
         std::vector<float> whole(rows * n, NAN), parts(rows * n, NAN);
         table->matmul(packed, x.data(), whole.data(), 0, rows, 0, packed.tiles());
         CHECK(same_numbers(whole, want));
@@ -120,7 +121,7 @@ TEST("matmul: every number of rows from 1 to 50 gives each row the bits it has a
   const auto w = random_matrix(random, formats[1], n, k);
   const auto x = random.floats(most * k, -1, 1);
   const auto want = by_the_rule(w, x, most);
-  for (const auto* table : runnable_kernels()) {
+  for (const auto* table : test::tables()) {
     for (size_t rows = 1; rows <= most; ++rows) {
       std::vector<float> got(rows * n, NAN);
       table->matmul(w.packed.matrix(), x.data(), got.data(), 0, rows, 0, w.packed.matrix().tiles());
@@ -143,7 +144,7 @@ TEST("matmul: denormal and huge numbers keep their bits; NaN and infinities stay
       const size_t row = random.below(rows);
       with[row * k + random.below(k)] = bad;
       const auto want = by_the_rule(w, with, rows);
-      for (const auto* table : runnable_kernels()) {
+      for (const auto* table : test::tables()) {
         std::vector<float> got(rows * n);
         table->matmul(w.packed.matrix(), with.data(), got.data(), 0, rows, 0, w.packed.matrix().tiles());
         CHECK(same_numbers(got, want));

@@ -1,4 +1,5 @@
 #include "../cpu/linear.h"
+#include "kernel_inputs.h"
 #include "matrices.h"
 
 using namespace continuo;
@@ -154,7 +155,7 @@ TEST("quantised: every table gives the bits of the written rule, for any storage
         CHECK(near_exact(w, x, rows, want));
         const auto constant = w.packed();
         const auto m = constant.matrix();
-        for (const auto* table : runnable_kernels()) {
+        for (const auto* table : test::tables()) {
           CHECK(same_numbers(product(*table, w, x, rows), want));
           Memory memory(scratch_bytes(m, rows));
           auto* blocks = memory.as<QuantisedBlock>();
@@ -175,7 +176,7 @@ TEST("quantised: every number of rows from 1 to 50 gives each row the bits it ha
     const auto w = random_quantised(random, storage, n, k, 32);
     const auto x = random.floats(most * k, -1, 1);
     const auto want = by_the_rule(w, x, most);
-    for (const auto* table : runnable_kernels()) {
+    for (const auto* table : test::tables()) {
       for (size_t rows = 1; rows <= most; ++rows) CHECK(same_numbers(product(*table, w, x, rows), {want.begin(), want.begin() + static_cast<ptrdiff_t>(rows * n)}));
     }
   }
@@ -189,7 +190,7 @@ TEST("quantised: the same numbers in any storage, by either kernel, give the sam
   for (const Storage storage : storages) {
     w.storage = storage;
     w.write(random);
-    for (const auto* table : runnable_kernels()) CHECK(same_numbers(product(*table, w, x, 7), want));
+    for (const auto* table : test::tables()) CHECK(same_numbers(product(*table, w, x, 7), want));
   }
 }
 
@@ -203,7 +204,7 @@ TEST("quantised: the largest sums of products do not overflow") {
     const std::vector<float> x(w.k, 127.0f);
     const auto want = by_the_rule(w, x, 1);
     CHECK(want[63] == static_cast<float>(sign * 512 * 127 * 127));
-    for (const auto* table : runnable_kernels()) CHECK(same_numbers(product(*table, w, x, 1), want));
+    for (const auto* table : test::tables()) CHECK(same_numbers(product(*table, w, x, 1), want));
   }
 }
 
@@ -224,7 +225,7 @@ TEST("quantise: scales and integers follow the rule for ties, zeros, denormal an
         }
         if (kind == 5) x[from] = 127.0f;
       }
-      for (const auto* table : runnable_kernels()) {
+      for (const auto* table : test::tables()) {
         QuantisedBlock got[2];
         table->quantise(m, x.data(), got, 1);
         for (size_t from = 0; from < k; from += group) {
@@ -256,7 +257,7 @@ TEST("quantised: a NaN or an infinity in the activations makes its row NaN, and 
       for (int round = 0; round < 20; ++round) {
         auto x = good;
         x[2 * w.k + random.below(w.k)] = bad;
-        for (const auto* table : runnable_kernels()) {
+        for (const auto* table : test::tables()) {
           const auto y = product(*table, w, x, 5);
           for (size_t i = 0; i < w.n; ++i) CHECK(std::isnan(y[2 * w.n + i]));
           for (size_t i = 0; i < 5 * w.n; ++i) CHECK(i / w.n == 2 || y[i] == want[i]);

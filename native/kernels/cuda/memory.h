@@ -1,22 +1,15 @@
 // A matrix memory that every token trains: cpu/memory.h has the equations. A thread has whole value channels, that is columns of M, S and
-// G, so only a norm of all of M makes the threads of a block wait for each other.
+// G, so only a norm of all of M makes the threads of a block wait for each other. Where a
+// head has 32 or 64 channels and writes at every token, they stay in registers from the first token of a run to the last.
 #pragma once
 
 #include "reduce.h"
 #include "scalar.h"
+#include "words.h"
 
 #include "../jobs.h"
 
 namespace continuo::cuda {
-
-// Calls f.operator()<count>(b) along the key channels, eight at a time and the rest one by one: what eight of them need is loaded before it
-// is used.
-template <class F>
-CONTINUO_INLINE void memory_keys(size_t n, const F& f) {
-  size_t b = 0;
-  for (; b + 8 <= n; b += 8) f.template operator()<8>(b);
-  for (; b < n; ++b) f.template operator()<1>(b);
-}
 
 // Calls f(a) for the value channels of a thread.
 template <class F>
@@ -31,7 +24,7 @@ struct MemoryProducts {
 // Σ_b M[b][a] k_b and Σ_b M[b][a] q_b of one value channel.
 CONTINUO_INLINE MemoryProducts memory_products(const float* M, const float* k, const float* q, size_t n, size_t a) {
   MemoryProducts out{};
-  memory_keys(n, [&]<uint32_t Side>(size_t b) {
+  some_at_once<16>(n, [&]<uint32_t Side>(size_t b) {
     float m[Side], key[Side], query[Side];
 #pragma unroll
     for (uint32_t i = 0; i < Side; ++i) m[i] = M[(b + i) * n + a], key[i] = k[b + i], query[i] = q[b + i];
@@ -44,7 +37,7 @@ CONTINUO_INLINE MemoryProducts memory_products(const float* M, const float* k, c
 // The same for one vector.
 CONTINUO_INLINE float memory_product(const float* M, const float* q, size_t n, size_t a) {
   float out = 0.0f;
-  memory_keys(n, [&]<uint32_t Side>(size_t b) {
+  some_at_once<16>(n, [&]<uint32_t Side>(size_t b) {
     float m[Side], query[Side];
 #pragma unroll
     for (uint32_t i = 0; i < Side; ++i) m[i] = M[(b + i) * n + a], query[i] = q[b + i];
@@ -63,7 +56,7 @@ CONTINUO_INLINE void memory_give(const MemoryRun& run, size_t t, size_t a, float
 // G ← s kᵀ + G of one value channel.
 CONTINUO_INLINE void memory_gather(const MemoryRun& run, const float* k, size_t a, float s) {
   const size_t n = run.channels;
-  memory_keys(n, [&]<uint32_t Side>(size_t b) {
+  some_at_once<8>(n, [&]<uint32_t Side>(size_t b) {
     float g[Side], key[Side];
 #pragma unroll
     for (uint32_t i = 0; i < Side; ++i) g[i] = run.G[(b + i) * n + a], key[i] = k[b + i];
@@ -98,21 +91,21 @@ struct MemoryKeep {
 };
 
 // The write of one firing to one value channel; returns r = M q of the M it leaves.
-template <Retention Kept, bool Momentum>
+template <Retention Kept>
 CONTINUO_INLINE float memory_write(const MemoryForm& form, const MemoryRun& run, size_t t, const MemoryGates& gates, size_t a, float s) {
   const size_t n = run.channels;
   const float *k = run.k + t * run.stride, *q = run.q + t * run.stride;
-  const bool slow = run.period > 1;
+  const bool slow = run.period > 1, titans = form.rule == Rule::titans;
   const MemoryKeep<Kept> keep(form, gates.alpha);
   const float fresh = 1.0f - gates.eta, period = static_cast<float>(run.period);
   float read = 0.0f;
-  memory_keys(n, [&]<uint32_t Side>(size_t b) {
+  some_at_once<8>(n, [&]<uint32_t Side>(size_t b) {
     float m[Side], momentum[Side], gathered[Side], key[Side], query[Side];
 #pragma unroll
     for (uint32_t i = 0; i < Side; ++i) {
       const size_t at = (b + i) * n + a;
       m[i] = run.M[at];
-      momentum[i] = Momentum ? run.S[at] : 0.0f;
+      momentum[i] = titans ? run.S[at] : 0.0f;
       gathered[i] = slow ? run.G[at] : 0.0f;
       key[i] = k[b + i];
       query[i] = q[b + i];
@@ -126,7 +119,7 @@ CONTINUO_INLINE float memory_write(const MemoryForm& form, const MemoryRun& run,
         run.G[at] = 0.0f;
       }
       float u = -g;
-      if constexpr (Momentum) {
+      if (titans) {
         u = fma(gates.eta, momentum[i], -(fresh * g));
         run.S[at] = u;
       }
@@ -164,7 +157,7 @@ CONTINUO_INLINE void memory_scale(float* M, size_t n, float by) {
   });
 }
 
-template <Retention Kept, bool Momentum>
+template <Retention Kept>
 __device__ inline void memory_level(const MemoryForm& form, const MemoryRun& run) {
   const size_t n = run.channels;
   const bool predicts = form.rule != Rule::hebbian;
@@ -183,10 +176,10 @@ __device__ inline void memory_level(const MemoryForm& form, const MemoryRun& run
       });
       continue;
     }
-    const MemoryGates gates{Momentum ? run.eta[t * run.gates] : 0.0f, run.alpha ? run.alpha[t * run.gates] : 0.0f};
+    const MemoryGates gates{form.rule == Rule::titans ? run.eta[t * run.gates] : 0.0f, run.alpha ? run.alpha[t * run.gates] : 0.0f};
     memory_channels(n, [&](size_t a) {
       const float p = predicts ? memory_product(run.M, k, n, a) : 0.0f;
-      const float r = memory_write<Kept, Momentum>(form, run, t, gates, a, theta * (p - v[a]));
+      const float r = memory_write<Kept>(form, run, t, gates, a, theta * (p - v[a]));
       if constexpr (Kept == Retention::kl) memory_softmax(run.M, n, a);
       if (!whole) memory_give(run, t, a, Kept == Retention::kl ? memory_product(run.M, q, n, a) : r);
     });
@@ -200,19 +193,127 @@ __device__ inline void memory_level(const MemoryForm& form, const MemoryRun& run
   }
 }
 
-template <Retention Kept>
-CONTINUO_INLINE void memory_kept(const MemoryForm& form, const MemoryRun& run) {
-  if (form.rule == Rule::titans) memory_level<Kept, true>(form, run);
-  else memory_level<Kept, false>(form, run);
+// A token's k and q over the key channels, and the k of the token after it.
+template <uint32_t N>
+struct MemoryToken {
+  Four k[N / 4], q[N / 4], next_k[N / 4];
+};
+struct MemoryBrought {
+  float k, q, next_k;
+};
+CONTINUO_INLINE MemoryBrought memory_bring(const MemoryRun& run, size_t token, uint32_t channel) {
+  const size_t at = token * run.stride + channel;
+  return {run.k[at], run.q[at], run.k[token + 1 < run.tokens ? at + run.stride : at]};
+}
+template <uint32_t N>
+CONTINUO_INLINE void memory_put(MemoryToken<N>& token, uint32_t channel, const MemoryBrought& brought) {
+  const auto at = [=](Four* row) { return reinterpret_cast<float*>(row) + channel; };
+  *at(token.k) = brought.k;
+  *at(token.q) = brought.q;
+  *at(token.next_k) = brought.next_k;
+}
+
+// The retentions none, l2 and sphere of levels that write at every token; N ≤ blockDim.x; shared [2].
+template <uint32_t N, bool Momentum>
+CONTINUO_INLINE void memory_registers(const MemoryForm& form, const MemoryRun& run, MemoryToken<N>* shared) {
+  const uint32_t a = threadIdx.x;
+  const bool own = a < N, predicts = form.rule != Rule::hebbian;
+  const bool whole = form.retention == Retention::sphere || form.norm_max > 0;
+  float m[N], momentum[Momentum ? N : 1];
+#pragma unroll
+  for (uint32_t b = 0; b < N; ++b) m[b] = own ? run.M[b * N + a] : 0.0f;
+  if constexpr (Momentum) {
+#pragma unroll
+    for (uint32_t b = 0; b < N; ++b) momentum[b] = own ? run.S[b * N + a] : 0.0f;
+  }
+  if (own) memory_put(shared[0], a, memory_bring(run, 0, a));
+  float p = 0.0f;
+#pragma unroll
+  for (uint32_t b = 0; b < N; ++b) p = fma(m[b], run.k[b], p);
+  __syncthreads();
+  for (size_t t = 0; t < run.tokens; ++t) {
+    const MemoryToken<N>& now = shared[t % 2];
+    const bool more = t + 1 < run.tokens;
+    MemoryBrought next{};
+    if (more && own) next = memory_bring(run, t + 1, a);
+    const float v = own ? run.v[t * run.stride + a] : 0.0f;
+    const float error = run.theta[t * run.gates] * ((predicts ? p : 0.0f) - v);
+    const float eta = Momentum ? run.eta[t * run.gates] : 0.0f, fresh = 1.0f - eta;
+    // Without α this is 1, and fma(1, m, u) is m + u.
+    const float share = 1.0f - (form.retains() ? run.alpha[t * run.gates] : 0.0f);
+    float read = 0.0f, next_p = 0.0f;
+#pragma unroll
+    for (uint32_t b = 0; b < N; b += 4) {
+      const Four key = now.k[b / 4], query = now.q[b / 4], next_key = now.next_k[b / 4];
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) {
+        const float g = error * key.at[i];
+        float u = -g;
+        if constexpr (Momentum) u = momentum[b + i] = fma(eta, momentum[b + i], -(fresh * g));
+        m[b + i] = fma(share, m[b + i], u);
+        read = fma(m[b + i], query.at[i], read);
+        next_p = fma(m[b + i], next_key.at[i], next_p);
+      }
+    }
+    if (whole) {
+      // Once for the sphere, or for the cap; a form with both has one after the other.
+      for (int step = form.retention == Retention::sphere ? 0 : 1; step < (form.norm_max > 0 ? 2 : 1); ++step) {
+        // M is where all can read it, for its norm.
+        if (own) {
+#pragma unroll
+          for (uint32_t b = 0; b < N; ++b) run.M[b * N + a] = m[b];
+        }
+        const float norm = memory_norm(run.M, N);
+        if (step == 1 && !(norm > form.norm_max)) break;
+        const float by = (step == 0 ? form.radius : form.norm_max) / norm;
+#pragma unroll
+        for (uint32_t b = 0; b < N; ++b) m[b] = m[b] * by;
+      }
+      read = next_p = 0.0f;
+#pragma unroll
+      for (uint32_t b = 0; b < N; b += 4) {
+        const Four query = now.q[b / 4], next_key = now.next_k[b / 4];
+#pragma unroll
+        for (uint32_t i = 0; i < 4; ++i) {
+          read = fma(m[b + i], query.at[i], read);
+          next_p = fma(m[b + i], next_key.at[i], next_p);
+        }
+      }
+    }
+    p = next_p;
+    if (own) memory_give(run, t, a, read);
+    // Its other half was last read before the barrier of the token before this one.
+    if (more && own) memory_put(shared[(t + 1) % 2], a, next);
+    __syncthreads();
+  }
+  if (!own) return;
+#pragma unroll
+  for (uint32_t b = 0; b < N; ++b) run.M[b * N + a] = m[b];
+  if constexpr (Momentum) {
+#pragma unroll
+    for (uint32_t b = 0; b < N; ++b) run.S[b * N + a] = momentum[b];
+  }
+}
+
+template <uint32_t N>
+CONTINUO_INLINE void memory_registers(const MemoryForm& form, const MemoryRun& run, MemoryToken<N>* shared) {
+  if (form.rule == Rule::titans) memory_registers<N, true>(form, run, shared);
+  else memory_registers<N, false>(form, run, shared);
 }
 
 __device__ inline void memory(const MemoryForm& form, const MemoryRun& run) {
+  if (run.tokens == 0) return;
+  __shared__ MemoryToken<64> shared[2];
+  if (run.period == 1 && form.retention != Retention::kl && form.retention != Retention::elastic && run.channels <= blockDim.x) {
+    if (run.channels == 32) return memory_registers(form, run, reinterpret_cast<MemoryToken<32>*>(shared));
+    if (run.channels == 64) return memory_registers(form, run, shared);
+  }
   switch (form.retention) {
-    case Retention::none: return memory_kept<Retention::none>(form, run);
-    case Retention::l2: return memory_kept<Retention::l2>(form, run);
-    case Retention::elastic: return memory_kept<Retention::elastic>(form, run);
-    case Retention::kl: return memory_kept<Retention::kl>(form, run);
-    case Retention::sphere: return memory_kept<Retention::sphere>(form, run);
+    case Retention::none: return memory_level<Retention::none>(form, run);
+    case Retention::l2: return memory_level<Retention::l2>(form, run);
+    case Retention::elastic: return memory_level<Retention::elastic>(form, run);
+    case Retention::kl: return memory_level<Retention::kl>(form, run);
+    case Retention::sphere: return memory_level<Retention::sphere>(form, run);
   }
 }
 

@@ -34,10 +34,9 @@ CONTINUO_INLINE void wkv7_put(Wkv7Token<N>& token, uint32_t channel, const Wkv7B
   *at(token.next_kk) = brought.next_kk;
 }
 
-// At most blockDim.x lanes, and N ≤ blockDim.x.
+// At most blockDim.x lanes, and N ≤ blockDim.x; shared [2].
 template <uint32_t N>
-__device__ inline void wkv7_registers(const Wkv7Run& run, size_t lane, size_t lane_end) {
-  alignas(16) __shared__ Wkv7Token<N> shared[2];
+CONTINUO_INLINE void wkv7_registers(const Wkv7Run& run, size_t lane, size_t lane_end, Wkv7Token<N>* shared) {
   const uint32_t t = threadIdx.x;
   const bool brings = t < N, own = lane + t < lane_end;
   float* const state = run.state + lane + t;
@@ -90,12 +89,19 @@ __device__ inline void wkv7_lane(const Wkv7Run& run, size_t lane) {
     const float* const next_kk = token + 1 < run.tokens ? kk + run.stride : kk;
     const float v = run.v[at + lane];
     float read = 0.0f, next_removed = 0.0f;
-    for (size_t j = 0; j < n; ++j) {
-      const float s = fma(removed, -(kk[j] * a[j]), fma(state[j * n], w[j], v * k[j]));
-      state[j * n] = s;
-      read = fma(s, r[j], read);
-      next_removed = fma(s, next_kk[j], next_removed);
-    }
+    some_at_once<8>(n, [&]<uint32_t Side>(size_t j) {
+      float s[Side];
+#pragma unroll
+      for (uint32_t i = 0; i < Side; ++i) s[i] = state[(j + i) * n];
+#pragma unroll
+      for (uint32_t i = 0; i < Side; ++i) {
+        s[i] = fma(removed, -(kk[j + i] * a[j + i]), fma(s[i], w[j + i], v * k[j + i]));
+        read = fma(s[i], r[j + i], read);
+        next_removed = fma(s[i], next_kk[j + i], next_removed);
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < Side; ++i) state[(j + i) * n] = s[i];
+    });
     run.y[at + lane] = read;
     removed = next_removed;
   }
@@ -104,11 +110,12 @@ __device__ inline void wkv7_lane(const Wkv7Run& run, size_t lane) {
 // Every thread of the block.
 __device__ inline void wkv7(const Wkv7Run& run, size_t lane, size_t lane_end) {
   if (run.tokens == 0 || lane >= lane_end) return;
+  __shared__ Wkv7Token<128> shared[2];
   const size_t n = run.channels;
   if (n <= blockDim.x && lane_end - lane <= blockDim.x) {
-    if (n == 32) return wkv7_registers<32>(run, lane, lane_end);
-    if (n == 64) return wkv7_registers<64>(run, lane, lane_end);
-    if (n == 128) return wkv7_registers<128>(run, lane, lane_end);
+    if (n == 32) return wkv7_registers(run, lane, lane_end, reinterpret_cast<Wkv7Token<32>*>(shared));
+    if (n == 64) return wkv7_registers(run, lane, lane_end, reinterpret_cast<Wkv7Token<64>*>(shared));
+    if (n == 128) return wkv7_registers(run, lane, lane_end, shared);
   }
   for (size_t at = lane + threadIdx.x; at < lane_end; at += blockDim.x) wkv7_lane(run, at);
 }

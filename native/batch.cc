@@ -85,7 +85,7 @@ void Batch::plan_step() {
     if (feeding(i)) ++readers;
     else if (!generating(i) || generating_items.size() == most) continue;
     else if (executor_.room(*items_[i].context, language_.step, 1, reason) == 0) results_[i].ended = Ended::positions;
-    else if (hold(i)) generating_items.push_back(i);
+    else if (hold(i, 1)) generating_items.push_back(i);
   }
   sample_next(generating_items);
 
@@ -93,12 +93,9 @@ void Batch::plan_step() {
   for (size_t i = 0; i < items_.size() && room_left > 0 && readers > 0; ++i) {
     const auto& item = items_[i];
     if (!feeding(i)) continue;
-    if (!hold(i)) {
-      --readers;
-      continue;
-    }
     const size_t share = std::max<size_t>(1, room_left / readers--);
     const size_t rows = executor_.within_segment(*item.context, language_.step, std::min(share, item.tokens.size() - fed_[i]));
+    if (!hold(i, rows)) continue;
     const auto first = item.tokens.begin() + static_cast<ptrdiff_t>(fed_[i]);
     runs_.push_back({item.context.get(), tokens_.size(), rows});
     run_item_.push_back(i);
@@ -107,8 +104,18 @@ void Batch::plan_step() {
   }
 }
 
-bool Batch::hold(size_t item) {
-  if (!executor_.model().device->hold(*items_[item].context)) return false;
+// With room for what these rows will enter: a context that grows among others may have to wait for them to leave.
+bool Batch::hold(size_t item, size_t rows) {
+  auto& device = *executor_.model().device;
+  auto& context = *items_[item].context;
+  if (!device.hold(context)) return false;
+  try {
+    executor_.reserve(context, language_.step, rows);
+  } catch (const DeviceError&) {
+    device.let_go(context);
+    if (held_.empty() || device.lost()) throw;
+    return false;
+  }
   held_.push_back(item);
   return true;
 }

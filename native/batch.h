@@ -33,7 +33,7 @@ class Batch {
     return false;
   }
   uint32_t step_value(Name name) const { return executor_.model().programs[language_.step].last_value[name]; }
-  bool hold(size_t item);
+  bool hold(size_t item, size_t rows);
   void let_go();
   void plan_step();
   void sample_next(const std::vector<size_t>& which);

@@ -55,10 +55,12 @@ void Executor::begin(Space& space, std::span<const Run> runs) {
   faults_.clear();
   trace_.clear();
   culprits_.clear();
-  // Room for what the rows will enter, before any of them points into a table.
-  for (const auto& [counter, by] : space.program->growth) {
-    for (const auto& run : runs) run.context->reserve(counter, run.context->counter(counter) + by * static_cast<int64_t>(run.rows));
-  }
+  // Before any row points into a table.
+  for (const auto& run : runs) reserve(*run.context, static_cast<size_t>(&space - spaces_.data()), run.rows);
+}
+
+void Executor::reserve(Context& context, size_t block, size_t rows) const {
+  for (const auto& [counter, by] : programs()[block].growth) context.reserve(counter, context.counter(counter) + by * static_cast<int64_t>(rows));
 }
 
 void Executor::end(const Space& space, std::span<const Run> runs) {

@@ -63,6 +63,10 @@ class Executor {
   // How many of these rows lie in the segment of the clock that the context stands in: a step goes no further.
   size_t within_segment(const Context& context, size_t block, size_t wanted) const;
 
+  // Takes the memory that a context, which is held, grows by for so many rows; a step does it for those that have not yet. Throws
+  // DeviceError where there is none.
+  void reserve(Context& context, size_t block, size_t rows) const;
+
   // Puts the rows of an input of a block there: from the host; or, one row at a time, from the device, a context's table or a result.
   virtual void insert(size_t block, size_t input, std::span<const std::byte> rows) = 0;
   virtual void gather(size_t block, size_t input, std::span<const std::byte* const> rows) = 0;

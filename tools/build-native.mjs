@@ -1,7 +1,8 @@
 // Builds the native addon with cmake-js when its sources changed since the last build. Plain JavaScript: it also runs on the Node
 // that happens to be installed, before the project's own is there.
 //
-// native/build/.stamp holds the hash of everything the build depends on; it is written last.
+// native/build/.stamp holds the hash of everything the build depends on; it is written last. Whether the CUDA backend is among that
+// is for CONTINUO_CUDA to say (auto, on or off; auto: where nvcc and a GPU are), see cuda.mjs.
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import {
@@ -21,6 +22,7 @@ import { createRequire } from 'node:module'
 import { availableParallelism } from 'node:os'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
+import { chooseCuda } from './cuda.mjs'
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)))
 const source = join(root, 'native')
@@ -28,6 +30,8 @@ const build = join(source, 'build')
 const addon = join(build, 'Release', 'continuo.node')
 const stamp = join(build, '.stamp')
 const log = join(build, 'build.log')
+/** What the folder was configured with: cmake-js passes definitions on only when it configures a folder for the first time. */
+const configured = join(build, '.cuda')
 const lock = join(source, 'building.log')
 const require = createRequire(join(root, 'package.json'))
 
@@ -37,12 +41,15 @@ const sources = (folder) =>
     .flatMap((entry) => {
       const path = join(folder, entry.name)
       if (entry.isDirectory()) return entry.name === 'test' || entry.name.startsWith('build') ? [] : sources(path)
-      return /\.(cc|h|txt|json)$/.test(entry.name) ? [path] : []
+      return /\.(cc|cu|h|txt|json)$/.test(entry.name) ? [path] : []
     })
 
-const currentHash = () => {
+/** off, or the release of nvcc. */
+const nameOf = ({ nvcc }) => (nvcc === null ? 'off' : nvcc.release)
+
+const currentHash = (cuda) => {
   const hash = createHash('sha256')
-  hash.update(`${process.platform} ${process.arch}\n`)
+  hash.update(`${process.platform} ${process.arch} ${nameOf(cuda)}\n`)
   for (const name of ['cmake-js', 'node-addon-api', 'node-api-headers']) {
     hash.update(
       `${name} ${JSON.parse(readFileSync(join(root, 'node_modules', name, 'package.json'), 'utf8')).version}\n`,
@@ -164,15 +171,26 @@ export const cached = (folder, name) => {
 
 /** A build folder that came along with a moved or copied checkout configures the old place. */
 export const dropForeignBuild = (folder, home) => {
-  const configured = cached(folder, 'CMAKE_HOME_DIRECTORY')
-  if (configured === undefined || configured === home) return
+  const place = cached(folder, 'CMAKE_HOME_DIRECTORY')
+  if (place !== undefined && place !== home) drop(folder)
+}
+
+const drop = (folder) => {
   rmSync(folder, { recursive: true, force: true })
   mkdirSync(folder, { recursive: true })
 }
 
+/** A build with other CUDA than this begins anew. */
+const dropOtherCuda = (name) => {
+  const before = existsSync(configured) ? readFileSync(configured, 'utf8') : undefined
+  if (before !== name && existsSync(join(build, 'CMakeCache.txt'))) drop(build)
+  writeFileSync(configured, name)
+}
+
 /** Returns a line that says what happened. Throws an Error whose message says what to do. */
 export const buildNative = () => {
-  const hash = currentHash()
+  const cuda = chooseCuda()
+  const hash = currentHash(cuda)
   if (upToDate(hash)) return 'native engine: up to date'
   const missing = missingTools()
   if (missing.length > 0)
@@ -182,6 +200,7 @@ export const buildNative = () => {
   return withLock(() => {
     if (upToDate(hash)) return 'native engine: up to date'
     dropForeignBuild(build, source)
+    dropOtherCuda(nameOf(cuda))
     rmSync(stamp, { force: true })
     const started = Date.now()
     const out = openSync(log, 'w')
@@ -198,10 +217,15 @@ export const buildNative = () => {
         build,
         '--config',
         'Release',
+        `--CDCONTINUO_CUDA=${cuda.mode}`,
         '--parallel',
         String(availableParallelism()),
       ],
-      { cwd: root, stdio: ['ignore', out, out] },
+      {
+        cwd: root,
+        stdio: ['ignore', out, out],
+        env: cuda.nvcc === null ? process.env : { ...process.env, CUDACXX: cuda.nvcc.program },
+      },
     )
     closeSync(out)
     if (status !== 0 || !existsSync(addon)) {
@@ -209,7 +233,8 @@ export const buildNative = () => {
       throw new Error(`${tail}\n\nBuilding the native engine failed; the full log is ${relative(process.cwd(), log)}.`)
     }
     writeFileSync(stamp, hash)
-    return `native engine: built in ${((Date.now() - started) / 1000).toFixed(0)} s`
+    const what = cuda.nvcc === null ? 'built' : `built with CUDA ${cuda.nvcc.release}`
+    return `native engine: ${what} in ${((Date.now() - started) / 1000).toFixed(0)} s`
   })
 }
 

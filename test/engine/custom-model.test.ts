@@ -9,7 +9,7 @@ import { autoDim, buildGraph, pattern, plus, ref } from '../../src/engine/builde
 import { openGraph } from '../../src/engine/engine.ts'
 import type { Graph } from '../../src/engine/graph.ts'
 import type { Model, OpenModelOptions } from '../../src/engine/types.ts'
-import { bits, errorOf, feed, generate, sameBytes } from './helpers.ts'
+import { bits, errorOf, feed, generate, sameBytes, testDevice } from './helpers.ts'
 import { random, safetensors, type Tensor, writePackage } from './packages.ts'
 
 const [L, C, H, F, V] = [2, 24, 3, 40, 31]
@@ -75,7 +75,7 @@ const weightsOf = (max: number): Map<string, Tensor> => {
 
 const open = async (max: number, options: OpenModelOptions = { threads: 2 }): Promise<Model> => {
   const folder = writePackage({}, safetensors(weightsOf(max)))
-  const model = await openGraph(graphOf(max), join(folder, 'model.safetensors'), options)
+  const model = await openGraph(graphOf(max), join(folder, 'model.safetensors'), { ...testDevice, ...options })
   onTestFinished(() => model.close())
   return model
 }

@@ -5,7 +5,7 @@ import { buildGraph, type GraphBuilder, plus, ref, ring, type Value } from '../.
 import { openGraph } from '../../src/engine/engine.ts'
 import type { Executor, ExecutorOptions } from '../../src/engine/executor.ts'
 import type { Dtype } from '../../src/engine/graph.ts'
-import { errorOf, sameBytes } from './helpers.ts'
+import { errorOf, sameBytes, testDevice } from './helpers.ts'
 import { safetensors, writePackage } from './packages.ts'
 
 const weights = new Map([
@@ -28,6 +28,7 @@ const run = async (
   g.block('run', [inputs.x, inputs.yes, inputs.at], () => body(g, inputs))
   const model = await openGraph(g.finish(), join(writePackage({}, safetensors(weights)), 'model.safetensors'), {
     threads: 2,
+    ...testDevice,
   })
   onTestFinished(() => model.close())
   return model.createExecutor(options)

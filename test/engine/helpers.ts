@@ -3,9 +3,13 @@ import type { Context, Model, OpenModelOptions, Sampling } from '../../src/engin
 import { ContinuoError, type ErrorCode } from '../../src/errors.ts'
 import { openModel } from '../../src/models/open.ts'
 
+/** Where suites open a model that say no device themselves: the CPU, unless tools/device.vitest.ts runs them. */
+export const testDevice: Pick<OpenModelOptions, 'device'> =
+  process.env.CONTINUO_TEST_DEVICE === 'cuda' ? { device: 'cuda' } : {}
+
 /** Opens a model that closes with the test. */
 export const open = async (dir: string, options: OpenModelOptions = { threads: 1 }): Promise<Model> => {
-  const model = await openModel(dir, options)
+  const model = await openModel(dir, { ...testDevice, ...options })
   onTestFinished(() => {
     try {
       model.close()

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest'
 import { ring, type Value } from '../../src/engine/builder.ts'
 import { openGraph } from '../../src/engine/engine.ts'
 import { type Graph, planGraph } from '../../src/engine/graph.ts'
-import { errorOf } from './helpers.ts'
+import { errorOf, testDevice } from './helpers.ts'
 import {
   attending,
   bent,
@@ -40,7 +40,7 @@ describe('rows of matrix memories', () => {
   })
 
   it('a step stays within a segment, and the clock goes on with it', async () => {
-    const model = await openGraph(remembering(), path(), { threads: 1 })
+    const model = await openGraph(remembering(), path(), { threads: 1, ...testDevice })
     const executor = model.createExecutor()
     const step = async (rows: number): Promise<void> => {
       executor.insert('x', Array(rows * C).fill(0.25))
@@ -79,7 +79,7 @@ describe('rows of matrix memories', () => {
       },
     ],
   ])('a row that picks %s which is not there ends with its context, not with the process', async (_, body) => {
-    const model = await openGraph(graphOf(body), path(), { threads: 1 })
+    const model = await openGraph(graphOf(body), path(), { threads: 1, ...testDevice })
     const executor = model.createExecutor()
     const step = async (at: number): Promise<void> => {
       executor.insert('x', Array(C).fill(0.25))
@@ -98,7 +98,7 @@ describe('rows of matrix memories', () => {
   })
 
   it('what the gates were is told of the level they belong to, also where no layer is', async () => {
-    const model = await openGraph(remembering(), path(), { threads: 1 })
+    const model = await openGraph(remembering(), path(), { threads: 1, ...testDevice })
     const executor = model.createExecutor()
     executor.insert('x', Array(C).fill(0.25))
     executor.insert('wide', Array(C + 1).fill(0))
@@ -113,7 +113,7 @@ describe('rows of matrix memories', () => {
   })
 
   it('block "first" makes the state that contexts begin with and are reset to', async () => {
-    const model = await openGraph(remembering(), path(), { threads: 1 })
+    const model = await openGraph(remembering(), path(), { threads: 1, ...testDevice })
     const executor = model.createExecutor()
     const init = weights.get('init')!.data
     // A file has [value, key], the table [key, value].

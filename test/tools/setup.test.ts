@@ -30,12 +30,14 @@ mkdirSync(root + '/native/build/Release', { recursive: true })
 Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 100)
 writeFileSync(root + '/native/build/Release/continuo.node', '')
 appendFileSync(root + '/builds.txt', word + '\\n')
+appendFileSync(root + '/cuda.txt', process.argv.find((word) => word.startsWith('--CD')) + ' ' + process.env.CUDACXX + '\\n')
 rmSync(root + '/busy', { recursive: true, force: true })
 `
 
 beforeEach(() => {
   root = mkdtempSync(join(tmpdir(), 'continuo-setup-'))
-  for (const name of ['setup.mjs', 'build-native.mjs', 'asan.mjs']) cpSync(join(tools, name), at('tools', name))
+  for (const name of ['setup.mjs', 'build-native.mjs', 'cuda.mjs', 'asan.mjs', 'native-tests.mjs'])
+    cpSync(join(tools, name), at('tools', name))
   put('package-lock.json', '{}')
   put('native/engine.cc', '// nothing')
   for (const name of ['cmake-js', 'node-addon-api', 'node-api-headers'])
@@ -49,8 +51,13 @@ afterEach(() => {
 })
 
 const env = (): NodeJS.ProcessEnv => ({ PATH: at('bin') })
-const run = (tool: string) =>
-  spawnSync(process.execPath, [at('tools', tool)], { cwd: root, env: env(), encoding: 'utf8', timeout: 30_000 })
+const run = (tool: string, more: NodeJS.ProcessEnv = {}) =>
+  spawnSync(process.execPath, [at('tools', tool)], {
+    cwd: root,
+    env: { ...env(), ...more },
+    encoding: 'utf8',
+    timeout: 30_000,
+  })
 const start = (command: string, args: readonly string[]) => {
   const child = spawn(command, args, { cwd: root, env: env(), stdio: ['ignore', 'ignore', 'pipe'] })
   children.push(child)
@@ -126,6 +133,64 @@ describe('the build of the native engine', () => {
     const all = Array.from({ length: 12 }, () => start(process.execPath, [at('tools/build-native.mjs')]))
     expect(await Promise.all(all.map(({ ended }) => ended))).toEqual(all.map(() => 0))
     expect(builds()).toBe('built\n')
+  })
+})
+
+describe('CUDA in the build of the native engine', () => {
+  const NVCC = '#!/bin/sh\necho "Cuda compilation tools, release $RELEASE, V1"\n'
+  const passed = (): readonly string[] => readFileSync(at('cuda.txt'), 'utf8').trimEnd().split('\n')
+  const nvcc = (release: string): void => put('bin/nvcc', NVCC.replace('$RELEASE', release))
+  const build = (wanted: string): string => {
+    const { status, stdout, stderr } = run('build-native.mjs', { CONTINUO_CUDA: wanted })
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
+    return stdout
+  }
+
+  test('is what CONTINUO_CUDA says, and another wish builds anew, in an empty folder', () => {
+    nvcc('12.9')
+    expect(build('on')).toMatch(/^native engine: built with CUDA 12\.9 in \d+ s$/m)
+    expect(build('on')).toContain('up to date')
+    put('native/build/CMakeCache.txt', `CMAKE_HOME_DIRECTORY:INTERNAL=${at('native')}\n`)
+    put('native/kernels/cuda/run.cu', '// a kernel')
+    expect(build('on')).toContain('built with')
+    expect(existsSync(at('native/build/CMakeCache.txt'))).toBe(true)
+    nvcc('13.0')
+    expect(build('on')).toContain('built with CUDA 13.0')
+    expect(existsSync(at('native/build/CMakeCache.txt'))).toBe(false)
+    put('native/build/CMakeCache.txt', `CMAKE_HOME_DIRECTORY:INTERNAL=${at('native')}\n`)
+    expect(build('off')).toMatch(/^native engine: built in/)
+    expect(existsSync(at('native/build/CMakeCache.txt'))).toBe(false)
+    const on = '--CDCONTINUO_CUDA=on nvcc'
+    expect(passed()).toEqual([on, on, on, '--CDCONTINUO_CUDA=off undefined'])
+  })
+
+  test('is there by itself where both nvcc and a GPU are', () => {
+    put('bin/nvidia-smi', '#!/bin/sh\necho "GPU 0: NVIDIA H200"\n')
+    build('auto')
+    nvcc('11.8')
+    expect(build('')).toContain('up to date')
+    nvcc('13.0')
+    expect(build('auto')).toContain('built with CUDA 13.0')
+    rmSync(at('bin/nvcc'))
+    expect(build('auto')).not.toContain('CUDA')
+    expect(passed().map((line) => line.split(' ')[0]!.split('=')[1])).toEqual(['off', 'on', 'off'])
+  })
+
+  test.each([
+    ['yes', 'CONTINUO_CUDA is "yes", expected auto, on or off.'],
+    ['emulate', 'CONTINUO_CUDA is "emulate", expected auto, on or off.'],
+    [
+      'on',
+      'CONTINUO_CUDA is "on", but there is no nvcc of the CUDA Toolkit 12 or later, in PATH or named by CUDACXX. Install it, or leave CONTINUO_CUDA out: the CPU gives the same bits.',
+    ],
+  ])('cannot be "%s" where that means nothing, or nothing is there for it', (wanted, sentence) => {
+    nvcc('11.8')
+    expect(run('build-native.mjs', { CONTINUO_CUDA: wanted })).toMatchObject({
+      status: 1,
+      stdout: '',
+      stderr: `${sentence}\n`,
+    })
+    expect(builds()).toBe('')
   })
 })
 

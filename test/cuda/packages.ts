@@ -1,0 +1,67 @@
+/** A small model of every family: at odd sizes, so that edges of tiles, groups and segments are met; and those of the shared folder. */
+import { fileURLToPath } from 'node:url'
+import type { OpenModelOptions } from '../../src/engine/types.ts'
+import { quantizePackage } from '../../src/models/quantize.ts'
+import { type Dtype, randomRwkv7, type Sizes, safetensors, writePackage } from '../engine/packages.ts'
+import { hasShared, sharedModel } from '../engine/paths.ts'
+import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
+import { newOut } from '../models/helpers.ts'
+import { KIND_NAMES, KINDS, kindTensors, writeTitans } from '../models/titans-packages.ts'
+import { emulated } from './helpers.ts'
+
+export interface Package {
+  readonly name: string
+  readonly dir: () => Promise<string>
+  readonly options: OpenModelOptions
+  /** Tokens of each session, and how many each generates. */
+  readonly lengths: readonly number[]
+  readonly count: number
+}
+
+const ODD: Sizes = { L: 2, H: 2, N: 18, F: 259, V: 131, D: { w: 5, a: 7, v: 3, g: 11 } }
+export const rwkv7 = (dtype: Dtype, sizes: Sizes = ODD): string =>
+  writePackage({ model_type: 'rwkv7' }, safetensors(randomRwkv7(5, sizes), dtype))
+const quantised = async (to: 'q8' | 'ternary'): Promise<string> => {
+  const out = newOut()
+  await quantizePackage({ dir: rwkv7('BF16'), out, to, group: 32 })
+  return out
+}
+
+export const GPT2 = { L: 2, H: 3, N: 4, F: 19, V: 30, P: 48 }
+export const gpt2 = (): string => writePackage(gpt2ConfigOf(GPT2), safetensors(randomGpt2(11, GPT2)))
+
+/** Of tokens: a real device takes more of them in less time. */
+const TIMES = emulated ? 1 : 20
+
+const named = (name: string, dir: () => string | Promise<string>, more: Partial<Package> = {}): Package => {
+  const { lengths, count, options } = { lengths: [37, 16, 3], count: 5, options: {}, ...more }
+  // Where positions end, as many as there are.
+  const times = more.lengths === undefined || options.overflow === 'window' ? TIMES : 1
+  return { name, dir: async () => dir(), options, lengths: lengths.map((length) => length * times), count }
+}
+
+/** Fewer tokens: these are the widest. */
+const few = { lengths: [13, 6], count: 3 }
+
+export const packages: readonly Package[] = [
+  named('RWKV-7, f32', () => rwkv7('F32')),
+  named('RWKV-7, f16', () => rwkv7('F16')),
+  named('RWKV-7, bf16', () => rwkv7('BF16')),
+  named('RWKV-7, q8', () => quantised('q8')),
+  named('RWKV-7, ternary', () => quantised('ternary')),
+  ...KIND_NAMES.map((kind) => named(`Titans, ${kind}`, () => writeTitans(KINDS[kind], kindTensors(kind)))),
+  named('GPT-2', gpt2, { lengths: [40, 12, 1], count: 7 }),
+  named('GPT-2 past its last position, in a window', gpt2, {
+    options: { overflow: 'window' },
+    ...{ lengths: [90, 47, 12], count: 7 },
+  }),
+  named('the shipped model', () => fileURLToPath(new URL('../../models/demo', import.meta.url)), few),
+  ...(hasShared
+    ? [
+        ...['tiny-rwkv7', 'titans-tiny-mac', 'titans-tiny-mag', 'titans-tiny-mal', 'gpt2-tiny'].map((name) =>
+          named(name, () => sharedModel(name), few),
+        ),
+        named('gpt2-tiny, in a window', () => sharedModel('gpt2-tiny'), { ...few, options: { overflow: 'window' } }),
+      ]
+    : []),
+]

@@ -1,0 +1,6 @@
+// The CUDA backend without a GPU: builds the addon with the kernels emulated on the CPU (native/kernels/cuda/emulate) and runs the
+// suites of a device on it. Arguments go on to vitest.
+import { buildAddon, runSuites } from './addon.mjs'
+
+const addon = buildAddon('build-emulated', ['CONTINUO_CUDA=emulate'], 'the addon with emulated CUDA')
+process.exitCode = runSuites('tools/device.vitest.ts', addon)

@@ -1,0 +1,37 @@
+// The CUDA backend on a GPU: the native suites, whose kernels run on the device here, the TypeScript suites of a device, and the
+// native CUDA tests once more under compute-sanitizer where that is installed.
+import { spawnSync } from 'node:child_process'
+import { join } from 'node:path'
+import { buildAddon, fail, runSuites } from './addon.mjs'
+import { listed, runs } from './build-native.mjs'
+import { findNvcc, hasGpu, NVCC_HINT } from './cuda.mjs'
+import { build, configureTests } from './native-tests.mjs'
+
+const nvcc = findNvcc()
+const missing = [...(nvcc === null ? [NVCC_HINT] : []), ...(hasGpu() ? [] : ['an NVIDIA GPU with its driver'])]
+if (missing.length > 0)
+  fail(
+    `The suites of a GPU need ${listed(missing)}; this machine has none. npm run test:emulated runs them on the CPU.`,
+  )
+process.env.CUDACXX = nvcc.program
+
+/** Ends the process when the program does not end with 0. */
+const run = (program, args) => {
+  const { status, signal, error } = spawnSync(program, args, { stdio: 'inherit' })
+  if (status === 0) return
+  fail(`${[program, ...args].join(' ')} ended with ${error?.message ?? signal ?? status}.`)
+}
+
+const folder = configureTests('build-gpu', ['CONTINUO_CUDA=on'])
+build(folder)
+run(join(folder, 'continuo_tests'), [])
+
+const addon = buildAddon('build-cuda', ['CONTINUO_CUDA=on'], 'the addon with CUDA')
+const code = runSuites('tools/device.vitest.ts', addon)
+if (code !== 0) process.exit(code)
+
+if (!runs('compute-sanitizer')) console.log('compute-sanitizer is not installed; its checks are left out.')
+else {
+  for (const tool of ['memcheck', 'racecheck'])
+    run('compute-sanitizer', ['--tool', tool, '--error-exitcode', '1', join(folder, 'continuo_tests'), 'cuda'])
+}

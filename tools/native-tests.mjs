@@ -1,0 +1,43 @@
+// Builds the engine's native tests with CMake, in a folder of their own.
+import { spawnSync } from 'node:child_process'
+import { rmSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { cached, dropForeignBuild, listed, missingTools, runs } from './build-native.mjs'
+
+const source = join(dirname(dirname(fileURLToPath(import.meta.url))), 'native')
+
+/** Runs quietly; on failure prints what the command said and ends. */
+const step = (command, args) => {
+  const { status, stdout, stderr, error } = spawnSync(command, args, { encoding: 'utf8', maxBuffer: 1 << 28 })
+  if (status === 0) return
+  console.error(`${stdout ?? ''}${stderr ?? ''}${error?.message ?? ''}`)
+  process.exit(status ?? 1)
+}
+
+/** `definitions`: of CMake, NAME=value. Returns the folder; ends the process on failure. */
+export const configureTests = (folder, definitions) => {
+  const build = join(source, folder)
+  const missing = missingTools()
+  if (missing.length > 0) {
+    console.error(
+      `The native tests need ${listed(missing)}. Install what is missing, for example: \`apt-get install g++ cmake make\`.`,
+    )
+    process.exit(1)
+  }
+  dropForeignBuild(build, source)
+  // CMake's own choice is make, whether it is there or not, and a folder stays with the choice it was made with.
+  const generator = runs('make') ? [] : ['-G', 'Ninja']
+  if (generator.length > 0 && cached(build, 'CMAKE_GENERATOR') !== 'Ninja')
+    rmSync(build, { recursive: true, force: true })
+  const defined = ['CMAKE_BUILD_TYPE=Release', 'CONTINUO_TESTS=ON', ...definitions].map((one) => `-D${one}`)
+  step('cmake', [...generator, '-S', source, '-B', build, ...defined])
+  return build
+}
+
+/** All targets where none are named. */
+export const build = (folder, targets = []) => {
+  const named = targets.length > 0 ? ['--target', ...targets] : []
+  step('cmake', ['--build', folder, '--parallel', String(availableParallelism()), ...named])
+}

@@ -134,6 +134,7 @@ Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped d
       const Held held(*model_->device, *own);
       const Run run{own.get(), 0, inserted->rows};
       runner.step(inserted->block, inserted->rows, {&run, 1});
+      runner.settle();
       if (runner.moves_clock(inserted->block)) own->head.pulse += inserted->rows;
       if (!runner.faults().empty()) return Error{Code::refused, text(runner.faults()[0].message, " Reset the context or restore it.")};
       if (const auto* culprit = runner.culprit(own.get())) return Error{Code::refused, text("The first node to give a number that is not finite was ", *culprit, ".")};

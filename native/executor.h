@@ -79,8 +79,10 @@ class Executor {
   // Whether its rows are pulses: it uses the context's clock.
   bool moves_clock(size_t block) const { return model_->graph.clock != no_name && spaces_[block].growth[model_->graph.clock] > 0; }
   // Runs a block over the rows of `runs`, whose inputs lie there, which room() has for, which within_segment() allows, and whose
-  // contexts are held. Clock and chain are the caller's.
+  // contexts are held. Clock and chain are the caller's. A device may still be at work when it returns, and the
+  // contexts' tables are the executor's until the step is settled: fetch() and surprisals() do that too.
   virtual void step(size_t block, size_t rows, std::span<const Run> runs);
+  virtual void settle() {}
 
   // Of the last step.
   const std::vector<Fault>& faults() const { return faults_; }
@@ -123,8 +125,7 @@ class Executor {
   // A number that a row has computed and the host needs: a condition, a place in a table.
   virtual bool truth(Space& space, uint32_t id, size_t row) = 0;
   virtual int32_t number(Space& space, uint32_t id, size_t row) = 0;
-  // Waits for what was dispatched; then a value's rows on the host, for watching.
-  virtual void settle() {}
+  // A value's rows on the host, for watching.
   virtual const std::byte* look_at(Space& space, uint32_t id, size_t first, size_t rows) = 0;
 
   void row_by_row(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs);

@@ -107,6 +107,7 @@ Status Model::run_first(const std::shared_ptr<Model>& model, ThreadPool& pool) {
   const Run run{&context, 0, 1};
   const Held held(*model->device, context);
   executor->step(*model->graph.first, 1, {&run, 1});
+  executor->settle();
   if (!executor->faults().empty()) return invalid("graph: block \"first\": ", executor->faults()[0].message);
   if (!context.finite()) return invalid("graph: block \"first\" leaves a number that is not finite in the first state. The model is damaged: use another copy.");
   model->first = context.image();

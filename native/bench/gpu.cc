@@ -56,6 +56,12 @@ class Naive final : public cuda::CudaExecutor {
   void step(size_t block, size_t rows, std::span<const Run> runs) override { step_by_nodes(block, rows, runs); }
 };
 
+// A context that is full begins anew.
+void make_room(Executor& executor, Context& context, size_t block, size_t rows) {
+  std::string reason;
+  if (executor.room(context, block, rows, reason) < rows) context.reset();
+}
+
 struct Sessions {
   std::vector<std::unique_ptr<Context>> contexts;
   std::vector<int32_t> tokens;  // the next of each
@@ -75,6 +81,7 @@ class Decoder {
   void token() {
     const auto& language = *model_.graph.language;
     const size_t n = runs_.size(), vocabulary = model_.graph.vocabulary();
+    for (const auto& context : sessions_.contexts) make_room(executor_, *context, language.step, 1);
     executor_.insert(language.step, 0, std::as_bytes(std::span(sessions_.tokens)));
     executor_.step(language.step, n, runs_);
     std::vector<const std::byte*> hiddens;
@@ -112,10 +119,11 @@ class Decoder {
 double prefill_rate(const std::shared_ptr<const Model>& model, cuda::CudaExecutor& executor, size_t rounds) {
   const auto& language = *model->graph.language;
   Context context(model);
-  const size_t rows = executor.rows_of(language.step);
+  const size_t rows = std::min<size_t>(executor.within_segment(context, language.step, executor.rows_of(language.step)), model->positions().value_or(UINT64_MAX));
   std::vector<int32_t> tokens(rows);
   for (size_t i = 0; i < rows; ++i) tokens[i] = static_cast<int32_t>((i * 7919) % model->graph.vocabulary());
   const auto step = [&] {
+    make_room(executor, context, language.step, rows);
     const Run run{&context, 0, rows};
     executor.insert(language.step, 0, std::as_bytes(std::span(tokens)));
     executor.step(language.step, rows, {&run, 1});

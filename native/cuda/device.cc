@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <shared_mutex>
 
 #include "../cast.h"
 #include "../kernels/cuda/kernels.h"
@@ -23,6 +24,10 @@ std::weak_ptr<CudaDevice> current;
 std::atomic<bool> is_lost{false};
 std::atomic<uint64_t> life{0};
 
+// Held together by those who use the device, alone by who resets it.
+std::shared_mutex use_mutex;
+thread_local size_t uses = 0;
+
 std::string megabytes(size_t bytes) { return text((bytes + (size_t{1} << 20) - 1) >> 20, " MiB"); }
 
 // Errors that leave the device as it was.
@@ -30,10 +35,27 @@ bool passing(cudaError_t error) { return error == cudaErrorMemoryAllocation || e
 
 }  // namespace
 
+Use::Use() {
+  if (uses++ == 0) use_mutex.lock_shared();
+}
+
+Use::Use(const CudaDevice& device) : Use() {
+  // The constructor that ran is undone by the destructor, as after any other.
+  if (device.lost()) throw DeviceError("The CUDA device was lost by an earlier error, and every context on it: open the model again and rebuild them from their snapshots.");
+}
+
+Use::~Use() {
+  if (--uses == 0) use_mutex.unlock_shared();
+}
+
+// An error is sticky where a call that cannot fail gives it again.
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   (void)cudaGetLastError();
-  if (passing(error)) throw DeviceError(text("CUDA failed to ", what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")."));
+  if (passing(error) || cudaDeviceSynchronize() != error) {
+    (void)cudaGetLastError();
+    throw DeviceError(text("CUDA failed to ", what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")."));
+  }
   is_lost = true;
   throw DeviceError(text("The CUDA device was lost while it was to ", what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error),
                          "). Every context on it is gone: open the model again and rebuild them from their snapshots."));
@@ -41,12 +63,7 @@ void check(cudaError_t error, const char* what) {
 
 bool CudaDevice::lost() const noexcept { return is_lost || life_ != life; }
 
-void CudaDevice::alive() const {
-  if (lost()) throw DeviceError("The CUDA device was lost by an earlier error, and every context on it: open the model again and rebuild them from their snapshots.");
-}
-
 CudaDevice::CudaDevice() : life_(life) {
-  check(cudaStreamCreateWithFlags(&compute_, cudaStreamNonBlocking), "make a stream");
   check(cudaStreamCreateWithFlags(&transfers_, cudaStreamNonBlocking), "make a stream");
   check(cudaMallocHost(reinterpret_cast<void**>(&staging_), staging_bytes), "take pinned memory");
   check(cudaMalloc(reinterpret_cast<void**>(&flag_), sizeof *flag_), "take memory");
@@ -54,17 +71,25 @@ CudaDevice::CudaDevice() : life_(life) {
 
 // What is left of a lost device went with the reset that made room for the next.
 CudaDevice::~CudaDevice() {
+  const Use held;
   if (lost()) return;
   (void)cudaFree(flag_);
   (void)cudaFreeHost(staging_);
   (void)cudaStreamDestroy(transfers_);
-  (void)cudaStreamDestroy(compute_);
+}
+
+// While somebody can be paged out, a part of the memory stays free: CUDA itself takes some for kernels that are launched for the first
+// time, and for graphs, and fails where there is none.
+bool CudaDevice::leaves_some(size_t bytes) const {
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "say what memory is free");
+  return free >= bytes + std::min(most_reserve, total / 32);
 }
 
 std::byte* CudaDevice::allocate(size_t bytes) {
-  alive();
+  const auto held = use();
   void* data = nullptr;
-  const bool taken = residency_.make_room([&] {
+  const auto take = [&] {
     const cudaError_t error = cudaMalloc(&data, bytes);
     if (error == cudaErrorMemoryAllocation) {
       (void)cudaGetLastError();
@@ -72,7 +97,8 @@ std::byte* CudaDevice::allocate(size_t bytes) {
     }
     check(error, "take memory");
     return true;
-  });
+  };
+  const bool taken = residency_.make_room([&] { return leaves_some(bytes) && take(); }) || take();
   if (!taken) {
     size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "say what memory is free");
@@ -87,22 +113,24 @@ std::byte* CudaDevice::allocate(size_t bytes) {
 }
 
 void CudaDevice::release(std::byte* data, size_t) noexcept {
+  const Use held;
   if (!lost()) (void)cudaFree(data);
 }
 
 std::byte* CudaDevice::allocate_host(size_t bytes) {
-  alive();
+  const auto held = use();
   void* data = nullptr;
   check(cudaMallocHost(&data, bytes), "take pinned memory");
   return static_cast<std::byte*>(data);
 }
 
 void CudaDevice::release_host(std::byte* data) noexcept {
+  const Use held;
   if (!lost()) (void)cudaFreeHost(data);
 }
 
 void CudaDevice::upload(std::byte* to, const std::byte* from, size_t bytes) {
-  alive();
+  const auto held = use();
   const std::lock_guard lock(transfers_mutex_);
   for (size_t at = 0; at < bytes; at += staging_bytes) {
     const size_t part = std::min(staging_bytes, bytes - at);
@@ -114,7 +142,7 @@ void CudaDevice::upload(std::byte* to, const std::byte* from, size_t bytes) {
 
 // Small pieces leave together.
 void CudaDevice::download(std::byte* to, std::span<const Piece> pieces) {
-  alive();
+  const auto held = use();
   const std::lock_guard lock(transfers_mutex_);
   size_t waiting = 0;
   const auto flush = [&] {
@@ -136,14 +164,14 @@ void CudaDevice::download(std::byte* to, std::span<const Piece> pieces) {
 }
 
 void CudaDevice::copy(std::byte* to, const std::byte* from, size_t bytes) {
-  alive();
+  const auto held = use();
   const std::lock_guard lock(transfers_mutex_);
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, transfers_), "copy within the device");
   check(cudaStreamSynchronize(transfers_), "copy within the device");
 }
 
 void CudaDevice::fill(std::byte* to, Type type, size_t n, double value) {
-  alive();
+  const auto held = use();
   uint64_t pattern = 0;
   write_number(reinterpret_cast<std::byte*>(&pattern), type, 0, value);
   const std::lock_guard lock(transfers_mutex_);
@@ -154,7 +182,7 @@ void CudaDevice::fill(std::byte* to, Type type, size_t n, double value) {
 }
 
 bool CudaDevice::finite(std::span<const Piece> pieces) {
-  alive();
+  const auto held = use();
   const std::lock_guard lock(transfers_mutex_);
   check(cudaMemsetAsync(flag_, 0, sizeof *flag_, transfers_), "clear memory");
   for (const auto& [data, bytes] : pieces) cuda::finite(reinterpret_cast<const float*>(data), bytes / sizeof(float), flag_, transfers_);
@@ -232,9 +260,13 @@ CudaStatus cuda_status() {
 Result<std::shared_ptr<Device>> open_cuda() {
   const std::lock_guard lock(cuda::current_mutex);
   if (cuda::is_lost) {
-    // All that the process had there goes, with every model's handle to it.
-    (void)cudaDeviceReset();
+    // All that the process had there goes, with every model's handle to it. CUDA promises no way back from some errors.
+    const std::lock_guard alone(cuda::use_mutex);
+    const cudaError_t error = cudaDeviceReset();
     (void)cudaGetLastError();
+    if (error != cudaSuccess) {
+      return Error{Code::unavailable, text("The CUDA device was lost and cannot be had again in this process: ", cudaGetErrorString(error), " (", cudaGetErrorName(error), "). Start the process again.")};
+    }
     cuda::current.reset();
     ++cuda::life;
     cuda::is_lost = false;

@@ -1,12 +1,13 @@
-// A CUDA device as a Device. Two streams:
+// A CUDA device as a Device. Streams:
 //
-//   compute    the steps of every executor: words and inputs in, a captured graph or single launches, results out
-//   transfers  everything else: snapshots, restores, paging, first states. Through pinned memory, and done when the call returns
+//   of an executor  its steps: words and inputs in, a captured graph or single launches, results out
+//   transfers       everything else: snapshots, restores, paging, first states. Through pinned memory, and done when the call returns
 //
 // so that a snapshot of one session leaves while others are stepped. A context is never in both at once: a call claims it, and waits for
 // its own work before it gives the context back.
 #pragma once
 
+#include <cstdint>
 #include <mutex>
 
 #include "../device.h"
@@ -14,6 +15,19 @@
 #include "residency.h"
 
 namespace continuo::cuda {
+
+class CudaDevice;
+
+// Somebody uses the device: it is not reset meanwhile. One thread may hold several.
+class Use {
+ public:
+  Use();
+  // Throws DeviceError once the device was lost.
+  explicit Use(const CudaDevice& device);
+  ~Use();
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+};
 
 class CudaDevice final : public Device, public std::enable_shared_from_this<CudaDevice> {
  public:
@@ -38,19 +52,21 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   bool hold(Pageable& pageable) override { return residency_.hold(pageable); }
   void let_go(Pageable& pageable) override { residency_.let_go(pageable); }
 
-  // Throws DeviceError once the device was lost: what this object gave out lies nowhere now.
-  void alive() const;
-  cudaStream_t compute() const { return compute_; }
+  // For as long as the device is used. Throws DeviceError once it was lost: what this object gave out lies nowhere now.
+  [[nodiscard]] Use use() const { return Use(*this); }
   const Residency& residency() const { return residency_; }
 
  private:
   // Transfers go through this much pinned memory, a part after the other.
   static constexpr size_t staging_bytes = size_t{4} << 20;
+  static constexpr size_t most_reserve = size_t{512} << 20;
+
+  bool leaves_some(size_t bytes) const;
 
   const uint64_t life_;  // of the process's devices, which follow one another
   Residency residency_;
   std::mutex transfers_mutex_;
-  cudaStream_t compute_ = nullptr, transfers_ = nullptr;
+  cudaStream_t transfers_ = nullptr;
   std::byte* staging_ = nullptr;  // pinned
   uint32_t* flag_ = nullptr;      // on the device
 };

@@ -69,11 +69,11 @@ std::byte* CudaExecutor::Pinned::room(size_t bytes) {
 CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<const Model> model, ThreadPool& pool, const ExecutorOptions& options)
     : Executor(std::move(model), pool, options),
       device_(std::move(device)),
-      stream_(device_->compute()),
       host_words_(device_),
       host_rows_(device_),
       host_input_(device_),
       host_output_(device_) {
+  const auto use = device_->use();
   size_t words = 0, scratch = 0;
   for (auto& space : spaces_) {
     Placing placing(*this, space);
@@ -81,7 +81,6 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
     block.schedule = make_schedule(*model_, *space.program, placing);
     auto& schedule = block.schedule;
     block.commands = on_device(device_, schedule.commands);
-    block.products = on_device(device_, schedule.products);
     for (size_t i = 0; i < schedule.lines.size(); ++i) block.line[schedule.lines[i].instruction] = i;
     words = std::max(words, words_in(space.rows, space.rows, schedule.run_words, schedule.row_words));
     const auto need = [&](const Launch& l) {
@@ -97,6 +96,7 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
   rows_ = DeviceMemory(device_, words_in(max_rows, 0, 0, 1) * sizeof(uint64_t));
   one_ = DeviceMemory(device_, sizeof(Command));
   nats_ = DeviceMemory(device_, max_rows * sizeof(float));
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
 }
 
 CudaExecutor::~CudaExecutor() {
@@ -106,6 +106,7 @@ CudaExecutor::~CudaExecutor() {
     // Lost: there is nothing to wait for.
   }
   forget_graphs();
+  if (stream_ && !device_->lost()) (void)cudaStreamDestroy(stream_);
 }
 
 void CudaExecutor::forget_graphs() {
@@ -118,13 +119,14 @@ void CudaExecutor::forget_graphs() {
 }
 
 void CudaExecutor::wait() {
-  device_->alive();
+  const auto use = device_->use();
   if (!pending_) return;
   pending_ = false;
   check(cudaStreamSynchronize(stream_), "finish a step");
 }
 
 void CudaExecutor::insert(size_t block, size_t input, std::span<const std::byte> rows) {
+  const auto use = device_->use();
   wait();
   std::byte* staged = host_input_.room(rows.size());
   std::memcpy(staged, rows.data(), rows.size());
@@ -134,6 +136,7 @@ void CudaExecutor::insert(size_t block, size_t input, std::span<const std::byte>
 
 // Runs one command over rows that have one word each.
 void CudaExecutor::over_rows(const Command& command, std::span<const uint64_t> words, uint32_t threads) {
+  const auto use = device_->use();
   wait();
   const auto count = static_cast<uint32_t>(words.size());
   const size_t bytes = words_in(count, 0, 0, 1) * sizeof(uint64_t);
@@ -144,7 +147,7 @@ void CudaExecutor::over_rows(const Command& command, std::span<const uint64_t> w
   check(cudaMemcpyAsync(rows_.data(), staged, bytes, cudaMemcpyHostToDevice, stream_), "copy to the device");
   check(cudaMemcpyAsync(one_.data(), staged + bytes, sizeof command, cudaMemcpyHostToDevice, stream_), "copy to the device");
   pending_ = true;
-  cuda::run(reinterpret_cast<const Command*>(one_.data()), 1, {reinterpret_cast<const uint64_t*>(rows_.data()), nullptr, count, 0, 0}, 0, count, 1, threads, stream_);
+  cuda::run(reinterpret_cast<const Command*>(one_.data()), 1, {reinterpret_cast<const uint64_t*>(rows_.data()), nullptr, count, 0, 0}, 0, count, 1, threads, stream_, Family::rows);
   check(cudaGetLastError(), "launch a node");
 }
 
@@ -160,7 +163,7 @@ void CudaExecutor::gather(size_t block, size_t input, std::span<const std::byte*
 }
 
 const std::byte* CudaExecutor::to_host(const std::byte* from, size_t bytes) {
-  device_->alive();
+  const auto use = device_->use();
   std::byte* staged = host_output_.room(bytes);
   check(cudaMemcpyAsync(staged, from, bytes, cudaMemcpyDeviceToHost, stream_), "copy from the device");
   pending_ = true;
@@ -202,6 +205,7 @@ void CudaExecutor::zero(Space& space, uint32_t id, size_t rows) {
 }
 
 void CudaExecutor::step(size_t block, size_t rows, std::span<const Run> runs) {
+  const auto use = device_->use();
   wait();
   auto& space = spaces_[block];
   const auto& compiled = blocks_[block];
@@ -215,6 +219,7 @@ void CudaExecutor::step(size_t block, size_t rows, std::span<const Run> runs) {
 }
 
 void CudaExecutor::step_by_nodes(size_t block, size_t rows, std::span<const Run> runs) {
+  const auto use = device_->use();
   wait();
   auto& space = spaces_[block];
   const auto& compiled = blocks_[block];
@@ -311,10 +316,10 @@ void CudaExecutor::upload(const Words& words) {
 void CudaExecutor::launch(const Compiled& block, const Launch& launch, const Step& step, size_t first, size_t rows, size_t runs) {
   const auto from = static_cast<uint32_t>(first), count = static_cast<uint32_t>(rows);
   if (launch.products) {
-    cuda::multiply(reinterpret_cast<const Product*>(block.products.data()) + launch.first, block.schedule.products.data() + launch.first, launch.count, from, count, scratch_.data(), stream_);
+    cuda::multiply(block.schedule.products.data() + launch.first, launch.count, from, count, scratch_.data(), stream_);
   } else {
     const auto* commands = reinterpret_cast<const Command*>(block.commands.data()) + launch.first;
-    cuda::run(commands, launch.count, step, launch.walks ? 0 : from, launch.walks ? static_cast<uint32_t>(runs) : count, launch.parts, launch.threads, stream_);
+    cuda::run(commands, launch.count, step, launch.walks ? 0 : from, launch.walks ? static_cast<uint32_t>(runs) : count, launch.parts, launch.threads, stream_, launch.family);
   }
   pending_ = true;
 }
@@ -328,28 +333,43 @@ void CudaExecutor::launch_all(Space& space, const Compiled& block, const Words& 
   for (const auto& l : single ? block.schedule.decode : block.schedule.general) launch(block, l, words.step, 0, rows, runs.size());
 }
 
+cudaGraphExec_t CudaExecutor::capture(size_t block, const Words& words, size_t rows, std::span<const Run> runs) {
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture a step");
+  try {
+    launch_all(spaces_[block], blocks_[block], words, rows, runs);
+  } catch (const DeviceError&) {
+    // A stream that goes on capturing would refuse everything.
+    (void)cudaStreamEndCapture(stream_, &graph);
+    if (graph) (void)cudaGraphDestroy(graph);
+    throw;
+  }
+  check(cudaStreamEndCapture(stream_, &graph), "capture a step");
+  cudaGraphExec_t exec = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
+  (void)cudaGraphDestroy(graph);
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  check(error, "make a graph of a step");
+  return exec;
+}
+
 // The first step of a shape is launched, the second captured, since most shapes of a stream that begins never come again.
 void CudaExecutor::replay(size_t block, const Words& words, size_t rows, std::span<const Run> runs) {
   const Shape shape{block, rows, runs.size()};
   auto found = graphs_.find(shape);
-  if (found == graphs_.end()) {
-    if (seen_[shape]++ == 0) {
-      launch_all(spaces_[block], blocks_[block], words, rows, runs);
-      check(cudaGetLastError(), "launch a step");
-      return;
-    }
+  if (found == graphs_.end() && seen_[shape]++ > 0) {
     if (graphs_.size() == most_graphs) forget_graphs();
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t exec = nullptr;
-    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture a step");
-    launch_all(spaces_[block], blocks_[block], words, rows, runs);
-    check(cudaStreamEndCapture(stream_, &graph), "capture a step");
-    const cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
-    (void)cudaGraphDestroy(graph);
-    check(error, "make a graph of a step");
-    found = graphs_.emplace(shape, exec).first;
+    if (const auto graph = capture(block, words, rows, runs)) found = graphs_.emplace(shape, graph).first;
   }
-  check(cudaGraphLaunch(found->second, stream_), "launch a step");
+  if (found == graphs_.end()) {
+    launch_all(spaces_[block], blocks_[block], words, rows, runs);
+    check(cudaGetLastError(), "launch a step");
+  } else {
+    check(cudaGraphLaunch(found->second, stream_), "launch a step");
+  }
   pending_ = true;
 }
 
@@ -406,7 +426,7 @@ void CudaExecutor::dispatch(Space& space, const Instruction& instruction, size_t
   launch(block, line.launch, words.step, first, rows, runs.size());
   check(cudaGetLastError(), "launch a node");
   if (line.gates < 0) return;
-  const Launch gates{false, static_cast<uint32_t>(line.gates), 1, block.schedule.commands[static_cast<size_t>(line.gates)].levels, 32, true};
+  const Launch gates{false, static_cast<uint32_t>(line.gates), 1, block.schedule.commands[static_cast<size_t>(line.gates)].levels, 32, true, Family::rows};
   launch(block, gates, words.step, first, rows, runs.size());
   note_gates(block.schedule, {&line, 1}, words, runs);
 }

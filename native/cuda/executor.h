@@ -24,6 +24,7 @@ class CudaExecutor : public Executor {
   const std::byte* fetch(size_t block, uint32_t value_id, size_t rows) override;
   void surprisals(std::span<const int32_t> expected, float* nats) override;
   void step(size_t block, size_t rows, std::span<const Run> runs) override;
+  void settle() override { wait(); }
 
   // Launches of a step that takes one row of each of its contexts.
   size_t launches(size_t block) const { return blocks_[block].schedule.decode.size(); }
@@ -53,7 +54,7 @@ class CudaExecutor : public Executor {
 
   struct Compiled {
     Schedule schedule;
-    DeviceMemory commands, products;
+    DeviceMemory commands;
     std::map<const Instruction*, size_t> line;  // into schedule.lines
   };
   // Words of a step that are about to be used: on the host, and where they will lie on the device.
@@ -70,7 +71,6 @@ class CudaExecutor : public Executor {
   void dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs) override;
   bool truth(Space& space, uint32_t id, size_t row) override;
   int32_t number(Space& space, uint32_t id, size_t row) override;
-  void settle() override { wait(); }
   const std::byte* look_at(Space& space, uint32_t id, size_t first, size_t rows) override;
 
   size_t block_of(const Space& space) const { return static_cast<size_t>(&space - spaces_.data()); }
@@ -80,6 +80,8 @@ class CudaExecutor : public Executor {
   void fill(Space& space, const Line& line, const Schedule& schedule, const Words& words, std::span<const Run> runs);
   void upload(const Words& words);
   void launch(const Compiled& block, const Launch& launch, const Step& step, size_t first, size_t rows, size_t runs);
+  // A graph of the launches of a step, or null where the device has no memory for one.
+  cudaGraphExec_t capture(size_t block, const Words& words, size_t rows, std::span<const Run> runs);
   void launch_all(Space& space, const Compiled& block, const Words& words, size_t rows, std::span<const Run> runs);
   void replay(size_t block, const Words& words, size_t rows, std::span<const Run> runs);
   void over_rows(const Command& command, std::span<const uint64_t> words, uint32_t threads);
@@ -88,7 +90,8 @@ class CudaExecutor : public Executor {
   void forget_graphs();
 
   std::shared_ptr<CudaDevice> device_;
-  cudaStream_t stream_;
+  // Its own: what another executor puts into a stream that is being captured would become part of the graph.
+  cudaStream_t stream_ = nullptr;
   std::vector<Compiled> blocks_;
   std::vector<DeviceMemory> literals_;
   DeviceMemory words_, notes_, scratch_;

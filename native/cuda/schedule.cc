@@ -9,11 +9,9 @@ namespace continuo::cuda {
 
 namespace {
 
-constexpr uint32_t warp = 32, most_threads = 512, attending_threads = 256, remembering_threads = 128;
+constexpr uint32_t warp = 32, attending_threads = 256, remembering_threads = 128;
 // Columns that a part has at least where nothing says how many parts there are.
-constexpr uint32_t least_columns = 1024, most_parts = 32;
-
-bool quantised(const Product& p) { return p.dtype == Dtype::q8 || p.dtype == Dtype::ternary; }
+constexpr uint32_t least_columns = 1024, most_parts = 32, most_blocks = 65535;
 
 // Nothing that the device runs.
 bool on_host(Op op) { return op == Op::cache_increment || op == Op::cache_decrement || op == Op::cache_reset; }
@@ -33,6 +31,8 @@ class Group {
   bool add(const Command& c, const Instruction& instruction, bool decode) {
     const bool alone = c.task == Task::gates || (!decode && (walks(c.task) || c.task == Task::shift));
     if (count_ > 0 && (alone || alone_)) return false;
+    const Family family = family_of(c.task);
+    if (family != Family::rows && family_ != Family::rows && family != family_) return false;
     const auto touched = [&](Name table) { return std::find(tables_.begin(), tables_.end(), table) != tables_.end(); };
     for (const auto& place : instruction.places) {
       if (touched(place.table)) return false;
@@ -48,6 +48,7 @@ class Group {
     if ((whole_ || whole) && (heavy_ || many)) return false;
     if (heads > 0 && !whole_ && !whole && heads_ > 0 && heads != heads_) return false;
 
+    if (family != Family::rows) family_ = family;
     whole_ = whole_ || whole;
     heavy_ = heavy_ || many;
     alone_ = alone_ || alone;
@@ -64,9 +65,11 @@ class Group {
 
   Launch launch(uint32_t first) const {
     Launch out{false, first, count_};
-    out.parts = whole_ ? 1 : heads_ > 0 ? heads_ : std::clamp(widest_ / least_columns, 1u, most_parts);
-    out.threads = std::clamp(rounded(std::max(widest_ / out.parts, least_threads_)), warp, most_threads);
+    // A grid has at most 65,535 blocks that way; uneven parts are parts too.
+    out.parts = whole_ ? 1 : heads_ > 0 ? std::min(heads_, most_blocks) : std::clamp(widest_ / least_columns, 1u, most_parts);
+    out.threads = std::clamp(rounded(std::max(widest_ / out.parts, least_threads_)), warp, most_threads(family_));
     out.walks = walks_;
+    out.family = family_;
     return out;
   }
   uint32_t count() const { return count_; }
@@ -89,6 +92,7 @@ class Group {
   }
 
   uint32_t count_ = 0, heads_ = 0, widest_ = 0, least_threads_ = warp;
+  Family family_ = Family::rows;
   bool whole_ = false, heavy_ = false, alone_ = false, walks_ = false;
   std::vector<Written> written_;
   std::vector<Name> tables_;
@@ -123,23 +127,14 @@ class Scheduler {
  private:
   static constexpr size_t none = static_cast<size_t>(-1);
 
-  // Products of plain numbers come before quantised ones, as a launch takes one kind.
+  // Products first, so that those of a joint lie side by side.
   void translate(size_t first, size_t last) {
-    for (const bool quantised_ones : {false, true}) {
+    for (const bool products : {true, false}) {
       for (size_t line = first; line <= last; ++line) {
-        const auto& instruction = program_.code[line];
-        if (instruction.node->op != Op::matmul) continue;
-        const Product product = product_of(model_, instruction, addresses_);
-        if (quantised(product) != quantised_ones) continue;
-        out_.products.push_back(product);
+        if ((program_.code[line].node->op == Op::matmul) != products) continue;
         line_of_[line] = out_.lines.size();
-        out_.lines.push_back({&instruction, {true, static_cast<uint32_t>(out_.products.size() - 1), 1}});
+        each(program_.code[line]);
       }
-    }
-    for (size_t line = first; line <= last; ++line) {
-      if (program_.code[line].node->op == Op::matmul) continue;
-      line_of_[line] = out_.lines.size();
-      each(program_.code[line]);
     }
   }
 
@@ -184,14 +179,10 @@ class Scheduler {
         product.bent = static_cast<float*>(addresses_.value(instruction.out));
       }
     }
-    std::sort(members.begin(), members.end());
-    for (size_t i = 0; i < members.size();) {
-      size_t end = i + 1;
-      while (end < members.size() && end - i < most_products && quantised(out_.products[members[end]]) == quantised(out_.products[members[i]])) ++end;
-      const Launch launch{true, members[i], static_cast<uint32_t>(end - i)};
+    for (size_t i = 0; i < members.size(); i += most_products) {
+      const Launch launch{true, members[i], static_cast<uint32_t>(std::min<size_t>(most_products, members.size() - i))};
       out_.decode.push_back(launch);
       out_.general.push_back(launch);
-      i = end;
     }
   }
 
@@ -218,7 +209,7 @@ class Scheduler {
     close();
   }
 
-  Launch gates_launch(uint32_t command) const { return {false, command, 1, out_.commands[command].levels, warp, true}; }
+  Launch gates_launch(uint32_t command) const { return {false, command, 1, out_.commands[command].levels, warp, true, Family::rows}; }
 
   const Model& model_;
   const Program& program_;

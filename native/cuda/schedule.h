@@ -19,6 +19,7 @@ struct Launch {
   uint32_t first, count;  // of Schedule::commands or Schedule::products
   uint32_t parts = 1, threads = 32;
   bool walks = false;  // its indices are runs
+  Family family = Family::rows;
 };
 
 // What one line of a program is.

@@ -1,6 +1,4 @@
 // The emulator itself: what it must notice, and the runtime's rules. On a GPU there is nothing to test here.
-#include "../kernels/cuda/launch.h"
-
 #if defined(CONTINUO_EMULATE)
 
 #include <sys/wait.h>
@@ -11,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "../kernels/cuda/kernels.h"
+#include "../kernels/cuda/launch.h"
 #include "check.h"
 
 using namespace continuo;
@@ -72,6 +70,29 @@ std::vector<int> passed_on(emulate::Order order, bool barrier) {
 }
 
 constexpr unsigned int all = 0xFFFFFFFFu;
+
+// Every warp puts its sum where all read it, twice over.
+__global__ void sums_of_warps(int* out, bool barrier) {
+  __shared__ int sums[4];
+  int total = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    int sum = static_cast<int>(threadIdx.x) * (pass + 1);
+    for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(all, sum, by);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    for (const int each : sums) total += each;
+    if (barrier) __syncthreads();
+  }
+  out[threadIdx.x] = total;
+}
+
+std::vector<int> summed(emulate::Order order, bool barrier) {
+  std::vector<int> out(128);
+  emulate::use_order(order);
+  launch(sums_of_warps, 1, 128, nullptr, out.data(), barrier);
+  emulate::use_order(emulate::Order::varied);
+  return out;
+}
 
 __global__ void warp_sums(int* sums, unsigned int* votes, int* firsts) {
   const unsigned int i = threadIdx.x;
@@ -149,6 +170,9 @@ TEST("emulator: every thread of every block runs once, in each order; barriers h
 TEST("emulator: a missing barrier shows, as its results depend on the order of the threads") {
   CHECK(passed_on(emulate::Order::forward, false) != passed_on(emulate::Order::backward, false));
   CHECK(passed_on(emulate::Order::forward, true) == passed_on(emulate::Order::backward, true));
+  // A warp that runs ahead overwrites what the others have yet to read.
+  CHECK(summed(emulate::Order::backward, false) != std::vector<int>(128, 3 * 127 * 64));
+  CHECK(summed(emulate::Order::backward, true) == std::vector<int>(128, 3 * 127 * 64));
 }
 
 TEST("emulator: shuffles and votes are those of CUDA, over warps and parts of them") {
@@ -289,33 +313,6 @@ TEST("emulator: a fault sticks to every call until the device is reset, and come
     CHECK(cudaGetLastError() == cudaErrorNoKernelImageForDevice && number == 0);
   }
   CHECK(cudaDeviceReset() == cudaSuccess && cudaGetDeviceCount(&count) == cudaSuccess && count == 1);
-}
-
-TEST("finite and fill: a NaN or an infinity anywhere is seen; every width of element is written, and nothing beyond") {
-  CHECK(cudaDeviceReset() == cudaSuccess);
-  for (const size_t n : {size_t{1}, size_t{255}, size_t{70000}}) {
-    float* numbers = nullptr;
-    uint32_t *flag = nullptr, seen = 0;
-    CHECK(cudaMalloc(&numbers, n * 4) == cudaSuccess && cudaMalloc(&flag, 4) == cudaSuccess);
-    const auto looked = [&](size_t at, float value) {
-      CHECK(cudaMemset(numbers, 0, n * 4) == cudaSuccess && cudaMemset(flag, 0, 4) == cudaSuccess);
-      CHECK(cudaMemcpy(numbers + at, &value, 4, cudaMemcpyHostToDevice) == cudaSuccess);
-      cuda::finite(numbers, n, flag, nullptr);
-      CHECK(cudaMemcpy(&seen, flag, 4, cudaMemcpyDeviceToHost) == cudaSuccess);
-      return seen;
-    };
-    for (const size_t at : {size_t{0}, n / 2, n - 1}) CHECK(looked(at, 3e38f) == 0 && looked(at, __builtin_inff()) == 1 && looked(at, __builtin_nanf("")) == 1);
-    CHECK(cudaFree(numbers) == cudaSuccess && cudaFree(flag) == cudaSuccess);
-  }
-  for (const uint32_t bytes : {1u, 2u, 4u, 8u}) {
-    unsigned char host[80], *device = nullptr;
-    CHECK(cudaMalloc(&device, sizeof host) == cudaSuccess && cudaMemset(device, 7, sizeof host) == cudaSuccess);
-    cuda::fill(device + 8, 8, 0x0807060504030201u, bytes, nullptr);
-    CHECK(cudaMemcpy(host, device, sizeof host, cudaMemcpyDeviceToHost) == cudaSuccess && cudaFree(device) == cudaSuccess);
-    bool right = true;
-    for (size_t i = 0; i < sizeof host; ++i) right = right && host[i] == (i < 8 || i >= 8 + 8 * bytes ? 7 : (i - 8) % bytes + 1);
-    CHECK(right);
-  }
 }
 
 #endif

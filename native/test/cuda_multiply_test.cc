@@ -118,10 +118,9 @@ void compare(std::vector<Task>& tasks, uint32_t first, uint32_t rows) {
     product.bent = task.bend ? bent.back().data() : nullptr;
     products.push_back(product);
   }
-  const OnDevice<cuda::Product> list(products);
   const auto count = static_cast<uint32_t>(products.size());
   const OnDevice<uint8_t> scratch(std::vector<uint8_t>(cuda::scratch_bytes(products.data(), count, rows), 0xFF));
-  cuda::multiply(list.data(), products.data(), count, first, rows, scratch.data(), nullptr);
+  cuda::multiply(products.data(), count, first, rows, scratch.data(), nullptr);
   CHECK(cudaDeviceSynchronize() == cudaSuccess);
 
   ThreadPool pool(1);

@@ -27,6 +27,23 @@ enum class Task : uint8_t {
 
 constexpr bool walks(Task task) { return task >= Task::conv && task <= Task::gates; }
 
+// What a launch is compiled for: rows and small walks alone, or these and one family that needs many registers.
+enum class Family : uint8_t { rows, attention, recurrence };
+constexpr Family family_of(Task task) {
+  switch (task) {
+    case Task::attend:
+    case Task::attend_window: return Family::attention;
+    case Task::recall:
+    case Task::wkv7:
+    case Task::memory:
+    case Task::memory_first:
+    case Task::mix: return Family::recurrence;
+    default: return Family::rows;
+  }
+}
+// The most threads of a block.
+constexpr uint32_t most_threads(Family family) { return family == Family::recurrence ? 256 : 512; }
+
 constexpr uint32_t most_inputs = 8;
 
 // Addresses are the device's. in[i] and out: of row 0, or of a constant (bit i of `constant`). A row of out has `width` elements;

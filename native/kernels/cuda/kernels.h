@@ -13,14 +13,14 @@ namespace continuo::cuda {
 // Runs `count` commands, one after the other, over rows or runs [first, first + indices), each in `parts` parts of its columns. A
 // block takes one index and one part through all of them, so a later command may read what an earlier one wrote at the same index
 // and part. More than one command: every run has one row, so that a row and its run have the same index. `commands` is on the device.
-// `light`: none of them is an attend, recall, wkv7, attend_window, memory, memory_first or mix; such a launch may have 1024 threads a
-// block, others get at most 256.
-void run(const Command* commands, uint32_t count, const Step& step, uint32_t first, uint32_t indices, uint32_t parts, uint32_t threads, cudaStream_t stream, bool light = false);
+// `family`: that of the commands, of which at most one besides rows is among them. `threads`: a multiple of 32; most_threads(family)
+// where that is less.
+void run(const Command* commands, uint32_t count, const Step& step, uint32_t first, uint32_t indices, uint32_t parts, uint32_t threads, cudaStream_t stream, Family family);
 
-// y = W·x of rows [first, first + rows) for `count` products that do not depend on each other; `products` is on the device, `host`
-// the same. All are of plain numbers, or all quantised, whose rows `scratch` holds: scratch_bytes() of it.
-void multiply(const Product* products, const Product* host, uint32_t count, uint32_t first, uint32_t rows, void* scratch, cudaStream_t stream);
-size_t scratch_bytes(const Product* host, uint32_t count, uint32_t rows);
+// y = W·x of rows [first, first + rows) for `count` products that do not depend on each other, at most most_products. `products` is on
+// the host, and goes along with the launch. Quantised rows lie in `scratch`: scratch_bytes() of it, on the device.
+void multiply(const Product* products, uint32_t count, uint32_t first, uint32_t rows, void* scratch, cudaStream_t stream);
+size_t scratch_bytes(const Product* products, uint32_t count, uint32_t rows);
 
 // Writes 1 to *flag where one of n numbers is not finite.
 void finite(const float* numbers, size_t n, uint32_t* flag, cudaStream_t stream);

@@ -8,6 +8,7 @@
 
 namespace continuo::cuda {
 
+#if defined(CONTINUO_EMULATE) || defined(__CUDACC__)
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream, const Arguments&... arguments) {
 #if defined(CONTINUO_EMULATE)
@@ -16,5 +17,6 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t s
   kernel<<<grid, block, 0, stream>>>(arguments...);
 #endif
 }
+#endif
 
 }  // namespace continuo::cuda

@@ -37,7 +37,8 @@ __global__ void __launch_bounds__(quantised_few_threads(Ternary, Rows))
   using Layout = Codes<Ternary, Group>;
   constexpr uint32_t each = outputs_of_lane(Ternary), wide = quantised_lanes * each;
   constexpr uint32_t batch = 32, per_batch = batch * 4 / Group, per_block = block_terms / Group;  // words; groups
-  constexpr uint32_t row_words = batch + per_batch * (Ternary ? 2 : 1), brought_words = Rows * row_words, scales_words = block_terms / 32;
+  // A row begins where four words can be loaded at once; what fills it up is read and not used.
+  constexpr uint32_t row_words = (batch + per_batch * (Ternary ? 2 : 1) + 3) / 4 * 4, brought_words = Rows * row_words, scales_words = block_terms / 32;
   constexpr uint32_t terms_words = (brought_words + 7) / 4 * 4, sums_words = Rows * wide;
   constexpr uint32_t slot_words = terms_words > sums_words ? terms_words : sums_words;
   constexpr uint32_t most_slots = quantised_few_threads(Ternary, Rows) / quantised_lanes;

@@ -1,6 +1,6 @@
 // A matrix memory that every token trains: cpu/memory.h has the equations. A thread has whole value channels, that is columns of M, S and
-// G, so only a norm of all of M makes the threads of a block wait for each other. Where a
-// head has 32 or 64 channels and writes at every token, they stay in registers from the first token of a run to the last.
+// G, so only a norm of all of M makes the threads of a block wait for each other. Where a head has 32 or 64 channels and writes at every
+// token, they stay in registers from the first token of a run to the last.
 #pragma once
 
 #include "reduce.h"
@@ -69,34 +69,29 @@ struct MemoryGates {
   float eta, alpha;
 };
 
-// M after U, before what needs all of M.
-template <Retention Kept>
+// M after U, before what needs all of M. Without α its share is 1, and fma(1, m, u) is m + u.
+template <bool Logs>
 struct MemoryKeep {
   float share, cut, floor;
+  bool elastic;
   CONTINUO_INLINE MemoryKeep(const MemoryForm& form, float alpha)
-      : share(1.0f - (Kept == Retention::elastic ? alpha * form.elastic_l2 : alpha)), cut(alpha * form.elastic_l1), floor(form.floor) {}
+      : share(1.0f - (form.retention == Retention::elastic ? alpha * form.elastic_l2 : alpha)), cut(alpha * form.elastic_l1), floor(form.floor), elastic(form.retention == Retention::elastic) {}
   CONTINUO_INLINE float operator()(float m, float u) const {
-    if constexpr (Kept == Retention::l2) {
-      return fma(share, m, u);
-    } else if constexpr (Kept == Retention::elastic) {
-      const float x = fma(share, m, u);
-      const float above = x - cut, below = x + cut;
-      return above > 0.0f ? above : (below < 0.0f ? below : 0.0f);
-    } else if constexpr (Kept == Retention::kl) {
-      return fma(share, log(m > floor ? m : floor), u);
-    } else {
-      return m + u;  // none, sphere
-    }
+    if constexpr (Logs) return fma(share, log(m > floor ? m : floor), u);
+    const float x = fma(share, m, u);
+    if (!elastic) return x;
+    const float above = x - cut, below = x + cut;
+    return above > 0.0f ? above : (below < 0.0f ? below : 0.0f);
   }
 };
 
 // The write of one firing to one value channel; returns r = M q of the M it leaves.
-template <Retention Kept>
+template <bool Logs>
 CONTINUO_INLINE float memory_write(const MemoryForm& form, const MemoryRun& run, size_t t, const MemoryGates& gates, size_t a, float s) {
   const size_t n = run.channels;
   const float *k = run.k + t * run.stride, *q = run.q + t * run.stride;
   const bool slow = run.period > 1, titans = form.rule == Rule::titans;
-  const MemoryKeep<Kept> keep(form, gates.alpha);
+  const MemoryKeep<Logs> keep(form, gates.alpha);
   const float fresh = 1.0f - gates.eta, period = static_cast<float>(run.period);
   float read = 0.0f;
   some_at_once<8>(n, [&]<uint32_t Side>(size_t b) {
@@ -157,11 +152,12 @@ CONTINUO_INLINE void memory_scale(float* M, size_t n, float by) {
   });
 }
 
-template <Retention Kept>
+// Logs: with the retention kl.
+template <bool Logs>
 __device__ inline void memory_level(const MemoryForm& form, const MemoryRun& run) {
   const size_t n = run.channels;
   const bool predicts = form.rule != Rule::hebbian;
-  const bool whole = Kept == Retention::sphere || form.norm_max > 0;
+  const bool whole = form.retention == Retention::sphere || form.norm_max > 0;
   uint64_t phase = run.clock % run.period;
   for (size_t t = 0; t < run.tokens; ++t) {
     const float *k = run.k + t * run.stride, *q = run.q + t * run.stride, *v = run.v + t * run.stride;
@@ -176,15 +172,15 @@ __device__ inline void memory_level(const MemoryForm& form, const MemoryRun& run
       });
       continue;
     }
-    const MemoryGates gates{form.rule == Rule::titans ? run.eta[t * run.gates] : 0.0f, run.alpha ? run.alpha[t * run.gates] : 0.0f};
+    const MemoryGates gates{form.rule == Rule::titans ? run.eta[t * run.gates] : 0.0f, form.retains() ? run.alpha[t * run.gates] : 0.0f};
     memory_channels(n, [&](size_t a) {
       const float p = predicts ? memory_product(run.M, k, n, a) : 0.0f;
-      const float r = memory_write<Kept>(form, run, t, gates, a, theta * (p - v[a]));
-      if constexpr (Kept == Retention::kl) memory_softmax(run.M, n, a);
-      if (!whole) memory_give(run, t, a, Kept == Retention::kl ? memory_product(run.M, q, n, a) : r);
+      const float r = memory_write<Logs>(form, run, t, gates, a, theta * (p - v[a]));
+      if constexpr (Logs) memory_softmax(run.M, n, a);
+      if (!whole) memory_give(run, t, a, Logs ? memory_product(run.M, q, n, a) : r);
     });
     if (!whole) continue;
-    if constexpr (Kept == Retention::sphere) memory_scale(run.M, n, form.radius / memory_norm(run.M, n));
+    if (form.retention == Retention::sphere) memory_scale(run.M, n, form.radius / memory_norm(run.M, n));
     if (form.norm_max > 0) {
       const float norm = memory_norm(run.M, n);
       if (norm > form.norm_max) memory_scale(run.M, n, form.norm_max / norm);
@@ -239,7 +235,6 @@ CONTINUO_INLINE void memory_registers(const MemoryForm& form, const MemoryRun& r
     const float v = own ? run.v[t * run.stride + a] : 0.0f;
     const float error = run.theta[t * run.gates] * ((predicts ? p : 0.0f) - v);
     const float eta = Momentum ? run.eta[t * run.gates] : 0.0f, fresh = 1.0f - eta;
-    // Without α this is 1, and fma(1, m, u) is m + u.
     const float share = 1.0f - (form.retains() ? run.alpha[t * run.gates] : 0.0f);
     float read = 0.0f, next_p = 0.0f;
 #pragma unroll
@@ -308,13 +303,8 @@ __device__ inline void memory(const MemoryForm& form, const MemoryRun& run) {
     if (run.channels == 32) return memory_registers(form, run, reinterpret_cast<MemoryToken<32>*>(shared));
     if (run.channels == 64) return memory_registers(form, run, shared);
   }
-  switch (form.retention) {
-    case Retention::none: return memory_level<Retention::none>(form, run);
-    case Retention::l2: return memory_level<Retention::l2>(form, run);
-    case Retention::elastic: return memory_level<Retention::elastic>(form, run);
-    case Retention::kl: return memory_level<Retention::kl>(form, run);
-    case Retention::sphere: return memory_level<Retention::sphere>(form, run);
-  }
+  if (form.retention == Retention::kl) memory_level<true>(form, run);
+  else memory_level<false>(form, run);
 }
 
 __device__ inline void mix(const float* M, size_t stride, const float* shares, size_t levels, float* out, size_t numbers) {

@@ -123,32 +123,31 @@ void matmul_quantised(Products products, uint32_t x_rows, uint32_t first, uint32
   }
 }
 
-size_t scratch_bytes(const Product* host, uint32_t count, uint32_t rows) {
+size_t scratch_bytes(const Product* list, uint32_t count, uint32_t rows) {
   size_t bytes = 0;
-  for (uint32_t i = 0; i < count; ++i) bytes += scratch_of(host[i], rows);
+  for (uint32_t i = 0; i < count; ++i) bytes += scratch_of(list[i], rows);
   return bytes;
 }
 
-// The products go along as an argument of the kernels, so the device's copy of the list is not read.
-void multiply(const Product*, const Product* host, uint32_t count, uint32_t first, uint32_t rows, void* scratch, cudaStream_t stream) {
+void multiply(const Product* list, uint32_t count, uint32_t first, uint32_t rows, void* scratch, cudaStream_t stream) {
   if (rows == 0) return;
   QuantisedBlock* quantised[most_products];
   auto* at = static_cast<std::byte*>(scratch);
   for (uint32_t i = 0; i < count; ++i) {
     quantised[i] = reinterpret_cast<QuantisedBlock*>(at);
-    at += scratch_of(host[i], rows);
+    at += scratch_of(list[i], rows);
   }
   // One format after the other; almost always there is one.
   const auto same = [](const Product& a, const Product& b) { return a.dtype == b.dtype && (!is_quantised(a.dtype) || a.group == b.group); };
   for (uint32_t i = 0; i < count; ++i) {
-    if (std::any_of(host, host + i, [&](const Product& before) { return same(before, host[i]); })) continue;
+    if (std::any_of(list, list + i, [&](const Product& before) { return same(before, list[i]); })) continue;
     Products products{};
     for (uint32_t j = i; j < count; ++j) {
-      if (!same(host[i], host[j])) continue;
-      products.of[products.count] = host[j];
+      if (!same(list[i], list[j])) continue;
+      products.of[products.count] = list[j];
       products.quantised[products.count++] = quantised[j];
     }
-    if (is_quantised(host[i].dtype)) {
+    if (is_quantised(list[i].dtype)) {
       quantise(products, first, rows, stream);
       matmul_quantised(products, rows, first, rows, stream);
     } else {

@@ -163,7 +163,7 @@ CONTINUO_INLINE void run_row(const Command& c, const Step& step, size_t row, Par
     case Task::read: {
       const uint64_t member = row_word(step, c.row_word, row);
       if (c.type == Type::i64) {
-        if (part.part == 0 && threadIdx.x == 0) static_cast<int32_t*>(c.out)[row] = static_cast<int32_t>(member);
+        if (columns.begin < columns.end && threadIdx.x == 0) static_cast<int32_t*>(c.out)[row] = static_cast<int32_t>(member);
         return;
       }
       const size_t bytes = c.width * bytes_of(c.type);

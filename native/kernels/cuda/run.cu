@@ -14,16 +14,13 @@ __host__ unsigned int blocks_for(size_t n) {
   return static_cast<unsigned int>(blocks < 4096 ? blocks : 4096);
 }
 
-// Recurrences keep their state in registers, so a block of theirs has fewer threads.
-constexpr unsigned int most_threads_light = 1024, most_threads_heavy = 256;
-
 // The two commands that a block works on and reads next. Not as Commands, which would have to be made in shared memory.
 constexpr size_t command_words = sizeof(Command) / 8;
 static_assert(sizeof(Command) % 8 == 0);
 
 // Block (i, p): part p of row or run first + i.
-template <bool Heavy>
-__global__ void __launch_bounds__(Heavy ? most_threads_heavy : most_threads_light) run_commands(const Command* commands, uint32_t count, Step step, uint32_t first) {
+template <Family family>
+__global__ void __launch_bounds__(most_threads(family)) run_commands(const Command* commands, uint32_t count, Step step, uint32_t first) {
   __shared__ uint64_t slots[2][command_words];
   const size_t index = first + blockIdx.x;
   const Part part{blockIdx.y, gridDim.y};
@@ -36,8 +33,8 @@ __global__ void __launch_bounds__(Heavy ? most_threads_heavy : most_threads_ligh
     __syncthreads();
     if (i + 1 < count) fetch(i + 1);
     const Command& command = *reinterpret_cast<const Command*>(slots[i % 2]);
-    if constexpr (Heavy) {
-      if (run_with_state(command, step, index, part)) continue;
+    if constexpr (family != Family::rows) {
+      if (run_family<family>(command, step, index, part)) continue;
     }
     if (command.task == Task::conv) run_conv(command, step, index, part);
     else if (command.task == Task::gates) run_gates(command, step, index, part);
@@ -63,11 +60,14 @@ void write_all_of(void* to, size_t n, uint64_t pattern, cudaStream_t stream) {
 
 }  // namespace
 
-void run(const Command* commands, uint32_t count, const Step& step, uint32_t first, uint32_t indices, uint32_t parts, uint32_t threads, cudaStream_t stream, bool light) {
+void run(const Command* commands, uint32_t count, const Step& step, uint32_t first, uint32_t indices, uint32_t parts, uint32_t threads, cudaStream_t stream, Family family) {
   if (count == 0 || indices == 0) return;
-  const dim3 grid(indices, parts);
-  if (light) launch(run_commands<false>, grid, threads, stream, commands, count, step, first);
-  else launch(run_commands<true>, grid, threads < most_threads_heavy ? threads : most_threads_heavy, stream, commands, count, step, first);
+  const auto start = [&](auto kernel) { launch(kernel, dim3(indices, parts), threads < most_threads(family) ? threads : most_threads(family), stream, commands, count, step, first); };
+  switch (family) {
+    case Family::rows: return start(run_commands<Family::rows>);
+    case Family::attention: return start(run_commands<Family::attention>);
+    case Family::recurrence: return start(run_commands<Family::recurrence>);
+  }
 }
 
 void finite(const float* numbers, size_t n, uint32_t* flag, cudaStream_t stream) {

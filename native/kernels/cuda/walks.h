@@ -193,17 +193,23 @@ CONTINUO_INLINE void run_recall(const Command& c, const Step& step, size_t row, 
   }
 }
 
-// False where the command is one of rows.h.
-CONTINUO_INLINE bool run_with_state(const Command& c, const Step& step, size_t index, Part part) {
-  switch (c.task) {
-    case Task::attend: run_attend(c, step, index, part); return true;
-    case Task::recall: run_recall(c, step, index, part); return true;
-    case Task::wkv7: run_wkv7(c, step, index, part); return true;
-    case Task::attend_window: run_attend_window(c, step, index, part); return true;
-    case Task::memory: run_memory(c, step, index, part); return true;
-    case Task::memory_first: run_memory_first(c, step, index, part); return true;
-    case Task::mix: run_mix(c, step, index, part); return true;
-    default: return false;
+// False where the command is not of this family.
+template <Family family>
+CONTINUO_INLINE bool run_family(const Command& c, const Step& step, size_t index, Part part) {
+  if constexpr (family == Family::attention) {
+    if (c.task == Task::attend) run_attend(c, step, index, part);
+    else if (c.task == Task::attend_window) run_attend_window(c, step, index, part);
+    else return false;
+    return true;
+  } else {
+    switch (c.task) {
+      case Task::recall: run_recall(c, step, index, part); return true;
+      case Task::wkv7: run_wkv7(c, step, index, part); return true;
+      case Task::memory: run_memory(c, step, index, part); return true;
+      case Task::memory_first: run_memory_first(c, step, index, part); return true;
+      case Task::mix: run_mix(c, step, index, part); return true;
+      default: return false;
+    }
   }
 }
 

@@ -51,15 +51,15 @@ CONTINUO_UNARY(Softplus, softplus)
 #undef CONTINUO_UNARY
 
 template <class F>
-__global__ void map_one(size_t n, float* out, F f, const float* a) {
+__global__ void __launch_bounds__(1024) map_one(size_t n, float* out, F f, const float* a) {
   cuda::map(n, out, f, a);
 }
 template <class F>
-__global__ void map_two(size_t n, float* out, F f, const float* a, const float* b) {
+__global__ void __launch_bounds__(1024) map_two(size_t n, float* out, F f, const float* a, const float* b) {
   cuda::map(n, out, f, a, b);
 }
 template <class F>
-__global__ void map_three(size_t n, float* out, F f, const float* a, const float* b, const float* c) {
+__global__ void __launch_bounds__(1024) map_three(size_t n, float* out, F f, const float* a, const float* b, const float* c) {
   cuda::map(n, out, f, a, b, c);
 }
 
@@ -90,23 +90,23 @@ CONTINUO_INLINE size_t row_of(const Rows& rows) { return blockIdx.x * rows.width
 CONTINUO_INLINE size_t group_of(const Rows& rows) { return rows.groups * blockIdx.y / gridDim.y; }
 CONTINUO_INLINE size_t group_end_of(const Rows& rows) { return rows.groups * (blockIdx.y + 1) / gridDim.y; }
 
-__global__ void norm_kernel(const float* x, const float* weight, const float* bias, float* y, Rows rows, float eps) {
+__global__ void __launch_bounds__(1024) norm_kernel(const float* x, const float* weight, const float* bias, float* y, Rows rows, float eps) {
   const size_t at = row_of(rows);
   cuda::norm(x + at, weight, bias, y + at, rows.width / rows.groups, group_of(rows), group_end_of(rows), eps);
 }
-__global__ void l2norm_kernel(const float* x, float* y, Rows rows, float floor) {
+__global__ void __launch_bounds__(1024) l2norm_kernel(const float* x, float* y, Rows rows, float floor) {
   const size_t at = row_of(rows);
   cuda::l2norm(x + at, y + at, rows.width / rows.groups, group_of(rows), group_end_of(rows), floor);
 }
-__global__ void rmsnorm_kernel(const float* x, const float* weight, float* y, Rows rows, float eps) {
+__global__ void __launch_bounds__(1024) rmsnorm_kernel(const float* x, const float* weight, float* y, Rows rows, float eps) {
   const size_t at = row_of(rows);
   cuda::rmsnorm(x + at, weight, y + at, rows.width / rows.groups, group_of(rows), group_end_of(rows), eps);
 }
-__global__ void unit_kernel(const float* x, float* y, Rows rows, float eps) {
+__global__ void __launch_bounds__(1024) unit_kernel(const float* x, float* y, Rows rows, float eps) {
   const size_t at = row_of(rows);
   cuda::unit(x + at, y + at, rows.width / rows.groups, group_of(rows), group_end_of(rows), eps);
 }
-__global__ void bonus_kernel(const float* y, const float* r, const float* k, const float* u, const float* v, float* out, Rows rows) {
+__global__ void __launch_bounds__(1024) bonus_kernel(const float* y, const float* r, const float* k, const float* u, const float* v, float* out, Rows rows) {
   const size_t at = row_of(rows);
   cuda::bonus(y + at, r + at, k + at, u, v + at, out + at, rows.width / rows.groups, group_of(rows), group_end_of(rows));
 }
@@ -141,12 +141,12 @@ void bonus(const float* y, const float* r, const float* k, const float* u, const
   launch(bonus_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(y, n), staged.in(r, n), staged.in(k, n), staged.in(u, width), staged.in(v, n), staged.out(out, n), Rows{width, groups});
 }
 
-__global__ void max_kernel(const float* a, size_t n, float* out) {
+__global__ void __launch_bounds__(1024) max_kernel(const float* a, size_t n, float* out) {
   const float value = cuda::max(a, n);
   // Every thread has it: another one each time gives its own.
   if (threadIdx.x == n % blockDim.x) *out = value;
 }
-__global__ void sum_exp_kernel(const float* a, float shift, size_t n, float* out) {
+__global__ void __launch_bounds__(1024) sum_exp_kernel(const float* a, float shift, size_t n, float* out) {
   const float value = cuda::sum_exp(a, shift, n);
   if (threadIdx.x == n % blockDim.x) *out = value;
 }
@@ -176,7 +176,7 @@ bool finite(const float* a, size_t n) {
   return strange == 0;
 }
 
-__global__ void rope_kernel(const float* x, float* y, size_t heads, size_t pairs, const uint32_t* increments, uint32_t clock) {
+__global__ void __launch_bounds__(1024) rope_kernel(const float* x, float* y, size_t heads, size_t pairs, const uint32_t* increments, uint32_t clock) {
   cuda::rope(x, y, heads * blockIdx.x / gridDim.x, heads * (blockIdx.x + 1) / gridDim.x, pairs, increments, clock);
 }
 void rope(const float* x, float* y, size_t heads, size_t pairs, const uint32_t* increments, uint32_t clock) {
@@ -185,7 +185,7 @@ void rope(const float* x, float* y, size_t heads, size_t pairs, const uint32_t* 
   launch(rope_kernel, static_cast<unsigned int>(1 + pairs % heads), next_threads(), nullptr, staged.in(x, n), staged.out(y, n), heads, pairs, staged.in(increments, pairs), clock);
 }
 
-__global__ void conv_kernel(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t width, size_t taps, size_t channel, size_t channel_end) {
+__global__ void __launch_bounds__(1024) conv_kernel(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t width, size_t taps, size_t channel, size_t channel_end) {
   cuda::conv(x, tail, weights, y, rows, width, taps, channel, channel_end);
 }
 void conv(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t width, size_t taps, size_t channel, size_t channel_end) {

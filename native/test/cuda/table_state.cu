@@ -65,7 +65,7 @@ void matmul(const PackedMatrix& w, const float* x, float* y, size_t row, size_t 
   Tiles tiles(w, y + row * w.outputs, rows, tile, tile_end);
   auto& product = tiles.products().of[0];
   product.x = tiles.staged().in(x + row * w.inputs, rows * w.inputs);
-  cuda::multiply(nullptr, &product, 1, 0, static_cast<uint32_t>(rows), nullptr, nullptr);
+  cuda::multiply(&product, 1, 0, static_cast<uint32_t>(rows), nullptr, nullptr);
   tiles.give();
 }
 

@@ -184,7 +184,7 @@ class Machine {
     }
     if (++waiting_ == threads_) {
       waiting_ = 0;
-      const Walk order = walk(threads_);
+      const Walk order = begin();
       for (uint32_t i = 0; i < threads_; ++i) make_ready(table_[order.at(i)]);
     }
     leave(thread);
@@ -221,6 +221,14 @@ class Machine {
     return Walk::make(order_ == Order::varied ? orders[walks_ % 3] : order_, n, walks_ * 0x9E3779B97F4A7C15u >> 20);
   }
 
+  // The order of a block's threads up to their next barrier. At times a warp whose lanes have met runs ahead of all others, at times it
+  // goes to the end of the queue.
+  Walk begin() {
+    const Walk order = walk(threads_);
+    ahead_ = order_ == Order::backward || (order_ != Order::forward && (walks_ * 0x9E3779B97F4A7C15u >> 63) != 0);
+    return order;
+  }
+
   // All lanes of the mask are there.
   void conclude(Thread* warp, const Thread& last) {
     uint64_t votes = 0;
@@ -238,16 +246,20 @@ class Machine {
       Thread& lane = warp[order.at(i)];
       if ((last.mask >> order.at(i) & 1) == 0) continue;
       lane.result = last.meeting == Meeting::ballot ? votes : last.meeting == Meeting::shuffle ? warp[lane.from].value : 0;
-      make_ready(lane);
+      make_ready(lane, ahead_);
     }
   }
 
-  void make_ready(Thread& thread) { ready_[(ready_from_ + ready_count_++) % most_threads] = &thread; }
+  void make_ready(Thread& thread, bool ahead = false) {
+    if (ahead) ready_from_ = (ready_from_ + most_threads - 1) % most_threads;
+    ready_[(ready_from_ + (ahead ? 0 : ready_count_)) % most_threads] = &thread;
+    ++ready_count_;
+  }
 
   void run_block() {
     started_ = done_ = waiting_ = ready_count_ = 0;
     std::fill_n(there_, most_threads / warp_lanes, 0u);
-    starts_ = walk(threads_);
+    starts_ = begin();
     Fiber::change(host_, idle());
   }
 
@@ -310,7 +322,7 @@ class Machine {
 
   Order order_ = Order::varied;
   uint64_t walks_ = 0;
-  bool running_ = false;
+  bool running_ = false, ahead_ = false;
   uint32_t threads_ = 0;
   const std::function<void()>* body_ = nullptr;
   Thread table_[most_threads];

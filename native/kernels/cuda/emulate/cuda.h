@@ -64,7 +64,8 @@ using cudaStream_t = CUstream_st*;
 
 namespace continuo::emulate {
 
-// In which order threads run between two barriers, and blocks after one another. `varied`: each of the others in turn.
+// In which order threads run between two barriers, and blocks after one another; backward, a warp whose lanes have met runs ahead of
+// the others. `varied`: each of the others in turn.
 enum class Order : uint8_t { varied, forward, backward, shuffled };
 // Of the launches of the calling thread from now on.
 void use_order(Order order);

@@ -57,8 +57,10 @@ interface Slot {
   head: ContextHead
   bytes: number
   busy: boolean
-  /** Its state stopped being finite; the engine takes only reset, restore and close, and no page could bring it back. */
+  /** Its state stopped being finite, or a call lost it; the engine takes only reset, restore and close, and no page could help. */
   broken: boolean
+  /** Why its state is gone, found when it was to become a page; whoever uses it next hears that. */
+  lost: unknown
   closed: boolean
 }
 
@@ -135,8 +137,17 @@ export const createResidency = (
   const pageOut = (slot: Slot): boolean => {
     if (performance.now() < retryAt) return false
     const { pulse, origin, chain } = slot.real!
+    let state: Uint8Array
     try {
-      slot.page = pages.write(slot.real!.serialize())
+      state = slot.real!.serialize()
+    } catch (error) {
+      // Its device was lost, say: there is nothing to keep, nor a reason to keep it here.
+      slot.lost = error
+      left(slot)
+      return true
+    }
+    try {
+      slot.page = pages.write(state)
     } catch (error) {
       stats.failures += 1
       retryAt = performance.now() + RETRY
@@ -161,6 +172,7 @@ export const createResidency = (
   }
 
   const pageIn = (slot: Slot): void => {
+    if (slot.lost !== null) throw slot.lost
     const real = model.createContext()
     try {
       if (slot.page !== null) real.restore(pages.read(slot.page, label(slot)), slot.head)
@@ -239,7 +251,15 @@ export const createResidency = (
 
   const createContext = (name?: string): Context => {
     const { bytes, ...head } = first()
-    const slot: Slot = { name, real: null, page: null, head, bytes, busy: false, broken: false, closed: false }
+    const slot: Slot = {
+      name,
+      real: null,
+      page: null,
+      head,
+      bytes,
+      busy: false,
+      ...{ broken: false, lost: null, closed: false },
+    }
     const context: Context = {
       get pulse() {
         return (slot.real ?? slot.head).pulse
@@ -268,6 +288,7 @@ export const createResidency = (
         own(slot)
         if (slot.real !== null) return slot.real.serialize()
         if (slot.page !== null) return pages.read(slot.page, label(slot))
+        if (slot.lost !== null) throw slot.lost
         const context = model.createContext()
         try {
           return context.serialize()
@@ -290,6 +311,7 @@ export const createResidency = (
           arrived(slot, real)
         }
         slot.broken = false
+        slot.lost = null
         rest(slot)
       },
       close() {
@@ -314,7 +336,7 @@ export const createResidency = (
       try {
         return await batcher.process({ ...item, context: slot.real! })
       } catch (error) {
-        if (codeOf(error) === 'REFUSED') slot.broken = true
+        if (codeOf(error) === 'REFUSED' || codeOf(error) === 'UNAVAILABLE') slot.broken = true
         throw error
       } finally {
         active -= 1

@@ -4,7 +4,7 @@
  */
 import { type Observable, Subject } from 'rxjs'
 import type { Context, Model, WorkItem, WorkResult } from '../engine/types.ts'
-import { ContinuoError } from '../errors.ts'
+import { ContinuoError, codeOf } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
 import { type Head, samePlace } from '../state/head.ts'
 import { PageLost } from '../state/pages.ts'
@@ -33,7 +33,7 @@ export interface Sessions {
   readonly heads: Map<string, Head>
   /** The steps of one event, to be asked for when those before it are done; a rejected one is a step of its own. */
   steps(item: Valid | Rejected): AsyncIterable<Step> | readonly Step[]
-  /** States that no snapshot holds yet, for the farewell; each is copied when it is asked for. Only while nothing runs. */
+  /** States that no snapshot holds yet, for the farewell; each is copied when it is asked for, if it can be. Only while nothing runs. */
   unsaved(): Iterable<Capture>
   /**
    * Gives back contexts that others wait for. Returns, at most `limit`, the states that need a snapshot first; each is handed
@@ -68,6 +68,16 @@ const captureOf = ({ head, context }: Session): Capture => {
     return { head, state: context.serialize(), gates: context.gates() }
   } catch (error) {
     throw error instanceof PageLost ? lostBy(head.session, error) : error
+  }
+}
+
+/** null: the context is gone with its device, and a farewell is no reason to fail. The session is rebuilt from the log. */
+const captureIfThere = (session: Session): Capture | null => {
+  try {
+    return captureOf(session)
+  } catch (error) {
+    if (codeOf(error) === 'UNAVAILABLE') return null
+    throw error
   }
 }
 
@@ -291,7 +301,8 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       for (const session of live.values()) {
         const pulse = session.head.conductor.globalStep
         if (session.head.status === 'closed' || heads.get(session.head.session)?.snapshot?.pulse === pulse) continue
-        yield captureOf(session)
+        const capture = captureIfThere(session)
+        if (capture !== null) yield capture
       }
     },
     relieve(limit, position) {

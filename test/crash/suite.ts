@@ -29,6 +29,7 @@ export const runWorker = (
   family: CrashFamily,
   flags: readonly string[] = [],
   failpoint?: string,
+  more: NodeJS.ProcessEnv = {},
 ): WorkerRun => {
   const child = spawn(
     process.execPath,
@@ -59,7 +60,11 @@ export const runWorker = (
       '2',
       ...flags,
     ],
-    { cwd: root, stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, CONTINUO_FAILPOINT: failpoint ?? '' } },
+    {
+      cwd: root,
+      stdio: ['ignore', 'ignore', 'pipe'],
+      env: { ...process.env, ...more, CONTINUO_FAILPOINT: failpoint ?? '' },
+    },
   )
   let stderr = ''
   child.stderr!.on('data', (data: Buffer) => {

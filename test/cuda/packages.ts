@@ -19,6 +19,8 @@ export interface Package {
 }
 
 const ODD: Sizes = { L: 2, H: 2, N: 18, F: 259, V: 131, D: { w: 5, a: 7, v: 3, g: 11 } }
+/** The smallest whose tokens are bytes. */
+export const BYTES: Sizes = { L: 1, H: 2, N: 8, F: 24, V: 256, D: { w: 4, a: 4, v: 4, g: 4 } }
 export const rwkv7 = (dtype: Dtype, sizes: Sizes = ODD): string =>
   writePackage({ model_type: 'rwkv7' }, safetensors(randomRwkv7(5, sizes), dtype))
 const quantised = async (to: 'q8' | 'ternary'): Promise<string> => {

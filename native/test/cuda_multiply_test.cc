@@ -154,15 +154,13 @@ TEST("cuda multiply: several products of any format and size have the CPU's bits
   Random random(200);
   for (const bool integers : {false, true}) {
     for (const uint32_t rows : {1u, 2u, 3u, 4u, 5u, 7u, 8u, 9u, 15u, 21u, 32u, 33u, 64u, 65u, 129u}) {
-      for (int round = 0; round < 3; ++round) {
-        std::vector<Task> tasks;
-        const auto first = static_cast<uint32_t>(random.below(4));
-        for (size_t i = 1 + random.below(rows > 30 ? 3 : cuda::most_products); i > 0; --i) {
-          const Dtype dtype = integers ? quantised[random.below(2)] : plain[random.below(3)];
-          tasks.push_back(some_task(random, dtype, some_length(random) % 300 + 1, some_length(random), first + rows + 1, random.below(5) == 0));
-        }
-        compare(tasks, first, rows);
+      std::vector<Task> tasks;
+      const auto first = static_cast<uint32_t>(random.below(4));
+      for (size_t i = rows > 30 ? 3 : 2 + random.below(cuda::most_products - 1); i > 0; --i) {
+        const Dtype dtype = integers ? quantised[random.below(2)] : plain[random.below(3)];
+        tasks.push_back(some_task(random, dtype, 1 + random.below(150), some_length(random), first + rows + 1, random.below(5) == 0));
       }
+      compare(tasks, first, rows);
     }
   }
 }
@@ -172,9 +170,9 @@ TEST("cuda multiply: every format of a single product, one output and one input,
   struct Shape {
     size_t outputs, inputs;
   };
-  for (const auto& [outputs, inputs] : {Shape{1, 1}, Shape{1, 31}, Shape{64, 256}, Shape{63, 8192}, Shape{5, 8193}, Shape{33, 9000}, Shape{17, 4095}}) {
+  for (const auto& [outputs, inputs] : {Shape{1, 1}, Shape{1, 31}, Shape{64, 256}, Shape{63, 4096}, Shape{5, 8193}, Shape{33, 9000}}) {
     for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::q8, Dtype::ternary}) {
-      for (const uint32_t rows : {1u, 2u, 4u, 6u, 40u}) {
+      for (const uint32_t rows : {1u, 2u, 3u, 6u, 40u}) {
         std::vector<Task> tasks{some_task(random, dtype, outputs, inputs, rows + 1, false)};
         compare(tasks, 0, rows);
       }

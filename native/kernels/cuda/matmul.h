@@ -9,7 +9,7 @@ namespace continuo::cuda {
 // A thread: one output and one block of 256 terms, of Rows rows. Lanes threads side by side are outputs, the groups of them (slots)
 // blocks of terms. The weights of Batch terms are on their way at once, while the slot brings those terms of the rows to shared memory.
 template <class Stored, uint32_t Rows, uint32_t Lanes>
-__global__ void __launch_bounds__(few_threads) matmul_few(const CONTINUO_GRID_CONSTANT Products products, size_t first, uint32_t rows, uint32_t passes) {
+__global__ void __launch_bounds__(few_threads, 1) matmul_few(const CONTINUO_GRID_CONSTANT Products products, size_t first, uint32_t rows, uint32_t passes) {
   constexpr uint32_t batch = Rows <= 2 ? 64 : 32;
   // Slots of one warp begin in different banks.
   constexpr uint32_t slot_floats = Rows * batch + 4;

@@ -32,12 +32,15 @@ constexpr uint32_t quantised_few_threads(bool ternary, uint32_t rows) { return r
 
 // Rows 0 … rows − 1 of products.quantised, [blocks][x_rows], into rows [first, first + rows) of y. As matmul_few: 16 lanes side by side have 16 outputs, or ternary's whole tile, and a slot of them one block of 256 terms.
 template <bool Ternary, uint32_t Group, uint32_t Rows>
-__global__ void __launch_bounds__(quantised_few_threads(Ternary, Rows))
+__global__ void __launch_bounds__(quantised_few_threads(Ternary, Rows), 1)
     quantised_few(const CONTINUO_GRID_CONSTANT Products products, uint32_t x_rows, size_t first, uint32_t rows, uint32_t passes) {
   using Layout = Codes<Ternary, Group>;
   constexpr uint32_t each = outputs_of_lane(Ternary), wide = quantised_lanes * each;
   constexpr uint32_t batch = 32, per_batch = batch * 4 / Group, per_block = block_terms / Group;  // words; groups
-  constexpr uint32_t row_words = batch + per_batch * (Ternary ? 2 : 1), brought_words = Rows * row_words, scales_words = block_terms / 32;
+  // In shared memory a slot has the terms of its rows, then their scales and corrections. In a QuantisedBlock, as words:
+  constexpr uint32_t scales_at = block_terms / 4, corrections_at = scales_at + block_terms / 32;
+  constexpr uint32_t extras = per_batch * (Ternary ? 2 : 1), extras_at = Rows * batch, brought_words = extras_at + Rows * extras;
+  static_assert(offsetof(QuantisedBlock, scales) == scales_at * 4 && offsetof(QuantisedBlock, corrections) == corrections_at * 4);
   constexpr uint32_t terms_words = (brought_words + 7) / 4 * 4, sums_words = Rows * wide;
   constexpr uint32_t slot_words = terms_words > sums_words ? terms_words : sums_words;
   constexpr uint32_t most_slots = quantised_few_threads(Ternary, Rows) / quantised_lanes;
@@ -82,10 +85,11 @@ __global__ void __launch_bounds__(quantised_few_threads(Ternary, Rows))
       uint32_t brought[(brought_words + quantised_lanes - 1) / quantised_lanes];
 #pragma unroll
       for (uint32_t i = 0; i < brought_words; i += quantised_lanes) {
-        const uint32_t word = (lane + i) % row_words, r = (lane + i) / row_words;
-        const uint32_t from_word = word < batch ? step * batch + word : block_terms / 4 + (word < batch + per_batch ? word - batch : scales_words + word - batch - per_batch) + step * per_batch;
+        const uint32_t to = lane + i, extra = (to - extras_at) % extras;
+        const uint32_t r = to < extras_at ? to / batch : (to - extras_at) / extras;
+        const uint32_t word = to < extras_at ? step * batch + to % batch : step * per_batch + (extra < per_batch ? scales_at + extra : corrections_at + extra - per_batch);
         const QuantisedBlock* const own = x + (block < blocks && r < rows_here ? static_cast<size_t>(block) * x_rows + r : 0);
-        brought[i / quantised_lanes] = load_once(reinterpret_cast<const uint32_t*>(own) + from_word);
+        brought[i / quantised_lanes] = load_once(reinterpret_cast<const uint32_t*>(own) + word);
       }
       if (step > 0) __syncwarp();
 #pragma unroll
@@ -101,14 +105,14 @@ __global__ void __launch_bounds__(quantised_few_threads(Ternary, Rows))
 #pragma unroll
           for (uint32_t r = 0; r < Rows; ++r) {
 #pragma unroll
-            for (uint32_t e = 0; e < each; ++e) dot[e][r] = static_cast<int32_t>(terms[r * row_words + batch + per_batch + g]);
+            for (uint32_t e = 0; e < each; ++e) dot[e][r] = static_cast<int32_t>(terms[extras_at + r * extras + per_batch + g]);
           }
         }
 #pragma unroll
         for (uint32_t i = 0; i < Group / 4; i += 4) {
 #pragma unroll
           for (uint32_t r = 0; r < Rows; ++r) {
-            const FourWords term = *reinterpret_cast<const FourWords*>(terms + r * row_words + g * (Group / 4) + i);
+            const FourWords term = *reinterpret_cast<const FourWords*>(terms + r * batch + g * (Group / 4) + i);
 #pragma unroll
             for (uint32_t j = 0; j < 4; ++j) {
               const uint32_t word = words[g * (Group / 4) + i + j];
@@ -123,7 +127,7 @@ __global__ void __launch_bounds__(quantised_few_threads(Ternary, Rows))
         for (uint32_t e = 0; e < each; ++e) {
           const float scale = widen(scales[g][e]);
 #pragma unroll
-          for (uint32_t r = 0; r < Rows; ++r) acc[e][r] = fma(to_float(dot[e][r]), scale * cast<float>(terms[r * row_words + batch + g]), acc[e][r]);
+          for (uint32_t r = 0; r < Rows; ++r) acc[e][r] = fma(to_float(dot[e][r]), scale * cast<float>(terms[extras_at + r * extras + g]), acc[e][r]);
         }
       }
     }

@@ -35,6 +35,13 @@ class Staged {
   const T* in(const T* host, size_t n) {
     return static_cast<const T*>(copy(host, n * sizeof(T)));
   }
+  // The same, of what kernels read many bytes at once of: at a whole line, as executors keep it, wherever it stands here.
+  template <class T>
+  const T* in_line(const T* host, size_t n) {
+    T* device = scratch<T>(n);
+    must(cudaMemcpy(device, host, n * sizeof(T), cudaMemcpyHostToDevice), "cannot copy to the device");
+    return device;
+  }
   // That it reads and writes, or writes in part.
   template <class T>
   T* both(T* host, size_t n) {

@@ -39,7 +39,7 @@ class Tiles {
     product.outputs = static_cast<uint32_t>(wide_);
     product.inputs = static_cast<uint32_t>(w.inputs);
     product.group = static_cast<uint32_t>(w.group);
-    product.data = staged().in(static_cast<const std::byte*>(w.data) + tile * tile_bytes(w), (tile_end - tile) * tile_bytes(w));
+    product.data = staged().in_line(static_cast<const std::byte*>(w.data) + tile * tile_bytes(w), (tile_end - tile) * tile_bytes(w));
     product.y = staged().out(sums_.data(), sums_.size());
     products_.count = 1;
   }

@@ -7,11 +7,13 @@
 //
 // A thread that waits for nobody runs on the fiber that ran the thread before it, so kernels without barriers never switch stacks.
 
+#if !defined(__x86_64__)
 // glibc's checked longjmp takes a jump to another stack for an attack.
 #undef _FORTIFY_SOURCE
 #include <setjmp.h>
-#include <sys/mman.h>
 #include <ucontext.h>
+#endif
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +27,34 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
+#endif
+
+#if defined(__x86_64__)
+// Leaves the calling stack, keeping in *from where it stands, and goes on where another was left: what the ABI lets a function keep is
+// six registers. Rounding and exceptions are those of the host thread.
+extern "C" void continuo_emulate_switch(void** from, void* to);
+asm(R"(
+.pushsection .text
+.type continuo_emulate_switch, @function
+continuo_emulate_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size continuo_emulate_switch, . - continuo_emulate_switch
+.popsection
+)");
 #endif
 
 constinit thread_local uint3 threadIdx{}, blockIdx{};
@@ -56,11 +86,20 @@ class Fiber {
     if (memory_ == MAP_FAILED) die("there is no memory for the stack of a thread.");
     // Running past the end of a stack ends the process instead of writing into the next one.
     ::mprotect(memory_, static_cast<size_t>(::sysconf(_SC_PAGESIZE)), PROT_NONE);
+#if defined(__x86_64__)
+    // As if `body` had been called by nobody, and left six registers behind.
+    auto* top = reinterpret_cast<uint64_t*>(static_cast<std::byte*>(memory_) + bytes);
+    *--top = 0;
+    *--top = reinterpret_cast<uint64_t>(body);
+    for (int i = 0; i < 6; ++i) *--top = 0;
+    stack_ = top;
+#else
     ::getcontext(&context_);
     context_.uc_stack.ss_sp = memory_;
     context_.uc_stack.ss_size = bytes;
     context_.uc_link = nullptr;
     ::makecontext(&context_, body, 0);
+#endif
   }
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
@@ -68,23 +107,44 @@ class Fiber {
     if (memory_) ::munmap(memory_, bytes);
   }
 
-#if defined(__SANITIZE_ADDRESS__)
-  // AddressSanitizer is told of every switch; this one makes a system call, which is slow and simple.
   static void change(Fiber& from, Fiber& to) {
+#if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&from.shadow_, to.memory_ ? to.memory_ : host_stack_, to.memory_ ? bytes : host_bytes_);
-    ::swapcontext(&from.context_, &to.context_);
+#endif
+#if defined(__x86_64__)
+    continuo_emulate_switch(&from.stack_, to.stack_);
+#else
+    jump(from, to);
+#endif
     from.arrived();
   }
-  // The first thing that a fiber does once it runs again.
+
+  // The first thing that a fiber does once it runs again: AddressSanitizer is told of every switch.
   void arrived() {
+#if defined(__SANITIZE_ADDRESS__)
     const void* stack = nullptr;
     size_t size = 0;
     __sanitizer_finish_switch_fiber(shadow_, &stack, &size);
-    // Whoever comes to a fiber for the first time comes from the host's stack, or from another fiber's, which is known.
+    // The first switch of a host thread comes from its own stack.
     if (!host_stack_) host_stack_ = stack, host_bytes_ = size;
+#endif
   }
+
+ private:
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr size_t bytes = size_t{1} << 19;
+  void* shadow_ = nullptr;
+  static thread_local const void* host_stack_;
+  static thread_local size_t host_bytes_;
 #else
-  __attribute__((noinline)) static void change(Fiber& from, Fiber& to) {
+  static constexpr size_t bytes = size_t{1} << 17;
+#endif
+  void* memory_ = nullptr;
+#if defined(__x86_64__)
+  void* stack_ = nullptr;
+#else
+  // swapcontext makes a system call each time; only the first way to a fiber needs one.
+  __attribute__((noinline)) static void jump(Fiber& from, Fiber& to) {
     if (_setjmp(from.registers_) != 0) return;
     if (to.memory_ && !to.begun_) {
       to.begun_ = true;
@@ -92,24 +152,7 @@ class Fiber {
     }
     _longjmp(to.registers_, 1);
   }
-  void arrived() {}
-#endif
-
- private:
-  static constexpr size_t bytes = size_t{1} << (
-#if defined(__SANITIZE_ADDRESS__)
-      19
-#else
-      17
-#endif
-  );
-  void* memory_ = nullptr;
   ucontext_t context_{};
-#if defined(__SANITIZE_ADDRESS__)
-  void* shadow_ = nullptr;
-  static thread_local const void* host_stack_;
-  static thread_local size_t host_bytes_;
-#else
   jmp_buf registers_;
   bool begun_ = false;
 #endif

@@ -18,7 +18,7 @@
 #define CONTINUO_CALLED __device__ inline
 #else
 #define CONTINUO_GRID_CONSTANT __grid_constant__
-#define CONTINUO_CALLED __device__ __noinline__
+#define CONTINUO_CALLED __device__ inline __noinline__
 #endif
 
 namespace continuo::cuda {

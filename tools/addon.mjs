@@ -32,13 +32,17 @@ export const buildAddon = (folder, definitions, what) => {
   return join(build, 'Release', 'continuo.node')
 }
 
-/** Runs the suites that `config` names on this addon; returns the exit code. */
-export const runSuites = (config, addon, env = {}) => {
+/** Runs the suites that `config` names on this addon; `args` and the tool's own go on to vitest. Returns the exit code. */
+export const runSuites = (config, addon, env = {}, args = []) => {
   const vitest = join(dirname(require.resolve('vitest/package.json')), 'vitest.mjs')
-  const { status } = spawnSync(process.execPath, [vitest, 'run', '--config', config, ...process.argv.slice(2)], {
-    cwd: root,
-    stdio: 'inherit',
-    env: { ...process.env, ...env, CONTINUO_ADDON: addon },
-  })
+  const { status } = spawnSync(
+    process.execPath,
+    [vitest, 'run', '--config', config, ...args, ...process.argv.slice(2)],
+    {
+      cwd: root,
+      stdio: 'inherit',
+      env: { ...process.env, ...env, CONTINUO_ADDON: addon },
+    },
+  )
   return status ?? 1
 }

@@ -3,17 +3,11 @@
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { buildAddon, fail, runSuites } from './addon.mjs'
-import { listed, runs } from './build-native.mjs'
-import { findNvcc, hasGpu, NVCC_HINT } from './cuda.mjs'
+import { runs } from './build-native.mjs'
+import { needGpu } from './gpu-needs.mjs'
 import { build, configureTests } from './native-tests.mjs'
 
-const nvcc = findNvcc()
-const missing = [...(nvcc === null ? [NVCC_HINT] : []), ...(hasGpu() ? [] : ['an NVIDIA GPU with its driver'])]
-if (missing.length > 0)
-  fail(
-    `The suites of a GPU need ${listed(missing)}; this machine has none. npm run test:emulated runs them on the CPU.`,
-  )
-process.env.CUDACXX = nvcc.program
+needGpu('The suites of a GPU need')
 
 /** Ends the process when the program does not end with 0. */
 const run = (program, args) => {

@@ -32,18 +32,23 @@ const quantised = async (to: 'q8' | 'ternary'): Promise<string> => {
 export const GPT2 = { L: 2, H: 3, N: 4, F: 19, V: 30, P: 48 }
 export const gpt2 = (): string => writePackage(gpt2ConfigOf(GPT2), safetensors(randomGpt2(11, GPT2)))
 
-/** Of tokens: a real device takes more of them in less time. */
+/** A real device takes more tokens in less time. */
 const TIMES = emulated ? 1 : 20
 
-const named = (name: string, dir: () => string | Promise<string>, more: Partial<Package> = {}): Package => {
-  const { lengths, count, options } = { lengths: [37, 16, 3], count: 5, options: {}, ...more }
-  // Where positions end, as many as there are.
-  const times = more.lengths === undefined || options.overflow === 'window' ? TIMES : 1
+interface Work extends Partial<Pick<Package, 'options' | 'lengths' | 'count'>> {
+  /** Its positions end soon after these lengths. */
+  readonly bounded?: true
+}
+
+const named = (name: string, dir: () => string | Promise<string>, work: Work = {}): Package => {
+  const { lengths = [37, 16, 3], count = 5, options = {}, bounded } = work
+  const times = bounded ? 1 : TIMES
   return { name, dir: async () => dir(), options, lengths: lengths.map((length) => length * times), count }
 }
 
-/** Fewer tokens: these are the widest. */
+/** Fewer tokens: these take longest. */
 const few = { lengths: [13, 6], count: 3 }
+const window = { overflow: 'window' } as const
 
 export const packages: readonly Package[] = [
   named('RWKV-7, f32', () => rwkv7('F32')),
@@ -51,19 +56,19 @@ export const packages: readonly Package[] = [
   named('RWKV-7, bf16', () => rwkv7('BF16')),
   named('RWKV-7, q8', () => quantised('q8')),
   named('RWKV-7, ternary', () => quantised('ternary')),
-  ...KIND_NAMES.map((kind) => named(`Titans, ${kind}`, () => writeTitans(KINDS[kind], kindTensors(kind)))),
-  named('GPT-2', gpt2, { lengths: [40, 12, 1], count: 7 }),
-  named('GPT-2 past its last position, in a window', gpt2, {
-    options: { overflow: 'window' },
-    ...{ lengths: [90, 47, 12], count: 7 },
-  }),
+  ...KIND_NAMES.map((kind) =>
+    named(`Titans, ${kind}`, () => writeTitans(KINDS[kind], kindTensors(kind)), { lengths: [22, 9], count: 4 }),
+  ),
+  named('GPT-2', gpt2, { lengths: [40, 12, 1], count: 7, bounded: true }),
+  named('GPT-2 past its last position, in a window', gpt2, { lengths: [90, 47, 12], count: 7, options: window }),
   named('the shipped model', () => fileURLToPath(new URL('../../models/demo', import.meta.url)), few),
   ...(hasShared
     ? [
-        ...['tiny-rwkv7', 'titans-tiny-mac', 'titans-tiny-mag', 'titans-tiny-mal', 'gpt2-tiny'].map((name) =>
+        ...['tiny-rwkv7', 'titans-tiny-mac', 'titans-tiny-mag', 'titans-tiny-mal'].map((name) =>
           named(name, () => sharedModel(name), few),
         ),
-        named('gpt2-tiny, in a window', () => sharedModel('gpt2-tiny'), { ...few, options: { overflow: 'window' } }),
+        named('gpt2-tiny', () => sharedModel('gpt2-tiny'), { ...few, bounded: true }),
+        named('gpt2-tiny, in a window', () => sharedModel('gpt2-tiny'), { ...few, options: window }),
       ]
     : []),
 ]

@@ -10,7 +10,7 @@ describe('random graphs', () => {
   it('leave the same values and the same state on both devices', async () => {
     const path = weightsPath()
     const seen = { rows: 0, local: 0, one: 0, refused: 0, done: 0 }
-    const numRuns = emulated ? 60 : 300
+    const numRuns = emulated ? 200 : 300
     await fc.assert(
       fc.asyncProperty(fc.integer({ min: 0, max: 1e9 }), rowsOf, cutsOf, async (seed, rows, cuts) => {
         const graph = graphOf(seed)

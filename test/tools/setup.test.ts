@@ -7,6 +7,10 @@ import { fileURLToPath } from 'node:url'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { eventually } from '../streams/helpers.ts'
 
+const TOOLS = [
+  ...['setup.mjs', 'build-native.mjs', 'cuda.mjs', 'addon.mjs', 'native-tests.mjs'],
+  ...['asan.mjs', 'nvcc.mjs', 'gpu.mjs', 'gpu-bench.mjs', 'gpu-needs.mjs'],
+]
 const tools = fileURLToPath(new URL('../../tools/', import.meta.url))
 let root = ''
 const children: ChildProcess[] = []
@@ -36,8 +40,7 @@ rmSync(root + '/busy', { recursive: true, force: true })
 
 beforeEach(() => {
   root = mkdtempSync(join(tmpdir(), 'continuo-setup-'))
-  for (const name of ['setup.mjs', 'build-native.mjs', 'cuda.mjs', 'asan.mjs', 'native-tests.mjs'])
-    cpSync(join(tools, name), at('tools', name))
+  for (const name of TOOLS) cpSync(join(tools, name), at('tools', name))
   put('package-lock.json', '{}')
   put('native/engine.cc', '// nothing')
   for (const name of ['cmake-js', 'node-addon-api', 'node-api-headers'])
@@ -191,6 +194,21 @@ describe('CUDA in the build of the native engine', () => {
       stderr: `${sentence}\n`,
     })
     expect(builds()).toBe('')
+  })
+})
+
+describe('what runs on a GPU, or is compiled for one', () => {
+  const NEEDED = 'nvcc of the CUDA Toolkit 12 or later, in PATH or named by CUDACXX'
+
+  test.each([
+    ['gpu.mjs', 'The suites of a GPU need'],
+    ['gpu-bench.mjs', 'Measuring a GPU needs'],
+    ['nvcc.mjs', 'Compiling the CUDA kernels needs'],
+  ])('%s ends with 1 and a sentence where there is no nvcc, having built nothing', (tool, begins) => {
+    const { status, stdout, stderr } = run(tool)
+    expect({ status, stdout }).toEqual({ status: 1, stdout: '' })
+    expect(stderr).toMatch(new RegExp(`^${begins} ${NEEDED}.+none.*\\.\n$`))
+    expect(existsSync(at('native/build-gpu'))).toBe(false)
   })
 })
 

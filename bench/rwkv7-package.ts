@@ -1,0 +1,111 @@
+/** RWKV-7 packages of any size with random bf16 weights, under the official tensor names, for benches. */
+import { createHash } from 'node:crypto'
+import { mkdir, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { type TensorSpec, writeTensors } from '../src/models/package-writer.ts'
+
+export interface Rwkv7Shape {
+  readonly layers: number
+  /** A multiple of 64, the channels of a head. */
+  readonly channels: number
+  readonly vocabulary: number
+  /** Widths of the low-rank maps. */
+  readonly ranks: { readonly w: number; readonly a: number; readonly v: number; readonly g: number }
+}
+
+/** The published 1.5B model's. */
+export const RWKV7_1B5: Rwkv7Shape = {
+  layers: 24,
+  channels: 2048,
+  vocabulary: 65_536,
+  ranks: { w: 96, a: 96, v: 64, g: 256 },
+}
+
+const HEAD = 64
+
+/** Name, extents, and about how large its numbers are. */
+type Entry = readonly [name: string, extents: readonly number[], size: number]
+
+const entriesOf = ({ layers, channels: C, vocabulary: V, ranks }: Rwkv7Shape): readonly Entry[] => {
+  const F = 4 * C
+  const norm = (name: string): readonly Entry[] => [
+    [`${name}.weight`, [C], 0.75],
+    [`${name}.bias`, [C], 0.05],
+  ]
+  const matrix = (name: string, outputs: number, inputs: number): Entry => [
+    `${name}.weight`,
+    [outputs, inputs],
+    0.7 / Math.sqrt(inputs),
+  ]
+  const layer = (l: number): readonly Entry[] => {
+    const at = `blocks.${l}`
+    const lowRank = (which: keyof typeof ranks): readonly Entry[] => [
+      ...(which === 'g' ? [] : [[`${at}.att.${which}0`, [1, 1, C], 0.5] as const]),
+      [`${at}.att.${which}1`, [C, ranks[which]], 0.7 / Math.sqrt(C)],
+      [`${at}.att.${which}2`, [ranks[which], C], 0.7 / Math.sqrt(ranks[which])],
+    ]
+    return [
+      ...(l === 0 ? norm(`${at}.ln0`) : []),
+      ...norm(`${at}.ln1`),
+      ...norm(`${at}.ln2`),
+      ...[...'rwkvag'].map((which): Entry => [`${at}.att.x_${which}`, [1, 1, C], 0.3]),
+      ...lowRank('w'),
+      ...lowRank('a'),
+      ...(l === 0 ? [] : lowRank('v')),
+      ...lowRank('g'),
+      [`${at}.att.k_k`, [1, 1, C], 0.6],
+      [`${at}.att.k_a`, [1, 1, C], 0.7],
+      [`${at}.att.r_k`, [C / HEAD, HEAD], 0.1],
+      ...['receptance', 'key', 'value', 'output'].map((name) => matrix(`${at}.att.${name}`, C, C)),
+      ...norm(`${at}.att.ln_x`),
+      [`${at}.ffn.x_k`, [1, 1, C], 0.3],
+      matrix(`${at}.ffn.key`, F, C),
+      matrix(`${at}.ffn.value`, C, F),
+    ]
+  }
+  return [
+    ['emb.weight', [V, C], 0.5],
+    ...Array.from({ length: layers }, (_, l) => layer(l)).flat(),
+    ...norm('ln_out'),
+    matrix('head', V, C),
+  ]
+}
+
+/** Bits of random numbers, drawn once: a gigabyte drawn one by one would take longer than the bench. */
+const PIECE = 1 << 20
+const randomBits = (): Uint16Array => {
+  const out = new Uint8Array(2 * PIECE)
+  for (let at = 0; at < out.length; at += 32) out.set(createHash('sha256').update(String(at)).digest(), at)
+  return new Uint16Array(out.buffer)
+}
+
+/** bf16 of either sign whose magnitudes lie from `size` (a power of two, rounded down) to twice that; vectors of norms and mixes positive. */
+const sized = (bits: Uint16Array, size: number, positive: boolean): Uint16Array => {
+  const exponent = (127 + Math.floor(Math.log2(size))) << 7
+  const mask = positive ? 0x007f : 0x807f
+  return bits.map((word) => (word & mask) | exponent)
+}
+
+const POSITIVE = /(ln\w*\.weight|x_.|k_k|k_a)$/
+const lengthOf = (extents: readonly number[]): number => extents.reduce((product, extent) => product * extent, 1)
+
+/** Writes config.json and model.safetensors into `dir`. */
+export const writeRwkv7 = async (dir: string, shape: Rwkv7Shape): Promise<void> => {
+  const entries = entriesOf(shape)
+  await mkdir(dir, { recursive: true })
+  await writeFile(join(dir, 'config.json'), JSON.stringify({ model_type: 'rwkv7' }))
+  const specs: TensorSpec[] = entries.map(([name, extents]) => ({
+    name,
+    dtype: 'BF16',
+    shape: extents,
+    bytes: 2 * lengthOf(extents),
+  }))
+  await writeTensors(join(dir, 'model.safetensors'), specs, {}, async (file) => {
+    const bits = randomBits()
+    for (const [name, extents, size] of entries) {
+      const numbers = new Uint8Array(sized(bits, size, POSITIVE.test(name)).buffer)
+      const total = 2 * lengthOf(extents)
+      for (let at = 0; at < total; at += numbers.length) await file.write(name, numbers.subarray(0, total - at), at)
+    }
+  })
+}

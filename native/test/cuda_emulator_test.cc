@@ -236,7 +236,8 @@ TEST("emulator: device memory begins as NaN, is bounded, and copies keep within 
   CHECK(cudaGetLastError() == cudaErrorInvalidValue && cudaGetLastError() == cudaSuccess);
   CHECK(cudaMemcpy(host, numbers, sizeof host, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
   CHECK(cudaMemcpy(host, numbers + 60, 32, cudaMemcpyDefault) == cudaErrorInvalidValue);
-  CHECK(cudaMemset(numbers, 0, sizeof host) == cudaSuccess && cudaMemcpy(host, numbers, sizeof host, cudaMemcpyDefault) == cudaSuccess && host[63] == 0);
+  CHECK(cudaMemset(numbers, 0, sizeof host) == cudaSuccess);
+  CHECK(cudaMemcpy(host, numbers, sizeof host, cudaMemcpyDefault) == cudaSuccess && host[63] == 0);
   CHECK(cudaFree(numbers) == cudaSuccess && cudaFree(numbers) == cudaErrorInvalidValue && cudaFree(nullptr) == cudaSuccess);
   const Setting memory("CONTINUO_EMULATED_MEMORY", "4096");
   CHECK(cudaDeviceReset() == cudaSuccess);
@@ -256,7 +257,8 @@ TEST("emulator: what a captured stream is told is done when the graph is launche
   cudaGraphExec_t exec = nullptr;
   int *numbers = nullptr, *copied = nullptr;
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
-  CHECK(cudaMalloc(&numbers, 64 * 4) == cudaSuccess && cudaMallocHost(&copied, 64 * 4) == cudaSuccess && cudaMemset(numbers, 0, 64 * 4) == cudaSuccess);
+  CHECK(cudaMalloc(&numbers, 64 * 4) == cudaSuccess && cudaMallocHost(&copied, 64 * 4) == cudaSuccess);
+  CHECK(cudaMemset(numbers, 0, 64 * 4) == cudaSuccess);
   std::fill_n(copied, 64, -1);
   CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
   int by = 3;
@@ -267,13 +269,15 @@ TEST("emulator: what a captured stream is told is done when the graph is launche
   void* more = nullptr;
   CHECK(cudaMalloc(&more, 4) == cudaErrorStreamCaptureUnsupported && cudaStreamSynchronize(stream) == cudaErrorStreamCaptureUnsupported);
   (void)cudaGetLastError();
-  CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess && cudaGraphInstantiate(&exec, graph) == cudaSuccess && cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess && cudaGraphInstantiate(&exec, graph) == cudaSuccess &&
+      cudaGraphDestroy(graph) == cudaSuccess);
   CHECK(copied[0] == -1);
   for (int round = 1; round <= 3; ++round) {
     CHECK(cudaGraphLaunch(exec, stream) == cudaSuccess && cudaStreamSynchronize(stream) == cudaSuccess);
     CHECK(copied[0] == 7 * round && copied[63] == 7 * round);
   }
-  CHECK(cudaGraphExecDestroy(exec) == cudaSuccess && cudaStreamDestroy(stream) == cudaSuccess && cudaFree(numbers) == cudaSuccess && cudaFreeHost(copied) == cudaSuccess);
+  CHECK(cudaGraphExecDestroy(exec) == cudaSuccess && cudaStreamDestroy(stream) == cudaSuccess &&
+      cudaFree(numbers) == cudaSuccess && cudaFreeHost(copied) == cudaSuccess);
 }
 
 TEST("emulator: a fault sticks to every call until the device is reset, and comes once; missing and old devices say what they are") {
@@ -286,7 +290,8 @@ TEST("emulator: a fault sticks to every call until the device is reset, and come
     CHECK(cudaGetLastError() == cudaSuccess);
     launch(count_up, 2, 32, nullptr, numbers, 1);
     CHECK(cudaGetLastError() == cudaErrorIllegalAddress && cudaGetLastError() == cudaErrorIllegalAddress);
-    CHECK(cudaMemset(numbers, 0, 4) == cudaErrorIllegalAddress && cudaDeviceSynchronize() == cudaErrorIllegalAddress && cudaFree(numbers) == cudaErrorIllegalAddress);
+    CHECK(cudaMemset(numbers, 0, 4) == cudaErrorIllegalAddress && cudaDeviceSynchronize() == cudaErrorIllegalAddress &&
+        cudaFree(numbers) == cudaErrorIllegalAddress);
     CHECK(cudaDeviceReset() == cudaSuccess && cudaGetLastError() == cudaSuccess);
     CHECK(cudaMalloc(&numbers, 64 * 4) == cudaSuccess);
     launch(count_up, 2, 32, nullptr, numbers, 1);
@@ -307,7 +312,8 @@ TEST("emulator: a fault sticks to every call until the device is reset, and come
   {
     const Setting device("CONTINUO_EMULATED_DEVICE", "old");
     cudaDeviceProp properties;
-    CHECK(cudaDeviceReset() == cudaSuccess && cudaGetDeviceProperties(&properties, 0) == cudaSuccess && properties.major == 7 && properties.minor == 5);
+    CHECK(cudaDeviceReset() == cudaSuccess && cudaGetDeviceProperties(&properties, 0) == cudaSuccess &&
+        properties.major == 7 && properties.minor == 5);
     int number = 0;
     launch(count_up, 1, 1, nullptr, &number, 1);
     CHECK(cudaGetLastError() == cudaErrorNoKernelImageForDevice && number == 0);

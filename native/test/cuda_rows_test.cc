@@ -48,7 +48,8 @@ const std::byte* bytes(const std::vector<uint8_t>& of) { return reinterpret_cast
 
 TEST("cuda rows: functions of one number have the CPU's bits, for any width, part and range of rows") {
   using Unary = void (*Kernels::*)(const float*, float*, size_t);
-  const std::pair<Task, Unary> maps[] = {{Task::tanh, &Kernels::tanh}, {Task::sigmoid, &Kernels::sigmoid}, {Task::relu2, &Kernels::relu2}, {Task::silu, &Kernels::silu},
+  const std::pair<Task, Unary> maps[] = {{Task::tanh, &Kernels::tanh}, {Task::sigmoid, &Kernels::sigmoid},
+                                         {Task::relu2, &Kernels::relu2}, {Task::silu, &Kernels::silu},
                                          {Task::gelu, &Kernels::gelu}, {Task::softplus, &Kernels::softplus}, {Task::decay, &Kernels::decay}};
   Random random(201);
   for (int round = 0; round < 12; ++round) {
@@ -95,7 +96,9 @@ TEST("cuda rows: add, mul, lerp, range and embed have the CPU's bits, with value
                    c.levels = static_cast<uint32_t>(levels);
                  },
                  [&](size_t row, float* out) {
-                   for (size_t level = 0; level < levels; ++level) cpu.range(&x[row * n + level * each], low[level], high[level], out + level * each, each);
+                   for (size_t level = 0; level < levels; ++level) {
+                     cpu.range(&x[row * n + level * each], low[level], high[level], out + level * each, each);
+                   }
                  });
     }
     {
@@ -112,7 +115,9 @@ TEST("cuda rows: add, mul, lerp, range and embed have the CPU's bits, with value
                  },
                  [&](size_t row, float* out) {
                    const bool there = ids[row] >= 0 && static_cast<size_t>(ids[row]) < table_rows;
-                   for (size_t i = 0; i < width; ++i) out[i] = there ? read_element(bytes(table), dtype, static_cast<size_t>(ids[row]) * width + i) : NAN;
+                   for (size_t i = 0; i < width; ++i) {
+                     out[i] = there ? read_element(bytes(table), dtype, static_cast<size_t>(ids[row]) * width + i) : NAN;
+                   }
                  });
     }
   }
@@ -172,7 +177,9 @@ TEST("cuda rows: norms, bonus and rope have the CPU's bits for any number of gro
                    c.in[0] = steps.in(x), c.in[1] = steps.in(increments);
                    c.constant = 2, c.groups = static_cast<uint32_t>(groups), c.count = static_cast<uint32_t>(pairs);
                  },
-                 [&](size_t row, float* out) { cpu.rope(&x[row * all], out, groups, pairs, increments.data(), static_cast<uint32_t>(clock_of(steps, row))); });
+                 [&](size_t row, float* out) {
+                   cpu.rope(&x[row * all], out, groups, pairs, increments.data(), static_cast<uint32_t>(clock_of(steps, row)));
+                 });
     }
   }
 }
@@ -181,8 +188,10 @@ TEST("cuda rows: casts between all types give native/cast.cc's bytes, for every 
   Random random(204);
   // Everything that 16 bits can be, and numbers near halves, bounds and the ends of the narrow formats.
   std::vector<uint8_t> pool = some_bytes(random, 1 << 16);
-  for (const float size : {0.5f, 1.5f, 2.5f, 127.5f, 128.5f, 254.5f, 255.5f, 448.0f, 464.0f, 480.0f, 65504.0f, 65519.996f, 65520.0f, 2147483520.0f, 2147483648.0f, 9.2233720e18f, 3.4e38f, 0x1p-6f, 0x1p-9f,
-                           0x1p-10f, 0x1.8p-10f, 0x1p-11f, 0x1p-14f, 0x1p-24f, 0x1p-25f, 0x1.000002p-25f, 0x1p-126f, 0x1p-133f, 0x1p-134f, 0x1p-149f, 0.0f, INFINITY, NAN}) {
+  for (const float size : {0.5f, 1.5f, 2.5f, 127.5f, 128.5f, 254.5f, 255.5f, 448.0f, 464.0f, 480.0f, 65504.0f, 65519.996f,
+      65520.0f, 2147483520.0f, 2147483648.0f, 9.2233720e18f, 3.4e38f, 0x1p-6f, 0x1p-9f,
+      0x1p-10f, 0x1.8p-10f, 0x1p-11f, 0x1p-14f, 0x1p-24f, 0x1p-25f, 0x1.000002p-25f, 0x1p-126f,
+      0x1p-133f, 0x1p-134f, 0x1p-149f, 0.0f, INFINITY, NAN}) {
     for (const float x : {size, -size, std::nextafter(size, 0.0f), -std::nextafter(size, INFINITY)}) {
       const auto* raw = reinterpret_cast<const uint8_t*>(&x);
       pool.insert(pool.begin(), raw, raw + 4);
@@ -213,7 +222,8 @@ TEST("cuda rows: slice, read, write and gather move bytes of any type, and leave
   Random random(205);
   for (int round = 0; round < 60; ++round) {
     const Type type = types[random.below(std::size(types))];
-    const size_t each = size_of(type), width = some_length(random), in_width = width + random.below(40), from = random.below(in_width - width + 1);
+    const size_t each = size_of(type), width = some_length(random), in_width = width + random.below(40),
+        from = random.below(in_width - width + 1);
     const auto parts = 1 + static_cast<uint32_t>(random.below(4));
     for (const Task task : {Task::slice, Task::read, Task::write, Task::gather}) {
       if (task == Task::read && type == Type::i64) continue;  // a counter's own value
@@ -340,7 +350,8 @@ TEST("cuda rows: a surprisal has the sampler's bits, for one logit and for many 
       const auto [first, count] = some_range(random, steps.rows);
       for (size_t row = 0; row < steps.rows; ++row) {
         tokens.push_back(random.below(width));
-        if (row >= first && row < first + count) nats.want[row] = surprisal(cpu, {&logits[row * width], width}, static_cast<int32_t>(tokens.back()));
+        if (row < first || row >= first + count) continue;
+        nats.want[row] = surprisal(cpu, {&logits[row * width], width}, static_cast<int32_t>(tokens.back()));
       }
       c.row_word = steps.words_of_rows({tokens});
       steps.run({c}, Family::rows, first, count, 1 + static_cast<uint32_t>(random.below(2)));
@@ -355,7 +366,8 @@ TEST("cuda rows: a command reads what those before it wrote at its row, in one l
     // norm → shift → lerp → tanh → l2norm of heads → mul, of one row of each of several contexts.
     Steps steps(random, true);
     const size_t heads = 1 + random.below(6), n = 1 + random.below(64), width = heads * n, rows = steps.rows;
-    const auto x = some_numbers(random, rows * width, false), weight = some_numbers(random, width, false), bias = some_numbers(random, width, false), t = random.floats(width, 0, 1);
+    const auto x = some_numbers(random, rows * width, false), weight = some_numbers(random, width, false),
+        bias = some_numbers(random, width, false), t = random.floats(width, 0, 1);
     Both<float> normed, shifted, between, bent, directed, product, kept;
     const auto command = [&](Task task, const void* a, const void* b, Both<float>& out) {
       Command c;
@@ -402,7 +414,9 @@ TEST("finite and fill: a NaN or an infinity anywhere is seen; every width of ele
       CHECK(cudaMemcpy(&seen, flag, 4, cudaMemcpyDeviceToHost) == cudaSuccess);
       return seen;
     };
-    for (const size_t at : {size_t{0}, n / 2, n - 1}) CHECK(looked(at, 3e38f) == 0 && looked(at, __builtin_inff()) == 1 && looked(at, __builtin_nanf("")) == 1);
+    for (const size_t at : {size_t{0}, n / 2, n - 1}) {
+      CHECK(looked(at, 3e38f) == 0 && looked(at, __builtin_inff()) == 1 && looked(at, __builtin_nanf("")) == 1);
+    }
     CHECK(cudaFree(numbers) == cudaSuccess && cudaFree(flag) == cudaSuccess);
   }
   for (const uint32_t bytes : {1u, 2u, 4u, 8u}) {

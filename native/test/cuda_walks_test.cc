@@ -45,7 +45,10 @@ uint32_t narrow(size_t n) { return static_cast<uint32_t>(n); }
 
 struct Heads {
   size_t groups, n, width;
-  explicit Heads(Random& random) : groups(1 + random.below(5)), n(random.below(3) ? 1 + random.below(40) : std::array<size_t, 3>{16, 32, 64}[random.below(3)]), width(groups * n) {}
+  explicit Heads(Random& random)
+      : groups(1 + random.below(5)),
+        n(random.below(3) ? 1 + random.below(40) : std::array<size_t, 3>{16, 32, 64}[random.below(3)]),
+        width(groups * n) {}
 };
 
 }  // namespace
@@ -127,14 +130,18 @@ TEST("cuda walks: wkv7 has the CPU's bits over runs of any length, in any parts 
     Command c;
     Both<float> y;
     c.task = Task::wkv7, c.width = narrow(width), c.groups = narrow(groups);
-    for (size_t i = 0; i < 6; ++i) in.push_back(random.floats(steps.rows * width, i == 1 ? 0.5f : -0.5f, i == 1 ? 1 : 0.5f)), c.in[i] = steps.in(in[i]);
+    for (size_t i = 0; i < 6; ++i) {
+      in.push_back(random.floats(steps.rows * width, i == 1 ? 0.5f : -0.5f, i == 1 ? 1 : 0.5f));
+      c.in[i] = steps.in(in[i]);
+    }
     c.out = steps.out(y, steps.rows * width);
     c.run_word = steps.words_of_runs({states.words});
     for (size_t run = 0; run < steps.runs.size(); ++run) {
       if (!cut.has(run) || !there[run]) continue;
       for (size_t head = 0; head < groups; ++head) {
         const size_t at = steps.runs[run].row * width + head * n;
-        cpu.wkv7({states.want(run) + head * n * n, &in[0][at], &in[1][at], &in[2][at], &in[3][at], &in[4][at], &in[5][at], &y.want[at], n, width, steps.runs[run].rows}, 0, n);
+        cpu.wkv7({states.want(run) + head * n * n, &in[0][at], &in[1][at], &in[2][at], &in[3][at], &in[4][at], &in[5][at],
+            &y.want[at], n, width, steps.runs[run].rows}, 0, n);
       }
     }
     steps.run({c}, Family::recurrence, cut.first, cut.count, cut.parts);
@@ -146,13 +153,15 @@ TEST("cuda walks: attend has the CPU's bits for queries that share keys, rings a
   Random random(224);
   for (int round = 0; round < 50; ++round) {
     Steps steps(random);
-    const size_t shared = 1 + random.below(3), keys = 1 + random.below(3), n = 1 + random.below(70), groups = keys * shared, width = groups * n, stride = keys * n;
+    const size_t shared = 1 + random.below(3), keys = 1 + random.below(3), n = 1 + random.below(70), groups = keys * shared,
+        width = groups * n, stride = keys * n;
     const auto parts = narrow(1 + random.below(4));
     const float scale = random.uniform(0.1f, 1);
     const size_t slots = 1 + random.below(random.below(3) ? 40 : 700);
     const auto q = random.floats(steps.rows * width, -2, 2);
     // A ring, or a table that grows, for each run; rows see them at positions of their own.
-    Table K(steps, slots * stride, std::vector<bool>(steps.runs.size(), true)), V(steps, slots * stride, std::vector<bool>(steps.runs.size(), true));
+    const std::vector<bool> all(steps.runs.size(), true);
+    Table K(steps, slots * stride, all), V(steps, slots * stride, all);
     Command c;
     Both<float> y;
     c.task = Task::attend, c.width = narrow(width), c.groups = narrow(groups), c.shared = narrow(shared), c.scale = scale;
@@ -182,8 +191,10 @@ TEST("cuda walks: attend_window writes its rings and answers in the CPU's bits: 
   for (int round = 0; round < 80; ++round) {
     Steps steps(random);
     const Cut cut(steps);
-    const size_t shared = 1 + random.below(3), keys = 1 + random.below(3), n = 1 + random.below(20), groups = keys * shared, width = groups * n, stride = keys * n;
-    const size_t segment = random.below(2) ? 1 + random.below(30) : 0, slots = segment > 0 ? segment : 1 + random.below(random.below(4) ? 30 : 600), learned = random.below(2) * (1 + random.below(5));
+    const size_t shared = 1 + random.below(3), keys = 1 + random.below(3), n = 1 + random.below(20), groups = keys * shared,
+        width = groups * n, stride = keys * n;
+    const size_t segment = random.below(2) ? 1 + random.below(30) : 0,
+        slots = segment > 0 ? segment : 1 + random.below(random.below(4) ? 30 : 600), learned = random.below(2) * (1 + random.below(5));
     const bool context = random.below(2) == 0;
     const float scale = random.uniform(0.1f, 1);
     // A step stays within a segment, and an origin is never after the clock.
@@ -220,7 +231,8 @@ TEST("cuda walks: attend_window writes its rings and answers in the CPU's bits: 
         for (size_t query = 0; query < groups; ++query) {
           const size_t key = query / shared, at = row * width + query * n;
           AttendRun job{{}, 0, &y.want[at], n, scale};
-          if (learned > 0) job.parts[job.count++] = {&in[base][at], &in[base + 1][key * learned * n], &in[base + 2][key * learned * n], n, 0, learned, learned};
+          if (learned > 0) job.parts[job.count++] = {&in[base][at], &in[base + 1][key * learned * n],
+              &in[base + 2][key * learned * n], n, 0, learned, learned};
           if (context) job.parts[job.count++] = {&in[0][at], CK.want(run) + key * n, CV.want(run) + key * n, stride, from, clock + 1, slots};
           job.parts[job.count++] = {&in[0][at], K.want(run) + key * n, V.want(run) + key * n, stride, from, clock + 1, slots};
           cpu.attend(job);
@@ -242,7 +254,8 @@ TEST("cuda walks: memories of several levels, their first states, mixes and reca
     const size_t levels = 1 + random.below(3), each = n * n, gates = levels * groups;
     MemoryForm form;
     form.rule = std::array{Rule::titans, Rule::delta, Rule::hebbian}[random.below(3)];
-    form.retention = std::array{Retention::none, Retention::l2, Retention::elastic, Retention::kl, Retention::sphere}[static_cast<size_t>(round) % 5];
+    form.retention = std::array{Retention::none, Retention::l2, Retention::elastic, Retention::kl,
+        Retention::sphere}[static_cast<size_t>(round) % 5];
     if (form.retention == Retention::elastic) form.elastic_l1 = 0.01f, form.elastic_l2 = 0.7f;
     if (form.retention == Retention::kl) form.floor = 1e-12f;
     else if (form.retention != Retention::sphere && random.below(2)) form.norm_max = 2;
@@ -253,7 +266,8 @@ TEST("cuda walks: memories of several levels, their first states, mixes and reca
     const auto shares = random.floats(gates, 0, 1);
     const auto there = some_there(steps);
     const bool kl = form.retention == Retention::kl;
-    Table S(steps, gates * each, there), G(steps, std::max<size_t>(1, slow * groups * each), there), M(steps, gates * each, there, kl ? 0.01f : -0.5f, 0.5f), mixed(steps, groups * each, there), M0(steps, gates * each, there);
+    Table S(steps, gates * each, there), G(steps, std::max<size_t>(1, slow * groups * each), there);
+    Table M(steps, gates * each, there, kl ? 0.01f : -0.5f, 0.5f), mixed(steps, groups * each, there), M0(steps, gates * each, there);
 
     Command memory;
     Both<float> y, z;
@@ -270,10 +284,12 @@ TEST("cuda walks: memories of several levels, their first states, mixes and reca
     mix.task = Task::mix, mix.out = nullptr, mix.segment = random.below(2) ? 1 + random.below(3) : 0;
     recall.task = Task::recall, recall.in[0] = memory.in[1], recall.out = steps.out(z, steps.rows * width);
     const auto init = random.floats(gates * each, -1, 1);
-    first.task = Task::memory_first, first.out = nullptr, first.count = narrow(random.below(2)), first.in[0] = first.count > 0 ? steps.in(init) : nullptr;
+    first.task = Task::memory_first, first.out = nullptr, first.count = narrow(random.below(2)),
+        first.in[0] = first.count > 0 ? steps.in(init) : nullptr;
     // In the words' order: M where it goes, the memory's own, the first state's.
     mix.run_word = steps.words_of_runs({M.words, mixed.words});
-    memory.run_word = steps.words_of_runs({titans ? S.words : std::vector<uint64_t>(steps.runs.size()), slow > 0 ? G.words : std::vector<uint64_t>(steps.runs.size()), M.words});
+    memory.run_word = steps.words_of_runs({titans ? S.words : std::vector<uint64_t>(steps.runs.size()),
+        slow > 0 ? G.words : std::vector<uint64_t>(steps.runs.size()), M.words});
     recall.run_word = mix.run_word + 1;
     first.run_word = steps.words_of_runs({M0.words});
 
@@ -284,7 +300,8 @@ TEST("cuda walks: memories of several levels, their first states, mixes and reca
         size_t buffered = 0;
         for (size_t level = 0; level < levels; ++level) {
           const size_t at = row * width + head * n, gate = row * gates + level * groups + head, matrix = (level * groups + head) * each;
-          MemoryRun job{M.want(run) + matrix, titans ? S.want(run) + matrix : nullptr, nullptr, &in[0][at], &in[1][at], &in[2][at], &in[3][gate], nullptr, nullptr, &y.want[at], n, width, gates, rows, clock, periods[level],
+          MemoryRun job{M.want(run) + matrix, titans ? S.want(run) + matrix : nullptr, nullptr, &in[0][at], &in[1][at],
+              &in[2][at], &in[3][gate], nullptr, nullptr, &y.want[at], n, width, gates, rows, clock, periods[level],
                         shares[head * levels + level], level == 0};
           if (periods[level] > 1) job.G = G.want(run) + (buffered++ * groups + head) * each;
           if (titans) job.eta = &in[4][gate];
@@ -294,7 +311,8 @@ TEST("cuda walks: memories of several levels, their first states, mixes and reca
         }
       }
       if (mix.segment == 0 || clock % mix.segment == 0) {
-        for (size_t head = 0; head < groups; ++head) cpu.mix(M.want(run) + head * each, groups * each, &shares[head * levels], levels, mixed.want(run) + head * each, each);
+        for (size_t head = 0; head < groups; ++head) cpu.mix(M.want(run) + head * each, groups * each,
+            &shares[head * levels], levels, mixed.want(run) + head * each, each);
       }
       for (size_t head = 0; head < groups; ++head) {
         cpu.recall(mixed.want(run) + head * each, &in[1][row * width + head * n], &z.want[row * width + head * n], rows, width, n);
@@ -304,7 +322,8 @@ TEST("cuda walks: memories of several levels, their first states, mixes and reca
     steps.launch({memory}, Family::recurrence, cut.first, cut.count, cut.parts);
     steps.launch({mix}, Family::recurrence, cut.first, cut.count, cut.parts);
     size_t rows = 0, begin = steps.rows;
-    for (size_t run = cut.first; run < cut.first + cut.count; ++run) begin = std::min<size_t>(begin, steps.runs[run].row), rows += steps.runs[run].rows;
+    for (size_t run = cut.first; run < cut.first + cut.count; ++run) begin = std::min<size_t>(begin, steps.runs[run].row),
+        rows += steps.runs[run].rows;
     steps.launch({recall}, Family::recurrence, begin, rows, cut.parts);
     steps.run({first}, Family::recurrence, cut.first, cut.count, cut.parts);
     CHECK(same(y) && same(z) && same(S.numbers) && same(G.numbers) && same(M.numbers) && same(mixed.numbers) && same(M0.numbers));
@@ -342,7 +361,8 @@ TEST("cuda walks: heads of one row go through recurrence, norm, bonus and gate i
     for (size_t row = 0; row < rows; ++row) {
       for (size_t head = 0; head < groups; ++head) {
         const size_t at = row * width + head * n;
-        cpu.wkv7({states.want(row) + head * n * n, &in[0][at], &in[1][at], &in[2][at], &in[3][at], &in[4][at], &in[5][at], &y.want[at], n, width, 1}, 0, n);
+        cpu.wkv7({states.want(row) + head * n * n, &in[0][at], &in[1][at], &in[2][at], &in[3][at], &in[4][at], &in[5][at],
+            &y.want[at], n, width, 1}, 0, n);
       }
     }
     cpu.norm(y.want.data(), weight.data(), bias.data(), normed.want.data(), rows, width, groups, 1e-5f);

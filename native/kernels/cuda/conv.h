@@ -10,7 +10,8 @@ CONTINUO_INLINE float conv_row(const float* x, const float* tail, size_t channel
   return at < taps - 1 ? tail[at * channels + channel] : x[(at - (taps - 1)) * channels + channel];
 }
 
-CONTINUO_INLINE void conv(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t channels, size_t taps, size_t channel, size_t channel_end) {
+CONTINUO_INLINE void conv(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t channels,
+    size_t taps, size_t channel, size_t channel_end) {
   for (channel += threadIdx.x; channel < channel_end; channel += blockDim.x) {
     const float* w = weights + channel * taps;
     for (size_t row = 0; row < rows; ++row) {

@@ -15,7 +15,8 @@ namespace continuo::cuda {
 // and part. More than one command: every run has one row, so that a row and its run have the same index. `commands` is on the device.
 // `family`: that of the commands, of which at most one besides rows is among them. `threads`: a multiple of 32; most_threads(family)
 // where that is less.
-void run(const Command* commands, uint32_t count, const Step& step, uint32_t first, uint32_t indices, uint32_t parts, uint32_t threads, cudaStream_t stream, Family family);
+void run(const Command* commands, uint32_t count, const Step& step, uint32_t first, uint32_t indices, uint32_t parts,
+    uint32_t threads, cudaStream_t stream, Family family);
 
 // y = W·x of rows [first, first + rows) for `count` products that do not depend on each other, at most most_products. `products` is on
 // the host, and goes along with the launch. Quantised rows lie in `scratch`: scratch_bytes() of it, on the device.

@@ -47,7 +47,8 @@ CONTINUO_INLINE auto squares(const float* x) {
   return [x](float acc, size_t i) { return fma(x[i], x[i], acc); };
 }
 
-CONTINUO_INLINE void norm(const float* x, const float* weight, const float* bias, float* y, size_t n, size_t group, size_t group_end, float eps) {
+CONTINUO_INLINE void norm(const float* x, const float* weight, const float* bias, float* y, size_t n, size_t group,
+    size_t group_end, float eps) {
   const float count = static_cast<float>(n);
   each_group(n, group, group_end, [=](auto& team, size_t g) {
     const float* in = x + g * n;
@@ -83,7 +84,8 @@ CONTINUO_INLINE void unit(const float* x, float* y, size_t n, size_t group, size
   });
 }
 
-CONTINUO_INLINE void bonus(const float* y, const float* r, const float* k, const float* u, const float* v, float* out, size_t n, size_t group, size_t group_end) {
+CONTINUO_INLINE void bonus(const float* y, const float* r, const float* k, const float* u, const float* v, float* out,
+    size_t n, size_t group, size_t group_end) {
   each_group(n, group, group_end, [=](auto& team, size_t g) {
     const float *rr = r + g * n, *kk = k + g * n, *uu = u + g * n;
     const float score = team.reduce(n, [=](float acc, size_t i) { return fma(rr[i] * kk[i], uu[i], acc); });

@@ -24,7 +24,9 @@ struct Part {
 CONTINUO_INLINE const RunWords& run_at(const Step& step, size_t run) { return reinterpret_cast<const RunWords*>(step.words)[run]; }
 CONTINUO_INLINE size_t run_of_row(const Step& step, size_t row) { return step.words[size_t{words_of_run} * step.runs + row]; }
 CONTINUO_INLINE uint64_t run_word(const Step& step, size_t word, size_t run) { return step.words[run_word_at(step.rows, step.runs, word, run)]; }
-CONTINUO_INLINE uint64_t row_word(const Step& step, size_t word, size_t row) { return step.words[row_word_at(step.rows, step.runs, step.run_words, word, row)]; }
+CONTINUO_INLINE uint64_t row_word(const Step& step, size_t word, size_t row) {
+  return step.words[row_word_at(step.rows, step.runs, step.run_words, word, row)];
+}
 
 CONTINUO_INLINE size_t bytes_of(Type type) {
   switch (type) {
@@ -137,7 +139,8 @@ CONTINUO_INLINE void run_row(const Command& c, const Step& step, size_t row, Par
     case Task::mul: return map_columns2(c, row, columns, [](float a, float b) { return a * b; });
     case Task::lerp: {
       const size_t at = columns.begin;
-      return map(columns.size(), out_row(c, row) + at, [](float a, float b, float t) { return lerp(a, b, t); }, operand(c, 0, row) + at, operand(c, 1, row) + at, operand(c, 2, row) + at);
+      const float *a = operand(c, 0, row) + at, *b = operand(c, 1, row) + at, *t = operand(c, 2, row) + at;
+      return map(columns.size(), out_row(c, row) + at, [](float x, float y, float z) { return lerp(x, y, z); }, a, b, t);
     }
     case Task::tanh: return map_columns(c, row, columns, [](float x) { return tanh(x); });
     case Task::sigmoid: return map_columns(c, row, columns, [](float x) { return sigmoid(x); });
@@ -149,11 +152,14 @@ CONTINUO_INLINE void run_row(const Command& c, const Step& step, size_t row, Par
     case Task::range: return range(c, row, columns);
     case Task::slice: {
       const size_t each = bytes_of(c.type);
-      return copy_bytes(static_cast<uint8_t*>(c.out) + row * c.width * each, static_cast<const uint8_t*>(c.in[0]) + (row * c.in_width + c.from) * each, columns.begin * each, columns.end * each);
+      return copy_bytes(static_cast<uint8_t*>(c.out) + row * c.width * each,
+          static_cast<const uint8_t*>(c.in[0]) + (row * c.in_width + c.from) * each, columns.begin * each, columns.end * each);
     }
     case Task::cast: {
       const size_t at = row * c.width;
-      for (size_t i = at + columns.begin + threadIdx.x; i < at + columns.end; i += blockDim.x) write_number(c.out, c.type_out, i, read_number(c.in[0], c.type, i));
+      for (size_t i = at + columns.begin + threadIdx.x; i < at + columns.end; i += blockDim.x) {
+        write_number(c.out, c.type_out, i, read_number(c.in[0], c.type, i));
+      }
       return;
     }
     case Task::less:
@@ -172,7 +178,8 @@ CONTINUO_INLINE void run_row(const Command& c, const Step& step, size_t row, Par
     }
     case Task::write: {
       const uint64_t member = row_word(step, c.row_word, row);
-      if (member != 0) copy_part(part, reinterpret_cast<void*>(member), static_cast<const uint8_t*>(c.in[0]) + row * c.in_width, c.in_width, c.width);
+      if (member != 0) copy_part(part, reinterpret_cast<void*>(member),
+          static_cast<const uint8_t*>(c.in[0]) + row * c.in_width, c.in_width, c.width);
       return;
     }
     case Task::gather: {
@@ -180,12 +187,14 @@ CONTINUO_INLINE void run_row(const Command& c, const Step& step, size_t row, Par
       if (from != 0) copy_part(part, static_cast<uint8_t*>(c.out) + row * c.in_width, reinterpret_cast<const void*>(from), c.in_width, c.width);
       return;
     }
-    case Task::norm: return norm(operand(c, 0, row), operand(c, 1, row), operand(c, 2, row), out_row(c, row), n, groups.begin, groups.end, c.eps);
+    case Task::norm:
+      return norm(operand(c, 0, row), operand(c, 1, row), operand(c, 2, row), out_row(c, row), n, groups.begin, groups.end, c.eps);
     case Task::rmsnorm: return rmsnorm(operand(c, 0, row), operand(c, 1, row), out_row(c, row), n, groups.begin, groups.end, c.eps);
     case Task::unit: return unit(operand(c, 0, row), out_row(c, row), n, groups.begin, groups.end, c.eps);
     case Task::l2norm: return l2norm(operand(c, 0, row), out_row(c, row), n, groups.begin, groups.end, c.eps);
     case Task::bonus:
-      return bonus(operand(c, 0, row), operand(c, 1, row), operand(c, 2, row), operand(c, 3, row), operand(c, 4, row), out_row(c, row), n, groups.begin, groups.end);
+      return bonus(operand(c, 0, row), operand(c, 1, row), operand(c, 2, row), operand(c, 3, row), operand(c, 4, row),
+          out_row(c, row), n, groups.begin, groups.end);
     case Task::rope: {
       const RunWords& run = run_at(step, run_of_row(step, row));
       const auto clock = static_cast<uint32_t>(run.clock + (row - run.row));

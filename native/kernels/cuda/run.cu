@@ -60,9 +60,13 @@ void write_all_of(void* to, size_t n, uint64_t pattern, cudaStream_t stream) {
 
 }  // namespace
 
-void run(const Command* commands, uint32_t count, const Step& step, uint32_t first, uint32_t indices, uint32_t parts, uint32_t threads, cudaStream_t stream, Family family) {
+void run(const Command* commands, uint32_t count, const Step& step, uint32_t first, uint32_t indices, uint32_t parts,
+    uint32_t threads, cudaStream_t stream, Family family) {
   if (count == 0 || indices == 0) return;
-  const auto start = [&](auto kernel) { launch(kernel, dim3(indices, parts), threads < most_threads(family) ? threads : most_threads(family), stream, commands, count, step, first); };
+  const uint32_t most = most_threads(family);
+  const auto start = [&](auto kernel) {
+    launch(kernel, dim3(indices, parts), threads < most ? threads : most, stream, commands, count, step, first);
+  };
   switch (family) {
     case Family::rows: return start(run_commands<Family::rows>);
     case Family::attention: return start(run_commands<Family::attention>);

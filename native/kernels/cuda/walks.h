@@ -9,7 +9,9 @@
 
 namespace continuo::cuda {
 
-CONTINUO_INLINE float* table_of(const Step& step, const Command& c, size_t word, size_t run) { return reinterpret_cast<float*>(run_word(step, c.run_word + word, run)); }
+CONTINUO_INLINE float* table_of(const Step& step, const Command& c, size_t word, size_t run) {
+  return reinterpret_cast<float*>(run_word(step, c.run_word + word, run));
+}
 CONTINUO_INLINE const float* head_of(const Command& c, int i, size_t at) { return static_cast<const float*>(c.in[i]) + at; }
 
 CONTINUO_INLINE void run_conv(const Command& c, const Step& step, size_t number, Part part) {
@@ -60,7 +62,8 @@ CONTINUO_INLINE void run_attend_window(const Command& c, const Step& step, size_
   const bool context = c.count == 4;
   float *const keys = table_of(step, c, 0, number), *const values = table_of(step, c, 1, number);
   if (!keys) return;
-  float *const context_keys = context ? table_of(step, c, 2, number) : nullptr, *const context_values = context ? table_of(step, c, 3, number) : nullptr;
+  float *const context_keys = context ? table_of(step, c, 2, number) : nullptr,
+      *const context_values = context ? table_of(step, c, 3, number) : nullptr;
   const int base = context ? 5 : 3;  // the first input that belongs to learned positions
   const size_t channels = c.width / c.groups, stride = c.width / c.shared;
   const Span heads = part.of(c.groups / c.shared);
@@ -107,7 +110,8 @@ CONTINUO_INLINE void run_wkv7(const Command& c, const Step& step, size_t number,
   const size_t n = c.width / c.groups;
   for (size_t head = heads.begin; head < heads.end; ++head) {
     const size_t at = run.row * c.width + head * n;
-    const Wkv7Run job{state + head * n * n, head_of(c, 0, at), head_of(c, 1, at), head_of(c, 2, at), head_of(c, 3, at), head_of(c, 4, at), head_of(c, 5, at), static_cast<float*>(c.out) + at, n, c.width, run.rows};
+    const Wkv7Run job{state + head * n * n, head_of(c, 0, at), head_of(c, 1, at), head_of(c, 2, at), head_of(c, 3, at),
+        head_of(c, 4, at), head_of(c, 5, at), static_cast<float*>(c.out) + at, n, c.width, run.rows};
     if (head > heads.begin) __syncthreads();
     wkv7(job, 0, n);
   }

@@ -25,7 +25,9 @@ class Staged {
   ~Staged() {
     must(cudaGetLastError(), "a CUDA kernel was not launched");
     must(cudaDeviceSynchronize(), "a CUDA kernel failed");
-    for (const auto& range : back_) must(cudaMemcpy(range.host, range.device, range.bytes, cudaMemcpyDeviceToHost), "cannot copy from the device");
+    for (const auto& range : back_) {
+      must(cudaMemcpy(range.host, range.device, range.bytes, cudaMemcpyDeviceToHost), "cannot copy from the device");
+    }
     for (void* memory : own_) must(cudaFree(memory), "cannot free device memory");
     used() = 0;
   }

@@ -75,7 +75,8 @@ class Steps {
     step.words = staged_->in(words.data(), words.size());
     step.notes = staged_->both(notes.data(), notes.size());
     constexpr uint32_t sizes[] = {32, 64, 96, 128, 256, 512};
-    cuda::run(staged_->in(commands.data(), commands.size()), static_cast<uint32_t>(commands.size()), step, static_cast<uint32_t>(first), static_cast<uint32_t>(indices), parts, sizes[random.below(6)], nullptr, family);
+    cuda::run(staged_->in(commands.data(), commands.size()), static_cast<uint32_t>(commands.size()), step,
+        static_cast<uint32_t>(first), static_cast<uint32_t>(indices), parts, sizes[random.below(6)], nullptr, family);
   }
   // The same, the last time: copies what was written into each `got`.
   void run(const std::vector<Command>& commands, cuda::Family family, size_t first, size_t indices, uint32_t parts) {

@@ -106,7 +106,8 @@ __global__ void __launch_bounds__(1024) unit_kernel(const float* x, float* y, Ro
   const size_t at = row_of(rows);
   cuda::unit(x + at, y + at, rows.width / rows.groups, group_of(rows), group_end_of(rows), eps);
 }
-__global__ void __launch_bounds__(1024) bonus_kernel(const float* y, const float* r, const float* k, const float* u, const float* v, float* out, Rows rows) {
+__global__ void __launch_bounds__(1024) bonus_kernel(const float* y, const float* r, const float* k, const float* u,
+    const float* v, float* out, Rows rows) {
   const size_t at = row_of(rows);
   cuda::bonus(y + at, r + at, k + at, u, v + at, out + at, rows.width / rows.groups, group_of(rows), group_end_of(rows));
 }
@@ -117,28 +118,34 @@ void norm(const float* x, const float* weight, const float* bias, float* y, size
   if (rows == 0) return;
   Staged staged;
   const size_t n = rows * width;
-  launch(norm_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(x, n), staged.in(weight, width), staged.in(bias, width), staged.out(y, n), Rows{width, groups}, eps);
+  launch(norm_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(x, n), staged.in(weight, width),
+      staged.in(bias, width), staged.out(y, n), Rows{width, groups}, eps);
 }
 void l2norm(const float* x, float* y, size_t rows, size_t width, size_t groups, float floor) {
   if (rows == 0) return;
   Staged staged;
-  launch(l2norm_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(x, rows * width), staged.out(y, rows * width), Rows{width, groups}, floor);
+  launch(l2norm_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(x, rows * width), 
+      staged.out(y, rows * width), Rows{width, groups}, floor);
 }
 void rmsnorm(const float* x, const float* weight, float* y, size_t rows, size_t width, size_t groups, float eps) {
   if (rows == 0) return;
   Staged staged;
-  launch(rmsnorm_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(x, rows * width), staged.in(weight, width), staged.out(y, rows * width), Rows{width, groups}, eps);
+  launch(rmsnorm_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(x, rows * width), 
+      staged.in(weight, width), staged.out(y, rows * width), Rows{width, groups}, eps);
 }
 void unit(const float* x, float* y, size_t rows, size_t width, size_t groups, float eps) {
   if (rows == 0) return;
   Staged staged;
-  launch(unit_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(x, rows * width), staged.out(y, rows * width), Rows{width, groups}, eps);
+  launch(unit_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(x, rows * width), 
+      staged.out(y, rows * width), Rows{width, groups}, eps);
 }
-void bonus(const float* y, const float* r, const float* k, const float* u, const float* v, float* out, size_t rows, size_t width, size_t groups) {
+void bonus(const float* y, const float* r, const float* k, const float* u, const float* v, float* out, size_t rows,
+    size_t width, size_t groups) {
   if (rows == 0) return;
   Staged staged;
   const size_t n = rows * width;
-  launch(bonus_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(y, n), staged.in(r, n), staged.in(k, n), staged.in(u, width), staged.in(v, n), staged.out(out, n), Rows{width, groups});
+  launch(bonus_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(y, n), staged.in(r, n), staged.in(k, n),
+      staged.in(u, width), staged.in(v, n), staged.out(out, n), Rows{width, groups});
 }
 
 __global__ void __launch_bounds__(1024) max_kernel(const float* a, size_t n, float* out) {
@@ -176,22 +183,27 @@ bool finite(const float* a, size_t n) {
   return strange == 0;
 }
 
-__global__ void __launch_bounds__(1024) rope_kernel(const float* x, float* y, size_t heads, size_t pairs, const uint32_t* increments, uint32_t clock) {
+__global__ void __launch_bounds__(1024) rope_kernel(const float* x, float* y, size_t heads, size_t pairs,
+    const uint32_t* increments, uint32_t clock) {
   cuda::rope(x, y, heads * blockIdx.x / gridDim.x, heads * (blockIdx.x + 1) / gridDim.x, pairs, increments, clock);
 }
 void rope(const float* x, float* y, size_t heads, size_t pairs, const uint32_t* increments, uint32_t clock) {
   Staged staged;
   const size_t n = heads * 2 * pairs;
-  launch(rope_kernel, static_cast<unsigned int>(1 + pairs % heads), next_threads(), nullptr, staged.in(x, n), staged.out(y, n), heads, pairs, staged.in(increments, pairs), clock);
+  launch(rope_kernel, static_cast<unsigned int>(1 + pairs % heads), next_threads(), nullptr, staged.in(x, n),
+      staged.out(y, n), heads, pairs, staged.in(increments, pairs), clock);
 }
 
-__global__ void __launch_bounds__(1024) conv_kernel(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t width, size_t taps, size_t channel, size_t channel_end) {
+__global__ void __launch_bounds__(1024) conv_kernel(const float* x, const float* tail, const float* weights, float* y,
+    size_t rows, size_t width, size_t taps, size_t channel, size_t channel_end) {
   cuda::conv(x, tail, weights, y, rows, width, taps, channel, channel_end);
 }
-void conv(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t width, size_t taps, size_t channel, size_t channel_end) {
+void conv(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t width, size_t taps,
+    size_t channel, size_t channel_end) {
   if (rows == 0 || channel == channel_end) return;
   Staged staged;
-  launch(conv_kernel, 1, next_threads(), nullptr, staged.in(x, rows * width), staged.in(tail, (taps - 1) * width), staged.in(weights, width * taps), staged.both(y, rows * width), rows, width, taps, channel, channel_end);
+  launch(conv_kernel, 1, next_threads(), nullptr, staged.in(x, rows * width), staged.in(tail, (taps - 1) * width),
+      staged.in(weights, width * taps), staged.both(y, rows * width), rows, width, taps, channel, channel_end);
 }
 
 }  // namespace

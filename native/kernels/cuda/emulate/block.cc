@@ -76,7 +76,9 @@ constexpr uint32_t most_threads = 1024, warp_lanes = 32;
   std::abort();
 }
 
-bool same_place(const std::source_location& a, const std::source_location& b) { return a.line() == b.line() && std::strcmp(a.file_name(), b.file_name()) == 0; }
+bool same_place(const std::source_location& a, const std::source_location& b) {
+  return a.line() == b.line() && std::strcmp(a.file_name(), b.file_name()) == 0;
+}
 
 class Fiber {
  public:
@@ -203,7 +205,9 @@ class Machine {
   void run(dim3 grid, dim3 block, const std::function<void()>& thread) {
     if (running_) die("a kernel launches a kernel.");
     const uint64_t wanted = uint64_t{block.x} * block.y * block.z;
-    if (wanted > most_threads) die("a block of %llu threads was launched; at most %u are possible.", static_cast<unsigned long long>(wanted), most_threads);
+    if (wanted > most_threads) {
+      die("a block of %llu threads was launched; at most %u are possible.", static_cast<unsigned long long>(wanted), most_threads);
+    }
     threads_ = static_cast<uint32_t>(wanted);
     body_ = &thread;
     running_ = true;
@@ -212,7 +216,8 @@ class Machine {
     const Walk blocks = walk(uint64_t{grid.x} * grid.y * grid.z);
     for (uint64_t i = 0; i < blocks.n; ++i) {
       const uint64_t at = blocks.at(i);
-      blockIdx = {static_cast<unsigned int>(at % grid.x), static_cast<unsigned int>(at / grid.x % grid.y), static_cast<unsigned int>(at / grid.x / grid.y)};
+      blockIdx = {static_cast<unsigned int>(at % grid.x), static_cast<unsigned int>(at / grid.x % grid.y),
+          static_cast<unsigned int>(at / grid.x / grid.y)};
       run_block();
     }
     running_ = false;
@@ -223,7 +228,8 @@ class Machine {
     if (waiting_ == 0) {
       barrier_ = where;
     } else if (!same_place(where, barrier_)) {
-      die("the threads of a block part: one waits at the barrier in %s:%u, another at the one in %s:%u.", barrier_.file_name(), barrier_.line(), where.file_name(), where.line());
+      die("the threads of a block part: one waits at the barrier in %s:%u, another at the one in %s:%u.",
+          barrier_.file_name(), barrier_.line(), where.file_name(), where.line());
     }
     if (++waiting_ == threads_) {
       waiting_ = 0;
@@ -279,7 +285,8 @@ class Machine {
       if ((last.mask >> lane & 1) == 0) continue;
       const Thread& other = warp[lane];
       if (other.meeting != last.meeting || other.mask != last.mask || !same_place(other.where, last.where)) {
-        die("the lanes of a warp part: lane %u is at %s:%u with mask %08x, lane %u at %s:%u with mask %08x.", lane, other.where.file_name(), other.where.line(), other.mask, last.number % warp_lanes,
+        die("the lanes of a warp part: lane %u is at %s:%u with mask %08x, lane %u at %s:%u with mask %08x.", lane,
+            other.where.file_name(), other.where.line(), other.mask, last.number % warp_lanes,
             last.where.file_name(), last.where.line(), last.mask);
       }
       votes |= other.value << lane;
@@ -347,11 +354,13 @@ class Machine {
     if (started_ < threads_) return idle();
     if (done_ == threads_) return host_;
     if (waiting_ > 0) {
-      die("%u of the %u threads of a block wait at the barrier in %s:%u, which the others never reach.", waiting_, threads_, barrier_.file_name(), barrier_.line());
+      die("%u of the %u threads of a block wait at the barrier in %s:%u, which the others never reach.", waiting_, threads_,
+          barrier_.file_name(), barrier_.line());
     }
     for (uint32_t i = 0; i < threads_; ++i) {
       if ((there_[i / warp_lanes] >> i % warp_lanes & 1) == 0) continue;
-      die("thread %u waits in %s:%u for lanes of the mask %08x that never come.", i, table_[i].where.file_name(), table_[i].where.line(), table_[i].mask);
+      die("thread %u waits in %s:%u for lanes of the mask %08x that never come.", i, table_[i].where.file_name(),
+          table_[i].where.line(), table_[i].mask);
     }
     die("no thread of a block can go on.");
   }
@@ -386,7 +395,9 @@ class Machine {
 
 void use_order(Order order) { Machine::own().use(order); }
 void barrier(const std::source_location& where) { Machine::own().barrier(where); }
-uint64_t meet(Meeting meeting, unsigned int mask, uint64_t value, unsigned int from, const std::source_location& where) { return Machine::own().meet(meeting, mask, value, from, where); }
+uint64_t meet(Meeting meeting, unsigned int mask, uint64_t value, unsigned int from, const std::source_location& where) {
+  return Machine::own().meet(meeting, mask, value, from, where);
+}
 unsigned int lane() { return Machine::own().lane(); }
 void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread) { Machine::own().run(grid, block, thread); }
 

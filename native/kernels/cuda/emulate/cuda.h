@@ -108,7 +108,8 @@ T __shfl_sync(unsigned int mask, T value, int from, int width = 32, const std::s
   return continuo::emulate::shuffle(mask, value, (own & ~(w - 1)) + (static_cast<unsigned int>(from) & (w - 1)), where);
 }
 template <class T>
-T __shfl_down_sync(unsigned int mask, T value, unsigned int by, int width = 32, const std::source_location& where = std::source_location::current()) {
+T __shfl_down_sync(unsigned int mask, T value, unsigned int by, int width = 32,
+    const std::source_location& where = std::source_location::current()) {
   const unsigned int own = continuo::emulate::lane(), w = static_cast<unsigned int>(width);
   return continuo::emulate::shuffle(mask, value, (own & (w - 1)) + by < w ? own + by : own, where);
 }
@@ -118,7 +119,8 @@ T __shfl_xor_sync(unsigned int mask, T value, int by, int width = 32, const std:
   return continuo::emulate::shuffle(mask, value, from <= (own | (w - 1)) ? from : own, where);
 }
 inline unsigned int __ballot_sync(unsigned int mask, int vote, const std::source_location& where = std::source_location::current()) {
-  return static_cast<unsigned int>(continuo::emulate::meet(continuo::emulate::Meeting::ballot, mask, vote != 0, continuo::emulate::lane(), where));
+  return static_cast<unsigned int>(continuo::emulate::meet(continuo::emulate::Meeting::ballot, mask, vote != 0,
+      continuo::emulate::lane(), where));
 }
 inline int __any_sync(unsigned int mask, int vote, const std::source_location& where = std::source_location::current()) { return __ballot_sync(mask, vote, where) != 0; }
 inline int __all_sync(unsigned int mask, int vote, const std::source_location& where = std::source_location::current()) { return __ballot_sync(mask, vote == 0, where) == 0; }
@@ -157,7 +159,13 @@ enum cudaError_t : int {
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorUnknown = 999,
 };
-enum cudaMemcpyKind : int { cudaMemcpyHostToHost = 0, cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3, cudaMemcpyDefault = 4 };
+enum cudaMemcpyKind : int {
+  cudaMemcpyHostToHost = 0,
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+  cudaMemcpyDefault = 4,
+};
 enum cudaStreamCaptureMode : int { cudaStreamCaptureModeGlobal = 0, cudaStreamCaptureModeThreadLocal = 1, cudaStreamCaptureModeRelaxed = 2 };
 constexpr unsigned int cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
 

@@ -20,7 +20,7 @@ static_assert(sizeof(Command) % 8 == 0);
 
 // Block (i, p): part p of row or run first + i.
 template <Family family>
-__global__ void __launch_bounds__(most_threads(family)) run_commands(const Command* commands, uint32_t count, Step step, uint32_t first) {
+__global__ void __launch_bounds__(most_threads(family), 1) run_commands(const Command* commands, uint32_t count, Step step, uint32_t first) {
   __shared__ uint64_t slots[2][command_words];
   const size_t index = first + blockIdx.x;
   const Part part{blockIdx.y, gridDim.y};

@@ -43,6 +43,7 @@ const build = (name, options) => {
     folder,
     '-DCMAKE_BUILD_TYPE=Release',
     '-DCONTINUO_TESTS=ON',
+    '-DCONTINUO_CUDA=off',
     ...options,
   ])
   step('cmake', ['--build', folder, '--parallel', String(availableParallelism())])

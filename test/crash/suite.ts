@@ -20,6 +20,8 @@ const PARTITIONS = 2
 
 export interface WorkerRun {
   readonly child: ChildProcess
+  /** It serves, or is over: from here on a signal finds somebody who listens. */
+  readonly started: Promise<void>
   readonly over: Promise<{ code: number | null; signal: NodeJS.Signals | null; stderr: string }>
 }
 
@@ -62,7 +64,7 @@ export const runWorker = (
     ],
     {
       cwd: root,
-      stdio: ['ignore', 'ignore', 'pipe'],
+      stdio: ['ignore', 'pipe', 'pipe'],
       env: { ...process.env, ...more, CONTINUO_FAILPOINT: failpoint ?? '' },
     },
   )
@@ -73,7 +75,15 @@ export const runWorker = (
   const over = new Promise<{ code: number | null; signal: NodeJS.Signals | null; stderr: string }>((resolve) => {
     child.on('close', (code, signal) => resolve({ code, signal, stderr }))
   })
-  return { child, over }
+  const started = new Promise<void>((resolve) => {
+    let stdout = ''
+    child.stdout!.on('data', (data: Buffer) => {
+      stdout = (stdout + data.toString()).slice(-64_000)
+      if (stdout.includes('"type":"started"')) resolve()
+    })
+    child.on('close', () => resolve())
+  })
+  return { child, started, over }
 }
 
 export const createCrashTopics = async (log: EventLog): Promise<void> => {

@@ -75,6 +75,13 @@ const ended = async (worker: WorkerRun): Promise<void> => {
   if (code === 1) expect(stderr).toContain('While stopping: ')
 }
 
+/** Asks it to stop once it listens: one that is still being loaded would be ended by the signal itself. */
+const stop = async (worker: WorkerRun): Promise<void> => {
+  await worker.started
+  worker.child.kill('SIGTERM')
+  await ended(worker)
+}
+
 const onLog = (
   name: string,
   base: string,
@@ -94,8 +101,7 @@ const onLog = (
       stale.child.kill('SIGCONT')
       await appendAll(url, rounds.slice(16).flat())
       await eventually(async () => expect(await unfinished(url)).toBe(0), 60_000)
-      for (const worker of [stale, fresh]) worker.child.kill('SIGTERM')
-      await Promise.all([ended(stale), ended(fresh)])
+      await Promise.all([stop(stale), stop(fresh)])
       expect((await stale.over).stderr).toContain('"state":"migrated","code":"FENCED"')
       expectSame(await collect(url), await undisturbed(base, rwkv7))
     })
@@ -113,14 +119,12 @@ const onLog = (
         await moreCommits(url)
         const [oldest, ...others] = workers
         if (workers.length > 2) {
-          oldest!.child.kill('SIGTERM')
-          await ended(oldest!)
+          await stop(oldest!)
           workers = others
         }
       }
       await eventually(async () => expect(await unfinished(url)).toBe(0), 60_000)
-      for (const worker of workers) worker.child.kill('SIGTERM')
-      await Promise.all(workers.map(ended))
+      await Promise.all(workers.map(stop))
       expectSame(await collect(url), await undisturbed(base, family))
     })
   })
@@ -171,8 +175,7 @@ describe.skipIf(mortal === undefined)('a broker', { timeout: 300_000 }, () => {
       await mortal!.restart()
       worker.child.kill('SIGCONT')
       await eventually(async () => expect(await unfinished(url)).toBe(0), 120_000)
-      worker.child.kill('SIGTERM')
-      await ended(worker)
+      await stop(worker)
     }
     expectSame(await collect(url), await undisturbed(base, rwkv7))
   })

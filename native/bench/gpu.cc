@@ -53,7 +53,18 @@ double copy_rate(Device& device, size_t free, size_t rounds) {
 class Naive final : public cuda::CudaExecutor {
  public:
   using CudaExecutor::CudaExecutor;
-  void step(size_t block, size_t rows, std::span<const Run> runs) override { step_by_nodes(block, rows, runs); }
+  void step(size_t block, size_t rows, std::span<const Run> runs) override {
+    wait();
+    auto& space = spaces_[block];
+    const auto& program = compiled(block);
+    begin(space, runs);
+    const Words words = words_for(program.schedule, rows, runs);
+    for (const auto& line : program.schedule.lines) fill(space, line, program.schedule, words, runs);
+    upload(words);
+    for (const auto& line : program.schedule.lines) launch(program, line.launch, words.step, 0, rows, runs.size());
+    cuda::check(cudaGetLastError(), "launch a step");
+    end(space, runs);
+  }
 };
 
 // A context that is full begins anew.

@@ -218,20 +218,6 @@ void CudaExecutor::step(size_t block, size_t rows, std::span<const Run> runs) {
   end(space, runs);
 }
 
-void CudaExecutor::step_by_nodes(size_t block, size_t rows, std::span<const Run> runs) {
-  const auto use = device_->use();
-  wait();
-  auto& space = spaces_[block];
-  const auto& compiled = blocks_[block];
-  begin(space, runs);
-  const Words words = words_for(compiled.schedule, rows, runs);
-  for (const auto& line : compiled.schedule.lines) fill(space, line, compiled.schedule, words, runs);
-  if (words.bytes > 0) upload(words);
-  for (const auto& line : compiled.schedule.lines) launch(compiled, line.launch, words.step, 0, rows, runs.size());
-  check(cudaGetLastError(), "launch a step");
-  end(space, runs);
-}
-
 CudaExecutor::Words CudaExecutor::words_for(const Schedule& schedule, size_t rows, std::span<const Run> runs) {
   const size_t count = words_in(rows, runs.size(), schedule.run_words, schedule.row_words);
   auto* host = reinterpret_cast<uint64_t*>(host_words_.room(words_.size()));

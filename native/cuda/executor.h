@@ -31,8 +31,24 @@ class CudaExecutor : public Executor {
   size_t graphs() const { return graphs_.size(); }
 
  protected:
-  // As step(), with a launch for each line, none captured.
-  void step_by_nodes(size_t block, size_t rows, std::span<const Run> runs);
+  struct Compiled {
+    Schedule schedule;
+    DeviceMemory commands;
+    std::map<const Instruction*, size_t> line;  // into schedule.lines
+  };
+  // Words of a step that are about to be used: on the host, and where they will lie on the device.
+  struct Words {
+    uint64_t* host;
+    Step step;
+    size_t bytes;
+  };
+  const Compiled& compiled(size_t block) const { return blocks_[block]; }
+  void wait();
+  // The words of a step with nothing but its runs in them, what each line adds to them, and the way to the device.
+  Words words_for(const Schedule& schedule, size_t rows, std::span<const Run> runs);
+  void fill(Space& space, const Line& line, const Schedule& schedule, const Words& words, std::span<const Run> runs);
+  void upload(const Words& words);
+  void launch(const Compiled& block, const Launch& launch, const Step& step, size_t first, size_t rows, size_t runs);
 
  private:
   // Pinned memory of the host.
@@ -52,17 +68,6 @@ class CudaExecutor : public Executor {
     size_t size_ = 0;
   };
 
-  struct Compiled {
-    Schedule schedule;
-    DeviceMemory commands;
-    std::map<const Instruction*, size_t> line;  // into schedule.lines
-  };
-  // Words of a step that are about to be used: on the host, and where they will lie on the device.
-  struct Words {
-    uint64_t* host;
-    Step step;
-    size_t bytes;
-  };
   class Placing;
   using Shape = std::tuple<size_t, size_t, size_t>;  // block, rows, runs
 
@@ -74,12 +79,7 @@ class CudaExecutor : public Executor {
   const std::byte* look_at(Space& space, uint32_t id, size_t first, size_t rows) override;
 
   size_t block_of(const Space& space) const { return static_cast<size_t>(&space - spaces_.data()); }
-  void wait();
   const std::byte* to_host(const std::byte* from, size_t bytes);
-  Words words_for(const Schedule& schedule, size_t rows, std::span<const Run> runs);
-  void fill(Space& space, const Line& line, const Schedule& schedule, const Words& words, std::span<const Run> runs);
-  void upload(const Words& words);
-  void launch(const Compiled& block, const Launch& launch, const Step& step, size_t first, size_t rows, size_t runs);
   // A graph of the launches of a step, or null where the device has no memory for one.
   cudaGraphExec_t capture(size_t block, const Words& words, size_t rows, std::span<const Run> runs);
   void launch_all(Space& space, const Compiled& block, const Words& words, size_t rows, std::span<const Run> runs);

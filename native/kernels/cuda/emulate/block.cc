@@ -26,7 +26,7 @@
 #include "cuda.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
+#include <sanitizer/asan_interface.h>
 #endif
 
 #if defined(__x86_64__)
@@ -106,7 +106,12 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
   ~Fiber() {
-    if (memory_) ::munmap(memory_, bytes);
+    if (!memory_) return;
+#if defined(__SANITIZE_ADDRESS__)
+    // Its frames were never left. What is mapped here next must not be taken for them.
+    __asan_unpoison_memory_region(memory_, bytes);
+#endif
+    ::munmap(memory_, bytes);
   }
 
   static void change(Fiber& from, Fiber& to) {

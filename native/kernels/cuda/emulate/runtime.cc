@@ -77,7 +77,30 @@ class Device {
     for (const auto& [memory, bytes] : allocated_) release(memory);
     allocated_.clear();
     used_ = 0;
+    for (const auto& [resource, by] : resources_) by(resource);
+    resources_.clear();
     read_environment();
+  }
+
+  // Streams, graphs and pinned memory, which go with a reset too.
+  using Destroy = void (*)(void*);
+  void keep(void* resource, Destroy by) {
+    const std::lock_guard lock(mutex_);
+    resources_[resource] = by;
+  }
+  template <class T>
+  T* keep(T* resource) {
+    keep(resource, [](void* held) { delete static_cast<T*>(held); });
+    return resource;
+  }
+  // Whether there is such a one; it is destroyed.
+  bool destroy(void* resource) {
+    const std::lock_guard lock(mutex_);
+    const auto found = resources_.find(resource);
+    if (found == resources_.end()) return false;
+    found->second(resource);
+    resources_.erase(found);
+    return true;
   }
 
   cudaError_t allocate(void** to, size_t bytes) {
@@ -146,6 +169,7 @@ class Device {
 
   std::mutex mutex_;
   std::map<std::byte*, size_t> allocated_;
+  std::map<void*, Destroy> resources_;
   size_t used_ = 0, total_ = 0;
   cudaError_t failure_ = cudaSuccess;
   bool old_ = false;
@@ -325,13 +349,13 @@ cudaError_t cudaFree(void* memory) {
 cudaError_t cudaMallocHost(void** to, size_t bytes) {
   return uncaptured([&] {
     *to = bytes == 0 ? nullptr : ::operator new(bytes, std::align_val_t{page}, std::nothrow);
+    if (*to) device().keep(*to, [](void* held) { ::operator delete(held, std::align_val_t{page}); });
     return *to || bytes == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
   });
 }
 
-// Host memory is the process's own: it comes back even when the device has failed.
 cudaError_t cudaFreeHost(void* memory) {
-  ::operator delete(memory, std::align_val_t{page});
+  if (memory && !device().destroy(memory)) return failed(cudaErrorInvalidValue);
   return call([] { return cudaSuccess; });
 }
 
@@ -358,7 +382,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
   return call([&] {
     if (flags > cudaStreamNonBlocking) return cudaErrorInvalidValue;
-    *stream = new CUstream_st;
+    *stream = device().keep(new CUstream_st);
     return cudaSuccess;
   });
 }
@@ -367,7 +391,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (!stream) return failed(cudaErrorInvalidResourceHandle);
   if (stream->capture) --captures;
   delete stream->capture;
-  delete stream;
+  device().destroy(stream);
   return call([] { return cudaSuccess; });
 }
 
@@ -389,7 +413,7 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlag
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   return call([&] {
-    *event = new CUevent_st{(flags & cudaEventDisableTiming) == 0};
+    *event = device().keep(new CUevent_st{(flags & cudaEventDisableTiming) == 0});
     return cudaSuccess;
   });
 }
@@ -420,7 +444,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   if (!event) return failed(cudaErrorInvalidResourceHandle);
-  delete event;
+  device().destroy(event);
   return call([] { return cudaSuccess; });
 }
 
@@ -442,13 +466,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   --captures;
   const cudaError_t error = call([] { return cudaSuccess; });
   if (error != cudaSuccess) delete *graph, *graph = nullptr;
+  else device().keep(*graph);
   return error;
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   return call([&] {
     if (!graph) return cudaErrorInvalidValue;
-    *exec = new CUgraphExec_st{graph->work};
+    *exec = device().keep(new CUgraphExec_st{graph->work});
     return cudaSuccess;
   });
 }
@@ -466,12 +491,12 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   if (!exec) return failed(cudaErrorInvalidValue);
-  delete exec;
+  device().destroy(exec);
   return call([] { return cudaSuccess; });
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   if (!graph) return failed(cudaErrorInvalidValue);
-  delete graph;
+  device().destroy(graph);
   return call([] { return cudaSuccess; });
 }

@@ -12,6 +12,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { versionOf } from '../src/cli/doctor/cuda.ts'
 import { bytes, count, table } from '../src/cli/output.ts'
 import { inspectTensors } from '../src/engine/engine.ts'
 import { readPackage } from '../src/models/open.ts'
@@ -67,7 +68,6 @@ const measure = async (dir: string): Promise<Figures> => {
 }
 
 const gigabytes = (rate: number): string => `${(rate / 1e9).toFixed(0)} GB/s`
-const version = (number: number): string => `${Math.floor(number / 1000)}.${Math.floor((number % 1000) / 10)}`
 
 const results: { readonly name: string; readonly figures: Figures }[] = []
 if (values.model !== undefined) results.push({ name: values.model, figures: await measure(values.model) })
@@ -82,7 +82,7 @@ if (values.json) console.log(JSON.stringify({ rounds: Number(values.rounds), res
 else {
   const { device, capability, driver, runtime } = results[0]!.figures
   console.log(
-    `${device}, compute capability ${capability}, driver for CUDA ${version(driver)}, built with ${version(runtime)}; medians of ${values.rounds} rounds.`,
+    `${device}, compute capability ${capability}, driver for CUDA ${versionOf(driver)}, built with ${versionOf(runtime)}; medians of ${values.rounds} rounds.`,
   )
   const rows = results.flatMap(({ name, figures }) => [
     [name, 'tokens/s, one session', count(figures.decode1)],

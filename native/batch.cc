@@ -29,6 +29,12 @@ Draw draw(const Kernels& kernels, std::span<const float> logits, const Sampling&
 
 }  // namespace
 
+void predict(Executor& executor, std::span<const std::byte* const> hiddens) {
+  const size_t block = executor.model().graph.language->predict;
+  executor.gather(block, 0, hiddens);
+  executor.step(block, hiddens.size(), {});
+}
+
 const float* predicted(Executor& executor, size_t rows) {
   const auto& language = *executor.model().graph.language;
   return reinterpret_cast<const float*>(executor.fetch(language.predict, executor.model().programs[language.predict].last_value[language.logits], rows));
@@ -134,8 +140,7 @@ void Batch::sample_next(const std::vector<size_t>& which) {
     const size_t rows = std::min(most, which.size() - from);
     std::vector<const std::byte*> hiddens;
     for (size_t r = 0; r < rows; ++r) hiddens.push_back(items_[which[from + r]].context->data(language_.last));
-    executor_.gather(language_.predict, 0, hiddens);
-    executor_.step(language_.predict, rows, {});
+    predict(executor_, hiddens);
     const float* logits = predicted(executor_, rows);
     std::vector<Draw> draws(rows);
     executor_.pool().parallel_for(rows, [&](size_t r) {
@@ -178,8 +183,7 @@ void Batch::surprisals() {
   const auto flush = [&] {
     if (places.empty()) return;
     std::vector<float> nats(places.size());
-    executor_.gather(language_.predict, 0, hiddens);
-    executor_.step(language_.predict, places.size(), {});
+    predict(executor_, hiddens);
     executor_.surprisals(expected, nats.data());
     for (size_t r = 0; r < places.size(); ++r) {
       const auto& [item, token, pulse] = places[r];

@@ -8,7 +8,9 @@
 
 namespace continuo {
 
-// Logits [rows, vocabulary] of the last step of block "predict", on the host.
+// Runs block "predict" over hidden vectors, wherever they lie on the device.
+void predict(Executor& executor, std::span<const std::byte* const> hiddens);
+// Logits [rows, vocabulary] of its last step, on the host.
 const float* predicted(Executor& executor, size_t rows);
 
 class Batch {

@@ -70,8 +70,8 @@ void Context::set_counter(Name name, int64_t to) {
   if (!model_->graph.declarations[name].clock) counters_[model_->slice_of[name]] = to;
 }
 
-// A table of `positions`, with those it has now where they lie in it.
-Context::Grown Context::grown_to(uint32_t i, size_t positions) {
+// The positions of each outer part move to where they lie in a table of `positions`.
+void Context::grow(uint32_t i, size_t positions) {
   const auto& slice = model_->layout[i];
   auto& grown = grown_[i];
   const size_t each = slice.inner * size_of(slice.type);
@@ -81,10 +81,8 @@ Context::Grown Context::grown_to(uint32_t i, size_t positions) {
     if (grown.positions > 0) device().copy(to, grown.memory.data() + part * grown.positions * each, grown.positions * each);
     device().fill(to + grown.positions * each, slice.type, (positions - grown.positions) * slice.inner, model_->graph.declarations[slice.name].init);
   }
-  return wider;
+  grown = std::move(wider);
 }
-
-void Context::grow(uint32_t i, size_t positions) { grown_[i] = grown_to(i, positions); }
 
 // Doubling: each position is moved less than twice on average.
 size_t Context::room_for(Name counter, size_t wanted) const {

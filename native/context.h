@@ -88,7 +88,6 @@ class Context final : public Pageable {
     size_t positions = 0;
   };
   Device& device() const { return *model_->device; }
-  Grown grown_to(uint32_t slice, size_t positions);
   // What was entered of a slice that is no counter, in one piece or one for each outer part.
   void each_piece(size_t slice, const auto& visit) const;
   size_t room_for(Name counter, size_t wanted) const;

@@ -224,8 +224,7 @@ Result<std::vector<float>> Engine::run_logits(Context& context) {
   const auto& language = *graph.language;
   const Held held(*model_->device, context);
   const std::byte* last = context.data(language.last);
-  executor_->gather(language.predict, 0, {&last, 1});
-  executor_->step(language.predict, 1, {});
+  predict(*executor_, {&last, 1});
   const float* logits = predicted(*executor_, 1);
   if (!model_->kernels.finite(logits, graph.vocabulary())) return Error{Code::refused, text("The logits at pulse ", context.head.pulse, " are not finite.")};
   return std::vector<float>(logits, logits + graph.vocabulary());

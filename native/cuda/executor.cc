@@ -93,8 +93,7 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
   words_ = DeviceMemory(device_, words * sizeof(uint64_t));
   notes_ = DeviceMemory(device_, words * sizeof(uint64_t));
   scratch_ = DeviceMemory(device_, scratch);
-  rows_ = DeviceMemory(device_, words_in(max_rows, 0, 0, 1) * sizeof(uint64_t));
-  one_ = DeviceMemory(device_, sizeof(Command));
+  rows_ = DeviceMemory(device_, words_in(max_rows, 0, 0, 1) * sizeof(uint64_t) + sizeof(Command));
   nats_ = DeviceMemory(device_, max_rows * sizeof(float));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
 }
@@ -144,10 +143,9 @@ void CudaExecutor::over_rows(const Command& command, std::span<const uint64_t> w
   std::memset(staged, 0, bytes);
   std::memcpy(staged + row_word_at(count, 0, 0, 0, 0) * sizeof(uint64_t), words.data(), words.size_bytes());
   std::memcpy(staged + bytes, &command, sizeof command);
-  check(cudaMemcpyAsync(rows_.data(), staged, bytes, cudaMemcpyHostToDevice, stream_), "copy to the device");
-  check(cudaMemcpyAsync(one_.data(), staged + bytes, sizeof command, cudaMemcpyHostToDevice, stream_), "copy to the device");
+  check(cudaMemcpyAsync(rows_.data(), staged, bytes + sizeof command, cudaMemcpyHostToDevice, stream_), "copy to the device");
   pending_ = true;
-  cuda::run(reinterpret_cast<const Command*>(one_.data()), 1, {reinterpret_cast<const uint64_t*>(rows_.data()), nullptr, count, 0, 0}, 0, count, 1, threads, stream_, Family::rows);
+  cuda::run(reinterpret_cast<const Command*>(rows_.data() + bytes), 1, {reinterpret_cast<const uint64_t*>(rows_.data()), nullptr, count, 0, 0}, 0, count, 1, threads, stream_, Family::rows);
   check(cudaGetLastError(), "launch a node");
 }
 
@@ -311,7 +309,7 @@ void CudaExecutor::launch(const Compiled& block, const Launch& launch, const Ste
 }
 
 void CudaExecutor::launch_all(Space& space, const Compiled& block, const Words& words, size_t rows, std::span<const Run> runs) {
-  if (words.bytes > 0) upload(words);
+  upload(words);
   for (uint32_t id = 0; id < space.program->values.size(); ++id) {
     if (space.program->values[id].reset) zero(space, id, rows);
   }
@@ -408,12 +406,11 @@ void CudaExecutor::dispatch(Space& space, const Instruction& instruction, size_t
   const Line& line = block.schedule.lines[block.line.at(&instruction)];
   const Words words = words_for(block.schedule, first + rows, runs);
   fill(space, line, block.schedule, words, runs);
-  if (words.bytes > 0) upload(words);
+  upload(words);
   launch(block, line.launch, words.step, first, rows, runs.size());
   check(cudaGetLastError(), "launch a node");
   if (line.gates < 0) return;
-  const Launch gates{false, static_cast<uint32_t>(line.gates), 1, block.schedule.commands[static_cast<size_t>(line.gates)].levels, 32, true, Family::rows};
-  launch(block, gates, words.step, first, rows, runs.size());
+  launch(block, gates_launch(block.schedule.commands, line.gates), words.step, first, rows, runs.size());
   note_gates(block.schedule, {&line, 1}, words, runs);
 }
 

@@ -95,8 +95,8 @@ class CudaExecutor : public Executor {
   std::vector<Compiled> blocks_;
   std::vector<DeviceMemory> literals_;
   DeviceMemory words_, notes_, scratch_;
-  DeviceMemory rows_;        // words of gather() and surprisals()
-  DeviceMemory one_, nats_;  // their command; what surprisals() gives
+  DeviceMemory rows_;  // words of gather() and surprisals(), and their command
+  DeviceMemory nats_;  // what surprisals() gives
   Pinned host_words_, host_rows_, host_input_, host_output_;
   std::map<Shape, cudaGraphExec_t> graphs_;
   std::map<Shape, size_t> seen_;

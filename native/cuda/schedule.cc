@@ -57,7 +57,7 @@ class Group {
     widest_ = std::max({widest_, c.width, c.in_width * (c.task != Task::embed)});
     if (c.task == Task::attend || c.task == Task::attend_window) least_threads_ = attending_threads;
     if (c.task == Task::memory) least_threads_ = std::max(least_threads_, remembering_threads);
-    if (instruction.out != no_name) written_.push_back({instruction.out, c.width});
+    if (instruction.out != no_name) written_.push_back(instruction.out);
     for (const auto& place : instruction.places) tables_.push_back(place.table);
     ++count_;
     return true;
@@ -75,12 +75,7 @@ class Group {
   uint32_t count() const { return count_; }
 
  private:
-  struct Written {
-    uint32_t id, width;
-  };
-  bool writes(uint32_t id) const {
-    return std::any_of(written_.begin(), written_.end(), [&](const Written& w) { return w.id == id; });
-  }
+  bool writes(uint32_t id) const { return std::find(written_.begin(), written_.end(), id) != written_.end(); }
   // Whether a part of the command reads of input i only the columns that the same part wrote.
   bool aligned(const Command& c, size_t i) const {
     switch (c.task) {
@@ -94,7 +89,7 @@ class Group {
   uint32_t count_ = 0, heads_ = 0, widest_ = 0, least_threads_ = warp;
   Family family_ = Family::rows;
   bool whole_ = false, heavy_ = false, alone_ = false, walks_ = false;
-  std::vector<Written> written_;
+  std::vector<uint32_t> written_;  // values
   std::vector<Name> tables_;
 };
 
@@ -204,12 +199,10 @@ class Scheduler {
       if (group.count() == 1) begin = line.launch.first;
       if (line.gates < 0) continue;
       close();
-      launches.push_back(gates_launch(static_cast<uint32_t>(line.gates)));
+      launches.push_back(gates_launch(out_.commands, line.gates));
     }
     close();
   }
-
-  Launch gates_launch(uint32_t command) const { return {false, command, 1, out_.commands[command].levels, warp, true, Family::rows}; }
 
   const Model& model_;
   const Program& program_;
@@ -219,6 +212,10 @@ class Scheduler {
 };
 
 }  // namespace
+
+Launch gates_launch(const std::vector<Command>& commands, int64_t command) {
+  return {false, static_cast<uint32_t>(command), 1, commands[static_cast<size_t>(command)].levels, warp, true, Family::rows};
+}
 
 Schedule make_schedule(const Model& model, const Program& program, Addresses& addresses) { return Scheduler(model, program, addresses).make(); }
 

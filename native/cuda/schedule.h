@@ -39,6 +39,9 @@ struct Addresses {
   virtual std::vector<float> numbers(const Constant& constant) = 0;
 };
 
+// Of a command that sums gates, by its place in Schedule::commands.
+Launch gates_launch(const std::vector<Command>& commands, int64_t command);
+
 struct Schedule {
   std::vector<Command> commands;
   std::vector<Product> products;

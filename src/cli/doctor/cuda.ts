@@ -4,7 +4,7 @@ import { bytes } from '../output.ts'
 import { type Check, ok, warn } from './check.ts'
 
 /** 13.0 of 13000. */
-const versionOf = (number: number): string => `${Math.floor(number / 1000)}.${Math.floor((number % 1000) / 10)}`
+export const versionOf = (number: number): string => `${Math.floor(number / 1000)}.${Math.floor((number % 1000) / 10)}`
 
 const capital = (text: string): string => text.slice(0, 1).toUpperCase() + text.slice(1)
 

@@ -16,6 +16,8 @@
 #define CONTINUO_INLINE inline __attribute__((always_inline))
 #define CONTINUO_LAMBDA __attribute__((always_inline))
 
+#include "../bits.h"
+
 namespace continuo::CONTINUO_ISA {
 
 #if defined(__AVX512F__)
@@ -41,30 +43,11 @@ using AllLanes = Lanes<0, 1, 2, 3, 4, 5, 6, 7>;
 using AllLanes = Lanes<0, 1, 2, 3>;
 #endif
 
-// Kernels are written once over T = Vec and T = float; the integer type that holds T's bits:
-template <class T> struct BitsOf;
-template <> struct BitsOf<float> { using type = int32_t; };
 template <> struct BitsOf<Vec> { using type = Ints; };
-template <class T> using Bits = typename BitsOf<T>::type;
-
-// An angle as a fraction of a turn, phase / 2³² turns, so that it wraps around without error.
-template <class T> struct PhaseOf;
-template <> struct PhaseOf<float> { using type = uint32_t; };
 template <> struct PhaseOf<Vec> { using type = Words; };
-template <class T> using Phase = typename PhaseOf<T>::type;
 
-CONTINUO_INLINE float to_float(int32_t i) { return static_cast<float>(i); }
 CONTINUO_INLINE Vec to_float(Ints i) { return __builtin_convertvector(i, Vec); }
-CONTINUO_INLINE int32_t to_int(float x) { return static_cast<int32_t>(x); }
 CONTINUO_INLINE Ints to_int(Vec x) { return __builtin_convertvector(x, Ints); }
-
-template <class To, class From>
-CONTINUO_INLINE To cast(From from) {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  __builtin_memcpy(&to, &from, sizeof to);
-  return to;
-}
 
 template <class T>
 CONTINUO_INLINE T load(const float* p) {

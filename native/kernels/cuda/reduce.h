@@ -6,12 +6,6 @@
 #include "../jobs.h"
 #include "scalar.h"
 
-#if defined(CONTINUO_EMULATE)
-#define CONTINUO_UNROLL
-#else
-#define CONTINUO_UNROLL _Pragma("unroll")
-#endif
-
 namespace continuo::cuda {
 
 constexpr size_t partials = 16;
@@ -23,7 +17,7 @@ CONTINUO_INLINE unsigned int half_warp() { return 0xFFFFu << (threadIdx.x & 16u)
 // The partial sums of one block of terms, of which lane i mod 16 holds partial i, joined: every lane of the half warp gets the sum.
 CONTINUO_INLINE float join(float partial) {
   const unsigned int lanes = half_warp();
-  CONTINUO_UNROLL
+#pragma unroll
   for (int half = partials / 2; half > 0; half /= 2) partial = partial + __shfl_down_sync(lanes, partial, static_cast<unsigned int>(half), partials);
   return __shfl_sync(lanes, partial, 0, partials);
 }
@@ -34,7 +28,7 @@ CONTINUO_INLINE float block_sum(size_t begin, size_t end, const Term& term) {
   const size_t lane = threadIdx.x % partials;
   float partial = 0.0f;
   if (end - begin == block_terms) {
-    CONTINUO_UNROLL
+  #pragma unroll
     for (size_t i = 0; i < block_terms; i += partials) partial = term(partial, begin + i + lane);
   } else {
     for (size_t i = begin + lane; i < end; i += partials) partial = term(partial, i);

@@ -9,6 +9,8 @@ import { dropForeignBuild } from './build-native.mjs'
 export const root = dirname(dirname(fileURLToPath(import.meta.url)))
 export const source = join(root, 'native')
 const require = createRequire(join(root, 'package.json'))
+/** The project's own: a tool that is started by hand runs in the machine's, which may know no TypeScript. */
+const node = join(root, 'node_modules', '.bin', 'node')
 
 /** Ends the process with 1. */
 export const fail = (sentence) => {
@@ -24,7 +26,7 @@ export const buildAddon = (folder, definitions, what) => {
   const cmakeJs = join(dirname(require.resolve('cmake-js/package.json')), 'bin', 'cmake-js')
   const target = ['build', '--directory', source, '--out', build, '--config', 'Release']
   const built = spawnSync(
-    process.execPath,
+    node,
     [cmakeJs, ...target, ...definitions.map((one) => `--CD${one}`), '--parallel', String(availableParallelism())],
     { cwd: root, encoding: 'utf8', maxBuffer: 1 << 28 },
   )
@@ -35,14 +37,10 @@ export const buildAddon = (folder, definitions, what) => {
 /** Runs the suites that `config` names on this addon; `args` and the tool's own go on to vitest. Returns the exit code. */
 export const runSuites = (config, addon, env = {}, args = []) => {
   const vitest = join(dirname(require.resolve('vitest/package.json')), 'vitest.mjs')
-  const { status } = spawnSync(
-    process.execPath,
-    [vitest, 'run', '--config', config, ...args, ...process.argv.slice(2)],
-    {
-      cwd: root,
-      stdio: 'inherit',
-      env: { ...process.env, ...env, CONTINUO_ADDON: addon },
-    },
-  )
+  const { status } = spawnSync(node, [vitest, 'run', '--config', config, ...args, ...process.argv.slice(2)], {
+    cwd: root,
+    stdio: 'inherit',
+    env: { ...process.env, ...env, CONTINUO_ADDON: addon },
+  })
   return status ?? 1
 }

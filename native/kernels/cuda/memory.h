@@ -69,13 +69,14 @@ struct MemoryGates {
   float eta, alpha;
 };
 
-// M after U, before what needs all of M. Without α its share is 1, and fma(1, m, u) is m + u.
+// M after U, before what needs all of M. Without α its share is 1, and fma(1, m, u) is m + u. Nvcc makes a min of x < 0 ? x : 0, which
+// is −0 for an x of −0, and x is that only with a cut of −0: + 0 makes it 0.
 template <bool Logs>
 struct MemoryKeep {
   float share, cut, floor;
   bool elastic;
   CONTINUO_INLINE MemoryKeep(const MemoryForm& form, float alpha)
-      : share(1.0f - (form.retention == Retention::elastic ? alpha * form.elastic_l2 : alpha)), cut(alpha * form.elastic_l1), floor(form.floor), elastic(form.retention == Retention::elastic) {}
+      : share(1.0f - (form.retention == Retention::elastic ? alpha * form.elastic_l2 : alpha)), cut(alpha * form.elastic_l1 + 0.0f), floor(form.floor), elastic(form.retention == Retention::elastic) {}
   CONTINUO_INLINE float operator()(float m, float u) const {
     if constexpr (Logs) return fma(share, log(m > floor ? m : floor), u);
     const float x = fma(share, m, u);

@@ -187,6 +187,15 @@ struct Graph {
 
   uint64_t width(Name name) const { return declarations[name].elements(); }
   uint64_t vocabulary() const { return language ? width(language->logits) : 0; }
+  // The counter that a table is, or that one of its axes follows; no_name where there is none.
+  Name followed(Name table) const {
+    const auto& d = declarations[table];
+    if (d.counter) return table;
+    for (const auto& axis : d.axes) {
+      if (axis.counter != no_name) return axis.counter;
+    }
+    return no_name;
+  }
 };
 
 // "K(l,len-1)", as in the graph's text.

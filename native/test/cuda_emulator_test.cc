@@ -46,6 +46,13 @@ End alone(const F& body) {
   return end;
 }
 
+// Launches into the default stream, and waits.
+template <class... Parameters, class... Arguments>
+cudaError_t launch_and_wait(void (*kernel)(Parameters...), dim3 grid, dim3 block, const Arguments&... arguments) {
+  launch(kernel, grid, block, nullptr, arguments...);
+  return cudaDeviceSynchronize();
+}
+
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 // Each thread gives its neighbour's number on, twice around the block.
@@ -64,7 +71,7 @@ __global__ void pass_on(int* out, bool barrier) {
 std::vector<int> passed_on(emulate::Order order, bool barrier) {
   std::vector<int> out(3 * 256);
   emulate::use_order(order);
-  launch(pass_on, 3, 256, nullptr, out.data(), barrier);
+  launch_and_wait(pass_on, 3, 256, out.data(), barrier);
   emulate::use_order(emulate::Order::varied);
   return out;
 }
@@ -89,7 +96,7 @@ __global__ void sums_of_warps(int* out, bool barrier) {
 std::vector<int> summed(emulate::Order order, bool barrier) {
   std::vector<int> out(128);
   emulate::use_order(order);
-  launch(sums_of_warps, 1, 128, nullptr, out.data(), barrier);
+  launch_and_wait(sums_of_warps, 1, 128, out.data(), barrier);
   emulate::use_order(emulate::Order::varied);
   return out;
 }
@@ -155,7 +162,7 @@ TEST("emulator: every thread of every block runs once, in each order; barriers h
   for (const auto order : {emulate::Order::forward, emulate::Order::backward, emulate::Order::shuffled, emulate::Order::varied}) {
     emulate::use_order(order);
     std::vector<unsigned int> out(5 * 3 * 2 * 4 * 3 * 2);
-    launch(block_indices, dim3(5, 3, 2), dim3(4, 3, 2), nullptr, out.data());
+    launch_and_wait(block_indices, dim3(5, 3, 2), dim3(4, 3, 2), out.data());
     bool once = true;
     for (size_t i = 0; i < out.size(); ++i) once = once && out[i] == i / 24 + 1;
     CHECK(once);
@@ -179,7 +186,7 @@ TEST("emulator: shuffles and votes are those of CUDA, over warps and parts of th
   for (int round = 0; round < 5; ++round) {
     std::vector<int> sums(2 * 64), firsts(64);
     std::vector<unsigned int> votes(3 * 64);
-    launch(warp_sums, 1, 64, nullptr, sums.data(), votes.data(), firsts.data());
+    launch_and_wait(warp_sums, 1, 64, sums.data(), votes.data(), firsts.data());
     for (int i = 0; i < 64; ++i) {
       const int warp = i / 32 * 32;
       if (i % 16 == 0) CHECK(sums[static_cast<size_t>(2 * i)] == 16 * i + 120);
@@ -197,7 +204,7 @@ TEST("emulator: shuffles and votes are those of CUDA, over warps and parts of th
 TEST("emulator: a barrier that some threads never reach, and lanes that do not meet, end the process with a sentence") {
   std::vector<int> out(64);
   const auto run = [&](auto kernel) {
-    return alone([&] { launch(kernel, 1, 64, nullptr, out.data()); });
+    return alone([&] { launch_and_wait(kernel, 1, 64, out.data()); });
   };
   for (int round = 0; round < 3; ++round) {
     const End half = run(half_waits), parted = run(part_at_barriers), lanes = run(half_shuffles), outside = run(reads_outside);
@@ -206,7 +213,7 @@ TEST("emulator: a barrier that some threads never reach, and lanes that do not m
     CHECK(lanes.aborted && contains(lanes.said, "that never come"));
     CHECK(outside.aborted && contains(outside.said, "which is not in the mask"));
   }
-  const End large = alone([&] { launch(count_up, 1, 1056, nullptr, out.data(), 1); });
+  const End large = alone([&] { launch_and_wait(count_up, 1, 1056, out.data(), 1); });
   CHECK(large.aborted && contains(large.said, "1056 threads") && contains(large.said, "at most 1024"));
   const End stray = alone([] { __syncthreads(); });
   CHECK(stray.aborted && contains(stray.said, "outside of a kernel"));
@@ -258,7 +265,7 @@ TEST("emulator: what a captured stream is told is done when the graph is launche
   int *numbers = nullptr, *copied = nullptr;
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
   CHECK(cudaMalloc(&numbers, 64 * 4) == cudaSuccess && cudaMallocHost(&copied, 64 * 4) == cudaSuccess);
-  CHECK(cudaMemset(numbers, 0, 64 * 4) == cudaSuccess);
+  CHECK(cudaMemsetAsync(numbers, 0, 64 * 4, stream) == cudaSuccess);
   std::fill_n(copied, 64, -1);
   CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
   int by = 3;
@@ -280,22 +287,74 @@ TEST("emulator: what a captured stream is told is done when the graph is launche
       cudaFree(numbers) == cudaSuccess && cudaFreeHost(copied) == cudaSuccess);
 }
 
+TEST("emulator: a stream does what it is told late or at once: copies of pinned memory take what lies there then, others what lay there") {
+  cudaStream_t one = nullptr, other = nullptr;
+  int *numbers = nullptr, *pinned = nullptr, pageable[4];
+  CHECK(cudaStreamCreateWithFlags(&one, 0) == cudaErrorInvalidValue && cudaGetLastError() == cudaErrorInvalidValue);
+  CHECK(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking) == cudaSuccess && cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking) == cudaSuccess);
+  CHECK(cudaMalloc(&numbers, sizeof pageable) == cudaSuccess && cudaMallocHost(&pinned, sizeof pageable) == cudaSuccess);
+  const auto both = [&](emulate::Pace pace, const auto& body) {
+    CHECK(cudaDeviceSynchronize() == cudaSuccess);
+    emulate::use_pace(pace);
+    body(pace == emulate::Pace::late);
+    emulate::use_pace(emulate::Pace::varied);
+  };
+  const auto upload = [&](const int* from) { CHECK(cudaMemcpyAsync(numbers, from, sizeof pageable, cudaMemcpyHostToDevice, one) == cudaSuccess); };
+  for (const auto pace : {emulate::Pace::late, emulate::Pace::at_once}) {
+    both(pace, [&](bool late) {
+      std::fill_n(pinned, 4, 1);
+      upload(pinned);
+      std::fill_n(pinned, 4, 2);
+      CHECK(cudaStreamSynchronize(one) == cudaSuccess && numbers[0] == (late ? 2 : 1));
+    });
+    both(pace, [&](bool) {
+      std::fill_n(pageable, 4, 3);
+      upload(pageable);
+      std::fill_n(pageable, 4, 4);
+      CHECK(cudaStreamSynchronize(one) == cudaSuccess && numbers[0] == 3);
+    });
+    // A wait for another stream is none for this one.
+    both(pace, [&](bool late) {
+      launch(count_up, 1, 4, one, numbers, 10);
+      CHECK(cudaMemcpyAsync(pinned, numbers, sizeof pageable, cudaMemcpyDeviceToHost, other) == cudaSuccess);
+      CHECK(cudaStreamSynchronize(other) == cudaSuccess && pinned[0] == (late ? 3 : 13));
+      CHECK(cudaMemcpyAsync(pageable, numbers, sizeof pageable, cudaMemcpyDeviceToHost, one) == cudaSuccess && pageable[0] == 13);
+    });
+  }
+  // Varied, it is one or the other.
+  size_t changed = 0;
+  for (int round = 0; round < 64; ++round) {
+    std::fill_n(pinned, 4, 1);
+    upload(pinned);
+    std::fill_n(pinned, 4, 2);
+    CHECK(cudaStreamSynchronize(one) == cudaSuccess);
+    changed += numbers[0] == 2;
+  }
+  CHECK(changed > 8 && changed < 56);
+  CHECK(cudaStreamDestroy(one) == cudaSuccess && cudaStreamDestroy(other) == cudaSuccess && cudaFree(numbers) == cudaSuccess);
+  // Memory that is freed before a copy is done fails the device, as far as anybody can know.
+  CHECK(cudaMalloc(&numbers, sizeof pageable) == cudaSuccess);
+  emulate::use_pace(emulate::Pace::varied);
+  CHECK(cudaMemcpyAsync(numbers, pinned, sizeof pageable, cudaMemcpyHostToDevice) == cudaSuccess && cudaFreeHost(pinned) == cudaSuccess);
+  CHECK(cudaDeviceSynchronize() == cudaErrorIllegalAddress && cudaMalloc(&numbers, 4) == cudaErrorIllegalAddress);
+  emulate::use_pace(emulate::Pace::varied);
+  CHECK(cudaDeviceReset() == cudaSuccess);
+}
+
 TEST("emulator: a fault sticks to every call until the device is reset, and comes once; missing and old devices say what they are") {
   {
     const Setting fault("CONTINUO_EMULATED_FAULT", std::to_string(emulate::launches() + 2));
     CHECK(cudaDeviceReset() == cudaSuccess);
     int* numbers = nullptr;
     CHECK(cudaMalloc(&numbers, 64 * 4) == cudaSuccess);
-    launch(count_up, 2, 32, nullptr, numbers, 1);
-    CHECK(cudaGetLastError() == cudaSuccess);
-    launch(count_up, 2, 32, nullptr, numbers, 1);
+    CHECK(launch_and_wait(count_up, 2, 32, numbers, 1) == cudaSuccess && cudaGetLastError() == cudaSuccess);
+    CHECK(launch_and_wait(count_up, 2, 32, numbers, 1) == cudaErrorIllegalAddress);
     CHECK(cudaGetLastError() == cudaErrorIllegalAddress && cudaGetLastError() == cudaErrorIllegalAddress);
     CHECK(cudaMemset(numbers, 0, 4) == cudaErrorIllegalAddress && cudaDeviceSynchronize() == cudaErrorIllegalAddress &&
         cudaFree(numbers) == cudaErrorIllegalAddress);
     CHECK(cudaDeviceReset() == cudaSuccess && cudaGetLastError() == cudaSuccess);
     CHECK(cudaMalloc(&numbers, 64 * 4) == cudaSuccess);
-    launch(count_up, 2, 32, nullptr, numbers, 1);
-    CHECK(cudaGetLastError() == cudaSuccess && cudaFree(numbers) == cudaSuccess);
+    CHECK(launch_and_wait(count_up, 2, 32, numbers, 1) == cudaSuccess && cudaFree(numbers) == cudaSuccess);
   }
   int count = -1, version = -1;
   {

@@ -8,8 +8,8 @@
 //
 // There are no atomics on purpose: sums in the order of arrival are not the CPU's, so a kernel that asks for one does not compile.
 //
-// Device memory is host memory that begins filled with 0xFF: NaN. Work in a stream is done at once by the thread that asks for it, or
-// kept while the stream is captured (runtime.cc). Names and meanings are CUDA's.
+// Device memory is host memory that begins filled with 0xFF: NaN. Streams do what they are told sooner or later (streams.cc), in the
+// thread that tells them or that waits for them. Names and meanings are CUDA's; what the project does not use is not here.
 //
 // Read from the environment at first use, and again after cudaDeviceReset:
 //   CONTINUO_EMULATED_DEVICE   none (cudaErrorNoDevice), driver (cudaErrorInsufficientDriver), old (compute capability 7.5)
@@ -70,7 +70,13 @@ enum class Order : uint8_t { varied, forward, backward, shuffled };
 // Of the launches of the calling thread from now on.
 void use_order(Order order);
 
-// Kernels that the process has launched so far.
+// When a stream does what it was told: `late`, when somebody waits for it; `varied`, one of these or anything in between, chosen
+// again after every wait.
+enum class Pace : uint8_t { varied, at_once, late };
+// Of every stream, from its next wait on.
+void use_pace(Pace pace);
+
+// Kernels that have begun in this process so far.
 uint64_t launches();
 
 enum class Meeting : uint8_t { sync, shuffle, ballot };
@@ -148,16 +154,13 @@ enum cudaError_t : int {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInsufficientDriver = 35,
-  cudaErrorDevicesUnavailable = 46,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorNoKernelImageForDevice = 209,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
-  cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureUnsupported = 900,
-  cudaErrorUnknown = 999,
 };
 enum cudaMemcpyKind : int {
   cudaMemcpyHostToHost = 0,
@@ -167,7 +170,7 @@ enum cudaMemcpyKind : int {
   cudaMemcpyDefault = 4,
 };
 enum cudaStreamCaptureMode : int { cudaStreamCaptureModeGlobal = 0, cudaStreamCaptureModeThreadLocal = 1, cudaStreamCaptureModeRelaxed = 2 };
-constexpr unsigned int cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
+constexpr unsigned int cudaStreamNonBlocking = 1;
 
 struct cudaDeviceProp {
   char name[256];
@@ -176,21 +179,16 @@ struct cudaDeviceProp {
   int multiProcessorCount;
 };
 
-struct CUevent_st;
 struct CUgraph_st;
 struct CUgraphExec_st;
-using cudaEvent_t = CUevent_st*;
 using cudaGraph_t = CUgraph_st*;
 using cudaGraphExec_t = CUgraphExec_st*;
 
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
-cudaError_t cudaPeekAtLastError();
 
 cudaError_t cudaGetDeviceCount(int* count);
-cudaError_t cudaGetDevice(int* device);
-cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
@@ -218,16 +216,6 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t cudaStreamQuery(cudaStream_t stream);
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags = 0);
-
-cudaError_t cudaEventCreate(cudaEvent_t* event);
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags);
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
-cudaError_t cudaEventSynchronize(cudaEvent_t event);
-cudaError_t cudaEventQuery(cudaEvent_t event);
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
-cudaError_t cudaEventDestroy(cudaEvent_t event);
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);

@@ -64,6 +64,8 @@ class Device {
   // Memory of the host that the device moves bytes to and from, for what is paged out.
   virtual std::byte* allocate_host(size_t bytes) = 0;
   virtual void release_host(std::byte* data) noexcept = 0;
+  virtual void page_out(std::byte* host, const std::byte* from, size_t bytes) = 0;
+  virtual void page_in(std::byte* to, const std::byte* host, size_t bytes) = 0;
 
   // From the host, to the host (pieces one after the other), and within the device; done on return.
   virtual void upload(std::byte* to, const std::byte* from, size_t bytes) = 0;
@@ -77,6 +79,11 @@ class Device {
   // Takes a constant that was packed in the host's memory.
   virtual void adopt(Constant& constant) = 0;
   virtual std::unique_ptr<Executor> executor(std::shared_ptr<const Model> model, ThreadPool& pool, const ExecutorOptions& options) = 0;
+
+  // Between these nothing that the device gave out goes away, pinned memory among it, even where the device is lost meanwhile. May be
+  // nested, and is the calling thread's.
+  virtual void enter() noexcept {}
+  virtual void leave() noexcept {}
 
   virtual void enlist(Pageable&) {}
   virtual void dismiss(Pageable&) {}
@@ -101,6 +108,18 @@ class Held {
  private:
   Device& device_;
   Pageable& pageable_;
+};
+
+// Uses the device for as long as it lives.
+class InUse {
+ public:
+  explicit InUse(std::shared_ptr<Device> device) : device_(std::move(device)) { device_->enter(); }
+  ~InUse() { device_->leave(); }
+  InUse(const InUse&) = delete;
+  InUse& operator=(const InUse&) = delete;
+
+ private:
+  std::shared_ptr<Device> device_;
 };
 
 // A block of a device's memory, which frees itself.
@@ -128,15 +147,14 @@ class DeviceMemory {
   void page_out() {
     if (size_ == 0 || paged_) return;
     std::byte* host = device_->allocate_host(size_);
-    const Piece all{data_, size_};
-    device_->download(host, {&all, 1});
+    device_->page_out(host, data_, size_);
     device_->release(std::exchange(data_, nullptr), size_);
     paged_ = host;
   }
   void page_in() {
     if (!paged_) return;
     data_ = device_->allocate(size_);
-    device_->upload(data_, paged_, size_);
+    device_->page_in(data_, paged_, size_);
     device_->release_host(std::exchange(paged_, nullptr));
   }
 

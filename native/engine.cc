@@ -92,8 +92,15 @@ std::shared_ptr<const Model> Engine::model() const {
 Status Engine::revive() {
   if (!model_ || !model_->device->lost()) return Done{};
   auto loaded = load_model();
+  const std::lock_guard lock(mutex_);
+  away_ = loaded ? std::string() : loaded.error().message;
   if (!loaded) return loaded.error();
   return Done{};
+}
+
+std::string Engine::away() const {
+  const std::lock_guard lock(mutex_);
+  return away_;
 }
 
 void Engine::mend() {
@@ -128,6 +135,7 @@ Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped d
     auto result = guarded<Done>([&]() -> Status {
       if (stopping_) return Error{Code::misuse, "the model was closed before the call began."};
       if (&own->model() != &runner.model()) return gone();
+      const InUse in_use(model_->device);
       for (size_t i = 0; i < inserted->inputs.size(); ++i) {
         runner.insert(inserted->block, i, inserted->inputs[i]);
       }
@@ -194,6 +202,7 @@ Result<std::vector<ItemResult>> Engine::run(std::vector<Item>& items) {
   for (const auto& item : items) {
     if (&item.context->model() != model_.get() || model_->device->lost()) return gone();
   }
+  const InUse in_use(model_->device);
   return Batch(*executor_, items).run(stopping_);
 }
 
@@ -222,6 +231,7 @@ Result<std::vector<float>> Engine::run_logits(Context& context) {
   if (&context.model() != model_.get() || model_->device->lost()) return gone();
   const auto& graph = model_->graph;
   const auto& language = *graph.language;
+  const InUse in_use(model_->device);
   const Held held(*model_->device, context);
   const std::byte* last = context.data(language.last);
   predict(*executor_, {&last, 1});

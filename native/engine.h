@@ -88,6 +88,8 @@ class Engine {
   std::shared_ptr<const Model> model() const;
   // Loads the model again where its device was lost; soon, and only then.
   void mend();
+  // Why that failed the last time: a sentence. Empty where it did not.
+  std::string away() const;
 
   void stop();
 
@@ -108,6 +110,7 @@ class Engine {
   ExecutorOptions options_;
   std::shared_ptr<const Model> model_;  // written by the engine's thread, under mutex_
   std::unique_ptr<Executor> executor_;
+  std::string away_;  // under mutex_
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

@@ -12,11 +12,22 @@ if (nvcc === null) fail(`Compiling the CUDA kernels needs ${NVCC_HINT}; there is
 process.env.CUDACXX = nvcc.program
 const folder = configureTests('build-nvcc', ['CONTINUO_CUDA=on', 'CMAKE_COMPILE_WARNING_AS_ERROR=ON'])
 build(folder, ['continuo_cuda'])
-// Of the host's sources those alone: the others are no different from any build.
-const host = readdirSync(join(source, 'cuda')).filter((name) => name.endsWith('.cc') && name !== 'absent.cc')
+// Of the host's sources those alone that speak to CUDA, of the tests and the bench too: the others are no different from any build.
+const there = (dir, wanted) =>
+  readdirSync(join(source, dir))
+    .filter(wanted)
+    .map((name) => [dir, name])
+const objects = [
+  ...there('cuda', (name) => name.endsWith('.cc') && name !== 'absent.cc').map((at) => ['continuo', ...at]),
+  ...there('test', (name) => /^cuda_.*\.cc$/.test(name)).map((at) => ['continuo_tests', ...at]),
+  ...there('test/cuda', (name) => name.endsWith('.cu')).map((at) => ['continuo_tests', ...at]),
+  ['continuo_gpu_bench', 'bench', 'gpu.cc'],
+]
 const ninja = cached(folder, 'CMAKE_GENERATOR') === 'Ninja'
 build(
   folder,
-  host.map((name) => (ninja ? `CMakeFiles/continuo.dir/cuda/${name}.o` : `cuda/${name.replace(/\.cc$/, '.o')}`)),
+  objects.map(([target, dir, name]) =>
+    ninja ? `CMakeFiles/${target}.dir/${dir}/${name}.o` : `${dir}/${name.replace(/\.(cc|cu)$/, '.o')}`,
+  ),
 )
 console.log(`The CUDA backend compiles with nvcc ${nvcc.release}.`)

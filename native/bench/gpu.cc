@@ -35,15 +35,20 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// Clocks of a device rise while it works.
+void warm(const auto& work) {
+  size_t done = 0;
+  for (const auto started = Clock::now(); done < 4 || Clock::now() - started < std::chrono::milliseconds(500);) work(), ++done;
+}
+
 // Bytes read and written per second by copies within the device, each of a fifth of its free memory but at most 4 GiB.
 double copy_rate(Device& device, size_t free, size_t rounds) {
   const size_t bytes = std::min<size_t>(free / 5, size_t{4} << 30) / 256 * 256;
   std::byte *a = device.allocate(bytes), *b = device.allocate(bytes);
   std::vector<double> rates;
-  for (size_t i = 0; i < rounds + 2; ++i) {
-    const double took = seconds_of([&] { device.copy(b, a, bytes); });
-    if (i >= 2) rates.push_back(2.0 * static_cast<double>(bytes) / took);
-  }
+  const auto copy = [&] { device.copy(b, a, bytes); };
+  warm(copy);
+  for (size_t i = 0; i < rounds; ++i) rates.push_back(2.0 * static_cast<double>(bytes) / seconds_of(copy));
   device.release(a, bytes);
   device.release(b, bytes);
   return median(rates);
@@ -103,21 +108,16 @@ class Decoder {
     executor_.gather(language.predict, 0, hiddens);
     executor_.step(language.predict, n, {});
     const auto* logits = reinterpret_cast<const float*>(executor_.fetch(language.predict, model_.programs[language.predict].last_value[language.logits], n));
-    for (size_t i = 0; i < n; ++i) sessions_.tokens[i] = sample(model_.kernels, {logits + i * vocabulary, vocabulary}, {0, 0, 1, 0}, 0);
+    executor_.pool().parallel_for(n, [&](size_t i) { sessions_.tokens[i] = sample(model_.kernels, {logits + i * vocabulary, vocabulary}, {0, 0, 1, 0}, 0); });
   }
 
-  // Tokens per second, all sessions together.
-  double rate(size_t rounds) {
+  // Tokens per second of a round, all sessions together.
+  double round() {
     constexpr size_t tokens = 64;
-    for (int i = 0; i < 4; ++i) token();
-    std::vector<double> rates;
-    for (size_t i = 0; i < rounds; ++i) {
-      const double took = seconds_of([&] {
-        for (size_t t = 0; t < tokens; ++t) token();
-      });
-      rates.push_back(static_cast<double>(tokens * runs_.size()) / took);
-    }
-    return median(rates);
+    const double took = seconds_of([&] {
+      for (size_t t = 0; t < tokens; ++t) token();
+    });
+    return static_cast<double>(tokens * runs_.size()) / took;
   }
 
  private:
@@ -141,7 +141,7 @@ double prefill_rate(const std::shared_ptr<const Model>& model, cuda::CudaExecuto
     (void)executor.fetch(language.step, model->programs[language.step].last_value[language.hidden], rows);
     context.head.pulse += rows;
   };
-  for (int i = 0; i < 3; ++i) step();
+  warm(step);
   std::vector<double> rates;
   for (size_t i = 0; i < rounds; ++i) {
     const double took = seconds_of([&] {
@@ -175,7 +175,16 @@ int bench(const std::string& graph, const char* weights, size_t rounds) {
 
   cuda::CudaExecutor executor(device, model, pool, {});
   Naive naive(device, model, pool, {});
-  const double one = Decoder(model, executor, 1).rate(rounds), many = Decoder(model, executor, 64).rate(rounds), slow = Decoder(model, naive, 1).rate(rounds);
+  Decoder single(model, executor, 1), unjoined(model, naive, 1), together(model, executor, 64);
+  for (auto* decoder : {&single, &unjoined, &together}) warm([=] { decoder->token(); });
+  // In turns, so that a device that slows down slows all of them.
+  std::vector<double> ones, slows, manys;
+  for (size_t i = 0; i < rounds; ++i) {
+    ones.push_back(single.round());
+    slows.push_back(unjoined.round());
+    manys.push_back(together.round());
+  }
+  const double one = median(ones), slow = median(slows), many = median(manys);
   const double prefill = prefill_rate(model, executor, rounds);
   std::printf(
       "{\"device\":\"%s\",\"capability\":\"%d.%d\",\"driver\":%d,\"runtime\":%d,\"copyBytesPerSecond\":%.4g,\"bytesPerToken\":%.4g,\"launchesPerStep\":%zu,"

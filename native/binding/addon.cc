@@ -192,6 +192,9 @@ Value positions(const CallbackInfo& info) {
   return most ? Value(Napi::Number::New(info.Env(), static_cast<double>(*most))) : Value(info.Env().Null());
 }
 
+// away(engine): why the device, which was lost, could not be had again; empty unless that is so.
+Value away(const CallbackInfo& info) { return Napi::String::New(info.Env(), open_engine(info[0])->engine().away()); }
+
 // createContext(engine)
 Value create_context(const CallbackInfo& info) {
   auto engine = open_engine(info[0]);
@@ -452,6 +455,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("open", Napi::Function::New(env, guarded<open>));
   exports.Set("packingNote", Napi::Function::New(env, guarded<packing_note>));
   exports.Set("positions", Napi::Function::New(env, guarded<positions>));
+  exports.Set("away", Napi::Function::New(env, guarded<away>));
   exports.Set("createContext", Napi::Function::New(env, guarded<create_context>));
   exports.Set("closeContext", Napi::Function::New(env, guarded<close_context>));
   exports.Set("head", Napi::Function::New(env, guarded<head>));

@@ -27,6 +27,8 @@ class CpuDevice final : public Device {
   void release(std::byte* data, size_t) noexcept override { std::free(data); }
   std::byte* allocate_host(size_t bytes) override { return allocate(bytes); }
   void release_host(std::byte* data) noexcept override { std::free(data); }
+  void page_out(std::byte* host, const std::byte* from, size_t bytes) override { std::memcpy(host, from, bytes); }
+  void page_in(std::byte* to, const std::byte* host, size_t bytes) override { std::memcpy(to, host, bytes); }
 
   void upload(std::byte* to, const std::byte* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   void download(std::byte* to, std::span<const Piece> pieces) override {

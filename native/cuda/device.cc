@@ -28,32 +28,50 @@ std::atomic<uint64_t> life{0};
 std::shared_mutex use_mutex;
 thread_local size_t uses = 0;
 
+void enter_any() {
+  if (uses++ == 0) use_mutex.lock_shared();
+}
+
+void leave_any() {
+  if (--uses == 0) use_mutex.unlock_shared();
+}
+
 std::string megabytes(size_t bytes) { return text((bytes + (size_t{1} << 20) - 1) >> 20, " MiB"); }
 
-// Errors that leave the device as it was.
-bool passing(cudaError_t error) { return error == cudaErrorMemoryAllocation || error == cudaErrorInvalidValue || error == cudaErrorNotReady; }
+// Errors that leave the device as it was: those, and any of a stream that is captured (CUDA's numbers 900 to 908).
+bool passing(cudaError_t error) {
+  constexpr int first_of_capture = 900, last_of_capture = 908;
+  return error == cudaErrorMemoryAllocation || error == cudaErrorInvalidValue || (error >= first_of_capture && error <= last_of_capture);
+}
+
+// What a device gives to every call that is no longer of use, and success otherwise. Asked without waiting for anybody's work, which
+// would end the captures of other threads.
+cudaError_t standing() {
+  size_t free = 0, total = 0;
+  const cudaError_t error = cudaMemGetInfo(&free, &total);
+  (void)cudaGetLastError();
+  return error;
+}
 
 }  // namespace
 
-Use::Use() {
-  if (uses++ == 0) use_mutex.lock_shared();
-}
+Use::Use() { enter_any(); }
 
 Use::Use(const CudaDevice& device) : Use() {
   // The constructor that ran is undone by the destructor, as after any other.
   if (device.lost()) throw DeviceError("The CUDA device was lost by an earlier error, and every context on it: open the model again and rebuild them from their snapshots.");
 }
 
-Use::~Use() {
-  if (--uses == 0) use_mutex.unlock_shared();
-}
+Use::~Use() { leave_any(); }
 
-// An error is sticky where a call that cannot fail gives it again.
+void CudaDevice::enter() noexcept { enter_any(); }
+void CudaDevice::leave() noexcept { leave_any(); }
+
+// An error is sticky where a call that cannot fail fails after it.
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   (void)cudaGetLastError();
-  if (passing(error) || cudaDeviceSynchronize() != error) {
-    (void)cudaGetLastError();
+  if (passing(error) || standing() == cudaSuccess) {
     throw DeviceError(text("CUDA failed to ", what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")."));
   }
   is_lost = true;
@@ -64,9 +82,21 @@ void check(cudaError_t error, const char* what) {
 bool CudaDevice::lost() const noexcept { return is_lost || life_ != life; }
 
 CudaDevice::CudaDevice() : life_(life) {
+  size_t free = 0;
+  check(cudaMemGetInfo(&free, &total_), "say what memory is free");
   check(cudaStreamCreateWithFlags(&transfers_, cudaStreamNonBlocking), "make a stream");
   check(cudaMallocHost(reinterpret_cast<void**>(&staging_), staging_bytes), "take pinned memory");
   check(cudaMalloc(reinterpret_cast<void**>(&flag_), sizeof *flag_), "take memory");
+  // Now, not in the middle of a step: a driver may know kernels as little as a device may bear one.
+  check(cuda::load(), "load the kernels (this driver may be too old for what they were built with)");
+  constexpr uint32_t sample = 0x0C0FFEE0;
+  cuda::fill(flag_, 1, sample, sizeof sample, transfers_);
+  check(cudaGetLastError(), "launch a first kernel");
+  uint32_t found = 0;
+  check(cudaMemcpyAsync(staging_, flag_, sizeof found, cudaMemcpyDeviceToHost, transfers_), "copy from the device");
+  check(cudaStreamSynchronize(transfers_), "run a first kernel");
+  std::memcpy(&found, staging_, sizeof found);
+  if (found != sample) throw DeviceError("CUDA failed to run a first kernel: it left another number than it was told to. Do not trust this device.");
 }
 
 // What is left of a lost device went with the reset that made room for the next.
@@ -78,38 +108,48 @@ CudaDevice::~CudaDevice() {
   (void)cudaStreamDestroy(transfers_);
 }
 
-// While somebody can be paged out, a part of the memory stays free: CUDA itself takes some for kernels that are launched for the first
-// time, and for graphs, and fails where there is none.
-bool CudaDevice::leaves_some(size_t bytes) const {
-  size_t free = 0, total = 0;
-  check(cudaMemGetInfo(&free, &total), "say what memory is free");
-  return free >= bytes + std::min(most_reserve, total / 32);
-}
-
-std::byte* CudaDevice::allocate(size_t bytes) {
-  const auto held = use();
-  void* data = nullptr;
-  const auto take = [&] {
+// CUDA takes small blocks from larger ones, which it asks the device for: what is free does not tell what can be had.
+std::byte* CudaDevice::take(size_t bytes, size_t reserve) {
+  const auto free_now = [] {
+    size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "say what memory is free");
+    return free;
+  };
+  const auto try_take = [&]() -> std::byte* {
+    void* data = nullptr;
     const cudaError_t error = cudaMalloc(&data, bytes);
     if (error == cudaErrorMemoryAllocation) {
       (void)cudaGetLastError();
-      return false;
+      return nullptr;
     }
     check(error, "take memory");
-    return true;
+    return static_cast<std::byte*>(data);
   };
-  const bool taken = residency_.make_room([&] { return leaves_some(bytes) && take(); }) || take();
-  if (!taken) {
-    size_t free = 0, total = 0;
-    check(cudaMemGetInfo(&free, &total), "say what memory is free");
-    throw DeviceError(text("The CUDA device has no memory left: ", megabytes(bytes), " were asked for, ", megabytes(free), " of ", megabytes(total),
+  std::byte* data = try_take();
+  if (!data || reserve == 0) return data;
+  const size_t left = free_now();
+  if (left >= reserve) return data;
+  check(cudaFree(data), "give memory back");
+  return free_now() == left ? try_take() : nullptr;
+}
+
+// While somebody can be paged out, a part of the memory stays free: CUDA itself takes some for graphs, and fails where there is none.
+std::byte* CudaDevice::allocate(size_t bytes) {
+  const auto held = use();
+  std::byte* data = nullptr;
+  const size_t reserve = std::min(most_reserve, total_ / 32);
+  if (!residency_.make_room([&] { return (data = take(bytes, reserve)) != nullptr; })) data = take(bytes, 0);
+  if (!data) {
+    size_t free = 0;
+    check(cudaMemGetInfo(&free, &total_), "say what memory is free");
+    throw DeviceError(text("The CUDA device has no memory left: ", megabytes(bytes), " were asked for, ", megabytes(free), " of ", megabytes(total_),
                            " are free, and no session at rest could be paged out. Give it fewer sessions at once or a smaller model, stop what else uses the "
                            "device (nvidia-smi shows it), or choose another with CUDA_VISIBLE_DEVICES."));
   }
   const std::lock_guard lock(transfers_mutex_);
   check(cudaMemsetAsync(data, 0, bytes, transfers_), "clear memory");
   check(cudaStreamSynchronize(transfers_), "clear memory");
-  return static_cast<std::byte*>(data);
+  return data;
 }
 
 void CudaDevice::release(std::byte* data, size_t) noexcept {
@@ -128,6 +168,16 @@ void CudaDevice::release_host(std::byte* data) noexcept {
   const Use held;
   if (!lost()) (void)cudaFreeHost(data);
 }
+
+void CudaDevice::transfer(std::byte* to, const std::byte* from, size_t bytes, cudaMemcpyKind kind, const char* what) {
+  const auto held = use();
+  const std::lock_guard lock(transfers_mutex_);
+  check(cudaMemcpyAsync(to, from, bytes, kind, transfers_), what);
+  check(cudaStreamSynchronize(transfers_), what);
+}
+
+void CudaDevice::page_out(std::byte* host, const std::byte* from, size_t bytes) { transfer(host, from, bytes, cudaMemcpyDeviceToHost, "copy from the device"); }
+void CudaDevice::page_in(std::byte* to, const std::byte* host, size_t bytes) { transfer(to, host, bytes, cudaMemcpyHostToDevice, "copy to the device"); }
 
 void CudaDevice::upload(std::byte* to, const std::byte* from, size_t bytes) {
   const auto held = use();
@@ -163,12 +213,7 @@ void CudaDevice::download(std::byte* to, std::span<const Piece> pieces) {
   flush();
 }
 
-void CudaDevice::copy(std::byte* to, const std::byte* from, size_t bytes) {
-  const auto held = use();
-  const std::lock_guard lock(transfers_mutex_);
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, transfers_), "copy within the device");
-  check(cudaStreamSynchronize(transfers_), "copy within the device");
-}
+void CudaDevice::copy(std::byte* to, const std::byte* from, size_t bytes) { transfer(to, from, bytes, cudaMemcpyDeviceToDevice, "copy within the device"); }
 
 void CudaDevice::fill(std::byte* to, Type type, size_t n, double value) {
   const auto held = use();
@@ -262,8 +307,9 @@ Result<std::shared_ptr<Device>> open_cuda() {
   if (cuda::is_lost) {
     // All that the process had there goes, with every model's handle to it. CUDA promises no way back from some errors.
     const std::lock_guard alone(cuda::use_mutex);
-    const cudaError_t error = cudaDeviceReset();
+    const cudaError_t reset = cudaDeviceReset();
     (void)cudaGetLastError();
+    const cudaError_t error = reset == cudaSuccess ? cuda::standing() : reset;
     if (error != cudaSuccess) {
       return Error{Code::unavailable, text("The CUDA device was lost and cannot be had again in this process: ", cudaGetErrorString(error), " (", cudaGetErrorName(error), "). Start the process again.")};
     }

@@ -40,6 +40,8 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   void release(std::byte* data, size_t bytes) noexcept override;
   std::byte* allocate_host(size_t bytes) override;
   void release_host(std::byte* data) noexcept override;
+  void page_out(std::byte* host, const std::byte* from, size_t bytes) override;
+  void page_in(std::byte* to, const std::byte* host, size_t bytes) override;
   void upload(std::byte* to, const std::byte* from, size_t bytes) override;
   void download(std::byte* to, std::span<const Piece> pieces) override;
   void copy(std::byte* to, const std::byte* from, size_t bytes) override;
@@ -47,6 +49,8 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   bool finite(std::span<const Piece> pieces) override;
   void adopt(Constant& constant) override;
   std::unique_ptr<Executor> executor(std::shared_ptr<const Model> model, ThreadPool& pool, const ExecutorOptions& options) override;
+  void enter() noexcept override;
+  void leave() noexcept override;
   void enlist(Pageable& pageable) override { residency_.enlist(pageable); }
   void dismiss(Pageable& pageable) override { residency_.dismiss(pageable); }
   bool hold(Pageable& pageable) override { return residency_.hold(pageable); }
@@ -61,9 +65,12 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   static constexpr size_t staging_bytes = size_t{4} << 20;
   static constexpr size_t most_reserve = size_t{512} << 20;
 
-  bool leaves_some(size_t bytes) const;
+  void transfer(std::byte* to, const std::byte* from, size_t bytes, cudaMemcpyKind kind, const char* what);
+  // Memory that leaves so much of the device's free, or that takes none of it; null where there is none.
+  static std::byte* take(size_t bytes, size_t reserve);
 
   const uint64_t life_;  // of the process's devices, which follow one another
+  size_t total_ = 0;  // bytes of the device
   Residency residency_;
   std::mutex transfers_mutex_;
   cudaStream_t transfers_ = nullptr;

@@ -57,6 +57,7 @@ CudaExecutor::Pinned::~Pinned() {
 }
 
 std::byte* CudaExecutor::Pinned::room(size_t bytes) {
+  travels = false;
   if (bytes > size_ || !data_) {
     if (data_) device_->release_host(std::exchange(data_, nullptr));
     size_ = 0;
@@ -99,6 +100,7 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
 }
 
 CudaExecutor::~CudaExecutor() {
+  const Use held;
   try {
     wait();
   } catch (const DeviceError&) {
@@ -121,30 +123,36 @@ void CudaExecutor::wait() {
   const auto use = device_->use();
   if (!pending_) return;
   pending_ = false;
+  for (auto* pinned : {&host_words_, &host_rows_, &host_input_, &host_output_}) pinned->travels = false;
   check(cudaStreamSynchronize(stream_), "finish a step");
+}
+
+std::byte* CudaExecutor::room(Pinned& pinned, size_t bytes) {
+  if (pinned.travels) wait();
+  return pinned.room(bytes);
+}
+
+void CudaExecutor::send(std::byte* to, Pinned& from, size_t bytes) {
+  check(cudaMemcpyAsync(to, from.data(), bytes, cudaMemcpyHostToDevice, stream_), "copy to the device");
+  from.travels = pending_ = true;
 }
 
 void CudaExecutor::insert(size_t block, size_t input, std::span<const std::byte> rows) {
   const auto use = device_->use();
-  wait();
-  std::byte* staged = host_input_.room(rows.size());
-  std::memcpy(staged, rows.data(), rows.size());
-  check(cudaMemcpyAsync(value(spaces_[block], programs()[block].inputs[input]), staged, rows.size(), cudaMemcpyHostToDevice, stream_), "copy to the device");
-  pending_ = true;
+  std::memcpy(room(host_input_, rows.size()), rows.data(), rows.size());
+  send(value(spaces_[block], programs()[block].inputs[input]), host_input_, rows.size());
 }
 
 // Runs one command over rows that have one word each.
 void CudaExecutor::over_rows(const Command& command, std::span<const uint64_t> words, uint32_t threads) {
   const auto use = device_->use();
-  wait();
   const auto count = static_cast<uint32_t>(words.size());
   const size_t bytes = words_in(count, 0, 0, 1) * sizeof(uint64_t);
-  std::byte* staged = host_rows_.room(bytes + sizeof command);
+  std::byte* staged = room(host_rows_, bytes + sizeof command);
   std::memset(staged, 0, bytes);
   std::memcpy(staged + row_word_at(count, 0, 0, 0, 0) * sizeof(uint64_t), words.data(), words.size_bytes());
   std::memcpy(staged + bytes, &command, sizeof command);
-  check(cudaMemcpyAsync(rows_.data(), staged, bytes + sizeof command, cudaMemcpyHostToDevice, stream_), "copy to the device");
-  pending_ = true;
+  send(rows_.data(), host_rows_, bytes + sizeof command);
   cuda::run(reinterpret_cast<const Command*>(rows_.data() + bytes), 1, {reinterpret_cast<const uint64_t*>(rows_.data()), nullptr, count, 0, 0}, 0, count, 1, threads, stream_, Family::rows);
   check(cudaGetLastError(), "launch a node");
 }
@@ -204,7 +212,8 @@ void CudaExecutor::zero(Space& space, uint32_t id, size_t rows) {
 
 void CudaExecutor::step(size_t block, size_t rows, std::span<const Run> runs) {
   const auto use = device_->use();
-  wait();
+  // What came in since may still travel; another step may not be under way, as tables move when they grow.
+  if (host_words_.travels) wait();
   auto& space = spaces_[block];
   const auto& compiled = blocks_[block];
   if (!compiled.schedule.straight || options_.trace || options_.watch) return Executor::step(block, rows, runs);
@@ -218,7 +227,7 @@ void CudaExecutor::step(size_t block, size_t rows, std::span<const Run> runs) {
 
 CudaExecutor::Words CudaExecutor::words_for(const Schedule& schedule, size_t rows, std::span<const Run> runs) {
   const size_t count = words_in(rows, runs.size(), schedule.run_words, schedule.row_words);
-  auto* host = reinterpret_cast<uint64_t*>(host_words_.room(words_.size()));
+  auto* host = reinterpret_cast<uint64_t*>(room(host_words_, words_.size()));
   std::memset(host, 0, count * sizeof(uint64_t));
   for (size_t i = 0; i < runs.size(); ++i) {
     const auto& run = runs[i];
@@ -292,10 +301,7 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
   }
 }
 
-void CudaExecutor::upload(const Words& words) {
-  check(cudaMemcpyAsync(words_.data(), words.host, words.bytes, cudaMemcpyHostToDevice, stream_), "copy to the device");
-  pending_ = true;
-}
+void CudaExecutor::upload(const Words& words) { send(words_.data(), host_words_, words.bytes); }
 
 void CudaExecutor::launch(const Compiled& block, const Launch& launch, const Step& step, size_t first, size_t rows, size_t runs) {
   const auto from = static_cast<uint32_t>(first), count = static_cast<uint32_t>(rows);
@@ -322,6 +328,8 @@ cudaGraphExec_t CudaExecutor::capture(size_t block, const Words& words, size_t r
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture a step");
   try {
     launch_all(spaces_[block], blocks_[block], words, rows, runs);
+    // A graph that lacks a launch would go on without it.
+    check(cudaGetLastError(), "capture a step");
   } catch (const DeviceError&) {
     // A stream that goes on capturing would refuse everything.
     (void)cudaStreamEndCapture(stream_, &graph);
@@ -330,8 +338,11 @@ cudaGraphExec_t CudaExecutor::capture(size_t block, const Words& words, size_t r
   }
   check(cudaStreamEndCapture(stream_, &graph), "capture a step");
   cudaGraphExec_t exec = nullptr;
-  const cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
+  cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
   (void)cudaGraphDestroy(graph);
+  // What it needs of the device's memory it takes here, not at its first launch.
+  if (error == cudaSuccess) error = cudaGraphUpload(exec, stream_);
+  if (error != cudaSuccess && exec) (void)cudaGraphExecDestroy(exec);
   if (error == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
     return nullptr;
@@ -353,6 +364,7 @@ void CudaExecutor::replay(size_t block, const Words& words, size_t rows, std::sp
     check(cudaGetLastError(), "launch a step");
   } else {
     check(cudaGraphLaunch(found->second, stream_), "launch a step");
+    host_words_.travels = true;
   }
   pending_ = true;
 }

@@ -61,6 +61,10 @@ class CudaExecutor : public Executor {
     ~Pinned();
     // At least so many bytes; what lay there is lost where it must grow.
     std::byte* room(size_t bytes);
+    const std::byte* data() const { return data_; }
+
+    // The stream may still read it.
+    bool travels = false;
 
    private:
     std::shared_ptr<CudaDevice> device_;
@@ -78,6 +82,9 @@ class CudaExecutor : public Executor {
   int32_t number(Space& space, uint32_t id, size_t row) override;
   const std::byte* look_at(Space& space, uint32_t id, size_t first, size_t rows) override;
 
+  // Room that the stream is done with, and the way from there to the device.
+  std::byte* room(Pinned& pinned, size_t bytes);
+  void send(std::byte* to, Pinned& from, size_t bytes);
   size_t block_of(const Space& space) const { return static_cast<size_t>(&space - spaces_.data()); }
   const std::byte* to_host(const std::byte* from, size_t bytes);
   // A graph of the launches of a step, or null where the device has no memory for one.

@@ -133,6 +133,33 @@ TEST("cuda: a step of one shape is launched, then captured, then replayed, with 
   CHECK(state_of(here) == state_of(there));
 }
 
+TEST("cuda: steps that nobody waits for come one after the other, each with the rows that it was given") {
+  test::Random random(34);
+  ThreadPool pool(1);
+  const auto opened = open_cuda();
+  CHECK(opened);
+  auto on_device = Model::make(small().graph, small().image, pool, nullptr, nullptr, *opened);
+  auto on_host = Model::make(small().graph, small().image, pool);
+  CHECK(on_device && on_host);
+  const auto block = (*on_host)->graph.language->step;
+  const auto device = (*on_device)->device->executor(*on_device, pool, {}), host = (*on_host)->device->executor(*on_host, pool, {});
+  Context there(*on_device), here(*on_host);
+  for (int round = 0; round < 60; ++round) {
+    const size_t rows = 1 + random.below(3);
+    for (int again = 0; again < 2; ++again) {
+      const auto tokens = random_tokens(random, rows, vocabulary);
+      for (auto* executor : {device.get(), host.get()}) executor->insert(block, 0, std::as_bytes(std::span(tokens)));
+    }
+    for (auto& [executor, context] : {std::pair{device.get(), &there}, std::pair{host.get(), &here}}) {
+      const Run run{context, 0, rows};
+      executor->step(block, rows, {&run, 1});
+      context->head.pulse += rows;
+    }
+  }
+  device->settle();
+  CHECK(state_of(here) == state_of(there));
+}
+
 TEST("cuda: tracing and watching go line by line and change no bit; a number that is not finite is found where it was made") {
   test::Random random(33);
   ThreadPool pool(1);

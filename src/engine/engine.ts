@@ -309,6 +309,8 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     device,
     createContext,
 
+    deviceAway: () => callNative((addon) => addon.away(engine)) || null,
+
     async process(items) {
       needOpen()
       const held = items.map((item, i) => idle(item.context, `Item ${i}: the context`))

@@ -108,6 +108,7 @@ interface Addon {
   ): Promise<EngineHandle>
   packingNote(engine: EngineHandle): string
   positions(engine: EngineHandle): number | null
+  away(engine: EngineHandle): string
   createContext(engine: EngineHandle): ContextHandle
   closeContext(context: ContextHandle): void
   head(context: ContextHandle): ContextHead

@@ -147,6 +147,11 @@ export interface WorkResult {
 export interface Model extends ModelInfo {
   createContext(): Context
   /**
+   * Why its device, which was lost, could not be had again, and what to do; null unless that is so. Contexts cannot be had until it can: most
+   * often only by another process.
+   */
+  deviceAway(): string | null
+  /**
    * Processes many contexts in one pass over the weights, on the engine's own threads. Results stand in the order of the items
    * and do not depend on what shares the batch, on how tokens are cut into calls, or on the number of threads.
    * Rejects as a whole, before anything is written, when an item is invalid (INVALID) or its context closed, busy or another

@@ -3,7 +3,7 @@
  * the lock. A task that was fenced is not started again before the group hands out partitions anew.
  */
 import type { Subscription } from 'rxjs'
-import { codeOf, messageOf } from '../errors.ts'
+import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { TaskState } from '../streams/lifecycle.ts'
 import type { Assignment } from '../streams/log.ts'
 import type { Batcher } from './batcher.ts'
@@ -33,13 +33,16 @@ export interface Worker {
   readonly residency: ResidencyStats
   /** Partitions whose state refuses to resume, with the reason. */
   readonly refused: ReadonlyMap<number, unknown>
-  /** Resolves after stop(), or rejects when membership is lost for good. */
+  /** Resolves after stop(), or rejects when membership is lost for good, or the model's device. */
   readonly over: Promise<void>
   /** Whether every assigned partition is running and has had nothing to do for `ms`. */
   idleFor(ms: number): boolean
   /** Drains every task, then leaves the group. */
   stop(): Promise<void>
 }
+
+/** In first pauses. */
+const longestPause = 64
 
 export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   const { log, group, names, maxResidentBytes, pageDir } = options
@@ -53,6 +56,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   const timers = new Set<NodeJS.Timeout>()
   let current: Assignment = { generation: -1, partitions: [] }
   let stopped = false
+  let giveUp: (error: unknown) => void = () => undefined
   const pauses = new Map<number, number>()
 
   const start = (partition: number): void => {
@@ -96,8 +100,15 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
       later(partition, options.fencedPause ?? 20_000)
       return
     }
-    const pause = pauses.get(partition) ?? options.retryPause ?? 100
-    pauses.set(partition, Math.min(pause * 2, 64 * (options.retryPause ?? 100)))
+    const first = options.retryPause ?? 100
+    const pause = pauses.get(partition) ?? first
+    pauses.set(partition, Math.min(pause * 2, longestPause * first))
+    const away = options.model.deviceAway()
+    // A log comes back to who waits for it; a device that stays away this long may come back to another process.
+    if (away !== null && pause === longestPause * first) {
+      giveUp(new ContinuoError('UNAVAILABLE', away, { cause: error }))
+      return
+    }
     options.warn(`Partition ${partition}: ${messageOf(error)} Trying again in ${pause} ms.`)
     later(partition, pause)
   }
@@ -108,6 +119,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   })
   let subscription: Subscription | undefined
   const over = new Promise<void>((resolve, reject) => {
+    giveUp = reject
     subscription = membership.assignments.subscribe({
       next: (assignment) => {
         current = assignment

@@ -22,14 +22,19 @@ describe.runIf(emulated)('continuo run on a device that is lost', () => {
       name: 'RWKV-7',
       flags: ['--model', rwkv7('F32', BYTES), '--max-resident-bytes', '9000'],
     }
-    const serve = async (name: string, device: string, env: NodeJS.ProcessEnv) => {
+    const feed = async (name: string) => {
       const url = `file:${join(dir, `${name}.db`)}`
       const log = await openLog(url)
       await createCrashTopics(log)
       await log.close()
       await appendAll(url, records)
-      const flags = ['--until-idle', '300', '--device', device]
-      const { code, stderr } = await runWorker(url, family, flags, undefined, env).over
+      return url
+    }
+    const run = async (url: string, device: string, env: NodeJS.ProcessEnv) =>
+      await runWorker(url, family, ['--until-idle', '300', '--device', device], undefined, env).over
+    const serve = async (name: string, device: string, env: NodeJS.ProcessEnv) => {
+      const url = await feed(name)
+      const { code, stderr } = await run(url, device, env)
       expect(code, stderr).toBe(0)
       return { stderr, result: await collect(url) }
     }
@@ -51,5 +56,12 @@ describe.runIf(emulated)('continuo run on a device that is lost', () => {
       for (const { msg } of lost) expect(msg).toMatch(/lost/)
       if (launch > 1000) expect(lines.filter(({ msg }) => msg === 'session restored').length).toBeGreaterThan(0)
     }
+    // Where a device stays away, whoever watches over the process has to start it again.
+    const url = await feed('away')
+    const { code, stderr } = await run(url, 'cuda', { CONTINUO_EMULATED_FAULT: '3000', CONTINUO_EMULATED_LASTING: '1' })
+    expect(code, stderr).toBe(1)
+    expect(stderr).toMatch(/cannot be had again in this process: an illegal memory access .+ Start the process again\./)
+    expect((await run(url, 'cuda', {})).code).toBe(0)
+    expectSame(await collect(url), result)
   })
 })

@@ -10,6 +10,9 @@
 
 namespace continuo::cuda {
 
+// Brings every kernel to the device, which would otherwise happen at its first launch, with all that can fail then. Gives the first error.
+cudaError_t load();
+
 // Runs `count` commands, one after the other, over rows or runs [first, first + indices), each in `parts` parts of its columns. A
 // block takes one index and one part through all of them, so a later command may read what an earlier one wrote at the same index
 // and part. More than one command: every run has one row, so that a row and its run have the same index. `commands` is on the device.

@@ -17,6 +17,15 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t s
   kernel<<<grid, block, 0, stream>>>(arguments...);
 #endif
 }
+
+// Loads kernels, which CUDA otherwise does when each is first launched. Gives the first error.
+template <class... Kernels>
+cudaError_t load_kernels(Kernels*... kernels) {
+  cudaError_t error = cudaSuccess;
+  cudaFuncAttributes attributes;
+  (void)(((error = cudaFuncGetAttributes(&attributes, kernels)) == cudaSuccess) && ...);
+  return error;
+}
 #endif
 
 }  // namespace continuo::cuda

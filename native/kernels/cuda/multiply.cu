@@ -84,6 +84,19 @@ void quantised_of(Products& products, uint32_t x_rows, uint32_t first, uint32_t 
   launch(quantised_many<Ternary, Group>, blocks, many_threads, stream, products, x_rows, first, rows, passes);
 }
 
+// The kernels that matmul_of() and quantised_of() choose from.
+template <class Stored>
+cudaError_t load_of() {
+  return load_kernels(matmul_few<Stored, 1, 16>, matmul_few<Stored, 1, 32>, matmul_few<Stored, 2, 16>, matmul_few<Stored, 2, 32>,
+      matmul_few<Stored, 4, 16>, matmul_few<Stored, 4, 32>, matmul_few<Stored, 8, 16>, matmul_few<Stored, 8, 32>, matmul_many<Stored, 4>,
+      matmul_many<Stored, 8>);
+}
+template <bool Ternary, uint32_t Group>
+cudaError_t load_quantised() {
+  return load_kernels(quantised_few<Ternary, Group, 1>, quantised_few<Ternary, Group, 2>, quantised_few<Ternary, Group, 4>,
+      quantised_few<Ternary, Group, 8>, quantised_many<Ternary, Group>);
+}
+
 // Where the rows of a product lie in the scratch: each begins at a multiple of this.
 constexpr size_t scratch_unit = 256;
 
@@ -94,6 +107,13 @@ size_t scratch_of(const Product& product, uint32_t rows) {
 }
 
 }  // namespace
+
+cudaError_t load_products() {
+  for (const auto part : {load_of<float>, load_of<F16>, load_of<Bf16>, load_quantised<false, 32>, load_quantised<false, 64>, load_quantised<true, 32>, load_quantised<true, 64>}) {
+    if (const cudaError_t error = part(); error != cudaSuccess) return error;
+  }
+  return load_kernels(quantise_rows<32>, quantise_rows<64>);
+}
 
 void matmul(Products products, uint32_t first, uint32_t rows, cudaStream_t stream) {
   switch (products.of[0].dtype) {

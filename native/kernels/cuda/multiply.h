@@ -5,6 +5,9 @@
 
 namespace continuo::cuda {
 
+// Their part of load().
+cudaError_t load_products();
+
 // f32, f16, bf16: rows [first, first + rows).
 void matmul(Products products, uint32_t first, uint32_t rows, cudaStream_t stream);
 // q8, ternary: rows [first, first + rows) of x into rows 0 … rows − 1 of products.quantised, [blocks][rows].

@@ -1,6 +1,7 @@
 // The interpreter of commands, and two kernels beside it.
 #include "kernels.h"
 #include "launch.h"
+#include "multiply.h"
 #include "walks.h"
 
 namespace continuo::cuda {
@@ -59,6 +60,12 @@ void write_all_of(void* to, size_t n, uint64_t pattern, cudaStream_t stream) {
 }
 
 }  // namespace
+
+cudaError_t load() {
+  const cudaError_t error = load_kernels(run_commands<Family::rows>, run_commands<Family::attention>, run_commands<Family::recurrence>, find_strange,
+      write_all<uint8_t>, write_all<uint16_t>, write_all<uint32_t>, write_all<uint64_t>);
+  return error == cudaSuccess ? load_products() : error;
+}
 
 void run(const Command* commands, uint32_t count, const Step& step, uint32_t first, uint32_t indices, uint32_t parts,
     uint32_t threads, cudaStream_t stream, Family family) {

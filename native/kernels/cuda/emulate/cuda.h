@@ -16,6 +16,7 @@
 //   CONTINUO_EMULATED_MEMORY   bytes of device memory, 8 GiB unless told
 //   CONTINUO_EMULATED_FAULT    n: the nth kernel of the process fails with cudaErrorIllegalAddress, and from then on every call does,
 //                              until cudaDeviceReset
+//   CONTINUO_EMULATED_LASTING  1: and after it, though it says that it succeeded
 #pragma once
 
 #include <cstddef>
@@ -179,6 +180,10 @@ struct cudaDeviceProp {
   int multiProcessorCount;
 };
 
+struct cudaFuncAttributes {
+  int maxThreadsPerBlock;
+};
+
 struct CUgraph_st;
 struct CUgraphExec_st;
 using cudaGraph_t = CUgraph_st*;
@@ -194,6 +199,12 @@ cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaDeviceReset();
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
+template <class... Parameters>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)(Parameters...)) {
+  return cudaFuncGetAttributes(attributes, reinterpret_cast<const void*>(kernel));
+}
 
 cudaError_t cudaMalloc(void** to, size_t bytes);
 cudaError_t cudaFree(void* memory);
@@ -220,6 +231,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags = 0);
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);

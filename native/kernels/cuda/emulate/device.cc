@@ -86,7 +86,9 @@ void Device::reset() {
   used_ = 0;
   for (const auto& [resource, by] : resources_) by(resource);
   resources_.clear();
+  const cudaError_t failure = failure_;
   read_environment();
+  if (failure == cudaErrorIllegalAddress && number_of("CONTINUO_EMULATED_LASTING", 0) != 0) failure_ = failure;
 }
 
 bool Device::destroy(void* resource) {
@@ -230,10 +232,16 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  *attributes = {1024};
+  return call([] { return Device::one().old() ? cudaErrorNoKernelImageForDevice : cudaSuccess; });
+}
+
 cudaError_t cudaDeviceReset() {
   Device::one().reset();
   last_error = cudaSuccess;
-  return failed(Device::one().standing());
+  const cudaError_t standing = Device::one().standing();
+  return standing == cudaErrorIllegalAddress ? cudaSuccess : failed(standing);
 }
 
 cudaError_t cudaMalloc(void** to, size_t bytes) {

@@ -78,6 +78,8 @@ class Queue {
 
 // Of the streams that are there; that of the default stream, which waits for none of them.
 struct Queues {
+  // Streams of all threads that are captured.
+  std::atomic<size_t> captured{0};
   std::mutex mutex;
   std::set<std::shared_ptr<Queue>> all;
   const std::shared_ptr<Queue> of_default = std::make_shared<Queue>();
@@ -111,6 +113,7 @@ struct CUstream_st {
     auto& queues = continuo::emulate::Queues::one();
     const std::lock_guard lock(queues.mutex);
     queues.all.erase(queue);
+    if (capture) --queues.captured;
     delete capture;
   }
   CUstream_st(const CUstream_st&) = delete;
@@ -205,8 +208,10 @@ void enqueue(cudaStream_t stream, dim3 grid, dim3 block, std::function<void()> t
 
 using namespace continuo::emulate;
 
+// Would wait for streams that are captured, whoever does that.
 cudaError_t cudaDeviceSynchronize() {
-  return uncaptured([] {
+  return call([] {
+    if (Queues::one().captured > 0) return cudaErrorStreamCaptureUnsupported;
     finish_all();
     return Device::one().standing();
   });
@@ -254,6 +259,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     if (!stream || stream->capture) return cudaErrorStreamCaptureUnsupported;
     stream->capture = new CUgraph_st;
     ++captures;
+    ++Queues::one().captured;
     return cudaSuccess;
   });
 }
@@ -264,6 +270,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   // The capture ends even where the device has failed meanwhile.
   *graph = std::exchange(stream->capture, nullptr);
   --captures;
+  --Queues::one().captured;
   const cudaError_t error = call([] { return cudaSuccess; });
   if (error != cudaSuccess) delete *graph, *graph = nullptr;
   else Device::one().keep(*graph);
@@ -276,6 +283,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
     *exec = Device::one().keep(new CUgraphExec_st{graph->work});
     return cudaSuccess;
   });
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t) {
+  return call([&] { return exec ? cudaSuccess : cudaErrorInvalidValue; });
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {

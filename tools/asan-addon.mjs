@@ -3,8 +3,9 @@
 //
 // Leaks are not looked for here, since Node itself lets go of much at its end; the native tests (asan.mjs) look for them.
 import { spawnSync } from 'node:child_process'
-import { isAbsolute } from 'node:path'
-import { buildAddon, fail, runSuites } from './addon.mjs'
+import { isAbsolute, join } from 'node:path'
+import { fail, runSuites } from './addon.mjs'
+import { build, configureSanitized } from './native-tests.mjs'
 
 /** A library of the compiler; a bare name comes back when it has none. */
 const library = (name) => {
@@ -19,13 +20,10 @@ const library = (name) => {
 
 if (process.platform !== 'linux') fail('The sanitized addon is preloaded into Node by LD_PRELOAD, which needs Linux.')
 const preload = ['libasan.so', 'libubsan.so'].map(library).join(' ')
-const definitions = ['CONTINUO_SANITIZE=ON', 'CONTINUO_CUDA=off']
-process.exitCode = runSuites(
-  'tools/asan.vitest.ts',
-  buildAddon('build-asan-addon', definitions, 'the sanitized addon'),
-  {
-    LD_PRELOAD: preload,
-    ASAN_OPTIONS: 'detect_leaks=0:detect_stack_use_after_return=1:strict_string_checks=1',
-    UBSAN_OPTIONS: 'print_stacktrace=1',
-  },
-)
+const folder = configureSanitized()
+build(folder, ['continuo_node'])
+process.exitCode = runSuites('tools/asan.vitest.ts', join(folder, 'continuo.node'), {
+  LD_PRELOAD: preload,
+  ASAN_OPTIONS: 'detect_leaks=0:detect_stack_use_after_return=1:strict_string_checks=1',
+  UBSAN_OPTIONS: 'print_stacktrace=1',
+})

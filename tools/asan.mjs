@@ -2,10 +2,10 @@
 // emulated here, whatever this machine has: the sanitizers see the host's memory only.
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
-import { build, configureTests } from './native-tests.mjs'
+import { build, configureSanitized } from './native-tests.mjs'
 
-const folder = configureTests('build-asan', ['CONTINUO_SANITIZE=ON', 'CONTINUO_CUDA=off'])
-build(folder)
+const folder = configureSanitized()
+build(folder, ['continuo_tests', 'continuo_ulp'])
 const { status } = spawnSync(join(folder, 'continuo_tests'), [], {
   stdio: 'inherit',
   env: {

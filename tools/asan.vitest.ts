@@ -4,6 +4,8 @@ import { defineConfig } from 'vitest/config'
 export default defineConfig({
   test: {
     include: ['test/engine/**/*.test.ts', 'test/models/{gpt2,stateful,titans,titans.sessions,titans.refusals}.test.ts'],
+    // The suites are the CPU's, as in npm test; the native ones have the emulated kernels.
+    env: { CONTINUO_EMULATED_DEVICE: 'none' },
     exclude: ['test/engine/exactness.test.ts'],
     fileParallelism: false,
     testTimeout: 300_000,

@@ -1,11 +1,13 @@
 // Builds the engine's native tests with CMake, in a folder of their own.
 import { spawnSync } from 'node:child_process'
 import { rmSync } from 'node:fs'
+import { createRequire } from 'node:module'
 import { availableParallelism } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { cached, dropForeignBuild, listed, missingTools, runs } from './build-native.mjs'
 
+const require = createRequire(import.meta.url)
 const source = join(dirname(dirname(fileURLToPath(import.meta.url))), 'native')
 
 /** Runs quietly; on failure prints what the command said and ends. */
@@ -34,6 +36,17 @@ export const configureTests = (folder, definitions) => {
   const defined = ['CMAKE_BUILD_TYPE=Release', 'CONTINUO_TESTS=ON', ...definitions].map((one) => `-D${one}`)
   step('cmake', [...generator, '-S', source, '-B', build, ...defined])
   return build
+}
+
+/** The native tests and the addon with AddressSanitizer and UndefinedBehaviorSanitizer, in one folder: they share the engine. */
+export const configureSanitized = () => {
+  const home = (name) => dirname(require.resolve(`${name}/package.json`))
+  const headers = [join(home('node-api-headers'), 'include'), home('node-addon-api')]
+  return configureTests('build-asan', [
+    'CONTINUO_SANITIZE=ON',
+    'CONTINUO_CUDA=off',
+    `CMAKE_JS_INC=${headers.join(';')}`,
+  ])
 }
 
 /** All targets where none are named. */

@@ -35,6 +35,18 @@ std::vector<std::byte> state_of(Context& context) {
   return out;
 }
 
+// One model on the device and on the host.
+struct Twins {
+  ThreadPool pool{1};
+  Result<std::shared_ptr<Device>> device = open_cuda();
+  std::shared_ptr<const Model> there, here;
+  Twins() {
+    auto on_device = Model::make(small().graph, small().image, pool, nullptr, nullptr, *device), on_host = Model::make(small().graph, small().image, pool);
+    CHECK(on_device && on_host);
+    there = *on_device, here = *on_host;
+  }
+};
+
 #if defined(CONTINUO_EMULATE)
 // An emulated device of another kind, for as long as it lives; nothing else may be on the device.
 class Emulated {
@@ -114,15 +126,10 @@ TEST("cuda: a snapshot of one device goes on on the other") {
 
 TEST("cuda: a step of one shape is launched, then captured, then replayed, with the same bits") {
   test::Random random(32);
-  ThreadPool pool(1);
-  const auto opened = open_cuda();
-  CHECK(opened);
-  auto on_device = Model::make(small().graph, small().image, pool, nullptr, nullptr, *opened);
-  auto on_host = Model::make(small().graph, small().image, pool);
-  CHECK(on_device && on_host);
-  cuda::CudaExecutor replaying(std::static_pointer_cast<cuda::CudaDevice>(*opened), *on_device, pool, {});
-  const auto plain = (*on_host)->device->executor(*on_host, pool, {});
-  Context there(*on_device), here(*on_host);
+  Twins twins;
+  cuda::CudaExecutor replaying(std::static_pointer_cast<cuda::CudaDevice>(*twins.device), twins.there, twins.pool, {});
+  const auto plain = twins.here->device->executor(twins.here, twins.pool, {});
+  Context there(twins.there), here(twins.here);
   for (const size_t rows : {1, 1, 1, 7, 7, 1, 7, 1}) {
     const auto tokens = random_tokens(random, rows, vocabulary);
     CHECK(same(test::hidden_vectors(*plain, here, tokens), test::hidden_vectors(replaying, there, tokens)));
@@ -135,15 +142,10 @@ TEST("cuda: a step of one shape is launched, then captured, then replayed, with 
 
 TEST("cuda: steps that nobody waits for come one after the other, each with the rows that it was given") {
   test::Random random(34);
-  ThreadPool pool(1);
-  const auto opened = open_cuda();
-  CHECK(opened);
-  auto on_device = Model::make(small().graph, small().image, pool, nullptr, nullptr, *opened);
-  auto on_host = Model::make(small().graph, small().image, pool);
-  CHECK(on_device && on_host);
-  const auto block = (*on_host)->graph.language->step;
-  const auto device = (*on_device)->device->executor(*on_device, pool, {}), host = (*on_host)->device->executor(*on_host, pool, {});
-  Context there(*on_device), here(*on_host);
+  Twins twins;
+  const auto block = twins.here->graph.language->step;
+  const auto device = twins.there->device->executor(twins.there, twins.pool, {}), host = twins.here->device->executor(twins.here, twins.pool, {});
+  Context there(twins.there), here(twins.here);
   for (int round = 0; round < 60; ++round) {
     const size_t rows = 1 + random.below(3);
     for (int again = 0; again < 2; ++again) {

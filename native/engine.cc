@@ -66,6 +66,11 @@ void Engine::load(std::string graph_json, std::string path, PackCache cache, Exe
     source_ = [this, graph_json = std::move(graph_json), path = std::move(path), cache = std::move(cache), open_device = std::move(open_device)]() -> Result<std::shared_ptr<const Model>> {
       Result<std::shared_ptr<Device>> device = open_device ? open_device() : cpu_device();
       if (!device) return device.error();
+      {
+        // It is there, however long the model takes.
+        const std::lock_guard lock(mutex_);
+        away_.clear();
+      }
       return Model::load(graph_json, path, pool_, cache.path.empty() ? nullptr : &cache, *device);
     };
     done(load_model());

@@ -398,6 +398,7 @@ Value fetch(const CallbackInfo& info) {
   const bool kept = !runner.options().reuse || program.lifetimes[value].last == program.code.size();
   if (!kept) return env.Null();
   auto out = Napi::Uint8Array::New(env, rows * program.values[value].bytes);
+  const InUse in_use(runner.model().device);
   std::memcpy(out.Data(), runner.fetch(block, value, rows), out.ByteLength());
   return out;
 }

@@ -140,9 +140,9 @@ std::byte* CudaDevice::allocate(size_t bytes) {
   const size_t reserve = std::min(most_reserve, total_ / 32);
   if (!residency_.make_room([&] { return (data = take(bytes, reserve)) != nullptr; })) data = take(bytes, 0);
   if (!data) {
-    size_t free = 0;
-    check(cudaMemGetInfo(&free, &total_), "say what memory is free");
-    throw DeviceError(text("The CUDA device has no memory left: ", megabytes(bytes), " were asked for, ", megabytes(free), " of ", megabytes(total_),
+    size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "say what memory is free");
+    throw DeviceError(text("The CUDA device has no memory left: ", megabytes(bytes), " were asked for, ", megabytes(free), " of ", megabytes(total),
                            " are free, and no session at rest could be paged out. Give it fewer sessions at once or a smaller model, stop what else uses the "
                            "device (nvidia-smi shows it), or choose another with CUDA_VISIBLE_DEVICES."));
   }
@@ -307,9 +307,11 @@ Result<std::shared_ptr<Device>> open_cuda() {
   if (cuda::is_lost) {
     // All that the process had there goes, with every model's handle to it. CUDA promises no way back from some errors.
     const std::lock_guard alone(cuda::use_mutex);
-    const cudaError_t reset = cudaDeviceReset();
+    cudaError_t error = cudaDeviceReset();
+    // What it gives may be the error of before.
+    if (error != cudaSuccess) error = cudaDeviceReset();
     (void)cudaGetLastError();
-    const cudaError_t error = reset == cudaSuccess ? cuda::standing() : reset;
+    if (error == cudaSuccess) error = cuda::standing();
     if (error != cudaSuccess) {
       return Error{Code::unavailable, text("The CUDA device was lost and cannot be had again in this process: ", cudaGetErrorString(error), " (", cudaGetErrorName(error), "). Start the process again.")};
     }

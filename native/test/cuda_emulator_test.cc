@@ -68,10 +68,11 @@ __global__ void pass_on(int* out, bool barrier) {
   out[blockIdx.x * blockDim.x + i] = numbers[next];
 }
 
-std::vector<int> passed_on(emulate::Order order, bool barrier) {
+std::vector<int> passed_on(emulate::Order order, bool barrier, cudaStream_t stream = nullptr) {
   std::vector<int> out(3 * 256);
   emulate::use_order(order);
-  launch_and_wait(pass_on, 3, 256, out.data(), barrier);
+  launch(pass_on, 3, 256, stream, out.data(), barrier);
+  (void)cudaStreamSynchronize(stream);
   emulate::use_order(emulate::Order::varied);
   return out;
 }
@@ -224,7 +225,11 @@ TEST("emulator: host threads launch at the same time, each with threads and shar
   std::vector<std::thread> threads;
   for (auto& out : outs) {
     threads.emplace_back([&out] {
-      for (int round = 0; round < 50; ++round) out = passed_on(emulate::Order::varied, true);
+      // Of one stream, kernels run one after the other.
+      cudaStream_t own = nullptr;
+      (void)cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking);
+      for (int round = 0; own && round < 50; ++round) out = passed_on(emulate::Order::varied, true, own);
+      (void)cudaStreamDestroy(own);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -334,7 +339,7 @@ TEST("emulator: a stream does what it is told late or at once: copies of pinned 
   CHECK(cudaStreamDestroy(one) == cudaSuccess && cudaStreamDestroy(other) == cudaSuccess && cudaFree(numbers) == cudaSuccess);
   // Memory that is freed before a copy is done fails the device, as far as anybody can know.
   CHECK(cudaMalloc(&numbers, sizeof pageable) == cudaSuccess);
-  emulate::use_pace(emulate::Pace::varied);
+  emulate::use_pace(emulate::Pace::late);
   CHECK(cudaMemcpyAsync(numbers, pinned, sizeof pageable, cudaMemcpyHostToDevice) == cudaSuccess && cudaFreeHost(pinned) == cudaSuccess);
   CHECK(cudaDeviceSynchronize() == cudaErrorIllegalAddress && cudaMalloc(&numbers, 4) == cudaErrorIllegalAddress);
   emulate::use_pace(emulate::Pace::varied);

@@ -309,7 +309,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     device,
     createContext,
 
-    deviceAway: () => callNative((addon) => addon.away(engine)) || null,
+    deviceAway: () => (closed ? null : callNative((addon) => addon.away(engine)) || null),
 
     async process(items) {
       needOpen()

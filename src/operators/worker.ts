@@ -43,6 +43,8 @@ export interface Worker {
 
 /** In first pauses. */
 const longestPause = 64
+/** Losses of a task in a row while the device is away that are each followed by a pause, the last by the longest. */
+const mostAway = 7
 
 export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   const { log, group, names, maxResidentBytes, pageDir } = options
@@ -58,6 +60,8 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   let stopped = false
   let giveUp: (error: unknown) => void = () => undefined
   const pauses = new Map<number, number>()
+  /** How often a partition's task was lost in a row while the model's device was away. */
+  const away = new Map<number, number>()
 
   const start = (partition: number): void => {
     if (stopped || tasks.has(partition) || refused.has(partition) || !current.partitions.includes(partition)) return
@@ -103,10 +107,12 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     const first = options.retryPause ?? 100
     const pause = pauses.get(partition) ?? first
     pauses.set(partition, Math.min(pause * 2, longestPause * first))
-    const away = options.model.deviceAway()
+    const reason = options.model.deviceAway()
+    const losses = reason === null ? 0 : (away.get(partition) ?? 0) + 1
+    away.set(partition, losses)
     // A log comes back to who waits for it; a device that stays away this long may come back to another process.
-    if (away !== null && pause === longestPause * first) {
-      giveUp(new ContinuoError('UNAVAILABLE', away, { cause: error }))
+    if (reason !== null && losses > mostAway) {
+      giveUp(new ContinuoError('UNAVAILABLE', reason, { cause: error }))
       return
     }
     options.warn(`Partition ${partition}: ${messageOf(error)} Trying again in ${pause} ms.`)

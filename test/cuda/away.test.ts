@@ -47,7 +47,7 @@ describe.runIf(emulated)('a device that is lost and stays away', () => {
       /^Partition 0: The CUDA device was lost by an earlier error, .+ Trying again in 10 ms\.$/,
     )
     const pauses = warnings.map((warning) => Number(/in (\d+) ms\.$/.exec(warning)![1]))
-    expect(pauses).toEqual([5, 10, 20, 40, 80, 160])
+    expect(pauses).toEqual([5, 10, 20, 40, 80, 160, 320])
 
     const { states } = await bench.settle({ model: cpu, batcher: createBatcher(cpu) })
     expect(states.at(-1)).toMatchObject({ state: 'closed', error: undefined })

@@ -217,8 +217,13 @@ cudaError_t cudaDeviceSynchronize() {
   });
 }
 
+// Of pinned memory too it is done on return; within the device it is not.
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  return uncaptured([&] { return copy(to, from, bytes, kind, nullptr); });
+  return uncaptured([&] {
+    const bool pinned = Device::one().side(from, bytes) == Side::pinned || Device::one().side(to, bytes) == Side::pinned;
+    const cudaError_t error = copy(to, from, bytes, kind, nullptr);
+    return error == cudaSuccess && pinned ? finish(nullptr) : error;
+  });
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {

@@ -1,33 +1,25 @@
 // Builds the engine's native tests with CMake, in a folder of their own.
 import { spawnSync } from 'node:child_process'
 import { rmSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { availableParallelism } from 'node:os'
-import { dirname, join } from 'node:path'
-import { fileURLToPath } from 'node:url'
+import { join } from 'node:path'
+import { fail, root, source } from './addon.mjs'
 import { cached, dropForeignBuild, listed, missingTools, runs } from './build-native.mjs'
-
-const require = createRequire(import.meta.url)
-const source = join(dirname(dirname(fileURLToPath(import.meta.url))), 'native')
 
 /** Runs quietly; on failure prints what the command said and ends. */
 const step = (command, args) => {
   const { status, stdout, stderr, error } = spawnSync(command, args, { encoding: 'utf8', maxBuffer: 1 << 28 })
-  if (status === 0) return
-  console.error(`${stdout ?? ''}${stderr ?? ''}${error?.message ?? ''}`)
-  process.exit(status ?? 1)
+  if (status !== 0) fail(`${stdout ?? ''}${stderr ?? ''}${error?.message ?? ''}`)
 }
 
 /** `definitions`: of CMake, NAME=value. Returns the folder; ends the process on failure. */
 export const configureTests = (folder, definitions) => {
   const build = join(source, folder)
   const missing = missingTools()
-  if (missing.length > 0) {
-    console.error(
+  if (missing.length > 0)
+    fail(
       `The native tests need ${listed(missing)}. Install what is missing, for example: \`apt-get install g++ cmake make\`.`,
     )
-    process.exit(1)
-  }
   dropForeignBuild(build, source)
   // CMake's own choice is make, whether it is there or not, and a folder stays with the choice it was made with.
   const generator = runs('make') ? [] : ['-G', 'Ninja']
@@ -40,8 +32,9 @@ export const configureTests = (folder, definitions) => {
 
 /** The native tests and the addon with AddressSanitizer and UndefinedBehaviorSanitizer, in one folder: they share the engine. */
 export const configureSanitized = () => {
-  const home = (name) => dirname(require.resolve(`${name}/package.json`))
-  const headers = [join(home('node-api-headers'), 'include'), home('node-addon-api')]
+  const headers = [join('node-api-headers', 'include'), 'node-addon-api'].map((name) =>
+    join(root, 'node_modules', name),
+  )
   return configureTests('build-asan', [
     'CONTINUO_SANITIZE=ON',
     'CONTINUO_CUDA=off',

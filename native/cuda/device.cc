@@ -91,12 +91,7 @@ CudaDevice::CudaDevice() : life_(life) {
   check(cuda::load(), "load the kernels (this driver may be too old for what they were built with)");
   constexpr uint32_t sample = 0x0C0FFEE0;
   cuda::fill(flag_, 1, sample, sizeof sample, transfers_);
-  check(cudaGetLastError(), "launch a first kernel");
-  uint32_t found = 0;
-  check(cudaMemcpyAsync(staging_, flag_, sizeof found, cudaMemcpyDeviceToHost, transfers_), "copy from the device");
-  check(cudaStreamSynchronize(transfers_), "run a first kernel");
-  std::memcpy(&found, staging_, sizeof found);
-  if (found != sample) throw DeviceError("CUDA failed to run a first kernel: it left another number than it was told to. Do not trust this device.");
+  if (flag("run a first kernel") != sample) throw DeviceError("CUDA failed to run a first kernel: it left another number than it was told to. Do not trust this device.");
 }
 
 // What is left of a lost device went with the reset that made room for the next.
@@ -231,12 +226,16 @@ bool CudaDevice::finite(std::span<const Piece> pieces) {
   const std::lock_guard lock(transfers_mutex_);
   check(cudaMemsetAsync(flag_, 0, sizeof *flag_, transfers_), "clear memory");
   for (const auto& [data, bytes] : pieces) cuda::finite(reinterpret_cast<const float*>(data), bytes / sizeof(float), flag_, transfers_);
-  check(cudaGetLastError(), "look for numbers that are not finite");
+  return flag("look for numbers that are not finite") == 0;
+}
+
+uint32_t CudaDevice::flag(const char* what) {
+  check(cudaGetLastError(), what);
   check(cudaMemcpyAsync(staging_, flag_, sizeof *flag_, cudaMemcpyDeviceToHost, transfers_), "copy from the device");
-  check(cudaStreamSynchronize(transfers_), "look for numbers that are not finite");
+  check(cudaStreamSynchronize(transfers_), what);
   uint32_t found = 0;
   std::memcpy(&found, staging_, sizeof found);
-  return found == 0;
+  return found;
 }
 
 void CudaDevice::adopt(Constant& constant) {

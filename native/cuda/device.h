@@ -65,6 +65,8 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   static constexpr size_t staging_bytes = size_t{4} << 20;
   static constexpr size_t most_reserve = size_t{512} << 20;
 
+  // What the kernels of the transfer stream left in the flag; `what` as of check().
+  uint32_t flag(const char* what);
   void transfer(std::byte* to, const std::byte* from, size_t bytes, cudaMemcpyKind kind, const char* what);
   // Memory that leaves so much of the device's free, or that takes none of it; null where there is none.
   static std::byte* take(size_t bytes, size_t reserve);

@@ -57,7 +57,6 @@ CudaExecutor::Pinned::~Pinned() {
 }
 
 std::byte* CudaExecutor::Pinned::room(size_t bytes) {
-  travels = false;
   if (bytes > size_ || !data_) {
     if (data_) device_->release_host(std::exchange(data_, nullptr));
     size_ = 0;
@@ -123,7 +122,7 @@ void CudaExecutor::wait() {
   const auto use = device_->use();
   if (!pending_) return;
   pending_ = false;
-  for (auto* pinned : {&host_words_, &host_rows_, &host_input_, &host_output_}) pinned->travels = false;
+  for (auto* pinned : {&host_words_, &host_rows_, &host_input_}) pinned->travels = false;
   check(cudaStreamSynchronize(stream_), "finish a step");
 }
 

@@ -44,20 +44,22 @@ inline Opened open(const SmallModel& small, size_t threads, Engine::OpenDevice d
   return {std::move(engine), *model};
 }
 
-inline Result<std::vector<ItemResult>> process(Engine& engine, std::vector<Item> items) {
-  auto done = std::make_shared<std::promise<Result<std::vector<ItemResult>>>>();
+// What a call that is submitted with a callback answers, or why it was refused.
+template <class T>
+Result<T> answered(const auto& submit) {
+  auto done = std::make_shared<std::promise<Result<T>>>();
   auto future = done->get_future();
-  auto accepted = engine.process(std::move(items), [done](auto result) { done->set_value(std::move(result)); });
+  const Status accepted = submit([done](auto result) { done->set_value(std::move(result)); });
   if (!accepted) return accepted.error();
   return future.get();
 }
 
+inline Result<std::vector<ItemResult>> process(Engine& engine, std::vector<Item> items) {
+  return answered<std::vector<ItemResult>>([&](auto done) { return engine.process(std::move(items), std::move(done)); });
+}
+
 inline Result<std::vector<float>> logits(Engine& engine, std::shared_ptr<Context> context) {
-  auto done = std::make_shared<std::promise<Result<std::vector<float>>>>();
-  auto future = done->get_future();
-  auto accepted = engine.logits(std::move(context), [done](auto result) { done->set_value(std::move(result)); });
-  if (!accepted) return accepted.error();
-  return future.get();
+  return answered<std::vector<float>>([&](auto done) { return engine.logits(std::move(context), std::move(done)); });
 }
 
 inline std::vector<int32_t> random_tokens(Random& random, size_t n, size_t vocabulary) {

@@ -258,7 +258,9 @@ export const createResidency = (
       head,
       bytes,
       busy: false,
-      ...{ broken: false, lost: null, closed: false },
+      broken: false,
+      lost: null,
+      closed: false,
     }
     const context: Context = {
       get pulse() {

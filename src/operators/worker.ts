@@ -41,10 +41,8 @@ export interface Worker {
   stop(): Promise<void>
 }
 
-/** In first pauses. */
-const longestPause = 64
-/** Losses of a task in a row while the device is away that are each followed by a pause, the last by the longest. */
-const mostAway = 7
+/** How often the pause before a lost task is claimed again doubles. */
+const doublings = 6
 
 export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   const { log, group, names, maxResidentBytes, pageDir } = options
@@ -106,12 +104,12 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     }
     const first = options.retryPause ?? 100
     const pause = pauses.get(partition) ?? first
-    pauses.set(partition, Math.min(pause * 2, longestPause * first))
+    pauses.set(partition, Math.min(pause * 2, 2 ** doublings * first))
     const reason = options.model.deviceAway()
     const losses = reason === null ? 0 : (away.get(partition) ?? 0) + 1
     away.set(partition, losses)
-    // A log comes back to who waits for it; a device that stays away this long may come back to another process.
-    if (reason !== null && losses > mostAway) {
+    // A log comes back to who waits for it; a device that stayed away through every pause may come back to another process.
+    if (reason !== null && losses > doublings + 1) {
       giveUp(new ContinuoError('UNAVAILABLE', reason, { cause: error }))
       return
     }

@@ -12,6 +12,7 @@ constinit thread_local int captures = 0;
 namespace {
 
 constexpr size_t page = 256;  // cudaMalloc aligns to this
+constexpr size_t pages(size_t bytes) { return (bytes + page - 1) / page * page; }
 
 thread_local cudaError_t last_error = cudaSuccess;
 
@@ -104,13 +105,12 @@ cudaError_t Device::allocate(void** to, size_t bytes) {
   const std::lock_guard lock(mutex_);
   *to = nullptr;
   if (bytes == 0) return cudaSuccess;
-  const size_t whole = (bytes + page - 1) / page * page;
-  if (bytes > total_ || whole > total_ - used_) return cudaErrorMemoryAllocation;
+  if (bytes > total_ || pages(bytes) > total_ - used_) return cudaErrorMemoryAllocation;
   std::byte* memory = take(bytes);
   if (!memory) return cudaErrorMemoryAllocation;
   std::memset(memory, 0xFF, bytes);
   allocated_[memory] = bytes;
-  used_ += whole;
+  used_ += pages(bytes);
   *to = memory;
   return cudaSuccess;
 }
@@ -118,12 +118,19 @@ cudaError_t Device::allocate(void** to, size_t bytes) {
 cudaError_t Device::free(void* memory) {
   const std::lock_guard lock(mutex_);
   if (!memory) return cudaSuccess;
-  const auto found = allocated_.find(static_cast<std::byte*>(memory));
-  if (found == allocated_.end()) return cudaErrorInvalidValue;
-  used_ -= (found->second + page - 1) / page * page;
-  release(found->first);
-  allocated_.erase(found);
+  const auto bytes = give_back(allocated_, memory);
+  if (!bytes) return cudaErrorInvalidValue;
+  used_ -= pages(*bytes);
   return cudaSuccess;
+}
+
+std::optional<size_t> Device::give_back(Ranges& ranges, void* memory) {
+  const auto found = ranges.find(static_cast<std::byte*>(memory));
+  if (found == ranges.end()) return std::nullopt;
+  const size_t bytes = found->second;
+  release(found->first);
+  ranges.erase(found);
+  return bytes;
 }
 
 void Device::room(size_t* free, size_t* total) {
@@ -145,12 +152,7 @@ cudaError_t Device::pin(void** to, size_t bytes) {
 
 cudaError_t Device::unpin(void* memory) {
   const std::lock_guard lock(mutex_);
-  if (!memory) return cudaSuccess;
-  const auto found = pinned_.find(static_cast<std::byte*>(memory));
-  if (found == pinned_.end()) return cudaErrorInvalidValue;
-  release(found->first);
-  pinned_.erase(found);
-  return cudaSuccess;
+  return !memory || give_back(pinned_, memory) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 Device::Side Device::side(const void* from, size_t bytes) {

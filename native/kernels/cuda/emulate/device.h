@@ -4,6 +4,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "cuda.h"
 
@@ -51,6 +52,8 @@ class Device {
   using Ranges = std::map<std::byte*, size_t>;
 
   Device() { read_environment(); }
+  // How many bytes were given back; nothing where no range begins there.
+  static std::optional<size_t> give_back(Ranges& ranges, void* memory);
   void read_environment();
 
   std::mutex mutex_;

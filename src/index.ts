@@ -30,6 +30,7 @@ export { type BlockPlan, checkGraph, type Graph, planGraph } from './engine/grap
 export type { CudaStatus, TensorEntry, TraceEntry } from './engine/native.ts'
 export {
   type Context,
+  ContextBroken,
   type ContextHead,
   type DecoderShape,
   type DeviceKind,

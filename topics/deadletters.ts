@@ -14,6 +14,8 @@ export const DEAD_LETTER_HEADERS = {
    * `{ key, headers: [[name, content]], value }`, bytes in base64.
    */
   envelope: 'continuo-envelope',
+  /** The event at which its session was set aside: `computation/512`, the cause (topics/state.ts) and the tokens of it that were fed. */
+  stopped: 'continuo-stopped',
 } as const
 
 export const deadletters: TopicContract = {

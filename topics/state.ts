@@ -68,6 +68,19 @@ export const snapshotRef = z.strictObject({
 })
 export type SnapshotRef = z.infer<typeof snapshotRef>
 
+/**
+ * Why a session was set aside. `computation`: its state stopped being finite; that follows from its events, and a replay comes to it
+ * again. `storage`: its stored state cannot be had any more; that follows from nothing else, so this record is what replays obey.
+ */
+export const stopped = z.strictObject({
+  cause: z.enum(['computation', 'storage']),
+  /** As the dead letter of the event says it. */
+  reason: z.string().max(1000),
+  /** Offset of the record at which it was set aside. */
+  offset: count,
+})
+export type Stopped = z.infer<typeof stopped>
+
 export const head = z.strictObject({
   type: z.literal('head'),
   version: z.literal(1),
@@ -75,7 +88,10 @@ export const head = z.strictObject({
   /** Fingerprints of the model and of its state layout. */
   model: sha256,
   layout: sha256,
-  status: z.enum(['open', 'closed']),
+  /** `stopped`: set aside; everything but a `boundary` with `reset` or a `close` becomes a dead letter. */
+  status: z.enum(['open', 'closed', 'stopped']),
+  /** With the status `stopped`, and of a session that was closed after it. */
+  stopped: stopped.optional(),
   settings: z.strictObject({ surprisal: z.boolean() }),
   cursor: streamCursor,
   conductor,
@@ -104,6 +120,8 @@ export const partitionCursor = z.strictObject({
   done: z.array(z.tuple([count, count])),
   model: sha256,
   layout: sha256,
+  /** How records of the input are read; versions that did not write it read either. */
+  format: z.enum(['json', 'text']).optional(),
 })
 export type PartitionCursor = z.infer<typeof partitionCursor>
 

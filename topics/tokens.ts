@@ -19,10 +19,10 @@ export const generated = z.strictObject({
   toPulse: count,
   /**
    * `null` while the request goes on. `length`: all tokens that were asked for; `stop`: a stop string; `eos`: the model ended the
-   * text (the token that says so is neither here nor fed); `context`: the context has no position left. The last two may come
-   * with no ids.
+   * text (the token that says so is neither here nor fed); `context`: the context has no position left; `stopped`: the session was
+   * set aside, and the dead letter of the request says why. The last three may come with no ids.
    */
-  finish: z.enum(['length', 'stop', 'eos', 'context']).nullable(),
+  finish: z.enum(['length', 'stop', 'eos', 'context', 'stopped']).nullable(),
   cause,
 })
 export type Generated = z.infer<typeof generated>

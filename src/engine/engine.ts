@@ -23,6 +23,7 @@ import {
 } from './native.ts'
 import {
   type Context,
+  ContextBroken,
   type ContextHead,
   type DecoderShape,
   type DeviceKind,
@@ -37,6 +38,10 @@ const maxThreads = 256
 const maxCount = 2 ** 31 - 1
 const maxSeed = 2n ** 64n
 /** As many pulses again never pass: the engine's clock does not wrap. */
+/** What became of one item: its context fails by what it computes, or nothing of it was fed. */
+const brokenOr = (error: ContinuoError): ContinuoError =>
+  error.code === 'REFUSED' ? new ContextBroken(error.message) : error
+
 const maxPulse = 2n ** 63n
 
 /**
@@ -320,7 +325,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       const work = items.map((item, i) => toNative(item, held[i]!, `Item ${i}`))
       const results = await withBusy(held, 'process', () => awaitNative((addon) => addon.process(engine, work)))
       const outcomes = results.map(({ error, ...result }): WorkResult | ContinuoError =>
-        error === undefined ? { ...result, ended: result.ended ?? null } : fromNative(error),
+        error === undefined ? { ...result, ended: result.ended ?? null } : brokenOr(fromNative(error)),
       )
       if (outcomes.every((outcome): outcome is WorkResult => !(outcome instanceof ContinuoError))) return outcomes
       throw new PartialFailure(outcomes)

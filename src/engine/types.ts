@@ -106,6 +106,14 @@ export interface Sampling {
 
 export type Overflow = 'refuse' | 'window'
 
+/** A context's state stopped being finite, or a node of its graph met a value it cannot use. It takes reset, restore and close only. */
+export class ContextBroken extends ContinuoError {
+  constructor(message: string) {
+    super('REFUSED', message)
+    this.name = 'ContextBroken'
+  }
+}
+
 /** Some items of a call failed by themselves; the others are done, and their results are here. */
 export class PartialFailure extends ContinuoError {
   /** In the order of the items. */
@@ -156,8 +164,8 @@ export interface Model extends ModelInfo {
    * and do not depend on what shares the batch, on how tokens are cut into calls, or on the number of threads.
    * Rejects as a whole, before anything is written, when an item is invalid (INVALID) or its context closed, busy or another
    * model's (MISUSE). Rejects with a `PartialFailure` when single items fail; what became of the others stands in `outcomes`.
-   * INVALID: the item's tokens exceed the positions that its context has left; nothing of it was fed. REFUSED: its state stopped
-   * being finite; its context takes nothing but `reset`, `restore` and `close` from then on.
+   * INVALID: the item's tokens exceed the positions that its context has left; nothing of it was fed. `ContextBroken` (REFUSED): its
+   * state stopped being finite; its context takes nothing but `reset`, `restore` and `close` from then on.
    */
   process(items: readonly WorkItem[]): Promise<readonly WorkResult[]>
   /** An executor over any block of the model's graph, for one context. */

@@ -6,13 +6,15 @@
  * These numbers are part of the state format: a replay must pass through the very heads that were committed.
  */
 import type { Chunk } from '../../topics/chunks.ts'
-import { type Observation, SURPRISAL_SPAN } from '../../topics/observations.ts'
+import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
-import type { Context, WorkItem, WorkResult } from '../engine/types.ts'
+import { type Context, ContextBroken, type ContextHead, type WorkItem, type WorkResult } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
 import { createDetokenizer, NO_TEXT } from './detokenize.ts'
+import { reasonOf, SessionLost, setAside } from './set-aside.ts'
+import { cursorAt, observe, spanFrom } from './spans.ts'
 import type { Tokenizer } from './tokenize.ts'
 import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
 
@@ -33,14 +35,6 @@ export interface Session {
 
 type Generate = Extract<Chunk, { type: 'generate' }>
 
-const spanFrom = (fromPulse: number): Head['span'] => ({
-  fromPulse,
-  tokens: 0,
-  predictions: 0,
-  bytes: 0,
-  nats: 0,
-  surprisal: [],
-})
 const NO_BYTES = new Uint8Array(0)
 const NO_TOKENS = new Int32Array(0)
 
@@ -61,16 +55,6 @@ export const newborn = (work: Tokenized, model: Fingerprints, chain: string): He
   span: spanFrom(0),
   generation: null,
   snapshot: null,
-})
-
-const cursorAt = ({ record, event, hash }: Tokenized) => ({
-  topic: record.topic,
-  partition: record.partition,
-  offset: record.offset,
-  token: 0,
-  complete: false,
-  chunk: event.id ?? null,
-  hash,
 })
 
 /** Whether the head stands inside this record. Throws REFUSED when the record is not the one it stood in. */
@@ -121,29 +105,6 @@ const surprised = (head: Head, ids: Int32Array, nats: Float32Array, tokenizer: T
       predictions: totalPredictions,
       nats: totalNats,
     },
-  }
-}
-
-/** Tells what was read since the last `observed` event, and begins a new span. */
-const observe = (head: Head, work: Tokenized, last: boolean, readsText: boolean): { head: Head; output: Output } => {
-  const { span } = head
-  const value: Observation = {
-    type: 'observed',
-    version: 1,
-    session: head.session,
-    cause: causeOf(work.record, work.event.id ?? null),
-    fromPulse: span.fromPulse,
-    toPulse: span.fromPulse + span.tokens,
-    tokens: span.tokens,
-    predictions: span.predictions,
-    nats: span.nats,
-    bitsPerByte: span.bytes === 0 || !readsText ? null : span.nats / Math.LN2 / span.bytes,
-    ...(head.settings.surprisal ? { surprisal: span.surprisal } : {}),
-    last,
-  }
-  return {
-    head: { ...head, span: spanFrom(head.conductor.globalStep) },
-    output: { to: 'observations', value },
   }
 }
 
@@ -231,9 +192,25 @@ const conclude = (session: Session, work: Tokenized, outputs: Output[]): Head =>
   return head
 }
 
+/** Clock and chain of a head, as an engine's context takes them. */
+export const clockOf = ({ conductor, chain }: Head): ContextHead => ({
+  pulse: BigInt(conductor.globalStep),
+  origin: BigInt(conductor.origin),
+  chain,
+})
+
+/** Puts the memory back to its first state, at the clock and chain of this head; a broken context is of use again. */
+export const blank = (context: Context, head: Head): void => {
+  context.reset()
+  context.restore(context.serialize(), clockOf(head))
+}
+
 /**
  * Yields the steps of one event and leaves the session after the last of them. `fresh` says that the session began with
  * this event. Ending the iteration between two steps leaves the session at a head from which the next call resumes.
+ *
+ * A state that stops being finite ends the event: the last step sets the session aside, as it was after the step before. Which step
+ * that is depends on the record alone, so a replay sets it aside at the same place.
  */
 export async function* advance(
   session: Session,
@@ -248,13 +225,17 @@ export async function* advance(
   if (!resuming) {
     const reopened = session.head.status === 'closed'
     if (reopened) session.context.reset()
+    const { stopped, ...before } = session.head
     session.head = {
-      ...session.head,
+      ...before,
       status: 'open',
+      // Closed, it is still one whose past nothing leads through: who opens it again must know.
+      ...(event.type === 'close' && stopped && { stopped }),
       cursor: { ...session.head.cursor, ...cursorAt(work) },
       conductor: reopened ? conductor.reset(session.head.conductor) : session.head.conductor,
       chain: reopened ? session.context.chain : session.head.chain,
       span: spanFrom(session.head.conductor.globalStep),
+      generation: null,
     }
     if (fresh || reopened) {
       const cause = causeOf(record, event.id ?? null)
@@ -272,11 +253,28 @@ export async function* advance(
     return step
   }
 
+  /** The last step of an event whose next `tokens` tokens broke the context. */
+  const brokenBy = (error: unknown, tokens: number): Step => {
+    if (!(error instanceof ContextBroken)) throw error
+    const from = session.head.conductor.globalStep
+    const why = `its state stopped being finite with the tokens of pulses ${from} to ${from + tokens}`
+    const reason = reasonOf(session.head.session, why)
+    const aside = setAside(session.head, work, { cause: 'computation', reason }, readsText)
+    blank(session.context, aside.head)
+    return emit({ ...aside, outputs: [...outputs, ...aside.outputs], failure: error })
+  }
+
   // Read. `token` counts the record's tokens, so a resumed record goes on where it stood.
   while (session.head.cursor.token < ids.length) {
     const at = session.head.cursor.token
     const slice = ids.subarray(at, Math.min(ids.length, at - (at % FEED_SLICE) + FEED_SLICE))
-    const result = await engine.process({ context: session.context, tokens: slice, nats: true })
+    let result: WorkResult
+    try {
+      result = await engine.process({ context: session.context, tokens: slice, nats: true })
+    } catch (error) {
+      yield brokenBy(error, slice.length)
+      return
+    }
     let head = surprised(moved(session.head, result, slice.length), slice, result.nats, engine.tokenizer)
     const read = head.cursor.token === ids.length
     if (!read && head.settings.surprisal && head.span.tokens >= SURPRISAL_SPAN) {
@@ -301,7 +299,17 @@ export async function* advance(
     for (;;) {
       const index = session.head.generation?.index ?? 0
       const count = Math.min(GENERATE_SLICE - (index % GENERATE_SLICE), event.maxTokens - index)
-      const step = await generateSlice(session, work, event, count, engine)
+      if (count <= 0)
+        throw new SessionLost(
+          `Session "${session.head.session}" stands at token ${index} of a request for ${event.maxTokens}, which ended before.`,
+        )
+      let step: Step
+      try {
+        step = await generateSlice(session, work, event, count, engine)
+      } catch (error) {
+        yield brokenBy(error, count)
+        return
+      }
       if (!step.done) {
         yield emit(step)
         continue

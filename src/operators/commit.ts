@@ -7,7 +7,7 @@
  */
 import { Observable, type OperatorFunction } from 'rxjs'
 import type { TopicNames } from '../../topics/index.ts'
-import { ContinuoError } from '../errors.ts'
+import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
 import { type Fingerprints, type Head, type PartitionCursor, type SnapshotRef, seal } from '../state/head.ts'
 import { type Ledger, recordBytes } from '../state/ledger.ts'
@@ -19,6 +19,7 @@ import type { EmittedStep } from './emit.ts'
 import type { Sessions } from './sessions.ts'
 import { readSnapshot, type SnapshotWriting, writeSnapshot } from './snapshots.ts'
 import type { Capture } from './types.ts'
+import type { InputFormat } from './validate.ts'
 
 export interface CommitDeps {
   readonly log: EventLog
@@ -33,6 +34,8 @@ export interface CommitDeps {
   readonly snapshotLedger: Ledger
   /** Bytes of a snapshot in one record at most. */
   readonly partBytes: number
+  /** How the input is read; goes into the cursor, because read another way its records are other events. */
+  readonly format: InputFormat
   /** Time between the beginnings of two commits, ms. */
   readonly interval: number
   /** Told after each commit, so that waiting sessions can go on. */
@@ -117,6 +120,7 @@ const createCommitter = (deps: CommitDeps) => {
       done: done.map(([from, to]) => [from, to]),
       model: model.fingerprint,
       layout: model.layoutFingerprint,
+      format: deps.format,
     }
   }
 
@@ -137,7 +141,7 @@ const createCommitter = (deps: CommitDeps) => {
     for (const step of steps) {
       records.push(...step.records)
       if (step.head !== null) changed.set(step.head.session, step.head)
-      if (step.capture !== undefined) capture(step.capture)
+      if (step.capture !== undefined && !step.needsSnapshot) capture(step.capture)
       if (step.done) watermark.finish(step.record.offset)
     }
     for (const id of touched) {
@@ -211,7 +215,16 @@ const createCommitter = (deps: CommitDeps) => {
     for (const id of snapshotLedger.toForward(FORWARD_BYTES)) {
       const head = sessions.heads.get(id)
       if (head === undefined || head.snapshot === null || refs.get(id)?.first !== head.snapshot.first) continue
-      const file = await readSnapshot(log, names.snapshots, partition, head)
+      const file = await readSnapshot(log, names.snapshots, partition, head).catch((error: unknown) => {
+        if (codeOf(error) !== 'REFUSED') throw error
+        // Who needs it will find the same and ask the events instead; the other sessions are not to suffer for it.
+        deps.warn(`${messageOf(error)} It is forgotten.`)
+        refs.delete(id)
+        snapshotLedger.drop(id)
+        touched.add(id)
+        return null
+      })
+      if (file === null) continue
       const again = writeSnapshot(names.snapshots, id, head.snapshot.pulse, file, deps.partBytes)
       let ref: SnapshotRef | null = null
       while (ref === null) ref = await again.step(writer)
@@ -311,6 +324,11 @@ export const commit =
 
       const round = async (): Promise<void> => {
         const steps = take()
+        for (const { capture, needsSnapshot } of steps) {
+          if (capture === undefined || !needsSnapshot) continue
+          committer.capture(capture)
+          while (committer.hasSnapshotWork) await committer.snapshotStep()
+        }
         const done = await committer.commit(steps)
         deps.backlog.release(steps.length)
         subscriber.next(done)

@@ -39,7 +39,11 @@ export const letterContent = (
 }
 
 /** The original bytes under the original key, with the reason beside the original headers. */
-const deadLetters = (topic: string, record: StoredRecord, reason: string): readonly OutRecord[] => {
+const deadLetters = (
+  topic: string,
+  record: StoredRecord,
+  { reason, stopped }: Extract<Output, { to: 'deadletters' }>,
+): readonly OutRecord[] => {
   const { value: content, enveloped } = letterContent(record)
   const parts = content === null || content.length === 0 ? [content] : splitParts(content, PART_BYTES)
   return parts.map((value, index) => {
@@ -50,6 +54,7 @@ const deadLetters = (topic: string, record: StoredRecord, reason: string): reado
       [H.offset, String(record.offset)],
       [H.timestamp, String(record.timestamp)],
       ...(enveloped ? [[H.envelope, 'json'] as [string, string]] : []),
+      ...(stopped === undefined ? [] : [[H.stopped, `${stopped.cause}/${stopped.token}`] as [string, string]]),
       ...(parts.length > 1 ? [[H.part, `${index + 1}/${parts.length}`] as [string, string]] : []),
     ]
     const original = enveloped ? [] : record.headers
@@ -59,7 +64,7 @@ const deadLetters = (topic: string, record: StoredRecord, reason: string): reado
 }
 
 export const encodeOutput = (output: Output, record: StoredRecord, names: TopicNames): readonly OutRecord[] => {
-  if (output.to === 'deadletters') return deadLetters(names.deadletters, record, output.reason)
+  if (output.to === 'deadletters') return deadLetters(names.deadletters, record, output)
   return [
     {
       topic: names[output.to],

@@ -6,11 +6,13 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
 import type { Model } from '../engine/types.ts'
 import { ContinuoError, codeOf } from '../errors.ts'
-import { checkFits, type Head, type PartitionCursor, seal, unseal } from '../state/head.ts'
+import { checkFits, faultOfHead, type Head, type PartitionCursor, seal, unseal } from '../state/head.ts'
 import { createLedger, type Ledger, recordBytes } from '../state/ledger.ts'
 import type { EventLog, PartitionWriter, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
+import { asStopped } from './set-aside.ts'
 import { SNAPSHOT_GROUP_PARTS } from './snapshots.ts'
+import type { InputFormat } from './validate.ts'
 
 /** Who reads what with which model. */
 export interface Reading {
@@ -18,6 +20,8 @@ export interface Reading {
   readonly names: TopicNames
   readonly group: string
   readonly model: Model
+  /** How it reads the records of the input; undefined where it reads none. */
+  readonly format?: InputFormat
   readonly warn: (message: string) => void
 }
 
@@ -56,7 +60,10 @@ export interface PartitionState {
   readonly snapshotLedger: Ledger
 }
 
-/** Reads the state partition to its last stable offset. Throws REFUSED for a record that fails verification. */
+/**
+ * Reads the state partition to its last stable offset. Throws REFUSED for a record that fails verification. A head that was sealed as it
+ * is and breaks a rule concerns its session alone: that one is set aside.
+ */
 export const readPartitionState = async (
   log: EventLog,
   names: TopicNames,
@@ -83,7 +90,10 @@ export const readPartitionState = async (
   for (const { key, value, headers, offset } of newest.values()) {
     const state = unseal(`${names.state}, partition ${partition}, offset ${offset}`, key, value, headers)
     if (state.type === 'cursor') cursor = state
-    else heads.set(state.session, state)
+    else {
+      const fault = faultOfHead(state)
+      heads.set(state.session, fault === null ? state : asStopped(state, fault))
+    }
   }
   // What no head names has no size without reading it; offsets times the usual size of a part is close enough.
   const refs = [...heads.values()].flatMap(({ session, snapshot }) =>
@@ -105,7 +115,7 @@ export const readPartitionState = async (
 const checkAgreement = (
   { cursor, heads }: PartitionState,
   committed: number | null,
-  { names, group, model, warn }: Reading,
+  { names, group, model, format, warn }: Reading,
   partition: number,
 ): void => {
   const place = `${names.chunks}, partition ${partition}`
@@ -130,6 +140,12 @@ const checkAgreement = (
       `The state of this partition belongs to group "${cursor.group}" reading ${cursor.topic}, partition ${cursor.partition}; this worker is group "${group}" reading ${place}. Use that group, or another prefix.`,
     )
   }
+  if (format !== undefined && cursor.format !== undefined && format !== cursor.format) {
+    throw new ContinuoError(
+      'REFUSED',
+      `${place} was read with --input-format ${cursor.format}, and now with ${format}: its records would be other events. Use ${cursor.format}, or begin anew with another --group and prefix.`,
+    )
+  }
   checkFits(cursor, model)
   for (const head of heads.values()) checkFits(head, model)
   if (committed === null) {
@@ -151,7 +167,7 @@ const checkAgreement = (
  */
 const introduce = async (
   writer: PartitionWriter,
-  { log, names, group, model }: Reading,
+  { log, names, group, model, format }: Reading,
   partition: number,
 ): Promise<void> => {
   const { begin } = await log.bounds(names.chunks, partition)
@@ -165,6 +181,7 @@ const introduce = async (
     done: [],
     model: model.fingerprint,
     layout: model.layoutFingerprint,
+    ...(format !== undefined && { format }),
   })
   const record = { topic: names.state, key, value, headers: [...headers, [INTRODUCTION, new Uint8Array(0)] as const] }
   const [offset] = await writer.commit([record], begin)

@@ -2,15 +2,19 @@
  * restore: the way back to a committed head. A session's context is rebuilt on its first event: the snapshot its head names,
  * then the events between snapshot and head once more, with outputs suppressed. The replay must end at the very head that
  * was committed (cursor, pulse, chain, sums); if it does not, nothing is resumed.
+ *
+ * A snapshot that is gone or damaged is done without where the session's events are still there: then all of them are read again.
+ * Where they are not, the session is lost (`SessionLost`), and nothing else with it.
  */
 import type { TopicNames } from '../../topics/index.ts'
 import type { Context, Model } from '../engine/types.ts'
-import { ContinuoError } from '../errors.ts'
+import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
-import { checkFits, type Head, headDifference, sameHead, samePlace } from '../state/head.ts'
+import { checkFits, faultOfHead, type Head, headDifference, sameHead, samePlace } from '../state/head.ts'
 import { decodeSnapshot } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
-import { advance, type Engine, newborn, type Session } from './advance.ts'
+import { advance, clockOf, type Engine, newborn, type Session } from './advance.ts'
+import { SessionLost } from './set-aside.ts'
 import { readSnapshot } from './snapshots.ts'
 import { tokenizeEvent } from './tokenize.ts'
 import type { Valid } from './types.ts'
@@ -22,6 +26,8 @@ export interface RestoreDeps {
   readonly model: Model
   readonly engine: Engine
   readonly validate: ValidateOptions
+  /** Told when a snapshot is of no use and the events take its place. */
+  readonly warn?: (message: string) => void
 }
 
 /** A session's own events in [from, until), validated; rejected ones left out, as they were the first time. */
@@ -43,37 +49,47 @@ export async function* sessionEvents(
   }
 }
 
-const disagree = (target: Head, reached: Head): ContinuoError =>
-  new ContinuoError(
-    'REFUSED',
-    `Session "${target.session}" was replayed to offset ${reached.cursor.offset}, token ${reached.cursor.token}, and does not agree with its committed head: ${headDifference(target, reached)}. The events, the snapshot or the head were altered. Cannot resume; nothing was changed.`,
+/** A session was computed again, and the result is another than the committed one. */
+export class Disagreement extends SessionLost {}
+
+const disagree = (target: Head, reached: Head): Disagreement =>
+  new Disagreement(
+    `Session "${target.session}" was replayed to offset ${reached.cursor.offset}, token ${reached.cursor.token}, and does not agree with its committed head: ${headDifference(target, reached)}. The events, the snapshot or the head were altered.`,
   )
 
-/** Loads the snapshot that the head names; null where it names none. */
+/** Loads the snapshot that the head names; null where it names none. Throws `SessionLost` where it is of no use. */
 const loadSnapshot = async (
   { log, names, model }: RestoreDeps,
   partition: number,
   target: Head,
 ): Promise<Session | null> => {
   if (target.snapshot === null) return null
-  const file = await readSnapshot(log, names.snapshots, partition, target)
-  const { head, state } = decodeSnapshot(file, model.layout)
-  checkFits(head, model)
-  if (head.session !== target.session || head.cursor.pulse !== target.snapshot.pulse) {
-    throw new ContinuoError(
-      'REFUSED',
-      `The head of session "${target.session}" names a snapshot at pulse ${target.snapshot.pulse}; it holds session "${head.session}" at pulse ${head.cursor.pulse}. Nothing was changed; restore the log from a copy.`,
-    )
+  try {
+    const file = await readSnapshot(log, names.snapshots, partition, target)
+    const { head, state } = decodeSnapshot(file, model.layout)
+    checkFits(head, model)
+    const fault = faultOfHead(head, model)
+    if (fault !== null) throw new SessionLost(`The snapshot of session "${target.session}" cannot be used: ${fault}.`)
+    if (head.session !== target.session || head.cursor.pulse !== target.snapshot.pulse) {
+      throw new SessionLost(
+        `The head of session "${target.session}" names a snapshot at pulse ${target.snapshot.pulse}; it holds session "${head.session}" at pulse ${head.cursor.pulse}.`,
+      )
+    }
+    failpoint('restore.snapshot')
+    return { head, context: filled(model, state, head) }
+  } catch (error) {
+    const code = codeOf(error)
+    // INVALID: the engine does not take the state.
+    if (code !== 'REFUSED' && code !== 'INVALID') throw error
+    throw error instanceof SessionLost ? error : new SessionLost(messageOf(error), { cause: error })
   }
-  failpoint('restore.snapshot')
-  return { head, context: filled(model, state, head) }
 }
 
 /** A context with this state; none is left over when the state is refused. */
 const filled = (model: Model, state: Uint8Array | null, head: Head): Context => {
   const context = model.createContext()
   try {
-    context.restore(state ?? context.serialize(), headOf(head))
+    context.restore(state ?? context.serialize(), clockOf(head))
     return context
   } catch (error) {
     context.close()
@@ -81,25 +97,21 @@ const filled = (model: Model, state: Uint8Array | null, head: Head): Context => 
   }
 }
 
-const headOf = (head: Head) => ({
-  pulse: BigInt(head.conductor.globalStep),
-  origin: BigInt(head.conductor.origin),
-  chain: head.chain,
-})
+/** With the first state at the head's clock and chain: all that a session needs which was closed or set aside. */
+export const blankSession = (model: Model, head: Head): Session => ({ head, context: filled(model, null, head) })
 
-/** A closed session can only be opened anew: it needs its clock and chain, not its memory. */
-const closedSession = (model: Model, head: Head): Session => ({ head, context: filled(model, null, head) })
+/** `unsaved`: the snapshot that its head names is of no use, so another should take its place. */
+export type Restored = Session & { readonly unsaved?: true }
 
-/** Throws UNAVAILABLE when the signal fires first: a stop does not wait for the past. */
-export const restoreSession = async (
+/** Carries the session on from `base`, or from its first event, until it stands where `target` does, and compares the two. */
+const replayed = async (
   deps: RestoreDeps,
   partition: number,
   target: Head,
-  signal?: AbortSignal,
+  base: Session | null,
+  signal: AbortSignal | undefined,
 ): Promise<Session> => {
   const { model, engine } = deps
-  if (target.status === 'closed') return closedSession(model, target)
-  const base = await loadSnapshot(deps, partition, target)
   let session = base
   const from = base === null ? target.born : base.head.cursor.offset + (base.head.cursor.complete ? 1 : 0)
   try {
@@ -142,13 +154,43 @@ export const restoreSession = async (
     return { head: target, context: session.context }
   } catch (error) {
     session?.context.close()
-    if (error instanceof ContinuoError && error.code === 'POSITION') {
-      throw new ContinuoError(
-        'REFUSED',
-        `Session "${target.session}" must be replayed from offset ${from} of ${deps.names.chunks}, partition ${partition}, and those events are gone: ${error.message} Keep input until every session that reads it was saved (--snapshot-every, --snapshot-records).`,
+    if (codeOf(error) === 'POSITION') {
+      throw new SessionLost(
+        `Session "${target.session}" must be replayed from offset ${from} of ${deps.names.chunks}, partition ${partition}, and those events are gone: ${messageOf(error)} Keep input until every session that reads it was saved (--snapshot-every, --snapshot-records).`,
         { cause: error },
       )
     }
     throw error
+  }
+}
+
+/**
+ * Throws UNAVAILABLE when the signal fires first: a stop does not wait for the past. Throws `SessionLost` where neither the snapshot
+ * nor the events lead to the head, REFUSED where the input is another than the one that the head speaks of.
+ */
+export const restoreSession = async (
+  deps: RestoreDeps,
+  partition: number,
+  target: Head,
+  signal?: AbortSignal,
+): Promise<Restored> => {
+  if (target.status !== 'open') return blankSession(deps.model, target)
+  /** Why the snapshot is of no use. */
+  let lost: SessionLost
+  try {
+    const base = await loadSnapshot(deps, partition, target)
+    if (base !== null || target.born >= 0) return await replayed(deps, partition, target, base, signal)
+    lost = new SessionLost(`Session "${target.session}" came from another log, and its head names no snapshot.`)
+  } catch (error) {
+    const isLost = error instanceof SessionLost && target.snapshot !== null
+    if (!isLost) throw error
+    lost = error
+  }
+  if (target.born < 0) throw lost
+  deps.warn?.(`${lost.message} Session "${target.session}" is computed again from its first event.`)
+  try {
+    return { ...(await replayed(deps, partition, target, null, signal)), unsaved: true }
+  } catch (error) {
+    throw error instanceof SessionLost && !(error instanceof Disagreement) ? lost : error
   }
 }

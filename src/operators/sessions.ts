@@ -9,6 +9,8 @@ import { failpoint } from '../observe/failpoint.ts'
 import { type Head, samePlace } from '../state/head.ts'
 import { PageLost } from '../state/pages.ts'
 import { advance, type Engine, newborn, type Session } from './advance.ts'
+import { blankSession, Disagreement, type Restored } from './restore.ts'
+import { reasonOf, SessionLost, setAside } from './set-aside.ts'
 import { tokenizeEvent } from './tokenize.ts'
 import type { Capture, Rejected, Step, Tokenized, Valid } from './types.ts'
 
@@ -21,11 +23,13 @@ export interface SessionsOptions {
   /** Contexts in memory at most. A session that finds no room waits until another's state is in a snapshot. */
   readonly maxContexts: number
   /** Rebuilds a session; rejects when `stopping` fires. */
-  readonly restore: (head: Head) => Promise<Session>
+  readonly restore: (head: Head) => Promise<Restored>
   /** Resolves when the stages behind have room for another step; undefined when they have it now. */
   readonly room: () => Promise<void> | undefined
   /** No step begins after it fires. */
   readonly stopping: AbortSignal
+  /** Told of every session that is set aside. */
+  readonly warn: (message: string) => void
 }
 
 export interface Sessions {
@@ -80,6 +84,12 @@ const captureIfThere = (session: Session): Capture | null => {
     throw error
   }
 }
+
+/**
+ * Sessions set aside in a row because their events do not lead to their heads. One is a session whose records were altered; several
+ * one after the other are a machine or an input that is not to be trusted, and then the partition is refused before more are touched.
+ */
+const MAX_DISAGREEMENTS = 3
 
 /** Each reads the input from its snapshot on, so more at a time would only slow each other down. */
 const MAX_RESTORES = 4
@@ -153,7 +163,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   const isSaved = (id: string, { busy, head }: Live): boolean => {
     const committed = heads.get(id)
     if (busy || committed === undefined || !samePlace(committed, head)) return false
-    return committed.status === 'closed' || committed.snapshot?.pulse === head.conductor.globalStep
+    return committed.status !== 'open' || committed.snapshot?.pulse === head.conductor.globalStep
   }
 
   /** A copy of the state as it stands; the caller knows that its head is committed, or goes with it. */
@@ -190,7 +200,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   }
 
   /** The snapshot that a head names may be forwarded and trimmed while it is being read; then the newer head names it. */
-  const rebuild = async (id: string): Promise<Session> => {
+  const rebuild = async (id: string): Promise<Restored> => {
     for (;;) {
       const head = heads.get(id)!
       try {
@@ -201,14 +211,33 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     }
   }
 
-  const begin = async (work: Tokenized): Promise<Live | null> => {
+  let disagreements = 0
+  /** What takes the place of a session that is lost: its head as it is set aside, and a memory that nothing was read into. */
+  const lost = (error: unknown, work: Tokenized): Session & { readonly aside: Step } => {
+    if (!(error instanceof SessionLost)) throw error
+    if (error instanceof Disagreement) disagreements += 1
+    if (disagreements >= MAX_DISAGREEMENTS) throw error
+    const head = heads.get(work.session)!
+    const reason = reasonOf(work.session, error.message)
+    const aside = setAside(head, work, { cause: 'storage', reason }, engine.tokenizer !== null)
+    return { ...blankSession(model, aside.head), aside: { ...aside, failure: error } }
+  }
+
+  const begin = async (work: Tokenized): Promise<{ readonly session: Live; readonly aside?: Step } | null> => {
     const id = work.session
     const restores = heads.has(id)
     if (!(await place(restores))) return null
     try {
-      let base: Session
-      if (restores) base = await tracked(rebuild(id))
-      else {
+      let base: Restored & { readonly aside?: Step }
+      if (restores) {
+        base = await tracked(rebuild(id)).then(
+          (session) => {
+            disagreements = 0
+            return session
+          },
+          (error: unknown) => lost(error, work),
+        )
+      } else {
         const context = model.createContext()
         base = { head: newborn(work, model, context.chain), context }
       }
@@ -218,9 +247,11 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       const { snapshot = null, conductor } = heads.get(id) ?? {}
       // What took a rebuild is saved as soon as it rests: the next crash must not make it longer.
       const from = conductor === undefined || snapshot?.pulse === conductor.globalStep ? null : Number.NEGATIVE_INFINITY
-      const session: Live = { ...base, busy: true, captured: snapshot?.pulse ?? -1, unsavedFrom: from }
+      const { head, context, aside, unsaved } = base
+      const captured = unsaved ? Number.NEGATIVE_INFINITY : (snapshot?.pulse ?? -1)
+      const session: Live = { head, context, busy: true, captured, unsavedFrom: from }
       live.set(id, session)
-      return session
+      return { session, ...(aside && { aside }) }
     } catch (error) {
       if (stopping.aborted && !closed) return null
       throw error
@@ -233,7 +264,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     }
   }
 
-  const acquire = async (work: Tokenized): Promise<{ session: Live; fresh: boolean } | null> => {
+  const acquire = async (work: Tokenized): Promise<{ session: Live; fresh: boolean; aside?: Step } | null> => {
     const known = live.get(work.session)
     if (known !== undefined) {
       live.delete(work.session)
@@ -242,8 +273,8 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       return { session: known, fresh: false }
     }
     const fresh = !heads.has(work.session)
-    const session = await begin(work)
-    return session === null ? null : { session, fresh }
+    const begun = await begin(work)
+    return begun === null ? null : { ...begun, fresh }
   }
 
   /** With the session and the record. */
@@ -267,18 +298,26 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     }
     const acquired = await acquire(work)
     if (acquired === null) return
-    const { session, fresh } = acquired
+    const { session, fresh, aside } = acquired
     // A new context on an old clock: save it at once, so that no replay has to begin before it.
-    if (session.head.status === 'closed') session.captured = Number.NEGATIVE_INFINITY
+    if (session.head.status !== 'open') session.captured = Number.NEGATIVE_INFINITY
+    // Where a session was set aside because its past is lost, no replay could lead to what it does from here on.
+    const needsSnapshot = session.head.stopped !== undefined && aside === undefined
     try {
+      if (aside !== undefined) {
+        options.warn(aside.head!.stopped!.reason)
+        yield aside
+        return
+      }
       for await (const step of advance(session, work, fresh, engine)) {
         const pulse = step.head!.conductor.globalStep
         const since = session.captured === -1 ? 0 : session.captured
         session.unsavedFrom ??= work.record.offset
+        if (step.failure !== undefined) options.warn(`${step.head!.stopped!.reason} (${step.failure.message})`)
         if (pulse - since >= snapshotEvery && step.head!.status === 'open') {
           const capture = take(session)
           failpoint('snapshot.captured')
-          yield { ...step, capture }
+          yield { ...step, capture, ...(needsSnapshot && { needsSnapshot }) }
         } else yield step
         await room()
         if (stopping.aborted) return
@@ -300,7 +339,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     *unsaved() {
       for (const session of live.values()) {
         const pulse = session.head.conductor.globalStep
-        if (session.head.status === 'closed' || heads.get(session.head.session)?.snapshot?.pulse === pulse) continue
+        if (session.head.status !== 'open' || heads.get(session.head.session)?.snapshot?.pulse === pulse) continue
         const capture = captureIfThere(session)
         if (capture !== null) yield capture
       }

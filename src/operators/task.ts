@@ -113,7 +113,7 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
     const backlog = createBacklog(BACKLOG_STEPS)
     const validation = { format: options.format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
     const engine = { model, tokenizer, process: contexts.process }
-    const restoring = { log, names, model, engine, validate: validation }
+    const restoring = { log, names, model, engine, validate: validation, warn: options.warn }
     sessions = createSessions({
       model,
       engine,
@@ -128,6 +128,7 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       },
       room: backlog.room,
       stopping: stopping.signal,
+      warn: options.warn,
     })
     for (const [id, head] of heads) sessions.heads.set(id, head)
     load = () => watermark.load.records
@@ -148,6 +149,7 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       snapshotLedger,
       backlog,
       validation,
+      format: options.format,
       records: source.records,
       partBytes: options.partBytes ?? PART_BYTES,
       interval: options.commitInterval,

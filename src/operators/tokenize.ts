@@ -65,6 +65,9 @@ const idsOf = (
   }
 }
 
+/** JSON carries whole numbers to 2⁵³; what a tokenizer holds back has room below it. */
+const CLOCK_END = 2 ** 53 - 2 ** 20
+
 /** What the gate needs of a model. */
 export interface Bounded {
   readonly positions: number | null
@@ -87,6 +90,16 @@ export const tokenizeEvent = (
   if (head?.status === 'closed' && event.type !== 'open') {
     return reject(
       `Session "${session}" is closed; a "${event.type}" event arrived. Send "open" first: it begins a new context.`,
+    )
+  }
+  const stopped = head?.status === 'stopped' ? head.stopped : undefined
+  if (stopped !== undefined && event.type !== 'close' && !(event.type === 'boundary' && event.reset)) {
+    return reject(`${stopped.reason} A "${event.type}" event arrived.`)
+  }
+  const asked = ids.length + (event.type === 'generate' ? event.maxTokens : 0)
+  if (head !== undefined && head.conductor.globalStep > CLOCK_END - asked) {
+    return reject(
+      `The clock of session "${session}" stands at pulse ${head.conductor.globalStep} and cannot count ${asked} tokens more: it ends at ${CLOCK_END}. Nothing of the event was read. Go on with another session.`,
     )
   }
   if (event.type === 'generate' && inUse === 0 && ids.length === 0) {

@@ -2,8 +2,10 @@
 import type { Chunk } from '../../topics/chunks.ts'
 import type { Cause } from '../../topics/common.ts'
 import type { Observation } from '../../topics/observations.ts'
+import type { Stopped } from '../../topics/state.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import type { GateStatistics } from '../engine/types.ts'
+import type { ContinuoError } from '../errors.ts'
 import type { Head } from '../state/head.ts'
 import type { StoredRecord } from '../streams/log.ts'
 
@@ -17,6 +19,9 @@ export interface Valid {
   readonly hash: string
 }
 
+/** What every operator after validate needs of an event, however far it has come. */
+export type SessionEvent = Omit<Valid, 'kind'>
+
 /** An event that cannot be used, and the sentence that says why. It goes to the dead-letter topic; the stream goes on. */
 export interface Rejected {
   readonly kind: 'rejected'
@@ -27,17 +32,23 @@ export interface Rejected {
 }
 
 /** After tokenize: an event that its session accepts, with the tokens it makes the model read. */
-export interface Tokenized extends Omit<Valid, 'kind'> {
+export interface Tokenized extends SessionEvent {
   readonly kind: 'tokenized'
   readonly ids: Int32Array
   /** Text the tokenizer holds back after this event. */
   readonly held: string
 }
 
+/** With this event its session was set aside, after so many of its tokens. */
+export interface SetAside {
+  readonly cause: Stopped['cause']
+  readonly token: number
+}
+
 export type Output =
   | { readonly to: 'tokens'; readonly value: Generated }
   | { readonly to: 'observations'; readonly value: Observation }
-  | { readonly to: 'deadletters'; readonly reason: string }
+  | { readonly to: 'deadletters'; readonly reason: string; readonly stopped?: SetAside }
 
 /** State copied out of the engine right after a step, to become a snapshot. */
 export interface Capture {
@@ -60,6 +71,10 @@ export interface Step {
   /** The record is finished. */
   readonly done: boolean
   readonly capture?: Capture
+  /** The head may commit only when it names the snapshot of `capture`: no replay leads to it. */
+  readonly needsSnapshot?: true
+  /** The session was set aside with this step, and this is why. */
+  readonly failure?: ContinuoError
 }
 
 export const causeOf = (record: StoredRecord, id: string | null): Cause => ({

@@ -3,7 +3,7 @@
 import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import type { TopicNames } from '../../topics/index.ts'
 import { messageOf } from '../errors.ts'
-import { type Head, type PartitionCursor, unseal } from '../state/head.ts'
+import { faultOfHead, type Head, type PartitionCursor, unseal } from '../state/head.ts'
 import { decodeSnapshot, type StateTensors } from '../state/snapshot.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
@@ -55,6 +55,9 @@ export const readState = async (
     const where = `${names.state}, partition ${partition}, offset ${record.offset}`
     try {
       const state = unseal(where, record.key, record.value, record.headers)
+      const fault = state.type === 'head' ? faultOfHead(state) : null
+      if (fault !== null)
+        found({ kind: 'head', session: keyText(record), where, message: `The head cannot be used: ${fault}.` })
       if (state.type === 'cursor') cursor = cursor !== null && isIntroduction(record) ? cursor : state
       else {
         const list = heads.get(state.session) ?? []
@@ -68,18 +71,35 @@ export const readState = async (
   return { cursor, heads }
 }
 
+/** What the dead letters of one event hold, and why it is one. */
+export interface Letter {
+  readonly parts: Uint8Array[]
+  readonly reason: string
+  /** Why and where its session was set aside with it, as the header says; null: it was not. */
+  readonly stopped: string | null
+}
+
 /** Dead letters by the offset of the original; one in parts is put together. */
 export const readLetters = async (
   log: EventLog,
   names: TopicNames,
   partition: number,
-): Promise<ReadonlyMap<number, Uint8Array[]>> => {
-  const letters = new Map<number, Uint8Array[]>()
+): Promise<ReadonlyMap<number, Letter>> => {
+  const letters = new Map<number, Letter>()
   for await (const record of all(log, names.deadletters, partition)) {
-    const header = record.headers.findLast(([name]) => name === DEAD_LETTER_HEADERS.offset)?.[1]
-    if (header === undefined) continue
-    const offset = Number(textOf(header))
-    letters.set(offset, [...(letters.get(offset) ?? []), record.value ?? new Uint8Array(0)])
+    const header = (wanted: string): string | null => {
+      const found = record.headers.findLast(([name]) => name === wanted)
+      return found === undefined ? null : textOf(found[1])
+    }
+    const at = header(DEAD_LETTER_HEADERS.offset)
+    if (at === null) continue
+    const letter = letters.get(Number(at)) ?? {
+      parts: [],
+      reason: header(DEAD_LETTER_HEADERS.reason) ?? '',
+      stopped: header(DEAD_LETTER_HEADERS.stopped),
+    }
+    letter.parts.push(record.value ?? new Uint8Array(0))
+    letters.set(Number(at), letter)
   }
   return letters
 }

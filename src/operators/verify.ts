@@ -14,11 +14,12 @@ import { codeOf, messageOf } from '../errors.ts'
 import { type Head, headDifference, sameHead } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
-import { advance, type Engine, newborn, type Session } from './advance.ts'
+import { advance, blank, type Engine, newborn, type Session } from './advance.ts'
 import { createBatcher } from './batcher.ts'
 import { encodeOutput, letterContent } from './emit.ts'
+import { setAside } from './set-aside.ts'
 import { type Tokenizer, tokenizeEvent } from './tokenize.ts'
-import type { Output, Step, Tokenized } from './types.ts'
+import type { Output, SetAside, Step, Tokenized } from './types.ts'
 import { type InputFormat, type ValidateOptions, validateRecord } from './validate.ts'
 import {
   type At,
@@ -26,6 +27,7 @@ import {
   type Finding,
   type Found,
   keyText,
+  type Letter,
   placeOf,
   readLetters,
   readSnapshots,
@@ -89,7 +91,7 @@ interface Scene {
   readonly engine: Engine
   readonly validation: ValidateOptions
   readonly stored: StoredState
-  readonly letters: ReadonlyMap<number, Uint8Array[]>
+  readonly letters: ReadonlyMap<number, Letter>
   readonly begin: number
   readonly end: number
   /** Whether the partition cursor says that the record is finished. */
@@ -190,7 +192,7 @@ const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<voi
           continue
         }
         const out = tokenizeEvent(valid, subject.session?.head, engine.tokenizer, options.model)
-        if (out.kind === 'rejected') compareLetter(scene, record, out.reason)
+        if (out.kind === 'rejected') compareLetter(scene, record, out)
         else if (!subject.finished) await recompute(scene, subject, out)
         else if (scene.isDone(record.offset) && record.offset > subject.target.cursor.offset) missingHead(scene, record)
       }
@@ -212,11 +214,16 @@ const missingHead = ({ options, partition, found }: Scene, record: StoredRecord)
   })
 }
 
-const compareLetter = ({ options, letters, isDone, found }: Scene, record: StoredRecord, reason: string): void => {
+const compareLetter = (
+  { options, letters, isDone, found }: Scene,
+  record: StoredRecord,
+  { reason, stopped }: { readonly reason: string; readonly stopped?: SetAside },
+): void => {
   if (!isDone(record.offset)) return
   const session = keyText(record) || null
   const where = `${options.names.chunks}, offset ${record.offset}`
   const letter = letters.get(record.offset)
+  const told = stopped === undefined ? null : `${stopped.cause}/${stopped.token}`
   if (letter === undefined) {
     found({
       kind: 'deadletter',
@@ -224,7 +231,15 @@ const compareLetter = ({ options, letters, isDone, found }: Scene, record: Store
       where,
       message: `The event was rejected ("${reason}") and no dead letter holds it.`,
     })
-  } else if (Buffer.compare(Buffer.concat(letter), letterContent(record).value ?? NOTHING) !== 0) {
+  } else if (letter.stopped !== told) {
+    const does = (at: string | null): string => (at === null ? 'does not set' : `sets (${at})`)
+    found({
+      kind: 'deadletter',
+      session,
+      where,
+      message: `The dead letter says that the event ${does(letter.stopped)} its session aside; recomputed, it ${does(told)}.`,
+    })
+  } else if (Buffer.compare(Buffer.concat(letter.parts), letterContent(record).value ?? NOTHING) !== 0) {
     found({
       kind: 'deadletter',
       session,
@@ -232,6 +247,34 @@ const compareLetter = ({ options, letters, isDone, found }: Scene, record: Store
       message: 'The dead letter does not hold the bytes of the event, or holds them twice.',
     })
   }
+}
+
+/**
+ * The steps of one event, or the one that set its session aside because stored state was lost: that follows from nothing in the
+ * events, so the dead letter that says so is obeyed.
+ */
+async function* steps(
+  { letters, engine }: Scene,
+  session: Session,
+  work: Tokenized,
+  fresh: boolean,
+): AsyncGenerator<Step> {
+  const letter = letters.get(work.record.offset)
+  const after = Number(/^storage\/(\d+)$/.exec(letter?.stopped ?? '')?.[1])
+  if (fresh || letter === undefined || Number.isNaN(after)) {
+    yield* advance(session, work, fresh, engine)
+    return
+  }
+  if (after > 0) {
+    for await (const step of advance(session, work, fresh, engine)) {
+      yield step
+      if (session.head.cursor.token >= after) break
+    }
+  }
+  const aside = setAside(session.head, work, { cause: 'storage', reason: letter.reason }, engine.tokenizer !== null)
+  session.head = aside.head
+  blank(session.context, aside.head)
+  yield aside
 }
 
 /** Runs one event through the session and compares what its steps say with what the log says. */
@@ -244,8 +287,11 @@ const recompute = async (scene: Scene, subject: Subject, work: Tokenized): Promi
     subject.session = { head: newborn(work, options.model, context.chain), context }
   }
   const { session, target } = subject
-  for await (const step of advance(session, work, fresh, engine)) {
-    for (const output of step.outputs) compareOutput(scene, subject, output, step)
+  for await (const step of steps(scene, session, work, fresh)) {
+    for (const output of step.outputs) {
+      if (output.to === 'deadletters') compareLetter(scene, step.record, output)
+      else compareOutput(scene, subject, output, step)
+    }
     const place = placeOf(step.head!)
     for (const { what, where } of subject.heads.get(place) ?? []) {
       totals.headsCompared += 1
@@ -272,8 +318,12 @@ const recompute = async (scene: Scene, subject: Subject, work: Tokenized): Promi
   }
 }
 
-const compareOutput = ({ options, totals, found }: Scene, subject: Subject, output: Output, step: Step): void => {
-  if (output.to === 'deadletters') return
+const compareOutput = (
+  { options, totals, found }: Scene,
+  subject: Subject,
+  output: Exclude<Output, { to: 'deadletters' }>,
+  step: Step,
+): void => {
   const { names } = options
   const kind = output.to === 'tokens' ? 'token' : 'observation'
   const { session, record } = step
@@ -336,10 +386,10 @@ const verifyStatic = async (scene: Scene): Promise<void> => {
   for await (const batch of log.read(names.chunks, partition, begin, { until: end })) {
     for (const record of batch.records) {
       const valid = validateRecord(record, scene.validation)
-      if (valid.kind === 'rejected') compareLetter(scene, record, valid.reason)
+      if (valid.kind === 'rejected') compareLetter(scene, record, valid)
       else if (!stored.heads.has(valid.session)) {
         const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, options.model)
-        if (out.kind === 'rejected') compareLetter(scene, record, out.reason)
+        if (out.kind === 'rejected') compareLetter(scene, record, out)
         else if (isDone(record.offset)) missingHead(scene, record)
       }
     }

@@ -15,16 +15,18 @@ import { streamCursor } from '../../topics/state.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import type { Model, WorkItem } from '../engine/types.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
-import { advance, type Session as Live, newborn } from '../operators/advance.ts'
+import { admit } from '../operators/admit.ts'
+import { advance, clockOf, type Session as Live, newborn } from '../operators/advance.ts'
 import { createBatcher } from '../operators/batcher.ts'
 import { createResidency, type Residency, type ResidencyStats } from '../operators/residency.ts'
+import { spanFrom } from '../operators/spans.ts'
 import { type Tokenizer, tokenizeEvent } from '../operators/tokenize.ts'
 import type { Tokenized, Valid } from '../operators/types.ts'
 import { begin } from '../state/conductor.ts'
-import { checkFits, type Head, pulseMismatch, type StreamCursor, sha256 } from '../state/head.ts'
+import { type Head, pulseMismatch, type StreamCursor, sha256 } from '../state/head.ts'
 import { diverging } from '../state/health.ts'
 import { PageLost } from '../state/pages.ts'
-import { decodeSnapshot, encodeSnapshot } from '../state/snapshot.ts'
+import { encodeSnapshot } from '../state/snapshot.ts'
 import { type Examination, examine } from '../state/vitals.ts'
 import { type OnProbe, observe, stopping } from './probe.ts'
 import type {
@@ -79,6 +81,15 @@ const callOf = (id: string, event: Chunk, content: Uint8Array, offset: number): 
   event,
   hash: sha256(content),
 })
+
+/** A session whose memory stopped being finite has none any more: there is nothing to read into, to look at or to save. */
+const checkUsable = ({ head }: Entry): void => {
+  if (head.status !== 'stopped') return
+  throw new ContinuoError(
+    'REFUSED',
+    `The memory of session "${head.session}" stopped being finite at a call before this one. Close the session, then begin it anew or resume a checkpoint.`,
+  )
+}
 
 /** Many sessions of one model in this process. */
 export class SessionManager {
@@ -189,6 +200,7 @@ export class SessionManager {
    */
   checkpointSession(session: ManagedSession | string, cursor: Partial<StreamCursor> = {}): Promise<Uint8Array> {
     return this.#inTurn(session, async (entry) => {
+      checkUsable(entry)
       const { head, context } = entry
       const { globalStep } = head.conductor
       if (cursor.pulse !== undefined && cursor.pulse !== globalStep) throw pulseMismatch(cursor.pulse, globalStep)
@@ -207,33 +219,27 @@ export class SessionManager {
   /**
    * Goes on from a checkpoint, or from a file that `continuo export` wrote, under its own id or another one. Throws REFUSED,
    * and nothing is changed, when it was damaged, when stream and model count different pulses, or when it belongs to another
-   * model or state layout; INVALID for a session that was closed, for one that holds back text inside a record, and for one that
-   * holds back text where the manager has no tokenizer.
+   * model or state layout, or when it cannot be gone on with (operators/admit.ts: one token is tried out on a copy); INVALID for a
+   * session that was closed or set aside, for one that holds back text inside a record, and for one that holds back text where the
+   * manager has no tokenizer.
    */
-  resumeSession(blob: Uint8Array, options: SessionOptions & { readonly id?: string } = {}): ManagedSession {
+  async resumeSession(
+    blob: Uint8Array,
+    options: SessionOptions & { readonly id?: string } = {},
+  ): Promise<ManagedSession> {
     if (!(blob instanceof Uint8Array)) invalid('A checkpoint must be a Uint8Array.')
-    const { head, state } = decodeSnapshot(blob, this.#model.layout)
+    const { head, state } = await admit(blob, this.#model, this.#tokenizer)
     const id = options.id ?? head.session
     this.#checkNew(id)
-    checkFits(head, this.#model)
-    const { cursor, conductor, chain } = head
-    // The counter of the next draw and the beginning of the context are pulses of the same clock.
-    if (cursor.rng !== conductor.globalStep) throw pulseMismatch(cursor.rng, conductor.globalStep)
-    if (conductor.origin > conductor.globalStep) throw pulseMismatch(conductor.origin, conductor.globalStep)
-    if (head.status === 'closed') invalid(`Session "${head.session}" was closed: there is no memory to go on with.`)
+    const { cursor, conductor } = head
     if (cursor.held !== '' && !cursor.complete) {
       invalid(
         `Session "${head.session}" stands in the middle of the record at offset ${cursor.offset}, and what it held back before may be read already. Let the worker finish that record, then export again.`,
       )
     }
-    if (cursor.held !== '' && this.#tokenizer === null) {
-      invalid(
-        `Session "${head.session}" holds back text that only its tokenizer can read. Create the manager with the tokenizer of its package.`,
-      )
-    }
     const context = this.#contexts.createContext(id)
     try {
-      context.restore(state, { pulse: BigInt(conductor.globalStep), origin: BigInt(conductor.origin), chain })
+      context.restore(state, clockOf(head))
     } catch (error) {
       context.close()
       throw new ContinuoError('REFUSED', `Session "${id}" cannot be resumed: ${messageOf(error)}`, { cause: error })
@@ -248,6 +254,7 @@ export class SessionManager {
    */
   assess(session: ManagedSession | string): Promise<Assessment> {
     return this.#inTurn(session, async (entry) => {
+      checkUsable(entry)
       const { phase } = entry.head.conductor
       const rest = this.#tokenizer?.flush(entry.head.cursor.held) ?? []
       if (phase === 'test' && entry.status === 'open' && entry.left > 0 && rest.length > 0)
@@ -393,6 +400,7 @@ export class SessionManager {
         `The test of session "${id}" is over at pulse ${handle.pulse}. Assess it, then close it or resume a checkpoint.`,
       )
     }
+    checkUsable(entry)
     const call = callOf(id, event, content, entry.calls)
     const before = handle.pulse
     const settled = (): Head => {
@@ -400,11 +408,15 @@ export class SessionManager {
       const { complete, held } = head.cursor
       // Clock and chain are the context's: what it fed before a failure stays fed, though the sums do not know of it.
       const pulse = Number(context.pulse)
+      const { totals } = head
       return {
         ...head,
         generation: null,
         conductor: { ...head.conductor, globalStep: pulse },
         chain: context.chain,
+        span: spanFrom(pulse),
+        // What was fed before a call failed counts as read; what it cost is known to nobody.
+        totals: { ...totals, tokens: pulse - totals.generated },
         cursor: {
           ...head.cursor,
           complete: true,
@@ -435,7 +447,8 @@ export class SessionManager {
     }
     try {
       if (this.#onProbe !== undefined && this.#probeEvery === undefined) await look()
-      for await (const { outputs } of advance(entry, bounded(out, entry.left), false, engine)) {
+      for await (const { outputs, failure } of advance(entry, bounded(out, entry.left), false, engine)) {
+        if (failure !== undefined) throw failure
         for (const output of outputs) if (output.to === 'tokens') told.tokens?.(output.value)
         if (told.goesOn?.() === false) break
       }

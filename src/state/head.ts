@@ -7,6 +7,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { type Head, type PartitionCursor, type StateRecord, stateRecord } from '../../topics/state.ts'
 import { ContinuoError } from '../errors.ts'
 import { textOf } from '../text.ts'
+import { faultOf, type Positions } from './head-rules.ts'
 
 export type { Head, PartitionCursor, SnapshotRef, StreamCursor } from '../../topics/state.ts'
 
@@ -25,7 +26,18 @@ export const sha256 = (bytes: Uint8Array | string): string => createHash('sha256
 /** The key of a state record: the session id, or nothing for the partition cursor. */
 export const stateKey = (record: StateRecord): string => (record.type === 'head' ? record.session : '')
 
+/**
+ * Throws INTERNAL for a record that `unseal` would refuse or whose head breaks a rule: once sealed it would stop its partition at the
+ * next start, when nobody can tell any more how it came about.
+ */
 export const seal = (record: StateRecord): Sealed => {
+  const parsed = stateRecord.safeParse(record)
+  const issue = parsed.error?.issues[0]
+  const fault = issue ? `${issue.path.join('.')} ${issue.message}` : record.type === 'head' ? faultOfHead(record) : null
+  if (fault !== null) {
+    const who = record.type === 'head' ? `head of session "${record.session}"` : 'partition cursor'
+    throw new ContinuoError('INTERNAL', `The ${who} was about to be written and could not be read again: ${fault}.`)
+  }
   const value = utf8.encode(JSON.stringify(record))
   return { key: utf8.encode(stateKey(record)), value, headers: [[SEAL, utf8.encode(sha256(value))]] }
 }
@@ -71,12 +83,18 @@ export const unseal = (
   return parsed.data
 }
 
+const mismatch = (stream: number | bigint, model: number | bigint): string =>
+  `Stream/model pulse mismatch: stream at pulse ${stream}, model at pulse ${model}. The continuum of memory is broken. Cannot resume.`
+
 /** Law 2: the stream's pulse and the model's must be one number. */
 export const pulseMismatch = (stream: number | bigint, model: number | bigint): ContinuoError =>
-  new ContinuoError(
-    'REFUSED',
-    `Stream/model pulse mismatch: stream at pulse ${stream}, model at pulse ${model}. The continuum of memory is broken. Cannot resume.`,
-  )
+  new ContinuoError('REFUSED', mismatch(stream, model))
+
+/** Why a head that fits its schema cannot be used; null: it can. */
+export const faultOfHead = (head: Head, model?: Positions): string | null => {
+  const { cursor, conductor } = head
+  return cursor.pulse === conductor.globalStep ? faultOf(head, model) : mismatch(cursor.pulse, conductor.globalStep)
+}
 
 /** What a log must agree with: the loaded model. */
 export interface Fingerprints {
@@ -84,7 +102,7 @@ export interface Fingerprints {
   readonly layoutFingerprint: string
 }
 
-/** Throws REFUSED unless the record was written for this model, this state layout, and with one pulse. */
+/** Throws REFUSED unless the record was written for this model and this state layout. */
 export const checkFits = (record: Head | PartitionCursor, model: Fingerprints): void => {
   const who =
     record.type === 'head' ? `Session "${record.session}"` : `Partition ${record.partition} of ${record.topic}`
@@ -99,9 +117,6 @@ export const checkFits = (record: Head | PartitionCursor, model: Fingerprints): 
       'REFUSED',
       `${who} was written by model ${record.model.slice(0, 12)}…, the loaded model is ${model.fingerprint.slice(0, 12)}…. Load the model that wrote this log, or use another --group and prefix.`,
     )
-  }
-  if (record.type === 'head' && record.cursor.pulse !== record.conductor.globalStep) {
-    throw pulseMismatch(record.cursor.pulse, record.conductor.globalStep)
   }
 }
 

@@ -151,11 +151,15 @@ export const readSnapshotFile = (
 export const decodeSnapshot = (file: Uint8Array, layout: StateTensors): Snapshot => {
   const { head, tensors, text, vitals, check, end } = readHeader(file)
   const state = file.subarray(end)
+  const known = new Set(['__metadata__'])
   for (const { name, dtype, shape, offset, bytes } of layout.tensors(state)) {
     const found = JSON.stringify(tensors[name] ?? null)
     const wanted = JSON.stringify({ dtype, shape, data_offsets: [offset, offset + bytes] })
     if (found !== wanted) throw broken(`has ${name} as ${found}; the model's layout says ${wanted}`)
+    known.add(name)
   }
+  const more = Object.keys(tensors).find((name) => !known.has(name))
+  if (more !== undefined) throw broken(`has a tensor ${JSON.stringify(more)}, which the model's layout does not know`)
   const actual = checkOf(text, state, vitals)
   if (actual !== check) throw broken(`fails its checksum: it says ${check}, its content gives ${actual}`)
   if (head.cursor.pulse !== head.conductor.globalStep) throw pulseMismatch(head.cursor.pulse, head.conductor.globalStep)

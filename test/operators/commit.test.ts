@@ -58,6 +58,7 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
   stateLedger: createLedger(1 << 20),
   snapshotLedger: createLedger(1 << 20),
   partBytes: 900_000,
+  format: 'json',
   interval,
   backlog: createBacklog(100),
   warn: () => undefined,

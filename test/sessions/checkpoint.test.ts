@@ -85,7 +85,7 @@ describe('a checkpoint', () => {
     }
     expect(manager.listSessions().map(({ id }) => id)).toEqual(['book'])
     expect(manager.stats).toMatchObject({ resident: 1 })
-    expect(manager.resumeSession(blob, { id: 'copy' }).chain).toBe(manager.listSessions()[0]!.chain)
+    expect((await manager.resumeSession(blob, { id: 'copy' })).chain).toBe(manager.listSessions()[0]!.chain)
   })
 
   it('holds what is only for people to read under its checksum, too', async () => {

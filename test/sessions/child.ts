@@ -10,7 +10,7 @@ const manager = new SessionManager(model, { verifyWeights: false })
 const tasks: Record<string, () => Promise<unknown>> = {
   /** Goes on from a checkpoint. */
   async resume() {
-    const session = manager.resumeSession(readFileSync(argument))
+    const session = await manager.resumeSession(readFileSync(argument))
     const { nats } = await manager.process(session, [3, 1, 4, 1, 5, 9, 2, 6])
     const { ids, logprobs } = await manager.generate(session, { maxTokens: 20, temperature: 0.9, topP: 0.9, seed: 5 })
     const { pulse, chain, head } = session

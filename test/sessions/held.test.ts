@@ -122,7 +122,7 @@ it('what is held needs the tokenizer that held it', async () => {
     code: 'INVALID',
     message: expect.stringContaining('tokenizer'),
   })
-  expect(manager.resumeSession(blob, { id: 'copy' }).chain).toBe(session.chain)
+  expect((await manager.resumeSession(blob, { id: 'copy' })).chain).toBe(session.chain)
 })
 
 it('a checkpoint that stands inside record 0 opens no gate: the first call is refused before its first token', async () => {
@@ -132,7 +132,7 @@ it('a checkpoint that stands inside record 0 opens no gate: the first call is re
   const session = manager.createSession('s')
   await manager.process(session, [1, 2, 3])
   const other = managed(gpt2)
-  const resumed = other.resumeSession(
+  const resumed = await other.resumeSession(
     await manager.checkpointSession(session, { offset: 0, token: 3, complete: false }),
   )
   expect(resumed.head.cursor).toMatchObject({ offset: 0, token: 3, complete: false })
@@ -172,6 +172,6 @@ it('a session that came from a log says in its checkpoint that its past lies els
   const session = manager.createSession('s')
   await manager.process(session, text)
   const { head, state } = decodeSnapshot(await manager.checkpointSession(session), model.layout)
-  manager.resumeSession(encodeSnapshot({ ...head, born: 7 }, state, model.layout), { id: 'copy' })
+  await manager.resumeSession(encodeSnapshot({ ...head, born: 7 }, state, model.layout), { id: 'copy' })
   expect(decodeSnapshot(await manager.checkpointSession('copy'), model.layout).head).toMatchObject({ born: -1 })
 })

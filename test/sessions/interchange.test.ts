@@ -38,7 +38,7 @@ beforeAll(async () => {
 it('from a log to a program', async () => {
   const model = await open(MODEL, { threads: 2 })
   const manager = managed(model, { tokenizer: byteTokenizer() })
-  const session = manager.resumeSession(readFileSync(exported))
+  const session = await manager.resumeSession(readFileSync(exported))
   await manager.process(session, then)
   const { text } = await manager.generate(session, request)
   const { pulse, chain, tokens, generated } = await sessionRow(log, 's')

@@ -64,7 +64,7 @@ const managedTrace = async (manager: SessionManager, id: string, script: readonl
     }
     if (each.act === 'resume' || each.act === 'begin anew') {
       await manager.closeSession(id)
-      if (each.act === 'resume' && blob !== null) manager.resumeSession(blob)
+      if (each.act === 'resume' && blob !== null) await manager.resumeSession(blob)
       else manager.createSession(id)
     }
   }

@@ -180,7 +180,7 @@ describe('generation', () => {
     expect(whole.ids).toHaveLength(40)
     // The same seed by another way; a stop string ends it early, and nothing behind it is fed.
     const stop = whole.text.slice(20, 23)
-    const again = manager.resumeSession(start, { id: 'again' })
+    const again = await manager.resumeSession(start, { id: 'again' })
     const cut = await manager.generate(again, { maxTokens: 40, temperature: 0.7, seed: 11, stop: [stop] })
     expect(cut.finish).toBe('stop')
     expect(cut.text).toBe(whole.text.slice(0, whole.text.indexOf(stop) + stop.length))
@@ -309,7 +309,7 @@ describe('probes', () => {
     expect(session.pulse).toBe(5)
     const blob = await manager.checkpointSession(session)
     const other = managed(model)
-    const resumed = other.resumeSession(blob)
+    const resumed = await other.resumeSession(blob)
     await other.process(resumed, [1, 2])
     const alone = model.createContext()
     await feed(model, alone, [...ids(1, 5, 40), 1, 2])
@@ -335,7 +335,7 @@ describe('a memory that diverges', () => {
     const large = state.slice()
     const { offset } = model.layout.tensors(large).find(({ name }) => name === 'att.S')!
     new DataView(large.buffer).setFloat32(offset, 3e30, true)
-    const wild = manager.resumeSession(encodeSnapshot(head, large, model.layout), { id: 'wilder' })
+    const wild = await manager.resumeSession(encodeSnapshot(head, large, model.layout), { id: 'wilder' })
     const { health } = await manager.assess(wild)
     expect(health.find(({ name, layer }) => name === 'att.S' && layer === 0)!.norm).toBeCloseTo(Math.fround(3e30), -20)
     expect(warnings).toHaveLength(1)
@@ -357,7 +357,7 @@ describe('another process', () => {
     const drawn = await manager.generate(session, { maxTokens: 20, temperature: 0.9, topP: 0.9, seed: 5 })
     const { pulse, chain } = session
     expect(there).toMatchObject({ nats: [...nats], ids: drawn.ids, logprobs: drawn.logprobs, pulse, chain })
-    expect(manager.resumeSession(blob, { id: 'back' }).head.cursor).toMatchObject({
+    expect((await manager.resumeSession(blob, { id: 'back' })).head.cursor).toMatchObject({
       topic: 'lines',
       offset: 812,
       pulse: 30,

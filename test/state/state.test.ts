@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { buildGraph } from '../../src/engine/builder.ts'
 import { stateLayout } from '../../src/engine/layout.ts'
-import { checkFits, sameHead, seal, sha256, unseal } from '../../src/state/head.ts'
+import { checkFits, faultOfHead, sameHead, seal, sha256, unseal } from '../../src/state/head.ts'
 import { createLedger } from '../../src/state/ledger.ts'
 import { decodeSnapshot, encodeSnapshot, joinParts, splitParts } from '../../src/state/snapshot.ts'
 import type { Head } from '../../topics/state.ts'
@@ -86,7 +86,7 @@ describe('state records', () => {
       /state layout bbbbbbbbbbbb/,
     )
     const split = { ...head(808), cursor: { ...head().cursor, pulse: 812 } }
-    expect(() => checkFits(split, model)).toThrow(
+    expect(faultOfHead(split)).toBe(
       'Stream/model pulse mismatch: stream at pulse 812, model at pulse 808. The continuum of memory is broken. Cannot resume.',
     )
   })

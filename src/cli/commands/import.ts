@@ -1,10 +1,10 @@
 import { readFile } from 'node:fs/promises'
-import type { Model } from '../../engine/types.ts'
 import { ContinuoError } from '../../errors.ts'
+import { admit } from '../../operators/admit.ts'
 import { openState, type Reading } from '../../operators/partition-state.ts'
 import { writeSnapshot } from '../../operators/snapshots.ts'
-import { checkFits, type Head, type PartitionCursor, type SnapshotRef, seal } from '../../state/head.ts'
-import { decodeSnapshot, encodeSnapshot, type Snapshot } from '../../state/snapshot.ts'
+import { type Head, type PartitionCursor, type SnapshotRef, seal } from '../../state/head.ts'
+import { encodeSnapshot, type Snapshot } from '../../state/snapshot.ts'
 import type { PartitionWriter } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
@@ -12,6 +12,7 @@ import {
   ensureTopics,
   groupFlag,
   inputTopicFlag,
+  type Loaded,
   logFlag,
   modelFlag,
   namesOf,
@@ -34,27 +35,18 @@ const isSnapshot = (file: Buffer): boolean => {
   return header.includes('"format":"continuo-snapshot"')
 }
 
-const readFileSnapshot = async (path: string, model: Model): Promise<Snapshot> => {
+const readFileSnapshot = async (path: string, { model, tokenizer }: Loaded): Promise<Snapshot> => {
   const file = await readFile(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'EISDIR') throw usage(`${path} is a folder; a file that continuo export wrote is expected.`)
     throw invalid(`The file ${path} cannot be read: ${error.message}.`)
   })
   if (!isSnapshot(file)) throw invalid(`${path} is not a file that continuo export wrote. Nothing was changed.`)
-  const snapshot = decodeSnapshot(file, model.layout)
-  checkFits(snapshot.head, model)
+  const snapshot = await admit(file, model, tokenizer)
   const { head } = snapshot
   if (!head.cursor.complete) {
     throw invalid(
       `${path} holds session "${head.session}" in the middle of the record at offset ${head.cursor.offset}, and the rest of that record is in another log. Let the worker finish it, then export again.`,
     )
-  }
-  // The engine is the judge of whether this state can be resumed: it refuses numbers that are not finite.
-  const context = model.createContext()
-  try {
-    const { globalStep, origin } = head.conductor
-    context.restore(snapshot.state, { pulse: BigInt(globalStep), origin: BigInt(origin), chain: head.chain })
-  } finally {
-    context.close()
   }
   return snapshot
 }
@@ -143,7 +135,7 @@ export const importSession = command({
     const session = checkSession(flags.session)
     return withModel(flags.model, flags, async (loaded) => {
       const { model } = loaded
-      const snapshot = await readFileSnapshot(path!, model)
+      const snapshot = await readFileSnapshot(path!, loaded)
       return withLog(flags.log, async (log): Promise<ExitCode> => {
         const names = namesOf(log, flags['input-topic'])
         await ensureTopics(log, names)

@@ -1,0 +1,92 @@
+/**
+ * The door for sessions from outside: a file that `continuo export` or a SessionManager wrote, or somebody who means harm. It is judged
+ * whole, once, by the rules that a worker will need later; what passes can be sealed, resumed, read into and written on.
+ */
+import type { Model } from '../engine/types.ts'
+import { ContinuoError, messageOf } from '../errors.ts'
+import { checkFits, faultOfHead, type Head, pulseMismatch } from '../state/head.ts'
+import { LARGEST_IMPORTED_PULSE } from '../state/head-rules.ts'
+import { decodeSnapshot, type Snapshot } from '../state/snapshot.ts'
+import { clockOf } from './advance.ts'
+import type { Tokenizer } from './tokenize.ts'
+
+const refuse = (session: string, why: string, cause?: unknown): never => {
+  throw new ContinuoError(
+    'REFUSED',
+    `Session "${session}" cannot be taken over: ${why.replace(/\.$/, '')}. Nothing was changed; use another copy, or export it again.`,
+    { cause },
+  )
+}
+
+const invalid = (message: string): never => {
+  throw new ContinuoError('INVALID', message)
+}
+
+/** What is held back must be something that this tokenizer can go on from. */
+const checkHeld = ({ session, cursor }: Head, tokenizer: Tokenizer | null, vocabSize: number): void => {
+  if (cursor.held === '') return
+  if (tokenizer === null) {
+    invalid(
+      `Session "${session}" holds back text that only its tokenizer can read. Open the package with its tokenizer.`,
+    )
+    return
+  }
+  const ids: number[] = []
+  try {
+    ids.push(...tokenizer.flush(cursor.held))
+  } catch (error) {
+    refuse(session, `the tokenizer cannot read the text that is held back (${messageOf(error)})`, error)
+  }
+  if (ids.some((id) => id < 0 || id >= vocabSize))
+    refuse(session, 'the text that is held back gives tokens outside the vocabulary')
+}
+
+/** The engine is the judge of the state: it must take it, and the token after it must leave every number finite. */
+const tryOut = async ({ head, state }: Snapshot, model: Model): Promise<void> => {
+  const context = model.createContext()
+  try {
+    try {
+      context.restore(state, clockOf(head))
+    } catch (error) {
+      refuse(head.session, messageOf(error), error)
+    }
+    const { globalStep, origin } = head.conductor
+    if (model.positions !== null && globalStep - origin >= model.positions) return
+    try {
+      await model.process([{ context, tokens: Int32Array.of(0), nats: false }])
+    } catch (error) {
+      if (!(error instanceof ContinuoError) || error.code !== 'REFUSED') throw error
+      refuse(head.session, `with the next token its state stops being finite (${error.message})`, error)
+    }
+  } finally {
+    context.close()
+  }
+}
+
+/**
+ * The session in a file, if a worker could go on with it. Throws REFUSED where the file is damaged, belongs to another model, or
+ * says what cannot be; INVALID where it is whole and no session to go on with (closed, set aside, a clock beyond 2⁵²).
+ */
+export const admit = async (file: Uint8Array, model: Model, tokenizer: Tokenizer | null): Promise<Snapshot> => {
+  const snapshot = decodeSnapshot(file, model.layout)
+  const { head } = snapshot
+  const { session, status, conductor, cursor } = head
+  checkFits(head, model)
+  // The counter of the next draw and the beginning of the context are pulses of the same clock.
+  for (const pulse of [cursor.pulse, cursor.rng])
+    if (pulse !== conductor.globalStep) throw pulseMismatch(pulse, conductor.globalStep)
+  if (conductor.origin > conductor.globalStep) throw pulseMismatch(conductor.origin, conductor.globalStep)
+  if (status === 'closed') invalid(`Session "${session}" was closed: there is no memory to go on with.`)
+  if (status === 'stopped')
+    invalid(`${head.stopped?.reason ?? `Session "${session}" was set aside.`} There is no memory to go on with.`)
+  if (conductor.globalStep > LARGEST_IMPORTED_PULSE) {
+    invalid(
+      `Session "${session}" stands at pulse ${conductor.globalStep}; a session that comes from a file may stand at ${LARGEST_IMPORTED_PULSE} (2^52) at most, so that its clock has room to go on.`,
+    )
+  }
+  const fault = faultOfHead(head, model)
+  if (fault !== null) refuse(session, fault)
+  checkHeld(head, tokenizer, model.vocabSize)
+  await tryOut(snapshot, model)
+  return snapshot
+}

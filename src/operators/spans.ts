@@ -1,0 +1,53 @@
+/** The parts of a head that belong to the record in hand: the place in it, and the observation in progress. */
+import type { Observation } from '../../topics/observations.ts'
+import type { Head } from '../state/head.ts'
+import { causeOf, type Output, type SessionEvent } from './types.ts'
+
+/** An observation that begins at this pulse: nothing read yet. */
+export const spanFrom = (fromPulse: number): Head['span'] => ({
+  fromPulse,
+  tokens: 0,
+  predictions: 0,
+  bytes: 0,
+  nats: 0,
+  surprisal: [],
+})
+
+/** The cursor before the first token of this record. */
+export const cursorAt = ({ record, event, hash }: SessionEvent) => ({
+  topic: record.topic,
+  partition: record.partition,
+  offset: record.offset,
+  token: 0,
+  complete: false,
+  chunk: event.id ?? null,
+  hash,
+})
+
+/** Tells what was read since the last `observed` event, and begins a new span. */
+export const observe = (
+  head: Head,
+  work: SessionEvent,
+  last: boolean,
+  readsText: boolean,
+): { head: Head; output: Output } => {
+  const { span } = head
+  const value: Observation = {
+    type: 'observed',
+    version: 1,
+    session: head.session,
+    cause: causeOf(work.record, work.event.id ?? null),
+    fromPulse: span.fromPulse,
+    toPulse: span.fromPulse + span.tokens,
+    tokens: span.tokens,
+    predictions: span.predictions,
+    nats: span.nats,
+    bitsPerByte: span.bytes === 0 || !readsText ? null : span.nats / Math.LN2 / span.bytes,
+    ...(head.settings.surprisal ? { surprisal: span.surprisal } : {}),
+    last,
+  }
+  return {
+    head: { ...head, span: spanFrom(head.conductor.globalStep) },
+    output: { to: 'observations', value },
+  }
+}

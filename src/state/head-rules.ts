@@ -1,0 +1,85 @@
+/**
+ * What must hold between the fields of a head, beyond the form that the schema gives each of them. Who writes a head asks before it
+ * is sealed, who reads one asks before it is believed: a head that breaks a rule would only fail later, in a place that knows less.
+ */
+import { SURPRISAL_SPAN } from '../../topics/observations.ts'
+import type { Head } from '../../topics/state.ts'
+
+/**
+ * The clock of a session that comes from a file may stand here at most. From here to 2⁵³, where JSON's whole numbers end, are
+ * 4.5·10¹⁵ tokens: more than a session can read or write.
+ */
+export const LARGEST_IMPORTED_PULSE = 2 ** 52
+
+/** UTF-16 units of text that a tokenizer may hold back: five parts of at most 4,096 each, and their marks (docs/formats.md, Held text). */
+const MOST_HELD = 32_768
+/** base64 of the three bytes that an unfinished character of UTF-8 can have. */
+const MOST_UNFINISHED = 4
+/** base64 of the longest stop string: 256 UTF-16 units, three bytes each. */
+const MOST_TAIL = 1024
+/** A step adds at most so many to a list of surprisals before it looks at SURPRISAL_SPAN: FEED_SLICE of operators/advance.ts. */
+const MOST_SURPRISAL = SURPRISAL_SPAN + 256
+/** The surprisal of a token is a difference of two f32, so it is less than twice the largest of them. */
+const MOST_NATS = 2 * 3.4028235e38
+
+/** What the rules need of a model. */
+export interface Positions {
+  /** Tokens that one context takes; null: there is no bound. */
+  readonly positions: number | null
+}
+
+const faultOfNats = (nats: number, predictions: number): string | null =>
+  Number.isFinite(nats) && Math.abs(nats) <= predictions * MOST_NATS
+    ? null
+    : `${nats} nats cannot be the surprisal of ${predictions} tokens`
+
+/** The same for the sums alone. */
+export const faultOfSums = ({ totals, conductor }: Head): string | null => {
+  const { tokens, generated, predictions, nats } = totals
+  if (tokens + generated !== conductor.globalStep)
+    return `its sums count ${tokens} tokens read and ${generated} generated, its clock ${conductor.globalStep} of both`
+  if (predictions > tokens) return `${predictions} of ${tokens} tokens read cannot have been predicted`
+  return faultOfNats(nats, predictions)
+}
+
+const faultOfSpan = ({ span, cursor, conductor, settings }: Head): string | null => {
+  const { fromPulse, tokens, predictions, nats, surprisal } = span
+  if (cursor.complete && tokens > 0) return `an observation of ${tokens} tokens is in progress in a finished record`
+  if (tokens > cursor.token)
+    return `an observation of ${tokens} tokens is in progress after ${cursor.token} of its record`
+  if (fromPulse + tokens !== conductor.globalStep)
+    return `an observation from pulse ${fromPulse} on has ${tokens} tokens at pulse ${conductor.globalStep}`
+  if (predictions > tokens) return `${predictions} of the ${tokens} tokens observed cannot have been predicted`
+  const listed = settings.surprisal ? tokens : 0
+  if (surprisal.length !== listed || listed > MOST_SURPRISAL)
+    return `an observation of ${tokens} tokens lists the surprisal of ${surprisal.length}`
+  return faultOfNats(nats, predictions)
+}
+
+const faultOfGeneration = ({ generation, cursor }: Head): string | null => {
+  if (generation === null) return null
+  const { index, unfinished, tail } = generation
+  if (cursor.complete) return `a generation is in progress at token ${index}, and its record is finished`
+  if (index === 0 || index > cursor.token)
+    return `a generation is in progress at token ${index}, after ${cursor.token} tokens of its record`
+  if (unfinished.length > MOST_UNFINISHED) return 'its unfinished character has more than 3 bytes'
+  return tail.length > MOST_TAIL ? 'the end of its generated text is longer than any stop string' : null
+}
+
+/** The rule that the head breaks, as the second half of a sentence ("Session … cannot be used: …"); null: none. */
+export const faultOf = (head: Head, { positions }: Positions = { positions: null }): string | null => {
+  const { cursor, conductor, status, stopped } = head
+  const { globalStep, origin } = conductor
+  if (cursor.rng !== globalStep)
+    return `its next draw has counter ${cursor.rng}, its clock stands at pulse ${globalStep}`
+  if (origin > globalStep) return `its context began at pulse ${origin}, after its clock, which stands at ${globalStep}`
+  if (positions !== null && globalStep - origin > positions)
+    return `its context holds ${globalStep - origin} tokens, and the model has ${positions} positions`
+  // A session that was set aside may have been closed since.
+  if (status !== 'closed' && (status === 'stopped') !== (stopped !== undefined))
+    return `its status is "${status}" and it ${stopped === undefined ? 'does not say why' : 'says why it was set aside'}`
+  if (status !== 'open' && !cursor.complete) return `it is ${status} in the middle of a record`
+  if (cursor.held.length > MOST_HELD)
+    return `it holds back ${cursor.held.length} characters, more than a tokenizer does (${MOST_HELD})`
+  return faultOfSums(head) ?? faultOfSpan(head) ?? faultOfGeneration(head)
+}

@@ -1,0 +1,44 @@
+/** Writes state as the owner of a partition would, every seal in order: what a version with other rules, or an enemy, may have left. */
+import { readPartitionState } from '../../src/operators/partition-state.ts'
+import { readSnapshot, writeSnapshot } from '../../src/operators/snapshots.ts'
+import { type Head, type SnapshotRef, sha256, stateKey } from '../../src/state/head.ts'
+import { decodeSnapshot, encodeSnapshot } from '../../src/state/snapshot.ts'
+import type { Bench } from './harness.ts'
+
+export interface Altered {
+  /** The head alone; the one in the snapshot stays. */
+  readonly head?: (head: Head) => Head
+  readonly state?: (state: Uint8Array) => Uint8Array
+}
+
+/** Every f32 of the state is finite, and what is computed with them is not. */
+export const enormous = (state: Uint8Array): Uint8Array => {
+  const large = state.slice()
+  const view = new DataView(large.buffer)
+  for (let at = 0; at < large.length; at += 4) view.setFloat32(at, 3e38, true)
+  return large
+}
+
+/** Replaces the newest head of a session of partition 0 that no worker has, and the snapshot it names. */
+export const plant = async ({ log, names, model }: Bench, session: string, { head, state }: Altered): Promise<void> => {
+  const { heads, cursor } = await readPartitionState(log, names, 0, 1 << 30)
+  const before = heads.get(session)!
+  const old = decodeSnapshot(await readSnapshot(log, names.snapshots, 0, before), model.layout)
+  const writer = await log.claim('test', names.chunks, 0)
+  const file = encodeSnapshot(old.head, state?.(old.state) ?? old.state, model.layout)
+  const writing = writeSnapshot(names.snapshots, session, old.head.conductor.globalStep, file)
+  let ref: SnapshotRef | null = null
+  while (ref === null) ref = await writing.step(writer)
+  // seal() would not write some of these.
+  const records = [{ ...(head?.(before) ?? before), snapshot: ref }, cursor!].map((record) => {
+    const value = Buffer.from(JSON.stringify(record))
+    return {
+      topic: names.state,
+      key: Buffer.from(stateKey(record)),
+      value,
+      headers: [['sha256', Buffer.from(sha256(value))] as const],
+    }
+  })
+  await writer.commit(records, cursor!.offset)
+  await writer.close()
+}

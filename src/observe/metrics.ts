@@ -125,6 +125,20 @@ export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Met
     },
   })
   new Gauge({
+    name: 'continuo_stopped_sessions',
+    help: 'Sessions that were set aside: their events are dead letters',
+    labelNames: ['partition'],
+    registers,
+    collect() {
+      this.reset()
+      for (const [partition, { sessions }] of worker()?.tasks ?? []) {
+        let stopped = 0
+        for (const { status } of sessions.values()) if (status === 'stopped') stopped += 1
+        this.set({ partition }, stopped)
+      }
+    },
+  })
+  new Gauge({
     name: 'continuo_lag_records',
     help: 'Input records that are not finished',
     labelNames: ['partition'],

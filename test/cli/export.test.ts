@@ -1,7 +1,12 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { openPackage } from '../../src/models/open.ts'
+import { openLog } from '../../src/streams/open.ts'
+import { topicNames } from '../../topics/index.ts'
 import type { Generated } from '../../topics/tokens.ts'
+import { enormous, plant } from '../operators/planting.ts'
+import { forged } from '../sessions/forged.ts'
 import {
   continuo,
   DOCUMENT,
@@ -186,6 +191,67 @@ describe('continuo export and import', () => {
     expect(missing.code).toBe(1)
     expect(existsSync(other.slice('file:'.length))).toBe(false)
     expect(await runUntilIdle(log)).toMatchObject({ code: 0 })
+  })
+
+  it('a head that no worker could go on with is refused at the door, and the log stays as it was', async () => {
+    const { log, file } = await original()
+    const before = await sessionRow(log, 's')
+    const forgeries = {
+      pulse: forged(readFileSync(file), {
+        head: (head) => {
+          const end = Number.MAX_SAFE_INTEGER
+          return {
+            ...head,
+            cursor: { ...head.cursor, pulse: end, rng: end },
+            conductor: { ...head.conductor, globalStep: end },
+          }
+        },
+      }),
+      generation: forged(readFileSync(file), {
+        head: (head) => ({ ...head, generation: { index: 16, unfinished: '', tail: '' } }),
+      }),
+      state: forged(readFileSync(file), { state: enormous }),
+    }
+    const sentences = {
+      pulse: 'may stand at 4503599627370496 (2^52) at most',
+      generation: 'a generation is in progress at token 16, and its record is finished',
+      state: 'with the next token its state stops being finite',
+    }
+    for (const [name, bytes] of Object.entries(forgeries)) {
+      const hostile = newFile()
+      writeFileSync(hostile, bytes)
+      const refused = await continuo(importing(log, 'guest', hostile))
+      expect([1, 3], name).toContain(refused.code)
+      expect(refused.err, name).toContain(sentences[name as keyof typeof sentences])
+    }
+    await json('feed', '--log', log, '--session', 's', ...request('next'))
+    expect(await runUntilIdle(log)).toMatchObject({ code: 0 })
+    expect((await sessionRow(log, 's')).pulse).toBe(before.pulse + 60)
+    expect((await continuo(['sessions', '--log', log, '--session', 'guest'])).code).toBe(1)
+  })
+
+  it('what was set aside is shown by sessions and doctor, and not exported', async () => {
+    const { log } = await original()
+    const opened = await openLog(log)
+    try {
+      const { model } = await openPackage(MODEL, { threads: 1 })
+      await plant({ log: opened, names: topicNames(opened.prefix), model }, 's', { state: enormous }, 'continuo')
+      model.close()
+    } finally {
+      await opened.close()
+    }
+    await json('feed', '--log', log, '--session', 's', ...request('next'))
+    expect((await runUntilIdle(log)).code).toBe(0)
+    expect(await sessionRow(log, 's')).toMatchObject({ status: 'stopped', stopped: { cause: 'computation' } })
+    const shown = await continuo(['sessions', '--log', log])
+    expect(shown).toMatchObject({
+      code: 0,
+      out: expect.stringContaining('Session "s" was set aside: its state stopped'),
+    })
+    const doctor = await continuo(['doctor', '--log', log])
+    expect(doctor.out).toMatch(/1 session set aside: Session "s" was set aside/)
+    const refused = await continuo(['export', '--log', log, '--session', 's', newFile()])
+    expect(refused).toMatchObject({ code: 1, err: expect.stringContaining('There is no memory to export') })
   })
 
   it('export refuses a session that is not there or closed', async () => {

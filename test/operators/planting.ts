@@ -20,11 +20,16 @@ export const enormous = (state: Uint8Array): Uint8Array => {
 }
 
 /** Replaces the newest head of a session of partition 0 that no worker has, and the snapshot it names. */
-export const plant = async ({ log, names, model }: Bench, session: string, { head, state }: Altered): Promise<void> => {
+export const plant = async (
+  { log, names, model }: Pick<Bench, 'log' | 'names' | 'model'>,
+  session: string,
+  { head, state }: Altered,
+  group = 'test',
+): Promise<void> => {
   const { heads, cursor } = await readPartitionState(log, names, 0, 1 << 30)
   const before = heads.get(session)!
   const old = decodeSnapshot(await readSnapshot(log, names.snapshots, 0, before), model.layout)
-  const writer = await log.claim('test', names.chunks, 0)
+  const writer = await log.claim(group, names.chunks, 0)
   const file = encodeSnapshot(old.head, state?.(old.state) ?? old.state, model.layout)
   const writing = writeSnapshot(names.snapshots, session, old.head.conductor.globalStep, file)
   let ref: SnapshotRef | null = null

@@ -1,5 +1,4 @@
 /** Checkpoints: what was altered is refused by name, whatever it is, and a refused checkpoint changes nothing. */
-import { createHash } from 'node:crypto'
 import fc from 'fast-check'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
@@ -8,6 +7,7 @@ import { pulseMismatch } from '../../src/state/head.ts'
 import { decodeSnapshot } from '../../src/state/snapshot.ts'
 import type { Head } from '../../topics/state.ts'
 import { errorOf, feed, open, sameBytes } from '../engine/helpers.ts'
+import { forged } from './forged.ts'
 import { ids, managed, SMALL, smallPackage } from './helpers.ts'
 
 let dir = ''
@@ -21,23 +21,6 @@ const begun = async (): Promise<{ model: Model; manager: SessionManager; blob: U
   const session = manager.createSession('book')
   await manager.process(session, ids(5, 21, 40))
   return { model, manager, blob: await manager.checkpointSession(session) }
-}
-
-/** The blob with another head or state inside, and every checksum made anew. */
-const forged = (
-  blob: Uint8Array,
-  alter: { readonly head?: (head: Head) => unknown; readonly state?: (state: Uint8Array) => Uint8Array },
-): Uint8Array => {
-  const length = Number(new DataView(blob.buffer, blob.byteOffset).getBigUint64(0, true))
-  const header = JSON.parse(new TextDecoder().decode(blob.subarray(8, 8 + length)))
-  const before = JSON.parse(header.__metadata__.head) as Head
-  const head = JSON.stringify(alter.head?.(before) ?? before)
-  const state = alter.state?.(blob.slice(8 + length)) ?? blob.subarray(8 + length)
-  const sha256 = createHash('sha256').update(head).update(state).update(header.__metadata__.vitals).digest('hex')
-  const text = Buffer.from(JSON.stringify({ ...header, __metadata__: { ...header.__metadata__, head, sha256 } }))
-  const size = Buffer.alloc(8)
-  size.writeBigUInt64LE(BigInt(text.length))
-  return Uint8Array.from(Buffer.concat([size, text, state]))
 }
 
 describe('a checkpoint', () => {

@@ -36,6 +36,8 @@ const findHead = async (log: EventLog, names: TopicNames, partition: number, ses
       `Session "${session}" is closed: its memory is gone, there is nothing to export.`,
     )
   }
+  if (head.status === 'stopped')
+    throw new ContinuoError('INVALID', `${head.stopped!.reason} There is no memory to export.`)
   return head
 }
 

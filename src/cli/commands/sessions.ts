@@ -19,6 +19,7 @@ const asJson = (head: Head, partition: number, seen: Health | undefined) => ({
   session: head.session,
   partition,
   status: head.status,
+  ...(head.stopped !== undefined && { stopped: head.stopped }),
   pulse: head.conductor.globalStep,
   origin: head.conductor.origin,
   ...head.totals,
@@ -180,6 +181,7 @@ export const sessions = command({
             ),
           )
         else if (flags.session === undefined) print('No sessions yet.')
+        for (const [{ status, stopped }] of heads) if (status === 'stopped') print(printable(stopped!.reason))
         const norms = [...healths].flatMap(([head, { parts }]) => healthRows(head, parts))
         const levels = [...healths].flatMap(([head, { vitals }]) => levelRows(head, vitals))
         if (norms.length > 0) print(table(HEALTH_HEADER, norms))

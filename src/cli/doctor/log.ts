@@ -7,6 +7,7 @@ import { openLog } from '../../streams/open.ts'
 import { missingFile, namesOf } from '../common.ts'
 import { plural } from '../output.ts'
 import { type Check, fail, ok, warn } from './check.ts'
+import { checkSessions } from './sessions.ts'
 
 const reachMend = (url: string): string =>
   url.startsWith('kafka:')
@@ -83,9 +84,12 @@ const checkTopics = async (log: EventLog, inputTopic: string | undefined): Promi
     ),
     ...ours.flatMap(({ role, topic }) => checkSettings(topic, role)),
   ]
-  return faults.length > 0
-    ? faults
-    : [ok('topics', `${ours.length} topics of ${plural(input.partitions, 'partition')}, settings as needed`)]
+  const topics =
+    faults.length > 0
+      ? faults
+      : [ok('topics', `${ours.length} topics of ${plural(input.partitions, 'partition')}, settings as needed`)]
+  const { state, snapshots } = names
+  return byName.has(state) && byName.has(snapshots) ? [...topics, ...(await checkSessions(log, names))] : topics
 }
 
 export const checkLog = async (url: string, inputTopic: string | undefined): Promise<readonly Check[]> => {

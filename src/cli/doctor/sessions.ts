@@ -1,0 +1,39 @@
+/** Checks of what a log holds: partitions that no worker could resume, and sessions that were set aside. */
+import type { TopicNames } from '../../../topics/index.ts'
+import { messageOf } from '../../errors.ts'
+import type { EventLog } from '../../streams/log.ts'
+import { partitionsOf, stateOf } from '../common.ts'
+import { plural } from '../output.ts'
+import { type Check, fail, ok, warn } from './check.ts'
+
+/** Sessions named at most; `continuo sessions` has them all. */
+const MOST_NAMED = 3
+
+export const checkSessions = async (log: EventLog, names: TopicNames): Promise<readonly Check[]> => {
+  const broken: Check[] = []
+  const stopped: string[] = []
+  let sessions = 0
+  for (let partition = 0; partition < (await partitionsOf(log, names)); partition += 1) {
+    try {
+      const { heads } = await stateOf(log, names, partition)
+      sessions += heads.size
+      for (const head of heads.values())
+        if (head.status === 'stopped') stopped.push(head.stopped?.reason ?? head.session)
+    } catch (error) {
+      broken.push(
+        fail('state', `partition ${partition}: ${messageOf(error)}`, 'See "When it refuses" in operations.md.'),
+      )
+    }
+  }
+  if (stopped.length > 0) {
+    const more = stopped.length > MOST_NAMED ? ` … and ${stopped.length - MOST_NAMED} more` : ''
+    broken.push(
+      warn(
+        'sessions',
+        `${plural(stopped.length, 'session')} set aside: ${stopped.slice(0, MOST_NAMED).join(' ')}${more}`,
+        `Their events are dead letters until then. continuo sessions --log ${log.url} lists them.`,
+      ),
+    )
+  }
+  return broken.length > 0 ? broken : [ok('state', `${plural(sessions, 'session')}, every head can be used`)]
+}

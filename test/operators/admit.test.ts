@@ -1,0 +1,162 @@
+/** The door for sessions from outside: what a worker could not go on with does not pass, whoever made its checksums. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { ContextBroken, type Model } from '../../src/engine/types.ts'
+import { codeOf, messageOf } from '../../src/errors.ts'
+import { openPackage } from '../../src/models/open.ts'
+import { admit } from '../../src/operators/admit.ts'
+import type { Tokenizer } from '../../src/operators/tokenize.ts'
+import { SessionManager } from '../../src/sessions/manager.ts'
+import { type Head, seal } from '../../src/state/head.ts'
+import { LARGEST_IMPORTED_PULSE } from '../../src/state/head-rules.ts'
+import { type Forgery, forged } from '../sessions/forged.ts'
+import { demoModel } from './harness.ts'
+import { enormous } from './planting.ts'
+
+let model: Model
+let tokenizer: Tokenizer | null
+let manager: SessionManager
+let blob: Uint8Array
+beforeAll(async () => {
+  ;({ model, tokenizer } = await openPackage(demoModel, { threads: 2 }))
+  manager = new SessionManager(model, { tokenizer, verifyWeights: false })
+  const session = manager.createSession('book')
+  await manager.process(session, 'The keeper wrote it down. ')
+  await manager.generate(session, { maxTokens: 20, seed: 5 })
+  blob = await manager.checkpointSession(session)
+})
+afterAll(async () => {
+  await manager.close()
+  model.close()
+})
+
+const atPulse =
+  (pulse: number) =>
+  (head: Head): Head => ({
+    ...head,
+    cursor: { ...head.cursor, pulse, rng: pulse },
+    conductor: { ...head.conductor, globalStep: pulse },
+    totals: { ...head.totals, tokens: pulse - head.totals.generated },
+    span: { ...head.span, fromPulse: pulse },
+  })
+const totals = (part: Partial<Head['totals']>): Forgery => ({
+  head: (head) => ({ ...head, totals: { ...head.totals, ...part } }),
+})
+const span = (part: Partial<Head['span']>): Forgery => ({
+  head: (head) => ({ ...head, span: { ...head.span, ...part } }),
+})
+const cursor = (part: Partial<Head['cursor']>): Forgery => ({
+  head: (head) => ({ ...head, cursor: { ...head.cursor, ...part } }),
+})
+const generation = (part: Partial<NonNullable<Head['generation']>>): Forgery => ({
+  head: (head) => ({
+    ...head,
+    cursor: { ...head.cursor, complete: false, token: 40 },
+    generation: { index: 16, unfinished: '', tail: '', ...part },
+  }),
+})
+
+const hostile: Readonly<Record<string, readonly [Forgery, RegExp]>> = {
+  'a clock at the end of what JSON can count': [
+    { head: atPulse(2 ** 53 - 1) },
+    /may stand at 4503599627370496 \(2\^52\)/,
+  ],
+  'a clock just beyond the bound': [{ head: atPulse(LARGEST_IMPORTED_PULSE + 1) }, /stands at pulse 4503599627370497/],
+  'a clock beyond JSON': [{ head: atPulse(2 ** 60) }, /has no readable header/],
+  'two pulses': [cursor({ pulse: 5 }), /Stream\/model pulse mismatch: stream at pulse 5/],
+  'a draw counter of its own': [cursor({ rng: 5 }), /pulse mismatch/],
+  'a generation in a finished record': [
+    { head: (head) => ({ ...head, generation: { index: 16, unfinished: '', tail: '' } }) },
+    /a generation is in progress at token 16, and its record is finished/,
+  ],
+  'a generation before its first token': [generation({ index: 0 }), /in progress at token 0/],
+  'a generation longer than its record': [generation({ index: 41 }), /at token 41, after 40 tokens of its record/],
+  'an unfinished character of a megabyte': [generation({ unfinished: 'AAAA'.repeat(250_000) }), /more than 3 bytes/],
+  'a tail longer than any stop string': [generation({ tail: 'AAAA'.repeat(300) }), /longer than any stop string/],
+  'sums that do not give the clock': [totals({ tokens: 3 }), /its sums count 3 tokens read and 20 generated/],
+  'more predictions than tokens': [totals({ predictions: 10 ** 6 }), /cannot have been predicted/],
+  'a surprisal that no tokens can have': [totals({ nats: 1e308 }), /1e\+308 nats cannot be the surprisal of/],
+  'an observation of a billion tokens': [
+    span({ tokens: 10 ** 9 }),
+    /1000000000 tokens is in progress in a finished record/,
+  ],
+  'a list of surprisals that nobody asked for': [
+    span({ surprisal: Array(100_000).fill(1) }),
+    /lists the surprisal of 100000/,
+  ],
+  'held text of 5 MB': [cursor({ held: 'y'.repeat(5_000_000) }), /holds back 5000000 characters/],
+  'an origin after the clock': [
+    { head: (head) => ({ ...head, conductor: { ...head.conductor, origin: head.conductor.globalStep + 1 } }) },
+    /pulse mismatch/,
+  ],
+  'a session that was set aside': [
+    {
+      head: (head) => ({
+        ...head,
+        status: 'stopped',
+        stopped: { cause: 'computation', reason: 'It stopped.', offset: 3 },
+      }),
+    },
+    /It stopped\. There is no memory to go on with/,
+  ],
+  'a status without its reason': [{ head: (head) => ({ ...head, status: 'stopped' }) }, /no memory to go on with/],
+  'a state whose next token is not finite': [{ state: enormous }, /with the next token its state stops being finite/],
+  'a tensor too many': [
+    { header: (header) => ({ ...header, more: { dtype: 'F32', shape: [1], data_offsets: [0, 4] } }) },
+    /has a tensor "more", which the model's layout does not know/,
+  ],
+  'a member too many': [{ head: (head) => ({ ...head, evil: 1 }) }, /has no readable header/],
+}
+
+describe('a session in a file', () => {
+  it('is admitted as it is', async () => {
+    expect((await admit(blob, model, tokenizer)).head.session).toBe('book')
+    expect((await admit(forged(blob, {}), model, tokenizer)).head.session).toBe('book')
+    expect(
+      (await admit(forged(blob, { head: atPulse(LARGEST_IMPORTED_PULSE) }), model, tokenizer)).head.cursor.pulse,
+    ).toBe(LARGEST_IMPORTED_PULSE)
+  })
+
+  it.each(Object.keys(hostile))('is refused with %s', async (name) => {
+    const [forgery, sentence] = hostile[name]!
+    const refused = await admit(forged(blob, forgery), model, tokenizer).catch((error: unknown) => error)
+    expect(messageOf(refused)).toMatch(sentence)
+    expect(['REFUSED', 'INVALID']).toContain(codeOf(refused))
+    expect(await manager.resumeSession(forged(blob, forgery), { id: 'copy' }).catch(codeOf)).toBe(codeOf(refused))
+    expect(manager.listSessions()).toHaveLength(1)
+  })
+
+  it('is refused where its held text is more than the tokenizer can read', async () => {
+    const held = forged(blob, cursor({ held: '\udc01x' }))
+    const broken: Tokenizer = {
+      ...tokenizer!,
+      flush: () => {
+        throw new RangeError('no such mark')
+      },
+    }
+    await expect(admit(held, model, broken)).rejects.toThrow(/cannot read the text that is held back \(no such mark\)/)
+    await expect(admit(held, model, null)).rejects.toThrow(/only its tokenizer can read/)
+  })
+})
+
+describe('the writer', () => {
+  it('seals no head that a reader would refuse', async () => {
+    const { head } = await admit(blob, model, tokenizer)
+    expect(seal(head).value.length).toBeGreaterThan(100)
+    for (const name of ['a generation in a finished record', 'sums that do not give the clock', 'two pulses']) {
+      const forgery = hostile[name]![0].head!(head) as Head
+      expect(() => seal(forgery), name).toThrow(/could not be read again/)
+    }
+    expect(() => seal({ ...head, cursor: { ...head.cursor, pulse: 2 ** 53 } })).toThrow(/could not be read again/)
+    expect(() => seal({ ...head, totals: { ...head.totals, nats: Number.NaN } })).toThrow(/could not be read again/)
+  })
+})
+
+it('a context that breaks says so by its class', async () => {
+  const context = model.createContext()
+  context.restore(enormous(context.serialize()), { pulse: 4n, origin: 0n, chain: context.chain })
+  const failed = await model
+    .process([{ context, tokens: Int32Array.of(1), nats: true }])
+    .catch((error: { outcomes: unknown[] }) => error.outcomes[0])
+  expect(failed).toBeInstanceOf(ContextBroken)
+  context.close()
+})

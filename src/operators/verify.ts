@@ -279,7 +279,7 @@ async function* steps(
 
 /** Runs one event through the session and compares what its steps say with what the log says. */
 const recompute = async (scene: Scene, subject: Subject, work: Tokenized): Promise<void> => {
-  const { options, engine, totals, found } = scene
+  const { options, totals, found } = scene
   const fresh = subject.session === null
   totals.events += 1
   if (subject.session === null) {

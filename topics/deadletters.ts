@@ -9,6 +9,8 @@ export const DEAD_LETTER_HEADERS = {
   timestamp: 'continuo-timestamp',
   /** `1/3`: a record too large for one letter comes in parts, in order. */
   part: 'continuo-part',
+  /** `12-31`: the letter holds a whole record batch as the log has it, which cannot be decoded, and these were its offsets. */
+  batch: 'continuo-batch',
   /**
    * `json`: key and headers were too large to stand beside the value. The parts put together are JSON
    * `{ key, headers: [[name, content]], value }`, bytes in base64.

@@ -7,7 +7,8 @@ import { type PartitionState, readPartitionState } from '../operators/partition-
 import type { Tokenizer } from '../operators/tokenize.ts'
 import { APPLICATION_ID } from '../streams/embedded/layout.ts'
 import { parseEmbeddedUrl } from '../streams/embedded/url.ts'
-import type { EventLog, TopicSpec } from '../streams/log.ts'
+import { countChanged, type PartitionCount } from '../streams/grown.ts'
+import type { EventLog, TopicInfo, TopicSpec } from '../streams/log.ts'
 import { type OpenLogOptions, openLog } from '../streams/open.ts'
 import type { ExitCode } from './command.ts'
 import { choice, needed, optional, optionalWhole, text, usage } from './flags.ts'
@@ -85,10 +86,29 @@ export const withExistingLog = (url: string, use: (log: EventLog) => Promise<Exi
 
 export const namesOf = (log: EventLog, input?: string): TopicNames => topicNames(log.prefix, input)
 
-/** Partitions of the input topic; INVALID when it does not exist. */
+const byRole = (found: readonly TopicInfo[], names: TopicNames) => ({
+  input: found.find(({ name }) => name === names.chunks),
+  state: found.find(({ name }) => name === names.state),
+})
+
+/** Where the input has not the number of partitions of the state; null where nothing is wrong or either is missing. */
+export const changedCount = (found: readonly TopicInfo[], names: TopicNames): PartitionCount | null => {
+  const { input, state } = byRole(found, names)
+  if (input === undefined || state === undefined || input.partitions === state.partitions) return null
+  const witness = `the state in ${names.state}`
+  return { input: names.chunks, now: input.partitions, before: state.partitions, witness }
+}
+
+/**
+ * Partitions of the log, for commands that only look; INVALID when it has no input topic. Where the input has another number
+ * by now, that is said, and the number is the one with which the log was written.
+ */
 export const partitionsOf = async (log: EventLog, names: TopicNames): Promise<number> => {
-  const found = (await log.topics([names.chunks])).find(({ name }) => name === names.chunks)
-  if (found !== undefined) return found.partitions
+  const topics = await log.topics([names.chunks])
+  const { input, state } = byRole(topics, names)
+  const changed = changedCount(topics, names)
+  if (changed !== null) say(countChanged(changed).message)
+  if (input !== undefined) return Math.min(input.partitions, state?.partitions ?? input.partitions)
   throw new ContinuoError(
     'INVALID',
     `The log ${log.url} has no topic ${names.chunks}. Check --log and its prefix, or create the topics: continuo topics apply --log ${log.url}`,
@@ -112,6 +132,8 @@ export const ensureTopics = async (
   partitions?: number,
 ): Promise<{ readonly partitions: number; readonly created: readonly string[] }> => {
   const existing = await log.topics([names.chunks])
+  const changed = changedCount(existing, names)
+  if (changed !== null) throw countChanged(changed)
   const input = existing.find(({ name }) => name === names.chunks)
   const wanted = specOf(names, partitions ?? input?.partitions ?? 1)
   for (const { name, partitions: asked } of wanted) {
@@ -119,7 +141,11 @@ export const ensureTopics = async (
     if (found === undefined || found.partitions === asked) continue
     throw new ContinuoError(
       'INVALID',
-      `Topic ${name} has ${plural(found.partitions, 'partition')}, expected ${asked}: the number cannot change, because keys belong to partitions. Ask for the number it has, or use another prefix.`,
+      `Topic ${name} has ${plural(found.partitions, 'partition')}, expected ${asked}: the number cannot change, because keys belong to partitions. ${
+        partitions === undefined
+          ? `Partition i of each topic belongs to partition i of ${names.chunks}. Use another prefix, or delete ${name}, if what it holds is not needed: it will be created anew.`
+          : 'Ask for the number it has, or use another prefix.'
+      }`,
     )
   }
   await log.createTopics(wanted)

@@ -4,9 +4,10 @@ import { codeOf, messageOf } from '../errors.ts'
 import type { Logger } from '../observe/log.ts'
 import { createMetrics } from '../observe/metrics.ts'
 import { type ObservationServer, serveObservation } from '../observe/server.ts'
+import { gaps, idleness } from '../observe/standing.ts'
 import { createTally, type Speed, type Tally, type Totals } from '../observe/tally.ts'
 import { type Batcher, createBatcher } from '../operators/batcher.ts'
-import { startWorker, type Worker, type WorkerOptions } from '../operators/worker.ts'
+import { type Standing, startWorker, type Worker, type WorkerOptions } from '../operators/worker.ts'
 import type { EventLog } from '../streams/log.ts'
 import type { Loaded } from './common.ts'
 
@@ -49,6 +50,8 @@ export interface Outcome {
   readonly ended: 'stopped' | 'idle' | 'refused'
   /** Why partitions could not be resumed. */
   readonly refused: ReadonlyMap<number, unknown>
+  /** Why the worker as a whole could not go on. */
+  readonly halted: unknown
   /** What went wrong while stopping: not everything may have been saved (nothing is lost; the next run does it again). */
   readonly unclean: readonly unknown[]
   readonly totals: Totals
@@ -60,7 +63,8 @@ const TICK = 25 // ms
 
 const hasUnread = async (log: EventLog, topic: string, partition: number, from: number): Promise<boolean> => {
   // Offsets have gaps, so only reading tells.
-  for await (const { records } of log.read(topic, partition, from, { maxBytes: 1 })) if (records.length > 0) return true
+  for await (const { records } of log.read(topic, partition, from, { maxBytes: 1, undecodable: true }))
+    if (records.length > 0) return true
   return false
 }
 
@@ -111,6 +115,25 @@ const settingsOf = ({
   ...(pageDir !== undefined && { pageDir }),
 })
 
+/** Logs how the input is served, whenever that changes and is more than "by workers like this one". */
+const tellStanding = (logger: Logger): ((standing: Standing) => void) => {
+  let idle: string | null = null
+  let lacking: string | null = null
+  return (standing) => {
+    const { owned, service } = standing
+    if (owned === null || service === null) return
+    const wasIdle = idle
+    const lacked = lacking
+    idle = idleness(standing)
+    lacking = gaps(standing)
+    if (idle !== null && idle !== wasIdle) logger.info(idle)
+    if (idle === null && wasIdle !== null)
+      logger.info(`no longer idle: ${owned.length} of ${standing.partitions} partitions`)
+    if (lacking !== null && lacking !== lacked) logger.warn(lacking)
+    if (lacking === null && lacked !== null) logger.info(`every partition of ${standing.topic} is served again`)
+  }
+}
+
 export const host = async (options: HostOptions): Promise<Outcome> => {
   const { log, names, loaded, logger, stopping } = options
   const batcher = createBatcher(loaded.model)
@@ -134,6 +157,7 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
       batcher,
       ...settingsOf(options),
       warn: (message) => logger.warn(message),
+      onStanding: tellStanding(logger),
       onState(partition, state, error) {
         metrics.state(partition, state)
         if (error === undefined) logger.info({ partition, state }, `partition ${partition} ${state}`)
@@ -169,16 +193,19 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
     let ended: Outcome['ended'] = 'stopped'
     while (!stopping.aborted) {
       await sleep(TICK, null, { signal: stopping }).catch(() => {})
-      if (lost.length > 0) throw lost[0]
-      const { assigned, refused } = running
-      if (assigned.length > 0 && assigned.every((partition) => refused.has(partition))) ended = 'refused'
+      const { assigned, refused, halted } = running
+      if (halted !== null) logger.error({ code: halted.code }, halted.message)
+      else if (lost.length > 0) throw lost[0]
+      if (halted !== null) ended = 'refused'
+      else if (assigned.length > 0 && assigned.every((partition) => refused.has(partition))) ended = 'refused'
       else if (await isIdle(options, running, found?.partitions ?? 0).catch(unlessUnavailable)) ended = 'idle'
       if (ended !== 'stopped') break
     }
     ending = true
     await running.stop()
     await loaded.model.verifyWeights().catch((error: unknown) => unclean.push(error))
-    return { ended, refused: running.refused, unclean, totals: tally.totals, speed: tally.speed }
+    const { refused, halted } = running
+    return { ended, refused, halted, unclean, totals: tally.totals, speed: tally.speed }
   } finally {
     ending = true
     await worker?.stop()

@@ -18,6 +18,8 @@ const timeOf = ({ timestamp }: StoredRecord): number => Math.min(timestamp, Date
 
 /** Bytes of key and headers that a dead letter carries beside a part of the value. */
 const MAX_BESIDE = 65_536
+/** Empty ones have no bytes by that count, and still take two each in a record. */
+const MAX_HEADERS_BESIDE = 8192
 const MAX_REASON = 1000
 
 const besideBytes = ({ key, headers }: StoredRecord): number =>
@@ -30,7 +32,8 @@ const besideBytes = ({ key, headers }: StoredRecord): number =>
 export const letterContent = (
   record: StoredRecord,
 ): { readonly value: Uint8Array | null; readonly enveloped: boolean } => {
-  if (besideBytes(record) <= MAX_BESIDE) return { value: record.value, enveloped: false }
+  if (besideBytes(record) <= MAX_BESIDE && record.headers.length <= MAX_HEADERS_BESIDE)
+    return { value: record.value, enveloped: false }
   const base64 = (bytes: Uint8Array | null): string | null =>
     bytes === null ? null : Buffer.from(bytes).toString('base64')
   const headers = record.headers.map(([name, content]) => [name, base64(content)])
@@ -45,6 +48,7 @@ const deadLetters = (
   { reason, stopped }: Extract<Output, { to: 'deadletters' }>,
 ): readonly OutRecord[] => {
   const { value: content, enveloped } = letterContent(record)
+  const { undecodable: batch } = record
   const parts = content === null || content.length === 0 ? [content] : splitParts(content, PART_BYTES)
   return parts.map((value, index) => {
     const added: [string, string][] = [
@@ -53,6 +57,7 @@ const deadLetters = (
       [H.partition, String(record.partition)],
       [H.offset, String(record.offset)],
       [H.timestamp, String(record.timestamp)],
+      ...(batch === undefined ? [] : [[H.batch, `${record.offset}-${batch.next - 1}`] as [string, string]]),
       ...(enveloped ? [[H.envelope, 'json'] as [string, string]] : []),
       ...(stopped === undefined ? [] : [[H.stopped, `${stopped.cause}/${stopped.token}`] as [string, string]]),
       ...(parts.length > 1 ? [[H.part, `${index + 1}/${parts.length}`] as [string, string]] : []),

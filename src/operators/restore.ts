@@ -40,7 +40,11 @@ export async function* sessionEvents(
   signal?: AbortSignal,
 ): AsyncGenerator<Valid> {
   const key = Buffer.from(session)
-  for await (const batch of log.read(names.chunks, partition, from, { until, ...(signal && { signal }) })) {
+  for await (const batch of log.read(names.chunks, partition, from, {
+    until,
+    undecodable: true,
+    ...(signal && { signal }),
+  })) {
     for (const record of batch.records) {
       if (record.key === null || !key.equals(record.key)) continue
       const valid = validateRecord(record, validate)

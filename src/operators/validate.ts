@@ -67,6 +67,13 @@ const parseEvent = (value: Uint8Array): Chunk | string => {
 export const validateRecord = (record: StoredRecord, options: ValidateOptions): Valid | Rejected => {
   const reject = (session: string | null, reason: string): Rejected => ({ kind: 'rejected', record, session, reason })
 
+  if (record.undecodable !== undefined) {
+    const { next, reason } = record.undecodable
+    return reject(
+      null,
+      `The record batch at offsets ${record.offset} to ${next - 1} cannot be decoded: ${reason}. Its bytes are here as the log has them; let its producer send the events again.`,
+    )
+  }
   if (record.key === null || record.key.length === 0) {
     return reject(
       null,

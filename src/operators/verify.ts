@@ -12,6 +12,7 @@ import type { TopicNames } from '../../topics/index.ts'
 import type { Model } from '../engine/types.ts'
 import { codeOf, messageOf } from '../errors.ts'
 import { type Head, headDifference, sameHead } from '../state/head.ts'
+import { countChanged } from '../streams/grown.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import { advance, blank, type Engine, newborn, type Session } from './advance.ts'
@@ -178,7 +179,7 @@ const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<voi
         subjects.get(keyText(record))?.outputs[topic].push(record)
     }
     for (const subject of subjects.values()) if (subject.target.born < begin) beginAtSnapshot(subject, scene)
-    for await (const batch of log.read(names.chunks, partition, begin, { until: end })) {
+    for await (const batch of log.read(names.chunks, partition, begin, { until: end, undecodable: true })) {
       for (const record of batch.records) {
         const subject = subjects.get(keyText(record))
         if (subject === undefined) continue
@@ -383,7 +384,7 @@ const conclude = ({ options, partition, found }: Scene, id: string, subject: Sub
 const verifyStatic = async (scene: Scene): Promise<void> => {
   const { options, partition, stored, begin, end, isDone, found } = scene
   const { log, names } = options
-  for await (const batch of log.read(names.chunks, partition, begin, { until: end })) {
+  for await (const batch of log.read(names.chunks, partition, begin, { until: end, undecodable: true })) {
     for (const record of batch.records) {
       const valid = validateRecord(record, scene.validation)
       if (valid.kind === 'rejected') compareLetter(scene, record, valid)
@@ -445,8 +446,13 @@ export const verifyLog = async (options: VerifyOptions): Promise<Verification> =
     snapshotsCompared: 0,
     findings: [],
   }
-  const [info] = await options.log.topics([options.names.chunks])
-  for (let partition = 0; partition < (info?.partitions ?? 0); partition += 1) {
+  const { log, names } = options
+  const [now, before] = await Promise.all([log.partitions(names.chunks), log.partitions(names.state)])
+  if (now !== before) {
+    const { message } = countChanged({ input: names.chunks, now, before, witness: `the state in ${names.state}` })
+    totals.findings.push({ kind: 'input', session: null, partition: before, where: names.chunks, message })
+  }
+  for (let partition = 0; partition < Math.min(now, before); partition += 1) {
     try {
       await verifyPartition(options, partition, totals)
     } catch (error) {

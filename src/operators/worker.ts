@@ -7,6 +7,7 @@ import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { TaskState } from '../streams/lifecycle.ts'
 import type { Assignment } from '../streams/log.ts'
 import type { Batcher } from './batcher.ts'
+import { checkCount, type Service, startCensus } from './census.ts'
 import { createResidency, type ResidencyStats } from './residency.ts'
 import { startTask, type Task, type TaskOptions } from './task.ts'
 
@@ -23,6 +24,21 @@ export interface WorkerOptions extends Omit<TaskOptions, 'contexts'> {
   readonly fencedPause?: number
   /** First pause before a lost task is claimed again, ms; doubles up to 64 times that. Default 100. */
   readonly retryPause?: number
+  /** How often to look whether the input has other partitions and who serves them, ms. Default 5,000. */
+  readonly censusInterval?: number
+  /** How the input is served, or what this worker has of it, is not what it was. */
+  readonly onStanding?: (standing: Standing) => void
+}
+
+/** What this worker has of the input topic, and how the rest of it is served. */
+export interface Standing {
+  readonly topic: string
+  readonly group: string
+  readonly partitions: number
+  /** null before the group has given anything. */
+  readonly owned: readonly number[] | null
+  /** null before the group is settled, or where who is in it cannot be asked. */
+  readonly service: Service | null
 }
 
 export interface Worker {
@@ -33,7 +49,10 @@ export interface Worker {
   readonly residency: ResidencyStats
   /** Partitions whose state refuses to resume, with the reason. */
   readonly refused: ReadonlyMap<number, unknown>
-  /** Resolves after stop(), or rejects when membership is lost for good, or the model's device. */
+  readonly standing: Standing
+  /** Why the worker as a whole cannot go on: the input has another number of partitions. It drains and is to be stopped. */
+  readonly halted: ContinuoError | null
+  /** Resolves after stop(), or rejects when membership is lost for good, or the model's device, or when it is halted. */
   readonly over: Promise<void>
   /** Whether every assigned partition is running and has had nothing to do for `ms`. */
   idleFor(ms: number): boolean
@@ -41,11 +60,14 @@ export interface Worker {
   stop(): Promise<void>
 }
 
+const CENSUS_INTERVAL = 5000
+
 /** How often the pause before a lost task is claimed again doubles. */
 const doublings = 6
 
 export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   const { log, group, names, maxResidentBytes, pageDir } = options
+  const partitions = await checkCount(log, names)
   const contexts = createResidency(options.model, options.batcher, {
     warn: options.warn,
     ...(maxResidentBytes !== undefined && { maxBytes: maxResidentBytes }),
@@ -57,12 +79,21 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   let current: Assignment = { generation: -1, partitions: [] }
   let stopped = false
   let giveUp: (error: unknown) => void = () => undefined
+  let halted: ContinuoError | null = null
+  let service: Service | null = null
   const pauses = new Map<number, number>()
   /** How often a partition's task was lost in a row while the model's device was away. */
   const away = new Map<number, number>()
 
   const start = (partition: number): void => {
-    if (stopped || tasks.has(partition) || refused.has(partition) || !current.partitions.includes(partition)) return
+    if (
+      stopped ||
+      halted !== null ||
+      tasks.has(partition) ||
+      refused.has(partition) ||
+      !current.partitions.includes(partition)
+    )
+      return
     const generation = current.generation
     const task = startTask(partition, {
       ...options,
@@ -88,7 +119,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   }
 
   const settle = (partition: number, generation: number, state: TaskState, error: unknown): void => {
-    if (stopped) return
+    if (stopped || halted !== null) return
     if (state === 'refused') {
       refused.set(partition, error)
       return
@@ -117,6 +148,36 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     later(partition, pause)
   }
 
+  const standing = (): Standing => ({
+    topic: names.chunks,
+    group,
+    partitions,
+    owned: current.generation < 0 ? null : current.partitions,
+    service,
+  })
+  const stand = (): void => {
+    if (!stopped) options.onStanding?.(standing())
+  }
+  const census = startCensus({
+    log,
+    names,
+    group,
+    partitions,
+    interval: options.censusInterval ?? CENSUS_INTERVAL,
+    warn: options.warn,
+    onService(seen) {
+      service = seen
+      stand()
+    },
+    // What was read until now is finished and saved, as at any stop: it came while a key had one partition, or before anybody
+    // could know that it has another.
+    onChanged(error) {
+      halted = error
+      for (const task of tasks.values()) task.stop()
+      giveUp(error)
+    },
+  })
+
   const membership = await log.join(group, names.chunks).catch((error: unknown) => {
     contexts.close()
     throw error
@@ -127,13 +188,18 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     subscription = membership.assignments.subscribe({
       next: (assignment) => {
         current = assignment
+        // Of the group as it was.
+        service = null
         for (const [partition, task] of tasks) if (!assignment.partitions.includes(partition)) task.stop()
         for (const partition of assignment.partitions) start(partition)
+        stand()
+        census.soon()
       },
       error: reject,
       complete: resolve,
     })
   })
+  census.soon()
 
   return {
     get assigned() {
@@ -141,6 +207,12 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     },
     tasks,
     refused,
+    get standing() {
+      return standing()
+    },
+    get halted() {
+      return halted
+    },
     residency: contexts.stats,
     over,
     idleFor(ms) {
@@ -162,6 +234,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     async stop() {
       if (stopped) return
       stopped = true
+      census.stop()
       for (const timer of timers) clearTimeout(timer)
       const running = [...tasks.values()]
       for (const task of running) task.stop()

@@ -33,6 +33,11 @@ export interface StoredRecord {
   readonly key: Uint8Array | null
   readonly value: Uint8Array | null
   readonly headers: Headers
+  /**
+   * What stands here is a whole record batch whose records cannot be told apart, up to (not including) `next`: `value` is the
+   * batch as the log has it. Only for readers who ask for it.
+   */
+  readonly undecodable?: { readonly next: number; readonly reason: string }
 }
 
 /** `next` is the position after the batch. It may move on while `records` is empty: markers, aborted or trimmed records. */
@@ -63,6 +68,8 @@ export interface ReadOptions {
   readonly follow?: boolean
   /** Rough size of a batch; at least one record is returned. Default 1 MiB. */
   readonly maxBytes?: number
+  /** Gives a batch that was written as it is and that nobody can decode as one record. Default: REFUSED. */
+  readonly undecodable?: boolean
   /** Ends the iteration (without an error) soon after it fires. */
   readonly signal?: AbortSignal
 }
@@ -78,6 +85,14 @@ export interface Membership {
   readonly assignments: Observable<Assignment>
   /** Leaves the group so that others take over at once. Close claimed writers first. */
   leave(): Promise<void>
+}
+
+/** One subscription of a member of a group. */
+export interface Member {
+  readonly member: string
+  readonly topic: string
+  /** What it was given of that topic. */
+  readonly partitions: readonly number[]
 }
 
 export interface OutRecord extends RecordIn {
@@ -132,6 +147,10 @@ export interface EventLog {
   bounds(topic: string, partition: number): Promise<Bounds>
   /** Records from `from` on, committed ones only. `from` outside the bounds (below begin or above end): POSITION, naming the numbers. */
   read(topic: string, partition: number, from: number, options?: ReadOptions): AsyncIterable<Batch>
+  /** How many partitions the topic has now, asked anew. INVALID where there is no such topic. */
+  partitions(topic: string): Promise<number>
+  /** Who is in the group, whatever topic each reads; null while the group is being shared anew. */
+  members(group: string): Promise<readonly Member[] | null>
   /** Becomes a member of the group that shares the topic's partitions. */
   join(group: string, topic: string): Promise<Membership>
   /** Fences the former owner of the partition, resolves its open transaction, and returns the new writer. */

@@ -46,7 +46,7 @@ export const createSource = (
   }
 
   async function* records(): AsyncGenerator<StoredRecord> {
-    for await (const batch of log.read(topic, partition, from, { follow: true, signal: stopping })) {
+    for await (const batch of log.read(topic, partition, from, { follow: true, undecodable: true, signal: stopping })) {
       for (const record of batch.records) {
         while (full() && !stopping.aborted) {
           await new Promise<void>((resolve) => {

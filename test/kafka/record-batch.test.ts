@@ -1,12 +1,15 @@
 /** Our record batches against kafkajs's, which were written apart from each other: what one writes, the other reads. */
 import { gzipSync, zstdCompressSync } from 'node:zlib'
 import fc from 'fast-check'
+import lz4 from 'lz4-napi'
+import snappy from 'snappy'
 import { describe, expect, test } from 'vitest'
+import { Undecodable } from '../../src/streams/kafka/codecs.ts'
 import { crc32c } from '../../src/streams/kafka/crc32c.ts'
 import { committedBatches } from '../../src/streams/kafka/fetch.ts'
 import { cut } from '../../src/streams/kafka/produce.ts'
 import { aloneSize, type BatchView, encodeBatch, prepare, readBatches } from '../../src/streams/kafka/record-batch.ts'
-import type { RecordIn } from '../../src/streams/log.ts'
+import type { RecordIn, StoredRecord } from '../../src/streams/log.ts'
 import { internal } from './helpers.ts'
 
 type Encoder = { readonly buffer: Buffer }
@@ -73,7 +76,7 @@ describe('a record batch', () => {
       fc.asyncProperty(records, async (ins) => {
         const batch = encodeBatch(ins.map(prepare), { ...nobody, producerId: 7n, producerEpoch: 3, sequence: 5 })
         const theirs = (await plainDecode(new Decoder(batch))).records
-        const ours = readBatches(batch, 't[0]')[0]!.records('t', 0)
+        const ours = [...readBatches(batch, 't[0]')[0]!.records('t', 0)]
         expect(theirs.length).toBe(ins.length)
         for (const [i, { key, value, timestamp, headers }] of ins.entries()) {
           for (const found of [theirs[i]!, ours[i]!]) {
@@ -111,7 +114,7 @@ describe('a record batch', () => {
           ),
         })
         const [view] = readBatches(encoded.buffer, 't[0]')
-        const found = view!.records('t', 0)
+        const found = [...view!.records('t', 0)]
         expect(found.map(({ key, value, timestamp }) => [plain(key), plain(value), timestamp])).toEqual(
           ins.map(({ key, value, timestamp }) => [plain(key), plain(value), timestamp]),
         )
@@ -134,25 +137,139 @@ describe('a record batch', () => {
     )
   })
 
-  test('compressed with gzip or zstd is read; with another codec it is INVALID and named', () => {
-    const ins = ['one', 'two'].map((value) => prepare({ key: null, value: Buffer.from(value), timestamp: 5 }))
-    const batch = encodeBatch(ins, nobody)
-    const packed = (codec: number, pack: (data: Buffer) => Buffer): Buffer => {
-      const made = Buffer.concat([batch.subarray(0, 61), pack(batch.subarray(61))])
-      made.writeInt32BE(made.length - 12, 8)
-      made.writeInt16BE(codec, 21)
-      made.writeUInt32BE(crc32c(made, 21), 17)
-      return made
+  /** The batch with its records exchanged for what `pack` makes of them, and a checksum that is right. */
+  const repacked = (batch: Buffer, codec: number, pack: (data: Buffer) => Uint8Array): Buffer => {
+    const made = Buffer.concat([batch.subarray(0, 61), pack(batch.subarray(61))])
+    made.writeInt32BE(made.length - 12, 8)
+    made.writeInt16BE(codec, 21)
+    made.writeUInt32BE(crc32c(made, 21), 17)
+    return made
+  }
+  const decoded = (batch: Buffer): StoredRecord[] => [...readBatches(batch, 't[0]')[0]!.records('t', 0)]
+
+  /** As Java's library frames it, the blocks cut by `cutAt` bytes. */
+  const javaSnappy =
+    (cutAt: number) =>
+    (data: Buffer): Buffer => {
+      const head = Buffer.concat([Buffer.from('\x82SNAPPY\0', 'latin1'), Buffer.from([0, 0, 0, 1, 0, 0, 0, 1])])
+      const parts: Buffer[] = [head]
+      for (let at = 0; at < data.length; at += cutAt) {
+        const block = snappy.compressSync(data.subarray(at, at + cutAt))
+        const length = Buffer.alloc(4)
+        length.writeInt32BE(block.length)
+        parts.push(length, block)
+        // Streams that were put together have a header in the middle.
+        if (at === 0) parts.push(head)
+      }
+      return Buffer.concat(parts)
     }
-    const values = (made: Buffer): string[] =>
-      readBatches(made, 't[0]')[0]!
-        .records('t', 0)
-        .map(({ value }) => Buffer.from(value!).toString())
-    expect(values(packed(1, gzipSync))).toEqual(['one', 'two'])
-    expect(values(packed(4, zstdCompressSync))).toEqual(['one', 'two'])
-    expect(() => values(packed(2, (data) => data))).toThrow(/snappy/)
-    expect(() => values(packed(3, (data) => data))).toThrow(/lz4/)
-    expect(() => values(packed(1, () => Buffer.from('not gzip')))).toThrow(/damaged/)
+  const lz4Frame =
+    (options: { contentChecksum?: boolean; blockChecksums?: boolean } = {}) =>
+    (data: Buffer): Buffer =>
+      lz4.compressFrameSync(data, options)
+
+  const codecs: readonly [name: string, codec: number, pack: (data: Buffer) => Uint8Array][] = [
+    ['gzip', 1, gzipSync],
+    ['snappy, raw', 2, (data) => snappy.compressSync(data)],
+    ['snappy, as Java frames it', 2, javaSnappy(100)],
+    ['lz4', 3, lz4Frame()],
+    ['lz4 with all checksums', 3, lz4Frame({ contentChecksum: true, blockChecksums: true })],
+    ['zstd', 4, zstdCompressSync],
+  ]
+
+  test.each(codecs)('compressed with %s is read as it was', (_, codec, pack) => {
+    fc.assert(
+      fc.property(records, (ins) => {
+        const batch = encodeBatch(ins.map(prepare), nobody)
+        expect(decoded(repacked(batch, codec, pack))).toEqual(decoded(batch))
+      }),
+      { numRuns: 20 },
+    )
+    // More than one block of lz4, and text that repeats itself.
+    const value = Buffer.alloc(300_000, 'the tide comes in and the tide goes out. ')
+    const batch = encodeBatch([prepare({ key: null, value, timestamp: 1 })], nobody)
+    expect(value.equals(decoded(repacked(batch, codec, pack))[0]!.value!)).toBe(true)
+  })
+
+  test.each(
+    codecs,
+  )('whose %s was damaged before its checksum was made is read or Undecodable, and nothing else', (_, codec, pack) => {
+    const ins = Array.from({ length: 40 }, (_, i) =>
+      prepare({ key: null, value: Buffer.from(`value ${i}`), timestamp: 5 }),
+    )
+    const batch = encodeBatch(ins, nobody)
+    let undecodable = 0
+    fc.assert(
+      fc.property(
+        fc.array(fc.tuple(fc.nat(), fc.nat(255)), { minLength: 1, maxLength: 4 }),
+        fc.option(fc.nat()),
+        (changes, cutAt) => {
+          const made = repacked(batch, codec, (data) => {
+            const packed = Buffer.from(pack(data))
+            for (const [at, byte] of changes) packed[at % packed.length] = byte
+            return cutAt === null ? packed : packed.subarray(0, cutAt % packed.length)
+          })
+          try {
+            decoded(made)
+          } catch (error) {
+            expect(error, String(error)).toBeInstanceOf(Undecodable)
+            undecodable += 1
+          }
+        },
+      ),
+      { numRuns: 500 },
+    )
+    expect(undecodable).toBeGreaterThan(50)
+  })
+
+  test.each(
+    codecs,
+  )('of %s that would fill the memory is Undecodable; one below the limit is read', (_, codec, pack) => {
+    // Blocks of 100 bytes would be a million.
+    const packing = pack === codecs[2]![2] ? javaSnappy(1 << 20) : pack
+    const made = (size: number): Buffer =>
+      repacked(encodeBatch([prepare({ key: null, value: Buffer.alloc(size), timestamp: 1 })], nobody), codec, packing)
+    const bomb = made(65 << 20)
+    expect(bomb.length).toBeLessThan(4 << 20)
+    expect(() => decoded(bomb)).toThrow(Undecodable)
+    expect(() => decoded(bomb)).toThrow(/unpack to more than 67108864/)
+    expect(decoded(made(60 << 20))[0]?.value?.length).toBe(60 << 20)
+  })
+
+  test('of lz4 whose million blocks each could be large takes no memory for them', () => {
+    const head = Buffer.from('04224d186070730000'.slice(0, 14), 'hex')
+    head[5] = 0x70 // blocks of 4 MiB
+    const block = Buffer.from([1, 0, 0, 0, 0])
+    const frame = Buffer.concat([head, ...Array.from({ length: 100_000 }, () => block), Buffer.alloc(4)])
+    const made = repacked(encodeBatch([prepare({ key: null, value: null })], nobody), 3, () => frame)
+    expect(() => decoded(made)).toThrow(Undecodable)
+  })
+
+  test('of an unknown codec, or whose records lie, is Undecodable and says why', () => {
+    const batch = encodeBatch([prepare({ key: null, value: Buffer.from('x'), timestamp: 1 })], nobody)
+    const changed = (at: number, byte: number): Buffer =>
+      repacked(batch, 0, (data) => {
+        const lying = Buffer.from(data)
+        lying[at] = byte
+        return lying
+      })
+    const why = (made: Buffer): string => {
+      try {
+        return String(decoded(made).length)
+      } catch (error) {
+        expect(error).toBeInstanceOf(Undecodable)
+        return (error as Error).message
+      }
+    }
+    expect(why(repacked(batch, 5, (data) => data))).toContain('codec 5')
+    // length, attributes, timestamp, offset, key, value length, value, headers
+    expect(why(changed(0, 0x7e))).toContain('beyond its batch')
+    expect(why(changed(3, 2))).toContain('offset 1')
+    expect(why(changed(3, 1))).toContain('offset -1')
+    expect(why(changed(5, 0x7e))).toContain('beyond its end')
+    expect(why(changed(7, 0x02))).toContain('beyond its end')
+    const headers = Array.from({ length: 100_001 }, () => ['', new Uint8Array()] as const)
+    expect(why(encodeBatch([prepare({ key: null, value: null, headers })], nobody))).toContain('100001 headers')
   })
 
   test('cut off at the end of a fetch is left for the next one', () => {
@@ -180,7 +297,15 @@ describe('the filter of aborted transactions', () => {
         const aborted: { producerId: bigint; firstOffset: number; last: number }[] = []
         const add = (offset: number, producer: number, transactional: boolean, control: boolean): void => {
           const [producerId, next] = [BigInt(producer), offset + 1]
-          batches.push({ baseOffset: offset, next, producerId, transactional, control, records: () => [] })
+          batches.push({
+            baseOffset: offset,
+            next,
+            producerId,
+            transactional,
+            control,
+            records: () => [],
+            asOne: () => expect.fail(),
+          })
         }
         for (const [offset, { producer, act }] of acts.entries()) {
           const mine = open.get(producer) ?? []

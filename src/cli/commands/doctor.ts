@@ -1,4 +1,5 @@
 import { command } from '../command.ts'
+import { groupFlag } from '../common.ts'
 import type { Check } from '../doctor/check.ts'
 import { checkLog } from '../doctor/log.ts'
 import { checkEngine, checkModel, checkVersions } from '../doctor/machine.ts'
@@ -14,16 +15,17 @@ export const doctor = command({
   flags: {
     log: optional('URL', 'check this log, too'),
     model: optional('DIR', 'check this model, too'),
+    group: groupFlag,
     'input-topic': optional('TOPIC', 'the input topic, if it is not PREFIX.chunks'),
   },
   examples: ['doctor --log file:continuo.db --model models/demo'],
   async run(flags, _args, given) {
-    if (flags.log === undefined) refuseIdle(given, ['input-topic'], '--log URL')
+    if (flags.log === undefined) refuseIdle(given, ['input-topic', 'group'], '--log URL')
     const checks: Check[] = [
       ...checkVersions(),
       ...checkEngine(),
       ...(flags.model === undefined ? [] : await checkModel(flags.model)),
-      ...(flags.log === undefined ? [] : await checkLog(flags.log, flags['input-topic'])),
+      ...(flags.log === undefined ? [] : await checkLog(flags.log, flags['input-topic'], flags.group)),
     ]
     const ok = checks.every(({ status }) => status !== 'fail')
     if (flags.json) printJson({ ok, checks })

@@ -70,7 +70,8 @@ export const exportSession = command({
     return withExistingLog(flags.log, async (log): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
       await partitionsOf(log, names)
-      const partition = await log.partitionOf(names.chunks, Buffer.from(session))
+      // Of the state, so that sessions can be had even where partitions were added to the input.
+      const partition = await log.partitionOf(names.state, Buffer.from(session))
       const head = await findHead(log, names, partition, session)
       const finish = async (file: Uint8Array): Promise<ExitCode> => {
         await writeDurably(path!, file)

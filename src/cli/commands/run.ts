@@ -62,8 +62,8 @@ const report = (totals: Totals) => ({
   deadLetters: totals.deadLetters,
 })
 
-export const exitCodeOf = ({ refused, unclean }: Outcome): ExitCode => {
-  if (refused.size > 0 || unclean.some((error) => codeOf(error) === 'REFUSED')) return 3
+export const exitCodeOf = ({ refused, halted, unclean }: Outcome): ExitCode => {
+  if (halted !== null || refused.size > 0 || unclean.some((error) => codeOf(error) === 'REFUSED')) return 3
   return unclean.length > 0 ? 1 : 0
 }
 
@@ -95,13 +95,22 @@ const startTelling = (json: boolean, loaded: Loaded) => {
 }
 
 const tellOutcome = (outcome: Outcome, json: boolean): void => {
-  const { ended, totals, speed, unclean } = outcome
+  const { ended, totals, speed, unclean, halted } = outcome
   const refused = [...outcome.refused].map(([partition, error]) => ({ partition, reason: messageOf(error) }))
-  if (json) printJson({ type: 'ended', ended, ...report(totals), tokensPerSecond: speed.average, refused })
+  if (json)
+    printJson({
+      type: 'ended',
+      ended,
+      ...report(totals),
+      tokensPerSecond: speed.average,
+      refused,
+      halted: halted === null ? null : messageOf(halted),
+    })
   else {
     const rate = speed.average === 0 ? '' : `, ${count(speed.average)} tokens/s`
     print(`Ended (${ended}): ${plural(totals.read, 'token')} read, ${count(totals.generated)} generated${rate}.`)
   }
+  if (halted !== null) say(messageOf(halted))
   for (const { partition, reason } of refused) say(`Partition ${partition}: ${reason}`)
   for (const error of unclean) say(`While stopping: ${messageOf(error)}`)
 }

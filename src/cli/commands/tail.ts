@@ -104,7 +104,7 @@ const follow = async (
   const from = fromBeginning ? begin : end
   let caughtUp = from >= end
   if (caughtUp) reached()
-  for await (const batch of log.read(topic, partition, from, { follow: true, signal })) {
+  for await (const batch of log.read(topic, partition, from, { follow: true, undecodable: true, signal })) {
     for (const record of batch.records) {
       if (wanted === null || (record.key !== null && wanted.equals(record.key))) show(record)
       moved()

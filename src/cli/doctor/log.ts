@@ -1,12 +1,14 @@
 /** Checks of a log: reachable, and its topics as Continuo needs them. */
 import type { TopicContract } from '../../../topics/common.ts'
-import { TOPICS } from '../../../topics/index.ts'
+import { TOPICS, type TopicNames } from '../../../topics/index.ts'
 import { codeOf, messageOf } from '../../errors.ts'
+import { tellChange } from '../../streams/grown.ts'
 import type { EventLog, TopicInfo } from '../../streams/log.ts'
 import { openLog } from '../../streams/open.ts'
-import { missingFile, namesOf } from '../common.ts'
+import { changedCount, missingFile, namesOf } from '../common.ts'
 import { plural } from '../output.ts'
 import { type Check, fail, ok, warn } from './check.ts'
+import { checkGroup } from './group.ts'
 import { checkSessions } from './sessions.ts'
 
 const reachMend = (url: string): string =>
@@ -14,8 +16,13 @@ const reachMend = (url: string): string =>
     ? 'Is the broker running, and are host, port and credentials right? npm run kafka starts one on this machine.'
     : 'Check the path, its permissions and the disk; the folder must be on a local disk.'
 
-const checkPartitions = (input: TopicInfo, others: readonly TopicInfo[]): readonly Check[] =>
-  others
+const checkPartitions = (input: TopicInfo, others: readonly TopicInfo[], names: TopicNames): readonly Check[] => {
+  const changed = changedCount([input, ...others], names)
+  if (changed !== null) {
+    const { what, mend } = tellChange(changed)
+    return [fail('partitions', what, mend)]
+  }
+  return others
     .filter(({ partitions }) => partitions !== input.partitions)
     .map(({ name, partitions }) =>
       fail(
@@ -24,6 +31,7 @@ const checkPartitions = (input: TopicInfo, others: readonly TopicInfo[]): readon
         'Partition i of each belongs together. Use another prefix, or create the topics anew with one count: continuo topics apply.',
       ),
     )
+}
 
 /**
  * The values in force, whether set for the topic or inherited from the broker (whose default keeps records for seven days).
@@ -63,7 +71,7 @@ const checkSettings = (topic: TopicInfo, role: TopicContract['name']): readonly 
   return found
 }
 
-const checkTopics = async (log: EventLog, inputTopic: string | undefined): Promise<readonly Check[]> => {
+const checkTopics = async (log: EventLog, inputTopic: string | undefined, group: string): Promise<readonly Check[]> => {
   const names = namesOf(log, inputTopic)
   const infos = await log.topics(Object.values(names))
   const byName = new Map(infos.map((info) => [info.name, info]))
@@ -81,6 +89,7 @@ const checkTopics = async (log: EventLog, inputTopic: string | undefined): Promi
     ...checkPartitions(
       input,
       ours.map(({ topic }) => topic),
+      names,
     ),
     ...ours.flatMap(({ role, topic }) => checkSettings(topic, role)),
   ]
@@ -89,10 +98,15 @@ const checkTopics = async (log: EventLog, inputTopic: string | undefined): Promi
       ? faults
       : [ok('topics', `${ours.length} topics of ${plural(input.partitions, 'partition')}, settings as needed`)]
   const { state, snapshots } = names
-  return byName.has(state) && byName.has(snapshots) ? [...topics, ...(await checkSessions(log, names))] : topics
+  const held = byName.has(state) && byName.has(snapshots) ? await checkSessions(log, names) : []
+  return [...topics, await checkGroup(log, group, input), ...held]
 }
 
-export const checkLog = async (url: string, inputTopic: string | undefined): Promise<readonly Check[]> => {
+export const checkLog = async (
+  url: string,
+  inputTopic: string | undefined,
+  group: string,
+): Promise<readonly Check[]> => {
   let log: EventLog
   try {
     const missing = missingFile(url)
@@ -113,7 +127,7 @@ export const checkLog = async (url: string, inputTopic: string | undefined): Pro
   }
   try {
     await log.ping()
-    return [ok('log', `${log.url} answers (${log.kind})`), ...(await checkTopics(log, inputTopic))]
+    return [ok('log', `${log.url} answers (${log.kind})`), ...(await checkTopics(log, inputTopic, group))]
   } catch (error) {
     return [fail('log', messageOf(error), reachMend(url))]
   } finally {

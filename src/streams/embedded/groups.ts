@@ -10,12 +10,13 @@ import { randomUUID } from 'node:crypto'
 import { BehaviorSubject } from 'rxjs'
 import { ContinuoError, codeOf } from '../../errors.ts'
 import { assign } from '../assign.ts'
-import type { Assignment, Membership } from '../log.ts'
+import type { Assignment, Member, Membership } from '../log.ts'
 import type { Database } from './database.ts'
 import type { Topics } from './topics.ts'
 
 export interface Groups {
   join(group: string, topic: string): Promise<Membership>
+  members(group: string): Promise<readonly Member[]>
   /** Leaves all. */
   close(): Promise<void>
 }
@@ -45,6 +46,9 @@ export const openGroups = (db: Database, topics: Topics, sessionTimeout: number)
   const selectAssignment = db.prepare<{ generation: number; assigned: string }>(
     `SELECT generation, assigned FROM groups JOIN members USING (group_id, topic)
      WHERE group_id = ? AND topic = ? AND member = ?`,
+  )
+  const selectGroup = db.prepare<{ member: string; topic: string; assigned: string }>(
+    'SELECT member, topic, assigned FROM members WHERE group_id = ? AND expires >= ? ORDER BY topic, seniority, member',
   )
   const memberships = new Set<Membership>()
 
@@ -137,6 +141,12 @@ export const openGroups = (db: Database, topics: Topics, sessionTimeout: number)
 
   return {
     join,
+    members: (group) =>
+      db.read(`asking who is in group ${group}`, () =>
+        selectGroup
+          .all(group, Date.now())
+          .map(({ member, topic, assigned }) => ({ member, topic, partitions: JSON.parse(assigned) as number[] })),
+      ),
     close: async () => {
       await Promise.allSettled([...memberships].map((membership) => membership.leave()))
     },

@@ -71,6 +71,8 @@ export const openEmbeddedLog = async (
           records.bounds(topics.findPartition(name, partition), partition),
         ),
       read,
+      partitions: (name) => db.read(`looking up ${name}`, () => topics.find(name).partitions),
+      members: groups.members,
       join: groups.join,
       claim: claims.claim,
       committed: claims.committed,

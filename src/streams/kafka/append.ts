@@ -1,5 +1,6 @@
 /** Feeding events: an idempotent producer, so that a batch sent twice because its answer was lost is written once. */
 
+import { countChanged } from '../grown.ts'
 import type { EventLog } from '../log.ts'
 import { partitionOfKey } from '../murmur2.ts'
 import type { Network } from './network.ts'
@@ -8,6 +9,8 @@ import type { Prepared } from './record-batch.ts'
 import type { Topics } from './topics.ts'
 
 const PATIENCE = 15_000
+/** How long a number of partitions is believed, ms. */
+const COUNT_AGE = 5000
 
 export type Feeder = Pick<EventLog, 'append' | 'partitionOf'>
 
@@ -15,6 +18,8 @@ export const openFeeder = (network: Network, topics: Topics): Feeder => {
   const lane = network.lane()
   /** Sequences are ordered, so the appends to a partition go one after the other. */
   const tails = new Map<string, Promise<unknown>>()
+  /** Partitions of each topic when the first record was sent to it. */
+  const counts = new Map<string, { readonly before: number; readonly askedAt: number }>()
   let producer: Promise<Producer> | undefined
   let turn = 0
 
@@ -29,8 +34,19 @@ export const openFeeder = (network: Network, topics: Topics): Feeder => {
     return producer
   }
 
+  /** REFUSED where the number changed meanwhile: the rest of a session must not go to another partition than its beginning. */
+  const countOf = async (topic: string): Promise<number> => {
+    const { before, askedAt } = counts.get(topic) ?? { before: null, askedAt: Number.NEGATIVE_INFINITY }
+    if (before !== null && performance.now() - askedAt < COUNT_AGE) return before
+    const now = (await network.freshTopic(topic)).leaders.length
+    if (before !== null && now !== before)
+      throw countChanged({ input: topic, now, before, witness: 'what was sent so far went to' })
+    counts.set(topic, { before: now, askedAt: performance.now() })
+    return now
+  }
+
   const partitionOf = async (topic: string, key: Uint8Array): Promise<number> =>
-    partitionOfKey(key, (await network.topic(topic)).leaders.length)
+    partitionOfKey(key, await countOf(topic))
 
   const write = async (topic: string, partition: number, records: readonly Prepared[]): Promise<number[]> => {
     const offsets: number[] = []
@@ -63,7 +79,7 @@ export const openFeeder = (network: Network, topics: Topics): Feeder => {
   return {
     partitionOf,
     async append(topic, records, partition) {
-      const count = (await network.topic(topic)).leaders.length
+      const count = await countOf(topic)
       // Like Kafka's sticky partitioner: records without a key stay together, and the next ones go elsewhere.
       const keyless = turn++ % count
       const groups = new Map<number, Prepared[]>()

@@ -33,12 +33,17 @@ export interface JoinOptions {
   readonly brokers: string
   readonly group: string
   readonly topic: string
+  /** Its partitions. */
+  readonly count: number
+  /** Partitions of another topic; 0 where that cannot be told. */
+  readonly lookUp: (topic: string) => Promise<number>
   readonly sessionTimeout: number
   /** Called once, when the membership ends. */
   readonly onEnd: () => void
 }
 
-export const joinGroup = ({ kafka, brokers, group, topic, sessionTimeout, onEnd }: JoinOptions): Membership => {
+export const joinGroup = (options: JoinOptions): Membership => {
+  const { kafka, brokers, group, topic, count, lookUp, sessionTimeout, onEnd } = options
   const doing = `being a member of group ${group} with a session time-out of ${sessionTimeout} ms`
   const assignments = new ReplaySubject<Assignment>(1)
   const ownership = { partitions: [] as readonly number[], since: 0 }
@@ -59,7 +64,7 @@ export const joinGroup = ({ kafka, brokers, group, topic, sessionTimeout, onEnd 
   }
 
   const assigner: PartitionAssigner = (config) => {
-    const sticky = createAssigner(topic, ownership)(config)
+    const sticky = createAssigner({ topic, count, ownership, lookUp })(config)
     return {
       ...sticky,
       // kafkajs asks for this right before each request to join.

@@ -102,6 +102,17 @@ export interface Broker {
   describeConfigs(request: { resources: readonly { type: number; name: string }[] }): Promise<{
     readonly resources: readonly { readonly resourceName: string; readonly configEntries: readonly ConfigEntry[] }[]
   }>
+  describeGroups(request: { groupIds: readonly string[] }): Promise<{
+    readonly groups: readonly {
+      readonly state: string
+      readonly protocolType: string
+      readonly members: readonly {
+        readonly memberId: string
+        readonly memberMetadata: Buffer
+        readonly memberAssignment: Buffer
+      }[]
+    }[]
+  }>
   deleteRecords(request: {
     topics: readonly { topic: string; partitions: readonly { partition: number; offset: string }[] }[]
   }): Promise<unknown>
@@ -160,10 +171,12 @@ export const socketFactory = (require('kafkajs/src/network/socketFactory') as ()
 export const { MemberMetadata, MemberAssignment } = require('kafkajs/src/consumer/assignerProtocol') as {
   MemberMetadata: {
     encode(of: { version: number; topics: readonly string[]; userData: Buffer }): Buffer
-    decode(buffer: Buffer): { readonly userData: Buffer | null }
+    decode(buffer: Buffer): { readonly topics: readonly string[]; readonly userData: Buffer | null }
   }
   MemberAssignment: {
     encode(of: { version: number; assignment: Record<string, readonly number[]>; userData: Buffer }): Buffer
+    /** null for an empty buffer. */
+    decode(buffer: Buffer): { readonly assignment: Readonly<Record<string, readonly number[]>> } | null
   }
 }
 

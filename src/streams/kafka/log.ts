@@ -7,6 +7,7 @@ import { openFeeder } from './append.ts'
 import { committedProtocol } from './committed.ts'
 import { joinGroup } from './group.ts'
 import { Kafka, type Logger } from './kafkajs.ts'
+import { describeMembers } from './members.ts'
 import { createNetwork } from './network.ts'
 import { openReader } from './read.ts'
 import { openTopics } from './topics.ts'
@@ -73,14 +74,22 @@ export const openKafkaLog = async (address: string, options: OpenLogOptions = {}
     read: reader.read,
     claim: (group, topic, partition) => claimPartition({ network, topics, group, topic, partition }),
     ping,
+    partitions: async (topic) => (await network.freshTopic(topic)).leaders.length,
+    members: (group) => describeMembers(network, group),
     async join(group, topic) {
-      await network.topic(topic)
+      // As last heard: who joins while the broker is away is let in when it is back.
+      const count = (await network.topic(topic)).leaders.length
       await network.retry(`joining group ${group}`, async () => {})
       const membership = joinGroup({
         kafka,
         brokers: network.brokers,
         group,
         topic,
+        count,
+        lookUp: async (other) => {
+          const found = await network.freshTopic(other).catch(() => undefined)
+          return found?.leaders.length ?? 0
+        },
         sessionTimeout,
         onEnd: () => memberships.delete(membership),
       })

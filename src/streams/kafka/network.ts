@@ -60,6 +60,8 @@ export interface Network {
   controller(): Promise<Broker>
   /** INVALID when there is no such topic. */
   topic(name: string): Promise<Topic>
+  /** The same, asked anew: what the cache holds may be minutes old. */
+  freshTopic(name: string): Promise<Topic>
   /** All topics, uncached. */
   topics(): Promise<readonly (Topic & { readonly internal: boolean })[]>
   /** INVALID when there is no such partition. */
@@ -231,6 +233,17 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
       `There is no topic "${name}" at ${brokers}: create it, for example with \`continuo topics apply\`.`,
     )
 
+  const ask = (name: string): Promise<Topic> =>
+    self.retry(`asking for topic ${name}`, async () => {
+      if (!/^[a-zA-Z0-9._-]{1,249}$/.test(name)) throw missing(name)
+      try {
+        const [topic] = await metadata([name])
+        return topic ?? Promise.reject(missing(name))
+      } catch (error) {
+        throw faultOf(error).type === 'UNKNOWN_TOPIC_OR_PARTITION' ? missing(name) : error
+      }
+    })
+
   const self: Network = {
     brokers,
     common,
@@ -240,18 +253,11 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
       if (controllerNode === undefined) await metadata([])
       return controllerNode === undefined ? any() : common.to(controllerNode)
     },
-    topic: (name) =>
-      cached(topicCache, name, () =>
-        self.retry(`asking for topic ${name}`, async () => {
-          if (!/^[a-zA-Z0-9._-]{1,249}$/.test(name)) throw missing(name)
-          try {
-            const [topic] = await metadata([name])
-            return topic ?? Promise.reject(missing(name))
-          } catch (error) {
-            throw faultOf(error).type === 'UNKNOWN_TOPIC_OR_PARTITION' ? missing(name) : error
-          }
-        }),
-      ),
+    topic: (name) => cached(topicCache, name, () => ask(name)),
+    freshTopic(name) {
+      topicCache.delete(name)
+      return self.topic(name)
+    },
     topics: () => self.retry('listing topics', () => metadata([])),
     async leader(name, partition) {
       const topic = await self.topic(name)

@@ -1,10 +1,11 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { ContinuoError } from '../../errors.ts'
 import type { Batch, Bounds, ReadOptions, StoredRecord } from '../log.ts'
+import { Undecodable } from './codecs.ts'
 import { faultOf } from './faults.ts'
 import { committedBatches, type Fetched, fetchProtocol } from './fetch.ts'
 import type { Lane, Network } from './network.ts'
-import { damaged, readBatches } from './record-batch.ts'
+import { type BatchView, damaged, readBatches } from './record-batch.ts'
 
 export interface Reader {
   read(topic: string, partition: number, from: number, options?: ReadOptions): AsyncGenerator<Batch, void>
@@ -12,6 +13,8 @@ export interface Reader {
 }
 
 const MAX_BYTES = 1 << 20
+/** Records given at once, at most. */
+const MAX_RECORDS = 8192
 const MAX_INT32 = 2 ** 31 - 1
 /** How long a follower's fetch waits at the broker. An append ends the wait at once, so this only sets the idle rate. */
 const FOLLOW_WAIT = 500
@@ -25,6 +28,22 @@ const BEHIND_PAUSE = 50
 const READ_COMMITTED = 1
 const EARLIEST = -2
 const LATEST = -1
+
+const sizeOf = ({ key, value, headers }: StoredRecord): number =>
+  headers.reduce((sum, [, content]) => sum + content.length, (key?.length ?? 0) + (value?.length ?? 0))
+
+const recordsOf = (batch: BatchView, topic: string, partition: number, asOne: boolean): Iterable<StoredRecord> => {
+  try {
+    return batch.records(topic, partition)
+  } catch (error) {
+    if (!(error instanceof Undecodable)) throw error
+    if (asOne) return [batch.asOne(topic, partition, error.message)]
+    throw damaged(
+      `${topic}[${partition}]`,
+      `the batch at offset ${batch.baseOffset} cannot be decoded: ${error.message}`,
+    )
+  }
+}
 
 export const openReader = (network: Network): Reader => {
   /** Connections for fetches, kept between them: a fetch in progress has one to itself. */
@@ -101,8 +120,10 @@ export const openReader = (network: Network): Reader => {
     topic: string,
     partition: number,
     from: number,
-    { until = Number.MAX_SAFE_INTEGER, follow = false, maxBytes = MAX_BYTES, signal }: ReadOptions = {},
+    options: ReadOptions = {},
   ): AsyncGenerator<Batch, void> {
+    const { until = Number.MAX_SAFE_INTEGER, follow = false, maxBytes = MAX_BYTES, undecodable, signal } = options
+    const where = `${topic}[${partition}]`
     if (!Number.isSafeInteger(from) || from < 0)
       throw new ContinuoError(
         'INVALID',
@@ -134,11 +155,22 @@ export const openReader = (network: Network): Reader => {
       first = false
 
       // A fetch begins with the batch that holds the position, so it may begin before it.
-      const batches = readBatches(data, `${topic}[${partition}]`)
-      const records: StoredRecord[] = []
+      const batches = readBatches(data, where)
+      let records: StoredRecord[] = []
+      let bytes = 0
       for (const batch of committedBatches(batches, aborted))
-        for (const record of batch.records(topic, partition))
-          if (record.offset >= position && record.offset < until) records.push(record)
+        for (const record of recordsOf(batch, topic, partition, undecodable === true)) {
+          if (record.offset < position || record.offset >= until) continue
+          // What was fetched may unpack to much more.
+          if (bytes >= maxBytes || records.length >= MAX_RECORDS) {
+            yield { records, next: record.offset }
+            if (signal?.aborted) return
+            records = []
+            bytes = 0
+          }
+          records.push(record)
+          bytes += sizeOf(record)
+        }
       // Batches without a record (markers, aborted ones, what a cleaner left) move the position all the same.
       const next = Math.min(until, Math.max(position, batches.at(-1)?.next ?? position))
       const moved = next > position

@@ -9,10 +9,10 @@
  *
  * Varints are zigzag. kafkajs checks no CRC, and fails at about 125,000 records in a batch.
  */
-import { gunzipSync, zstdDecompressSync } from 'node:zlib'
-import { ContinuoError, messageOf } from '../../errors.ts'
+import { ContinuoError } from '../../errors.ts'
 import { textOf } from '../../text.ts'
-import type { Headers, RecordIn, StoredRecord } from '../log.ts'
+import type { RecordIn, StoredRecord } from '../log.ts'
+import { Undecodable, unpack } from './codecs.ts'
 import { crc32c } from './crc32c.ts'
 
 export const BATCH_OVERHEAD = 61
@@ -122,8 +122,10 @@ export interface BatchView {
   readonly producerId: bigint
   readonly transactional: boolean
   readonly control: boolean
-  /** The record with these coordinates, in order; the bytes are copies. */
-  records(topic: string, partition: number): StoredRecord[]
+  /** The records with these coordinates, in order; the bytes are copies. Throws Undecodable before the first. */
+  records(topic: string, partition: number): Iterable<StoredRecord>
+  /** The batch as one record without a key, at its first offset: its bytes, and why nobody can read them. */
+  asOne(topic: string, partition: number, reason: string): StoredRecord
 }
 
 /** `what` is wrong, as a clause. */
@@ -133,80 +135,100 @@ export const damaged = (where: string, what: string): ContinuoError =>
     `The records of ${where} are damaged: ${what}. Nothing was changed. Read again; if it stays so, let an intact replica lead the partition, or restore the topic from a copy.`,
   )
 
-/** Bytes of a batch unpacked, at most: a small batch may be made to fill any memory. */
-const MAX_PLAIN = 256 * 1024 * 1024
+/** What a varint may take: seven bits a byte of at most 64. */
+const MAX_VARINT = 10
+/** A header takes hundreds of times the two bytes that it may take in a batch. */
+const MAX_HEADERS = 100_000
 
-const decompress = (codec: number, where: string, data: Buffer): Buffer => {
-  if (codec === 0) return data
-  try {
-    if (codec === 1) return gunzipSync(data, { maxOutputLength: MAX_PLAIN })
-    if (codec === 4) return zstdDecompressSync(data, { maxOutputLength: MAX_PLAIN })
-  } catch (error) {
-    const tooLarge = (error as { code?: unknown }).code === 'ERR_BUFFER_TOO_LARGE'
-    throw damaged(
-      where,
-      tooLarge
-        ? `a compressed batch of ${data.length} bytes holds more than ${MAX_PLAIN}`
-        : `a compressed batch cannot be unpacked (${messageOf(error)})`,
-    )
-  }
-  throw new ContinuoError(
-    'INVALID',
-    `The records of ${where} are compressed with ${codec === 2 ? 'snappy' : codec === 3 ? 'lz4' : `codec ${codec}`}, which Continuo does not read: let the producer use gzip, zstd or none.`,
-  )
+/** Where the parts of a record lie, and what its varints say. Bytes come as [from, to), null for none. */
+type Stretch = readonly [from: number, to: number] | null
+interface Layout {
+  readonly offset: number
+  readonly timestamp: number
+  readonly key: Stretch
+  readonly value: Stretch
+  readonly headers: readonly (readonly [name: Stretch, value: Stretch])[]
 }
 
-const decodeRecords = (
-  data: Buffer,
-  count: number,
-  at0: { readonly topic: string; readonly partition: number; readonly offset: number; readonly timestamp: number },
-  appendTime: number | undefined,
-): StoredRecord[] => {
-  const { topic, partition, offset: baseOffset, timestamp: baseTimestamp } = at0
-  // Copies, so that a small value does not keep a whole fetched megabyte alive.
-  const plain = new Uint8Array(data.buffer, data.byteOffset, data.length)
-  const records: StoredRecord[] = []
+/** The records of a batch one after the other, without copying any bytes. Throws Undecodable for what is not one. */
+function* layouts(plain: Uint8Array, count: number): Generator<Layout> {
   let at = 0
+  let end = plain.length
   const varint = (): number => {
-    let byte = plain[at++]!
-    let value = byte & 127
-    for (let scale = 128; byte >= 128; scale *= 128) {
-      byte = plain[at++]!
+    let value = 0
+    let scale = 1
+    for (let bytes = 1; ; bytes++, scale *= 128) {
+      if (at >= end || bytes > MAX_VARINT) throw new Undecodable('a record reaches beyond its end')
+      const byte = plain[at++]!
       value += (byte & 127) * scale
+      if (byte < 128) return value % 2 === 0 ? value / 2 : -(value + 1) / 2
     }
-    return value % 2 === 0 ? value / 2 : -(value + 1) / 2
   }
-  const bytes = (): Uint8Array | null => {
+  const stretch = (): Stretch => {
     const length = varint()
     if (length < 0) return null
     at += length
-    if (at > plain.length) throw new RangeError('a record reaches beyond its batch')
-    return plain.slice(at - length, at)
+    if (at > end) throw new Undecodable('a record reaches beyond its end')
+    return [at - length, at]
   }
   for (let i = 0; i < count; i++) {
+    end = plain.length
     const length = varint()
-    const end = at + length
-    if (length < 0 || end > plain.length) throw new RangeError('a record reaches beyond its batch')
+    end = at + length
+    if (length < 0 || end > plain.length) throw new Undecodable('a record reaches beyond its batch')
     at++
-    const timestamp = baseTimestamp + varint()
-    const offset = baseOffset + varint()
-    const key = bytes()
-    const value = bytes()
-    const headers: [string, Uint8Array][] = []
-    for (let left = varint(); left > 0; left--)
-      headers.push([textOf(bytes() ?? new Uint8Array()), bytes() ?? new Uint8Array()])
+    const timestamp = varint()
+    const offset = varint()
+    const key = stretch()
+    const value = stretch()
+    const named = varint()
+    if (named > MAX_HEADERS) throw new Undecodable(`a record has ${named} headers, more than ${MAX_HEADERS}`)
+    const headers: [Stretch, Stretch][] = []
+    for (let left = named; left > 0; left--) headers.push([stretch(), stretch()])
     at = end
-    records.push({
-      topic,
-      partition,
-      offset,
-      timestamp: appendTime ?? timestamp,
-      key,
-      value,
-      headers: headers as Headers,
-    })
+    yield { offset, timestamp, key, value, headers }
   }
-  return records
+}
+
+interface BatchHead {
+  readonly baseOffset: number
+  readonly next: number
+  readonly codec: number
+  readonly count: number
+  readonly timestamp: number
+  readonly appendTime: number | undefined
+}
+
+/**
+ * The records of a batch, each made when it is asked for: a small batch may hold millions. All are looked at first, so that a
+ * batch gives all of its records or, by Undecodable, none.
+ */
+const decodeRecords = (head: BatchHead, body: Buffer, topic: string, partition: number): Iterable<StoredRecord> => {
+  const { baseOffset, next, codec, count, timestamp: baseTimestamp, appendTime } = head
+  if (count <= 0) return []
+  const unpacked = unpack(codec, body)
+  const plain = new Uint8Array(unpacked.buffer, unpacked.byteOffset, unpacked.length)
+  let previous = -1
+  for (const { offset } of layouts(plain, count)) {
+    if (offset <= previous || baseOffset + offset >= next)
+      throw new Undecodable(`a record says offset ${baseOffset + offset} after ${baseOffset + previous}`)
+    previous = offset
+  }
+  // Copies, so that a small value does not keep a whole fetched megabyte alive.
+  const copy = (stretch: Stretch): Uint8Array | null => (stretch === null ? null : plain.slice(...stretch))
+  const nothing = new Uint8Array()
+  return (function* () {
+    for (const { offset, timestamp, key, value, headers } of layouts(plain, count))
+      yield {
+        topic,
+        partition,
+        offset: baseOffset + offset,
+        timestamp: appendTime ?? baseTimestamp + timestamp,
+        key: copy(key),
+        value: copy(value),
+        headers: headers.map(([name, content]) => [textOf(copy(name) ?? nothing), copy(content) ?? nothing] as const),
+      }
+  })()
 }
 
 /** The whole batches in `data`; a cut-off one at its end is left out. Throws REFUSED where a checksum does not match. */
@@ -226,25 +248,29 @@ export const readBatches = (data: Buffer, where: string): BatchView[] => {
         `the batch at offset ${baseOffset} has checksum ${found.toString(16)}, its header says ${expected.toString(16)}`,
       )
     const attributes = data.readInt16BE(start + 21)
+    const next = baseOffset + data.readInt32BE(start + 23) + 1
     const timestamp = Number(data.readBigInt64BE(start + 27))
     const appendTime = attributes & 0x08 ? Number(data.readBigInt64BE(start + 35)) : undefined
     const count = data.readInt32BE(start + 57)
-    const body = data.subarray(start + BATCH_OVERHEAD, end)
+    const head = { baseOffset, next, codec: attributes & 7, count, timestamp, appendTime }
+    const whole = data.subarray(start, end)
     batches.push({
       baseOffset,
-      next: baseOffset + data.readInt32BE(start + 23) + 1,
+      next,
       producerId: data.readBigInt64BE(start + 43),
       transactional: (attributes & 0x10) !== 0,
       control: (attributes & 0x20) !== 0,
-      records: (topic, partition) => {
-        try {
-          const plain = count > 0 ? decompress(attributes & 7, where, body) : body
-          return decodeRecords(plain, count, { topic, partition, offset: baseOffset, timestamp }, appendTime)
-        } catch (error) {
-          if (error instanceof ContinuoError) throw error
-          throw damaged(where, `the batch at offset ${baseOffset} cannot be decoded (${(error as Error).message})`)
-        }
-      },
+      records: (topic, partition) => decodeRecords(head, whole.subarray(BATCH_OVERHEAD), topic, partition),
+      asOne: (topic, partition, reason) => ({
+        topic,
+        partition,
+        offset: baseOffset,
+        timestamp: appendTime ?? timestamp,
+        key: null,
+        value: new Uint8Array(whole),
+        headers: [],
+        undecodable: { next, reason },
+      }),
     })
     start = end
   }

@@ -19,6 +19,14 @@ export const hasGroups = ({ fresh, openAt, startChild, harness }: Fixture): void
         expect(seenByTwo.now().length).toBe(2)
         expect(shared([seenByOne.now(), seenByTwo.now()])).toEqual([0, 1, 2, 3])
       })
+      // Anybody can ask who has what, also of a group that nobody is in.
+      await eventually(async () => {
+        const members = await other.members(group)
+        expect(members?.map((member) => member.topic)).toEqual([input, input])
+        const shares = (lists: readonly (readonly number[])[]) => lists.map((list) => shared([list]).join()).sort()
+        expect(shares(members!.map((member) => member.partitions))).toEqual(shares([seenByOne.now(), seenByTwo.now()]))
+      })
+      expect(await other.members(`${group}-none`)).toEqual([])
       // Well within the session time-out of 10 s: nobody waited for it.
       await one.leave()
       await eventually(() => expect(seenByTwo.now()).toEqual([0, 1, 2, 3]), 8000)

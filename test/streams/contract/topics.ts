@@ -30,6 +30,8 @@ export const hasTopics = ({ fresh, openAt, harness }: Fixture): void => {
       const { log, topic } = await fresh()
       await log.createTopics([{ name: topic('t'), partitions: 3, config: {} }])
       await refuses(log.createTopics([{ name: topic('t'), partitions: 5, config: {} }]), 'INVALID', topic('t'), 3, 5)
+      expect(await log.partitions(topic('t'))).toBe(3)
+      await refuses(log.partitions(topic('u')), 'INVALID', topic('u'))
     })
 
     test('with names and sizes that Kafka allows: INVALID otherwise', async () => {

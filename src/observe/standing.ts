@@ -1,0 +1,26 @@
+/** What a worker's standing in its group says to a person: nothing, where it has work and every partition is served. */
+import type { Standing } from '../operators/worker.ts'
+
+const plural = (n: number, noun: string): string => `${n} ${noun}${n === 1 ? '' : 's'}`
+
+/** Partitions named in one sentence, at most. */
+const MAX_NAMED = 10
+
+const named = (partitions: readonly number[]): string => {
+  const rest = partitions.length - MAX_NAMED
+  const shown = partitions.slice(0, MAX_NAMED).join(', ')
+  return `${partitions.length === 1 ? 'Partition' : 'Partitions'} ${shown}${rest > 0 ? ` and ${rest} more` : ''}`
+}
+
+/** A worker without partitions, in a settled group; null for any other. */
+export const idleness = ({ topic, group, partitions, owned, service }: Standing): string | null =>
+  owned === null || owned.length > 0 || service === null
+    ? null
+    : `idle: 0 of ${plural(partitions, 'partition')} of ${topic}; ${plural(service.members, 'member')} of group "${group}" read it. Ready to take over.`
+
+/** Partitions that nobody reads; null where there are none, or where it cannot be told. */
+export const gaps = ({ topic, group, service }: Standing): string | null => {
+  if (service === null || service.unserved.length === 0) return null
+  const others = service.others.length === 0 ? '' : `, some of whom read ${service.others.join(', ')}`
+  return `${named(service.unserved)} of ${topic} ${service.unserved.length === 1 ? 'is' : 'are'} served by nobody: group "${group}" gave ${service.unserved.length === 1 ? 'it' : 'them'} to none of its members${others}. A worker of an older version may lead the group; such a one serves its own topic only. Stop those, or give each input topic a group of its own.`
+}

@@ -1,5 +1,6 @@
 /** Feeding events: an idempotent producer, so that a batch sent twice because its answer was lost is written once. */
 
+import { codeOf } from '../../errors.ts'
 import { countChanged } from '../grown.ts'
 import type { EventLog } from '../log.ts'
 import { partitionOfKey } from '../murmur2.ts'
@@ -38,7 +39,14 @@ export const openFeeder = (network: Network, topics: Topics): Feeder => {
   const countOf = async (topic: string): Promise<number> => {
     const { before, askedAt } = counts.get(topic) ?? { before: null, askedAt: Number.NEGATIVE_INFINITY }
     if (before !== null && performance.now() - askedAt < COUNT_AGE) return before
-    const now = (await network.freshTopic(topic)).leaders.length
+    const now = await network.freshTopic(topic).then(
+      ({ leaders }) => leaders.length,
+      (error: unknown) => {
+        // What follows has more patience with brokers that are away.
+        if (before === null || codeOf(error) !== 'UNAVAILABLE') throw error
+        return before
+      },
+    )
     if (before !== null && now !== before)
       throw countChanged({ input: topic, now, before, witness: 'what was sent so far went to' })
     counts.set(topic, { before: now, askedAt: performance.now() })

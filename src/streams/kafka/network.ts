@@ -254,9 +254,11 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
       return controllerNode === undefined ? any() : common.to(controllerNode)
     },
     topic: (name) => cached(topicCache, name, () => ask(name)),
-    freshTopic(name) {
-      topicCache.delete(name)
-      return self.topic(name)
+    async freshTopic(name) {
+      const answer = await ask(name)
+      // Only an answer takes the place of the last one: while brokers are away that is the best there is.
+      topicCache.set(name, { answer: Promise.resolve(answer), until: performance.now() + METADATA_AGE })
+      return answer
     },
     topics: () => self.retry('listing topics', () => metadata([])),
     async leader(name, partition) {

@@ -1,29 +1,7 @@
-// The native boundary under sanitizers: builds the addon with AddressSanitizer and UndefinedBehaviorSanitizer and runs the engine's
-// suites (hostile files, misuse, teardown of workers, arithmetic) in a Node that carries them.
-//
-// Leaks are not looked for here, since Node itself lets go of much at its end; the native tests (asan.mjs) look for them.
-import { spawnSync } from 'node:child_process'
-import { isAbsolute, join } from 'node:path'
-import { fail, runSuites } from './addon.mjs'
-import { build, configureSanitized } from './native-tests.mjs'
+// The native boundary under sanitizers: runs the engine's suites (hostile files, misuse, teardown of workers, arithmetic) on an addon
+// built with AddressSanitizer and UndefinedBehaviorSanitizer.
+import { runSuites } from './addon.mjs'
+import { sanitizedAddon } from './sanitized.mjs'
 
-/** A library of the compiler; a bare name comes back when it has none. */
-const library = (name) => {
-  const { stdout } = spawnSync(process.env.CXX ?? 'c++', [`-print-file-name=${name}`], { encoding: 'utf8' })
-  const path = (stdout ?? '').trim()
-  if (!isAbsolute(path))
-    fail(
-      `The sanitized addon needs GCC's ${name}, and ${process.env.CXX ?? 'c++'} has none. Install g++, or set CXX to it.`,
-    )
-  return path
-}
-
-if (process.platform !== 'linux') fail('The sanitized addon is preloaded into Node by LD_PRELOAD, which needs Linux.')
-const preload = ['libasan.so', 'libubsan.so'].map(library).join(' ')
-const folder = configureSanitized()
-build(folder, ['continuo_node'])
-process.exitCode = runSuites('tools/asan.vitest.ts', join(folder, 'continuo.node'), {
-  LD_PRELOAD: preload,
-  ASAN_OPTIONS: 'detect_leaks=0:detect_stack_use_after_return=1:strict_string_checks=1',
-  UBSAN_OPTIONS: 'print_stacktrace=1',
-})
+const { addon, env } = sanitizedAddon()
+process.exitCode = runSuites('tools/asan.vitest.ts', addon, env)

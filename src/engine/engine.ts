@@ -30,6 +30,7 @@ import {
   type Model,
   type OpenModelOptions,
   PartialFailure,
+  type StateLayout,
   type WorkItem,
   type WorkResult,
 } from './types.ts'
@@ -37,6 +38,11 @@ import {
 const maxThreads = 256
 const maxCount = 2 ** 31 - 1
 const maxSeed = 2n ** 64n
+/**
+ * What a context takes before its first token, in bytes. Windows and segments stand in no tensor, so nothing else bounds them. A state is
+ * hashed and copied in one piece by snapshots and pages.
+ */
+const maxStateBytes = 2 ** 30
 /** As many pulses again never pass: the engine's clock does not wrap. */
 /** What became of one item: its context fails by what it computes, or nothing of it was fed. */
 const brokenOr = (error: ContinuoError): ContinuoError =>
@@ -128,11 +134,23 @@ interface ContextState {
   closed: boolean
 }
 
+/** Throws INVALID for states that are too large to be handled. */
+const boundedLayout = (graph: Graph): StateLayout => {
+  const layout = stateLayout(graph)
+  const bytes = layout.first.reduce((sum, tensor) => sum + tensor.bytes, 0)
+  if (bytes <= maxStateBytes) return layout
+  const most = layout.first.reduce((a, b) => (b.bytes > a.bytes ? b : a))
+  return invalid(
+    `A context of this model would take ${bytes} bytes, expected at most ${maxStateBytes}; the largest part is "${most.name}" with shape [${most.shape.join(', ')}]. A window or a segment in config.json is too long, or an axis of the graph.`,
+  )
+}
+
 /** Loads the weights a graph names. Throws INVALID for a graph or tensor that cannot be used. */
 export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
   const { dir, modelType, vocabSize, levels = [], config, graph, path, tensors } = request
   const threads = threadsOf(options)
   const device = deviceOf(options)
+  const layout = boundedLayout(graph)
   const fingerprint = await modelFingerprint(config, tensors, path, request)
   const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
   const opening = awaitNative((addon) =>
@@ -154,7 +172,6 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
   })
   const note = callNative((addon) => addon.packingNote(engine))
   if (note !== '') warn(note)
-  const layout = stateLayout(graph)
   const states = new WeakMap<Context, ContextState>()
   let closed = false
 

@@ -2,18 +2,24 @@
 import { createHash } from 'node:crypto'
 import { open } from 'node:fs/promises'
 import { ContinuoError } from '../errors.ts'
+import { MOST_NESTED } from '../json.ts'
 import type { Graph } from './graph.ts'
 import { layoutText } from './layout.ts'
 import type { TensorEntry } from './native.ts'
 
-/** JSON with the members of every object in order of their names: one text for one value. */
-export const canonicalJson = (value: unknown): string => {
-  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`
+/**
+ * JSON with the members of every object in order of their names: one text for one value. Throws INVALID for a value nested deeper
+ * than JSON from outside may be.
+ */
+export const canonicalJson = (value: unknown, depth = 0): string => {
+  if (depth > MOST_NESTED + 8)
+    throw new ContinuoError('INVALID', `A value nested deeper than ${MOST_NESTED} levels cannot be fingerprinted.`)
+  if (Array.isArray(value)) return `[${value.map((item) => canonicalJson(item, depth + 1)).join(',')}]`
   if (value !== null && typeof value === 'object') {
     const members = Object.entries(value)
       .filter(([, member]) => member !== undefined)
       .sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0))
-      .map(([name, member]) => `${JSON.stringify(name)}:${canonicalJson(member)}`)
+      .map(([name, member]) => `${JSON.stringify(name)}:${canonicalJson(member, depth + 1)}`)
     return `{${members.join(',')}}`
   }
   return JSON.stringify(value)

@@ -47,9 +47,18 @@ export const quantizationOf = (config: unknown): Quantization | undefined => {
   )
 }
 
+declare const compared: unique symbol
+/** A number of layers that was compared with the tensors. Only such a number is looped over: config.json may say any. */
+export type Layers = number & { readonly [compared]: true }
+
 /** The tensors of a package, taken one by one; what is left at the end nobody asked for. */
 export interface TensorSet {
   has(name: string): boolean
+  /**
+   * The number of layers that the tensors are of, by their names `prefix` + number + "."; refuses config.json when what it says
+   * under `key`, if it says anything, is another number.
+   */
+  layers(prefix: string, key: string, told: number | null | undefined): Layers
   /** The shape of a tensor that must be there, as the file holds it. */
   shape(name: string, what: string): readonly number[]
   /** Notes that the tensor is used; refuses it when it is missing or has another shape. Leading extents of 1 do not count. */
@@ -66,7 +75,7 @@ export interface TensorSet {
 }
 export interface Range {
   readonly from?: number
-  readonly to: number
+  readonly to: Layers
 }
 
 /** What one byte of a quantised row holds. */
@@ -130,8 +139,29 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     const stored = from < to ? storedAs(at(from)) : {}
     return { pattern: name, ...stored, ...(stored.scales === undefined ? {} : { scales: scalesOf(name) }) }
   }
+  const layers = (prefix: string, key: string, told: number | null | undefined): Layers => {
+    const found = new Set<number>()
+    for (const name of byName.keys()) {
+      const index = name.startsWith(prefix) ? /^\d{1,9}(?=\.)/.exec(name.slice(prefix.length))?.[0] : undefined
+      if (index !== undefined) found.add(Number(index))
+    }
+    if (found.size === 0) {
+      throw new ContinuoError(
+        'INVALID',
+        `Tensor "${prefix}0.…" is missing from model.safetensors, expected those of at least one layer. The model is incomplete.`,
+      )
+    }
+    if (told != null && told !== found.size) {
+      throw new ContinuoError(
+        'INVALID',
+        `config.json says ${key} is ${told}, but tensors "${prefix}*" of model.safetensors say ${found.size}. They belong to different models, or one of them is incomplete.`,
+      )
+    }
+    return found.size as Layers
+  }
   return {
     has: (name) => byName.has(name),
+    layers,
     shape: (name, what) => need(name, what).shape,
     take,
     takeMatrix,

@@ -12,7 +12,7 @@ import { autoDim, buildGraph, plus, ring } from '../engine/builder.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import type { Overflow } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
-import { type Family, type FamilyModel, quantizationOf, type TensorSet, tensorSet } from './family.ts'
+import { type Family, type FamilyModel, type Layers, quantizationOf, type TensorSet, tensorSet } from './family.ts'
 
 const size = z.int().positive()
 
@@ -56,7 +56,7 @@ const readConfig = (parsed: unknown): Config => {
 }
 
 /** Buffers of old checkpoints: a triangle of ones, and what stood for −∞. */
-const ignoreBuffers = (set: TensorSet, prefix: string, layers: number): void => {
+const ignoreBuffers = (set: TensorSet, prefix: string, layers: Layers): void => {
   for (let l = 0; l < layers; l += 1) {
     for (const buffer of ['bias', 'masked_bias']) set.ignore(`${prefix}h.${l}.attn.${buffer}`)
   }
@@ -64,11 +64,12 @@ const ignoreBuffers = (set: TensorSet, prefix: string, layers: number): void => 
 
 const build = (parsed: unknown, tensors: readonly TensorEntry[], overflow: Overflow = 'refuse'): FamilyModel => {
   const config = readConfig(parsed)
-  const { n_layer: L, n_embd: C, n_head: H, n_positions: P, vocab_size: V, layer_norm_epsilon: eps } = config
+  const { n_embd: C, n_head: H, n_positions: P, vocab_size: V, layer_norm_epsilon: eps } = config
   const F = config.n_inner ?? 4 * C
   const set = tensorSet(tensors, quantizationOf(parsed))
   const prefix = set.has('transformer.wte.weight') ? 'transformer.' : ''
   const layer = `${prefix}h.{l}.`
+  const L = set.layers(`${prefix}h.`, 'n_layer', config.n_layer)
   ignoreBuffers(set, prefix, L)
 
   const g = buildGraph()

@@ -1,11 +1,12 @@
 /** Opens a model package: a folder with config.json, model.safetensors and, unless a token is a byte, tokenizer.json. */
 import { type BigIntStats, existsSync } from 'node:fs'
-import { readFile, stat } from 'node:fs/promises'
+import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { z } from 'zod'
 import { inspectTensors, loadModel } from '../engine/engine.ts'
 import type { Model, OpenModelOptions } from '../engine/types.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
+import { MOST_CONFIG_BYTES, readJsonFile } from '../json.ts'
 import type { Family } from './family.ts'
 import { families } from './index.ts'
 import { byteTokenizer, eosOfConfig, openTokenizer, type Tokenizer } from './tokenizer/index.ts'
@@ -21,21 +22,16 @@ type Config = { readonly model_type: string; readonly [key: string]: unknown }
 /** The content of config.json. Throws INVALID for a folder that is no model package. */
 export const readConfig = async (dir: string): Promise<Config> => {
   const path = join(dir, 'config.json')
-  let text: string
+  let parsed: unknown
   try {
-    text = await readFile(path, 'utf8')
+    parsed = (await readJsonFile(path, MOST_CONFIG_BYTES)).json
   } catch (cause) {
+    if (cause instanceof ContinuoError) throw cause
     throw new ContinuoError(
       'INVALID',
       `${dir} is not a model package: cannot read config.json (${messageOf(cause)}). Expected a folder with config.json and model.safetensors.`,
       { cause },
     )
-  }
-  let parsed: unknown
-  try {
-    parsed = JSON.parse(text)
-  } catch (cause) {
-    throw new ContinuoError('INVALID', `${path} is not JSON: ${messageOf(cause)}.`, { cause })
   }
   const config = z.looseObject({ model_type: z.string() }).safeParse(parsed)
   if (!config.success)

@@ -5,6 +5,7 @@ import { inspectTensors } from '../engine/engine.ts'
 import type { Graph } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
+import { parseJson } from '../json.ts'
 import type { Family } from './family.ts'
 import { identityOf, readPackage } from './open.ts'
 
@@ -72,7 +73,10 @@ export const openSource = async (dir: string): Promise<Source> => {
     await read(length, 0)
     const text = new Uint8Array(Number(new DataView(length.buffer).getBigUint64(0, true)))
     await read(text, 8)
-    const { __metadata__: metadata = {} } = JSON.parse(new TextDecoder().decode(text)) as { __metadata__?: Config }
+    const { __metadata__: metadata = {} } = parseJson(
+      new TextDecoder().decode(text),
+      'The header of model.safetensors',
+    ) as { __metadata__?: Config }
     return {
       config,
       graph,

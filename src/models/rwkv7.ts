@@ -18,7 +18,15 @@ import {
 } from '../engine/builder.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError } from '../errors.ts'
-import { type Family, type FamilyModel, quantizationOf, type Range, type TensorSet, tensorSet } from './family.ts'
+import {
+  type Family,
+  type FamilyModel,
+  type Layers,
+  quantizationOf,
+  type Range,
+  type TensorSet,
+  tensorSet,
+} from './family.ts'
 
 const size = z.int().positive()
 
@@ -111,7 +119,7 @@ const fla: Names = {
 }
 
 interface Sizes {
-  readonly L: number
+  readonly L: Layers
   readonly C: number
   readonly H: number
   readonly N: number
@@ -119,7 +127,7 @@ interface Sizes {
   readonly V: number
 }
 
-const readSizes = (config: Config, names: Names, set: TensorSet, tensors: readonly TensorEntry[]): Sizes => {
+const readSizes = (config: Config, names: Names, set: TensorSet): Sizes => {
   const agree = (key: string, told: number | null | undefined, found: number, tensor: string): number => {
     if (told != null && told !== found) {
       throw new ContinuoError(
@@ -138,17 +146,8 @@ const readSizes = (config: Config, names: Names, set: TensorSet, tensors: readon
     return [rows, columns]
   }
   const prefix = names.layer('{l}').slice(0, -'{l}'.length)
-  const layers = tensors.flatMap(({ name }) => {
-    const index = name.startsWith(prefix) ? /^\d{1,6}(?=\.)/.exec(name.slice(prefix.length))?.[0] : undefined
-    return index === undefined ? [] : [Number(index)]
-  })
-  const L = agree(
-    'num_hidden_layers',
-    config.num_hidden_layers,
-    1 + layers.reduce((a, b) => Math.max(a, b), 0),
-    `${prefix}*`,
-  )
   const [V, C] = extents(names.embedding, '[vocabulary, channels]')
+  const L = set.layers(prefix, 'num_hidden_layers', config.num_hidden_layers)
   const keyName = `${names.layer(0)}.${names.ffn}.key.weight`
   const [F] = extents(keyName, '[inner channels, channels]')
   const bonusName = `${names.layer(0)}.${names.att.r_k}`
@@ -273,7 +272,7 @@ const build = (parsed: unknown, tensors: readonly TensorEntry[]): FamilyModel =>
   const config = result.data
   const set = tensorSet(tensors, quantizationOf(parsed))
   const names = set.has(fla.embedding) ? fla : official
-  const sizes = readSizes(config, names, set, tensors)
+  const sizes = readSizes(config, names, set)
   const { L, C, H, N, V } = sizes
   const eps = config.norm_eps
   const g = buildGraph()

@@ -1,6 +1,6 @@
 /** The outer parameters of Titans layers: which tensors there are, and under which names the graph has them. */
 import type { GraphBuilder, Index, Matrix, Member, Vector } from '../engine/builder.ts'
-import type { TensorSet } from './family.ts'
+import type { Layers, TensorSet } from './family.ts'
 import type { TitansConfig } from './titans-config.ts'
 
 interface Gate {
@@ -36,8 +36,14 @@ export interface LayerWeights {
  * Takes the tensors of all layers. What every layer has is a family over l; what only layers of some composition have is taken
  * one by one where compositions differ.
  */
-export const layerWeights = (g: GraphBuilder, set: TensorSet, config: TitansConfig, l: Index): LayerWeights => {
-  const { hidden_size: D, num_hidden_layers: L, intermediate_size: I, composition, memory } = config
+export const layerWeights = (
+  g: GraphBuilder,
+  set: TensorSet,
+  config: TitansConfig,
+  l: Index,
+  L: Layers,
+): LayerWeights => {
+  const { hidden_size: D, intermediate_size: I, composition, memory } = config
   const { num_attention_heads: H, num_key_value_heads: Hkv, head_dim: d, num_persistent_tokens: P } = config
   const { heads: Hm, head_dim: N, conv_width: W } = memory
   const K = memory.levels.length

@@ -173,12 +173,13 @@ const layer = (
 
 const build = (parsed: unknown, tensors: readonly TensorEntry[]): FamilyModel => {
   const config = readTitansConfig(parsed)
-  const { vocab_size: V, hidden_size: D, num_hidden_layers: L, rms_norm_eps: eps, composition } = config
+  const { vocab_size: V, hidden_size: D, rms_norm_eps: eps, composition } = config
   const set = tensorSet(tensors, quantizationOf(parsed))
+  const L = set.layers('model.layers.', 'num_hidden_layers', config.num_hidden_layers)
   const g = buildGraph()
   const l = g.index('l', L)
   const embedding = g.lookup('embed_tokens', [V, D], set.take('model.embed_tokens.weight', [V, D]))
-  const weights = layerWeights(g, set, config, l)
+  const weights = layerWeights(g, set, config, l, L)
   const lastNorm = g.vector('norm', D, set.take('model.norm.weight', [D]))
   const state = layerState(g, config, l)
   const last = g.table('hidden.last', [D])

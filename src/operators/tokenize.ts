@@ -7,10 +7,14 @@
  * it was. All of that stands in the session's newest head, so an event is judged when its turn in the session has come: how many
  * positions a generation before it took is known only then.
  */
+import { ContinuoError } from '../errors.ts'
 import type { Head } from '../state/head.ts'
 import type { Rejected, Tokenized, Valid } from './types.ts'
 
-/** The part of a tokenizer that the stream needs; `src/models/tokenizer/` implements it. */
+/**
+ * The part of a tokenizer that the stream needs; `src/models/tokenizer/` implements it. `push` and `pushBytes` throw INVALID for a text
+ * that would take too much work; whether they do depends on what is held and on the text alone.
+ */
 export interface Tokenizer {
   /** The id that ends a generation; null: none does. */
   readonly eos: number | null
@@ -83,7 +87,14 @@ export const tokenizeEvent = (
   const reject = (reason: string): Rejected => ({ kind: 'rejected', record, session, reason })
   const tokenizer = given ?? missing
   const inUse = head === undefined ? 0 : head.conductor.globalStep - head.conductor.origin
-  const { ids, held } = idsOf(event, { held: head?.cursor.held ?? '', empty: inUse === 0 }, tokenizer)
+  let read: ReturnType<typeof idsOf>
+  try {
+    read = idsOf(event, { held: head?.cursor.held ?? '', empty: inUse === 0 }, tokenizer)
+  } catch (error) {
+    if (error instanceof ContinuoError && error.code === 'INVALID') return reject(error.message)
+    throw error
+  }
+  const { ids, held } = read
   const tokenized: Tokenized = { kind: 'tokenized', record, session, event, hash, ids, held }
   // An event inside which the head stands was accepted before its first token.
   if (head !== undefined && head.cursor.offset === record.offset && !head.cursor.complete) return tokenized

@@ -9,6 +9,7 @@ import { createHash } from 'node:crypto'
 import { z } from 'zod'
 import { type Head, head as headSchema, type SnapshotRef } from '../../topics/state.ts'
 import { ContinuoError } from '../errors.ts'
+import { parseJson } from '../json.ts'
 import { pulseMismatch, sha256 } from './head.ts'
 import { type Vitals, vitalsSchema } from './vitals.ts'
 
@@ -93,14 +94,15 @@ const readHeader = (file: Uint8Array): SnapshotHeader => {
   if (length > file.length - 8) throw broken(`announces a header of ${length} bytes and has ${file.length - 8}`)
   try {
     const header = new TextDecoder('utf-8', { fatal: true }).decode(file.subarray(8, 8 + length))
-    const tensors = JSON.parse(header) as Record<string, unknown>
+    const tensors = parseJson(header, 'The header') as Record<string, unknown>
     const { format, version, head: text = '', sha256: check = '', vitals } = metadataSchema.parse(tensors.__metadata__)
     if (format !== FORMAT || version !== VERSION) {
       throw broken(`is of format ${format} version ${version}; expected ${FORMAT} version ${VERSION}`)
     }
-    return { head: headSchema.parse(JSON.parse(text)), tensors, text, vitals, check, end: 8 + length }
+    return { head: headSchema.parse(parseJson(text, 'The head')), tensors, text, vitals, check, end: 8 + length }
   } catch (error) {
-    if (error instanceof ContinuoError) throw error
+    if (error instanceof ContinuoError)
+      throw error.code === 'REFUSED' ? error : broken(`cannot be read. ${error.message}`)
     throw broken('has no readable header')
   }
 }
@@ -111,7 +113,7 @@ export const snapshotHead = (file: Uint8Array): Head => readHeader(file).head
 /** None where none were written, or none that can be read: nothing depends on them. */
 const vitalsIn = (text = ''): Vitals | null => {
   try {
-    return vitalsSchema.parse(JSON.parse(text))
+    return vitalsSchema.parse(parseJson(text, 'vitals'))
   } catch {
     return null
   }

@@ -12,9 +12,12 @@ export type Tensors = ReadonlyMap<string, Tensor>
 export type Dtype = 'F32' | 'F16' | 'BF16'
 
 const folders: string[] = []
-afterAll(() => {
-  for (const path of folders) rmSync(path, { recursive: true, force: true })
-})
+// The fuzzers make packages too, in processes without vitest and in folders of their own.
+if (process.env.VITEST !== undefined) {
+  afterAll(() => {
+    for (const path of folders) rmSync(path, { recursive: true, force: true })
+  })
+}
 
 /** A fresh folder that goes away with the test file. */
 export const temporaryFolder = (): string => {

@@ -5,6 +5,7 @@
 import { z } from 'zod'
 import { byteOf } from './alphabet.ts'
 import type { TokenizerFile } from './file.ts'
+import { MOST_GROWTH, MOST_STAGES } from './limits.ts'
 import { Unstreamable } from './unstreamable.ts'
 
 const utf8 = new TextEncoder()
@@ -28,17 +29,32 @@ const byteFallback: Step = (token) => {
   return hex === undefined ? token : Uint8Array.of(Number.parseInt(hex, 16))
 }
 
-const replace = (json: unknown): Step => {
+/** What the steps have in common, gathered while they are read. */
+interface Seen {
+  fused: boolean
+  steps: number
+  /** How many times as long as its token a text becomes at most. */
+  growth: number
+}
+
+const replace = (json: unknown, seen: Seen): Step => {
   const found = z
     .looseObject({ pattern: z.strictObject({ String: z.string().min(1) }), content: z.string() })
     .safeParse(json)
   if (!found.success) throw new Unstreamable('a decoder of type Replace that is not of one text by another')
   const { pattern, content } = found.data
+  seen.growth *= Math.max(1, content.length / pattern.String.length)
+  if (seen.growth > MOST_GROWTH.decoder)
+    throw new Unstreamable(
+      `decoders of type Replace that may make a text ${Math.ceil(seen.growth)} times as long; at most ${MOST_GROWTH.decoder} times is taken`,
+    )
   return (token) => token.replaceAll(pattern.String, () => content)
 }
 
-const stepsOf = (json: unknown, fused: { yes: boolean }): Step[] => {
+const stepsOf = (json: unknown, seen: Seen): Step[] => {
   if (json === null || json === undefined) return []
+  seen.steps += 1
+  if (seen.steps > MOST_STAGES) throw new Unstreamable(`more than ${MOST_STAGES} decoders`)
   const item = z.looseObject({ type: z.string() }).safeParse(json)
   if (!item.success) throw new Unstreamable('a malformed decoder: expected an object with a type')
   const { type } = item.data
@@ -48,9 +64,9 @@ const stepsOf = (json: unknown, fused: { yes: boolean }): Step[] => {
     case 'ByteFallback':
       return [byteFallback]
     case 'Replace':
-      return [replace(json)]
+      return [replace(json, seen)]
     case 'Fuse':
-      fused.yes = true
+      seen.fused = true
       return []
     case 'Metaspace': {
       const found = z.looseObject({ replacement: z.string().min(1).default('\u2581') }).safeParse(json)
@@ -59,13 +75,13 @@ const stepsOf = (json: unknown, fused: { yes: boolean }): Step[] => {
     }
     case 'Strip': {
       // Behind Fuse it works at the two ends of the whole text only.
-      if (fused.yes) return []
+      if (seen.fused) return []
       throw new Unstreamable('a decoder of type Strip that is not behind Fuse')
     }
     case 'Sequence': {
       const list = z.looseObject({ decoders: z.array(z.unknown()) }).safeParse(json)
       if (!list.success) throw new Unstreamable('a decoder of type Sequence without a list of decoders')
-      return list.data.decoders.flatMap((decoder) => stepsOf(decoder, fused))
+      return list.data.decoders.flatMap((decoder) => stepsOf(decoder, seen))
     }
   }
   throw new Unstreamable(`a decoder of type ${type}, which is not known here`)
@@ -73,7 +89,7 @@ const stepsOf = (json: unknown, fused: { yes: boolean }): Step[] => {
 
 /** Throws Unstreamable. */
 export const decoderOf = ({ decoder, vocab, added }: TokenizerFile): ((id: number) => Uint8Array) => {
-  const steps = stepsOf(decoder, { yes: false })
+  const steps = stepsOf(decoder, { fused: false, steps: 0, growth: 1 })
   const tokens = new Map<number, string>([...vocab].map(([token, id]) => [id, token]))
   const verbatim = new Map(added.map(({ id, content, special }) => [id, special ? NOTHING : utf8.encode(content)]))
   const known = new Map<number, Uint8Array>()

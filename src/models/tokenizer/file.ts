@@ -4,6 +4,7 @@
  */
 import { z } from 'zod'
 import type { AddedToken } from './added.ts'
+import { MOST_ADDED, MOST_BEGIN, MOST_PREFIXES, MOST_TOKEN } from './limits.ts'
 import { Unstreamable } from './unstreamable.ts'
 
 export interface Added extends AddedToken {
@@ -36,7 +37,7 @@ const id = z
   .max(2 ** 31 - 1)
 const addedToken = z.looseObject({
   id,
-  content: z.string().min(1).max(1024),
+  content: z.string().min(1).max(MOST_ADDED),
   single_word: z.boolean().default(false),
   lstrip: z.boolean().default(false),
   rstrip: z.boolean().default(false),
@@ -82,6 +83,11 @@ const read = <T>(schema: z.ZodType<T>, json: unknown, where: string): T => {
 
 const show = (text: string): string => JSON.stringify(text.length > 40 ? `${text.slice(0, 40)}…` : text)
 
+const checkLength = (token: string): void => {
+  if (token.length > MOST_TOKEN)
+    throw new Unstreamable(`the token ${show(token)} of ${token.length} characters; at most ${MOST_TOKEN} are taken`)
+}
+
 /** By hand: a vocabulary has 10⁵ members, and one of them may be named __proto__. */
 const vocabOf = (json: unknown): Map<string, number> => {
   if (typeof json !== 'object' || json === null || Array.isArray(json))
@@ -92,6 +98,7 @@ const vocabOf = (json: unknown): Map<string, number> => {
       throw new Unstreamable(
         `${show(token)} with the id ${JSON.stringify(value)}; expected a whole number from 0 to 2³¹ − 1`,
       )
+    checkLength(token)
     vocab.set(token, value as number)
   }
   if (vocab.size === 0) throw new Unstreamable('an empty model.vocab; expected its tokens')
@@ -140,6 +147,19 @@ const readBpe = (json: Readonly<Record<string, unknown>>) => {
   return { vocab, pieces, fusesUnknown: options.fuse_unk && Boolean(unknown) }
 }
 
+/** The lattice of a text has every piece that begins at a place, for each place; published vocabularies have up to 16. */
+const checkPrefixes = (vocab: ReadonlyMap<string, number>): void => {
+  for (const token of vocab.keys()) {
+    checkLength(token)
+    let prefixes = 0
+    for (let length = 1; length <= token.length; length += 1) if (vocab.has(token.slice(0, length))) prefixes += 1
+    if (prefixes > MOST_PREFIXES)
+      throw new Unstreamable(
+        `${prefixes} pieces that begin one another, up to ${show(token)}; at most ${MOST_PREFIXES} are taken`,
+      )
+  }
+}
+
 const readUnigram = (json: unknown) => {
   const { vocab: pairs, unk_id, byte_fallback } = read(unigram, json, 'model')
   if (byte_fallback) throw new Unstreamable('a Unigram model with byte_fallback, which is not supported here')
@@ -149,6 +169,7 @@ const readUnigram = (json: unknown) => {
     const double = pairs.find(([token], at) => vocab.get(token) !== at)!
     throw new Unstreamable(`the piece ${show(double[0])} twice`)
   }
+  checkPrefixes(vocab)
   return { vocab, pieces: [...vocab.keys()], fusesUnknown: true }
 }
 
@@ -219,6 +240,11 @@ export const readTokenizerFile = (json: unknown): TokenizerFile => {
   const added = added_tokens.map((token) => ({ ...token, normalized: token.normalized ?? !token.special }))
   checkAdded(added, found.vocab)
   const idOf = (token: string) => added.find(({ content }) => content === token)?.id ?? found.vocab.get(token)
+  const begin = beginOf(rest.post_processor, idOf)
+  if (begin.length > MOST_BEGIN)
+    throw new Unstreamable(
+      `a post_processor that puts ${begin.length} tokens before a text; at most ${MOST_BEGIN} are taken`,
+    )
   return {
     normalizer: rest.normalizer,
     preTokenizer: rest.pre_tokenizer,
@@ -226,7 +252,7 @@ export const readTokenizerFile = (json: unknown): TokenizerFile => {
     model: source as TokenizerFile['model'],
     ...found,
     added,
-    begin: beginOf(rest.post_processor, idOf),
+    begin,
     cutsTexts: Boolean(rest.truncation) || Boolean(rest.padding),
   }
 }

@@ -1,8 +1,8 @@
 /** Tokenizers: bytes, or a tokenizer.json on a stream. docs/tokenizers.md says what is supported and why. */
-import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Tokenizer as Library } from '@huggingface/tokenizers'
 import { ContinuoError, messageOf } from '../../errors.ts'
+import { MOST_TOKENIZER_BYTES, readJsonFile } from '../../json.ts'
 import { sha256 } from '../../state/head.ts'
 import { addedTokens } from './added.ts'
 import { ALPHABET } from './alphabet.ts'
@@ -10,6 +10,7 @@ import { byteTokenizer } from './bytes.ts'
 import { decoderOf } from './decode.ts'
 import { readTokenizerFile, type TokenizerFile } from './file.ts'
 import { FLAGS } from './held.ts'
+import { MOST_ADDED } from './limits.ts'
 import { type NormalizerPlan, normalizerOf } from './normalize.ts'
 import { type Pipeline, pipelineOf } from './pipeline.ts'
 import { eosOf } from './special.ts'
@@ -95,6 +96,11 @@ const partsOf = (file: TokenizerFile): Parts => {
   const pipeline = pipelineOf(file.preTokenizer, spaceMark, crossingIn(file))
   const late = normalizer === null ? [] : file.added.filter(({ normalized }) => normalized)
   const marked = late.map((token) => ({ ...token, content: normalizer!.first(token.content) }))
+  const long = marked.find(({ content }) => content.length > MOST_ADDED)
+  if (long !== undefined)
+    throw new Unstreamable(
+      `an added token (id ${long.id}) that its normalizer makes ${long.content.length} characters long; at most ${MOST_ADDED} are taken`,
+    )
   return {
     added: addedTokens(file.added.filter((token) => !late.includes(token))),
     normalizer,
@@ -125,9 +131,11 @@ export const openTokenizer = async (dir: string, options: OpenTokenizerOptions):
   let json: Json
   let text: string
   try {
-    text = await readFile(path, 'utf8')
-    json = JSON.parse(text) as Json
+    const read = await readJsonFile(path, MOST_TOKENIZER_BYTES)
+    text = read.text
+    json = read.json as Json
   } catch (cause) {
+    if (cause instanceof ContinuoError) throw cause
     throw invalid(`cannot be read as JSON: ${messageOf(cause)}.`, cause)
   }
   try {

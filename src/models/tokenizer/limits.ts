@@ -11,3 +11,31 @@ export const wholeAt = (text: string, at: number): number => {
   const before = text.charCodeAt(at - 1)
   return unit >= 0xdc00 && unit < 0xe000 && before >= 0xd800 && before < 0xdc00 ? at - 1 : at
 }
+
+/**
+ * Windows of MOST_HELD units that a text may be looked at through, beside one for each so many units. A piece is longer than
+ * its window or begins in it, so published patterns need three for each MOST_HELD units; each costs up to
+ * MOST_INSTRUCTIONS · MOST_HELD steps.
+ */
+export const WINDOWS = { most: 16, units: 512 } as const
+
+/** Longest pattern that is read, in UTF-16 units; those of published tokenizers have up to a thousand. */
+export const MOST_PATTERN = 16_384
+/** Groups inside each other in a pattern. */
+export const MOST_GROUPS = 64
+/** Different character classes of a pattern; each keeps 64 KiB of answers. */
+export const MOST_CLASSES = 128
+/** Instructions of all patterns of a tokenizer, counted repetitions written out; published ones have one to three hundred. */
+export const MOST_INSTRUCTIONS = 1024
+/** Pre-tokenizers, normalizers or decoders in one list, lists in lists counted through. */
+export const MOST_STAGES = 32
+/** How many times as long a normalizer, a pre-tokenizer and a decoder may make what they get. */
+export const MOST_GROWTH = { normalizer: 64, pretokenizer: 16, decoder: 4 } as const
+/** Longest added token in UTF-16 units, also as the normalizer leaves it: so many are looked at from each place of a text. */
+export const MOST_ADDED = 256
+/** Longest token of a vocabulary in UTF-16 units: a record has the text of 16 of them. */
+export const MOST_TOKEN = 1024
+/** Pieces of a Unigram that begin one another: the lattice of a text has so many at each place. */
+export const MOST_PREFIXES = 32
+/** Tokens that begin a context. */
+export const MOST_BEGIN = 64

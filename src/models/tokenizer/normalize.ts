@@ -4,7 +4,7 @@
  * So the last such character and the marks behind it are held back.
  */
 import { z } from 'zod'
-import { MOST_HELD } from './limits.ts'
+import { MOST_GROWTH, MOST_HELD, MOST_STAGES } from './limits.ts'
 import { Unstreamable } from './unstreamable.ts'
 
 export interface NormalizerPlan {
@@ -83,10 +83,26 @@ const apply = (steps: readonly Step[], text: string): string =>
     return step.kind === 'replace' ? out.replaceAll(step.from, () => step.to) : step.text + out
   }, text)
 
+/** How many UTF-16 units a form makes of one at most (Unicode Standard Annex 15, expansion factors). */
+const FORM_GROWTH: Readonly<Record<Form, number>> = { NFC: 3, NFD: 4, NFKC: 18, NFKD: 18 }
+
+const growthOf = (step: Step): number =>
+  step.kind === 'form' ? FORM_GROWTH[step.form] : step.kind === 'replace' ? step.to.length : 1 + step.text.length
+
+const bounded = (steps: readonly Step[]): readonly Step[] => {
+  if (steps.length > MOST_STAGES)
+    throw new Unstreamable(`${steps.length} normalizers one after the other; at most ${MOST_STAGES} are taken`)
+  const growth = steps.reduce((product, step) => product * growthOf(step), 1)
+  if (growth <= MOST_GROWTH.normalizer) return steps
+  throw new Unstreamable(
+    `normalizers that may make a text ${growth} times as long; at most ${MOST_GROWTH.normalizer} times is taken`,
+  )
+}
+
 /** Throws Unstreamable. */
 export const normalizerOf = (json: unknown): NormalizerPlan | null => {
   if (json === null || json === undefined) return null
-  const steps = stepsOf(json)
+  const steps = bounded(stepsOf(json))
   const lasting = steps.filter(({ kind }) => kind !== 'prepend')
   const space = steps.find((step) => step.kind === 'replace' && step.from === ' ')
   const splits = (char: string): boolean => {

@@ -5,6 +5,7 @@
  */
 import { z } from 'zod'
 import { inAlphabet } from './alphabet.ts'
+import { MOST_GROWTH, MOST_INSTRUCTIONS, MOST_STAGES } from './limits.ts'
 import { type Stage, splitWhole } from './pretokens.ts'
 import { compilePattern, UnsupportedPattern } from './regex.ts'
 import { Unstreamable } from './unstreamable.ts'
@@ -80,6 +81,10 @@ const flattened = (json: unknown): { readonly type: string }[] => {
 }
 
 interface Plan {
+  /** Of all patterns. */
+  instructions: number
+  /** How many times as long the last steps make a piece at most. */
+  growth: number
   prefix: string
   unless: string[]
   prefixFirstOnly: boolean
@@ -88,10 +93,28 @@ interface Plan {
   finish: ((piece: string) => readonly string[])[]
 }
 
+const count = (plan: Plan, stage: Stage): void => {
+  plan.instructions += stage.pattern.size
+  if (plan.instructions > MOST_INSTRUCTIONS)
+    throw new Unstreamable(
+      `patterns of ${plan.instructions} parts in all, with their repetitions written out; at most ${MOST_INSTRUCTIONS} are taken`,
+    )
+}
+
 /** A stage looks into streaming text as long as nothing has changed the text; then only into whole pieces. */
 const addStage = (plan: Plan, stage: Stage): void => {
+  count(plan, stage)
   if (plan.finish.length === 0) plan.stages.push(stage)
   else plan.finish.push((piece) => splitWhole([stage], piece))
+}
+
+/** A step makes a piece up to `times` as long. */
+const grow = (plan: Plan, times: number): void => {
+  plan.growth *= times
+  if (plan.growth > MOST_GROWTH.pretokenizer)
+    throw new Unstreamable(
+      `pre_tokenizers that make a text ${plan.growth} times as long; at most ${MOST_GROWTH.pretokenizer} times is taken`,
+    )
 }
 
 const addByteLevel = (plan: Plan, json: unknown): void => {
@@ -100,9 +123,14 @@ const addByteLevel = (plan: Plan, json: unknown): void => {
     if (plan.stages.length === 0 && plan.finish.length === 0) {
       plan.prefix = ' '
       plan.unless = [' ']
-    } else plan.finish.push((piece) => [piece.startsWith(' ') ? piece : ` ${piece}`])
+    } else {
+      grow(plan, 2)
+      plan.finish.push((piece) => [piece.startsWith(' ') ? piece : ` ${piece}`])
+    }
   }
   if (options.use_regex) addStage(plan, stageOf(BYTE_LEVEL, false))
+  // A UTF-16 unit is up to three bytes of UTF-8.
+  grow(plan, 3)
   plan.finish.push((piece) => [inAlphabet(piece)])
 }
 
@@ -125,10 +153,12 @@ const addMetaspace = (plan: Plan, json: unknown): void => {
       plan.prefixFirstOnly = scheme === 'first'
     }
     plan.translate = translate
-    plan.stages.push(stage)
+    addStage(plan, stage)
     return
   }
   if (scheme === 'first') throw new Unstreamable('a Metaspace with prepend_scheme first behind another pre-tokenizer')
+  grow(plan, 2)
+  count(plan, stage)
   plan.finish.push((piece) => {
     const marked = translate(piece)
     return splitWhole([stage], scheme === 'never' || marked.startsWith(replacement) ? marked : replacement + marked)
@@ -176,6 +206,8 @@ export const pipelineOf = (
   crossing: (mark: string) => string | null,
 ): Pipeline => {
   const plan: Plan = {
+    instructions: 0,
+    growth: 1,
     prefix: '',
     unless: [],
     prefixFirstOnly: false,
@@ -191,6 +223,8 @@ export const pipelineOf = (
     )
   }
   const items = json === null || json === undefined ? [] : flattened(json)
+  if (items.length > MOST_STAGES)
+    throw new Unstreamable(`${items.length} pre_tokenizers one after the other; at most ${MOST_STAGES} are taken`)
   for (const item of items) {
     if (item.type === 'Metaspace' && wholeWords(item))
       separable(read(metaspace, item, 'pre_tokenizer').replacement, 'a Metaspace that does not split')

@@ -9,8 +9,12 @@
  * A piece undecided after MOST_HELD units is what it would be if the text ended there. A stretch is therefore looked at through
  * windows of that length from its first undecided place; a decision that did not reach the window's end would be the same
  * in any later window.
+ *
+ * A pattern can be made to look at whole windows for the sake of single characters. How many full windows a text may take is
+ * therefore bounded by its length, and a text that takes more is refused.
  */
-import { MOST_HELD, wholeAt } from './limits.ts'
+import { ContinuoError } from '../../errors.ts'
+import { MOST_HELD, WINDOWS, wholeAt } from './limits.ts'
 import type { Pattern } from './regex.ts'
 
 export interface Stage {
@@ -41,7 +45,7 @@ const scan = (
   let rest = from
   let at = from
   while (at < to) {
-    const end = pattern.match(text, at, to)
+    const end = pattern.match(text, at, to, open)
     if (open && pattern.hitEnd) return keepRest ? scan(stages, depth + 1, text, rest, at, true, give) : at
     if (end < 0) {
       at += text.codePointAt(at)! > 0xffff ? 2 : 1
@@ -55,7 +59,10 @@ const scan = (
   return keepRest ? scan(stages, depth + 1, text, rest, to, open, give) : to
 }
 
-/** Gives out the decided pieces and returns where the undecided begins; all of them where the text has `ended`. */
+/**
+ * Gives out the decided pieces and returns where the undecided begins; all of them where the text has `ended`. Throws INVALID for
+ * a text that takes too many windows; pieces may have been given out then.
+ */
 export const split = (
   stages: readonly Stage[],
   text: string,
@@ -63,9 +70,17 @@ export const split = (
   give: (piece: string) => void,
 ): number => {
   const giveOut: Give = (from, to) => give(text.slice(from, to))
+  const most = WINDOWS.most + Math.floor(text.length / WINDOWS.units)
+  let windows = 0
   let at = 0
   while (at < text.length) {
     const full = text.length - at >= MOST_HELD
+    if (full) windows += 1
+    if (windows > most)
+      throw new ContinuoError(
+        'INVALID',
+        `The patterns of tokenizer.json look at ${MOST_HELD} characters again and again to split this text: more than ${most} times in ${text.length} characters. Send the text in smaller pieces, or use a tokenizer whose patterns do not look so far ahead.`,
+      )
     const window = wholeAt(text, Math.min(text.length, at + MOST_HELD))
     const open = !(ended && window === text.length)
     const reached = scan(stages, 0, text, at, window, open, giveOut)

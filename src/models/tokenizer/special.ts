@@ -2,10 +2,10 @@
  * Which token ends a text. tokenizer.json is the truth about ids; config.json may be left over from another tokenizer and
  * counts only where there is no tokenizer.json.
  */
-import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { z } from 'zod'
 import { ContinuoError, messageOf } from '../../errors.ts'
+import { MOST_CONFIG_BYTES, readJsonFile } from '../../json.ts'
 import type { TokenizerFile } from './file.ts'
 
 /** Names an end of text goes by, where no file says which. */
@@ -18,18 +18,13 @@ const naming = z.looseObject({ eos_token: z.union([z.string(), z.looseObject({ c
 const namedEos = async (dir: string): Promise<{ readonly content: string; readonly path: string } | null> => {
   for (const file of NAMING) {
     const path = join(dir, file)
-    let text: string
-    try {
-      text = await readFile(path, 'utf8')
-    } catch (cause) {
-      if ((cause as NodeJS.ErrnoException).code === 'ENOENT') continue
-      throw new ContinuoError('INVALID', `Cannot read ${path}: ${messageOf(cause)}.`, { cause })
-    }
     let parsed: unknown
     try {
-      parsed = JSON.parse(text)
+      parsed = (await readJsonFile(path, MOST_CONFIG_BYTES)).json
     } catch (cause) {
-      throw new ContinuoError('INVALID', `${path} is not JSON: ${messageOf(cause)}.`, { cause })
+      if (cause instanceof ContinuoError) throw cause
+      if ((cause as NodeJS.ErrnoException).code === 'ENOENT') continue
+      throw new ContinuoError('INVALID', `Cannot read ${path}: ${messageOf(cause)}.`, { cause })
     }
     const found = naming.safeParse(parsed)
     if (!found.success)

@@ -131,7 +131,7 @@ const withModel = (rest: Json): Json => byteLevel({ model: { ...model, ...rest }
 
 describe('what is refused, in words', () => {
   test.each<[string, unknown, RegExp]>([
-    ['no JSON', '{"model":', /cannot be read as JSON/],
+    ['no JSON', '{"model":', /tokenizer.json is not JSON/],
     ['no object', 'null', /malformed/],
     ['no model', {}, /malformed model/],
     ['an unknown model', withModel({ type: 'WordPiece' }), /model of type WordPiece; BPE and Unigram/],

@@ -1,0 +1,20 @@
+// The fuzzers (test/fuzz) on an addon built with AddressSanitizer and UndefinedBehaviorSanitizer: what a damaged file makes the engine do
+// outside of its memory ends the process, and that is a finding. Arguments go on to test/fuzz/run.ts.
+import { spawnSync } from 'node:child_process'
+import { join } from 'node:path'
+import { root } from './addon.mjs'
+import { sanitizedAddon } from './sanitized.mjs'
+
+const { addon, env } = sanitizedAddon()
+// Sanitizers make all of it several times slower and larger; what overruns is reported once and ends the process.
+const slower = ['--seconds', '200', '--megabytes', '6000']
+const { status } = spawnSync(
+  join(root, 'node_modules', '.bin', 'node'),
+  [join('test', 'fuzz', 'run.ts'), ...slower, ...process.argv.slice(2)],
+  {
+    cwd: root,
+    stdio: 'inherit',
+    env: { ...process.env, ...env, UBSAN_OPTIONS: `${env.UBSAN_OPTIONS}:halt_on_error=1`, CONTINUO_ADDON: addon },
+  },
+)
+process.exitCode = status ?? 1

@@ -1,0 +1,34 @@
+// The addon with AddressSanitizer and UndefinedBehaviorSanitizer, and what a Node that carries them needs to be told.
+//
+// Leaks are not looked for here, since Node itself lets go of much at its end; the native tests (asan.mjs) look for them.
+import { spawnSync } from 'node:child_process'
+import { isAbsolute, join } from 'node:path'
+import { fail } from './addon.mjs'
+import { build, configureSanitized } from './native-tests.mjs'
+
+/** A library of the compiler; a bare name comes back when it has none. */
+const library = (name) => {
+  const { stdout } = spawnSync(process.env.CXX ?? 'c++', [`-print-file-name=${name}`], { encoding: 'utf8' })
+  const path = (stdout ?? '').trim()
+  if (!isAbsolute(path))
+    fail(
+      `The sanitized addon needs GCC's ${name}, and ${process.env.CXX ?? 'c++'} has none. Install g++, or set CXX to it.`,
+    )
+  return path
+}
+
+/** Builds it where it is not up to date; ends the process on failure. */
+export const sanitizedAddon = () => {
+  if (process.platform !== 'linux') fail('The sanitized addon is preloaded into Node by LD_PRELOAD, which needs Linux.')
+  const preload = ['libasan.so', 'libubsan.so'].map(library).join(' ')
+  const folder = configureSanitized()
+  build(folder, ['continuo_node'])
+  return {
+    addon: join(folder, 'continuo.node'),
+    env: {
+      LD_PRELOAD: preload,
+      ASAN_OPTIONS: 'detect_leaks=0:detect_stack_use_after_return=1:strict_string_checks=1',
+      UBSAN_OPTIONS: 'print_stacktrace=1',
+    },
+  }
+}

@@ -1,9 +1,12 @@
 import { ContinuoError } from '../errors.ts'
+import type { TlsFiles } from './kafka/tls.ts'
 import type { EventLog } from './log.ts'
 
 export interface OpenLogOptions {
   /** Session time-out of group membership in ms (default 10,000): how long a silent worker keeps its partitions. */
   readonly sessionTimeout?: number
+  /** Files for TLS to Kafka; `KAFKA_TLS_CA`, `KAFKA_TLS_CERT` and `KAFKA_TLS_KEY` stand in for them. */
+  readonly tls?: TlsFiles
 }
 
 /**
@@ -17,6 +20,11 @@ export interface OpenLogOptions {
  */
 export const openLog = async (url: string, options: OpenLogOptions = {}): Promise<EventLog> => {
   if (url.startsWith('file:')) {
+    if (options.tls !== undefined && Object.keys(options.tls).length > 0)
+      throw new ContinuoError(
+        'INVALID',
+        '--tls-ca, --tls-cert and --tls-key are for Kafka logs, and this log is a file: leave them out.',
+      )
     const { openEmbeddedLog } = await import('./embedded/log.ts')
     return openEmbeddedLog(url, options)
   }

@@ -1,4 +1,5 @@
 import { command } from '../command.ts'
+import { TLS_FLAGS, tlsFlags, tlsOf } from '../common.ts'
 import type { Check } from '../doctor/check.ts'
 import { checkLog } from '../doctor/log.ts'
 import { checkEngine, checkModel, checkVersions } from '../doctor/machine.ts'
@@ -13,17 +14,18 @@ export const doctor = command({
     'Checks this machine, and with --log and --model the log and the model. Each fault is named with its mend. Ends with 1 if anything fails.',
   flags: {
     log: optional('URL', 'check this log, too'),
+    ...tlsFlags,
     model: optional('DIR', 'check this model, too'),
     'input-topic': optional('TOPIC', 'the input topic, if it is not PREFIX.chunks'),
   },
   examples: ['doctor --log file:continuo.db --model models/demo'],
   async run(flags, _args, given) {
-    if (flags.log === undefined) refuseIdle(given, ['input-topic'], '--log URL')
+    if (flags.log === undefined) refuseIdle(given, [...TLS_FLAGS, 'input-topic'], '--log URL')
     const checks: Check[] = [
       ...checkVersions(),
       ...checkEngine(),
       ...(flags.model === undefined ? [] : await checkModel(flags.model)),
-      ...(flags.log === undefined ? [] : await checkLog(flags.log, flags['input-topic'])),
+      ...(flags.log === undefined ? [] : await checkLog(flags.log, flags['input-topic'], tlsOf(flags))),
     ]
     const ok = checks.every(({ status }) => status !== 'fail')
     if (flags.json) printJson({ ok, checks })

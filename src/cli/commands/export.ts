@@ -13,7 +13,7 @@ import {
   formatFlag,
   inputTopicFlag,
   type Loaded,
-  logFlag,
+  logFlags,
   namesOf,
   overflowFlag,
   partitionsOf,
@@ -52,7 +52,7 @@ export const exportSession = command({
     "Writes a session's committed state to a safetensors file, with its clock and its place in the input inside. Changes nothing in the log; a running worker need not stop.",
   args: [{ name: 'FILE', help: 'the file to write', required: true }],
   flags: {
-    log: logFlag,
+    ...logFlags,
     session: sessionFlag,
     model: optional('DIR', 'needed where the session moved on since its newest snapshot'),
     'input-topic': inputTopicFlag,
@@ -65,7 +65,7 @@ export const exportSession = command({
   async run(flags, [path], given) {
     if (flags.model === undefined) refuseIdle(given, ['input-format', 'overflow', 'threads', 'device'], '--model DIR')
     const session = checkSession(flags.session)
-    return withExistingLog(flags.log, async (log): Promise<ExitCode> => {
+    return withExistingLog(flags, async (log): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
       await partitionsOf(log, names)
       const partition = await log.partitionOf(names.chunks, Buffer.from(session))

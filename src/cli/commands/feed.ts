@@ -5,7 +5,7 @@ import { sessionId } from '../../../topics/common.ts'
 import type { EventLog, RecordIn } from '../../streams/log.ts'
 import { batched, chunkRecord, MAX_CHUNK_BYTES, textEvents } from '../chunks.ts'
 import { command, type ExitCode } from '../command.ts'
-import { ensureTopics, logFlag, namesOf, sessionFlag, withLog } from '../common.ts'
+import { ensureTopics, logFlags, namesOf, sessionFlag, withLog } from '../common.ts'
 import { list, on, optional, optionalWhole, real, refuseIdle, usage, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
 import { bytes as bytesText, plural, print, printJson, say } from '../output.ts'
@@ -62,7 +62,7 @@ export const feed = command({
     },
   ],
   flags: {
-    log: logFlag,
+    ...logFlags,
     session: sessionFlag,
     'input-topic': optional('TOPIC', 'write to this topic instead of PREFIX.chunks'),
     'chunk-bytes': whole('N', 'size of the pieces', 65_536, { min: 4, max: MAX_CHUNK_BYTES }),
@@ -155,7 +155,7 @@ export const feed = command({
       return exitCodeOfSignal(stopping!)
     }
     try {
-      return await withLog(flags.log, send)
+      return await withLog(flags, send)
     } finally {
       input?.close()
     }

@@ -12,7 +12,7 @@ import {
   ensureTopics,
   groupFlag,
   inputTopicFlag,
-  logFlag,
+  logFlags,
   modelFlag,
   namesOf,
   overflowFlag,
@@ -127,7 +127,7 @@ export const importSession = command({
     'Begins a session in this log with the state in a file: memory, clock, chain (the fingerprint of all that was computed) and sums go on where the export left them.',
   args: [{ name: 'FILE', help: 'a file that continuo export wrote', required: true }],
   flags: {
-    log: logFlag,
+    ...logFlags,
     session: sessionFlag,
     model: modelFlag,
     group: groupFlag,
@@ -144,7 +144,7 @@ export const importSession = command({
     return withModel(flags.model, flags, async (loaded) => {
       const { model } = loaded
       const snapshot = await readFileSnapshot(path!, model)
-      return withLog(flags.log, async (log): Promise<ExitCode> => {
+      return withLog(flags, async (log): Promise<ExitCode> => {
         const names = namesOf(log, flags['input-topic'])
         await ensureTopics(log, names)
         const partition = await log.partitionOf(names.chunks, Buffer.from(session))

@@ -14,7 +14,7 @@ import {
   groupFlag,
   inputTopicFlag,
   type Loaded,
-  logFlag,
+  logFlags,
   modelFlag,
   namesOf,
   overflowFlag,
@@ -111,7 +111,7 @@ export const run = command({
   about:
     'Reads the input topic, runs the model over every session, and commits tokens, observations and state as one. Resumes where the last run stood. Ctrl-C finishes the step in hand, saves and leaves; a second one ends at once.',
   flags: {
-    log: logFlag,
+    ...logFlags,
     model: modelFlag,
     group: groupFlag,
     'input-topic': inputTopicFlag,
@@ -213,7 +213,7 @@ export const run = command({
     }
     // The model first: a mistyped folder must not leave an empty log behind.
     return withModel(flags.model, flags, (loaded) =>
-      withLog(flags.log, (log) => serve(log, loaded), { sessionTimeout: flags['session-timeout'] }),
+      withLog(flags, (log) => serve(log, loaded), { sessionTimeout: flags['session-timeout'] }),
     )
   },
 })

@@ -1,9 +1,9 @@
 /** Checks of a log: reachable, and its topics as Continuo needs them. */
 import type { TopicContract } from '../../../topics/common.ts'
 import { TOPICS } from '../../../topics/index.ts'
-import { codeOf, messageOf } from '../../errors.ts'
+import { codeOf, type ErrorCode, messageOf } from '../../errors.ts'
 import type { EventLog, TopicInfo } from '../../streams/log.ts'
-import { openLog } from '../../streams/open.ts'
+import { type OpenLogOptions, openLog } from '../../streams/open.ts'
 import { missingFile, namesOf } from '../common.ts'
 import { plural } from '../output.ts'
 import { type Check, fail, ok, warn } from './check.ts'
@@ -88,7 +88,16 @@ const checkTopics = async (log: EventLog, inputTopic: string | undefined): Promi
     : [ok('topics', `${ours.length} topics of ${plural(input.partitions, 'partition')}, settings as needed`)]
 }
 
-export const checkLog = async (url: string, inputTopic: string | undefined): Promise<readonly Check[]> => {
+const MENDS: Partial<Record<ErrorCode, string>> = {
+  INVALID: 'Write the URL as the sentence says.',
+  DENIED: 'Do as the sentence says.',
+}
+
+export const checkLog = async (
+  url: string,
+  inputTopic: string | undefined,
+  options: OpenLogOptions = {},
+): Promise<readonly Check[]> => {
   let log: EventLog
   try {
     const missing = missingFile(url)
@@ -97,15 +106,9 @@ export const checkLog = async (url: string, inputTopic: string | undefined): Pro
         warn('log', `nothing at ${missing} yet`, `continuo run creates it, or: continuo topics apply --log ${url}`),
       ]
     }
-    log = await openLog(url)
+    log = await openLog(url, options)
   } catch (error) {
-    return [
-      fail(
-        'log',
-        messageOf(error),
-        codeOf(error) === 'INVALID' ? 'Write the URL as the sentence says.' : reachMend(url),
-      ),
-    ]
+    return [fail('log', messageOf(error), MENDS[codeOf(error)] ?? reachMend(url))]
   }
   try {
     await log.ping()

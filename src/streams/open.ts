@@ -34,6 +34,6 @@ export const openLog = async (url: string, options: OpenLogOptions = {}): Promis
   }
   throw new ContinuoError(
     'INVALID',
-    `A log URL begins with file: or kafka://, this one is "${url}". Try --log file:continuo.db or --log kafka://127.0.0.1:9092/continuo.`,
+    `A log URL begins with file: or kafka://, and this one does not. Try --log file:continuo.db or --log kafka://127.0.0.1:9092/continuo.`,
   )
 }

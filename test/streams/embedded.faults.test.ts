@@ -61,17 +61,18 @@ describe('the URL of the embedded log', () => {
   })
 
   test.each([
-    ['file:', 'nothing names a file'],
-    ['file:folder/', 'nothing names a file'],
-    ['file://server/log.db', 'server'],
-    ['file:log.db?prefx=x', 'prefx'],
-    ['file:log.db?prefix=a/b', 'a/b'],
-    ['file:log.db?prefix=', 'prefix'],
-    ['file:log.db#part', 'fragment'],
-    ['file:100%.db', '%25'],
-    ['file:a%00b.db', 'zero byte'],
-  ])('%s is INVALID, and the message says why', async (url, part) => {
-    await refuses(openEmbeddedLog(url), 'INVALID', url, part, 'file:continuo.db')
+    ['file:', '"file:"', 'nothing names a file'],
+    ['file:folder/', '"file:folder/"', 'nothing names a file'],
+    ['file://server/log.db', '"file:…"', 'host'],
+    ['file:log.db?prefx=x', '"file:log.db…"', 'prefix'],
+    ['file:log.db?prefix=a/b', '"file:log.db…"', 'the prefix is not'],
+    ['file:log.db?prefix=', '"file:log.db?prefix="', 'the prefix is not'],
+    ['file:log.db#part', '"file:log.db…"', 'fragment'],
+    ['file:100%.db', '"file:100%.db"', '%25'],
+    ['file:a%00b.db', '"file:a%00b.db"', 'zero byte'],
+    ['file:u:secret@host', '"file:…"', '%40'],
+  ])('%s is INVALID, and the message says why', async (url, shown, part) => {
+    await refuses(openEmbeddedLog(url), 'INVALID', shown, part, 'file:continuo.db')
   })
 })
 

@@ -1,3 +1,4 @@
+import { withoutUrls } from '../../streams/shown.ts'
 import { command } from '../command.ts'
 import { TLS_FLAGS, tlsFlags, tlsOf } from '../common.ts'
 import type { Check } from '../doctor/check.ts'
@@ -21,12 +22,19 @@ export const doctor = command({
   examples: ['doctor --log file:continuo.db --model models/demo'],
   async run(flags, _args, given) {
     if (flags.log === undefined) refuseIdle(given, [...TLS_FLAGS, 'input-topic'], '--log URL')
-    const checks: Check[] = [
+    const found: Check[] = [
       ...checkVersions(),
       ...checkEngine(),
       ...(flags.model === undefined ? [] : await checkModel(flags.model)),
       ...(flags.log === undefined ? [] : await checkLog(flags.log, flags['input-topic'], tlsOf(flags))),
     ]
+    // A word of the command line that was taken for a folder or a topic may be a URL.
+    const hide = (text: string): string => withoutUrls(text, process.argv.slice(2))
+    const checks = found.map((check) => ({
+      ...check,
+      detail: hide(check.detail),
+      ...(check.mend !== undefined && { mend: hide(check.mend) }),
+    }))
     const ok = checks.every(({ status }) => status !== 'fail')
     if (flags.json) printJson({ ok, checks })
     else {

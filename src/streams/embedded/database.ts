@@ -11,7 +11,7 @@ import { DatabaseSync, type SQLInputValue } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ContinuoError } from '../../errors.ts'
 import { type Changes, watchChanges } from './changes.ts'
-import { explain, isBusy } from './faults.ts'
+import { checkSpace, explain, isBusy } from './faults.ts'
 import { APPLICATION_ID, LAYOUT, LAYOUT_VERSION, PAGE_SIZE } from './layout.ts'
 
 export interface DatabaseOptions {
@@ -125,6 +125,7 @@ const persist = async <T>(path: string, doing: string, patience: number, attempt
 export const openDatabase = async (path: string, options: DatabaseOptions = {}): Promise<Database> => {
   const patience = options.patience ?? PATIENCE
   const db = await persist(path, 'opening the log', patience, () => {
+    checkSpace(path)
     createFolder(dirname(path))
     const opened = new DatabaseSync(path)
     try {

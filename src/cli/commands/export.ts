@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import type { TopicNames } from '../../../topics/index.ts'
 import { ContinuoError } from '../../errors.ts'
 import { createBatcher } from '../../operators/batcher.ts'
@@ -23,7 +24,7 @@ import {
   withExistingLog,
   withModel,
 } from '../common.ts'
-import { optional, refuseIdle } from '../flags.ts'
+import { on, optional, refuseIdle, usage } from '../flags.ts'
 import { bytes, count, print, printJson, say } from '../output.ts'
 import { checkSession } from './feed.ts'
 
@@ -54,6 +55,7 @@ export const exportSession = command({
   flags: {
     ...logFlags,
     session: sessionFlag,
+    force: on('write over FILE where it is there already'),
     model: optional('DIR', 'needed where the session moved on since its newest snapshot'),
     'input-topic': inputTopicFlag,
     'input-format': formatFlag,
@@ -65,12 +67,20 @@ export const exportSession = command({
   async run(flags, [path], given) {
     if (flags.model === undefined) refuseIdle(given, ['input-format', 'overflow', 'threads', 'device'], '--model DIR')
     const session = checkSession(flags.session)
+    const checkFree = (): void => {
+      if (!flags.force && existsSync(path!))
+        throw usage(
+          `${path} is there already, and an export may be the only copy of a memory: choose another FILE, or write over it with --force.`,
+        )
+    }
+    checkFree()
     return withExistingLog(flags, async (log): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
       await partitionsOf(log, names)
       const partition = await log.partitionOf(names.chunks, Buffer.from(session))
       const head = await findHead(log, names, partition, session)
       const finish = async (file: Uint8Array): Promise<ExitCode> => {
+        checkFree()
         await writeDurably(path!, file)
         const { conductor, chain, cursor } = head
         const pulse = conductor.globalStep

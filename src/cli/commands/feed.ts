@@ -75,7 +75,7 @@ export const feed = command({
     close: on('then end the session'),
   },
   notes:
-    'Creates the topics if they are missing. Bytes that are not UTF-8 are sent as they are. Of standard input and named pipes, what has come is sent as soon as nothing more comes for a moment. SIGINT or SIGTERM ends them: what was read is sent, what --generate, --boundary and --close ask for is not, and the exit code is 130 or 143.',
+    'Creates the topics if they are missing. Bytes that are not UTF-8 are sent as they are. Of standard input and named pipes, what has come is sent as soon as nothing more comes for a moment. SIGINT, SIGTERM or SIGHUP ends them: what was read is sent, what --generate, --boundary and --close ask for is not, and the exit code is 130, 143 or 129.',
   examples: [
     'feed book.txt --log file:continuo.db --session book --generate 200 --temperature 0.8',
     'feed --log file:continuo.db --session book --generate 100 --stop ". "',

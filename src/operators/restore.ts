@@ -11,6 +11,7 @@ import { checkFits, type Head, headDifference, sameHead, samePlace } from '../st
 import { decodeSnapshot } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
 import { advance, type Engine, newborn, type Session } from './advance.ts'
+import { compactionHint } from './compaction.ts'
 import { readSnapshot } from './snapshots.ts'
 import { tokenizeEvent } from './tokenize.ts'
 import type { Valid } from './types.ts'
@@ -43,10 +44,10 @@ export async function* sessionEvents(
   }
 }
 
-const disagree = (target: Head, reached: Head): ContinuoError =>
+const disagree = (target: Head, reached: Head, hint: string): ContinuoError =>
   new ContinuoError(
     'REFUSED',
-    `Session "${target.session}" was replayed to offset ${reached.cursor.offset}, token ${reached.cursor.token}, and does not agree with its committed head: ${headDifference(target, reached)}. The events, the snapshot or the head were altered. Cannot resume; nothing was changed.`,
+    `Session "${target.session}" was replayed to offset ${reached.cursor.offset}, token ${reached.cursor.token}, and does not agree with its committed head: ${headDifference(target, reached)}. The events, the snapshot or the head were altered, or events were removed. Cannot resume; nothing was changed.${hint}`,
   )
 
 /** Loads the snapshot that the head names; null where it names none. */
@@ -134,10 +135,11 @@ export const restoreSession = async (
     if (session === null) {
       throw new ContinuoError(
         'REFUSED',
-        `Session "${target.session}" has a head at offset ${target.cursor.offset} and no events from offset ${target.born} on. The input topic was replaced or trimmed; bring it back, or use another --group and prefix.`,
+        `Session "${target.session}" has a head at offset ${target.cursor.offset} and no events from offset ${target.born} on. The input topic was replaced or trimmed; bring it back, or use another --group and prefix.${await compactionHint(deps.log, deps.names.chunks)}`,
       )
     }
-    if (!sameHead(target, session.head)) throw disagree(target, session.head)
+    if (!sameHead(target, session.head))
+      throw disagree(target, session.head, await compactionHint(deps.log, deps.names.chunks))
     failpoint('restore.done')
     return { head: target, context: session.context }
   } catch (error) {
@@ -145,7 +147,7 @@ export const restoreSession = async (
     if (error instanceof ContinuoError && error.code === 'POSITION') {
       throw new ContinuoError(
         'REFUSED',
-        `Session "${target.session}" must be replayed from offset ${from} of ${deps.names.chunks}, partition ${partition}, and those events are gone: ${error.message} Keep input until every session that reads it was saved (--snapshot-every, --snapshot-records).`,
+        `Session "${target.session}" must be replayed from offset ${from} of ${deps.names.chunks}, partition ${partition}, and those events are gone: ${error.message} Keep input until every session that reads it was saved (--snapshot-every, --snapshot-records).${await compactionHint(deps.log, deps.names.chunks)}`,
         { cause: error },
       )
     }

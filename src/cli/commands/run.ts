@@ -3,6 +3,7 @@ import { codeOf, messageOf } from '../../errors.ts'
 import { createLogger, LOG_LEVELS } from '../../observe/log.ts'
 import { startProgress } from '../../observe/progress.ts'
 import type { Totals } from '../../observe/tally.ts'
+import { refuseCompacted } from '../../operators/compaction.ts'
 import { SNAPSHOT_RECORDS } from '../../operators/task.ts'
 import type { Tokenizer } from '../../operators/tokenize.ts'
 import type { EventLog } from '../../streams/log.ts'
@@ -169,6 +170,7 @@ export const run = command({
     const serve = async (log: EventLog, loaded: Loaded): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
       const { created, partitions } = await ensureTopics(log, names, flags.partitions)
+      await refuseCompacted(log, names.chunks)
       const telling = startTelling(flags.json, loaded)
       const logger = createLogger({
         level: flags['log-level'],

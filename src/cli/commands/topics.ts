@@ -1,10 +1,11 @@
 import type { TopicContract } from '../../../topics/common.ts'
 import { jsonSchema, TOPICS } from '../../../topics/index.ts'
+import { compactionWarning } from '../../operators/compaction.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import { ensureTopics, namesOf, partitionsFlag, TLS_FLAGS, tlsFlags, withExistingLog, withLog } from '../common.ts'
 import { nearest, optional, refuseIdle, usage } from '../flags.ts'
-import { count, plural, print, printJson, table } from '../output.ts'
+import { count, plural, print, printJson, say, table } from '../output.ts'
 
 const ACTIONS = ['apply', 'list', 'schema'] as const
 type Action = (typeof ACTIONS)[number]
@@ -93,7 +94,10 @@ export const topics = command({
     const at = { ...flags, log: flags.log }
     if (action === 'list') return withExistingLog(at, (log) => list(log, flags['input-topic'], flags.json))
     return withLog(at, async (log): Promise<ExitCode> => {
-      const { partitions, created } = await ensureTopics(log, namesOf(log, flags['input-topic']), flags.partitions)
+      const names = namesOf(log, flags['input-topic'])
+      const { partitions, created } = await ensureTopics(log, names, flags.partitions)
+      const warning = await compactionWarning(log, names.chunks)
+      if (warning !== null) say(warning)
       if (flags.json) printJson({ partitions, created })
       else {
         const what = created.length === 0 ? 'All topics exist' : `Created ${created.join(', ')}`

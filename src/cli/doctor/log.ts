@@ -2,6 +2,7 @@
 import type { TopicContract } from '../../../topics/common.ts'
 import { TOPICS } from '../../../topics/index.ts'
 import { codeOf, type ErrorCode, messageOf } from '../../errors.ts'
+import { isCompacted } from '../../operators/compaction.ts'
 import type { EventLog, TopicInfo } from '../../streams/log.ts'
 import { type OpenLogOptions, openLog } from '../../streams/open.ts'
 import { missingFile, namesOf } from '../common.ts'
@@ -43,7 +44,12 @@ const checkSettings = (topic: TopicInfo, role: TopicContract['name']): readonly 
       ),
     )
   }
-  set('cleanup.policy', 'delete', role !== 'chunks', 'compaction removes records that positions and references name')
+  set(
+    'cleanup.policy',
+    'delete',
+    role !== 'chunks' || isCompacted(topic),
+    'compaction removes records that positions and references name',
+  )
   const need = isState
     ? 'and a session whose state is gone cannot resume'
     : 'and a resume or a verification may need them'

@@ -94,6 +94,24 @@ const checkTopics = async (log: EventLog, inputTopic: string | undefined): Promi
     : [ok('topics', `${ours.length} topics of ${plural(input.partitions, 'partition')}, settings as needed`)]
 }
 
+/** Reads every record of an embedded log, which checks it; Kafka's brokers check theirs. */
+const checkRecords = async (log: EventLog, inputTopic: string | undefined): Promise<readonly Check[]> => {
+  if (log.kind !== 'embedded') return []
+  const found: Check[] = []
+  let records = 0
+  for (const { name, partitions } of await log.topics(Object.values(namesOf(log, inputTopic)))) {
+    for (let partition = 0; partition < partitions; partition += 1) {
+      try {
+        const { begin, end } = await log.bounds(name, partition)
+        for await (const batch of log.read(name, partition, begin, { until: end })) records += batch.records.length
+      } catch (error) {
+        found.push(fail('records', messageOf(error), 'Stop the workers and restore the log from a copy.'))
+      }
+    }
+  }
+  return found.length > 0 ? found : [ok('records', `${plural(records, 'record')} read, each as it was written`)]
+}
+
 const MENDS: Partial<Record<ErrorCode, string>> = {
   INVALID: 'Write the URL as the sentence says.',
   DENIED: 'Do as the sentence says.',
@@ -118,7 +136,11 @@ export const checkLog = async (
   }
   try {
     await log.ping()
-    return [ok('log', `${log.url} answers (${log.kind})`), ...(await checkTopics(log, inputTopic))]
+    return [
+      ok('log', `${log.url} answers (${log.kind})`),
+      ...(await checkTopics(log, inputTopic)),
+      ...(await checkRecords(log, inputTopic)),
+    ]
   } catch (error) {
     return [fail('log', messageOf(error), reachMend(url))]
   } finally {

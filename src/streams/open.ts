@@ -1,4 +1,5 @@
 import { ContinuoError } from '../errors.ts'
+import type { SealKeys } from '../state/seal-key.ts'
 import type { TlsFiles } from './kafka/tls.ts'
 import type { EventLog } from './log.ts'
 
@@ -7,6 +8,8 @@ export interface OpenLogOptions {
   readonly sessionTimeout?: number
   /** Files for TLS to Kafka; `KAFKA_TLS_CA`, `KAFKA_TLS_CERT` and `KAFKA_TLS_KEY` stand in for them. */
   readonly tls?: TlsFiles
+  /** Seals the state with a key; without it, by its sha256. */
+  readonly sealKeys?: SealKeys
 }
 
 /**
@@ -19,6 +22,11 @@ export interface OpenLogOptions {
  * Throws INVALID for a URL of another form, UNAVAILABLE or DENIED when the log does not answer.
  */
 export const openLog = async (url: string, options: OpenLogOptions = {}): Promise<EventLog> => {
+  const log = await openPlain(url, options)
+  return options.sealKeys === undefined ? log : Object.assign(log, { sealKeys: options.sealKeys })
+}
+
+const openPlain = async (url: string, options: OpenLogOptions): Promise<EventLog> => {
   if (url.startsWith('file:')) {
     if (options.tls !== undefined && Object.keys(options.tls).length > 0)
       throw new ContinuoError(

@@ -20,7 +20,7 @@ test('a damaged token record is named by run, verify and doctor, though run itse
   const run = await runUntilIdle(log)
   expect([run.code, run.err]).toEqual([3, expect.stringMatching(where)])
   const verify = await continuo(['verify', '--log', log, '--model', MODEL])
-  expect([verify.code, verify.err]).toEqual([3, expect.stringMatching(where)])
+  expect([verify.code, verify.out]).toEqual([1, expect.stringMatching(where)])
   const doctor = await continuo(['doctor', '--log', log])
   expect([doctor.code, doctor.out]).toEqual([1, expect.stringMatching(where)])
 })

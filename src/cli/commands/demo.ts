@@ -9,7 +9,7 @@ import type { Head } from '../../state/head.ts'
 import type { EventLog, RecordIn } from '../../streams/log.ts'
 import { chunkRecord, textEvents } from '../chunks.ts'
 import { command, type ExitCode } from '../command.ts'
-import { ensureTopics, type Loaded, namesOf, stateOf, tlsFlags, withLog, withModel } from '../common.ts'
+import { ensureTopics, type Loaded, namesOf, sealFlags, stateOf, tlsFlags, withLog, withModel } from '../common.ts'
 import { text } from '../flags.ts'
 import { type Hosted, host, type Outcome } from '../host.ts'
 import { openInput } from '../input.ts'
@@ -219,6 +219,7 @@ export const demo = command({
   flags: {
     log: text('URL', 'the log', 'file:.continuo/demo.db'),
     ...tlsFlags,
+    ...sealFlags,
     model: text('DIR', 'the model', 'models/demo'),
     document: text('FILE', 'what the first run reads', 'docs/demo/harbour-log.txt'),
   },

@@ -6,7 +6,7 @@ import { restoreSession } from '../../operators/restore.ts'
 import { readSnapshot } from '../../operators/snapshots.ts'
 import { writeDurably } from '../../state/durable.ts'
 import { checkFits, type Head, sameHead } from '../../state/head.ts'
-import { encodeSnapshot, snapshotHead } from '../../state/snapshot.ts'
+import { encodeSnapshot, sealExport, snapshotHead } from '../../state/snapshot.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
@@ -18,6 +18,7 @@ import {
   namesOf,
   overflowFlag,
   partitionsOf,
+  sealFlags,
   sessionFlag,
   stateOf,
   threadsFlag,
@@ -54,6 +55,7 @@ export const exportSession = command({
   args: [{ name: 'FILE', help: 'the file to write', required: true }],
   flags: {
     ...logFlags,
+    ...sealFlags,
     session: sessionFlag,
     force: on('write over FILE where it is there already'),
     model: optional('DIR', 'needed where the session moved on since its newest snapshot'),
@@ -79,7 +81,8 @@ export const exportSession = command({
       await partitionsOf(log, names)
       const partition = await log.partitionOf(names.chunks, Buffer.from(session))
       const head = await findHead(log, names, partition, session)
-      const finish = async (file: Uint8Array): Promise<ExitCode> => {
+      const finish = async (plain: Uint8Array): Promise<ExitCode> => {
+        const file = log.sealKeys === undefined ? plain : sealExport(plain, log.sealKeys)
         checkFree()
         await writeDurably(path!, file)
         const { conductor, chain, cursor } = head

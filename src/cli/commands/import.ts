@@ -4,7 +4,8 @@ import { ContinuoError } from '../../errors.ts'
 import { openState, type Reading } from '../../operators/partition-state.ts'
 import { writeSnapshot } from '../../operators/snapshots.ts'
 import { checkFits, type Head, type PartitionCursor, type SnapshotRef, seal } from '../../state/head.ts'
-import { decodeSnapshot, encodeSnapshot, type Snapshot } from '../../state/snapshot.ts'
+import type { SealKeys } from '../../state/seal-key.ts'
+import { checkExport, decodeSnapshot, encodeSnapshot, type Snapshot } from '../../state/snapshot.ts'
 import type { PartitionWriter } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
@@ -16,6 +17,8 @@ import {
   modelFlag,
   namesOf,
   overflowFlag,
+  sealFlags,
+  sealOf,
   sessionFlag,
   threadsFlag,
   withLog,
@@ -34,12 +37,13 @@ const isSnapshot = (file: Buffer): boolean => {
   return header.includes('"format":"continuo-snapshot"')
 }
 
-const readFileSnapshot = async (path: string, model: Model): Promise<Snapshot> => {
+const readFileSnapshot = async (path: string, model: Model, keys: SealKeys | undefined): Promise<Snapshot> => {
   const file = await readFile(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'EISDIR') throw usage(`${path} is a folder; a file that continuo export wrote is expected.`)
     throw invalid(`The file ${path} cannot be read: ${error.message}.`)
   })
   if (!isSnapshot(file)) throw invalid(`${path} is not a file that continuo export wrote. Nothing was changed.`)
+  checkExport(file, keys)
   const snapshot = decodeSnapshot(file, model.layout)
   checkFits(snapshot.head, model)
   const { head } = snapshot
@@ -116,7 +120,10 @@ const write = async (
   )
   let ref: SnapshotRef | null = null
   while (ref === null) ref = await writing.step(writer)
-  const records = [{ ...placed, snapshot: ref }, cursor].map((record) => ({ topic: names.state, ...seal(record) }))
+  const records = [{ ...placed, snapshot: ref }, cursor].map((record) => ({
+    topic: names.state,
+    ...seal(record, { topic: names.state, partition: place.partition, keys: place.log.sealKeys }),
+  }))
   await writer.commit(records, cursor.offset)
   return placed
 }
@@ -128,6 +135,7 @@ export const importSession = command({
   args: [{ name: 'FILE', help: 'a file that continuo export wrote', required: true }],
   flags: {
     ...logFlags,
+    ...sealFlags,
     session: sessionFlag,
     model: modelFlag,
     group: groupFlag,
@@ -143,7 +151,7 @@ export const importSession = command({
     const session = checkSession(flags.session)
     return withModel(flags.model, flags, async (loaded) => {
       const { model } = loaded
-      const snapshot = await readFileSnapshot(path!, model)
+      const snapshot = await readFileSnapshot(path!, model, sealOf(flags).sealKeys)
       return withLog(flags, async (log): Promise<ExitCode> => {
         const names = namesOf(log, flags['input-topic'])
         await ensureTopics(log, names)

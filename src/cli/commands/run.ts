@@ -20,6 +20,7 @@ import {
   namesOf,
   overflowFlag,
   partitionsFlag,
+  sealFlags,
   threadsFlag,
   withLog,
   withModel,
@@ -113,6 +114,7 @@ export const run = command({
     'Reads the input topic, runs the model over every session, and commits tokens, observations and state as one. Resumes where the last run stood. Ctrl-C finishes the step in hand, saves and leaves; a second one ends at once.',
   flags: {
     ...logFlags,
+    ...sealFlags,
     model: modelFlag,
     group: groupFlag,
     'input-topic': inputTopicFlag,

@@ -7,7 +7,7 @@ import { readSnapshotFile } from '../../state/snapshot.ts'
 import type { Vitals } from '../../state/vitals.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command } from '../command.ts'
-import { inputTopicFlag, logFlags, namesOf, partitionsOf, stateOf, withExistingLog } from '../common.ts'
+import { inputTopicFlag, logFlags, namesOf, partitionsOf, sealFlags, stateOf, withExistingLog } from '../common.ts'
 import { on, optional } from '../flags.ts'
 import { bitsPer, count, plural, print, printable, printJson, say, table } from '../output.ts'
 
@@ -148,6 +148,7 @@ export const sessions = command({
     'Where every session stands, from the state topic, verified: pulse (a pulse is one token read or written), tokens, input offset (+ token inside an unfinished record), chain (a fingerprint of all that was computed), and pulses since its newest snapshot.',
   flags: {
     ...logFlags,
+    ...sealFlags,
     session: optional('ID', 'only this session'),
     health: on(
       'norms of the memory in the newest snapshot, of each tensor where it is largest; of a memory with levels also what its gates were and what waits to be written',

@@ -12,6 +12,7 @@ import {
   namesOf,
   overflowFlag,
   partitionsOf,
+  sealFlags,
   threadsFlag,
   withExistingLog,
   withModel,
@@ -51,6 +52,7 @@ export const verify = command({
     'Recomputes every session from its events, beginning with an empty memory, and compares: each generated token, each observation, the state of each session, each snapshot, each dead letter. Changes nothing. Ends with 1 if anything differs.',
   flags: {
     ...logFlags,
+    ...sealFlags,
     model: modelFlag,
     session: optional('ID', 'only this session'),
     'input-topic': inputTopicFlag,

@@ -2,8 +2,8 @@
 import { type Flags, on, parseFlags, usage, type Values } from './flags.ts'
 import { print } from './output.ts'
 
-/** 0 ok, 1 failed, 2 called wrongly, 3 refused to resume, 130 or 143 cut short by SIGINT or SIGTERM. */
-export type ExitCode = 0 | 1 | 2 | 3 | 130 | 143
+/** 0 ok, 1 failed, 2 called wrongly, 3 refused to resume; 129, 130 or 143 cut short by SIGHUP, SIGINT or SIGTERM. */
+export type ExitCode = 0 | 1 | 2 | 3 | 129 | 130 | 143
 
 export interface Argument {
   readonly name: string

@@ -5,16 +5,35 @@ import type { DeviceKind, Model, Overflow } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { type PartitionState, readPartitionState } from '../operators/partition-state.ts'
 import type { Tokenizer } from '../operators/tokenize.ts'
+import { readSealKeys } from '../state/seal-key.ts'
 import { APPLICATION_ID } from '../streams/embedded/layout.ts'
 import { parseEmbeddedUrl } from '../streams/embedded/url.ts'
 import { countChanged, type PartitionCount } from '../streams/grown.ts'
 import type { EventLog, TopicInfo, TopicSpec } from '../streams/log.ts'
 import { type OpenLogOptions, openLog } from '../streams/open.ts'
 import type { ExitCode } from './command.ts'
-import { choice, needed, optional, optionalWhole, text, usage } from './flags.ts'
+import { choice, needed, optional, optionalWhole, text, usage, type Values } from './flags.ts'
 import { plural, say } from './output.ts'
 
 export const logFlag = needed('URL', 'the log, file:PATH or kafka://HOST:PORT/PREFIX')
+/** TLS to Kafka, beside `log` in every command that takes it. */
+export const tlsFlags = {
+  'tls-ca': optional(
+    'FILE',
+    'certificates (PEM) of the authorities that the brokers are checked against; with ssl=true',
+  ),
+  'tls-cert': optional('FILE', 'certificate (PEM) of this client, for brokers that ask for one'),
+  'tls-key': optional('FILE', 'its private key (PEM)'),
+}
+export const TLS_FLAGS = Object.keys(tlsFlags)
+/** What a log is opened by, where it has to be named. */
+export const logFlags = { log: logFlag, ...tlsFlags }
+/** For commands that read or write state. */
+export const sealFlags = {
+  'seal-key': optional('FILE', 'the key that state is sealed with: 32 bytes or more, as they are or in hexadecimal'),
+  'seal-key-old': optional('FILE', 'a former key, or the word plain for none, that is accepted where state is read'),
+}
+export const SEAL_FLAGS = Object.keys(sealFlags)
 export const modelFlag = needed('DIR', 'folder with config.json and model.safetensors')
 export const sessionFlag = needed('ID', 'the session')
 export const groupFlag = text('ID', 'consumer group that owns the state', 'continuo')
@@ -33,15 +52,32 @@ export const overflowFlag = choice(
 export const partitionsFlag = optionalWhole('N', 'partitions of topics that are missing (default 1)', { min: 1 })
 export const formatFlag = choice(['json', 'text'], 'events as JSON, or records of plain text', 'json')
 
-/** Opens the log for the time of `use`. A URL of the wrong form is a usage error. */
+export type LogValues = Values<typeof logFlags> & Partial<SealValues>
+
+/** What `openLog` is told of TLS. */
+export const tlsOf = ({ 'tls-ca': ca, 'tls-cert': cert, 'tls-key': key }: Values<typeof tlsFlags>): OpenLogOptions => ({
+  tls: { ...(ca !== undefined && { ca }), ...(cert !== undefined && { cert }), ...(key !== undefined && { key }) },
+})
+
+type SealValues = Values<typeof sealFlags>
+
+/** What `openLog` is told of keys; nothing for a command that has no flag for them. */
+export const sealOf = (flags: Partial<SealValues>): OpenLogOptions => {
+  if (!Object.hasOwn(flags, 'seal-key')) return {}
+  const keys = readSealKeys({ file: flags['seal-key'], old: flags['seal-key-old'] })
+  return keys === null ? {} : { sealKeys: keys }
+}
+
+/** Opens the log for the time of `use`. A URL of the wrong form is a usage error, and so are files that cannot serve. */
 export const withLog = async (
-  url: string,
+  flags: LogValues,
   use: (log: EventLog) => Promise<ExitCode>,
   { existing = false, ...options }: OpenLogOptions & { readonly existing?: boolean } = {},
 ): Promise<ExitCode> => {
+  const { log: url } = flags
   const opening = async (): Promise<EventLog> => {
     const missing = existing ? missingFile(url) : null
-    if (missing === null) return openLog(url, options)
+    if (missing === null) return openLog(url, { ...tlsOf(flags), ...sealOf(flags), ...options })
     throw new ContinuoError(
       'UNAVAILABLE',
       `There is no log at ${missing}. Check --log, or create one: continuo topics apply --log ${url}`,
@@ -81,8 +117,8 @@ const isLogFile = (url: string): boolean => {
 }
 
 /** For commands that only look: a mistyped path must not become an empty log. */
-export const withExistingLog = (url: string, use: (log: EventLog) => Promise<ExitCode>): Promise<ExitCode> =>
-  withLog(url, use, { existing: true })
+export const withExistingLog = (flags: LogValues, use: (log: EventLog) => Promise<ExitCode>): Promise<ExitCode> =>
+  withLog(flags, use, { existing: true })
 
 export const namesOf = (log: EventLog, input?: string): TopicNames => topicNames(log.prefix, input)
 

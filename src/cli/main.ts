@@ -1,5 +1,6 @@
 /** continuo <command>: finds the command, runs it, and turns what it throws into one sentence and an exit code. */
 import { codeOf, messageOf } from '../errors.ts'
+import { withoutUrls } from '../streams/shown.ts'
 import type { Command, ExitCode } from './command.ts'
 import { COMMANDS } from './commands/index.ts'
 import { isUsage, nearest, usage } from './flags.ts'
@@ -18,7 +19,7 @@ const overview = (): string =>
     ...COMMANDS.map(({ name, summary }) => `  ${name.padEnd(12)} ${summary}`),
     '',
     'continuo <command> --help says more. Exit codes: 0 ok, 1 failed, 2 called wrongly, 3 refused to resume,',
-    '130 or 143 cut short by SIGINT or SIGTERM.',
+    '129, 130 or 143 cut short by SIGHUP, SIGINT or SIGTERM.',
   ].join('\n')
 
 const find = async (name: string): Promise<Command> => {
@@ -51,15 +52,21 @@ const exitCodeOf = (error: unknown): ExitCode => {
   return codeOf(error) === 'REFUSED' ? 3 : 1
 }
 
-/** A reader that went away (`| head`) ends the command without a word. */
-process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1))
+/** A reader that went away (`| head`) ends the command without a word. A terminal that went away does not: SIGHUP says what to do. */
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EIO') process.exit(error.code === 'EPIPE' ? 0 : 1)
+})
+process.stderr.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EIO') throw error
+})
 
+const argv = process.argv.slice(2)
 let code: ExitCode
 try {
-  code = await dispatch(process.argv.slice(2))
+  code = await dispatch(argv)
 } catch (error) {
-  say(messageOf(error))
-  if (process.env.CONTINUO_DEBUG === '1' && error instanceof Error) say(error.stack ?? '')
+  say(withoutUrls(messageOf(error), argv))
+  if (process.env.CONTINUO_DEBUG === '1' && error instanceof Error) say(withoutUrls(error.stack ?? '', argv))
   else if (codeOf(error) === 'INTERNAL') say('This is a fault of Continuo. CONTINUO_DEBUG=1 shows where it happened.')
   code = exitCodeOf(error)
 }

@@ -3,6 +3,7 @@
  * and none of the topic is left to nobody).
  */
 import { createServer, type Server } from 'node:http'
+import type { Socket } from 'node:net'
 import { ContinuoError, messageOf } from '../errors.ts'
 import type { Worker } from '../operators/worker.ts'
 import type { Metrics } from './metrics.ts'
@@ -35,6 +36,40 @@ export const readiness = (worker: Worker | null): Readiness => {
   if (unserved !== null) return refuse(unserved)
   if (partitions.length > 0) return { ready: true, partitions }
   return { ready: true, idle: idleness(standing) ?? 'idle: the group is being shared anew.', partitions }
+}
+
+/**
+ * A scrape takes milliseconds. Whoever takes longer is dropped, and of many at once the oldest that is not being answered makes
+ * way for the newest, so that neither slow nor many clients keep a scrape from its answer. docs/operations.md names the numbers.
+ */
+export const LIMITS = {
+  connections: 64,
+  /** From the connection to the end of the request, ms; and how long a connection may be silent. */
+  request: 5000,
+  idle: 5000,
+  /** How often the clocks of open requests are looked at, ms. */
+  look: 1000,
+} as const
+
+/** Keeps the number of connections within the limit. */
+const bound = (server: Server): void => {
+  /** In the order of their coming; whether a request of theirs is being answered. */
+  const sockets = new Map<Socket, boolean>()
+  server.on('connection', (socket) => {
+    sockets.set(socket, false)
+    socket.once('close', () => sockets.delete(socket))
+    if (sockets.size <= LIMITS.connections) return
+    const idle = [...sockets].find(([, answering]) => !answering)?.[0]
+    const victim = idle ?? sockets.keys().next().value
+    victim?.destroy()
+    if (victim !== undefined) sockets.delete(victim)
+  })
+  server.on('request', ({ socket }, response) => {
+    if (sockets.has(socket)) sockets.set(socket, true)
+    response.once('close', () => {
+      if (sockets.has(socket)) sockets.set(socket, false)
+    })
+  })
 }
 
 export interface ObservationServer {
@@ -76,24 +111,32 @@ export const serveObservation = async (
         return { status: 404, type: 'text/plain', body: 'There are /metrics, /healthz and /readyz.\n' }
     }
   }
-  const server = createServer((request, response) => {
+  const timing = {
+    headersTimeout: LIMITS.request,
+    requestTimeout: LIMITS.request,
+    connectionsCheckingInterval: LIMITS.look,
+  }
+  const server = createServer(timing, (request, response) => {
     const path = (request.url ?? '/').split('?')[0]!
     if (request.method !== 'GET' && request.method !== 'HEAD') {
-      response.writeHead(405, { allow: 'GET, HEAD' }).end()
+      response.writeHead(405, { allow: 'GET, HEAD', connection: 'close' }).end()
       return
     }
     answer(path)
       .catch((error: unknown) => ({ status: 500, type: 'text/plain', body: `${messageOf(error)}\n` }))
       .then(({ status, type, body }) => {
-        response.writeHead(status, { 'content-type': type, 'cache-control': 'no-store' })
+        // One request a connection: one that was kept open might make way for another just as its client sends the next.
+        response.writeHead(status, { 'content-type': type, 'cache-control': 'no-store', connection: 'close' })
         response.end(request.method === 'HEAD' ? undefined : body)
       })
   })
+  server.setTimeout(LIMITS.idle)
+  bound(server)
   await listen(server, port, host)
   const address = server.address()
-  const bound = typeof address === 'object' && address !== null ? address.port : port
+  const taken = typeof address === 'object' && address !== null ? address.port : port
   return {
-    url: `http://${host.includes(':') ? `[${host}]` : host}:${bound}`,
+    url: `http://${host.includes(':') ? `[${host}]` : host}:${taken}`,
     close: () =>
       new Promise((resolve) => {
         server.close(() => resolve())

@@ -32,6 +32,8 @@ export interface CommitDeps {
   readonly model: Fingerprints & Examined
   readonly stateLedger: Ledger
   readonly snapshotLedger: Ledger
+  /** Sessions whose head carries a former seal. */
+  readonly resealing: readonly string[]
   /** Bytes of a snapshot in one record at most. */
   readonly partBytes: number
   /** How the input is read; goes into the cursor, because read another way its records are other events. */
@@ -45,6 +47,9 @@ export interface CommitDeps {
   /** Each state that becomes a snapshot. */
   readonly onSnapshot?: (capture: Capture, seen: Examination) => void
 }
+
+/** Heads that one commit writes anew because of their seal. */
+const RESEAL_HEADS = 256
 
 /** How much is waiting to be committed; sessions wait while it is too much. */
 export interface Backlog {
@@ -100,6 +105,13 @@ const createCommitter = (deps: CommitDeps) => {
   /** The input offset of the last commit. */
   let committedTo = watermark.position().offset
   for (const [id, { snapshot }] of sessions.heads) if (snapshot !== null) refs.set(id, snapshot)
+  const statePlace = { topic: names.state, partition, keys: log.sealKeys }
+  const resealing = [...deps.resealing]
+  /** Some heads a commit, so that a rotated key holds up nobody for long. */
+  const reseal = (): void => {
+    for (const id of resealing.splice(0, RESEAL_HEADS)) touched.add(id)
+  }
+  reseal()
 
   /** A closed session can be recomputed from its events, unless they lie in another log (`born` −1). */
   const forgets = (head: Head): boolean => head.status === 'closed' && head.born >= 0
@@ -149,10 +161,11 @@ const createCommitter = (deps: CommitDeps) => {
       if (head !== undefined) changed.set(id, head)
     }
     touched.clear()
+    reseal()
     const heads = [...changed.values()].map(withRef)
     const cursor = cursorRecord()
     const stateAt = records.length
-    for (const record of [...heads, cursor]) records.push({ topic: names.state, ...seal(record) })
+    for (const record of [...heads, cursor]) records.push({ topic: names.state, ...seal(record, statePlace) })
     failpoint('commit.prepared')
     const started = performance.now()
     const offsets = await writer.commit(records, cursor.offset)

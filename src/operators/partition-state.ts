@@ -6,7 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
 import type { Model } from '../engine/types.ts'
 import { ContinuoError, codeOf } from '../errors.ts'
-import { checkFits, faultOfHead, type Head, type PartitionCursor, seal, unseal } from '../state/head.ts'
+import { checkFits, faultOfHead, type Head, isOldSeal, type PartitionCursor, seal, unseal } from '../state/head.ts'
 import { createLedger, type Ledger, recordBytes } from '../state/ledger.ts'
 import type { EventLog, PartitionWriter, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
@@ -58,6 +58,8 @@ export interface PartitionState {
   readonly heads: Map<string, Head>
   readonly stateLedger: Ledger
   readonly snapshotLedger: Ledger
+  /** Sessions whose head carries a former seal: it is to be written anew. */
+  readonly resealing: readonly string[]
 }
 
 /**
@@ -87,8 +89,11 @@ export const readPartitionState = async (
   }
   let cursor: PartitionCursor | null = null
   const heads = new Map<string, Head>()
+  const place = { topic: names.state, partition, keys: log.sealKeys }
+  const resealing: string[] = []
   for (const { key, value, headers, offset } of newest.values()) {
-    const state = unseal(`${names.state}, partition ${partition}, offset ${offset}`, key, value, headers)
+    const state = unseal(`${names.state}, partition ${partition}, offset ${offset}`, key, value, headers, place)
+    if (state.type === 'head' && isOldSeal({ key: key!, value: value!, headers }, place)) resealing.push(state.session)
     if (state.type === 'cursor') cursor = state
     else {
       const fault = faultOfHead(state)
@@ -108,7 +113,7 @@ export const readPartitionState = async (
   if (parts > 0 && unnamed > 0) snapshotLedger.waste(stored.begin, unnamed * (bytes / parts))
   for (const { session, snapshot } of refs.sort((x, y) => x.snapshot.first - y.snapshot.first))
     snapshotLedger.put(session, { offset: snapshot.first, bytes: snapshot.bytes })
-  return { cursor, heads, stateLedger, snapshotLedger }
+  return { cursor, heads, stateLedger, snapshotLedger, resealing }
 }
 
 /** Cursor, committed offset, heads and model must tell one story. Throws REFUSED naming what differs. */
@@ -171,18 +176,21 @@ const introduce = async (
   partition: number,
 ): Promise<void> => {
   const { begin } = await log.bounds(names.chunks, partition)
-  const { key, value, headers } = seal({
-    type: 'cursor',
-    version: 1,
-    group,
-    topic: names.chunks,
-    partition,
-    offset: begin,
-    done: [],
-    model: model.fingerprint,
-    layout: model.layoutFingerprint,
-    ...(format !== undefined && { format }),
-  })
+  const { key, value, headers } = seal(
+    {
+      type: 'cursor',
+      version: 1,
+      group,
+      topic: names.chunks,
+      partition,
+      offset: begin,
+      done: [],
+      model: model.fingerprint,
+      layout: model.layoutFingerprint,
+      ...(format !== undefined && { format }),
+    },
+    { topic: names.state, partition, keys: log.sealKeys },
+  )
   const record = { topic: names.state, key, value, headers: [...headers, [INTRODUCTION, new Uint8Array(0)] as const] }
   const [offset] = await writer.commit([record], begin)
   // Kafka answers a commit before its readers see it. Once they see this one, they see all that came before it.

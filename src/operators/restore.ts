@@ -14,6 +14,7 @@ import { checkFits, faultOfHead, type Head, headDifference, sameHead, samePlace 
 import { decodeSnapshot } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
 import { advance, clockOf, type Engine, newborn, type Session } from './advance.ts'
+import { compactionHint } from './compaction.ts'
 import { SessionLost } from './set-aside.ts'
 import { readSnapshot } from './snapshots.ts'
 import { tokenizeEvent } from './tokenize.ts'
@@ -56,9 +57,9 @@ export async function* sessionEvents(
 /** A session was computed again, and the result is another than the committed one. */
 export class Disagreement extends SessionLost {}
 
-const disagree = (target: Head, reached: Head): Disagreement =>
+const disagree = (target: Head, reached: Head, hint: string): Disagreement =>
   new Disagreement(
-    `Session "${target.session}" was replayed to offset ${reached.cursor.offset}, token ${reached.cursor.token}, and does not agree with its committed head: ${headDifference(target, reached)}. The events, the snapshot or the head were altered.`,
+    `Session "${target.session}" was replayed to offset ${reached.cursor.offset}, token ${reached.cursor.token}, and does not agree with its committed head: ${headDifference(target, reached)}. The events, the snapshot or the head were altered, or events were removed.${hint}`,
   )
 
 /** Loads the snapshot that the head names; null where it names none. Throws `SessionLost` where it is of no use. */
@@ -150,17 +151,18 @@ const replayed = async (
     if (session === null) {
       throw new ContinuoError(
         'REFUSED',
-        `Session "${target.session}" has a head at offset ${target.cursor.offset} and no events from offset ${target.born} on. The input topic was replaced or trimmed; bring it back, or use another --group and prefix.`,
+        `Session "${target.session}" has a head at offset ${target.cursor.offset} and no events from offset ${target.born} on. The input topic was replaced or trimmed; bring it back, or use another --group and prefix.${await compactionHint(deps.log, deps.names.chunks)}`,
       )
     }
-    if (!sameHead(target, session.head)) throw disagree(target, session.head)
+    if (!sameHead(target, session.head))
+      throw disagree(target, session.head, await compactionHint(deps.log, deps.names.chunks))
     failpoint('restore.done')
     return { head: target, context: session.context }
   } catch (error) {
     session?.context.close()
     if (codeOf(error) === 'POSITION') {
       throw new SessionLost(
-        `Session "${target.session}" must be replayed from offset ${from} of ${deps.names.chunks}, partition ${partition}, and those events are gone: ${messageOf(error)} Keep input until every session that reads it was saved (--snapshot-every, --snapshot-records).`,
+        `Session "${target.session}" must be replayed from offset ${from} of ${deps.names.chunks}, partition ${partition}, and those events are gone: ${messageOf(error)} Keep input until every session that reads it was saved (--snapshot-every, --snapshot-records).${await compactionHint(deps.log, deps.names.chunks)}`,
         { cause: error },
       )
     }

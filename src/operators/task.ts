@@ -106,7 +106,7 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
     life.to('restoring')
     const state = await openState(writer, options, partition, options.forwardFloor)
     failpoint('restore.read')
-    const { heads, stateLedger, snapshotLedger } = state
+    const { heads, stateLedger, snapshotLedger, resealing } = state
     const { offset: from, done } = state.cursor
     const watermark = createWatermark({ offset: from, done })
     const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal)
@@ -146,6 +146,7 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       sessions,
       model,
       stateLedger,
+      resealing,
       snapshotLedger,
       backlog,
       validation,

@@ -51,10 +51,11 @@ export const readState = async (
 ): Promise<StoredState> => {
   let cursor: PartitionCursor | null = null
   const heads = new Map<string, At<Head>[]>()
+  const place = { topic: names.state, partition, keys: log.sealKeys }
   for await (const record of all(log, names.state, partition)) {
     const where = `${names.state}, partition ${partition}, offset ${record.offset}`
     try {
-      const state = unseal(where, record.key, record.value, record.headers)
+      const state = unseal(where, record.key, record.value, record.headers, place)
       const fault = state.type === 'head' ? faultOfHead(state) : null
       if (fault !== null)
         found({ kind: 'head', session: keyText(record), where, message: `The head cannot be used: ${fault}.` })

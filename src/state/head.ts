@@ -8,6 +8,7 @@ import { type Head, type PartitionCursor, type StateRecord, stateRecord } from '
 import { ContinuoError } from '../errors.ts'
 import { textOf } from '../text.ts'
 import { faultOf, type Positions } from './head-rules.ts'
+import { hmac, type SealKeys, sameSeal } from './seal-key.ts'
 
 export type { Head, PartitionCursor, SnapshotRef, StreamCursor } from '../../topics/state.ts'
 
@@ -26,11 +27,23 @@ export const sha256 = (bytes: Uint8Array | string): string => createHash('sha256
 /** The key of a state record: the session id, or nothing for the partition cursor. */
 export const stateKey = (record: StateRecord): string => (record.type === 'head' ? record.session : '')
 
+/** Where a state record lies, and what seals it there: with keys its place is sealed with it. */
+export interface SealPlace {
+  readonly topic: string
+  readonly partition: number
+  readonly keys?: SealKeys | undefined
+}
+
+const KEYED = 'hmac-sha256'
+
+const keyedSeal = (key: Uint8Array, { topic, partition }: SealPlace, name: Uint8Array, value: Uint8Array): string =>
+  hmac(key, 'state', [utf8.encode(topic), utf8.encode(String(partition)), name, value])
+
 /**
  * Throws INTERNAL for a record that `unseal` would refuse or whose head breaks a rule: once sealed it would stop its partition at the
  * next start, when nobody can tell any more how it came about.
  */
-export const seal = (record: StateRecord): Sealed => {
+export const seal = (record: StateRecord, place?: SealPlace): Sealed => {
   const parsed = stateRecord.safeParse(record)
   const issue = parsed.error?.issues[0]
   const fault = issue ? `${issue.path.join('.')} ${issue.message}` : record.type === 'head' ? faultOfHead(record) : null
@@ -38,8 +51,42 @@ export const seal = (record: StateRecord): Sealed => {
     const who = record.type === 'head' ? `head of session "${record.session}"` : 'partition cursor'
     throw new ContinuoError('INTERNAL', `The ${who} was about to be written and could not be read again: ${fault}.`)
   }
+  const key = utf8.encode(stateKey(record))
   const value = utf8.encode(JSON.stringify(record))
-  return { key: utf8.encode(stateKey(record)), value, headers: [[SEAL, utf8.encode(sha256(value))]] }
+  if (place?.keys === undefined) return { key, value, headers: [[SEAL, utf8.encode(sha256(value))]] }
+  return { key, value, headers: [[KEYED, utf8.encode(keyedSeal(place.keys.key, place, key, value))]] }
+}
+
+/** Whether the seal is one that the keys no longer make: the record is to be written anew. */
+export const isOldSeal = ({ key, value, headers }: Sealed, place: SealPlace): boolean => {
+  if (place.keys === undefined) return false
+  const made = headers.find(([name]) => name === KEYED)?.[1]
+  return made === undefined || !sameSeal(textOf(made), keyedSeal(place.keys.key, place, key, value))
+}
+
+/** What is wrong with the seal; null where it is right. */
+const sealFault = (
+  key: Uint8Array,
+  value: Uint8Array,
+  headers: Sealed['headers'],
+  place?: SealPlace,
+): string | null => {
+  const plain = headers.find(([name]) => name === SEAL)?.[1]
+  const keyed = headers.find(([name]) => name === KEYED)?.[1]
+  const keys = place?.keys
+  if (keyed !== undefined) {
+    if (place === undefined || keys === undefined)
+      return 'is sealed with a key: give it, --seal-key FILE or CONTINUO_SEAL_KEY_FILE'
+    const accepted = [keys.key, ...(keys.old === null || keys.old === 'plain' ? [] : [keys.old])]
+    if (accepted.some((one) => sameSeal(textOf(keyed), keyedSeal(one, place, key, value)))) return null
+    return 'is not sealed with this key: it was altered or moved, or another key (--seal-key) sealed it; --seal-key-old accepts a former one'
+  }
+  if (plain === undefined) return 'carries no value or no sha256 header'
+  if (keys !== undefined && keys.old !== 'plain')
+    return 'is sealed without a key, and --seal-key accepts none such: anybody who may write the topic could have made it. --seal-key-old plain accepts it'
+  const expected = textOf(plain)
+  const actual = sha256(value)
+  return expected === actual ? null : `fails its checksum: the header says ${expected}, the bytes give ${actual}`
 }
 
 /**
@@ -51,6 +98,7 @@ export const unseal = (
   key: Uint8Array | null,
   value: Uint8Array | null,
   headers: readonly (readonly [string, Uint8Array])[],
+  place?: SealPlace,
 ): StateRecord => {
   const refuse = (what: string): never => {
     throw new ContinuoError(
@@ -58,11 +106,9 @@ export const unseal = (
       `The state record at ${where} ${what}. Nothing was changed. Restore the log from a copy, or rebuild the state from the events with a new group and prefix.`,
     )
   }
-  const sealed = headers.find(([name]) => name === SEAL)
-  if (value === null || sealed === undefined) return refuse('carries no value or no sha256 header')
-  const expected = textOf(sealed[1])
-  const actual = sha256(value)
-  if (expected !== actual) return refuse(`fails its checksum: the header says ${expected}, the bytes give ${actual}`)
+  if (value === null) return refuse('carries no value or no sha256 header')
+  const fault = sealFault(key ?? new Uint8Array(0), value, headers, place)
+  if (fault !== null) return refuse(fault)
   let json: unknown
   try {
     json = JSON.parse(textOf(value))

@@ -11,6 +11,7 @@ import { type Head, head as headSchema, type SnapshotRef } from '../../topics/st
 import { ContinuoError } from '../errors.ts'
 import { parseJson } from '../json.ts'
 import { pulseMismatch, sha256 } from './head.ts'
+import { hmac, type SealKeys, sameSeal } from './seal-key.ts'
 import { type Vitals, vitalsSchema } from './vitals.ts'
 
 /** A persistent's place in the serialised context; `src/engine/types.ts` has the same shape. */
@@ -70,6 +71,49 @@ export const encodeSnapshot = (head: Head, state: Uint8Array, layout: StateTenso
   file.set(raw, 8)
   file.set(state, 8 + length)
   return file
+}
+
+/** What the HMAC of an exported file is made over: all that the file's own checksum is, and that checksum. */
+const exportSeal = (key: Uint8Array, { text, check, vitals = '' }: SnapshotHeader): string =>
+  hmac(
+    key,
+    'export',
+    [text, vitals, check].map((part) => utf8.encode(part)),
+  )
+
+const utf8 = new TextEncoder()
+
+/** The same file with an HMAC in its header: what `continuo export` writes with a key. */
+export const sealExport = (file: Uint8Array, { key }: SealKeys): Uint8Array => {
+  const header = readHeader(file)
+  const { __metadata__, ...tensors } = header.tensors as Record<string, Record<string, string>>
+  const sealed = { ...__metadata__, hmac: exportSeal(key, header) }
+  const raw = utf8.encode(JSON.stringify({ __metadata__: sealed, ...tensors }))
+  const length = Math.ceil(raw.length / 8) * 8
+  const state = file.subarray(header.end)
+  const all = new Uint8Array(8 + length + state.length).fill(0x20, 8, 8 + length)
+  new DataView(all.buffer).setBigUint64(0, BigInt(length), true)
+  all.set(raw, 8)
+  all.set(state, 8 + length)
+  return all
+}
+
+/** Throws REFUSED unless the file's seal is the one that the keys ask for. Its checksum is for `decodeSnapshot`. */
+export const checkExport = (file: Uint8Array, keys: SealKeys | undefined): void => {
+  const header = readHeader(file)
+  const made = (header.tensors as Record<string, Record<string, string>>).__metadata__?.hmac
+  if (made === undefined) {
+    if (keys === undefined || keys.old === 'plain') return
+    throw broken(
+      'is sealed without a key, and --seal-key accepts none such: anybody could have made it. --seal-key-old plain accepts it',
+    )
+  }
+  if (keys === undefined) throw broken('is sealed with a key: give it, --seal-key FILE or CONTINUO_SEAL_KEY_FILE')
+  const accepted = [keys.key, ...(keys.old === null || keys.old === 'plain' ? [] : [keys.old])]
+  if (!accepted.some((key) => sameSeal(made, exportSeal(key, header))))
+    throw broken(
+      'is not sealed with this key: it was altered, or another key (--seal-key) sealed it; --seal-key-old accepts a former one',
+    )
 }
 
 export interface Snapshot {

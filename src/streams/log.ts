@@ -13,6 +13,7 @@
  * numbers, exact below 2^53.
  */
 import type { Observable } from 'rxjs'
+import type { SealKeys } from '../state/seal-key.ts'
 
 /** Names may repeat, as in Kafka. */
 export type Headers = readonly (readonly [name: string, value: Uint8Array])[]
@@ -124,6 +125,8 @@ export interface PartitionWriter {
 }
 
 export interface EventLog {
+  /** What the state of this log is sealed with, where it is a key (state/seal-key.ts). */
+  readonly sealKeys?: SealKeys
   readonly kind: 'embedded' | 'kafka'
   /** As given, without credentials. */
   readonly url: string

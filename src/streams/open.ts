@@ -1,9 +1,15 @@
 import { ContinuoError } from '../errors.ts'
+import type { SealKeys } from '../state/seal-key.ts'
+import type { TlsFiles } from './kafka/tls.ts'
 import type { EventLog } from './log.ts'
 
 export interface OpenLogOptions {
   /** Session time-out of group membership in ms (default 10,000): how long a silent worker keeps its partitions. */
   readonly sessionTimeout?: number
+  /** Files for TLS to Kafka; `KAFKA_TLS_CA`, `KAFKA_TLS_CERT` and `KAFKA_TLS_KEY` stand in for them. */
+  readonly tls?: TlsFiles
+  /** Seals the state with a key; without it, by its sha256. */
+  readonly sealKeys?: SealKeys
 }
 
 /**
@@ -16,7 +22,17 @@ export interface OpenLogOptions {
  * Throws INVALID for a URL of another form, UNAVAILABLE or DENIED when the log does not answer.
  */
 export const openLog = async (url: string, options: OpenLogOptions = {}): Promise<EventLog> => {
+  const log = await openPlain(url, options)
+  return options.sealKeys === undefined ? log : Object.assign(log, { sealKeys: options.sealKeys })
+}
+
+const openPlain = async (url: string, options: OpenLogOptions): Promise<EventLog> => {
   if (url.startsWith('file:')) {
+    if (options.tls !== undefined && Object.keys(options.tls).length > 0)
+      throw new ContinuoError(
+        'INVALID',
+        '--tls-ca, --tls-cert and --tls-key are for Kafka logs, and this log is a file: leave them out.',
+      )
     const { openEmbeddedLog } = await import('./embedded/log.ts')
     return openEmbeddedLog(url, options)
   }
@@ -26,6 +42,6 @@ export const openLog = async (url: string, options: OpenLogOptions = {}): Promis
   }
   throw new ContinuoError(
     'INVALID',
-    `A log URL begins with file: or kafka://, this one is "${url}". Try --log file:continuo.db or --log kafka://127.0.0.1:9092/continuo.`,
+    `A log URL begins with file: or kafka://, and this one does not. Try --log file:continuo.db or --log kafka://127.0.0.1:9092/continuo.`,
   )
 }

@@ -267,4 +267,16 @@ describe('continuo export and import', () => {
     const unknown = await continuo(['export', '--log', log, '--session', 't', newFile()])
     expect(unknown.err).toContain('There is no session "t"')
   })
+
+  it('does not write over a file that is there, unless told to', async () => {
+    const { log, file } = await original()
+    writeFileSync(file, 'the only copy of something')
+    for (const more of [[], ['--json']]) {
+      const refused = await continuo(['export', '--log', log, '--session', 's', file, ...more])
+      expect([refused.code, refused.err]).toEqual([2, expect.stringContaining('--force')])
+      expect(readFileSync(file, 'utf8')).toBe('the only copy of something')
+    }
+    const [told] = await json('export', '--log', log, '--session', 's', file, '--force')
+    expect(told).toMatchObject({ session: 's', bytes: readFileSync(file).length })
+  })
 })

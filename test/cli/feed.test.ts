@@ -180,6 +180,7 @@ describe('continuo feed from a pipe', () => {
 
   it.each([
     ['SIGINT', 130],
+    ['SIGHUP', 129],
     ['SIGTERM', 143],
   ] as const)('on %s sends what it holds, reports, sends nothing of the flags, and ends with %i', async (signal, code) => {
     const log = newLog()

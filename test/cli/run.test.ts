@@ -67,6 +67,7 @@ describe('continuo run', () => {
   it.each([
     'SIGTERM',
     'SIGINT',
+    'SIGHUP',
   ] as const)('on %s finishes the step in hand, saves, and resumes with nothing to replay', async (signal) => {
     const log = newLog()
     await feed(log, 's', DOCUMENT, ...generating)

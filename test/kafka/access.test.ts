@@ -34,19 +34,25 @@ describe('a Kafka URL', () => {
   test.each([
     ['kafka://', 'no brokers'],
     ['kafka:a:1', 'no brokers'],
-    ['kafka://a:0', 'a:0'],
-    ['kafka://a:1:2', 'a:1:2'],
+    ['kafka://a:0', 'broker 1 is not'],
+    ['kafka://b:1,a:1:2', 'broker 2 is not'],
     ['kafka://a:1,', 'host and a port'],
     ['kafka://u:secret@a:1', 'credentials stand before'],
-    ['kafka://a:1/p/q', 'p/q'],
-    ['kafka://a:1?sals=plain', 'sals'],
-    ['kafka://a:1?ssl=yes', 'yes'],
-    ['kafka://a:1?sasl=gssapi', 'gssapi'],
-    ['kafka://a:1?sasl=plain', 'KAFKA_USERNAME'],
+    ['kafka://u:12/secret@a:1', 'credentials stand before'],
+    ['kafka://u:12?secret@a:1', 'parameter 1 is unknown'],
+    ['kafka://u:12#secret@a:1', 'credentials stand before'],
+    ['kafka://a:1?sasl=plain&username=u&password=12#secret', 'kafka://a:1…', '%23'],
+    ['kafka://a:1/p/q', 'kafka://a:1…', 'prefix'],
+    ['kafka://a:1?sals=plain', 'kafka://a:1…', 'parameter 1 is unknown', 'sasl'],
+    ['kafka://a:1?sasl=plain&username=u&pasword=secret', 'parameter 3 is unknown', 'password'],
+    ['kafka://a:1?sasl=plain&username=u&password=a&secret', 'parameter 4 is unknown', '%26'],
+    ['kafka://a:1?ssl=yes', 'neither true nor false'],
+    ['kafka://a:1?sasl=gssapi', 'scram-sha-512'],
+    ['kafka://a:1?sasl=plain', 'kafka://a:1?sasl=plain', 'KAFKA_USERNAME'],
     ['kafka://a:1?username=u&password=secret', 'mechanism'],
-  ])('%s is INVALID', async (url, part) => {
+  ])('%s is INVALID', async (url, ...parts) => {
     const call = (async () => parseKafkaUrl(url, {}))()
-    await refuses(call, 'INVALID', part, 'kafka://127.0.0.1:9092/continuo')
+    await refuses(call, 'INVALID', ...parts, 'kafka://127.0.0.1:9092/continuo')
     await call.catch((error: Error) => expect(error.message).not.toContain('secret'))
   })
 })

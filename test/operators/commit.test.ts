@@ -55,6 +55,7 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
     close: async () => undefined,
   },
   model,
+  resealing: [],
   stateLedger: createLedger(1 << 20),
   snapshotLedger: createLedger(1 << 20),
   partBytes: 900_000,

@@ -49,7 +49,9 @@ const tamper = (
           .prepare('SELECT "offset", value FROM records WHERE topic = ? ORDER BY "offset"')
           .all(id(topic)) as unknown as Row[],
       (topic, offset, value) =>
-        db.prepare('UPDATE records SET value = ? WHERE topic = ? AND "offset" = ?').run(value, id(topic), offset),
+        db
+          .prepare('UPDATE records SET checksum = NULL, value = ? WHERE topic = ? AND "offset" = ?')
+          .run(value, id(topic), offset),
     )
   } finally {
     db.close()
@@ -180,7 +182,7 @@ describe('verify', () => {
       packed.writeUInt32LE(6, 0)
       packed.writeUInt32LE(64, 4)
       db.prepare(
-        'UPDATE records SET value = ?, headers = ? WHERE "offset" = ? AND topic = (SELECT id FROM topics WHERE name = ?)',
+        'UPDATE records SET checksum = NULL, value = ?, headers = ? WHERE "offset" = ? AND topic = (SELECT id FROM topics WHERE name = ?)',
       ).run(
         value,
         Buffer.concat([packed, Buffer.from('sha256'), Buffer.from(sha256(value))]),

@@ -61,17 +61,18 @@ describe('the URL of the embedded log', () => {
   })
 
   test.each([
-    ['file:', 'nothing names a file'],
-    ['file:folder/', 'nothing names a file'],
-    ['file://server/log.db', 'server'],
-    ['file:log.db?prefx=x', 'prefx'],
-    ['file:log.db?prefix=a/b', 'a/b'],
-    ['file:log.db?prefix=', 'prefix'],
-    ['file:log.db#part', 'fragment'],
-    ['file:100%.db', '%25'],
-    ['file:a%00b.db', 'zero byte'],
-  ])('%s is INVALID, and the message says why', async (url, part) => {
-    await refuses(openEmbeddedLog(url), 'INVALID', url, part, 'file:continuo.db')
+    ['file:', '"file:"', 'nothing names a file'],
+    ['file:folder/', '"file:folder/"', 'nothing names a file'],
+    ['file://server/log.db', '"file:…"', 'host'],
+    ['file:log.db?prefx=x', '"file:log.db…"', 'prefix'],
+    ['file:log.db?prefix=a/b', '"file:log.db…"', 'the prefix is not'],
+    ['file:log.db?prefix=', '"file:log.db?prefix="', 'the prefix is not'],
+    ['file:log.db#part', '"file:log.db…"', 'fragment'],
+    ['file:100%.db', '"file:100%.db"', '%25'],
+    ['file:a%00b.db', '"file:a%00b.db"', 'zero byte'],
+    ['file:u:secret@host', '"file:…"', '%40'],
+  ])('%s is INVALID, and the message says why', async (url, shown, part) => {
+    await refuses(openEmbeddedLog(url), 'INVALID', shown, part, 'file:continuo.db')
   })
 })
 
@@ -109,7 +110,7 @@ describe('the file of the embedded log', () => {
     const db = new DatabaseSync(path)
     db.exec('PRAGMA user_version = 7')
     db.close()
-    await refuses(open(), 'REFUSED', 'version 7', 'version 1')
+    await refuses(open(), 'REFUSED', 'version 7', 'versions 1 and 2')
   })
 
   test('cannot be a folder, nor lie in a file: INVALID', async () => {
@@ -202,6 +203,72 @@ describe('the file of the embedded log', () => {
     }
     await log.close()
     expect(statSync(path).size).toBeLessThan(12 * 400_000)
+  })
+})
+
+/** Turns one bit of a blob of the newest record of "t" over, as a disk may; all other bytes stay. */
+const flip = (column: 'key' | 'headers' | 'value' | 'timestamp', offset: number): void => {
+  const db = new DatabaseSync(path)
+  const row = db.prepare(`SELECT ${column} AS found FROM records WHERE "offset" = ?`).get(offset)!
+  const { found } = row as { found: Uint8Array | number }
+  const changed =
+    typeof found === 'number' ? found ^ 1 : Uint8Array.from(found, (byte, i) => (i === 0 ? byte ^ 1 : byte))
+  db.prepare(`UPDATE records SET ${column} = ? WHERE "offset" = ?`).run(changed, offset)
+  db.close()
+}
+
+describe('a record that was changed in the file', () => {
+  const whole = {
+    key: Buffer.from('k'),
+    value: Buffer.from('v'),
+    headers: [['h', Buffer.from('x')]] as const,
+    timestamp: 7,
+  }
+
+  test.each([
+    'key',
+    'headers',
+    'value',
+    'timestamp',
+  ] as const)('in its %s is REFUSED by topic, partition and offset where it is read, after what lies before it', async (column) => {
+    const log = await openWithTopic()
+    await log.append(
+      't',
+      Array.from({ length: 5 }, () => whole),
+    )
+    flip(column, 3)
+    await refuses(readAll(log, 't'), 'REFUSED', 'offset 3', 't[0]', 'checksum')
+    expect((await readAll(log, 't', 0, { until: 3 })).length).toBe(3)
+    expect((await readAll(log, 't', 0, { from: 4 })).length).toBe(1)
+  })
+
+  test('is noticed by the next owner of its partition, though nobody reads that topic', async () => {
+    const log = await open()
+    await log.createTopics(['continuo.chunks', 'continuo.tokens'].map((name) => ({ name, partitions: 2, config: {} })))
+    const writer = await log.claim('g', 'continuo.chunks', 1)
+    await writer.commit([{ topic: 'continuo.tokens', ...whole }], 0)
+    flip('value', 0)
+    await refuses(log.claim('g', 'continuo.chunks', 1), 'REFUSED', 'offset 0', 'continuo.tokens[1]', 'checksum')
+    await (await log.claim('g', 'continuo.chunks', 0)).close()
+  })
+
+  test('of a version without checksums is read as it is; what is written from now on is checked', async () => {
+    const log = await openWithTopic()
+    await log.append('t', [whole, whole])
+    await log.close()
+    const old = new DatabaseSync(path)
+    old.exec('ALTER TABLE records DROP COLUMN checksum; PRAGMA user_version = 1')
+    old.close()
+    const again = await open()
+    expect((await readAll(again, 't')).length).toBe(2)
+    await again.append('t', [whole])
+    flip('value', 0)
+    expect((await readAll(again, 't')).length).toBe(3)
+    flip('value', 2)
+    await refuses(readAll(again, 't'), 'REFUSED', 'offset 2')
+    const checked = new DatabaseSync(path)
+    expect(checked.prepare('PRAGMA user_version').get()).toEqual({ user_version: 2 })
+    checked.close()
   })
 })
 

@@ -4,15 +4,16 @@
  * The JVM never outlives its parent: a small shell waits for the end of a pipe that only the parent holds, and then kills
  * the broker and removes its folder. So a test runner that dies by SIGKILL leaves nothing behind.
  */
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
+import { promisify } from 'node:util'
 import { ContinuoError } from '../../src/errors.ts'
 import { type Jars, prepareJars } from './jars.ts'
-import { brokerProperties, freePorts } from './properties.ts'
+import { brokerProperties, freePorts, type ListenerProtocol } from './properties.ts'
 import { watch } from './watch.ts'
 
 export interface StartOptions {
@@ -24,6 +25,10 @@ export interface StartOptions {
   readonly config?: Readonly<Record<string, string>>
   /** Users of an additional SASL/PLAIN listener. */
   readonly saslUsers?: Readonly<Record<string, string>>
+  /** Further listeners by name (capitals), each on a free port; `config` says the rest (`listener.name.<name in small letters>.…`). */
+  readonly listeners?: Readonly<Record<string, ListenerProtocol>>
+  /** Users with a SCRAM-SHA-512 password. */
+  readonly scramUsers?: Readonly<Record<string, string>>
   readonly say?: (line: string) => void
 }
 
@@ -32,6 +37,8 @@ export interface EmbeddedBroker {
   readonly brokers: string
   /** Address of the SASL/PLAIN listener, if asked for. */
   readonly saslBrokers: string | undefined
+  /** Addresses of the further listeners, by name. */
+  readonly addresses: Readonly<Record<string, string>>
   /** Process id of the running JVM; undefined while it is down. */
   readonly pid: number | undefined
   /** Ends cleanly and, unless `dir` was given, removes the data. */
@@ -84,6 +91,20 @@ const launch = async (jars: Jars, config: string, folder: string | undefined): P
   return { child, watcher, ended }
 }
 
+/** A SCRAM password is a record of the cluster, which only a running broker takes. */
+const addScramUser = async (jars: Jars, brokers: string, name: string, password: string): Promise<void> => {
+  const of = ['--entity-type', 'users', '--entity-name', name]
+  const change = ['--alter', '--add-config', `SCRAM-SHA-512=[password=${password}]`]
+  await promisify(execFile)('java', [
+    ...jars.javaArgs,
+    'kafka.admin.ConfigCommand',
+    '--bootstrap-server',
+    brokers,
+    ...change,
+    ...of,
+  ])
+}
+
 /** Starts a broker and resolves when it answers. */
 export const startBroker = async (options: StartOptions = {}): Promise<EmbeddedBroker> => {
   const jars = await prepareJars(options.say)
@@ -91,7 +112,14 @@ export const startBroker = async (options: StartOptions = {}): Promise<EmbeddedB
   const folder = options.dir === undefined ? await mkdtemp(join(tmpdir(), 'continuo-kafka-')) : resolve(options.dir)
   const data = join(folder, 'data')
   const configFile = join(folder, 'server.properties')
-  const [free, controllerPort, saslPort] = (await freePorts(3)) as [number, number, number]
+  const wanted = Object.entries(options.listeners ?? {})
+  const [free, controllerPort, saslPort, ...morePorts] = (await freePorts(3 + wanted.length)) as [
+    number,
+    number,
+    number,
+    ...number[],
+  ]
+  const more = Object.fromEntries(wanted.map(([name, protocol], i) => [name, { protocol, port: morePorts[i]! }]))
   const port = options.port ?? free
   if (options.port !== undefined && (await listening(port)))
     throw new ContinuoError(
@@ -109,6 +137,7 @@ export const startBroker = async (options: StartOptions = {}): Promise<EmbeddedB
       port,
       controllerPort,
       ...(sasl && { sasl }),
+      more,
       ...(options.config && { config: options.config }),
     }),
   )
@@ -126,9 +155,13 @@ export const startBroker = async (options: StartOptions = {}): Promise<EmbeddedB
     clearTimeout(timer)
   }
 
+  for (const [name, password] of Object.entries(options.scramUsers ?? {}))
+    await addScramUser(jars, `127.0.0.1:${port}`, name, password)
+
   return {
     brokers: `127.0.0.1:${port}`,
     saslBrokers: sasl && `127.0.0.1:${saslPort}`,
+    addresses: Object.fromEntries(Object.entries(more).map(([name, listener]) => [name, `127.0.0.1:${listener.port}`])),
     get pid() {
       return jvm?.child.pid
     },

@@ -1,10 +1,14 @@
 /** The settings of a single-node KRaft broker on 127.0.0.1, small enough for a laptop and quick enough for tests. */
 import { createServer } from 'node:net'
 
+export type ListenerProtocol = 'SSL' | 'SASL_SSL' | 'SASL_PLAINTEXT'
+
 export interface BrokerSettings {
   readonly dir: string
   readonly port: number
   readonly controllerPort: number
+  /** Further listeners, by their names in capitals; what else each needs stands in `config` (`listener.name.<name>.…`). */
+  readonly more?: Readonly<Record<string, { readonly port: number; readonly protocol: ListenerProtocol }>>
   /** Adds a SASL/PLAIN listener. */
   readonly sasl?: { readonly port: number; readonly users: Readonly<Record<string, string>> }
   /** Further settings in Kafka's names; they win. */
@@ -30,8 +34,17 @@ export const freePorts = async (count: number): Promise<readonly number[]> => {
 }
 
 /** Text of a server.properties. */
-export const brokerProperties = ({ dir, port, controllerPort, sasl, config }: BrokerSettings): string => {
-  const listeners = [`PLAINTEXT://127.0.0.1:${port}`, ...(sasl ? [`SASL://127.0.0.1:${sasl.port}`] : [])]
+export const brokerProperties = ({ dir, port, controllerPort, sasl, more = {}, config }: BrokerSettings): string => {
+  const others = Object.entries(more)
+  const listeners = [
+    `PLAINTEXT://127.0.0.1:${port}`,
+    ...(sasl ? [`SASL://127.0.0.1:${sasl.port}`] : []),
+    ...others.map(([name, listener]) => `${name}://127.0.0.1:${listener.port}`),
+  ]
+  const protocols = [
+    'PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT',
+    ...others.map(([name, { protocol }]) => `${name}:${protocol}`),
+  ]
   const users = Object.entries(sasl?.users ?? {}).map(([name, password]) => `user_${name}="${password}"`)
   const settings: Record<string, string> = {
     'process.roles': 'broker,controller',
@@ -41,7 +54,7 @@ export const brokerProperties = ({ dir, port, controllerPort, sasl, config }: Br
     'advertised.listeners': listeners.join(','),
     'controller.listener.names': 'CONTROLLER',
     'inter.broker.listener.name': 'PLAINTEXT',
-    'listener.security.protocol.map': 'PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT',
+    'listener.security.protocol.map': protocols.join(','),
     'log.dirs': dir,
     'auto.create.topics.enable': 'false',
     // One node: one replica of everything, and few internal partitions.

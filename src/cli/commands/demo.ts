@@ -9,7 +9,7 @@ import type { Head } from '../../state/head.ts'
 import type { EventLog, RecordIn } from '../../streams/log.ts'
 import { chunkRecord, textEvents } from '../chunks.ts'
 import { command, type ExitCode } from '../command.ts'
-import { ensureTopics, type Loaded, namesOf, stateOf, withLog, withModel } from '../common.ts'
+import { ensureTopics, type Loaded, namesOf, sealFlags, stateOf, tlsFlags, withLog, withModel } from '../common.ts'
 import { text } from '../flags.ts'
 import { type Hosted, host, type Outcome } from '../host.ts'
 import { openInput } from '../input.ts'
@@ -218,6 +218,8 @@ export const demo = command({
     'The shipped model reads the shipped document and continues it, on the embedded log. Each further run resumes the session at the pulse where it stood (a pulse is one token read or written) and goes on. npm start is this command.',
   flags: {
     log: text('URL', 'the log', 'file:.continuo/demo.db'),
+    ...tlsFlags,
+    ...sealFlags,
     model: text('DIR', 'the model', 'models/demo'),
     document: text('FILE', 'what the first run reads', 'docs/demo/harbour-log.txt'),
   },
@@ -227,7 +229,7 @@ export const demo = command({
     process.chdir(ROOT)
     return withModel(flags.model, {}, (loaded) =>
       withLog(
-        flags.log,
+        flags,
         async (log): Promise<ExitCode> => {
           const names = namesOf(log)
           const again = startAgain({ ...flags, log: log.url }, given)

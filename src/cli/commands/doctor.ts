@@ -1,5 +1,6 @@
+import { withoutUrls } from '../../streams/shown.ts'
 import { command } from '../command.ts'
-import { groupFlag } from '../common.ts'
+import { groupFlag, SEAL_FLAGS, sealFlags, sealOf, TLS_FLAGS, tlsFlags, tlsOf } from '../common.ts'
 import type { Check } from '../doctor/check.ts'
 import { checkLog } from '../doctor/log.ts'
 import { checkEngine, checkModel, checkVersions } from '../doctor/machine.ts'
@@ -14,19 +15,30 @@ export const doctor = command({
     'Checks this machine, and with --log and --model the log and the model. Each fault is named with its mend. Ends with 1 if anything fails.',
   flags: {
     log: optional('URL', 'check this log, too'),
+    ...tlsFlags,
+    ...sealFlags,
     model: optional('DIR', 'check this model, too'),
     group: groupFlag,
     'input-topic': optional('TOPIC', 'the input topic, if it is not PREFIX.chunks'),
   },
   examples: ['doctor --log file:continuo.db --model models/demo'],
   async run(flags, _args, given) {
-    if (flags.log === undefined) refuseIdle(given, ['input-topic', 'group'], '--log URL')
-    const checks: Check[] = [
+    if (flags.log === undefined) refuseIdle(given, [...TLS_FLAGS, ...SEAL_FLAGS, 'input-topic', 'group'], '--log URL')
+    const found: Check[] = [
       ...checkVersions(),
       ...checkEngine(),
       ...(flags.model === undefined ? [] : await checkModel(flags.model)),
-      ...(flags.log === undefined ? [] : await checkLog(flags.log, flags['input-topic'], flags.group)),
+      ...(flags.log === undefined
+        ? []
+        : await checkLog(flags.log, flags['input-topic'], flags.group, { ...tlsOf(flags), ...sealOf(flags) })),
     ]
+    // A word of the command line that was taken for a folder or a topic may be a URL.
+    const hide = (text: string): string => withoutUrls(text, process.argv.slice(2))
+    const checks = found.map((check) => ({
+      ...check,
+      detail: hide(check.detail),
+      ...(check.mend !== undefined && { mend: hide(check.mend) }),
+    }))
     const ok = checks.every(({ status }) => status !== 'fail')
     if (flags.json) printJson({ ok, checks })
     else {

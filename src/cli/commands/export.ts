@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import type { TopicNames } from '../../../topics/index.ts'
 import { ContinuoError } from '../../errors.ts'
 import { createBatcher } from '../../operators/batcher.ts'
@@ -5,7 +6,7 @@ import { restoreSession } from '../../operators/restore.ts'
 import { readSnapshot } from '../../operators/snapshots.ts'
 import { writeDurably } from '../../state/durable.ts'
 import { checkFits, type Head, sameHead } from '../../state/head.ts'
-import { encodeSnapshot, snapshotHead } from '../../state/snapshot.ts'
+import { encodeSnapshot, sealExport, snapshotHead } from '../../state/snapshot.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
@@ -13,17 +14,18 @@ import {
   formatFlag,
   inputTopicFlag,
   type Loaded,
-  logFlag,
+  logFlags,
   namesOf,
   overflowFlag,
   partitionsOf,
+  sealFlags,
   sessionFlag,
   stateOf,
   threadsFlag,
   withExistingLog,
   withModel,
 } from '../common.ts'
-import { optional, refuseIdle } from '../flags.ts'
+import { on, optional, refuseIdle, usage } from '../flags.ts'
 import { bytes, count, print, printJson, say } from '../output.ts'
 import { checkSession } from './feed.ts'
 
@@ -54,8 +56,10 @@ export const exportSession = command({
     "Writes a session's committed state to a safetensors file, with its clock and its place in the input inside. Changes nothing in the log; a running worker need not stop.",
   args: [{ name: 'FILE', help: 'the file to write', required: true }],
   flags: {
-    log: logFlag,
+    ...logFlags,
+    ...sealFlags,
     session: sessionFlag,
+    force: on('write over FILE where it is there already'),
     model: optional('DIR', 'needed where the session moved on since its newest snapshot'),
     'input-topic': inputTopicFlag,
     'input-format': formatFlag,
@@ -67,13 +71,22 @@ export const exportSession = command({
   async run(flags, [path], given) {
     if (flags.model === undefined) refuseIdle(given, ['input-format', 'overflow', 'threads', 'device'], '--model DIR')
     const session = checkSession(flags.session)
-    return withExistingLog(flags.log, async (log): Promise<ExitCode> => {
+    const checkFree = (): void => {
+      if (!flags.force && existsSync(path!))
+        throw usage(
+          `${path} is there already, and an export may be the only copy of a memory: choose another FILE, or write over it with --force.`,
+        )
+    }
+    checkFree()
+    return withExistingLog(flags, async (log): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
       await partitionsOf(log, names)
       // Of the state, so that sessions can be had even where partitions were added to the input.
       const partition = await log.partitionOf(names.state, Buffer.from(session))
       const head = await findHead(log, names, partition, session)
-      const finish = async (file: Uint8Array): Promise<ExitCode> => {
+      const finish = async (plain: Uint8Array): Promise<ExitCode> => {
+        const file = log.sealKeys === undefined ? plain : sealExport(plain, log.sealKeys)
+        checkFree()
         await writeDurably(path!, file)
         const { conductor, chain, cursor } = head
         const pulse = conductor.globalStep

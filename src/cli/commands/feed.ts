@@ -5,7 +5,7 @@ import { sessionId } from '../../../topics/common.ts'
 import type { EventLog, RecordIn } from '../../streams/log.ts'
 import { batched, chunkRecord, MAX_CHUNK_BYTES, textEvents } from '../chunks.ts'
 import { command, type ExitCode } from '../command.ts'
-import { ensureTopics, logFlag, namesOf, sessionFlag, withLog } from '../common.ts'
+import { ensureTopics, logFlags, namesOf, sessionFlag, withLog } from '../common.ts'
 import { list, on, optional, optionalWhole, real, refuseIdle, usage, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
 import { bytes as bytesText, plural, print, printJson, say } from '../output.ts'
@@ -62,7 +62,7 @@ export const feed = command({
     },
   ],
   flags: {
-    log: logFlag,
+    ...logFlags,
     session: sessionFlag,
     'input-topic': optional('TOPIC', 'write to this topic instead of PREFIX.chunks'),
     'chunk-bytes': whole('N', 'size of the pieces', 65_536, { min: 4, max: MAX_CHUNK_BYTES }),
@@ -75,7 +75,7 @@ export const feed = command({
     close: on('then end the session'),
   },
   notes:
-    'Creates the topics if they are missing. Bytes that are not UTF-8 are sent as they are. Of standard input and named pipes, what has come is sent as soon as nothing more comes for a moment. SIGINT or SIGTERM ends them: what was read is sent, what --generate, --boundary and --close ask for is not, and the exit code is 130 or 143.',
+    'Creates the topics if they are missing. Bytes that are not UTF-8 are sent as they are. Of standard input and named pipes, what has come is sent as soon as nothing more comes for a moment. SIGINT, SIGTERM or SIGHUP ends them: what was read is sent, what --generate, --boundary and --close ask for is not, and the exit code is 130, 143 or 129.',
   examples: [
     'feed book.txt --log file:continuo.db --session book --generate 200 --temperature 0.8',
     'feed --log file:continuo.db --session book --generate 100 --stop ". "',
@@ -155,7 +155,7 @@ export const feed = command({
       return exitCodeOfSignal(stopping!)
     }
     try {
-      return await withLog(flags.log, send)
+      return await withLog(flags, send)
     } finally {
       input?.close()
     }

@@ -4,7 +4,8 @@ import { admit } from '../../operators/admit.ts'
 import { openState, type Reading } from '../../operators/partition-state.ts'
 import { writeSnapshot } from '../../operators/snapshots.ts'
 import { type Head, type PartitionCursor, type SnapshotRef, seal } from '../../state/head.ts'
-import { encodeSnapshot, type Snapshot } from '../../state/snapshot.ts'
+import type { SealKeys } from '../../state/seal-key.ts'
+import { checkExport, encodeSnapshot, type Snapshot } from '../../state/snapshot.ts'
 import type { PartitionWriter } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
@@ -13,10 +14,12 @@ import {
   groupFlag,
   inputTopicFlag,
   type Loaded,
-  logFlag,
+  logFlags,
   modelFlag,
   namesOf,
   overflowFlag,
+  sealFlags,
+  sealOf,
   sessionFlag,
   threadsFlag,
   withLog,
@@ -35,12 +38,17 @@ const isSnapshot = (file: Buffer): boolean => {
   return header.includes('"format":"continuo-snapshot"')
 }
 
-const readFileSnapshot = async (path: string, { model, tokenizer }: Loaded): Promise<Snapshot> => {
+const readFileSnapshot = async (
+  path: string,
+  { model, tokenizer }: Loaded,
+  keys: SealKeys | undefined,
+): Promise<Snapshot> => {
   const file = await readFile(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'EISDIR') throw usage(`${path} is a folder; a file that continuo export wrote is expected.`)
     throw invalid(`The file ${path} cannot be read: ${error.message}.`)
   })
   if (!isSnapshot(file)) throw invalid(`${path} is not a file that continuo export wrote. Nothing was changed.`)
+  checkExport(file, keys)
   const snapshot = await admit(file, model, tokenizer)
   const { head } = snapshot
   if (!head.cursor.complete) {
@@ -108,7 +116,10 @@ const write = async (
   )
   let ref: SnapshotRef | null = null
   while (ref === null) ref = await writing.step(writer)
-  const records = [{ ...placed, snapshot: ref }, cursor].map((record) => ({ topic: names.state, ...seal(record) }))
+  const records = [{ ...placed, snapshot: ref }, cursor].map((record) => ({
+    topic: names.state,
+    ...seal(record, { topic: names.state, partition: place.partition, keys: place.log.sealKeys }),
+  }))
   await writer.commit(records, cursor.offset)
   return placed
 }
@@ -119,7 +130,8 @@ export const importSession = command({
     'Begins a session in this log with the state in a file: memory, clock, chain (the fingerprint of all that was computed) and sums go on where the export left them.',
   args: [{ name: 'FILE', help: 'a file that continuo export wrote', required: true }],
   flags: {
-    log: logFlag,
+    ...logFlags,
+    ...sealFlags,
     session: sessionFlag,
     model: modelFlag,
     group: groupFlag,
@@ -135,8 +147,8 @@ export const importSession = command({
     const session = checkSession(flags.session)
     return withModel(flags.model, flags, async (loaded) => {
       const { model } = loaded
-      const snapshot = await readFileSnapshot(path!, loaded)
-      return withLog(flags.log, async (log): Promise<ExitCode> => {
+      const snapshot = await readFileSnapshot(path!, loaded, sealOf(flags).sealKeys)
+      return withLog(flags, async (log): Promise<ExitCode> => {
         const names = namesOf(log, flags['input-topic'])
         await ensureTopics(log, names)
         const partition = await log.partitionOf(names.chunks, Buffer.from(session))

@@ -3,6 +3,7 @@ import { codeOf, messageOf } from '../../errors.ts'
 import { createLogger, LOG_LEVELS } from '../../observe/log.ts'
 import { startProgress } from '../../observe/progress.ts'
 import type { Totals } from '../../observe/tally.ts'
+import { refuseCompacted } from '../../operators/compaction.ts'
 import { SNAPSHOT_RECORDS } from '../../operators/task.ts'
 import type { Tokenizer } from '../../operators/tokenize.ts'
 import type { EventLog } from '../../streams/log.ts'
@@ -14,11 +15,12 @@ import {
   groupFlag,
   inputTopicFlag,
   type Loaded,
-  logFlag,
+  logFlags,
   modelFlag,
   namesOf,
   overflowFlag,
   partitionsFlag,
+  sealFlags,
   threadsFlag,
   withLog,
   withModel,
@@ -120,7 +122,8 @@ export const run = command({
   about:
     'Reads the input topic, runs the model over every session, and commits tokens, observations and state as one. Resumes where the last run stood. Ctrl-C finishes the step in hand, saves and leaves; a second one ends at once.',
   flags: {
-    log: logFlag,
+    ...logFlags,
+    ...sealFlags,
     model: modelFlag,
     group: groupFlag,
     'input-topic': inputTopicFlag,
@@ -178,6 +181,7 @@ export const run = command({
     const serve = async (log: EventLog, loaded: Loaded): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
       const { created, partitions } = await ensureTopics(log, names, flags.partitions)
+      await refuseCompacted(log, names.chunks)
       const telling = startTelling(flags.json, loaded)
       const logger = createLogger({
         level: flags['log-level'],
@@ -222,7 +226,7 @@ export const run = command({
     }
     // The model first: a mistyped folder must not leave an empty log behind.
     return withModel(flags.model, flags, (loaded) =>
-      withLog(flags.log, (log) => serve(log, loaded), { sessionTimeout: flags['session-timeout'] }),
+      withLog(flags, (log) => serve(log, loaded), { sessionTimeout: flags['session-timeout'] }),
     )
   },
 })

@@ -7,7 +7,7 @@ import { readSnapshotFile } from '../../state/snapshot.ts'
 import type { Vitals } from '../../state/vitals.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command } from '../command.ts'
-import { inputTopicFlag, logFlag, namesOf, partitionsOf, stateOf, withExistingLog } from '../common.ts'
+import { inputTopicFlag, logFlags, namesOf, partitionsOf, sealFlags, stateOf, withExistingLog } from '../common.ts'
 import { on, optional } from '../flags.ts'
 import { bitsPer, count, plural, print, printable, printJson, say, table } from '../output.ts'
 
@@ -148,7 +148,8 @@ export const sessions = command({
   about:
     'Where every session stands, from the state topic, verified: pulse (a pulse is one token read or written), tokens, input offset (+ token inside an unfinished record), chain (a fingerprint of all that was computed), and pulses since its newest snapshot.',
   flags: {
-    log: logFlag,
+    ...logFlags,
+    ...sealFlags,
     session: optional('ID', 'only this session'),
     health: on(
       'norms of the memory in the newest snapshot, of each tensor where it is largest; of a memory with levels also what its gates were and what waits to be written',
@@ -157,7 +158,7 @@ export const sessions = command({
   },
   examples: ['sessions --log file:continuo.db', 'sessions --log file:continuo.db --session book --health'],
   async run(flags) {
-    return withExistingLog(flags.log, async (log) => {
+    return withExistingLog(flags, async (log) => {
       const names = namesOf(log, flags['input-topic'])
       const { heads, failures, waiting } = await look(log, names, flags.session)
       const healths = new Map<Head, Health>()

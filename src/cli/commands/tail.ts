@@ -4,7 +4,7 @@ import type { Observation } from '../../../topics/observations.ts'
 import type { Generated } from '../../../topics/tokens.ts'
 import type { EventLog, StoredRecord } from '../../streams/log.ts'
 import { command } from '../command.ts'
-import { inputTopicFlag, logFlag, namesOf, partitionsOf, withExistingLog } from '../common.ts'
+import { inputTopicFlag, logFlags, namesOf, partitionsOf, withExistingLog } from '../common.ts'
 import { choice, on, optional, optionalWhole } from '../flags.ts'
 import { plural, preview, print, printable, printJson } from '../output.ts'
 import { untilSignal } from '../signals.ts'
@@ -120,7 +120,7 @@ export const tail = command({
   name: 'tail',
   about: 'Follows an output topic (or the input) in every partition and prints what comes. Ctrl-C ends it.',
   flags: {
-    log: logFlag,
+    ...logFlags,
     session: optional('ID', 'only this session'),
     topic: choice(['tokens', 'observations', 'deadletters', 'chunks'], 'what to follow', 'tokens'),
     'input-topic': inputTopicFlag,
@@ -133,7 +133,7 @@ export const tail = command({
   ],
   async run(flags) {
     const signal = untilSignal()
-    return withExistingLog(flags.log, async (log) => {
+    return withExistingLog(flags, async (log) => {
       const names = namesOf(log, flags['input-topic'])
       const partitions = await partitionsOf(log, names)
       const done = new AbortController()

@@ -1,10 +1,11 @@
 import type { TopicContract } from '../../../topics/common.ts'
 import { jsonSchema, TOPICS } from '../../../topics/index.ts'
+import { compactionWarning } from '../../operators/compaction.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
-import { ensureTopics, namesOf, partitionsFlag, withExistingLog, withLog } from '../common.ts'
+import { ensureTopics, namesOf, partitionsFlag, TLS_FLAGS, tlsFlags, withExistingLog, withLog } from '../common.ts'
 import { nearest, optional, refuseIdle, usage } from '../flags.ts'
-import { count, plural, print, printJson, table } from '../output.ts'
+import { count, plural, print, printJson, say, table } from '../output.ts'
 
 const ACTIONS = ['apply', 'list', 'schema'] as const
 type Action = (typeof ACTIONS)[number]
@@ -76,6 +77,7 @@ export const topics = command({
   ],
   flags: {
     log: optional('URL', 'the log, for apply and list'),
+    ...tlsFlags,
     'input-topic': optional('TOPIC', 'create this topic, or list it, instead of PREFIX.chunks'),
     partitions: partitionsFlag,
   },
@@ -86,12 +88,16 @@ export const topics = command({
     if (topic !== undefined && action !== 'schema')
       throw usage(`continuo topics ${action} takes flags only; "${topic}" is too much.`)
     if (action !== 'apply') refuseIdle(given, ['partitions'], 'continuo topics apply')
-    if (action === 'schema') refuseIdle(given, ['log', 'input-topic'], 'continuo topics apply and list')
+    if (action === 'schema') refuseIdle(given, ['log', ...TLS_FLAGS, 'input-topic'], 'continuo topics apply and list')
     if (action === 'schema') return schema(topic, flags.json)
     if (flags.log === undefined) throw usage(`continuo topics ${action} needs --log URL.`)
-    if (action === 'list') return withExistingLog(flags.log, (log) => list(log, flags['input-topic'], flags.json))
-    return withLog(flags.log, async (log): Promise<ExitCode> => {
-      const { partitions, created } = await ensureTopics(log, namesOf(log, flags['input-topic']), flags.partitions)
+    const at = { ...flags, log: flags.log }
+    if (action === 'list') return withExistingLog(at, (log) => list(log, flags['input-topic'], flags.json))
+    return withLog(at, async (log): Promise<ExitCode> => {
+      const names = namesOf(log, flags['input-topic'])
+      const { partitions, created } = await ensureTopics(log, names, flags.partitions)
+      const warning = await compactionWarning(log, names.chunks)
+      if (warning !== null) say(warning)
       if (flags.json) printJson({ partitions, created })
       else {
         const what = created.length === 0 ? 'All topics exist' : `Created ${created.join(', ')}`

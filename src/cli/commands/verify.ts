@@ -7,11 +7,12 @@ import {
   deviceFlag,
   formatFlag,
   inputTopicFlag,
-  logFlag,
+  logFlags,
   modelFlag,
   namesOf,
   overflowFlag,
   partitionsOf,
+  sealFlags,
   threadsFlag,
   withExistingLog,
   withModel,
@@ -50,7 +51,8 @@ export const verify = command({
   about:
     'Recomputes every session from its events, beginning with an empty memory, and compares: each generated token, each observation, the state of each session, each snapshot, each dead letter. Changes nothing. Ends with 1 if anything differs.',
   flags: {
-    log: logFlag,
+    ...logFlags,
+    ...sealFlags,
     model: modelFlag,
     session: optional('ID', 'only this session'),
     'input-topic': inputTopicFlag,
@@ -63,7 +65,7 @@ export const verify = command({
     'Needs a log at rest: stop the workers first, or what they write meanwhile would look like a difference. A log that moved while it was read is said to have moved, and nothing is said of its contents. Where the first events of a session are gone, verify begins at its oldest snapshot and says at which pulse (a pulse is one token read or written).',
   examples: ['verify --log file:continuo.db --model models/demo'],
   async run(flags) {
-    return withExistingLog(flags.log, (log) =>
+    return withExistingLog(flags, (log) =>
       withModel(flags.model, flags, async ({ model, tokenizer }) => {
         const names = namesOf(log, flags['input-topic'])
         const partitions = await partitionsOf(log, names)

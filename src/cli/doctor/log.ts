@@ -1,10 +1,11 @@
 /** Checks of a log: reachable, and its topics as Continuo needs them. */
 import type { TopicContract } from '../../../topics/common.ts'
 import { TOPICS, type TopicNames } from '../../../topics/index.ts'
-import { codeOf, messageOf } from '../../errors.ts'
+import { codeOf, type ErrorCode, messageOf } from '../../errors.ts'
+import { isCompacted } from '../../operators/compaction.ts'
 import { tellChange } from '../../streams/grown.ts'
 import type { EventLog, TopicInfo } from '../../streams/log.ts'
-import { openLog } from '../../streams/open.ts'
+import { type OpenLogOptions, openLog } from '../../streams/open.ts'
 import { changedCount, missingFile, namesOf } from '../common.ts'
 import { plural } from '../output.ts'
 import { type Check, fail, ok, warn } from './check.ts'
@@ -52,7 +53,12 @@ const checkSettings = (topic: TopicInfo, role: TopicContract['name']): readonly 
       ),
     )
   }
-  set('cleanup.policy', 'delete', role !== 'chunks', 'compaction removes records that positions and references name')
+  set(
+    'cleanup.policy',
+    'delete',
+    role !== 'chunks' || isCompacted(topic),
+    'compaction removes records that positions and references name',
+  )
   const need = isState
     ? 'and a session whose state is gone cannot resume'
     : 'and a resume or a verification may need them'
@@ -102,10 +108,34 @@ const checkTopics = async (log: EventLog, inputTopic: string | undefined, group:
   return [...topics, await checkGroup(log, group, input), ...held]
 }
 
+/** Reads every record of an embedded log, which checks it; Kafka's brokers check theirs. */
+const checkRecords = async (log: EventLog, inputTopic: string | undefined): Promise<readonly Check[]> => {
+  if (log.kind !== 'embedded') return []
+  const found: Check[] = []
+  let records = 0
+  for (const { name, partitions } of await log.topics(Object.values(namesOf(log, inputTopic)))) {
+    for (let partition = 0; partition < partitions; partition += 1) {
+      try {
+        const { begin, end } = await log.bounds(name, partition)
+        for await (const batch of log.read(name, partition, begin, { until: end })) records += batch.records.length
+      } catch (error) {
+        found.push(fail('records', messageOf(error), 'Stop the workers and restore the log from a copy.'))
+      }
+    }
+  }
+  return found.length > 0 ? found : [ok('records', `${plural(records, 'record')} read, each as it was written`)]
+}
+
+const MENDS: Partial<Record<ErrorCode, string>> = {
+  INVALID: 'Write the URL as the sentence says.',
+  DENIED: 'Do as the sentence says.',
+}
+
 export const checkLog = async (
   url: string,
   inputTopic: string | undefined,
   group: string,
+  options: OpenLogOptions = {},
 ): Promise<readonly Check[]> => {
   let log: EventLog
   try {
@@ -115,19 +145,17 @@ export const checkLog = async (
         warn('log', `nothing at ${missing} yet`, `continuo run creates it, or: continuo topics apply --log ${url}`),
       ]
     }
-    log = await openLog(url)
+    log = await openLog(url, options)
   } catch (error) {
-    return [
-      fail(
-        'log',
-        messageOf(error),
-        codeOf(error) === 'INVALID' ? 'Write the URL as the sentence says.' : reachMend(url),
-      ),
-    ]
+    return [fail('log', messageOf(error), MENDS[codeOf(error)] ?? reachMend(url))]
   }
   try {
     await log.ping()
-    return [ok('log', `${log.url} answers (${log.kind})`), ...(await checkTopics(log, inputTopic, group))]
+    return [
+      ok('log', `${log.url} answers (${log.kind})`),
+      ...(await checkTopics(log, inputTopic, group)),
+      ...(await checkRecords(log, inputTopic)),
+    ]
   } catch (error) {
     return [fail('log', messageOf(error), reachMend(url))]
   } finally {

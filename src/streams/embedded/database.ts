@@ -11,8 +11,8 @@ import { DatabaseSync, type SQLInputValue } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ContinuoError } from '../../errors.ts'
 import { type Changes, watchChanges } from './changes.ts'
-import { explain, isBusy } from './faults.ts'
-import { APPLICATION_ID, LAYOUT, LAYOUT_VERSION, PAGE_SIZE } from './layout.ts'
+import { checkSpace, explain, isBusy } from './faults.ts'
+import { APPLICATION_ID, LAYOUT, LAYOUT_VERSION, PAGE_SIZE, UPGRADE } from './layout.ts'
 
 export interface DatabaseOptions {
   /** How long to wait for another process's transaction, in ms. Default 10,000. */
@@ -59,7 +59,7 @@ const createFolder = (folder: string): void => {
   }
 }
 
-type Layout = 'ours' | 'empty'
+type Layout = 'ours' | 'old' | 'empty'
 
 const checkLayout = (db: DatabaseSync, path: string): Layout => {
   const number = (sql: string): number => Number(Object.values(db.prepare(sql).get() ?? {})[0])
@@ -71,10 +71,11 @@ const checkLayout = (db: DatabaseSync, path: string): Layout => {
       'REFUSED',
       `${path} is a database of another program (application id ${application}, not ${APPLICATION_ID}). Choose another path.`,
     )
+  if (version === 1) return 'old'
   if (version !== LAYOUT_VERSION)
     throw new ContinuoError(
       'REFUSED',
-      `${path} has layout version ${version}, this Continuo reads and writes version ${LAYOUT_VERSION}. Use the Continuo that wrote it, or choose another path.`,
+      `${path} has layout version ${version}, this Continuo reads versions 1 and ${LAYOUT_VERSION}. Use the Continuo that wrote it, or choose another path.`,
     )
   return 'ours'
 }
@@ -92,7 +93,9 @@ const setUp = (db: DatabaseSync, path: string, maxPages: number | undefined): vo
   db.exec('PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864; PRAGMA cell_size_check = ON')
   db.exec('BEGIN IMMEDIATE') // Also proves that the file can be written.
   try {
-    if (checkLayout(db, path) === 'empty')
+    const layout = checkLayout(db, path)
+    if (layout === 'old') db.exec(UPGRADE)
+    if (layout === 'empty')
       db.exec(`${LAYOUT}; PRAGMA application_id = ${APPLICATION_ID}; PRAGMA user_version = ${LAYOUT_VERSION}`)
     db.exec('COMMIT')
   } catch (error) {
@@ -125,6 +128,7 @@ const persist = async <T>(path: string, doing: string, patience: number, attempt
 export const openDatabase = async (path: string, options: DatabaseOptions = {}): Promise<Database> => {
   const patience = options.patience ?? PATIENCE
   const db = await persist(path, 'opening the log', patience, () => {
+    checkSpace(path)
     createFolder(dirname(path))
     const opened = new DatabaseSync(path)
     try {

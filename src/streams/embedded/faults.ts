@@ -1,7 +1,7 @@
 /**
  * SQLite's result codes as verdicts. What SQLite says is kept in the sentence and in `cause`; the code says what to do.
  */
-import { accessSync, constants, existsSync, statSync } from 'node:fs'
+import { accessSync, constants, existsSync, statfsSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { ContinuoError, type ErrorCode } from '../../errors.ts'
 
@@ -28,6 +28,35 @@ const systemVerdict = (error: Error): ErrorCode | null => {
   return typeof code === 'string' && /^E[A-Z]+$/.test(code) ? 'UNAVAILABLE' : null
 }
 
+/** What a log takes before its first record: a few pages, its write-ahead log, and the index of that in shared memory. */
+const LEAST_SPACE = 512 * 1024
+
+const FULL = 'The disk is full, nothing was written: free some space and try again'
+
+/** Bytes that are left where `path` lies or shall lie; Infinity where the file system does not say. */
+const spaceAt = (path: string): number => {
+  for (let at = path; ; at = dirname(at)) {
+    try {
+      const { blocks, bavail, bsize } = statfsSync(at)
+      return blocks === 0 ? Number.POSITIVE_INFINITY : bavail * bsize
+    } catch {
+      if (at === dirname(at)) return Number.POSITIVE_INFINITY
+    }
+  }
+}
+
+/**
+ * Throws UNAVAILABLE where there is no room for a new log. Looked at before anything is created: an empty file that was left behind
+ * could not be removed without the risk that another process has just begun its log in it.
+ */
+export const checkSpace = (path: string): void => {
+  if (!existsSync(path) && spaceAt(path) < LEAST_SPACE)
+    throw new ContinuoError('UNAVAILABLE', `${FULL} (while creating the log file ${path}).`)
+}
+
+/** A write that a full disk refused, and that SQLite calls a failure: it tells ENOSPC apart for the database alone, not for what lies beside it. */
+const isFull = (path: string): boolean => spaceAt(path) < LEAST_SPACE
+
 /** SQLite does not say why it cannot open a file; the file system does. */
 const cannotOpen = (path: string, fault: (code: ErrorCode, what: string) => ContinuoError): ContinuoError => {
   try {
@@ -39,6 +68,7 @@ const cannotOpen = (path: string, fault: (code: ErrorCode, what: string) => Cont
     if (reason instanceof Error && systemVerdict(reason) === 'DENIED')
       return fault('DENIED', 'This user may not use the log file or its folder: mend the permissions')
   }
+  if (isFull(path)) return fault('UNAVAILABLE', FULL)
   return fault('UNAVAILABLE', 'The log file cannot be opened: check that its folder is still there')
 }
 
@@ -51,6 +81,7 @@ export const explain = (path: string, doing: string, error: unknown): ContinuoEr
     return new ContinuoError('INTERNAL', `While ${doing}: ${String(error)}`, { cause: error })
   if (!isSqlite(error)) {
     const verdict = systemVerdict(error)
+    if ('code' in error && (error.code === 'ENOSPC' || error.code === 'EDQUOT')) return fault('UNAVAILABLE', FULL)
     if (verdict === 'DENIED')
       return fault('DENIED', 'This user may not use the log file or its folder: mend the permissions')
     if (verdict === 'INVALID')
@@ -66,8 +97,9 @@ export const explain = (path: string, doing: string, error: unknown): ContinuoEr
     case 7:
       return fault('UNAVAILABLE', 'Memory ran out: free some and try again')
     case 13:
-      return fault('UNAVAILABLE', 'The disk is full, nothing was written: free some space and try again')
+      return fault('UNAVAILABLE', FULL)
     case 10:
+      if (isFull(path)) return fault('UNAVAILABLE', FULL)
       return fault('UNAVAILABLE', 'The disk failed to read or write: check it, then try again')
     case 14:
       return cannotOpen(path, fault)

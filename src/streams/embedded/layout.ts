@@ -1,5 +1,5 @@
 /**
- * The tables of the log file, layout version 1. `application_id` says whose file it is, `user_version` which layout.
+ * The tables of the log file, layout version 2. `application_id` says whose file it is, `user_version` which layout.
  *
  * Offsets of a partition are contiguous; `begin` and `end` outlive the records, so a trimmed log still knows where it
  * stands. Records below `begin` may linger until trimming has caught up: no reader sees them.
@@ -8,9 +8,15 @@
  *
  *   u32 LE  n    bytes of the name      u32 LE  v    bytes of the value
  *   n bytes      name, UTF-8            v bytes      value
+ *
+ * `records.checksum` is the CRC-32 of the record and its place (records.ts); NULL where a version 1 wrote it, and then nothing is
+ * checked. Version 1 has no such column and is else the same: it is added when the log is opened.
  */
 export const APPLICATION_ID = 0x434e_544f // "CNTO"
-export const LAYOUT_VERSION = 1
+export const LAYOUT_VERSION = 2
+
+/** From version 1 to 2. SQLite adds a column without touching the rows. */
+export const UPGRADE = 'ALTER TABLE records ADD COLUMN checksum INTEGER; PRAGMA user_version = 2'
 
 /** Records come in two sizes, ~200 B and ~900 kB; 8 kB pages cost neither much. Set before the first table exists. */
 export const PAGE_SIZE = 8192
@@ -39,6 +45,7 @@ CREATE TABLE records (
   key         BLOB,
   headers     BLOB,
   value       BLOB,
+  checksum    INTEGER,
   PRIMARY KEY (topic, partition, "offset")
 ) STRICT, WITHOUT ROWID;
 

@@ -2,15 +2,11 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { ContinuoError } from '../../errors.ts'
 import type { Batch, ReadOptions, StoredRecord } from '../log.ts'
 import type { Database } from './database.ts'
-import { decodeHeaders, type Records } from './records.ts'
+import { checkRow, decodeHeaders, type Records, type Row } from './records.ts'
 import type { Topics } from './topics.ts'
 
-interface RecordRow {
-  readonly offset: number
-  readonly timestamp: number
-  readonly key: Uint8Array | null
-  readonly headers: Uint8Array | null
-  readonly value: Uint8Array | null
+interface RecordRow extends Row {
+  readonly checksum: number | null
 }
 
 export type Read = (
@@ -24,7 +20,7 @@ const MAX_BYTES = 1 << 20
 
 export const openReader = (db: Database, topics: Topics, records: Records): Read => {
   const selectRecords = db.prepare<RecordRow>(
-    `SELECT "offset", timestamp, key, headers, value FROM records
+    `SELECT "offset", timestamp, key, headers, value, checksum FROM records
      WHERE topic = ? AND partition = ? AND "offset" >= ? AND "offset" < ? ORDER BY "offset"`,
   )
 
@@ -46,6 +42,7 @@ export const openReader = (db: Database, topics: Topics, records: Records): Read
     for (const row of selectRecords.iterate(topic.id, partition, from, stop)) {
       const { offset, timestamp, key, value } = row
       if (offset !== next) break
+      checkRow(topic, partition, row)
       batch.push({ topic: name, partition, offset, timestamp, key, value, headers: decodeHeaders(row.headers) })
       next++
       bytes += (key?.length ?? 0) + (value?.length ?? 0) + (row.headers?.length ?? 0)

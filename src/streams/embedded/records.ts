@@ -1,4 +1,5 @@
 /** Records as rows: validation, size, headers, and the one place that gives out offsets. */
+import { crc32 } from 'node:zlib'
 import { ContinuoError } from '../../errors.ts'
 import { textOf } from '../../text.ts'
 import type { Bounds, Headers, RecordIn } from '../log.ts'
@@ -36,6 +37,44 @@ export const decodeHeaders = (bytes: Uint8Array | null): Headers => {
     at = end
   }
   return headers
+}
+
+/** A record as it lies in its row. */
+export interface Row {
+  readonly offset: number
+  readonly timestamp: number
+  readonly key: Uint8Array | null
+  readonly headers: Uint8Array | null
+  readonly value: Uint8Array | null
+}
+
+const NONE = 0xffff_ffff
+const place = Buffer.alloc(36)
+const put = (value: number, at: number): void => {
+  place.writeUInt32LE(value % 2 ** 32, at)
+  place.writeUInt32LE(Math.floor(value / 2 ** 32), at + 4)
+}
+
+/**
+ * CRC-32 (IEEE 802.3, as zlib and PNG have it) over 36 bytes, little-endian, and then key, headers and value: u32 topic id,
+ * u32 partition, u64 offset, u64 timestamp, u32 lengths of key, headers and value, 2³² − 1 for NULL. It finds what a disk or a
+ * slip of the hand changed; who means harm can compute it.
+ */
+export const checksumOf = (
+  topic: number,
+  partition: number,
+  { offset, timestamp, key, headers, value }: Row,
+): number => {
+  place.writeUInt32LE(topic, 0)
+  place.writeUInt32LE(partition, 4)
+  put(offset, 8)
+  put(timestamp, 16)
+  place.writeUInt32LE(key?.length ?? NONE, 24)
+  place.writeUInt32LE(headers?.length ?? NONE, 28)
+  place.writeUInt32LE(value?.length ?? NONE, 32)
+  let sum = crc32(place)
+  for (const bytes of [key, headers, value]) if (bytes !== null && bytes.length > 0) sum = crc32(bytes, sum)
+  return sum
 }
 
 /** Kafka's upper estimate of a batch with this one record: what its brokers compare with `max.message.bytes`. */
@@ -76,13 +115,32 @@ export interface Records {
   insert(placed: readonly Placed[]): number[]
   /** Inside a transaction. */
   bounds(topic: Topic, partition: number): Bounds
+  /** Inside a transaction. Reads the last records of the partition, a megabyte at most; REFUSED where one fails its checksum. */
+  checkEnd(topic: Topic, partition: number): void
+}
+
+/** How much of the end of each partition is looked at when its input partition is claimed. */
+const END_RECORDS = 64
+const END_BYTES = 1 << 20
+
+/** Throws REFUSED where the record was changed since it was written. `checksum` NULL: nobody knows. */
+export const checkRow = (topic: Topic, partition: number, row: Row & { readonly checksum: number | null }): void => {
+  if (row.checksum === null || row.checksum === checksumOf(topic.id, partition, row)) return
+  throw new ContinuoError(
+    'REFUSED',
+    `The record at offset ${row.offset} of ${topic.name}[${partition}] fails its checksum: the log file was damaged or changed by hand. Nothing was changed; restore it from a copy.`,
+  )
 }
 
 export const openRecords = (db: Database): Records => {
   const selectBounds = db.prepare<Bounds>('SELECT "begin", "end" FROM partitions WHERE topic = ? AND partition = ?')
   const moveEnd = db.prepare('UPDATE partitions SET "end" = ? WHERE topic = ? AND partition = ?')
   const insertRecord = db.prepare(
-    'INSERT INTO records (topic, partition, "offset", timestamp, key, headers, value) VALUES (?, ?, ?, ?, ?, ?, ?)',
+    'INSERT INTO records (topic, partition, "offset", timestamp, key, headers, value, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)',
+  )
+  const selectEnd = db.prepare<Row & { checksum: number | null }>(
+    `SELECT "offset", timestamp, key, headers, value, checksum FROM records
+     WHERE topic = ? AND partition = ? AND "offset" >= ? ORDER BY "offset" DESC LIMIT ${END_RECORDS}`,
   )
   const bounds = (topic: Topic, partition: number): Bounds => selectBounds.get(topic.id, partition)!
 
@@ -91,15 +149,25 @@ export const openRecords = (db: Database): Records => {
       const { begin, end } = bounds(topic, partition)
       return { begin, end }
     },
+    checkEnd: (topic, partition) => {
+      let bytes = 0
+      for (const row of selectEnd.iterate(topic.id, partition, bounds(topic, partition).begin)) {
+        checkRow(topic, partition, row)
+        bytes += (row.key?.length ?? 0) + (row.value?.length ?? 0)
+        if (bytes >= END_BYTES) return
+      }
+    },
     insert: (placed) => {
       const now = Date.now()
       const ends = new Map<string, { topic: number; partition: number; end: number }>()
       const offsets = placed.map(({ topic, partition, record }) => {
-        const place = `${topic.id}/${partition}`
-        const at = ends.get(place) ?? { topic: topic.id, partition, end: bounds(topic, partition).end }
-        ends.set(place, at)
+        const whole = `${topic.id}/${partition}`
+        const at = ends.get(whole) ?? { topic: topic.id, partition, end: bounds(topic, partition).end }
+        ends.set(whole, at)
         const headers = encodeHeaders(record.headers ?? [])
-        insertRecord.run(topic.id, partition, at.end, record.timestamp ?? now, record.key, headers, record.value)
+        const { key, value, timestamp = now } = record
+        const checksum = checksumOf(topic.id, partition, { offset: at.end, timestamp, key, headers, value })
+        insertRecord.run(topic.id, partition, at.end, timestamp, key, headers, value, checksum)
         return at.end++
       })
       for (const { topic, partition, end } of ends.values()) moveEnd.run(end, topic, partition)

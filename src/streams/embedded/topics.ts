@@ -12,6 +12,8 @@ export interface Topic extends TopicInfo {
 export interface Topics {
   create(specs: readonly TopicSpec[]): Promise<void>
   list(names: readonly string[]): Promise<TopicInfo[]>
+  /** Inside a transaction. The names of the topics below the prefix. */
+  ours(): readonly string[]
   /** Inside a transaction. Throws INVALID for a topic that does not exist. */
   find(name: string): Topic
   /** As `find`; throws INVALID for a partition that does not exist. */
@@ -85,8 +87,15 @@ export const openTopics = (db: Database, prefix: string): Topics => {
     for (let partition = 0; partition < spec.partitions; partition++) insertPartition.run(id, partition)
   }
 
+  const isOurs = ({ name }: { readonly name: string }): boolean => name.startsWith(`${prefix}.`)
+
   return {
     find,
+    ours: () =>
+      allTopics
+        .all()
+        .filter(isOurs)
+        .map(({ name }) => name),
     findPartition: (name, partition) => {
       const topic = find(name)
       if (Number.isInteger(partition) && partition >= 0 && partition < topic.partitions) return topic
@@ -104,7 +113,7 @@ export const openTopics = (db: Database, prefix: string): Topics => {
       db.read('listing topics', () =>
         allTopics
           .all()
-          .filter((row) => row.name.startsWith(`${prefix}.`) || names.includes(row.name))
+          .filter((row) => isOurs(row) || names.includes(row.name))
           .map(infoOf),
       ),
   }

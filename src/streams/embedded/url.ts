@@ -1,5 +1,6 @@
 import { resolve } from 'node:path'
 import { ContinuoError } from '../../errors.ts'
+import { holdsCredentials, shownUrl } from '../shown.ts'
 
 export interface EmbeddedUrl {
   /** Absolute. */
@@ -14,7 +15,7 @@ export const isTopicName = (name: string): boolean =>
 const invalid = (url: string, why: string): ContinuoError =>
   new ContinuoError(
     'INVALID',
-    `The embedded log's URL has the form file:PATH[?prefix=continuo]; in "${url}" ${why}. Try file:continuo.db.`,
+    `The embedded log's URL has the form file:PATH[?prefix=continuo]; in "${shownUrl(url)}" ${why}. Try file:continuo.db.`,
   )
 
 /**
@@ -27,10 +28,12 @@ export const parseEmbeddedUrl = (url: string): EmbeddedUrl => {
   )
   const { host = '', path: encoded = '', query = '', fragment } = match?.groups ?? {}
   if (match === null) throw invalid(url, 'nothing names a file')
+  if (holdsCredentials(url.slice('file:'.length)))
+    throw invalid(url, 'credentials stand before an @, and a file has none (write %40 for an @ in its name)')
   if (fragment !== undefined)
     throw invalid(url, 'a # begins a fragment, which means nothing here (write %23 in a path)')
   if (host !== '' && host !== 'localhost')
-    throw invalid(url, `"${host}" is a host, and files of other hosts are out of reach`)
+    throw invalid(url, 'a host is named, and files of other hosts are out of reach')
   let path: string
   try {
     path = decodeURIComponent(encoded)
@@ -41,10 +44,10 @@ export const parseEmbeddedUrl = (url: string): EmbeddedUrl => {
   if (path.includes('\0')) throw invalid(url, 'the path holds a zero byte')
   let prefix = 'continuo'
   for (const [name, value] of new URLSearchParams(query)) {
-    if (name !== 'prefix') throw invalid(url, `the parameter "${name}" is unknown; only prefix is understood`)
+    if (name !== 'prefix') throw invalid(url, 'a parameter is unknown; only prefix is understood')
     prefix = value
   }
   if (!isTopicName(prefix) || prefix.length > 200)
-    throw invalid(url, `the prefix "${prefix}" is not 1 to 200 of a-z, A-Z, 0-9, ".", "_" and "-"`)
+    throw invalid(url, `the prefix is not 1 to 200 of a-z, A-Z, 0-9, ".", "_" and "-"`)
   return { path: resolve(path), prefix }
 }

@@ -115,6 +115,11 @@ export const openClaims = (db: Database, topics: Topics, records: Records): Clai
       const owner = `process ${process.pid} since ${new Date().toISOString()}`
       const epoch = await db.write(`claiming ${topic}[${partition}] for ${group}`, () => {
         topics.findPartition(topic, partition)
+        // A new owner looks at the ends of all that it will write behind, which nobody else of a run reads.
+        for (const name of topics.ours()) {
+          const found = topics.find(name)
+          if (partition < found.partitions) records.checkEnd(found, partition)
+        }
         return raiseEpoch.get(group, topic, partition, owner)!.epoch
       })
       return writerOf(group, topic, partition, epoch)

@@ -1,5 +1,6 @@
 /** kafkajs's errors as verdicts. What Kafka said is kept in the sentence and in `cause`; the code says what to do. */
 import { ContinuoError, type ErrorCode } from '../../errors.ts'
+import { problemOf, problemText } from './tls.ts'
 
 interface Fault {
   readonly name: string
@@ -70,8 +71,12 @@ const TRANSIENT = new Set([
 const WAITING = new Set(['CONCURRENT_TRANSACTIONS', 'UNSTABLE_OFFSET_COMMIT', 'GROUP_LOAD_IN_PROGRESS'])
 export const isWaiting = ({ type }: Fault): boolean => WAITING.has(type)
 
+/** A certificate or a port that does not fit: no further try mends it. */
+export const isTlsFault = ({ code }: Fault): boolean => problemOf(code) !== null
+
 /** The same request may succeed in a moment, perhaps elsewhere. */
-export const isTransient = (fault: Fault): boolean => isConnectionFault(fault) || TRANSIENT.has(fault.type)
+export const isTransient = (fault: Fault): boolean =>
+  (isConnectionFault(fault) && !isTlsFault(fault)) || TRANSIENT.has(fault.type)
 
 const DENIED = /AUTHORIZATION_FAILED$|^SASL_|^ILLEGAL_SASL_STATE$|^UNSUPPORTED_SASL_MECHANISM$/
 const INVALID = new Set([
@@ -98,7 +103,7 @@ const REFUSED_MEMBER: Readonly<Record<string, string>> = {
 }
 
 const codeFor = (error: unknown, fault: Fault): ErrorCode => {
-  if (fault.name === 'KafkaJSSASLAuthenticationError' || DENIED.test(fault.type)) return 'DENIED'
+  if (fault.name === 'KafkaJSSASLAuthenticationError' || DENIED.test(fault.type) || isTlsFault(fault)) return 'DENIED'
   if (INVALID.has(fault.type) || fault.type in REFUSED_MEMBER) return 'INVALID'
   if (fault.type === 'OFFSET_OUT_OF_RANGE') return 'POSITION'
   if (error instanceof TypeError || error instanceof RangeError || error instanceof ReferenceError) return 'INTERNAL'
@@ -112,6 +117,8 @@ export const explain = (brokers: string, doing: string, error: unknown): Continu
   const code = codeFor(error, fault)
   const said = (what: string): ContinuoError =>
     new ContinuoError(code, `${what} (while ${doing}; Kafka at ${brokers}: ${fault.message})`, { cause: error })
+  const problem = problemOf(fault.code)
+  if (problem !== null) return said(problemText(problem))
   switch (code) {
     case 'DENIED':
       return said(

@@ -1,5 +1,5 @@
 /**
- * The parts of kafkajs 2.2.4 that this adapter stands on, typed as narrowly as they are used, and the one patch to them.
+ * The parts of kafkajs 2.2.4 that this adapter stands on, typed as narrowly as they are used, and the two patches to them.
  *
  * kafkajs's consumer and producer hide what an exactly-once reader and writer must see: positions, aborted transactions,
  * epochs, the outcome of a commit. So records are read and written one layer below them, over kafkajs's connections and
@@ -196,6 +196,33 @@ export const patched = Object.assign(requestQueue, {
       },
       Math.max(10, this.throttledUntil - Date.now()),
     )
+  },
+})
+
+interface AuthenticatedConnection {
+  /** process.hrtime() of the last authentication; null where there was none. */
+  readonly authenticatedAt: [number, number] | null
+  /** How long the broker takes it for valid, ms; 0: for ever. */
+  readonly sessionLifetime: { toString(): string }
+}
+
+/** A broker takes a second authentication on a connection only so long after the first. */
+const LEAST_SESSION = 1100 // ms
+
+/**
+ * When a connection shows its password again (KIP-368): before the broker's connections.max.reauth.ms is over, for a broker closes
+ * an older connection on its next request. kafkajs does it 10 s before the end whatever the length, so where the broker allows
+ * 10 s or less it would do it before each request, which a broker takes for an attack. Here it is the last 15 %, 10 s at most.
+ */
+const connection = (require('kafkajs/src/network/connection') as { prototype: object }).prototype
+export const patchedConnection = Object.assign(connection, {
+  isAuthenticated(this: AuthenticatedConnection): boolean {
+    if (this.authenticatedAt === null) return false
+    const lifetime = Number(this.sessionLifetime.toString())
+    if (lifetime === 0) return true
+    const [seconds, nanoseconds] = process.hrtime(this.authenticatedAt)
+    const due = lifetime - Math.min(10_000, 0.15 * lifetime)
+    return seconds * 1000 + nanoseconds / 1e6 < Math.max(LEAST_SESSION, due)
   },
 })
 

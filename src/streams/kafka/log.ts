@@ -10,6 +10,7 @@ import { Kafka, type Logger } from './kafkajs.ts'
 import { describeMembers } from './members.ts'
 import { createNetwork } from './network.ts'
 import { openReader } from './read.ts'
+import { readTls } from './tls.ts'
 import { openTopics } from './topics.ts'
 import { parseKafkaUrl } from './url.ts'
 import { claimPartition } from './writer.ts'
@@ -18,8 +19,12 @@ const SESSION_TIMEOUT = 10_000
 const PING_PATIENCE = 5000
 
 export const openKafkaLog = async (address: string, options: OpenLogOptions = {}): Promise<EventLog> => {
-  const parsed = parseKafkaUrl(address)
-  const { url, prefix, config } = parsed
+  const asked = parseKafkaUrl(address)
+  const { url, prefix } = asked
+  const ssl = asked.config.ssl === true
+  const tls = readTls(ssl, options.tls)
+  const config = { ...asked.config, ssl: ssl && tls }
+  const parsed = { ...asked, config }
   const { sessionTimeout = SESSION_TIMEOUT } = options
   if (!Number.isSafeInteger(sessionTimeout) || sessionTimeout < 1)
     throw new ContinuoError('INVALID', `A session time-out is a whole number of ms, ${sessionTimeout} is not.`)

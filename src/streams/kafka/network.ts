@@ -8,8 +8,9 @@
  * Metadata and coordinators are cached; an error that says they are stale drops them.
  */
 import { setTimeout as delay } from 'node:timers/promises'
+import type { ConnectionOptions } from 'node:tls'
 import { ContinuoError } from '../../errors.ts'
-import { connectionFault, explain, faultOf, isConnectionFault, isTransient, isWaiting } from './faults.ts'
+import { connectionFault, explain, faultOf, isConnectionFault, isTlsFault, isTransient, isWaiting } from './faults.ts'
 import {
   type Broker,
   createBroker,
@@ -18,6 +19,7 @@ import {
   type Protocol,
   socketFactory,
 } from './kafkajs.ts'
+import { diagnose } from './tls.ts'
 import type { KafkaUrl } from './url.ts'
 
 export interface Node {
@@ -87,6 +89,14 @@ interface Cached<T> {
   readonly until: number
 }
 
+const tlsOf = (ssl: KafkaUrl['config']['ssl']): ConnectionOptions | false => (ssl === true ? {} : (ssl ?? false))
+
+/** Somebody took the connection and then closed it: it may be spoken to in the wrong way. */
+const isBrokenOff = (fault: ReturnType<typeof faultOf>): boolean =>
+  isConnectionFault(fault) &&
+  !isTlsFault(fault) &&
+  (fault.code === undefined || fault.code === 'ECONNRESET' || fault.code === 'EPIPE')
+
 export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => {
   const brokers = config.brokers.join(',')
   const builder = createConnectionPoolBuilder({
@@ -140,7 +150,8 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
       ])
     } catch (error) {
       void release(broker)
-      throw error
+      const fault = faultOf(error)
+      throw (isBrokenOff(fault) && (await diagnose(node, tlsOf(config.ssl)))) || error
     } finally {
       silence.abort()
     }
@@ -159,7 +170,8 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
         const link = links.get(address)
         if (link !== undefined) {
           const broker = await link.catch(() => undefined)
-          if (broker?.isConnected()) return broker
+          // Not broker.isConnected(), which says no where the broker only wants to be shown the password again.
+          if (broker?.connectionPool.isConnected()) return broker
           if (links.get(address) !== link) return self.to(node)
           if (broker !== undefined) void discard(link)
         }
@@ -197,7 +209,8 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
       try {
         return await common.to(node)
       } catch (error) {
-        failure = error
+        // What no further try mends tells more than that another broker is away.
+        if (failure === undefined || !isTlsFault(faultOf(failure))) failure = error
         if (!isConnectionFault(faultOf(error))) break
       }
     }

@@ -158,7 +158,7 @@ const createCommitter = (deps: CommitDeps) => {
 
     heads.forEach((head, index) => {
       const at = stateAt + index
-      sessions.heads.set(head.session, head)
+      sessions.committed(head)
       stateLedger.put(head.session, { offset: offsets[at]!, bytes: recordBytes(records[at]!) })
       if (forgets(head)) {
         refs.delete(head.session)

@@ -128,8 +128,9 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       },
       room: backlog.room,
       stopping: stopping.signal,
+      warn: options.warn,
     })
-    for (const [id, head] of heads) sessions.heads.set(id, head)
+    for (const head of heads.values()) sessions.resume(head)
     load = () => watermark.load.records
     offset = () => watermark.position().offset
     if (stopping.signal.aborted) return

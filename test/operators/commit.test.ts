@@ -46,6 +46,8 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
   watermark,
   sessions: {
     heads: new Map(),
+    resume: () => undefined,
+    committed: () => undefined,
     steps: () => [],
     unsaved: () => [],
     relieve: () => [],

@@ -24,6 +24,10 @@ export interface RestoreDeps {
   readonly validate: ValidateOptions
 }
 
+/** Bytes asked for at a time: for a few records not a whole megabyte of those behind them, which Kafka would send. */
+const MAX_BYTES = 1 << 20
+const RECORD_BYTES = 4096
+
 /** A session's own events in [from, until), validated; rejected ones left out, as they were the first time. */
 export async function* sessionEvents(
   { log, names, validate }: RestoreDeps,
@@ -34,7 +38,8 @@ export async function* sessionEvents(
   signal?: AbortSignal,
 ): AsyncGenerator<Valid> {
   const key = Buffer.from(session)
-  for await (const batch of log.read(names.chunks, partition, from, { until, ...(signal && { signal }) })) {
+  const maxBytes = Math.min(MAX_BYTES, RECORD_BYTES * Math.max(1, until - from))
+  for await (const batch of log.read(names.chunks, partition, from, { until, maxBytes, ...(signal && { signal }) })) {
     for (const record of batch.records) {
       if (record.key === null || !key.equals(record.key)) continue
       const valid = validateRecord(record, validate)

@@ -219,9 +219,9 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     const { busy, captured, due, head } = session
     const committed = heads.get(head.session)
     if (busy || committed === undefined || !samePlace(committed, head)) return
-    if (isSaved(committed)) put(session, free)
+    if (due && committed.status === 'open') put(session, overdue)
+    else if (isSaved(committed)) put(session, free)
     else if (captured === head.conductor.globalStep) put(session, capturing)
-    else if (due) put(session, overdue)
     else put(session, captured === -1 && isShort(committed) ? free : savable)
     if (session.list === free) rooms.admit()
   }
@@ -336,10 +336,10 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       const session = live.get(id)
       const arrival = coming.get(id)
       if (session !== undefined) {
-        session.due = session.captured !== session.head.conductor.globalStep
+        session.due = true
         settle(session)
       } else if (arrival !== undefined) arrival.due = true
-      else if (!isSaved(heads.get(id)!)) lapsed.add(id)
+      else lapsed.add(id)
     }
   }
 
@@ -391,7 +391,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     heads,
     resume(head) {
       heads.set(head.session, head)
-      // Where the snapshot's own record lies is not known; what was read since lies before the head's.
+      // What came after an older snapshot came before the head's own record, and where is not known.
       if (!isSaved(head)) unsaved.begin(head.session, head.snapshot === null ? head.born : head.cursor.offset)
     },
     committed(head) {
@@ -408,7 +408,9 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     *unsaved() {
       for (const session of live.values()) {
         const pulse = session.head.conductor.globalStep
-        if (session.head.status === 'closed' || heads.get(session.head.session)?.snapshot?.pulse === pulse) continue
+        const { session: id, status } = session.head
+        const isUnsaved = session.due || unsaved.has(id) || heads.get(id)?.snapshot?.pulse !== pulse
+        if (status !== 'open' || !isUnsaved) continue
         const capture = captureIfThere(session)
         if (capture !== null) yield capture
       }

@@ -1,13 +1,14 @@
 /**
  * From where on each session's input would have to be read again, oldest first: what the retention of the input depends on.
- * A binary heap, because sessions do not come to their records in the order of the partition. Entries that were outdated
- * meanwhile stay in it until they come up; each stands for a record not older than `takeUpTo` was told, so they are bounded.
+ * A binary heap, because sessions do not come to their records in the order of the partition. The entry of a session that was
+ * saved meanwhile stays until it comes up, so there are at most as many as records behind the offset that is asked for.
  */
 export interface Unsaved {
   /** The session has unsaved input from this offset on, if it had none before. */
   begin(session: string, offset: number): void
   /** All its input is saved. */
   end(session: string): void
+  has(session: string): boolean
   /** Takes out a session whose unsaved input begins at this offset or before; undefined when there is none. */
   takeUpTo(offset: number): string | undefined
 }
@@ -52,6 +53,7 @@ export const createUnsaved = (): Unsaved => {
       push({ session, offset })
     },
     end: (session) => void begins.delete(session),
+    has: (session) => begins.has(session),
     takeUpTo(offset) {
       for (let [entry] = heap; entry !== undefined && entry.offset <= offset; [entry] = heap) {
         pop()

@@ -264,6 +264,23 @@ describe('rebuilding', () => {
     })
   })
 
+  test('an event that feeds no token is input like any other: it is saved before it is too old', async () => {
+    await use(async (bench) => {
+      const running = await bench.start({ maxContexts: 1, snapshotRecords: 20 })
+      await bench.feed(event('quiet', { type: 'text', text: 'x'.repeat(SHORT_PULSES + 1) }), ...others(1))
+      await running.idle()
+      const { first, pulse } = (await bench.heads()).get('quiet')!.snapshot!
+      await bench.feed(event('quiet', { type: 'boundary', reset: true }), ...others(40))
+      await eventually(async () => {
+        const { snapshot } = (await bench.heads()).get('quiet')!
+        expect(snapshot!.first).toBeGreaterThan(first)
+        expect(snapshot!.pulse).toBe(pulse)
+      })
+      await running.worker.stop()
+      await verified(bench)
+    })
+  })
+
   test('that began so that a session can be saved is waited for by its next event', async () => {
     await use(async (bench) => {
       const text = 'I say little. '.repeat(20)

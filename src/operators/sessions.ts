@@ -1,25 +1,17 @@
 /**
  * The sessions of one partition: every head, and the contexts of those in use. A context is rebuilt on its session's first
  * event and given back when too many are in memory; what a given-back context knew is in its snapshot, or in so few records
- * of the input that reading them again is cheaper than a snapshot.
- *
- *   absent ──event, or its unsaved input is old──▶ coming ──▶ busy ──done, and committed──┬─▶ free ──room wanted──▶ absent
- *                                                              ▲  │                       │    ▲
- *                                                              │  └─not yet committed     │    └──head names it──┐
- *                                                              │       (no list)          └─▶ savable, overdue ──▶ capturing
- *                                                              └──event── from any of them
- *
- * Every session at rest stands in the list of what may happen to it next, the longest unused first, so that nothing has to
- * look for candidates.
+ * of the input that reading them again is cheaper than a snapshot. Which may go stands in resting.ts, who comes next in rooms.ts.
  */
 import { type Observable, Subject } from 'rxjs'
 import type { Context, Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
-import { type Head, samePlace } from '../state/head.ts'
+import type { Head } from '../state/head.ts'
 import { PageLost } from '../state/pages.ts'
 import { advance, type Engine, newborn, type Session } from './advance.ts'
 import { createQueue, type Queue } from './queue.ts'
+import { createResting, isSaved, type Live } from './resting.ts'
 import { createRooms } from './rooms.ts'
 import { tokenizeEvent } from './tokenize.ts'
 import type { Capture, Rejected, Step, Tokenized, Valid } from './types.ts'
@@ -70,29 +62,12 @@ export interface Sessions {
   close(): Promise<void>
 }
 
-interface Live extends Session {
-  busy: boolean
-  /** Pulse of the last state captured; −1 before the first, −∞ where the next step must be saved. */
-  captured: number
-  /** To be saved as soon as it rests. */
-  due: boolean
-  /** Where it stands at rest. */
-  list: Queue<Live> | null
-}
-
 /** A session on its way to a context. */
 interface Arrival {
   /** Its unsaved input came of age meanwhile. */
   due: boolean
   readonly over: Promise<unknown>
 }
-
-/**
- * A session without a snapshot whose past is no longer than this, in pulses and in records of the partition from its first to its
- * newest, is given back as it is: its rebuild costs less than the snapshot would, also after a crash.
- */
-export const SHORT_PULSES = 64
-export const SHORT_RECORDS = 256
 
 /** The engine knows contexts only; a person needs the session. */
 const lostBy = (session: string, error: PageLost): PageLost =>
@@ -134,11 +109,8 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   const heads = new Map<string, Head>()
   const live = new Map<string, Live>()
   const coming = new Map<string, Arrival>()
-  /** At rest and committed: may be given back; need a snapshot first; need one anyway; wait for it to be named. */
-  const free = createQueue<Live>()
-  const savable = createQueue<Live>()
-  const overdue = createQueue<Live>()
-  const capturing = createQueue<Live>()
+  const resting = createResting({ heads, snapshotEvery, snapshotRecords })
+  const { free, savable, overdue, capturing, put, isShort } = resting
   const unsaved = createUnsaved()
   /** Sessions out of memory that have to be rebuilt in order to be saved. */
   const lapsed = createQueue<string>()
@@ -196,33 +168,8 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   }
   const engine: Engine = { ...options.engine, process: (item) => tracked(processed(item)) }
 
-  const put = (session: Live, list: Queue<Live> | null): void => {
-    if (session.list === list) return
-    session.list?.delete(session)
-    list?.add(session)
-    session.list = list
-  }
-
-  /** Whether nothing is lost when the context goes: it is in a snapshot, or no longer needed. */
-  const isSaved = ({ status, snapshot, conductor }: Head): boolean =>
-    status !== 'open' || snapshot?.pulse === conductor.globalStep
-
-  /** Whether a rebuild without a snapshot is short. */
-  const isShort = ({ snapshot, born, cursor, conductor }: Head): boolean =>
-    snapshot === null &&
-    born >= 0 &&
-    conductor.globalStep <= Math.min(SHORT_PULSES, snapshotEvery) &&
-    cursor.offset - born < Math.min(SHORT_RECORDS, snapshotRecords)
-
-  /** Where a session belongs now. To be called whenever it comes to rest, its head is committed, or it becomes due. */
   const settle = (session: Live): void => {
-    const { busy, captured, due, head } = session
-    const committed = heads.get(head.session)
-    if (busy || committed === undefined || !samePlace(committed, head)) return
-    if (due && committed.status === 'open') put(session, overdue)
-    else if (isSaved(committed)) put(session, free)
-    else if (captured === head.conductor.globalStep) put(session, capturing)
-    else put(session, captured === -1 && isShort(committed) ? free : savable)
+    resting.settle(session)
     if (session.list === free) rooms.admit()
   }
 

@@ -1,7 +1,7 @@
 /** Contexts in memory: how many, who waits, and what a stop does to those who wait or rebuild. */
 import { describe, expect, test } from 'vitest'
 import type { Context, Model } from '../../src/engine/types.ts'
-import { SHORT_PULSES, SHORT_RECORDS } from '../../src/operators/sessions.ts'
+import { SHORT_PULSES, SHORT_RECORDS } from '../../src/operators/resting.ts'
 import type { Head } from '../../src/state/head.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { eventually } from '../streams/helpers.ts'

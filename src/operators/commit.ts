@@ -195,6 +195,8 @@ const createCommitter = (deps: CommitDeps) => {
     if (ref !== null) {
       written(writing.session, ref)
       writing = null
+      // The next ones at once, so that one commit names all that were written since the last.
+      relieve()
     }
     return true
   }

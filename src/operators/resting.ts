@@ -33,7 +33,8 @@ export interface Live extends Session {
 
 /**
  * A session without a snapshot whose past is no longer than this, in pulses and in records of the partition from its first to its
- * newest, is given back as it is: its rebuild costs less than the snapshot would, also after a crash.
+ * newest, is given back as it is: reading that again takes about the time of writing and reading a snapshot, takes no place in the
+ * log, and is done only for those that come back. A longer one is saved, so that it is not read again and again.
  */
 export const SHORT_PULSES = 64
 export const SHORT_RECORDS = 256

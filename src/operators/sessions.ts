@@ -1,7 +1,7 @@
 /**
  * The sessions of one partition: every head, and the contexts of those in use. A context is rebuilt on its session's first
  * event and given back when too many are in memory; what a given-back context knew is in its snapshot, or in so few records
- * of the input that reading them again is cheaper than a snapshot. Which may go stands in resting.ts, who comes next in rooms.ts.
+ * of the input that they are read again. Which may go stands in resting.ts, who comes next in rooms.ts.
  */
 import { type Observable, Subject } from 'rxjs'
 import type { Context, Model, WorkItem, WorkResult } from '../engine/types.ts'

@@ -10,7 +10,9 @@
  *
  * The figures come from the worker's own metrics, read every ten seconds; a row has the median of its minute. The verdict is
  * about the second half of the run, when all buffers have been used: a least-squares line through the samples of the resident
- * memory. It *levels off* when that line rises by no more than LEVEL of its mean in an hour. Otherwise the bench ends with 1.
+ * memory, with two standard errors of its slope. It *levels off* where the line rises by no more than LEVEL of its mean in an
+ * hour, and *rises* (and the bench ends with 1) where it still does after two standard errors were taken off. What lies between
+ * cannot be told from the collector's ups and downs: it asks for a longer or a quieter run.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -77,12 +79,23 @@ const rss = columns[0]![1]
 
 const row = (cells: readonly string[]): string => cells.map((cell) => cell.padStart(11)).join(' ')
 
-/** Slope and mean of the least-squares line. */
-const lineThrough = (points: readonly (readonly [x: number, y: number])[]): { slope: number; mean: number } => {
+/**
+ * Slope and mean of the least-squares line, and the standard error of the slope. Samples that follow each other are alike, so
+ * they count for fewer: with r, the correlation of neighbouring residuals, n of them for n (1 − r) / (1 + r).
+ */
+const lineThrough = (points: readonly (readonly [x: number, y: number])[]) => {
   const middle = points.reduce((sum, [x]) => sum + x, 0) / points.length
   const mean = points.reduce((sum, [, y]) => sum + y, 0) / points.length
   const across = points.reduce((sum, [x, y]) => sum + (x - middle) * (y - mean), 0)
-  return { slope: across / points.reduce((sum, [x]) => sum + (x - middle) ** 2, 0), mean }
+  const spread = points.reduce((sum, [x]) => sum + (x - middle) ** 2, 0)
+  const slope = across / spread
+  const residuals = points.map(([x, y]) => y - mean - slope * (x - middle))
+  const squares = residuals.reduce((sum, each) => sum + each * each, 0)
+  const neighbours = residuals.slice(1).reduce((sum, each, at) => sum + each * residuals[at]!, 0)
+  const r = Math.max(0, neighbours / squares)
+  const count = Math.max(3, (points.length * (1 - r)) / (1 + r))
+  const error = Math.sqrt(((squares / points.length) * count) / (count - 2) / (spread * (count / points.length)))
+  return { slope, mean, error }
 }
 
 const place = embeddedPlace()
@@ -173,16 +186,16 @@ try {
   if (code !== 0) throw new Error(`The worker ended with ${code}.`)
 
   const half = samples.filter(({ hours }) => hours > minutes / 120)
-  const { slope, mean } = lineThrough(half.map((sample) => [sample.hours, rss(sample)]))
-  const level = slope <= LEVEL * mean
+  const { slope, mean, error } = lineThrough(half.map((sample) => [sample.hours, rss(sample)]))
+  const most = LEVEL * mean
+  const verdict = slope <= most ? 'levels off' : slope - 2 * error > most ? 'rises' : 'cannot be told from level'
   const seen = half.map(rss)
   console.log(
     `${finished} requests finished. Second half: RSS ${mean.toFixed(1)} MB on average (${Math.min(...seen).toFixed(1)} to ` +
-      `${Math.max(...seen).toFixed(1)}), least-squares slope ${slope.toFixed(2)} MB/hour: it ` +
-      `${level ? 'levels off' : 'does not level off'} (the rule: at most ${LEVEL * 100} % of the average, ` +
-      `${(LEVEL * mean).toFixed(2)} MB/hour).`,
+      `${Math.max(...seen).toFixed(1)}), least-squares slope ${slope.toFixed(2)} ± ${(2 * error).toFixed(2)} ` +
+      `MB/hour (two standard errors): it ${verdict} (the rule: at most ${LEVEL * 100} % of the average, ${most.toFixed(2)} MB/hour).`,
   )
-  if (!level) process.exitCode = 1
+  if (verdict === 'rises') process.exitCode = 1
 } finally {
   over.abort()
   if (worker.exitCode === null && worker.signalCode === null) worker.kill('SIGTERM')

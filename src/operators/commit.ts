@@ -175,7 +175,7 @@ const createCommitter = (deps: CommitDeps) => {
 
     heads.forEach((head, index) => {
       const at = stateAt + index
-      sessions.heads.set(head.session, head)
+      sessions.committed(head)
       stateLedger.put(head.session, { offset: offsets[at]!, bytes: recordBytes(records[at]!) })
       if (forgets(head)) {
         refs.delete(head.session)
@@ -212,6 +212,8 @@ const createCommitter = (deps: CommitDeps) => {
     if (ref !== null) {
       written(writing.session, ref)
       writing = null
+      // The next ones at once, so that one commit names all that were written since the last.
+      relieve()
     }
     return true
   }

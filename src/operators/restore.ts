@@ -31,6 +31,10 @@ export interface RestoreDeps {
   readonly warn?: (message: string) => void
 }
 
+/** Bytes asked for at a time: for a few records not a whole megabyte of those behind them, which Kafka would send. */
+const MAX_BYTES = 1 << 20
+const RECORD_BYTES = 4096
+
 /** A session's own events in [from, until), validated; rejected ones left out, as they were the first time. */
 export async function* sessionEvents(
   { log, names, validate }: RestoreDeps,
@@ -41,8 +45,10 @@ export async function* sessionEvents(
   signal?: AbortSignal,
 ): AsyncGenerator<Valid> {
   const key = Buffer.from(session)
+  const maxBytes = Math.min(MAX_BYTES, RECORD_BYTES * Math.max(1, until - from))
   for await (const batch of log.read(names.chunks, partition, from, {
     until,
+    maxBytes,
     undecodable: true,
     ...(signal && { signal }),
   })) {

@@ -1,18 +1,23 @@
 /**
  * The sessions of one partition: every head, and the contexts of those in use. A context is rebuilt on its session's first
- * event and given back when too many are in memory; what a given-back context knew is in its snapshot.
+ * event and given back when too many are in memory; what a given-back context knew is in its snapshot, or in so few records
+ * of the input that they are read again. Which may go stands in resting.ts, who comes next in rooms.ts.
  */
 import { type Observable, Subject } from 'rxjs'
 import type { Context, Model, WorkItem, WorkResult } from '../engine/types.ts'
-import { ContinuoError, codeOf } from '../errors.ts'
+import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
-import { type Head, samePlace } from '../state/head.ts'
+import type { Head } from '../state/head.ts'
 import { PageLost } from '../state/pages.ts'
 import { advance, type Engine, newborn, type Session } from './advance.ts'
+import { createQueue, type Queue } from './queue.ts'
+import { createResting, isSaved, type Live } from './resting.ts'
 import { blankSession, Disagreement, type Restored } from './restore.ts'
+import { createRooms } from './rooms.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
 import { tokenizeEvent } from './tokenize.ts'
 import type { Capture, Rejected, Step, Tokenized, Valid } from './types.ts'
+import { createUnsaved } from './unsaved.ts'
 
 export interface SessionsOptions {
   readonly model: Model
@@ -20,7 +25,7 @@ export interface SessionsOptions {
   readonly snapshotEvery: number
   /** Records of the partition after which an idle session is saved, too: a rebuild reads all that came since. */
   readonly snapshotRecords: number
-  /** Contexts in memory at most. A session that finds no room waits until another's state is in a snapshot. */
+  /** Contexts in memory at most. A session that finds no room waits until another's context was given back. */
   readonly maxContexts: number
   /** Rebuilds a session; rejects when `stopping` fires. */
   readonly restore: (head: Head) => Promise<Restored>
@@ -28,25 +33,29 @@ export interface SessionsOptions {
   readonly room: () => Promise<void> | undefined
   /** No step begins after it fires. */
   readonly stopping: AbortSignal
-  /** Told of every session that is set aside. */
+  /** Told of every session that is set aside, and of trouble that harms nobody yet. */
   readonly warn: (message: string) => void
 }
 
 export interface Sessions {
-  /** Committed heads, kept up to date by commit. */
-  readonly heads: Map<string, Head>
+  /** Committed heads. */
+  readonly heads: ReadonlyMap<string, Head>
+  /** A head of the log that the task begins with. */
+  resume(head: Head): void
+  /** A head was committed. */
+  committed(head: Head): void
   /** The steps of one event, to be asked for when those before it are done; a rejected one is a step of its own. */
   steps(item: Valid | Rejected): AsyncIterable<Step> | readonly Step[]
   /** States that no snapshot holds yet, for the farewell; each is copied when it is asked for, if it can be. Only while nothing runs. */
   unsaved(): Iterable<Capture>
   /**
-   * Gives back contexts that others wait for. Returns, at most `limit`, the states that need a snapshot first; each is handed
-   * out once. Only what is committed is given back or captured: a session is restored from its committed head, and a
-   * snapshot must never be ahead of the head that names it. To be called when `heads` has moved, and on `pressure`.
-   * `position` is where the partition stands; idle sessions that were saved long before it are handed out as well.
+   * At most `limit` states that need a snapshot: those whose unsaved input begins long before `position`, where the partition
+   * stands, and those whose contexts others wait for. Each is handed out once. Only what is committed is captured or given
+   * back: a session is restored from its committed head, and a snapshot must never be ahead of the head that names it. To be
+   * called after each commit, and on `pressure`. Costs nothing for sessions that are not handed out.
    */
   relieve(limit: number, position: number): readonly Capture[]
-  /** Somebody waits for a context. */
+  /** Somebody waits for a context, or a state for its snapshot. */
   readonly pressure: Observable<void>
   readonly live: number
   /** Memory of their contexts. */
@@ -55,13 +64,15 @@ export interface Sessions {
   close(): Promise<void>
 }
 
-interface Live extends Session {
-  busy: boolean
-  /** Pulse of the last state captured; −1 before the first, −∞ where the next step must be saved. */
-  captured: number
-  /** Offset from which the input would have to be read again; null while nothing came since the last capture. */
-  unsavedFrom: number | null
+/** A session on its way to a context. */
+interface Arrival {
+  /** Its unsaved input came of age meanwhile. */
+  due: boolean
+  readonly over: Promise<unknown>
 }
+
+/** A session that was made or rebuilt, or what takes its place with the step that sets it aside. */
+type Brought = Restored & { readonly aside?: Step }
 
 /** The engine knows contexts only; a person needs the session. */
 const lostBy = (session: string, error: PageLost): PageLost =>
@@ -93,6 +104,8 @@ const MAX_DISAGREEMENTS = 3
 
 /** Each reads the input from its snapshot on, so more at a time would only slow each other down. */
 const MAX_RESTORES = 4
+/** Of them for sessions that nobody asked for and that need a snapshot. */
+const MAX_REFRESHES = 2
 
 const rejectedStep = ({ record, session, reason }: Rejected): Step => ({
   record,
@@ -105,24 +118,36 @@ const rejectedStep = ({ record, session, reason }: Rejected): Step => ({
 export const createSessions = (options: SessionsOptions): Sessions => {
   const { model, snapshotEvery, snapshotRecords, maxContexts, restore, room, stopping } = options
   const heads = new Map<string, Head>()
-  /** In order of last use. */
   const live = new Map<string, Live>()
+  const coming = new Map<string, Arrival>()
+  const resting = createResting({ heads, snapshotEvery, snapshotRecords })
+  const { free, savable, overdue, capturing, put, isShort } = resting
+  const unsaved = createUnsaved()
+  /** Sessions out of memory that have to be rebuilt in order to be saved. */
+  const lapsed = createQueue<string>()
+  let refreshing = 0
+  let position = 0
   /** Contexts that the engine has, or that wait for it. */
   const inWork = new Set<Context>()
   /** Calls to the engine and rebuilds under way. */
   const pending = new Set<Promise<unknown>>()
   let closed = false
-  /** Contexts being made, and among them those being rebuilt. */
-  let arriving = 0
-  let restoring = 0
-  let waiting: (() => void)[] = []
   const pressure = new Subject<void>()
-  const wake = (): void => {
-    const all = waiting
-    waiting = []
-    for (const go of all) go()
-  }
-  stopping.addEventListener('abort', wake)
+  const rooms = createRooms({
+    max: maxContexts,
+    maxRestores: MAX_RESTORES,
+    alive: () => live.size,
+    giveBackOne() {
+      const session = free.first
+      if (session === undefined) return false
+      put(session, null)
+      live.delete(session.head.session)
+      session.context.close()
+      return true
+    },
+    onPressure: () => pressure.next(),
+  })
+  stopping.addEventListener('abort', rooms.close)
 
   const checkOpen = (): void => {
     if (closed) throw new ContinuoError('FENCED', 'The task of this session is over.')
@@ -154,49 +179,29 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   }
   const engine: Engine = { ...options.engine, process: (item) => tracked(processed(item)) }
 
-  const drop = (id: string, session: Live): void => {
-    live.delete(id)
-    session.context.close()
+  const settle = (session: Live): void => {
+    resting.settle(session)
+    if (session.list === free) rooms.admit()
   }
 
-  /** Whether a session's context can be given back now: everything it knows is committed and in a snapshot. */
-  const isSaved = (id: string, { busy, head }: Live): boolean => {
-    const committed = heads.get(id)
-    if (busy || committed === undefined || !samePlace(committed, head)) return false
-    return committed.status !== 'open' || committed.snapshot?.pulse === head.conductor.globalStep
+  const occupy = (session: Live): void => {
+    session.busy = true
+    put(session, null)
+  }
+
+  const rest = (session: Live): void => {
+    session.busy = false
+    settle(session)
+    if (session.list === overdue || (session.list === savable && rooms.wanted > 0)) pressure.next()
   }
 
   /** A copy of the state as it stands; the caller knows that its head is committed, or goes with it. */
   const take = (session: Live): Capture => {
     session.captured = session.head.conductor.globalStep
-    session.unsavedFrom = null
+    session.due = false
+    unsaved.end(session.head.session)
+    if (!session.busy) put(session, capturing)
     return captureOf(session)
-  }
-
-  const giveBackOne = (): boolean => {
-    for (const [id, session] of live) {
-      if (!isSaved(id, session)) continue
-      drop(id, session)
-      return true
-    }
-    return false
-  }
-
-  /** Waits for room for one more context; false when the task ends before there is any. */
-  const place = async (restores: boolean): Promise<boolean> => {
-    for (;;) {
-      if (closed || stopping.aborted) return false
-      const mayRestore = !restores || restoring < MAX_RESTORES
-      const hasRoom = mayRestore && (live.size + arriving < maxContexts || giveBackOne())
-      if (hasRoom) {
-        arriving += 1
-        if (restores) restoring += 1
-        return true
-      }
-      const woken = new Promise<void>((resolve) => waiting.push(resolve))
-      if (mayRestore) pressure.next()
-      await woken
-    }
   }
 
   /** The snapshot that a head names may be forwarded and trimmed while it is being read; then the newer head names it. */
@@ -213,7 +218,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
 
   let disagreements = 0
   /** What takes the place of a session that is lost: its head as it is set aside, and a memory that nothing was read into. */
-  const lost = (error: unknown, work: Tokenized): Session & { readonly aside: Step } => {
+  const lost = (error: unknown, work: Tokenized): Brought => {
     if (!(error instanceof SessionLost)) throw error
     if (error instanceof Disagreement) disagreements += 1
     if (disagreements >= MAX_DISAGREEMENTS) throw error
@@ -223,58 +228,98 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     return { ...blankSession(model, aside.head), aside: { ...aside, failure: error } }
   }
 
-  const begin = async (work: Tokenized): Promise<{ readonly session: Live; readonly aside?: Step } | null> => {
-    const id = work.session
+  /** Gets the session a context: for an event (`busy`), or only to be saved. null when the task ends before. */
+  const bring = async (
+    id: string,
+    busy: boolean,
+    make: (known: Head | undefined) => Promise<Brought>,
+  ): Promise<{ readonly session: Live; readonly aside?: Step } | null> => {
+    let over = (): void => undefined
+    const arrival: Arrival = { due: lapsed.delete(id), over: new Promise<void>((resolve) => (over = resolve)) }
+    coming.set(id, arrival)
     const restores = heads.has(id)
-    if (!(await place(restores))) return null
     try {
-      let base: Restored & { readonly aside?: Step }
-      if (restores) {
-        base = await tracked(rebuild(id)).then(
-          (session) => {
-            disagreements = 0
-            return session
-          },
-          (error: unknown) => lost(error, work),
-        )
-      } else {
-        const context = model.createContext()
-        base = { head: newborn(work, model, context.chain), context }
+      if (!(await rooms.enter(restores))) return null
+      try {
+        const { head, context, aside, unsaved: stale = false } = await make(heads.get(id))
+        if (closed) context.close()
+        checkOpen()
+        // In the place that was kept for it, before anybody else looks.
+        const known = heads.get(id)
+        // What took a long rebuild is saved as soon as it rests: the next crash must not make it longer.
+        const due = !busy || arrival.due || stale || (known !== undefined && !isSaved(known) && !isShort(known))
+        const captured = stale ? Number.NEGATIVE_INFINITY : (known?.snapshot?.pulse ?? -1)
+        const session: Live = { head, context, busy, captured, due, list: null }
+        live.set(id, session)
+        settle(session)
+        return { session, ...(aside && { aside }) }
+      } catch (error) {
+        if (stopping.aborted && !closed) return null
+        throw error
+      } finally {
+        rooms.settled(restores)
       }
-      if (closed) base.context.close()
-      checkOpen()
-      // In the place that was kept for it, before anybody else looks.
-      const { snapshot = null, conductor } = heads.get(id) ?? {}
-      // What took a rebuild is saved as soon as it rests: the next crash must not make it longer.
-      const from = conductor === undefined || snapshot?.pulse === conductor.globalStep ? null : Number.NEGATIVE_INFINITY
-      const { head, context, aside, unsaved } = base
-      const captured = unsaved ? Number.NEGATIVE_INFINITY : (snapshot?.pulse ?? -1)
-      const session: Live = { head, context, busy: true, captured, unsavedFrom: from }
-      live.set(id, session)
-      return { session, ...(aside && { aside }) }
-    } catch (error) {
-      if (stopping.aborted && !closed) return null
-      throw error
     } finally {
-      arriving -= 1
-      if (restores) {
-        restoring -= 1
-        wake()
-      }
+      coming.delete(id)
+      over()
     }
   }
 
+  const begin = (work: Tokenized): ReturnType<typeof bring> =>
+    bring(work.session, true, async (known) => {
+      if (known !== undefined) {
+        try {
+          const session = await tracked(rebuild(work.session))
+          disagreements = 0
+          return session
+        } catch (error) {
+          return lost(error, work)
+        }
+      }
+      const context = model.createContext()
+      return { head: newborn(work, model, context.chain), context }
+    })
+
   const acquire = async (work: Tokenized): Promise<{ session: Live; fresh: boolean; aside?: Step } | null> => {
+    await coming.get(work.session)?.over
     const known = live.get(work.session)
     if (known !== undefined) {
-      live.delete(work.session)
-      live.set(work.session, known)
-      known.busy = true
+      occupy(known)
       return { session: known, fresh: false }
     }
     const fresh = !heads.has(work.session)
     const begun = await begin(work)
     return begun === null ? null : { ...begun, fresh }
+  }
+
+  /** Rebuilds a session only so that it can be saved. Who asks for it meanwhile waits for that. */
+  const refresh = async (id: string): Promise<void> => {
+    refreshing += 1
+    try {
+      await bring(id, false, () => tracked(rebuild(id)))
+      refreshing -= 1
+      pressure.next()
+    } catch (error) {
+      refreshing -= 1
+      if (closed || stopping.aborted) return
+      // Whoever asks for the session next hears the same; until then it harms nobody.
+      options.warn(`Session "${id}" could not be rebuilt to be saved: ${messageOf(error)}`)
+      unsaved.begin(id, position)
+    }
+  }
+
+  /** Sessions whose unsaved input begins too long ago are to be saved, wherever they are. */
+  const ripen = (): void => {
+    const before = position - snapshotRecords
+    for (let id = unsaved.takeUpTo(before); id !== undefined; id = unsaved.takeUpTo(before)) {
+      const session = live.get(id)
+      const arrival = coming.get(id)
+      if (session !== undefined) {
+        session.due = true
+        settle(session)
+      } else if (arrival !== undefined) arrival.due = true
+      else lapsed.add(id)
+    }
   }
 
   /** With the session and the record. */
@@ -312,7 +357,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       for await (const step of advance(session, work, fresh, engine)) {
         const pulse = step.head!.conductor.globalStep
         const since = session.captured === -1 ? 0 : session.captured
-        session.unsavedFrom ??= work.record.offset
+        unsaved.begin(work.session, work.record.offset)
         if (step.failure !== undefined) options.warn(`${step.head!.stopped!.reason} (${step.failure.message})`)
         if (pulse - since >= snapshotEvery && step.head!.status === 'open') {
           const capture = take(session)
@@ -325,12 +370,23 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     } catch (error) {
       throw named(error, work)
     } finally {
-      session.busy = false
+      rest(session)
     }
   }
 
   return {
     heads,
+    resume(head) {
+      heads.set(head.session, head)
+      // What came after an older snapshot came before the head's own record, and where is not known.
+      if (!isSaved(head)) unsaved.begin(head.session, head.snapshot === null ? head.born : head.cursor.offset)
+    },
+    committed(head) {
+      heads.set(head.session, head)
+      if (head.status !== 'open') unsaved.end(head.session)
+      const session = live.get(head.session)
+      if (session !== undefined) settle(session)
+    },
     steps(item) {
       // A stop may have left the event before this one unfinished: whatever this one is, it waits for that.
       if (stopping.aborted) return []
@@ -339,36 +395,25 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     *unsaved() {
       for (const session of live.values()) {
         const pulse = session.head.conductor.globalStep
-        if (session.head.status !== 'open' || heads.get(session.head.session)?.snapshot?.pulse === pulse) continue
+        const { session: id, status } = session.head
+        const isUnsaved = session.due || unsaved.has(id) || heads.get(id)?.snapshot?.pulse !== pulse
+        if (status !== 'open' || !isUnsaved) continue
         const capture = captureIfThere(session)
         if (capture !== null) yield capture
       }
     },
-    relieve(limit, position) {
+    relieve(limit, at) {
+      position = at
+      ripen()
       const captures: Capture[] = []
-      for (const [id, session] of live) {
-        if (captures.length >= limit) break
-        if (session.busy || session.unsavedFrom === null || position - session.unsavedFrom < snapshotRecords) continue
-        const head = heads.get(id)
-        if (head?.status === 'open' && samePlace(head, session.head)) captures.push(take(session))
+      const takeFrom = (list: Queue<Live>, count: number): void => {
+        for (let left = count; left > 0 && captures.length < limit && list.first !== undefined; left -= 1)
+          captures.push(take(list.first))
       }
-      let surplus = live.size + arriving + waiting.length - maxContexts
-      let gone = false
-      for (const [id, session] of live) {
-        if (surplus <= 0) break
-        if (session.busy) continue
-        surplus -= 1
-        const head = heads.get(id)
-        if (head === undefined || !samePlace(head, session.head)) continue
-        const pulse = session.head.conductor.globalStep
-        if (isSaved(id, session)) {
-          drop(id, session)
-          gone = true
-        } else if (session.captured !== pulse && captures.length < limit) {
-          captures.push(take(session))
-        }
-      }
-      if (gone) wake()
+      takeFrom(overdue, limit)
+      takeFrom(savable, rooms.wanted - capturing.size)
+      while (refreshing < MAX_REFRESHES && overdue.size === 0 && lapsed.first !== undefined && !stopping.aborted)
+        void refresh(lapsed.first)
       return captures
     },
     pressure,
@@ -380,7 +425,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     },
     async close() {
       closed = true
-      wake()
+      rooms.close()
       for (const { context } of live.values()) if (!inWork.has(context)) context.close()
       live.clear()
       await Promise.allSettled(pending)

@@ -130,7 +130,7 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       stopping: stopping.signal,
       warn: options.warn,
     })
-    for (const [id, head] of heads) sessions.heads.set(id, head)
+    for (const head of heads.values()) sessions.resume(head)
     load = () => watermark.load.records
     offset = () => watermark.position().offset
     if (stopping.signal.aborted) return

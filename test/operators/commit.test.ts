@@ -7,6 +7,8 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Commit, type CommitDeps, commit, createBacklog } from '../../src/operators/commit.ts'
 import type { EmittedStep } from '../../src/operators/emit.ts'
 import { readPartitionState } from '../../src/operators/partition-state.ts'
+import { begin } from '../../src/state/conductor.ts'
+import type { Head } from '../../src/state/head.ts'
 import { createLedger } from '../../src/state/ledger.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
@@ -46,6 +48,8 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
   watermark,
   sessions: {
     heads: new Map(),
+    resume: () => undefined,
+    committed: () => undefined,
     steps: () => [],
     unsaved: () => [],
     relieve: () => [],
@@ -63,6 +67,35 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
   interval,
   backlog: createBacklog(100),
   warn: () => undefined,
+})
+
+const headOf = (session: string): Head => ({
+  type: 'head',
+  version: 1,
+  session,
+  model: model.fingerprint,
+  layout: model.layoutFingerprint,
+  status: 'open',
+  settings: { surprisal: false },
+  cursor: {
+    topic: names.chunks,
+    partition: 0,
+    offset: 0,
+    token: 0,
+    complete: true,
+    chunk: null,
+    hash: 'c'.repeat(64),
+    held: '',
+    rng: 0,
+    pulse: 0,
+  },
+  conductor: begin(),
+  chain: '0'.repeat(32),
+  born: 0,
+  totals: { tokens: 0, predictions: 0, nats: 0, generated: 0 },
+  span: { fromPulse: 0, tokens: 0, predictions: 0, bytes: 0, nats: 0, surprisal: [] },
+  generation: null,
+  snapshot: null,
 })
 
 /** A step that finishes the record at `offset` with one dead letter of `bytes`. */
@@ -132,6 +165,47 @@ describe('commit', () => {
     source.complete()
     await done
     expect(seen).toEqual([1, 6, 1])
+  })
+
+  test('states that others wait for are written as long as there are any, a few at a time, between two commits', async () => {
+    const source = new Subject<EmittedStep>()
+    const pressure = new Subject<void>()
+    const hour = 3_600_000
+    const mine = await deps(hour)
+    const heads = Array.from({ length: 50 }, (_, n) => headOf(`s${n}`))
+    let most = 0
+    const relieve = (limit: number) => {
+      most = Math.max(most, limit)
+      return heads.splice(0, limit).map((head) => ({ head, state: new Uint8Array(0), gates: [] }))
+    }
+    const first = Promise.withResolvers<void>()
+    const all = Promise.withResolvers<void>()
+    let commits = 0
+    const done = lastValueFrom(
+      source.pipe(
+        commit({
+          ...mine,
+          sessions: { ...mine.sessions, relieve, pressure },
+          onSnapshot: ({ head }) => {
+            if (head.session === 's49') all.resolve()
+          },
+        }),
+        tap(() => {
+          commits += 1
+          first.resolve()
+        }),
+        toArray(),
+      ),
+    )
+    source.next(step(0))
+    await first.promise
+    pressure.next()
+    await all.promise
+    expect(commits).toBe(1)
+    expect(most).toBeLessThanOrEqual(8)
+    source.complete()
+    await done
+    expect(new Set((await readAll(log, names.snapshots)).map(({ key }) => text(key))).size).toBe(50)
   })
 
   test('an error upstream ends it: what was pending is not written', async () => {

@@ -1,6 +1,8 @@
 /** Contexts in memory: how many, who waits, and what a stop does to those who wait or rebuild. */
 import { describe, expect, test } from 'vitest'
 import type { Context, Model } from '../../src/engine/types.ts'
+import { SHORT_PULSES, SHORT_RECORDS } from '../../src/operators/resting.ts'
+import type { Head } from '../../src/state/head.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { eventually } from '../streams/helpers.ts'
 import { type Bench, benches, event, verified } from './harness.ts'
@@ -95,6 +97,86 @@ describe('contexts', () => {
   })
 })
 
+/** How often heads are looked up, by session, until all of `count` new ones with one event each are finished. */
+const lookUps = async (count: number, text: string): Promise<number> => {
+  let looks = 0
+  await use(async (bench) => {
+    const running = await bench.start({ maxContexts: 4 })
+    await running.idle()
+    const heads = running.worker.tasks.get(0)!.sessions as Map<string, Head>
+    const get = heads.get.bind(heads)
+    heads.get = (id) => {
+      looks += 1
+      return get(id)
+    }
+    await bench.feed(...Array.from({ length: count }, (_, n) => event(`s${n}`, { type: 'text', text })))
+    await running.idle()
+    await running.worker.stop()
+  })
+  return looks / count
+}
+
+describe('a backlog of new sessions', () => {
+  test.each([
+    ['whose past is short', 'Hello.'],
+    ['that need a snapshot to make room', 'All the winter long the harbour slept. '.repeat(4)],
+  ])('%s: what one of them costs does not grow with how many wait', async (_, text) => {
+    const few = await lookUps(25, text)
+    const many = await lookUps(100, text)
+    expect(few).toBeGreaterThan(1)
+    expect(many).toBeLessThan(1.5 * few)
+  })
+
+  test('with a short past: they make room without a snapshot, and come back by reading their own records', async () => {
+    await use(async (bench) => {
+      const lengths: number[] = []
+      const log: EventLog = {
+        ...bench.log,
+        read: (topic, partition, from, options) => {
+          if (topic === bench.names.chunks && options?.follow !== true) lengths.push(options!.until! - from)
+          return bench.log.read(topic, partition, from, options)
+        },
+      }
+      const running = await bench.start({ log, maxContexts: 4 })
+      for (let n = 0; n < 40; n += 1) await bench.feed(event(`s${n}`, { type: 'text', text: 'Once upon ' }))
+      await running.idle()
+      expect(await bench.records('snapshots')).toEqual([])
+      for (let n = 0; n < 40; n += 1) await bench.feed(event(`s${n}`, { type: 'text', text: 'a time.' }))
+      await running.idle()
+      await running.worker.stop()
+      const back = running.restored.length
+      expect(back).toBeGreaterThanOrEqual(36)
+      expect(lengths).toEqual(new Array(back).fill(1))
+      const heads = [...(await bench.heads()).values()]
+      expect(heads.map(({ totals }) => totals.tokens)).toEqual(new Array(40).fill(17))
+      await verified(bench)
+    })
+  })
+
+  test('with a past of more pulses, or of records far apart, they are saved before they go', async () => {
+    await use(async (bench) => {
+      const running = await bench.start({ maxContexts: 1 })
+      const snapshotOf = async (id: string) => (await bench.heads()).get(id)?.snapshot?.pulse ?? null
+      await bench.feed(event('long', { type: 'text', text: 'x'.repeat(SHORT_PULSES + 1) }))
+      await bench.feed(event('short', { type: 'text', text: 'y'.repeat(SHORT_PULSES) }))
+      await bench.feed(event('wide', { type: 'text', text: 'z' }))
+      await running.idle()
+      expect(await snapshotOf('long')).toBe(SHORT_PULSES + 1)
+      expect(await snapshotOf('short')).toBeNull()
+      const between = Array.from({ length: SHORT_RECORDS }, () => event('other', { type: 'text', text: '' }))
+      await bench.feed(
+        ...between,
+        event('wide', { type: 'text', text: 'z' }),
+        event('last', { type: 'text', text: '.' }),
+      )
+      await running.idle()
+      expect(await snapshotOf('wide')).toBe(2)
+      await running.worker.stop()
+      await verified(bench)
+    })
+  })
+})
+
 describe('rebuilding', () => {
   /** A log of `count` sessions whose next event has a past to be read again: no snapshot holds it. */
   const withPast = async (bench: Bench, count: number, bytes: number): Promise<void> => {
@@ -148,6 +230,117 @@ describe('rebuilding', () => {
       await running.idle()
       await running.worker.stop()
       await verified(bench)
+    })
+  })
+
+  /** Records that belong to another session, so that the partition moves on. */
+  const others = (count: number) =>
+    Array.from({ length: count }, (_, n) => event('busy', { type: 'text', text: `Entry ${n}. ` }))
+
+  test.each([
+    ['to make room, with a short past', 'Shy.', 1],
+    ['by a crash', 'I say little. '.repeat(20), 16],
+  ])('goes on for silent sessions, too: who was put out of memory %s is saved before its input is too old', async (_, text, maxContexts) => {
+    await use(async (bench) => {
+      await bench.feed(event('quiet', { type: 'text', text }))
+      const first = await bench.start({ maxContexts, snapshotEvery: 1_000_000 })
+      await bench.feed(event('busy', { type: 'text', text: 'I am busy. ' }))
+      await first.idle()
+      const heir = await bench.log.claim('test', bench.names.chunks, 0)
+      await bench.feed(...others(1))
+      await eventually(() => expect(first.states.at(-1)?.state).toBe('migrated'))
+      await first.worker.stop()
+      await heir.close()
+      expect((await bench.heads()).get('quiet')!.snapshot).toBeNull()
+
+      const running = await bench.start({ maxContexts, snapshotEvery: 1_000_000, snapshotRecords: 20 })
+      await running.idle()
+      expect((await bench.heads()).get('quiet')!.snapshot).toBeNull()
+      await bench.feed(...others(30))
+      await eventually(async () => expect((await bench.heads()).get('quiet')!.snapshot?.pulse).toBe(text.length))
+      await running.worker.stop()
+      expect(running.restored).toContain('quiet')
+      await verified(bench)
+    })
+  })
+
+  test('an event that feeds no token is input like any other: it is saved before it is too old', async () => {
+    await use(async (bench) => {
+      const running = await bench.start({ maxContexts: 1, snapshotRecords: 20 })
+      await bench.feed(event('quiet', { type: 'text', text: 'x'.repeat(SHORT_PULSES + 1) }), ...others(1))
+      await running.idle()
+      const { first, pulse } = (await bench.heads()).get('quiet')!.snapshot!
+      await bench.feed(event('quiet', { type: 'boundary', reset: true }), ...others(40))
+      await eventually(async () => {
+        const { snapshot } = (await bench.heads()).get('quiet')!
+        expect(snapshot!.first).toBeGreaterThan(first)
+        expect(snapshot!.pulse).toBe(pulse)
+      })
+      await running.worker.stop()
+      await verified(bench)
+    })
+  })
+
+  test('that began so that a session can be saved is waited for by its next event', async () => {
+    await use(async (bench) => {
+      const text = 'I say little. '.repeat(20)
+      await bench.feed(event('quiet', { type: 'text', text }))
+      const first = await bench.start({ snapshotEvery: 1_000_000 })
+      await first.idle()
+      const heir = await bench.log.claim('test', bench.names.chunks, 0)
+      await bench.feed(...others(1))
+      await eventually(() => expect(first.states.at(-1)?.state).toBe('migrated'))
+      await first.worker.stop()
+      await heir.close()
+
+      let rebuilds = 0
+      let goOn = (): void => undefined
+      const held = new Promise<void>((resolve) => {
+        goOn = resolve
+      })
+      const log: EventLog = {
+        ...bench.log,
+        read: async function* (topic, partition, from, options) {
+          if (topic === bench.names.chunks && options?.follow !== true) {
+            rebuilds += 1
+            await held
+          }
+          yield* bench.log.read(topic, partition, from, options)
+        },
+      }
+      const running = await bench.start({ log, snapshotRecords: 1 })
+      await eventually(() => expect(rebuilds).toBe(1))
+      await bench.feed(event('quiet', { type: 'text', text: 'But I do.' }), event('after', { type: 'text', text: '!' }))
+      // Its event was handed out before that of the session behind it.
+      await eventually(async () => expect((await bench.heads()).has('after')).toBe(true))
+      goOn()
+      await running.idle()
+      await running.worker.stop()
+      expect(rebuilds).toBe(1)
+      expect((await bench.heads()).get('quiet')!.totals.tokens).toBe(text.length + 9)
+      await verified(bench)
+    })
+  })
+
+  test('of a silent session that cannot be done is told, and stops nobody', async () => {
+    await use(async (bench) => {
+      await bench.feed(event('quiet', { type: 'text', text: 'Shy.' }))
+      const first = await bench.start({ maxContexts: 1 })
+      await bench.feed(...others(2))
+      await first.idle()
+      expect((await bench.heads()).get('quiet')!.snapshot).toBeNull()
+      await bench.log.trim(bench.names.chunks, 0, 1)
+      await first.worker.stop()
+      const warnings: string[] = []
+      const running = await bench.start({ snapshotRecords: 20, warn: (message) => warnings.push(message) })
+      await bench.feed(...others(40))
+      await running.idle()
+      await eventually(() => expect(warnings.join()).toContain('Session "quiet" could not be rebuilt to be saved'))
+      expect(warnings.join()).toContain('must be replayed from offset 0')
+      await bench.feed(...others(1))
+      await running.idle()
+      await running.worker.stop()
+      expect(running.worker.refused.size).toBe(0)
     })
   })
 

@@ -1,0 +1,101 @@
+/**
+ * Where a session stands while its context is in memory and nothing works on it: in the list of what may happen to it next, the
+ * longest unused first, so that nobody has to look for candidates.
+ *
+ *   absent ──event, or its unsaved input is old──▶ coming ──▶ busy ──done, and committed──┬─▶ free ──room wanted──▶ absent
+ *                                                              ▲  │                       │    ▲
+ *                                                              │  └─not yet committed:    │    └──the head names it──┐
+ *                                                              │    in no list            └─▶ savable, overdue ──▶ capturing
+ *                                                              └──event── from any of them
+ *
+ *   free       may go: it is in a snapshot, or its past is short, or it is closed
+ *   savable    needs a snapshot in order to go
+ *   overdue    needs one anyway
+ *   capturing  its snapshot is on its way
+ *
+ * Only what is committed is given back or captured: a session is restored from its committed head, and a snapshot must never
+ * be ahead of the head that names it.
+ */
+import { type Head, samePlace } from '../state/head.ts'
+import type { Session } from './advance.ts'
+import { createQueue, type Queue } from './queue.ts'
+
+/** A session whose context is in memory. */
+export interface Live extends Session {
+  busy: boolean
+  /** Pulse of the last state captured; −1 before the first, −∞ where the next step must be saved. */
+  captured: number
+  /** To be saved as soon as it rests. */
+  due: boolean
+  /** Where it stands at rest. */
+  list: Queue<Live> | null
+}
+
+/**
+ * A session without a snapshot whose past is no longer than this, in pulses and in records of the partition from its first to its
+ * newest, is given back as it is: reading that again takes about the time of writing and reading a snapshot, takes no place in the
+ * log, and is done only for those that come back. A longer one is saved, so that it is not read again and again.
+ */
+export const SHORT_PULSES = 64
+export const SHORT_RECORDS = 256
+
+/** Whether nothing is lost when the context goes: it is in a snapshot, or no longer needed. */
+export const isSaved = ({ status, snapshot, conductor }: Head): boolean =>
+  status !== 'open' || snapshot?.pulse === conductor.globalStep
+
+export interface Resting {
+  readonly free: Queue<Live>
+  readonly savable: Queue<Live>
+  readonly overdue: Queue<Live>
+  readonly capturing: Queue<Live>
+  /** To be called whenever a session comes to rest, its head is committed, or it becomes due. */
+  settle(session: Live): void
+  put(session: Live, list: Queue<Live> | null): void
+  /** Whether a rebuild without a snapshot is short. */
+  isShort(head: Head): boolean
+}
+
+export interface RestingOptions {
+  /** Committed heads. */
+  readonly heads: ReadonlyMap<string, Head>
+  readonly snapshotEvery: number
+  readonly snapshotRecords: number
+}
+
+export const createResting = ({ heads, snapshotEvery, snapshotRecords }: RestingOptions): Resting => {
+  const free = createQueue<Live>()
+  const savable = createQueue<Live>()
+  const overdue = createQueue<Live>()
+  const capturing = createQueue<Live>()
+
+  const put = (session: Live, list: Queue<Live> | null): void => {
+    if (session.list === list) return
+    session.list?.delete(session)
+    list?.add(session)
+    session.list = list
+  }
+
+  const isShort = ({ snapshot, born, cursor, conductor }: Head): boolean =>
+    snapshot === null &&
+    born >= 0 &&
+    conductor.globalStep <= Math.min(SHORT_PULSES, snapshotEvery) &&
+    cursor.offset - born < Math.min(SHORT_RECORDS, snapshotRecords)
+
+  return {
+    free,
+    savable,
+    overdue,
+    capturing,
+    put,
+    isShort,
+    settle(session) {
+      const { busy, captured, due, head } = session
+      const committed = heads.get(head.session)
+      if (busy || committed === undefined || !samePlace(committed, head)) return
+      if (due && committed.status === 'open') put(session, overdue)
+      else if (isSaved(committed)) put(session, free)
+      else if (captured === head.conductor.globalStep) put(session, capturing)
+      else put(session, captured === -1 && isShort(committed) ? free : savable)
+    },
+  }
+}

@@ -5,6 +5,7 @@
  * it could commit anything.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { codeOf } from '../../src/errors.ts'
 import { FAILPOINTS, type Failpoint } from '../../src/observe/failpoint.ts'
 import { murmur2 } from '../../src/streams/murmur2.ts'
 import { openLog } from '../../src/streams/open.ts'
@@ -25,6 +26,8 @@ export interface CampaignOptions {
   readonly undisturbed: string
   readonly seed: number
   readonly kills: number
+  /** Of the workers: campaigns that share brokers have their own. */
+  readonly group: string
   /** Flags of `continuo run` beside the family's, and what its environment has beside ours. */
   readonly flags: readonly string[]
   readonly env: NodeJS.ProcessEnv
@@ -54,6 +57,9 @@ const LIVES = 6
 const LIFE_LIMIT = 600_000 // ms
 /** A worker that was killed is followed at once by one that is killed before it commits: one time in so many. */
 const AGAIN = 5
+
+/** How often topics are asked for again. */
+const PATIENCE = 5
 
 /** A moment of a phase is drawn below a bound, which follows how long the phase lasts on this machine now. */
 const createMoments = (next: () => number) => {
@@ -113,12 +119,12 @@ const until = async (worker: WorkerRun, phases: Phases, { phase, wait, beforeTer
 
 /** A worker on the disturbed log. Where it died; null: it ended in peace. Throws where it ended otherwise, or did not end. */
 const live = async (
-  { family, disturbed, flags, env, signal }: CampaignOptions,
+  { family, disturbed, group, flags, env, signal }: CampaignOptions,
   failpoint: string | undefined,
   moment: Moment | null,
 ): Promise<Phase | 'failpoint' | null> => {
   signal.throwIfAborted()
-  const all = [...flags, '--until-idle', '60', '--log-level', 'debug']
+  const all = [...flags, '--group', group, '--until-idle', '60', '--log-level', 'debug']
   const worker = runWorker(disturbed, family, all, failpoint, env)
   const phases = watchPhases(worker.child)
   let ours = false
@@ -147,9 +153,20 @@ const live = async (
   }
 }
 
+/** A broker that many start upon at once may be late with new topics; asking for them again changes nothing. */
+const patiently = async (create: () => Promise<void>): Promise<void> => {
+  for (let left = PATIENCE; ; left -= 1) {
+    try {
+      return await create()
+    } catch (error) {
+      if (left === 0 || codeOf(error) !== 'UNAVAILABLE') throw error
+    }
+  }
+}
+
 /** Kills `kills` workers and compares. Throws where a worker failed, where too few could be killed, and at the first difference. */
 export const campaign = async (options: CampaignOptions): Promise<Compared> => {
-  const { family, disturbed, undisturbed, kills, seed, flags, env, signal, onKill } = options
+  const { family, disturbed, undisturbed, group, kills, seed, flags, env, signal, onKill } = options
   // Families get the same events and different kills.
   const next = random(murmur2(Buffer.from(`${seed} ${family.name}`)))
   const firstPhase = Math.floor(next() * PHASES.length)
@@ -160,7 +177,7 @@ export const campaign = async (options: CampaignOptions): Promise<Compared> => {
   const other = await openLog(undisturbed)
   let lives = 0
   try {
-    for (const each of [log, other]) await createCrashTopics(each)
+    for (const each of [log, other]) await patiently(() => createCrashTopics(each))
     const feed = async (): Promise<void> => {
       const { value } = source.next()
       for (const each of [log, other]) await each.append(topicNames(each.prefix).chunks, value)
@@ -192,7 +209,7 @@ export const campaign = async (options: CampaignOptions): Promise<Compared> => {
         throw new Error(`Of ${lives} workers only ${died} could be killed; ${kills} were asked for.`)
       if (again) await atMoment(next() < 0.5 ? 'starting' : 'restoring')
       else {
-        if ((await unfinished(log)) < BACKLOG) await feed()
+        if ((await unfinished(log, group)) < BACKLOG) await feed()
         // Three of five at failpoints, the others through the phases in turn.
         if (lives % 5 < 3) await atFailpoint()
         else await atMoment(PHASES[(firstPhase + Math.floor(lives / 5) * 2 + (lives % 5) - 3) % PHASES.length]!)
@@ -202,7 +219,7 @@ export const campaign = async (options: CampaignOptions): Promise<Compared> => {
     await Promise.all([log.close(), other.close()])
   }
   for (const url of [disturbed, undisturbed]) {
-    await finish(url, family, flags, env)
+    await finish(url, family, [...flags, '--group', group], env)
     signal.throwIfAborted()
   }
   const expected = await collect(undisturbed)

@@ -172,7 +172,9 @@ const inLanes = async <T>(
   const queue = [...items]
   const lane = async (): Promise<void> => {
     for (let item = queue.shift(); item !== undefined && !signal.aborted; item = queue.shift()) {
-      await run(item, signal).catch((error: unknown) => failed.abort(error))
+      await run(item, signal).catch((error: unknown) => {
+        if (!stopping.aborted) failed.abort(error)
+      })
     }
   }
   await Promise.all(Array.from({ length: Math.min(width, items.length) }, lane))
@@ -255,15 +257,19 @@ const killOn = async (ground: Ground, folder: string, flags: Flags, stopping: Ab
         family: families.get(family)!,
         seed,
         kills,
+        group: freshPrefix(),
         flags: FLAGS[log],
         env,
         signal,
-        onKill: (place, again) => tally.kill(place, family, again),
+        onKill: (place, again) => {
+          tally.kill(place, family, again)
+          if (tally.kills % 50 === 0) say(`${log}: ${tally.kills} of ${flags.kills} kills, ${seconds()}`)
+        },
       })
       tally.compared(compared)
       const { events, chains, lives } = compared
       const equal = `${plural(events.tokens, 'token event')} and ${plural(chains, 'chain')} equal`
-      say(`${who}: ${kills} of ${lives} workers killed; ${equal}. ${tally.kills} of ${flags.kills} kills, ${seconds()}`)
+      say(`${who}: ${kills} of ${lives} workers killed; ${equal}.`)
       for (const name of Object.values(pair)) ground.forget(name)
     } catch (error) {
       if (signal.aborted) throw error

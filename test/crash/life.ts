@@ -93,12 +93,12 @@ export const appendAll = async (url: string, records: readonly RecordIn[]): Prom
 }
 
 /** Input records that no partition cursor covers yet. */
-export const unfinished = async (log: EventLog): Promise<number> => {
+export const unfinished = async (log: EventLog, group: string = GROUP): Promise<number> => {
   const names = topicNames(log.prefix)
   let left = 0
   for (let partition = 0; partition < PARTITIONS; partition += 1) {
     const { end } = await log.bounds(names.chunks, partition)
-    left += end - ((await log.committed(GROUP, names.chunks, partition)) ?? 0)
+    left += end - ((await log.committed(group, names.chunks, partition)) ?? 0)
   }
   return left
 }

@@ -184,7 +184,7 @@ const inLanes = async <T>(
 /** Short: the time that a dead worker keeps its partitions is time in which nothing is tested. */
 const FLAGS: Readonly<Record<Log, readonly string[]>> = {
   embedded: ['--session-timeout', '500'],
-  kafka: ['--session-timeout', '1000'],
+  kafka: ['--session-timeout', '2000'],
 }
 
 interface Ground {

@@ -42,7 +42,7 @@ Example:  npm run test:kills -- --kills 1000
 `
 
 /** Kills of one pair of logs at most: a campaign's log and its comparison stay small however many kills are asked for. */
-const CAMPAIGN = 100
+const CAMPAIGN = 50
 /** Kills of a log from which on every failpoint must have been among them. */
 const ENOUGH = 20 * FAILPOINTS.length
 
@@ -114,48 +114,48 @@ const jobsOf = ({ kills, seed, families }: Flags, log: Log): readonly Job[] => {
   ).flat()
 }
 
-/** What was killed where on one log. */
+interface Kill {
+  readonly place: Place
+  readonly family: string
+  /** Right after another one. */
+  readonly again: boolean
+}
+
+/** What was killed where on one log, and what of it was compared. */
 const createTally = (families: readonly string[]) => {
-  const kills = new Map<string, number>()
-  const key = (place: Place, family: string): string => `${place} ${family}`
-  let again = 0
+  const kills: Kill[] = []
   const total = { tokens: 0, observations: 0, deadletters: 0, chains: 0, lives: 0 }
-  const sum = (places: readonly Place[], of: readonly string[]): number =>
-    places.reduce((n, place) => n + of.reduce((m, family) => m + (kills.get(key(place, family)) ?? 0), 0), 0)
+  const sum = (place: Place | null, family: string | null): number =>
+    kills.filter((kill) => (place ?? kill.place) === kill.place && (family ?? kill.family) === kill.family).length
   return {
-    kill(place: Place, family: string, second: boolean): void {
-      kills.set(key(place, family), (kills.get(key(place, family)) ?? 0) + 1)
-      if (second) again += 1
-    },
-    compared({ events, chains, lives }: Compared): void {
+    /** Kills that were made, compared or not. */
+    made: 0,
+    compared(killed: readonly Kill[], { events, chains, lives }: Compared): void {
+      kills.push(...killed)
       total.tokens += events.tokens
       total.observations += events.observations
       total.deadletters += events.deadletters
       total.chains += chains
       total.lives += lives
     },
-    get kills(): number {
-      return sum(PLACES, families)
-    },
     get missing(): readonly Place[] {
-      return PLACES.filter((place) => sum([place], families) === 0)
+      return PLACES.filter((place) => sum(place, null) === 0)
     },
     print(log: Log): void {
-      const row = (name: string, places: readonly Place[]): readonly string[] => [
+      const row = (name: string, place: Place | null): readonly string[] => [
         name,
-        ...families.map((family) => count(sum(places, [family]))),
-        count(sum(places, families)),
+        ...families.map((family) => count(sum(place, family))),
+        count(sum(place, null)),
       ]
       const named = (place: Place): string =>
         FAILPOINTS.some((name) => name === place) ? place : `random: while ${place}`
       const header = [`killed on ${log}`, ...families.map((family) => `>${family}`), '>all']
-      print(`\n${table(header, [...PLACES.map((place) => row(named(place), [place])), row('all', PLACES)])}`)
-      print(
-        `${count(again)} of them right after another, before anything was committed; ${plural(total.lives, 'worker')} started.`,
-      )
-      print(
-        `Compared, all equal: ${plural(total.tokens, 'token event')}, ${plural(total.observations, 'observation')}, ${plural(total.deadletters, 'dead letter')}, ${plural(total.chains, 'chain')}.`,
-      )
+      print(`\n${table(header, [...PLACES.map((place) => row(named(place), place)), row('all', null)])}`)
+      const again = kills.filter((kill) => kill.again).length
+      print(`${count(again)} of them right after another one; ${plural(total.lives, 'worker')} started.`)
+      const { tokens, observations, deadletters, chains } = total
+      const events = `${plural(tokens, 'token event')}, ${plural(observations, 'observation')}, ${plural(deadletters, 'dead letter')}`
+      print(`Compared, all equal: ${events}, ${plural(chains, 'chain')}.`)
     },
   }
 }
@@ -250,6 +250,7 @@ const killOn = async (ground: Ground, folder: string, flags: Flags, stopping: Ab
   await inLanes(jobsOf(flags, log), flags.jobs, stopping, async ({ family, seed, kills }, signal) => {
     const pair = { disturbed: `${family}-${seed}-disturbed`, undisturbed: `${family}-${seed}-undisturbed` }
     const who = `${log} ${family}, seed ${seed}`
+    const killed: Kill[] = []
     try {
       const compared = await campaign({
         disturbed: urlOf(pair.disturbed),
@@ -262,11 +263,12 @@ const killOn = async (ground: Ground, folder: string, flags: Flags, stopping: Ab
         env,
         signal,
         onKill: (place, again) => {
-          tally.kill(place, family, again)
-          if (tally.kills % 50 === 0) say(`${log}: ${tally.kills} of ${flags.kills} kills, ${seconds()}`)
+          killed.push({ place, family, again })
+          tally.made += 1
+          if (tally.made % 50 === 0) say(`${log}: ${tally.made} of ${flags.kills} kills, ${seconds()}`)
         },
       })
-      tally.compared(compared)
+      tally.compared(killed, compared)
       const { events, chains, lives } = compared
       const equal = `${plural(events.tokens, 'token event')} and ${plural(chains, 'chain')} equal`
       say(`${who}: ${kills} of ${lives} workers killed; ${equal}.`)
@@ -284,8 +286,11 @@ const killOn = async (ground: Ground, folder: string, flags: Flags, stopping: Ab
       )
     }
   })
-  if (stopping.aborted) return
   tally.print(log)
+  if (stopping.aborted) {
+    print(`Stopped after ${plural(tally.made, 'kill')}: those whose logs were not compared yet are left out.`)
+    return
+  }
   print(`${seconds()}, ${flags.jobs} at a time.`)
   if (flags.kills >= ENOUGH && tally.missing.length > 0)
     throw new Error(`Nobody was killed at ${tally.missing.join(', ')}: the plan no longer gets there.`)

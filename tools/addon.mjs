@@ -10,7 +10,7 @@ export const root = dirname(dirname(fileURLToPath(import.meta.url)))
 export const source = join(root, 'native')
 const require = createRequire(join(root, 'package.json'))
 /** The project's own: a tool that is started by hand runs in the machine's, which may know no TypeScript. */
-const node = join(root, 'node_modules', '.bin', 'node')
+export const node = join(root, 'node_modules', '.bin', 'node')
 
 /** Ends the process with 1. */
 export const fail = (sentence) => {

@@ -13,7 +13,7 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
 }, () => {
   test('with RWKV-7, at least 50 times', () => crash(rwkv7, (name) => `file:${join(dir, `rwkv7-${name}.db`)}`, 50))
   test('with Titans, at least 24 times', async () =>
-    crash(await titans(), (name) => `file:${join(dir, `titans-${name}.db`)}`, 24))
+    crash(await titans(join(dir, 'titans')), (name) => `file:${join(dir, `titans-${name}.db`)}`, 24))
   test('with GPT-2 that refuses what does not fit, at least 24 times', () =>
-    crash(gpt2('refuse'), (name) => `file:${join(dir, `gpt2-${name}.db`)}`, 24))
+    crash(gpt2('refuse', join(dir, 'gpt2')), (name) => `file:${join(dir, `gpt2-${name}.db`)}`, 24))
 })

@@ -1,4 +1,5 @@
 import { describe, inject, test } from 'vitest'
+import { temporaryFolder } from '../engine/packages.ts'
 import { gpt2, rwkv7, titans } from './families.ts'
 import { crash } from './suite.ts'
 
@@ -11,7 +12,8 @@ describe.skipIf(brokers === null)(
   { timeout: 1_200_000 },
   () => {
     test('with RWKV-7, at least 50 times', () => crash(rwkv7, prefix('rwkv7'), 50))
-    test('with Titans, at least 24 times', async () => crash(await titans(), prefix('titans'), 24))
-    test('with GPT-2 and a window, at least 24 times', () => crash(gpt2('window'), prefix('gpt2'), 24))
+    test('with Titans, at least 24 times', async () => crash(await titans(temporaryFolder()), prefix('titans'), 24))
+    test('with GPT-2 and a window, at least 24 times', () =>
+      crash(gpt2('window', temporaryFolder()), prefix('gpt2'), 24))
   },
 )

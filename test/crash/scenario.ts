@@ -30,8 +30,15 @@ const encode = (session: string, event: ChunkInput | string, at: number): Record
   timestamp: 1_700_000_000_000 + at,
 })
 
-/** One list of records a round; each round keeps a worker busy for a fraction of a second. */
-export const scenario = (rounds: number, seed = 7): readonly (readonly RecordIn[])[] => {
+export interface RoundSize {
+  /** Events of a round, of all kinds. */
+  readonly events: number
+  /** Tokens of the generation that ends it. */
+  readonly tail: number
+}
+
+/** One list of records a round, without end; each round keeps a worker busy for a fraction of a second. */
+export function* rounds(seed: number, { events, tail }: RoundSize): Generator<readonly RecordIn[], never> {
   const next = random(seed)
   const pick = <T>(items: readonly T[]): T => items[Math.floor(next() * items.length)]!
   const text = (length: number): string => {
@@ -55,9 +62,9 @@ export const scenario = (rounds: number, seed = 7): readonly (readonly RecordIn[
       },
       at++,
     )
-  return Array.from({ length: rounds }, (_, round) => {
+  for (let round = 0; ; round += 1) {
     const records: RecordIn[] = []
-    for (let n = 0; n < 8; n += 1) {
+    for (let n = 0; n < events; n += 1) {
       const session = pick(SESSIONS)
       const dice = next()
       if (dice < 0.5)
@@ -83,7 +90,12 @@ export const scenario = (rounds: number, seed = 7): readonly (readonly RecordIn[
     const session = pick(SESSIONS)
     records.push(encode(session, { type: 'open' }, at++))
     if (round % 9 === 4) records.push(encode(session, { type: 'text', text: text(5000) }, at++))
-    records.push(encode(session, { type: 'text', text: 'And then ' }, at++), generate(session, 300, []))
-    return records
-  })
+    records.push(encode(session, { type: 'text', text: 'And then ' }, at++), generate(session, tail, []))
+    yield records
+  }
+}
+
+export const scenario = (count: number, seed = 7): readonly (readonly RecordIn[])[] => {
+  const source = rounds(seed, { events: 8, tail: 300 })
+  return Array.from({ length: count }, () => source.next().value)
 }

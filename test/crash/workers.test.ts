@@ -9,16 +9,10 @@ import { topicNames } from '../../topics/index.ts'
 import { ownBroker } from '../kafka/broker.ts'
 import { eventually } from '../streams/helpers.ts'
 import { type CrashFamily, gpt2, rwkv7, titans } from './families.ts'
-import {
-  appendAll,
-  collect,
-  createCrashTopics,
-  expectSame,
-  finish,
-  runWorker,
-  scenario,
-  type WorkerRun,
-} from './suite.ts'
+import { collect } from './judge.ts'
+import { appendAll, createCrashTopics, finish, runWorker, unfinished as unfinishedOf, type WorkerRun } from './life.ts'
+import { scenario } from './scenario.ts'
+import { expectSame } from './suite.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-workers-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
@@ -129,17 +123,10 @@ const onLog = (
     })
   })
 
-/** Input records that no partition cursor covers yet. */
 const unfinished = async (url: string): Promise<number> => {
   const log = await openLog(url)
   try {
-    const names = topicNames(log.prefix)
-    let left = 0
-    for (const partition of [0, 1]) {
-      const { end } = await log.bounds(names.chunks, partition)
-      left += end - ((await log.committed('crash', names.chunks, partition)) ?? 0)
-    }
-    return left
+    return await unfinishedOf(log)
   } finally {
     await log.close()
   }
@@ -147,8 +134,8 @@ const unfinished = async (url: string): Promise<number> => {
 
 const families = (overflow: 'refuse' | 'window') => [
   { name: 'RWKV-7', open: () => rwkv7 },
-  { name: 'Titans', open: titans },
-  { name: `GPT-2 (${overflow})`, open: () => gpt2(overflow) },
+  { name: 'Titans', open: () => titans(join(dir, 'titans')) },
+  { name: `GPT-2 (${overflow})`, open: () => gpt2(overflow, join(dir, 'gpt2')) },
 ]
 
 onLog('the embedded log', `file:${dir}`, families('refuse'))

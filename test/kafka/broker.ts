@@ -64,13 +64,13 @@ const orMissing = async <T>(start: () => Promise<T>): Promise<Found<T>> => {
   }
 }
 
-/** One broker for many tests; each takes its own prefix. */
-export const findKafka = (): Promise<Found<TestKafka>> =>
+/** One broker for many tests; each takes its own prefix. The options are those of a broker from the jars. */
+export const findKafka = (options?: StartOptions): Promise<Found<TestKafka>> =>
   orMissing(async () => {
     const brokers = process.env.KAFKA_BROKERS
     if (brokers) return { brokers, source: 'environment', stop: async () => {} }
     if (await dockerAnswers()) return startContainer()
-    const broker = await startBroker()
+    const broker = await startBroker(options)
     return { brokers: broker.brokers, source: 'jars', stop: broker.stop }
   })
 

@@ -2,7 +2,7 @@
  * Random small GPT-2 packages, and GPT-2 in double precision: written from the formulas of the paper and of Hugging Face's
  * modelling code, sharing nothing with the engine.
  */
-import { random, type Tensor, type Tensors } from '../engine/packages.ts'
+import { random, type Tensor, type Tensors } from '../engine/safetensors.ts'
 
 export interface Gpt2Sizes {
   readonly L: number

@@ -105,6 +105,7 @@ export const readPartitionState = async (
 const checkAgreement = (
   { cursor, heads }: PartitionState,
   committed: number | null,
+  topicId: string | null,
   { names, group, model, warn }: Reading,
   partition: number,
 ): void => {
@@ -130,6 +131,13 @@ const checkAgreement = (
       `The state of this partition belongs to group "${cursor.group}" reading ${cursor.topic}, partition ${cursor.partition}; this worker is group "${group}" reading ${place}. Use that group, or another prefix.`,
     )
   }
+  // Cursors of older versions do not say.
+  if (cursor.topicId !== undefined && topicId !== null && cursor.topicId !== topicId) {
+    throw new ContinuoError(
+      'REFUSED',
+      `The input topic ${names.chunks} was deleted and made anew: this state was made from the topic with the id ${cursor.topicId}, there is now ${topicId}. Offsets of the one mean nothing in the other. Begin anew with another --group and prefix (--input-topic reads the new topic), or restore the brokers' data from a copy.`,
+    )
+  }
   checkFits(cursor, model)
   for (const head of heads.values()) checkFits(head, model)
   if (committed === null) {
@@ -153,6 +161,7 @@ const introduce = async (
   writer: PartitionWriter,
   { log, names, group, model }: Reading,
   partition: number,
+  topicId: string | null,
 ): Promise<void> => {
   const { begin } = await log.bounds(names.chunks, partition)
   const { key, value, headers } = seal({
@@ -160,6 +169,7 @@ const introduce = async (
     version: 1,
     group,
     topic: names.chunks,
+    ...(topicId !== null && { topicId }),
     partition,
     offset: begin,
     done: [],
@@ -191,10 +201,11 @@ export const openState = async (
   forwardFloor: number,
 ): Promise<PartitionState & { readonly cursor: PartitionCursor }> => {
   const { log, names, group } = reading
+  const topicId = await log.topicId(names.chunks)
   for (;;) {
     const state = await readPartitionState(log, names, partition, forwardFloor)
-    checkAgreement(state, await log.committed(group, names.chunks, partition), reading, partition)
-    if (state.cursor !== null) return { ...state, cursor: state.cursor }
-    await introduce(writer, reading, partition)
+    checkAgreement(state, await log.committed(group, names.chunks, partition), topicId, reading, partition)
+    if (state.cursor !== null) return { ...state, cursor: { ...state.cursor, ...(topicId !== null && { topicId }) } }
+    await introduce(writer, reading, partition, topicId)
   }
 }

@@ -72,6 +72,7 @@ export const openKafkaLog = async (address: string, options: OpenLogOptions = {}
     prefix,
     createTopics: topics.create,
     topics: topics.list,
+    topicId: network.topicId,
     append: feeder.append,
     partitionOf: feeder.partitionOf,
     bounds: reader.bounds,

@@ -20,6 +20,7 @@ import {
   socketFactory,
 } from './kafkajs.ts'
 import { diagnose } from './tls.ts'
+import { METADATA, METADATA_WITH_IDS, topicIdProtocol } from './topic-id.ts'
 import type { KafkaUrl } from './url.ts'
 
 export interface Node {
@@ -62,6 +63,8 @@ export interface Network {
   controller(): Promise<Broker>
   /** INVALID when there is no such topic. */
   topic(name: string): Promise<Topic>
+  /** The id of a topic as it is now, uncached; null from brokers before 2.8. */
+  topicId(name: string): Promise<string | null>
   /** All topics, uncached. */
   topics(): Promise<readonly (Topic & { readonly internal: boolean })[]>
   /** INVALID when there is no such partition. */
@@ -265,6 +268,13 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
           }
         }),
       ),
+    topicId: (name) =>
+      self.retry(`asking for the id of topic ${name}`, async () => {
+        const broker = await any()
+        if ((broker.versions?.[METADATA]?.maxVersion ?? 0) < METADATA_WITH_IDS) return null
+        const connection = await broker.connectionPool.getConnection(0)
+        return (await connection.send(topicIdProtocol(name))).id
+      }),
     topics: () => self.retry('listing topics', () => metadata([])),
     async leader(name, partition) {
       const topic = await self.topic(name)

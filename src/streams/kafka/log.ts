@@ -1,6 +1,6 @@
 /** The Kafka log: the port over kafkajs's connections and protocol. What kafkajs is used for, and what not: kafkajs.ts. */
 import { logLevel } from 'kafkajs'
-import { ContinuoError } from '../../errors.ts'
+import { ContinuoError, codeOf } from '../../errors.ts'
 import type { EventLog, Membership } from '../log.ts'
 import type { OpenLogOptions } from '../open.ts'
 import { openFeeder } from './append.ts'
@@ -81,7 +81,12 @@ export const openKafkaLog = async (address: string, options: OpenLogOptions = {}
     ping,
     async join(group, topic) {
       await network.topic(topic)
-      await network.retry(`joining group ${group}`, async () => {})
+      // kafkajs takes a refusal for a coordinator that cannot be found, and looks for it for ever.
+      await network
+        .retry(`joining group ${group}`, () => network.coordinator('group', group))
+        .catch((error: unknown) => {
+          if (codeOf(error) !== 'UNAVAILABLE') throw error
+        })
       const membership = joinGroup({
         kafka,
         brokers: network.brokers,

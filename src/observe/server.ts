@@ -18,11 +18,18 @@ export const readiness = (worker: Worker | null): Readiness => {
     if (worker.refused.has(partition)) {
       return { partition, state: 'refused', reason: messageOf(worker.refused.get(partition)) }
     }
-    return { partition, state: worker.tasks.get(partition)?.state ?? 'waiting' }
+    const state = worker.tasks.get(partition)?.state ?? 'waiting'
+    const trouble = state === 'running' ? undefined : worker.troubles.get(partition)
+    return { partition, state, ...(trouble !== undefined && { reason: messageOf(trouble) }) }
   })
   const behind = partitions.filter(({ state }) => state !== 'running')
   if (behind.length === 0) return { ready: true, partitions }
-  const reason = behind.map(({ partition, state }) => `Partition ${partition} is ${state}.`).join(' ')
+  const reason = behind
+    .map(
+      ({ partition, state, reason: why }) =>
+        `Partition ${partition} is ${state}${why === undefined ? '.' : `: ${why}`}`,
+    )
+    .join(' ')
   return { ready: false, reason, partitions }
 }
 

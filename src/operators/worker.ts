@@ -33,6 +33,8 @@ export interface Worker {
   readonly residency: ResidencyStats
   /** Partitions whose state refuses to resume, with the reason. */
   readonly refused: ReadonlyMap<number, unknown>
+  /** Why the task of a partition was lost last, until another one commits. */
+  readonly troubles: ReadonlyMap<number, unknown>
   /** Resolves after stop(), or rejects when membership is lost for good, or the model's device. */
   readonly over: Promise<void>
   /** Whether every assigned partition is running and has had nothing to do for `ms`. */
@@ -58,6 +60,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   let stopped = false
   let giveUp: (error: unknown) => void = () => undefined
   const pauses = new Map<number, number>()
+  const troubles = new Map<number, unknown>()
   /** How often a partition's task was lost in a row while the model's device was away. */
   const away = new Map<number, number>()
 
@@ -69,6 +72,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
       contexts,
       onCommit: (commit) => {
         pauses.delete(partition)
+        troubles.delete(partition)
         options.onCommit?.(commit)
       },
     })
@@ -98,6 +102,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
       start(partition)
       return
     }
+    troubles.set(partition, error)
     if (state === 'migrated') {
       later(partition, options.fencedPause ?? 20_000)
       return
@@ -141,6 +146,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     },
     tasks,
     refused,
+    troubles,
     residency: contexts.stats,
     over,
     idleFor(ms) {

@@ -32,6 +32,7 @@ export const runWorker = (
   flags: readonly string[] = [],
   failpoint?: string,
   more: NodeJS.ProcessEnv = {},
+  { partitions = PARTITIONS, sessionTimeout = 1500 } = {},
 ): WorkerRun => {
   const child = spawn(
     process.execPath,
@@ -45,7 +46,7 @@ export const runWorker = (
       'crash',
       '--json',
       '--partitions',
-      String(PARTITIONS),
+      String(partitions),
       '--commit-interval',
       '10',
       '--snapshot-every',
@@ -57,7 +58,7 @@ export const runWorker = (
       '--part-bytes',
       '60000',
       '--session-timeout',
-      '1500',
+      String(sessionTimeout),
       '--threads',
       '2',
       ...flags,
@@ -86,11 +87,9 @@ export const runWorker = (
   return { child, started, over }
 }
 
-export const createCrashTopics = async (log: EventLog): Promise<void> => {
+export const createCrashTopics = async (log: EventLog, partitions = PARTITIONS): Promise<void> => {
   const names = topicNames(log.prefix)
-  await log.createTopics(
-    TOPICS.map(({ name, settings }) => ({ name: names[name], partitions: PARTITIONS, config: settings })),
-  )
+  await log.createTopics(TOPICS.map(({ name, settings }) => ({ name: names[name], partitions, config: settings })))
 }
 
 export const appendAll = async (url: string, records: readonly RecordIn[]): Promise<void> => {
@@ -111,7 +110,7 @@ export interface Result {
 }
 
 /** Everything a run left in the log. */
-export const collect = async (url: string): Promise<Result> => {
+export const collect = async (url: string, partitions = PARTITIONS): Promise<Result> => {
   const log = await openLog(url)
   try {
     const names = topicNames(log.prefix)
@@ -122,7 +121,7 @@ export const collect = async (url: string): Promise<Result> => {
     for (const topic of ['tokens', 'observations', 'deadletters'] as const) {
       const bySession: Record<string, string[]> = {}
       outputs[topic] = bySession
-      for (let partition = 0; partition < PARTITIONS; partition += 1) {
+      for (let partition = 0; partition < partitions; partition += 1) {
         const { begin, end } = await log.bounds(names[topic], partition)
         for await (const batch of log.read(names[topic], partition, begin, { until: end })) {
           for (const { key, value, headers, timestamp } of batch.records) {
@@ -134,7 +133,7 @@ export const collect = async (url: string): Promise<Result> => {
         }
       }
     }
-    for (let partition = 0; partition < PARTITIONS; partition += 1) {
+    for (let partition = 0; partition < partitions; partition += 1) {
       const state = await readPartitionState(log, names, partition, 1 << 30)
       for (const [id, head] of state.heads) heads.set(id, JSON.parse(unprefixed(JSON.stringify(head))))
     }

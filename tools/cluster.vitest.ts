@@ -6,7 +6,7 @@ export default defineConfig({
     include: ['test/cluster/**/*.test.ts'],
     env: { CUDA_VISIBLE_DEVICES: '' },
     fileParallelism: false,
-    testTimeout: 600_000,
+    testTimeout: 1_800_000,
     hookTimeout: 300_000,
     pool: 'forks',
   },

@@ -1,5 +1,5 @@
 /** Brokers that are cut off from the worker, or from each other, or stand still: silence, and late deliveries at its end. */
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { eventually } from '../streams/helpers.ts'
 import { type Cluster, type Node, PATIENCE, startCluster } from './cluster.ts'
 import { openStream, stop } from './stream.ts'
@@ -9,6 +9,22 @@ beforeAll(async () => {
   cluster = await startCluster()
 })
 afterAll(() => cluster?.close())
+afterEach(() => cluster.mend())
+
+test('a broker that falls silent on open connections is given up, and the others are asked', async () => {
+  const { log, names } = await openStream(cluster, 'silence', { partitions: 1 })
+  for (const node of [1, 2, 3] as const) {
+    // Connections to whoever is asked first are open.
+    await log.topics()
+    cluster.freeze(node)
+    await eventually(async () => {
+      expect((await log.topics()).length).toBeGreaterThan(0)
+      expect(await log.bounds(names.chunks, 0)).toEqual({ begin: 0, end: 0 })
+    }, PATIENCE)
+    cluster.thaw(node)
+    await cluster.whole()
+  }
+})
 
 test('brokers cut off from clients, from each other, or frozen: outputs and chains of an undisturbed run', async () => {
   const stream = await openStream(cluster, 'cuts', { seed: 47 })

@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, expect } from 'vitest'
+import { expect, onTestFinished } from 'vitest'
 import type { EventLog, RecordIn } from '../../src/streams/log.ts'
 import { partitionOfKey } from '../../src/streams/murmur2.ts'
 import { openLog } from '../../src/streams/open.ts'
@@ -74,7 +74,7 @@ export const openStream = async (
   const log = await eventually(() => openLog(cluster.plain(prefix)), PATIENCE)
   const workers: WorkerRun[] = []
   const folder = mkdtempSync(join(tmpdir(), 'continuo-judge-'))
-  afterAll(async () => {
+  onTestFinished(async () => {
     for (const { child } of workers) child.kill('SIGKILL')
     await Promise.all(workers.map(({ over }) => over))
     await log.close()

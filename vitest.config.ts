@@ -5,7 +5,7 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     // On every machine the suites are the CPU's, whatever the engine was built with; test:gpu runs those of a device.
     env: { CUDA_VISIBLE_DEVICES: '' },
-    exclude: ['test/cuda/**'],
+    exclude: ['test/cuda/**', 'test/cluster/**'],
     globalSetup: ['test/kafka/global.ts'],
     // Suites start brokers and kill processes; two cores serve them best one file at a time.
     fileParallelism: false,

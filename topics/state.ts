@@ -113,6 +113,8 @@ export const partitionCursor = z.strictObject({
   /** The consumer group that owns this state; another group needs another prefix. */
   group: z.string(),
   topic: z.string(),
+  /** Kafka's id of that topic, where it has one: offsets mean nothing in another topic of the same name. */
+  topicId: z.string().optional(),
   partition: count,
   /** Every input record below is finished. */
   offset: count,

@@ -147,7 +147,7 @@ export const partitionsOf = async (log: EventLog, names: TopicNames): Promise<nu
   if (input !== undefined) return Math.min(input.partitions, state?.partitions ?? input.partitions)
   throw new ContinuoError(
     'INVALID',
-    `The log ${log.url} has no topic ${names.chunks}. Check --log and its prefix, or create the topics: continuo topics apply --log ${log.url}`,
+    `The log ${log.url} has no topic ${names.chunks}${log.kind === 'kafka' ? ', or this user has no permission to see it' : ''}. Check --log and its prefix, or create the topics: continuo topics apply --log ${log.url}`,
   )
 }
 

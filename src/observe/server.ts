@@ -24,14 +24,23 @@ export const readiness = (worker: Worker | null): Readiness => {
     if (worker.refused.has(partition)) {
       return { partition, state: 'refused', reason: messageOf(worker.refused.get(partition)) }
     }
-    return { partition, state: worker.tasks.get(partition)?.state ?? 'waiting' }
+    const state = worker.tasks.get(partition)?.state ?? 'waiting'
+    const trouble = state === 'running' ? undefined : worker.troubles.get(partition)
+    return { partition, state, ...(trouble !== undefined && { reason: messageOf(trouble) }) }
   })
   const refuse = (reason: string): Readiness => ({ ready: false, reason, partitions })
   if (halted !== null) return refuse(halted.message)
   if (standing.owned === null) return refuse('The worker waits for the group to give it partitions.')
   const behind = partitions.filter(({ state }) => state !== 'running')
   if (behind.length > 0)
-    return refuse(behind.map(({ partition, state }) => `Partition ${partition} is ${state}.`).join(' '))
+    return refuse(
+      behind
+        .map(
+          ({ partition, state, reason: why }) =>
+            `Partition ${partition} is ${state}${why === undefined ? '.' : `: ${why}`}`,
+        )
+        .join(' '),
+    )
   const unserved = gaps(standing)
   if (unserved !== null) return refuse(unserved)
   if (partitions.length > 0) return { ready: true, partitions }

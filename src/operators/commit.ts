@@ -26,6 +26,8 @@ export interface CommitDeps {
   readonly names: TopicNames
   readonly group: string
   readonly partition: number
+  /** Of the input, where the log has one. */
+  readonly topicId?: string | undefined
   readonly writer: PartitionWriter
   readonly watermark: Watermark
   readonly sessions: Sessions
@@ -127,6 +129,7 @@ const createCommitter = (deps: CommitDeps) => {
       version: 1,
       group: deps.group,
       topic: names.chunks,
+      ...(deps.topicId !== undefined && { topicId: deps.topicId }),
       partition,
       offset,
       done: done.map(([from, to]) => [from, to]),

@@ -120,6 +120,7 @@ export const readPartitionState = async (
 const checkAgreement = (
   { cursor, heads }: PartitionState,
   committed: number | null,
+  topicId: string | null,
   { names, group, model, format, warn }: Reading,
   partition: number,
 ): void => {
@@ -151,6 +152,13 @@ const checkAgreement = (
       `${place} was read with --input-format ${cursor.format}, and now with ${format}: its records would be other events. Use ${cursor.format}, or begin anew with another --group and prefix.`,
     )
   }
+  // Cursors of older versions do not say.
+  if (cursor.topicId !== undefined && topicId !== null && cursor.topicId !== topicId) {
+    throw new ContinuoError(
+      'REFUSED',
+      `The input topic ${names.chunks} was deleted and made anew: this state was made from the topic with the id ${cursor.topicId}, there is now ${topicId}. Offsets of the one mean nothing in the other. Begin anew with another --group and prefix (--input-topic reads the new topic), or restore the brokers' data from a copy.`,
+    )
+  }
   checkFits(cursor, model)
   for (const head of heads.values()) checkFits(head, model)
   if (committed === null) {
@@ -174,6 +182,7 @@ const introduce = async (
   writer: PartitionWriter,
   { log, names, group, model, format }: Reading,
   partition: number,
+  topicId: string | null,
 ): Promise<void> => {
   const { begin } = await log.bounds(names.chunks, partition)
   const { key, value, headers } = seal(
@@ -182,6 +191,7 @@ const introduce = async (
       version: 1,
       group,
       topic: names.chunks,
+      ...(topicId !== null && { topicId }),
       partition,
       offset: begin,
       done: [],
@@ -216,10 +226,11 @@ export const openState = async (
   forwardFloor: number,
 ): Promise<PartitionState & { readonly cursor: PartitionCursor }> => {
   const { log, names, group } = reading
+  const topicId = await log.topicId(names.chunks)
   for (;;) {
     const state = await readPartitionState(log, names, partition, forwardFloor)
-    checkAgreement(state, await log.committed(group, names.chunks, partition), reading, partition)
-    if (state.cursor !== null) return { ...state, cursor: state.cursor }
-    await introduce(writer, reading, partition)
+    checkAgreement(state, await log.committed(group, names.chunks, partition), topicId, reading, partition)
+    if (state.cursor !== null) return { ...state, cursor: { ...state.cursor, ...(topicId !== null && { topicId }) } }
+    await introduce(writer, reading, partition, topicId)
   }
 }

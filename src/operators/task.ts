@@ -107,9 +107,9 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
     const state = await openState(writer, options, partition, options.forwardFloor)
     failpoint('restore.read')
     const { heads, stateLedger, snapshotLedger, resealing } = state
-    const { offset: from, done } = state.cursor
+    const { offset: from, done, topicId } = state.cursor
     const watermark = createWatermark({ offset: from, done })
-    const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal)
+    const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal, undefined, topicId)
     const backlog = createBacklog(BACKLOG_STEPS)
     const validation = { format: options.format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
     const engine = { model, tokenizer, process: contexts.process }
@@ -141,6 +141,7 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       names,
       group,
       partition,
+      topicId,
       writer,
       watermark,
       sessions,

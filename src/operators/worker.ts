@@ -49,6 +49,8 @@ export interface Worker {
   readonly residency: ResidencyStats
   /** Partitions whose state refuses to resume, with the reason. */
   readonly refused: ReadonlyMap<number, unknown>
+  /** Why the task of a partition was lost last, until another one commits. */
+  readonly troubles: ReadonlyMap<number, unknown>
   readonly standing: Standing
   /** Why the worker as a whole cannot go on: the input has another number of partitions. It drains and is to be stopped. */
   readonly halted: ContinuoError | null
@@ -82,6 +84,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   let halted: ContinuoError | null = null
   let service: Service | null = null
   const pauses = new Map<number, number>()
+  const troubles = new Map<number, unknown>()
   /** How often a partition's task was lost in a row while the model's device was away. */
   const away = new Map<number, number>()
 
@@ -100,6 +103,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
       contexts,
       onCommit: (commit) => {
         pauses.delete(partition)
+        troubles.delete(partition)
         options.onCommit?.(commit)
       },
     })
@@ -129,6 +133,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
       start(partition)
       return
     }
+    troubles.set(partition, error)
     if (state === 'migrated') {
       later(partition, options.fencedPause ?? 20_000)
       return
@@ -213,6 +218,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     get halted() {
       return halted
     },
+    troubles,
     residency: contexts.stats,
     over,
     idleFor(ms) {

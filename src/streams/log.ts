@@ -73,6 +73,8 @@ export interface ReadOptions {
   readonly undecodable?: boolean
   /** Ends the iteration (without an error) soon after it fires. */
   readonly signal?: AbortSignal
+  /** Reads this very topic: where one of another id has its name, positions mean nothing, and the iteration ends with REFUSED. */
+  readonly topicId?: string
 }
 
 export interface Assignment {
@@ -136,6 +138,11 @@ export interface EventLog {
   createTopics(specs: readonly TopicSpec[]): Promise<void>
   /** Topics below the prefix, and any named ones that exist. */
   topics(names?: readonly string[]): Promise<readonly TopicInfo[]>
+  /**
+   * Tells a topic from others that had its name before or will have it after; null where the log cannot tell (old brokers), or
+   * where no topic is ever deleted (embedded).
+   */
+  topicId(topic: string): Promise<string | null>
   /**
    * Appends all or (embedded) none; each record to `partition`, or to the partition of its key's hash (Kafka's murmur2).
    * A record larger than the topic takes: INVALID, naming both sizes, before anything is written.

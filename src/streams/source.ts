@@ -32,6 +32,7 @@ export const createSource = (
   watermark: Watermark,
   stopping: AbortSignal,
   limits: SourceLimits = SOURCE_LIMITS,
+  topicId?: string,
 ): Source => {
   let wake: (() => void) | null = null
   const rouse = (): void => {
@@ -46,7 +47,12 @@ export const createSource = (
   }
 
   async function* records(): AsyncGenerator<StoredRecord> {
-    for await (const batch of log.read(topic, partition, from, { follow: true, undecodable: true, signal: stopping })) {
+    for await (const batch of log.read(topic, partition, from, {
+      follow: true,
+      undecodable: true,
+      signal: stopping,
+      ...(topicId !== undefined && { topicId }),
+    })) {
       for (const record of batch.records) {
         while (full() && !stopping.aborted) {
           await new Promise<void>((resolve) => {

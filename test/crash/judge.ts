@@ -18,7 +18,7 @@ export interface Result {
 }
 
 /** Everything a run left in the log. */
-export const collect = async (url: string): Promise<Result> => {
+export const collect = async (url: string, partitions = PARTITIONS): Promise<Result> => {
   const log = await openLog(url)
   try {
     const names = topicNames(log.prefix)
@@ -28,7 +28,7 @@ export const collect = async (url: string): Promise<Result> => {
     const heads: Result['heads'] = new Map()
     for (const topic of OUTPUTS) {
       const bySession = outputs[topic]
-      for (let partition = 0; partition < PARTITIONS; partition += 1) {
+      for (let partition = 0; partition < partitions; partition += 1) {
         const { begin, end } = await log.bounds(names[topic], partition)
         for await (const batch of log.read(names[topic], partition, begin, { until: end })) {
           for (const { key, value, headers, timestamp } of batch.records) {
@@ -40,7 +40,7 @@ export const collect = async (url: string): Promise<Result> => {
         }
       }
     }
-    for (let partition = 0; partition < PARTITIONS; partition += 1) {
+    for (let partition = 0; partition < partitions; partition += 1) {
       const state = await readPartitionState(log, names, partition, 1 << 30)
       for (const [id, head] of state.heads) heads.set(id, JSON.parse(unprefixed(JSON.stringify(head))))
     }

@@ -74,11 +74,9 @@ export const runWorker = (
   return { child, started, over }
 }
 
-export const createCrashTopics = async (log: EventLog): Promise<void> => {
+export const createCrashTopics = async (log: EventLog, partitions = PARTITIONS): Promise<void> => {
   const names = topicNames(log.prefix)
-  await log.createTopics(
-    TOPICS.map(({ name, settings }) => ({ name: names[name], partitions: PARTITIONS, config: settings })),
-  )
+  await log.createTopics(TOPICS.map(({ name, settings }) => ({ name: names[name], partitions, config: settings })))
 }
 
 export const appendAll = async (url: string, records: readonly RecordIn[]): Promise<void> => {

@@ -61,21 +61,29 @@ const listening = (port: number): Promise<boolean> =>
     socket.once('connect', () => socket.destroy())
   })
 
-interface Jvm {
+export interface Jvm {
   readonly child: ChildProcess
   readonly watcher: ChildProcess
   readonly ended: Promise<void>
 }
 
-const launch = async (jars: Jars, config: string, folder: string | undefined): Promise<Jvm> => {
-  const child = spawn('java', [...jars.javaArgs, 'kafka.Kafka', config], { stdio: ['ignore', 'pipe', 'pipe'] })
+/** A broker with this configuration. `options` go to `java` and win over the usual ones. */
+export const spawnBroker = (
+  jars: Jars,
+  config: string,
+  folder: string | undefined,
+  options: readonly string[] = [],
+): { readonly jvm: Jvm; readonly started: Promise<void> } => {
+  const child = spawn('java', [...jars.javaArgs, ...options, 'kafka.Kafka', config], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
   if (child.pid === undefined) throw new ContinuoError('UNAVAILABLE', 'java could not be started.')
   const watcher = watch(child.pid, folder)
   const ended = new Promise<void>((resolveWith) => child.once('exit', () => resolveWith()))
   void ended.then(() => watcher.kill('SIGKILL'))
 
   let tail = ''
-  await new Promise<void>((resolveWith, reject) => {
+  const started = new Promise<void>((resolveWith, reject) => {
     const read = (text: string): void => {
       tail = (tail + text).slice(-4000)
       if (tail.includes('Kafka Server started')) resolveWith()
@@ -88,7 +96,22 @@ const launch = async (jars: Jars, config: string, folder: string | undefined): P
       ),
     )
   })
-  return { child, watcher, ended }
+  return { jvm: { child, watcher, ended }, started }
+}
+
+const launch = async (jars: Jars, config: string, folder: string | undefined): Promise<Jvm> => {
+  const { jvm, started } = spawnBroker(jars, config, folder)
+  await started
+  return jvm
+}
+
+/** Ends it, also where it stands still; one that does not end of itself within `patience` ms is killed. */
+export const endOf = async ({ child, ended }: Jvm, signal: NodeJS.Signals, patience = 10_000): Promise<void> => {
+  child.kill('SIGCONT')
+  child.kill(signal)
+  const timer = setTimeout(() => child.kill('SIGKILL'), patience)
+  await ended
+  clearTimeout(timer)
 }
 
 /** A SCRAM password is a record of the cluster, which only a running broker takes. */
@@ -146,13 +169,8 @@ export const startBroker = async (options: StartOptions = {}): Promise<EmbeddedB
   let jvm: Jvm | undefined = await up()
   const end = async (signal: NodeJS.Signals): Promise<void> => {
     const current = jvm
-    if (current === undefined) return
     jvm = undefined
-    current.child.kill('SIGCONT')
-    current.child.kill(signal)
-    const timer = setTimeout(() => current.child.kill('SIGKILL'), 10_000)
-    await current.ended
-    clearTimeout(timer)
+    if (current !== undefined) await endOf(current, signal)
   }
 
   for (const [name, password] of Object.entries(options.scramUsers ?? {}))

@@ -113,8 +113,11 @@ export const feed = command({
     }
     const send = async (log: EventLog): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
-      const { created } = await ensureTopics(log, names)
-      if (created.length > 0) say(`Created ${plural(created.length, 'topic')} in ${log.url}.`)
+      // Where the input is there, who feeds needs no right on any other topic.
+      if (!(await log.topics([names.chunks])).some(({ name }) => name === names.chunks)) {
+        const { created } = await ensureTopics(log, names)
+        say(`Created ${plural(created.length, 'topic')} in ${log.url}.`)
+      }
       const stopping = input?.live ? untilSignal('Stopping: sending what was read. Once more ends at once.') : undefined
       let first: number | null = null
       let last: number | null = null

@@ -49,6 +49,7 @@ export const openEmbeddedLog = async (
       prefix,
       createTopics: topics.create,
       topics: (names = []) => topics.list(names),
+      topicId: async () => null,
       append: (name, input, partition) =>
         db.write(`appending to ${name}`, () => {
           const topic = partition === undefined ? topics.find(name) : topics.findPartition(name, partition)

@@ -24,9 +24,12 @@ export const openFeeder = (network: Network, topics: Topics): Feeder => {
   let producer: Promise<Producer> | undefined
   let turn = 0
 
-  const identify = (): Promise<Producer> => {
+  /** Kafka gives an id to who may write to some topic, and names none of them to who may not. */
+  const identify = (topic: string): Promise<Producer> => {
     producer ??= network
-      .retry('asking for a producer id', async () => (await network.any()).initProducerId({ transactionTimeout: 0 }))
+      .retry(`asking for a producer id, to write to ${topic}`, async () =>
+        (await network.any()).initProducerId({ transactionTimeout: 0 }),
+      )
       .then((identity) => createProducer(null, identity))
       .catch((error: unknown) => {
         producer = undefined
@@ -59,7 +62,7 @@ export const openFeeder = (network: Network, topics: Topics): Feeder => {
   const write = async (topic: string, partition: number, records: readonly Prepared[]): Promise<number[]> => {
     const offsets: number[] = []
     for (const piece of cut(records, await topics.limit(topic))) {
-      const mine = await identify()
+      const mine = await identify(topic)
       const batches = encodeFor(mine, [{ topic, partition, records: piece }])
       try {
         const { answers } = await network.retry(

@@ -9,7 +9,8 @@ import { createErrorFromCode, Encoder, type Protocol } from './kafkajs.ts'
 
 const OFFSET_FETCH = 9
 
-const compact = (text: string): Buffer => {
+/** A string of the flexible versions. */
+export const compact = (text: string): Buffer => {
   const bytes = Buffer.from(text)
   const length: number[] = []
   let rest = bytes.length + 1

@@ -38,6 +38,15 @@ export const faultOf = (error: unknown): Fault => {
 const CONNECTION = /^KafkaJS(Connection(Closed)?Error|RequestTimeoutError|LockTimeout|Timeout|BrokerNotFound)$/
 export const isConnectionFault = ({ name }: Fault): boolean => CONNECTION.test(name)
 
+/** `host:port` of the broker that took a request and did not answer in time; undefined for any other error. */
+export const unansweredBy = (error: unknown): string | undefined => {
+  for (const layer of layers(error)) {
+    const { name, broker } = layer as { name?: string; broker?: unknown }
+    if (name === 'KafkaJSRequestTimeoutError' && typeof broker === 'string') return broker
+  }
+  return undefined
+}
+
 /** Told like kafkajs's own. */
 export const connectionFault = (message: string): Error =>
   Object.assign(new Error(message), { name: 'KafkaJSConnectionError' })

@@ -79,6 +79,8 @@ interface Transaction {
 
 export interface Broker {
   readonly connectionPool: ConnectionPool
+  /** What the broker understands, by the number of the request; null before it is connected. */
+  readonly versions: Readonly<Record<number, { readonly maxVersion: number }>> | null
   connect(): Promise<void>
   disconnect(): Promise<void>
   isConnected(): boolean

@@ -1,6 +1,6 @@
 /** The Kafka log: the port over kafkajs's connections and protocol. What kafkajs is used for, and what not: kafkajs.ts. */
 import { logLevel } from 'kafkajs'
-import { ContinuoError } from '../../errors.ts'
+import { ContinuoError, codeOf } from '../../errors.ts'
 import type { EventLog, Membership } from '../log.ts'
 import type { OpenLogOptions } from '../open.ts'
 import { openFeeder } from './append.ts'
@@ -73,6 +73,7 @@ export const openKafkaLog = async (address: string, options: OpenLogOptions = {}
     prefix,
     createTopics: topics.create,
     topics: topics.list,
+    topicId: network.topicId,
     append: feeder.append,
     partitionOf: feeder.partitionOf,
     bounds: reader.bounds,
@@ -84,7 +85,12 @@ export const openKafkaLog = async (address: string, options: OpenLogOptions = {}
     async join(group, topic) {
       // As last heard: who joins while the broker is away is let in when it is back.
       const count = (await network.topic(topic)).leaders.length
-      await network.retry(`joining group ${group}`, async () => {})
+      // kafkajs takes a refusal for a coordinator that cannot be found, and looks for it for ever.
+      await network
+        .retry(`joining group ${group}`, () => network.coordinator('group', group))
+        .catch((error: unknown) => {
+          if (codeOf(error) !== 'UNAVAILABLE') throw error
+        })
       const membership = joinGroup({
         kafka,
         brokers: network.brokers,

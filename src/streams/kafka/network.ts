@@ -10,7 +10,16 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { ConnectionOptions } from 'node:tls'
 import { ContinuoError } from '../../errors.ts'
-import { connectionFault, explain, faultOf, isConnectionFault, isTlsFault, isTransient, isWaiting } from './faults.ts'
+import {
+  connectionFault,
+  explain,
+  faultOf,
+  isConnectionFault,
+  isTlsFault,
+  isTransient,
+  isWaiting,
+  unansweredBy,
+} from './faults.ts'
 import {
   type Broker,
   createBroker,
@@ -20,6 +29,7 @@ import {
   socketFactory,
 } from './kafkajs.ts'
 import { diagnose } from './tls.ts'
+import { METADATA, METADATA_WITH_IDS, topicIdProtocol } from './topic-id.ts'
 import type { KafkaUrl } from './url.ts'
 
 export interface Node {
@@ -37,8 +47,8 @@ export interface Lane {
   to(node: Node): Promise<Broker>
   /** Sends one of our own protocols. */
   send<T>(node: Node, protocol: Protocol<T>): Promise<T>
-  /** Gives up the connections, so that a later use makes new ones. */
-  drop(): void
+  /** Gives up the connections, or the one to this address, so that a later use makes new ones. */
+  drop(address?: string): void
   close(): Promise<void>
 }
 
@@ -64,6 +74,8 @@ export interface Network {
   topic(name: string): Promise<Topic>
   /** The same, asked anew: what the cache holds may be minutes old. */
   freshTopic(name: string): Promise<Topic>
+  /** The id of a topic as it is now, uncached; null from brokers before 2.8. */
+  topicId(name: string): Promise<string | null>
   /** All topics, uncached. */
   topics(): Promise<readonly (Topic & { readonly internal: boolean })[]>
   /** INVALID when there is no such partition. */
@@ -116,6 +128,8 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
   const closing = new AbortController()
   let known: readonly Node[] = []
   let controllerNode: Node | undefined
+  /** Brokers that gave no answer when they were last asked: others are asked before them. */
+  const silent = new Set<string>()
 
   const failIfClosed = (): void => {
     if (closing.signal.aborted) throw new ContinuoError('MISUSE', `The log at ${brokers} is closed: open it again.`)
@@ -184,10 +198,12 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
         const connection = await broker.connectionPool.getConnection(0)
         return connection.send(protocol)
       },
-      drop() {
-        const old = [...links.values()]
-        links.clear()
-        for (const link of old) void discard(link)
+      drop(address) {
+        for (const [to, link] of [...links]) {
+          if (address !== undefined && to !== address) continue
+          links.delete(to)
+          void discard(link)
+        }
       },
       async close() {
         closed = true
@@ -205,10 +221,14 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
 
   const any = async (): Promise<Broker> => {
     let failure: unknown
-    for (const node of [...known, ...seeds]) {
+    const isSilent = ({ host, port }: Node): number => (silent.has(`${host}:${port}`) ? 1 : 0)
+    for (const node of [...known, ...seeds].sort((a, b) => isSilent(a) - isSilent(b))) {
       try {
-        return await common.to(node)
+        const broker = await common.to(node)
+        silent.delete(`${node.host}:${node.port}`)
+        return broker
       } catch (error) {
+        silent.add(`${node.host}:${node.port}`)
         // What no further try mends tells more than that another broker is away.
         if (failure === undefined || !isTlsFault(faultOf(failure))) failure = error
         if (!isConnectionFault(faultOf(error))) break
@@ -273,6 +293,13 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
       topicCache.set(name, { answer: Promise.resolve(answer), until: performance.now() + METADATA_AGE })
       return answer
     },
+    topicId: (name) =>
+      self.retry(`asking for the id of topic ${name}`, async () => {
+        const broker = await any()
+        if ((broker.versions?.[METADATA]?.maxVersion ?? 0) < METADATA_WITH_IDS) return null
+        const connection = await broker.connectionPool.getConnection(0)
+        return (await connection.send(topicIdProtocol(name))).id
+      }),
     topics: () => self.retry('listing topics', () => metadata([])),
     async leader(name, partition) {
       const topic = await self.topic(name)
@@ -305,6 +332,12 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
           failIfClosed()
           if (error instanceof ContinuoError) throw error
           const fault = faultOf(error)
+          // A connection that nobody answers on looks open for as long as nobody closes it.
+          const unanswered = unansweredBy(error)
+          if (unanswered !== undefined) {
+            silent.add(unanswered)
+            common.drop(unanswered)
+          }
           const again = isTransient(fault) || also?.(error) === true
           if (!again || signal?.aborted || performance.now() + wait > deadline) throw explain(brokers, doing, error)
           if (!isWaiting(fault)) {

@@ -73,6 +73,14 @@ export const openReader = (network: Network): Reader => {
       }; choose a position within.`,
     )
 
+  const checkId = (topic: string, known: string, found: string | null): void => {
+    if (found === null || found === known) return
+    throw new ContinuoError(
+      'REFUSED',
+      `Topic ${topic} was deleted and made anew while it was read: it had the id ${known}, this one has ${found}. Offsets of the one mean nothing in the other.`,
+    )
+  }
+
   const fetchAt = async (
     topic: string,
     partition: number,
@@ -80,12 +88,17 @@ export const openReader = (network: Network): Reader => {
     maxBytes: number,
     maxWait: number,
     signal: AbortSignal | undefined,
+    topicId: string | undefined,
   ): Promise<Fetched | null> => {
     const lane = idle.pop() ?? network.lane()
+    let tried = false
     try {
       const { fetched } = await network.retry(
         `reading ${topic}[${partition}] at ${offset}`,
         async () => {
+          // A topic that is deleted ends the fetches that wait on it. What is found under its name after that may be another one.
+          if (tried && topicId !== undefined) checkId(topic, topicId, await network.topicId(topic))
+          tried = true
           const protocol = fetchProtocol({ topic, partition, offset, maxBytes: Math.min(maxBytes, MAX_INT32), maxWait })
           return await lane.send(await network.leader(topic, partition), protocol)
         },
@@ -122,7 +135,14 @@ export const openReader = (network: Network): Reader => {
     from: number,
     options: ReadOptions = {},
   ): AsyncGenerator<Batch, void> {
-    const { until = Number.MAX_SAFE_INTEGER, follow = false, maxBytes = MAX_BYTES, undecodable, signal } = options
+    const {
+      until = Number.MAX_SAFE_INTEGER,
+      follow = false,
+      maxBytes = MAX_BYTES,
+      undecodable,
+      signal,
+      topicId,
+    } = options
     const where = `${topic}[${partition}]`
     if (!Number.isSafeInteger(from) || from < 0)
       throw new ContinuoError(
@@ -136,7 +156,7 @@ export const openReader = (network: Network): Reader => {
     let behindSince: number | null = null
     while (!signal?.aborted && position < until) {
       const maxWait = first ? 0 : follow ? FOLLOW_WAIT : CATCH_UP_WAIT
-      const fetched = await orAborted(fetchAt(topic, partition, position, maxBytes, maxWait, signal), signal)
+      const fetched = await orAborted(fetchAt(topic, partition, position, maxBytes, maxWait, signal, topicId), signal)
       if (fetched === undefined || signal?.aborted) return
       // kafkajs has waited as long as the quota asked for.
       if (fetched === null) continue

@@ -21,6 +21,8 @@ const EFFECTIVE: readonly string[] = ['cleanup.policy', 'retention.ms', 'retenti
 /** Kafka's default, for users who may not see settings. */
 const DEFAULT_LIMIT = 1_048_588
 const LIMIT_AGE = 60_000
+/** How long a topic that was just created may take until every partition has a leader, ms. */
+const NEW_PATIENCE = 30_000
 
 export const openTopics = (network: Network, prefix: string): Topics => {
   const limits = new Map<string, { readonly limit: Promise<number>; readonly until: number }>()
@@ -96,10 +98,11 @@ export const openTopics = (network: Network, prefix: string): Topics => {
       `waiting for topic ${name}`,
       async () => {
         const topic = (await network.topics()).find((candidate) => candidate.name === name)
-        if (topic === undefined || topic.leaders.some((leader) => leader === null)) throw new NotYet()
+        if (topic === undefined || topic.leaders.some((leader) => leader === null))
+          throw new NotYet('not every broker knows it yet, or a partition has no leader')
         sameCount(topic.leaders.length)
       },
-      { also: isNew },
+      { also: isNew, patience: NEW_PATIENCE },
     )
   }
 

@@ -53,15 +53,18 @@ export const claimPartition = async ({ network, topics, group, topic, partition 
   const coordinator = async (of: 'group' | 'transaction'): Promise<Broker> =>
     lane.to(await network.coordinator(of, of === 'group' ? group : transactionalId))
 
-  const identity = await step(
-    'claiming',
-    async () =>
-      (await coordinator('transaction')).initProducerId({ transactionalId, transactionTimeout: TRANSACTION_TIMEOUT }),
-    CLAIM_PATIENCE,
-  ).catch(async (error: unknown) => {
-    await lane.close()
-    throw error
-  })
+  const identity = await network
+    .retry(
+      // By the name that a right is given on.
+      `claiming ${what} as transactional id ${transactionalId}`,
+      async () =>
+        (await coordinator('transaction')).initProducerId({ transactionalId, transactionTimeout: TRANSACTION_TIMEOUT }),
+      { lane, patience: CLAIM_PATIENCE, pause: FIRST_PAUSE },
+    )
+    .catch(async (error: unknown) => {
+      await lane.close()
+      throw error
+    })
   const producer = createProducer(transactionalId, identity)
   const { producerEpoch } = identity
   const transaction = { transactionalId, producerId: Number(identity.producerId), producerEpoch }
@@ -198,7 +201,8 @@ export const claimPartition = async ({ network, topics, group, topic, partition 
       begun = true
       if (byTopic.size > 0) {
         const partitions = [...byTopic.keys()].map((name) => ({ topic: name, partitions: [partition] }))
-        await step('beginning a transaction of', async () =>
+        // By name: who lacks a right on one of them is not told which by Kafka.
+        await step(`beginning a transaction that writes to ${[...byTopic.keys()].join(', ')}, of`, async () =>
           (await coordinator('transaction')).addPartitionsToTxn({ ...transaction, topics: partitions }),
         )
       }

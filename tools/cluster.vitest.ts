@@ -1,0 +1,13 @@
+/** The suites that need a cluster of three brokers: `npm run test:cluster`. Without Java or the jars they fail and say what is missing. */
+import { defineConfig } from 'vitest/config'
+
+export default defineConfig({
+  test: {
+    include: ['test/cluster/**/*.test.ts'],
+    env: { CUDA_VISIBLE_DEVICES: '' },
+    fileParallelism: false,
+    testTimeout: 1_800_000,
+    hookTimeout: 300_000,
+    pool: 'forks',
+  },
+})

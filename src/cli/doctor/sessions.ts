@@ -1,6 +1,6 @@
 /** Checks of what a log holds: partitions that no worker could resume, and sessions that were set aside. */
 import type { TopicNames } from '../../../topics/index.ts'
-import { messageOf } from '../../errors.ts'
+import { codeOf, messageOf } from '../../errors.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { partitionsOf, stateOf } from '../common.ts'
 import { plural } from '../output.ts'
@@ -20,6 +20,7 @@ export const checkSessions = async (log: EventLog, names: TopicNames): Promise<r
       for (const head of heads.values())
         if (head.status === 'stopped') stopped.push(head.stopped?.reason ?? head.session)
     } catch (error) {
+      if (codeOf(error) === 'DENIED') return [warn('state', messageOf(error), 'Sessions were not looked at.')]
       broken.push(
         fail('state', `partition ${partition}: ${messageOf(error)}`, 'See "When it refuses" in operations.md.'),
       )

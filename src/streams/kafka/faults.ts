@@ -111,6 +111,12 @@ const REFUSED_MEMBER: Readonly<Record<string, string>> = {
   GROUP_MAX_SIZE_REACHED: "The group is full: stop one of its members, or raise the broker's group.max.size",
 }
 
+/** What to look at when it lasts; Kafka's own words name the symptom. */
+const STANDSTILL: Readonly<Record<string, string>> = {
+  CONCURRENT_TRANSACTIONS:
+    'The end of the transaction before cannot be written yet: where this lasts, a partition that it wrote to has no leader, or fewer replicas in sync than min.insync.replicas',
+}
+
 const codeFor = (error: unknown, fault: Fault): ErrorCode => {
   if (fault.name === 'KafkaJSSASLAuthenticationError' || DENIED.test(fault.type) || isTlsFault(fault)) return 'DENIED'
   if (INVALID.has(fault.type) || fault.type in REFUSED_MEMBER) return 'INVALID'
@@ -145,7 +151,7 @@ export const explain = (brokers: string, doing: string, error: unknown): Continu
       return said(
         isConnectionFault(fault)
           ? `Cannot reach ${brokers}: is the broker running? \`npm run kafka\` starts one`
-          : 'Kafka could not do it now: try again',
+          : (STANDSTILL[fault.type] ?? 'Kafka could not do it now: try again'),
       )
   }
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -12,14 +13,45 @@
 
 namespace continuo {
 
+// Aligned blocks that leave holes in which the next block of their size fits. aligned_alloc of glibc (2.36 and before) looks for a
+// hole that is larger by the alignment and cuts it to size, so what a block leaves never serves another: a process whose contexts
+// come and go grew by almost each of them. `bytes` is a multiple of `alignment`, a power of two that is at least a pointer's size.
+// Throws std::bad_alloc.
+inline std::byte* allocate_aligned(size_t bytes, size_t alignment) {
+#ifdef __SANITIZE_ADDRESS__
+  // The block is malloc's own here, so that a step beyond its end is seen.
+  void* block = std::aligned_alloc(alignment, bytes);
+  if (!block) throw std::bad_alloc();
+  return static_cast<std::byte*>(block);
+#else
+  if (bytes > SIZE_MAX - 2 * alignment) throw std::bad_alloc();
+  void* block = std::malloc(bytes + alignment);
+  if (!block) throw std::bad_alloc();
+  // malloc's addresses are multiples of a pointer's size at least, so the one before an aligned address always lies in the block.
+  auto* data = static_cast<std::byte*>(block) + alignment - reinterpret_cast<uintptr_t>(block) % alignment;
+  std::memcpy(data - sizeof block, &block, sizeof block);
+  return data;
+#endif
+}
+
+inline void free_aligned(std::byte* data) noexcept {
+#ifdef __SANITIZE_ADDRESS__
+  std::free(data);
+#else
+  if (!data) return;
+  void* block = nullptr;
+  std::memcpy(&block, data - sizeof block, sizeof block);
+  std::free(block);
+#endif
+}
+
 class Memory {
  public:
   Memory() = default;
   explicit Memory(size_t bytes, size_t alignment = 64) : size_(bytes) {
     const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
     if (rounded == 0) return;
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
-    if (!data_) throw std::bad_alloc();  // caught where jobs are run and at the binding
+    data_.reset(allocate_aligned(rounded, alignment));  // what it throws is caught where jobs are run and at the binding
     std::memset(data_.get(), 0, rounded);
   }
 
@@ -33,7 +65,7 @@ class Memory {
 
  private:
   struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
+    void operator()(std::byte* p) const { free_aligned(p); }
   };
   std::unique_ptr<std::byte, Free> data_;
   size_t size_ = 0;

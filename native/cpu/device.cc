@@ -1,10 +1,9 @@
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "../cast.h"
 #include "../device.h"
 #include "../kernels/cpu/kernels.h"
+#include "../memory.h"
 #include "executor.h"
 
 namespace continuo {
@@ -19,14 +18,13 @@ class CpuDevice final : public Device {
 
   std::byte* allocate(size_t bytes) override {
     const size_t rounded = (bytes + line - 1) / line * line;
-    auto* data = static_cast<std::byte*>(std::aligned_alloc(line, rounded));
-    if (!data) throw std::bad_alloc();
+    auto* data = allocate_aligned(rounded, line);
     std::memset(data, 0, rounded);
     return data;
   }
-  void release(std::byte* data, size_t) noexcept override { std::free(data); }
+  void release(std::byte* data, size_t) noexcept override { free_aligned(data); }
   std::byte* allocate_host(size_t bytes) override { return allocate(bytes); }
-  void release_host(std::byte* data) noexcept override { std::free(data); }
+  void release_host(std::byte* data) noexcept override { free_aligned(data); }
   void page_out(std::byte* host, const std::byte* from, size_t bytes) override { std::memcpy(host, from, bytes); }
   void page_in(std::byte* to, const std::byte* host, size_t bytes) override { std::memcpy(to, host, bytes); }
 

@@ -246,7 +246,12 @@ describe('continuo run', () => {
       expect(answer.status).toBe(503)
       return body
     })
-    expect(state).toMatchObject({ ready: false, reason: 'Partition 1 is refused.' })
+    expect(state).toMatchObject({
+      ready: false,
+      reason: expect.stringMatching(
+        /^Partition 1 is refused: The state record at continuo\.state, partition 1, offset 0 /,
+      ),
+    })
     running.child.kill('SIGTERM')
     expect(await running.done).toMatchObject({ code: 3, signal: null })
     const ended = await runUntilIdle(log)

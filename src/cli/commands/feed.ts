@@ -2,10 +2,11 @@ import { randomUUID } from 'node:crypto'
 import { setImmediate } from 'node:timers/promises'
 import { type ChunkInput, generate, MAX_GENERATE_TOKENS } from '../../../topics/chunks.ts'
 import { sessionId } from '../../../topics/common.ts'
+import { countChanged } from '../../streams/grown.ts'
 import type { EventLog, RecordIn } from '../../streams/log.ts'
 import { batched, chunkRecord, MAX_CHUNK_BYTES, textEvents } from '../chunks.ts'
 import { command, type ExitCode } from '../command.ts'
-import { ensureTopics, logFlags, namesOf, sessionFlag, withLog } from '../common.ts'
+import { changedCount, ensureTopics, logFlags, namesOf, sessionFlag, withLog } from '../common.ts'
 import { list, on, optional, optionalWhole, real, refuseIdle, usage, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
 import { bytes as bytesText, plural, print, printJson, say } from '../output.ts'
@@ -113,8 +114,11 @@ export const feed = command({
     }
     const send = async (log: EventLog): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
-      // Where the input is there, who feeds needs no right on any other topic.
-      if (!(await log.topics([names.chunks])).some(({ name }) => name === names.chunks)) {
+      // Where the input is there, who feeds needs no right on any other topic, and whoever may see the state hears what it says.
+      const found = await log.topics([names.chunks])
+      const changed = changedCount(found, names)
+      if (changed !== null) throw countChanged(changed)
+      if (!found.some(({ name }) => name === names.chunks)) {
         const { created } = await ensureTopics(log, names)
         say(`Created ${plural(created.length, 'topic')} in ${log.url}.`)
       }

@@ -2,7 +2,7 @@
  * A backlog of new sessions: the same number of events, of the same bytes, in one partition, once as 200 sessions and once as a
  * session for each event; and the restart after the latter.
  *
- *   node bench/backlog.ts [--events 20000] [--sessions 200,20000] [--rounds 3] [--logs embedded] [--partitions 1]
+ *   node bench/backlog.ts [--events 20000] [--sessions 200,20000] [--bytes 16] [--rounds 3] [--logs embedded] [--partitions 1]
  *
  * A worker process (`continuo run`, defaults) reads the log to its end. Its clock starts with the first commit seen in the log and
  * stops with the one after which all is committed, so that the start of the process is not counted; nor is the stop, which saves
@@ -23,6 +23,7 @@ const { values } = parseArgs({
   options: {
     events: { type: 'string', default: '20000' },
     sessions: { type: 'string', default: '200,20000' },
+    bytes: { type: 'string', default: '16' },
     rounds: { type: 'string', default: '3' },
     logs: { type: 'string', default: 'embedded' },
     partitions: { type: 'string', default: '1' },
@@ -31,6 +32,8 @@ const { values } = parseArgs({
 const events = Number(values.events)
 const counts = values.sessions.split(',').map(Number)
 const partitions = Number(values.partitions)
+/** Bytes of one event's text. */
+const bytes = Number(values.bytes)
 const MB = 1_000_000
 const PEAK = 'process.on("exit",()=>console.error("peak",process.resourceUsage().maxRSS))'
 
@@ -98,12 +101,10 @@ const measure = async (place: Place, sessions: number): Promise<Result> => {
   const url = place.fresh()
   const log = await prepared(url, partitions)
   const names = topicNames(log.prefix)
-  const records = Array.from({ length: events }, (_, n) =>
-    event(`user-${String(n % sessions).padStart(5, '0')}`, {
-      type: 'text',
-      text: `Hello, I am ${String(n).padStart(5)}.`,
-    }),
-  )
+  const records = Array.from({ length: events }, (_, n) => {
+    const text = `I am ${String(n).padStart(7, '0')}, and so on`.padEnd(bytes, ', and on').slice(0, bytes)
+    return event(`user-${String(n % sessions).padStart(5, '0')}`, { type: 'text', text })
+  })
   for (let at = 0; at < events; at += 500) await log.append(names.chunks, records.slice(at, at + 500))
   const bounds = await Promise.all(Array.from({ length: partitions }, (_, at) => log.bounds(names.chunks, at)))
   const end = sum(bounds.map((each) => each.end))

@@ -93,6 +93,9 @@ describe('a worker in the memory of two contexts', () => {
     const bench = await open()
     const pageDir = temporaryFolder()
     await feedAll(bench, 2)
+    // A past of more than 64 tokens: a shorter one would be given back without its state.
+    for (const id of ['s0', 's1'])
+      await bench.feed(event(id, { type: 'text', text: 'It woke when the ice broke, late in March.' }))
     // Nothing of the two is in a snapshot: the third gets room when the state of the first, which is in a page, was saved.
     const running = await bench.start({ maxResidentBytes: 1, maxContexts: 2, pageDir, retryPause: 1 })
     await running.idle()

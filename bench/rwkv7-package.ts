@@ -1,4 +1,4 @@
-/** RWKV-7 packages of any size with random bf16 weights, under the official tensor names, for benches. */
+/** RWKV-7 packages of any size with random weights of sixteen bits, under the official tensor names, for benches. */
 import { createHash } from 'node:crypto'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -11,6 +11,14 @@ export interface Rwkv7Shape {
   readonly vocabulary: number
   /** Widths of the low-rank maps. */
   readonly ranks: { readonly w: number; readonly a: number; readonly v: number; readonly g: number }
+}
+
+/** The published 0.1B model's. */
+export const RWKV7_0B1: Rwkv7Shape = {
+  layers: 12,
+  channels: 768,
+  vocabulary: 65_536,
+  ranks: { w: 64, a: 64, v: 32, g: 128 },
 }
 
 /** The published 1.5B model's. */
@@ -79,10 +87,14 @@ const randomBits = (): Uint16Array => {
   return new Uint16Array(out.buffer)
 }
 
-/** bf16 of either sign whose magnitudes lie from `size` (a power of two, rounded down) to twice that; vectors of norms and mixes positive. */
-const sized = (bits: Uint16Array, size: number, positive: boolean): Uint16Array => {
-  const exponent = (127 + Math.floor(Math.log2(size))) << 7
-  const mask = positive ? 0x007f : 0x807f
+/** Bits of the mantissa, and the exponent's bias. */
+const FORMATS = { BF16: { mantissa: 7, bias: 127 }, F16: { mantissa: 10, bias: 15 } } as const
+
+/** Numbers of either sign whose magnitudes lie from `size` (a power of two, rounded down) to twice that; vectors of norms and mixes positive. */
+const sized = (bits: Uint16Array, dtype: keyof typeof FORMATS, size: number, positive: boolean): Uint16Array => {
+  const { mantissa, bias } = FORMATS[dtype]
+  const exponent = (bias + Math.floor(Math.log2(size))) << mantissa
+  const mask = (1 << mantissa) - 1 + (positive ? 0 : 0x8000)
   return bits.map((word) => (word & mask) | exponent)
 }
 
@@ -90,20 +102,24 @@ const POSITIVE = /(ln\w*\.weight|x_.|k_k|k_a)$/
 const lengthOf = (extents: readonly number[]): number => extents.reduce((product, extent) => product * extent, 1)
 
 /** Writes config.json and model.safetensors into `dir`. */
-export const writeRwkv7 = async (dir: string, shape: Rwkv7Shape): Promise<void> => {
+export const writeRwkv7 = async (
+  dir: string,
+  shape: Rwkv7Shape,
+  dtype: keyof typeof FORMATS = 'BF16',
+): Promise<void> => {
   const entries = entriesOf(shape)
   await mkdir(dir, { recursive: true })
   await writeFile(join(dir, 'config.json'), JSON.stringify({ model_type: 'rwkv7' }))
   const specs: TensorSpec[] = entries.map(([name, extents]) => ({
     name,
-    dtype: 'BF16',
+    dtype,
     shape: extents,
     bytes: 2 * lengthOf(extents),
   }))
   await writeTensors(join(dir, 'model.safetensors'), specs, {}, async (file) => {
     const bits = randomBits()
     for (const [name, extents, size] of entries) {
-      const numbers = new Uint8Array(sized(bits, size, POSITIVE.test(name)).buffer)
+      const numbers = new Uint8Array(sized(bits, dtype, size, POSITIVE.test(name)).buffer)
       const total = 2 * lengthOf(extents)
       for (let at = 0; at < total; at += numbers.length) await file.write(name, numbers.subarray(0, total - at), at)
     }

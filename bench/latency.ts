@@ -1,0 +1,170 @@
+/**
+ * Time between tokens beside readers: sessions that generate, each asking for one token at a time as a live reader of their output
+ * sees it, beside sessions that read 512 tokens at a time.
+ *
+ *   node bench/latency.ts [--models 0.1b,demo] [--generators 1,8] [--readers 0,1,8,63] [--threads 2] [--seconds 10]
+ *                         [--log] [--together]
+ *
+ * A gap is the time from one token of a session to its next, seen in JavaScript. Tokens per second are those of all generators and
+ * of all readers together while both go on: readers get a fixed amount of work, and the clock stops with the last of it. Ratios
+ * beside a gap are to the median gap without readers; the ratio beside the readers' speed is to the readers alone.
+ *
+ * --together is the negative control: whoever is ready waits until everybody who went before is done, as in static batches. The gaps
+ * must be bad then, or the bench cannot see what it is for.
+ *
+ * --log measures the same through the embedded log: from the append of a `generate` request to its first record in the token topic.
+ *
+ * The 0.1B model (RWKV-7, f16, random weights) is written to a temporary folder.
+ */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { parseArgs } from 'node:util'
+import type { Context, Model, WorkItem, WorkResult } from '../src/engine/types.ts'
+import { openPackage } from '../src/models/open.ts'
+import { createBatcher } from '../src/operators/batcher.ts'
+import { RWKV7_0B1, writeRwkv7 } from './rwkv7-package.ts'
+import { median, modelDir, quantile } from './support.ts'
+
+const { values } = parseArgs({
+  options: {
+    models: { type: 'string', default: '0.1b,demo' },
+    generators: { type: 'string', default: '1,8' },
+    readers: { type: 'string', default: '0,1,8,63' },
+    threads: { type: 'string', default: '2' },
+    seconds: { type: 'string', default: '10' },
+    together: { type: 'boolean', default: false },
+  },
+})
+const READ = 512
+const PROMPT = 16
+const numbers = (list: string): readonly number[] => list.split(',').map(Number)
+
+type Submit = (item: WorkItem) => Promise<WorkResult>
+
+/** Answers nobody before everybody that was handed in with him, or before him, is done. */
+const together = (submit: Submit): Submit => {
+  let before: Promise<unknown> = Promise.resolve()
+  let group: Promise<WorkResult>[] = []
+  return async (item) => {
+    const previous = before
+    const own = previous.then(() => submit(item))
+    if (group.length === 0) {
+      queueMicrotask(() => {
+        before = Promise.allSettled(group)
+        group = []
+      })
+    }
+    group.push(own)
+    const result = await own
+    await before
+    return result
+  }
+}
+
+const idsOf = (model: Model, seed: number, count: number): Int32Array =>
+  Int32Array.from({ length: count }, (_, i) => (i * 7919 + seed * 104_729 + 1) % model.vocabSize)
+
+interface Figures {
+  readonly gaps: readonly number[]
+  /** Tokens a second. */
+  readonly generated: number
+  readonly read: number
+}
+
+const measure = async (
+  model: Model,
+  submit: Submit,
+  generators: number,
+  readers: number,
+  readTokens: number,
+  seconds: number,
+): Promise<Figures> => {
+  const contexts: Context[] = []
+  const opened = async (seed: number): Promise<Context> => {
+    const context = model.createContext()
+    contexts.push(context)
+    await model.process([{ context, tokens: idsOf(model, seed, PROMPT), nats: false }])
+    return context
+  }
+  const gaps: number[] = []
+  let generated = 0
+  let read = 0
+  let over = false
+  const generate = async (context: Context, seed: number): Promise<void> => {
+    const sampling = { temperature: 1, topK: 0, topP: 1, seed: BigInt(seed), count: 1 }
+    let last = performance.now()
+    while (!over) {
+      await submit({ context, tokens: new Int32Array(0), nats: false, generate: sampling })
+      const now = performance.now()
+      gaps.push(now - last)
+      last = now
+      generated += 1
+    }
+  }
+  const readAll = async (context: Context, seed: number): Promise<void> => {
+    for (let left = Math.ceil(readTokens / readers / READ); left > 0; left -= 1) {
+      await submit({ context, tokens: idsOf(model, seed + left, READ), nats: true })
+      read += READ
+    }
+  }
+  const writing = await Promise.all(Array.from({ length: generators }, (_, n) => opened(n)))
+  const reading = await Promise.all(Array.from({ length: readers }, (_, n) => opened(100 + n)))
+  const begun = performance.now()
+  const generating = writing.map(generate)
+  if (readers === 0) await new Promise((resolve) => setTimeout(resolve, seconds * 1000))
+  else await Promise.all(reading.map(readAll))
+  const elapsed = (performance.now() - begun) / 1000
+  over = true
+  await Promise.all(generating)
+  for (const context of contexts) context.close()
+  return { gaps, generated: generated / elapsed, read: read / elapsed }
+}
+
+const dir = mkdtempSync(join(tmpdir(), 'continuo-latency-'))
+const dirOf = async (name: string): Promise<string> => {
+  if (name !== '0.1b') return name === 'demo' ? modelDir : name
+  await writeRwkv7(dir, RWKV7_0B1, 'F16')
+  return dir
+}
+
+const ms = (value: number): string => value.toFixed(2).padStart(9)
+const times = (value: number): string => `${value.toFixed(value < 10 ? 2 : 0)} x`.padStart(8)
+
+const report = async (name: string): Promise<void> => {
+  const { model } = await openPackage(await dirOf(name), { threads: Number(values.threads) })
+  const batcher = createBatcher(model)
+  const submit: Submit = values.together ? together(batcher.process) : batcher.process
+  const seconds = Number(values.seconds)
+  // As much reading as takes about the time asked for.
+  const probe = await measure(model, submit, 0, 8, 8 * READ, seconds)
+  const readTokens = Math.max(8 * READ, probe.read * seconds)
+  console.log(`\n${name}, ${model.vocabSize} tokens, ${values.threads} threads`)
+  console.log('generators readers   p50 ms    p99 ms            worst ms          tokens/s  read tokens/s')
+  const aloneReading = new Map<number, number>()
+  for (const readers of numbers(values.readers)) {
+    if (readers === 0) continue
+    const { read } = await measure(model, submit, 0, readers, readTokens, seconds)
+    aloneReading.set(readers, read)
+    console.log(`${'0'.padStart(10)} ${String(readers).padStart(7)} ${' '.repeat(64)} ${read.toFixed(0).padStart(8)}`)
+  }
+  for (const generators of numbers(values.generators)) {
+    let alone = Number.NaN
+    for (const readers of numbers(values.readers)) {
+      const { gaps, generated, read } = await measure(model, submit, generators, readers, readTokens, seconds)
+      if (readers === 0) alone = median(gaps)
+      const [p99, worst] = [quantile(gaps, 0.99), Math.max(...gaps)]
+      const share = readers === 0 ? '' : `${read.toFixed(0).padStart(8)} ${times(read / aloneReading.get(readers)!)}`
+      console.log(
+        `${String(generators).padStart(10)} ${String(readers).padStart(7)} ${ms(median(gaps))} ${ms(p99)} ${times(p99 / alone)} ${ms(worst)} ${times(worst / alone)} ${generated.toFixed(1).padStart(10)} ${share}`,
+      )
+    }
+  }
+  model.close()
+}
+
+try {
+  for (const name of values.models.split(',')) await report(name)
+} finally {
+  rmSync(dir, { recursive: true, force: true })
+}

@@ -2,8 +2,8 @@
  * Time between tokens beside readers: sessions that generate, each asking for one token at a time as a live reader of their output
  * sees it, beside sessions that read 512 tokens at a time.
  *
- *   node bench/latency.ts [--models 0.1b,demo] [--generators 1,8] [--readers 0,1,8,63] [--threads 2] [--seconds 10]
- *                         [--log] [--together]
+ *   node bench/latency.ts [--models 0.1b,demo] [--generators 1,8] [--readers 0,1,8,63] [--threads 2] [--target 2] [--seconds 10]
+ *                         [--together]
  *
  * A gap is the time from one token of a session to its next, seen in JavaScript. Tokens per second are those of all generators and
  * of all readers together while both go on: readers get a fixed amount of work, and the clock stops with the last of it. Ratios
@@ -11,8 +11,6 @@
  *
  * --together is the negative control: whoever is ready waits until everybody who went before is done, as in static batches. The gaps
  * must be bad then, or the bench cannot see what it is for.
- *
- * --log measures the same through the embedded log: from the append of a `generate` request to its first record in the token topic.
  *
  * The 0.1B model (RWKV-7, f16, random weights) is written to a temporary folder.
  */
@@ -22,7 +20,6 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import type { Context, Model, WorkItem, WorkResult } from '../src/engine/types.ts'
 import { openPackage } from '../src/models/open.ts'
-import { createBatcher } from '../src/operators/batcher.ts'
 import { RWKV7_0B1, writeRwkv7 } from './rwkv7-package.ts'
 import { median, modelDir, quantile } from './support.ts'
 
@@ -32,6 +29,7 @@ const { values } = parseArgs({
     generators: { type: 'string', default: '1,8' },
     readers: { type: 'string', default: '0,1,8,63' },
     threads: { type: 'string', default: '2' },
+    target: { type: 'string', default: '2' },
     seconds: { type: 'string', default: '10' },
     together: { type: 'boolean', default: false },
   },
@@ -42,23 +40,28 @@ const numbers = (list: string): readonly number[] => list.split(',').map(Number)
 
 type Submit = (item: WorkItem) => Promise<WorkResult>
 
-/** Answers nobody before everybody that was handed in with him, or before him, is done. */
+/** Cuts what is ready into groups, begins nothing before the group before is done, and answers the whole group at once. */
 const together = (submit: Submit): Submit => {
-  let before: Promise<unknown> = Promise.resolve()
-  let group: Promise<WorkResult>[] = []
-  return async (item) => {
-    const previous = before
-    const own = previous.then(() => submit(item))
-    if (group.length === 0) {
-      queueMicrotask(() => {
-        before = Promise.allSettled(group)
-        group = []
-      })
+  let waiting: { readonly item: WorkItem; readonly answer: PromiseWithResolvers<WorkResult> }[] = []
+  let busy = false
+  const pump = async (): Promise<void> => {
+    while (waiting.length > 0) {
+      const group = waiting
+      waiting = []
+      const results = await Promise.all(group.map(({ item }) => submit(item)))
+      for (const [n, { answer }] of group.entries()) answer.resolve(results[n]!)
+      await new Promise(setImmediate)
     }
-    group.push(own)
-    const result = await own
-    await before
-    return result
+    busy = false
+  }
+  return (item) => {
+    const answer = Promise.withResolvers<WorkResult>()
+    waiting.push({ item, answer })
+    if (!busy) {
+      busy = true
+      setImmediate(() => void pump())
+    }
+    return answer.promise
   }
 }
 
@@ -92,7 +95,7 @@ const measure = async (
   let read = 0
   let over = false
   const generate = async (context: Context, seed: number): Promise<void> => {
-    const sampling = { temperature: 1, topK: 0, topP: 1, seed: BigInt(seed), count: 1 }
+    const sampling = { temperature: 1, topK: 0, topP: 1, seed: BigInt(seed), count: 1, more: true }
     let last = performance.now()
     while (!over) {
       await submit({ context, tokens: new Int32Array(0), nats: false, generate: sampling })
@@ -132,9 +135,11 @@ const ms = (value: number): string => value.toFixed(2).padStart(9)
 const times = (value: number): string => `${value.toFixed(value < 10 ? 2 : 0)} x`.padStart(8)
 
 const report = async (name: string): Promise<void> => {
-  const { model } = await openPackage(await dirOf(name), { threads: Number(values.threads) })
-  const batcher = createBatcher(model)
-  const submit: Submit = values.together ? together(batcher.process) : batcher.process
+  const { model } = await openPackage(await dirOf(name), {
+    threads: Number(values.threads),
+    stepTarget: Number(values.target),
+  })
+  const submit: Submit = values.together ? together(model.submit) : model.submit
   const seconds = Number(values.seconds)
   // As much reading as takes about the time asked for.
   const probe = await measure(model, submit, 0, 8, 8 * READ, seconds)
@@ -153,7 +158,7 @@ const report = async (name: string): Promise<void> => {
     for (const readers of numbers(values.readers)) {
       const { gaps, generated, read } = await measure(model, submit, generators, readers, readTokens, seconds)
       if (readers === 0) alone = median(gaps)
-      const [p99, worst] = [quantile(gaps, 0.99), Math.max(...gaps)]
+      const [p99, worst] = [quantile(gaps, 0.99), gaps.reduce((a, b) => Math.max(a, b), 0)]
       const share = readers === 0 ? '' : `${read.toFixed(0).padStart(8)} ${times(read / aloneReading.get(readers)!)}`
       console.log(
         `${String(generators).padStart(10)} ${String(readers).padStart(7)} ${ms(median(gaps))} ${ms(p99)} ${times(p99 / alone)} ${ms(worst)} ${times(worst / alone)} ${generated.toFixed(1).padStart(10)} ${share}`,

@@ -11,7 +11,6 @@
 import { parseArgs } from 'node:util'
 import { openPackage } from '../src/models/open.ts'
 import { FEED_SLICE } from '../src/operators/advance.ts'
-import { createBatcher } from '../src/operators/batcher.ts'
 import { startWorker } from '../src/operators/worker.ts'
 import { topicNames } from '../topics/index.ts'
 import { documentOf, embeddedPlace, kafkaPlace, median, modelDir, type Place, prepared, quantile } from './support.ts'
@@ -67,7 +66,6 @@ const stream = async (url: string, commits: number[]): Promise<{ seconds: number
     model,
     tokenizer,
     group: 'bench',
-    batcher: createBatcher(model),
     format: 'json',
     commitInterval: 100,
     snapshotEvery: 16_384,

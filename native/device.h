@@ -21,6 +21,7 @@ namespace continuo {
 class Executor;
 class Model;
 class ThreadPool;
+class Ticket;
 struct Constant;
 struct ExecutorOptions;
 
@@ -90,6 +91,8 @@ class Device {
   // Brings it back where it was paged out, and keeps it until it is let go as often as it was held. False where there is no room
   // beside what is held already; throws DeviceError where there would be none even alone.
   virtual bool hold(Pageable&) { return true; }
+  // What has to be there before it can be held, where that is still on its way; else null. Asked by the engine before it holds one.
+  virtual std::shared_ptr<Ticket> awaited(Pageable&) { return nullptr; }
   virtual void let_go(Pageable&) {}
 };
 

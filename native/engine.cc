@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <exception>
 
-#include "batch.h"
-
 namespace continuo {
 
 namespace {
@@ -17,58 +15,88 @@ Result<T> guarded(const Body& body) {
   } catch (const DeviceError& e) {
     return Error{Code::unavailable, e.what()};
   } catch (const std::exception& e) {
-    return Error{Code::unavailable, text("the engine ran out of resources: ", e.what(), ". Free some, and reset or restore the contexts of the call.")};
+    return Error{Code::unavailable, text("the engine ran out of resources: ", e.what(), ". Free some, and reset or restore the context of the call.")};
   }
 }
 
 }  // namespace
 
-Engine::Engine(size_t threads) : pool_(std::max<size_t>(1, threads)), thread_([this] { work(); }) {}
+Engine::Engine(size_t threads, double step_target)
+    : pool_(std::max<size_t>(1, threads)),
+      inbox_(std::make_shared<Inbox>()),
+      scheduler_(step_target,
+                 [inbox = std::weak_ptr(inbox_)] {
+                   const auto to = inbox.lock();
+                   if (!to) return;
+                   {
+                     const std::lock_guard lock(to->mutex);
+                     to->woken = true;
+                   }
+                   to->wake.notify_one();
+                 }),
+      thread_([this] { work(); }) {}
 
 Engine::~Engine() { stop(); }
 
 void Engine::stop() {
   {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
+    const std::lock_guard lock(inbox_->mutex);
+    inbox_->stopping = true;
   }
-  wake_.notify_all();
+  inbox_->wake.notify_all();
   if (thread_.joinable()) thread_.join();
 }
 
-void Engine::submit(Job job) {
+void Engine::Inbox::call(Job job) {
   {
-    const std::lock_guard lock(mutex_);
-    jobs_.push_back(std::move(job));
+    const std::lock_guard lock(mutex);
+    jobs.push_back(std::move(job));
   }
-  wake_.notify_one();
+  wake.notify_one();
 }
 
 void Engine::work() {
   use_default_arithmetic();
-  for (;;) {
-    Job job;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
-      // What is queued still runs after `stop`, and fails at once: every callback is called.
-      if (jobs_.empty()) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
-    }
-    job();
+  std::optional<Job> job;
+  std::vector<Arrival> arrivals;
+  while (take(job, arrivals)) {
+    const bool came = !arrivals.empty();
+    admit(std::move(arrivals));
+    arrivals.clear();
+    // Every callback is called, after `stop` too.
+    if (job) (*job)();
+    else if (inbox_->stopping) scheduler_.fail_all({Code::misuse, "the model was closed while the call was running."}, false);
+    else if (came && scheduler_.wait_until()) continue;  // one came; there may be others
+    else if (scheduler_.runnable()) step();
   }
 }
 
+bool Engine::take(std::optional<Job>& job, std::vector<Arrival>& arrivals) {
+  auto& inbox = *inbox_;
+  std::unique_lock lock(inbox.mutex);
+  const auto something = [&] { return inbox.stopping || inbox.woken || !inbox.jobs.empty() || !inbox.arrivals.empty(); };
+  if (!scheduler_.runnable()) inbox.wake.wait(lock, something);
+  // A session that was just answered is worth a moment.
+  else if (const auto until = scheduler_.wait_until()) inbox.wake.wait_until(lock, *until, something);
+  inbox.woken = false;
+  std::swap(arrivals, inbox.arrivals);
+  job.reset();
+  if (!inbox.jobs.empty()) {
+    job = std::move(inbox.jobs.front());
+    inbox.jobs.pop_front();
+  }
+  return job || !arrivals.empty() || !scheduler_.empty() || !inbox.stopping;
+}
+
 void Engine::load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done, OpenDevice open_device) {
-  submit([this, graph_json = std::move(graph_json), path = std::move(path), cache = std::move(cache), options, done = std::move(done), open_device = std::move(open_device)]() mutable {
+  inbox_->call([this, graph_json = std::move(graph_json), path = std::move(path), cache = std::move(cache), options, done = std::move(done), open_device = std::move(open_device)]() mutable {
     options_ = options;
     source_ = [this, graph_json = std::move(graph_json), path = std::move(path), cache = std::move(cache), open_device = std::move(open_device)]() -> Result<std::shared_ptr<const Model>> {
       Result<std::shared_ptr<Device>> device = open_device ? open_device() : cpu_device();
       if (!device) return device.error();
       {
         // It is there, however long the model takes.
-        const std::lock_guard lock(mutex_);
+        const std::lock_guard lock(inbox_->mutex);
         away_.clear();
       }
       return Model::load(graph_json, path, pool_, cache.path.empty() ? nullptr : &cache, *device);
@@ -83,33 +111,33 @@ Result<std::shared_ptr<const Model>> Engine::load_model() {
     if (!model) return model.error();
     auto executor = (*model)->device->executor(*model, pool_, options_);
     executor_ = std::move(executor);
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(inbox_->mutex);
     model_ = *model;
     return model_;
   });
 }
 
 std::shared_ptr<const Model> Engine::model() const {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(inbox_->mutex);
   return model_;
 }
 
 Status Engine::revive() {
   if (!model_ || !model_->device->lost()) return Done{};
   auto loaded = load_model();
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(inbox_->mutex);
   away_ = loaded ? std::string() : loaded.error().message;
   if (!loaded) return loaded.error();
   return Done{};
 }
 
 std::string Engine::away() const {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(inbox_->mutex);
   return away_;
 }
 
 void Engine::mend() {
-  submit([this] { (void)revive(); });
+  inbox_->call([this] { (void)revive(); });
 }
 
 std::shared_ptr<Bridge> Engine::bridge(std::shared_ptr<Context> context, ExecutorOptions options) {
@@ -134,11 +162,11 @@ Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped d
   if (const size_t most_now = executor.within_segment(*context, inserted.block, inserted.rows); most_now < inserted.rows) {
     return refused(invalid("a segment of the clock ends after ", most_now, " of ", inserted.rows, " rows; step those first."));
   }
-  submit([this, bridge = std::move(bridge), inserted = std::make_shared<Inserted>(std::move(inserted)), done = std::move(done)] {
+  inbox_->call([this, bridge = std::move(bridge), inserted = std::make_shared<Inserted>(std::move(inserted)), done = std::move(done)] {
     auto& own = bridge->context;
     auto& runner = *bridge->executor;
     auto result = guarded<Done>([&]() -> Status {
-      if (stopping_) return Error{Code::misuse, "the model was closed before the call began."};
+      if (inbox_->stopping) return Error{Code::misuse, "the model was closed before the call began."};
       if (&own->model() != &runner.model()) return gone();
       const InUse in_use(model_->device);
       for (size_t i = 0; i < inserted->inputs.size(); ++i) {
@@ -161,54 +189,67 @@ Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped d
   return Done{};
 }
 
-Status Engine::process(std::vector<Item> items, Processed done) {
+Status Engine::submit(Item item, Processed done) {
   const auto model = this->model();
   if (!model || !model->graph.language) return Error{Code::misuse, "the graph is no language model: it needs a block \"step\" that returns hidden and previous, and a block \"predict\" that returns logits."};
-  const auto refuse = [&](size_t claimed, const Error& error) {
-    for (size_t i = 0; i < claimed; ++i) items[i].context->release();
+  if (!item.context->claim()) return Error{Code::misuse, "the context is busy; wait for the call that has it."};
+  const auto refused = [&](const Error& error) {
+    item.context->release();
     return error;
   };
-  for (size_t i = 0; i < items.size(); ++i) {
-    auto& item = items[i];
-    if (!item.context->claim()) return refuse(i, {Code::misuse, text("item ", i, ": the context is busy; wait for the call that has it.")});
-    const auto vocabulary = item.context->model().graph.vocabulary();
-    for (size_t t = 0; t < item.tokens.size(); ++t) {
-      const int32_t token = item.tokens[t];
-      if (token < 0 || static_cast<uint64_t>(token) >= vocabulary) {
-        return refuse(i + 1, invalid("item ", i, ": token ", t, " is ", token, ", expected 0 to ", vocabulary - 1, "."));
-      }
-    }
-    if (item.eos && (*item.eos < 0 || static_cast<uint64_t>(*item.eos) >= vocabulary)) {
-      return refuse(i + 1, invalid("item ", i, ": eos is ", *item.eos, ", expected 0 to ", vocabulary - 1, "."));
-    }
-    if (item.context->broken) return refuse(i + 1, {Code::misuse, text("item ", i, ": an earlier call left the context's state unusable; reset or restore it first.")});
-    if (item.count > 0 && item.tokens.empty() && item.context->head.pulse == item.context->head.origin) {
-      return refuse(i + 1, invalid("item ", i, ": cannot generate before the first token of a context; feed one first."));
-    }
+  const auto vocabulary = item.context->model().graph.vocabulary();
+  const auto unknown = [&](int32_t token) { return token < 0 || static_cast<uint64_t>(token) >= vocabulary; };
+  if (const auto at = std::find_if(item.tokens.begin(), item.tokens.end(), unknown); at != item.tokens.end()) {
+    return refused(invalid("token ", at - item.tokens.begin(), " is ", *at, ", expected 0 to ", vocabulary - 1, "."));
   }
-  submit([this, items = std::make_shared<std::vector<Item>>(std::move(items)), done = std::move(done)] {
-    auto result = guarded<std::vector<ItemResult>>([&] { return run(*items); });
-    for (auto& item : *items) {
-      // Out of memory in the middle: state and clock may disagree.
-      if (!result && result.error().code == Code::unavailable) item.context->broken = true;
-      item.context->release();
-    }
-    // Whoever hears of the loss finds a model that works, if there can be one.
-    (void)revive();
-    done(std::move(result));
-  });
+  if (const auto at = std::find_if(item.end_tokens.begin(), item.end_tokens.end(), unknown); at != item.end_tokens.end()) {
+    return refused(invalid("end token ", at - item.end_tokens.begin(), " is ", *at, ", expected 0 to ", vocabulary - 1, "."));
+  }
+  if (item.context->broken) return refused({Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
+  if (item.count > 0 && item.tokens.empty() && item.context->head.pulse == item.context->head.origin) {
+    return refused(invalid("cannot generate before the first token of a context; feed one first."));
+  }
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    inbox_->arrivals.push_back({std::move(item), std::move(done)});
+  }
+  inbox_->wake.notify_one();
   return Done{};
 }
 
 Error Engine::gone() const { return {Code::unavailable, "the context was lost with its device: restore it from a snapshot, or reset it."}; }
 
-Result<std::vector<ItemResult>> Engine::run(std::vector<Item>& items) {
-  if (stopping_) return Error{Code::misuse, "the model was closed before the call began."};
-  for (const auto& item : items) {
-    if (&item.context->model() != model_.get() || model_->device->lost()) return gone();
+void Engine::admit(std::vector<Arrival> arrivals) {
+  for (auto& [item, done] : arrivals) {
+    std::optional<Error> error;
+    if (inbox_->stopping) error = Error{Code::misuse, "the model was closed before the call began."};
+    else if (&item.context->model() != model_.get() || model_->device->lost()) error = gone();
+    if (!error) {
+      scheduler_.admit(std::move(item), std::move(done));
+      continue;
+    }
+    // What was lost with the device cannot go on.
+    item.context->broken = item.context->broken || error->code == Code::unavailable;
+    ItemResult result;
+    result.head = item.context->head;
+    result.error = std::move(error);
+    item.context->release();
+    done(std::move(result));
   }
-  const InUse in_use(model_->device);
-  return Batch(*executor_, items).run(stopping_);
+}
+
+void Engine::step() {
+  const auto stepped = guarded<Done>([&]() -> Status {
+    const InUse in_use(model_->device);
+    scheduler_.step(*executor_);
+    return Done{};
+  });
+  if (stepped) return;
+  // State and clock of a context in the step may disagree. Whoever hears of a lost device finds a model that works, if there can be one.
+  const bool lost = model_->device->lost();
+  (void)revive();
+  if (lost) scheduler_.fail_all(stepped.error(), true);
+  else scheduler_.fail_step(stepped.error());
 }
 
 Status Engine::logits(std::shared_ptr<Context> context, Predicted done) {
@@ -222,7 +263,7 @@ Status Engine::logits(std::shared_ptr<Context> context, Predicted done) {
     context->release();
     return invalid("a context has no logits before its first token; feed one first.");
   }
-  submit([this, context = std::move(context), done = std::move(done)] {
+  inbox_->call([this, context = std::move(context), done = std::move(done)] {
     auto result = guarded<std::vector<float>>([&] { return run_logits(*context); });
     context->release();
     (void)revive();
@@ -232,7 +273,7 @@ Status Engine::logits(std::shared_ptr<Context> context, Predicted done) {
 }
 
 Result<std::vector<float>> Engine::run_logits(Context& context) {
-  if (stopping_) return Error{Code::misuse, "the model was closed before the call began."};
+  if (inbox_->stopping) return Error{Code::misuse, "the model was closed before the call began."};
   if (&context.model() != model_.get() || model_->device->lost()) return gone();
   const auto& graph = model_->graph;
   const auto& language = *graph.language;

@@ -1,12 +1,15 @@
-// Engine: one thread that takes jobs for one model in order, with a pool to help it. The thread that submits a job never waits;
-// the callback is called on the engine's thread when the job is done.
+// Engine: one thread that works for one model, with a pool to help it. The thread that submits never waits; callbacks are called on
+// the engine's thread.
 //
-//   load ──▶ ready ──▶ (process | logits)* ──▶ stop
+//   load ──▶ ready ──▶ (submit | logits | step)* ──▶ stop
 //
-// `stop` (and the destructor) lets the current step finish, fails what is still queued and joins every thread.
+// Items are taken one by one and answered one by one: between two steps the engine admits what has arrived (scheduler.h). Other jobs
+// run between two steps, in order.
 //
-// When the device is lost, the call that notices fails, the contexts are gone, and the model is loaded again, onto a device that takes
-// the place of the lost one: so contexts made, reset or restored afterwards live there.
+// `stop` (and the destructor) lets the current step finish, fails what is still there and joins every thread.
+//
+// When the device is lost, every item that is there fails, the contexts are gone, and the model is loaded again, onto a device that
+// takes the place of the lost one: contexts made, reset or restored afterwards live there. `mend` asks for that again where it failed.
 #pragma once
 
 #include <condition_variable>
@@ -19,36 +22,11 @@
 #include <thread>
 #include <vector>
 
-#include "context.h"
 #include "executor.h"
-#include "sampler.h"
+#include "scheduler.h"
+#include "work.h"
 
 namespace continuo {
-
-// First `tokens` are fed, then `count` tokens are sampled and fed; fewer where `eos` is drawn, which is not fed, or where the
-// context has no position left.
-struct Item {
-  std::shared_ptr<Context> context;
-  std::vector<int32_t> tokens;
-  bool nats = false;
-  uint32_t count = 0;
-  Sampling sampling;
-  std::optional<int32_t> eos = std::nullopt;
-};
-
-// What ended a generation before its count.
-enum class Ended : uint8_t { not_early, eos, positions };
-
-struct ItemResult {
-  std::vector<float> nats;  // per fed token, NaN for the first of a context; empty unless asked for
-  std::vector<int32_t> generated;
-  std::vector<float> logprobs;
-  Ended ended = Ended::not_early;
-  Head head;
-  // The item's tokens do not fit into its context, and nothing was fed; or its state stopped being finite, and what it computed
-  // before is still here.
-  std::optional<Error> error;
-};
 
 // A host's own executor and the context it steps: any block of any graph, a step at a time.
 struct Bridge {
@@ -65,18 +43,21 @@ struct Inserted {
 class Engine {
  public:
   using Loaded = std::function<void(Result<std::shared_ptr<const Model>>)>;
-  using Processed = std::function<void(Result<std::vector<ItemResult>>)>;
+  using Processed = std::function<void(ItemResult)>;
   using Predicted = std::function<void(Result<std::vector<float>>)>;
   using Stepped = std::function<void(Status)>;
   using OpenDevice = std::function<Result<std::shared_ptr<Device>>()>;
 
-  explicit Engine(size_t threads);
+  // While somebody generates, a step takes at most about `step_target` times what it takes without rows that read (pace.h).
+  static constexpr double default_step_target = 2;
+  explicit Engine(size_t threads, double step_target = default_step_target);
   ~Engine();
 
   // The first job. `graph_json`, `path` and `cache` (none where its path is empty) as in Model::load, onto the device that `open_device` gives (none: the CPU); the options are those of the executor behind `process`.
   void load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done, OpenDevice open_device = nullptr);
-  // Refuses at once, having claimed nothing, what is not valid; otherwise the contexts are claimed until `done` is called.
-  Status process(std::vector<Item> items, Processed done);
+  // Refuses at once, having claimed nothing, what is not valid; otherwise the context is claimed until `done` is called.
+  Status submit(Item item, Processed done);
+  const Counts& counts() const { return scheduler_.counts(); }
   Status logits(std::shared_ptr<Context> context, Predicted done);
 
   // A host's executor, and a step of it; refused beyond the rows that a step of the block may have. Clock and chain of the context
@@ -95,27 +76,41 @@ class Engine {
 
  private:
   using Job = std::function<void()>;
-  void submit(Job job);
+  struct Arrival {
+    Item item;
+    Processed done;
+  };
+  // What other threads hand over. Tickets may outlive the engine, and wake it through this.
+  struct Inbox {
+    mutable std::mutex mutex;
+    std::condition_variable wake;
+    std::deque<Job> jobs;
+    std::vector<Arrival> arrivals;
+    bool woken = false;  // a ticket was opened
+    std::atomic<bool> stopping{false};
+    void call(Job job);
+  };
+
   void work();
-  Result<std::vector<ItemResult>> run(std::vector<Item>& items);
+  // Waits until there is something to do, and takes it; false when the engine is stopped and nothing is left.
+  bool take(std::optional<Job>& job, std::vector<Arrival>& arrivals);
+  void admit(std::vector<Arrival> arrivals);
+  void step();
   Result<std::vector<float>> run_logits(Context& context);
 
-  ThreadPool pool_;
   Result<std::shared_ptr<const Model>> load_model();
   // After this the model's device is not lost; or there is an error.
   Status revive();
   Error gone() const;
 
+  ThreadPool pool_;
+  std::shared_ptr<Inbox> inbox_;
+  Scheduler scheduler_;  // the engine's thread only, as is what follows
   std::function<Result<std::shared_ptr<const Model>>()> source_;
   ExecutorOptions options_;
-  std::shared_ptr<const Model> model_;  // written by the engine's thread, under mutex_
   std::unique_ptr<Executor> executor_;
-  std::string away_;  // under mutex_
-
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<Job> jobs_;
-  std::atomic<bool> stopping_{false};
+  std::shared_ptr<const Model> model_;  // written by the engine's thread, under the inbox' mutex
+  std::string away_;                    // the same
   std::thread thread_;
 };
 

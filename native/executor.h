@@ -73,8 +73,8 @@ class Executor {
   // A value of the last step, [rows, bytes of the value]: where it lies on the device, and on the host until the next call here.
   const std::byte* address(size_t block, uint32_t value_id) const { return value(spaces_[block], value_id); }
   virtual const std::byte* fetch(size_t block, uint32_t value_id, size_t rows) = 0;
-  // −ln p of a token, from the logits of each of the first rows of the last step of block "predict".
-  virtual void surprisals(std::span<const int32_t> expected, float* nats) = 0;
+  // −ln p of a token, from the logits of each of these rows, from `first` on, of the last step of block "predict".
+  virtual void surprisals(std::span<const int32_t> expected, size_t first, float* nats) = 0;
 
   // Whether its rows are pulses: it uses the context's clock.
   bool moves_clock(size_t block) const { return model_->graph.clock != no_name && spaces_[block].growth[model_->graph.clock] > 0; }

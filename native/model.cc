@@ -1,5 +1,7 @@
 #include "model.h"
 
+#include <algorithm>
+
 #include "executor.h"
 
 namespace continuo {
@@ -7,6 +9,47 @@ namespace continuo {
 namespace {
 
 constexpr size_t line = 64;
+
+// Where exactly one axis of a table is a ring.
+void find_ring(const Declaration& d, StateSlice& slice) {
+  const auto rings = std::count_if(d.axes.begin(), d.axes.end(), [](const Axis& axis) { return axis.kind == Axis::Kind::ring; });
+  if (rings != 1) return;
+  for (const auto& axis : d.axes) {
+    if (axis.kind == Axis::Kind::ring) {
+      slice.ring = axis.counter;
+      slice.places = static_cast<size_t>(axis.extent);
+    } else {
+      (slice.ring == no_name ? slice.outer : slice.inner) *= static_cast<size_t>(axis.extent);
+    }
+  }
+}
+
+// How far behind the newest position this place of a cache.write may lie in a table whose axis follows a counter.
+size_t written_behind(const Declaration& d, const Place& place) {
+  for (size_t axis = 0; axis < std::min(d.axes.size(), place.picks.size()); ++axis) {
+    if (d.axes[axis].counter == no_name) continue;
+    const auto& pick = place.picks[axis];
+    if (pick.kind != Term::Kind::counter || pick.id != d.axes[axis].counter) return StateSlice::anywhere;
+    return static_cast<size_t>(std::max<int64_t>(0, -pick.offset));
+  }
+  return StateSlice::anywhere;
+}
+
+void note_writes(const Graph& graph, std::span<const Instruction> code, std::vector<StateSlice>& layout, const std::vector<uint32_t>& slice_of) {
+  for (const auto& instruction : code) {
+    note_writes(graph, instruction.then, layout, slice_of);
+    note_writes(graph, instruction.otherwise, layout, slice_of);
+    const Op op = instruction.node->op;
+    // A reset writes first values; the others only look, or move a counter.
+    if (op == Op::cache_read || op == Op::cache_attend || op == Op::cache_reset || op == Op::cache_increment || op == Op::cache_decrement) continue;
+    for (const auto& place : instruction.places) {
+      const uint32_t i = slice_of[place.table];
+      if (i == no_name) continue;
+      const size_t behind = op == Op::cache_write ? written_behind(graph.declarations[place.table], place) : StateSlice::anywhere;
+      layout[i].rewritten = std::max(layout[i].rewritten, behind);
+    }
+  }
+}
 
 std::vector<StateSlice> lay_out(const Graph& graph) {
   std::vector<StateSlice> layout;
@@ -24,6 +67,7 @@ std::vector<StateSlice> lay_out(const Graph& graph) {
         else (before ? slice.outer : slice.inner) *= axis.extent;
       }
     } else {
+      find_ring(d, slice);
       slice.offset = offset;
       slice.elements = static_cast<size_t>(d.elements());
       offset += (slice.elements * size_of(d.type) + line - 1) / line * line;
@@ -88,6 +132,8 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, st
     if (!program) return program.error();
     model->programs.push_back(std::move(*program));
   }
+  for (auto& slice : model->layout) slice.rewritten = 0;
+  for (const auto& program : model->programs) note_writes(model->graph, program.code, model->layout, model->slice_of);
   std::vector<ConstantSpec> specs;
   for (const auto& member : model->constant_index.members()) specs.push_back(spec_of(model->graph, member));
   auto packed = pack_weights(specs, *tensors, pool, cache);

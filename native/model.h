@@ -22,7 +22,12 @@ struct StateSlice {
   size_t offset = 0;    // bytes, of a slice that does not grow
   size_t elements = 0;  // of a slice that does not grow
   Name counter = no_name;  // what a slice that grows follows
-  size_t outer = 1, inner = 1;
+  Name ring = no_name;     // what a slice with one ring, which does not grow, follows
+  size_t places = 0;       // of the ring
+  size_t outer = 1, inner = 1;  // before and behind the axis that follows a counter
+  // How many positions before the newest a row may write again; `anywhere`: any of them.
+  size_t rewritten = anywhere;
+  static constexpr size_t anywhere = static_cast<size_t>(-1);
   bool grows() const { return counter != no_name; }
 };
 
@@ -47,7 +52,7 @@ class Model {
 
   const Graph graph;
   const ConstantIndex constant_index;
-  const std::vector<StateSlice> layout;      // in order of declaration
+  std::vector<StateSlice> layout;            // in order of declaration
   const std::vector<uint32_t> slice_of;      // per declaration: into layout, or no_name
   const size_t state_bytes;                  // of all slices that do not grow
   const Kernels& kernels;                    // the host's, for what is sampled there

@@ -39,7 +39,6 @@ export {
   type ModelInfo,
   type OpenModelOptions,
   type Overflow,
-  PartialFailure,
   type Sampling,
   type StateLayout,
   type WorkItem,
@@ -50,7 +49,6 @@ export { type ModelPackage, openModel, openPackage } from './models/open.ts'
 export { type Quantized, quantizePackage } from './models/quantize.ts'
 export { type CacheTensor, type DecoderState, type StatefulDecoder, statefulDecoder } from './models/stateful.ts'
 export { byteTokenizer, type Tokenizer } from './models/tokenizer/index.ts'
-export { type Batcher, createBatcher } from './operators/batcher.ts'
 export type { Commit } from './operators/commit.ts'
 export { type PartitionState, readPartitionState } from './operators/partition-state.ts'
 export type { ResidencyStats } from './operators/residency.ts'

@@ -16,6 +16,7 @@ using ContextRef = std::shared_ptr<ContextHandle>;
 constexpr napi_type_tag engine_tag{0x636f6e74696e756f, 0x656e67696e650001};
 constexpr napi_type_tag context_tag{0x636f6e74696e756f, 0x636f6e7465787401};
 constexpr napi_type_tag executor_tag{0x636f6e74696e756f, 0x6578656375746f01};
+constexpr napi_type_tag token_bytes_tag{0x636f6e74696e756f, 0x746f6b656e627901};
 
 template <class T>
 Napi::External<T> wrap(Napi::Env env, T value, const napi_type_tag& tag) {
@@ -168,11 +169,11 @@ Value cuda(const CallbackInfo& info) {
   return out;
 }
 
-// open(graphJson, path, threads, options, packedPath, packedKey, device) → Promise<handle>
+// open(graphJson, path, threads, options, packedPath, packedKey, device, stepTarget) → Promise<handle>
 Value open(const CallbackInfo& info) {
   const auto env = info.Env();
   const Engine::OpenDevice open_device = info[6].As<Napi::String>().Utf8Value() == "cuda" ? open_cuda : Engine::OpenDevice();
-  auto engine = EngineHandle::make(env, info[2].As<Napi::Number>().Uint32Value());
+  auto engine = EngineHandle::make(env, info[2].As<Napi::Number>().Uint32Value(), info[7].As<Napi::Number>().DoubleValue());
   auto ticket = engine->begin(env);
   engine->engine().load(info[0].As<Napi::String>(), info[1].As<Napi::String>(), {info[4].As<Napi::String>(), info[5].As<Napi::String>()}, options_of(info[3]), [ticket](Result<std::shared_ptr<const Model>> loaded) mutable {
     if (!loaded) return EngineHandle::complete(std::move(ticket), loaded.error(), {});
@@ -283,6 +284,35 @@ Value promised(Napi::Env env, const EngineHandle::Ticket& ticket, const Status& 
   return ticket.deferred.Promise();
 }
 
+// tokenBytes(bytes, ends): what each token of a vocabulary stands for; `ends` says where the bytes of each token end.
+Value token_bytes(const CallbackInfo& info) {
+  const auto bytes = info[0].As<Napi::Uint8Array>();
+  const auto ends = info[1].As<Napi::Uint32Array>();
+  auto out = std::make_shared<TokenBytes>();
+  out->bytes.assign(reinterpret_cast<const char*>(bytes.Data()), bytes.ByteLength());
+  out->ends.assign(ends.Data(), ends.Data() + ends.ElementLength());
+  for (size_t i = 0; i < out->ends.size(); ++i) {
+    if (out->ends[i] > out->bytes.size() || (i > 0 && out->ends[i] < out->ends[i - 1])) throw error_value(info.Env(), internal("the table of token bytes is not in order."));
+  }
+  return wrap(info.Env(), std::shared_ptr<const TokenBytes>(std::move(out)), token_bytes_tag);
+}
+
+std::string bytes_of(const Value& value) {
+  const auto bytes = value.As<Napi::Uint8Array>();
+  return {reinterpret_cast<const char*>(bytes.Data()), bytes.ByteLength()};
+}
+
+StopStrings stop_of(const Napi::Object& object) {
+  StopStrings stop;
+  stop.bytes = unwrap<std::shared_ptr<const TokenBytes>>(object.Get("tokenBytes"), token_bytes_tag);
+  stop.tail = bytes_of(object.Get("tail"));
+  const auto list = object.Get("strings").As<Napi::Array>();
+  for (uint32_t i = 0; i < list.Length(); ++i) {
+    if (auto string = bytes_of(list.Get(i)); !string.empty()) stop.strings.push_back(std::move(string));
+  }
+  return stop;
+}
+
 Item item_of(const EngineRef& engine, const Napi::Object& object) {
   auto context = open_context(object.Get("context"));
   if (context->engine != engine) throw error_value(object.Env(), {Code::misuse, "the context belongs to another model."});
@@ -295,39 +325,56 @@ Item item_of(const EngineRef& engine, const Napi::Object& object) {
   if (item.count > 0) {
     item.sampling = {object.Get("temperature").As<Napi::Number>().FloatValue(), object.Get("topK").As<Napi::Number>().Uint32Value(),
                      object.Get("topP").As<Napi::Number>().DoubleValue(), u64_of(object.Get("seed"))};
-    if (const auto eos = object.Get("eos"); eos.IsNumber()) item.eos = eos.As<Napi::Number>().Int32Value();
+    const auto ends = object.Get("endTokens").As<Napi::Int32Array>();
+    item.end_tokens.assign(ends.Data(), ends.Data() + ends.ElementLength());
+    if (const auto stop = object.Get("stop"); stop.IsObject()) item.stop = stop_of(stop.As<Napi::Object>());
+    item.more = object.Get("more").ToBoolean();
   }
   return item;
 }
 
-// process(engine, items) → Promise<results>
-Value process(const CallbackInfo& info) {
+const char* name_of(Ended ended) {
+  switch (ended) {
+    case Ended::end_token: return "eos";
+    case Ended::stop_string: return "stop";
+    case Ended::positions: return "positions";
+    case Ended::not_early: break;
+  }
+  return nullptr;
+}
+
+// submit(engine, item) → Promise<result>
+Value submit(const CallbackInfo& info) {
   const auto env = info.Env();
   auto engine = open_engine(info[0]);
-  const auto list = info[1].As<Napi::Array>();
-  std::vector<Item> items;
-  for (uint32_t i = 0; i < list.Length(); ++i) items.push_back(item_of(engine, list.Get(i).As<Napi::Object>()));
+  auto item = item_of(engine, info[1].As<Napi::Object>());
   auto ticket = engine->begin(env);
-  auto accepted = engine->engine().process(std::move(items), [ticket](Result<std::vector<ItemResult>> done) mutable {
-    if (!done) return EngineHandle::complete(std::move(ticket), done.error(), {});
-    auto results = std::make_shared<std::vector<ItemResult>>(std::move(*done));
-    EngineHandle::complete(std::move(ticket), std::nullopt, [results](Napi::Env settled, const EngineRef&) -> Value {
-      auto out = Napi::Array::New(settled, results->size());
-      for (size_t i = 0; i < results->size(); ++i) {
-        const auto& result = (*results)[i];
-        auto entry = Napi::Object::New(settled);
-        if (result.error) entry.Set("error", error_value(settled, *result.error).Value());
-        entry.Set("nats", array_of<Napi::Float32Array>(settled, result.nats));
-        entry.Set("generated", array_of<Napi::Int32Array>(settled, result.generated));
-        entry.Set("logprobs", array_of<Napi::Float32Array>(settled, result.logprobs));
-        if (result.ended != Ended::not_early) entry.Set("ended", result.ended == Ended::eos ? "eos" : "positions");
-        entry.Set("head", head_value(settled, result.head));
-        out.Set(static_cast<uint32_t>(i), entry);
-      }
+  auto accepted = engine->engine().submit(std::move(item), [ticket](ItemResult done) mutable {
+    if (done.error) return EngineHandle::complete(std::move(ticket), std::move(done.error), {});
+    auto result = std::make_shared<ItemResult>(std::move(done));
+    EngineHandle::complete(std::move(ticket), std::nullopt, [result](Napi::Env settled, const EngineRef&) -> Value {
+      auto out = Napi::Object::New(settled);
+      out.Set("nats", array_of<Napi::Float32Array>(settled, result->nats));
+      out.Set("generated", array_of<Napi::Int32Array>(settled, result->generated));
+      out.Set("logprobs", array_of<Napi::Float32Array>(settled, result->logprobs));
+      const char* ended = name_of(result->ended);
+      out.Set("ended", ended ? Value(Napi::String::New(settled, ended)) : Value(settled.Null()));
+      out.Set("head", head_value(settled, result->head));
       return out;
     });
   });
   return promised(env, *ticket, accepted);
+}
+
+// stats(engine): what its language model has done.
+Value stats(const CallbackInfo& info) {
+  const auto engine = open_engine(info[0]);
+  const auto& counts = engine->engine().counts();
+  auto out = Napi::Object::New(info.Env());
+  out.Set("steps", static_cast<double>(counts.steps));
+  out.Set("tokens", static_cast<double>(counts.tokens));
+  out.Set("items", static_cast<double>(counts.items));
+  return out;
 }
 
 // logits(engine, context) → Promise<Float32Array>
@@ -463,7 +510,9 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("reset", Napi::Function::New(env, guarded<reset>));
   exports.Set("serialize", Napi::Function::New(env, guarded<serialize>));
   exports.Set("restore", Napi::Function::New(env, guarded<restore>));
-  exports.Set("process", Napi::Function::New(env, guarded<process>));
+  exports.Set("tokenBytes", Napi::Function::New(env, guarded<token_bytes>));
+  exports.Set("stats", Napi::Function::New(env, guarded<stats>));
+  exports.Set("submit", Napi::Function::New(env, guarded<submit>));
   exports.Set("logits", Napi::Function::New(env, guarded<logits>));
   exports.Set("gates", Napi::Function::New(env, guarded<gates>));
   exports.Set("stateBytes", Napi::Function::New(env, guarded<state_bytes>));

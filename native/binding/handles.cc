@@ -14,10 +14,10 @@ Napi::Error error_value(Napi::Env env, const Error& error) {
   return out;
 }
 
-std::shared_ptr<EngineHandle> EngineHandle::make(Napi::Env env, size_t threads) {
+std::shared_ptr<EngineHandle> EngineHandle::make(Napi::Env env, size_t threads, double step_target) {
   std::shared_ptr<EngineHandle> self(new EngineHandle(env));
   try {
-    self->engine_ = std::make_unique<Engine>(threads);
+    self->engine_ = std::make_unique<Engine>(threads, step_target);
   } catch (const std::exception& error) {
     throw error_value(env, {Code::unavailable, text("cannot start ", threads, " engine threads: ", error.what(), ". Ask for fewer.")});
   }

@@ -19,7 +19,7 @@ namespace continuo::binding {
 
 class EngineHandle : public std::enable_shared_from_this<EngineHandle> {
  public:
-  static std::shared_ptr<EngineHandle> make(Napi::Env env, size_t threads);
+  static std::shared_ptr<EngineHandle> make(Napi::Env env, size_t threads, double step_target);
   ~EngineHandle() { close(); }
 
   Engine& engine() { return *engine_; }

@@ -46,11 +46,11 @@ void CpuExecutor::gather(size_t block, size_t index, std::span<const std::byte* 
   for (size_t row = 0; row < rows.size(); ++row) std::memcpy(input(block, index) + row * bytes, rows[row], bytes);
 }
 
-void CpuExecutor::surprisals(std::span<const int32_t> expected, float* nats) {
+void CpuExecutor::surprisals(std::span<const int32_t> expected, size_t first, float* nats) {
   const auto& language = *model_->graph.language;
   const size_t vocabulary = model_->graph.vocabulary();
-  const auto* logits = reinterpret_cast<const float*>(address(language.predict, programs()[language.predict].last_value[language.logits]));
-  for (size_t row = 0; row < expected.size(); ++row) nats[row] = surprisal(model_->kernels, {logits + row * vocabulary, vocabulary}, expected[row]);
+  const auto* logits = reinterpret_cast<const float*>(address(language.predict, programs()[language.predict].last_value[language.logits])) + first * vocabulary;
+  fork(expected.size(), expected.size() * vocabulary, [&](size_t row) { nats[row] = surprisal(model_->kernels, {logits + row * vocabulary, vocabulary}, expected[row]); });
 }
 
 void CpuExecutor::rows_together(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs) {

@@ -13,7 +13,7 @@ class CpuExecutor final : public Executor {
   void insert(size_t block, size_t input, std::span<const std::byte> rows) override;
   void gather(size_t block, size_t input, std::span<const std::byte* const> rows) override;
   const std::byte* fetch(size_t block, uint32_t value_id, size_t) override { return address(block, value_id); }
-  void surprisals(std::span<const int32_t> expected, float* nats) override;
+  void surprisals(std::span<const int32_t> expected, size_t first, float* nats) override;
 
  private:
   // Work below this many multiply-adds is done by the calling thread: waking another costs more.

@@ -191,12 +191,12 @@ int32_t CudaExecutor::number(Space& space, uint32_t id, size_t row) {
   return out;
 }
 
-void CudaExecutor::surprisals(std::span<const int32_t> expected, float* nats) {
+void CudaExecutor::surprisals(std::span<const int32_t> expected, size_t first, float* nats) {
   const auto& language = *model_->graph.language;
   Command command;
   command.task = Task::surprisal;
   command.width = command.in_width = static_cast<uint32_t>(model_->graph.vocabulary());
-  command.in[0] = address(language.predict, programs()[language.predict].last_value[language.logits]);
+  command.in[0] = address(language.predict, programs()[language.predict].last_value[language.logits]) + first * model_->graph.vocabulary() * sizeof(float);
   command.out = nats_.data();
   std::vector<uint64_t> tokens;
   for (const int32_t token : expected) tokens.push_back(word(token));

@@ -22,7 +22,7 @@ class CudaExecutor : public Executor {
   void insert(size_t block, size_t input, std::span<const std::byte> rows) override;
   void gather(size_t block, size_t input, std::span<const std::byte* const> rows) override;
   const std::byte* fetch(size_t block, uint32_t value_id, size_t rows) override;
-  void surprisals(std::span<const int32_t> expected, float* nats) override;
+  void surprisals(std::span<const int32_t> expected, size_t first, float* nats) override;
   void step(size_t block, size_t rows, std::span<const Run> runs) override;
   void settle() override { wait(); }
 

@@ -1,7 +1,6 @@
 #include <cfenv>
 #include <cmath>
 
-#include "../batch.h"
 #include "engines.h"
 
 #if defined(__x86_64__)
@@ -175,9 +174,13 @@ TEST("context: restore refuses wrong lengths, numbers that are not finite and im
 TEST("engine: invalid items are refused before anything is claimed or written") {
   auto opened = open(shared_small(), 1);
   auto one = std::make_shared<Context>(opened.model), two = std::make_shared<Context>(opened.model);
-  CHECK_SAYS(process(*opened.engine, {{one, {1}, false, 0, {}}, {two, {40}, false, 0, {}}}), "item 1: token 0 is 40");
-  CHECK_SAYS(process(*opened.engine, {{one, {1}, false, 0, {}}, {two, {1, -1}, false, 0, {}}}), "token 1 is -1");
-  CHECK_SAYS(process(*opened.engine, {{one, {1}, false, 0, {}}, {one, {1}, false, 0, {}}}), "busy");
+  CHECK_SAYS(process(*opened.engine, {{two, {40}, false, 0, {}}}), "token 0 is 40");
+  CHECK_SAYS(process(*opened.engine, {{two, {1, -1}, false, 0, {}}}), "token 1 is -1");
+  CHECK_SAYS(process(*opened.engine, {{two, {1}, false, 1, {}, {7, 40}}}), "end token 1 is 40");
+  CHECK_SAYS(process(*opened.engine, {{two, {}, false, 1, {}}}), "before the first token");
+  CHECK(one->claim());
+  CHECK_SAYS(process(*opened.engine, {{one, {1}, false, 0, {}}}), "busy");
+  one->release();
   CHECK(!one->busy() && !two->busy() && one->head.pulse == 0);
   CHECK(process(*opened.engine, {{one, {1}, false, 0, {}}, {two, {}, true, 0, {}}}));
 }
@@ -250,7 +253,7 @@ TEST("engine: stopping fails what is queued and calls every callback") {
     auto opened = open(shared_small(), 2);
     for (int i = 0; i < 20; ++i) {
       auto context = std::make_shared<Context>(opened.model);
-      CHECK(opened.engine->process({{context, std::vector<int32_t>(3000, 1), false, 0, {}}}, [&](auto) { ++called; }));
+      CHECK(opened.engine->submit({context, std::vector<int32_t>(3000, 1), false, 0, {}}, [&](auto) { ++called; }));
     }
     opened.engine->stop();
   }

@@ -44,7 +44,7 @@ inline Opened open(const SmallModel& small, size_t threads, Engine::OpenDevice d
   return {std::move(engine), *model};
 }
 
-// What a call that is submitted with a callback answers, or why it was refused.
+// Result of a call that takes a callback, or the reason for its refusal.
 template <class T>
 Result<T> answered(const auto& submit) {
   auto done = std::make_shared<std::promise<Result<T>>>();
@@ -54,8 +54,21 @@ Result<T> answered(const auto& submit) {
   return future.get();
 }
 
+// Submits all of these items and waits for all of them; where one is refused, for those before it.
 inline Result<std::vector<ItemResult>> process(Engine& engine, std::vector<Item> items) {
-  return answered<std::vector<ItemResult>>([&](auto done) { return engine.process(std::move(items), std::move(done)); });
+  std::vector<std::future<ItemResult>> futures;
+  Status accepted = Done{};
+  for (auto& item : items) {
+    auto done = std::make_shared<std::promise<ItemResult>>();
+    auto future = done->get_future();
+    accepted = engine.submit(std::move(item), [done](ItemResult result) { done->set_value(std::move(result)); });
+    if (!accepted) break;
+    futures.push_back(std::move(future));
+  }
+  std::vector<ItemResult> results;
+  for (auto& future : futures) results.push_back(future.get());
+  if (!accepted) return accepted.error();
+  return results;
 }
 
 inline Result<std::vector<float>> logits(Engine& engine, std::shared_ptr<Context> context) {

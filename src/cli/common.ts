@@ -197,6 +197,7 @@ export interface Loaded {
 /** Flags of those commands that open a model, as their values arrive. */
 interface OpenFlags {
   readonly threads?: number | undefined
+  readonly 'step-target'?: number
   readonly overflow?: Overflow
   readonly device?: DeviceKind | 'auto'
 }
@@ -210,7 +211,7 @@ export const runsOn = async ({ device }: Pick<Model, 'device'>) => {
 /** Loads a model package for the time of `use`. */
 export const withModel = async (
   dir: string,
-  { threads, overflow, device }: OpenFlags,
+  { threads, overflow, device, 'step-target': stepTarget }: OpenFlags,
   use: (loaded: Loaded) => Promise<ExitCode>,
 ): Promise<ExitCode> => {
   const { openPackage } = await import('../models/open.ts')
@@ -218,6 +219,7 @@ export const withModel = async (
     ...(threads === undefined ? {} : { threads }),
     ...(overflow === undefined ? {} : { overflow }),
     ...(device === undefined ? {} : { device }),
+    ...(stepTarget === undefined ? {} : { stepTarget }),
     warn: say,
   })
   try {

@@ -6,7 +6,6 @@ import { createMetrics } from '../observe/metrics.ts'
 import { type ObservationServer, serveObservation } from '../observe/server.ts'
 import { gaps, idleness } from '../observe/standing.ts'
 import { createTally, type Speed, type Tally, type Totals } from '../observe/tally.ts'
-import { type Batcher, createBatcher } from '../operators/batcher.ts'
 import { type Standing, startWorker, type Worker, type WorkerOptions } from '../operators/worker.ts'
 import type { EventLog } from '../streams/log.ts'
 import type { Loaded } from './common.ts'
@@ -41,7 +40,6 @@ export interface HostOptions extends WorkerSettings {
 
 export interface Hosted {
   readonly worker: Worker
-  readonly batcher: Batcher
   readonly tally: Pick<Tally, 'totals' | 'speed'>
   readonly observationUrl: string | null
 }
@@ -136,12 +134,11 @@ const tellStanding = (logger: Logger): ((standing: Standing) => void) => {
 
 export const host = async (options: HostOptions): Promise<Outcome> => {
   const { log, names, loaded, logger, stopping } = options
-  const batcher = createBatcher(loaded.model)
   const tally = createTally()
   const unclean: unknown[] = []
   let ending = false
   let worker: Worker | null = null
-  const metrics = createMetrics({ log, names, batcher, worker: () => worker })
+  const metrics = createMetrics({ log, names, model: loaded.model, worker: () => worker })
   const found = (await log.topics([names.chunks])).find(({ name }) => name === names.chunks)
   let server: ObservationServer | null = null
   if (options.metrics !== null) {
@@ -154,7 +151,6 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
       names,
       model: loaded.model,
       tokenizer: loaded.tokenizer,
-      batcher,
       ...settingsOf(options),
       warn: (message) => logger.warn(message),
       onStanding: tellStanding(logger),
@@ -186,7 +182,7 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
       },
     })
     const running = worker
-    options.onStarted?.({ worker, batcher, tally, observationUrl: server?.url ?? null })
+    options.onStarted?.({ worker, tally, observationUrl: server?.url ?? null })
     // Looked at, not raced: every race would leave its reaction on a promise that lives as long as the worker.
     const lost: unknown[] = []
     running.over.catch((error: unknown) => lost.push(error))

@@ -1,53 +1,44 @@
 /**
  * The TypeScript face of `native/`: validates, explains, hands over.
  *
- *   context:  open ──process/logits──▶ busy ──settled──▶ open ──close──▶ closed
+ *   context:  open ──submit/logits──▶ busy ──settled──▶ open ──close──▶ closed
  *
  * Whatever is refused is refused before anything is written.
  */
 import { availableParallelism } from 'node:os'
 import { dirname } from 'node:path'
-import { ContinuoError, messageOf } from '../errors.ts'
+import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { executorOf } from './executor.ts'
 import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
 import { checkGraph, type Graph, parametersOf } from './graph.ts'
+import { nativeItem } from './items.ts'
 import { stateLayout } from './layout.ts'
-import {
-  awaitNative,
-  type ContextHandle,
-  type CudaStatus,
-  callNative,
-  fromNative,
-  type NativeItem,
-  type TensorEntry,
-} from './native.ts'
+import { awaitNative, type ContextHandle, type CudaStatus, callNative, type TensorEntry } from './native.ts'
 import {
   type Context,
   ContextBroken,
   type ContextHead,
   type DecoderShape,
   type DeviceKind,
+  type EngineStats,
   type Model,
   type OpenModelOptions,
-  PartialFailure,
   type StateLayout,
   type WorkItem,
   type WorkResult,
 } from './types.ts'
 
 const maxThreads = 256
-const maxCount = 2 ** 31 - 1
-const maxSeed = 2n ** 64n
 /**
  * What a context takes before its first token, in bytes. Windows and segments stand in no tensor, so nothing else bounds them. A state is
  * hashed and copied in one piece by snapshots and pages.
  */
 const maxStateBytes = 2 ** 30
-/** As many pulses again never pass: the engine's clock does not wrap. */
-/** What became of one item: its context fails by what it computes, or nothing of it was fed. */
-const brokenOr = (error: ContinuoError): ContinuoError =>
-  error.code === 'REFUSED' ? new ContextBroken(error.message) : error
+/** An item that was taken is refused only where its context fails by what it computes. */
+const brokenOr = (error: unknown): unknown =>
+  codeOf(error) === 'REFUSED' ? new ContextBroken(messageOf(error)) : error
 
+/** As many pulses again never pass: the engine's clock does not wrap. */
 const maxPulse = 2n ** 63n
 
 /**
@@ -101,6 +92,11 @@ const threadsOf = ({ threads }: OpenModelOptions): number => {
     invalid(`threads is ${threads}, expected a whole number from 1 to ${maxThreads}.`)
   }
   return threads
+}
+
+const stepTargetOf = ({ stepTarget = 2 }: OpenModelOptions): number => {
+  if (stepTarget >= 1.1 && stepTarget <= 1000) return stepTarget
+  return invalid(`stepTarget is ${stepTarget}, expected a number from 1.1 to 1000.`)
 }
 
 export interface LoadRequest {
@@ -162,6 +158,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       keepPacked ? `${path}.packed` : '',
       packedKey(fingerprint, graph),
       device,
+      stepTargetOf(options),
     ),
   )
   const engine = await opening.catch((error: ContinuoError) => {
@@ -174,6 +171,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
   if (note !== '') warn(note)
   const states = new WeakMap<Context, ContextState>()
   let closed = false
+  let lastStats: EngineStats
 
   const needOpen = (): void => {
     if (closed) misuse('The model is closed; open it again.')
@@ -272,47 +270,13 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     return context
   }
 
-  const checkTokens = (tokens: Int32Array, label: string): void => {
-    if (!(tokens instanceof Int32Array)) invalid(`${label}: tokens must be an Int32Array.`)
-    const at = tokens.findIndex((token) => token < 0 || token >= vocabSize)
-    if (at >= 0) invalid(`${label}: token ${at} is ${tokens[at]}, expected 0 to ${vocabSize - 1}.`)
-  }
-
-  const checkSampling = (generate: NonNullable<WorkItem['generate']>, label: string): void => {
-    const { count, temperature, topK, topP, seed, eos = null } = generate
-    const whole = (value: number): boolean => Number.isInteger(value) && value >= 0 && value <= maxCount
-    if (!whole(count)) invalid(`${label}: count is ${count}, expected a whole number from 0 to ${maxCount}.`)
-    if (!(temperature >= 0 && temperature <= 1e6))
-      invalid(`${label}: temperature is ${temperature}, expected 0 (greedy) to 1e6.`)
-    if (temperature > 0 && temperature < 1e-6)
-      invalid(`${label}: temperature is ${temperature}, expected 0 (greedy) or at least 1e-6.`)
-    if (!whole(topK)) invalid(`${label}: topK is ${topK}, expected a whole number; 0 keeps all tokens.`)
-    if (!(topP > 0 && topP <= 1)) invalid(`${label}: topP is ${topP}, expected more than 0 and at most 1.`)
-    if (typeof seed !== 'bigint' || seed < 0n || seed >= maxSeed)
-      invalid(`${label}: seed is ${seed}, expected a bigint from 0 to 2^64 − 1.`)
-    if (eos !== null && !(Number.isInteger(eos) && eos >= 0 && eos < vocabSize))
-      invalid(`${label}: eos is ${eos}, expected a token id from 0 to ${vocabSize - 1}, or null.`)
-  }
-
-  const toNative = (item: WorkItem, state: ContextState, label: string): NativeItem => {
-    checkTokens(item.tokens, label)
-    const { generate } = item
-    if (generate) {
-      checkSampling(generate, label)
-      if (generate.count > 0 && item.tokens.length === 0 && state.head.pulse === state.head.origin) {
-        invalid(`${label}: cannot generate before the first token of a context; feed one first.`)
-      }
-    }
-    return {
-      context: state.handle,
-      tokens: item.tokens,
-      nats: item.nats,
-      count: generate?.count ?? 0,
-      temperature: generate?.temperature ?? 0,
-      topK: generate?.topK ?? 0,
-      topP: generate?.topP ?? 1,
-      seed: generate?.seed ?? 0n,
-      ...(generate?.eos == null ? {} : { eos: generate.eos }),
+  const submitAs = async (item: WorkItem, label: string): Promise<WorkResult> => {
+    const state = idle(item.context, `${label}: the context`)
+    const work = nativeItem(item, state, vocabSize, label)
+    try {
+      return await withBusy([state], 'submit', () => awaitNative((addon) => addon.submit(engine, work)))
+    } catch (error) {
+      throw brokenOr(error)
     }
   }
 
@@ -333,19 +297,23 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
 
     deviceAway: () => (closed ? null : callNative((addon) => addon.away(engine)) || null),
 
+    get stats() {
+      return closed ? lastStats : callNative((addon) => addon.stats(engine))
+    },
+
+    submit: (item) => submitAs(item, 'The item'),
+
     async process(items) {
       needOpen()
       const held = items.map((item, i) => idle(item.context, `Item ${i}: the context`))
       const twice = held.findIndex((state, i) => held.indexOf(state) !== i)
       if (twice >= 0)
         misuse(`Item ${twice}: its context is already item ${held.indexOf(held[twice]!)} of the same call.`)
-      const work = items.map((item, i) => toNative(item, held[i]!, `Item ${i}`))
-      const results = await withBusy(held, 'process', () => awaitNative((addon) => addon.process(engine, work)))
-      const outcomes = results.map(({ error, ...result }): WorkResult | ContinuoError =>
-        error === undefined ? { ...result, ended: result.ended ?? null } : brokenOr(fromNative(error)),
-      )
-      if (outcomes.every((outcome): outcome is WorkResult => !(outcome instanceof ContinuoError))) return outcomes
-      throw new PartialFailure(outcomes)
+      for (const [i, item] of items.entries()) nativeItem(item, held[i]!, vocabSize, `Item ${i}`)
+      const settled = await Promise.allSettled(items.map((item, i) => submitAs(item, `Item ${i}`)))
+      const failed = settled.find(({ status }) => status === 'rejected')
+      if (failed?.status === 'rejected') throw failed.reason
+      return settled.map((outcome) => (outcome as PromiseFulfilledResult<WorkResult>).value)
     },
 
     createExecutor({ context = createContext(), memoryReuse = true, trace = false, watch = false } = {}) {
@@ -401,6 +369,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
 
     close() {
       needOpen()
+      lastStats = callNative((addon) => addon.stats(engine))
       callNative((addon) => addon.closeEngine(engine))
       closed = true
     },

@@ -4,14 +4,17 @@ import { createRequire } from 'node:module'
 import { fileURLToPath } from 'node:url'
 import { ContinuoError, type ErrorCode } from '../errors.ts'
 import type { BlockPlan } from './graph.ts'
-import type { ContextHead, DeviceKind } from './types.ts'
+import type { ContextHead, DeviceKind, EngineStats, WorkResult } from './types.ts'
 
 declare const engineBrand: unique symbol
 declare const contextBrand: unique symbol
 declare const executorBrand: unique symbol
+declare const tokenBytesBrand: unique symbol
 export type EngineHandle = { readonly [engineBrand]: true }
 export type ContextHandle = { readonly [contextBrand]: true }
 export type ExecutorHandle = { readonly [executorBrand]: true }
+
+export type TokenBytesHandle = { readonly [tokenBytesBrand]: true }
 
 export interface NativeOptions {
   readonly memoryReuse: boolean
@@ -79,17 +82,13 @@ export interface NativeItem {
   readonly topK: number
   readonly topP: number
   readonly seed: bigint
-  readonly eos?: number
-}
-
-export interface NativeResult {
-  /** Set when the item failed by itself. */
-  readonly error?: unknown
-  readonly nats: Float32Array
-  readonly generated: Int32Array
-  readonly logprobs: Float32Array
-  readonly ended?: 'eos' | 'positions'
-  readonly head: ContextHead
+  readonly endTokens: Int32Array
+  readonly stop?: {
+    readonly tokenBytes: TokenBytesHandle
+    readonly strings: readonly Uint8Array[]
+    readonly tail: Uint8Array
+  }
+  readonly more: boolean
 }
 
 interface Addon {
@@ -105,6 +104,7 @@ interface Addon {
     packedPath: string,
     packedKey: string,
     device: DeviceKind,
+    stepTarget: number,
   ): Promise<EngineHandle>
   packingNote(engine: EngineHandle): string
   positions(engine: EngineHandle): number | null
@@ -115,7 +115,9 @@ interface Addon {
   reset(context: ContextHandle): void
   serialize(context: ContextHandle): Uint8Array
   restore(context: ContextHandle, state: Uint8Array, pulse: bigint, origin: bigint, chain: string): void
-  process(engine: EngineHandle, items: readonly NativeItem[]): Promise<NativeResult[]>
+  tokenBytes(bytes: Uint8Array, ends: Uint32Array): TokenBytesHandle
+  submit(engine: EngineHandle, item: NativeItem): Promise<WorkResult>
+  stats(engine: EngineHandle): EngineStats
   logits(engine: EngineHandle, context: ContextHandle): Promise<Float32Array>
   gates(context: ContextHandle): readonly NativeGates[]
   stateBytes(context: ContextHandle): number

@@ -114,30 +114,37 @@ export class ContextBroken extends ContinuoError {
   }
 }
 
-/** Some items of a call failed by themselves; the others are done, and their results are here. */
-export class PartialFailure extends ContinuoError {
-  /** In the order of the items. */
-  readonly outcomes: readonly (WorkResult | ContinuoError)[]
-  constructor(outcomes: readonly (WorkResult | ContinuoError)[]) {
-    const at = outcomes.findIndex((outcome) => outcome instanceof ContinuoError)
-    const first = outcomes[at] as ContinuoError
-    super(first.code, `Item ${at}: ${first.message}`)
-    this.name = 'PartialFailure'
-    this.outcomes = outcomes
-  }
+/** Strings of bytes that end a generation, looked for across tokens and across items. */
+export interface StopStrings {
+  /** None is empty. */
+  readonly strings: readonly Uint8Array[]
+  /** The last bytes generated before this item: those of the longest string are enough. */
+  readonly tail: Uint8Array
+  /** The bytes of a token. The engine asks once for each id of the vocabulary; the same function each time is the same vocabulary. */
+  readonly bytesOf: (id: number) => Uint8Array
 }
 
-/**
- * One piece of work for one context: first `tokens` are fed, then up to `generate.count` tokens are sampled and fed.
- * A context may appear once in a batch.
- */
+/** One piece of work for one context: first `tokens` are fed, then up to `generate.count` tokens are sampled and fed. */
 export interface WorkItem {
   readonly context: Context
   readonly tokens: Int32Array
   /** Ask for the surprisal of each fed token (costs the output projection for every token). */
   readonly nats: boolean
-  /** Ends before `count` where the token `eos` is drawn, which is not fed, or where the context has no position left. */
-  readonly generate?: Sampling & { readonly count: number; readonly eos?: number | null }
+  readonly generate?: Generate
+}
+
+export interface Generate extends Sampling {
+  /**
+   * Fewer where a token of `endTokens` is drawn, which is not fed; where a stop string ends in a token, which is fed; or where the
+   * context has no position left.
+   */
+  readonly count: number
+  /** Default: none. */
+  readonly endTokens?: readonly number[]
+  /** Default: none. */
+  readonly stop?: StopStrings
+  /** The caller submits the next item of this context at once unless this one ends early. Default false. The result is the same; the engine may wait a moment. */
+  readonly more?: boolean
 }
 
 export interface WorkResult {
@@ -146,10 +153,20 @@ export interface WorkResult {
   readonly generated: Int32Array
   /** ln p of each generated token under the model itself (temperature 1, nothing cut off). */
   readonly logprobs: Float32Array
-  /** What ended the generation before its `count`. An `eos` that was drawn is in none of the results. */
-  readonly ended: 'eos' | 'positions' | null
+  /** What ended the generation before its `count`. An end token (`eos`) that was drawn is in none of the results. */
+  readonly ended: 'eos' | 'stop' | 'positions' | null
   /** State after the work. */
   readonly head: ContextHead
+}
+
+/** Counts since a model was opened. */
+export interface EngineStats {
+  /** Steps of the language model: passes over its weights. */
+  readonly steps: number
+  /** Tokens fed in them, read or generated. */
+  readonly tokens: number
+  /** Items answered. */
+  readonly items: number
 }
 
 export interface Model extends ModelInfo {
@@ -159,13 +176,23 @@ export interface Model extends ModelInfo {
    * often only by another process.
    */
   deviceAway(): string | null
+  /** What the engine has done since the model was opened. */
+  readonly stats: EngineStats
   /**
-   * Processes many contexts in one pass over the weights, on the engine's own threads. Results stand in the order of the items
-   * and do not depend on what shares the batch, on how tokens are cut into calls, or on the number of threads.
-   * Rejects as a whole, before anything is written, when an item is invalid (INVALID) or its context closed, busy or another
-   * model's (MISUSE). Rejects with a `PartialFailure` when single items fail; what became of the others stands in `outcomes`.
+   * Takes one item, and answers when that item is done, whatever else the engine does. All items that the engine has at one time share
+   * its passes over the weights: a step has a row for each that generates, and those that read share the rest in turn. A result does not
+   * depend on what shares a step, on how tokens are cut into items, or on the number of threads.
+   *
+   * Rejects before anything is written when the item is invalid (INVALID) or its context closed, busy or another model's (MISUSE).
    * INVALID: the item's tokens exceed the positions that its context has left; nothing of it was fed. `ContextBroken` (REFUSED): its
-   * state stopped being finite; its context takes nothing but `reset`, `restore` and `close` from then on.
+   * state stopped being finite; its context takes nothing but `reset`, `restore` and `close` from then on. UNAVAILABLE: memory or the
+   * device was lost, and the context's state with it.
+   */
+  submit(item: WorkItem): Promise<WorkResult>
+  /**
+   * Submits several items together and waits for all of them; results stand in the order of the items. Where one is refused before
+   * anything is written, none is submitted. Where one fails by itself, the others are done all the same, and the call rejects as
+   * the first that failed does. A context may appear once.
    */
   process(items: readonly WorkItem[]): Promise<readonly WorkResult[]>
   /** An executor over any block of the model's graph, for one context. */
@@ -196,6 +223,11 @@ export interface OpenModelOptions {
    * CUDA_VISIBLE_DEVICES chooses.
    */
   readonly device?: DeviceKind | 'auto'
+  /**
+   * While somebody generates, a step takes at most about this many times what it takes without rows that read; without generating rows
+   * steps are as large as they can be. More serves readers, less those that wait for tokens. From 1.1; default 2.
+   */
+  readonly stepTarget?: number
   /** Keep packed weights beside the model, for the next time; default true. */
   readonly keepPacked?: boolean
   /** Where to say that kept weights were of no use, or that tokenizer.json overrules config.json; default: process.emitWarning. */

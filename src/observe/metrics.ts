@@ -1,7 +1,7 @@
 /** Metrics of a worker in a registry of their own, so that several workers of one process (tests) do not mix. */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { TopicNames } from '../../topics/index.ts'
-import type { Batcher } from '../operators/batcher.ts'
+import type { Model } from '../engine/types.ts'
 import type { Commit } from '../operators/commit.ts'
 import type { ResidencyStats } from '../operators/residency.ts'
 import type { Worker } from '../operators/worker.ts'
@@ -14,7 +14,7 @@ import type { Totals } from './tally.ts'
 export interface MetricsDeps {
   readonly log: EventLog
   readonly names: TopicNames
-  readonly batcher: Batcher
+  readonly model: Pick<Model, 'stats'>
   /** null until the worker has joined its group. */
   readonly worker: () => Worker | null
 }
@@ -31,7 +31,7 @@ export interface Metrics {
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 
-export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Metrics => {
+export const createMetrics = ({ log, names, model, worker }: MetricsDeps): Metrics => {
   const registry = new Registry()
   const registers = [registry]
   collectDefaultMetrics({ register: registry })
@@ -64,9 +64,13 @@ export const createMetrics = ({ log, names, batcher, worker }: MetricsDeps): Met
         this.inc(value())
       },
     })
-  fromStats('continuo_engine_batches_total', 'Batches the engine processed', () => batcher.stats.batches)
-  fromStats('continuo_engine_items_total', 'Items in those batches: one session each', () => batcher.stats.items)
-  fromStats('continuo_engine_tokens_total', 'Tokens processed, replays included', () => batcher.stats.tokens)
+  fromStats('continuo_engine_steps_total', 'Steps of the engine: passes over the weights', () => model.stats.steps)
+  fromStats(
+    'continuo_engine_items_total',
+    'Items of work that the engine has answered, each of one session',
+    () => model.stats.items,
+  )
+  fromStats('continuo_engine_tokens_total', 'Tokens processed, replays included', () => model.stats.tokens)
   const taskState = new Gauge({
     name: 'continuo_task_state',
     help: '1 for the state the task of a partition is in',

@@ -21,10 +21,11 @@ import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
 export const FEED_SLICE = 256
 export const GENERATE_SLICE = 16
 
-export interface Engine {
+/** What computes the events of a session: a model's engine, or what stands before one. */
+export interface Inference {
   readonly model: Fingerprints
   readonly tokenizer: Tokenizer | null
-  process(item: WorkItem): Promise<WorkResult>
+  submit(item: WorkItem): Promise<WorkResult>
 }
 
 /** A session in memory: its head after the last step, and its context. */
@@ -108,39 +109,41 @@ const surprised = (head: Head, ids: Int32Array, nats: Float32Array, tokenizer: T
   }
 }
 
-/** Up to `count` tokens; with stop strings one at a time, because what follows a stop must not be fed. */
+/** Up to `count` tokens. */
 async function generateSlice(
   session: Session,
   work: Tokenized,
   event: Generate,
   count: number,
-  engine: Engine,
+  engine: Inference,
 ): Promise<Step> {
   const { context } = session
-  let { head } = session
-  const state = head.generation ?? { index: 0, ...NO_TEXT }
+  const { tokenizer } = engine
+  const state = session.head.generation ?? { index: 0, ...NO_TEXT }
   const detokenizer = createDetokenizer(state, event.stop)
-  const ids: number[] = []
-  const logprobs: number[] = []
+  const { temperature, topK, topP } = event
+  const result = await engine.submit({
+    context,
+    tokens: NO_TOKENS,
+    nats: false,
+    generate: {
+      ...{ temperature, topK, topP, seed: BigInt(event.seed), count },
+      more: state.index + count < event.maxTokens,
+      ...(tokenizer !== null && tokenizer.eos !== null && { endTokens: [tokenizer.eos] }),
+      ...(tokenizer !== null && { stop: { ...detokenizer.sought, bytesOf: tokenizer.bytesOf } }),
+    },
+  })
+  const { ended } = result
+  let head = moved(session.head, result, result.generated.length)
+  const ids = [...result.generated]
+  const logprobs = [...result.logprobs]
   let stopped = false
-  let ended: WorkResult['ended'] = null
-  while (ids.length < count && !stopped && ended === null) {
-    const ask = event.stop.length > 0 ? 1 : count - ids.length
-    const { temperature, topK, topP } = event
-    const result = await engine.process({
-      context,
-      tokens: NO_TOKENS,
-      nats: false,
-      generate: { temperature, topK, topP, seed: BigInt(event.seed), count: ask, eos: engine.tokenizer?.eos ?? null },
-    })
-    ended = result.ended
-    head = moved(head, result, result.generated.length)
-    for (const id of result.generated) {
-      ids.push(id)
-      stopped = detokenizer.push(engine.tokenizer?.bytesOf(id) ?? NO_BYTES)
-    }
-    logprobs.push(...result.logprobs)
-  }
+  for (const id of ids) stopped = detokenizer.push(tokenizer?.bytesOf(id) ?? NO_BYTES)
+  if (stopped !== (ended === 'stop'))
+    throw new ContinuoError(
+      'INTERNAL',
+      `The engine and the text disagree on whether a stop string ended at token ${state.index + ids.length}.`,
+    )
   const told = detokenizer.end()
   const index = state.index + ids.length
   const finish = stopped ? 'stop' : index === event.maxTokens ? 'length' : ended === 'positions' ? 'context' : ended
@@ -216,7 +219,7 @@ export async function* advance(
   session: Session,
   work: Tokenized,
   fresh: boolean,
-  engine: Engine,
+  engine: Inference,
 ): AsyncGenerator<Step> {
   const { record, event, ids } = work
   let outputs: Output[] = []
@@ -270,7 +273,7 @@ export async function* advance(
     const slice = ids.subarray(at, Math.min(ids.length, at - (at % FEED_SLICE) + FEED_SLICE))
     let result: WorkResult
     try {
-      result = await engine.process({ context: session.context, tokens: slice, nats: true })
+      result = await engine.submit({ context: session.context, tokens: slice, nats: true })
     } catch (error) {
       yield brokenBy(error, slice.length)
       return

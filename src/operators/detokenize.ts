@@ -13,6 +13,8 @@ export type TextState = Pick<GenerationState, 'unfinished' | 'tail'>
 export const NO_TEXT: TextState = { unfinished: '', tail: '' }
 
 export interface Detokenizer {
+  /** What the engine has to look for so that the request ends where the text does: the stop strings, and the bytes before them. */
+  readonly sought: { readonly strings: readonly Uint8Array[]; readonly tail: Uint8Array }
   /** The bytes of the next token. Returns whether a stop string ended in them; nothing may follow then. */
   push(bytes: Uint8Array): boolean
   /** What became certain since the beginning, and what to begin the next run with. */
@@ -38,6 +40,7 @@ export const createDetokenizer = (state: TextState, stopStrings: readonly string
   const fresh: Uint8Array[] = []
   let tail: Uint8Array = Buffer.from(state.tail, 'base64')
   return {
+    sought: { strings: stops, tail },
     push(bytes) {
       const stop = stopIn(tail, bytes, stops)
       const read = stop < 0 ? bytes : bytes.subarray(0, stop)

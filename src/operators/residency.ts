@@ -14,7 +14,6 @@
 import type { Context, ContextHead, Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { openPages, type Page } from '../state/pages.ts'
-import type { Batcher } from './batcher.ts'
 
 export interface ResidencyOptions {
   /** Bytes of contexts in memory at most; default: no bound. A context on its way to a page counts until it is written. */
@@ -41,8 +40,8 @@ export interface ResidencyStats {
 export interface Residency {
   /** A context at its first state; it takes memory from its first use on. `name` stands in messages. */
   createContext(name?: string): Context
-  /** As the batcher's; the context is one of these. Rejects with `PageLost` when its page is missing or was changed. */
-  process(item: WorkItem): Promise<WorkResult>
+  /** As the model's; the context is one of these. Rejects with `PageLost` when its page is missing or was changed. */
+  submit(item: WorkItem): Promise<WorkResult>
   readonly stats: ResidencyStats
   /** Removes the pages. Contexts that are in one are lost. */
   close(): void
@@ -74,8 +73,7 @@ interface Waiting {
 const RETRY = 1000
 
 export const createResidency = (
-  model: Pick<Model, 'createContext'>,
-  batcher: Pick<Batcher, 'process'>,
+  model: Pick<Model, 'createContext' | 'submit'>,
   {
     maxBytes = Number.POSITIVE_INFINITY,
     pageDir,
@@ -102,7 +100,7 @@ export const createResidency = (
 
   const own = (slot: Slot): void => {
     if (slot.closed) throw new ContinuoError('MISUSE', 'The context is closed; create another.')
-    if (slot.busy) throw new ContinuoError('MISUSE', 'The context is busy: process() has it. Await that call first.')
+    if (slot.busy) throw new ContinuoError('MISUSE', 'The context is busy: submit() has it. Await that call first.')
   }
 
   /** Accounts for what the engine says of the context in memory. */
@@ -330,13 +328,13 @@ export const createResidency = (
 
   return {
     createContext,
-    async process(item) {
+    async submit(item) {
       const slot = slots.get(item.context)
       if (slot === undefined) throw new ContinuoError('MISUSE', 'The context was not made here; use createContext().')
       own(slot)
       await admitted(slot)
       try {
-        return await batcher.process({ ...item, context: slot.real! })
+        return await model.submit({ ...item, context: slot.real! })
       } catch (error) {
         if (codeOf(error) === 'REFUSED' || codeOf(error) === 'UNAVAILABLE') slot.broken = true
         throw error

@@ -13,7 +13,7 @@ import { failpoint } from '../observe/failpoint.ts'
 import { checkFits, faultOfHead, type Head, headDifference, sameHead, samePlace } from '../state/head.ts'
 import { decodeSnapshot } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
-import { advance, clockOf, type Engine, newborn, type Session } from './advance.ts'
+import { advance, clockOf, type Inference, newborn, type Session } from './advance.ts'
 import { compactionHint } from './compaction.ts'
 import { SessionLost } from './set-aside.ts'
 import { readSnapshot } from './snapshots.ts'
@@ -25,7 +25,7 @@ export interface RestoreDeps {
   readonly log: EventLog
   readonly names: TopicNames
   readonly model: Model
-  readonly engine: Engine
+  readonly engine: Inference
   readonly validate: ValidateOptions
   /** Told when a snapshot is of no use and the events take its place. */
   readonly warn?: (message: string) => void

@@ -9,7 +9,7 @@ import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../observe/failpoint.ts'
 import type { Head } from '../state/head.ts'
 import { PageLost } from '../state/pages.ts'
-import { advance, type Engine, newborn, type Session } from './advance.ts'
+import { advance, type Inference, newborn, type Session } from './advance.ts'
 import { createQueue, type Queue } from './queue.ts'
 import { createResting, isSaved, type Live } from './resting.ts'
 import { blankSession, Disagreement, type Restored } from './restore.ts'
@@ -21,7 +21,7 @@ import { createUnsaved } from './unsaved.ts'
 
 export interface SessionsOptions {
   readonly model: Model
-  readonly engine: Engine
+  readonly engine: Inference
   readonly snapshotEvery: number
   /** Records of the partition after which an idle session is saved, too: a rebuild reads all that came since. */
   readonly snapshotRecords: number
@@ -163,21 +163,20 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   }
 
   /**
-   * The engine, until the task is over. A context that waits for its turn is closed only after it: the batch is shared with
-   * other tasks, and one closed context in it would be the end of all of them.
+   * The engine, until the task is over. A context that the engine has is closed when it is answered.
    */
-  const processed = async (item: WorkItem): Promise<WorkResult> => {
+  const submitted = async (item: WorkItem): Promise<WorkResult> => {
     checkOpen()
     inWork.add(item.context)
     try {
-      return await options.engine.process(item)
+      return await options.engine.submit(item)
     } finally {
       inWork.delete(item.context)
       if (closed) item.context.close()
       checkOpen()
     }
   }
-  const engine: Engine = { ...options.engine, process: (item) => tracked(processed(item)) }
+  const engine: Inference = { ...options.engine, submit: (item) => tracked(submitted(item)) }
 
   const settle = (session: Live): void => {
     resting.settle(session)

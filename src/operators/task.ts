@@ -112,7 +112,7 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
     const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal, undefined, topicId)
     const backlog = createBacklog(BACKLOG_STEPS)
     const validation = { format: options.format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
-    const engine = { model, tokenizer, process: contexts.process }
+    const engine = { model, tokenizer, submit: contexts.submit }
     const restoring = { log, names, model, engine, validate: validation, warn: options.warn }
     sessions = createSessions({
       model,

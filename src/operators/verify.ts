@@ -15,8 +15,7 @@ import { type Head, headDifference, sameHead } from '../state/head.ts'
 import { countChanged } from '../streams/grown.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
-import { advance, blank, type Engine, newborn, type Session } from './advance.ts'
-import { createBatcher } from './batcher.ts'
+import { advance, blank, type Inference, newborn, type Session } from './advance.ts'
 import { encodeOutput, letterContent } from './emit.ts'
 import { setAside } from './set-aside.ts'
 import { type Tokenizer, tokenizeEvent } from './tokenize.ts'
@@ -89,7 +88,7 @@ interface Subject {
 interface Scene {
   readonly options: VerifyOptions
   readonly partition: number
-  readonly engine: Engine
+  readonly engine: Inference
   readonly validation: ValidateOptions
   readonly stored: StoredState
   readonly letters: ReadonlyMap<number, Letter>
@@ -417,7 +416,7 @@ const verifyPartition = async (options: VerifyOptions, partition: number, totals
   const scene: Scene = {
     options,
     partition,
-    engine: { model, tokenizer, process: createBatcher(model).process },
+    engine: { model, tokenizer, submit: model.submit },
     validation: { format, vocabSize: model.vocabSize, readsText: tokenizer !== null },
     stored,
     letters: await readLetters(log, names, partition),

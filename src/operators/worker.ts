@@ -6,13 +6,11 @@ import type { Subscription } from 'rxjs'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { TaskState } from '../streams/lifecycle.ts'
 import type { Assignment } from '../streams/log.ts'
-import type { Batcher } from './batcher.ts'
 import { checkCount, type Service, startCensus } from './census.ts'
 import { createResidency, type ResidencyStats } from './residency.ts'
 import { startTask, type Task, type TaskOptions } from './task.ts'
 
 export interface WorkerOptions extends Omit<TaskOptions, 'contexts'> {
-  readonly batcher: Batcher
   /** Memory of all contexts together, bytes; those not in use go to files beyond it. Default: no bound. */
   readonly maxResidentBytes?: number
   /** Where the folder for those files is made; default: the system's folder for temporary files. */
@@ -70,7 +68,7 @@ const doublings = 6
 export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   const { log, group, names, maxResidentBytes, pageDir } = options
   const partitions = await checkCount(log, names)
-  const contexts = createResidency(options.model, options.batcher, {
+  const contexts = createResidency(options.model, {
     warn: options.warn,
     ...(maxResidentBytes !== undefined && { maxBytes: maxResidentBytes }),
     ...(pageDir !== undefined && { pageDir }),

@@ -17,7 +17,6 @@ import type { Model, WorkItem } from '../engine/types.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
 import { admit } from '../operators/admit.ts'
 import { advance, clockOf, type Session as Live, newborn } from '../operators/advance.ts'
-import { createBatcher } from '../operators/batcher.ts'
 import { createResidency, type Residency, type ResidencyStats } from '../operators/residency.ts'
 import { spanFrom } from '../operators/spans.ts'
 import { type Tokenizer, tokenizeEvent } from '../operators/tokenize.ts'
@@ -117,7 +116,7 @@ export class SessionManager {
     this.#probeEvery = probeEvery
     this.#verifyWeights = verifyWeights
     this.#warn = warn
-    this.#contexts = createResidency(model, createBatcher(model), {
+    this.#contexts = createResidency(model, {
       warn,
       ...(maxResidentBytes !== undefined && { maxBytes: maxResidentBytes }),
       ...(pageDir !== undefined && { pageDir }),
@@ -435,11 +434,11 @@ export class SessionManager {
     const look = (): Promise<void> =>
       observe(this.#onProbe!, this.#model, id, { ...entry.head.conductor, globalStep: Number(context.pulse) }, context)
     const probed =
-      this.#probeEvery === undefined ? this.#contexts.process : stopping(this.#contexts.process, this.#probeEvery, look)
+      this.#probeEvery === undefined ? this.#contexts.submit : stopping(this.#contexts.submit, this.#probeEvery, look)
     const engine = {
       model: this.#model,
       tokenizer: this.#tokenizer,
-      async process(item: WorkItem) {
+      async submit(item: WorkItem) {
         const result = await probed(item)
         told.nats?.(result.nats)
         return result

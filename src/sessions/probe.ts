@@ -3,7 +3,7 @@
  * is fed, and the token waits until the observer is done.
  */
 import { storedDtypes } from '../engine/layout.ts'
-import type { Context, ModelInfo, WorkItem, WorkResult } from '../engine/types.ts'
+import type { Context, Generate, ModelInfo, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { activeLevels, type ConductorState, type Phase } from '../state/conductor.ts'
 
@@ -86,13 +86,22 @@ const joined = (parts: readonly Float32Array[]): Float32Array => {
   return out
 }
 
+/** The next `count` tokens of a request of which `before` were generated. */
+const piece = (generate: Generate, before: readonly number[], count: number): Generate => {
+  const { stop } = generate
+  const more = generate.more === true || before.length + count < generate.count
+  if (stop === undefined) return { ...generate, count, more }
+  const tail = Buffer.concat([stop.tail, ...before.map(stop.bytesOf)])
+  return { ...generate, count, more, stop: { ...stop, tail } }
+}
+
 /**
  * An engine that stops at every pulse divisible by `every` to let `look` see the context. Where calls are cut is not visible
  * in what they compute, so a probed session has the bits of one that nobody looks at.
  */
 export const stopping =
   (
-    process: (item: WorkItem) => Promise<WorkResult>,
+    submit: (item: WorkItem) => Promise<WorkResult>,
     every: number,
     look: (context: Context) => Promise<void>,
   ): ((item: WorkItem) => Promise<WorkResult>) =>
@@ -107,18 +116,18 @@ export const stopping =
       if (past === 0 && (at < tokens.length || left > 0)) await look(context)
       const slice = tokens.subarray(at, at + every - past)
       const count = slice.length > 0 ? 0 : Math.min(left, every - past)
-      const result = await process({
+      const result = await submit({
         context,
         tokens: slice,
         nats: item.nats,
-        ...(generate !== undefined && count > 0 && { generate: { ...generate, count } }),
+        ...(generate !== undefined && count > 0 && { generate: piece(generate, generated, count) }),
       })
       results.push(result)
       generated.push(...result.generated)
       at += slice.length
       const goesOn = at < tokens.length || (generate !== undefined && generated.length < generate.count)
       // A generation may end before its count.
-      if (goesOn && (slice.length > 0 || result.generated.length === count)) continue
+      if (goesOn && (slice.length > 0 || result.ended === null)) continue
       return {
         ...result,
         nats: joined(results.map(({ nats }) => nats)),

@@ -1,6 +1,5 @@
 /** A device that is lost and does not come back: tasks ask for it ever more seldom, then the worker ends; nothing is lost, and the CPU takes over. */
 import { describe, expect, it, vi } from 'vitest'
-import { createBatcher } from '../../src/operators/batcher.ts'
 import { open } from '../engine/helpers.ts'
 import { createBench, event } from '../operators/harness.ts'
 import { emulated } from './helpers.ts'
@@ -49,7 +48,7 @@ describe.runIf(emulated)('a device that is lost and stays away', () => {
     const pauses = warnings.map((warning) => Number(/in (\d+) ms\.$/.exec(warning)![1]))
     expect(pauses).toEqual([5, 10, 20, 40, 80, 160, 320])
 
-    const { states } = await bench.settle({ model: cpu, batcher: createBatcher(cpu) })
+    const { states } = await bench.settle({ model: cpu })
     expect(states.at(-1)).toMatchObject({ state: 'closed', error: undefined })
     const other = await createBench({ model: cpu, tokenizer: null })
     await other.feed(...records)

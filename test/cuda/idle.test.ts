@@ -1,7 +1,6 @@
 /** A device that is lost takes the contexts that rest, too: they are no reason to fail for whoever needs room, or stops. */
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { Context } from '../../src/engine/types.ts'
-import { createBatcher } from '../../src/operators/batcher.ts'
 import { createResidency } from '../../src/operators/residency.ts'
 import { errorOf, open, sameBytes } from '../engine/helpers.ts'
 import { createBench, event } from '../operators/harness.ts'
@@ -35,13 +34,13 @@ describe.runIf(emulated)('contexts at rest on a device that is lost', () => {
     const two = 2 * model.contextBytes
     const warnings: string[] = []
     const warn = (message: string): void => void warnings.push(message)
-    const residency = createResidency(model, createBatcher(model), { maxBytes: two, warn })
+    const residency = createResidency(model, { maxBytes: two, warn })
     const [first, second, third] = ['1', '2', '3'].map((name) => residency.createContext(name)) as [
       Context,
       Context,
       Context,
     ]
-    const use = (context: Context, count = 1) => residency.process({ context, tokens: tokens(count), nats: false })
+    const use = (context: Context, count = 1) => residency.submit({ context, tokens: tokens(count), nats: false })
     await use(first)
     const saved = { state: first.serialize(), head: { pulse: first.pulse, origin: first.origin, chain: first.chain } }
     await use(second)

@@ -227,15 +227,15 @@ describe('a model of one’s own', () => {
     await feed(model, full, tokens(18), false)
     const before = full.serialize()
     const work = { nats: true, tokens: Int32Array.from(tokens(5)) }
-    const failure = await model
-      .process([
-        { context: full, ...work },
-        { context: other, ...work },
-      ])
-      .catch((error) => error)
-    expect(failure.message).toMatch(/Item 0: 23 positions exceed the 20 of counter "length", which stands at 18\./)
-    expect(failure.code).toBe('INVALID')
-    expect(failure.outcomes[1].nats).toHaveLength(5)
+    const items = [full, other].map((context) => ({ context, ...work }))
+    const [failure, result] = await Promise.allSettled(items.map((item) => model.submit(item)))
+    expect(failure).toMatchObject({
+      reason: {
+        code: 'INVALID',
+        message: expect.stringContaining('23 positions exceed the 20 of counter "length", which stands at 18.'),
+      },
+    })
+    expect(result).toMatchObject({ value: { nats: { length: 5 } } })
     expect([full.pulse, other.pulse]).toEqual([18n, 5n])
     expect(sameBytes(full.serialize(), before)).toBe(true)
     // What fits is fed; a generation ends with the last position.

@@ -6,7 +6,6 @@ import { promisify } from 'node:util'
 import { CompressionTypes } from 'kafkajs'
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest'
 import { messageOf } from '../../src/errors.ts'
-import { createBatcher } from '../../src/operators/batcher.ts'
 import { restoreSession } from '../../src/operators/restore.ts'
 import type { EventLog, StoredRecord } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
@@ -127,7 +126,7 @@ describe.skipIf(brokers === null)('batches of others', { timeout: 120_000 }, () 
 
     // A session without a snapshot is rebuilt across what cannot be decoded.
     const { model, tokenizer, names } = bench
-    const engine = { model, tokenizer, process: createBatcher(model).process }
+    const engine = { model, tokenizer, submit: model.submit }
     const validate = { format: 'json', vocabSize: model.vocabSize, readsText: true } as const
     const head = { ...(await bench.heads()).get('s')!, snapshot: null }
     const rebuilt = await restoreSession({ log: bench.log, names, model, engine, validate }, 0, head)

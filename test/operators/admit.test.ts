@@ -154,9 +154,7 @@ describe('the writer', () => {
 it('a context that breaks says so by its class', async () => {
   const context = model.createContext()
   context.restore(enormous(context.serialize()), { pulse: 4n, origin: 0n, chain: context.chain })
-  const failed = await model
-    .process([{ context, tokens: Int32Array.of(1), nats: true }])
-    .catch((error: { outcomes: unknown[] }) => error.outcomes[0])
+  const failed = await model.submit({ context, tokens: Int32Array.of(1), nats: true }).catch((error: unknown) => error)
   expect(failed).toBeInstanceOf(ContextBroken)
   context.close()
 })

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, onTestFinished, test } from 'vitest'
-import type { Model, OpenModelOptions, WorkItem } from '../../src/engine/types.ts'
+import type { Model, OpenModelOptions } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
 import { byteTokenizer } from '../../src/models/tokenizer/index.ts'
 import { advance, GENERATE_SLICE, newborn, type Session } from '../../src/operators/advance.ts'
@@ -300,7 +300,7 @@ describe('a tokenizer with an end of text', () => {
     const engine = {
       model,
       tokenizer,
-      process: async (item: WorkItem) => (await model.process([item]))[0]!,
+      submit: model.submit,
     }
     const records = [text(30), generate(40, { seed: 5 })].map((chunk, offset): Valid => {
       const { key, value } = event('s', chunk)

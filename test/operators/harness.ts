@@ -6,7 +6,6 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
 import { openPackage } from '../../src/models/open.ts'
-import { createBatcher } from '../../src/operators/batcher.ts'
 import type { Commit } from '../../src/operators/commit.ts'
 import { readPartitionState } from '../../src/operators/partition-state.ts'
 import type { Tokenizer } from '../../src/operators/tokenize.ts'
@@ -109,7 +108,6 @@ export const createBench = async (
       model,
       tokenizer,
       group: 'test',
-      batcher: createBatcher(model),
       format: 'json',
       commitInterval: 5,
       snapshotEvery: 1000,

@@ -4,7 +4,6 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { codeOf } from '../../src/errors.ts'
 import { createMetrics } from '../../src/observe/metrics.ts'
-import { createBatcher } from '../../src/operators/batcher.ts'
 import { largestNorms } from '../../src/state/health.ts'
 import type { Examination } from '../../src/state/vitals.ts'
 import { continuo } from '../cli/helpers.ts'
@@ -43,7 +42,7 @@ describe('a worker in the memory of two contexts', () => {
           expect(pageIns).toBeGreaterThan(24)
           expect(paged).toBeGreaterThan(10)
           expect(residentBytes).toBeLessThanOrEqual(maxResidentBytes)
-          const metrics = createMetrics({ ...bench, batcher: createBatcher(bench.model), worker: () => running.worker })
+          const metrics = createMetrics({ ...bench, worker: () => running.worker })
           for (const seen of healths) metrics.health(seen)
           const largest = Math.max(...healths.map(({ parts }) => largestNorms(parts).get('att.S')!))
           expect(largest).toBeGreaterThan(1)

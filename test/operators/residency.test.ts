@@ -3,7 +3,6 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, wr
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type { Context, Model } from '../../src/engine/types.ts'
-import { createBatcher } from '../../src/operators/batcher.ts'
 import { createResidency, type Residency, type ResidencyOptions } from '../../src/operators/residency.ts'
 import { openPages, PageLost } from '../../src/state/pages.ts'
 import { errorOf, feed, open, sameBytes } from '../engine/helpers.ts'
@@ -19,14 +18,14 @@ const paged = async (contexts: number, options: ResidencyOptions = {}) => {
   const model = await open(dir)
   const pageDir = temporaryFolder()
   const maxBytes = contexts * model.contextBytes
-  const residency = createResidency(model, createBatcher(model), { maxBytes, pageDir, ...options })
+  const residency = createResidency(model, { maxBytes, pageDir, ...options })
   const folder = (): string => join(pageDir, readdirSync(pageDir)[0]!)
   const files = (): string[] => readdirSync(folder()).map((name) => join(folder(), name))
   return { model, residency, pageDir, files }
 }
 
 const fed = (residency: Residency, context: Context, tokens: readonly number[]) =>
-  residency.process({ context, tokens: Int32Array.from(tokens), nats: true })
+  residency.submit({ context, tokens: Int32Array.from(tokens), nats: true })
 
 const expectSame = (a: Context, b: Context): void => {
   expect([a.pulse, a.origin, a.chain]).toEqual([b.pulse, b.origin, b.chain])
@@ -195,7 +194,7 @@ describe('a folder for pages', () => {
     const model = await open(dir)
     const file = join(temporaryFolder(), 'file')
     writeFileSync(file, '')
-    const { code, message } = await errorOf(() => createResidency(model, createBatcher(model), { pageDir: file }))
+    const { code, message } = await errorOf(() => createResidency(model, { pageDir: file }))
     expect(code).toBe('DENIED')
     expect(message).toContain(file)
   })

@@ -350,12 +350,12 @@ describe('rebuilding', () => {
       const before = (await bench.heads()).get('s0')!
       let tokens = 0
       const running = await bench.start({
-        batcher: {
-          stats: { batches: 0, items: 0, tokens: 0 },
-          process: async (item) => {
-            const [result] = await bench.model.process([item])
+        model: {
+          ...bench.model,
+          submit: async (item) => {
+            const result = await bench.model.submit(item)
             tokens += item.tokens.length
-            return result!
+            return result
           },
         },
       })

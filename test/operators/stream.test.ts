@@ -2,7 +2,6 @@ import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { FEED_SLICE, GENERATE_SLICE } from '../../src/operators/advance.ts'
-import { createBatcher } from '../../src/operators/batcher.ts'
 import type { Headers } from '../../src/streams/log.ts'
 import type { Observed } from '../../topics/observations.ts'
 import { eventually } from '../streams/helpers.ts'
@@ -218,17 +217,23 @@ describe('a stream', () => {
     })
   })
 
-  test('what several sessions have ready shares one native batch, and each gets what it gets alone', async () => {
+  test('what several sessions have ready shares steps of the engine, and each gets what it gets alone', async () => {
     await use(async (bench) => {
-      for (let n = 0; n < 12; n += 1) {
-        await bench.feed(
-          event(`s${n}`, { type: 'text', text: document.slice(n * 50, n * 50 + 1500) }),
-          event(`s${n}`, { type: 'generate', requestId: 'r', maxTokens: 32, seed: n }),
-        )
-      }
-      const batcher = createBatcher(bench.model)
-      await bench.settle({ batcher })
-      expect(batcher.stats.items / batcher.stats.batches).toBeGreaterThan(4)
+      const sessions = Array.from({ length: 12 }, (_, n) => n)
+      await bench.feed(
+        ...sessions.map((n) => event(`s${n}`, { type: 'text', text: document.slice(n * 50, n * 50 + 500) })),
+      )
+      const running = await bench.start()
+      await running.idle()
+      const before = bench.model.stats
+      const request = { type: 'generate', requestId: 'r', maxTokens: 160 } as const
+      await bench.feed(...sessions.map((n) => event(`s${n}`, { ...request, seed: n })))
+      await running.idle()
+      await running.worker.stop()
+      const { steps, tokens, items } = bench.model.stats
+      expect(tokens - before.tokens).toBe(12 * 160)
+      expect(items - before.items).toBe(12 * 10)
+      expect(steps - before.steps).toBeLessThan((12 * 160) / 2)
       await verified(bench)
     }, 3)
   })

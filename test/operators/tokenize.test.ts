@@ -36,7 +36,7 @@ const throughWith = async (
     model,
     tokenizer,
     // What the model reads does not matter here, and it has 256 tokens.
-    process: async (item: WorkItem) =>
+    submit: async (item: WorkItem) =>
       (await model.process([{ ...item, tokens: item.tokens.map((id) => id % model.vocabSize) }]))[0]!,
   }
   const sessions = new Map<string, Session>()

@@ -2,7 +2,6 @@
 import { describe, expect, test } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
 import { ContinuoError } from '../../src/errors.ts'
-import { type Batcher, createBatcher } from '../../src/operators/batcher.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { eventually } from '../streams/helpers.ts'
@@ -62,18 +61,17 @@ describe('a worker', () => {
     await use(async (bench) => {
       const called = Promise.withResolvers<void>()
       const goOn = Promise.withResolvers<void>()
-      const real = createBatcher(bench.model)
       let inFlight = 0
       let fed = false
-      const batcher: Batcher = {
-        ...real,
-        process: async (item) => {
+      const model: Model = {
+        ...bench.model,
+        submit: async (item) => {
           inFlight += 1
           if (item.tokens.length === 4) {
             called.resolve()
             await goOn.promise
           }
-          const result = await real.process(item)
+          const result = await bench.model.submit(item)
           inFlight -= 1
           return result
         },
@@ -94,7 +92,7 @@ describe('a worker', () => {
       }
       const running = await bench.start({
         log,
-        batcher,
+        model,
         fencedPause: 3_600_000,
         onState: (_, state) => {
           if (state === 'migrated') setImmediate(goOn.resolve)

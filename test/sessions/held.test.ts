@@ -2,7 +2,7 @@
 import { copyFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import type { Model, WorkItem } from '../../src/engine/types.ts'
+import type { Model } from '../../src/engine/types.ts'
 import { openPackage } from '../../src/models/open.ts'
 import type { Tokenizer } from '../../src/models/tokenizer/index.ts'
 import { advance } from '../../src/operators/advance.ts'
@@ -91,9 +91,8 @@ it('a session exported inside a record is refused where text is held: whether it
   const value = Buffer.from(JSON.stringify({ type: 'generate', requestId: 'r', maxTokens: 40 }))
   const valid = validateRecord({ ...record, value }, { format: 'json', vocabSize: 256, readsText: true }) as Valid
   const work = tokenizeEvent(valid, head, tokenizer, model) as Tokenized
-  const process = async (item: WorkItem) => (await model.process([item]))[0]!
   let steps = 0
-  for await (const step of advance(live, work, false, { model, tokenizer, process })) {
+  for await (const step of advance(live, work, false, { model, tokenizer, submit: model.submit })) {
     steps += 1
     if (steps < 2) continue
     expect(step.head!.generation).not.toBeNull()

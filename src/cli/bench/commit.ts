@@ -4,7 +4,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { TOPICS, topicNames } from '../../../topics/index.ts'
 import type { Model } from '../../engine/types.ts'
-import { createBatcher } from '../../operators/batcher.ts'
 import { startWorker } from '../../operators/worker.ts'
 import { openLog } from '../../streams/open.ts'
 import { chunkRecord } from '../chunks.ts'
@@ -21,7 +20,6 @@ export const commit = async (model: Model): Promise<Measure> => {
   const log = await openLog(`file:${join(folder, 'log.db')}`)
   const names = topicNames(log.prefix)
   await log.createTopics(TOPICS.map(({ name, settings }) => ({ name: names[name], partitions: 1, config: settings })))
-  const batcher = createBatcher(model)
   const event = chunkRecord('bench', { type: 'tokens', tokens: [...sequence(0, TOKENS, model.vocabSize)] })
 
   /** Sends the events one by one; ms of each commit that covers one. */
@@ -41,7 +39,6 @@ export const commit = async (model: Model): Promise<Measure> => {
       model,
       tokenizer: null,
       group: 'bench',
-      batcher,
       format: 'json',
       commitInterval: 1,
       snapshotEvery: 16_384,

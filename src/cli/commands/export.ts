@@ -1,7 +1,6 @@
 import { existsSync } from 'node:fs'
 import type { TopicNames } from '../../../topics/index.ts'
 import { ContinuoError } from '../../errors.ts'
-import { createBatcher } from '../../operators/batcher.ts'
 import { restoreSession } from '../../operators/restore.ts'
 import { readSnapshot } from '../../operators/snapshots.ts'
 import { writeDurably } from '../../state/durable.ts'
@@ -110,7 +109,7 @@ export const exportSession = command({
       }
       return withModel(flags.model, flags, async ({ model, tokenizer }: Loaded) => {
         checkFits(head, model)
-        const engine = { model, tokenizer, process: createBatcher(model).process }
+        const engine = { model, tokenizer, submit: model.submit }
         const validate = { format: flags['input-format'], vocabSize: model.vocabSize, readsText: tokenizer !== null }
         const restored = await restoreSession({ log, names, model, engine, validate }, partition, head)
         const state = restored.context.serialize()

@@ -26,11 +26,7 @@ const continuePrompt = async (
   events: readonly ChunkInput[],
   onText: (text: string) => void,
 ): Promise<Outputs & { pulse: number; chain: string }> => {
-  const engine = {
-    model,
-    tokenizer,
-    process: async (item: Parameters<typeof model.process>[0][number]) => (await model.process([item]))[0]!,
-  }
+  const engine = { model, tokenizer, submit: model.submit }
   const outputs: Outputs = { text: '', ids: [], logprobs: [], finish: null }
   let session = null as Session | null
   for (const [offset, event] of events.entries()) {

@@ -25,7 +25,7 @@ import {
   withLog,
   withModel,
 } from '../common.ts'
-import { choice, optional, optionalWhole, refuseIdle, text, whole } from '../flags.ts'
+import { choice, optional, optionalWhole, real, refuseIdle, text, whole } from '../flags.ts'
 import { type Hosted, host, type Outcome } from '../host.ts'
 import { bitsPer, count, plural, print, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
@@ -132,6 +132,12 @@ export const run = command({
     overflow: overflowFlag,
     threads: threadsFlag,
     device: deviceFlag,
+    'step-target': real(
+      'X',
+      'while somebody generates, a step of the engine takes at most about X times what it takes without sessions that read',
+      2,
+      { min: 1.1, max: 1000 },
+    ),
     'commit-interval': whole('MS', 'time between two commits', 100, { min: 0 }),
     'snapshot-every': whole(
       'PULSES',

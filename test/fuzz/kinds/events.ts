@@ -4,7 +4,6 @@
  */
 import { join } from 'node:path'
 import { openPackage } from '../../../src/models/open.ts'
-import { createBatcher } from '../../../src/operators/batcher.ts'
 import { validateRecord } from '../../../src/operators/validate.ts'
 import { verifyLog } from '../../../src/operators/verify.ts'
 import { startWorker } from '../../../src/operators/worker.ts'
@@ -93,7 +92,7 @@ export const open: OpenKind = async (folder) => {
         const group = 'fuzz'
         const worker = await startWorker({
           ...{ log, names, model, tokenizer, group, format: 'json', commitInterval: 5, snapshotEvery: 50 },
-          ...{ maxContexts: 4, forwardFloor: 1 << 20, batcher: createBatcher(model), warn: () => undefined },
+          ...{ maxContexts: 4, forwardFloor: 1 << 20, warn: () => undefined },
         })
         try {
           await eventually(async () => {

@@ -8,7 +8,6 @@ import { join } from 'node:path'
 import { exportSession } from '../../../src/cli/commands/export.ts'
 import { importSession } from '../../../src/cli/commands/import.ts'
 import { openPackage } from '../../../src/models/open.ts'
-import { createBatcher } from '../../../src/operators/batcher.ts'
 import { startWorker } from '../../../src/operators/worker.ts'
 import type { EventLog } from '../../../src/streams/log.ts'
 import { openLog } from '../../../src/streams/open.ts'
@@ -49,7 +48,7 @@ export const open: OpenKind = async (folder) => {
   const readAll = async (log: EventLog, names: TopicNames): Promise<void> => {
     const worker = await startWorker({
       ...{ log, names, model, tokenizer, group: 'continuo', format: 'json', commitInterval: 5, snapshotEvery: 50 },
-      ...{ maxContexts: 4, forwardFloor: 1 << 20, batcher: createBatcher(model), warn: () => undefined },
+      ...{ maxContexts: 4, forwardFloor: 1 << 20, warn: () => undefined },
     })
     try {
       const { end } = await log.bounds(names.chunks, 0)

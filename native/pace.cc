@@ -1,0 +1,92 @@
+#include "pace.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace continuo {
+
+namespace {
+
+// Rows for readers before a row of theirs was ever measured.
+constexpr size_t first_rows = 8;
+// Steps with readers between two measurements of a step without, and how many make a first figure.
+constexpr size_t measure_every = 64, first_measurements = 2;
+// Who is away for longer will not be waited for, and no longer counts as generating.
+constexpr double patience = 0.1;
+
+double seconds_between(Pace::Time from, Pace::Time to) { return std::chrono::duration<double>(to - from).count(); }
+Pace::Clock::duration duration_of(double seconds) { return std::chrono::duration_cast<Pace::Clock::duration>(std::chrono::duration<double>(seconds)); }
+
+}  // namespace
+
+Pace::Alone& Pace::alone(size_t generating) {
+  auto& own = alone_[std::min(alone_.size() - 1, static_cast<size_t>(std::bit_width(std::max<size_t>(1, generating))) - 1)];
+  return own;
+}
+
+size_t Pace::reading_rows(size_t generating, size_t most) {
+  if (!somebody_generates(generating) || most == 0) return most;
+  auto& own = alone(generating);
+  const bool stale = own.measured < first_measurements || own.age >= measure_every;
+  if (generating > 0 && stale) return 0;
+  if (row_seconds_ <= 0 || own.measured == 0) return std::min(most, first_rows);
+  const double rows = (step_target_ - 1) * own.seconds / row_seconds_;
+  return std::clamp<size_t>(rows < static_cast<double>(most) ? static_cast<size_t>(rows) : most, 1, most);
+}
+
+void Pace::stepped(size_t generating, size_t reading, double seconds) {
+  if (generating == 0) {
+    // The weights' own time is in this, so it is only a beginning.
+    if (row_seconds_ <= 0 && reading > 0) row_seconds_ = seconds / static_cast<double>(reading);
+    return;
+  }
+  auto& own = alone(generating);
+  if (reading == 0) {
+    // A step is only ever slowed down by what else the machine does: less is believed at once, more bit by bit.
+    own.seconds = own.measured == 0 ? seconds : std::min(seconds, own.seconds * 1.25);
+    ++own.measured;
+    own.age = 0;
+    return;
+  }
+  ++own.age;
+  if (own.measured == 0) return;
+  const double sample = std::max(0.0, seconds - own.seconds) / static_cast<double>(reading);
+  // A step that was interrupted says little of rows.
+  const double believed = row_seconds_ > 0 ? std::clamp(sample, row_seconds_ / 2, row_seconds_ * 2) : sample;
+  row_seconds_ += (believed - row_seconds_) / (row_seconds_ > 0 ? 4 : 1);
+}
+
+void Pace::answered(const void* session, Time now) { away_[session] = now; }
+
+void Pace::note_reply(double seconds) { reply_seconds_ += (std::min(seconds, patience) - reply_seconds_) / 8; }
+
+void Pace::returned(const void* session, Time now) {
+  const auto found = away_.find(session);
+  if (found == away_.end()) return;
+  note_reply(seconds_between(found->second, now));
+  away_.erase(found);
+}
+
+std::optional<Pace::Time> Pace::wait_until(size_t generating, Time now) {
+  for (auto entry = away_.begin(); entry != away_.end();) {
+    if (seconds_between(entry->second, now) < patience) {
+      ++entry;
+      continue;
+    }
+    note_reply(patience);
+    entry = away_.erase(entry);
+  }
+  if (away_.empty()) return std::nullopt;
+  // A step without them costs each of those that are away a step; a wait costs each of those that are ready the wait.
+  const auto& own = alone(generating + away_.size());
+  if (own.measured == 0) return std::nullopt;
+  const double away = static_cast<double>(away_.size());
+  const double worth = generating == 0 ? own.seconds : own.seconds * away / static_cast<double>(generating);
+  if (reply_seconds_ > worth) return std::nullopt;
+  Time last{};
+  for (const auto& [session, since] : away_) last = std::max(last, since);
+  const Time until = last + duration_of(std::min(worth, std::max(4 * reply_seconds_, worth / 4)));
+  return until > now ? std::optional(until) : std::nullopt;
+}
+
+}  // namespace continuo

@@ -1,0 +1,85 @@
+/** Items of work on their way to the engine: what is wrong with one is said here, before anything is written. */
+import { ContinuoError } from '../errors.ts'
+import { type ContextHandle, callNative, type NativeItem, type TokenBytesHandle } from './native.ts'
+import type { ContextHead, StopStrings, WorkItem } from './types.ts'
+
+const maxCount = 2 ** 31 - 1
+const maxSeed = 2n ** 64n
+
+const invalid = (message: string): never => {
+  throw new ContinuoError('INVALID', message)
+}
+
+/** What every token of a vocabulary stands for, once for each function that tells it. */
+const tables = new WeakMap<StopStrings['bytesOf'], { readonly vocabSize: number; readonly table: TokenBytesHandle }>()
+
+const tableOf = ({ bytesOf }: StopStrings, vocabSize: number): TokenBytesHandle => {
+  const known = tables.get(bytesOf)
+  if (known !== undefined && known.vocabSize >= vocabSize) return known.table
+  const pieces = Array.from({ length: vocabSize }, (_, id) => bytesOf(id))
+  let end = 0
+  const ends = Uint32Array.from(pieces, ({ length }) => (end += length))
+  const table = callNative((addon) => addon.tokenBytes(Buffer.concat(pieces), ends))
+  tables.set(bytesOf, { vocabSize, table })
+  return table
+}
+
+const checkTokens = (tokens: Int32Array, vocabSize: number, label: string): void => {
+  if (!(tokens instanceof Int32Array)) invalid(`${label}: tokens must be an Int32Array.`)
+  const at = tokens.findIndex((token) => token < 0 || token >= vocabSize)
+  if (at >= 0) invalid(`${label}: token ${at} is ${tokens[at]}, expected 0 to ${vocabSize - 1}.`)
+}
+
+const checkGenerate = (generate: NonNullable<WorkItem['generate']>, vocabSize: number, label: string): void => {
+  const { count, temperature, topK, topP, seed, endTokens = [], stop } = generate
+  const whole = (value: number): boolean => Number.isInteger(value) && value >= 0 && value <= maxCount
+  if (!whole(count)) invalid(`${label}: count is ${count}, expected a whole number from 0 to ${maxCount}.`)
+  if (!(temperature >= 0 && temperature <= 1e6))
+    invalid(`${label}: temperature is ${temperature}, expected 0 (greedy) to 1e6.`)
+  if (temperature > 0 && temperature < 1e-6)
+    invalid(`${label}: temperature is ${temperature}, expected 0 (greedy) or at least 1e-6.`)
+  if (!whole(topK)) invalid(`${label}: topK is ${topK}, expected a whole number; 0 keeps all tokens.`)
+  if (!(topP > 0 && topP <= 1)) invalid(`${label}: topP is ${topP}, expected more than 0 and at most 1.`)
+  if (typeof seed !== 'bigint' || seed < 0n || seed >= maxSeed)
+    invalid(`${label}: seed is ${seed}, expected a bigint from 0 to 2^64 − 1.`)
+  const unknown = endTokens.find((token) => !(Number.isInteger(token) && token >= 0 && token < vocabSize))
+  if (unknown !== undefined)
+    invalid(`${label}: an end token is ${unknown}, expected token ids from 0 to ${vocabSize - 1}.`)
+  if (stop?.strings.some(({ length }) => length === 0))
+    invalid(`${label}: a stop string is empty, expected at least one byte in each.`)
+}
+
+export interface ItemOwner {
+  readonly handle: ContextHandle
+  readonly head: ContextHead
+}
+
+/** Throws INVALID; `label` names the item in the message. */
+export const nativeItem = (
+  { tokens, nats, generate }: WorkItem,
+  { handle, head }: ItemOwner,
+  vocabSize: number,
+  label: string,
+): NativeItem => {
+  checkTokens(tokens, vocabSize, label)
+  if (generate) checkGenerate(generate, vocabSize, label)
+  if (generate && generate.count > 0 && tokens.length === 0 && head.pulse === head.origin)
+    invalid(`${label}: cannot generate before the first token of a context; feed one first.`)
+  const { stop } = generate ?? {}
+  return {
+    context: handle,
+    tokens,
+    nats,
+    count: generate?.count ?? 0,
+    temperature: generate?.temperature ?? 0,
+    topK: generate?.topK ?? 0,
+    topP: generate?.topP ?? 1,
+    seed: generate?.seed ?? 0n,
+    endTokens: Int32Array.from(generate?.endTokens ?? []),
+    more: generate?.more ?? false,
+    ...(stop !== undefined &&
+      stop.strings.length > 0 && {
+        stop: { tokenBytes: tableOf(stop, vocabSize), strings: stop.strings, tail: stop.tail },
+      }),
+  }
+}

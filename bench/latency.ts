@@ -3,7 +3,7 @@
  * sees it, beside sessions that read 512 tokens at a time.
  *
  *   node bench/latency.ts [--models 0.1b,demo] [--generators 1,8] [--readers 0,1,8,63] [--threads 2] [--target 2] [--seconds 10]
- *                         [--together]
+ *                         [--together] [--log]
  *
  * A gap is the time from one token of a session to its next, seen in JavaScript. Tokens per second are those of all generators and
  * of all readers together while both go on: readers get a fixed amount of work, and the clock stops with the last of it. Ratios
@@ -11,6 +11,9 @@
  *
  * --together is the negative control: whoever is ready waits until everybody who went before is done, as in static batches. The gaps
  * must be bad then, or the bench cannot see what it is for.
+ *
+ * --log measures through the embedded log instead: from the append of a `generate` request to the commit of its first tokens (a
+ * record of 16), while the readers have more to read than they get through.
  *
  * The 0.1B model (RWKV-7, f16, random weights) is written to a temporary folder.
  */
@@ -20,8 +23,10 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import type { Context, Model, WorkItem, WorkResult } from '../src/engine/types.ts'
 import { openPackage } from '../src/models/open.ts'
+import { startWorker } from '../src/operators/worker.ts'
+import { topicNames } from '../topics/index.ts'
 import { RWKV7_0B1, writeRwkv7 } from './rwkv7-package.ts'
-import { median, modelDir, quantile } from './support.ts'
+import { embeddedPlace, median, modelDir, type Place, prepared, quantile } from './support.ts'
 
 const { values } = parseArgs({
   options: {
@@ -32,6 +37,7 @@ const { values } = parseArgs({
     target: { type: 'string', default: '2' },
     seconds: { type: 'string', default: '10' },
     together: { type: 'boolean', default: false },
+    log: { type: 'boolean', default: false },
   },
 })
 const READ = 512
@@ -132,7 +138,78 @@ const dirOf = async (name: string): Promise<string> => {
 }
 
 const ms = (value: number): string => value.toFixed(2).padStart(9)
-const times = (value: number): string => `${value.toFixed(value < 10 ? 2 : 0)} x`.padStart(8)
+const ratio = (value: number): string => `${value.toFixed(value < 10 ? 2 : 0)} x`.padStart(8)
+
+/** Times from request to first token, ms, one after the other, of a session beside `readers` sessions that read. */
+const throughLog = async (model: Model, place: Place, readers: number, seconds: number): Promise<readonly number[]> => {
+  const log = await prepared(place.fresh(), 1)
+  const names = topicNames(log.prefix)
+  const append = (session: string, event: unknown): Promise<unknown> =>
+    log.append(names.chunks, [{ key: Buffer.from(session), value: Buffer.from(JSON.stringify(event)) }])
+  const read = (seed: number, count: number) => ({ type: 'tokens', tokens: [...idsOf(model, seed, count)] })
+  let failed: (error: unknown) => void = () => undefined
+  const failure = new Promise<never>((_, reject) => {
+    failed = reject
+  })
+  const waiting = new Map<string, () => void>()
+  await append('writer', read(1, PROMPT))
+  const worker = await startWorker({
+    ...{ log, names, model, tokenizer: null, group: 'bench', format: 'json' },
+    ...{ commitInterval: 10, snapshotEvery: 1 << 20, maxContexts: 128, forwardFloor: 1 << 30 },
+    warn: (message) => console.error(message),
+    onState: (_, __, error) => {
+      if (error !== undefined) failed(error)
+    },
+    onCommit({ steps }) {
+      for (const { session, outputs, done } of steps) {
+        for (const { to, ...output } of outputs) {
+          if (to !== 'tokens' || !('value' in output)) continue
+          const { requestId } = output.value as { readonly requestId: string }
+          waiting.get(requestId)?.()
+          waiting.delete(requestId)
+        }
+        // A reader that is through with one record gets another.
+        if (done && session?.startsWith('reader')) void append(session, read(3, READ)).catch(failed)
+      }
+    },
+  })
+  const times: number[] = []
+  const over = performance.now() + seconds * 1000
+  for (let n = 0; n < readers; n += 1)
+    for (let k = 0; k < 2; k += 1) await append(`reader-${n}`, read(n + 100 * k, READ))
+  for (let n = 0; times.length < 3 || performance.now() < over; n += 1) {
+    const requestId = `r${n}`
+    const first = new Promise<void>((resolve) => waiting.set(requestId, resolve))
+    const started = performance.now()
+    await append('writer', { type: 'generate', requestId, maxTokens: 16, temperature: 1, seed: n })
+    await Promise.race([first, failure])
+    times.push(performance.now() - started)
+  }
+  await worker.stop()
+  await log.close()
+  return times
+}
+
+const reportLog = async (name: string): Promise<void> => {
+  const { model } = await openPackage(await dirOf(name), {
+    threads: Number(values.threads),
+    stepTarget: Number(values.target),
+  })
+  const place = embeddedPlace()
+  console.log(`\n${name}, ${model.vocabSize} tokens, ${values.threads} threads, through the embedded log`)
+  console.log('readers  requests   p50 ms             worst ms')
+  let alone = Number.NaN
+  for (const readers of numbers(values.readers)) {
+    const times = await throughLog(model, place, readers, Number(values.seconds))
+    if (readers === 0) alone = median(times)
+    const worst = Math.max(...times)
+    console.log(
+      `${String(readers).padStart(7)} ${String(times.length).padStart(9)} ${ms(median(times))} ${ratio(median(times) / alone)} ${ms(worst)} ${ratio(worst / alone)}`,
+    )
+  }
+  await place.stop()
+  model.close()
+}
 
 const report = async (name: string): Promise<void> => {
   const { model } = await openPackage(await dirOf(name), {
@@ -159,9 +236,9 @@ const report = async (name: string): Promise<void> => {
       const { gaps, generated, read } = await measure(model, submit, generators, readers, readTokens, seconds)
       if (readers === 0) alone = median(gaps)
       const [p99, worst] = [quantile(gaps, 0.99), gaps.reduce((a, b) => Math.max(a, b), 0)]
-      const share = readers === 0 ? '' : `${read.toFixed(0).padStart(8)} ${times(read / aloneReading.get(readers)!)}`
+      const share = readers === 0 ? '' : `${read.toFixed(0).padStart(8)} ${ratio(read / aloneReading.get(readers)!)}`
       console.log(
-        `${String(generators).padStart(10)} ${String(readers).padStart(7)} ${ms(median(gaps))} ${ms(p99)} ${times(p99 / alone)} ${ms(worst)} ${times(worst / alone)} ${generated.toFixed(1).padStart(10)} ${share}`,
+        `${String(generators).padStart(10)} ${String(readers).padStart(7)} ${ms(median(gaps))} ${ms(p99)} ${ratio(p99 / alone)} ${ms(worst)} ${ratio(worst / alone)} ${generated.toFixed(1).padStart(10)} ${share}`,
       )
     }
   }
@@ -169,7 +246,7 @@ const report = async (name: string): Promise<void> => {
 }
 
 try {
-  for (const name of values.models.split(',')) await report(name)
+  for (const name of values.models.split(',')) await (values.log ? reportLog(name) : report(name))
 } finally {
   rmSync(dir, { recursive: true, force: true })
 }

@@ -2,11 +2,13 @@
  * What the stream costs: one document through the bare engine, through the embedded log and through Kafka, interleaved in
  * one process. The engine does the same work in all three (surprisal of every token, slices of 256); the rest is ours.
  *
- *   node bench/stream.ts [--bytes 1000000] [--rounds 3] [--threads 2] [--logs embedded,kafka]
+ *   node bench/stream.ts [--bytes 1000000] [--rounds 3] [--threads 2] [--logs embedded,kafka] [--json]
  *
  * The clock of a stream starts before the worker joins its group and stops when the commit that covers the last record is
  * acknowledged; feeding the log happens before. A bare run stands on either side of each run of a stream, and the ratio is to
  * their mean, so that a machine whose speed drifts does not decide. The chains of all runs must be equal, or the bench fails.
+ *
+ * What it is at is said on stderr as it goes; with --json each run is a line of JSON on stdout, and the last line has the medians.
  */
 import { parseArgs } from 'node:util'
 import { openPackage } from '../src/models/open.ts'
@@ -21,6 +23,7 @@ const { values } = parseArgs({
     rounds: { type: 'string', default: '3' },
     threads: { type: 'string', default: '2' },
     logs: { type: 'string', default: 'embedded,kafka' },
+    json: { type: 'boolean', default: false },
   },
 })
 const bytes = Number(values.bytes)
@@ -30,6 +33,16 @@ const CHUNK = 64 * 1024
 const { model, tokenizer } = await openPackage(modelDir, { threads: Number(values.threads) })
 const text = documentOf(bytes)
 const ids = Int32Array.from(Buffer.from(text))
+
+/** Says what a run gave, as it ends. */
+const tell = (path: string, round: number, seconds: number, ratio?: number): void => {
+  const about = { path, round, seconds, tokensPerSecond: ids.length / seconds, ...(ratio !== undefined && { ratio }) }
+  if (values.json) console.log(JSON.stringify({ type: 'run', ...about }))
+  else
+    console.error(
+      `round ${round} of ${rounds}: ${path} ${seconds.toFixed(2)} s${ratio === undefined ? '' : `, ratio ${ratio.toFixed(3)}`}`,
+    )
+}
 
 const bare = async (): Promise<{ seconds: number; chain: string }> => {
   const context = model.createContext()
@@ -103,6 +116,7 @@ try {
   await model.process([{ context: model.createContext(), tokens: ids.subarray(0, 4096), nats: true }])
   let before = await bare()
   bareSeconds.push(before.seconds)
+  tell('bare', 1, before.seconds)
   for (let round = 0; round < rounds; round += 1) {
     for (const { place, seconds, ratios, commits } of results) {
       const run = await stream(place.fresh(), commits)
@@ -112,19 +126,31 @@ try {
         throw new Error(`${place.name} ended with chain ${run.chain}, the bare engine with ${after.chain}`)
       seconds.push(run.seconds)
       ratios.push(run.seconds / ((before.seconds + after.seconds) / 2))
+      tell(place.name, round + 1, run.seconds, ratios.at(-1)!)
+      tell('bare', round + 1, after.seconds)
       before = after
     }
   }
-  console.log(`${ids.length} tokens, ${rounds} rounds, ${values.threads} threads; medians; all chains equal`)
-  console.log(
-    `bare engine   ${median(bareSeconds).toFixed(2)} s  ${Math.round(ids.length / median(bareSeconds))} tokens/s`,
-  )
-  for (const { place, seconds, ratios, commits } of results) {
-    const [low, high] = [Math.min(...ratios), Math.max(...ratios)]
+  if (values.json) {
+    const paths = results.map(({ place, seconds, ratios, commits }) => ({
+      path: place.name,
+      seconds: median(seconds),
+      ratio: { median: median(ratios), min: Math.min(...ratios), max: Math.max(...ratios) },
+      commitMs: { p50: quantile(commits, 0.5), p99: quantile(commits, 0.99), commits: commits.length },
+    }))
+    console.log(JSON.stringify({ type: 'medians', tokens: ids.length, rounds, bare: median(bareSeconds), paths }))
+  } else {
+    console.log(`${ids.length} tokens, ${rounds} rounds, ${values.threads} threads; medians; all chains equal`)
     console.log(
-      `${place.name.padEnd(13)} ${median(seconds).toFixed(2)} s  ratio ${median(ratios).toFixed(3)} (${low.toFixed(3)} to ${high.toFixed(3)})  ` +
-        `commit p50 ${quantile(commits, 0.5).toFixed(1)} ms, p99 ${quantile(commits, 0.99).toFixed(1)} ms, ${commits.length} commits`,
+      `bare engine   ${median(bareSeconds).toFixed(2)} s  ${Math.round(ids.length / median(bareSeconds))} tokens/s`,
     )
+    for (const { place, seconds, ratios, commits } of results) {
+      const [low, high] = [Math.min(...ratios), Math.max(...ratios)]
+      console.log(
+        `${place.name.padEnd(13)} ${median(seconds).toFixed(2)} s  ratio ${median(ratios).toFixed(3)} (${low.toFixed(3)} to ${high.toFixed(3)})  ` +
+          `commit p50 ${quantile(commits, 0.5).toFixed(1)} ms, p99 ${quantile(commits, 0.99).toFixed(1)} ms, ${commits.length} commits`,
+      )
+    }
   }
 } finally {
   for (const place of places) await place.stop()

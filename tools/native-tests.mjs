@@ -36,7 +36,7 @@ export const configureSanitized = () => {
     join(root, 'node_modules', name),
   )
   return configureTests('build-asan', [
-    'CONTINUO_SANITIZE=ON',
+    'CONTINUO_SANITIZE=address',
     'CONTINUO_CUDA=off',
     `CMAKE_JS_INC=${headers.join(';')}`,
   ])

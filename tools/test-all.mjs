@@ -2,6 +2,7 @@
 // None stops the others: what failed stands at the end, and the exit code is 1.
 //
 //   test:asan           the native tests, and the engine's suites, under AddressSanitizer and UndefinedBehaviorSanitizer
+//   test:tsan           the native tests that use several threads, under ThreadSanitizer
 //   the fuzzers         thousands of damaged packages, files and events, under the same sanitizers (test/fuzz)
 //   test:cluster        a cluster of three brokers
 //   test:kills          a hundred kills of each sort
@@ -16,6 +17,7 @@ const root = fileURLToPath(new URL('..', import.meta.url))
 const npm = (script, ...args) => ['npm', ['run', '--silent', script, ...(args.length > 0 ? ['--', ...args] : [])]]
 const steps = [
   ['test:asan', npm('test:asan')],
+  ['test:tsan', npm('test:tsan')],
   ['fuzzers under asan', [process.execPath, ['tools/fuzz-asan.mjs']]],
   ['test:cluster', npm('test:cluster')],
   ['test:kills', npm('test:kills', '--kills', '100')],

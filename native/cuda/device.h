@@ -53,7 +53,11 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   void leave() noexcept override;
   void enlist(Pageable& pageable) override { residency_.enlist(pageable); }
   void dismiss(Pageable& pageable) override { residency_.dismiss(pageable); }
-  bool hold(Pageable& pageable) override { return residency_.hold(pageable); }
+  // The use comes first, as in every other call: residency's lock lies within it.
+  bool hold(Pageable& pageable) override {
+    const Use held;
+    return residency_.hold(pageable);
+  }
   void let_go(Pageable& pageable) override { residency_.let_go(pageable); }
 
   // For as long as the device is used. Throws DeviceError once it was lost: what this object gave out lies nowhere now.

@@ -1,4 +1,4 @@
-// A model as data: declared memory, then blocks of nodes. TypeScript builds it (src/engine/graph.ts), JSON carries it, and
+// A model as data: declared memory, then blocks of nodes. TypeScript builds it (src/engine/builder.ts), JSON carries it, and
 // nothing runs before `parse_graph` has checked every name, kind, type and shape. docs/graph.md describes the format and what
 // each node means; in short:
 //

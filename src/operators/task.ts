@@ -1,6 +1,6 @@
 /**
  * A task: claim the partition, read its state, check that stream and model agree, and run the pipeline until told to stop.
- * See streams/lifecycle.ts for the states and DESIGN §5 for the protocol.
+ * See streams/lifecycle.ts for the states and docs/architecture.md (Resume) for the protocol.
  */
 import type { TopicNames } from '../../topics/index.ts'
 import { PART_BYTES } from '../../topics/snapshots.ts'
@@ -44,7 +44,6 @@ export interface TaskOptions {
   readonly forwardFloor: number
   readonly onCommit?: (commit: Commit) => void
   readonly onState?: (partition: number, state: TaskState, error?: unknown) => void
-  /** The largest norm of each tensor of a memory, whenever one is saved. */
   /** What a memory that was just saved looks like. */
   readonly onHealth?: (seen: Examination) => void
   readonly onRestored?: (partition: number, session: string, ms: number) => void

@@ -10,7 +10,7 @@
 namespace continuo {
 
 Context::Context(std::shared_ptr<const Model> model)
-    : model_(std::move(model)), memory_(model_->device, model_->state_bytes), counters_(model_->layout.size(), 0), grown_(model_->layout.size()), seen_(model_->layout.size(), 0) {
+    : model_(std::move(model)), memory_(model_->device, model_->state_bytes), counters_(model_->layout.size(), 0), grown_(model_->layout.size()), checked_(model_->layout.size(), 0) {
   device().enlist(*this);
   try {
     reset();
@@ -40,7 +40,7 @@ void Context::reset() {
     const auto& slice = model_->layout[i];
     const auto& d = model_->graph.declarations[slice.name];
     counters_[i] = first ? first->counters[i] : 0;
-    seen_[i] = 0;
+    checked_[i] = 0;
     if (slice.grows()) grown_[i] = Grown{};
     else if (!first && !d.counter) device().fill(memory_.data() + slice.offset, slice.type, slice.elements, d.init);
   }
@@ -112,7 +112,7 @@ void Context::lower(Name counter, int64_t to) {
   for (const auto& slice : model_->layout) clear_ring(slice, counter, first, last);
   for (uint32_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
-    if (model_->graph.followed(slice.name) == counter) seen_[i] = std::min(seen_[i], first);
+    if (model_->graph.followed(slice.name) == counter) checked_[i] = std::min(checked_[i], first);
     if (slice.counter != counter) continue;
     const size_t each = slice.inner * size_of(slice.type);
     for (size_t part = 0; part < slice.outer; ++part) {
@@ -163,9 +163,9 @@ void Context::each_piece(size_t i, const auto& visit, size_t from) const {
   for (size_t part = 0; part < slice.outer && entered(slice) > from; ++part) visit(grown_[i].memory.data() + part * stride + from * each, (entered(slice) - from) * each);
 }
 
-void Context::each_unseen_piece(size_t i, const auto& visit) const {
+void Context::each_unchecked_piece(size_t i, const auto& visit) const {
   const auto& slice = model_->layout[i];
-  const size_t from = seen_[i] - std::min(seen_[i], slice.rewritten);
+  const size_t from = checked_[i] - std::min(checked_[i], slice.write_reach);
   if (slice.ring == no_name) return each_piece(i, visit, from);
   const auto last = static_cast<size_t>(counter(slice.ring));
   if (last - std::min(last, from) >= slice.places) return each_piece(i, visit);
@@ -264,34 +264,36 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
   }
   head = new_head;
   broken = false;
-  see_all();
+  mark_checked();
   return Done{};
 }
 
-void Context::see_all() {
-  for (size_t i = 0; i < seen_.size(); ++i) {
+void Context::mark_checked() {
+  for (size_t i = 0; i < checked_.size(); ++i) {
     const Name follows = model_->graph.followed(model_->layout[i].name);
-    if (follows != no_name) seen_[i] = static_cast<size_t>(counter(follows));
+    if (follows != no_name) checked_[i] = static_cast<size_t>(counter(follows));
   }
 }
 
-bool Context::finite() {
+bool Context::finite(bool whole) {
   const Held held(device(), *this);
   std::vector<Piece> wide;
   bool all = true;
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     const Type type = model_->layout[i].type;
     if (!is_float(type)) continue;
-    each_unseen_piece(i, [&](const std::byte* from, size_t bytes) {
+    const auto note = [&](const std::byte* from, size_t bytes) {
       if (type == Type::f32) return wide.push_back({from, bytes});
       std::vector<std::byte> numbers(bytes);
       const Piece piece{from, bytes};
       device().download(numbers.data(), {&piece, 1});
       for (size_t k = 0; k < bytes / size_of(type); ++k) all = all && std::isfinite(read_number(numbers.data(), type, k));
-    });
+    };
+    if (whole) each_piece(i, note);
+    else each_unchecked_piece(i, note);
   }
   all = all && device().finite(wide);
-  if (all) see_all();
+  if (all) mark_checked();
   return all;
 }
 

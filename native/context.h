@@ -54,10 +54,9 @@ class Context final : public Pageable {
   void page_out() override;
   void page_in() override;
   size_t device_bytes() const override { return bytes(); }
-  // Whether every number is finite that was written since this was last asked, or since reset and restore: all of a table, but of one
-  // that follows a counter only the positions that could be written since. To be asked where a step has ended, of a context that no
-  // other call has.
-  bool finite();
+  // True if all numbers are finite that were written since the last finite(), reset() or restore(). Of a table that follows a counter
+  // only the positions that could be written since are read, or all of it where `whole`. The caller has the context, between two steps.
+  bool finite(bool whole = false);
 
   // A copy of what does not grow, as it lies in memory, and of the counters: see Model::first.
   FirstState image() const;
@@ -94,8 +93,8 @@ class Context final : public Pageable {
   // What was entered of a slice that is no counter, in one piece or one for each outer part; of one that grows from position `from` on.
   void each_piece(size_t slice, const auto& visit, size_t from = 0) const;
   // What finite() looks at of a slice.
-  void each_unseen_piece(size_t slice, const auto& visit) const;
-  void see_all();
+  void each_unchecked_piece(size_t slice, const auto& visit) const;
+  void mark_checked();
   size_t room_for(Name counter, size_t wanted) const;
   void grow(uint32_t slice, size_t positions);
   void clear_ring(const StateSlice& slice, Name counter, size_t first, size_t last);
@@ -106,7 +105,7 @@ class Context final : public Pageable {
   DeviceMemory memory_;
   std::vector<int64_t> counters_;  // per slice; 0 where it is no counter
   std::vector<Grown> grown_;       // per slice; empty where it does not grow
-  std::vector<size_t> seen_;       // per slice that follows a counter: positions that are known to be finite
+  std::vector<size_t> checked_;       // per slice that follows a counter: positions that are known to be finite
   std::atomic<bool> busy_{false};
 };
 

@@ -61,12 +61,14 @@ void Engine::work() {
   std::vector<Arrival> arrivals;
   while (take(job, arrivals)) {
     const bool came = !arrivals.empty();
+    // The device may have been lost by a call of another thread.
+    if (came) (void)revive(gone());
     admit(std::move(arrivals));
     arrivals.clear();
-    // Every callback is called, after `stop` too.
+    // A step follows each job, so that many jobs do not hold up the items. Every callback is called, after `stop` too.
     if (job) (*job)();
-    else if (inbox_->stopping) scheduler_.fail_all({Code::misuse, "the model was closed while the call was running."}, false);
-    else if (came && scheduler_.wait_until()) continue;  // one came; there may be others
+    if (inbox_->stopping) scheduler_.fail_all({Code::misuse, "the model was closed while the call was running."}, false);
+    else if (came && !job && scheduler_.wait_until()) continue;  // another session may still return
     else if (scheduler_.runnable()) step();
   }
 }
@@ -76,7 +78,7 @@ bool Engine::take(std::optional<Job>& job, std::vector<Arrival>& arrivals) {
   std::unique_lock lock(inbox.mutex);
   const auto something = [&] { return inbox.stopping || inbox.woken || !inbox.jobs.empty() || !inbox.arrivals.empty(); };
   if (!scheduler_.runnable()) inbox.wake.wait(lock, something);
-  // A session that was just answered is worth a moment.
+  // Waits briefly for the next item of a session that was just answered.
   else if (const auto until = scheduler_.wait_until()) inbox.wake.wait_until(lock, *until, something);
   inbox.woken = false;
   std::swap(arrivals, inbox.arrivals);
@@ -122,11 +124,15 @@ std::shared_ptr<const Model> Engine::model() const {
   return model_;
 }
 
-Status Engine::revive() {
+Status Engine::revive(const Error& cause) {
   if (!model_ || !model_->device->lost()) return Done{};
   auto loaded = load_model();
-  const std::lock_guard lock(inbox_->mutex);
-  away_ = loaded ? std::string() : loaded.error().message;
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    away_ = loaded ? std::string() : loaded.error().message;
+  }
+  // Whoever hears of the loss finds a model that works, if there can be one.
+  scheduler_.fail_all(cause, true);
   if (!loaded) return loaded.error();
   return Done{};
 }
@@ -137,7 +143,7 @@ std::string Engine::away() const {
 }
 
 void Engine::mend() {
-  inbox_->call([this] { (void)revive(); });
+  inbox_->call([this] { (void)revive(gone()); });
 }
 
 std::shared_ptr<Bridge> Engine::bridge(std::shared_ptr<Context> context, ExecutorOptions options) {
@@ -183,13 +189,13 @@ Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped d
     });
     if (!result && result.error().code == Code::unavailable) own->broken = true;
     own->release();
-    (void)revive();
+    (void)revive(gone());
     done(std::move(result));
   });
   return Done{};
 }
 
-Status Engine::submit(Item item, Processed done) {
+Status Engine::submit(Item item, Answer answer) {
   const auto model = this->model();
   if (!model || !model->graph.language) return Error{Code::misuse, "the graph is no language model: it needs a block \"step\" that returns hidden and previous, and a block \"predict\" that returns logits."};
   if (!item.context->claim()) return Error{Code::misuse, "the context is busy; wait for the call that has it."};
@@ -211,7 +217,7 @@ Status Engine::submit(Item item, Processed done) {
   }
   {
     const std::lock_guard lock(inbox_->mutex);
-    inbox_->arrivals.push_back({std::move(item), std::move(done)});
+    inbox_->arrivals.push_back({std::move(item), std::move(answer)});
   }
   inbox_->wake.notify_one();
   return Done{};
@@ -220,12 +226,12 @@ Status Engine::submit(Item item, Processed done) {
 Error Engine::gone() const { return {Code::unavailable, "the context was lost with its device: restore it from a snapshot, or reset it."}; }
 
 void Engine::admit(std::vector<Arrival> arrivals) {
-  for (auto& [item, done] : arrivals) {
+  for (auto& [item, answer] : arrivals) {
     std::optional<Error> error;
     if (inbox_->stopping) error = Error{Code::misuse, "the model was closed before the call began."};
     else if (&item.context->model() != model_.get() || model_->device->lost()) error = gone();
     if (!error) {
-      scheduler_.admit(std::move(item), std::move(done));
+      scheduler_.admit(std::move(item), std::move(answer));
       continue;
     }
     // What was lost with the device cannot go on.
@@ -234,7 +240,7 @@ void Engine::admit(std::vector<Arrival> arrivals) {
     result.head = item.context->head;
     result.error = std::move(error);
     item.context->release();
-    done(std::move(result));
+    answer(std::move(result));
   }
 }
 
@@ -245,10 +251,8 @@ void Engine::step() {
     return Done{};
   });
   if (stepped) return;
-  // State and clock of a context in the step may disagree. Whoever hears of a lost device finds a model that works, if there can be one.
-  const bool lost = model_->device->lost();
-  (void)revive();
-  if (lost) scheduler_.fail_all(stepped.error(), true);
+  // State and clock of a context in the step may disagree.
+  if (model_->device->lost()) (void)revive(stepped.error());
   else scheduler_.fail_step(stepped.error());
 }
 
@@ -266,7 +270,7 @@ Status Engine::logits(std::shared_ptr<Context> context, Predicted done) {
   inbox_->call([this, context = std::move(context), done = std::move(done)] {
     auto result = guarded<std::vector<float>>([&] { return run_logits(*context); });
     context->release();
-    (void)revive();
+    (void)revive(gone());
     done(std::move(result));
   });
   return Done{};

@@ -43,7 +43,7 @@ struct Inserted {
 class Engine {
  public:
   using Loaded = std::function<void(Result<std::shared_ptr<const Model>>)>;
-  using Processed = std::function<void(ItemResult)>;
+  using Answer = Scheduler::Answer;
   using Predicted = std::function<void(Result<std::vector<float>>)>;
   using Stepped = std::function<void(Status)>;
   using OpenDevice = std::function<Result<std::shared_ptr<Device>>()>;
@@ -53,15 +53,15 @@ class Engine {
   explicit Engine(size_t threads, double step_target = default_step_target);
   ~Engine();
 
-  // The first job. `graph_json`, `path` and `cache` (none where its path is empty) as in Model::load, onto the device that `open_device` gives (none: the CPU); the options are those of the executor behind `process`.
+  // The first job. `graph_json`, `path` and `cache` (none where its path is empty) as in Model::load, onto the device that `open_device` gives (none: the CPU); the options are those of the engine's own executor.
   void load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done, OpenDevice open_device = nullptr);
-  // Refuses at once, having claimed nothing, what is not valid; otherwise the context is claimed until `done` is called.
-  Status submit(Item item, Processed done);
+  // Refuses at once, having claimed nothing, what is not valid; otherwise the context is claimed until `answer` is called.
+  Status submit(Item item, Answer answer);
   const Counts& counts() const { return scheduler_.counts(); }
   Status logits(std::shared_ptr<Context> context, Predicted done);
 
   // A host's executor, and a step of it; refused beyond the rows that a step of the block may have. Clock and chain of the context
-  // are not touched: they belong to `process`.
+  // are not touched: they belong to the scheduler.
   std::shared_ptr<Bridge> bridge(std::shared_ptr<Context> context, ExecutorOptions options);
   Status step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped done);
 
@@ -78,7 +78,7 @@ class Engine {
   using Job = std::function<void()>;
   struct Arrival {
     Item item;
-    Processed done;
+    Answer answer;
   };
   // What other threads hand over. Tickets may outlive the engine, and wake it through this.
   struct Inbox {
@@ -99,8 +99,8 @@ class Engine {
   Result<std::vector<float>> run_logits(Context& context);
 
   Result<std::shared_ptr<const Model>> load_model();
-  // After this the model's device is not lost; or there is an error.
-  Status revive();
+  // After this the model's device is not lost; or there is an error. Where it was lost, every item fails with `cause`.
+  Status revive(const Error& cause);
   Error gone() const;
 
   ThreadPool pool_;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t line = 64;
 
-// Where exactly one axis of a table is a ring.
+// Fills in ring, places, outer and inner where the table has exactly one ring axis.
 void find_ring(const Declaration& d, StateSlice& slice) {
   const auto rings = std::count_if(d.axes.begin(), d.axes.end(), [](const Axis& axis) { return axis.kind == Axis::Kind::ring; });
   if (rings != 1) return;
@@ -24,8 +24,8 @@ void find_ring(const Declaration& d, StateSlice& slice) {
   }
 }
 
-// How far behind the newest position this place of a cache.write may lie in a table whose axis follows a counter.
-size_t written_behind(const Declaration& d, const Place& place) {
+// How far behind the newest position a cache.write to this place may write, where an axis of the table follows a counter.
+size_t reach_of(const Declaration& d, const Place& place) {
   for (size_t axis = 0; axis < std::min(d.axes.size(), place.picks.size()); ++axis) {
     if (d.axes[axis].counter == no_name) continue;
     const auto& pick = place.picks[axis];
@@ -40,13 +40,16 @@ void note_writes(const Graph& graph, std::span<const Instruction> code, std::vec
     note_writes(graph, instruction.then, layout, slice_of);
     note_writes(graph, instruction.otherwise, layout, slice_of);
     const Op op = instruction.node->op;
-    // A reset writes first values; the others only look, or move a counter.
-    if (op == Op::cache_read || op == Op::cache_attend || op == Op::cache_reset || op == Op::cache_increment || op == Op::cache_decrement) continue;
+    // These read tables, move counters, or write first values.
+    if (op == Op::cache_read || op == Op::attend || op == Op::cache_recall || op == Op::cache_reset || op == Op::cache_increment || op == Op::cache_decrement) continue;
     for (const auto& place : instruction.places) {
       const uint32_t i = slice_of[place.table];
       if (i == no_name) continue;
-      const size_t behind = op == Op::cache_write ? written_behind(graph.declarations[place.table], place) : StateSlice::anywhere;
-      layout[i].rewritten = std::max(layout[i].rewritten, behind);
+      size_t reach = StateSlice::anywhere;
+      if (op == Op::cache_write) reach = reach_of(graph.declarations[place.table], place);
+      // Writes the row's own key and value, at the newest position.
+      if (op == Op::cache_attend) reach = 1;
+      layout[i].write_reach = std::max(layout[i].write_reach, reach);
     }
   }
 }
@@ -132,7 +135,7 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, st
     if (!program) return program.error();
     model->programs.push_back(std::move(*program));
   }
-  for (auto& slice : model->layout) slice.rewritten = 0;
+  for (auto& slice : model->layout) slice.write_reach = 0;
   for (const auto& program : model->programs) note_writes(model->graph, program.code, model->layout, model->slice_of);
   std::vector<ConstantSpec> specs;
   for (const auto& member : model->constant_index.members()) specs.push_back(spec_of(model->graph, member));
@@ -155,7 +158,7 @@ Status Model::run_first(const std::shared_ptr<Model>& model, ThreadPool& pool) {
   executor->step(*model->graph.first, 1, {&run, 1});
   executor->settle();
   if (!executor->faults().empty()) return invalid("graph: block \"first\": ", executor->faults()[0].message);
-  if (!context.finite()) return invalid("graph: block \"first\" leaves a number that is not finite in the first state. The model is damaged: use another copy.");
+  if (!context.finite(true)) return invalid("graph: block \"first\" leaves a number that is not finite in the first state. The model is damaged: use another copy.");
   model->first = context.image();
   return Done{};
 }

@@ -25,8 +25,8 @@ struct StateSlice {
   Name ring = no_name;     // what a slice with one ring, which does not grow, follows
   size_t places = 0;       // of the ring
   size_t outer = 1, inner = 1;  // before and behind the axis that follows a counter
-  // How many positions before the newest a row may write again; `anywhere`: any of them.
-  size_t rewritten = anywhere;
+  // Of one that follows a counter: distance from the counter's value to the oldest position that a row may write.
+  size_t write_reach = anywhere;
   static constexpr size_t anywhere = static_cast<size_t>(-1);
   bool grows() const { return counter != no_name; }
 };

@@ -12,7 +12,7 @@ constexpr size_t first_rows = 8;
 // Steps with readers between two measurements of a step without, and how many make a first figure.
 constexpr size_t measure_every = 64, first_measurements = 2;
 // Who is away for longer will not be waited for, and no longer counts as generating.
-constexpr double patience = 0.1;
+constexpr double reply_limit_seconds = 0.1;
 
 double seconds_between(Pace::Time from, Pace::Time to) { return std::chrono::duration<double>(to - from).count(); }
 Pace::Clock::duration duration_of(double seconds) { return std::chrono::duration_cast<Pace::Clock::duration>(std::chrono::duration<double>(seconds)); }
@@ -42,7 +42,7 @@ void Pace::stepped(size_t generating, size_t reading, double seconds) {
   }
   auto& own = alone(generating);
   if (reading == 0) {
-    // A step is only ever slowed down by what else the machine does: less is believed at once, more bit by bit.
+    // Other work only ever slows a step down: a smaller time replaces the old one, a larger one raises it by at most 25 %.
     own.seconds = own.measured == 0 ? seconds : std::min(seconds, own.seconds * 1.25);
     ++own.measured;
     own.age = 0;
@@ -56,36 +56,36 @@ void Pace::stepped(size_t generating, size_t reading, double seconds) {
   row_seconds_ += (believed - row_seconds_) / (row_seconds_ > 0 ? 4 : 1);
 }
 
-void Pace::answered(const void* session, Time now) { away_[session] = now; }
+void Pace::answered(const void* session, Time now) { between_items_[session] = now; }
 
-void Pace::note_reply(double seconds) { reply_seconds_ += (std::min(seconds, patience) - reply_seconds_) / 8; }
+void Pace::note_reply(double seconds) { reply_seconds_ += (std::min(seconds, reply_limit_seconds) - reply_seconds_) / 8; }
 
 void Pace::returned(const void* session, Time now) {
-  const auto found = away_.find(session);
-  if (found == away_.end()) return;
+  const auto found = between_items_.find(session);
+  if (found == between_items_.end()) return;
   note_reply(seconds_between(found->second, now));
-  away_.erase(found);
+  between_items_.erase(found);
 }
 
 std::optional<Pace::Time> Pace::wait_until(size_t generating, Time now) {
-  for (auto entry = away_.begin(); entry != away_.end();) {
-    if (seconds_between(entry->second, now) < patience) {
+  for (auto entry = between_items_.begin(); entry != between_items_.end();) {
+    if (seconds_between(entry->second, now) < reply_limit_seconds) {
       ++entry;
       continue;
     }
-    note_reply(patience);
-    entry = away_.erase(entry);
+    note_reply(reply_limit_seconds);
+    entry = between_items_.erase(entry);
   }
-  if (away_.empty()) return std::nullopt;
+  if (between_items_.empty()) return std::nullopt;
   // A step without them costs each of those that are away a step; a wait costs each of those that are ready the wait.
-  const auto& own = alone(generating + away_.size());
+  const auto& own = alone(generating + between_items_.size());
   if (own.measured == 0) return std::nullopt;
-  const double away = static_cast<double>(away_.size());
+  const double away = static_cast<double>(between_items_.size());
   const double worth = generating == 0 ? own.seconds : own.seconds * away / static_cast<double>(generating);
   if (reply_seconds_ > worth) return std::nullopt;
   Time last{};
-  for (const auto& [session, since] : away_) last = std::max(last, since);
-  const Time until = last + duration_of(std::min(worth, std::max(4 * reply_seconds_, worth / 4)));
+  for (const auto& [session, since] : between_items_) last = std::max(last, since);
+  const Time until = last + duration_of(std::min({worth, std::max(4 * reply_seconds_, worth / 4), reply_limit_seconds}));
   return until > now ? std::optional(until) : std::nullopt;
 }
 

@@ -2,7 +2,7 @@
 //
 // A step that carries a row of a generating session is that session's time between two tokens. So while somebody generates, a step
 // may take `step_target` times what the generating rows take alone, and readers share that. Both times are measured: the time
-// alone in steps without readers, one of which is made now and then on purpose; the time of a reading row in all others.
+// alone in steps without readers (every 64th step carries none, to measure this); the time of a reading row in all others.
 //
 // A session that generates hands in a few tokens' work at a time. Between two items it is away for a moment, and a step that began
 // without it would cost it a whole step. While waiting for it costs the others less than that, the engine waits.
@@ -34,7 +34,7 @@ class Pace {
   // A session was answered and is expected back at once; it came back. `session` only tells them apart.
   void answered(const void* session, Time now);
   void returned(const void* session, Time now);
-  bool expects_somebody() const { return !away_.empty(); }
+  bool expects_somebody() const { return !between_items_.empty(); }
   // Until when to wait for sessions that were answered, where `generating` others are ready; nothing: do not wait.
   std::optional<Time> wait_until(size_t generating, Time now);
 
@@ -46,14 +46,14 @@ class Pace {
     size_t age = 0;  // steps since
   };
   Alone& alone(size_t generating);
-  bool somebody_generates(size_t generating) const { return generating > 0 || !away_.empty(); }
+  bool somebody_generates(size_t generating) const { return generating > 0 || !between_items_.empty(); }
   void note_reply(double seconds);
 
   double step_target_;
   std::array<Alone, 16> alone_;
   double row_seconds_ = 0;  // of a reading row; 0: not known yet
   double reply_seconds_ = 200e-6;
-  std::unordered_map<const void*, Time> away_;  // sessions that were answered and are not back, and since when
+  std::unordered_map<const void*, Time> between_items_;  // sessions that were answered and are not back, and since when
 };
 
 }  // namespace continuo

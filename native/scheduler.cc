@@ -12,7 +12,7 @@ namespace {
 // What an item that reads gets in its turn, where there is as much: a context's state is fetched once for all of them.
 constexpr size_t turn_rows = 16;
 // An item whose context found no room in so many steps goes before all others.
-constexpr size_t patience_steps = 16;
+constexpr size_t starved_after_steps = 16;
 
 struct Draw {
   enum class Outcome : uint8_t { drawn, not_finite, exhausted };
@@ -45,12 +45,10 @@ const float* predicted(Executor& executor, size_t rows) {
   return reinterpret_cast<const float*>(executor.fetch(language.predict, executor.model().programs[language.predict].last_value[language.logits], rows));
 }
 
-void Scheduler::admit(Item item, Done done) {
+void Scheduler::admit(Item item, Answer answer) {
   pace_.returned(item.context.get(), Pace::Clock::now());
-  const bool reads = !item.tokens.empty();
-  auto& works = reads ? reading_ : generating_;
-  works.push_back({std::move(item), std::move(done)});
-  if (auto& work = works.back(); work.item.nats) work.result.nats.reserve(work.item.tokens.size());
+  auto& works = item.tokens.empty() ? generating_ : reading_;
+  works.push_back({std::move(item), std::move(answer)});
 }
 
 bool Scheduler::runnable() const {
@@ -99,25 +97,29 @@ void Scheduler::plan(Executor& executor) {
 
   const size_t step = executor.model().graph.language->step;
   const size_t most = executor.rows_of(step);
-  // The one whose context has found no room for long goes first.
+  // A reader that has had no row for long goes first.
   size_t urgent = 0;
-  if (!reading_.empty() && reading_.front().passed_over >= patience_steps && read(executor, reading_.front(), turn_rows)) {
+  const auto starved = std::find_if(reading_.begin(), reading_.end(), [](const Work& work) { return work.passed_over >= starved_after_steps && work.reading() && !work.parked(); });
+  if (starved != reading_.end() && read(executor, *starved, std::min(turn_rows, most))) {
     urgent = tokens_.size();
-    reading_.splice(reading_.end(), reading_, reading_.begin());
+    reading_.splice(reading_.end(), reading_, starved);
   }
   std::vector<Work*> generating;
   for (auto& work : generating_) {
-    if (generating.size() + urgent == most) break;
+    if (generating.size() + urgent >= most) break;
     std::string reason;
     if (!work.generating()) continue;
     if (executor.room(work.context(), step, 1, reason) == 0) work.result.ended = Ended::positions;
     else if (hold(executor, work, 1)) generating.push_back(&work);
   }
   predict_next(executor, generating);
-  if (!reading_.empty() && tokens_.size() < most) share(executor, pace_.reading_rows(tokens_.size() - urgent, most - tokens_.size()));
+  if (reading_.empty()) return;
+  if (tokens_.size() < most) share(executor, pace_.reading_rows(tokens_.size() - urgent, most - tokens_.size()));
+  // Sessions that generate may fill every step.
+  else if (urgent == 0) ++reading_.front().passed_over;
 }
 
-// Gives rows to items that read, from the front; who had his turn goes to the back.
+// Gives rows to items that read, from the front; an item that got rows moves to the back.
 void Scheduler::share(Executor& executor, size_t rows) {
   const size_t readers = reading_.size();
   auto work = reading_.begin();
@@ -147,6 +149,7 @@ bool Scheduler::read(Executor& executor, Work& work, size_t rows) {
       result.error = Error{Code::invalid, std::move(reason)};
       return false;
     }
+    if (item.nats) result.nats.reserve(item.tokens.size());
   }
   const size_t taken = executor.within_segment(*item.context, step, std::min(rows, item.tokens.size() - fed));
   if (!hold(executor, work, taken)) return false;
@@ -171,13 +174,14 @@ bool Scheduler::hold(Executor& executor, Work& work, size_t rows) {
   try {
     held = device.hold(context);
     if (held) executor.reserve(context, executor.model().graph.language->step, rows);
-  } catch (const DeviceError& error) {
+  } catch (const std::exception& error) {
     if (held) device.let_go(context);
     held = false;
     if (device.lost()) throw;
     if (held_.empty()) {
       // There would be no room for it alone.
-      work.result.error = Error{Code::unavailable, error.what()};
+      const bool of_device = dynamic_cast<const DeviceError*>(&error) != nullptr;
+      work.result.error = Error{Code::unavailable, of_device ? error.what() : text("the engine ran out of memory: ", error.what(), ". Free some, and reset or restore the context.")};
       context.broken = true;
       return false;
     }
@@ -219,7 +223,10 @@ void Scheduler::predict_next(Executor& executor, const std::vector<Work*>& which
     const auto& [work, token, id, pulse, hidden] = owed_[i];
     work->result.nats[token] = nats[i];
     --work->owed;
-    if (!std::isfinite(nats[i])) fail(*work, "logits", pulse);
+    if (std::isfinite(nats[i])) continue;
+    // How much was fed beyond it depends on the steps, so nothing may go on from there.
+    fail_item(*work, "logits", pulse);
+    work->context().broken = true;
   }
   owed_.clear();
 }
@@ -239,7 +246,7 @@ void Scheduler::sample_next(Executor& executor, std::span<Work* const> which) {
     const auto& [outcome, token, logprob] = draws[r];
     if (outcome == Draw::Outcome::exhausted) throw std::bad_alloc();
     if (outcome == Draw::Outcome::not_finite) {
-      fail(work, "logits", work.context().head.pulse);
+      fail_item(work, "logits", work.context().head.pulse);
       continue;
     }
     const auto& ends = work.item.end_tokens;
@@ -293,8 +300,7 @@ void Scheduler::inspect(Executor& executor) {
   }
 }
 
-// Moves clocks and chains past the step, and looks at what is done with it: numbers that are not finite are found where an item ends,
-// so that whether a state is broken does not depend on how its rows were spread over steps.
+// Moves clocks and chains past the step, and checks the state of items that end with it.
 void Scheduler::advance(Executor& executor) {
   const auto& language = *executor.model().graph.language;
   const size_t width = executor.model().graph.width(language.hidden);
@@ -307,26 +313,42 @@ void Scheduler::advance(Executor& executor) {
     for (size_t r = 0; r < runs_[run].rows; ++r) {
       const size_t row = runs_[run].row + r;
       const std::span<const float> hidden{hiddens + row * width, width};
-      if (!executor.model().kernels.finite(hidden.data(), width)) broke(work, head.pulse);
+      if (!executor.model().kernels.finite(hidden.data(), width)) fail_state(work, head.pulse);
       head.chain.pulse(tokens_[row], hidden);
       ++head.pulse;
     }
     if (fed) work.fed += runs_[run].rows;
+    if (!work.reading() && !work.generating()) check(work);
   }
 }
 
-void Scheduler::broke(Work& work, uint64_t pulse) {
+// Looks for numbers that are not finite where an item ends, so that whether a state is broken does not depend on how its rows were
+// spread over steps. A state can stop being finite a token before the hidden vector shows it.
+void Scheduler::check(Work& work) {
+  if (work.checked) return;
+  work.checked = true;
+  auto& context = work.context();
+  if (context.broken) return;
+  try {
+    if (!context.finite()) fail_state(work, context.head.pulse);
+  } catch (const std::exception& error) {
+    if (!work.result.error) work.result.error = Error{Code::unavailable, error.what()};
+    context.broken = true;
+  }
+}
+
+void Scheduler::fail_state(Work& work, uint64_t pulse) {
   auto& context = work.context();
   if (context.broken) return;
   context.broken = true;
   // The cause says more than logits that followed from it.
   work.result.error.reset();
-  fail(work, "state", pulse);
+  fail_item(work, "state", pulse);
   if (!work.culprit.empty()) work.result.error->message += text(" The first node to give such a number was ", work.culprit, ".");
 }
 
 // The item ends here; the others go on as if it were not there.
-void Scheduler::fail(Work& work, const char* what, uint64_t pulse) {
+void Scheduler::fail_item(Work& work, const char* what, uint64_t pulse) {
   auto& error = work.result.error;
   if (error) return;
   error = Error{Code::refused, text("The ", what, " stopped being finite at pulse ", pulse, ". Reset the context or restore it from its last snapshot.")};
@@ -347,24 +369,18 @@ void Scheduler::retire() {
 void Scheduler::answer(Works& works, Works::iterator work) {
   const auto& item = work->item;
   auto& result = work->result;
-  try {
-    // A state can stop being finite a token before the hidden vector shows it.
-    if (!work->context().broken && !work->context().finite()) broke(*work, work->context().head.pulse);
-  } catch (const DeviceError& error) {
-    if (!result.error) result.error = Error{Code::unavailable, error.what()};
-    work->context().broken = true;
-  }
+  check(*work);
   result.head = work->context().head;
   if (item.more && item.count > 0 && !result.error && result.ended == Ended::not_early) pace_.answered(item.context.get(), Pace::Clock::now());
   ++counts_.items;
   Work over = std::move(*work);
   works.erase(work);
   over.context().release();
-  over.done(std::move(over.result));
+  over.answer(std::move(over.result));
 }
 
 void Scheduler::fail_step(const Error& error) {
-  if (held_.empty()) return fail_all(error, true);
+  if (held_.empty() && owed_.empty()) return fail_all(error, true);
   // What is owed lies where the step that failed may have written.
   for (const auto& owed : owed_) {
     owed.work->owed = 0;
@@ -393,7 +409,7 @@ void Scheduler::fail_all(const Error& error, bool broken) {
       over.result.head = over.context().head;
       over.context().broken = over.context().broken || broken;
       over.context().release();
-      over.done(std::move(over.result));
+      over.answer(std::move(over.result));
     }
   }
 }

@@ -4,8 +4,8 @@
 //                │             │
 //                └──── or it breaks ────▶ done
 //
-// Items come and go between steps. A step has one row for each generating item, the first come first; items that read share the rows
-// that are left, in turn (pace.h says how many there are). A row whose context waits for a ticket, or for room on the device, stays out
+// Items come and go between steps. A step has one row for each generating item, the first come first, as far as its rows reach; items that
+// read share the rows that are left, in turn (pace.h says how many there are). A row whose context waits for a ticket, or for room on the device, stays out
 // of the step, and the others go on. Each item is answered when it is done, whatever the others do.
 #pragma once
 
@@ -25,12 +25,12 @@ const float* predicted(Executor& executor, size_t rows);
 
 class Scheduler {
  public:
-  using Done = std::function<void(ItemResult)>;
+  using Answer = std::function<void(ItemResult)>;
   // `wake` is called, from any thread, when an item that waits for a ticket may go on.
   Scheduler(double step_target, std::function<void()> wake) : pace_(step_target), wake_(std::move(wake)) {}
 
   // Takes an item whose context is claimed; the claim ends when it is answered.
-  void admit(Item item, Done done);
+  void admit(Item item, Answer answer);
   bool empty() const { return reading_.empty() && generating_.empty(); }
   const Counts& counts() const { return counts_; }
   // Whether a step would have a row.
@@ -47,13 +47,14 @@ class Scheduler {
  private:
   struct Work {
     Item item;
-    Done done;
+    Answer answer;
     ItemResult result = {};
     size_t fed = 0;  // tokens
     std::string culprit = {};  // watching: the first node that gave a number that is not finite
     std::shared_ptr<Ticket> ticket = {};
     size_t passed_over = 0;  // steps that had no room for its context
     size_t owed = 0;  // surprisals that are not known yet
+    bool checked = false;  // what it wrote was looked at for numbers that are not finite
     Context& context() const { return *item.context; }
     bool unread() const { return fed < item.tokens.size(); }
     bool reading() const { return !result.error && unread(); }
@@ -75,9 +76,10 @@ class Scheduler {
   void owe_surprisals(Executor& executor);
   void advance(Executor& executor);
   void retire();
+  void check(Work& work);
   void answer(Works& works, Works::iterator work);
-  void broke(Work& work, uint64_t pulse);
-  void fail(Work& work, const char* what, uint64_t pulse);
+  void fail_state(Work& work, uint64_t pulse);
+  void fail_item(Work& work, const char* what, uint64_t pulse);
 
   Counts counts_;
   Pace pace_;
@@ -91,8 +93,8 @@ class Scheduler {
   std::vector<Work*> run_work_;
   std::vector<Work*> held_;  // items whose contexts are held for it
 
-  // A surprisal of the last step that was not computed yet: the next step's draws need the output projection too, and one pass over
-  // its weights serves both.
+  // A surprisal of the last step that was not computed yet: the next step's draws need the output projection too, and they share passes
+  // over its weights.
   struct Owed {
     Work* work;
     size_t token;     // of the item

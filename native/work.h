@@ -58,7 +58,7 @@ struct ItemResult {
   Ended ended = Ended::not_early;
   Head head;
   // Invalid: the item's tokens do not fit into its context, and nothing was fed. Refused: its state stopped being finite; what it
-  // computed before is still here. Unavailable: the device or memory was lost, and the context with it. Misuse: the engine was stopped.
+  // computed before is still here, for callers in C++. Unavailable: the device or memory was lost, and the context with it. Misuse: the engine was stopped.
   std::optional<Error> error;
 };
 

@@ -174,14 +174,14 @@ Value open(const CallbackInfo& info) {
   const auto env = info.Env();
   const Engine::OpenDevice open_device = info[6].As<Napi::String>().Utf8Value() == "cuda" ? open_cuda : Engine::OpenDevice();
   auto engine = EngineHandle::make(env, info[2].As<Napi::Number>().Uint32Value(), info[7].As<Napi::Number>().DoubleValue());
-  auto ticket = engine->begin(env);
-  engine->engine().load(info[0].As<Napi::String>(), info[1].As<Napi::String>(), {info[4].As<Napi::String>(), info[5].As<Napi::String>()}, options_of(info[3]), [ticket](Result<std::shared_ptr<const Model>> loaded) mutable {
-    if (!loaded) return EngineHandle::complete(std::move(ticket), loaded.error(), {});
-    EngineHandle::complete(std::move(ticket), std::nullopt, [](Napi::Env settled, const EngineRef& handle) -> Value {
+  auto call = engine->begin(env);
+  engine->engine().load(info[0].As<Napi::String>(), info[1].As<Napi::String>(), {info[4].As<Napi::String>(), info[5].As<Napi::String>()}, options_of(info[3]), [call](Result<std::shared_ptr<const Model>> loaded) mutable {
+    if (!loaded) return EngineHandle::complete(std::move(call), loaded.error(), {});
+    EngineHandle::complete(std::move(call), std::nullopt, [](Napi::Env settled, const EngineRef& handle) -> Value {
       return wrap(settled, EngineRef(handle), engine_tag);
     });
   }, open_device);
-  return ticket->deferred.Promise();
+  return call->deferred.Promise();
 }
 
 // packingNote(engine): why packed weights on disk were not used; empty when there is nothing to say.
@@ -276,12 +276,12 @@ Value restore(const CallbackInfo& info) {
 }
 
 // The promise of a submitted job, rejected already where the engine refused it.
-Value promised(Napi::Env env, const EngineHandle::Ticket& ticket, const Status& accepted) {
+Value promised(Napi::Env env, const EngineHandle::Call& call, const Status& accepted) {
   if (!accepted) {
-    ticket.handle->forget();
-    ticket.deferred.Reject(error_value(env, accepted.error()).Value());
+    call.handle->forget();
+    call.deferred.Reject(error_value(env, accepted.error()).Value());
   }
-  return ticket.deferred.Promise();
+  return call.deferred.Promise();
 }
 
 // tokenBytes(bytes, ends): what each token of a vocabulary stands for; `ends` says where the bytes of each token end.
@@ -348,11 +348,11 @@ Value submit(const CallbackInfo& info) {
   const auto env = info.Env();
   auto engine = open_engine(info[0]);
   auto item = item_of(engine, info[1].As<Napi::Object>());
-  auto ticket = engine->begin(env);
-  auto accepted = engine->engine().submit(std::move(item), [ticket](ItemResult done) mutable {
-    if (done.error) return EngineHandle::complete(std::move(ticket), std::move(done.error), {});
+  auto call = engine->begin(env);
+  auto accepted = engine->engine().submit(std::move(item), [call](ItemResult done) mutable {
+    if (done.error) return EngineHandle::complete(std::move(call), std::move(done.error), {});
     auto result = std::make_shared<ItemResult>(std::move(done));
-    EngineHandle::complete(std::move(ticket), std::nullopt, [result](Napi::Env settled, const EngineRef&) -> Value {
+    EngineHandle::complete(std::move(call), std::nullopt, [result](Napi::Env settled, const EngineRef&) -> Value {
       auto out = Napi::Object::New(settled);
       out.Set("nats", array_of<Napi::Float32Array>(settled, result->nats));
       out.Set("generated", array_of<Napi::Int32Array>(settled, result->generated));
@@ -363,7 +363,7 @@ Value submit(const CallbackInfo& info) {
       return out;
     });
   });
-  return promised(env, *ticket, accepted);
+  return promised(env, *call, accepted);
 }
 
 // stats(engine): what its language model has done.
@@ -383,14 +383,14 @@ Value logits(const CallbackInfo& info) {
   auto engine = open_engine(info[0]);
   auto context = open_context(info[1]);
   if (context->engine != engine) throw error_value(env, {Code::misuse, "the context belongs to another model."});
-  auto ticket = engine->begin(env);
-  auto accepted = engine->engine().logits(context->context, [ticket](Result<std::vector<float>> done) mutable {
-    if (!done) return EngineHandle::complete(std::move(ticket), done.error(), {});
+  auto call = engine->begin(env);
+  auto accepted = engine->engine().logits(context->context, [call](Result<std::vector<float>> done) mutable {
+    if (!done) return EngineHandle::complete(std::move(call), done.error(), {});
     auto values = std::make_shared<std::vector<float>>(std::move(*done));
-    EngineHandle::complete(std::move(ticket), std::nullopt,
+    EngineHandle::complete(std::move(call), std::nullopt,
                            [values](Napi::Env settled, const EngineRef&) -> Value { return array_of<Napi::Float32Array>(settled, *values); });
   });
-  return promised(env, *ticket, accepted);
+  return promised(env, *call, accepted);
 }
 
 // createExecutor(context, options)
@@ -423,12 +423,12 @@ Value step(const CallbackInfo& info) {
     inserted.inputs.emplace_back(data, data + size);
   }
   auto engine = executor->engine;
-  auto ticket = engine->begin(env);
-  auto accepted = engine->engine().step(executor->bridge, std::move(inserted), [ticket](Status done) mutable {
-    if (!done) return EngineHandle::complete(std::move(ticket), done.error(), {});
-    EngineHandle::complete(std::move(ticket), std::nullopt, [](Napi::Env settled, const EngineRef&) -> Value { return settled.Undefined(); });
+  auto call = engine->begin(env);
+  auto accepted = engine->engine().step(executor->bridge, std::move(inserted), [call](Status done) mutable {
+    if (!done) return EngineHandle::complete(std::move(call), done.error(), {});
+    EngineHandle::complete(std::move(call), std::nullopt, [](Napi::Env settled, const EngineRef&) -> Value { return settled.Undefined(); });
   });
-  return promised(env, *ticket, accepted);
+  return promised(env, *call, accepted);
 }
 
 // fetch(executor, block, rows, declaration): the rows of a volatile as the last step left them; null where the plan has given its

@@ -3,7 +3,7 @@
 namespace continuo::binding {
 
 struct EngineHandle::Completion {
-  std::shared_ptr<Ticket> ticket;
+  std::shared_ptr<Call> call;
   std::optional<Error> error;
   MakeValue value;
 };
@@ -30,18 +30,18 @@ std::shared_ptr<EngineHandle> EngineHandle::make(Napi::Env env, size_t threads, 
   return self;
 }
 
-std::shared_ptr<EngineHandle::Ticket> EngineHandle::begin(Napi::Env env) {
+std::shared_ptr<EngineHandle::Call> EngineHandle::begin(Napi::Env env) {
   if (pending_++ == 0) napi_ref_threadsafe_function(env, function_);
-  return std::make_shared<Ticket>(Ticket{shared_from_this(), Napi::Promise::Deferred::New(env)});
+  return std::make_shared<Call>(Call{shared_from_this(), Napi::Promise::Deferred::New(env)});
 }
 
 void EngineHandle::forget() {
   if (--pending_ == 0 && function_) napi_unref_threadsafe_function(env_, function_);
 }
 
-void EngineHandle::complete(std::shared_ptr<Ticket> ticket, std::optional<Error> error, MakeValue value) {
-  const auto function = ticket->handle->function_;
-  auto* completion = new Completion{std::move(ticket), std::move(error), std::move(value)};
+void EngineHandle::complete(std::shared_ptr<Call> call, std::optional<Error> error, MakeValue value) {
+  const auto function = call->handle->function_;
+  auto* completion = new Completion{std::move(call), std::move(error), std::move(value)};
   // The queue is unbounded and the function outlives the engine's threads, so this cannot fail while they run.
   napi_call_threadsafe_function(function, completion, napi_tsfn_nonblocking);
 }
@@ -50,8 +50,8 @@ void EngineHandle::settle(napi_env raw_env, napi_value, void*, void* data) {
   const std::unique_ptr<Completion> completion(static_cast<Completion*>(data));
   // The environment is going away: nobody is left to hear the answer.
   if (raw_env == nullptr) return;
-  const auto& ticket = completion->ticket;
-  ticket->handle->forget();
+  const auto& call = completion->call;
+  call->handle->forget();
   // Everything throws while a worker is being terminated, the settling of its promises too, and nothing may leave here.
   try {
     answer(raw_env, *completion);
@@ -61,14 +61,14 @@ void EngineHandle::settle(napi_env raw_env, napi_value, void*, void* data) {
 
 void EngineHandle::answer(Napi::Env env, const Completion& completion) {
   const Napi::HandleScope scope(env);
-  const auto& [ticket, error, value] = completion;
+  const auto& [call, error, value] = completion;
   try {
-    if (error) ticket->deferred.Reject(error_value(env, *error).Value());
-    else ticket->deferred.Resolve(value(env, ticket->handle));
+    if (error) call->deferred.Reject(error_value(env, *error).Value());
+    else call->deferred.Resolve(value(env, call->handle));
   } catch (const Napi::Error& failure) {
-    ticket->deferred.Reject(failure.Value());
+    call->deferred.Reject(failure.Value());
   } catch (const std::exception& failure) {
-    ticket->deferred.Reject(error_value(env, internal(failure.what())).Value());
+    call->deferred.Reject(error_value(env, internal(failure.what())).Value());
   }
 }
 

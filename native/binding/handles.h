@@ -27,18 +27,18 @@ class EngineHandle : public std::enable_shared_from_this<EngineHandle> {
   std::shared_ptr<const Model> model() const { return engine_->model(); }
 
   // A promise for a job about to be submitted: it keeps the event loop alive until it settles.
-  struct Ticket {
+  struct Call {
     std::shared_ptr<EngineHandle> handle;
     Napi::Promise::Deferred deferred;
   };
-  std::shared_ptr<Ticket> begin(Napi::Env env);
+  std::shared_ptr<Call> begin(Napi::Env env);
   // Undoes `begin` when the job was refused.
   void forget();
 
   using MakeValue = std::function<Napi::Value(Napi::Env, const std::shared_ptr<EngineHandle>&)>;
-  // From the engine's thread: settles the ticket's promise with the value, or rejects it with the error. The engine's thread
-  // must give its ticket away here and keep no copy: the last owner of a handle joins that very thread.
-  static void complete(std::shared_ptr<Ticket> ticket, std::optional<Error> error, MakeValue value);
+  // From the engine's thread: settles the call's promise with the value, or rejects it with the error. The engine's thread
+  // must give its call away here and keep no copy: the last owner of a handle joins that very thread.
+  static void complete(std::shared_ptr<Call> call, std::optional<Error> error, MakeValue value);
 
   bool closed() const { return !engine_; }
   size_t pending() const { return pending_; }

@@ -111,6 +111,35 @@ TEST("scheduler: readers take turns, so that one with little to read does not wa
   CHECK(place == 0);
 }
 
+TEST("scheduler: a reader goes on beside more sessions that generate than a step has rows") {
+  const auto device = std::make_shared<SlowDevice>();
+  auto opened = open_slow(device);
+  test::Random random(26);
+  std::vector<std::shared_ptr<Context>> contexts;
+  std::vector<Item> first;
+  for (int i = 0; i < 140; ++i) {
+    contexts.push_back(std::make_shared<Context>(opened.model));
+    first.push_back({contexts.back(), {i % 40}, false, 0, {}});
+  }
+  CHECK(process(*opened.engine, first));
+  const auto ticket = std::make_shared<Ticket>();
+  std::atomic<int> order{0};
+  int place = -1;
+  std::vector<std::future<ItemResult>> all;
+  for (auto& context : contexts) {
+    device->send_away(context, ticket);
+    all.push_back(submit(*opened.engine, {context, {}, false, 100, {}}, [&] { ++order; }));
+  }
+  auto reader = std::make_shared<Context>(opened.model);
+  device->send_away(reader, ticket);
+  auto reading = submit(*opened.engine, {reader, random_tokens(random, 60, 40), true, 0, {}}, [&] { place = order; });
+  ticket->open();
+  for (auto& one : all) CHECK(one.get().generated.size() == 100);
+  CHECK(!reading.get().error && reader->head.pulse == 60);
+  // In turns of 16 rows, one in 17 steps: before the first hundred steps are over, and with them the first 128 that generate.
+  CHECK(place == 0);
+}
+
 TEST("scheduler: a row that waits for a ticket stays out of the steps while the others go on, and has the same bits when it comes in") {
   const auto device = std::make_shared<SlowDevice>();
   auto opened = open_slow(device);

@@ -10,17 +10,20 @@ const invalid = (message: string): never => {
   throw new ContinuoError('INVALID', message)
 }
 
-/** What every token of a vocabulary stands for, once for each function that tells it. */
-const tables = new WeakMap<StopStrings['bytesOf'], { readonly vocabSize: number; readonly table: TokenBytesHandle }>()
+/** What every token of a vocabulary stands for, as the engine reads it. */
+const tables = new WeakMap<
+  StopStrings['vocabulary'],
+  { readonly vocabSize: number; readonly table: TokenBytesHandle }
+>()
 
-const tableOf = ({ bytesOf }: StopStrings, vocabSize: number): TokenBytesHandle => {
-  const known = tables.get(bytesOf)
+const tableOf = ({ vocabulary }: StopStrings, vocabSize: number): TokenBytesHandle => {
+  const known = tables.get(vocabulary)
   if (known !== undefined && known.vocabSize >= vocabSize) return known.table
-  const pieces = Array.from({ length: vocabSize }, (_, id) => bytesOf(id))
+  const pieces = Array.from({ length: vocabSize }, (_, id) => vocabulary.bytesOf(id))
   let end = 0
   const ends = Uint32Array.from(pieces, ({ length }) => (end += length))
   const table = callNative((addon) => addon.tokenBytes(Buffer.concat(pieces), ends))
-  tables.set(bytesOf, { vocabSize, table })
+  tables.set(vocabulary, { vocabSize, table })
   return table
 }
 

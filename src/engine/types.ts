@@ -120,8 +120,8 @@ export interface StopStrings {
   readonly strings: readonly Uint8Array[]
   /** The last bytes generated before this item: those of the longest string are enough. */
   readonly tail: Uint8Array
-  /** The bytes of a token. The engine asks once for each id of the vocabulary; the same function each time is the same vocabulary. */
-  readonly bytesOf: (id: number) => Uint8Array
+  /** What tokens stand for. The engine asks once for each id of the vocabulary; the same object each time is the same vocabulary. */
+  readonly vocabulary: { bytesOf(id: number): Uint8Array }
 }
 
 /** One piece of work for one context: first `tokens` are fed, then up to `generate.count` tokens are sampled and fed. */
@@ -190,9 +190,9 @@ export interface Model extends ModelInfo {
    */
   submit(item: WorkItem): Promise<WorkResult>
   /**
-   * Submits several items together and waits for all of them; results stand in the order of the items. Where one is refused before
-   * anything is written, none is submitted. Where one fails by itself, the others are done all the same, and the call rejects as
-   * the first that failed does. A context may appear once.
+   * Submits several items together and waits for all of them; results stand in the order of the items. Where one is invalid, or its
+   * context closed, busy or another model's, none is submitted. Where one fails by itself, the others are done all the same, and the
+   * call rejects as the first that failed does. A context may appear once.
    */
   process(items: readonly WorkItem[]): Promise<readonly WorkResult[]>
   /** An executor over any block of the model's graph, for one context. */

@@ -130,7 +130,7 @@ async function generateSlice(
       ...{ temperature, topK, topP, seed: BigInt(event.seed), count },
       more: state.index + count < event.maxTokens,
       ...(tokenizer !== null && tokenizer.eos !== null && { endTokens: [tokenizer.eos] }),
-      ...(tokenizer !== null && { stop: { ...detokenizer.sought, bytesOf: tokenizer.bytesOf } }),
+      ...(tokenizer !== null && { stop: { ...detokenizer.sought, vocabulary: tokenizer } }),
     },
   })
   const { ended } = result

@@ -91,7 +91,7 @@ const piece = (generate: Generate, before: readonly number[], count: number): Ge
   const { stop } = generate
   const more = generate.more === true || before.length + count < generate.count
   if (stop === undefined) return { ...generate, count, more }
-  const tail = Buffer.concat([stop.tail, ...before.map(stop.bytesOf)])
+  const tail = Buffer.concat([stop.tail, ...before.map((id) => stop.vocabulary.bytesOf(id))])
   return { ...generate, count, more, stop: { ...stop, tail } }
 }
 

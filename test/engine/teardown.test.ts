@@ -36,13 +36,12 @@ const run = async (script: string): Promise<{ code: number | null; signal: strin
 
 describe('teardown', { timeout: 60_000 }, () => {
   it('a process exits at once while a call is running', async () => {
-    const started = performance.now()
     const end = await run(`
       const model = await openModel(dir, { threads: 2 })
-      model.process([{ context: model.createContext(), tokens: long, nats: true }]).catch(() => {})
+      const call = model.submit({ context: model.createContext(), tokens: long, nats: true })
+      call.then(() => console.log('It was waited for.'), () => {})
       setTimeout(() => process.exit(7), 50)`)
     expect(end).toEqual({ code: 7, signal: null, out: '' })
-    expect(performance.now() - started).toBeLessThan(20_000)
   })
 
   it('a process stays until its calls are answered, and an open model alone does not keep it', async () => {

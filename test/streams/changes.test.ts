@@ -1,6 +1,5 @@
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { type Changes, watchChanges } from '../../src/streams/embedded/changes.ts'
-import { eventually } from './helpers.ts'
 
 describe('changes', () => {
   let version = 1
@@ -15,6 +14,11 @@ describe('changes', () => {
     return changes
   }
   afterEach(() => changes.close())
+  /** Time that goes on only when the test says so. */
+  const fakeTime = (): void => {
+    vi.useFakeTimers()
+    onTestFinished(() => void vi.useRealTimers())
+  }
 
   test('between mark and wait are not missed', async () => {
     const { mark, notify, wait } = watch()
@@ -24,26 +28,31 @@ describe('changes', () => {
   })
 
   test('of other connections wake all waiters, and one poll serves them all', async () => {
+    fakeTime()
     const { mark, wait } = watch()
-    const start = performance.now()
     let woken = 0
     const waits = Array.from({ length: 200 }, () => wait(mark()).then(() => woken++))
-    await eventually(() => expect(polls).toBeGreaterThan(10))
-    // Five quick ones, then one every 25 ms; timers may round down by 1 ms.
-    expect(polls).toBeLessThanOrEqual(8 + (performance.now() - start) / 24)
+    await vi.advanceTimersByTimeAsync(1000)
+    // Five quick ones, then one every 25 ms.
+    expect(polls).toBeGreaterThan(30)
+    expect(polls).toBeLessThanOrEqual(45)
     expect(woken).toBe(0)
     version++
+    await vi.advanceTimersByTimeAsync(25)
     await Promise.all(waits)
   })
 
   test('are not looked for while nobody waits', async () => {
+    fakeTime()
     const { mark, wait, notify } = watch()
     const waiting = wait(mark())
+    await vi.advanceTimersByTimeAsync(100)
+    expect(polls).toBeGreaterThan(0)
     notify()
     await waiting
-    await eventually(() => expect(polls).toBeGreaterThan(0))
     const before = polls
-    for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setTimeout(resolve, 30))
+    await vi.advanceTimersByTimeAsync(10_000)
+    // One was under way.
     expect(polls).toBeLessThanOrEqual(before + 1)
   })
 

@@ -347,6 +347,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     if (session.head.status !== 'open') session.captured = Number.NEGATIVE_INFINITY
     // Where a session was set aside because its past is lost, no replay could lead to what it does from here on.
     const needsSnapshot = session.head.stopped !== undefined && aside === undefined
+    let failed = false
     try {
       if (aside !== undefined) {
         options.warn(aside.head!.stopped!.reason)
@@ -367,9 +368,11 @@ export const createSessions = (options: SessionsOptions): Sessions => {
         if (stopping.aborted) return
       }
     } catch (error) {
+      // The task is over: nobody may capture a context that a failed call has left.
+      failed = true
       throw named(error, work)
     } finally {
-      rest(session)
+      if (!failed) rest(session)
     }
   }
 

@@ -109,11 +109,14 @@ bool Context::raise(Name counter, int64_t to) {
 
 void Context::lower(Name counter, int64_t to) {
   const auto first = static_cast<size_t>(to), last = static_cast<size_t>(this->counter(counter));
-  for (const auto& slice : model_->layout) clear_ring(slice, counter, first, last);
   for (uint32_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
-    if (model_->graph.followed(slice.name) == counter) checked_[i] = std::min(checked_[i], first);
-    if (slice.counter != counter) continue;
+    if (slice.follows() != counter) continue;
+    checked_[i] = std::min(checked_[i], first);
+    if (!slice.grows()) {
+      clear_ring(slice, first, last);
+      continue;
+    }
     const size_t each = slice.inner * size_of(slice.type);
     for (size_t part = 0; part < slice.outer; ++part) {
       std::byte* from = grown_[i].memory.data() + (part * grown_[i].positions + first) * each;
@@ -123,19 +126,14 @@ void Context::lower(Name counter, int64_t to) {
   set_counter(counter, to);
 }
 
-// Positions first … last − 1 of a table with a ring that follows the counter.
-void Context::clear_ring(const StateSlice& slice, Name counter, size_t first, size_t last) {
-  const auto& d = model_->graph.declarations[slice.name];
-  size_t outer = 1, places = 0, inner = 1;
-  for (const auto& axis : d.axes) {
-    if (axis.kind == Axis::Kind::ring && axis.counter == counter) places = static_cast<size_t>(axis.extent);
-    else (places == 0 ? outer : inner) *= static_cast<size_t>(axis.extent);
-  }
-  if (places == 0) return;
+// Positions first … last − 1 of a ring.
+void Context::clear_ring(const StateSlice& slice, size_t first, size_t last) {
+  const size_t each = slice.inner * size_of(slice.type);
   // Of more positions than places, the last ones left nothing of the others.
-  for (size_t at = std::max(first, last - std::min(last, places)); at < last; ++at) {
-    for (size_t part = 0; part < outer; ++part) {
-      device().fill(memory_.data() + slice.offset + (part * places + at % places) * inner * size_of(slice.type), slice.type, inner, d.init);
+  for (size_t at = std::max(first, last - std::min(last, slice.places)); at < last; ++at) {
+    for (size_t part = 0; part < slice.outer; ++part) {
+      std::byte* to = memory_.data() + slice.offset + (part * slice.places + at % slice.places) * each;
+      device().fill(to, slice.type, slice.inner, model_->graph.declarations[slice.name].init);
     }
   }
 }
@@ -270,7 +268,7 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
 
 void Context::mark_checked() {
   for (size_t i = 0; i < checked_.size(); ++i) {
-    const Name follows = model_->graph.followed(model_->layout[i].name);
+    const Name follows = model_->layout[i].follows();
     if (follows != no_name) checked_[i] = static_cast<size_t>(counter(follows));
   }
 }

@@ -97,7 +97,7 @@ class Context final : public Pageable {
   void mark_checked();
   size_t room_for(Name counter, size_t wanted) const;
   void grow(uint32_t slice, size_t positions);
-  void clear_ring(const StateSlice& slice, Name counter, size_t first, size_t last);
+  void clear_ring(const StateSlice& slice, size_t first, size_t last);
   void set_counter(Name name, int64_t to);
   size_t entered(const StateSlice& slice) const { return static_cast<size_t>(counter(slice.counter)); }
 

@@ -10,17 +10,15 @@ namespace {
 
 constexpr size_t line = 64;
 
-// Fills in ring, places, outer and inner where the table has exactly one ring axis.
-void find_ring(const Declaration& d, StateSlice& slice) {
-  const auto rings = std::count_if(d.axes.begin(), d.axes.end(), [](const Axis& axis) { return axis.kind == Axis::Kind::ring; });
-  if (rings != 1) return;
-  for (const auto& axis : d.axes) {
-    if (axis.kind == Axis::Kind::ring) {
-      slice.ring = axis.counter;
-      slice.places = static_cast<size_t>(axis.extent);
-    } else {
-      (slice.ring == no_name ? slice.outer : slice.inner) *= static_cast<size_t>(axis.extent);
-    }
+// Fills in what a slice follows, and how its axes lie around that one.
+void find_axes(const Declaration& d, StateSlice& slice) {
+  const auto axis = std::find_if(d.axes.begin(), d.axes.end(), [](const Axis& a) { return a.kind == Axis::Kind::grows || a.kind == Axis::Kind::ring; });
+  if (axis == d.axes.end()) return;
+  const bool ring = axis->kind == Axis::Kind::ring;
+  (ring ? slice.ring : slice.counter) = axis->counter;
+  if (ring) slice.places = static_cast<size_t>(axis->extent);
+  for (auto other = d.axes.begin(); other != d.axes.end(); ++other) {
+    if (other != axis) (other < axis ? slice.outer : slice.inner) *= static_cast<size_t>(other->extent);
   }
 }
 
@@ -61,16 +59,8 @@ std::vector<StateSlice> lay_out(const Graph& graph) {
     const auto& d = graph.declarations[name];
     if (d.kind != Kind::persistent || d.clock) continue;
     StateSlice slice{name, d.type};
-    const Axis* growing = d.growing();
-    if (growing) {
-      slice.counter = growing->counter;
-      bool before = true;
-      for (const auto& axis : d.axes) {
-        if (&axis == growing) before = false;
-        else (before ? slice.outer : slice.inner) *= axis.extent;
-      }
-    } else {
-      find_ring(d, slice);
+    find_axes(d, slice);
+    if (!slice.grows()) {
       slice.offset = offset;
       slice.elements = static_cast<size_t>(d.elements());
       offset += (slice.elements * size_of(d.type) + line - 1) / line * line;

@@ -22,13 +22,14 @@ struct StateSlice {
   size_t offset = 0;    // bytes, of a slice that does not grow
   size_t elements = 0;  // of a slice that does not grow
   Name counter = no_name;  // what a slice that grows follows
-  Name ring = no_name;     // what a slice with one ring, which does not grow, follows
+  Name ring = no_name;     // what a slice with a ring follows; a table has one axis that follows a counter at most (graph_reader.cc)
   size_t places = 0;       // of the ring
   size_t outer = 1, inner = 1;  // before and behind the axis that follows a counter
   // Of one that follows a counter: distance from the counter's value to the oldest position that a row may write.
   size_t write_reach = anywhere;
   static constexpr size_t anywhere = static_cast<size_t>(-1);
   bool grows() const { return counter != no_name; }
+  Name follows() const { return grows() ? counter : ring; }
 };
 
 // What block "first" leaves in a context.

@@ -20,8 +20,7 @@ Pace::Clock::duration duration_of(double seconds) { return std::chrono::duration
 }  // namespace
 
 Pace::Alone& Pace::alone(size_t generating) {
-  auto& own = alone_[std::min(alone_.size() - 1, static_cast<size_t>(std::bit_width(std::max<size_t>(1, generating))) - 1)];
-  return own;
+  return alone_[std::min(alone_.size() - 1, static_cast<size_t>(std::bit_width(std::max<size_t>(1, generating))) - 1)];
 }
 
 size_t Pace::reading_rows(size_t generating, size_t most) {

@@ -46,7 +46,7 @@ class Pace {
     size_t age = 0;  // steps since
   };
   Alone& alone(size_t generating);
-  bool somebody_generates(size_t generating) const { return generating > 0 || !between_items_.empty(); }
+  bool somebody_generates(size_t generating) const { return generating > 0 || expects_somebody(); }
   void note_reply(double seconds);
 
   double step_target_;

@@ -21,7 +21,7 @@ struct Draw {
   float logprob = 0;
 };
 
-// Runs on a thread of the pool, which nothing may throw out of.
+// Runs on a thread of the pool, so it must not throw.
 Draw draw(const Kernels& kernels, std::span<const float> logits, const Sampling& sampling, uint64_t pulse) {
   if (!kernels.finite(logits.data(), logits.size())) return {Draw::Outcome::not_finite};
   try {
@@ -81,7 +81,7 @@ void Scheduler::step(Executor& executor) {
     // What an earlier step owed is no part of what generating rows take alone.
     if (reading > 0 || !owing) pace_.stepped(tokens_.size() - reading, reading, std::chrono::duration<double>(Pace::Clock::now() - started).count());
   }
-  let_go(executor);
+  let_go();
   retire();
   if (owed_.empty() || !generating_.empty() || pace_.expects_somebody()) return;
   predict_next(executor, {});
@@ -90,7 +90,7 @@ void Scheduler::step(Executor& executor) {
 
 // Fills the step.
 void Scheduler::plan(Executor& executor) {
-  let_go(executor);
+  let_go();
   tokens_.clear();
   runs_.clear();
   run_work_.clear();
@@ -114,21 +114,20 @@ void Scheduler::plan(Executor& executor) {
   }
   predict_next(executor, generating);
   if (reading_.empty()) return;
-  if (tokens_.size() < most) share(executor, pace_.reading_rows(tokens_.size() - urgent, most - tokens_.size()));
+  // The starved one stands last and has its rows.
+  const size_t readers = reading_.size() - (urgent > 0 ? 1 : 0);
+  if (tokens_.size() < most) share(executor, readers, pace_.reading_rows(tokens_.size() - urgent, most - tokens_.size()));
   // Sessions that generate may fill every step.
   else if (urgent == 0) ++reading_.front().passed_over;
 }
 
-// Gives rows to items that read, from the front; an item that got rows moves to the back.
-void Scheduler::share(Executor& executor, size_t rows) {
-  const size_t readers = reading_.size();
+// Gives rows to the first `readers` items that read, from the front; an item that got rows moves to the back.
+void Scheduler::share(Executor& executor, size_t readers, size_t rows) {
   auto work = reading_.begin();
   for (size_t left = readers; left > 0 && rows > 0; --left) {
     const auto next = std::next(work);
     const size_t before = tokens_.size();
-    if (work->reading() && std::none_of(held_.begin(), held_.end(), [&](const Work* held) { return held == &*work; })) {
-      read(executor, *work, std::min(rows, std::max(turn_rows, rows / left)));
-    }
+    if (work->reading()) read(executor, *work, std::min(rows, std::max(turn_rows, rows / left)));
     if (const size_t taken = tokens_.size() - before; taken > 0) {
       rows -= taken;
       reading_.splice(reading_.end(), reading_, work);
@@ -191,8 +190,8 @@ bool Scheduler::hold(Executor& executor, Work& work, size_t rows) {
   return held;
 }
 
-void Scheduler::let_go(Executor& executor) {
-  for (Work* work : held_) executor.model().device->let_go(work->context());
+void Scheduler::let_go() {
+  for (Work* work : held_) work->context().model().device->let_go(work->context());
   held_.clear();
 }
 
@@ -370,11 +369,15 @@ void Scheduler::answer(Works& works, Works::iterator work) {
   const auto& item = work->item;
   auto& result = work->result;
   check(*work);
-  result.head = work->context().head;
   if (item.more && item.count > 0 && !result.error && result.ended == Ended::not_early) pace_.answered(item.context.get(), Pace::Clock::now());
   ++counts_.items;
   Work over = std::move(*work);
   works.erase(work);
+  deliver(std::move(over));
+}
+
+void Scheduler::deliver(Work over) {
+  over.result.head = over.context().head;
   over.context().release();
   over.answer(std::move(over.result));
 }
@@ -391,25 +394,21 @@ void Scheduler::fail_step(const Error& error) {
   for (Work* work : held_) {
     work->result.error = error;
     work->context().broken = true;
-    work->context().model().device->let_go(work->context());
   }
-  held_.clear();
+  let_go();
   retire();
 }
 
 void Scheduler::fail_all(const Error& error, bool broken) {
-  for (Work* work : held_) work->context().model().device->let_go(work->context());
-  held_.clear();
+  let_go();
   owed_.clear();
   for (auto* works : {&reading_, &generating_}) {
     while (!works->empty()) {
       Work over = std::move(works->front());
       works->pop_front();
       over.result.error = error;
-      over.result.head = over.context().head;
       over.context().broken = over.context().broken || broken;
-      over.context().release();
-      over.answer(std::move(over.result));
+      deliver(std::move(over));
     }
   }
 }

@@ -4,8 +4,8 @@
 //                │             │
 //                └──── or it breaks ────▶ done
 //
-// Items come and go between steps. A step has one row for each generating item, the first come first, as far as its rows reach; items that
-// read share the rows that are left, in turn (pace.h says how many there are). A row whose context waits for a ticket, or for room on the device, stays out
+// Items come and go between steps. A step has one row for each generating item; where there are more of them than rows, the items that came
+// first have one. Items that read share the rows that are left, in turn (pace.h decides how many). A row whose context waits for a ticket, or for room on the device, stays out
 // of the step, and the others go on. Each item is answered when it is done, whatever the others do.
 #pragma once
 
@@ -66,11 +66,11 @@ class Scheduler {
 
   uint32_t step_value(Executor& executor, Name name) const;
   bool hold(Executor& executor, Work& work, size_t rows);
-  void let_go(Executor& executor);
+  void let_go();
   void plan(Executor& executor);
   void predict_next(Executor& executor, const std::vector<Work*>& which);
   void sample_next(Executor& executor, std::span<Work* const> which);
-  void share(Executor& executor, size_t rows);
+  void share(Executor& executor, size_t readers, size_t rows);
   bool read(Executor& executor, Work& work, size_t rows);
   void inspect(Executor& executor);
   void owe_surprisals(Executor& executor);
@@ -78,6 +78,7 @@ class Scheduler {
   void retire();
   void check(Work& work);
   void answer(Works& works, Works::iterator work);
+  static void deliver(Work over);
   void fail_state(Work& work, uint64_t pulse);
   void fail_item(Work& work, const char* what, uint64_t pulse);
 

@@ -13,7 +13,14 @@ import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts
 import { checkGraph, type Graph, parametersOf } from './graph.ts'
 import { nativeItem } from './items.ts'
 import { stateLayout } from './layout.ts'
-import { awaitNative, type ContextHandle, type CudaStatus, callNative, type TensorEntry } from './native.ts'
+import {
+  awaitNative,
+  type ContextHandle,
+  type CudaStatus,
+  callNative,
+  type NativeItem,
+  type TensorEntry,
+} from './native.ts'
 import {
   type Context,
   ContextBroken,
@@ -23,8 +30,8 @@ import {
   type EngineStats,
   type Model,
   type OpenModelOptions,
+  STEP_TARGET,
   type StateLayout,
-  type WorkItem,
   type WorkResult,
 } from './types.ts'
 
@@ -94,9 +101,10 @@ const threadsOf = ({ threads }: OpenModelOptions): number => {
   return threads
 }
 
-const stepTargetOf = ({ stepTarget = 2 }: OpenModelOptions): number => {
-  if (stepTarget >= 1.1 && stepTarget <= 1000) return stepTarget
-  return invalid(`stepTarget is ${stepTarget}, expected a number from 1.1 to 1000.`)
+const stepTargetOf = ({ stepTarget = STEP_TARGET.usual }: OpenModelOptions): number => {
+  const { min, max } = STEP_TARGET
+  if (stepTarget >= min && stepTarget <= max) return stepTarget
+  return invalid(`stepTarget is ${stepTarget}, expected a number from ${min} to ${max}.`)
 }
 
 export interface LoadRequest {
@@ -270,9 +278,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     return context
   }
 
-  const submitAs = async (item: WorkItem, label: string): Promise<WorkResult> => {
-    const state = idle(item.context, `${label}: the context`)
-    const work = nativeItem(item, state, vocabSize, label)
+  const submitted = async (state: ContextState, work: NativeItem): Promise<WorkResult> => {
     try {
       return await withBusy([state], 'submit', () => awaitNative((addon) => addon.submit(engine, work)))
     } catch (error) {
@@ -301,7 +307,10 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       return closed ? lastStats : callNative((addon) => addon.stats(engine))
     },
 
-    submit: (item) => submitAs(item, 'The item'),
+    async submit(item) {
+      const state = idle(item.context, 'The item: the context')
+      return submitted(state, nativeItem(item, state, vocabSize, 'The item'))
+    },
 
     async process(items) {
       needOpen()
@@ -309,8 +318,8 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       const twice = held.findIndex((state, i) => held.indexOf(state) !== i)
       if (twice >= 0)
         misuse(`Item ${twice}: its context is already item ${held.indexOf(held[twice]!)} of the same call.`)
-      for (const [i, item] of items.entries()) nativeItem(item, held[i]!, vocabSize, `Item ${i}`)
-      const settled = await Promise.allSettled(items.map((item, i) => submitAs(item, `Item ${i}`)))
+      const work = items.map((item, i) => nativeItem(item, held[i]!, vocabSize, `Item ${i}`))
+      const settled = await Promise.allSettled(held.map((state, i) => submitted(state, work[i]!)))
       const failed = settled.find(({ status }) => status === 'rejected')
       if (failed?.status === 'rejected') throw failed.reason
       return settled.map((outcome) => (outcome as PromiseFulfilledResult<WorkResult>).value)

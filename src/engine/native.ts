@@ -153,7 +153,7 @@ export const native = (): Addon => {
 const nativeCodes: ReadonlySet<string> = new Set<ErrorCode>(['INVALID', 'MISUSE', 'REFUSED', 'UNAVAILABLE', 'INTERNAL'])
 
 /** The error of a native call as ours. */
-export const fromNative = (error: unknown): ContinuoError => {
+const fromNative = (error: unknown): ContinuoError => {
   if (error instanceof ContinuoError) return error
   const { code, message } = error as { code?: unknown; message?: unknown }
   const known = typeof code === 'string' && nativeCodes.has(code)

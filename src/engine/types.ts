@@ -190,9 +190,9 @@ export interface Model extends ModelInfo {
    */
   submit(item: WorkItem): Promise<WorkResult>
   /**
-   * Submits several items together and waits for all of them; results stand in the order of the items. Where one is invalid, or its
-   * context closed, busy or another model's, none is submitted. Where one fails by itself, the others are done all the same, and the
-   * call rejects as the first that failed does. A context may appear once.
+   * Submits several items together and waits for all of them; the results stand in the order of the items. If one item is invalid, or
+   * its context closed, busy or another model's, no item is submitted. If one item fails later, the others finish all the same, and the
+   * call rejects with the error of the first item that failed. A context may appear once.
    */
   process(items: readonly WorkItem[]): Promise<readonly WorkResult[]>
   /** An executor over any block of the model's graph, for one context. */
@@ -207,6 +207,9 @@ export interface Model extends ModelInfo {
   /** Ends the engine's threads; its contexts can only be closed then. Refused while calls are in flight. */
   close(): void
 }
+
+/** Bounds of `stepTarget`, and what it is where nothing is said. */
+export const STEP_TARGET = { min: 1.1, max: 1000, usual: 2 } as const
 
 export interface OpenModelOptions {
   /**
@@ -225,7 +228,7 @@ export interface OpenModelOptions {
   readonly device?: DeviceKind | 'auto'
   /**
    * While somebody generates, a step takes at most about this many times what it takes without rows that read; without generating rows
-   * steps are as large as they can be. More serves readers, less those that wait for tokens. From 1.1; default 2.
+   * steps are as large as they can be. More serves readers, less those that wait for tokens. Bounds and default: `STEP_TARGET`.
    */
   readonly stepTarget?: number
   /** Keep packed weights beside the model, for the next time; default true. */

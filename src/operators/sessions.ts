@@ -163,7 +163,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   }
 
   /**
-   * The engine, until the task is over. A context that the engine has is closed when it is answered.
+   * Submits to the engine while the task runs. If the task closes meanwhile, the context is closed when the engine has answered.
    */
   const submitted = async (item: WorkItem): Promise<WorkResult> => {
     checkOpen()

@@ -1,4 +1,5 @@
 import { PART_BYTES } from '../../../topics/snapshots.ts'
+import { STEP_TARGET } from '../../engine/types.ts'
 import { codeOf, messageOf } from '../../errors.ts'
 import { createLogger, LOG_LEVELS } from '../../observe/log.ts'
 import { startProgress } from '../../observe/progress.ts'
@@ -135,8 +136,8 @@ export const run = command({
     'step-target': real(
       'X',
       'while somebody generates, a step of the engine takes at most about X times what it takes without sessions that read',
-      2,
-      { min: 1.1, max: 1000 },
+      STEP_TARGET.usual,
+      STEP_TARGET,
     ),
     'commit-interval': whole('MS', 'time between two commits', 100, { min: 0 }),
     'snapshot-every': whole(

@@ -15,7 +15,7 @@
 export const APPLICATION_ID = 0x434e_544f // "CNTO"
 export const LAYOUT_VERSION = 2
 
-/** From version 1 to 2. SQLite adds a column without touching the rows. */
+/** Upgrades a log of layout version 1 to version 2. SQLite adds the column without rewriting rows. */
 export const UPGRADE = 'ALTER TABLE records ADD COLUMN checksum INTEGER; PRAGMA user_version = 2'
 
 /** Records come in two sizes, ~200 B and ~900 kB; 8 kB pages cost neither much. Set before the first table exists. */

@@ -5,7 +5,7 @@
  * the body begins with them, and the answer, too.
  */
 import { openCursor } from './cursor.ts'
-import { createErrorFromCode, Encoder, type Protocol } from './kafkajs.ts'
+import { answeredWith, Encoder, type Protocol } from './kafkajs.ts'
 
 const OFFSET_FETCH = 9
 
@@ -60,12 +60,5 @@ export const committedProtocol = (
         .writeBoolean(true) // require stable
         .writeInt8(0),
   },
-  response: {
-    decode: async (raw) => decode(raw),
-    parse: async (decoded) => {
-      if (decoded.errorCode !== 0) throw createErrorFromCode(decoded.errorCode)
-      return decoded
-    },
-  },
-  logResponseError: false,
+  ...answeredWith(decode),
 })

@@ -3,7 +3,7 @@
  * filter that leaves aborted transactions out.
  */
 import { openCursor } from './cursor.ts'
-import { createErrorFromCode, Encoder, type Protocol } from './kafkajs.ts'
+import { answeredWith, Encoder, type Protocol } from './kafkajs.ts'
 import type { BatchView } from './record-batch.ts'
 
 export interface FetchRequest {
@@ -85,14 +85,7 @@ export const fetchProtocol = ({
         .writeInt32(0) // nothing forgotten
         .writeString(''), // rack
   },
-  response: {
-    decode: async (raw) => decode(raw),
-    parse: async (decoded) => {
-      if (decoded.errorCode !== 0) throw createErrorFromCode(decoded.errorCode)
-      return decoded
-    },
-  },
-  logResponseError: false,
+  ...answeredWith(decode),
 })
 
 /**

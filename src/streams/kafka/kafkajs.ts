@@ -40,6 +40,20 @@ export interface Protocol<T> {
   readonly logResponseError?: boolean
 }
 
+/** The part of a protocol that is the same wherever a response has one error code. */
+export const answeredWith = <T extends { readonly errorCode: number }>(
+  decode: (raw: Buffer) => T,
+): Pick<Protocol<T>, 'response' | 'logResponseError'> => ({
+  response: {
+    decode: async (raw) => decode(raw),
+    parse: async (decoded) => {
+      if (decoded.errorCode !== 0) throw createErrorFromCode(decoded.errorCode)
+      return decoded
+    },
+  },
+  logResponseError: false,
+})
+
 interface Connection {
   readonly socket?: { destroy(): void }
   send<T>(protocol: Protocol<T>): Promise<T>
@@ -212,9 +226,9 @@ interface AuthenticatedConnection {
 const LEAST_SESSION = 1100 // ms
 
 /**
- * When a connection shows its password again (KIP-368): before the broker's connections.max.reauth.ms is over, for a broker closes
- * an older connection on its next request. kafkajs does it 10 s before the end whatever the length, so where the broker allows
- * 10 s or less it would do it before each request, which a broker takes for an attack. Here it is the last 15 %, 10 s at most.
+ * When a connection authenticates again (KIP-368): before the broker's connections.max.reauth.ms is over, because the broker closes an
+ * older connection on its next request. kafkajs authenticates again in the last 10 s of that time. Where the broker allows 10 s or
+ * less, kafkajs would do so before every request, and the broker would refuse it. Here it is the last 15 % of the time, at most 10 s.
  */
 const connection = (require('kafkajs/src/network/connection') as { prototype: object }).prototype
 export const patchedConnection = Object.assign(connection, {

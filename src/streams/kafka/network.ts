@@ -72,7 +72,7 @@ export interface Network {
   controller(): Promise<Broker>
   /** INVALID when there is no such topic. */
   topic(name: string): Promise<Topic>
-  /** The same, asked anew: what the cache holds may be minutes old. */
+  /** As `topic`, from the broker and not from the cache, which may be minutes old. */
   freshTopic(name: string): Promise<Topic>
   /** The id of a topic as it is now, uncached; null from brokers before 2.8. */
   topicId(name: string): Promise<string | null>
@@ -229,7 +229,7 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
         return broker
       } catch (error) {
         silent.add(`${node.host}:${node.port}`)
-        // What no further try mends tells more than that another broker is away.
+        // A TLS fault, which no other broker mends, says more than that another broker cannot be reached: it is kept as the reason.
         if (failure === undefined || !isTlsFault(faultOf(failure))) failure = error
         if (!isConnectionFault(faultOf(error))) break
       }

@@ -4,7 +4,7 @@
  */
 import { compact } from './committed.ts'
 import { openCursor } from './cursor.ts'
-import { createErrorFromCode, Encoder, type Protocol } from './kafkajs.ts'
+import { answeredWith, Encoder, type Protocol } from './kafkajs.ts'
 
 export const METADATA = 3
 export const METADATA_WITH_IDS = 10
@@ -47,12 +47,5 @@ export const topicIdProtocol = (topic: string): Protocol<ReturnType<typeof decod
         .writeBoolean(false) // nor on the topic
         .writeInt8(0),
   },
-  response: {
-    decode: async (raw) => decode(raw),
-    parse: async (decoded) => {
-      if (decoded.errorCode !== 0) throw createErrorFromCode(decoded.errorCode)
-      return decoded
-    },
-  },
-  logResponseError: false,
+  ...answeredWith(decode),
 })

@@ -15,7 +15,7 @@ namespace continuo {
 constexpr uint64_t max_extent = uint64_t{1} << 31;
 
 // `user` begins every message: what the node is called. `literal`: its right-hand side is a number.
-Status read_attributes(const json::Value& item, const OpRule& rule, const std::string& user, bool literal, Node& node);
+Status read_attributes(const json::Value& item, const OpTraits& op, const std::string& user, bool literal, Node& node);
 
 // Digits with an optional minus sign, of at most max_extent.
 std::optional<int64_t> whole_number(std::string_view digits);

@@ -399,38 +399,37 @@ class Reader {
   bool read_op(const Value& item, Node& node) {
     const auto* op = item.text_of("op");
     if (!op) return fail("a node has no op.");
-    const auto* rule = find_op(*op);
-    if (!rule) return fail("there is no op \"", *op, "\".");
-    node.op = rule->op;
+    const auto* traits = find_op(*op);
+    if (!traits) return fail("there is no op \"", *op, "\".");
+    node.op = traits->op;
     std::string user = text("node ", *op);
     const auto* out = item.text_of("out");
     if (out) user += text(" \"", *out, "\"");
-    if (rule->output != (out != nullptr))
-      return fail(user, rule->output ? " needs an out." : " has an out, which it cannot write.");
+    if (traits->out != (out != nullptr))
+      return fail(user, traits->out ? " needs an out." : " has an out, which it cannot write.");
     if (out) {
       const auto found = names_.find(*out);
       if (found == names_.end()) return fail(user, " writes \"", *out, "\", which is not declared.");
       node.out = found->second;
     }
     const auto* in = item.list_of("in");
-    if (!in && rule->inputs > 0) return fail(user, " has no inputs.");
+    const size_t wanted = traits->inputs();
+    if (!in && wanted > 0) return fail(user, " has no inputs.");
     if (in) {
       for (const auto& input : *in) {
         if (!operand(user, input, node.in.emplace_back())) return false;
       }
     }
-    const bool literal =
-        (node.op == Op::less || node.op == Op::equal || node.op == Op::remainder) && item.find("value") != nullptr;
+    const bool literal = traits->has(attribute::value) && item.find("value") != nullptr;
     const size_t count = node.in.size() + (literal ? 1 : 0);
-    if (more_inputs(node.op) ? count < rule->inputs : count != rule->inputs)
-      return fail(user, " has ", node.in.size(), " inputs, expected ", more_inputs(node.op) ? "at least " : "",
-                  rule->inputs, ".");
-    if (rule->stateful) {
+    if (traits->more ? count < wanted : count != wanted)
+      return fail(user, " has ", node.in.size(), " inputs, expected ", traits->more ? "at least " : "", wanted, ".");
+    if (traits->named_state) {
       const auto* state = item.find("state");
       if (!state) return fail(user, " needs a state.");
       if (!operand(user, *state, node.state.emplace())) return false;
     }
-    if (const auto good = read_attributes(item, *rule, user, literal, node); !good) {
+    if (const auto good = read_attributes(item, *traits, user, literal, node); !good) {
       error_ = good.error();
       return false;
     }

@@ -33,7 +33,7 @@ inline bool same(const std::vector<float>& a, const std::vector<float>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) { return same(x, y); });
 }
 
-// `n` writable floats that begin anywhere, between two stretches that nobody may write.
+// `n` writable floats that begin anywhere, between two stages that nobody may write.
 class Slice {
  public:
   Slice(size_t n, size_t offset) : n_(n), offset_(offset), memory_(offset + n + fence, guard) {}

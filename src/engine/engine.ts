@@ -8,9 +8,10 @@
 import { availableParallelism } from 'node:os'
 import { dirname } from 'node:path'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
+import type { StateLayout } from '../memory.ts'
 import { executorOf } from './executor.ts'
 import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
-import { checkGraph, type Graph, parametersOf } from './graph.ts'
+import { type Graph, parametersOf } from './graph.ts'
 import { nativeItem } from './items.ts'
 import { stateLayout } from './layout.ts'
 import {
@@ -21,6 +22,7 @@ import {
   type NativeItem,
   type TensorEntry,
 } from './native.ts'
+import { checkGraph } from './plan.ts'
 import {
   type Context,
   ContextBroken,
@@ -31,7 +33,6 @@ import {
   type Model,
   type OpenModelOptions,
   STEP_TARGET,
-  type StateLayout,
   type WorkResult,
 } from './types.ts'
 

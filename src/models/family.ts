@@ -1,7 +1,7 @@
 /** What a model family provides: how to read its config and turn a package's tensors into a graph. */
 
 import { z } from 'zod'
-import type { Pattern, Ref, Stored } from '../engine/builder.ts'
+import type { Pattern, Ref, Stored } from '../engine/builder-types.ts'
 import type { Graph } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import type { DecoderShape, Overflow } from '../engine/types.ts'

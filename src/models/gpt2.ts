@@ -8,7 +8,8 @@
  * [inputs, outputs], y = x · W + b. In packages that Continuo quantised they have outputs first, like every quantised matrix.
  */
 import { z } from 'zod'
-import { autoDim, buildGraph, plus, ring } from '../engine/builder.ts'
+import { buildGraph } from '../engine/builder.ts'
+import { autoDim, plus, ring } from '../engine/builder-types.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import type { Overflow } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'

@@ -6,15 +6,8 @@
  * Sizes: L layers, D channels, H query heads and Hkv key heads of d channels, P persistent tokens, Hm memory heads of N channels
  * (E = Hm·N), K levels, W taps, V tokens.
  */
-import {
-  buildGraph,
-  type GraphBuilder,
-  type Index,
-  ring,
-  type Table,
-  type Value,
-  type Vector,
-} from '../engine/builder.ts'
+import { buildGraph, type GraphBuilder } from '../engine/builder.ts'
+import { type Index, ring, type Table, type Value, type Vector } from '../engine/builder-types.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { type Family, type FamilyModel, quantizationOf, tensorSet } from './family.ts'
 import { memoryFormOf, readTitansConfig, type TitansConfig } from './titans-config.ts'

@@ -10,12 +10,12 @@ import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { type Context, ContextBroken, type ContextHead, type WorkItem, type WorkResult } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
+import type { Tokenizer } from '../models/tokenizer/types.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
 import { createDetokenizer, NO_TEXT } from './detokenize.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
 import { cursorAt, observe, spanFrom } from './spans.ts'
-import type { Tokenizer } from './tokenize.ts'
 import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
 
 export const FEED_SLICE = 256

@@ -8,7 +8,7 @@
 import { Observable, type OperatorFunction } from 'rxjs'
 import type { TopicNames } from '../../topics/index.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { failpoint } from '../observe/failpoint.ts'
+import { failpoint } from '../failpoint.ts'
 import { type Fingerprints, type Head, type PartitionCursor, type SnapshotRef, seal } from '../state/head.ts'
 import { type Ledger, recordBytes } from '../state/ledger.ts'
 import { encodeSnapshot } from '../state/snapshot.ts'

@@ -9,7 +9,7 @@
 import type { TopicNames } from '../../topics/index.ts'
 import type { Context, Model } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { failpoint } from '../observe/failpoint.ts'
+import { failpoint } from '../failpoint.ts'
 import { checkFits, faultOfHead, type Head, headDifference, sameHead, samePlace } from '../state/head.ts'
 import { decodeSnapshot } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'

@@ -6,7 +6,7 @@
 import { type Observable, Subject } from 'rxjs'
 import type { Context, Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { failpoint } from '../observe/failpoint.ts'
+import { failpoint } from '../failpoint.ts'
 import type { Head } from '../state/head.ts'
 import { PageLost } from '../state/pages.ts'
 import { advance, type Inference, newborn, type Session } from './advance.ts'

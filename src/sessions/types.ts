@@ -2,7 +2,7 @@
 import type { z } from 'zod'
 import type { generate } from '../../topics/chunks.ts'
 import type { Generated } from '../../topics/tokens.ts'
-import type { Tokenizer } from '../operators/tokenize.ts'
+import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
 import type { TensorHealth } from '../state/health.ts'
 import type { Vitals } from '../state/vitals.ts'

@@ -2,7 +2,7 @@
  * Health of a memory: how large its tensors have become. A memory that rewrites itself can diverge; its norm says so long
  * before a number stops being finite and the engine refuses to go on.
  */
-import type { StateTensor, StateTensors } from './snapshot.ts'
+import type { LayoutEntry, StateTensors } from '../memory.ts'
 
 export interface TensorHealth {
   /** As the layout names the persistent. */
@@ -22,7 +22,7 @@ export const DIVERGING = 1e30
 
 const littleEndian = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1
 
-const floatsOf = (state: Uint8Array, { offset, bytes }: StateTensor): Float32Array => {
+const floatsOf = (state: Uint8Array, { offset, bytes }: LayoutEntry): Float32Array => {
   const count = bytes / 4
   const from = state.byteOffset + offset
   if (littleEndian && from % 4 === 0) return new Float32Array(state.buffer, from, count)
@@ -51,7 +51,7 @@ const countsLevels = (shape: readonly number[], levels: readonly number[]): bool
  * `levels` are the periods of the model's memory levels.
  */
 export const tensorHealth = (
-  tensors: readonly StateTensor[],
+  tensors: readonly LayoutEntry[],
   state: Uint8Array,
   levels: readonly number[] = [],
 ): readonly TensorHealth[] =>

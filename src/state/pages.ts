@@ -10,7 +10,7 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { hostname, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { ContinuoError, messageOf } from '../errors.ts'
-import { sha256 as digest } from './head.ts'
+import { sha256 as digest } from '../hash.ts'
 
 export interface Page {
   readonly path: string

@@ -9,24 +9,12 @@ import { createHash } from 'node:crypto'
 import { z } from 'zod'
 import { type Head, head as headSchema, type SnapshotRef } from '../../topics/state.ts'
 import { ContinuoError } from '../errors.ts'
+import { sha256 } from '../hash.ts'
 import { parseJson } from '../json.ts'
-import { pulseMismatch, sha256 } from './head.ts'
-import { hmac, type SealKeys, sameSeal } from './seal-key.ts'
+import type { LayoutEntry, StateTensors } from '../memory.ts'
+import { hmac, type SealKeys, sameSeal } from '../seal-key.ts'
+import { pulseMismatch } from './head.ts'
 import { type Vitals, vitalsSchema } from './vitals.ts'
-
-/** A persistent's place in the serialised context; `src/engine/types.ts` has the same shape. */
-export interface StateTensor {
-  readonly name: string
-  readonly dtype: string
-  readonly shape: readonly number[]
-  readonly offset: number
-  readonly bytes: number
-}
-
-/** Says where the persistents stand in a state; throws REFUSED when its length cannot be. */
-export interface StateTensors {
-  tensors(state: Uint8Array): readonly StateTensor[]
-}
 
 const extent = z.int().min(0)
 const stored = z.record(
@@ -169,7 +157,7 @@ const vitalsIn = (text = ''): Vitals | null => {
  */
 export const readSnapshotFile = (
   file: Uint8Array,
-): Snapshot & { readonly tensors: readonly StateTensor[]; readonly vitals: Vitals | null } => {
+): Snapshot & { readonly tensors: readonly LayoutEntry[]; readonly vitals: Vitals | null } => {
   const { head, tensors: named, text, vitals, check, end } = readHeader(file)
   const state = file.subarray(end)
   const actual = checkOf(text, state, vitals)

@@ -3,8 +3,8 @@
  * from them, and a replay may find others (gates are averages since the context is in memory).
  */
 import { z } from 'zod'
+import type { GateStatistics, LayoutEntry, StateTensors } from '../memory.ts'
 import { type TensorHealth, tensorHealth } from './health.ts'
-import type { StateTensor, StateTensors } from './snapshot.ts'
 
 const level = z.object({
   /** Pulses between two firings. */
@@ -27,19 +27,12 @@ export const vitalsSchema = z.object({
 export type Vitals = z.infer<typeof vitalsSchema>
 export type LevelVitals = z.infer<typeof level>
 
-/** The parts of a model that are looked at; `src/engine/types.ts` has the same shapes. */
+/** What of a model its statistics need. */
 export interface Examined {
   readonly layout: StateTensors
   readonly levels: readonly number[]
   readonly positions: number | null
 }
-export interface GateMeans {
-  readonly level: number
-  readonly theta: number
-  readonly eta: number
-  readonly alpha: number
-}
-
 /** What the titans family calls its persistents (docs/titans.md). */
 const MEMORY = 'memory.M'
 const MOMENTUM = 'memory.S'
@@ -58,9 +51,9 @@ export interface Clock {
 const vitalsOf = (
   { levels, positions }: Examined,
   { globalStep: pulse, origin }: Clock,
-  tensors: readonly StateTensor[],
+  tensors: readonly LayoutEntry[],
   parts: readonly TensorHealth[],
-  gates: readonly GateMeans[],
+  gates: readonly GateStatistics[],
 ): Vitals => {
   const used = pulse - origin
   const shapeOf = (name: string): readonly number[] | undefined => tensors.find((tensor) => tensor.name === name)?.shape
@@ -82,7 +75,7 @@ const vitalsOf = (
       // Buffers there are only of the levels that stand still in between.
       const buffer = period > 1 ? norms(BUFFER, slow++) : []
       const seen = gates.filter((gate) => gate.level === at)
-      const average = (of: (gate: GateMeans) => number): number => mean(seen.map(of))
+      const average = (of: (gate: GateStatistics) => number): number => mean(seen.map(of))
       return {
         period,
         memory: largest(memory) ?? 0,
@@ -105,7 +98,12 @@ export interface Examination {
 }
 
 /** Looks at a serialised context. Throws REFUSED when the state does not fit the model's layout. */
-export const examine = (model: Examined, clock: Clock, state: Uint8Array, gates: readonly GateMeans[]): Examination => {
+export const examine = (
+  model: Examined,
+  clock: Clock,
+  state: Uint8Array,
+  gates: readonly GateStatistics[],
+): Examination => {
   const tensors = model.layout.tensors(state)
   const parts = tensorHealth(tensors, state, model.levels)
   return { parts, vitals: vitalsOf(model, clock, tensors, parts, gates) }

@@ -1,12 +1,12 @@
 import { PART_BYTES } from '../../../topics/snapshots.ts'
 import { STEP_TARGET } from '../../engine/types.ts'
 import { codeOf, messageOf } from '../../errors.ts'
+import type { Tokenizer } from '../../models/tokenizer/types.ts'
 import { createLogger, LOG_LEVELS } from '../../observe/log.ts'
 import { startProgress } from '../../observe/progress.ts'
 import type { Totals } from '../../observe/tally.ts'
 import { refuseCompacted } from '../../operators/compaction.ts'
 import { SNAPSHOT_RECORDS } from '../../operators/task.ts'
-import type { Tokenizer } from '../../operators/tokenize.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {

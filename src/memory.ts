@@ -36,3 +36,26 @@ export interface GateStatistics {
   readonly eta: number
   readonly alpha: number
 }
+
+/**
+ * What a family says of its memory, so that statistics can be taken without knowing the family. Names are those of the layout; a
+ * table with levels has one place for each of `levels` on its second axis, layers on its first.
+ */
+export interface MemoryDeclaration {
+  /**
+   * Positions that attention sees. `sliding`: the last `places` of the context; `segment`: those since the last pulse that `places`
+   * divides. null: it sees the whole context, or there is no attention.
+   */
+  readonly window: { readonly kind: 'sliding' | 'segment'; readonly places: number } | null
+  /** Tables with levels: matrix memories, their momentum, and the errors that they are yet to write. Indices into the model's levels. */
+  readonly tables: readonly MemoryTable[]
+}
+
+export interface MemoryTable {
+  readonly name: string
+  readonly role: 'memory' | 'momentum' | 'buffer'
+  readonly levels: readonly number[]
+}
+
+/** Of a model without windows and levels. */
+export const PLAIN_MEMORY: MemoryDeclaration = { window: null, tables: [] }

@@ -8,7 +8,7 @@
 import { availableParallelism } from 'node:os'
 import { dirname } from 'node:path'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import type { StateLayout } from '../memory.ts'
+import { type MemoryDeclaration, PLAIN_MEMORY, type StateLayout } from '../memory.ts'
 import { executorOf } from './executor.ts'
 import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
 import { type Graph, parametersOf } from './graph.ts'
@@ -114,6 +114,8 @@ export interface LoadRequest {
   readonly vocabSize: number
   /** Default: no memory levels. */
   readonly levels?: readonly number[]
+  /** Default: neither a window nor tables with levels. */
+  readonly memory?: MemoryDeclaration | undefined
   /** The parsed content of config.json; only fingerprinted here. */
   readonly config: unknown
   readonly graph: Graph
@@ -152,7 +154,7 @@ const boundedLayout = (graph: Graph): StateLayout => {
 
 /** Loads the weights a graph names. Throws INVALID for a graph or tensor that cannot be used. */
 export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
-  const { dir, modelType, vocabSize, levels = [], config, graph, path, tensors } = request
+  const { dir, modelType, vocabSize, levels = [], memory = PLAIN_MEMORY, config, graph, path, tensors } = request
   const threads = threadsOf(options)
   const device = deviceOf(options)
   const layout = boundedLayout(graph)
@@ -292,6 +294,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     modelType,
     vocabSize,
     levels,
+    memory,
     parameters: parametersOf(graph),
     fingerprint,
     layoutFingerprint: layoutFingerprint(graph),

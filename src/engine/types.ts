@@ -3,7 +3,7 @@
  * `native/` implements them; `src/engine/engine.ts` validates, explains and hands over.
  */
 import { ContinuoError } from '../errors.ts'
-import type { GateStatistics, StateLayout } from '../memory.ts'
+import type { GateStatistics, MemoryDeclaration, StateLayout } from '../memory.ts'
 
 export interface ModelInfo {
   readonly dir: string
@@ -12,6 +12,8 @@ export interface ModelInfo {
   readonly parameters: number
   /** Pulses between two firings of each memory level, level 0 first; empty for a model without levels. */
   readonly levels: readonly number[]
+  /** Window and tables of the memory, as the family declares them; for statistics. */
+  readonly memory: MemoryDeclaration
   /** sha256 (hex) over config.json's parsed content and every tensor (name, dtype, shape, bytes): what the model computes. */
   readonly fingerprint: string
   /** sha256 (hex) over the persistent declarations: which checkpoints fit. */

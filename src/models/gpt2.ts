@@ -134,7 +134,8 @@ const build = (parsed: unknown, tensors: readonly TensorEntry[], overflow: Overf
 
   set.finish()
   const decoder = { layers: L, heads: H, positions: P, channels: C / H }
-  return { graph: g.finish(), vocabSize: V, ...(windowed ? {} : { decoder }) }
+  const window = { kind: 'sliding', places: P } as const
+  return { graph: g.finish(), vocabSize: V, ...(windowed ? {} : { decoder }), memory: { window, tables: [] } }
 }
 
 export const gpt2: Family = { build, windows: true, quantizesTransposed: true }

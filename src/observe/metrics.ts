@@ -6,7 +6,7 @@ import type { Commit } from '../operators/commit.ts'
 import type { ResidencyStats } from '../operators/residency.ts'
 import type { Worker } from '../operators/worker.ts'
 import { largestNorms } from '../state/health.ts'
-import type { Examination } from '../state/vitals.ts'
+import type { MemoryReport } from '../state/memory-stats.ts'
 import type { TaskState } from '../streams/lifecycle.ts'
 import type { EventLog } from '../streams/log.ts'
 import type { Totals } from './tally.ts'
@@ -25,7 +25,7 @@ export interface Metrics {
   committed(commit: Commit, added: Totals): void
   restored(ms: number): void
   /** Of a memory that was just saved. */
-  health(seen: Examination): void
+  health(seen: MemoryReport): void
   state(partition: number, state: TaskState): void
 }
 
@@ -193,10 +193,10 @@ export const createMetrics = ({ log, names, model, worker }: MetricsDeps): Metri
       commits.inc()
       commitSeconds.observe(ms / 1000)
     },
-    health({ parts, vitals }) {
-      for (const [tensor, norm] of largestNorms(parts)) norms.set(tensor, Math.max(norms.get(tensor) ?? 0, norm))
-      if (vitals.window !== null) windowFill.set(vitals.window.used / vitals.window.places)
-      for (const [level, { bufferRatio, gates }] of vitals.levels.entries()) {
+    health({ health, stats }) {
+      for (const [tensor, norm] of largestNorms(health)) norms.set(tensor, Math.max(norms.get(tensor) ?? 0, norm))
+      if (stats.window !== null) windowFill.set(stats.window.used / stats.window.places)
+      for (const [level, { bufferRatio, gates }] of stats.levels.entries()) {
         if (bufferRatio !== null) buffers.set({ level }, bufferRatio)
         for (const [gate, value] of Object.entries(gates ?? {})) gateMeans.set({ level, gate }, value)
       }

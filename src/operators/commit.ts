@@ -11,8 +11,8 @@ import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import { type Fingerprints, type Head, type PartitionCursor, type SnapshotRef, seal } from '../state/head.ts'
 import { type Ledger, recordBytes } from '../state/ledger.ts'
+import { type MemoryReport, type ModelMemory, memoryStats } from '../state/memory-stats.ts'
 import { encodeSnapshot } from '../state/snapshot.ts'
-import { type Examination, type Examined, examine } from '../state/vitals.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
 import type { Watermark } from '../streams/watermark.ts'
 import type { EmittedStep } from './emit.ts'
@@ -31,7 +31,7 @@ export interface CommitDeps {
   readonly writer: PartitionWriter
   readonly watermark: Watermark
   readonly sessions: Sessions
-  readonly model: Fingerprints & Examined
+  readonly model: Fingerprints & ModelMemory
   readonly stateLedger: Ledger
   readonly snapshotLedger: Ledger
   /** Sessions whose head carries a former seal. */
@@ -47,7 +47,7 @@ export interface CommitDeps {
   /** Background trouble that the next round may mend (a trim that failed). */
   readonly warn: (message: string) => void
   /** Each state that becomes a snapshot. */
-  readonly onSnapshot?: (capture: Capture, seen: Examination) => void
+  readonly onSnapshot?: (capture: Capture, seen: MemoryReport) => void
 }
 
 /** Heads that one commit writes anew because of their seal. */
@@ -206,9 +206,9 @@ const createCommitter = (deps: CommitDeps) => {
       if (next === undefined) return false
       const { head, state } = next
       captures.delete(head.session)
-      const seen = examine(model, head.conductor, state, next.gates)
+      const seen = memoryStats(model, head.conductor, state, next.gates)
       deps.onSnapshot?.(next, seen)
-      const file = encodeSnapshot(head, state, model.layout, seen.vitals)
+      const file = encodeSnapshot(head, state, model.layout, seen.stats)
       writing = writeSnapshot(names.snapshots, head.session, head.conductor.globalStep, file, deps.partBytes)
     }
     const ref = await writing.step(writer)

@@ -17,9 +17,9 @@ import { openPages, type Page } from '../state/pages.ts'
 
 export interface ResidencyOptions {
   /** Bytes of contexts in memory at most; default: no bound. A context on its way to a page counts until it is written. */
-  readonly maxBytes?: number
+  readonly maxBytes?: number | undefined
   /** Where the folder with the pages is made; default: the system's folder for temporary files. */
-  readonly pageDir?: string
+  readonly pageDir?: string | undefined
   /** Told when a context cannot be paged and so stays in memory. */
   readonly warn?: (message: string) => void
 }

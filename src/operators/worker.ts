@@ -11,10 +11,6 @@ import { createResidency, type ResidencyStats } from './residency.ts'
 import { startTask, type Task, type TaskOptions } from './task.ts'
 
 export interface WorkerOptions extends Omit<TaskOptions, 'contexts'> {
-  /** Memory of all contexts together, bytes; those not in use go to files beyond it. Default: no bound. */
-  readonly maxResidentBytes?: number
-  /** Where the folder for those files is made; default: the system's folder for temporary files. */
-  readonly pageDir?: string
   /**
    * How long a fenced partition waits for a new assignment, ms (default 20,000; more than the session time-out). When the group
    * has said nothing new by then, nobody else owns it: the log itself had ended a transaction that stayed open too long.
@@ -70,8 +66,8 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   const partitions = await checkCount(log, names)
   const contexts = createResidency(options.model, {
     warn: options.warn,
-    ...(maxResidentBytes !== undefined && { maxBytes: maxResidentBytes }),
-    ...(pageDir !== undefined && { pageDir }),
+    maxBytes: maxResidentBytes,
+    pageDir,
   })
   const tasks = new Map<number, Task>()
   const refused = new Map<number, unknown>()

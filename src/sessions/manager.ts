@@ -26,9 +26,9 @@ import type { Tokenized, Valid } from '../operators/types.ts'
 import { begin } from '../state/conductor.ts'
 import { type Head, pulseMismatch, type StreamCursor } from '../state/head.ts'
 import { diverging } from '../state/health.ts'
+import { type MemoryReport, memoryStats } from '../state/memory-stats.ts'
 import { PageLost } from '../state/pages.ts'
 import { encodeSnapshot } from '../state/snapshot.ts'
-import { type Examination, examine } from '../state/vitals.ts'
 import { type OnProbe, observe, stopping } from './probe.ts'
 import type {
   Assessment,
@@ -120,8 +120,8 @@ export class SessionManager {
     this.#warn = warn
     this.#contexts = createResidency(model, {
       warn,
-      ...(maxResidentBytes !== undefined && { maxBytes: maxResidentBytes }),
-      ...(pageDir !== undefined && { pageDir }),
+      maxBytes: maxResidentBytes,
+      pageDir,
     })
   }
 
@@ -212,8 +212,8 @@ export class SessionManager {
         )
       }
       const state = context.serialize()
-      const { vitals } = this.#look(entry, state)
-      return encodeSnapshot({ ...head, cursor: place, snapshot: null }, state, this.#model.layout, vitals)
+      const { stats } = this.#look(entry, state)
+      return encodeSnapshot({ ...head, cursor: place, snapshot: null }, state, this.#model.layout, stats)
     })
   }
 
@@ -261,7 +261,7 @@ export class SessionManager {
       if (phase === 'test' && entry.status === 'open' && entry.left > 0 && rest.length > 0)
         await this.#advance(entry, { type: 'boundary', reset: false }, new Uint8Array(0), {})
       const { totals, conductor, chain } = entry.head
-      const { parts, vitals } = this.#look(entry, entry.context.serialize())
+      const { health, stats } = this.#look(entry, entry.context.serialize())
       if (phase === 'test') entry.status = 'assessed'
       return {
         session: entry.handle.id,
@@ -270,8 +270,8 @@ export class SessionManager {
         bitsPerToken: totals.predictions === 0 ? null : totals.nats / Math.LN2 / totals.predictions,
         pulse: conductor.globalStep,
         chain,
-        health: parts,
-        vitals,
+        health,
+        memoryStats: stats,
       }
     })
   }
@@ -462,9 +462,9 @@ export class SessionManager {
   }
 
   /** The memory's norms; says so when one of them is about to leave f32. */
-  #look({ handle, head, context }: Entry, state: Uint8Array): Examination {
-    const seen = examine(this.#model, head.conductor, state, context.gates())
-    for (const sentence of diverging(handle.id, handle.pulse, seen.parts)) this.#warn(sentence)
+  #look({ handle, head, context }: Entry, state: Uint8Array): MemoryReport {
+    const seen = memoryStats(this.#model, head.conductor, state, context.gates())
+    for (const sentence of diverging(handle.id, handle.pulse, seen.health)) this.#warn(sentence)
     return seen
   }
 }

@@ -5,7 +5,7 @@ import type { Generated } from '../../topics/tokens.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
 import type { TensorHealth } from '../state/health.ts'
-import type { Vitals } from '../state/vitals.ts'
+import type { MemoryStats } from '../state/memory-stats.ts'
 import type { OnProbe } from './probe.ts'
 
 export interface SessionManagerOptions {
@@ -94,5 +94,5 @@ export interface Assessment {
   /** Norms of every f32 tensor of the memory. */
   readonly health: readonly TensorHealth[]
   /** Window, levels and gates in a few numbers. */
-  readonly vitals: Vitals
+  readonly memoryStats: MemoryStats
 }

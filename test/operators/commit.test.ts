@@ -1,9 +1,11 @@
 /** The commit stage alone, on a real embedded log: what goes in one transaction, and when. */
+
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { lastValueFrom, NEVER, Subject, tap, toArray } from 'rxjs'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { PLAIN_MEMORY } from '../../src/memory.ts'
 import { type Commit, type CommitDeps, commit, createBacklog } from '../../src/operators/commit.ts'
 import type { EmittedStep } from '../../src/operators/emit.ts'
 import { readPartitionState } from '../../src/operators/partition-state.ts'
@@ -23,6 +25,7 @@ const model = {
   layout: { tensors: () => [] },
   levels: [],
   positions: null,
+  memory: PLAIN_MEMORY,
 }
 let folder: string
 let log: EventLog

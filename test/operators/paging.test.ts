@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { codeOf } from '../../src/errors.ts'
 import { createMetrics } from '../../src/observe/metrics.ts'
 import { largestNorms } from '../../src/state/health.ts'
-import type { Examination } from '../../src/state/vitals.ts'
+import type { MemoryReport } from '../../src/state/memory-stats.ts'
 import { continuo } from '../cli/helpers.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { eventually } from '../streams/helpers.ts'
@@ -29,7 +29,7 @@ describe('a worker in the memory of two contexts', () => {
         await feedAll(bench, 24)
         const pageDir = temporaryFolder()
         const maxResidentBytes = 2 * bench.model.contextBytes
-        const healths: Examination[] = []
+        const healths: MemoryReport[] = []
         const running = await bench.start({
           maxContexts: 16,
           snapshotEvery: 20,
@@ -44,7 +44,7 @@ describe('a worker in the memory of two contexts', () => {
           expect(residentBytes).toBeLessThanOrEqual(maxResidentBytes)
           const metrics = createMetrics({ ...bench, worker: () => running.worker })
           for (const seen of healths) metrics.health(seen)
-          const largest = Math.max(...healths.map(({ parts }) => largestNorms(parts).get('att.S')!))
+          const largest = Math.max(...healths.map(({ health }) => largestNorms(health).get('att.S')!))
           expect(largest).toBeGreaterThan(1)
           const text = await metrics.registry.metrics()
           expect(text).toContain(`continuo_resident_bytes ${residentBytes}\n`)

@@ -244,9 +244,9 @@ describe('verify', () => {
       const { layout } = bench.model
       let forged: Uint8Array = new Uint8Array(0)
       const forge = (value: Uint8Array): Uint8Array => {
-        const { head, state, vitals } = readSnapshotFile(value)
+        const { head, state, stats } = readSnapshotFile(value)
         // As long as it was: only its bytes give it away.
-        forged = encodeSnapshot(head, flipped(state, 1001), layout, vitals!)
+        forged = encodeSnapshot(head, flipped(state, 1001), layout, stats!)
         return forged
       }
       const last = (rows: readonly Row[]): Row => rows.at(-1)!

@@ -1,12 +1,13 @@
 import { type ChunkInput, MAX_GENERATE_TOKENS } from '../../../topics/chunks.ts'
+import { chunkRecord } from '../../client/chunks.ts'
 import { ContinuoError } from '../../errors.ts'
+import type { ModelPackage } from '../../models/open.ts'
 import { advance, newborn, type Session } from '../../operators/advance.ts'
 import { tokenizeEvent } from '../../operators/tokenize.ts'
 import type { Rejected, Tokenized } from '../../operators/types.ts'
 import { validateRecord } from '../../operators/validate.ts'
-import { chunkRecord } from '../chunks.ts'
 import { command } from '../command.ts'
-import { deviceFlag, type Loaded, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
+import { deviceFlag, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
 import { needed, usage, whole } from '../flags.ts'
 import { printable, printJson } from '../output.ts'
 import { generateEvent, samplingFlags } from './feed.ts'
@@ -22,7 +23,7 @@ const SESSION = 'prompt'
 
 /** The operators of the stream without a log: prompt and request are two events of a session that nobody stores. */
 const continuePrompt = async (
-  { model, tokenizer }: Loaded,
+  { model, tokenizer }: ModelPackage,
   events: readonly ChunkInput[],
   onText: (text: string) => void,
 ): Promise<Outputs & { pulse: number; chain: string }> => {

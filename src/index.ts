@@ -63,15 +63,15 @@ export type {
   Assessment,
   GenerateOptions,
   Generation,
-  ManagedSession,
   Processed,
+  SessionHandle,
   SessionManagerOptions,
   SessionOptions,
 } from './sessions/types.ts'
 export { activeLevels, type ConductorState, type Phase } from './state/conductor.ts'
 export { health, type TensorHealth } from './state/health.ts'
-export { PageLost } from './state/pages.ts'
 export { decodeSnapshot, encodeSnapshot, type Snapshot } from './state/snapshot.ts'
+export { SpillLost } from './state/spill.ts'
 export type { TaskState } from './streams/lifecycle.ts'
 export type {
   Assignment,

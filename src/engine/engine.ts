@@ -39,7 +39,7 @@ import {
 const maxThreads = 256
 /**
  * What a context takes before its first token, in bytes. Windows and segments stand in no tensor, so nothing else bounds them. A state is
- * hashed and copied in one piece by snapshots and pages.
+ * hashed and copied in one piece by snapshots and spilling.
  */
 const maxStateBytes = 2 ** 30
 /** An item that was taken is refused only where its context fails by what it computes. */
@@ -305,7 +305,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     device,
     createContext,
 
-    deviceAway: () => (closed ? null : callNative((addon) => addon.away(engine)) || null),
+    unavailableReason: () => (closed ? null : callNative((addon) => addon.away(engine)) || null),
 
     get stats() {
       return closed ? lastStats : callNative((addon) => addon.stats(engine))

@@ -194,7 +194,7 @@ export interface Model extends ModelInfo {
    * Why its device, which was lost, could not be had again, and what to do; null unless that is so. Contexts cannot be had until it can: most
    * often only by another process.
    */
-  deviceAway(): string | null
+  unavailableReason(): string | null
   /** What the engine has done since the model was opened. */
   readonly stats: EngineStats
   /**

@@ -79,7 +79,7 @@ export const createMetrics = ({ log, names, model, worker }: MetricsDeps): Metri
   })
   new Gauge({
     name: 'continuo_live_contexts',
-    help: 'Contexts in use, in memory or paged',
+    help: 'Contexts in use, in memory or spilled',
     labelNames: ['partition'],
     registers,
     collect() {
@@ -109,15 +109,15 @@ export const createMetrics = ({ log, names, model, worker }: MetricsDeps): Metri
     })
   ofResidency('continuo_resident_bytes', 'Memory of contexts; --max-resident-bytes bounds it', (s) => s.residentBytes)
   ofResidency('continuo_resident_contexts', 'Contexts in memory', (s) => s.resident)
-  ofResidency('continuo_paged_contexts', 'Contexts in pages on the disk', (s) => s.paged)
+  ofResidency('continuo_paged_contexts', 'Contexts spilled to files', (s) => s.spilled)
   const moved = (name: string, help: string, value: (stats: ResidencyStats) => number): Counter =>
     fromStats(name, help, () => {
       const stats = worker()?.residency
       return stats === undefined ? 0 : value(stats)
     })
-  moved('continuo_page_ins_total', 'Contexts read back from their page', (s) => s.pageIns)
-  moved('continuo_page_outs_total', 'Contexts written to a page', (s) => s.pageOuts)
-  moved('continuo_page_failures_total', 'Pages that could not be written', (s) => s.failures)
+  moved('continuo_page_ins_total', 'Contexts read back from their spill file', (s) => s.spillReads)
+  moved('continuo_page_outs_total', 'Contexts written to a spill file', (s) => s.spillWrites)
+  moved('continuo_page_failures_total', 'Spill files that could not be written', (s) => s.failures)
   new Gauge({
     name: 'continuo_sessions',
     help: 'Sessions that have a head',

@@ -17,11 +17,11 @@ export interface WorkerSettings {
   /** Bytes of a snapshot in one record at most; default and most: `PART_BYTES`. */
   readonly partBytes?: number | undefined
   /** Dead bytes of state that are not worth compacting. */
-  readonly forwardFloor: number
+  readonly compactFloor: number
   /** Memory of all contexts of the process, bytes; those not in use go to files beyond it. Default: no bound. */
   readonly maxResidentBytes?: number | undefined
   /** Where the folder for those files is made; default: the system's folder for temporary files. */
-  readonly pageDir?: string | undefined
+  readonly spillDir?: string | undefined
 }
 
 export const SNAPSHOT_RECORDS = 65_536

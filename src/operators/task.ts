@@ -10,7 +10,7 @@ import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
 import { diverging } from '../state/health.ts'
 import type { MemoryReport } from '../state/memory-stats.ts'
-import { PageLost } from '../state/pages.ts'
+import { SpillLost } from '../state/spill.ts'
 import { createLifecycle, type TaskState, verdictOf } from '../streams/lifecycle.ts'
 import type { EventLog, PartitionWriter } from '../streams/log.ts'
 import { createSource } from '../streams/source.ts'
@@ -55,9 +55,9 @@ export interface Task {
   stop(): void
 }
 
-/** What a page lost is still in the log: the task begins again and rebuilds its sessions from there. */
+/** A context whose spill file is lost is still in the log: the task begins again and rebuilds its sessions from there. */
 const orRebuilt = (error: unknown): unknown =>
-  error instanceof PageLost ? new ContinuoError('UNAVAILABLE', error.message, { cause: error }) : error
+  error instanceof SpillLost ? new ContinuoError('UNAVAILABLE', error.message, { cause: error }) : error
 
 /** Sessions between finished steps and the log, in steps. */
 const BACKLOG_STEPS = 4096
@@ -78,7 +78,7 @@ const orOvertaken = async (error: unknown, writer: PartitionWriter | null): Prom
 export const startTask = (partition: number, given: TaskOptions): Task => {
   const options = withDefaults(given)
   const { log, names, group, tokenizer, contexts } = options
-  // A session's context may be in a page: the engine's own contexts stay inside.
+  // A session's context may be spilled to a file, so sessions get those of the residency and never the engine's own.
   const model: Model = { ...options.model, createContext: () => contexts.createContext() }
   const stopping = new AbortController()
   let failure: unknown
@@ -90,9 +90,9 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
 
   const run = async (writer: PartitionWriter): Promise<void> => {
     life.to('restoring')
-    const state = await openState(writer, options, partition, options.forwardFloor)
+    const state = await openState(writer, options, partition, options.compactFloor)
     failpoint('restore.read')
-    const { heads, stateLedger, snapshotLedger, resealing } = state
+    const { heads, stateIndex, snapshotIndex, resealing } = state
     const { offset: from, done, topicId } = state.cursor
     const watermark = createWatermark({ offset: from, done })
     const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal, undefined, topicId)
@@ -132,9 +132,9 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       watermark,
       sessions,
       model,
-      stateLedger,
+      stateIndex,
       resealing,
-      snapshotLedger,
+      snapshotIndex,
       backlog,
       validation,
       format: options.format,

@@ -11,7 +11,7 @@ import type { EmittedStep } from '../../src/operators/emit.ts'
 import { readPartitionState } from '../../src/operators/partition-state.ts'
 import { begin } from '../../src/state/conductor.ts'
 import type { Head } from '../../src/state/head.ts'
-import { createLedger } from '../../src/state/ledger.ts'
+import { createLiveIndex } from '../../src/state/live-index.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { createWatermark, type Watermark } from '../../src/streams/watermark.ts'
@@ -63,8 +63,8 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
   },
   model,
   resealing: [],
-  stateLedger: createLedger(1 << 20),
-  snapshotLedger: createLedger(1 << 20),
+  stateIndex: createLiveIndex(1 << 20),
+  snapshotIndex: createLiveIndex(1 << 20),
   partBytes: 900_000,
   format: 'json',
   interval,

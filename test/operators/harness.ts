@@ -112,7 +112,7 @@ export const createBench = async (
       commitInterval: 5,
       snapshotEvery: 1000,
       maxContexts: 16,
-      forwardFloor: 1 << 20,
+      compactFloor: 1 << 20,
       onCommit: (commit) => commits.push(commit),
       onState: (partition, state, error) => states.push({ partition, state, error }),
       onRestored: (_, session) => restored.push(session),

@@ -41,7 +41,7 @@ const untilIdle = (
         loaded,
         settings: {
           ...{ group: 'continuo', format: 'json', commitInterval: 10, snapshotEvery: 1000, maxContexts: 4 },
-          forwardFloor: 1000,
+          compactFloor: 1000,
         },
         untilIdle: 0,
         metrics: null,

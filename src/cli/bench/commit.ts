@@ -43,7 +43,7 @@ export const commit = async (model: Model): Promise<Measure> => {
       commitInterval: 1,
       snapshotEvery: 16_384,
       maxContexts: 1,
-      forwardFloor: 4 << 20,
+      compactFloor: 4 << 20,
       warn: (message) => process.stderr.write(`${message}\n`),
       onState: (_, __, error) => {
         if (error !== undefined) fail(error)

@@ -187,7 +187,7 @@ const work = async ({ log, names, loaded, json, again }: Working): Promise<Outco
       loaded,
       settings: {
         ...{ group: GROUP, format: 'json', commitInterval: 100, snapshotEvery: 4096, maxContexts: 512 },
-        forwardFloor: 4 * 1024 * 1024,
+        compactFloor: 4 * 1024 * 1024,
       },
       untilIdle: 200,
       metrics: null,

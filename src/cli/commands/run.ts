@@ -7,7 +7,7 @@ import type { Tokenizer } from '../../models/tokenizer/types.ts'
 import { createLogger, LOG_LEVELS } from '../../observe/log.ts'
 import { startProgress } from '../../observe/progress.ts'
 import type { Totals } from '../../observe/tally.ts'
-import { refuseCompacted } from '../../operators/compaction.ts'
+import { refuseCompacted } from '../../operators/compacted-input.ts'
 import { SNAPSHOT_RECORDS, type WorkerSettings } from '../../operators/settings.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { type Hosted, host, type Outcome } from '../../worker/host.ts'
@@ -26,7 +26,7 @@ import {
   withLog,
   withModel,
 } from '../common.ts'
-import { choice, optional, optionalWhole, real, refuseIdle, text, type Values, whole } from '../flags.ts'
+import { choice, formerly, optional, optionalWhole, real, refuseIdle, text, type Values, whole } from '../flags.ts'
 import { bitsPer, count, plural, print, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
 
@@ -148,16 +148,16 @@ const FLAGS = {
   'max-resident-bytes': optionalWhole('BYTES', 'memory of all contexts at most; idle ones beyond it go to files', {
     min: 1,
   }),
-  'page-dir': optional('DIR', 'where those files lie (default: a fresh temporary folder)'),
+  'spill-dir': formerly('page-dir', optional('DIR', 'where those files lie (default: a fresh temporary folder)')),
   'part-bytes': whole('BYTES', 'a snapshot is written in records of at most', PART_BYTES, {
     min: 1024,
     max: PART_BYTES,
   }),
-  'forward-floor': whole(
-    'BYTES',
-    'outdated state is removed from the log only where there is more of it than this',
-    4 * 1024 * 1024,
-    { min: 8 },
+  'compact-floor': formerly(
+    'forward-floor',
+    whole('BYTES', 'outdated state is removed from the log only where there is more of it than this', 4 * 1024 * 1024, {
+      min: 8,
+    }),
   ),
   'session-timeout': whole('MS', 'a silent worker loses its partitions after', 10_000, { min: 100 }),
   'until-idle': optionalWhole('MS', 'end when nothing was left to do for so long', { min: 0 }),
@@ -178,9 +178,9 @@ const settingsOf = (flags: Values<typeof FLAGS>): WorkerSettings => ({
   snapshotRecords: flags['snapshot-records'],
   maxContexts: flags['max-contexts'],
   partBytes: flags['part-bytes'],
-  forwardFloor: flags['forward-floor'],
+  compactFloor: flags['compact-floor'],
   maxResidentBytes: flags['max-resident-bytes'],
-  pageDir: flags['page-dir'],
+  spillDir: flags['spill-dir'],
 })
 
 export const run = command({
@@ -197,7 +197,7 @@ export const run = command({
   ],
   async run(flags, _args, given) {
     if (flags['metrics-port'] === undefined) refuseIdle(given, ['metrics-host'], '--metrics-port P')
-    if (flags['max-resident-bytes'] === undefined) refuseIdle(given, ['page-dir'], '--max-resident-bytes BYTES')
+    if (flags['max-resident-bytes'] === undefined) refuseIdle(given, ['spill-dir'], '--max-resident-bytes BYTES')
     const stopping = untilSignal('Stopping: finishing the step in hand, saving. Once more ends at once.')
     const serve = async (log: EventLog, loaded: ModelPackage): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])

@@ -1,7 +1,7 @@
 import type { TopicContract } from '../../../topics/common.ts'
 import { jsonSchema, TOPICS } from '../../../topics/index.ts'
 import { ensureTopics, namesOf } from '../../client/topics.ts'
-import { compactionWarning } from '../../operators/compaction.ts'
+import { compactionWarning } from '../../operators/compacted-input.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import { partitionsFlag, TLS_FLAGS, tlsFlags, withExistingLog, withLog } from '../common.ts'

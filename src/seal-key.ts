@@ -4,7 +4,7 @@
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { ContinuoError, messageOf } from '../errors.ts'
+import { ContinuoError, messageOf } from './errors.ts'
 
 export interface SealKeys {
   /** Seals what is written, and is accepted for what is read. */

@@ -12,21 +12,21 @@ const step = (command, args) => {
   if (status !== 0) fail(`${stdout ?? ''}${stderr ?? ''}${error?.message ?? ''}`)
 }
 
-/** `definitions`: of CMake, NAME=value. Returns the folder; ends the process on failure. */
-export const configureTests = (folder, definitions) => {
+/** `definitions`: of CMake, NAME=value; `home`: where its CMakeLists.txt lies. Returns the build folder; ends the process on failure. */
+export const configureTests = (folder, definitions, home = source) => {
   const build = join(source, folder)
   const missing = missingTools()
   if (missing.length > 0)
     fail(
       `The native tests need ${listed(missing)}. Install what is missing, for example: \`apt-get install g++ cmake make\`.`,
     )
-  dropForeignBuild(build, source)
+  dropForeignBuild(build, home)
   // CMake's own choice is make, whether it is there or not, and a folder stays with the choice it was made with.
   const generator = runs('make') ? [] : ['-G', 'Ninja']
   if (generator.length > 0 && cached(build, 'CMAKE_GENERATOR') !== 'Ninja')
     rmSync(build, { recursive: true, force: true })
   const defined = ['CMAKE_BUILD_TYPE=Release', 'CONTINUO_TESTS=ON', ...definitions].map((one) => `-D${one}`)
-  step('cmake', [...generator, '-S', source, '-B', build, ...defined])
+  step('cmake', [...generator, '-S', home, '-B', build, ...defined])
   return build
 }
 

@@ -54,9 +54,17 @@ export const crashUntil = async (
   return { kills: died, fired }
 }
 
-/** Two fresh logs, one disturbed by at least `kills` kills, and the comparison. `fresh` gives the URL of a log by its name. */
-export const crash = async (family: CrashFamily, fresh: (name: string) => string, kills: number): Promise<void> => {
-  const rounds = scenario(120)
+/**
+ * Two fresh logs, one disturbed by at least `kills` kills, one at each failpoint among them, and the comparison. `fresh` gives the URL
+ * of a log by its name; `lives`: workers that may be started, each with a round of events.
+ */
+export const crash = async (
+  family: CrashFamily,
+  fresh: (name: string) => string,
+  kills: number,
+  lives = 120,
+): Promise<void> => {
+  const rounds = scenario(lives)
   const disturbed = fresh('disturbed')
   const undisturbed = fresh('undisturbed')
   for (const url of [disturbed, undisturbed]) {

@@ -133,7 +133,7 @@ onBothLogs((fresh, kind) => {
     )
   })
 
-  test('a worker needs no more memory for 200 MB than for 20 MB', async () => {
+  test('a worker needs no more memory for 200 MB than for 20 MB', { tags: 'slow' }, async () => {
     const peak = async (megabytes: number): Promise<number> => {
       const url = fresh().url ?? `file:${temporary()}/log.db`
       const made = await continuo(['topics', 'apply', '--log', url])

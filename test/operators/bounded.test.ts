@@ -29,7 +29,9 @@ const headerText = (headers: Headers, name: string): string =>
   Buffer.from(headers.find(([key]) => key === name)![1]).toString()
 
 onBothLogs((fresh, kind) => {
-  test('an engine slower than the log holds the reader back: 40 MB wait in the log, not in memory', async () => {
+  test('an engine slower than the log holds the reader back: 40 MB wait in the log, not in memory', {
+    tags: 'slow',
+  }, async () => {
     await use(
       async (bench) => {
         const text = 'All the winter long the harbour slept. '.repeat(5000)

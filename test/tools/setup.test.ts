@@ -1,4 +1,8 @@
-/** `npm run setup` and `npm run test:asan`, in a checkout of their own whose compilers and registry are stand-ins. */
+/**
+ * `npm run setup` and `npm run test:asan`, in a checkout of their own whose compilers and registry are stand-ins.
+ *
+ * @module-tag slow
+ */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -30,7 +30,7 @@ describe('continuo demo', () => {
     expect(third.out).toContain(`\n  npm start -- --log '${log}'   go on where this run stopped`)
   })
 
-  it('goes on after a kill anywhere, to the same text and the same chain', async () => {
+  it('goes on after a kill anywhere, to the same text and the same chain', { tags: 'slow' }, async () => {
     const whole = await demo(`file:${join(folder, 'reference.db')}`)
     const log = `file:${join(folder, 'killed.db')}`
     for (const failpoint of ['claim.done', 'commit.prepared', 'commit.noted', 'restore.replay', 'commit.ended']) {

@@ -226,7 +226,7 @@ describe('continuo doctor', () => {
 })
 
 describe('continuo verify', () => {
-  it('recomputes a log that agrees, and finds what was added', async () => {
+  it('recomputes a log that agrees, and finds what was added', { tags: 'slow' }, async () => {
     const copy = `file:${join(folder, 'verify.db')}`
     await json('feed', DOCUMENT, '--log', copy, '--session', 's', '--generate', '20')
     expect(await runUntilIdle(copy)).toMatchObject({ code: 0 })
@@ -278,7 +278,7 @@ describe('continuo verify', () => {
     expect(told!.partial).toHaveLength(12)
   })
 
-  it('says of a log that moves that it must rest, and nothing of its contents', async () => {
+  it('says of a log that moves that it must rest, and nothing of its contents', { tags: 'slow' }, async () => {
     const moving = `file:${join(folder, 'moving.db')}`
     await json('feed', DOCUMENT, '--log', moving, '--session', 's', '--generate', '1000000')
     const worker = start(['run', '--log', moving, '--model', MODEL, '--commit-interval', '1', '--log-level', 'debug'])

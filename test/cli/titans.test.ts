@@ -1,3 +1,4 @@
+// @module-tag slow
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { writeTitans } from '../../bench/titans-package.ts'

@@ -1,4 +1,8 @@
-/** Who is not let into a group, and who leaves while the door is still closed. */
+/**
+ * Who is not let into a group, and who leaves while the door is still closed.
+ *
+ * @module-tag slow
+ */
 import { type ChildProcess, fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import type { Admin, GroupDescription } from 'kafkajs'

@@ -1,4 +1,8 @@
-/** Certificates, ports and passwords on listeners of a real broker: what is let in, and what is said to the rest. */
+/**
+ * Certificates, ports and passwords on listeners of a real broker: what is let in, and what is said to the rest.
+ *
+ * @module-tag slow
+ */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'

@@ -29,7 +29,9 @@ const headerText = (headers: Headers, name: string): string =>
   Buffer.from(headers.find(([key]) => key === name)![1]).toString()
 
 onBothLogs((fresh, kind) => {
-  test('an engine slower than the log holds the reader back: 40 MB wait in the log, not in memory', async () => {
+  test('an engine slower than the log holds the reader back: 40 MB wait in the log, not in memory', {
+    tags: 'slow',
+  }, async () => {
     await use(
       async (bench) => {
         const text = 'All the winter long the harbour slept. '.repeat(5000)
@@ -133,7 +135,7 @@ onBothLogs((fresh, kind) => {
     )
   })
 
-  test('a worker needs no more memory for 200 MB than for 20 MB', async () => {
+  test('a worker needs no more memory for 200 MB than for 20 MB', { tags: 'slow' }, async () => {
     const peak = async (megabytes: number): Promise<number> => {
       const url = fresh().url ?? `file:${temporary()}/log.db`
       const made = await continuo(['topics', 'apply', '--log', url])

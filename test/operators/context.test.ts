@@ -195,7 +195,7 @@ describe('a context with a last position', () => {
     await verified(bench)
   })
 
-  test('stopped inside a generation, it goes on to the same end of the context', async () => {
+  test('stopped inside a generation, it goes on to the same end of the context', { tags: 'slow' }, async () => {
     const model = await gpt2(6000)
     const [bench, reference] = [await benchOf(model), await benchOf(model)]
     for (const each of [bench, reference])

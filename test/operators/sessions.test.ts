@@ -33,7 +33,9 @@ const counted = (model: Model): { readonly model: Model; open: number; most: num
 }
 
 describe('contexts', () => {
-  test('never more than asked for, though 100 sessions have work at once; all of them get their turn, twice', async () => {
+  test('never more than asked for, though 100 sessions have work at once; all of them get their turn, twice', {
+    tags: 'slow',
+  }, async () => {
     await use(async (bench) => {
       for (const text of ['Once upon ', 'a time.'])
         for (let n = 0; n < 100; n += 1) await bench.feed(event(`s${n}`, { type: 'text', text }))
@@ -344,7 +346,7 @@ describe('rebuilding', () => {
     })
   })
 
-  test('does not hold up a stop, and changes nothing when it is cut short', async () => {
+  test('does not hold up a stop, and changes nothing when it is cut short', { tags: 'slow' }, async () => {
     await use(async (bench) => {
       await withPast(bench, 1, 40_000)
       const before = (await bench.heads()).get('s0')!

@@ -163,7 +163,7 @@ describe('a stream', () => {
     })
   })
 
-  test('a stop string ends a generation right behind it, wherever slices fall', async () => {
+  test('a stop string ends a generation right behind it, wherever slices fall', { tags: 'slow' }, async () => {
     await use(async (bench) => {
       await bench.feed(
         event('free', { type: 'text', text: document }),
@@ -275,7 +275,7 @@ describe('resume', () => {
     })
   })
 
-  test('a stop in the middle of a long record resumes inside it', async () => {
+  test('a stop in the middle of a long record resumes inside it', { tags: 'slow' }, async () => {
     await use(async (bench) => {
       await bench.feed(event('s', { type: 'text', text: document.repeat(8) }))
       const running = await bench.start()

@@ -305,7 +305,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     device,
     createContext,
 
-    unavailableReason: () => (closed ? null : callNative((addon) => addon.away(engine)) || null),
+    unavailableReason: () => (closed ? null : callNative((addon) => addon.unavailableReason(engine)) || null),
 
     get stats() {
       return closed ? lastStats : callNative((addon) => addon.stats(engine))

@@ -21,6 +21,22 @@ export interface NativeOptions {
   readonly watch: boolean
 }
 
+/** An entry of the engine's op table (native/graph/ops.h). */
+export interface Operation {
+  /** In a graph's text: `matmul`, `cache.read`. */
+  readonly name: string
+  /** What each input must be, in order: `vector`, `weights`, `matrix` …; `form` where the op's own check says it. */
+  readonly inputs: readonly string[]
+  /** There may be more inputs than these. */
+  readonly more: boolean
+  /** It writes a volatile. */
+  readonly out: boolean
+  /** It names a `state`. */
+  readonly state: boolean
+  /** Members of its node beside op, in, out and state. */
+  readonly attributes: readonly string[]
+}
+
 /** What there is of CUDA on this machine and in this build of the engine. */
 export interface CudaStatus {
   /** The build has the CUDA backend. */
@@ -83,6 +99,7 @@ interface Addon {
   inspect(path: string): TensorEntry[]
   plan(graph: string): BlockPlan[]
   features(): string
+  operations(): readonly Operation[]
   cuda(): CudaStatus
   open(
     graph: string,
@@ -96,7 +113,7 @@ interface Addon {
   ): Promise<EngineHandle>
   packingNote(engine: EngineHandle): string
   positions(engine: EngineHandle): number | null
-  away(engine: EngineHandle): string
+  unavailableReason(engine: EngineHandle): string
   createContext(engine: EngineHandle): ContextHandle
   closeContext(context: ContextHandle): void
   head(context: ContextHandle): ContextHead

@@ -223,12 +223,10 @@ const numberText = (value: number): string => {
 }
 const attributeText = (value: unknown): string => (typeof value === 'number' ? numberText(value) : String(value))
 
-/** `less(at, 3)`: a whole number on the right is one of the operands. */
-const literalOps: ReadonlySet<string> = new Set(['less', 'equal', 'remainder'])
-
 const opCells = (graph: Graph, node: OpNode, indent: string): readonly string[] => {
   const { op, in: inputs = [], out, state, value, ...attributes } = node
-  const operands = literalOps.has(op) && value !== undefined ? [...inputs, attributeText(value)] : inputs
+  // `less(at, 3)`: a whole number on the right is one of the operands.
+  const operands = value === undefined ? inputs : [...inputs, attributeText(value)]
   const result = graph.declarations.find(({ name }) => name === out)
   const said = Object.entries(attributes).map(([name, each]) => `${name} ${attributeText(each)}`)
   const shape = result?.kind === 'volatile' ? rowText(result) : ''

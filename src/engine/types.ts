@@ -277,8 +277,8 @@ export interface BlockPlan {
   /** Of one row: the arena with volatiles planned by liveness, and with memory of its own for each. */
   readonly peak: number
   readonly peakWithoutReuse: number
-  readonly stretches: readonly {
-    readonly way: 'one' | 'local' | 'rows'
+  readonly stages: readonly {
+    readonly order: 'row_parallel' | 'row_local' | 'row_serial'
     readonly first: number
     readonly last: number
   }[]

@@ -55,14 +55,14 @@ export const formatFlag = choice(['json', 'text'], 'events as JSON, or records o
 
 export type LogValues = Values<typeof logFlags> & Partial<SealValues>
 
-/** What `openLog` is told of TLS. */
+/** The options of `openLog` for TLS. */
 export const tlsOf = ({ 'tls-ca': ca, 'tls-cert': cert, 'tls-key': key }: Values<typeof tlsFlags>): OpenLogOptions => ({
   tls: { ...(ca !== undefined && { ca }), ...(cert !== undefined && { cert }), ...(key !== undefined && { key }) },
 })
 
 type SealValues = Values<typeof sealFlags>
 
-/** What `openLog` is told of keys; nothing for a command that has no flag for them. */
+/** The options of `openLog` for seal keys; none for a command that has no flag for them. */
 export const sealOf = (flags: Partial<SealValues>): OpenLogOptions => {
   if (!Object.hasOwn(flags, 'seal-key')) return {}
   const keys = readSealKeys({ file: flags['seal-key'], old: flags['seal-key-old'] })
@@ -98,7 +98,7 @@ export const withLog = async (
   }
 }
 
-/** Where an embedded log lies that nobody made yet; null for any other log. */
+/** The path of an embedded log that does not exist; null for any other log. */
 export const missingFile = (url: string): string | null => {
   if (!url.startsWith('file:')) return null
   const { path } = parseEmbeddedUrl(url)

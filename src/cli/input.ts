@@ -1,4 +1,4 @@
-/** Where a command reads text from: a file, or what somebody is writing just now. */
+/** The text that a command reads: a file, or standard input or a named pipe while it is being written. */
 import { closeSync, createReadStream, fstatSync, open } from 'node:fs'
 import { Socket } from 'node:net'
 import { finished, type Readable } from 'node:stream'
@@ -11,7 +11,7 @@ const PAUSE = 100 // ms
 const FILE_CHUNK = 1 << 18
 
 export interface Input {
-  /** Comes as somebody writes it: standard input or a named pipe. */
+  /** It is read while it is being written: standard input or a named pipe. */
   readonly live: boolean
   /**
    * The bytes, once. In what is live a null marks each pause, and the signal ends it: what has arrived by then still comes.

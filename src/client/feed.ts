@@ -21,7 +21,7 @@ export interface FeedOptions {
   readonly after?: readonly ChunkInput[]
   /** Says that the text was cut short; its source ends soon after it fires. */
   readonly signal?: AbortSignal
-  /** Told after each batch what is in the log so far: when `feed` rejects, that much was sent. */
+  /** Called after each batch with what is in the log so far: when `feed` rejects, that much was sent. */
   readonly onSent?: (fed: Fed) => void
 }
 

@@ -1,4 +1,4 @@
-/** Items of work on their way to the engine: what is wrong with one is said here, before anything is written. */
+/** Checks items of work and puts them into the form that the engine takes, before anything is written. */
 import { ContinuoError } from '../errors.ts'
 import { type ContextHandle, callNative, type NativeItem, type TokenBytesHandle } from './native.ts'
 import type { ContextHead, StopStrings, WorkItem } from './types.ts'

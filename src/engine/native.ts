@@ -1,4 +1,4 @@
-/** The addon in `native/`: its functions, typed. Nothing outside `src/engine/` calls it. */
+/** The functions of the addon in `native/`, typed. Only `src/engine/` calls them. */
 import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { fileURLToPath } from 'node:url'

@@ -246,7 +246,7 @@ export interface OpenModelOptions {
    */
   readonly device?: DeviceKind | 'auto'
   /**
-   * While somebody generates, a step takes at most about this many times what it takes without rows that read; without generating rows
+   * While any context generates, a step takes at most about this many times what it takes without rows that read; without generating rows
    * steps are as large as they can be. More serves readers, less those that wait for tokens. Bounds and default: `STEP_TARGET`.
    */
   readonly stepTarget?: number

@@ -54,7 +54,7 @@ declare const compared: unique symbol
 /** A number of layers that was compared with the tensors. Only such a number is looped over: config.json may say any. */
 export type Layers = number & { readonly [compared]: true }
 
-/** The tensors of a package, taken one by one; what is left at the end nobody asked for. */
+/** The tensors of a package, taken one by one; a tensor that is left at the end belongs to no part of the family. */
 export interface TensorSet {
   has(name: string): boolean
   /**

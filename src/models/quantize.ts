@@ -71,7 +71,7 @@ export const matrixTensors = (graph: Graph, turned = false): ReadonlyMap<string,
   return matrices
 }
 
-/** Where the quantised copy of `dir` goes when nobody says: beside it. */
+/** Where the quantised copy of `dir` goes by default: beside it. */
 export const defaultOut = (dir: string, to: TargetName): string =>
   normalize(join(dir, '..', `${basename(resolve(dir))}-${to}`))
 

@@ -1,6 +1,6 @@
 /**
- * The door for sessions from outside: a file that `continuo export` or a SessionManager wrote, or somebody who means harm. It is judged
- * whole, once, by the rules that a worker will need later; what passes can be sealed, resumed, read into and written on.
+ * Admission of a session from a file, which `continuo export` wrote, a SessionManager, or an attacker. The file is checked as a whole,
+ * once, by all rules that a worker relies on later; a session that passes can be sealed, resumed, fed and saved.
  */
 import type { Model } from '../engine/types.ts'
 import { ContinuoError, messageOf } from '../errors.ts'

@@ -1,6 +1,6 @@
 /**
  * What a partition's state topic says before its task may run: read it, and make sure that the cursor, the committed offset,
- * the heads and the loaded model tell one story.
+ * the heads and the loaded model agree.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
@@ -14,7 +14,7 @@ import { asStopped } from './set-aside.ts'
 import { SNAPSHOT_GROUP_PARTS } from './snapshots.ts'
 import type { InputFormat } from './validate.ts'
 
-/** Who reads what with which model. */
+/** A reader of a partition: log, topics, group and model. */
 export interface Reading {
   readonly log: EventLog
   readonly names: TopicNames
@@ -38,7 +38,7 @@ const VISIBLE_PAUSE = 10
 const TRIES = 5
 
 /**
- * Every record of a partition. Whoever wrote it before may still be trimming it (trims are not fenced), and what is trimmed
+ * Every record of a partition. A former owner may still be trimming it (trims are not fenced), and what is trimmed
  * is dead: then the reading begins anew at the first record that is left, and meets some a second time.
  */
 async function* wholePartition(log: EventLog, topic: string, partition: number): AsyncGenerator<StoredRecord> {
@@ -116,7 +116,7 @@ export const readPartitionState = async (
   return { cursor, heads, stateIndex, snapshotIndex, resealing }
 }
 
-/** Cursor, committed offset, heads and model must tell one story. Throws REFUSED naming what differs. */
+/** Cursor, committed offset, heads and model must agree. Throws REFUSED naming what differs. */
 const checkAgreement = (
   { cursor, heads }: PartitionState,
   committed: number | null,

@@ -1,6 +1,6 @@
 /**
- * What must hold between the fields of a head, beyond the form that the schema gives each of them. Who writes a head asks before it
- * is sealed, who reads one asks before it is believed: a head that breaks a rule would only fail later, in a place that knows less.
+ * What must hold between the fields of a head, beyond the form that the schema gives each of them. They are
+ * checked before a head is sealed and before a stored head is used: one that breaks a rule would fail later, where its cause is unknown.
  */
 import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Head } from '../../topics/state.ts'

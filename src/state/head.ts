@@ -39,7 +39,7 @@ const keyedSeal = (key: Uint8Array, { topic, partition }: SealPlace, name: Uint8
 
 /**
  * Throws INTERNAL for a record that `unseal` would refuse or whose head breaks a rule: once sealed it would stop its partition at the
- * next start, when nobody can tell any more how it came about.
+ * next start, when the cause can no longer be found.
  */
 export const seal = (record: StateRecord, place?: SealPlace): Sealed => {
   const parsed = stateRecord.safeParse(record)

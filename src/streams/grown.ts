@@ -8,7 +8,7 @@ export interface PartitionCount {
   /** The input topic, and how many partitions it has now. */
   readonly input: string
   readonly now: number
-  /** How many it had when the state was written, and who says so. */
+  /** How many it had when the state was written, and where that number comes from. */
   readonly before: number
   readonly witness: string
 }

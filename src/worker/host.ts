@@ -1,4 +1,4 @@
-/** Runs a worker in this process until it is told to stop, has nothing left to do, or is refused; with its observation. */
+/** Runs a worker in this process, with metrics and health checks, until its signal fires, it is idle, or all its partitions are refused. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
 import { codeOf, messageOf } from '../errors.ts'

@@ -107,7 +107,10 @@ describe('a worker in the memory of two contexts', () => {
     await running.idle()
     await running.worker.stop()
     const { error } = running.states.find(({ state }) => state === 'lost')!
-    expect([codeOf(error), String(error)]).toEqual(['UNAVAILABLE', expect.stringContaining('Session "s0": The spill file')])
+    expect([codeOf(error), String(error)]).toEqual([
+      'UNAVAILABLE',
+      expect.stringContaining('Session "s0": The spill file'),
+    ])
     expect((await bench.heads()).get('third')).toMatchObject({ totals: { tokens: 16 } })
     await verified(bench)
     await bench.close()

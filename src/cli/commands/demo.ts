@@ -49,7 +49,7 @@ const runsSoFar = async (log: EventLog, names: TopicNames): Promise<number> => {
         const event = generate.safeParse(JSON.parse(Buffer.from(value).toString()))
         if (event.success && event.data.requestId === requestName(runs + 1)) runs += 1
       } catch {
-        // Somebody else's event; the worker will say what is wrong with it.
+        // Another client's event; the worker will say what is wrong with it.
       }
     }
   }

@@ -32,7 +32,7 @@ export interface OpenTokenizerOptions {
 
 export interface OpenedTokenizer {
   readonly tokenizer: Tokenizer
-  /** What tells it from others: the sha256 of tokenizer.json and the end of text that was found for it. */
+  /** The sha256 of tokenizer.json and the token that ends a text: part of the model's fingerprint. */
   readonly fingerprint: string
 }
 

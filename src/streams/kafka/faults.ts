@@ -47,7 +47,7 @@ export const unansweredBy = (error: unknown): string | undefined => {
   return undefined
 }
 
-/** Told like kafkajs's own. */
+/** Reported like kafkajs's own errors. */
 export const connectionFault = (message: string): Error =>
   Object.assign(new Error(message), { name: 'KafkaJSConnectionError' })
 
@@ -56,7 +56,7 @@ export const isFenced = ({ type, code }: Fault): boolean =>
   type === 'INVALID_PRODUCER_EPOCH' || type === 'INVALID_PRODUCER_ID_MAPPING' || code === 90
 
 const TRANSIENT = new Set([
-  // Also said by a broker that has not heard of a new topic; who asks for metadata first is told if there is none.
+  // Also said by a broker that has not heard of a new topic; a request for metadata says whether there is none.
   'UNKNOWN_TOPIC_OR_PARTITION',
   'LEADER_NOT_AVAILABLE',
   'NOT_LEADER_FOR_PARTITION',

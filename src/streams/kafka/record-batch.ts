@@ -124,7 +124,7 @@ export interface BatchView {
   readonly control: boolean
   /** The records with these coordinates, in order; the bytes are copies. Throws Undecodable before the first. */
   records(topic: string, partition: number): Iterable<StoredRecord>
-  /** The batch as one record without a key, at its first offset: its bytes, and why nobody can read them. */
+  /** The batch as one record without a key, at its first offset: its bytes, and why they cannot be read. */
   asOne(topic: string, partition: number, reason: string): StoredRecord
 }
 

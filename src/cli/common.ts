@@ -1,4 +1,4 @@
-/** What several commands share: flags that mean the same everywhere, and the ways to a log, its topics and a model. */
+/** Shared by several commands: flags that mean the same everywhere, and the opening of a log and a model. */
 import { closeSync, existsSync, openSync, readSync } from 'node:fs'
 import type { TopicNames } from '../../topics/index.ts'
 import { partitionsIn } from '../client/topics.ts'
@@ -27,7 +27,7 @@ export const tlsFlags = {
   'tls-key': optional('FILE', 'its private key (PEM)'),
 }
 export const TLS_FLAGS = Object.keys(tlsFlags)
-/** What a log is opened by, where it has to be named. */
+/** Flags that open a log. */
 export const logFlags = { log: logFlag, ...tlsFlags }
 /** For commands that read or write state. */
 export const sealFlags = {
@@ -143,7 +143,7 @@ interface OpenFlags {
   readonly device?: DeviceKind | 'auto'
 }
 
-/** What a model runs on: the kernels of this CPU, and the name of the device where it is another. */
+/** The hardware that a model runs on: the kernels of this CPU, and the name of the device where it is another. */
 export const runsOn = async ({ device }: Pick<Model, 'device'>) => {
   const { cudaStatus, kernelFeatures } = await import('../engine/engine.ts')
   return { isa: kernelFeatures(), device, ...(device === 'cuda' && { gpu: cudaStatus().name }) }

@@ -21,15 +21,15 @@ export interface Input {
   close(): void
 }
 
-const mendOf = (code: string | undefined): string => {
+const adviceFor = (code: string | undefined): string => {
   if (code === 'ENOENT' || code === 'ENOTDIR') return 'Check the path.'
-  if (code === 'EACCES' || code === 'EPERM') return 'Mend its permissions, or run this as a user who may read it.'
+  if (code === 'EACCES' || code === 'EPERM') return 'Change its permissions, or run this as a user who may read it.'
   return 'Give a file that can be read, or pipe its text into standard input and say - for it.'
 }
 
 const unreadable = (name: string, error: unknown): ContinuoError => {
   const { code, message } = error as NodeJS.ErrnoException
-  return new ContinuoError('INVALID', `${name} cannot be read: ${message}. ${mendOf(code)}`, { cause: error })
+  return new ContinuoError('INVALID', `${name} cannot be read: ${message}. ${adviceFor(code)}`, { cause: error })
 }
 
 /**

@@ -25,9 +25,9 @@ export interface FeedOptions {
   readonly onSent?: (fed: Fed) => void
 }
 
-/** What was appended. */
+/** The result of feeding: events that were appended. */
 export interface Fed {
-  /** Of text. */
+  /** Bytes of text. */
   readonly bytes: number
   readonly events: number
   /** Where the events are; null while there are none. */

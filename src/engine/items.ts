@@ -10,7 +10,7 @@ const invalid = (message: string): never => {
   throw new ContinuoError('INVALID', message)
 }
 
-/** What every token of a vocabulary stands for, as the engine reads it. */
+/** The bytes of every token of a vocabulary, in the engine's form. */
 const tables = new WeakMap<
   StopStrings['vocabulary'],
   { readonly vocabSize: number; readonly table: TokenBytesHandle }

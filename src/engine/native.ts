@@ -21,7 +21,7 @@ export interface NativeOptions {
   readonly watch: boolean
 }
 
-/** What there is of CUDA on this machine and in this build of the engine. */
+/** CUDA on this machine and in this build of the engine. */
 export interface CudaStatus {
   /** The build has the CUDA backend. */
   readonly built: boolean
@@ -29,7 +29,7 @@ export interface CudaStatus {
   readonly emulated: boolean
   /** Why no device can be used, and what to do about it: a sentence. Empty where one can. */
   readonly reason: string
-  /** Of the first device; empty where none is known. */
+  /** Name of the first device; empty where none is known. */
   readonly name: string
   /** Its compute capability, "9.0"; null where it is not known. */
   readonly capability: string | null

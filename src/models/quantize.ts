@@ -37,7 +37,7 @@ export interface Quantized {
   readonly weights: number
   /** Tensors that were copied. */
   readonly copied: number
-  /** Of model.safetensors. */
+  /** Bytes of model.safetensors. */
   readonly bytesBefore: number
   readonly bytesAfter: number
   /** Codes and scales, over the quantised weights. */

@@ -7,7 +7,7 @@ export interface Totals {
   readonly read: number
   readonly generated: number
   readonly predictions: number
-  /** Of the predicted tokens. */
+  /** Surprisal of the predicted tokens. */
   readonly nats: number
   readonly commits: number
   readonly deadLetters: number

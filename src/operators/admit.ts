@@ -22,7 +22,7 @@ const invalid = (message: string): never => {
   throw new ContinuoError('INVALID', message)
 }
 
-/** What is held back must be something that this tokenizer can go on from. */
+/** Held text must be text that this tokenizer can continue from. */
 const checkHeld = ({ session, cursor }: Head, tokenizer: Tokenizer | null, vocabSize: number): void => {
   if (cursor.held === '') return
   if (tokenizer === null) {

@@ -24,7 +24,7 @@ export interface CommitterDeps {
   readonly names: TopicNames
   readonly group: string
   readonly partition: number
-  /** Of the input, where the log has one. */
+  /** Id of the input topic, where the log has one. */
   readonly topicId?: string | undefined
   readonly writer: PartitionWriter
   readonly watermark: Watermark

@@ -70,10 +70,10 @@ export const readPartitionState = async (
   log: EventLog,
   names: TopicNames,
   partition: number,
-  forwardFloor: number,
+  compactFloor: number,
 ): Promise<PartitionState> => {
-  const stateIndex = createLiveIndex(forwardFloor)
-  const snapshotIndex = createLiveIndex(forwardFloor)
+  const stateIndex = createLiveIndex(compactFloor)
+  const snapshotIndex = createLiveIndex(compactFloor)
   // Only the newest record of a key speaks; the older ones are not even opened.
   const newest = new Map<string, StoredRecord>()
   for await (const record of wholePartition(log, names.state, partition)) {
@@ -224,12 +224,12 @@ export const openState = async (
   writer: PartitionWriter,
   reading: Reading,
   partition: number,
-  forwardFloor: number,
+  compactFloor: number,
 ): Promise<PartitionState & { readonly cursor: PartitionCursor }> => {
   const { log, names, group } = reading
   const topicId = await log.topicId(names.chunks)
   for (;;) {
-    const state = await readPartitionState(log, names, partition, forwardFloor)
+    const state = await readPartitionState(log, names, partition, compactFloor)
     checkAgreement(state, await log.committed(group, names.chunks, partition), topicId, reading, partition)
     if (state.cursor !== null) return { ...state, cursor: { ...state.cursor, ...(topicId !== null && { topicId }) } }
     await writeGenesisCursor(writer, reading, partition, topicId)

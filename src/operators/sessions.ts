@@ -224,7 +224,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   }
 
   let disagreements = 0
-  /** What takes the place of a session that is lost: its head as it is set aside, and a memory that nothing was read into. */
+  /** The substitute of a session that is lost: its head as it is set aside, and a memory in its first state. */
   const lost = (error: unknown, work: Tokenized): Brought => {
     if (!(error instanceof SessionLost)) throw error
     if (error instanceof Disagreement) disagreements += 1

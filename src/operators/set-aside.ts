@@ -15,7 +15,7 @@ import { faultOfSums } from '../state/head-rules.ts'
 import { cursorAt, observe, spanFrom } from './spans.ts'
 import { causeOf, type Output, type SessionEvent, type Step } from './types.ts'
 
-/** What the log should hold of a session cannot be had or used any more. Nothing else in the partition is touched by that. */
+/** Stored state of a session is missing or cannot be used. No other session of the partition is affected. */
 export class SessionLost extends ContinuoError {
   constructor(message: string, options?: { cause?: unknown }) {
     super('REFUSED', message, options)

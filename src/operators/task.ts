@@ -33,7 +33,7 @@ export interface TaskOptions extends WorkerSettings {
   readonly contexts: Residency
   readonly onCommit?: (commit: Commit) => void
   readonly onState?: (partition: number, state: TaskState, error?: unknown) => void
-  /** What a memory that was just saved looks like. */
+  /** Called with the statistics of a memory that was just saved. */
   readonly onHealth?: (seen: MemoryReport) => void
   readonly onRestored?: (partition: number, session: string, ms: number) => void
   readonly warn: (message: string) => void

@@ -80,7 +80,7 @@ export const compareOutput = (
   })
 }
 
-/** What is left over was never caused. */
+/** Reports stored records that the recomputation did not produce. */
 export const conclude = ({ options, partition, found }: Scene, id: string, subject: Subject): void => {
   const { names } = options
   if (!subject.finished) {

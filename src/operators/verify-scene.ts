@@ -1,4 +1,4 @@
-/** What verifying one partition works on: what the log holds, and what was found so far. */
+/** One partition under verification: the content of the log, and the findings so far. */
 import type { TopicNames } from '../../topics/index.ts'
 import type { Model } from '../engine/types.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
@@ -44,7 +44,7 @@ export interface Subject {
   readonly target: Head
   readonly heads: Map<string, At<Head>[]>
   readonly snapshots: Map<string, At<StoredSnapshot>[]>
-  /** What the output topics hold for the session, in order. */
+  /** Records of the output topics for the session, in order. */
   readonly outputs: { tokens: StoredRecord[]; observations: StoredRecord[] }
   session: SessionState | null
   finished: boolean

@@ -24,7 +24,7 @@ export interface WorkerOptions extends Omit<TaskOptions, 'contexts'> {
   readonly onStanding?: (standing: Standing) => void
 }
 
-/** What this worker has of the input topic, and how the rest of it is served. */
+/** The partitions that this worker has of the input topic, and how the other partitions are served. */
 export interface Standing {
   readonly topic: string
   readonly group: string
@@ -39,7 +39,7 @@ export interface Worker {
   /** The partitions that the group gave to this worker. */
   readonly assigned: readonly number[]
   readonly tasks: ReadonlyMap<number, Task>
-  /** Of the contexts of all tasks. */
+  /** Statistics over the contexts of all tasks. */
   readonly residency: ResidencyStats
   /** Partitions whose state refuses to resume, with the reason. */
   readonly refused: ReadonlyMap<number, unknown>

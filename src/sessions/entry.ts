@@ -88,7 +88,7 @@ export const settledHead = ({ head, context }: SessionEntry, before: number, tok
   }
 }
 
-/** What of the event still fits into a test. */
+/** The event, cut to the tokens that a test may still feed. */
 export const bounded = (work: Tokenized, left: number): Tokenized => {
   const ids = work.ids.subarray(0, Math.min(work.ids.length, left))
   if (work.event.type !== 'generate') return { ...work, ids }

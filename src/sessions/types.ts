@@ -33,7 +33,7 @@ export interface SessionOptions {
   readonly phase?: 'stream' | 'test'
   /** The most tokens that a test feeds, read and generated together; default: until the input ends. */
   readonly tokens?: number
-  /** Of generations that name none; default 0. */
+  /** Seed of generations that name none; default 0. */
   readonly seed?: number
 }
 

@@ -22,7 +22,7 @@ const MOST_SURPRISAL = SURPRISAL_SPAN + 256
 /** The surprisal of a token is a difference of two f32, so it is less than twice the largest of them. */
 const MOST_NATS = 2 * 3.4028235e38
 
-/** What the rules need of a model. */
+/** The property of a model that the rules need. */
 export interface Positions {
   /** Tokens that one context takes; null: there is no bound. */
   readonly positions: number | null

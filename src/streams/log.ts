@@ -94,7 +94,7 @@ export interface Membership {
 export interface Member {
   readonly member: string
   readonly topic: string
-  /** What it was given of that topic. */
+  /** The partitions of that topic that it was given. */
   readonly partitions: readonly number[]
 }
 
@@ -127,7 +127,7 @@ export interface PartitionWriter {
 }
 
 export interface EventLog {
-  /** What the state of this log is sealed with, where it is a key (seal-key.ts). */
+  /** The keys that seal the state of this log (seal-key.ts); without them a checksum does. */
   readonly sealKeys?: SealKeys
   readonly kind: 'embedded' | 'kafka'
   /** As given, without credentials. */

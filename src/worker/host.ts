@@ -38,7 +38,7 @@ export interface Outcome {
   readonly refused: ReadonlyMap<number, unknown>
   /** Why the worker as a whole could not go on. */
   readonly halted: unknown
-  /** What went wrong while stopping: not everything may have been saved (nothing is lost; the next run does it again). */
+  /** Errors while stopping: not everything may have been saved (nothing is lost; the next run does it again). */
   readonly unclean: readonly unknown[]
   readonly totals: Totals
   readonly speed: Speed

@@ -19,7 +19,7 @@ const WAKE = 100
 const LEAVE_PATIENCE = 5000
 const JOIN_PATIENCE = 30_000
 const REJOIN_PAUSE = 500
-/** What the request can hold. */
+/** The largest number that the request can hold. */
 const MAX_INT32 = 2 ** 31 - 1
 
 const within = async (patience: number, work: Promise<void> | undefined): Promise<void> => {

@@ -59,7 +59,7 @@ export interface RetryOptions {
   readonly pause?: number
   readonly signal?: AbortSignal
   readonly lane?: Lane
-  /** What else may be tried again. */
+  /** Further errors after which a request may be tried again. */
   readonly also?: (error: unknown) => boolean
 }
 

@@ -1,4 +1,4 @@
-/** The addon in `native/`: its functions, typed. Nothing outside `src/engine/` calls it. */
+/** The functions of the addon in `native/`, typed. Only `src/engine/` calls them. */
 import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { fileURLToPath } from 'node:url'
@@ -37,7 +37,7 @@ export interface Operation {
   readonly attributes: readonly string[]
 }
 
-/** What there is of CUDA on this machine and in this build of the engine. */
+/** CUDA on this machine and in this build of the engine. */
 export interface CudaStatus {
   /** The build has the CUDA backend. */
   readonly built: boolean
@@ -45,7 +45,7 @@ export interface CudaStatus {
   readonly emulated: boolean
   /** Why no device can be used, and what to do about it: a sentence. Empty where one can. */
   readonly reason: string
-  /** Of the first device; empty where none is known. */
+  /** Name of the first device; empty where none is known. */
   readonly name: string
   /** Its compute capability, "9.0"; null where it is not known. */
   readonly capability: string | null

@@ -27,17 +27,17 @@ export interface StoredConstant {
   readonly bytes: number
 }
 
-/** What a persistent takes in a context. */
+/** Memory of a persistent in a context. */
 export interface PersistentSize {
   readonly name: string
   /** Before anything was read. */
   readonly bytes: number
-  /** Of a table that grows: what each position adds. */
+  /** Bytes that each position adds, of a table that grows. */
   readonly bytesPerPosition: number
 }
 
 export interface PrintOptions {
-  /** What the file holds; without it nothing is said of how constants are stored. */
+  /** The tensors of the file; without them the text does not show how constants are stored. */
   readonly tensors?: readonly TensorEntry[]
   /** Lines that follow the code of a block. */
   readonly after?: (block: Block) => readonly string[]

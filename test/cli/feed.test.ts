@@ -115,7 +115,7 @@ describe('continuo feed', () => {
     const done = await continuo(['feed', file, '--log', newLog(), '--session', 's'])
     expect(done).toMatchObject({ code: 1, out: '' })
     expect(done.err).toContain('EACCES')
-    expect(done.err).toContain('Mend its permissions')
+    expect(done.err).toContain('Change its permissions')
   })
 
   it.skipIf(process.platform !== 'linux')('says that reading failed, and what was sent before', async () => {

@@ -188,7 +188,7 @@ describe('continuo doctor', () => {
     }
   })
 
-  it('names each fault with its mend', async () => {
+  it('names each fault with its remedy', async () => {
     const bad = `file:${join(folder, 'bad.db')}`
     await withLog(bad, (open) =>
       open.createTopics([

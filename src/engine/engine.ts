@@ -8,9 +8,10 @@
 import { availableParallelism } from 'node:os'
 import { dirname } from 'node:path'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
+import { type MemoryDeclaration, PLAIN_MEMORY, type StateLayout } from '../memory.ts'
 import { executorOf } from './executor.ts'
 import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
-import { checkGraph, type Graph, parametersOf } from './graph.ts'
+import { type Graph, parametersOf } from './graph.ts'
 import { nativeItem } from './items.ts'
 import { stateLayout } from './layout.ts'
 import {
@@ -21,6 +22,7 @@ import {
   type NativeItem,
   type TensorEntry,
 } from './native.ts'
+import { checkGraph } from './plan.ts'
 import {
   type Context,
   ContextBroken,
@@ -31,14 +33,13 @@ import {
   type Model,
   type OpenModelOptions,
   STEP_TARGET,
-  type StateLayout,
   type WorkResult,
 } from './types.ts'
 
 const maxThreads = 256
 /**
  * What a context takes before its first token, in bytes. Windows and segments stand in no tensor, so nothing else bounds them. A state is
- * hashed and copied in one piece by snapshots and pages.
+ * hashed and copied in one piece by snapshots and spilling.
  */
 const maxStateBytes = 2 ** 30
 /** An item that was taken is refused only where its context fails by what it computes. */
@@ -50,7 +51,7 @@ const maxPulse = 2n ** 63n
 
 /**
  * Loads a graph of one's own and the weights it names from a safetensors file. Blocks "step" and "predict" that return what a
- * language model's do (native/graph.h) make it one; any other graph is driven through `createExecutor`.
+ * language model's do (native/graph/graph.h) make it one; any other graph is driven through `createExecutor`.
  */
 export const openGraph = async (graph: Graph, path: string, options: OpenModelOptions = {}): Promise<Model> => {
   checkGraph(graph)
@@ -113,6 +114,8 @@ export interface LoadRequest {
   readonly vocabSize: number
   /** Default: no memory levels. */
   readonly levels?: readonly number[]
+  /** Default: neither a window nor tables with levels. */
+  readonly memory?: MemoryDeclaration | undefined
   /** The parsed content of config.json; only fingerprinted here. */
   readonly config: unknown
   readonly graph: Graph
@@ -151,7 +154,7 @@ const boundedLayout = (graph: Graph): StateLayout => {
 
 /** Loads the weights a graph names. Throws INVALID for a graph or tensor that cannot be used. */
 export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
-  const { dir, modelType, vocabSize, levels = [], config, graph, path, tensors } = request
+  const { dir, modelType, vocabSize, levels = [], memory = PLAIN_MEMORY, config, graph, path, tensors } = request
   const threads = threadsOf(options)
   const device = deviceOf(options)
   const layout = boundedLayout(graph)
@@ -291,6 +294,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     modelType,
     vocabSize,
     levels,
+    memory,
     parameters: parametersOf(graph),
     fingerprint,
     layoutFingerprint: layoutFingerprint(graph),
@@ -301,7 +305,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     device,
     createContext,
 
-    deviceAway: () => (closed ? null : callNative((addon) => addon.away(engine)) || null),
+    unavailableReason: () => (closed ? null : callNative((addon) => addon.away(engine)) || null),
 
     get stats() {
       return closed ? lastStats : callNative((addon) => addon.stats(engine))

@@ -1,8 +1,8 @@
 /**
- * The part of the graph builder that matrix memories need: what a Titans layer is made of. native/kernels/cpu/memory.h and
+ * The part of the graph builder that matrix memories need: what a Titans layer is made of. native/backends/cpu/kernels/memory.h and
  * docs/graph.md give the equations.
  */
-import type { Clock, State, Value, Vector } from './builder.ts'
+import type { Clock, State, Value, Vector } from './builder-types.ts'
 import type { Dtype, Node } from './graph.ts'
 
 /** How a matrix memory is written. */

@@ -3,8 +3,7 @@ import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { fileURLToPath } from 'node:url'
 import { ContinuoError, type ErrorCode } from '../errors.ts'
-import type { BlockPlan } from './graph.ts'
-import type { ContextHead, DeviceKind, EngineStats, WorkResult } from './types.ts'
+import type { BlockPlan, ContextHead, DeviceKind, EngineStats, TraceEntry, WorkResult } from './types.ts'
 
 declare const engineBrand: unique symbol
 declare const contextBrand: unique symbol
@@ -22,22 +21,11 @@ export interface NativeOptions {
   readonly watch: boolean
 }
 
-/** What one node did in a step. */
-export interface TraceEntry {
-  readonly node: string
-  /** Of one row of what it writes. */
-  readonly shape: readonly number[]
-  readonly rows: number
-  readonly microseconds: number
-  /** Of the values and constants it read and wrote; state is not counted. */
-  readonly bytes: number
-}
-
 /** What there is of CUDA on this machine and in this build of the engine. */
 export interface CudaStatus {
   /** The build has the CUDA backend. */
   readonly built: boolean
-  /** The backend runs on the host, for tests (native/kernels/cuda/emulate). */
+  /** The backend runs on the host, for tests (native/test/emulate). */
   readonly emulated: boolean
   /** Why no device can be used, and what to do about it: a sentence. Empty where one can. */
   readonly reason: string

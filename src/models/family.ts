@@ -1,11 +1,12 @@
 /** What a model family provides: how to read its config and turn a package's tensors into a graph. */
 
 import { z } from 'zod'
-import type { Pattern, Ref, Stored } from '../engine/builder.ts'
+import type { Pattern, Ref, Stored } from '../engine/builder-types.ts'
 import type { Graph } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import type { DecoderShape, Overflow } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
+import type { MemoryDeclaration } from '../memory.ts'
 
 export interface FamilyModel {
   readonly graph: Graph
@@ -14,6 +15,8 @@ export interface FamilyModel {
   readonly decoder?: DecoderShape
   /** Pulses between two firings of each memory level; none: the model has no levels. */
   readonly levels?: readonly number[]
+  /** What its window and the tables of its memory are, for statistics; none: it has neither. */
+  readonly memory?: MemoryDeclaration
 }
 
 export interface Family {

@@ -98,12 +98,25 @@ export const openPackage = async (dir: string, options: OpenModelOptions = {}): 
   const before = await identityAt(path)
   const tensors = inspectTensors(path)
   const overflow = overflowOf(options, modelType, family)
-  const { graph, vocabSize, levels = [], decoder } = family.build(config, tensors, overflow)
+  const { graph, vocabSize, levels = [], decoder, memory } = family.build(config, tensors, overflow)
   // Before the weights: it is quick, and what is wrong with it needs no model.
   const { warn = (message) => process.emitWarning(message) } = options
   const { tokenizer, fingerprint } = await readTokenizer(dir, vocabSize, config, warn)
   const model = await loadModel(
-    { dir, modelType, vocabSize, levels, config, graph, path, tensors, decoder, overflow, tokenizer: fingerprint },
+    {
+      dir,
+      modelType,
+      vocabSize,
+      levels,
+      memory,
+      config,
+      graph,
+      path,
+      tensors,
+      decoder,
+      overflow,
+      tokenizer: fingerprint,
+    },
     options,
   )
   // Header, weights and fingerprint are read one after the other and must be of one file.

@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto'
 import { type FileHandle, mkdir, open, rename, rm } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import { ContinuoError } from '../errors.ts'
-import { syncFolder } from '../state/durable.ts'
+import { syncFolder } from '../files.ts'
 
 export interface TensorSpec {
   readonly name: string

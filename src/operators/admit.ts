@@ -4,11 +4,11 @@
  */
 import type { Model } from '../engine/types.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
+import type { Tokenizer } from '../models/tokenizer/types.ts'
 import { checkFits, faultOfHead, type Head, pulseMismatch } from '../state/head.ts'
 import { LARGEST_IMPORTED_PULSE } from '../state/head-rules.ts'
 import { decodeSnapshot, type Snapshot } from '../state/snapshot.ts'
 import { clockOf } from './advance.ts'
-import type { Tokenizer } from './tokenize.ts'
 
 const refuse = (session: string, why: string, cause?: unknown): never => {
   throw new ContinuoError(

@@ -10,12 +10,12 @@ import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { type Context, ContextBroken, type ContextHead, type WorkItem, type WorkResult } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
+import type { Tokenizer } from '../models/tokenizer/types.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
 import { createDetokenizer, NO_TEXT } from './detokenize.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
 import { cursorAt, observe, spanFrom } from './spans.ts'
-import type { Tokenizer } from './tokenize.ts'
 import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
 
 export const FEED_SLICE = 256
@@ -29,7 +29,7 @@ export interface Inference {
 }
 
 /** A session in memory: its head after the last step, and its context. */
-export interface Session {
+export interface SessionState {
   head: Head
   context: Context
 }
@@ -40,7 +40,7 @@ const NO_BYTES = new Uint8Array(0)
 const NO_TOKENS = new Int32Array(0)
 
 /** The head of a session that begins with this record: nothing read, the cursor at the record's first token. */
-export const newborn = (work: Tokenized, model: Fingerprints, chain: string): Head => ({
+export const initialHead = (work: Tokenized, model: Fingerprints, chain: string): Head => ({
   type: 'head',
   version: 1,
   session: work.session,
@@ -111,7 +111,7 @@ const surprised = (head: Head, ids: Int32Array, nats: Float32Array, tokenizer: T
 
 /** Up to `count` tokens. */
 async function generateSlice(
-  session: Session,
+  session: SessionState,
   work: Tokenized,
   event: Generate,
   count: number,
@@ -173,7 +173,7 @@ async function generateSlice(
 }
 
 /** The event's own act, after its tokens were read. */
-const conclude = (session: Session, work: Tokenized, outputs: Output[]): Head => {
+const conclude = (session: SessionState, work: Tokenized, outputs: Output[]): Head => {
   const { event, record } = work
   let { head } = session
   const common = { version: 1, session: head.session, cause: causeOf(record, event.id ?? null) } as const
@@ -216,7 +216,7 @@ export const blank = (context: Context, head: Head): void => {
  * that is depends on the record alone, so a replay sets it aside at the same place.
  */
 export async function* advance(
-  session: Session,
+  session: SessionState,
   work: Tokenized,
   fresh: boolean,
   engine: Inference,

@@ -3,16 +3,16 @@
  *
  * Three verbs in order: *prepare* puts the records together, *commit* hands them to the log as one atom, *note* tells the
  * rest of the worker that it happened. Between two commits, and never in their way, go the snapshots: parts are written
- * ahead, and the next commit's head names them. Last, state that is dead gives its space back (see state/ledger.ts).
+ * ahead, and the next commit's head names them. Last, state that is dead gives its space back (see state/index.ts).
  */
 import { Observable, type OperatorFunction } from 'rxjs'
 import type { TopicNames } from '../../topics/index.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { failpoint } from '../observe/failpoint.ts'
+import { failpoint } from '../failpoint.ts'
 import { type Fingerprints, type Head, type PartitionCursor, type SnapshotRef, seal } from '../state/head.ts'
-import { type Ledger, recordBytes } from '../state/ledger.ts'
+import { type LiveIndex, recordBytes } from '../state/live-index.ts'
+import { type MemoryReport, type ModelMemory, memoryStats } from '../state/memory-stats.ts'
 import { encodeSnapshot } from '../state/snapshot.ts'
-import { type Examination, type Examined, examine } from '../state/vitals.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
 import type { Watermark } from '../streams/watermark.ts'
 import type { EmittedStep } from './emit.ts'
@@ -31,9 +31,9 @@ export interface CommitDeps {
   readonly writer: PartitionWriter
   readonly watermark: Watermark
   readonly sessions: Sessions
-  readonly model: Fingerprints & Examined
-  readonly stateLedger: Ledger
-  readonly snapshotLedger: Ledger
+  readonly model: Fingerprints & ModelMemory
+  readonly stateIndex: LiveIndex
+  readonly snapshotIndex: LiveIndex
   /** Sessions whose head carries a former seal. */
   readonly resealing: readonly string[]
   /** Bytes of a snapshot in one record at most. */
@@ -47,7 +47,7 @@ export interface CommitDeps {
   /** Background trouble that the next round may mend (a trim that failed). */
   readonly warn: (message: string) => void
   /** Each state that becomes a snapshot. */
-  readonly onSnapshot?: (capture: Capture, seen: Examination) => void
+  readonly onSnapshot?: (capture: Capture, seen: MemoryReport) => void
 }
 
 /** Heads that one commit writes anew because of their seal. */
@@ -90,15 +90,15 @@ export interface Commit {
 /** Steps of one transaction at most, and the backlog at which a commit does not wait for its time. */
 const BUDGET_STEPS = 2048
 const BUDGET_BYTES = 4 * 1024 * 1024
-/** Bytes of heads and of snapshots forwarded with one commit. */
-const FORWARD_BYTES = 512 * 1024
+/** Bytes of heads and of snapshots compacted with one commit. */
+const COMPACT_BYTES = 512 * 1024
 /** States taken only to make room, waiting to be written. */
 const MAX_CAPTURES = 8
 
 /** The state of the commit stage; the loop in `commit` drives it. */
 const createCommitter = (deps: CommitDeps) => {
-  const { log, names, partition, writer, watermark, sessions, model, stateLedger, snapshotLedger } = deps
-  /** Sessions whose head must be written although no step touched them: a new snapshot, or forwarding. */
+  const { log, names, partition, writer, watermark, sessions, model, stateIndex, snapshotIndex } = deps
+  /** Sessions whose head must be written although no step touched them: a new snapshot, or compaction. */
   const touched = new Set<string>()
   const refs = new Map<string, SnapshotRef>()
   /** States that wait to be written, by session: a newer one takes the place of an older. */
@@ -179,14 +179,14 @@ const createCommitter = (deps: CommitDeps) => {
     heads.forEach((head, index) => {
       const at = stateAt + index
       sessions.committed(head)
-      stateLedger.put(head.session, { offset: offsets[at]!, bytes: recordBytes(records[at]!) })
+      stateIndex.put(head.session, { offset: offsets[at]!, bytes: recordBytes(records[at]!) })
       if (forgets(head)) {
         refs.delete(head.session)
-        snapshotLedger.drop(head.session)
+        snapshotIndex.drop(head.session)
       }
     })
     const last = records.length - 1
-    stateLedger.put('', { offset: offsets[last]!, bytes: recordBytes(records[last]!) })
+    stateIndex.put('', { offset: offsets[last]!, bytes: recordBytes(records[last]!) })
     relieve()
     failpoint('commit.noted')
     return { partition, offset: cursor.offset, records: records.length, sessions: heads.length, steps, ms }
@@ -196,7 +196,7 @@ const createCommitter = (deps: CommitDeps) => {
   const written = (session: string, ref: SnapshotRef): void => {
     refs.set(session, ref)
     touched.add(session)
-    snapshotLedger.put(session, { offset: ref.first, bytes: ref.bytes })
+    snapshotIndex.put(session, { offset: ref.first, bytes: ref.bytes })
   }
 
   /** One small piece of snapshot work. Returns whether there may be more. */
@@ -206,9 +206,9 @@ const createCommitter = (deps: CommitDeps) => {
       if (next === undefined) return false
       const { head, state } = next
       captures.delete(head.session)
-      const seen = examine(model, head.conductor, state, next.gates)
+      const seen = memoryStats(model, head.conductor, state, next.gates)
       deps.onSnapshot?.(next, seen)
-      const file = encodeSnapshot(head, state, model.layout, seen.vitals)
+      const file = encodeSnapshot(head, state, model.layout, seen.stats)
       writing = writeSnapshot(names.snapshots, head.session, head.conductor.globalStep, file, deps.partBytes)
     }
     const ref = await writing.step(writer)
@@ -222,15 +222,15 @@ const createCommitter = (deps: CommitDeps) => {
   }
 
   /** Writes the oldest living state again when the dead outweigh the living. */
-  const forward = async (): Promise<void> => {
+  const compact = async (): Promise<void> => {
     // While a trim could free the space, writing more would only add to it.
-    if (!worthTrimming(stateLedger)) {
-      for (const id of stateLedger.toForward(FORWARD_BYTES)) if (id !== '') touched.add(id)
+    if (!worthTrimming(stateIndex)) {
+      for (const id of stateIndex.toCompact(COMPACT_BYTES)) if (id !== '') touched.add(id)
     }
-    if (worthTrimming(snapshotLedger)) return
-    // The ledger stands in the order of offsets: a snapshot half written must be in it before others are written behind it.
+    if (worthTrimming(snapshotIndex)) return
+    // The index stands in the order of offsets: a snapshot half written must be in it before others are written behind it.
     while (writing !== null) await snapshotStep()
-    for (const id of snapshotLedger.toForward(FORWARD_BYTES)) {
+    for (const id of snapshotIndex.toCompact(COMPACT_BYTES)) {
       const head = sessions.heads.get(id)
       if (head === undefined || head.snapshot === null || refs.get(id)?.first !== head.snapshot.first) continue
       const file = await readSnapshot(log, names.snapshots, partition, head).catch((error: unknown) => {
@@ -238,7 +238,7 @@ const createCommitter = (deps: CommitDeps) => {
         // Who needs it will find the same and ask the events instead; the other sessions are not to suffer for it.
         deps.warn(`${messageOf(error)} It is forgotten.`)
         refs.delete(id)
-        snapshotLedger.drop(id)
+        snapshotIndex.drop(id)
         touched.add(id)
         return null
       })
@@ -250,25 +250,25 @@ const createCommitter = (deps: CommitDeps) => {
     }
   }
 
-  const worthTrimming = (ledger: Ledger): boolean =>
-    ledger.total - ledger.live > ledger.floor && ledger.reclaimable().bytes >= ledger.floor / 2
+  const worthTrimming = (index: LiveIndex): boolean =>
+    index.total - index.live > index.floor && index.reclaimable().bytes >= index.floor / 2
 
   /** Trims what lies behind the living, once it is worth a call. */
   const trim = async (): Promise<void> => {
     // A new reference counts only once a committed head names it.
     if (touched.size > 0) return
     const both = [
-      [names.state, stateLedger],
-      [names.snapshots, snapshotLedger],
+      [names.state, stateIndex],
+      [names.snapshots, snapshotIndex],
     ] as const
-    for (const [topic, ledger] of both) {
-      if (!worthTrimming(ledger)) continue
-      const { before } = ledger.reclaimable()
+    for (const [topic, index] of both) {
+      if (!worthTrimming(index)) continue
+      const { before } = index.reclaimable()
       if (before === 0) continue
       failpoint('forward.written')
       try {
         await log.trim(topic, partition, before)
-        ledger.trimmed(before)
+        index.trimmed(before)
         failpoint('forward.trimmed')
       } catch (error) {
         deps.warn(
@@ -281,7 +281,7 @@ const createCommitter = (deps: CommitDeps) => {
   return {
     commit,
     snapshotStep,
-    forward,
+    compact,
     trim,
     capture,
     relieve,
@@ -361,7 +361,7 @@ export const commit =
           lastStart = performance.now()
           await round()
           await committer.trim()
-          await committer.forward()
+          await committer.compact()
           // Also when commits follow each other without a pause, snapshots make way.
           await committer.snapshotStep()
         }

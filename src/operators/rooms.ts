@@ -42,7 +42,7 @@ interface Waiting {
 }
 
 export const createRooms = ({ max, maxRestores, alive, giveBackOne, onPressure }: RoomsOptions): Rooms => {
-  const newborn = createQueue<Waiting>()
+  const fresh = createQueue<Waiting>()
   const rebuilt = createQueue<Waiting>()
   let tickets = 0
   /** Contexts being made, and among them those being rebuilt. */
@@ -52,7 +52,7 @@ export const createRooms = ({ max, maxRestores, alive, giveBackOne, onPressure }
 
   /** Who came first of those that lack nothing but room. */
   const next = (): Waiting | undefined => {
-    const one = newborn.first
+    const one = fresh.first
     const other = restoring < maxRestores ? rebuilt.first : undefined
     if (one === undefined || other === undefined) return one ?? other
     return one.ticket < other.ticket ? one : other
@@ -61,7 +61,7 @@ export const createRooms = ({ max, maxRestores, alive, giveBackOne, onPressure }
   const admit = (): void => {
     for (let who = next(); who !== undefined; who = next()) {
       if (alive() + arriving >= max && !giveBackOne()) return
-      ;(who.restores ? rebuilt : newborn).delete(who)
+      ;(who.restores ? rebuilt : fresh).delete(who)
       arriving += 1
       if (who.restores) restoring += 1
       who.go(true)
@@ -73,7 +73,7 @@ export const createRooms = ({ max, maxRestores, alive, giveBackOne, onPressure }
       if (closed) return false
       return new Promise((go) => {
         const who = { ticket: tickets++, restores, go }
-        const queue = restores ? rebuilt : newborn
+        const queue = restores ? rebuilt : fresh
         queue.add(who)
         admit()
         if (queue.has(who) && next() !== undefined) onPressure()
@@ -86,11 +86,11 @@ export const createRooms = ({ max, maxRestores, alive, giveBackOne, onPressure }
     },
     admit,
     get wanted() {
-      return Math.max(0, alive() + arriving + newborn.size + rebuilt.size - max)
+      return Math.max(0, alive() + arriving + fresh.size + rebuilt.size - max)
     },
     close() {
       closed = true
-      for (const queue of [newborn, rebuilt]) {
+      for (const queue of [fresh, rebuilt]) {
         for (let who = queue.first; who !== undefined; who = queue.first) {
           queue.delete(who)
           who.go(false)

@@ -6,12 +6,12 @@
 import { type Observable, Subject } from 'rxjs'
 import type { Context, Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { failpoint } from '../observe/failpoint.ts'
+import { failpoint } from '../failpoint.ts'
 import type { Head } from '../state/head.ts'
-import { PageLost } from '../state/pages.ts'
-import { advance, type Inference, newborn, type Session } from './advance.ts'
+import { SpillLost } from '../state/spill.ts'
+import { advance, type Inference, initialHead, type SessionState } from './advance.ts'
 import { createQueue, type Queue } from './queue.ts'
-import { createResting, isSaved, type Live } from './resting.ts'
+import { createResting, isSaved, type LiveSession } from './resting.ts'
 import { blankSession, Disagreement, type Restored } from './restore.ts'
 import { createRooms } from './rooms.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
@@ -75,19 +75,19 @@ interface Arrival {
 type Brought = Restored & { readonly aside?: Step }
 
 /** The engine knows contexts only; a person needs the session. */
-const lostBy = (session: string, error: PageLost): PageLost =>
-  new PageLost(`Session "${session}": ${error.message}`, { cause: error })
+const lostBy = (session: string, error: SpillLost): SpillLost =>
+  new SpillLost(`Session "${session}": ${error.message}`, { cause: error })
 
-const captureOf = ({ head, context }: Session): Capture => {
+const captureOf = ({ head, context }: SessionState): Capture => {
   try {
     return { head, state: context.serialize(), gates: context.gates() }
   } catch (error) {
-    throw error instanceof PageLost ? lostBy(head.session, error) : error
+    throw error instanceof SpillLost ? lostBy(head.session, error) : error
   }
 }
 
 /** null: the context is gone with its device, and a farewell is no reason to fail. The session is rebuilt from the log. */
-const captureIfThere = (session: Session): Capture | null => {
+const captureIfThere = (session: SessionState): Capture | null => {
   try {
     return captureOf(session)
   } catch (error) {
@@ -118,7 +118,7 @@ const rejectedStep = ({ record, session, reason }: Rejected): Step => ({
 export const createSessions = (options: SessionsOptions): Sessions => {
   const { model, snapshotEvery, snapshotRecords, maxContexts, restore, room, stopping } = options
   const heads = new Map<string, Head>()
-  const live = new Map<string, Live>()
+  const live = new Map<string, LiveSession>()
   const coming = new Map<string, Arrival>()
   const resting = createResting({ heads, snapshotEvery, snapshotRecords })
   const { free, savable, overdue, capturing, put, isShort } = resting
@@ -178,24 +178,24 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   }
   const engine: Inference = { ...options.engine, submit: (item) => tracked(submitted(item)) }
 
-  const settle = (session: Live): void => {
+  const settle = (session: LiveSession): void => {
     resting.settle(session)
     if (session.list === free) rooms.admit()
   }
 
-  const occupy = (session: Live): void => {
+  const occupy = (session: LiveSession): void => {
     session.busy = true
     put(session, null)
   }
 
-  const rest = (session: Live): void => {
+  const rest = (session: LiveSession): void => {
     session.busy = false
     settle(session)
     if (session.list === overdue || (session.list === savable && rooms.wanted > 0)) pressure.next()
   }
 
   /** A copy of the state as it stands; the caller knows that its head is committed, or goes with it. */
-  const take = (session: Live): Capture => {
+  const take = (session: LiveSession): Capture => {
     session.captured = session.head.conductor.globalStep
     session.due = false
     unsaved.end(session.head.session)
@@ -203,7 +203,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     return captureOf(session)
   }
 
-  /** The snapshot that a head names may be forwarded and trimmed while it is being read; then the newer head names it. */
+  /** The snapshot that a head names may be compacted and trimmed while it is being read; then the newer head names it. */
   const rebuild = async (id: string): Promise<Restored> => {
     for (;;) {
       const head = heads.get(id)!
@@ -232,7 +232,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     id: string,
     busy: boolean,
     make: (known: Head | undefined) => Promise<Brought>,
-  ): Promise<{ readonly session: Live; readonly aside?: Step } | null> => {
+  ): Promise<{ readonly session: LiveSession; readonly aside?: Step } | null> => {
     let over = (): void => undefined
     const arrival: Arrival = { due: lapsed.delete(id), over: new Promise<void>((resolve) => (over = resolve)) }
     coming.set(id, arrival)
@@ -248,7 +248,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
         // What took a long rebuild is saved as soon as it rests: the next crash must not make it longer.
         const due = !busy || arrival.due || stale || (known !== undefined && !isSaved(known) && !isShort(known))
         const captured = stale ? Number.NEGATIVE_INFINITY : (known?.snapshot?.pulse ?? -1)
-        const session: Live = { head, context, busy, captured, due, list: null }
+        const session: LiveSession = { head, context, busy, captured, due, list: null }
         live.set(id, session)
         settle(session)
         return { session, ...(aside && { aside }) }
@@ -276,10 +276,10 @@ export const createSessions = (options: SessionsOptions): Sessions => {
         }
       }
       const context = model.createContext()
-      return { head: newborn(work, model, context.chain), context }
+      return { head: initialHead(work, model, context.chain), context }
     })
 
-  const acquire = async (work: Tokenized): Promise<{ session: Live; fresh: boolean; aside?: Step } | null> => {
+  const acquire = async (work: Tokenized): Promise<{ session: LiveSession; fresh: boolean; aside?: Step } | null> => {
     await coming.get(work.session)?.over
     const known = live.get(work.session)
     if (known !== undefined) {
@@ -323,7 +323,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
 
   /** With the session and the record. */
   const named = (error: unknown, { session, record }: Tokenized): unknown => {
-    if (error instanceof PageLost) return lostBy(session, error)
+    if (error instanceof SpillLost) return lostBy(session, error)
     return error instanceof ContinuoError && error.code === 'REFUSED' && !error.message.startsWith('Session ')
       ? new ContinuoError(
           'REFUSED',
@@ -408,7 +408,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       position = at
       ripen()
       const captures: Capture[] = []
-      const takeFrom = (list: Queue<Live>, count: number): void => {
+      const takeFrom = (list: Queue<LiveSession>, count: number): void => {
         for (let left = count; left > 0 && captures.length < limit && list.first !== undefined; left -= 1)
           captures.push(take(list.first))
       }

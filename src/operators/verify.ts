@@ -11,25 +11,26 @@ import type { Cause } from '../../topics/common.ts'
 import type { TopicNames } from '../../topics/index.ts'
 import type { Model } from '../engine/types.ts'
 import { codeOf, messageOf } from '../errors.ts'
+import type { Tokenizer } from '../models/tokenizer/types.ts'
 import { type Head, headDifference, sameHead } from '../state/head.ts'
 import { countChanged } from '../streams/grown.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
-import { advance, blank, type Inference, newborn, type Session } from './advance.ts'
-import { encodeOutput, letterContent } from './emit.ts'
+import { advance, blank, type Inference, initialHead, type SessionState } from './advance.ts'
+import { deadLetterContent, encodeOutput } from './emit.ts'
 import { setAside } from './set-aside.ts'
-import { type Tokenizer, tokenizeEvent } from './tokenize.ts'
+import { tokenizeEvent } from './tokenize.ts'
 import type { Output, SetAside, Step, Tokenized } from './types.ts'
 import { type InputFormat, type ValidateOptions, validateRecord } from './validate.ts'
 import {
   type At,
   all,
+  type DeadLetter,
   type Finding,
   type Found,
   keyText,
-  type Letter,
   placeOf,
-  readLetters,
+  readDeadLetters,
   readSnapshots,
   readState,
   type StoredSnapshot,
@@ -80,7 +81,7 @@ interface Subject {
   readonly snapshots: Map<string, At<StoredSnapshot>[]>
   /** What the output topics hold for the session, in order. */
   readonly outputs: { tokens: StoredRecord[]; observations: StoredRecord[] }
-  session: Session | null
+  session: SessionState | null
   finished: boolean
 }
 
@@ -91,7 +92,7 @@ interface Scene {
   readonly engine: Inference
   readonly validation: ValidateOptions
   readonly stored: StoredState
-  readonly letters: ReadonlyMap<number, Letter>
+  readonly deadLetters: ReadonlyMap<number, DeadLetter>
   readonly begin: number
   readonly end: number
   /** Whether the partition cursor says that the record is finished. */
@@ -192,7 +193,7 @@ const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<voi
           continue
         }
         const out = tokenizeEvent(valid, subject.session?.head, engine.tokenizer, options.model)
-        if (out.kind === 'rejected') compareLetter(scene, record, out)
+        if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
         else if (!subject.finished) await recompute(scene, subject, out)
         else if (scene.isDone(record.offset) && record.offset > subject.target.cursor.offset) missingHead(scene, record)
       }
@@ -214,15 +215,15 @@ const missingHead = ({ options, partition, found }: Scene, record: StoredRecord)
   })
 }
 
-const compareLetter = (
-  { options, letters, isDone, found }: Scene,
+const compareDeadLetter = (
+  { options, deadLetters, isDone, found }: Scene,
   record: StoredRecord,
   { reason, stopped }: { readonly reason: string; readonly stopped?: SetAside },
 ): void => {
   if (!isDone(record.offset)) return
   const session = keyText(record) || null
   const where = `${options.names.chunks}, offset ${record.offset}`
-  const letter = letters.get(record.offset)
+  const letter = deadLetters.get(record.offset)
   const told = stopped === undefined ? null : `${stopped.cause}/${stopped.token}`
   if (letter === undefined) {
     found({
@@ -239,7 +240,7 @@ const compareLetter = (
       where,
       message: `The dead letter says that the event ${does(letter.stopped)} its session aside; recomputed, it ${does(told)}.`,
     })
-  } else if (Buffer.compare(Buffer.concat(letter.parts), letterContent(record).value ?? NOTHING) !== 0) {
+  } else if (Buffer.compare(Buffer.concat(letter.parts), deadLetterContent(record).value ?? NOTHING) !== 0) {
     found({
       kind: 'deadletter',
       session,
@@ -254,12 +255,12 @@ const compareLetter = (
  * events, so the dead letter that says so is obeyed.
  */
 async function* steps(
-  { letters, engine }: Scene,
-  session: Session,
+  { deadLetters, engine }: Scene,
+  session: SessionState,
   work: Tokenized,
   fresh: boolean,
 ): AsyncGenerator<Step> {
-  const letter = letters.get(work.record.offset)
+  const letter = deadLetters.get(work.record.offset)
   const after = Number(/^storage\/(\d+)$/.exec(letter?.stopped ?? '')?.[1])
   if (fresh || letter === undefined || Number.isNaN(after)) {
     yield* advance(session, work, fresh, engine)
@@ -284,12 +285,12 @@ const recompute = async (scene: Scene, subject: Subject, work: Tokenized): Promi
   totals.events += 1
   if (subject.session === null) {
     const context = options.model.createContext()
-    subject.session = { head: newborn(work, options.model, context.chain), context }
+    subject.session = { head: initialHead(work, options.model, context.chain), context }
   }
   const { session, target } = subject
   for await (const step of steps(scene, session, work, fresh)) {
     for (const output of step.outputs) {
-      if (output.to === 'deadletters') compareLetter(scene, step.record, output)
+      if (output.to === 'deadletters') compareDeadLetter(scene, step.record, output)
       else compareOutput(scene, subject, output, step)
     }
     const place = placeOf(step.head!)
@@ -386,10 +387,10 @@ const verifyStatic = async (scene: Scene): Promise<void> => {
   for await (const batch of log.read(names.chunks, partition, begin, { until: end, undecodable: true })) {
     for (const record of batch.records) {
       const valid = validateRecord(record, scene.validation)
-      if (valid.kind === 'rejected') compareLetter(scene, record, valid)
+      if (valid.kind === 'rejected') compareDeadLetter(scene, record, valid)
       else if (!stored.heads.has(valid.session)) {
         const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, options.model)
-        if (out.kind === 'rejected') compareLetter(scene, record, out)
+        if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
         else if (isDone(record.offset)) missingHead(scene, record)
       }
     }
@@ -419,7 +420,7 @@ const verifyPartition = async (options: VerifyOptions, partition: number, totals
     engine: { model, tokenizer, submit: model.submit },
     validation: { format, vocabSize: model.vocabSize, readsText: tokenizer !== null },
     stored,
-    letters: await readLetters(log, names, partition),
+    deadLetters: await readDeadLetters(log, names, partition),
     ...(await log.bounds(names.chunks, partition)),
     isDone: (offset) =>
       cursor !== null && (offset < cursor.offset || cursor.done.some(([from, to]) => offset >= from && offset < to)),

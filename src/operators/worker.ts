@@ -11,10 +11,6 @@ import { createResidency, type ResidencyStats } from './residency.ts'
 import { startTask, type Task, type TaskOptions } from './task.ts'
 
 export interface WorkerOptions extends Omit<TaskOptions, 'contexts'> {
-  /** Memory of all contexts together, bytes; those not in use go to files beyond it. Default: no bound. */
-  readonly maxResidentBytes?: number
-  /** Where the folder for those files is made; default: the system's folder for temporary files. */
-  readonly pageDir?: string
   /**
    * How long a fenced partition waits for a new assignment, ms (default 20,000; more than the session time-out). When the group
    * has said nothing new by then, nobody else owns it: the log itself had ended a transaction that stayed open too long.
@@ -66,12 +62,12 @@ const CENSUS_INTERVAL = 5000
 const doublings = 6
 
 export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
-  const { log, group, names, maxResidentBytes, pageDir } = options
+  const { log, group, names, maxResidentBytes, spillDir } = options
   const partitions = await checkCount(log, names)
   const contexts = createResidency(options.model, {
     warn: options.warn,
-    ...(maxResidentBytes !== undefined && { maxBytes: maxResidentBytes }),
-    ...(pageDir !== undefined && { pageDir }),
+    maxBytes: maxResidentBytes,
+    spillDir,
   })
   const tasks = new Map<number, Task>()
   const refused = new Map<number, unknown>()
@@ -84,7 +80,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   const pauses = new Map<number, number>()
   const troubles = new Map<number, unknown>()
   /** How often a partition's task was lost in a row while the model's device was away. */
-  const away = new Map<number, number>()
+  const lossesInARow = new Map<number, number>()
 
   const start = (partition: number): void => {
     if (
@@ -139,9 +135,9 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     const first = options.retryPause ?? 100
     const pause = pauses.get(partition) ?? first
     pauses.set(partition, Math.min(pause * 2, 2 ** doublings * first))
-    const reason = options.model.deviceAway()
-    const losses = reason === null ? 0 : (away.get(partition) ?? 0) + 1
-    away.set(partition, losses)
+    const reason = options.model.unavailableReason()
+    const losses = reason === null ? 0 : (lossesInARow.get(partition) ?? 0) + 1
+    lossesInARow.set(partition, losses)
     // A log comes back to who waits for it; a device that stayed away through every pause may come back to another process.
     if (reason !== null && losses > doublings + 1) {
       giveUp(new ContinuoError('UNAVAILABLE', reason, { cause: error }))

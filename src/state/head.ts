@@ -2,13 +2,13 @@
  * State records: heads of sessions and the cursor of a partition. Each is JSON, sealed by the sha256 of its bytes in a
  * header, because neither kafkajs nor SQLite notices a flipped bit. docs/formats.md describes them byte by byte.
  */
-import { createHash } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
 import { type Head, type PartitionCursor, type StateRecord, stateRecord } from '../../topics/state.ts'
 import { ContinuoError } from '../errors.ts'
+import { sha256 } from '../hash.ts'
+import { hmac, type SealKeys, sameSeal } from '../seal-key.ts'
 import { textOf } from '../text.ts'
 import { faultOf, type Positions } from './head-rules.ts'
-import { hmac, type SealKeys, sameSeal } from './seal-key.ts'
 
 export type { Head, PartitionCursor, SnapshotRef, StreamCursor } from '../../topics/state.ts'
 
@@ -21,8 +21,6 @@ export interface Sealed {
 
 const SEAL = 'sha256'
 const utf8 = new TextEncoder()
-
-export const sha256 = (bytes: Uint8Array | string): string => createHash('sha256').update(bytes).digest('hex')
 
 /** The key of a state record: the session id, or nothing for the partition cursor. */
 export const stateKey = (record: StateRecord): string => (record.type === 'head' ? record.session : '')

@@ -13,7 +13,7 @@
  * numbers, exact below 2^53.
  */
 import type { Observable } from 'rxjs'
-import type { SealKeys } from '../state/seal-key.ts'
+import type { SealKeys } from '../seal-key.ts'
 
 /** Names may repeat, as in Kafka. */
 export type Headers = readonly (readonly [name: string, value: Uint8Array])[]
@@ -127,7 +127,7 @@ export interface PartitionWriter {
 }
 
 export interface EventLog {
-  /** What the state of this log is sealed with, where it is a key (state/seal-key.ts). */
+  /** What the state of this log is sealed with, where it is a key (seal-key.ts). */
   readonly sealKeys?: SealKeys
   readonly kind: 'embedded' | 'kafka'
   /** As given, without credentials. */
@@ -172,4 +172,23 @@ export interface EventLog {
   /** Rejects with UNAVAILABLE or DENIED when the log cannot be reached. */
   ping(): Promise<void>
   close(): Promise<void>
+}
+
+/** Paths of PEM files. */
+export interface TlsFiles {
+  /** Certificates of the authorities that sign the brokers' certificates, in place of those that Node brings along. */
+  readonly ca?: string
+  /** The client's certificate, with its chain. */
+  readonly cert?: string
+  /** Its private key, not encrypted. */
+  readonly key?: string
+}
+
+export interface OpenLogOptions {
+  /** Session time-out of group membership in ms (default 10,000): how long a silent worker keeps its partitions. */
+  readonly sessionTimeout?: number
+  /** Files for TLS to Kafka; `KAFKA_TLS_CA`, `KAFKA_TLS_CERT` and `KAFKA_TLS_KEY` stand in for them. */
+  readonly tls?: TlsFiles
+  /** Seals the state with a key; without it, by its sha256. */
+  readonly sealKeys?: SealKeys
 }

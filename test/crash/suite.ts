@@ -4,7 +4,7 @@
  * observations and dead letters, same chains.
  */
 import { expect } from 'vitest'
-import { FAILPOINTS, type Failpoint } from '../../src/observe/failpoint.ts'
+import { FAILPOINTS, type Failpoint } from '../../src/failpoint.ts'
 import type { RecordIn } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import type { CrashFamily } from './families.ts'

@@ -1,16 +1,9 @@
 /** Graphs as data: what is built is what is checked, serialised, and refused by name. */
 import { describe, expect, it } from 'vitest'
-import {
-  autoDim,
-  buildGraph,
-  type GraphBuilder,
-  pattern,
-  plus,
-  ref,
-  ring,
-  type Value,
-} from '../../src/engine/builder.ts'
-import { checkGraph, type Graph, type OpNode, parametersOf, planGraph, tensorsOf } from '../../src/engine/graph.ts'
+import { buildGraph, type GraphBuilder } from '../../src/engine/builder.ts'
+import { autoDim, pattern, plus, ref, ring, type Value } from '../../src/engine/builder-types.ts'
+import { type Graph, type OpNode, parametersOf, tensorsOf } from '../../src/engine/graph.ts'
+import { checkGraph, planGraph } from '../../src/engine/plan.ts'
 import { errorOf } from './helpers.ts'
 
 /** The least that is a language model: an embedding, a shift, a head. */

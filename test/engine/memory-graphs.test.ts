@@ -1,9 +1,10 @@
 /** How rows of matrix memories are taken, what the clock and its segments do to a step, and with what a context begins. */
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { ring, type Value } from '../../src/engine/builder.ts'
+import { ring, type Value } from '../../src/engine/builder-types.ts'
 import { openGraph } from '../../src/engine/engine.ts'
-import { type Graph, planGraph } from '../../src/engine/graph.ts'
+import type { Graph } from '../../src/engine/graph.ts'
+import { planGraph } from '../../src/engine/plan.ts'
 import { errorOf, testDevice } from './helpers.ts'
 import {
   attending,

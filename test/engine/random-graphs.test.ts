@@ -5,7 +5,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { openGraph } from '../../src/engine/engine.ts'
-import { planGraph } from '../../src/engine/graph.ts'
+import { planGraph } from '../../src/engine/plan.ts'
 import { cutsOf, graphOf, hasSegments, outcome, rowsOf, weightsPath } from './random-graphs.ts'
 
 describe('random graphs', () => {

@@ -1,15 +1,17 @@
 /** The commit stage alone, on a real embedded log: what goes in one transaction, and when. */
+
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { lastValueFrom, NEVER, Subject, tap, toArray } from 'rxjs'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { PLAIN_MEMORY } from '../../src/memory.ts'
 import { type Commit, type CommitDeps, commit, createBacklog } from '../../src/operators/commit.ts'
 import type { EmittedStep } from '../../src/operators/emit.ts'
 import { readPartitionState } from '../../src/operators/partition-state.ts'
 import { begin } from '../../src/state/conductor.ts'
 import type { Head } from '../../src/state/head.ts'
-import { createLedger } from '../../src/state/ledger.ts'
+import { createLiveIndex } from '../../src/state/live-index.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { createWatermark, type Watermark } from '../../src/streams/watermark.ts'
@@ -23,6 +25,7 @@ const model = {
   layout: { tensors: () => [] },
   levels: [],
   positions: null,
+  memory: PLAIN_MEMORY,
 }
 let folder: string
 let log: EventLog
@@ -60,8 +63,8 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
   },
   model,
   resealing: [],
-  stateLedger: createLedger(1 << 20),
-  snapshotLedger: createLedger(1 << 20),
+  stateIndex: createLiveIndex(1 << 20),
+  snapshotIndex: createLiveIndex(1 << 20),
   partBytes: 900_000,
   format: 'json',
   interval,

@@ -372,7 +372,7 @@ describe('rebuilding', () => {
     })
   })
 
-  test('survives that the snapshot it reads is forwarded and trimmed meanwhile', async () => {
+  test('survives that the snapshot it reads is compacted and trimmed meanwhile', async () => {
     await use(async (bench) => {
       await bench.feed(event('s', { type: 'text', text: 'Once. ' }))
       await bench.settle()
@@ -393,7 +393,7 @@ describe('rebuilding', () => {
           yield* bench.log.read(topic, partition, from, options)
         },
       }
-      const running = await bench.start({ log, forwardFloor: 20_000, snapshotEvery: 10 })
+      const running = await bench.start({ log, compactFloor: 20_000, snapshotEvery: 10 })
       await running.idle()
       await running.worker.stop()
       expect([...running.worker.refused.keys()]).toEqual([])

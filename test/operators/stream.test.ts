@@ -294,12 +294,12 @@ describe('resume', () => {
       const sessions = ['a', 'b', 'c', 'd', 'e', 'f']
       for (const text of ['One. ', 'Two. ', 'Three. ']) {
         await bench.feed(...sessions.map((session) => event(session, { type: 'text', text })))
-        await bench.settle({ forwardFloor: 1 << 30 })
+        await bench.settle({ compactFloor: 1 << 30 })
       }
       const before = await bench.log.bounds(bench.names.snapshots, 0)
       expect(before).toEqual({ begin: 0, end: 18 })
       await bench.feed(event('a', { type: 'text', text: 'Four.' }))
-      await bench.settle({ forwardFloor: 100_000 })
+      await bench.settle({ compactFloor: 100_000 })
       const after = await bench.log.bounds(bench.names.snapshots, 0)
       expect(after.begin).toBeGreaterThanOrEqual(12)
       expect(after.end).toBeLessThanOrEqual(20)
@@ -307,7 +307,7 @@ describe('resume', () => {
     })
   })
 
-  test('dead state is forwarded and trimmed: the log of state does not grow with history', {
+  test('dead state is compacted and trimmed: the log of state does not grow with history', {
     tags: 'slow',
   }, async () => {
     await use(async (bench) => {
@@ -315,7 +315,7 @@ describe('resume', () => {
       await bench.settle()
       for (let n = 0; n < 60; n += 1)
         await bench.feed(event('busy', { type: 'text', text: document.slice(n * 100, n * 100 + 300) }))
-      await bench.settle({ commitInterval: 0, forwardFloor: 20_000, snapshotEvery: 200 })
+      await bench.settle({ commitInterval: 0, compactFloor: 20_000, snapshotEvery: 200 })
       const state = await bench.log.bounds(bench.names.state, 0)
       const snapshots = await bench.log.bounds(bench.names.snapshots, 0)
       expect(state.begin).toBeGreaterThan(0)

@@ -43,7 +43,7 @@ describe('many sessions', () => {
     }
     const together = await Promise.all(sessions.map((_, n) => work(n)))
     expect(most).toBeLessThanOrEqual(12 * model.contextBytes)
-    expect(manager.stats.pageIns).toBeGreaterThan(400)
+    expect(manager.stats.spillReads).toBeGreaterThan(400)
     expect(manager.listSessions()).toHaveLength(200)
     for (const [n, { nats, drawn, chain }] of together.entries()) {
       const alone = model.createContext()
@@ -115,14 +115,14 @@ describe('calls on one session', () => {
 
   it('a manager that closes lets calls finish, and removes its pages', async () => {
     const model = await open(dir)
-    const pageDir = temporaryFolder()
-    const manager = managed(model, { maxResidentBytes: 1, pageDir })
+    const spillDir = temporaryFolder()
+    const manager = managed(model, { maxResidentBytes: 1, spillDir })
     const calls = ['a', 'b', 'c'].map((id) => manager.process(manager.createSession(id), ids(1, 50, 40)))
     const closing = manager.close()
     expect(await errorOf(() => manager.process('a', [1]))).toMatchObject({ code: 'MISUSE' })
     expect((await Promise.all(calls)).map(({ head }) => head.conductor.globalStep)).toEqual([50, 50, 50])
     await closing
-    expect(readdirSync(pageDir)).toEqual([])
+    expect(readdirSync(spillDir)).toEqual([])
     expect(await errorOf(() => manager.close())).toMatchObject({ code: 'MISUSE' })
   })
 })
@@ -259,7 +259,7 @@ describe('probes', () => {
     const seen: (Pick<Probe, 'session' | 'pulse' | 'phase'> & { S: Float32Array; shape: readonly number[] })[] = []
     let escaped: Probe | null = null
     const manager = managed(model, {
-      // Each look finds the context in a page, because another session had the memory.
+      // Each look finds the context spilled, because another session had the memory.
       maxResidentBytes: 1,
       onProbe(probe) {
         const { data, shape } = probe.read('att.S')

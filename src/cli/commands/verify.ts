@@ -1,4 +1,5 @@
 import type { TopicNames } from '../../../topics/index.ts'
+import { namesOf } from '../../client/topics.ts'
 import { startProgress } from '../../observe/progress.ts'
 import { type Verification, verifyLog } from '../../operators/verify.ts'
 import type { EventLog } from '../../streams/log.ts'
@@ -9,7 +10,6 @@ import {
   inputTopicFlag,
   logFlags,
   modelFlag,
-  namesOf,
   overflowFlag,
   partitionsOf,
   sealFlags,

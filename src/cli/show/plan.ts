@@ -1,6 +1,7 @@
 /** How a block will run, as text: its figures, and with `--plan` where each volatile lies and while which lines it is alive. */
-import type { Block, BlockPlan } from '../../engine/graph.ts'
+import type { Block } from '../../engine/graph.ts'
 import { aligned } from '../../engine/print.ts'
+import type { BlockPlan } from '../../engine/types.ts'
 import { count, plural } from '../output.ts'
 import { type BlockFigures, unroll } from './unroll.ts'
 

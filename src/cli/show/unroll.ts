@@ -1,5 +1,6 @@
-/** The lines of a block as the engine counts them (native/program.cc): loops unrolled, branches on an index decided. */
-import type { Block, BlockPlan, Node } from '../../engine/graph.ts'
+/** The lines of a block as the engine counts them (native/compile/program.cc): loops unrolled, branches on an index decided. */
+import type { Block, Node } from '../../engine/graph.ts'
+import type { BlockPlan } from '../../engine/types.ts'
 
 export interface UnrolledLine {
   /** Values of the indices of the loops it stands in, the outermost first. */

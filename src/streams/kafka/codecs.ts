@@ -28,7 +28,7 @@ const tooLarge = (limit: number, packed: number): Undecodable =>
 
 const require = createRequire(import.meta.url)
 
-/** Loaded when first met. That a library is missing says nothing about the batch. */
+/** ModelPackage when first met. That a library is missing says nothing about the batch. */
 const load = <T>(name: string): T => {
   try {
     return require(name) as T

@@ -1,8 +1,7 @@
 /** The Kafka log: the port over kafkajs's connections and protocol. What kafkajs is used for, and what not: kafkajs.ts. */
 import { logLevel } from 'kafkajs'
 import { ContinuoError, codeOf } from '../../errors.ts'
-import type { EventLog, Membership } from '../log.ts'
-import type { OpenLogOptions } from '../open.ts'
+import type { EventLog, Membership, OpenLogOptions } from '../log.ts'
 import { openFeeder } from './append.ts'
 import { committedProtocol } from './committed.ts'
 import { joinGroup } from './group.ts'

@@ -10,16 +10,7 @@ import { readFileSync } from 'node:fs'
 import { connect as connectPlain, isIP } from 'node:net'
 import { type ConnectionOptions, connect as connectTls, createSecureContext } from 'node:tls'
 import { ContinuoError, messageOf } from '../../errors.ts'
-
-/** Paths of PEM files. */
-export interface TlsFiles {
-  /** Certificates of the authorities that sign the brokers' certificates, in place of those that Node brings along. */
-  readonly ca?: string
-  /** The client's certificate, with its chain. */
-  readonly cert?: string
-  /** Its private key, not encrypted. */
-  readonly key?: string
-}
+import type { TlsFiles } from '../log.ts'
 
 export interface TlsContents {
   readonly ca?: string

@@ -15,7 +15,7 @@
  * same way when a newer one comes. It never initialises itself again.
  */
 import { ContinuoError } from '../../errors.ts'
-import { failpoint } from '../../observe/failpoint.ts'
+import { failpoint } from '../../failpoint.ts'
 import type { OutRecord, PartitionWriter } from '../log.ts'
 import { explain, faultOf, isFenced } from './faults.ts'
 import type { Broker } from './kafkajs.ts'

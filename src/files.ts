@@ -1,0 +1,39 @@
+/** Durable files: after `writeDurably` the path holds all of the new bytes, or what it held before; also after a power cut. */
+import { open, rename, unlink } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import { ContinuoError } from './errors.ts'
+
+/** Makes what was renamed into the folder last. */
+export const syncFolder = async (folder: string): Promise<void> => {
+  // Windows does not open folders; there the rename itself is all there is.
+  if (process.platform === 'win32') return
+  const handle = await open(folder, 'r')
+  try {
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}
+
+/** Writes a temporary file beside the path, syncs it, renames it, syncs the folder. Throws UNAVAILABLE or DENIED. */
+export const writeDurably = async (path: string, bytes: Uint8Array): Promise<void> => {
+  const temporary = `${path}.${process.pid}.tmp`
+  try {
+    const handle = await open(temporary, 'wx')
+    try {
+      await handle.writeFile(bytes)
+      await handle.sync()
+    } finally {
+      await handle.close()
+    }
+    await rename(temporary, path)
+    await syncFolder(dirname(path))
+  } catch (error) {
+    await unlink(temporary).catch(() => {})
+    const { code, message } = error as NodeJS.ErrnoException
+    const denied = code === 'EACCES' || code === 'EPERM' || code === 'EROFS'
+    throw new ContinuoError(denied ? 'DENIED' : 'UNAVAILABLE', `${path} could not be written: ${message}.`, {
+      cause: error,
+    })
+  }
+}

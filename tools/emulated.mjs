@@ -1,4 +1,4 @@
-// The CUDA backend without a GPU: builds the addon with the kernels emulated on the CPU (native/kernels/cuda/emulate) and runs the
+// The CUDA backend without a GPU: builds the addon with the kernels emulated on the CPU (native/test/emulate) and runs the
 // suites of a device on it. Arguments go on to vitest.
 import { buildAddon, runSuites } from './addon.mjs'
 

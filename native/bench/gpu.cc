@@ -1,11 +1,11 @@
-// What a model costs on a CUDA device: decoding with 1 and 64 sessions, reading, and how near decoding comes to the bandwidth of the
-// device's memory, which a large copy measures. And the way most code decodes, one launch for every node, none captured: kept here
-// only, to compare with.
+// What a model costs on a CUDA device: decoding with 1 and 64 sessions, reading, and how near decoding comes to the
+// bandwidth of the device's memory, which a large copy measures. And the way most code decodes, one launch for every
+// node, none captured: kept here only, to compare with.
 //
 //   continuo_gpu_bench GRAPH.json MODEL.safetensors [ROUNDS]
 //
-// Prints one JSON object. Rates are medians over the rounds; a round of decoding is 64 tokens of every session, each fed the token that
-// the one before was most likely followed by, as a greedy generation does.
+// Prints one JSON object. Rates are medians over the rounds; a round of decoding is 64 tokens of every session, each
+// fed the token that the one before was most likely followed by, as a greedy generation does.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -13,10 +13,10 @@
 #include <fstream>
 #include <iterator>
 
-#include "../cuda/check.h"
-#include "../cuda/cuda.h"
-#include "../cuda/executor.h"
-#include "../sampler.h"
+#include "backends/cuda/check.h"
+#include "backends/cuda/cuda.h"
+#include "backends/cuda/executor.h"
+#include "runtime/sampler.h"
 
 namespace {
 
@@ -38,7 +38,8 @@ double median(std::vector<double> values) {
 // Clocks of a device rise while it works.
 void warm(const auto& work) {
   size_t done = 0;
-  for (const auto started = Clock::now(); done < 4 || Clock::now() - started < std::chrono::milliseconds(500);) work(), ++done;
+  for (const auto started = Clock::now(); done < 4 || Clock::now() - started < std::chrono::milliseconds(500);)
+    work(), ++done;
 }
 
 // Bytes read and written per second by copies within the device, each of a fifth of its free memory but at most 4 GiB.
@@ -85,7 +86,8 @@ struct Sessions {
 
 class Decoder {
  public:
-  Decoder(const std::shared_ptr<const Model>& model, cuda::CudaExecutor& executor, size_t sessions) : model_(*model), executor_(executor) {
+  Decoder(const std::shared_ptr<const Model>& model, cuda::CudaExecutor& executor, size_t sessions)
+      : model_(*model), executor_(executor) {
     for (size_t i = 0; i < sessions; ++i) {
       sessions_.contexts.push_back(std::make_unique<Context>(model));
       sessions_.tokens.push_back(static_cast<int32_t>(i % model_.graph.vocabulary()));
@@ -107,8 +109,11 @@ class Decoder {
     }
     executor_.gather(language.predict, 0, hiddens);
     executor_.step(language.predict, n, {});
-    const auto* logits = reinterpret_cast<const float*>(executor_.fetch(language.predict, model_.programs[language.predict].last_value[language.logits], n));
-    executor_.pool().parallel_for(n, [&](size_t i) { sessions_.tokens[i] = sample(model_.kernels, {logits + i * vocabulary, vocabulary}, {0, 0, 1, 0}, 0); });
+    const auto* logits = reinterpret_cast<const float*>(
+        executor_.fetch(language.predict, model_.programs[language.predict].last_value[language.logits], n));
+    executor_.pool().parallel_for(n, [&](size_t i) {
+      sessions_.tokens[i] = sample(model_.host(), {logits + i * vocabulary, vocabulary}, {0, 0, 1, 0}, 0);
+    });
   }
 
   // Tokens per second of a round, all sessions together.
@@ -130,7 +135,8 @@ class Decoder {
 double prefill_rate(const std::shared_ptr<const Model>& model, cuda::CudaExecutor& executor, size_t rounds) {
   const auto& language = *model->graph.language;
   Context context(model);
-  const size_t rows = std::min<size_t>(executor.within_segment(context, language.step, executor.rows_of(language.step)), model->positions().value_or(UINT64_MAX));
+  const size_t rows = std::min<size_t>(executor.within_segment(context, language.step, executor.rows_of(language.step)),
+                                       model->positions().value_or(UINT64_MAX));
   std::vector<int32_t> tokens(rows);
   for (size_t i = 0; i < rows; ++i) tokens[i] = static_cast<int32_t>((i * 7919) % model->graph.vocabulary());
   const auto step = [&] {
@@ -164,13 +170,14 @@ int bench(const std::string& graph, const char* weights, size_t rounds) {
   const auto device = std::static_pointer_cast<cuda::CudaDevice>(*opened);
   const CudaStatus status = cuda_status();
   const double copied = copy_rate(*device, status.free, rounds);
-  auto loaded = Model::load(graph, weights, pool, nullptr, device);
+  auto loaded = Model::load(graph, weights, pool, device);
   if (!loaded) return std::fprintf(stderr, "%s\n", loaded.error().message.c_str()), 1;
   const auto& model = *loaded;
   if (!model->graph.language) return std::fprintf(stderr, "The graph is no language model.\n"), 1;
   // What a token moves at least: every matrix once, the state once in and once out.
   double matrices = 0, state = 0;
-  for (const auto& constant : model->constants) matrices += constant.layout == Layout::packed ? static_cast<double>(constant.bytes.size()) : 0;
+  for (const auto& constant : model->constants)
+    matrices += constant.layout == Layout::packed ? static_cast<double>(constant.bytes.size()) : 0;
   state = 2.0 * static_cast<double>(model->state_bytes);
 
   cuda::CudaExecutor executor(device, model, pool, {});
@@ -187,10 +194,12 @@ int bench(const std::string& graph, const char* weights, size_t rounds) {
   const double one = median(ones), slow = median(slows), many = median(manys);
   const double prefill = prefill_rate(model, executor, rounds);
   std::printf(
-      "{\"device\":\"%s\",\"capability\":\"%d.%d\",\"driver\":%d,\"runtime\":%d,\"copyBytesPerSecond\":%.4g,\"bytesPerToken\":%.4g,\"launchesPerStep\":%zu,"
+      "{\"device\":\"%s\",\"capability\":\"%d.%d\",\"driver\":%d,\"runtime\":%d,\"copyBytesPerSecond\":%.4g,"
+      "\"bytesPerToken\":%.4g,\"launchesPerStep\":%zu,"
       "\"decode1\":%.4g,\"decode64\":%.4g,\"prefill\":%.4g,\"naive1\":%.4g,\"shareOfCopy\":%.3f,\"overNaive\":%.3f}\n",
-      status.name.c_str(), status.major, status.minor, status.driver, status.runtime, copied, matrices + state, executor.launches(model->graph.language->step), one, many, prefill,
-      slow, one * (matrices + state) / copied, one / slow);
+      status.name.c_str(), status.major, status.minor, status.driver, status.runtime, copied, matrices + state,
+      executor.launches(model->graph.language->step), one, many, prefill, slow, one * (matrices + state) / copied,
+      one / slow);
   return 0;
 }
 
@@ -199,7 +208,8 @@ int bench(const std::string& graph, const char* weights, size_t rounds) {
 int main(int count, char** arguments) {
   if (count < 3) return std::fprintf(stderr, "usage: continuo_gpu_bench GRAPH.json MODEL.safetensors [ROUNDS]\n"), 2;
   try {
-    return bench(read(arguments[1]), arguments[2], count > 3 ? std::max(1ul, std::strtoul(arguments[3], nullptr, 10)) : 9);
+    return bench(read(arguments[1]), arguments[2],
+                 count > 3 ? std::max(1ul, std::strtoul(arguments[3], nullptr, 10)) : 9);
   } catch (const std::exception& error) {
     return std::fprintf(stderr, "%s\n", error.what()), 1;
   }

@@ -1,8 +1,9 @@
-// The addon: plain functions over handles. src/engine/ owns validation, defaults and messages; what is checked here only
-// keeps a wrong call from corrupting memory.
-#include "handles.h"
-
-#include "../cuda/cuda.h"
+// The addon: plain functions over handles. src/engine/ owns validation, defaults and messages; what is checked here
+// only keeps a wrong call from corrupting memory.
+#include "backends/cpu/device.h"
+#include "backends/cpu/kernels/kernels.h"
+#include "backends/cuda/cuda.h"
+#include "binding/handles.h"
 
 namespace continuo::binding {
 
@@ -18,15 +19,13 @@ constexpr napi_type_tag context_tag{0x636f6e74696e756f, 0x636f6e7465787401};
 constexpr napi_type_tag executor_tag{0x636f6e74696e756f, 0x6578656375746f01};
 constexpr napi_type_tag token_bytes_tag{0x636f6e74696e756f, 0x746f6b656e627901};
 
-template <class T>
-Napi::External<T> wrap(Napi::Env env, T value, const napi_type_tag& tag) {
+template <class T> Napi::External<T> wrap(Napi::Env env, T value, const napi_type_tag& tag) {
   auto external = Napi::External<T>::New(env, new T(std::move(value)), [](Napi::Env, T* held) { delete held; });
   external.TypeTag(&tag);
   return external;
 }
 
-template <class T>
-T unwrap(const Value& value, const napi_type_tag& tag) {
+template <class T> T unwrap(const Value& value, const napi_type_tag& tag) {
   if (!value.IsExternal()) throw error_value(value.Env(), internal("expected a handle."));
   const auto external = value.As<Napi::External<T>>();
   if (!external.CheckTypeTag(&tag)) throw error_value(value.Env(), internal("expected a handle of another type."));
@@ -48,7 +47,8 @@ ContextRef open_context(const Value& value) {
 // A context that no call is using.
 ContextRef idle_context(const Value& value) {
   auto context = open_context(value);
-  if (context->context->busy()) throw error_value(value.Env(), {Code::misuse, "the context is busy; wait for the call that has it."});
+  if (context->context->busy())
+    throw error_value(value.Env(), {Code::misuse, "the context is busy; wait for the call that has it."});
   return context;
 }
 
@@ -67,8 +67,7 @@ Napi::Object head_value(Napi::Env env, const Head& head) {
   return out;
 }
 
-template <class Array, class T>
-Array array_of(Napi::Env env, const std::vector<T>& values) {
+template <class Array, class T> Array array_of(Napi::Env env, const std::vector<T>& values) {
   auto out = Array::New(env, values.size());
   if (!values.empty()) std::memcpy(out.Data(), values.data(), values.size() * sizeof(T));
   return out;
@@ -85,7 +84,8 @@ Value inspect(const CallbackInfo& info) {
   for (size_t i = 0; i < tensors->size(); ++i) {
     const auto& tensor = (*tensors)[i];
     auto shape = Napi::Array::New(env, tensor.shape.size());
-    for (size_t d = 0; d < tensor.shape.size(); ++d) shape.Set(static_cast<uint32_t>(d), static_cast<double>(tensor.shape[d]));
+    for (size_t d = 0; d < tensor.shape.size(); ++d)
+      shape.Set(static_cast<uint32_t>(d), static_cast<double>(tensor.shape[d]));
     auto entry = Napi::Object::New(env);
     entry.Set("name", tensor.name);
     entry.Set("dtype", tensor.dtype);
@@ -122,7 +122,9 @@ Value plan(const CallbackInfo& info) {
     for (size_t i = 0; i < program->stretches.size(); ++i) {
       const auto& stretch = program->stretches[i];
       auto entry = Napi::Object::New(env);
-      entry.Set("way", stretch.way == Stretch::Way::one ? "one" : stretch.way == Stretch::Way::local ? "local" : "rows");
+      entry.Set("way", stretch.way == Stretch::Way::one     ? "one"
+                       : stretch.way == Stretch::Way::local ? "local"
+                                                            : "rows");
       entry.Set("first", static_cast<double>(stretch.first));
       entry.Set("last", static_cast<double>(stretch.last));
       stretches.Set(static_cast<uint32_t>(i), entry);
@@ -161,7 +163,8 @@ Value cuda(const CallbackInfo& info) {
   out.Set("emulated", status.emulated);
   out.Set("reason", status.reason);
   out.Set("name", status.name);
-  out.Set("capability", status.major == 0 ? Value(env.Null()) : Value(Napi::String::New(env, text(status.major, ".", status.minor))));
+  out.Set("capability",
+          status.major == 0 ? Value(env.Null()) : Value(Napi::String::New(env, text(status.major, ".", status.minor))));
   out.Set("total", static_cast<double>(status.total));
   out.Set("free", static_cast<double>(status.free));
   out.Set("driver", status.driver);
@@ -172,20 +175,27 @@ Value cuda(const CallbackInfo& info) {
 // open(graphJson, path, threads, options, packedPath, packedKey, device, stepTarget) → Promise<handle>
 Value open(const CallbackInfo& info) {
   const auto env = info.Env();
-  const Engine::OpenDevice open_device = info[6].As<Napi::String>().Utf8Value() == "cuda" ? open_cuda : Engine::OpenDevice();
-  auto engine = EngineHandle::make(env, info[2].As<Napi::Number>().Uint32Value(), info[7].As<Napi::Number>().DoubleValue());
+  const Engine::OpenDevice open_device = info[6].As<Napi::String>().Utf8Value() == "cuda" ? open_cuda : open_cpu;
+  auto engine =
+      EngineHandle::make(env, info[2].As<Napi::Number>().Uint32Value(), info[7].As<Napi::Number>().DoubleValue());
   auto call = engine->begin(env);
-  engine->engine().load(info[0].As<Napi::String>(), info[1].As<Napi::String>(), {info[4].As<Napi::String>(), info[5].As<Napi::String>()}, options_of(info[3]), [call](Result<std::shared_ptr<const Model>> loaded) mutable {
-    if (!loaded) return EngineHandle::complete(std::move(call), loaded.error(), {});
-    EngineHandle::complete(std::move(call), std::nullopt, [](Napi::Env settled, const EngineRef& handle) -> Value {
-      return wrap(settled, EngineRef(handle), engine_tag);
-    });
-  }, open_device);
+  engine->engine().load(
+      info[0].As<Napi::String>(), info[1].As<Napi::String>(), {info[4].As<Napi::String>(), info[5].As<Napi::String>()},
+      options_of(info[3]),
+      [call](Result<std::shared_ptr<const Model>> loaded) mutable {
+        if (!loaded) return EngineHandle::complete(std::move(call), loaded.error(), {});
+        EngineHandle::complete(std::move(call), std::nullopt, [](Napi::Env settled, const EngineRef& handle) -> Value {
+          return wrap(settled, EngineRef(handle), engine_tag);
+        });
+      },
+      open_device);
   return call->deferred.Promise();
 }
 
 // packingNote(engine): why packed weights on disk were not used; empty when there is nothing to say.
-Value packing_note(const CallbackInfo& info) { return Napi::String::New(info.Env(), open_engine(info[0])->model()->note); }
+Value packing_note(const CallbackInfo& info) {
+  return Napi::String::New(info.Env(), open_engine(info[0])->model()->note);
+}
 
 // positions(engine): how many tokens a context takes; null without a bound.
 Value positions(const CallbackInfo& info) {
@@ -203,7 +213,8 @@ Value create_context(const CallbackInfo& info) {
   auto context = std::make_shared<Context>(engine->model());
   const auto bytes = static_cast<int64_t>(context->bytes());
   Napi::MemoryManagement::AdjustExternalMemory(info.Env(), bytes);
-  return wrap(info.Env(), std::make_shared<ContextHandle>(ContextHandle{engine, std::move(context), bytes}), context_tag);
+  return wrap(info.Env(), std::make_shared<ContextHandle>(ContextHandle{engine, std::move(context), bytes}),
+              context_tag);
 }
 
 Value close_context(const CallbackInfo& info) {
@@ -217,7 +228,9 @@ Value close_context(const CallbackInfo& info) {
 Value head(const CallbackInfo& info) { return head_value(info.Env(), idle_context(info[0])->context->head); }
 
 // stateBytes(context): memory its persistents take now.
-Value state_bytes(const CallbackInfo& info) { return Napi::Number::New(info.Env(), static_cast<double>(idle_context(info[0])->context->bytes())); }
+Value state_bytes(const CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), static_cast<double>(idle_context(info[0])->context->bytes()));
+}
 
 // gates(context): [{ table, at, theta, eta, alpha, count }]: sums over what the gates of each level of a memory were.
 Value gates(const CallbackInfo& info) {
@@ -237,8 +250,8 @@ Value gates(const CallbackInfo& info) {
   return out;
 }
 
-// A context that was lost with its device becomes another, on the device that took its place. Where that one is not there yet, it is
-// asked for, and the caller hears that the context is lost.
+// A context that was lost with its device becomes another, on the device that took its place. Where that one is not
+// there yet, it is asked for, and the caller hears that the context is lost.
 void find_again(const ContextRef& context) {
   if (!context->context->model().device->lost()) return;
   context->engine->engine().mend();
@@ -256,7 +269,9 @@ Value reset(const CallbackInfo& info) {
 
 Value serialize(const CallbackInfo& info) {
   auto context = idle_context(info[0]);
-  if (context->context->broken) throw error_value(info.Env(), {Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
+  if (context->context->broken)
+    throw error_value(info.Env(),
+                      {Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
   auto out = Napi::Uint8Array::New(info.Env(), context->context->serialized_bytes());
   context->context->serialize({reinterpret_cast<std::byte*>(out.Data()), out.ByteLength()});
   return out;
@@ -292,7 +307,8 @@ Value token_bytes(const CallbackInfo& info) {
   out->bytes.assign(reinterpret_cast<const char*>(bytes.Data()), bytes.ByteLength());
   out->ends.assign(ends.Data(), ends.Data() + ends.ElementLength());
   for (size_t i = 0; i < out->ends.size(); ++i) {
-    if (out->ends[i] > out->bytes.size() || (i > 0 && out->ends[i] < out->ends[i - 1])) throw error_value(info.Env(), internal("the table of token bytes is not in order."));
+    if (out->ends[i] > out->bytes.size() || (i > 0 && out->ends[i] < out->ends[i - 1]))
+      throw error_value(info.Env(), internal("the table of token bytes is not in order."));
   }
   return wrap(info.Env(), std::shared_ptr<const TokenBytes>(std::move(out)), token_bytes_tag);
 }
@@ -315,7 +331,8 @@ StopStrings stop_of(const Napi::Object& object) {
 
 Item item_of(const EngineRef& engine, const Napi::Object& object) {
   auto context = open_context(object.Get("context"));
-  if (context->engine != engine) throw error_value(object.Env(), {Code::misuse, "the context belongs to another model."});
+  if (context->engine != engine)
+    throw error_value(object.Env(), {Code::misuse, "the context belongs to another model."});
   Item item;
   item.context = context->context;
   const auto tokens = object.Get("tokens").As<Napi::Int32Array>();
@@ -323,7 +340,8 @@ Item item_of(const EngineRef& engine, const Napi::Object& object) {
   item.nats = object.Get("nats").ToBoolean();
   item.count = object.Get("count").As<Napi::Number>().Uint32Value();
   if (item.count > 0) {
-    item.sampling = {object.Get("temperature").As<Napi::Number>().FloatValue(), object.Get("topK").As<Napi::Number>().Uint32Value(),
+    item.sampling = {object.Get("temperature").As<Napi::Number>().FloatValue(),
+                     object.Get("topK").As<Napi::Number>().Uint32Value(),
                      object.Get("topP").As<Napi::Number>().DoubleValue(), u64_of(object.Get("seed"))};
     const auto ends = object.Get("endTokens").As<Napi::Int32Array>();
     item.end_tokens.assign(ends.Data(), ends.Data() + ends.ElementLength());
@@ -387,8 +405,9 @@ Value logits(const CallbackInfo& info) {
   auto accepted = engine->engine().logits(context->context, [call](Result<std::vector<float>> done) mutable {
     if (!done) return EngineHandle::complete(std::move(call), done.error(), {});
     auto values = std::make_shared<std::vector<float>>(std::move(*done));
-    EngineHandle::complete(std::move(call), std::nullopt,
-                           [values](Napi::Env settled, const EngineRef&) -> Value { return array_of<Napi::Float32Array>(settled, *values); });
+    EngineHandle::complete(std::move(call), std::nullopt, [values](Napi::Env settled, const EngineRef&) -> Value {
+      return array_of<Napi::Float32Array>(settled, *values);
+    });
   });
   return promised(env, *call, accepted);
 }
@@ -397,14 +416,16 @@ Value logits(const CallbackInfo& info) {
 Value create_executor(const CallbackInfo& info) {
   auto context = idle_context(info[0]);
   auto bridge = context->engine->engine().bridge(context->context, options_of(info[1]));
-  return wrap(info.Env(), std::make_shared<ExecutorHandle>(ExecutorHandle{context->engine, std::move(bridge)}), executor_tag);
+  return wrap(info.Env(), std::make_shared<ExecutorHandle>(ExecutorHandle{context->engine, std::move(bridge)}),
+              executor_tag);
 }
 
 // An executor whose context no call is using.
 std::shared_ptr<ExecutorHandle> idle_executor(const Value& value) {
   auto executor = unwrap<std::shared_ptr<ExecutorHandle>>(value, executor_tag);
   if (executor->engine->closed()) throw error_value(value.Env(), {Code::misuse, "the model is closed."});
-  if (executor->bridge->context->busy()) throw error_value(value.Env(), {Code::misuse, "the executor is busy; wait for the call that has it."});
+  if (executor->bridge->context->busy())
+    throw error_value(value.Env(), {Code::misuse, "the executor is busy; wait for the call that has it."});
   return executor;
 }
 
@@ -426,13 +447,14 @@ Value step(const CallbackInfo& info) {
   auto call = engine->begin(env);
   auto accepted = engine->engine().step(executor->bridge, std::move(inserted), [call](Status done) mutable {
     if (!done) return EngineHandle::complete(std::move(call), done.error(), {});
-    EngineHandle::complete(std::move(call), std::nullopt, [](Napi::Env settled, const EngineRef&) -> Value { return settled.Undefined(); });
+    EngineHandle::complete(std::move(call), std::nullopt,
+                           [](Napi::Env settled, const EngineRef&) -> Value { return settled.Undefined(); });
   });
   return promised(env, *call, accepted);
 }
 
-// fetch(executor, block, rows, declaration): the rows of a volatile as the last step left them; null where the plan has given its
-// memory to others.
+// fetch(executor, block, rows, declaration): the rows of a volatile as the last step left them; null where the plan has
+// given its memory to others.
 Value fetch(const CallbackInfo& info) {
   const auto env = info.Env();
   auto executor = idle_executor(info[0]);
@@ -477,15 +499,15 @@ Value trace(const CallbackInfo& info) {
 Value close_engine(const CallbackInfo& info) {
   auto engine = open_engine(info[0]);
   if (engine->pending() > 0) {
-    throw error_value(info.Env(), {Code::misuse, text("the model has ", engine->pending(), " calls in flight; await them before closing it.")});
+    throw error_value(info.Env(), {Code::misuse, text("the model has ", engine->pending(),
+                                                      " calls in flight; await them before closing it.")});
   }
   engine->close();
   return info.Env().Undefined();
 }
 
 // What memory is needed for may throw in any function: a JavaScript error, as if it had been returned.
-template <Value (*body)(const CallbackInfo&)>
-Value guarded(const CallbackInfo& info) {
+template <Value (*body)(const CallbackInfo&)> Value guarded(const CallbackInfo& info) {
   try {
     return body(info);
   } catch (const DeviceError& error) {

@@ -1,4 +1,4 @@
-#include "handles.h"
+#include "binding/handles.h"
 
 namespace continuo::binding {
 
@@ -19,10 +19,12 @@ std::shared_ptr<EngineHandle> EngineHandle::make(Napi::Env env, size_t threads, 
   try {
     self->engine_ = std::make_unique<Engine>(threads, step_target);
   } catch (const std::exception& error) {
-    throw error_value(env, {Code::unavailable, text("cannot start ", threads, " engine threads: ", error.what(), ". Ask for fewer.")});
+    throw error_value(env, {Code::unavailable,
+                            text("cannot start ", threads, " engine threads: ", error.what(), ". Ask for fewer.")});
   }
   const auto name = Napi::String::New(env, "continuo engine");
-  const napi_status made = napi_create_threadsafe_function(env, nullptr, nullptr, name, 0, 1, nullptr, nullptr, nullptr, settle, &self->function_);
+  const napi_status made = napi_create_threadsafe_function(env, nullptr, nullptr, name, 0, 1, nullptr, nullptr, nullptr,
+                                                           settle, &self->function_);
   if (made != napi_ok) throw error_value(env, internal("cannot create a thread-safe function."));
   // An idle model must not keep the process alive.
   napi_unref_threadsafe_function(env, self->function_);
@@ -55,16 +57,17 @@ void EngineHandle::settle(napi_env raw_env, napi_value, void*, void* data) {
   // Everything throws while a worker is being terminated, the settling of its promises too, and nothing may leave here.
   try {
     answer(raw_env, *completion);
-  } catch (...) {
-  }
+  } catch (...) {}
 }
 
 void EngineHandle::answer(Napi::Env env, const Completion& completion) {
   const Napi::HandleScope scope(env);
   const auto& [call, error, value] = completion;
   try {
-    if (error) call->deferred.Reject(error_value(env, *error).Value());
-    else call->deferred.Resolve(value(env, call->handle));
+    if (error)
+      call->deferred.Reject(error_value(env, *error).Value());
+    else
+      call->deferred.Resolve(value(env, call->handle));
   } catch (const Napi::Error& failure) {
     call->deferred.Reject(failure.Value());
   } catch (const std::exception& failure) {

@@ -1,19 +1,19 @@
-// What JavaScript holds: an engine with its model, and contexts. Both are shared pointers behind an External, so that a call in
-// flight keeps what it needs whatever the garbage collector does.
+// What JavaScript holds: an engine with its model, and contexts. Both are shared pointers behind an External, so that a
+// call in flight keeps what it needs whatever the garbage collector does.
 //
-// Threads. Everything here runs on the JavaScript thread of one environment, except `complete`, which the engine's thread
-// calls. It hands a Completion over through a thread-safe function and touches no JavaScript.
+// Threads. Everything here runs on the JavaScript thread of one environment, except `complete`, which the engine's
+// thread calls. It hands a Completion over through a thread-safe function and touches no JavaScript.
 //
-// Teardown. Node runs cleanup hooks last-added first. The thread-safe function adds its own when it is made; ours is added after
-// it, so it runs before: it stops the engine and joins its threads while the thread-safe function is still valid.
+// Teardown. Node runs cleanup hooks last-added first. The thread-safe function adds its own when it is made; ours is
+// added after it, so it runs before: it stops the engine and joins its threads while the thread-safe function is still
+// valid.
 #pragma once
-
-#include <napi.h>
 
 #include <functional>
 #include <memory>
+#include <napi.h>
 
-#include "../engine.h"
+#include "runtime/engine.h"
 
 namespace continuo::binding {
 
@@ -36,8 +36,8 @@ class EngineHandle : public std::enable_shared_from_this<EngineHandle> {
   void forget();
 
   using MakeValue = std::function<Napi::Value(Napi::Env, const std::shared_ptr<EngineHandle>&)>;
-  // From the engine's thread: settles the call's promise with the value, or rejects it with the error. The engine's thread
-  // must give its call away here and keep no copy: the last owner of a handle joins that very thread.
+  // From the engine's thread: settles the call's promise with the value, or rejects it with the error. The engine's
+  // thread must give its call away here and keep no copy: the last owner of a handle joins that very thread.
   static void complete(std::shared_ptr<Call> call, std::optional<Error> error, MakeValue value);
 
   bool closed() const { return !engine_; }

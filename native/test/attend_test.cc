@@ -1,5 +1,5 @@
-#include "kernel_inputs.h"
-#include "reference.h"
+#include "test/kernel_inputs.h"
+#include "test/reference.h"
 
 using namespace continuo;
 using namespace continuo::test;
@@ -25,7 +25,8 @@ Part some_part(Random& random, size_t channels, bool wild) {
   part.first = random.below(2) ? random.below(700) : (size_t{1} << 45) + random.below(700);
   part.last = part.first + seen;
   const auto values = [&](size_t count) { return wild ? every_kind(random, count) : random.floats(count, -2, 2); };
-  part.q = values(channels), part.keys = values(part.slots * part.stride), part.values = values(part.slots * part.stride);
+  part.q = values(channels), part.keys = values(part.slots * part.stride),
+  part.values = values(part.slots * part.stride);
   return part;
 }
 
@@ -47,7 +48,9 @@ std::vector<float> rule(const Query& query) {
       std::vector<float> scores;
       float most = m;
       for (size_t p = first; p < last; ++p) {
-        scores.push_back(query.scale * ordered_sum(query.channels, [&](float acc, size_t i) { return std::fma(part.q[i], part.keys[at(p) + i], acc); }));
+        scores.push_back(query.scale * ordered_sum(query.channels, [&](float acc, size_t i) {
+                           return std::fma(part.q[i], part.keys[at(p) + i], acc);
+                         }));
         if ((!begun && p == first) || scores.back() > most) most = scores.back();
       }
       const float carry = begun ? reference::exp(m - most) : 0.0f;
@@ -80,7 +83,9 @@ std::vector<float> run(Random& random, const Kernels* table, const Query& query)
   }
   for (size_t i = 0; i < query.parts.size(); ++i) {
     const auto& part = query.parts[i];
-    job.parts[i] = {held[3 * i].data(), held[3 * i + 1].data(), held[3 * i + 2].data(), part.stride, part.first, part.last, part.slots};
+    job.parts[i] = {
+        held[3 * i].data(), held[3 * i + 1].data(), held[3 * i + 2].data(), part.stride, part.first, part.last,
+        part.slots};
   }
   // What lay in y counts for nothing.
   Slice y(std::vector<float>(query.channels, NAN), random.below(17));
@@ -92,7 +97,9 @@ std::vector<float> run(Random& random, const Kernels* table, const Query& query)
 
 }  // namespace
 
-TEST("attend: every table gives the bits of the written rule, for any size, number of parts, place in a ring, alignment and kind of number") {
+TEST(
+    "attend: every table gives the bits of the written rule, for any size, number of parts, place in a ring, alignment "
+    "and kind of number") {
   Random random(91);
   for (const size_t channels : {1, 2, 5, 7, 16, 17, 33, 64, 67, 128}) {
     for (size_t parts = 1; parts <= 3; ++parts) {
@@ -116,7 +123,8 @@ TEST("attend: several parts are the softmax over all their positions, to roundin
         for (size_t i = 0; i < channels; ++i) dot += double{part.q[i]} * part.keys[p % part.slots * part.stride + i];
         return dot * query.scale;
       };
-      for (const auto& part : query.parts) for (size_t p = part.first; p < part.last; ++p) most = std::max(most, score(part, p));
+      for (const auto& part : query.parts)
+        for (size_t p = part.first; p < part.last; ++p) most = std::max(most, score(part, p));
       std::vector<double> want(channels);
       for (const auto& part : query.parts) {
         for (size_t p = part.first; p < part.last; ++p) {
@@ -125,8 +133,8 @@ TEST("attend: several parts are the softmax over all their positions, to roundin
           for (size_t i = 0; i < channels; ++i) want[i] += weight * part.values[p % part.slots * part.stride + i];
         }
       }
-      // A score is below 4·√channels and errs by sum_error of that; weights err by as much relatively, sums over at most 1800 positions by 256 roundings
-      // and the joins. Values are below 2.
+      // A score is below 4·√channels and errs by sum_error of that; weights err by as much relatively, sums over at
+      // most 1800 positions by 256 roundings and the joins. Values are below 2.
       const double bound = 2 * (8 * std::sqrt(static_cast<double>(channels)) * sum_error(channels) + 600 * unit);
       for (const auto* table : tables()) {
         const auto got = run(random, table, query);

@@ -2,9 +2,10 @@
 #include <cstring>
 #include <vector>
 
-#include "../kernels/cpu/kernels.h"
-#include "../cpu/linear.h"
-#include "image.h"
+#include "backends/cpu/device.h"
+#include "backends/cpu/kernels/kernels.h"
+#include "backends/cpu/linear.h"
+#include "test/image.h"
 
 using namespace continuo;
 
@@ -12,16 +13,20 @@ using namespace continuo;
 TEST("every operation, product and chain has the bits that the line below sums up, on any architecture") {
   test::Random random(8);
   Chain chain;
-  const auto fold = [&](const std::vector<float>& numbers) { chain.pulse(static_cast<int32_t>(numbers.size()), numbers); };
+  const auto fold = [&](const std::vector<float>& numbers) {
+    chain.pulse(static_cast<int32_t>(numbers.size()), numbers);
+  };
   const auto& k = *runnable_kernels().front();
   constexpr size_t rows = 7, groups = 3, width = 129, n = rows * width;
-  const auto a = random.floats(n, -6, 6), b = random.floats(n, -3, 3), c = random.floats(n, 0, 1), weight = random.floats(width, -1, 1), bias = random.floats(width, -1, 1);
+  const auto a = random.floats(n, -6, 6), b = random.floats(n, -3, 3), c = random.floats(n, 0, 1),
+             weight = random.floats(width, -1, 1), bias = random.floats(width, -1, 1);
   const auto run = [&](const auto& op) {
     std::vector<float> y(n);
     op(y.data());
     fold(y);
   };
-  for (const auto unary : {k.tanh, k.sigmoid, k.relu2, k.decay, k.exp, k.silu, k.gelu, k.softplus}) run([&](float* y) { unary(a.data(), y, n); });
+  for (const auto unary : {k.tanh, k.sigmoid, k.relu2, k.decay, k.exp, k.silu, k.gelu, k.softplus})
+    run([&](float* y) { unary(a.data(), y, n); });
   run([&](float* y) { k.log(c.data(), y, n); });
   run([&](float* y) { k.lerp(a.data(), b.data(), c.data(), y, n); });
   run([&](float* y) { k.norm(a.data(), weight.data(), bias.data(), y, rows, width, groups, 1e-5f); });
@@ -42,17 +47,25 @@ TEST("every operation, product and chain has the bits that the line below sums u
     k.rope(a.data(), y, 3, increments.size(), increments.data(), 812);
   });
   constexpr size_t positions = 19;
-  k.attend({{{c.data(), b.data(), a.data(), 43, 0, 6, 6}, {b.data(), a.data(), b.data(), 43, 250, 261, 16}, {b.data(), b.data(), a.data(), 43, 245, 261, positions}}, 3, attended.data(), 43, 0.3f});
+  k.attend({{{c.data(), b.data(), a.data(), 43, 0, 6, 6},
+             {b.data(), a.data(), b.data(), 43, 250, 261, 16},
+             {b.data(), b.data(), a.data(), 43, 245, 261, positions}},
+            3,
+            attended.data(),
+            43,
+            0.3f});
   fold(attended);
   for (const auto rule : {Rule::titans, Rule::delta, Rule::hebbian}) {
-    for (const auto retention : {Retention::none, Retention::l2, Retention::elastic, Retention::kl, Retention::sphere}) {
+    for (const auto retention :
+         {Retention::none, Retention::l2, Retention::elastic, Retention::kl, Retention::sphere}) {
       const bool bounded = retention == Retention::kl || retention == Retention::sphere;
       const MemoryForm form{rule, retention, bounded ? 0.0f : 3.0f, 0.02f, 0.9f, 1.5f, 1e-12f};
       constexpr size_t channels = 29, matrix = channels * channels;
       std::vector<float> M(matrix), S(matrix), G(matrix), y(rows * width), mixed(matrix);
       k.memory_first(form, a.data(), M.data(), channels);
       for (const uint64_t period : {1, 3}) {
-        k.memory(form, {M.data(), S.data(), G.data(), b.data(), weight.data(), a.data(), c.data(), c.data() + 1, c.data() + 2, y.data(), channels, channels, 3, 4, 100, period, 0.4f, period == 1});
+        k.memory(form, {M.data(), S.data(), G.data(), b.data(), weight.data(), a.data(), c.data(), c.data() + 1,
+                        c.data() + 2, y.data(), channels, channels, 3, 4, 100, period, 0.4f, period == 1});
         fold(M), fold(S), fold(G);
       }
       k.mix(a.data(), 11, c.data(), 3, mixed.data(), matrix);
@@ -66,7 +79,8 @@ TEST("every operation, product and chain has the bits that the line below sums u
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::q8, Dtype::ternary}) {
     PackedMatrix m{dtype, 100, width, 32, nullptr};
     const bool quantised = dtype == Dtype::q8 || dtype == Dtype::ternary;
-    std::vector<uint16_t> weights(quantised ? m.tiles() * m.groups() * m.group_bytes() / 2 : m.tiles() * tile_lanes * m.inputs * size_of(dtype) / 2);
+    std::vector<uint16_t> weights(quantised ? m.tiles() * m.groups() * m.group_bytes() / 2
+                                            : m.tiles() * tile_lanes * m.inputs * size_of(dtype) / 2);
     // Bits whose every reading is a finite number of ordinary size; ternary codes 0 to 2.
     for (auto& bits : weights) bits = static_cast<uint16_t>(0x2AAA & random.next());
     m.data = weights.data();
@@ -78,7 +92,7 @@ TEST("every operation, product and chain has the bits that the line below sums u
   }
   const auto small = test::small_model(21, 40, 48, 3, Dtype::bf16);
   ThreadPool pool(2);
-  auto model = Model::make(small.graph, small.image, pool);
+  auto model = Model::make(small.graph, small.image, pool, cpu_device(*runnable_kernels().front()));
   CHECK(model);
   const auto executor = (*model)->device->executor(*model, pool, {});
   Context context(*model);

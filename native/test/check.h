@@ -59,17 +59,19 @@ class Random {
 
 #define CONTINUO_JOIN2(a, b) a##b
 #define CONTINUO_JOIN(a, b) CONTINUO_JOIN2(a, b)
-#define TEST(claim)                                                                                        \
-  static void CONTINUO_JOIN(body_, __LINE__)();                                                            \
+#define TEST(claim)                                                                                            \
+  static void CONTINUO_JOIN(body_, __LINE__)();                                                                \
   static const continuo::test::Register CONTINUO_JOIN(case_, __LINE__)(claim, CONTINUO_JOIN(body_, __LINE__)); \
   static void CONTINUO_JOIN(body_, __LINE__)()
-#define CHECK(condition) \
-  do { \
+#define CHECK(condition)                                                    \
+  do {                                                                      \
     if (!(condition)) continuo::test::fail(__FILE__, __LINE__, #condition); \
   } while (false)
-#define CHECK_SAYS(result, part) \
-  do { \
-    const auto& checked = (result); \
-    if (checked) continuo::test::fail(__FILE__, __LINE__, "expected an error with: " part); \
-    else if (checked.error().message.find(part) == std::string::npos) continuo::test::fail(__FILE__, __LINE__, "expected \"" part "\", got: " + checked.error().message); \
+#define CHECK_SAYS(result, part)                                                                          \
+  do {                                                                                                    \
+    const auto& checked = (result);                                                                       \
+    if (checked)                                                                                          \
+      continuo::test::fail(__FILE__, __LINE__, "expected an error with: " part);                          \
+    else if (checked.error().message.find(part) == std::string::npos)                                     \
+      continuo::test::fail(__FILE__, __LINE__, "expected \"" part "\", got: " + checked.error().message); \
   } while (false)

@@ -1,5 +1,5 @@
-#include "kernel_inputs.h"
-#include "reference.h"
+#include "test/kernel_inputs.h"
+#include "test/reference.h"
 
 using namespace continuo;
 using namespace continuo::test;
@@ -26,12 +26,14 @@ std::vector<float> run(Random& random, const Kernels* table, const Convolution& 
   Slice x(c.x, random.below(17)), weights(c.weights, random.below(17)), y(c.rows * c.channels, random.below(17));
   const size_t middle = random.below(c.rows + 1), channel = random.below(c.channels + 1);
   std::vector<float> between;
-  for (size_t at = middle; at < middle + c.taps - 1; ++at) between.insert(between.end(), c.row(at), c.row(at) + c.channels);
+  for (size_t at = middle; at < middle + c.taps - 1; ++at)
+    between.insert(between.end(), c.row(at), c.row(at) + c.channels);
   Slice tail(c.tail, random.below(17)), later(between, random.below(17));
   const auto part = [&](size_t from, size_t rows, Slice& before) {
     const size_t at = from * c.channels;
     table->conv(x.data() + at, before.data(), weights.data(), y.data() + at, rows, c.channels, c.taps, 0, channel);
-    table->conv(x.data() + at, before.data(), weights.data(), y.data() + at, rows, c.channels, c.taps, channel, c.channels);
+    table->conv(x.data() + at, before.data(), weights.data(), y.data() + at, rows, c.channels, c.taps, channel,
+                c.channels);
   };
   part(0, middle, tail);
   part(middle, c.rows - middle, later);
@@ -49,7 +51,8 @@ struct Turn {
 Turn some_turn(Random& random, size_t pairs, bool wild) {
   Turn turn{1 + random.below(4), pairs, static_cast<uint32_t>(random.next()), {}, {}};
   if (random.below(4) == 0) turn.clock = static_cast<uint32_t>(random.below(3));
-  for (size_t i = 0; i < pairs; ++i) turn.increments.push_back(static_cast<uint32_t>(random.next()) >> random.below(32));
+  for (size_t i = 0; i < pairs; ++i)
+    turn.increments.push_back(static_cast<uint32_t>(random.next()) >> random.below(32));
   const size_t n = turn.heads * 2 * pairs;
   turn.x = wild ? every_kind(random, n) : random.floats(n, -3, 3);
   return turn;
@@ -64,7 +67,9 @@ std::vector<float> run(Random& random, const Kernels* table, const Turn& turn) {
 
 }  // namespace
 
-TEST("conv: every table gives the bits of the written rule, for any width, number of taps, alignment, cut of rows and kind of number") {
+TEST(
+    "conv: every table gives the bits of the written rule, for any width, number of taps, alignment, cut of rows and "
+    "kind of number") {
   Random random(101);
   for (const size_t channels : {1, 2, 5, 7, 16, 17, 33, 64, 67}) {
     for (int round = 0; round < 8; ++round) {
@@ -72,7 +77,8 @@ TEST("conv: every table gives the bits of the written rule, for any width, numbe
       std::vector<float> want(c.rows * channels);
       for (size_t i = 0; i < want.size(); ++i) {
         float sum = 0;
-        for (size_t j = 0; j < c.taps; ++j) sum = std::fma(c.weights[i % channels * c.taps + j], c.row(i / channels + j)[i % channels], sum);
+        for (size_t j = 0; j < c.taps; ++j)
+          sum = std::fma(c.weights[i % channels * c.taps + j], c.row(i / channels + j)[i % channels], sum);
         want[i] = reference::silu(sum);
       }
       for (const auto* table : tables()) CHECK(same(run(random, table, c), want));
@@ -89,18 +95,22 @@ TEST("conv: within the derived error of the exact one") {
       for (size_t i = 0; i < got.size(); ++i) {
         double sum = 0, size = 0;
         for (size_t j = 0; j < c.taps; ++j) {
-          const double term = double{c.weights[i % c.channels * c.taps + j]} * c.row(i / c.channels + j)[i % c.channels];
+          const double term =
+              double{c.weights[i % c.channels * c.taps + j]} * c.row(i / c.channels + j)[i % c.channels];
           sum += term, size += std::abs(term);
         }
         // Each fma rounds once. silu's slope is at most 1.1, and it errs by less than 4 units.
         const double want = sum / (1 + std::exp(-sum));
-        CHECK(std::abs(got[i] - want) <= 1.1 * static_cast<double>(c.taps) * unit * size + 8 * unit * std::abs(want) + 1e-38);
+        CHECK(std::abs(got[i] - want) <=
+              1.1 * static_cast<double>(c.taps) * unit * size + 8 * unit * std::abs(want) + 1e-38);
       }
     }
   }
 }
 
-TEST("rope: every table gives the bits of the written rule, for any number of pairs, clock, alignment and kind of number") {
+TEST(
+    "rope: every table gives the bits of the written rule, for any number of pairs, clock, alignment and kind of "
+    "number") {
   Random random(103);
   for (const size_t pairs : {1, 2, 3, 5, 7, 8, 16, 17, 32, 33, 64, 67}) {
     for (int round = 0; round < 12; ++round) {
@@ -129,8 +139,10 @@ TEST("rope: a rotation by increments · clock turns, within rounding, at any clo
       for (size_t at = 0; at < got.size(); ++at) {
         const size_t i = at % (2 * turn.pairs), pair = i % turn.pairs, first = at - i + pair;
         const uint64_t phase = uint64_t{turn.increments[pair]} * turn.clock % (uint64_t{1} << 32);
-        const double angle = static_cast<double>(phase) * 0x1p-32 * 2 * 3.14159265358979323846, a = turn.x[first], b = turn.x[first + turn.pairs];
-        const double want = i < turn.pairs ? a * std::cos(angle) - b * std::sin(angle) : b * std::cos(angle) + a * std::sin(angle);
+        const double angle = static_cast<double>(phase) * 0x1p-32 * 2 * 3.14159265358979323846, a = turn.x[first],
+                     b = turn.x[first + turn.pairs];
+        const double want =
+            i < turn.pairs ? a * std::cos(angle) - b * std::sin(angle) : b * std::cos(angle) + a * std::sin(angle);
         // Sine and cosine err by less than a unit, a product and the fma round.
         CHECK(std::abs(got[at] - want) <= 4 * unit * (std::abs(a) + std::abs(b)));
       }

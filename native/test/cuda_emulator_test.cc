@@ -1,16 +1,15 @@
 // The emulator itself: what it must notice, and the runtime's rules. On a GPU there is nothing to test here.
 #if defined(CONTINUO_EMULATE)
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <numeric>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
-#include "../kernels/cuda/launch.h"
-#include "check.h"
+#include "backends/cuda/kernels/launch.h"
+#include "test/check.h"
 
 using namespace continuo;
 using namespace continuo::test;
@@ -23,8 +22,7 @@ struct End {
   bool aborted;
   std::string said;
 };
-template <class F>
-End alone(const F& body) {
+template <class F> End alone(const F& body) {
   int ends[2];
   if (::pipe(ends) != 0) return {false, "no pipe"};
   std::fflush(nullptr);
@@ -144,7 +142,8 @@ __global__ void reads_outside(int* out) { out[threadIdx.x] = __shfl_sync(0x0000F
 __global__ void count_up(int* numbers, int by) { numbers[blockIdx.x * blockDim.x + threadIdx.x] += by; }
 
 __global__ void block_indices(unsigned int* out) {
-  const unsigned int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x, size = blockDim.x * blockDim.y * blockDim.z;
+  const unsigned int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x,
+                     size = blockDim.x * blockDim.y * blockDim.z;
   out[block * size + (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x] += block + 1;
 }
 
@@ -160,7 +159,8 @@ class Setting {
 }  // namespace
 
 TEST("emulator: every thread of every block runs once, in each order; barriers hold whatever the order") {
-  for (const auto order : {emulate::Order::forward, emulate::Order::backward, emulate::Order::shuffled, emulate::Order::varied}) {
+  for (const auto order :
+       {emulate::Order::forward, emulate::Order::backward, emulate::Order::shuffled, emulate::Order::varied}) {
     emulate::use_order(order);
     std::vector<unsigned int> out(5 * 3 * 2 * 4 * 3 * 2);
     launch_and_wait(block_indices, dim3(5, 3, 2), dim3(4, 3, 2), out.data());
@@ -170,7 +170,8 @@ TEST("emulator: every thread of every block runs once, in each order; barriers h
     emulate::use_order(emulate::Order::varied);
     const auto numbers = passed_on(order, true);
     bool right = true;
-    for (size_t i = 0; i < numbers.size(); ++i) right = right && numbers[i] == static_cast<int>((i % 256 + 2) % 256 + 1000 * (i / 256)) + 1;
+    for (size_t i = 0; i < numbers.size(); ++i)
+      right = right && numbers[i] == static_cast<int>((i % 256 + 2) % 256 + 1000 * (i / 256)) + 1;
     CHECK(right);
   }
 }
@@ -204,11 +205,10 @@ TEST("emulator: shuffles and votes are those of CUDA, over warps and parts of th
 
 TEST("emulator: a barrier that some threads never reach, and lanes that do not meet, end the process with a sentence") {
   std::vector<int> out(64);
-  const auto run = [&](auto kernel) {
-    return alone([&] { launch_and_wait(kernel, 1, 64, out.data()); });
-  };
+  const auto run = [&](auto kernel) { return alone([&] { launch_and_wait(kernel, 1, 64, out.data()); }); };
   for (int round = 0; round < 3; ++round) {
-    const End half = run(half_waits), parted = run(part_at_barriers), lanes = run(half_shuffles), outside = run(reads_outside);
+    const End half = run(half_waits), parted = run(part_at_barriers), lanes = run(half_shuffles),
+              outside = run(reads_outside);
     CHECK(half.aborted && contains(half.said, "32 of the 64 threads") && contains(half.said, "cuda_emulator_test.cc"));
     CHECK(parted.aborted && contains(parted.said, "the threads of a block part"));
     CHECK(lanes.aborted && contains(lanes.said, "that never come"));
@@ -250,12 +250,14 @@ TEST("emulator: device memory begins as NaN, is bounded, and copies keep within 
   CHECK(cudaMemcpy(host, numbers + 60, 32, cudaMemcpyDefault) == cudaErrorInvalidValue);
   CHECK(cudaMemset(numbers, 0, sizeof host) == cudaSuccess);
   CHECK(cudaMemcpy(host, numbers, sizeof host, cudaMemcpyDefault) == cudaSuccess && host[63] == 0);
-  CHECK(cudaFree(numbers) == cudaSuccess && cudaFree(numbers) == cudaErrorInvalidValue && cudaFree(nullptr) == cudaSuccess);
+  CHECK(cudaFree(numbers) == cudaSuccess && cudaFree(numbers) == cudaErrorInvalidValue &&
+        cudaFree(nullptr) == cudaSuccess);
   const Setting memory("CONTINUO_EMULATED_MEMORY", "4096");
   CHECK(cudaDeviceReset() == cudaSuccess);
   size_t free = 0, total = 0;
   void *first = nullptr, *second = nullptr;
-  CHECK(cudaMalloc(&first, 3000) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess && total == 4096 && free == 1024);
+  CHECK(cudaMalloc(&first, 3000) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess && total == 4096 &&
+        free == 1024);
   CHECK(cudaMalloc(&second, 1025) == cudaErrorMemoryAllocation && cudaGetLastError() == cudaErrorMemoryAllocation);
   CHECK(cudaMalloc(&second, 1024) == cudaSuccess);
   CHECK(cudaFree(first) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess && free == 3072);
@@ -263,7 +265,9 @@ TEST("emulator: device memory begins as NaN, is bounded, and copies keep within 
   CHECK(cudaDeviceReset() == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess && free == total);
 }
 
-TEST("emulator: what a captured stream is told is done when the graph is launched, as often as that is, with the arguments of then") {
+TEST(
+    "emulator: what a captured stream is told is done when the graph is launched, as often as that is, with the "
+    "arguments of then") {
   cudaStream_t stream = nullptr;
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
@@ -279,32 +283,39 @@ TEST("emulator: what a captured stream is told is done when the graph is launche
   launch(count_up, 2, 32, stream, numbers, by);
   CHECK(cudaMemcpyAsync(copied, numbers, 64 * 4, cudaMemcpyDeviceToHost, stream) == cudaSuccess);
   void* more = nullptr;
-  CHECK(cudaMalloc(&more, 4) == cudaErrorStreamCaptureUnsupported && cudaStreamSynchronize(stream) == cudaErrorStreamCaptureUnsupported);
+  CHECK(cudaMalloc(&more, 4) == cudaErrorStreamCaptureUnsupported &&
+        cudaStreamSynchronize(stream) == cudaErrorStreamCaptureUnsupported);
   (void)cudaGetLastError();
   CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess && cudaGraphInstantiate(&exec, graph) == cudaSuccess &&
-      cudaGraphDestroy(graph) == cudaSuccess);
+        cudaGraphDestroy(graph) == cudaSuccess);
   CHECK(copied[0] == -1);
   for (int round = 1; round <= 3; ++round) {
     CHECK(cudaGraphLaunch(exec, stream) == cudaSuccess && cudaStreamSynchronize(stream) == cudaSuccess);
     CHECK(copied[0] == 7 * round && copied[63] == 7 * round);
   }
   CHECK(cudaGraphExecDestroy(exec) == cudaSuccess && cudaStreamDestroy(stream) == cudaSuccess &&
-      cudaFree(numbers) == cudaSuccess && cudaFreeHost(copied) == cudaSuccess);
+        cudaFree(numbers) == cudaSuccess && cudaFreeHost(copied) == cudaSuccess);
 }
 
-TEST("emulator: a stream does what it is told late or at once: copies of pinned memory take what lies there then, others what lay there") {
+TEST(
+    "emulator: a stream does what it is told late or at once: copies of pinned memory take what lies there then, "
+    "others what lay there") {
   cudaStream_t one = nullptr, other = nullptr;
   int *numbers = nullptr, *pinned = nullptr, pageable[4];
   CHECK(cudaStreamCreateWithFlags(&one, 0) == cudaErrorInvalidValue && cudaGetLastError() == cudaErrorInvalidValue);
-  CHECK(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking) == cudaSuccess && cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking) == cudaSuccess);
-  CHECK(cudaMalloc(&numbers, sizeof pageable) == cudaSuccess && cudaMallocHost(&pinned, sizeof pageable) == cudaSuccess);
+  CHECK(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking) == cudaSuccess &&
+        cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking) == cudaSuccess);
+  CHECK(cudaMalloc(&numbers, sizeof pageable) == cudaSuccess &&
+        cudaMallocHost(&pinned, sizeof pageable) == cudaSuccess);
   const auto both = [&](emulate::Pace pace, const auto& body) {
     CHECK(cudaDeviceSynchronize() == cudaSuccess);
     emulate::use_pace(pace);
     body(pace == emulate::Pace::late);
     emulate::use_pace(emulate::Pace::varied);
   };
-  const auto upload = [&](const int* from) { CHECK(cudaMemcpyAsync(numbers, from, sizeof pageable, cudaMemcpyHostToDevice, one) == cudaSuccess); };
+  const auto upload = [&](const int* from) {
+    CHECK(cudaMemcpyAsync(numbers, from, sizeof pageable, cudaMemcpyHostToDevice, one) == cudaSuccess);
+  };
   for (const auto pace : {emulate::Pace::late, emulate::Pace::at_once}) {
     both(pace, [&](bool late) {
       std::fill_n(pinned, 4, 1);
@@ -323,7 +334,8 @@ TEST("emulator: a stream does what it is told late or at once: copies of pinned 
       launch(count_up, 1, 4, one, numbers, 10);
       CHECK(cudaMemcpyAsync(pinned, numbers, sizeof pageable, cudaMemcpyDeviceToHost, other) == cudaSuccess);
       CHECK(cudaStreamSynchronize(other) == cudaSuccess && pinned[0] == (late ? 3 : 13));
-      CHECK(cudaMemcpyAsync(pageable, numbers, sizeof pageable, cudaMemcpyDeviceToHost, one) == cudaSuccess && pageable[0] == 13);
+      CHECK(cudaMemcpyAsync(pageable, numbers, sizeof pageable, cudaMemcpyDeviceToHost, one) == cudaSuccess &&
+            pageable[0] == 13);
     });
   }
   // Varied, it is one or the other.
@@ -336,17 +348,21 @@ TEST("emulator: a stream does what it is told late or at once: copies of pinned 
     changed += numbers[0] == 2;
   }
   CHECK(changed > 8 && changed < 56);
-  CHECK(cudaStreamDestroy(one) == cudaSuccess && cudaStreamDestroy(other) == cudaSuccess && cudaFree(numbers) == cudaSuccess);
+  CHECK(cudaStreamDestroy(one) == cudaSuccess && cudaStreamDestroy(other) == cudaSuccess &&
+        cudaFree(numbers) == cudaSuccess);
   // Memory that is freed before a copy is done fails the device, as far as anybody can know.
   CHECK(cudaMalloc(&numbers, sizeof pageable) == cudaSuccess);
   emulate::use_pace(emulate::Pace::late);
-  CHECK(cudaMemcpyAsync(numbers, pinned, sizeof pageable, cudaMemcpyHostToDevice) == cudaSuccess && cudaFreeHost(pinned) == cudaSuccess);
+  CHECK(cudaMemcpyAsync(numbers, pinned, sizeof pageable, cudaMemcpyHostToDevice) == cudaSuccess &&
+        cudaFreeHost(pinned) == cudaSuccess);
   CHECK(cudaDeviceSynchronize() == cudaErrorIllegalAddress && cudaMalloc(&numbers, 4) == cudaErrorIllegalAddress);
   emulate::use_pace(emulate::Pace::varied);
   CHECK(cudaDeviceReset() == cudaSuccess);
 }
 
-TEST("emulator: a fault sticks to every call until the device is reset, and comes once; missing and old devices say what they are") {
+TEST(
+    "emulator: a fault sticks to every call until the device is reset, and comes once; missing and old devices say "
+    "what they are") {
   {
     const Setting fault("CONTINUO_EMULATED_FAULT", std::to_string(emulate::launches() + 2));
     CHECK(cudaDeviceReset() == cudaSuccess);
@@ -356,7 +372,7 @@ TEST("emulator: a fault sticks to every call until the device is reset, and come
     CHECK(launch_and_wait(count_up, 2, 32, numbers, 1) == cudaErrorIllegalAddress);
     CHECK(cudaGetLastError() == cudaErrorIllegalAddress && cudaGetLastError() == cudaErrorIllegalAddress);
     CHECK(cudaMemset(numbers, 0, 4) == cudaErrorIllegalAddress && cudaDeviceSynchronize() == cudaErrorIllegalAddress &&
-        cudaFree(numbers) == cudaErrorIllegalAddress);
+          cudaFree(numbers) == cudaErrorIllegalAddress);
     CHECK(cudaDeviceReset() == cudaSuccess && cudaGetLastError() == cudaSuccess);
     CHECK(cudaMalloc(&numbers, 64 * 4) == cudaSuccess);
     CHECK(launch_and_wait(count_up, 2, 32, numbers, 1) == cudaSuccess && cudaFree(numbers) == cudaSuccess);
@@ -366,18 +382,20 @@ TEST("emulator: a fault sticks to every call until the device is reset, and come
     const Setting device("CONTINUO_EMULATED_DEVICE", "none");
     CHECK(cudaDeviceReset() == cudaErrorNoDevice && cudaGetDeviceCount(&count) == cudaErrorNoDevice && count == 0);
     void* memory = nullptr;
-    CHECK(cudaMalloc(&memory, 4) == cudaErrorNoDevice && std::string(cudaGetErrorName(cudaErrorNoDevice)) == "cudaErrorNoDevice");
+    CHECK(cudaMalloc(&memory, 4) == cudaErrorNoDevice &&
+          std::string(cudaGetErrorName(cudaErrorNoDevice)) == "cudaErrorNoDevice");
   }
   {
     const Setting device("CONTINUO_EMULATED_DEVICE", "driver");
-    CHECK(cudaDeviceReset() == cudaErrorInsufficientDriver && cudaGetDeviceCount(&count) == cudaErrorInsufficientDriver);
+    CHECK(cudaDeviceReset() == cudaErrorInsufficientDriver &&
+          cudaGetDeviceCount(&count) == cudaErrorInsufficientDriver);
     CHECK(cudaDriverGetVersion(&version) == cudaSuccess && version == 11000);
   }
   {
     const Setting device("CONTINUO_EMULATED_DEVICE", "old");
     cudaDeviceProp properties;
     CHECK(cudaDeviceReset() == cudaSuccess && cudaGetDeviceProperties(&properties, 0) == cudaSuccess &&
-        properties.major == 7 && properties.minor == 5);
+          properties.major == 7 && properties.minor == 5);
     int number = 0;
     launch(count_up, 1, 1, nullptr, &number, 1);
     CHECK(cudaGetLastError() == cudaErrorNoKernelImageForDevice && number == 0);

@@ -2,10 +2,12 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "../cuda/cuda.h"
-#include "../cuda/device.h"
-#include "../cuda/executor.h"
-#include "engines.h"
+#include "backends/cpu/device.h"
+#include "backends/cpu/kernels/kernels.h"
+#include "backends/cuda/cuda.h"
+#include "backends/cuda/device.h"
+#include "backends/cuda/executor.h"
+#include "test/engines.h"
 
 using namespace continuo;
 using test::logits, test::open, test::process, test::random_tokens;
@@ -15,18 +17,22 @@ namespace {
 constexpr size_t vocabulary = 40, channels = 48;
 
 const test::SmallModel& small(Dtype dtype = Dtype::bf16) {
-  static const auto bf16 = test::small_model(11, vocabulary, channels, 3, Dtype::bf16), f16 = test::small_model(12, vocabulary, channels, 2, Dtype::f16),
+  static const auto bf16 = test::small_model(11, vocabulary, channels, 3, Dtype::bf16),
+                    f16 = test::small_model(12, vocabulary, channels, 2, Dtype::f16),
                     f32 = test::small_model(13, vocabulary, channels, 1, Dtype::f32);
   return dtype == Dtype::bf16 ? bf16 : dtype == Dtype::f16 ? f16 : f32;
 }
 
 // NaN, before the first token, counts as itself.
 bool same(const std::vector<float>& a, const std::vector<float>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) { return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y) || (std::isnan(x) && std::isnan(y)); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
+    return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y) || (std::isnan(x) && std::isnan(y));
+  });
 }
 
 bool same(const ItemResult& a, const ItemResult& b) {
-  return same(a.nats, b.nats) && a.generated == b.generated && same(a.logprobs, b.logprobs) && a.head.chain == b.head.chain && a.head.pulse == b.head.pulse && a.error.has_value() == b.error.has_value();
+  return same(a.nats, b.nats) && a.generated == b.generated && same(a.logprobs, b.logprobs) &&
+         a.head.chain == b.head.chain && a.head.pulse == b.head.pulse && a.error.has_value() == b.error.has_value();
 }
 
 std::vector<std::byte> state_of(Context& context) {
@@ -41,7 +47,8 @@ struct Twins {
   Result<std::shared_ptr<Device>> device = open_cuda();
   std::shared_ptr<const Model> there, here;
   Twins() {
-    auto on_device = Model::make(small().graph, small().image, pool, nullptr, nullptr, *device), on_host = Model::make(small().graph, small().image, pool);
+    auto on_device = Model::make(small().graph, small().image, pool, *device),
+         on_host = Model::make(small().graph, small().image, pool, cpu_device(*runnable_kernels().front()));
     CHECK(on_device && on_host);
     there = *on_device, here = *on_host;
   }
@@ -86,7 +93,9 @@ TEST("cuda: any cut and batch gives the CPU's chain, nats, logits and draws, for
         if (round > 0 && random.below(4) == 0) continue;
         // Sampling as people do it, the first round long enough for several steps.
         const Sampling sampling{i % 2 == 0 ? 0.0f : 0.9f, i % 3 == 0 ? 7u : 0u, 0.95, 70 + i};
-        const Item item{here[i], random_tokens(random, round == 0 ? 1 + random.below(200) : 1 + random.below(30), vocabulary), random.below(2) == 0, static_cast<uint32_t>(random.below(8)), sampling};
+        const Item item{here[i],
+                        random_tokens(random, round == 0 ? 1 + random.below(200) : 1 + random.below(30), vocabulary),
+                        random.below(2) == 0, static_cast<uint32_t>(random.below(8)), sampling};
         items.push_back(item);
         others.push_back(item);
         others.back().context = there[i];
@@ -121,7 +130,8 @@ TEST("cuda: a snapshot of one device goes on on the other") {
     CHECK(next->restore(state_of(*now), now->head));
     now = next;
   }
-  CHECK(generated == (*want)[0].generated && now->head.chain == whole->head.chain && state_of(*now) == state_of(*whole));
+  CHECK(generated == (*want)[0].generated && now->head.chain == whole->head.chain &&
+        state_of(*now) == state_of(*whole));
 }
 
 TEST("cuda: a step of one shape is launched, then captured, then replayed, with the same bits") {
@@ -144,7 +154,8 @@ TEST("cuda: steps that nobody waits for come one after the other, each with the 
   test::Random random(34);
   Twins twins;
   const auto block = twins.here->graph.language->step;
-  const auto device = twins.there->device->executor(twins.there, twins.pool, {}), host = twins.here->device->executor(twins.here, twins.pool, {});
+  const auto device = twins.there->device->executor(twins.there, twins.pool, {}),
+             host = twins.here->device->executor(twins.here, twins.pool, {});
   Context there(twins.there), here(twins.here);
   for (int round = 0; round < 60; ++round) {
     const size_t rows = 1 + random.below(3);
@@ -162,20 +173,24 @@ TEST("cuda: steps that nobody waits for come one after the other, each with the 
   CHECK(state_of(here) == state_of(there));
 }
 
-TEST("cuda: tracing and watching go line by line and change no bit; a number that is not finite is found where it was made") {
+TEST(
+    "cuda: tracing and watching go line by line and change no bit; a number that is not finite is found where it was "
+    "made") {
   test::Random random(33);
   ThreadPool pool(1);
   const auto opened = open_cuda();
-  auto model = Model::make(small().graph, small().image, pool, nullptr, nullptr, *opened);
+  auto model = Model::make(small().graph, small().image, pool, *opened);
   CHECK(model);
   const auto tokens = random_tokens(random, 9, vocabulary);
-  const auto plain = (*model)->device->executor(*model, pool, {}), told = (*model)->device->executor(*model, pool, {.reuse = false, .trace = true, .watch = true});
+  const auto plain = (*model)->device->executor(*model, pool, {}),
+             told = (*model)->device->executor(*model, pool, {.reuse = false, .trace = true, .watch = true});
   Context a(*model), b(*model);
   CHECK(same(test::hidden_vectors(*plain, a, tokens), test::hidden_vectors(*told, b, tokens)));
   CHECK(told->trace().size() == (*model)->programs[(*model)->graph.language->step].code.size());
   CHECK(told->culprit(&b) == nullptr);
   for (const auto& slice : (*model)->layout) {
-    if ((*model)->graph.declarations[slice.name].name == "S") (*model)->device->fill(b.data(slice.name), slice.type, slice.elements, NAN);
+    if ((*model)->graph.declarations[slice.name].name == "S")
+      (*model)->device->fill(b.data(slice.name), slice.type, slice.elements, NAN);
   }
   CHECK(!b.finite() && a.finite());
   (void)test::hidden_vectors(*told, b, tokens);
@@ -185,7 +200,7 @@ TEST("cuda: tracing and watching go line by line and change no bit; a number tha
 TEST("cuda: a model decodes in a handful of launches for a layer") {
   ThreadPool pool(1);
   const auto opened = open_cuda();
-  auto model = Model::make(small().graph, small().image, pool, nullptr, nullptr, *opened);
+  auto model = Model::make(small().graph, small().image, pool, *opened);
   cuda::CudaExecutor executor(std::static_pointer_cast<cuda::CudaDevice>(*opened), *model, pool, {});
   // embed … lerp | r, w.z | add, decay | k, v, a.z → a | heads | f → f.e | f.o → f.t | add, shift
   CHECK(executor.launches((*model)->graph.language->step) == 8);
@@ -196,7 +211,8 @@ TEST("cuda: what cannot be used says what is missing and what to do") {
   const auto says = [](const char* kind, const char* part) {
     const Emulated device("CONTINUO_EMULATED_DEVICE", kind);
     const auto opened = open_cuda();
-    CHECK(!opened && opened.error().code == Code::unavailable && opened.error().message.find(part) != std::string::npos);
+    CHECK(!opened && opened.error().code == Code::unavailable &&
+          opened.error().message.find(part) != std::string::npos);
     CHECK(cuda_status().reason.find(part) != std::string::npos);
   };
   says("none", "shows no device");
@@ -229,7 +245,11 @@ TEST("cuda: more sessions than the device has memory for take turns, with the bi
   for (int round = 0; round < 4; ++round) {
     std::vector<Item> items, others;
     for (size_t i = 0; i < here.size(); ++i) {
-      items.push_back({here[i], random_tokens(random, 1 + random.below(20), vocabulary), true, static_cast<uint32_t>(random.below(5)), {1, 0, 1, i}});
+      items.push_back({here[i],
+                       random_tokens(random, 1 + random.below(20), vocabulary),
+                       true,
+                       static_cast<uint32_t>(random.below(5)),
+                       {1, 0, 1, i}});
       others.push_back(items.back());
       others.back().context = there[i];
     }
@@ -240,7 +260,9 @@ TEST("cuda: more sessions than the device has memory for take turns, with the bi
   for (size_t i = 0; i < here.size(); ++i) CHECK(state_of(*here[i]) == state_of(*there[i]));
 }
 
-TEST("cuda: a device that is lost takes its contexts with it; the model comes back, and contexts restored go on as if nothing had been") {
+TEST(
+    "cuda: a device that is lost takes its contexts with it; the model comes back, and contexts restored go on as if "
+    "nothing had been") {
   auto host = open(small(), 1);
   const test::TemporaryFile file(small().image);
   for (const uint64_t launch : {3, 40, 90}) {
@@ -273,7 +295,8 @@ TEST("cuda: a device that is lost takes its contexts with it; the model comes ba
       CHECK(saved.empty() ? now->restore(state_of(*reference), reference->head) : now->restore(saved, head));
     }
     CHECK(losses == 1);
-    for (int turn = 0; turn < 12; ++turn) CHECK(process(*host.engine, {{reference, {static_cast<int32_t>(turn)}, false, 2, {1, 0, 1, 9}}}));
+    for (int turn = 0; turn < 12; ++turn)
+      CHECK(process(*host.engine, {{reference, {static_cast<int32_t>(turn)}, false, 2, {1, 0, 1, 9}}}));
     CHECK(reference->head.chain == now->head.chain);
   }
 }

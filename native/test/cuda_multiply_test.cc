@@ -1,7 +1,8 @@
-// The products of the CUDA kernels as an executor asks for them: several at once, over some rows of many, with functions of their outputs.
-#include "../kernels/cuda/kernels.h"
-#include "../cpu/linear.h"
-#include "kernel_inputs.h"
+// The products of the CUDA kernels as an executor asks for them: several at once, over some rows of many, with
+// functions of their outputs.
+#include "backends/cpu/linear.h"
+#include "backends/cuda/kernels/kernels.h"
+#include "test/kernel_inputs.h"
 
 using namespace continuo;
 using namespace continuo::test;
@@ -9,8 +10,7 @@ using namespace continuo::test;
 namespace {
 
 // Memory of the device, aligned as executors align theirs, that begins as a copy.
-template <class T>
-class OnDevice {
+template <class T> class OnDevice {
  public:
   explicit OnDevice(const std::vector<T>& values) : n_(values.size()) {
     CHECK(cudaMalloc(&data_, std::max<size_t>(1, n_) * sizeof(T)) == cudaSuccess);
@@ -48,7 +48,8 @@ size_t packed_bytes(const PackedMatrix& m) {
 
 // f16 and bf16 between 2⁻⁷ and 2, or their negatives.
 uint16_t some_half(Random& random, Dtype dtype) {
-  const size_t exponent = dtype == Dtype::f16 ? (8 + random.below(8)) << 10 | random.below(1024) : (120 + random.below(8)) << 7 | random.below(128);
+  const size_t exponent = dtype == Dtype::f16 ? (8 + random.below(8)) << 10 | random.below(1024)
+                                              : (120 + random.below(8)) << 7 | random.below(128);
   return static_cast<uint16_t>(exponent | random.below(2) << 15);
 }
 
@@ -60,7 +61,8 @@ std::vector<uint8_t> some_weights(Random& random, const PackedMatrix& m) {
       for (size_t i = 0; i < codes; ++i) {
         unsigned byte = 0;
         for (int shift = 0; shift < 8; shift += 2) byte |= static_cast<unsigned>(random.below(3)) << shift;
-        out[group + i] = m.dtype == Dtype::q8 ? static_cast<uint8_t>(1 + random.below(255)) : static_cast<uint8_t>(byte);
+        out[group + i] =
+            m.dtype == Dtype::q8 ? static_cast<uint8_t>(1 + random.below(255)) : static_cast<uint8_t>(byte);
       }
       for (size_t i = codes; i < m.group_bytes(); i += 2) {
         const uint16_t scale = some_half(random, Dtype::f16);
@@ -72,13 +74,16 @@ std::vector<uint8_t> some_weights(Random& random, const PackedMatrix& m) {
   for (size_t i = 0; i < out.size(); i += size_of(m.dtype)) {
     const float number = random.uniform(-1, 1);
     const uint16_t half = some_half(random, m.dtype);
-    if (m.dtype == Dtype::f32) std::memcpy(&out[i], &number, 4);
-    else std::memcpy(&out[i], &half, 2);
+    if (m.dtype == Dtype::f32)
+      std::memcpy(&out[i], &number, 4);
+    else
+      std::memcpy(&out[i], &half, 2);
   }
   return out;
 }
 
-constexpr cuda::Task functions[] = {cuda::Task::tanh, cuda::Task::sigmoid, cuda::Task::relu2, cuda::Task::silu, cuda::Task::gelu, cuda::Task::softplus};
+constexpr cuda::Task functions[] = {cuda::Task::tanh, cuda::Task::sigmoid, cuda::Task::relu2,
+                                    cuda::Task::silu, cuda::Task::gelu,    cuda::Task::softplus};
 
 void bend_on_cpu(const Kernels& table, cuda::Task by, const float* from, float* to, size_t n) {
   switch (by) {
@@ -91,8 +96,8 @@ void bend_on_cpu(const Kernels& table, cuda::Task by, const float* from, float* 
   }
 }
 
-// Makes one call over rows [first, first + rows) of rows that have others around them, and compares all that it wrote, and left alone, with
-// linear.h's multiply on the CPU.
+// Makes one call over rows [first, first + rows) of rows that have others around them, and compares all that it wrote,
+// and left alone, with linear.h's multiply on the CPU.
 void compare(std::vector<Task>& tasks, uint32_t first, uint32_t rows) {
   const Kernels& table = *runnable_kernels().back();
   const size_t all = first + rows + 1;
@@ -131,14 +136,19 @@ void compare(std::vector<Task>& tasks, uint32_t first, uint32_t rows) {
     Memory memory(scratch_bytes(task.matrix, rows));
     std::vector<float> want(all * outputs, untouched), want_bent = want;
     multiply(pool, table, task.matrix, task.x.data() + first * inputs, want.data() + first * outputs, rows, memory);
-    if (task.bend) bend_on_cpu(table, task.by, want.data() + first * outputs, want_bent.data() + first * outputs, rows * outputs);
+    if (task.bend)
+      bend_on_cpu(table, task.by, want.data() + first * outputs, want_bent.data() + first * outputs, rows * outputs);
     CHECK(same(y[i].values(), want));
     CHECK(same(bent[i].values(), want_bent));
   }
 }
 
 Task some_task(Random& random, Dtype dtype, size_t outputs, size_t inputs, size_t rows, bool wild) {
-  Task task{{dtype, outputs, inputs, random.below(2) ? size_t{32} : size_t{64}, nullptr}, {}, {}, random.below(2) == 0, functions[random.below(std::size(functions))]};
+  Task task{{dtype, outputs, inputs, random.below(2) ? size_t{32} : size_t{64}, nullptr},
+            {},
+            {},
+            random.below(2) == 0,
+            functions[random.below(std::size(functions))]};
   task.packed = some_weights(random, task.matrix);
   task.x = wild ? every_kind(random, rows * inputs) : random.floats(rows * inputs, -2, 2);
   return task;
@@ -149,7 +159,9 @@ constexpr Dtype quantised[] = {Dtype::q8, Dtype::ternary};
 
 }  // namespace
 
-TEST("cuda multiply: several products of any format and size have the CPU's bits, whatever the rows, and nothing else is written") {
+TEST(
+    "cuda multiply: several products of any format and size have the CPU's bits, whatever the rows, and nothing else "
+    "is written") {
   Random random(200);
   for (const bool integers : {false, true}) {
     for (const uint32_t rows : {1u, 2u, 3u, 4u, 5u, 7u, 8u, 9u, 15u, 21u, 32u, 33u, 64u, 65u, 129u}) {
@@ -157,19 +169,23 @@ TEST("cuda multiply: several products of any format and size have the CPU's bits
       const auto first = static_cast<uint32_t>(random.below(4));
       for (size_t i = rows > 30 ? 3 : 2 + random.below(cuda::most_products - 1); i > 0; --i) {
         const Dtype dtype = integers ? quantised[random.below(2)] : plain[random.below(3)];
-        tasks.push_back(some_task(random, dtype, 1 + random.below(150), some_length(random), first + rows + 1, random.below(5) == 0));
+        tasks.push_back(some_task(random, dtype, 1 + random.below(150), some_length(random), first + rows + 1,
+                                  random.below(5) == 0));
       }
       compare(tasks, first, rows);
     }
   }
 }
 
-TEST("cuda multiply: every format of a single product, one output and one input, and inputs beyond one turn of the block") {
+TEST(
+    "cuda multiply: every format of a single product, one output and one input, and inputs beyond one turn of the "
+    "block") {
   Random random(201);
   struct Shape {
     size_t outputs, inputs;
   };
-  for (const auto& [outputs, inputs] : {Shape{1, 1}, Shape{1, 31}, Shape{64, 256}, Shape{63, 4096}, Shape{5, 8193}, Shape{33, 9000}}) {
+  for (const auto& [outputs, inputs] :
+       {Shape{1, 1}, Shape{1, 31}, Shape{64, 256}, Shape{63, 4096}, Shape{5, 8193}, Shape{33, 9000}}) {
     for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::q8, Dtype::ternary}) {
       for (const uint32_t rows : {1u, 2u, 3u, 6u, 40u}) {
         std::vector<Task> tasks{some_task(random, dtype, outputs, inputs, rows + 1, false)};
@@ -202,7 +218,8 @@ TEST("cuda multiply: f16 and bf16 weights of every bit pattern widen as on the C
       std::vector<Task> tasks;
       while (tasks.size() < cuda::most_products) {
         Task task{{dtype, tile_lanes, 1, 0, nullptr}, {}, {1.0f, 1.0f}, false, {}};
-        for (size_t i = 0; i < tile_lanes; ++i, ++pattern) task.packed.insert(task.packed.end(), {static_cast<uint8_t>(pattern), static_cast<uint8_t>(pattern >> 8)});
+        for (size_t i = 0; i < tile_lanes; ++i, ++pattern)
+          task.packed.insert(task.packed.end(), {static_cast<uint8_t>(pattern), static_cast<uint8_t>(pattern >> 8)});
         tasks.push_back(std::move(task));
       }
       compare(tasks, 0, 1);

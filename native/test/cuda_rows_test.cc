@@ -1,7 +1,8 @@
-// Commands that work on rows by themselves, against what the executor does on the CPU: random steps, cut into ranges of rows and parts.
-#include "../cast.h"
-#include "../sampler.h"
-#include "cuda/steps.h"
+// Commands that work on rows by themselves, against what the executor does on the CPU: random steps, cut into ranges of
+// rows and parts.
+#include "base/cast.h"
+#include "runtime/sampler.h"
+#include "test/cuda/steps.h"
 
 using namespace continuo;
 using namespace continuo::test;
@@ -12,9 +13,11 @@ namespace {
 using Task = cuda::Task;
 const Kernels& cpu = generic_kernels;
 
-constexpr Type types[] = {Type::f32, Type::f16, Type::bf16, Type::f8, Type::i8, Type::u8, Type::i32, Type::i64, Type::boolean};
+constexpr Type types[] = {Type::f32, Type::f16, Type::bf16, Type::f8,     Type::i8,
+                          Type::u8,  Type::i32, Type::i64,  Type::boolean};
 
-// One command whose output is rows of floats. `fill(command)` sets its operands and width; `want(row)` gives the row that the CPU makes.
+// One command whose output is rows of floats. `fill(command)` sets its operands and width; `want(row)` gives the row
+// that the CPU makes.
 template <class Fill, class Want>
 void check_rows(Steps& steps, Task task, size_t width, uint32_t parts, const Fill& fill, const Want& want) {
   Command c;
@@ -48,22 +51,26 @@ const std::byte* bytes(const std::vector<uint8_t>& of) { return reinterpret_cast
 
 TEST("cuda rows: functions of one number have the CPU's bits, for any width, part and range of rows") {
   using Unary = void (*Kernels::*)(const float*, float*, size_t);
-  const std::pair<Task, Unary> maps[] = {{Task::tanh, &Kernels::tanh}, {Task::sigmoid, &Kernels::sigmoid},
+  const std::pair<Task, Unary> maps[] = {{Task::tanh, &Kernels::tanh},   {Task::sigmoid, &Kernels::sigmoid},
                                          {Task::relu2, &Kernels::relu2}, {Task::silu, &Kernels::silu},
-                                         {Task::gelu, &Kernels::gelu}, {Task::softplus, &Kernels::softplus}, {Task::decay, &Kernels::decay}};
+                                         {Task::gelu, &Kernels::gelu},   {Task::softplus, &Kernels::softplus},
+                                         {Task::decay, &Kernels::decay}};
   Random random(201);
   for (int round = 0; round < 12; ++round) {
     for (const auto& [task, map] : maps) {
       Steps steps(random);
       const size_t width = some_length(random);
       const auto x = some_numbers(random, steps.rows * width, round % 2);
-      check_rows(steps, task, width, 1 + static_cast<uint32_t>(random.below(5)), [&](Command& c) { c.in[0] = steps.in(x); },
-                 [&](size_t row, float* out) { (cpu.*map)(&x[row * width], out, width); });
+      check_rows(
+          steps, task, width, 1 + static_cast<uint32_t>(random.below(5)), [&](Command& c) { c.in[0] = steps.in(x); },
+          [&](size_t row, float* out) { (cpu.*map)(&x[row * width], out, width); });
     }
   }
 }
 
-TEST("cuda rows: add, mul, lerp, range and embed have the CPU's bits, with values and with constants in the last place") {
+TEST(
+    "cuda rows: add, mul, lerp, range and embed have the CPU's bits, with values and with constants in the last "
+    "place") {
   Random random(202);
   for (int round = 0; round < 40; ++round) {
     const bool constant = round % 2, wild = round % 3 == 0;
@@ -73,33 +80,40 @@ TEST("cuda rows: add, mul, lerp, range and embed have the CPU's bits, with value
       Steps steps(random);
       const int inputs = task == Task::lerp ? 3 : 2;
       std::vector<std::vector<float>> in;
-      for (int i = 0; i < inputs; ++i) in.push_back(some_numbers(random, (constant && i == inputs - 1 ? 1 : steps.rows) * width, wild));
-      check_rows(steps, task, width, parts,
-                 [&](Command& c) {
-                   for (int i = 0; i < inputs; ++i) c.in[i] = steps.in(in[static_cast<size_t>(i)]);
-                   c.constant = constant ? 1u << (inputs - 1) : 0;
-                 },
-                 [&](size_t row, float* out) {
-                   const float *a = &in[0][row * width], *b = &in[1][inputs == 2 && constant ? 0 : row * width];
-                   if (task == Task::add) cpu.add(a, b, out, width);
-                   else if (task == Task::mul) cpu.mul(a, b, out, width);
-                   else cpu.lerp(a, b, &in[2][constant ? 0 : row * width], out, width);
-                 });
+      for (int i = 0; i < inputs; ++i)
+        in.push_back(some_numbers(random, (constant && i == inputs - 1 ? 1 : steps.rows) * width, wild));
+      check_rows(
+          steps, task, width, parts,
+          [&](Command& c) {
+            for (int i = 0; i < inputs; ++i) c.in[i] = steps.in(in[static_cast<size_t>(i)]);
+            c.constant = constant ? 1u << (inputs - 1) : 0;
+          },
+          [&](size_t row, float* out) {
+            const float *a = &in[0][row * width], *b = &in[1][inputs == 2 && constant ? 0 : row * width];
+            if (task == Task::add)
+              cpu.add(a, b, out, width);
+            else if (task == Task::mul)
+              cpu.mul(a, b, out, width);
+            else
+              cpu.lerp(a, b, &in[2][constant ? 0 : row * width], out, width);
+          });
     }
     {
       Steps steps(random);
       const size_t levels = 1 + random.below(4), each = 1 + width % 40, n = levels * each;
-      const auto x = some_numbers(random, steps.rows * n, wild), low = random.floats(levels, -1, 0), high = random.floats(levels, 0, 2);
-      check_rows(steps, Task::range, n, parts,
-                 [&](Command& c) {
-                   c.in[0] = steps.in(x), c.in[1] = steps.in(low), c.in[2] = steps.in(high);
-                   c.levels = static_cast<uint32_t>(levels);
-                 },
-                 [&](size_t row, float* out) {
-                   for (size_t level = 0; level < levels; ++level) {
-                     cpu.range(&x[row * n + level * each], low[level], high[level], out + level * each, each);
-                   }
-                 });
+      const auto x = some_numbers(random, steps.rows * n, wild), low = random.floats(levels, -1, 0),
+                 high = random.floats(levels, 0, 2);
+      check_rows(
+          steps, Task::range, n, parts,
+          [&](Command& c) {
+            c.in[0] = steps.in(x), c.in[1] = steps.in(low), c.in[2] = steps.in(high);
+            c.levels = static_cast<uint32_t>(levels);
+          },
+          [&](size_t row, float* out) {
+            for (size_t level = 0; level < levels; ++level) {
+              cpu.range(&x[row * n + level * each], low[level], high[level], out + level * each, each);
+            }
+          });
     }
     {
       Steps steps(random);
@@ -107,18 +121,22 @@ TEST("cuda rows: add, mul, lerp, range and embed have the CPU's bits, with value
       const size_t table_rows = 1 + random.below(50);
       const auto table = some_bytes(random, table_rows * width * size_of(dtype));
       std::vector<int32_t> ids(steps.rows);
-      for (auto& id : ids) id = random.below(6) ? static_cast<int32_t>(random.below(table_rows)) : random.below(2) ? -1 - static_cast<int32_t>(random.below(3)) : static_cast<int32_t>(table_rows);
-      check_rows(steps, Task::embed, width, parts,
-                 [&](Command& c) {
-                   c.in[0] = steps.in(ids), c.in[1] = steps.in(table);
-                   c.constant = 2, c.dtype = dtype, c.in_width = static_cast<uint32_t>(table_rows);
-                 },
-                 [&](size_t row, float* out) {
-                   const bool there = ids[row] >= 0 && static_cast<size_t>(ids[row]) < table_rows;
-                   for (size_t i = 0; i < width; ++i) {
-                     out[i] = there ? read_element(bytes(table), dtype, static_cast<size_t>(ids[row]) * width + i) : NAN;
-                   }
-                 });
+      for (auto& id : ids)
+        id = random.below(6)   ? static_cast<int32_t>(random.below(table_rows))
+             : random.below(2) ? -1 - static_cast<int32_t>(random.below(3))
+                               : static_cast<int32_t>(table_rows);
+      check_rows(
+          steps, Task::embed, width, parts,
+          [&](Command& c) {
+            c.in[0] = steps.in(ids), c.in[1] = steps.in(table);
+            c.constant = 2, c.dtype = dtype, c.in_width = static_cast<uint32_t>(table_rows);
+          },
+          [&](size_t row, float* out) {
+            const bool there = ids[row] >= 0 && static_cast<size_t>(ids[row]) < table_rows;
+            for (size_t i = 0; i < width; ++i) {
+              out[i] = there ? read_element(bytes(table), dtype, static_cast<size_t>(ids[row]) * width + i) : NAN;
+            }
+          });
     }
   }
 }
@@ -127,7 +145,8 @@ TEST("cuda rows: norms, bonus and rope have the CPU's bits for any number of gro
   Random random(203);
   for (int round = 0; round < 60; ++round) {
     const bool wild = round % 2;
-    const size_t groups = 1 + random.below(round % 3 ? 4 : 40), n = round % 3 ? some_length(random) : 1 + random.below(70), width = groups * n;
+    const size_t groups = 1 + random.below(round % 3 ? 4 : 40),
+                 n = round % 3 ? some_length(random) : 1 + random.below(70), width = groups * n;
     const auto parts = 1 + static_cast<uint32_t>(random.below(4));
     const auto weight = some_numbers(random, width, wild), bias = some_numbers(random, width, wild);
     const float eps = random.below(2) ? 1e-5f : 1e-12f;
@@ -138,8 +157,10 @@ TEST("cuda rows: norms, bonus and rope have the CPU's bits for any number of gro
       c.task = task, c.width = static_cast<uint32_t>(width), c.groups = static_cast<uint32_t>(groups), c.eps = eps;
       Both<float> y;
       c.constant = 6, c.in[1] = steps.in(weight), c.in[2] = steps.in(bias);
-      if (random.below(2)) c.in[0] = c.out = steps.both(y, x);
-      else c.in[0] = steps.in(x), c.out = steps.out(y, x.size());
+      if (random.below(2))
+        c.in[0] = c.out = steps.both(y, x);
+      else
+        c.in[0] = steps.in(x), c.out = steps.out(y, x.size());
       const auto [first, count] = some_range(random, steps.rows);
       const float* in = &x[first * width];
       float* out = &y.want[first * width];
@@ -156,15 +177,16 @@ TEST("cuda rows: norms, bonus and rope have the CPU's bits for any number of gro
       Steps steps(random);
       std::vector<std::vector<float>> in;
       for (int i = 0; i < 5; ++i) in.push_back(some_numbers(random, (i == 3 ? 1 : steps.rows) * width, wild));
-      check_rows(steps, Task::bonus, width, parts,
-                 [&](Command& c) {
-                   for (size_t i = 0; i < 5; ++i) c.in[i] = steps.in(in[i]);
-                   c.constant = 8, c.groups = static_cast<uint32_t>(groups);
-                 },
-                 [&](size_t row, float* out) {
-                   const size_t at = row * width;
-                   cpu.bonus(&in[0][at], &in[1][at], &in[2][at], in[3].data(), &in[4][at], out, 1, width, groups);
-                 });
+      check_rows(
+          steps, Task::bonus, width, parts,
+          [&](Command& c) {
+            for (size_t i = 0; i < 5; ++i) c.in[i] = steps.in(in[i]);
+            c.constant = 8, c.groups = static_cast<uint32_t>(groups);
+          },
+          [&](size_t row, float* out) {
+            const size_t at = row * width;
+            cpu.bonus(&in[0][at], &in[1][at], &in[2][at], in[3].data(), &in[4][at], out, 1, width, groups);
+          });
     }
     {
       Steps steps(random);
@@ -172,26 +194,56 @@ TEST("cuda rows: norms, bonus and rope have the CPU's bits for any number of gro
       const auto x = some_numbers(random, steps.rows * all, wild);
       std::vector<uint32_t> increments(pairs);
       for (auto& increment : increments) increment = static_cast<uint32_t>(random.next());
-      check_rows(steps, Task::rope, all, parts,
-                 [&](Command& c) {
-                   c.in[0] = steps.in(x), c.in[1] = steps.in(increments);
-                   c.constant = 2, c.groups = static_cast<uint32_t>(groups), c.count = static_cast<uint32_t>(pairs);
-                 },
-                 [&](size_t row, float* out) {
-                   cpu.rope(&x[row * all], out, groups, pairs, increments.data(), static_cast<uint32_t>(clock_of(steps, row)));
-                 });
+      check_rows(
+          steps, Task::rope, all, parts,
+          [&](Command& c) {
+            c.in[0] = steps.in(x), c.in[1] = steps.in(increments);
+            c.constant = 2, c.groups = static_cast<uint32_t>(groups), c.count = static_cast<uint32_t>(pairs);
+          },
+          [&](size_t row, float* out) {
+            cpu.rope(&x[row * all], out, groups, pairs, increments.data(), static_cast<uint32_t>(clock_of(steps, row)));
+          });
     }
   }
 }
 
-TEST("cuda rows: casts between all types give native/cast.cc's bytes, for every kind of number") {
+TEST("cuda rows: casts between all types give native/base/cast.cc's bytes, for every kind of number") {
   Random random(204);
   // Everything that 16 bits can be, and numbers near halves, bounds and the ends of the narrow formats.
   std::vector<uint8_t> pool = some_bytes(random, 1 << 16);
-  for (const float size : {0.5f, 1.5f, 2.5f, 127.5f, 128.5f, 254.5f, 255.5f, 448.0f, 464.0f, 480.0f, 65504.0f, 65519.996f,
-      65520.0f, 2147483520.0f, 2147483648.0f, 9.2233720e18f, 3.4e38f, 0x1p-6f, 0x1p-9f,
-      0x1p-10f, 0x1.8p-10f, 0x1p-11f, 0x1p-14f, 0x1p-24f, 0x1p-25f, 0x1.000002p-25f, 0x1p-126f,
-      0x1p-133f, 0x1p-134f, 0x1p-149f, 0.0f, INFINITY, NAN}) {
+  for (const float size : {0.5f,
+                           1.5f,
+                           2.5f,
+                           127.5f,
+                           128.5f,
+                           254.5f,
+                           255.5f,
+                           448.0f,
+                           464.0f,
+                           480.0f,
+                           65504.0f,
+                           65519.996f,
+                           65520.0f,
+                           2147483520.0f,
+                           2147483648.0f,
+                           9.2233720e18f,
+                           3.4e38f,
+                           0x1p-6f,
+                           0x1p-9f,
+                           0x1p-10f,
+                           0x1.8p-10f,
+                           0x1p-11f,
+                           0x1p-14f,
+                           0x1p-24f,
+                           0x1p-25f,
+                           0x1.000002p-25f,
+                           0x1p-126f,
+                           0x1p-133f,
+                           0x1p-134f,
+                           0x1p-149f,
+                           0.0f,
+                           INFINITY,
+                           NAN}) {
     for (const float x : {size, -size, std::nextafter(size, 0.0f), -std::nextafter(size, INFINITY)}) {
       const auto* raw = reinterpret_cast<const uint8_t*>(&x);
       pool.insert(pool.begin(), raw, raw + 4);
@@ -201,12 +253,14 @@ TEST("cuda rows: casts between all types give native/cast.cc's bytes, for every 
     const auto* raw = reinterpret_cast<const uint8_t*>(&x);
     pool.insert(pool.end(), raw, raw + 4);
   }
-  for (uint32_t bits = 0; bits < 1 << 16; ++bits) pool.push_back(static_cast<uint8_t>(bits)), pool.push_back(static_cast<uint8_t>(bits >> 8));
+  for (uint32_t bits = 0; bits < 1 << 16; ++bits)
+    pool.push_back(static_cast<uint8_t>(bits)), pool.push_back(static_cast<uint8_t>(bits >> 8));
   for (const Type from : types) {
     for (const Type to : types) {
       Steps steps(random);
       const size_t n = pool.size() / size_of(from) / steps.rows;
-      const std::vector<uint8_t> in(pool.begin(), pool.begin() + static_cast<ptrdiff_t>(n * steps.rows * size_of(from)));
+      const std::vector<uint8_t> in(pool.begin(),
+                                    pool.begin() + static_cast<ptrdiff_t>(n * steps.rows * size_of(from)));
       Command c;
       Both<uint8_t> out;
       c.task = Task::cast, c.type = from, c.type_out = to, c.width = static_cast<uint32_t>(n);
@@ -223,7 +277,7 @@ TEST("cuda rows: slice, read, write and gather move bytes of any type, and leave
   for (int round = 0; round < 60; ++round) {
     const Type type = types[random.below(std::size(types))];
     const size_t each = size_of(type), width = some_length(random), in_width = width + random.below(40),
-        from = random.below(in_width - width + 1);
+                 from = random.below(in_width - width + 1);
     const auto parts = 1 + static_cast<uint32_t>(random.below(4));
     for (const Task task : {Task::slice, Task::read, Task::write, Task::gather}) {
       if (task == Task::read && type == Type::i64) continue;  // a counter's own value
@@ -247,9 +301,12 @@ TEST("cuda rows: slice, read, write and gather move bytes of any type, and leave
         const bool there = random.below(5) != 0;
         addresses.push_back(there ? word_of(members + at) : 0);
         if (row < first || row >= first + count) continue;
-        if (task == Task::slice) std::copy_n(&in[row * wide_bytes + from * each], row_bytes, &out.want[row * row_bytes]);
-        else if (there && task == Task::write) std::copy_n(&in[row * row_bytes], row_bytes, &table.want[at]);
-        else if (there) std::copy_n(&table.want[at], row_bytes, &out.want[row * row_bytes]);
+        if (task == Task::slice)
+          std::copy_n(&in[row * wide_bytes + from * each], row_bytes, &out.want[row * row_bytes]);
+        else if (there && task == Task::write)
+          std::copy_n(&in[row * row_bytes], row_bytes, &table.want[at]);
+        else if (there)
+          std::copy_n(&table.want[at], row_bytes, &out.want[row * row_bytes]);
       }
       c.row_word = steps.words_of_rows({addresses});
       steps.run({c}, Family::rows, first, count, parts);
@@ -261,7 +318,8 @@ TEST("cuda rows: slice, read, write and gather move bytes of any type, and leave
   Both<int32_t> out;
   c.task = Task::read, c.type = Type::i64, c.width = 1, c.out = steps.out(out, steps.rows);
   std::vector<uint64_t> counts;
-  for (size_t row = 0; row < steps.rows; ++row) counts.push_back(random.below(3) * 1000), out.want[row] = static_cast<int32_t>(counts.back());
+  for (size_t row = 0; row < steps.rows; ++row)
+    counts.push_back(random.below(3) * 1000), out.want[row] = static_cast<int32_t>(counts.back());
   c.row_word = steps.words_of_rows({counts});
   steps.run({c}, Family::rows, 0, steps.rows, 2);
   CHECK(same(out));
@@ -278,15 +336,19 @@ TEST("cuda rows: less, equal and remainder are the executor's, with values and w
       std::vector<int32_t> a(steps.rows * width), b(a.size());
       std::vector<float> x = every_kind(random, a.size()), y = every_kind(random, a.size());
       for (size_t i = 0; i < a.size(); ++i) {
-        a[i] = random.below(5) ? static_cast<int32_t>(random.below(9)) - 4 : random.below(2) ? INT32_MIN : static_cast<int32_t>(random.next());
+        a[i] = random.below(5)   ? static_cast<int32_t>(random.below(9)) - 4
+               : random.below(2) ? INT32_MIN
+                                 : static_cast<int32_t>(random.next());
         b[i] = random.below(4) ? static_cast<int32_t>(random.below(9)) - 2 : static_cast<int32_t>(random.next());
         if (random.below(3) == 0) y[i] = x[i];
       }
       Command c;
       c.task = task, c.type = floats ? Type::f32 : Type::i32, c.width = static_cast<uint32_t>(width);
       c.count = number ? 1 : 2, c.number = static_cast<int64_t>(random.below(7)) + (task == Task::remainder ? 1 : -3);
-      if (floats) c.in[0] = steps.in(x), c.in[1] = steps.in(y);
-      else c.in[0] = steps.in(a), c.in[1] = steps.in(b);
+      if (floats)
+        c.in[0] = steps.in(x), c.in[1] = steps.in(y);
+      else
+        c.in[0] = steps.in(a), c.in[1] = steps.in(b);
       Both<uint8_t> truths;
       Both<int32_t> rests;
       c.out = task == Task::remainder ? static_cast<void*>(steps.out(rests, a.size())) : steps.out(truths, a.size());
@@ -309,7 +371,9 @@ TEST("cuda rows: less, equal and remainder are the executor's, with values and w
   }
 }
 
-TEST("cuda rows: shift gives each row the one before it in its run, and keeps the run's last, whichever blocks take them") {
+TEST(
+    "cuda rows: shift gives each row the one before it in its run, and keeps the run's last, whichever blocks take "
+    "them") {
   Random random(207);
   for (int round = 0; round < 60; ++round) {
     Steps steps(random);
@@ -342,11 +406,13 @@ TEST("cuda rows: a surprisal has the sampler's bits, for one logit and for many 
     for (int round = 0; round < 4; ++round) {
       Steps steps(random, width > 1000);
       auto logits = some_numbers(random, steps.rows * width, round == 3);
-      if (round == 1) for (auto& x : logits) x = random.below(3) ? -0.0f : 0.0f;
+      if (round == 1)
+        for (auto& x : logits) x = random.below(3) ? -0.0f : 0.0f;
       std::vector<uint64_t> tokens;
       Command c;
       Both<float> nats;
-      c.task = Task::surprisal, c.width = static_cast<uint32_t>(width), c.in[0] = steps.in(logits), c.out = steps.out(nats, steps.rows);
+      c.task = Task::surprisal, c.width = static_cast<uint32_t>(width), c.in[0] = steps.in(logits),
+      c.out = steps.out(nats, steps.rows);
       const auto [first, count] = some_range(random, steps.rows);
       for (size_t row = 0; row < steps.rows; ++row) {
         tokens.push_back(random.below(width));
@@ -367,7 +433,7 @@ TEST("cuda rows: a command reads what those before it wrote at its row, in one l
     Steps steps(random, true);
     const size_t heads = 1 + random.below(6), n = 1 + random.below(64), width = heads * n, rows = steps.rows;
     const auto x = some_numbers(random, rows * width, false), weight = some_numbers(random, width, false),
-        bias = some_numbers(random, width, false), t = random.floats(width, 0, 1);
+               bias = some_numbers(random, width, false), t = random.floats(width, 0, 1);
     Both<float> normed, shifted, between, bent, directed, product, kept;
     const auto command = [&](Task task, const void* a, const void* b, Both<float>& out) {
       Command c;
@@ -393,12 +459,14 @@ TEST("cuda rows: a command reads what those before it wrote at its row, in one l
     cpu.norm(x.data(), weight.data(), bias.data(), normed.want.data(), rows, width, 1, 1e-5f);
     shifted.want = kept.want;
     kept.want = normed.want;
-    for (size_t at = 0; at < rows * width; at += width) cpu.lerp(&normed.want[at], &shifted.want[at], t.data(), &between.want[at], width);
+    for (size_t at = 0; at < rows * width; at += width)
+      cpu.lerp(&normed.want[at], &shifted.want[at], t.data(), &between.want[at], width);
     cpu.tanh(between.want.data(), bent.want.data(), rows * width);
     cpu.l2norm(bent.want.data(), directed.want.data(), rows, width, heads, 1e-5f);
     cpu.mul(directed.want.data(), normed.want.data(), product.want.data(), rows * width);
     steps.run(commands, Family::rows, 0, rows, 1);
-    CHECK(same(normed) && same(shifted) && same(between) && same(bent) && same(directed) && same(product) && same(kept));
+    CHECK(same(normed) && same(shifted) && same(between) && same(bent) && same(directed) && same(product) &&
+          same(kept));
   }
 }
 
@@ -423,9 +491,11 @@ TEST("finite and fill: a NaN or an infinity anywhere is seen; every width of ele
     unsigned char host[80], *device = nullptr;
     CHECK(cudaMalloc(&device, sizeof host) == cudaSuccess && cudaMemset(device, 7, sizeof host) == cudaSuccess);
     cuda::fill(device + 8, 8, 0x0807060504030201u, bytes, nullptr);
-    CHECK(cudaMemcpy(host, device, sizeof host, cudaMemcpyDeviceToHost) == cudaSuccess && cudaFree(device) == cudaSuccess);
+    CHECK(cudaMemcpy(host, device, sizeof host, cudaMemcpyDeviceToHost) == cudaSuccess &&
+          cudaFree(device) == cudaSuccess);
     bool right = true;
-    for (size_t i = 0; i < sizeof host; ++i) right = right && host[i] == (i < 8 || i >= 8 + 8 * bytes ? 7 : (i - 8) % bytes + 1);
+    for (size_t i = 0; i < sizeof host; ++i)
+      right = right && host[i] == (i < 8 || i >= 8 + 8 * bytes ? 7 : (i - 8) % bytes + 1);
     CHECK(right);
   }
 }

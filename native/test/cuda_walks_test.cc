@@ -1,5 +1,6 @@
-// Commands that walk the rows of runs, and those that read recurrent state, against the CPU's kernels as the executor calls them.
-#include "cuda/steps.h"
+// Commands that walk the rows of runs, and those that read recurrent state, against the CPU's kernels as the executor
+// calls them.
+#include "test/cuda/steps.h"
 
 using namespace continuo;
 using namespace continuo::test;
@@ -18,7 +19,8 @@ struct Table {
 
   Table(Steps& steps, size_t n, const std::vector<bool>& there, float low = -1, float high = 1) : each(n) {
     const size_t count = steps.runs.size() * n;
-    const float* members = steps.both(numbers, low == high ? std::vector<float>(count, low) : steps.random.floats(count, low, high));
+    const float* members =
+        steps.both(numbers, low == high ? std::vector<float>(count, low) : steps.random.floats(count, low, high));
     for (size_t run = 0; run < steps.runs.size(); ++run) words.push_back(there[run] ? word_of(members + run * n) : 0);
   }
   Table(const Table&) = delete;
@@ -54,13 +56,16 @@ struct Heads {
 
 }  // namespace
 
-TEST("cuda walks: conv and the tail it leaves have the CPU's bits, for runs shorter and longer than the taps, in any parts") {
+TEST(
+    "cuda walks: conv and the tail it leaves have the CPU's bits, for runs shorter and longer than the taps, in any "
+    "parts") {
   Random random(221);
   for (int round = 0; round < 80; ++round) {
     Steps steps(random);
     const Cut cut(steps);
     const size_t width = some_length(random), taps = 2 + random.below(8), kept = taps - 1;
-    const auto x = some_numbers(random, steps.rows * width, round % 2), weights = some_numbers(random, width * taps, round % 2);
+    const auto x = some_numbers(random, steps.rows * width, round % 2),
+               weights = some_numbers(random, width * taps, round % 2);
     const auto there = some_there(steps);
     Table tails(steps, kept * width, there);
     Command c;
@@ -88,7 +93,8 @@ TEST("cuda walks: sums of gates go on from what the words bring, in the executor
   for (int round = 0; round < 60; ++round) {
     Steps steps(random);
     const Cut cut(steps);
-    const size_t levels = 1 + random.below(4), heads = 1 + random.below(5), row_gates = levels * heads, runs = steps.runs.size();
+    const size_t levels = 1 + random.below(4), heads = 1 + random.below(5), row_gates = levels * heads,
+                 runs = steps.runs.size();
     Command c;
     c.task = Task::gates, c.levels = narrow(levels), c.groups = narrow(heads), c.width = narrow(row_gates);
     std::vector<std::vector<float>> gates(3);
@@ -103,7 +109,8 @@ TEST("cuda walks: sums of gates go on from what the words bring, in the executor
         double sum = random.uniform(0, 1e6f) / 3.0;
         sums[word][run] = std::bit_cast<uint64_t>(sum);
         if (!cut.has(run)) continue;
-        for (size_t row = steps.runs[run].row; row < steps.runs[run].row + steps.runs[run].rows && !gates[word % 3].empty(); ++row) {
+        for (size_t row = steps.runs[run].row;
+             row < steps.runs[run].row + steps.runs[run].rows && !gates[word % 3].empty(); ++row) {
           for (size_t head = 0; head < heads; ++head) sum += gates[word % 3][(row * levels + word / 3) * heads + head];
         }
         want[word][run] = std::bit_cast<uint64_t>(sum);
@@ -113,7 +120,8 @@ TEST("cuda walks: sums of gates go on from what the words bring, in the executor
     (void)steps.words_of_runs(sums);
     steps.run({c}, Family::rows, cut.first, cut.count, cut.parts);
     for (size_t word = 0; word < levels * 3; ++word) {
-      for (size_t run = 0; run < runs; ++run) CHECK(steps.notes[cuda::run_word_at(steps.rows, runs, c.run_word + word, run)] == want[word][run]);
+      for (size_t run = 0; run < runs; ++run)
+        CHECK(steps.notes[cuda::run_word_at(steps.rows, runs, c.run_word + word, run)] == want[word][run]);
     }
   }
 }
@@ -141,8 +149,9 @@ TEST("cuda walks: wkv7 has the CPU's bits over runs of any length, in any parts 
       if (!cut.has(run) || !there[run]) continue;
       for (size_t head = 0; head < groups; ++head) {
         const size_t at = steps.runs[run].row * width + head * n;
-        cpu.wkv7({states.want(run) + head * n * n, &in[0][at], &in[1][at], &in[2][at], &in[3][at], &in[4][at], &in[5][at],
-            &y.want[at], n, width, steps.runs[run].rows}, 0, n);
+        cpu.wkv7({states.want(run) + head * n * n, &in[0][at], &in[1][at], &in[2][at], &in[3][at], &in[4][at],
+                  &in[5][at], &y.want[at], n, width, steps.runs[run].rows},
+                 0, n);
       }
     }
     steps.run({c}, Family::recurrence, cut.first, cut.count, cut.parts);
@@ -154,8 +163,8 @@ TEST("cuda walks: attend has the CPU's bits for queries that share keys, rings a
   Random random(224);
   for (int round = 0; round < 50; ++round) {
     Steps steps(random);
-    const size_t shared = 1 + random.below(3), keys = 1 + random.below(3), n = 1 + random.below(70), groups = keys * shared,
-        width = groups * n, stride = keys * n;
+    const size_t shared = 1 + random.below(3), keys = 1 + random.below(3), n = 1 + random.below(70),
+                 groups = keys * shared, width = groups * n, stride = keys * n;
     const auto parts = narrow(1 + random.below(4));
     const float scale = random.uniform(0.1f, 1);
     const size_t slots = 1 + random.below(random.below(3) ? 40 : 700);
@@ -165,19 +174,22 @@ TEST("cuda walks: attend has the CPU's bits for queries that share keys, rings a
     Table K(steps, slots * stride, all), V(steps, slots * stride, all);
     Command c;
     Both<float> y;
-    c.task = Task::attend, c.width = narrow(width), c.groups = narrow(groups), c.shared = narrow(shared), c.scale = scale;
+    c.task = Task::attend, c.width = narrow(width), c.groups = narrow(groups), c.shared = narrow(shared),
+    c.scale = scale;
     c.in[0] = steps.in(q), c.out = steps.out(y, q.size());
     const auto [first, count] = some_range(random, steps.rows);
     std::vector<std::vector<uint64_t>> words(5);
     for (size_t row = 0; row < steps.rows; ++row) {
       const size_t run = steps.run_of[row];
-      const size_t last = random.below(2) ? 1 + random.below(slots) : slots + random.below(3000), from = last > slots ? last - slots : 0;
+      const size_t last = random.below(2) ? 1 + random.below(slots) : slots + random.below(3000),
+                   from = last > slots ? last - slots : 0;
       const bool there = random.below(8) != 0;
       const uint64_t row_words[] = {there ? K.words[run] : 0, there ? V.words[run] : 0, from, last, slots};
       for (size_t word = 0; word < 5; ++word) words[word].push_back(row_words[word]);
       for (size_t head = 0; there && row >= first && row < first + count && head < groups; ++head) {
         const size_t at = row * width + head * n, key = head / shared * n;
-        cpu.attend({{{&q[at], K.want(run) + key, V.want(run) + key, stride, from, last, slots}}, 1, &y.want[at], n, scale});
+        cpu.attend(
+            {{{&q[at], K.want(run) + key, V.want(run) + key, stride, from, last, slots}}, 1, &y.want[at], n, scale});
       }
     }
     (void)steps.words_of_rows({std::vector<uint64_t>(steps.rows, 5)});
@@ -187,20 +199,24 @@ TEST("cuda walks: attend has the CPU's bits for queries that share keys, rings a
   }
 }
 
-TEST("cuda walks: attend_window writes its rings and answers in the CPU's bits: windows, segments, contexts and learned positions") {
+TEST(
+    "cuda walks: attend_window writes its rings and answers in the CPU's bits: windows, segments, contexts and learned "
+    "positions") {
   Random random(225);
   for (int round = 0; round < 80; ++round) {
     Steps steps(random);
     const Cut cut(steps);
-    const size_t shared = 1 + random.below(3), keys = 1 + random.below(3), n = 1 + random.below(20), groups = keys * shared,
-        width = groups * n, stride = keys * n;
+    const size_t shared = 1 + random.below(3), keys = 1 + random.below(3), n = 1 + random.below(20),
+                 groups = keys * shared, width = groups * n, stride = keys * n;
     const size_t segment = random.below(2) ? 1 + random.below(30) : 0,
-        slots = segment > 0 ? segment : 1 + random.below(random.below(4) ? 30 : 600), learned = random.below(2) * (1 + random.below(5));
+                 slots = segment > 0 ? segment : 1 + random.below(random.below(4) ? 30 : 600),
+                 learned = random.below(2) * (1 + random.below(5));
     const bool context = random.below(2) == 0;
     const float scale = random.uniform(0.1f, 1);
     // A step stays within a segment, and an origin is never after the clock.
     for (auto& run : steps.runs) {
-      if (segment > 0) run.clock -= run.clock % segment, run.clock += segment > run.rows ? random.below(segment - run.rows + 1) : 0;
+      if (segment > 0)
+        run.clock -= run.clock % segment, run.clock += segment > run.rows ? random.below(segment - run.rows + 1) : 0;
       run.origin = std::min(run.origin, run.clock);
     }
     const size_t base = context ? 5 : 3;
@@ -211,20 +227,25 @@ TEST("cuda walks: attend_window writes its rings and answers in the CPU's bits: 
       for (int i = 0; i < 2; ++i) in.push_back(random.floats(keys * learned * n, -1, 1));
     }
     const auto there = some_there(steps);
-    Table K(steps, slots * stride, there), V(steps, slots * stride, there), CK(steps, slots * stride, there), CV(steps, slots * stride, there);
+    Table K(steps, slots * stride, there), V(steps, slots * stride, there), CK(steps, slots * stride, there),
+        CV(steps, slots * stride, there);
     Command c;
     Both<float> y;
-    c.task = Task::attend_window, c.width = narrow(width), c.groups = narrow(groups), c.shared = narrow(shared), c.scale = scale;
+    c.task = Task::attend_window, c.width = narrow(width), c.groups = narrow(groups), c.shared = narrow(shared),
+    c.scale = scale;
     c.count = context ? 4 : 2, c.slots = narrow(slots), c.learned = narrow(learned), c.segment = segment;
     for (size_t i = 0; i < in.size(); ++i) c.in[i] = steps.in(in[i]);
     c.out = steps.out(y, steps.rows * width);
-    c.run_word = steps.words_of_runs(context ? std::vector{K.words, V.words, CK.words, CV.words} : std::vector{K.words, V.words});
+    c.run_word = steps.words_of_runs(context ? std::vector{K.words, V.words, CK.words, CV.words}
+                                             : std::vector{K.words, V.words});
     for (size_t run = 0; run < steps.runs.size(); ++run) {
       if (!cut.has(run) || !there[run]) continue;
       const auto [first_row, rows, first_clock, origin] = steps.runs[run];
       for (size_t i = 0; i < rows; ++i) {
         const size_t row = first_row + i;
-        const uint64_t clock = first_clock + i, reach = segment > 0 ? clock - clock % segment : clock - std::min<uint64_t>(clock, slots - 1), from = std::max(reach, origin);
+        const uint64_t clock = first_clock + i,
+                       reach = segment > 0 ? clock - clock % segment : clock - std::min<uint64_t>(clock, slots - 1),
+                       from = std::max(reach, origin);
         for (size_t ring = 0; ring < (context ? 4 : 2); ++ring) {
           Table& table = *std::array{&K, &V, &CK, &CV}[ring];
           std::copy_n(&in[1 + ring][row * stride], stride, table.want(run) + clock % slots * stride);
@@ -232,10 +253,15 @@ TEST("cuda walks: attend_window writes its rings and answers in the CPU's bits: 
         for (size_t query = 0; query < groups; ++query) {
           const size_t key = query / shared, at = row * width + query * n;
           AttendRun job{{}, 0, &y.want[at], n, scale};
-          if (learned > 0) job.parts[job.count++] = {&in[base][at], &in[base + 1][key * learned * n],
-              &in[base + 2][key * learned * n], n, 0, learned, learned};
-          if (context) job.parts[job.count++] = {&in[0][at], CK.want(run) + key * n, CV.want(run) + key * n, stride, from, clock + 1, slots};
-          job.parts[job.count++] = {&in[0][at], K.want(run) + key * n, V.want(run) + key * n, stride, from, clock + 1, slots};
+          if (learned > 0)
+            job.parts[job.count++] = {
+                &in[base][at], &in[base + 1][key * learned * n], &in[base + 2][key * learned * n], n, 0, learned,
+                learned};
+          if (context)
+            job.parts[job.count++] = {
+                &in[0][at], CK.want(run) + key * n, CV.want(run) + key * n, stride, from, clock + 1, slots};
+          job.parts[job.count++] = {&in[0][at], K.want(run) + key * n, V.want(run) + key * n, stride, from, clock + 1,
+                                    slots};
           cpu.attend(job);
         }
       }
@@ -256,29 +282,40 @@ TEST("cuda walks: memories of several levels, their first states, mixes and reca
     MemoryForm form;
     form.rule = std::array{Rule::titans, Rule::delta, Rule::hebbian}[random.below(3)];
     form.retention = std::array{Retention::none, Retention::l2, Retention::elastic, Retention::kl,
-        Retention::sphere}[static_cast<size_t>(round) % 5];
+                                Retention::sphere}[static_cast<size_t>(round) % 5];
     if (form.retention == Retention::elastic) form.elastic_l1 = 0.01f, form.elastic_l2 = 0.7f;
-    if (form.retention == Retention::kl) form.floor = 1e-12f;
-    else if (form.retention != Retention::sphere && random.below(2)) form.norm_max = 2;
+    if (form.retention == Retention::kl)
+      form.floor = 1e-12f;
+    else if (form.retention != Retention::sphere && random.below(2))
+      form.norm_max = 2;
     const bool titans = form.rule == Rule::titans;
     std::vector<uint64_t> periods;
-    for (size_t level = 0; level < levels; ++level) periods.push_back(level == 0 ? 1 + random.below(2) : 1 + random.below(5));
-    const size_t slow = static_cast<size_t>(std::count_if(periods.begin(), periods.end(), [](uint64_t period) { return period > 1; }));
+    for (size_t level = 0; level < levels; ++level)
+      periods.push_back(level == 0 ? 1 + random.below(2) : 1 + random.below(5));
+    const size_t slow =
+        static_cast<size_t>(std::count_if(periods.begin(), periods.end(), [](uint64_t period) { return period > 1; }));
     const auto shares = random.floats(gates, 0, 1);
     const auto there = some_there(steps);
     const bool kl = form.retention == Retention::kl;
     // A memory of −0 that shrinks by −0: what nvcc makes of x < 0 ? x : 0 keeps the sign.
     const bool zero = form.retention == Retention::elastic && random.below(3) == 0;
     Table S(steps, gates * each, there), G(steps, std::max<size_t>(1, slow * groups * each), there);
-    Table M(steps, gates * each, there, zero ? -0.0f : kl ? 0.01f : -0.5f, zero ? -0.0f : 0.5f), mixed(steps, groups * each, there), M0(steps, gates * each, there);
+    Table M(steps, gates * each, there,
+            zero ? -0.0f
+            : kl ? 0.01f
+                 : -0.5f,
+            zero ? -0.0f : 0.5f),
+        mixed(steps, groups * each, there), M0(steps, gates * each, there);
 
     Command memory;
     Both<float> y, z;
-    memory.task = Task::memory, memory.width = narrow(width), memory.groups = narrow(groups), memory.levels = narrow(levels), memory.form = form;
+    memory.task = Task::memory, memory.width = narrow(width), memory.groups = narrow(groups),
+    memory.levels = narrow(levels), memory.form = form;
     const float length = 1.5f / std::sqrt(static_cast<float>(n));
     std::vector<std::vector<float>> in;
     for (size_t i = 0; i < 3; ++i) in.push_back(random.floats(steps.rows * width, -length, length));
-    for (size_t i = 0; i < 1 + (titans ? 1u : 0u) + (form.retains() ? 1u : 0u); ++i) in.push_back(random.floats(steps.rows * gates, 0, 0.5f));
+    for (size_t i = 0; i < 1 + (titans ? 1u : 0u) + (form.retains() ? 1u : 0u); ++i)
+      in.push_back(random.floats(steps.rows * gates, 0, 0.5f));
     if (zero) std::fill(in[2].begin(), in[2].end(), 0.0f), std::fill(in.back().begin(), in.back().end(), -0.0f);
     for (size_t i = 0; i < in.size(); ++i) memory.in[i] = steps.in(in[i]);
     memory.out = steps.out(y, steps.rows * width);
@@ -289,11 +326,11 @@ TEST("cuda walks: memories of several levels, their first states, mixes and reca
     recall.task = Task::recall, recall.in[0] = memory.in[1], recall.out = steps.out(z, steps.rows * width);
     const auto init = random.floats(gates * each, -1, 1);
     first.task = Task::memory_first, first.out = nullptr, first.count = narrow(random.below(2)),
-        first.in[0] = first.count > 0 ? steps.in(init) : nullptr;
+    first.in[0] = first.count > 0 ? steps.in(init) : nullptr;
     // In the words' order: M where it goes, the memory's own, the first state's.
     mix.run_word = steps.words_of_runs({M.words, mixed.words});
     memory.run_word = steps.words_of_runs({titans ? S.words : std::vector<uint64_t>(steps.runs.size()),
-        slow > 0 ? G.words : std::vector<uint64_t>(steps.runs.size()), M.words});
+                                           slow > 0 ? G.words : std::vector<uint64_t>(steps.runs.size()), M.words});
     recall.run_word = mix.run_word + 1;
     first.run_word = steps.words_of_runs({M0.words});
 
@@ -303,10 +340,26 @@ TEST("cuda walks: memories of several levels, their first states, mixes and reca
       for (size_t head = 0; head < groups; ++head) {
         size_t buffered = 0;
         for (size_t level = 0; level < levels; ++level) {
-          const size_t at = row * width + head * n, gate = row * gates + level * groups + head, matrix = (level * groups + head) * each;
-          MemoryRun job{M.want(run) + matrix, titans ? S.want(run) + matrix : nullptr, nullptr, &in[0][at], &in[1][at],
-              &in[2][at], &in[3][gate], nullptr, nullptr, &y.want[at], n, width, gates, rows, clock, periods[level],
-                        shares[head * levels + level], level == 0};
+          const size_t at = row * width + head * n, gate = row * gates + level * groups + head,
+                       matrix = (level * groups + head) * each;
+          MemoryRun job{M.want(run) + matrix,
+                        titans ? S.want(run) + matrix : nullptr,
+                        nullptr,
+                        &in[0][at],
+                        &in[1][at],
+                        &in[2][at],
+                        &in[3][gate],
+                        nullptr,
+                        nullptr,
+                        &y.want[at],
+                        n,
+                        width,
+                        gates,
+                        rows,
+                        clock,
+                        periods[level],
+                        shares[head * levels + level],
+                        level == 0};
           if (periods[level] > 1) job.G = G.want(run) + (buffered++ * groups + head) * each;
           if (titans) job.eta = &in[4][gate];
           if (form.retains()) job.alpha = &in[titans ? 5 : 4][gate];
@@ -315,22 +368,25 @@ TEST("cuda walks: memories of several levels, their first states, mixes and reca
         }
       }
       if (mix.segment == 0 || clock % mix.segment == 0) {
-        for (size_t head = 0; head < groups; ++head) cpu.mix(M.want(run) + head * each, groups * each,
-            &shares[head * levels], levels, mixed.want(run) + head * each, each);
+        for (size_t head = 0; head < groups; ++head)
+          cpu.mix(M.want(run) + head * each, groups * each, &shares[head * levels], levels,
+                  mixed.want(run) + head * each, each);
       }
       for (size_t head = 0; head < groups; ++head) {
-        cpu.recall(mixed.want(run) + head * each, &in[1][row * width + head * n], &z.want[row * width + head * n], rows, width, n);
+        cpu.recall(mixed.want(run) + head * each, &in[1][row * width + head * n], &z.want[row * width + head * n], rows,
+                   width, n);
       }
     }
     // Launch by launch, as steps of more than one row are.
     steps.launch({memory}, Family::recurrence, cut.first, cut.count, cut.parts);
     steps.launch({mix}, Family::recurrence, cut.first, cut.count, cut.parts);
     size_t rows = 0, begin = steps.rows;
-    for (size_t run = cut.first; run < cut.first + cut.count; ++run) begin = std::min<size_t>(begin, steps.runs[run].row),
-        rows += steps.runs[run].rows;
+    for (size_t run = cut.first; run < cut.first + cut.count; ++run)
+      begin = std::min<size_t>(begin, steps.runs[run].row), rows += steps.runs[run].rows;
     steps.launch({recall}, Family::recurrence, begin, rows, cut.parts);
     steps.run({first}, Family::recurrence, cut.first, cut.count, cut.parts);
-    CHECK(same(y) && same(z) && same(S.numbers) && same(G.numbers) && same(M.numbers) && same(mixed.numbers) && same(M0.numbers));
+    CHECK(same(y) && same(z) && same(S.numbers) && same(G.numbers) && same(M.numbers) && same(mixed.numbers) &&
+          same(M0.numbers));
   }
 }
 
@@ -345,7 +401,8 @@ TEST("cuda walks: heads of one row go through recurrence, norm, bonus and gate i
     Table states(steps, groups * n * n, there);
     std::vector<std::vector<float>> in;
     std::vector<const float*> on_device;
-    for (int i = 0; i < 6; ++i) in.push_back(random.floats(floats, -0.5f, 0.5f)), on_device.push_back(steps.in(in.back()));
+    for (int i = 0; i < 6; ++i)
+      in.push_back(random.floats(floats, -0.5f, 0.5f)), on_device.push_back(steps.in(in.back()));
     const auto weight = random.floats(width, -1, 1), bias = random.floats(width, -1, 1);
     Both<float> y, normed, added, gated;
     const auto command = [&](Task task, std::vector<const float*> from, uint32_t constant, Both<float>& out) {
@@ -360,17 +417,20 @@ TEST("cuda walks: heads of one row go through recurrence, norm, bonus and gate i
     commands[0].run_word = steps.words_of_runs({states.words});
     const auto of = [&](size_t i) { return static_cast<const float*>(commands[i].out); };
     commands.push_back(command(Task::norm, {of(0), steps.in(weight), steps.in(bias)}, 6, normed));
-    commands.push_back(command(Task::bonus, {of(1), on_device[0], on_device[2], steps.in(weight), on_device[3]}, 8, added));
+    commands.push_back(
+        command(Task::bonus, {of(1), on_device[0], on_device[2], steps.in(weight), on_device[3]}, 8, added));
     commands.push_back(command(Task::mul, {of(2), on_device[5]}, 0, gated));
     for (size_t row = 0; row < rows; ++row) {
       for (size_t head = 0; head < groups; ++head) {
         const size_t at = row * width + head * n;
-        cpu.wkv7({states.want(row) + head * n * n, &in[0][at], &in[1][at], &in[2][at], &in[3][at], &in[4][at], &in[5][at],
-            &y.want[at], n, width, 1}, 0, n);
+        cpu.wkv7({states.want(row) + head * n * n, &in[0][at], &in[1][at], &in[2][at], &in[3][at], &in[4][at],
+                  &in[5][at], &y.want[at], n, width, 1},
+                 0, n);
       }
     }
     cpu.norm(y.want.data(), weight.data(), bias.data(), normed.want.data(), rows, width, groups, 1e-5f);
-    cpu.bonus(normed.want.data(), in[0].data(), in[2].data(), weight.data(), in[3].data(), added.want.data(), rows, width, groups);
+    cpu.bonus(normed.want.data(), in[0].data(), in[2].data(), weight.data(), in[3].data(), added.want.data(), rows,
+              width, groups);
     cpu.mul(added.want.data(), in[5].data(), gated.want.data(), floats);
     // As many parts as divide the heads: then a part's columns are its heads'.
     uint32_t parts = 1 + narrow(random.below(groups));

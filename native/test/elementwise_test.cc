@@ -1,6 +1,6 @@
-#include "kernel_inputs.h"
-#include "reference.h"
-#include "ulp.h"
+#include "test/kernel_inputs.h"
+#include "test/reference.h"
+#include "test/ulp.h"
 
 using namespace continuo;
 using namespace continuo::test;
@@ -14,8 +14,8 @@ float relu2(float x) {
   return positive * positive;
 }
 
-// Runs an elementwise kernel of `table` on slices that start anywhere, whole and in two parts, and returns the result of the parts. `run(in, out,
-// from, count)` gets the slices' first elements.
+// Runs an elementwise kernel of `table` on slices that start anywhere, whole and in two parts, and returns the result
+// of the parts. `run(in, out, from, count)` gets the slices' first elements.
 template <class Run>
 std::vector<float> in_parts(Random& random, const std::vector<std::vector<float>>& inputs, Run run) {
   const size_t n = inputs[0].size();
@@ -37,12 +37,18 @@ TEST("add, mul and lerp: IEEE's own results, on every table, for any length, ali
   Random random(41);
   for (int round = 0; round < 300; ++round) {
     const size_t n = some_length(random);
-    const auto a = every_kind(random, n), b = every_kind(random, n), t = round % 2 ? every_kind(random, n) : random.floats(n, 0, 1);
+    const auto a = every_kind(random, n), b = every_kind(random, n),
+               t = round % 2 ? every_kind(random, n) : random.floats(n, 0, 1);
     for (const auto* table : tables()) {
-      const auto sum = in_parts(random, {a, b}, [&](auto& in, float* out, size_t at, size_t m) { table->add(in[0].data() + at, in[1].data() + at, out, m); });
-      const auto product = in_parts(random, {a, b}, [&](auto& in, float* out, size_t at, size_t m) { table->mul(in[0].data() + at, in[1].data() + at, out, m); });
-      const auto between =
-          in_parts(random, {a, b, t}, [&](auto& in, float* out, size_t at, size_t m) { table->lerp(in[0].data() + at, in[1].data() + at, in[2].data() + at, out, m); });
+      const auto sum = in_parts(random, {a, b}, [&](auto& in, float* out, size_t at, size_t m) {
+        table->add(in[0].data() + at, in[1].data() + at, out, m);
+      });
+      const auto product = in_parts(random, {a, b}, [&](auto& in, float* out, size_t at, size_t m) {
+        table->mul(in[0].data() + at, in[1].data() + at, out, m);
+      });
+      const auto between = in_parts(random, {a, b, t}, [&](auto& in, float* out, size_t at, size_t m) {
+        table->lerp(in[0].data() + at, in[1].data() + at, in[2].data() + at, out, m);
+      });
       for (size_t i = 0; i < n; ++i) {
         // Double has more than twice f32's digits and two: rounding to double first changes no sum and no product.
         CHECK(same(sum[i], static_cast<float>(double{a[i]} + double{b[i]})));
@@ -70,17 +76,23 @@ TEST("lerp: a + (b − a)t within the rounding of b − a and of the result") {
 }
 
 TEST("the maps: every table gives the bits of the written rule, for any length, alignment, split and kind of number") {
-  const std::pair<Unary, float (*)(float)> maps[] = {
-      {&Kernels::tanh, reference::tanh}, {&Kernels::sigmoid, reference::sigmoid}, {&Kernels::relu2, relu2},          {&Kernels::decay, reference::decay},
-      {&Kernels::exp, reference::exp},   {&Kernels::log, reference::log},         {&Kernels::silu, reference::silu}, {&Kernels::gelu, reference::gelu},
-      {&Kernels::softplus, reference::softplus}};
+  const std::pair<Unary, float (*)(float)> maps[] = {{&Kernels::tanh, reference::tanh},
+                                                     {&Kernels::sigmoid, reference::sigmoid},
+                                                     {&Kernels::relu2, relu2},
+                                                     {&Kernels::decay, reference::decay},
+                                                     {&Kernels::exp, reference::exp},
+                                                     {&Kernels::log, reference::log},
+                                                     {&Kernels::silu, reference::silu},
+                                                     {&Kernels::gelu, reference::gelu},
+                                                     {&Kernels::softplus, reference::softplus}};
   Random random(43);
   for (int round = 0; round < 200; ++round) {
     const size_t n = some_length(random);
     auto x = round % 2 ? every_kind(random, n) : random.floats(n, -12, 12);
     for (const auto& [map, rule] : maps) {
       for (const auto* table : tables()) {
-        const auto got = in_parts(random, {x}, [&](auto& in, float* out, size_t at, size_t m) { (table->*map)(in[0].data() + at, out, m); });
+        const auto got = in_parts(
+            random, {x}, [&](auto& in, float* out, size_t at, size_t m) { (table->*map)(in[0].data() + at, out, m); });
         for (size_t i = 0; i < n; ++i) CHECK(same(got[i], rule(x[i])));
       }
     }
@@ -94,8 +106,10 @@ TEST("relu2 is the nearest f32 to max(x, 0)², infinite where that is, and keeps
     std::vector<float> out(x.size());
     table->relu2(x.data(), out.data(), x.size());
     for (size_t i = 0; i < x.size(); ++i) {
-      if (std::isnan(x[i])) CHECK(std::isnan(out[i]));
-      else CHECK(out[i] == static_cast<float>(std::pow(std::fmax(double{x[i]}, 0.0), 2)));
+      if (std::isnan(x[i]))
+        CHECK(std::isnan(out[i]));
+      else
+        CHECK(out[i] == static_cast<float>(std::pow(std::fmax(double{x[i]}, 0.0), 2)));
     }
   }
 }
@@ -107,7 +121,9 @@ TEST("range: every table gives the bits of the written rule for any numbers, and
     const auto x = round % 2 ? every_kind(random, n) : random.floats(n, -12, 12);
     const float low = random.uniform(-1, 0.5f), high = low + random.uniform(0, 2), span = high - low;
     for (const auto* table : tables()) {
-      const auto got = in_parts(random, {x}, [&](auto& in, float* out, size_t at, size_t m) { table->range(in[0].data() + at, low, high, out, m); });
+      const auto got = in_parts(random, {x}, [&](auto& in, float* out, size_t at, size_t m) {
+        table->range(in[0].data() + at, low, high, out, m);
+      });
       for (size_t i = 0; i < n; ++i) {
         CHECK(same(got[i], std::fma(span, reference::sigmoid(x[i]), low)));
         if (std::isnan(x[i])) continue;

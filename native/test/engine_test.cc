@@ -1,7 +1,9 @@
 #include <cfenv>
 #include <cmath>
 
-#include "engines.h"
+#include "backends/cpu/device.h"
+#include "backends/cpu/kernels/kernels.h"
+#include "test/engines.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -14,10 +16,13 @@ namespace {
 
 // Every float of a state that does not grow.
 void fill_state(Context& context, float value) {
-  for (const auto& slice : context.model().layout) context.model().device->fill(context.data(slice.name), slice.type, slice.elements, value);
+  for (const auto& slice : context.model().layout)
+    context.model().device->fill(context.data(slice.name), slice.type, slice.elements, value);
 }
 
-bool same(const std::vector<float>& a, const std::vector<float>& b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0; }
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
+}
 
 const test::SmallModel& shared_small() {
   static const auto small = test::small_model(11, 40, 48, 3, Dtype::bf16);
@@ -47,9 +52,19 @@ TEST("engine: any cut, thread count, batch and instruction set gives the same ch
         const size_t n = std::min(tokens.size() - at, 1 + random.below(round == 0 ? 1 : 200));
         std::vector<Item> items;
         const size_t others = random.below(5);
-        for (size_t i = 0; i < others; ++i) items.push_back({std::make_shared<Context>(opened.model), random_tokens(random, random.below(90), vocabulary), random.below(2) == 0, 0, {}});
+        for (size_t i = 0; i < others; ++i)
+          items.push_back({std::make_shared<Context>(opened.model),
+                           random_tokens(random, random.below(90), vocabulary),
+                           random.below(2) == 0,
+                           0,
+                           {}});
         const size_t place = random.below(others + 1);
-        items.insert(items.begin() + static_cast<ptrdiff_t>(place), {own, {tokens.begin() + static_cast<ptrdiff_t>(at), tokens.begin() + static_cast<ptrdiff_t>(at + n)}, true, 0, {}});
+        items.insert(items.begin() + static_cast<ptrdiff_t>(place),
+                     {own,
+                      {tokens.begin() + static_cast<ptrdiff_t>(at), tokens.begin() + static_cast<ptrdiff_t>(at + n)},
+                      true,
+                      0,
+                      {}});
         auto got = process(*opened.engine, std::move(items));
         CHECK(got);
         nats.insert(nats.end(), (*got)[place].nats.begin(), (*got)[place].nats.end());
@@ -69,7 +84,7 @@ TEST("executor: slots of their own for every value change nothing, nor does the 
   const auto tokens = random_tokens(random, 70, 40);
   std::vector<Chain> chains;
   const auto run = [&](const Kernels* kernels, bool reuse) {
-    auto model = Model::make(shared_small().graph, shared_small().image, pool, kernels);
+    auto model = Model::make(shared_small().graph, shared_small().image, pool, cpu_device(*kernels));
     CHECK(model);
     const auto executor = (*model)->device->executor(*model, pool, {.reuse = reuse});
     Context context(*model);
@@ -132,7 +147,8 @@ TEST("engine: more sessions than a step has rows") {
   for (size_t i = 0; i < 150; ++i) {
     CHECK((*done)[i].generated.size() == i % 3);
     auto alone = std::make_shared<Context>(opened.model);
-    CHECK(process(*opened.engine, {{alone, {static_cast<int32_t>(i % 40), 7}, false, static_cast<uint32_t>(i % 3), {}}}));
+    CHECK(
+        process(*opened.engine, {{alone, {static_cast<int32_t>(i % 40), 7}, false, static_cast<uint32_t>(i % 3), {}}}));
     CHECK(alone->head.chain == contexts[i]->head.chain);
   }
 }
@@ -195,7 +211,8 @@ TEST("engine: a state that stops being finite is reported with its item, and its
   const auto got = process(*opened.engine, {{good, {1, 2}, false, 5, {}}, {bad, {1, 2, 3}, false, 5, {}}});
   CHECK(want && got);
   // The neighbour does not notice.
-  CHECK(!(*got)[0].error && (*got)[0].generated == (*want)[0].generated && good->head.chain.hex() == alone->head.chain.hex());
+  CHECK(!(*got)[0].error && (*got)[0].generated == (*want)[0].generated &&
+        good->head.chain.hex() == alone->head.chain.hex());
   CHECK((*got)[1].error && (*got)[1].error->message.starts_with("The state stopped being finite at pulse"));
   CHECK_SAYS(process(*opened.engine, {{bad, {1}, false, 0, {}}}), "reset or restore");
   bad->reset();
@@ -218,7 +235,8 @@ TEST("engine: logits that are not finite end the item, not the state, and other 
   }
   const auto got = process(*opened.engine, items);
   CHECK(got);
-  for (size_t i = 0; i < 128; ++i) CHECK((*got)[i].error && (*got)[i].error->message.starts_with("The logits stopped being finite at pulse 2"));
+  for (size_t i = 0; i < 128; ++i)
+    CHECK((*got)[i].error && (*got)[i].error->message.starts_with("The logits stopped being finite at pulse 2"));
   for (size_t i = 128; i < 130; ++i) CHECK(!(*got)[i].error && (*got)[i].generated.size() == 3);
   CHECK(!contexts[0]->broken && contexts[0]->head.pulse == 2);
   const auto read = process(*opened.engine, {{contexts[0], {3}, true, 0, {}}});
@@ -263,15 +281,18 @@ TEST("engine: stopping fails what is queued and calls every callback") {
 TEST("model: what does not fit the graph is refused by name") {
   ThreadPool pool(2);
   const auto small = test::small_model(15, 8, 16, 2, Dtype::f32);
-  const auto make = [&](std::vector<test::Weight> weights) { return Model::make(small.graph, test::image_of(weights), pool); };
+  const auto make = [&](std::vector<test::Weight> weights) {
+    return Model::make(small.graph, test::image_of(weights), pool, cpu_device(generic_kernels));
+  };
   CHECK_SAYS(make({}), "tensor \"emb\" is missing");
   CHECK_SAYS(make({{"emb", {16, 8}, std::vector<float>(128)}}), "tensor \"emb\" has shape [16, 8], expected [8, 16]");
   auto image = small.image;
   const float nan = NAN;
   std::memcpy(image.data() + image.size() - 4 * 9, &nan, 4);
-  CHECK_SAYS(Model::make(small.graph, image, pool), "tensor \"head\" holds NaN at element 119");
+  CHECK_SAYS(Model::make(small.graph, image, pool, cpu_device(generic_kernels)),
+             "tensor \"head\" holds NaN at element 119");
   const auto wide = test::image_of("{\"emb\":{\"dtype\":\"F64\",\"shape\":[8,16],\"data_offsets\":[0,1024]}}", 1024);
-  CHECK_SAYS(Model::make(small.graph, wide, pool), "stored as F64");
+  CHECK_SAYS(Model::make(small.graph, wide, pool, cpu_device(generic_kernels)), "stored as F64");
 }
 
 TEST("thread pool: every task runs exactly once, whatever the number of threads") {

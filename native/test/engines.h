@@ -1,13 +1,13 @@
 // Engines for tests: opened from a model in memory, and called as if they answered at once.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <future>
+#include <unistd.h>
 
-#include "../engine.h"
-#include "image.h"
+#include "backends/cpu/device.h"
+#include "runtime/engine.h"
+#include "test/image.h"
 
 namespace continuo::test {
 
@@ -34,19 +34,19 @@ struct Opened {
   std::shared_ptr<const Model> model;
 };
 
-inline Opened open(const SmallModel& small, size_t threads, Engine::OpenDevice device = nullptr) {
+inline Opened open(const SmallModel& small, size_t threads, Engine::OpenDevice device = open_cpu) {
   const TemporaryFile file(small.image);
   auto engine = std::make_unique<Engine>(threads);
   std::promise<Result<std::shared_ptr<const Model>>> done;
-  engine->load(small.graph, file.path, {}, {}, [&](auto result) { done.set_value(std::move(result)); }, std::move(device));
+  engine->load(
+      small.graph, file.path, {}, {}, [&](auto result) { done.set_value(std::move(result)); }, std::move(device));
   auto model = done.get_future().get();
   CHECK(model);
   return {std::move(engine), *model};
 }
 
 // Result of a call that takes a callback, or the reason for its refusal.
-template <class T>
-Result<T> answered(const auto& submit) {
+template <class T> Result<T> answered(const auto& submit) {
   auto done = std::make_shared<std::promise<Result<T>>>();
   auto future = done->get_future();
   const Status accepted = submit([done](auto result) { done->set_value(std::move(result)); });

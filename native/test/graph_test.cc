@@ -1,11 +1,11 @@
-#include "../graph.h"
+#include "graph/graph.h"
 
 #include <algorithm>
 #include <string>
 
-#include "../plan.h"
-#include "../program.h"
-#include "image.h"
+#include "compile/plan.h"
+#include "compile/program.h"
+#include "test/image.h"
 
 using namespace continuo;
 
@@ -13,8 +13,10 @@ namespace {
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const auto at = text.find(from);
-  if (at == std::string::npos) test::fail(__FILE__, __LINE__, "the graph has no " + from);
-  else text.replace(at, from.size(), to);
+  if (at == std::string::npos)
+    test::fail(__FILE__, __LINE__, "the graph has no " + from);
+  else
+    text.replace(at, from.size(), to);
   return text;
 }
 
@@ -33,25 +35,33 @@ TEST("graph: a good one is read; its ends are found") {
 }
 
 TEST("graph: what is wrong is said with node and variable") {
-  const auto change = [](const std::string& from, const std::string& to) { return parse_graph(replaced(good(), from, to)); };
+  const auto change = [](const std::string& from, const std::string& to) {
+    return parse_graph(replaced(good(), from, to));
+  };
   CHECK_SAYS(parse_graph("nonsense"), "graph:");
   CHECK_SAYS(parse_graph("{}"), "continuo-graph/2");
-  CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"x\",\"nope\",\"nb\"]"), "node norm \"n\" uses \"nope\", which is not declared");
-  CHECK_SAYS(change("\"name\":\"emb\",\"shape\":[8,16]", "\"name\":\"emb\",\"shape\":[4,16]"), "node embed \"x\" looks ids up in a table of 4 rows, but there are 8 logits");
+  CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"x\",\"nope\",\"nb\"]"),
+             "node norm \"n\" uses \"nope\", which is not declared");
+  CHECK_SAYS(change("\"name\":\"emb\",\"shape\":[8,16]", "\"name\":\"emb\",\"shape\":[4,16]"),
+             "node embed \"x\" looks ids up in a table of 4 rows, but there are 8 logits");
   CHECK_SAYS(change("\"eps\":1e-5", "\"eps\":1e-60"), "eps that f32 can hold");
   CHECK_SAYS(change("\"op\":\"tanh\"", "\"op\":\"cosh\""), "there is no op \"cosh\"");
-  CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"x\",\"nw\"]"), "node norm \"n\" has 2 inputs, expected 3");
-  CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"h\",\"nw\",\"nb\"]"), "node norm \"n\" uses \"h\" before anything wrote it");
+  CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"x\",\"nw\"]"),
+             "node norm \"n\" has 2 inputs, expected 3");
+  CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"h\",\"nw\",\"nb\"]"),
+             "node norm \"n\" uses \"h\" before anything wrote it");
   CHECK_SAYS(change("\"out\":\"n\"", "\"out\":\"nw\""), "node norm \"nw\" writes constant \"nw\"");
   CHECK_SAYS(change("\"out\":\"n\"", "\"out\":\"h.in\""), "writes dynamic \"h.in\"");
   CHECK_SAYS(change("\"out\":\"n\"", "\"out\":\"p\""), "writes persistent \"p\"");
   CHECK_SAYS(change("\"in\":[\"x\",\"nw\",\"nb\"]", "\"in\":[\"p\",\"nw\",\"nb\"]"), "input \"p\" is persistent");
   CHECK_SAYS(change("\"in\":[\"m\",\"wr\"]", "\"in\":[\"m\",\"narrow\"]"), "input \"m\" has shape [16], expected [48]");
-  CHECK_SAYS(change("\"in\":[\"m\",\"wr\"]", "\"in\":[\"m\",\"wide\"]"), "gives f32 [48], but \"r\" is declared f32 [16]");
+  CHECK_SAYS(change("\"in\":[\"m\",\"wr\"]", "\"in\":[\"m\",\"wide\"]"),
+             "gives f32 [48], but \"r\" is declared f32 [16]");
   CHECK_SAYS(change("\"in\":[\"m\",\"wr\"]", "\"in\":[\"m\",\"nw\"]"), "input \"nw\" must be a constant matrix");
   CHECK_SAYS(change("\"state\":\"S\"", "\"state\":\"p\""), "state \"p\" has shape [16], expected [2, 8, 8]");
   CHECK_SAYS(change("\"state\":\"p\"", "\"state\":\"nw\""), "state \"nw\" is constant, expected persistent");
-  CHECK_SAYS(change("\"groups\":2,\"eps\":1e-12", "\"groups\":3,\"eps\":1e-12"), "cannot split 16 channels into 3 groups");
+  CHECK_SAYS(change("\"groups\":2,\"eps\":1e-12", "\"groups\":3,\"eps\":1e-12"),
+             "cannot split 16 channels into 3 groups");
   CHECK_SAYS(change("\"eps\":1e-12", "\"eps\":0"), "positive eps");
   CHECK_SAYS(change("\"dtype\":\"f32\",\"axes\":[16]", "\"dtype\":\"f32\",\"axes\":[0]"), "has an axis of 0");
   CHECK_SAYS(change("\"name\":\"p\"", "\"name\":\"nw\""), "declared twice");
@@ -63,7 +73,8 @@ TEST("graph: random damage is refused or harmless") {
   test::Random random(21);
   for (int i = 0; i < 3000; ++i) {
     std::string text = good();
-    for (size_t n = 1 + random.below(3); n > 0; --n) text[random.below(text.size())] = static_cast<char>(32 + random.below(95));
+    for (size_t n = 1 + random.below(3); n > 0; --n)
+      text[random.below(text.size())] = static_cast<char>(32 + random.below(95));
     (void)parse_graph(text);
   }
 }
@@ -88,7 +99,8 @@ TEST("plan: values alive at the same time never overlap, and the peak is no more
       CHECK(plan.offsets[i] + values[i].bytes <= plan.bytes);
       for (size_t j = 0; j < i; ++j) {
         const bool together = values[i].first <= values[j].last && values[j].first <= values[i].last;
-        const bool apart = plan.offsets[i] + values[i].bytes <= plan.offsets[j] || plan.offsets[j] + values[j].bytes <= plan.offsets[i];
+        const bool apart = plan.offsets[i] + values[i].bytes <= plan.offsets[j] ||
+                           plan.offsets[j] + values[j].bytes <= plan.offsets[i];
         CHECK(!together || apart);
       }
     }

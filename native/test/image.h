@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "../dtype.h"
-#include "../executor.h"
-#include "check.h"
+#include "base/dtype.h"
+#include "runtime/executor.h"
+#include "test/check.h"
 
 namespace continuo::test {
 
@@ -76,24 +76,29 @@ inline SmallModel small_model(uint64_t seed, size_t V, size_t C, size_t H, Dtype
     for (size_t i = 0; i < extents.size(); ++i) out += (i ? "," : "") + std::to_string(extents[i]);
     return out + "]";
   };
-  const auto declare = [&](const std::string& body) { declarations += (declarations.empty() ? "" : ",") + ("{" + body + "}"); };
-  const auto constant = [&](const std::string& name, const std::string& layout, std::vector<size_t> extents, bool transposed = false) {
+  const auto declare = [&](const std::string& body) {
+    declarations += (declarations.empty() ? "" : ",") + ("{" + body + "}");
+  };
+  const auto constant = [&](const std::string& name, const std::string& layout, std::vector<size_t> extents,
+                            bool transposed = false) {
     size_t n = 1;
     for (const size_t e : extents) n *= e;
     auto stored = extents;
     if (transposed) std::swap(stored[0], stored[1]);
     weights.push_back({name, stored, random.floats(n, -0.5f, 0.5f), dtype});
-    declare("\"kind\":\"constant\",\"name\":\"" + name + "\",\"shape\":" + shape(extents) + ",\"layout\":\"" + layout + "\",\"ref\":\"" + name +
-            "\",\"transposed\":" + (transposed ? "true" : "false"));
+    declare("\"kind\":\"constant\",\"name\":\"" + name + "\",\"shape\":" + shape(extents) + ",\"layout\":\"" + layout +
+            "\",\"ref\":\"" + name + "\",\"transposed\":" + (transposed ? "true" : "false"));
   };
-  const auto node = [&](const std::string& op, const std::string& out, std::vector<std::string> in, std::vector<size_t> extents, const std::string& extra = "") {
+  const auto node = [&](const std::string& op, const std::string& out, std::vector<std::string> in,
+                        std::vector<size_t> extents, const std::string& extra = "") {
     declare("\"kind\":\"volatile\",\"name\":\"" + out + "\",\"dtype\":\"f32\",\"shape\":" + shape(extents));
     nodes += (nodes.empty() ? "" : ",") + ("{\"op\":\"" + op + "\",\"out\":\"" + out + "\",\"in\":[");
     for (size_t i = 0; i < in.size(); ++i) nodes += (i ? ",\"" : "\"") + in[i] + "\"";
     nodes += "]" + extra + "}";
   };
   const auto persistent = [&](const std::string& name, std::vector<size_t> extents) {
-    declare("\"kind\":\"persistent\",\"name\":\"" + name + "\",\"dtype\":\"f32\",\"axes\":" + shape(extents) + ",\"init\":0");
+    declare("\"kind\":\"persistent\",\"name\":\"" + name + "\",\"dtype\":\"f32\",\"axes\":" + shape(extents) +
+            ",\"init\":0");
   };
   const std::string heads = ",\"groups\":" + std::to_string(H);
   declare("\"kind\":\"dynamic\",\"name\":\"token\",\"shape\":[],\"dtype\":\"i32\"");
@@ -134,9 +139,11 @@ inline SmallModel small_model(uint64_t seed, size_t V, size_t C, size_t H, Dtype
   const std::string step = nodes;
   nodes.clear();
   node("matmul", "logits", {"h.in", "head"}, {V});
-  return {"{\"format\":\"continuo-graph/2\",\"declarations\":[" + declarations + "],\"blocks\":[{\"name\":\"step\",\"inputs\":[\"token\"],\"nodes\":[" + step +
-              ",{\"return\":{\"hidden\":\"h\",\"previous\":\"h.before\"}}]},{\"name\":\"predict\",\"inputs\":[\"h.in\"],\"nodes\":[" + nodes +
-              ",{\"return\":{\"logits\":\"logits\"}}]}]}",
+  return {"{\"format\":\"continuo-graph/2\",\"declarations\":[" + declarations +
+              "],\"blocks\":[{\"name\":\"step\",\"inputs\":[\"token\"],\"nodes\":[" + step +
+              ",{\"return\":{\"hidden\":\"h\",\"previous\":\"h.before\"}}]},{\"name\":\"predict\",\"inputs\":[\"h.in\"]"
+              ",\"nodes\":[" +
+              nodes + ",{\"return\":{\"logits\":\"logits\"}}]}]}",
           image_of(weights)};
 }
 
@@ -147,7 +154,8 @@ inline std::vector<float> hidden_vectors(Executor& executor, Context& context, c
   const Run run{&context, 0, tokens.size()};
   executor.insert(language.step, 0, std::as_bytes(std::span(tokens)));
   executor.step(language.step, tokens.size(), {&run, 1});
-  const auto* hidden = reinterpret_cast<const float*>(executor.fetch(language.step, model.programs[language.step].result("hidden"), tokens.size()));
+  const auto* hidden = reinterpret_cast<const float*>(
+      executor.fetch(language.step, model.programs[language.step].result("hidden"), tokens.size()));
   return {hidden, hidden + tokens.size() * model.graph.width(language.hidden)};
 }
 

@@ -1,11 +1,12 @@
-#include "../json.h"
+#include "base/json.h"
 
-#include "check.h"
+#include "test/check.h"
 
 using namespace continuo;
 
 TEST("JSON: values keep their kind, order and 64-bit numbers") {
-  auto value = json::parse(R"( {"a": [1, -2.5e3, true, null], "b": "é\u00e9\ud83d\ude00\n", "c": 18446744073709551615} )");
+  auto value =
+      json::parse(R"( {"a": [1, -2.5e3, true, null], "b": "é\u00e9\ud83d\ude00\n", "c": 18446744073709551615} )");
   CHECK(value);
   CHECK(value->find("a")->items.size() == 4);
   CHECK(value->find("a")->items[1].as_double() == -2500.0);
@@ -17,9 +18,40 @@ TEST("JSON: values keep their kind, order and 64-bit numbers") {
 }
 
 TEST("JSON: what RFC 8259 forbids is refused, and names given twice") {
-  for (const char* bad : {"", " ", "{", "[1,]", "{\"a\":1,}", "{\"a\" 1}", "{a:1}", "01", "1.", ".5", "+1", "1e", "-", "nul", "tru", "'a'", "\"a", "\"\\x\"", "\"\\u12g4\"",
-                          "\"\\ud800\"", "\"\\udc00\"", "\"\\ud800\\u0041\"", "\"\x01\"", "\"\xff\"", "\"\xc0\x80\"", "\"\xed\xa0\x80\"", "\"\xf5\x80\x80\x80\"", "\"\xe2\x82\"",
-                          "1 2", "{} x", "{\"a\":1,\"a\":2}", "NaN", "Infinity", "[1 2]"}) {
+  for (const char* bad : {"",
+                          " ",
+                          "{",
+                          "[1,]",
+                          "{\"a\":1,}",
+                          "{\"a\" 1}",
+                          "{a:1}",
+                          "01",
+                          "1.",
+                          ".5",
+                          "+1",
+                          "1e",
+                          "-",
+                          "nul",
+                          "tru",
+                          "'a'",
+                          "\"a",
+                          "\"\\x\"",
+                          "\"\\u12g4\"",
+                          "\"\\ud800\"",
+                          "\"\\udc00\"",
+                          "\"\\ud800\\u0041\"",
+                          "\"\x01\"",
+                          "\"\xff\"",
+                          "\"\xc0\x80\"",
+                          "\"\xed\xa0\x80\"",
+                          "\"\xf5\x80\x80\x80\"",
+                          "\"\xe2\x82\"",
+                          "1 2",
+                          "{} x",
+                          "{\"a\":1,\"a\":2}",
+                          "NaN",
+                          "Infinity",
+                          "[1 2]"}) {
     CHECK(!json::parse(bad));
   }
 }

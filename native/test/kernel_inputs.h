@@ -1,4 +1,5 @@
-// What the tests of kernels share: the tables, inputs with every kind of number in them, and slices that start and end anywhere.
+// What the tests of kernels share: the tables, inputs with every kind of number in them, and slices that start and end
+// anywhere.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +9,9 @@
 #include <limits>
 #include <vector>
 
-#include "../kernels/cpu/kernels.h"
-#include "check.h"
-#include "cuda/table.h"
+#include "backends/cpu/kernels/kernels.h"
+#include "test/check.h"
+#include "test/cuda/table.h"
 
 namespace continuo::test {
 
@@ -25,7 +26,9 @@ inline std::vector<const Kernels*> tables() {
 }
 
 // A NaN's sign and payload are not part of the arithmetic; the sign of a zero is.
-inline bool same(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b)); }
+inline bool same(float a, float b) {
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b));
+}
 inline bool same(const std::vector<float>& a, const std::vector<float>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) { return same(x, y); });
 }
@@ -34,12 +37,17 @@ inline bool same(const std::vector<float>& a, const std::vector<float>& b) {
 class Slice {
  public:
   Slice(size_t n, size_t offset) : n_(n), offset_(offset), memory_(offset + n + fence, guard) {}
-  Slice(const std::vector<float>& values, size_t offset) : Slice(values.size(), offset) { std::copy(values.begin(), values.end(), data()); }
+  Slice(const std::vector<float>& values, size_t offset) : Slice(values.size(), offset) {
+    std::copy(values.begin(), values.end(), data());
+  }
   float* data() { return memory_.data() + offset_; }
-  std::vector<float> values() const { return {memory_.begin() + static_cast<ptrdiff_t>(offset_), memory_.end() - fence}; }
+  std::vector<float> values() const {
+    return {memory_.begin() + static_cast<ptrdiff_t>(offset_), memory_.end() - fence};
+  }
   bool fences_stand() const {
     const auto stands = [](float x) { return x == guard; };
-    return std::all_of(memory_.begin(), memory_.begin() + static_cast<ptrdiff_t>(offset_), stands) && std::all_of(memory_.end() - fence, memory_.end(), stands);
+    return std::all_of(memory_.begin(), memory_.begin() + static_cast<ptrdiff_t>(offset_), stands) &&
+           std::all_of(memory_.end() - fence, memory_.end(), stands);
   }
 
  private:
@@ -51,7 +59,8 @@ class Slice {
 
 // Lengths around every vector width, block and partial, and primes.
 inline size_t some_length(Random& random) {
-  constexpr size_t lengths[] = {1, 2, 3, 5, 7, 8, 9, 13, 15, 16, 17, 31, 33, 47, 63, 64, 97, 127, 128, 255, 256, 257, 509, 521, 1021};
+  constexpr size_t lengths[] = {1,  2,  3,  5,  7,   8,   9,   13,  15,  16,  17,  31,  33,
+                                47, 63, 64, 97, 127, 128, 255, 256, 257, 509, 521, 1021};
   return lengths[random.below(std::size(lengths))];
 }
 
@@ -74,14 +83,14 @@ inline std::vector<float> every_kind(Random& random, size_t n) {
 // Of any size that arithmetic on a few of them neither overflows nor loses to underflow.
 inline std::vector<float> of_any_size(Random& random, size_t n) {
   std::vector<float> out(n);
-  for (auto& x : out) x = random.below(8) == 0 ? 0.0f : std::ldexp(random.uniform(-1, 1), static_cast<int>(random.below(24)) - 12);
+  for (auto& x : out)
+    x = random.below(8) == 0 ? 0.0f : std::ldexp(random.uniform(-1, 1), static_cast<int>(random.below(24)) - 12);
   return out;
 }
 
-// A sum along a row in its written order, term by term: blocks of 256, sixteen partials, halving, block sums in order. `term(acc, i)` returns acc
-// with term i in it.
-template <class Term>
-float ordered_sum(size_t n, Term term) {
+// A sum along a row in its written order, term by term: blocks of 256, sixteen partials, halving, block sums in order.
+// `term(acc, i)` returns acc with term i in it.
+template <class Term> float ordered_sum(size_t n, Term term) {
   float total = 0;
   for (size_t block = 0; block < n; block += 256) {
     float partial[16] = {};
@@ -94,8 +103,8 @@ float ordered_sum(size_t n, Term term) {
   return total;
 }
 
-// The relative error of such a sum over Σ|term|: a term passes through at most 16 additions in its partial, 4 in the halving and one for each
-// block. Products of roundings are covered by the one unit more.
+// The relative error of such a sum over Σ|term|: a term passes through at most 16 additions in its partial, 4 in the
+// halving and one for each block. Products of roundings are covered by the one unit more.
 inline double sum_error(size_t n) { return (16 + 4 + static_cast<double>((n + 255) / 256) + 1) * unit; }
 
 }  // namespace continuo::test

@@ -1,4 +1,4 @@
-#include "check.h"
+#include "test/check.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 // Running out of memory is a case that a test makes: it must reach the engine, not end the process.

@@ -1,6 +1,6 @@
-#include "../cpu/linear.h"
-#include "kernel_inputs.h"
-#include "matrices.h"
+#include "backends/cpu/linear.h"
+#include "test/kernel_inputs.h"
+#include "test/matrices.h"
 
 using namespace continuo;
 using test::products;
@@ -28,9 +28,12 @@ uint32_t around_one(test::Random& random) { return std::bit_cast<uint32_t>(rando
 
 const Format formats[] = {
     {"F32", 4, [](uint32_t bits) { return std::bit_cast<float>(bits); }, around_one},
-    {"BF16", 2, [](uint32_t bits) { return std::bit_cast<float>(bits << 16); }, [](test::Random& random) { return around_one(random) >> 16; }},
-    {"F16", 2, [](uint32_t bits) { return widen_f16(static_cast<uint16_t>(bits)); }, [](test::Random& random) { return static_cast<uint32_t>(random.below(0x3C00) | random.below(2) << 15); }},
-    {"F8_E4M3", 1, [](uint32_t bits) { return widen_f16(widen_f8(static_cast<uint8_t>(bits))); }, [](test::Random& random) { return static_cast<uint32_t>(random.below(0x38) | random.below(2) << 7); }},
+    {"BF16", 2, [](uint32_t bits) { return std::bit_cast<float>(bits << 16); },
+     [](test::Random& random) { return around_one(random) >> 16; }},
+    {"F16", 2, [](uint32_t bits) { return widen_f16(static_cast<uint16_t>(bits)); },
+     [](test::Random& random) { return static_cast<uint32_t>(random.below(0x3C00) | random.below(2) << 15); }},
+    {"F8_E4M3", 1, [](uint32_t bits) { return widen_f16(widen_f8(static_cast<uint8_t>(bits))); },
+     [](test::Random& random) { return static_cast<uint32_t>(random.below(0x38) | random.below(2) << 7); }},
 };
 
 Matrix matrix_of(const Format& format, size_t n, size_t k, bool transposed, const std::vector<uint32_t>& bits) {
@@ -47,7 +50,9 @@ Matrix matrix_of(const Format& format, size_t n, size_t k, bool transposed, cons
   spec.shape = {n, k};
   spec.tensor = "w";
   spec.transposed = transposed;
-  auto packed = test::pack_one(spec, {test::tensor_of("w", format.name, transposed ? std::vector<uint64_t>{k, n} : std::vector<uint64_t>{n, k}, data)});
+  auto packed = test::pack_one(
+      spec, {test::tensor_of("w", format.name, transposed ? std::vector<uint64_t>{k, n} : std::vector<uint64_t>{n, k},
+                             data)});
   CHECK(packed);
   out.packed = *packed;
   return out;
@@ -67,7 +72,8 @@ std::vector<float> by_the_rule(const Matrix& w, const std::vector<float>& x, siz
       float total = 0;
       for (size_t block = 0; block < w.k; block += 256) {
         float acc = 0;
-        for (size_t j = block; j < std::min(w.k, block + 256); ++j) acc = std::fma(w.dense[i * w.k + j], x[r * w.k + j], acc);
+        for (size_t j = block; j < std::min(w.k, block + 256); ++j)
+          acc = std::fma(w.dense[i * w.k + j], x[r * w.k + j], acc);
         total += acc;
       }
       y[r * w.n + i] = total;
@@ -76,7 +82,8 @@ std::vector<float> by_the_rule(const Matrix& w, const std::vector<float>& x, siz
   return y;
 }
 
-// A term takes part in at most 256 fmas and one addition a block, each of which rounds by at most a unit of what it has summed.
+// A term takes part in at most 256 fmas and one addition a block, each of which rounds by at most a unit of what it has
+// summed.
 bool near_exact(const Matrix& w, const std::vector<float>& x, size_t rows, const std::vector<float>& y) {
   const double bound = (256 + static_cast<double>(w.k) / 256 + 2) * unit;
   for (size_t r = 0; r < rows; ++r) {
@@ -108,7 +115,9 @@ TEST("matmul: every table gives the bits of the written rule, for any shape, for
         std::vector<float> whole(rows * n, NAN), parts(rows * n, NAN);
         table->matmul(packed, x.data(), whole.data(), 0, rows, 0, packed.tiles());
         CHECK(same_numbers(whole, want));
-        test::in_parts(random, rows, packed.tiles(), [&](size_t row, size_t count, size_t tile, size_t end) { table->matmul(packed, x.data(), parts.data(), row, count, tile, end); });
+        test::in_parts(random, rows, packed.tiles(), [&](size_t row, size_t count, size_t tile, size_t end) {
+          table->matmul(packed, x.data(), parts.data(), row, count, tile, end);
+        });
         CHECK(same_numbers(parts, want));
       }
     }
@@ -156,7 +165,8 @@ TEST("matmul: denormal and huge numbers keep their bits; NaN and infinities stay
 
 TEST("multiply: any number of threads gives the same bits") {
   test::Random random(33);
-  for (const auto& [n, k, rows] : std::vector<test::Product>{{1000, 300, 1}, {640, 256, 5}, {300, 520, 40}, {64, 768, 128}, {1030, 96, 128}}) {
+  for (const auto& [n, k, rows] :
+       std::vector<test::Product>{{1000, 300, 1}, {640, 256, 5}, {300, 520, 40}, {64, 768, 128}, {1030, 96, 128}}) {
     for (const auto& format : formats) {
       const auto w = random_matrix(random, format, n, k);
       const auto x = random.floats(rows * k, -1, 1);
@@ -199,7 +209,8 @@ TEST("weights: F8_E4M3 is read in every layout, and its NaN is refused") {
   CHECK(vector);
   for (size_t i = 0; i < 4; ++i) CHECK(vector->vector()[i] == number(8 + i));
   data[5] = std::byte{0xFF};
-  CHECK_SAYS(test::pack_one({"r", Layout::rows, {3, 4}, "t", false, -1, Storage::plain, "", 0}, tensors), "tensor \"t\" holds NaN at element 5");
+  CHECK_SAYS(test::pack_one({"r", Layout::rows, {3, 4}, "t", false, -1, Storage::plain, "", 0}, tensors),
+             "tensor \"t\" holds NaN at element 5");
 }
 
 TEST("weights: a spec without a tensor gives an empty constant; copies of a constant share its bytes") {

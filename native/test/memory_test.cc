@@ -1,5 +1,5 @@
-#include "kernel_inputs.h"
-#include "reference.h"
+#include "test/kernel_inputs.h"
+#include "test/reference.h"
 
 using namespace continuo;
 using namespace continuo::test;
@@ -7,7 +7,8 @@ using namespace continuo::test;
 namespace {
 
 constexpr Rule rules[] = {Rule::titans, Rule::delta, Rule::hebbian};
-constexpr Retention retentions[] = {Retention::none, Retention::l2, Retention::elastic, Retention::kl, Retention::sphere};
+constexpr Retention retentions[] = {Retention::none, Retention::l2, Retention::elastic, Retention::kl,
+                                    Retention::sphere};
 
 // One level of one head of n channels over some tokens, in rows of `stride` and `gates`.
 struct Learner {
@@ -26,7 +27,8 @@ Learner some_learner(Random& random, Rule how, Retention retention, size_t n, bo
   c.form = {how, retention, 0, 0, 1, 1, 0};
   const bool capped = retention != Retention::kl && retention != Retention::sphere && random.below(2);
   if (capped) c.form.norm_max = random.uniform(0.3f, 2);
-  if (retention == Retention::elastic) c.form.elastic_l1 = random.uniform(0, 0.3f), c.form.elastic_l2 = random.uniform(0.3f, 1);
+  if (retention == Retention::elastic)
+    c.form.elastic_l1 = random.uniform(0, 0.3f), c.form.elastic_l2 = random.uniform(0.3f, 1);
   if (retention == Retention::sphere) c.form.radius = random.uniform(0.5f, 3);
   if (retention == Retention::kl) c.form.floor = random.below(2) ? 1e-12f : 0.01f;
   c.n = n, c.stride = n + random.below(20), c.gates = 1 + random.below(5), c.tokens = 1 + random.below(9);
@@ -34,9 +36,12 @@ Learner some_learner(Random& random, Rule how, Retention retention, size_t n, bo
   // Also past what a float or 32 bits could count.
   c.clock = random.below(2) ? random.below(100) : (uint64_t{1} << 45) + random.below(100);
   c.mix = random.uniform(0, 1), c.begin = random.below(2) == 0;
-  const auto values = [&](size_t count, float low, float high) { return wild ? every_kind(random, count) : random.floats(count, low, high); };
+  const auto values = [&](size_t count, float low, float high) {
+    return wild ? every_kind(random, count) : random.floats(count, low, high);
+  };
   const float length = 1.7f / std::sqrt(static_cast<float>(n));
-  c.q = values(c.tokens * c.stride, -length, length), c.k = values(c.tokens * c.stride, -length, length), c.v = values(c.tokens * c.stride, -1, 1);
+  c.q = values(c.tokens * c.stride, -length, length), c.k = values(c.tokens * c.stride, -length, length),
+  c.v = values(c.tokens * c.stride, -1, 1);
   c.y = values(c.tokens * c.stride, -1, 1);
   for (auto* gate : {&c.theta, &c.eta, &c.alpha}) *gate = values(c.tokens * c.gates, 0, 1);
   c.M = retention == Retention::kl ? values(n * n, 0, 1) : values(n * n, -1, 1);
@@ -48,7 +53,9 @@ struct Outcome {
   std::vector<float> y, M, S, G;  // y [tokens][n]
 };
 
-float norm_of(const std::vector<float>& M) { return std::sqrt(ordered_sum(M.size(), [&](float acc, size_t i) { return std::fma(M[i], M[i], acc); }) + 1e-12f); }
+float norm_of(const std::vector<float>& M) {
+  return std::sqrt(ordered_sum(M.size(), [&](float acc, size_t i) { return std::fma(M[i], M[i], acc); }) + 1e-12f);
+}
 
 void scale(std::vector<float>& M, float by) {
   for (auto& m : M) m *= by;
@@ -120,7 +127,8 @@ Outcome rule(const Learner& c) {
 // Runs the tokens in pieces of `cut`, on slices that start anywhere.
 Outcome run(Random& random, const Kernels* table, const Learner& c, size_t cut) {
   const auto slice = [&](const std::vector<float>& values) { return Slice(values, random.below(17)); };
-  Slice q = slice(c.q), k = slice(c.k), v = slice(c.v), y = slice(c.y), theta = slice(c.theta), eta = slice(c.eta), alpha = slice(c.alpha);
+  Slice q = slice(c.q), k = slice(c.k), v = slice(c.v), y = slice(c.y), theta = slice(c.theta), eta = slice(c.eta),
+        alpha = slice(c.alpha);
   Slice M = slice(c.M), S = slice(c.S), G = slice(c.G);
   for (size_t t = 0; t < c.tokens; t += cut) {
     const size_t at = t * c.stride, gate = t * c.gates;
@@ -129,7 +137,8 @@ Outcome run(Random& random, const Kernels* table, const Learner& c, size_t cut) 
     if (c.form.rule == Rule::titans) job.S = S.data(), job.eta = eta.data() + gate;
     if (c.period > 1) job.G = G.data();
     if (c.form.retains()) job.alpha = alpha.data() + gate;
-    job.q = q.data() + at, job.k = k.data() + at, job.v = v.data() + at, job.y = y.data() + at, job.theta = theta.data() + gate;
+    job.q = q.data() + at, job.k = k.data() + at, job.v = v.data() + at, job.y = y.data() + at,
+    job.theta = theta.data() + gate;
     job.channels = c.n, job.stride = c.stride, job.gates = c.gates, job.tokens = std::min(cut, c.tokens - t);
     job.clock = c.clock + t, job.period = c.period, job.mix = c.mix, job.begin = c.begin;
     table->memory(c.form, job);
@@ -141,7 +150,8 @@ Outcome run(Random& random, const Kernels* table, const Learner& c, size_t cut) 
     const auto row = written.begin() + static_cast<ptrdiff_t>(t * c.stride);
     out.y.insert(out.y.end(), row, row + static_cast<ptrdiff_t>(c.n));
     // What lies between the heads' rows is others'.
-    for (size_t i = c.n; i < c.stride && t * c.stride + i < written.size(); ++i) CHECK(same(row[static_cast<ptrdiff_t>(i)], c.y[t * c.stride + i]));
+    for (size_t i = c.n; i < c.stride && t * c.stride + i < written.size(); ++i)
+      CHECK(same(row[static_cast<ptrdiff_t>(i)], c.y[t * c.stride + i]));
   }
   return out;
 }
@@ -152,7 +162,8 @@ Outcome exact(const Learner& c) {
   using Matrix = std::vector<double>;
   const auto turned = [n](const std::vector<float>& from) {
     Matrix to(n * n);
-    for (size_t a = 0; a < n; ++a) for (size_t b = 0; b < n; ++b) to[a * n + b] = from[b * n + a];
+    for (size_t a = 0; a < n; ++a)
+      for (size_t b = 0; b < n; ++b) to[a * n + b] = from[b * n + a];
     return to;
   };
   Matrix M = turned(c.M), S = turned(c.S), G = turned(c.G);
@@ -168,7 +179,8 @@ Outcome exact(const Learner& c) {
     Matrix g = c.period > 1 ? G : Matrix(n * n, 0.0);
     for (size_t a = 0; a < n; ++a) {
       double error = -double{v[a]};
-      if (c.form.rule != Rule::hebbian) for (size_t b = 0; b < n; ++b) error += M[a * n + b] * k[b];
+      if (c.form.rule != Rule::hebbian)
+        for (size_t b = 0; b < n; ++b) error += M[a * n + b] * k[b];
       for (size_t b = 0; b < n; ++b) g[a * n + b] += theta * error * k[b];
     }
     if ((c.clock + t) % c.period != 0) {
@@ -180,12 +192,15 @@ Outcome exact(const Learner& c) {
         const double step = g[i] / static_cast<double>(c.period);
         if (c.form.rule == Rule::titans) S[i] = eta * S[i] - (1 - eta) * step;
         const double u = c.form.rule == Rule::titans ? S[i] : -step;
-        if (c.form.retention == Retention::l2) M[i] = (1 - alpha) * M[i] + u;
-        else if (c.form.retention == Retention::kl) M[i] = (1 - alpha) * std::log(std::max(M[i], double{c.form.floor})) + u;
+        if (c.form.retention == Retention::l2)
+          M[i] = (1 - alpha) * M[i] + u;
+        else if (c.form.retention == Retention::kl)
+          M[i] = (1 - alpha) * std::log(std::max(M[i], double{c.form.floor})) + u;
         else if (c.form.retention == Retention::elastic) {
           const double x = (1 - alpha * c.form.elastic_l2) * M[i] + u;
           M[i] = std::copysign(std::max(std::abs(x) - alpha * c.form.elastic_l1, 0.0), x);
-        } else M[i] += u;
+        } else
+          M[i] += u;
       }
       for (size_t a = 0; a < n && c.form.retention == Retention::kl; ++a) {
         double sum = 0;
@@ -204,7 +219,8 @@ Outcome exact(const Learner& c) {
   }
   const auto back = [n](const Matrix& from) {
     std::vector<float> to(n * n);
-    for (size_t a = 0; a < n; ++a) for (size_t b = 0; b < n; ++b) to[b * n + a] = static_cast<float>(from[a * n + b]);
+    for (size_t a = 0; a < n; ++a)
+      for (size_t b = 0; b < n; ++b) to[b * n + a] = static_cast<float>(from[a * n + b]);
     return to;
   };
   out.M = back(M), out.S = back(S), out.G = back(G);
@@ -213,13 +229,16 @@ Outcome exact(const Learner& c) {
 
 double farthest(const std::vector<float>& got, const std::vector<float>& want) {
   double most = got.size() == want.size() ? 0 : INFINITY;
-  for (size_t i = 0; i < want.size(); ++i) most = std::max(most, std::abs(double{got[i]} - want[i]) / std::max(1.0, std::abs(double{want[i]})));
+  for (size_t i = 0; i < want.size(); ++i)
+    most = std::max(most, std::abs(double{got[i]} - want[i]) / std::max(1.0, std::abs(double{want[i]})));
   return most;
 }
 
 }  // namespace
 
-TEST("memory: every table gives the bits of the written rule, for every form, any size, alignment, cut of tokens and kind of number") {
+TEST(
+    "memory: every table gives the bits of the written rule, for every form, any size, alignment, cut of tokens and "
+    "kind of number") {
   Random random(81);
   for (const auto how : rules) {
     for (const auto retention : retentions) {
@@ -257,7 +276,8 @@ TEST("memory: rounding moves nothing far from the equations in double") {
     for (const auto retention : retentions) {
       for (const size_t n : {2, 5, 16, 33, 64}) {
         Learner c = some_learner(random, how, retention, n, false);
-        // The chain of few tokens contracts or grows by at most a factor of 3 a token; with log and exp of kl it stays below 2⁻²⁴ · 3⁸ · (n + 16).
+        // The chain of few tokens contracts or grows by at most a factor of 3 a token; with log and exp of kl it stays
+        // below 2⁻²⁴ · 3⁸ · (n + 16).
         const double bound = unit * 400 * static_cast<double>(n + 16);
         const auto want = exact(c);
         for (const auto* table : tables()) {
@@ -271,13 +291,17 @@ TEST("memory: rounding moves nothing far from the equations in double") {
   }
 }
 
-TEST("memory_first, mix, recall and softmax: every table gives the bits of the written rule, for any size, alignment and kind of number") {
+TEST(
+    "memory_first, mix, recall and softmax: every table gives the bits of the written rule, for any size, alignment "
+    "and kind of number") {
   Random random(84);
   for (const size_t n : {1, 2, 5, 7, 16, 17, 33, 64, 67}) {
     for (const bool wild : {false, true}) {
       const auto values = [&](size_t count) { return wild ? every_kind(random, count) : random.floats(count, -2, 2); };
-      const size_t levels = 1 + random.below(4), heads = 1 + random.below(3), rows = 1 + random.below(5), stride = n + random.below(9);
-      const auto init = values(n * n), M = values(levels * heads * n * n), logits = values(levels * heads), x = values(rows * stride);
+      const size_t levels = 1 + random.below(4), heads = 1 + random.below(3), rows = 1 + random.below(5),
+                   stride = n + random.below(9);
+      const auto init = values(n * n), M = values(levels * heads * n * n), logits = values(levels * heads),
+                 x = values(rows * stride);
 
       std::vector<float> shares(levels);
       const size_t head = random.below(heads);
@@ -288,17 +312,20 @@ TEST("memory_first, mix, recall and softmax: every table gives the bits of the w
 
       std::vector<float> mixed(n * n), read(rows * stride);
       for (size_t i = 0; i < n * n; ++i) {
-        for (size_t level = 0; level < levels; ++level) mixed[i] = std::fma(shares[level], M[(level * heads + head) * n * n + i], mixed[i]);
+        for (size_t level = 0; level < levels; ++level)
+          mixed[i] = std::fma(shares[level], M[(level * heads + head) * n * n + i], mixed[i]);
       }
       for (size_t row = 0; row < rows; ++row) {
         for (size_t a = 0; a < n; ++a) {
-          for (size_t b = 0; b < n; ++b) read[row * stride + a] = std::fma(M[b * n + a], x[row * stride + b], read[row * stride + a]);
+          for (size_t b = 0; b < n; ++b)
+            read[row * stride + a] = std::fma(M[b * n + a], x[row * stride + b], read[row * stride + a]);
         }
       }
 
       for (const auto* table : tables()) {
         Slice in_logits(logits, random.below(17)), in(M, random.below(17)), in_x(x, random.below(17));
-        Slice got_shares(levels, random.below(17)), got_mixed(n * n, random.below(17)), got_read(std::vector<float>(rows * stride), random.below(17));
+        Slice got_shares(levels, random.below(17)), got_mixed(n * n, random.below(17)),
+            got_read(std::vector<float>(rows * stride), random.below(17));
         table->softmax(in_logits.data() + head, heads, got_shares.data(), levels);
         table->mix(in.data() + head * n * n, heads * n * n, got_shares.data(), levels, got_mixed.data(), n * n);
         table->recall(in.data(), in_x.data(), got_read.data(), rows, stride, n);
@@ -319,7 +346,8 @@ TEST("memory_first, mix, recall and softmax: every table gives the bits of the w
         Slice empty(n * n, random.below(17)), even(n * n, random.below(17));
         table->memory_first({Rule::delta, Retention::l2, 0, 0, 1, 1, 0}, nullptr, empty.data(), n);
         table->memory_first({Rule::delta, Retention::kl, 0, 0, 1, 1, 1e-12f}, nullptr, even.data(), n);
-        CHECK(same(empty.values(), std::vector<float>(n * n)) && same(even.values(), std::vector<float>(n * n, 1.0f / static_cast<float>(n))));
+        CHECK(same(empty.values(), std::vector<float>(n * n)) &&
+              same(even.values(), std::vector<float>(n * n, 1.0f / static_cast<float>(n))));
       }
     }
   }

@@ -1,21 +1,25 @@
-#include "../pace.h"
+#include "runtime/pace.h"
 
 #include <cmath>
 
-#include "check.h"
+#include "test/check.h"
 
 using namespace continuo;
 
 namespace {
 
 constexpr size_t most = 127;
-Pace::Time at(double seconds) { return Pace::Time(std::chrono::duration_cast<Pace::Clock::duration>(std::chrono::duration<double>(seconds))); }
+Pace::Time at(double seconds) {
+  return Pace::Time(std::chrono::duration_cast<Pace::Clock::duration>(std::chrono::duration<double>(seconds)));
+}
 
 // A machine whose step takes `base` and `row` for each row that reads, and a little that nobody knows.
 struct Machine {
   double base, row;
   test::Random random{31};
-  double step(size_t reading) { return (base + row * static_cast<double>(reading)) * static_cast<double>(random.uniform(0.95f, 1.05f)); }
+  double step(size_t reading) {
+    return (base + row * static_cast<double>(reading)) * static_cast<double>(random.uniform(0.95f, 1.05f));
+  }
 };
 
 }  // namespace
@@ -27,7 +31,9 @@ TEST("pace: without anybody who generates readers have every row") {
   CHECK(pace.reading_rows(0, most) == most && pace.reading_rows(0, 3) == 3);
 }
 
-TEST("pace: beside generating rows a step takes about the target, readers are never without a row for long, and both follow the machine") {
+TEST(
+    "pace: beside generating rows a step takes about the target, readers are never without a row for long, and both "
+    "follow the machine") {
   for (const double target : {1.5, 2.0, 4.0}) {
     Pace pace(target);
     for (Machine machine : {Machine{12e-3, 0.35e-3}, Machine{100e-6, 40e-6}, Machine{12e-3, 30e-3}}) {
@@ -49,7 +55,9 @@ TEST("pace: beside generating rows a step takes about the target, readers are ne
       // A row that alone takes longer than the target is taken all the same: readers go on.
       const double expected = std::max(target * machine.base, machine.base + machine.row);
       CHECK(longest < 1.35 * expected);
-      CHECK(static_cast<double>(rows) > 0.6 * static_cast<double>(steps) * std::min<double>(most, std::max(1.0, (target - 1) * machine.base / machine.row)));
+      CHECK(static_cast<double>(rows) >
+            0.6 * static_cast<double>(steps) *
+                std::min<double>(most, std::max(1.0, (target - 1) * machine.base / machine.row)));
     }
   }
 }

@@ -1,17 +1,16 @@
-#include "../packed_file.h"
-
+#include <cstdio>
+#include <fstream>
+#include <future>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <fstream>
-
-#include <future>
-
-#include "../engine.h"
-#include "image.h"
+#include "backends/cpu/device.h"
+#include "backends/cpu/kernels/kernels.h"
+#include "runtime/engine.h"
+#include "test/image.h"
+#include "weights/packed_file.h"
 
 using namespace continuo;
 
@@ -38,7 +37,8 @@ struct Weights {
 
   static std::vector<test::Weight> weights() {
     test::Random random(31);
-    return {{"W", {3000, 700}, random.floats(3000 * 700, -1, 1), Dtype::f32}, {"b", {700}, random.floats(700, -1, 1), Dtype::f32}};
+    return {{"W", {3000, 700}, random.floats(3000 * 700, -1, 1), Dtype::f32},
+            {"b", {700}, random.floats(700, -1, 1), Dtype::f32}};
   }
   static std::vector<ConstantSpec> make_specs() {
     std::vector<ConstantSpec> out(3);  // the first is no constant
@@ -91,7 +91,9 @@ TEST("packed weights: kept beside the model, mapped the next time, with the same
   CHECK(second.constants[1].owner == second.constants[2].owner && first.constants[1].owner != first.constants[2].owner);
 }
 
-TEST("packed weights: another key, a flipped bit anywhere, a missing end: packed anew with one sentence, and then good again") {
+TEST(
+    "packed weights: another key, a flipped bit anywhere, a missing end: packed anew with one sentence, and then good "
+    "again") {
   const Folder folder;
   const PackCache cache{folder.path + "/packed", std::string(64, 'a')};
   const auto plain = shared().pack(&cache);
@@ -122,14 +124,16 @@ TEST("packed weights: another key, a flipped bit anywhere, a missing end: packed
   CHECK(shared().pack(&other).note.empty());
 }
 
-TEST("packed weights: a folder that cannot be written is no reason to say anything, nor are small models to keep anything") {
+TEST(
+    "packed weights: a folder that cannot be written is no reason to say anything, nor are small models to keep "
+    "anything") {
   const PackCache nowhere{"/proc/continuo/packed", std::string(64, 'a')};
   CHECK(shared().pack(&nowhere).note.empty());
   const Folder folder;
   const PackCache cache{folder.path + "/packed", std::string(64, 'a')};
   const auto small = test::small_model(3, 8, 16, 2, Dtype::f32);
   ThreadPool pool(1);
-  CHECK(Model::make(small.graph, small.image, pool, nullptr, &cache));
+  CHECK(Model::make(small.graph, small.image, pool, cpu_device(*runnable_kernels().front()), &cache));
   CHECK(::access(cache.path.c_str(), F_OK) != 0);
 }
 
@@ -159,7 +163,7 @@ TEST("weights: memory exhausted while loading is an error, and nothing is kept")
   {
     Engine engine(1);
     std::promise<Result<std::shared_ptr<const Model>>> done;
-    engine.load(graph, path, {}, {}, [&](auto result) { done.set_value(std::move(result)); });
+    engine.load(graph, path, {}, {}, [&](auto result) { done.set_value(std::move(result)); }, open_cpu);
     const auto loaded = done.get_future().get();
     CHECK(!loaded && loaded.error().code == Code::unavailable);
     CHECK_SAYS(loaded, "ran out of resources");

@@ -1,6 +1,6 @@
-#include "../cpu/linear.h"
-#include "kernel_inputs.h"
-#include "matrices.h"
+#include "backends/cpu/linear.h"
+#include "test/kernel_inputs.h"
+#include "test/matrices.h"
 
 using namespace continuo;
 using test::products;
@@ -24,10 +24,15 @@ struct Quantised {
   size_t groups() const { return parts(k, group); }
   float scale(size_t i, size_t g) const { return widen_f16(scales[i * groups() + g]); }
 
-  ConstantSpec spec() const { return {"w", Layout::packed, {n, k}, "w.codes", false, -1, storage, "w.scales", static_cast<uint32_t>(group)}; }
-  size_t per_byte() const { return storage == Storage::q8 ? 1 : storage == Storage::i4 ? 2 : storage == Storage::ternary2 ? 4 : 5; }
+  ConstantSpec spec() const {
+    return {"w", Layout::packed, {n, k}, "w.codes", false, -1, storage, "w.scales", static_cast<uint32_t>(group)};
+  }
+  size_t per_byte() const {
+    return storage == Storage::q8 ? 1 : storage == Storage::i4 ? 2 : storage == Storage::ternary2 ? 4 : 5;
+  }
   std::vector<Tensor> tensors() const {
-    return {test::tensor_of("w.codes", storage == Storage::q8 ? "I8" : "U8", {n, parts(k, per_byte())}, codes), test::tensor_of("w.scales", "F16", {n, groups()}, scale_bytes)};
+    return {test::tensor_of("w.codes", storage == Storage::q8 ? "I8" : "U8", {n, parts(k, per_byte())}, codes),
+            test::tensor_of("w.scales", "F16", {n, groups()}, scale_bytes)};
   }
 
   // The bytes of the file, from the numbers; places past the last input hold whatever the byte can hold.
@@ -42,7 +47,8 @@ struct Quantised {
           const int number = real ? q[i * k + j] : 0;
           if (storage == Storage::q8) byte = number & 255;
           if (storage == Storage::i4) byte |= (real ? number + 8 : static_cast<int>(random.below(16))) << (4 * (j % 2));
-          if (storage == Storage::ternary2) byte |= (real ? number + 1 : static_cast<int>(random.below(4))) << (2 * (j % 4));
+          if (storage == Storage::ternary2)
+            byte |= (real ? number + 1 : static_cast<int>(random.below(4))) << (2 * (j % 4));
           if (storage == Storage::ternary3) byte += (real ? number + 1 : static_cast<int>(random.below(3))) * power;
           power *= 3;
         }
@@ -64,7 +70,9 @@ Quantised random_quantised(test::Random& random, Storage storage, size_t n, size
   Quantised w{n, k, group, std::vector<int>(n * k), std::vector<uint16_t>(n * parts(k, group)), storage, {}, {}};
   const int most = storage == Storage::q8 ? 127 : storage == Storage::i4 ? 7 : 1;
   const bool extreme = random.below(4) == 0;
-  for (auto& q : w.q) q = extreme ? (random.below(2) ? most : -most) : static_cast<int>(random.below(static_cast<size_t>(2 * most + 1))) - most;
+  for (auto& q : w.q)
+    q = extreme ? (random.below(2) ? most : -most)
+                : static_cast<int>(random.below(static_cast<size_t>(2 * most + 1))) - most;
   for (auto& scale : w.scales) scale = static_cast<uint16_t>(random.below(0x3C00) | random.below(2) << 15);
   w.write(random);
   return w;
@@ -79,7 +87,8 @@ float quantise_by_the_rule(const float* x, size_t count, int* q) {
     finite = finite && std::isfinite(x[i]);
   }
   const float s = most / 127.0f;
-  for (size_t i = 0; i < count; ++i) q[i] = finite && s > 0 ? static_cast<int>(std::clamp(std::nearbyint(x[i] / s), -127.0f, 127.0f)) : 0;
+  for (size_t i = 0; i < count; ++i)
+    q[i] = finite && s > 0 ? static_cast<int>(std::clamp(std::nearbyint(x[i] / s), -127.0f, 127.0f)) : 0;
   return finite ? s : NAN;
 }
 
@@ -104,8 +113,8 @@ std::vector<float> by_the_rule(const Quantised& w, const std::vector<float>& x, 
   return y;
 }
 
-// Against double precision: an activation is off by at most half a step of its group, and each group's contribution takes part in a
-// product of scales, at most 8 fmas and an addition a block, each of which rounds by at most a unit.
+// Against double precision: an activation is off by at most half a step of its group, and each group's contribution
+// takes part in a product of scales, at most 8 fmas and an addition a block, each of which rounds by at most a unit.
 bool near_exact(const Quantised& w, const std::vector<float>& x, size_t rows, const std::vector<float>& y) {
   const double rounding = (2 + 8 + static_cast<double>(w.k) / 256 + 2) * unit;
   for (size_t r = 0; r < rows; ++r) {
@@ -129,7 +138,8 @@ bool near_exact(const Quantised& w, const std::vector<float>& x, size_t rows, co
   return true;
 }
 
-std::vector<float> product(const Kernels& table, ThreadPool& pool, const PackedMatrix& m, const std::vector<float>& x, size_t rows) {
+std::vector<float> product(const Kernels& table, ThreadPool& pool, const PackedMatrix& m, const std::vector<float>& x,
+                           size_t rows) {
   Memory scratch(scratch_bytes(m, rows));
   std::vector<float> y(rows * m.outputs, -1.0f);
   multiply(pool, table, m, x.data(), y.data(), rows, scratch);
@@ -144,7 +154,9 @@ std::vector<float> product(const Kernels& table, const Quantised& w, const std::
 
 }  // namespace
 
-TEST("quantised: every table gives the bits of the written rule, for any storage, group, shape, cut of rows and cut of tiles") {
+TEST(
+    "quantised: every table gives the bits of the written rule, for any storage, group, shape, cut of rows and cut of "
+    "tiles") {
   test::Random random(40);
   for (const auto& [n, k, rows] : products(random)) {
     for (const Storage storage : storages) {
@@ -161,7 +173,9 @@ TEST("quantised: every table gives the bits of the written rule, for any storage
           auto* blocks = memory.as<QuantisedBlock>();
           for (size_t r = 0; r < rows; ++r) table->quantise(m, &x[r * k], blocks + r, rows);
           std::vector<float> got(rows * n, NAN);
-          test::in_parts(random, rows, m.tiles(), [&](size_t row, size_t count, size_t tile, size_t end) { table->matmul_quantised(m, blocks, rows, got.data(), row, count, tile, end); });
+          test::in_parts(random, rows, m.tiles(), [&](size_t row, size_t count, size_t tile, size_t end) {
+            table->matmul_quantised(m, blocks, rows, got.data(), row, count, tile, end);
+          });
           CHECK(same_numbers(got, want));
         }
       }
@@ -177,7 +191,9 @@ TEST("quantised: every number of rows from 1 to 50 gives each row the bits it ha
     const auto x = random.floats(most * k, -1, 1);
     const auto want = by_the_rule(w, x, most);
     for (const auto* table : test::tables()) {
-      for (size_t rows = 1; rows <= most; ++rows) CHECK(same_numbers(product(*table, w, x, rows), {want.begin(), want.begin() + static_cast<ptrdiff_t>(rows * n)}));
+      for (size_t rows = 1; rows <= most; ++rows)
+        CHECK(
+            same_numbers(product(*table, w, x, rows), {want.begin(), want.begin() + static_cast<ptrdiff_t>(rows * n)}));
     }
   }
 }
@@ -208,7 +224,9 @@ TEST("quantised: the largest sums of products do not overflow") {
   }
 }
 
-TEST("quantise: scales and integers follow the rule for ties, zeros, denormal and huge numbers, whatever lies beside the group") {
+TEST(
+    "quantise: scales and integers follow the rule for ties, zeros, denormal and huge numbers, whatever lies beside "
+    "the group") {
   test::Random random(44);
   for (const size_t group : {size_t{32}, size_t{64}}) {
     constexpr size_t k = 511;
@@ -217,7 +235,11 @@ TEST("quantise: scales and integers follow the rule for ties, zeros, denormal an
       std::vector<float> x(k);
       for (size_t from = 0; from < k; from += group) {
         const int kind = static_cast<int>(random.below(6));
-        const float size = kind == 0 ? 0.0f : kind == 1 ? 0x1p-149f * static_cast<float>(1 + random.below(400)) : kind == 2 ? 0x1.fffffep127f : kind == 3 ? 0x1p-130f : random.uniform(0.01f, 100);
+        const float size = kind == 0   ? 0.0f
+                           : kind == 1 ? 0x1p-149f * static_cast<float>(1 + random.below(400))
+                           : kind == 2 ? 0x1.fffffep127f
+                           : kind == 3 ? 0x1p-130f
+                                       : random.uniform(0.01f, 100);
         for (size_t i = from; i < std::min(k, from + group); ++i) {
           x[i] = random.uniform(-size, size);
           // Ties: odd multiples of half a step, where the step is a power of two.
@@ -240,7 +262,8 @@ TEST("quantise: scales and integers follow the rule for ties, zeros, denormal an
             equal = equal && block.terms[from % 256 + i] == q[i];
             sum += q[i];
           }
-          CHECK(equal && std::bit_cast<uint32_t>(block.scales[g]) == std::bit_cast<uint32_t>(s) && block.corrections[g] == -128 * sum);
+          CHECK(equal && std::bit_cast<uint32_t>(block.scales[g]) == std::bit_cast<uint32_t>(s) &&
+                block.corrections[g] == -128 * sum);
         }
       }
     }
@@ -269,7 +292,8 @@ TEST("quantised: a NaN or an infinity in the activations makes its row NaN, and 
 
 TEST("multiply: quantised products have the same bits on any number of threads") {
   test::Random random(46);
-  for (const auto& [n, k, rows] : std::vector<test::Product>{{3000, 768, 1}, {700, 300, 9}, {64, 768, 128}, {1030, 520, 60}}) {
+  for (const auto& [n, k, rows] :
+       std::vector<test::Product>{{3000, 768, 1}, {700, 300, 9}, {64, 768, 128}, {1030, 520, 60}}) {
     for (const Storage storage : storages) {
       const auto w = random_quantised(random, storage, n, k, 32);
       const auto x = random.floats(rows * k, -1, 1);
@@ -277,7 +301,8 @@ TEST("multiply: quantised products have the same bits on any number of threads")
       const auto constant = w.packed();
       for (const size_t threads : {1, 2, 3}) {
         ThreadPool pool(threads);
-        for (const auto* table : runnable_kernels()) CHECK(same_numbers(product(*table, pool, constant.matrix(), x, rows), want));
+        for (const auto* table : runnable_kernels())
+          CHECK(same_numbers(product(*table, pool, constant.matrix(), x, rows), want));
       }
     }
   }
@@ -323,10 +348,13 @@ TEST("weights: what is wrong with a quantised matrix is said by name") {
     w.codes[at] = static_cast<std::byte>(byte);
     return pack(w, w.spec());
   };
-  CHECK_SAYS(damaged(Storage::q8, 75, 128), "tensor \"w.codes\" holds -128 at element 75, expected -127 to 127 for q8 weights");
+  CHECK_SAYS(damaged(Storage::q8, 75, 128),
+             "tensor \"w.codes\" holds -128 at element 75, expected -127 to 127 for q8 weights");
   CHECK(damaged(Storage::i4, 5, 0));
-  CHECK_SAYS(damaged(Storage::ternary2, 20, 0x31), "tensor \"w.codes\" holds 49 at element 20, expected codes 0, 1 and 2 of two bits for ternary2 weights");
-  CHECK_SAYS(damaged(Storage::ternary3, 14, 243), "tensor \"w.codes\" holds 243 at element 14, expected at most 242 for ternary3 weights");
+  CHECK_SAYS(damaged(Storage::ternary2, 20, 0x31),
+             "tensor \"w.codes\" holds 49 at element 20, expected codes 0, 1 and 2 of two bits for ternary2 weights");
+  CHECK_SAYS(damaged(Storage::ternary3, 14, 243),
+             "tensor \"w.codes\" holds 243 at element 14, expected at most 242 for ternary3 weights");
   // Places past the last of 70 inputs: the two upper codes of a row's last byte.
   CHECK(damaged(Storage::ternary2, 17, 0xF5));
   const auto scale = [&](uint16_t bits) {

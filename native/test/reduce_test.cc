@@ -1,5 +1,5 @@
-#include "kernel_inputs.h"
-#include "reference.h"
+#include "test/kernel_inputs.h"
+#include "test/reference.h"
 
 using namespace continuo;
 using namespace continuo::test;
@@ -28,8 +28,8 @@ TEST("sum_exp: within the derived error of the exact sum") {
     for (const float value : x) {
       const double distance = double{value} - shift, e = std::exp(distance);
       want += e;
-      // The rounding of the distance is a relative error of its exponential; exp adds one ulp, 2u; then the error of the sum. Results too small to be normal
-      // are nothing beside the 1 of the largest.
+      // The rounding of the distance is a relative error of its exponential; exp adds one ulp, 2u; then the error of
+      // the sum. Results too small to be normal are nothing beside the 1 of the largest.
       bound += e * (unit * std::abs(distance) + 2 * unit + sum_error(n));
     }
     for (const auto* table : tables()) CHECK(std::abs(table->sum_exp(x.data(), shift, n) - want) <= 1.01 * bound);
@@ -40,8 +40,12 @@ TEST("max: the largest, wherever it stands; NaN is passed over; of two equal zer
   Random random(63);
   for (int round = 0; round < 300; ++round) {
     const size_t n = some_length(random);
-    auto x = round % 3 == 0 ? every_kind(random, n) : round % 3 == 1 ? random.floats(n, -1, 1) : std::vector<float>(n, -0.0f);
-    if (round % 3 == 2) for (auto& value : x) if (random.below(9) == 0) value = 0.0f;
+    auto x = round % 3 == 0   ? every_kind(random, n)
+             : round % 3 == 1 ? random.floats(n, -1, 1)
+                              : std::vector<float>(n, -0.0f);
+    if (round % 3 == 2)
+      for (auto& value : x)
+        if (random.below(9) == 0) value = 0.0f;
     if (std::isnan(x[0])) x[0] = -INFINITY;
     float largest = -INFINITY;
     for (const float value : x) largest = std::fmax(largest, value);

@@ -1,5 +1,5 @@
-// The rules of math.h written out for one number: the same roundings in the same order, but with branches, nearbyint and ldexp where the
-// kernels select and move bits about. Kernels must give these bits.
+// The rules of math.h written out for one number: the same roundings in the same order, but with branches, nearbyint
+// and ldexp where the kernels select and move bits about. Kernels must give these bits.
 #pragma once
 
 #include <bit>
@@ -57,7 +57,8 @@ inline float tanh(float x) {
   if (m < 0.625f) {
     const float z = m * m;
     float p = 0x1.1abac8p-9f;
-    for (const float c : {-0x1.0c84eep-7f, 0x1.63ac7p-6f, -0x1.b9f218p-5f, 0x1.11107cp-3f, -0x1.555554p-2f}) p = std::fma(p, z, c);
+    for (const float c : {-0x1.0c84eep-7f, 0x1.63ac7p-6f, -0x1.b9f218p-5f, 0x1.11107cp-3f, -0x1.555554p-2f})
+      p = std::fma(p, z, c);
     return std::copysign(std::fma(p * z, m, m), x);
   }
   const float t = exp(-2.0f * std::fmin(m, 10.0f));

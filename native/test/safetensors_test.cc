@@ -1,14 +1,15 @@
-#include "../safetensors.h"
+#include "weights/safetensors.h"
 
 #include <cmath>
 
-#include "image.h"
+#include "test/image.h"
 
 using namespace continuo;
 using test::image_of;
 
 TEST("safetensors: tensors are found with dtype, shape and bytes") {
-  const auto image = image_of({{"a", {2, 3}, {1, 2, 3, 4, 5, 6}}, {"b", {2}, {0.5f, -1}, Dtype::bf16}, {"c", {1}, {0.25f}, Dtype::f16}});
+  const auto image = image_of(
+      {{"a", {2, 3}, {1, 2, 3, 4, 5, 6}}, {"b", {2}, {0.5f, -1}, Dtype::bf16}, {"c", {1}, {0.25f}, Dtype::f16}});
   auto tensors = read_safetensors(image);
   CHECK(tensors && tensors->size() == 3);
   CHECK((*tensors)[0].name == "a" && (*tensors)[0].elements() == 6);
@@ -18,7 +19,9 @@ TEST("safetensors: tensors are found with dtype, shape and bytes") {
 }
 
 TEST("safetensors: every known lie in a header is refused in words") {
-  const auto refused = [](const std::string& header, size_t bytes) { return read_safetensors(image_of(header, bytes)); };
+  const auto refused = [](const std::string& header, size_t bytes) {
+    return read_safetensors(image_of(header, bytes));
+  };
   CHECK_SAYS(read_safetensors({}), "0 bytes");
   CHECK_SAYS(read_safetensors(std::vector<std::byte>(8, std::byte{0xFF})), "announces a header");
   CHECK_SAYS(refused("", 0), "broken header");
@@ -30,14 +33,21 @@ TEST("safetensors: every known lie in a header is refused in words") {
   CHECK_SAYS(refused("{\"a\":{\"dtype\":\"F99\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4), "unknown dtype");
   CHECK_SAYS(refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4), "whole numbers");
   CHECK_SAYS(refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4), "whole numbers");
-  CHECK_SAYS(refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0), "too large");
+  CHECK_SAYS(refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0),
+             "too large");
   CHECK_SAYS(refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}", 4), "claims bytes");
   CHECK_SAYS(refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4), "claims bytes");
   CHECK_SAYS(refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4), "expected 8");
-  CHECK_SAYS(refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4), "overlap");
+  CHECK_SAYS(refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\","
+                     "\"shape\":[1],\"data_offsets\":[0,4]}}",
+                     4),
+             "overlap");
   CHECK_SAYS(refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8), "gap");
   CHECK_SAYS(refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 8), "expected");
-  CHECK_SAYS(refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4), "twice");
+  CHECK_SAYS(refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"F32\","
+                     "\"shape\":[1],\"data_offsets\":[0,4]}}",
+                     4),
+             "twice");
   CHECK(refused("{}", 0));
   CHECK(refused("{\"__metadata__\":{\"format\":\"pt\"}}", 0));
 }
@@ -47,7 +57,8 @@ TEST("safetensors: mutations of a good file never read outside it") {
   test::Random random(2);
   for (int i = 0; i < 30000; ++i) {
     auto image = good;
-    for (size_t n = 1 + random.below(4); n > 0; --n) image[random.below(std::min<size_t>(image.size(), 180))] = static_cast<std::byte>(random.next());
+    for (size_t n = 1 + random.below(4); n > 0; --n)
+      image[random.below(std::min<size_t>(image.size(), 180))] = static_cast<std::byte>(random.next());
     if (random.below(4) == 0) image.resize(random.below(image.size() + 1));
     auto tensors = read_safetensors(image);
     if (!tensors) continue;

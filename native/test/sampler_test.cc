@@ -1,12 +1,13 @@
-#include "../sampler.h"
+#include "runtime/sampler.h"
 
 #include <array>
 #include <cmath>
 #include <set>
 
-#include "../chain.h"
-#include "../philox.h"
-#include "check.h"
+#include "backends/cpu/kernels/kernels.h"
+#include "runtime/chain.h"
+#include "runtime/philox.h"
+#include "test/check.h"
 
 using namespace continuo;
 
@@ -16,7 +17,8 @@ TEST("Philox4x32-10 gives the known answers published with it (Random123, kat_ve
   CHECK((philox({0, 0, 0, 0}, {0, 0}) == std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   const uint32_t f = 0xffffffff;
   CHECK((philox({f, f, f, f}, {f, f}) == std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
-  CHECK((philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) == std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+  CHECK((philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
+         std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 TEST("sampling: greedy takes the largest logit, the lowest id on a tie") {
@@ -31,7 +33,8 @@ TEST("sampling: frequencies follow the softmax at that temperature") {
   double sum = 0;
   for (size_t i = 0; i < 5; ++i) sum += p[i] = std::exp(logits[i] / temperature);
   constexpr int draws = 200000;
-  for (int i = 0; i < draws; ++i) seen[static_cast<size_t>(sample(fastest, logits, {temperature, 0, 1, 5}, static_cast<uint64_t>(i)))] += 1;
+  for (int i = 0; i < draws; ++i)
+    seen[static_cast<size_t>(sample(fastest, logits, {temperature, 0, 1, 5}, static_cast<uint64_t>(i)))] += 1;
   double chi = 0;
   for (size_t i = 0; i < 5; ++i) chi += std::pow(seen[i] - draws * p[i] / sum, 2) / (draws * p[i] / sum);
   CHECK(chi < 23.5);  // χ² with 4 degrees of freedom exceeds this once in 10 000
@@ -69,7 +72,9 @@ TEST("surprisal is −ln softmax, also for logits that would overflow exp") {
   const std::vector<float> logits{1000, 999, 998.5f, 0};
   double sum = 0;
   for (const float x : logits) sum += std::exp(double{x} - 1000);
-  for (int32_t i = 0; i < 4; ++i) CHECK(std::abs(surprisal(fastest, logits, i) - (1000 - double{logits[static_cast<size_t>(i)]} + std::log(sum))) < 1e-3);
+  for (int32_t i = 0; i < 4; ++i)
+    CHECK(std::abs(surprisal(fastest, logits, i) - (1000 - double{logits[static_cast<size_t>(i)]} + std::log(sum))) <
+          1e-3);
 }
 
 TEST("chain: the written rule, its text form, and that every bit and the order count") {
@@ -107,6 +112,7 @@ TEST("chain: the written rule, its text form, and that every bit and the order c
     b = (y << 31 | y >> 33) ^ word;
   }
   char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(a), static_cast<unsigned long long>(b));
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(a),
+                static_cast<unsigned long long>(b));
   CHECK(after({{3, {1}}}) == text);
 }

@@ -1,5 +1,6 @@
-#include "../cpu/device.h"
-#include "engines.h"
+#include "backends/cpu/device.h"
+#include "backends/cpu/kernels/kernels.h"
+#include "test/engines.h"
 
 using namespace continuo;
 using test::open, test::process, test::random_tokens;
@@ -21,13 +22,16 @@ std::future<ItemResult> submit(Engine& engine, Item item, std::function<void()> 
   return future;
 }
 
-bool is_done(const std::future<ItemResult>& future) { return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+bool is_done(const std::future<ItemResult>& future) {
+  return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
 
 // What each token of the small model stands for: a, bc, d, … by turns of one and two letters.
 std::shared_ptr<const TokenBytes> letters() {
   auto out = std::make_shared<TokenBytes>();
   for (int token = 0; token < 40; ++token) {
-    out->bytes += token % 2 == 0 ? std::string(1, static_cast<char>('a' + token % 7)) : std::string{static_cast<char>('a' + token % 5), 'z'};
+    out->bytes += token % 2 == 0 ? std::string(1, static_cast<char>('a' + token % 7))
+                                 : std::string{static_cast<char>('a' + token % 5), 'z'};
     out->ends.push_back(out->bytes.size());
   }
   return out;
@@ -36,13 +40,15 @@ std::shared_ptr<const TokenBytes> letters() {
 // A host on which contexts are away until they are brought.
 class SlowDevice final : public CpuDevice {
  public:
+  SlowDevice() : CpuDevice(*runnable_kernels().front()) {}
   std::shared_ptr<Ticket> awaited(Pageable& pageable) override {
     const std::lock_guard lock(mutex);
     ++asked;
     const auto found = away.find(&pageable);
     return found == away.end() ? nullptr : found->second;
   }
-  std::shared_ptr<Ticket> send_away(const std::shared_ptr<Context>& context, std::shared_ptr<Ticket> ticket = std::make_shared<Ticket>()) {
+  std::shared_ptr<Ticket> send_away(const std::shared_ptr<Context>& context,
+                                    std::shared_ptr<Ticket> ticket = std::make_shared<Ticket>()) {
     const std::lock_guard lock(mutex);
     away[context.get()] = ticket;
     return ticket;
@@ -55,7 +61,8 @@ class SlowDevice final : public CpuDevice {
 };
 
 test::Opened open_slow(const std::shared_ptr<SlowDevice>& device) {
-  return open(shared_small(), 2, [device]() -> Result<std::shared_ptr<Device>> { return std::shared_ptr<Device>(device); });
+  return open(shared_small(), 2,
+              [device]() -> Result<std::shared_ptr<Device>> { return std::shared_ptr<Device>(device); });
 }
 
 }  // namespace
@@ -136,11 +143,14 @@ TEST("scheduler: a reader goes on beside more sessions that generate than a step
   ticket->open();
   for (auto& one : all) CHECK(one.get().generated.size() == 100);
   CHECK(!reading.get().error && reader->head.pulse == 60);
-  // In turns of 16 rows, one in 17 steps: before the first hundred steps are over, and with them the first 128 that generate.
+  // In turns of 16 rows, one in 17 steps: before the first hundred steps are over, and with them the first 128 that
+  // generate.
   CHECK(place == 0);
 }
 
-TEST("scheduler: a row that waits for a ticket stays out of the steps while the others go on, and has the same bits when it comes in") {
+TEST(
+    "scheduler: a row that waits for a ticket stays out of the steps while the others go on, and has the same bits "
+    "when it comes in") {
   const auto device = std::make_shared<SlowDevice>();
   auto opened = open_slow(device);
   test::Random random(24);
@@ -183,7 +193,9 @@ TEST("scheduler: a generation ends with any of its end tokens, which is not fed"
   const auto whole = process(*opened.engine, {{start(), {}, false, 60, sampling}});
   const auto& drawn = (*whole)[0].generated;
   for (const auto& ends : std::vector<std::vector<int32_t>>{{drawn[20]}, {drawn[40], drawn[9]}, {drawn[0]}}) {
-    const auto first = std::find_if(drawn.begin(), drawn.end(), [&](int32_t token) { return std::find(ends.begin(), ends.end(), token) != ends.end(); });
+    const auto first = std::find_if(drawn.begin(), drawn.end(), [&](int32_t token) {
+      return std::find(ends.begin(), ends.end(), token) != ends.end();
+    });
     auto context = start();
     const auto got = process(*opened.engine, {{context, {}, false, 60, sampling, ends}});
     CHECK((*got)[0].ended == Ended::end_token);
@@ -192,7 +204,9 @@ TEST("scheduler: a generation ends with any of its end tokens, which is not fed"
   }
 }
 
-TEST("scheduler: a generation ends with the token in which a stop string ends, wherever it began and however it is cut into items") {
+TEST(
+    "scheduler: a generation ends with the token in which a stop string ends, wherever it began and however it is cut "
+    "into items") {
   auto opened = open(shared_small(), 1);
   test::Random random(25);
   const auto bytes = letters();
@@ -213,7 +227,8 @@ TEST("scheduler: a generation ends with the token in which a stop string ends, w
     for (int i = 0; i < 2; ++i) strings.push_back(text.substr(random.below(text.size() - 4), 1 + random.below(4)));
     size_t end = text.size() + 1;
     for (const auto& string : strings) {
-      if (const size_t found = text.find(string); found != std::string::npos) end = std::min(end, found + string.size());
+      if (const size_t found = text.find(string); found != std::string::npos)
+        end = std::min(end, found + string.size());
     }
     const auto last = static_cast<size_t>(std::lower_bound(ends.begin(), ends.end(), end) - ends.begin());
     auto context = start();

@@ -1,5 +1,5 @@
 // continuo_ulp [function…]: measures elementary functions over all 2³² inputs, on two threads. Takes minutes.
-#include "ulp.h"
+#include "test/ulp.h"
 
 #include <algorithm>
 #include <atomic>
@@ -14,7 +14,8 @@ using namespace continuo::test;
 namespace {
 
 constexpr size_t chunk = 1 << 16;
-// Without vector instructions fma is a call: the generic table is compared at one input in 61, counted from the start of each chunk.
+// Without vector instructions fma is a call: the generic table is compared at one input in 61, counted from the start
+// of each chunk.
 constexpr size_t generic_stride = 61;
 
 Measure sweep(const Elementary& f) {
@@ -40,9 +41,12 @@ Measure sweep(const Elementary& f) {
 void print(const Elementary& f, const char* domain, const char* results, const Worst& worst, double bound) {
   if (worst.error == 0) return;
   char input[64];
-  if (f.phase) std::snprintf(input, sizeof input, "%u", worst.input);
-  else std::snprintf(input, sizeof input, "%.9g (%a)", f.input(worst.input), f.input(worst.input));
-  std::printf("  %-12s %-9s %8.5f ulp at %-34s bound %g%s\n", domain, results, worst.error, input, bound, worst.error > bound ? "  EXCEEDED" : "");
+  if (f.phase)
+    std::snprintf(input, sizeof input, "%u", worst.input);
+  else
+    std::snprintf(input, sizeof input, "%.9g (%a)", f.input(worst.input), f.input(worst.input));
+  std::printf("  %-12s %-9s %8.5f ulp at %-34s bound %g%s\n", domain, results, worst.error, input, bound,
+              worst.error > bound ? "  EXCEEDED" : "");
 }
 
 }  // namespace
@@ -54,7 +58,8 @@ int main(int count, char** names) {
     if (std::any_of(functions.begin(), functions.end(), [&](const auto& f) { return f.name == name; })) continue;
     std::string known;
     for (const auto& f : functions) known += (known.empty() ? "" : ", ") + f.name;
-    std::fprintf(stderr, "There is no function \"%s\"; expected some of: %s. Name none to measure all.\n", name.c_str(), known.c_str());
+    std::fprintf(stderr, "There is no function \"%s\"; expected some of: %s. Name none to measure all.\n", name.c_str(),
+                 known.c_str());
     return 2;
   }
   bool good = true;
@@ -63,9 +68,12 @@ int main(int count, char** names) {
     const auto start = std::chrono::steady_clock::now();
     const Measure m = sweep(f);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    std::printf("%s: %llu inputs, %.2f %% not the nearest f32; %llu comparisons between %zu tables, %llu different (%.0f s)\n", f.name.c_str(),
-                static_cast<unsigned long long>(m.inputs), 100.0 * static_cast<double>(m.not_nearest) / static_cast<double>(m.inputs),
-                static_cast<unsigned long long>(m.compared), f.kernels.size(), static_cast<unsigned long long>(m.different), seconds);
+    std::printf(
+        "%s: %llu inputs, %.2f %% not the nearest f32; %llu comparisons between %zu tables, %llu different (%.0f s)\n",
+        f.name.c_str(), static_cast<unsigned long long>(m.inputs),
+        100.0 * static_cast<double>(m.not_nearest) / static_cast<double>(m.inputs),
+        static_cast<unsigned long long>(m.compared), f.kernels.size(), static_cast<unsigned long long>(m.different),
+        seconds);
     good = good && m.different == 0;
     for (size_t i = 0; i < f.domains.size(); ++i) {
       const auto& cell = m.cells[i];

@@ -1,9 +1,11 @@
-// How far the elementary functions are from the exact ones. Each stands here with its exact twin, the domains it is measured over and the
-// bounds it must keep. Shared by the tests, which sample the inputs, and by `continuo_ulp`, which takes all of them.
+// How far the elementary functions are from the exact ones. Each stands here with its exact twin, the domains it is
+// measured over and the bounds it must keep. Shared by the tests, which sample the inputs, and by `continuo_ulp`, which
+// takes all of them.
 //
-// An error is |result − exact| in units in the last place of the exact value's binade; below 2⁻¹²⁶ the unit is 2⁻¹⁴⁹. A NaN, infinity or
-// zero that is not the exact one, or a wrong sign, is an infinite error. The exact value is computed in double, whose own error is
-// below 2⁻²⁷ of an f32's unit; where a result is that close to halfway between two f32, in long double.
+// An error is |result − exact| in units in the last place of the exact value's binade; below 2⁻¹²⁶ the unit is 2⁻¹⁴⁹. A
+// NaN, infinity or zero that is not the exact one, or a wrong sign, is an infinite error. The exact value is computed
+// in double, whose own error is below 2⁻²⁷ of an f32's unit; where a result is that close to halfway between two f32,
+// in long double.
 #pragma once
 
 #include <bit>
@@ -16,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "../kernels/cpu/kernels.h"
-#include "isa/phases.h"
+#include "backends/cpu/kernels/kernels.h"
+#include "test/isa/phases.h"
 
 namespace continuo::test {
 
@@ -29,9 +31,12 @@ template <class F> F tanh(F x) { return std::tanh(x); }
 template <class F> F sigmoid(F x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
 template <class F> F decay(F x) { return std::exp(-std::exp(F(-0.5)) * sigmoid(x)); }
 template <class F> F silu(F x) { return x == -INFINITY ? F(-0.0) : x * sigmoid(x); }
-template <class F> F gelu(F x) { return x == -INFINITY ? F(-0.0) : x * sigmoid(2 * std::sqrt(2 / F(pi)) * (x + F(44715) / 1000000 * x * x * x)); }
+template <class F> F gelu(F x) {
+  return x == -INFINITY ? F(-0.0) : x * sigmoid(2 * std::sqrt(2 / F(pi)) * (x + F(44715) / 1000000 * x * x * x));
+}
 template <class F> F softplus(F x) { return std::fmax(x, F(0)) + std::log1p(std::exp(-std::fabs(x))); }
-// Folded to a quarter turn either side of 0 before it becomes a number, so that zeros are exact and their neighbours precise.
+// Folded to a quarter turn either side of 0 before it becomes a number, so that zeros are exact and their neighbours
+// precise.
 template <class F> F sin_phase(uint32_t phase) {
   int64_t p = static_cast<int32_t>(phase);
   if (p > int64_t{1} << 30) p = (int64_t{1} << 31) - p;
@@ -50,20 +55,23 @@ struct Domain {
 struct Elementary {
   using Kernel = std::function<void(const uint32_t* in, float* out, size_t n)>;
   std::string name;
-  bool phase;                        // the input is an integer phase, not the bits of an f32
-  std::vector<Kernel> kernels;       // of the runnable tables, the fastest first; the last is the generic one
+  bool phase;                   // the input is an integer phase, not the bits of an f32
+  std::vector<Kernel> kernels;  // of the runnable tables, the fastest first; the last is the generic one
   double (*value)(uint32_t);
   long double (*precise)(uint32_t);
   std::vector<Domain> domains;
-  double bound, subnormal_bound;     // ulp, for results of normal size and below 2⁻¹²⁶
+  double bound, subnormal_bound;  // ulp, for results of normal size and below 2⁻¹²⁶
   double input(uint32_t bits) const { return phase ? bits : double{std::bit_cast<float>(bits)}; }
 };
 
 template <double (*value)(double)> double on_bits(uint32_t bits) { return value(std::bit_cast<float>(bits)); }
-template <long double (*value)(long double)> long double on_bits_precisely(uint32_t bits) { return value(std::bit_cast<float>(bits)); }
+template <long double (*value)(long double)> long double on_bits_precisely(uint32_t bits) {
+  return value(std::bit_cast<float>(bits));
+}
 
 template <double (*value)(double), long double (*precise)(long double)>
-Elementary map_function(const char* name, void (*Kernels::*map)(const float*, float*, size_t), std::vector<Domain> domains, double bound, double subnormal_bound) {
+Elementary map_function(const char* name, void (*Kernels::*map)(const float*, float*, size_t),
+                        std::vector<Domain> domains, double bound, double subnormal_bound) {
   std::vector<Elementary::Kernel> kernels;
   for (const auto* table : runnable_kernels()) {
     kernels.push_back([run = table->*map](const uint32_t* in, float* out, size_t n) {
@@ -74,7 +82,8 @@ Elementary map_function(const char* name, void (*Kernels::*map)(const float*, fl
   return {name, false, kernels, on_bits<value>, on_bits_precisely<precise>, domains, bound, subnormal_bound};
 }
 
-inline Elementary phase_function(const char* name, bool sine, double (*value)(uint32_t), long double (*precise)(uint32_t), double bound) {
+inline Elementary phase_function(const char* name, bool sine, double (*value)(uint32_t),
+                                 long double (*precise)(uint32_t), double bound) {
   std::vector<Elementary::Kernel> kernels;
   for (const auto run : runnable_phases()) {
     kernels.push_back([=](const uint32_t* in, float* out, size_t n) {
@@ -90,8 +99,12 @@ inline std::vector<Elementary> elementary_functions() {
   const std::vector<Domain> halves{{"x < 0", -inf, -0x1p-149}, {"x ≥ 0", 0, inf}};
   return {
       map_function<exact::exp, exact::exp>("exp", &Kernels::exp, {{"all", -inf, inf}}, 1, 0.85),
-      map_function<exact::log, exact::log>("log", &Kernels::log, {{"0.5 to 2", 0.5, 2}, {"subnormal x", 0x1p-149, 0x1.fffffcp-127}, {"the rest", -inf, inf}}, 0.95, 0),
-      map_function<exact::tanh, exact::tanh>("tanh", &Kernels::tanh, {{"|x| < 0.625", -0x1.3ffffep-1, 0x1.3ffffep-1}, {"the rest", -inf, inf}}, 1.5, 0.501),
+      map_function<exact::log, exact::log>(
+          "log", &Kernels::log,
+          {{"0.5 to 2", 0.5, 2}, {"subnormal x", 0x1p-149, 0x1.fffffcp-127}, {"the rest", -inf, inf}}, 0.95, 0),
+      map_function<exact::tanh, exact::tanh>("tanh", &Kernels::tanh,
+                                             {{"|x| < 0.625", -0x1.3ffffep-1, 0x1.3ffffep-1}, {"the rest", -inf, inf}},
+                                             1.5, 0.501),
       map_function<exact::sigmoid, exact::sigmoid>("sigmoid", &Kernels::sigmoid, halves, 1.8, 0.85),
       map_function<exact::decay, exact::decay>("decay", &Kernels::decay, halves, 1.6, 0),
       map_function<exact::silu, exact::silu>("silu", &Kernels::silu, halves, 2, 1.5),
@@ -103,8 +116,7 @@ inline std::vector<Elementary> elementary_functions() {
 }
 
 // The error of `got`, signed. F is double or long double.
-template <class F>
-F ulp_error(float got, F want) {
+template <class F> F ulp_error(float got, F want) {
   constexpr F wrong = std::numeric_limits<F>::infinity();
   if (std::isnan(want)) return std::isnan(got) ? 0 : wrong;
   if (std::isnan(got) || std::signbit(got) != std::signbit(want)) return wrong;
@@ -128,11 +140,11 @@ struct Measure {
   struct Cell {
     Worst normal, subnormal;  // by the size of the exact value
   };
-  std::vector<Cell> cells;    // a domain each
-  uint64_t inputs = 0;        // that are no NaN
-  uint64_t not_nearest = 0;   // results that are not the f32 nearest to the exact value
-  uint64_t compared = 0;      // results compared between tables
-  uint64_t different = 0;     // of them with other bits
+  std::vector<Cell> cells;   // a domain each
+  uint64_t inputs = 0;       // that are no NaN
+  uint64_t not_nearest = 0;  // results that are not the f32 nearest to the exact value
+  uint64_t compared = 0;     // results compared between tables
+  uint64_t different = 0;    // of them with other bits
 
   explicit Measure(const Elementary& f) : cells(f.domains.size()) {}
 
@@ -147,7 +159,8 @@ struct Measure {
     different += other.different;
   }
 
-  // The fastest table is measured at every input and compared with the others: with the generic one at one of `stride` inputs.
+  // The fastest table is measured at every input and compared with the others: with the generic one at one of `stride`
+  // inputs.
   void take(const Elementary& f, std::span<const uint32_t> in, size_t stride) {
     std::vector<float> got(in.size()), other(in.size());
     f.kernels[0](in.data(), got.data(), in.size());

@@ -1,6 +1,6 @@
-#include "ulp.h"
+#include "test/ulp.h"
 
-#include "kernel_inputs.h"
+#include "test/kernel_inputs.h"
 
 using namespace continuo;
 using namespace continuo::test;
@@ -15,8 +15,10 @@ std::vector<uint32_t> sample(bool phase) {
   if (phase) {
     for (uint32_t eighth = 0; eighth < 8; ++eighth) centres.push_back(eighth << 29);
   } else {
-    // Zero, the least normal, one, infinity; where ranges of the functions meet; where e^x overflows, is subnormal and is gone.
-    for (const float x : {0.0f, 0x1p-126f, 1.0f, INFINITY, 0.41421356f, 0.5f, 0.625f, 0.70710678f, 1.41421356f, 2.0f, 10.0f, 10.9f, 87.336545f, 88.722839f, 90.0f, 103.97208f, 110.0f}) {
+    // Zero, the least normal, one, infinity; where ranges of the functions meet; where e^x overflows, is subnormal and
+    // is gone.
+    for (const float x : {0.0f, 0x1p-126f, 1.0f, INFINITY, 0.41421356f, 0.5f, 0.625f, 0.70710678f, 1.41421356f, 2.0f,
+                          10.0f, 10.9f, 87.336545f, 88.722839f, 90.0f, 103.97208f, 110.0f}) {
       centres.push_back(std::bit_cast<uint32_t>(x));
       centres.push_back(std::bit_cast<uint32_t>(-x));
     }
@@ -35,15 +37,20 @@ float at(void (*map)(const float*, float*, size_t), float x) {
 
 }  // namespace
 
-TEST("elementary functions: every table gives the same bits, within the documented bounds, over all of f32 (sampled; continuo_ulp takes all)") {
+TEST(
+    "elementary functions: every table gives the same bits, within the documented bounds, over all of f32 (sampled; "
+    "continuo_ulp takes all)") {
   for (const auto& f : elementary_functions()) {
     const auto inputs = sample(f.phase);
     Measure m(f);
-    for (size_t first = 0; first < inputs.size(); first += 4096) m.take(f, std::span(inputs).subspan(first, std::min<size_t>(4096, inputs.size() - first)), 16);
+    for (size_t first = 0; first < inputs.size(); first += 4096)
+      m.take(f, std::span(inputs).subspan(first, std::min<size_t>(4096, inputs.size() - first)), 16);
     CHECK(m.compared > 0 && m.different == 0);
     const auto hold = [&](const Worst& worst, double least, double bound) {
       if (worst.error >= least && worst.error <= bound) return;
-      fail(__FILE__, __LINE__, f.name + ": " + std::to_string(worst.error) + " ulp at input " + std::to_string(worst.input) + ", expected at most " + std::to_string(bound));
+      fail(__FILE__, __LINE__,
+           f.name + ": " + std::to_string(worst.error) + " ulp at input " + std::to_string(worst.input) +
+               ", expected at most " + std::to_string(bound));
     };
     for (const auto& cell : m.cells) {
       hold(cell.normal, 0.4, f.bound);  // a sample that shows no rounding at all measures nothing
@@ -55,20 +62,28 @@ TEST("elementary functions: every table gives the same bits, within the document
 TEST("elementary functions at the ends of their domains") {
   const float tiny = 0x1p-149f, huge = 0x1.fffffep+127f;
   for (const auto* k : tables()) {
-    for (const auto map : {k->exp, k->log, k->tanh, k->sigmoid, k->decay, k->silu, k->gelu, k->softplus, k->relu2}) CHECK(std::isnan(at(map, NAN)) && std::isnan(at(map, -NAN)));
-    CHECK(at(k->exp, 0) == 1 && at(k->exp, -0.0f) == 1 && at(k->exp, INFINITY) == INFINITY && at(k->exp, huge) == INFINITY);
+    for (const auto map : {k->exp, k->log, k->tanh, k->sigmoid, k->decay, k->silu, k->gelu, k->softplus, k->relu2})
+      CHECK(std::isnan(at(map, NAN)) && std::isnan(at(map, -NAN)));
+    CHECK(at(k->exp, 0) == 1 && at(k->exp, -0.0f) == 1 && at(k->exp, INFINITY) == INFINITY &&
+          at(k->exp, huge) == INFINITY);
     CHECK(at(k->exp, 88.72283f) < INFINITY && at(k->exp, 88.72284f) == INFINITY);
-    CHECK(same(at(k->exp, -INFINITY), 0) && same(at(k->exp, -huge), 0) && at(k->exp, -103.972f) == tiny && same(at(k->exp, -103.973f), 0));
-    CHECK(same(at(k->log, 1), 0) && at(k->log, 0) == -INFINITY && at(k->log, -0.0f) == -INFINITY && at(k->log, INFINITY) == INFINITY);
+    CHECK(same(at(k->exp, -INFINITY), 0) && same(at(k->exp, -huge), 0) && at(k->exp, -103.972f) == tiny &&
+          same(at(k->exp, -103.973f), 0));
+    CHECK(same(at(k->log, 1), 0) && at(k->log, 0) == -INFINITY && at(k->log, -0.0f) == -INFINITY &&
+          at(k->log, INFINITY) == INFINITY);
     CHECK(std::isnan(at(k->log, -tiny)) && std::isnan(at(k->log, -1)) && std::isnan(at(k->log, -INFINITY)));
-    CHECK(same(at(k->tanh, 0), 0) && same(at(k->tanh, -0.0f), -0.0f) && at(k->tanh, INFINITY) == 1 && at(k->tanh, -INFINITY) == -1 && at(k->tanh, -tiny) == -tiny);
-    CHECK(at(k->sigmoid, 0) == 0.5f && at(k->sigmoid, INFINITY) == 1 && same(at(k->sigmoid, -INFINITY), 0) && at(k->sigmoid, -103.972f) == tiny);
+    CHECK(same(at(k->tanh, 0), 0) && same(at(k->tanh, -0.0f), -0.0f) && at(k->tanh, INFINITY) == 1 &&
+          at(k->tanh, -INFINITY) == -1 && at(k->tanh, -tiny) == -tiny);
+    CHECK(at(k->sigmoid, 0) == 0.5f && at(k->sigmoid, INFINITY) == 1 && same(at(k->sigmoid, -INFINITY), 0) &&
+          at(k->sigmoid, -103.972f) == tiny);
     CHECK(at(k->decay, -INFINITY) == 1 && at(k->decay, INFINITY) == at(k->decay, huge));
     for (const auto gate : {k->silu, k->gelu}) {
-      CHECK(same(at(gate, 0), 0) && same(at(gate, -0.0f), -0.0f) && at(gate, INFINITY) == INFINITY && at(gate, huge) == huge);
+      CHECK(same(at(gate, 0), 0) && same(at(gate, -0.0f), -0.0f) && at(gate, INFINITY) == INFINITY &&
+            at(gate, huge) == huge);
       CHECK(same(at(gate, -INFINITY), -0.0f) && same(at(gate, -huge), -0.0f));
     }
-    CHECK(at(k->softplus, 0) == 0.693147181f && at(k->softplus, INFINITY) == INFINITY && same(at(k->softplus, -INFINITY), 0) && at(k->softplus, huge) == huge);
+    CHECK(at(k->softplus, 0) == 0.693147181f && at(k->softplus, INFINITY) == INFINITY &&
+          same(at(k->softplus, -INFINITY), 0) && at(k->softplus, huge) == huge);
     CHECK(at(k->softplus, -103.972f) == tiny);
   }
 }
@@ -97,8 +112,10 @@ TEST("sincos_phase: eight-fold symmetry is exact, whole vectors and single numbe
       return std::pair{s, c};
     };
     const float half = std::bit_cast<float>(0x3F3504F3);  // the f32 nearest to √½
-    CHECK(both(0) == std::pair(0.0f, 1.0f) && both(1u << 30) == std::pair(1.0f, 0.0f) && both(1u << 31) == std::pair(0.0f, -1.0f) && both(3u << 30) == std::pair(-1.0f, 0.0f));
-    CHECK(both(1u << 29) == std::pair(half, half) && both(3u << 29) == std::pair(half, -half) && both(5u << 29) == std::pair(-half, -half));
+    CHECK(both(0) == std::pair(0.0f, 1.0f) && both(1u << 30) == std::pair(1.0f, 0.0f) &&
+          both(1u << 31) == std::pair(0.0f, -1.0f) && both(3u << 30) == std::pair(-1.0f, 0.0f));
+    CHECK(both(1u << 29) == std::pair(half, half) && both(3u << 29) == std::pair(half, -half) &&
+          both(5u << 29) == std::pair(-half, -half));
     for (int i = 0; i < 20000; ++i) {
       const auto phase = static_cast<uint32_t>(random.next());
       const auto [s, c] = both(phase);

@@ -1,4 +1,4 @@
-#include "kernel_inputs.h"
+#include "test/kernel_inputs.h"
 
 using namespace continuo;
 using namespace continuo::test;
@@ -15,7 +15,9 @@ struct Head {
 Head some_head(Random& random, size_t n, bool wild) {
   Head head{n, n + random.below(20), 1 + random.below(6), {}, {}, {}, {}, {}, {}, {}};
   const size_t floats = head.tokens * head.stride;
-  const auto values = [&](size_t count, float low, float high) { return wild ? every_kind(random, count) : random.floats(count, low, high); };
+  const auto values = [&](size_t count, float low, float high) {
+    return wild ? every_kind(random, count) : random.floats(count, low, high);
+  };
   head.r = values(floats, -1, 1);
   head.w = values(floats, 0.55f, 1);
   head.k = values(floats, -1, 1);
@@ -27,7 +29,8 @@ Head some_head(Random& random, size_t n, bool wild) {
   for (size_t t = 0; t < head.tokens; ++t) {
     double square = 0;
     for (size_t j = 0; j < n; ++j) square += double{head.k[t * head.stride + j]} * head.k[t * head.stride + j];
-    for (size_t j = 0; j < n; ++j) head.kk[t * head.stride + j] = static_cast<float>(head.k[t * head.stride + j] / std::sqrt(square));
+    for (size_t j = 0; j < n; ++j)
+      head.kk[t * head.stride + j] = static_cast<float>(head.k[t * head.stride + j] / std::sqrt(square));
   }
   return head;
 }
@@ -58,26 +61,39 @@ Outcome rule(const Head& h) {
 // Runs the tokens and lanes in parts, on slices that start anywhere.
 Outcome run(Random& random, const Kernels* table, const Head& h) {
   const auto slice = [&](const std::vector<float>& values) { return Slice(values, random.below(17)); };
-  Slice r = slice(h.r), w = slice(h.w), k = slice(h.k), v = slice(h.v), kk = slice(h.kk), a = slice(h.a), state = slice(h.state);
+  Slice r = slice(h.r), w = slice(h.w), k = slice(h.k), v = slice(h.v), kk = slice(h.kk), a = slice(h.a),
+        state = slice(h.state);
   Slice y(h.tokens * h.stride, random.below(17));
   const size_t cut = 1 + random.below(h.tokens);
   for (size_t t = 0; t < h.tokens; t += cut) {
     const size_t at = t * h.stride;
-    const Wkv7Run job{state.data(),   r.data() + at, w.data() + at, k.data() + at, v.data() + at, kk.data() + at,
-                      a.data() + at, y.data() + at, h.n,           h.stride,      std::min(cut, h.tokens - t)};
+    const Wkv7Run job{state.data(),
+                      r.data() + at,
+                      w.data() + at,
+                      k.data() + at,
+                      v.data() + at,
+                      kk.data() + at,
+                      a.data() + at,
+                      y.data() + at,
+                      h.n,
+                      h.stride,
+                      std::min(cut, h.tokens - t)};
     const size_t middle = random.below(h.n + 1);
     table->wkv7(job, 0, middle);
     table->wkv7(job, middle, h.n);
   }
   CHECK(y.fences_stand() && state.fences_stand());
   Outcome out{{}, state.values()};
-  for (size_t t = 0; t < h.tokens; ++t) out.y.insert(out.y.end(), y.data() + t * h.stride, y.data() + t * h.stride + h.n);
+  for (size_t t = 0; t < h.tokens; ++t)
+    out.y.insert(out.y.end(), y.data() + t * h.stride, y.data() + t * h.stride + h.n);
   return out;
 }
 
 }  // namespace
 
-TEST("wkv7: every table gives the bits of the written rule, for any size, alignment, cut of tokens, split of lanes and kind of number") {
+TEST(
+    "wkv7: every table gives the bits of the written rule, for any size, alignment, cut of tokens, split of lanes and "
+    "kind of number") {
   Random random(71);
   for (const size_t n : {1, 2, 5, 7, 8, 13, 16, 17, 31, 32, 33, 40, 64, 67}) {
     for (const bool wild : {false, true}) {
@@ -95,8 +111,8 @@ TEST("wkv7: within the derived error of the exact recurrence") {
   Random random(72);
   for (const size_t n : {1, 3, 16, 41, 64, 128, 256}) {
     const Head h = some_head(random, n, false);
-    // Beside the exact state runs a bound of its error, to first order: what every operation rounds and what it passes on. A sum of n fma rounds at most
-    // n times, none above Σ|term|.
+    // Beside the exact state runs a bound of its error, to first order: what every operation rounds and what it passes
+    // on. A sum of n fma rounds at most n times, none above Σ|term|.
     std::vector<double> S(h.state.begin(), h.state.end()), E(n * n, 0.0), y(h.tokens * n), y_bound(h.tokens * n);
     const double sum = static_cast<double>(n) * unit;
     for (size_t t = 0; t < h.tokens; ++t) {
@@ -111,10 +127,12 @@ TEST("wkv7: within the derived error of the exact recurrence") {
         double& read = y[t * n + i];
         for (size_t j = 0; j < n; ++j) {
           double &s = S[j * n + i], &e = E[j * n + i];
-          const double w = h.w[at + j], learned = double{h.v[at + i]} * h.k[at + j], share = double{h.kk[at + j]} * h.a[at + j], faded = s * w + learned;
+          const double w = h.w[at + j], learned = double{h.v[at + i]} * h.k[at + j],
+                       share = double{h.kk[at + j]} * h.a[at + j], faded = s * w + learned;
           s = faded - removed * share;
           // v·k and kk·a are rounded, then either fma.
-          e = e * w + unit * (std::abs(learned) + std::abs(removed * share) + std::abs(faded) + std::abs(s)) + removed_bound * std::abs(share);
+          e = e * w + unit * (std::abs(learned) + std::abs(removed * share) + std::abs(faded) + std::abs(s)) +
+              removed_bound * std::abs(share);
           read += s * h.r[at + j];
           y_bound[t * n + i] += (e + sum * std::abs(s)) * std::abs(h.r[at + j]);
         }

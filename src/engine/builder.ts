@@ -159,7 +159,7 @@ export interface GraphBuilder extends MemoryOps {
   bonus(out: string, operands: { y: Value; r: Value; k: Value; u: Vector; v: Value }, groups: number): Value
   /** Elements from … to − 1 of a vector. */
   slice<T extends Dtype>(out: string, x: Value<T>, from: number, to: number): Value<T>
-  /** To nearest, ties to even; see native/cast.h for what does not fit. */
+  /** To nearest, ties to even; see native/base/cast.h for what does not fit. */
   cast<T extends Dtype>(out: string, x: Value<Dtype>, dtype: T): Value<T>
   less<T extends 'i32' | 'f32'>(out: string, a: Value<T>, b: Value<T> | number): Value<'bool'>
   equal<T extends 'i32' | 'f32'>(out: string, a: Value<T>, b: Value<T> | number): Value<'bool'>
@@ -179,7 +179,7 @@ export interface GraphBuilder extends MemoryOps {
 
   /** What this node was given for the token before (the state's first value for the first token of a context). */
   cacheShift(out: string, state: State, x: Value): Value
-  /** RWKV-7's recurrence on a state [heads, key channel, value channel]; see native/kernels/cpu/wkv7.h. */
+  /** RWKV-7's recurrence on a state [heads, key channel, value channel]; see native/backends/cpu/kernels/wkv7.h. */
   cacheWkv7(
     out: string,
     state: State,

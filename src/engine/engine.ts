@@ -50,7 +50,7 @@ const maxPulse = 2n ** 63n
 
 /**
  * Loads a graph of one's own and the weights it names from a safetensors file. Blocks "step" and "predict" that return what a
- * language model's do (native/graph.h) make it one; any other graph is driven through `createExecutor`.
+ * language model's do (native/graph/graph.h) make it one; any other graph is driven through `createExecutor`.
  */
 export const openGraph = async (graph: Graph, path: string, options: OpenModelOptions = {}): Promise<Model> => {
   checkGraph(graph)

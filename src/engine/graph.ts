@@ -1,5 +1,5 @@
 /**
- * A model as data: the types of a serialised graph, and what can be read off one. `builder.ts` makes graphs, `native/graph.h` and
+ * A model as data: the types of a serialised graph, and what can be read off one. `builder.ts` makes graphs, `native/graph/graph.h` and
  * docs/graph.md describe the format, and the engine checks every name, kind, type and shape before anything runs.
  *
  * Shapes are those of one row (one token); an executor runs many rows at once.

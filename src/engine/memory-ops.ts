@@ -1,5 +1,5 @@
 /**
- * The part of the graph builder that matrix memories need: what a Titans layer is made of. native/kernels/cpu/memory.h and
+ * The part of the graph builder that matrix memories need: what a Titans layer is made of. native/backends/cpu/kernels/memory.h and
  * docs/graph.md give the equations.
  */
 import type { Clock, State, Value, Vector } from './builder.ts'

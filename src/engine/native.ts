@@ -37,7 +37,7 @@ export interface TraceEntry {
 export interface CudaStatus {
   /** The build has the CUDA backend. */
   readonly built: boolean
-  /** The backend runs on the host, for tests (native/kernels/cuda/emulate). */
+  /** The backend runs on the host, for tests (native/test/emulate). */
   readonly emulated: boolean
   /** Why no device can be used, and what to do about it: a sentence. Empty where one can. */
   readonly reason: string

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "../../kernels/cuda/launch.h"
+#include "backends/cuda/kernels/launch.h"
 
 namespace continuo::test {
 
@@ -33,36 +33,28 @@ class Staged {
   }
 
   // `n` elements that the call reads. Null stays null.
-  template <class T>
-  const T* in(const T* host, size_t n) {
-    return static_cast<const T*>(copy(host, n * sizeof(T)));
-  }
-  // The same, of what kernels read many bytes at once of: at a whole line, as executors keep it, wherever it stands here.
-  template <class T>
-  const T* in_line(const T* host, size_t n) {
+  template <class T> const T* in(const T* host, size_t n) { return static_cast<const T*>(copy(host, n * sizeof(T))); }
+  // The same, of what kernels read many bytes at once of: at a whole line, as executors keep it, wherever it stands
+  // here.
+  template <class T> const T* in_line(const T* host, size_t n) {
     T* device = scratch<T>(n);
     must(cudaMemcpy(device, host, n * sizeof(T), cudaMemcpyHostToDevice), "cannot copy to the device");
     return device;
   }
   // That it reads and writes, or writes in part.
-  template <class T>
-  T* both(T* host, size_t n) {
+  template <class T> T* both(T* host, size_t n) {
     void* device = copy(host, n * sizeof(T));
     if (device) back_.push_back({host, device, n * sizeof(T)});
     return static_cast<T*>(device);
   }
   // That it writes, all of them: they begin as NaN.
-  template <class T>
-  T* out(T* host, size_t n) {
+  template <class T> T* out(T* host, size_t n) {
     void* device = allocate(host, n * sizeof(T));
     back_.push_back({host, device, n * sizeof(T)});
     return static_cast<T*>(device);
   }
   // Memory that nothing is copied to or from.
-  template <class T>
-  T* scratch(size_t n) {
-    return static_cast<T*>(allocate(nullptr, n * sizeof(T)));
-  }
+  template <class T> T* scratch(size_t n) { return static_cast<T*>(allocate(nullptr, n * sizeof(T))); }
 
  private:
   struct Range {
@@ -95,7 +87,8 @@ class Staged {
       return static_cast<std::byte*>(memory);
     }();
     const size_t whole = (skew + bytes + line - 1) / line * line;
-    if (used() + whole > pool_bytes) must(cudaErrorMemoryAllocation, "a call needs more device memory than the tests have");
+    if (used() + whole > pool_bytes)
+      must(cudaErrorMemoryAllocation, "a call needs more device memory than the tests have");
     std::byte* const device = pool + used() + skew;
     used() += whole;
     must(cudaMemset(device, 0xFF, bytes), "cannot fill device memory");

@@ -1,12 +1,13 @@
-// Random steps for the interpreter of commands: runs of rows, their words, and buffers on both sides of which one is the CPU's.
+// Random steps for the interpreter of commands: runs of rows, their words, and buffers on both sides of which one is
+// the CPU's.
 #pragma once
 
 #include <memory>
 #include <utility>
 
-#include "../../kernels/cuda/kernels.h"
-#include "../kernel_inputs.h"
-#include "staged.h"
+#include "backends/cuda/kernels/kernels.h"
+#include "test/cuda/staged.h"
+#include "test/kernel_inputs.h"
 
 namespace continuo::test {
 
@@ -14,8 +15,7 @@ using cuda::Command;
 using cuda::RunWords;
 
 // What a command wrote there, and what it should have written.
-template <class T>
-struct Both {
+template <class T> struct Both {
   std::vector<T> want, got;
 };
 
@@ -27,30 +27,28 @@ class Steps {
     for (size_t i = 0; i < count; ++i) {
       const size_t own = single ? 1 : 1 + random.below(6);
       const uint64_t clock = random.below(2) ? random.below(40) : (uint64_t{1} << 45) + random.below(40);
-      runs.push_back({rows, own, clock, clock - random.below(std::min<uint64_t>(clock + 1, random.below(2) ? 12 : 2000))});
+      runs.push_back(
+          {rows, own, clock, clock - random.below(std::min<uint64_t>(clock + 1, random.below(2) ? 12 : 2000))});
       for (size_t row = 0; row < own; ++row) run_of.push_back(i);
       rows += own;
     }
   }
 
   // The first of words for each run, or for each row, that hold these: [words][runs], [words][rows].
-  uint32_t words_of_runs(const std::vector<std::vector<uint64_t>>& words) { return append(run_words_, words, runs.size()); }
+  uint32_t words_of_runs(const std::vector<std::vector<uint64_t>>& words) {
+    return append(run_words_, words, runs.size());
+  }
   uint32_t words_of_rows(const std::vector<std::vector<uint64_t>>& words) { return append(row_words_, words, rows); }
 
   // Numbers that a command reads.
-  template <class T>
-  const T* in(const std::vector<T>& values) {
-    return staged_->in(values.data(), values.size());
-  }
+  template <class T> const T* in(const std::vector<T>& values) { return staged_->in(values.data(), values.size()); }
   // Numbers that it may change: `values` are what stands there before.
-  template <class T>
-  T* both(Both<T>& pair, std::vector<T> values) {
+  template <class T> T* both(Both<T>& pair, std::vector<T> values) {
     pair.want = pair.got = std::move(values);
     return staged_->both(pair.got.data(), pair.got.size());
   }
   // As many that nobody wrote.
-  template <class T>
-  T* out(Both<T>& pair, size_t n) {
+  template <class T> T* out(Both<T>& pair, size_t n) {
     std::vector<T> before(n);
     for (auto& value : before) {
       const uint64_t bits = random.next();
@@ -76,7 +74,8 @@ class Steps {
     step.notes = staged_->both(notes.data(), notes.size());
     constexpr uint32_t sizes[] = {32, 64, 96, 128, 256, 512};
     cuda::run(staged_->in(commands.data(), commands.size()), static_cast<uint32_t>(commands.size()), step,
-        static_cast<uint32_t>(first), static_cast<uint32_t>(indices), parts, sizes[random.below(6)], nullptr, family);
+              static_cast<uint32_t>(first), static_cast<uint32_t>(indices), parts, sizes[random.below(6)], nullptr,
+              family);
   }
   // The same, the last time: copies what was written into each `got`.
   void run(const std::vector<Command>& commands, cuda::Family family, size_t first, size_t indices, uint32_t parts) {
@@ -103,17 +102,17 @@ class Steps {
 inline uint64_t word_of(const void* device) { return reinterpret_cast<uintptr_t>(device); }
 
 inline bool same(const Both<float>& pair) { return same(pair.want, pair.got); }
-template <class T>
-bool same(const Both<T>& pair) {
-  return pair.want == pair.got;
-}
+template <class T> bool same(const Both<T>& pair) { return pair.want == pair.got; }
 
 // Cuts [0, n) at random.
 inline std::pair<size_t, size_t> some_range(Random& random, size_t n) {
-  const size_t first = random.below(3) ? 0 : random.below(n), count = random.below(3) ? n - first : 1 + random.below(n - first);
+  const size_t first = random.below(3) ? 0 : random.below(n),
+               count = random.below(3) ? n - first : 1 + random.below(n - first);
   return {first, count};
 }
 
-inline std::vector<float> some_numbers(Random& random, size_t n, bool wild) { return wild ? every_kind(random, n) : random.floats(n, -2, 2); }
+inline std::vector<float> some_numbers(Random& random, size_t n, bool wild) {
+  return wild ? every_kind(random, n) : random.floats(n, -2, 2);
+}
 
 }  // namespace continuo::test

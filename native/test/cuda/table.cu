@@ -1,14 +1,14 @@
-// The table itself, and the entries of what works on rows: norms, elementwise functions, rope, conv, and what is asked of logits.
-#include "table.h"
-
+// The table itself, and the entries of what works on rows: norms, elementwise functions, rope, conv, and what is asked
+// of logits.
 #include <limits>
 
-#include "../../kernels/cuda/conv.h"
-#include "../../kernels/cuda/kernels.h"
-#include "../../kernels/cuda/norm.h"
-#include "../../kernels/cuda/rope.h"
-#include "../../kernels/cuda/sample.h"
-#include "staged.h"
+#include "backends/cuda/kernels/conv.h"
+#include "backends/cuda/kernels/kernels.h"
+#include "backends/cuda/kernels/norm.h"
+#include "backends/cuda/kernels/rope.h"
+#include "backends/cuda/kernels/sample.h"
+#include "test/cuda/staged.h"
+#include "test/cuda/table.h"
 
 namespace continuo::test {
 
@@ -35,8 +35,8 @@ struct Range {
   float low, span;
   CONTINUO_INLINE float operator()(float x) const { return cuda::fma(span, cuda::sigmoid(x), low); }
 };
-#define CONTINUO_UNARY(Name, function) \
-  struct Name { \
+#define CONTINUO_UNARY(Name, function)                                            \
+  struct Name {                                                                   \
     CONTINUO_INLINE float operator()(float x) const { return cuda::function(x); } \
   };
 CONTINUO_UNARY(Tanh, tanh)
@@ -50,32 +50,30 @@ CONTINUO_UNARY(Gelu, gelu)
 CONTINUO_UNARY(Softplus, softplus)
 #undef CONTINUO_UNARY
 
-template <class F>
-__global__ void __launch_bounds__(1024) map_one(size_t n, float* out, F f, const float* a) {
+template <class F> __global__ void __launch_bounds__(1024) map_one(size_t n, float* out, F f, const float* a) {
   cuda::map(n, out, f, a);
 }
-template <class F>
-__global__ void __launch_bounds__(1024) map_two(size_t n, float* out, F f, const float* a, const float* b) {
+template <class F> __global__ void __launch_bounds__(1024)
+    map_two(size_t n, float* out, F f, const float* a, const float* b) {
   cuda::map(n, out, f, a, b);
 }
-template <class F>
-__global__ void __launch_bounds__(1024) map_three(size_t n, float* out, F f, const float* a, const float* b, const float* c) {
+template <class F> __global__ void __launch_bounds__(1024)
+    map_three(size_t n, float* out, F f, const float* a, const float* b, const float* c) {
   cuda::map(n, out, f, a, b, c);
 }
 
-template <class F>
-void unary(const float* a, float* out, size_t n) {
+template <class F> void unary(const float* a, float* out, size_t n) {
   Staged staged;
   launch(map_one<F>, 1, next_threads(), nullptr, n, staged.out(out, n), F{}, staged.in(a, n));
 }
-template <class F>
-void binary(const float* a, const float* b, float* out, size_t n) {
+template <class F> void binary(const float* a, const float* b, float* out, size_t n) {
   Staged staged;
   launch(map_two<F>, 1, next_threads(), nullptr, n, staged.out(out, n), F{}, staged.in(a, n), staged.in(b, n));
 }
 void lerp(const float* a, const float* b, const float* t, float* out, size_t n) {
   Staged staged;
-  launch(map_three<Between>, 1, next_threads(), nullptr, n, staged.out(out, n), Between{}, staged.in(a, n), staged.in(b, n), staged.in(t, n));
+  launch(map_three<Between>, 1, next_threads(), nullptr, n, staged.out(out, n), Between{}, staged.in(a, n),
+         staged.in(b, n), staged.in(t, n));
 }
 void range(const float* a, float low, float high, float* out, size_t n) {
   Staged staged;
@@ -90,7 +88,8 @@ CONTINUO_INLINE size_t row_of(const Rows& rows) { return blockIdx.x * rows.width
 CONTINUO_INLINE size_t group_of(const Rows& rows) { return rows.groups * blockIdx.y / gridDim.y; }
 CONTINUO_INLINE size_t group_end_of(const Rows& rows) { return rows.groups * (blockIdx.y + 1) / gridDim.y; }
 
-__global__ void __launch_bounds__(1024) norm_kernel(const float* x, const float* weight, const float* bias, float* y, Rows rows, float eps) {
+__global__ void __launch_bounds__(1024)
+    norm_kernel(const float* x, const float* weight, const float* bias, float* y, Rows rows, float eps) {
   const size_t at = row_of(rows);
   cuda::norm(x + at, weight, bias, y + at, rows.width / rows.groups, group_of(rows), group_end_of(rows), eps);
 }
@@ -98,7 +97,8 @@ __global__ void __launch_bounds__(1024) l2norm_kernel(const float* x, float* y, 
   const size_t at = row_of(rows);
   cuda::l2norm(x + at, y + at, rows.width / rows.groups, group_of(rows), group_end_of(rows), floor);
 }
-__global__ void __launch_bounds__(1024) rmsnorm_kernel(const float* x, const float* weight, float* y, Rows rows, float eps) {
+__global__ void __launch_bounds__(1024)
+    rmsnorm_kernel(const float* x, const float* weight, float* y, Rows rows, float eps) {
   const size_t at = row_of(rows);
   cuda::rmsnorm(x + at, weight, y + at, rows.width / rows.groups, group_of(rows), group_end_of(rows), eps);
 }
@@ -107,45 +107,49 @@ __global__ void __launch_bounds__(1024) unit_kernel(const float* x, float* y, Ro
   cuda::unit(x + at, y + at, rows.width / rows.groups, group_of(rows), group_end_of(rows), eps);
 }
 __global__ void __launch_bounds__(1024) bonus_kernel(const float* y, const float* r, const float* k, const float* u,
-    const float* v, float* out, Rows rows) {
+                                                     const float* v, float* out, Rows rows) {
   const size_t at = row_of(rows);
-  cuda::bonus(y + at, r + at, k + at, u, v + at, out + at, rows.width / rows.groups, group_of(rows), group_end_of(rows));
+  cuda::bonus(y + at, r + at, k + at, u, v + at, out + at, rows.width / rows.groups, group_of(rows),
+              group_end_of(rows));
 }
 
-dim3 grid_of(size_t rows, size_t groups) { return dim3(static_cast<unsigned int>(rows), static_cast<unsigned int>(1 + rows % groups)); }
+dim3 grid_of(size_t rows, size_t groups) {
+  return dim3(static_cast<unsigned int>(rows), static_cast<unsigned int>(1 + rows % groups));
+}
 
-void norm(const float* x, const float* weight, const float* bias, float* y, size_t rows, size_t width, size_t groups, float eps) {
+void norm(const float* x, const float* weight, const float* bias, float* y, size_t rows, size_t width, size_t groups,
+          float eps) {
   if (rows == 0) return;
   Staged staged;
   const size_t n = rows * width;
   launch(norm_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(x, n), staged.in(weight, width),
-      staged.in(bias, width), staged.out(y, n), Rows{width, groups}, eps);
+         staged.in(bias, width), staged.out(y, n), Rows{width, groups}, eps);
 }
 void l2norm(const float* x, float* y, size_t rows, size_t width, size_t groups, float floor) {
   if (rows == 0) return;
   Staged staged;
-  launch(l2norm_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(x, rows * width), 
-      staged.out(y, rows * width), Rows{width, groups}, floor);
+  launch(l2norm_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(x, rows * width),
+         staged.out(y, rows * width), Rows{width, groups}, floor);
 }
 void rmsnorm(const float* x, const float* weight, float* y, size_t rows, size_t width, size_t groups, float eps) {
   if (rows == 0) return;
   Staged staged;
-  launch(rmsnorm_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(x, rows * width), 
-      staged.in(weight, width), staged.out(y, rows * width), Rows{width, groups}, eps);
+  launch(rmsnorm_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(x, rows * width),
+         staged.in(weight, width), staged.out(y, rows * width), Rows{width, groups}, eps);
 }
 void unit(const float* x, float* y, size_t rows, size_t width, size_t groups, float eps) {
   if (rows == 0) return;
   Staged staged;
-  launch(unit_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(x, rows * width), 
-      staged.out(y, rows * width), Rows{width, groups}, eps);
+  launch(unit_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(x, rows * width),
+         staged.out(y, rows * width), Rows{width, groups}, eps);
 }
 void bonus(const float* y, const float* r, const float* k, const float* u, const float* v, float* out, size_t rows,
-    size_t width, size_t groups) {
+           size_t width, size_t groups) {
   if (rows == 0) return;
   Staged staged;
   const size_t n = rows * width;
-  launch(bonus_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(y, n), staged.in(r, n), staged.in(k, n),
-      staged.in(u, width), staged.in(v, n), staged.out(out, n), Rows{width, groups});
+  launch(bonus_kernel, grid_of(rows, groups), next_threads(), nullptr, staged.in(y, n), staged.in(r, n),
+         staged.in(k, n), staged.in(u, width), staged.in(v, n), staged.out(out, n), Rows{width, groups});
 }
 
 __global__ void __launch_bounds__(1024) max_kernel(const float* a, size_t n, float* out) {
@@ -183,38 +187,59 @@ bool finite(const float* a, size_t n) {
   return strange == 0;
 }
 
-__global__ void __launch_bounds__(1024) rope_kernel(const float* x, float* y, size_t heads, size_t pairs,
-    const uint32_t* increments, uint32_t clock) {
+__global__ void __launch_bounds__(1024)
+    rope_kernel(const float* x, float* y, size_t heads, size_t pairs, const uint32_t* increments, uint32_t clock) {
   cuda::rope(x, y, heads * blockIdx.x / gridDim.x, heads * (blockIdx.x + 1) / gridDim.x, pairs, increments, clock);
 }
 void rope(const float* x, float* y, size_t heads, size_t pairs, const uint32_t* increments, uint32_t clock) {
   Staged staged;
   const size_t n = heads * 2 * pairs;
   launch(rope_kernel, static_cast<unsigned int>(1 + pairs % heads), next_threads(), nullptr, staged.in(x, n),
-      staged.out(y, n), heads, pairs, staged.in(increments, pairs), clock);
+         staged.out(y, n), heads, pairs, staged.in(increments, pairs), clock);
 }
 
-__global__ void __launch_bounds__(1024) conv_kernel(const float* x, const float* tail, const float* weights, float* y,
-    size_t rows, size_t width, size_t taps, size_t channel, size_t channel_end) {
+__global__ void __launch_bounds__(1024)
+    conv_kernel(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t width,
+                size_t taps, size_t channel, size_t channel_end) {
   cuda::conv(x, tail, weights, y, rows, width, taps, channel, channel_end);
 }
 void conv(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t width, size_t taps,
-    size_t channel, size_t channel_end) {
+          size_t channel, size_t channel_end) {
   if (rows == 0 || channel == channel_end) return;
   Staged staged;
   launch(conv_kernel, 1, next_threads(), nullptr, staged.in(x, rows * width), staged.in(tail, (taps - 1) * width),
-      staged.in(weights, width * taps), staged.both(y, rows * width), rows, width, taps, channel, channel_end);
+         staged.in(weights, width * taps), staged.both(y, rows * width), rows, width, taps, channel, channel_end);
 }
 
 }  // namespace
 
-const Kernels cuda_kernels{"cuda", staged::matmul, staged::quantise, staged::matmul_quantised, staged::wkv7,
-                           norm, l2norm, bonus,
-                           binary<Plus>, binary<Times>, lerp, unary<Tanh>, unary<Sigmoid>,
-                           unary<Relu2>, unary<Decay>, unary<Exp>, unary<Log>, max,
-                           sum_exp, finite, unary<Silu>, unary<Gelu>, unary<Softplus>,
-                           staged::attend, rmsnorm, unit, range, rope,
-                           conv, staged::memory, staged::mix, staged::recall, staged::memory_first,
-                           staged::softmax};
+const Kernels cuda_kernels{{"cuda", unary<Exp>, unary<Log>, max, sum_exp, finite, staged::softmax},
+                           staged::matmul,
+                           staged::quantise,
+                           staged::matmul_quantised,
+                           staged::wkv7,
+                           norm,
+                           l2norm,
+                           bonus,
+                           binary<Plus>,
+                           binary<Times>,
+                           lerp,
+                           unary<Tanh>,
+                           unary<Sigmoid>,
+                           unary<Relu2>,
+                           unary<Decay>,
+                           unary<Silu>,
+                           unary<Gelu>,
+                           unary<Softplus>,
+                           staged::attend,
+                           rmsnorm,
+                           unit,
+                           range,
+                           rope,
+                           conv,
+                           staged::memory,
+                           staged::mix,
+                           staged::recall,
+                           staged::memory_first};
 
 }  // namespace continuo::test

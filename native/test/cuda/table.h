@@ -1,8 +1,8 @@
-// The CUDA kernels behind a table like the CPU's: each entry copies what it is given to the device, runs the kernel there, and copies
-// back what it wrote. So every suite of kernels compares them with the CPU's, bit for bit.
+// The CUDA kernels behind a table like the CPU's: each entry copies what it is given to the device, runs the kernel
+// there, and copies back what it wrote. So every suite of kernels compares them with the CPU's, bit for bit.
 #pragma once
 
-#include "../../kernels/cpu/kernels.h"
+#include "backends/cpu/kernels/kernels.h"
 
 namespace continuo::test {
 
@@ -16,7 +16,8 @@ namespace staged {
 // table_state.cu
 void matmul(const PackedMatrix& w, const float* x, float* y, size_t row, size_t rows, size_t tile, size_t tile_end);
 void quantise(const PackedMatrix& w, const float* x, QuantisedBlock* out, size_t stride);
-void matmul_quantised(const PackedMatrix& w, const QuantisedBlock* x, size_t x_rows, float* y, size_t row, size_t rows, size_t tile, size_t tile_end);
+void matmul_quantised(const PackedMatrix& w, const QuantisedBlock* x, size_t x_rows, float* y, size_t row, size_t rows,
+                      size_t tile, size_t tile_end);
 void wkv7(const Wkv7Run& run, size_t lane, size_t lane_end);
 void attend(const AttendRun& run);
 void memory(const MemoryForm& form, const MemoryRun& run);

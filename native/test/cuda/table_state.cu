@@ -2,44 +2,66 @@
 #include <algorithm>
 #include <optional>
 
-#include "../../kernels/cuda/attend.h"
-#include "../../kernels/cuda/kernels.h"
-#include "../../kernels/cuda/memory.h"
-#include "../../kernels/cuda/multiply.h"
-#include "../../kernels/cuda/wkv7.h"
-#include "staged.h"
-#include "table.h"
+#include "backends/cuda/kernels/attend.h"
+#include "backends/cuda/kernels/kernels.h"
+#include "backends/cuda/kernels/memory.h"
+#include "backends/cuda/kernels/multiply.h"
+#include "backends/cuda/kernels/wkv7.h"
+#include "test/cuda/staged.h"
+#include "test/cuda/table.h"
 
 namespace continuo::test::staged {
 
 namespace {
 
 // One block of threads runs the job, as a block of the interpreter does.
-__global__ void __launch_bounds__(1024) run_wkv7(Wkv7Run run, size_t lane, size_t lane_end) { cuda::wkv7(run, lane, lane_end); }
+__global__ void __launch_bounds__(1024) run_wkv7(Wkv7Run run, size_t lane, size_t lane_end) {
+  cuda::wkv7(run, lane, lane_end);
+}
 __global__ void __launch_bounds__(1024) run_attend(AttendRun run) { cuda::attend(run); }
 __global__ void __launch_bounds__(1024) run_memory(MemoryForm form, MemoryRun run) { cuda::memory(form, run); }
-__global__ void __launch_bounds__(1024) run_memory_first(MemoryForm form, const float* init, float* M, size_t channels) { cuda::memory_first(form, init, M, channels); }
-__global__ void __launch_bounds__(1024) run_mix(const float* M, size_t stride, const float* shares, size_t levels, float* out, size_t numbers) { cuda::mix(M, stride, shares, levels, out, numbers); }
-__global__ void __launch_bounds__(1024) run_recall(const float* M, const float* c, float* y, size_t rows, size_t stride, size_t channels) { cuda::recall(M, c, y, rows, stride, channels); }
-__global__ void __launch_bounds__(1024) run_softmax(const float* x, size_t stride, float* out, size_t n) { cuda::softmax(x, stride, out, n); }
+__global__ void __launch_bounds__(1024)
+    run_memory_first(MemoryForm form, const float* init, float* M, size_t channels) {
+  cuda::memory_first(form, init, M, channels);
+}
+__global__ void __launch_bounds__(1024)
+    run_mix(const float* M, size_t stride, const float* shares, size_t levels, float* out, size_t numbers) {
+  cuda::mix(M, stride, shares, levels, out, numbers);
+}
+__global__ void __launch_bounds__(1024)
+    run_recall(const float* M, const float* c, float* y, size_t rows, size_t stride, size_t channels) {
+  cuda::recall(M, c, y, rows, stride, channels);
+}
+__global__ void __launch_bounds__(1024) run_softmax(const float* x, size_t stride, float* out, size_t n) {
+  cuda::softmax(x, stride, out, n);
+}
 
 // Floats of `rows` rows of `width`, of which the last ends where its numbers do.
 size_t span_of(size_t rows, size_t stride, size_t width) { return rows == 0 ? 0 : (rows - 1) * stride + width; }
 
 constexpr size_t element_bytes(Dtype dtype) { return cuda::is_quantised(dtype) ? 0 : size_of(dtype); }
-size_t tile_bytes(const PackedMatrix& w) { return cuda::is_quantised(w.dtype) ? w.groups() * w.group_bytes() : w.inputs * tile_lanes * element_bytes(w.dtype); }
+size_t tile_bytes(const PackedMatrix& w) {
+  return cuda::is_quantised(w.dtype) ? w.groups() * w.group_bytes() : w.inputs * tile_lanes * element_bytes(w.dtype);
+}
 
-// Tiles [tile, tile_end) of a matrix as a product of their own, whose rows of y lie side by side until they are put where they belong.
+// Tiles [tile, tile_end) of a matrix as a product of their own, whose rows of y lie side by side until they are put
+// where they belong.
 class Tiles {
  public:
   Tiles(const PackedMatrix& w, float* y, size_t rows, size_t tile, size_t tile_end)
-      : y_(y), rows_(rows), outputs_(w.outputs), from_(tile * tile_lanes), wide_(std::min(w.outputs, tile_end * tile_lanes) - from_), sums_(rows * wide_) {
+      : y_(y),
+        rows_(rows),
+        outputs_(w.outputs),
+        from_(tile * tile_lanes),
+        wide_(std::min(w.outputs, tile_end * tile_lanes) - from_),
+        sums_(rows * wide_) {
     auto& product = products_.of[0];
     product.dtype = w.dtype;
     product.outputs = static_cast<uint32_t>(wide_);
     product.inputs = static_cast<uint32_t>(w.inputs);
     product.group = static_cast<uint32_t>(w.group);
-    product.data = staged().in_line(static_cast<const std::byte*>(w.data) + tile * tile_bytes(w), (tile_end - tile) * tile_bytes(w));
+    product.data = staged().in_line(static_cast<const std::byte*>(w.data) + tile * tile_bytes(w),
+                                    (tile_end - tile) * tile_bytes(w));
     product.y = staged().out(sums_.data(), sums_.size());
     products_.count = 1;
   }
@@ -47,7 +69,8 @@ class Tiles {
   Staged& staged() { return *staged_; }
   void give() {
     staged_.reset();
-    for (size_t row = 0; row < rows_; ++row) std::copy_n(sums_.data() + row * wide_, wide_, y_ + row * outputs_ + from_);
+    for (size_t row = 0; row < rows_; ++row)
+      std::copy_n(sums_.data() + row * wide_, wide_, y_ + row * outputs_ + from_);
   }
 
  private:
@@ -88,7 +111,8 @@ void quantise(const PackedMatrix& w, const float* x, QuantisedBlock* out, size_t
   for (size_t i = 0; i < blocks; ++i) out[i * stride] = row[i];
 }
 
-void matmul_quantised(const PackedMatrix& w, const QuantisedBlock* x, size_t x_rows, float* y, size_t row, size_t rows, size_t tile, size_t tile_end) {
+void matmul_quantised(const PackedMatrix& w, const QuantisedBlock* x, size_t x_rows, float* y, size_t row, size_t rows,
+                      size_t tile, size_t tile_end) {
   if (rows == 0 || tile == tile_end) return;
   const size_t blocks = (w.inputs + block_terms - 1) / block_terms;
   Tiles tiles(w, y + row * w.outputs, rows, tile, tile_end);
@@ -105,7 +129,8 @@ void wkv7(const Wkv7Run& run, size_t lane, size_t lane_end) {
   Wkv7Run job = run;
   const size_t n = run.channels, span = span_of(run.tokens, run.stride, n);
   job.state = staged.both(run.state, n * n);
-  for (const auto member : {&Wkv7Run::r, &Wkv7Run::w, &Wkv7Run::k, &Wkv7Run::v, &Wkv7Run::kk, &Wkv7Run::a}) job.*member = staged.in(run.*member, span);
+  for (const auto member : {&Wkv7Run::r, &Wkv7Run::w, &Wkv7Run::k, &Wkv7Run::v, &Wkv7Run::kk, &Wkv7Run::a})
+    job.*member = staged.in(run.*member, span);
   job.y = staged.both(run.y, span);
   cuda::launch(run_wkv7, 1, next_threads(), nullptr, job, lane, lane_end);
 }
@@ -129,31 +154,37 @@ void memory(const MemoryForm& form, const MemoryRun& run) {
   MemoryRun job = run;
   const size_t n = run.channels;
   for (const auto member : {&MemoryRun::M, &MemoryRun::S, &MemoryRun::G}) job.*member = staged.both(run.*member, n * n);
-  for (const auto member : {&MemoryRun::q, &MemoryRun::k, &MemoryRun::v}) job.*member = staged.in(run.*member, span_of(run.tokens, run.stride, n));
-  for (const auto member : {&MemoryRun::theta, &MemoryRun::eta, &MemoryRun::alpha}) job.*member = staged.in(run.*member, span_of(run.tokens, run.gates, 1));
+  for (const auto member : {&MemoryRun::q, &MemoryRun::k, &MemoryRun::v})
+    job.*member = staged.in(run.*member, span_of(run.tokens, run.stride, n));
+  for (const auto member : {&MemoryRun::theta, &MemoryRun::eta, &MemoryRun::alpha})
+    job.*member = staged.in(run.*member, span_of(run.tokens, run.gates, 1));
   job.y = staged.both(run.y, span_of(run.tokens, run.stride, n));
   cuda::launch(run_memory, 1, next_threads(), nullptr, form, job);
 }
 
 void mix(const float* M, size_t stride, const float* shares, size_t levels, float* out, size_t numbers) {
   Staged staged;
-  cuda::launch(run_mix, 1, next_threads(), nullptr, staged.in(M, span_of(levels, stride, numbers)), stride, staged.in(shares, levels), levels, staged.out(out, numbers), numbers);
+  cuda::launch(run_mix, 1, next_threads(), nullptr, staged.in(M, span_of(levels, stride, numbers)), stride,
+               staged.in(shares, levels), levels, staged.out(out, numbers), numbers);
 }
 
 void recall(const float* M, const float* c, float* y, size_t rows, size_t stride, size_t channels) {
   Staged staged;
   const size_t span = span_of(rows, stride, channels);
-  cuda::launch(run_recall, 1, next_threads(), nullptr, staged.in(M, channels * channels), staged.in(c, span), staged.both(y, span), rows, stride, channels);
+  cuda::launch(run_recall, 1, next_threads(), nullptr, staged.in(M, channels * channels), staged.in(c, span),
+               staged.both(y, span), rows, stride, channels);
 }
 
 void memory_first(const MemoryForm& form, const float* init, float* M, size_t channels) {
   Staged staged;
-  cuda::launch(run_memory_first, 1, next_threads(), nullptr, form, staged.in(init, channels * channels), staged.out(M, channels * channels), channels);
+  cuda::launch(run_memory_first, 1, next_threads(), nullptr, form, staged.in(init, channels * channels),
+               staged.out(M, channels * channels), channels);
 }
 
 void softmax(const float* x, size_t stride, float* out, size_t n) {
   Staged staged;
-  cuda::launch(run_softmax, 1, next_threads(), nullptr, staged.in(x, span_of(n, stride, 1)), stride, staged.out(out, n), n);
+  cuda::launch(run_softmax, 1, next_threads(), nullptr, staged.in(x, span_of(n, stride, 1)), stride, staged.out(out, n),
+               n);
 }
 
 }  // namespace continuo::test::staged

@@ -1,8 +1,8 @@
-#include "phases.h"
+#include "test/isa/phases.h"
 
 #include <string_view>
 
-#include "../../kernels/cpu/kernels.h"
+#include "backends/cpu/kernels/kernels.h"
 
 namespace continuo::test {
 

@@ -1,5 +1,5 @@
-// `sincos_phase` of math.h for each instruction set, as the kernels compile it. Included by phases_*.cc after they have named
-// their instruction set in CONTINUO_ISA, and without it by those who call.
+// `sincos_phase` of math.h for each instruction set, as the kernels compile it. Included by phases_*.cc after they have
+// named their instruction set in CONTINUO_ISA, and without it by those who call.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,8 @@ std::vector<Phases> runnable_phases();
 }  // namespace continuo::test
 
 #if defined(CONTINUO_ISA)
-#include "../../kernels/cpu/simd.h"
-
-#include "../../kernels/math.h"
+#include "backends/cpu/kernels/simd.h"
+#include "backends/math.h"
 
 namespace continuo::CONTINUO_ISA {
 

@@ -19,7 +19,7 @@ export interface TokenWork {
   readonly predict: Work
 }
 
-/** Outputs of a tile; tiles are padded (native/kernels/cpu/kernels.h). */
+/** Outputs of a tile; tiles are padded (native/backends/cpu/kernels/kernels.h). */
 const TILE = 64
 const SCALE_BYTES = 2
 

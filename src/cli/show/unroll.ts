@@ -1,4 +1,4 @@
-/** The lines of a block as the engine counts them (native/program.cc): loops unrolled, branches on an index decided. */
+/** The lines of a block as the engine counts them (native/compile/program.cc): loops unrolled, branches on an index decided. */
 import type { Block, BlockPlan, Node } from '../../engine/graph.ts'
 
 export interface UnrolledLine {

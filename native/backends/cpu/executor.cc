@@ -1,0 +1,227 @@
+#include "backends/cpu/executor.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "backends/cpu/linear.h"
+#include "base/cast.h"
+#include "runtime/sampler.h"
+
+namespace continuo {
+
+namespace {
+
+// Rows that go through local nodes together, so that what one node wrote is still near when the next one reads it.
+constexpr size_t local_rows = 8;
+
+// Multiply-adds that cost as much as one element of the operation; a guess is enough.
+size_t cost_of(Op op) {
+  switch (op) {
+    case Op::tanh:
+    case Op::sigmoid:
+    case Op::silu:
+    case Op::gelu:
+    case Op::softplus:
+    case Op::range:
+    case Op::decay: return 12;
+    case Op::norm: return 4;
+    default: return 2;
+  }
+}
+
+}  // namespace
+
+CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, ThreadPool& pool, const ExecutorOptions& options,
+                         const Kernels& kernels)
+    : Executor(std::move(model), pool, options), kernels_(kernels) {
+  size_t scratch = 0;
+  for (const auto& constant : model_->constants) {
+    if (constant.layout == Layout::packed) scratch = std::max(scratch, scratch_bytes(constant.matrix(), max_rows));
+  }
+  scratch_ = Memory(scratch);
+}
+
+void CpuExecutor::insert(size_t block, size_t index, std::span<const std::byte> rows) {
+  std::memcpy(input(block, index), rows.data(), rows.size());
+}
+
+void CpuExecutor::gather(size_t block, size_t index, std::span<const std::byte* const> rows) {
+  const size_t bytes = programs()[block].values[programs()[block].inputs[index]].bytes;
+  for (size_t row = 0; row < rows.size(); ++row) std::memcpy(input(block, index) + row * bytes, rows[row], bytes);
+}
+
+void CpuExecutor::surprisals(std::span<const int32_t> expected, size_t first, float* nats) {
+  const auto& language = *model_->graph.language;
+  const size_t vocabulary = model_->graph.vocabulary();
+  const auto* logits = reinterpret_cast<const float*>(
+                           address(language.predict, programs()[language.predict].last_value[language.logits])) +
+                       first * vocabulary;
+  fork(expected.size(), expected.size() * vocabulary,
+       [&](size_t row) { nats[row] = surprisal(kernels_, {logits + row * vocabulary, vocabulary}, expected[row]); });
+}
+
+void CpuExecutor::rows_together(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs) {
+  const auto code = std::span(space.program->code).subspan(stretch.first, stretch.last - stretch.first + 1);
+  // Timing and watching want nodes one by one.
+  if (stretch.way == Stretch::Way::one || options_.trace || options_.watch) {
+    for (const auto& instruction : code) run(space, instruction, 0, rows, runs);
+    return;
+  }
+  locals(space, code, 0, rows);
+}
+
+// Nodes that work on each row by itself: some rows at a time go through all of them.
+void CpuExecutor::locals(Space& space, std::span<const Instruction> code, size_t first, size_t rows) {
+  size_t cost = 0;
+  for (const auto& instruction : code) cost += width(space, instruction.out) * cost_of(instruction.node->op);
+  const size_t tasks = (rows + local_rows - 1) / local_rows;
+  const auto task = [&](size_t i) {
+    const size_t from = i * local_rows;
+    for (const auto& instruction : code) local(space, instruction, first + from, std::min(local_rows, rows - from));
+  };
+  fork(tasks, rows * cost, task);
+}
+
+void CpuExecutor::dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows,
+                           std::span<const Run> runs) {
+  switch (instruction.node->op) {
+    case Op::matmul: return matmul(space, instruction, first, rows);
+    case Op::rope: return rope(space, instruction, runs);
+    case Op::attend: return attend(space, instruction, runs);
+    case Op::cache_conv: return conv(space, instruction, runs);
+    case Op::cache_attend: return attend_window(space, instruction, runs);
+    case Op::cache_memory: return memory(space, instruction, runs);
+    case Op::cache_memory_first: return memory_first(space, instruction, runs);
+    case Op::cache_mix: return mix(space, instruction, runs);
+    case Op::cache_recall: return recall(space, instruction, runs);
+    case Op::cache_shift: return shift(space, instruction, runs);
+    case Op::cache_wkv7: return wkv7(space, instruction, runs);
+    case Op::cache_read: return read(space, instruction, runs);
+    case Op::cache_write: return write(space, instruction, runs);
+    case Op::cache_increment:
+    case Op::cache_decrement: return move_counter(space, instruction, runs);
+    case Op::cache_reset: return reset(space, instruction, runs);
+    default: return locals(space, {&instruction, 1}, first, rows);
+  }
+}
+
+void CpuExecutor::matmul(Space& space, const Instruction& instruction, size_t first, size_t rows) {
+  const PackedMatrix w = model_->constants[instruction.in[1].id].matrix();
+  const float* x = floats(space, instruction.in[0].id) + first * w.inputs;
+  multiply(pool_, kernels_, w, x, floats(space, instruction.out) + first * w.outputs, rows, scratch_);
+}
+
+void CpuExecutor::local(Space& space, const Instruction& instruction, size_t first, size_t rows) {
+  const auto& node = *instruction.node;
+  switch (node.op) {
+    case Op::embed: return embed(space, instruction, first, rows);
+    case Op::less:
+    case Op::equal:
+    case Op::remainder: return compare(space, instruction, first, rows);
+    default: break;
+  }
+  if (node.op != Op::slice && node.op != Op::cast) return elementwise(space, instruction, first, rows);
+  const uint32_t from = instruction.in[0].id;
+  const Type type = declared(space, from).type;
+  const size_t in_bytes = space.program->values[from].bytes, out_bytes = space.program->values[instruction.out].bytes;
+  const std::byte* in = value(space, from) + first * in_bytes;
+  std::byte* out = value(space, instruction.out) + first * out_bytes;
+  if (node.op == Op::cast) return cast(in, type, out, node.type, rows * width(space, instruction.out));
+  for (size_t row = 0; row < rows; ++row)
+    std::memcpy(out + row * out_bytes, in + row * in_bytes + node.from * size_of(type), out_bytes);
+}
+
+void CpuExecutor::embed(Space& space, const Instruction& instruction, size_t first, size_t rows) {
+  const auto& table = model_->constants[instruction.in[1].id];
+  const auto* ids = reinterpret_cast<const int32_t*>(value(space, instruction.in[0].id));
+  float* out = floats(space, instruction.out);
+  for (size_t row = first; row < first + rows; ++row) {
+    // Token ids were checked when they came; any other number outside the table gives what nobody can miss.
+    if (ids[row] < 0 || static_cast<size_t>(ids[row]) >= table.outputs) {
+      std::fill_n(out + row * table.inputs, table.inputs, std::numeric_limits<float>::quiet_NaN());
+      continue;
+    }
+    const size_t from = static_cast<size_t>(ids[row]) * table.inputs;
+    for (size_t i = 0; i < table.inputs; ++i)
+      out[row * table.inputs + i] = read_element(table.bytes.data(), table.dtype, from + i);
+  }
+}
+
+void CpuExecutor::compare(Space& space, const Instruction& instruction, size_t first, size_t rows) {
+  const auto& node = *instruction.node;
+  const size_t n = width(space, instruction.out), from = first * n, to = (first + rows) * n;
+  std::byte* out = value(space, instruction.out);
+  const auto each = [&]<class T>(const T* a, const T* b) {
+    for (size_t i = from; i < to; ++i) {
+      const T right = b ? b[i] : static_cast<T>(node.number);
+      if (node.op == Op::remainder) {
+        // Of a flooring division, so that it is never negative; nothing is divided by less than one.
+        const auto divisor = static_cast<int64_t>(right);
+        const int64_t rest = divisor > 0 ? static_cast<int64_t>(a[i]) % divisor : 0;
+        reinterpret_cast<int32_t*>(out)[i] = static_cast<int32_t>(rest < 0 ? rest + divisor : rest);
+      } else {
+        out[i] = static_cast<std::byte>(node.op == Op::less ? a[i] < right : a[i] == right);
+      }
+    }
+  };
+  const std::byte* a = value(space, instruction.in[0].id);
+  const std::byte* b = instruction.in.size() > 1 ? value(space, instruction.in[1].id) : nullptr;
+  if (declared(space, instruction.in[0].id).type == Type::f32)
+    each(reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b));
+  else
+    each(reinterpret_cast<const int32_t*>(a), reinterpret_cast<const int32_t*>(b));
+}
+
+void CpuExecutor::elementwise(Space& space, const Instruction& instruction, size_t first, size_t rows) {
+  const auto& node = *instruction.node;
+  const auto& kernels = kernels_;
+  const size_t n = width(space, instruction.out);
+  // Operand i at row `first`: a value's rows, or a constant vector.
+  const auto in = [&](size_t i) {
+    const auto& argument = instruction.in[i];
+    return argument.constant ? model_->constants[argument.id].vector()
+                             : static_cast<const float*>(floats(space, argument.id)) + first * n;
+  };
+  float* out = floats(space, instruction.out) + first * n;
+
+  // Values only: all rows are one long array. With a constant vector in the last place: row by row, and the last
+  // operand begins anew with each (`again`).
+  const bool broadcast = instruction.in.back().constant;
+  const auto spread = [&](const auto& kernel) {
+    if (!broadcast) return kernel(size_t{0}, size_t{0}, rows * n);
+    for (size_t row = 0; row < rows; ++row) kernel(row * n, size_t{0}, n);
+  };
+  switch (node.op) {
+    case Op::add:
+      return spread(
+          [&](size_t at, size_t again, size_t count) { kernels.add(in(0) + at, in(1) + again, out + at, count); });
+    case Op::mul:
+      return spread(
+          [&](size_t at, size_t again, size_t count) { kernels.mul(in(0) + at, in(1) + again, out + at, count); });
+    case Op::lerp:
+      return spread([&](size_t at, size_t again, size_t count) {
+        kernels.lerp(in(0) + at, in(1) + at, in(2) + again, out + at, count);
+      });
+    case Op::tanh: return kernels.tanh(in(0), out, rows * n);
+    case Op::sigmoid: return kernels.sigmoid(in(0), out, rows * n);
+    case Op::relu2: return kernels.relu2(in(0), out, rows * n);
+    case Op::silu: return kernels.silu(in(0), out, rows * n);
+    case Op::gelu: return kernels.gelu(in(0), out, rows * n);
+    case Op::softplus: return kernels.softplus(in(0), out, rows * n);
+    case Op::decay: return kernels.decay(in(0), out, rows * n);
+    case Op::range: {
+      const size_t levels = node.low.size(), each = n / levels;
+      for (size_t i = 0; i < rows * levels; ++i)
+        kernels.range(in(0) + i * each, node.low[i % levels], node.high[i % levels], out + i * each, each);
+      return;
+    }
+    case Op::rmsnorm: return kernels.rmsnorm(in(0), in(1), out, rows, n, node.groups, node.eps);
+    case Op::unit: return kernels.unit(in(0), out, rows, n, node.groups, node.eps);
+    case Op::norm: return kernels.norm(in(0), in(1), in(2), out, rows, n, node.groups, node.eps);
+    case Op::l2norm: return kernels.l2norm(in(0), out, rows, n, node.groups, node.eps);
+    case Op::bonus: return kernels.bonus(in(0), in(1), in(2), in(3), in(4), out, rows, n, node.groups);
+    default: return;  // the others have functions of their own
+  }
+}
+
+}  // namespace continuo

@@ -1,0 +1,127 @@
+// Recurrences, attention and tables on the CPU.
+#include <algorithm>
+
+#include "backends/cpu/executor.h"
+
+namespace continuo {
+
+namespace {
+
+constexpr size_t wkv7_lanes = 64;
+
+}  // namespace
+
+void CpuExecutor::shift(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const size_t width = this->width(space, instruction.out);
+  const float* in = floats(space, instruction.in[0].id);
+  float* out = floats(space, instruction.out);
+  const size_t bytes = width * sizeof(float);
+  for (const auto& run : runs) {
+    float* kept = tables(space, instruction, run)[0];
+    if (!kept) continue;
+    std::memcpy(out + run.row * width, kept, bytes);
+    std::memcpy(out + (run.row + 1) * width, in + run.row * width, (run.rows - 1) * bytes);
+    std::memcpy(kept, in + (run.row + run.rows - 1) * width, bytes);
+  }
+}
+
+void CpuExecutor::wkv7(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const auto& node = *instruction.node;
+  const size_t width = this->width(space, instruction.out);
+  const size_t n = width / node.groups;
+  const size_t stripes = (n + wkv7_lanes - 1) / wkv7_lanes;
+  const size_t per_run = node.groups * stripes;
+  size_t rows = 0;
+  std::vector<float*> states;
+  for (const auto& run : runs) {
+    rows += run.rows;
+    states.push_back(tables(space, instruction, run)[0]);
+  }
+  const auto work = [&](size_t task) {
+    const Run& run = runs[task / per_run];
+    if (!states[task / per_run]) return;
+    const size_t head = task % per_run / stripes;
+    const size_t lane = task % stripes * wkv7_lanes;
+    const size_t at = run.row * width + head * n;
+    const auto in = [&](size_t i) { return static_cast<const float*>(floats(space, instruction.in[i].id)) + at; };
+    const Wkv7Run job{states[task / per_run] + head * n * n, in(0), in(1), in(2),   in(3), in(4), in(5),
+                      floats(space, instruction.out) + at,   n,     width, run.rows};
+    kernels_.wkv7(job, lane, std::min(n, lane + wkv7_lanes));
+  };
+  fork(runs.size() * per_run, rows * width * n * 4, work);
+}
+
+void CpuExecutor::attend(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const auto& node = *instruction.node;
+  const auto& places = instruction.places;
+  const size_t width = this->width(space, instruction.out);
+  const size_t channels = width / node.groups;
+  const size_t stride = width / node.shared;
+  // Per row: where its keys and values begin and which positions it sees.
+  std::vector<AttendRun> rows;
+  size_t positions = 0;
+  for (const auto& run : runs) {
+    for (size_t i = 0; i < run.rows; ++i) {
+      const size_t at = (run.row + i) * width;
+      AttendRun job{{}, 1, floats(space, instruction.out) + at, channels, node.scale};
+      const auto [first, last, slots] = window(space, instruction, run, i);
+      const auto* keys = reinterpret_cast<const float*>(find(space, instruction, places[0], run, i));
+      const auto* values = reinterpret_cast<const float*>(find(space, instruction, places[1], run, i));
+      if (last > 0 && keys && values) {
+        job.parts[0] = {floats(space, instruction.in[0].id) + at, keys, values, stride, first, last, slots};
+        positions += last - first;
+      } else {
+        std::fill_n(job.y, width, 0.0f);
+      }
+      rows.push_back(job);
+    }
+  }
+  const auto work = [&](size_t task) {
+    AttendRun job = rows[task / node.groups];
+    auto& part = job.parts[0];
+    if (!part.keys) return;
+    const size_t head = task % node.groups, shared = head / node.shared;
+    job.y += head * channels;
+    part.q += head * channels;
+    part.keys += shared * channels;
+    part.values += shared * channels;
+    kernels_.attend(job);
+  };
+  fork(rows.size() * node.groups, positions * width * 2, work);
+}
+
+void CpuExecutor::read(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const auto& place = instruction.places[0];
+  const auto& d = model_->graph.declarations[place.table];
+  const size_t bytes = space.program->values[instruction.out].bytes;
+  std::byte* out = value(space, instruction.out);
+  for (const auto& run : runs) {
+    for (size_t i = 0; i < run.rows; ++i) {
+      std::byte* to = out + (run.row + i) * bytes;
+      if (d.counter) {
+        const int32_t count = count_read(space, instruction, run, i);
+        std::memcpy(to, &count, sizeof count);
+        continue;
+      }
+      const std::byte* from = find(space, instruction, place, run, i);
+      if (from)
+        std::memcpy(to, from, bytes);
+      else
+        std::memset(to, 0, bytes);
+    }
+  }
+}
+
+void CpuExecutor::write(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const auto& place = instruction.places[0];
+  const uint32_t from = instruction.in[0].id;
+  const size_t bytes = space.program->values[from].bytes;
+  for (const auto& run : runs) {
+    for (size_t i = 0; i < run.rows; ++i) {
+      std::byte* to = find(space, instruction, place, run, i);
+      if (to) std::memcpy(to, value(space, from) + (run.row + i) * bytes, bytes);
+    }
+  }
+}
+
+}  // namespace continuo

@@ -1,0 +1,118 @@
+// Softmax attention of one query over the positions it sees. Positions are walked in blocks of 256 aligned to absolute
+// position, whatever slot of a ring they lie in, and a block's part is joined to what came before with the running
+// maximum m (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018):
+//   s_p = scale · (q · k_p)                      the sum over channels in the order of reduce.h
+//   m'  = max(m, max_p s_p);  c = exp(m − m')    0 for the first block
+//   w_p = exp(s_p − m')
+//   Z   = Z · c + Σ_p w_p                        sixteen partial sums by p mod 16, joined by halving
+//   y_i = y_i · c + Σ_p w_p v_p[i]               by fma over p, ascending from 0; channels are the lanes
+// and y / Z at the end. Several parts (learned keys, context, window) follow one another as if they were one row of
+// blocks.
+#pragma once
+
+#include "backends/cpu/kernels/elementwise.h"
+
+namespace continuo::CONTINUO_ISA {
+
+// The place of a position, and of the one after it: a ring begins again, and nothing divides by its length on the way.
+struct Slot {
+  size_t at, slots;
+  void next() {
+    if (++at == slots) at = 0;
+  }
+};
+
+template <class T, size_t Vectors> CONTINUO_INLINE void attend_lanes(float* out, const AttendPart& part,
+                                                                     const float* weights, size_t count, Slot slot,
+                                                                     bool begun, float carry, size_t lane) {
+  constexpr size_t step = sizeof(T) / sizeof(float);
+  T sum[Vectors] = {};
+  for (size_t p = 0; p < count; ++p, slot.next()) {
+    const float* values = part.values + slot.at * part.stride + lane;
+    const T weight = splat<T>(weights[p]);
+#pragma GCC unroll 16
+    for (size_t i = 0; i < Vectors; ++i) sum[i] = fma(weight, load<T>(values + i * step), sum[i]);
+  }
+#pragma GCC unroll 16
+  for (size_t i = 0; i < Vectors; ++i) {
+    float* y = out + lane + i * step;
+    // The first block has nothing before it: whatever lies in y must not count, not even a NaN.
+    const T before = !begun ? T{} : load<T>(y) * splat<T>(carry);
+    store(y, before + sum[i]);
+  }
+}
+
+// What the blocks walked so far leave behind.
+struct AttendSums {
+  float m = 0.0f, total = 0.0f;
+  bool begun = false;
+};
+
+// scale · (q · k_p) of `count` positions from a slot on.
+CONTINUO_INLINE void attend_scores(const AttendRun& run, const AttendPart& part, size_t count, Slot slot,
+                                   float* scores) {
+  size_t p = 0;
+  if (run.channels % partials == 0) {
+    for (; p + width <= count; p += width) {
+      const float* keys[width];
+      for (size_t which = 0; which < width; ++which, slot.next()) keys[which] = part.keys + slot.at * part.stride;
+      const Vec sums = reduce_lanes(run.channels, [&](Vec acc, size_t i, size_t which) CONTINUO_LAMBDA {
+        return fma(load<Vec>(part.q + i), load<Vec>(keys[which] + i), acc);
+      });
+      store(scores + p, splat<Vec>(run.scale) * sums);
+    }
+  }
+  for (; p < count; ++p, slot.next()) {
+    const float* key = part.keys + slot.at * part.stride;
+    scores[p] = run.scale * reduce(run.channels, [&](auto acc, size_t i) CONTINUO_LAMBDA {
+                  using T = decltype(acc);
+                  return fma(load<T>(part.q + i), load<T>(key + i), acc);
+                });
+  }
+}
+
+CONTINUO_INLINE void attend_block(const AttendRun& run, const AttendPart& part, size_t first, size_t last,
+                                  AttendSums& sums) {
+  float weights[block_terms];
+  float most = sums.m;
+  const Slot begin{first % part.slots, part.slots};
+  attend_scores(run, part, last - first, begin, weights);
+  for (size_t p = first; p < last; ++p) {
+    if ((!sums.begun && p == first) || weights[p - first] > most) most = weights[p - first];
+  }
+  const float carry = sums.begun ? exp(sums.m - most) : 0.0f;
+  map(
+      last - first, weights, [=](auto score) CONTINUO_LAMBDA { return exp(score - splat<decltype(score)>(most)); },
+      weights);
+  float partial[partials] = {};
+  for (size_t p = first; p < last; ++p) partial[p % partials] += weights[p - first];
+  for (size_t half = partials / 2; half > 0; half /= 2) {
+    for (size_t lane = 0; lane < half; ++lane) partial[lane] += partial[lane + half];
+  }
+  sums.total = sums.total * carry + partial[0];
+  size_t lane = 0;
+  for (; lane + 4 * width <= run.channels; lane += 4 * width)
+    attend_lanes<Vec, 4>(run.y, part, weights, last - first, begin, sums.begun, carry, lane);
+  for (; lane + width <= run.channels; lane += width)
+    attend_lanes<Vec, 1>(run.y, part, weights, last - first, begin, sums.begun, carry, lane);
+  for (; lane < run.channels; ++lane)
+    attend_lanes<float, 1>(run.y, part, weights, last - first, begin, sums.begun, carry, lane);
+  sums.m = most;
+  sums.begun = true;
+}
+
+inline void attend(const AttendRun& run) {
+  AttendSums sums;
+  for (size_t i = 0; i < run.count; ++i) {
+    const AttendPart& part = run.parts[i];
+    for (size_t first = part.first; first < part.last;) {
+      size_t last = (first / block_terms + 1) * block_terms;
+      if (last > part.last) last = part.last;
+      attend_block(run, part, first, last, sums);
+      first = last;
+    }
+  }
+  map(run.channels, run.y, [&](auto y) CONTINUO_LAMBDA { return y / splat<decltype(y)>(sums.total); }, run.y);
+}
+
+}  // namespace continuo::CONTINUO_ISA

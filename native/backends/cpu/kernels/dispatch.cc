@@ -1,0 +1,39 @@
+#include <cstdlib>
+#include <string_view>
+
+#include "backends/cpu/kernels/kernels.h"
+
+namespace continuo {
+
+std::vector<const Kernels*> runnable_kernels() {
+  std::vector<const Kernels*> tables;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  // x86-64-v3 is what the documents ask for; an older CPU, or an emulated one, gets the same bits slowly.
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+                  __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+  if (v4 && __builtin_cpu_supports("avx512vnni")) tables.push_back(&avx512vnni_kernels);
+  if (v4) tables.push_back(&avx512_kernels);
+  if (v3) tables.push_back(&avx2_kernels);
+#endif
+  tables.push_back(&generic_kernels);
+  return tables;
+}
+
+Result<const Kernels*> choose_kernels() {
+  const auto tables = runnable_kernels();
+  const char* wanted = std::getenv("CONTINUO_ISA");
+  if (wanted == nullptr || *wanted == '\0') return tables.front();
+  std::string names;
+  for (const auto* table : tables) {
+    if (std::string_view(wanted) == table->name) return table;
+    names += (names.empty() ? "" : ", ") + std::string(table->name);
+  }
+  return invalid("CONTINUO_ISA is \"", wanted, "\", expected one that this CPU runs: ", names,
+                 ". Unset it to take the fastest.");
+}
+
+}  // namespace continuo

@@ -1,0 +1,94 @@
+// The CPU kernels behind one table of function pointers, built once per instruction set from the same sources.
+//
+// One arithmetic: every table gives the same bits. What makes it so:
+// - an output element is computed by a fixed sequence of IEEE operations; vector lanes are different outputs, or the
+//   sixteen fixed partial sums of reduce.h, never a number of partial sums that depends on the vector width;
+// - fma is written out, contraction is off, and no value-changing compiler flag is used;
+// - exp, log, tanh and their kin are polynomials of ours (math.h), not the C library's.
+//
+// Rows are tokens. A row-wise kernel computes rows [first, last) of dense row-major buffers and nothing else, so any
+// split of the rows over threads, steps and sessions gives the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "backends/jobs.h"
+#include "base/result.h"
+#include "runtime/host_kernels.h"
+
+namespace continuo {
+
+struct Kernels : HostKernels {
+  // f32, f16, bf16: rows [row, row+rows) × tiles [tile, tile_end); x [·, inputs], y [·, outputs].
+  void (*matmul)(const PackedMatrix& w, const float* x, float* y, size_t row, size_t rows, size_t tile,
+                 size_t tile_end);
+  // One row x [inputs] into its blocks out[0], out[stride], …, for products with w.
+  void (*quantise)(const PackedMatrix& w, const float* x, QuantisedBlock* out, size_t stride);
+  // As matmul, for q8 and ternary; x [blocks][x_rows].
+  void (*matmul_quantised)(const PackedMatrix& w, const QuantisedBlock* x, size_t x_rows, float* y, size_t row,
+                           size_t rows, size_t tile, size_t tile_end);
+  // Lanes [lane, lane_end) of the value channels.
+  void (*wkv7)(const Wkv7Run& run, size_t lane, size_t lane_end);
+
+  // [rows, width] each; weight and bias [width]. Normalises every group of width/groups channels.
+  void (*norm)(const float* x, const float* weight, const float* bias, float* y, size_t rows, size_t width,
+               size_t groups, float eps);
+  // x / max(‖x‖, floor) within each group.
+  void (*l2norm)(const float* x, float* y, size_t rows, size_t width, size_t groups, float floor);
+  // y + (Σ_j r_j k_j u_j) v within each group; u [width].
+  void (*bonus)(const float* y, const float* r, const float* k, const float* u, const float* v, float* out, size_t rows,
+                size_t width, size_t groups);
+
+  // Elementwise over n numbers.
+  void (*add)(const float* a, const float* b, float* out, size_t n);
+  void (*mul)(const float* a, const float* b, float* out, size_t n);
+  void (*lerp)(const float* a, const float* b, const float* t, float* out, size_t n);  // fma(b − a, t, a)
+  void (*tanh)(const float* a, float* out, size_t n);
+  void (*sigmoid)(const float* a, float* out, size_t n);
+  void (*relu2)(const float* a, float* out, size_t n);  // max(a, 0)²
+  void (*decay)(const float* a, float* out, size_t n);  // exp(−e^(−1/2) · sigmoid(a))
+
+  void (*silu)(const float* a, float* out, size_t n);      // a · sigmoid(a)
+  void (*gelu)(const float* a, float* out, size_t n);      // 0.5a (1 + tanh(√(2/π)(a + 0.044715a³)))
+  void (*softplus)(const float* a, float* out, size_t n);  // log(1 + e^a)
+
+  void (*attend)(const AttendRun& run);
+
+  // x / sqrt(mean(x²) + eps) ⊙ weight, and x / sqrt(Σ x² + eps), within each group.
+  void (*rmsnorm)(const float* x, const float* weight, float* y, size_t rows, size_t width, size_t groups, float eps);
+  void (*unit)(const float* x, float* y, size_t rows, size_t width, size_t groups, float eps);
+  // low + (high − low) · sigmoid(x), by fma.
+  void (*range)(const float* x, float low, float high, float* y, size_t n);
+  // Rotary positions of one row at the clock's low word: pairs (i, i + pairs) of each head turn by increments[i] ·
+  // clock / 2³² turns.
+  void (*rope)(const float* x, float* y, size_t heads, size_t pairs, const uint32_t* increments, uint32_t clock);
+  // silu of a causal convolution over channels [channel, channel_end) of rows [0, rows): tail [taps−1, width] holds the
+  // rows before, weights [width, taps], whose last meets the row itself.
+  void (*conv)(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t width,
+               size_t taps, size_t channel, size_t channel_end);
+  void (*memory)(const MemoryForm& form, const MemoryRun& run);
+  // One head's levels added up: out = Σ mix[i] · M[i · stride + …] over n² numbers, by fma from 0.
+  void (*mix)(const float* M, size_t stride, const float* mix, size_t levels, float* out, size_t numbers);
+  // y[a] = Σ_b M[b][a] c[b] for each of `rows` rows.
+  void (*recall)(const float* M, const float* c, float* y, size_t rows, size_t stride, size_t channels);
+  // What init [value][key] stands for as the first state of one head of one level.
+  void (*memory_first)(const MemoryForm& form, const float* init, float* M, size_t channels);
+};
+
+extern const Kernels generic_kernels;
+#if defined(__x86_64__)
+extern const Kernels avx2_kernels;
+extern const Kernels avx512_kernels;
+extern const Kernels avx512vnni_kernels;
+#endif
+
+// The tables this CPU can run, the fastest first.
+std::vector<const Kernels*> runnable_kernels();
+
+// The fastest of them, or the one that the environment variable CONTINUO_ISA names: generic, avx2, avx512 or
+// avx512vnni. INVALID for another name, and for a table this CPU cannot run.
+Result<const Kernels*> choose_kernels();
+
+}  // namespace continuo

@@ -1,0 +1,234 @@
+// Instructions as commands.
+#include <algorithm>
+
+#include "backends/cuda/schedule.h"
+#include "backends/cuda/translate.h"
+#include "graph/ops.h"
+#include "runtime/executor.h"
+
+namespace continuo::cuda {
+
+namespace {
+
+Task task_of(Op op) {
+  switch (op) {
+    case Op::embed: return Task::embed;
+    case Op::norm: return Task::norm;
+    case Op::rmsnorm: return Task::rmsnorm;
+    case Op::unit: return Task::unit;
+    case Op::add: return Task::add;
+    case Op::mul: return Task::mul;
+    case Op::lerp: return Task::lerp;
+    case Op::tanh: return Task::tanh;
+    case Op::sigmoid: return Task::sigmoid;
+    case Op::relu2: return Task::relu2;
+    case Op::silu: return Task::silu;
+    case Op::gelu: return Task::gelu;
+    case Op::softplus: return Task::softplus;
+    case Op::decay: return Task::decay;
+    case Op::range: return Task::range;
+    case Op::l2norm: return Task::l2norm;
+    case Op::bonus: return Task::bonus;
+    case Op::rope: return Task::rope;
+    case Op::slice: return Task::slice;
+    case Op::cast: return Task::cast;
+    case Op::less: return Task::less;
+    case Op::equal: return Task::equal;
+    case Op::remainder: return Task::remainder;
+    case Op::attend: return Task::attend;
+    case Op::cache_shift: return Task::shift;
+    case Op::cache_conv: return Task::conv;
+    case Op::cache_wkv7: return Task::wkv7;
+    case Op::cache_attend: return Task::attend_window;
+    case Op::cache_memory: return Task::memory;
+    case Op::cache_memory_first: return Task::memory_first;
+    case Op::cache_mix: return Task::mix;
+    case Op::cache_recall: return Task::recall;
+    case Op::cache_read: return Task::read;
+    case Op::cache_write: return Task::write;
+    // The host's, or none of their own.
+    case Op::matmul:
+    case Op::cache_increment:
+    case Op::cache_decrement:
+    case Op::cache_reset:
+    case Op::loop:
+    case Op::branch:
+    case Op::return_: break;
+  }
+  return Task::write;
+}
+
+uint32_t narrow(size_t n) { return static_cast<uint32_t>(n); }
+
+class Translator {
+ public:
+  Translator(const Model& model, const Program& program, Addresses& addresses, Schedule& out)
+      : model_(model), program_(program), addresses_(addresses), out_(out) {}
+
+  Command command(const Instruction& instruction) {
+    const auto& node = *instruction.node;
+    Command c;
+    c.task = task_of(node.op);
+    c.groups = node.groups;
+    c.shared = node.shared;
+    c.eps = node.eps;
+    c.scale = node.scale;
+    c.number = node.number;
+    c.segment = node.segment;
+    c.form = node.memory;
+    if (instruction.out != no_name) {
+      c.out = addresses_.value(instruction.out);
+      c.width = width(instruction.out);
+    }
+    for (size_t i = 0; i < instruction.in.size(); ++i) {
+      const auto& argument = instruction.in[i];
+      c.in[i] =
+          argument.constant ? static_cast<const void*>(constant(argument).bytes.data()) : addresses_.value(argument.id);
+      if (argument.constant) c.constant |= 1u << i;
+    }
+    if (!instruction.in.empty() && !instruction.in[0].constant) {
+      c.type = type(instruction.in[0].id);
+      c.in_width = width(instruction.in[0].id);
+    }
+    particulars(instruction, c);
+    return c;
+  }
+
+ private:
+  const Constant& constant(const Argument& argument) const { return model_.constants[argument.id]; }
+  const Declaration& declared(uint32_t id) const { return model_.graph.declarations[program_.values[id].name]; }
+  uint32_t width(uint32_t id) const { return narrow(declared(id).elements()); }
+  Type type(uint32_t id) const { return declared(id).type; }
+
+  void words_of_runs(Command& c, uint32_t n) {
+    c.run_word = out_.run_words;
+    out_.run_words += n;
+  }
+  void words_of_rows(Command& c, uint32_t n) {
+    c.row_word = out_.row_words;
+    out_.row_words += n;
+  }
+  template <class T> const T* literal(const std::vector<T>& numbers) {
+    return static_cast<const T*>(addresses_.literal(numbers.data(), numbers.size() * sizeof(T)));
+  }
+  // A constant vector of logits [level, head] as shares [head, level]: a matter of the weights alone.
+  const float* shares(const Argument& argument, uint32_t heads, uint32_t levels) {
+    const std::vector<float> logits = addresses_.numbers(constant(argument));
+    return literal(level_shares(model_.host(), logits.data(), heads, levels));
+  }
+
+  void particulars(const Instruction& instruction, Command& c) {
+    const auto& node = *instruction.node;
+    const auto& in = instruction.in;
+    const auto& places = instruction.places;
+    switch (node.op) {
+      case Op::embed:
+        c.dtype = constant(in[1]).dtype;
+        c.in_width = narrow(constant(in[1]).outputs);
+        break;
+      case Op::slice: c.from = narrow(node.from); break;
+      case Op::cast: c.type_out = node.type; break;
+      case Op::less:
+      case Op::equal:
+      case Op::remainder: c.count = narrow(in.size()); break;
+      case Op::range:
+        c.levels = narrow(node.low.size());
+        c.in[1] = literal(node.low);
+        c.in[2] = literal(node.high);
+        c.constant |= 6;
+        break;
+      case Op::rope:
+        c.count = narrow(node.increments.size());
+        c.in[1] = literal(node.increments);
+        c.constant |= 2;
+        break;
+      case Op::attend: words_of_rows(c, 5); break;
+      case Op::cache_conv:
+        c.taps = narrow(constant(in[1]).outputs / c.width);
+        words_of_runs(c, 1);
+        break;
+      case Op::cache_shift:
+      case Op::cache_wkv7:
+      case Op::cache_recall: words_of_runs(c, 1); break;
+      case Op::cache_attend: {
+        c.count = narrow(places.size());
+        const auto& table = model_.graph.declarations[places[0].table];
+        c.slots = narrow(table.axes[places[0].picks.size()].extent);
+        if (in.size() > (c.count == 4 ? 5u : 3u))
+          c.learned = narrow(constant(in.back()).outputs / (c.width / c.shared));
+        words_of_runs(c, c.count);
+        break;
+      }
+      case Op::cache_memory:
+        c.levels = narrow(node.periods.size());
+        c.count = 1u + (node.memory.rule == Rule::titans) + node.memory.retains();
+        c.periods = literal(node.periods);
+        c.shares = shares(in.back(), c.groups, c.levels);
+        words_of_runs(c, 3);
+        break;
+      case Op::cache_memory_first:
+        c.levels = narrow(node.periods.size());
+        c.count = narrow(in.size());
+        c.width = narrow(model_.graph.declarations[places[0].table].axes.back().extent) * c.groups;
+        words_of_runs(c, 1);
+        break;
+      case Op::cache_mix:
+        c.levels = narrow(constant(in[0]).outputs / node.groups);
+        c.width = narrow(model_.graph.declarations[places[1].table].axes.back().extent) * c.groups;
+        c.shares = shares(in[0], c.groups, c.levels);
+        words_of_runs(c, 2);
+        break;
+      case Op::cache_read:
+        c.type = model_.graph.declarations[places[0].table].counter ? Type::i64 : type(instruction.out);
+        words_of_rows(c, 1);
+        break;
+      case Op::cache_write:
+        c.width = c.in_width;
+        c.in_width = narrow(program_.values[in[0].id].bytes);
+        words_of_rows(c, 1);
+        break;
+      default: break;
+    }
+  }
+
+  const Model& model_;
+  const Program& program_;
+  Addresses& addresses_;
+  Schedule& out_;
+};
+
+}  // namespace
+
+Command command_of(const Model& model, const Program& program, const Instruction& instruction, Addresses& addresses,
+                   Schedule& schedule) {
+  return Translator(model, program, addresses, schedule).command(instruction);
+}
+
+Command gates_of(const Command& memory, Schedule& schedule) {
+  Command c = memory;
+  c.task = Task::gates;
+  const bool titans = memory.form.rule == Rule::titans;
+  c.in[0] = memory.in[3];
+  c.in[1] = titans ? memory.in[4] : nullptr;
+  c.in[2] = memory.form.retains() ? memory.in[titans ? 5 : 4] : nullptr;
+  c.run_word = schedule.run_words;
+  schedule.run_words += 3 * c.levels;
+  return c;
+}
+
+Product product_of(const Model& model, const Instruction& instruction, Addresses& addresses) {
+  const PackedMatrix w = model.constants[instruction.in[1].id].matrix();
+  Product p;
+  p.dtype = w.dtype;
+  p.outputs = narrow(w.outputs);
+  p.inputs = narrow(w.inputs);
+  p.group = narrow(w.group);
+  p.data = w.data;
+  p.x = static_cast<const float*>(addresses.value(instruction.in[0].id));
+  p.y = static_cast<float*>(addresses.value(instruction.out));
+  return p;
+}
+
+Task bend_of(Op op) { return task_of(op); }
+
+}  // namespace continuo::cuda

@@ -1,0 +1,456 @@
+#include "backends/cuda/executor.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backends/cuda/check.h"
+#include "backends/cuda/kernels/kernels.h"
+
+namespace continuo::cuda {
+
+namespace {
+
+// Steps come in few shapes where sessions come and go slowly; where they do not, graphs are made anew.
+constexpr size_t most_graphs = 64;
+
+template <class T> DeviceMemory on_device(const std::shared_ptr<CudaDevice>& device, const std::vector<T>& data) {
+  DeviceMemory out(device, data.size() * sizeof(T));
+  if (out.size() > 0) device->upload(out.data(), reinterpret_cast<const std::byte*>(data.data()), out.size());
+  return out;
+}
+
+template <class T> uint64_t word(T value) {
+  static_assert(sizeof(T) <= 8);
+  uint64_t out = 0;
+  std::memcpy(&out, &value, sizeof value);
+  return out;
+}
+
+}  // namespace
+
+// Addresses for the commands of one block.
+class CudaExecutor::Placing final : public Addresses {
+ public:
+  Placing(CudaExecutor& executor, Space& space) : executor_(executor), space_(space) {}
+  void* value(uint32_t id) override { return executor_.value(space_, id); }
+  const void* literal(const void* data, size_t bytes) override {
+    DeviceMemory memory(executor_.device_, bytes);
+    executor_.device_->upload(memory.data(), static_cast<const std::byte*>(data), bytes);
+    return executor_.literals_.emplace_back(std::move(memory)).data();
+  }
+  std::vector<float> numbers(const Constant& constant) override {
+    std::vector<float> out(constant.bytes.size() / sizeof(float));
+    const Piece all{constant.bytes.data(), constant.bytes.size()};
+    executor_.device_->download(reinterpret_cast<std::byte*>(out.data()), {&all, 1});
+    return out;
+  }
+
+ private:
+  CudaExecutor& executor_;
+  Space& space_;
+};
+
+CudaExecutor::Pinned::~Pinned() {
+  if (data_) device_->release_host(data_);
+}
+
+std::byte* CudaExecutor::Pinned::room(size_t bytes) {
+  if (bytes > size_ || !data_) {
+    if (data_) device_->release_host(std::exchange(data_, nullptr));
+    size_ = 0;
+    data_ = device_->allocate_host(std::max<size_t>(bytes, 64));
+    size_ = bytes;
+  }
+  return data_;
+}
+
+CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<const Model> model, ThreadPool& pool,
+                           const ExecutorOptions& options)
+    : Executor(std::move(model), pool, options),
+      device_(std::move(device)),
+      host_words_(device_),
+      host_rows_(device_),
+      host_input_(device_),
+      host_output_(device_) {
+  const auto use = device_->use();
+  size_t words = 0, scratch = 0;
+  for (auto& space : spaces_) {
+    Placing placing(*this, space);
+    Compiled block;
+    block.schedule = make_schedule(*model_, *space.program, placing);
+    auto& schedule = block.schedule;
+    block.commands = on_device(device_, schedule.commands);
+    for (size_t i = 0; i < schedule.lines.size(); ++i) block.line[schedule.lines[i].instruction] = i;
+    words = std::max(words, words_in(space.rows, space.rows, schedule.run_words, schedule.row_words));
+    const auto need = [&](const Launch& l) {
+      if (l.products)
+        scratch = std::max(
+            scratch, scratch_bytes(schedule.products.data() + l.first, l.count, static_cast<uint32_t>(space.rows)));
+    };
+    for (const auto& line : schedule.lines) need(line.launch);
+    for (const auto& l : schedule.general) need(l);
+    blocks_.push_back(std::move(block));
+  }
+  words_ = DeviceMemory(device_, words * sizeof(uint64_t));
+  notes_ = DeviceMemory(device_, words * sizeof(uint64_t));
+  scratch_ = DeviceMemory(device_, scratch);
+  rows_ = DeviceMemory(device_, words_in(max_rows, 0, 0, 1) * sizeof(uint64_t) + sizeof(Command));
+  nats_ = DeviceMemory(device_, max_rows * sizeof(float));
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
+}
+
+CudaExecutor::~CudaExecutor() {
+  const Use held;
+  try {
+    wait();
+  } catch (const DeviceError&) {
+    // Lost: there is nothing to wait for.
+  }
+  forget_graphs();
+  if (stream_ && !device_->lost()) (void)cudaStreamDestroy(stream_);
+}
+
+void CudaExecutor::forget_graphs() {
+  // Those of a lost device went with it.
+  for (const auto& [shape, graph] : graphs_) {
+    if (!device_->lost()) (void)cudaGraphExecDestroy(graph);
+  }
+  graphs_.clear();
+  seen_.clear();
+}
+
+void CudaExecutor::wait() {
+  const auto use = device_->use();
+  if (!pending_) return;
+  pending_ = false;
+  for (auto* pinned : {&host_words_, &host_rows_, &host_input_}) pinned->travels = false;
+  check(cudaStreamSynchronize(stream_), "finish a step");
+}
+
+std::byte* CudaExecutor::room(Pinned& pinned, size_t bytes) {
+  if (pinned.travels) wait();
+  return pinned.room(bytes);
+}
+
+void CudaExecutor::send(std::byte* to, Pinned& from, size_t bytes) {
+  check(cudaMemcpyAsync(to, from.data(), bytes, cudaMemcpyHostToDevice, stream_), "copy to the device");
+  from.travels = pending_ = true;
+}
+
+void CudaExecutor::insert(size_t block, size_t input, std::span<const std::byte> rows) {
+  const auto use = device_->use();
+  std::memcpy(room(host_input_, rows.size()), rows.data(), rows.size());
+  send(value(spaces_[block], programs()[block].inputs[input]), host_input_, rows.size());
+}
+
+// Runs one command over rows that have one word each.
+void CudaExecutor::over_rows(const Command& command, std::span<const uint64_t> words, uint32_t threads) {
+  const auto use = device_->use();
+  const auto count = static_cast<uint32_t>(words.size());
+  const size_t bytes = words_in(count, 0, 0, 1) * sizeof(uint64_t);
+  std::byte* staged = room(host_rows_, bytes + sizeof command);
+  std::memset(staged, 0, bytes);
+  std::memcpy(staged + row_word_at(count, 0, 0, 0, 0) * sizeof(uint64_t), words.data(), words.size_bytes());
+  std::memcpy(staged + bytes, &command, sizeof command);
+  send(rows_.data(), host_rows_, bytes + sizeof command);
+  cuda::run(reinterpret_cast<const Command*>(rows_.data() + bytes), 1,
+            {reinterpret_cast<const uint64_t*>(rows_.data()), nullptr, count, 0, 0}, 0, count, 1, threads, stream_,
+            Family::rows);
+  check(cudaGetLastError(), "launch a node");
+}
+
+void CudaExecutor::gather(size_t block, size_t input, std::span<const std::byte* const> rows) {
+  const uint32_t id = programs()[block].inputs[input];
+  Command command;
+  command.task = Task::gather;
+  command.out = value(spaces_[block], id);
+  command.width = command.in_width = static_cast<uint32_t>(programs()[block].values[id].bytes);
+  std::vector<uint64_t> from;
+  for (const auto* row : rows) from.push_back(word(row));
+  over_rows(command, from, 256);
+}
+
+const std::byte* CudaExecutor::to_host(const std::byte* from, size_t bytes) {
+  const auto use = device_->use();
+  std::byte* staged = host_output_.room(bytes);
+  check(cudaMemcpyAsync(staged, from, bytes, cudaMemcpyDeviceToHost, stream_), "copy from the device");
+  pending_ = true;
+  wait();
+  return staged;
+}
+
+const std::byte* CudaExecutor::fetch(size_t block, uint32_t value_id, size_t rows) {
+  return to_host(value(spaces_[block], value_id), rows * programs()[block].values[value_id].bytes);
+}
+
+const std::byte* CudaExecutor::look_at(Space& space, uint32_t id, size_t first, size_t rows) {
+  const size_t bytes = space.program->values[id].bytes;
+  return to_host(value(space, id) + first * bytes, rows * bytes);
+}
+
+bool CudaExecutor::truth(Space& space, uint32_t id, size_t row) {
+  return std::to_integer<uint8_t>(*to_host(value(space, id) + row, 1)) != 0;
+}
+
+int32_t CudaExecutor::number(Space& space, uint32_t id, size_t row) {
+  int32_t out;
+  std::memcpy(&out, to_host(value(space, id) + row * sizeof out, sizeof out), sizeof out);
+  return out;
+}
+
+void CudaExecutor::surprisals(std::span<const int32_t> expected, size_t first, float* nats) {
+  const auto& language = *model_->graph.language;
+  Command command;
+  command.task = Task::surprisal;
+  command.width = command.in_width = static_cast<uint32_t>(model_->graph.vocabulary());
+  command.in[0] = address(language.predict, programs()[language.predict].last_value[language.logits]) +
+                  first * model_->graph.vocabulary() * sizeof(float);
+  command.out = nats_.data();
+  std::vector<uint64_t> tokens;
+  for (const int32_t token : expected) tokens.push_back(word(token));
+  over_rows(command, tokens, 512);
+  std::memcpy(nats, to_host(nats_.data(), expected.size() * sizeof(float)), expected.size() * sizeof(float));
+}
+
+void CudaExecutor::zero(Space& space, uint32_t id, size_t rows) {
+  check(cudaMemsetAsync(value(space, id), 0, space.program->values[id].bytes * rows, stream_), "clear memory");
+  pending_ = true;
+}
+
+void CudaExecutor::step(size_t block, size_t rows, std::span<const Run> runs) {
+  const auto use = device_->use();
+  // What came in since may still travel; another step may not be under way, as tables move when they grow.
+  if (host_words_.travels) wait();
+  auto& space = spaces_[block];
+  const auto& compiled = blocks_[block];
+  if (!compiled.schedule.straight || options_.trace || options_.watch) return Executor::step(block, rows, runs);
+  begin(space, runs);
+  const Words words = words_for(compiled.schedule, rows, runs);
+  for (const auto& line : compiled.schedule.lines) fill(space, line, compiled.schedule, words, runs);
+  replay(block, words, rows, runs);
+  note_gates(compiled.schedule, compiled.schedule.lines, words, runs);
+  end(space, runs);
+}
+
+CudaExecutor::Words CudaExecutor::words_for(const Schedule& schedule, size_t rows, std::span<const Run> runs) {
+  const size_t count = words_in(rows, runs.size(), schedule.run_words, schedule.row_words);
+  auto* host = reinterpret_cast<uint64_t*>(room(host_words_, words_.size()));
+  std::memset(host, 0, count * sizeof(uint64_t));
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const auto& run = runs[i];
+    const RunWords about{run.row, run.rows, run.context->head.pulse + run.number, run.context->head.origin};
+    std::memcpy(host + words_of_run * i, &about, sizeof about);
+    for (size_t row = run.row; row < run.row + run.rows; ++row) host[words_of_run * runs.size() + row] = i;
+  }
+  const Step step{reinterpret_cast<const uint64_t*>(words_.data()), reinterpret_cast<uint64_t*>(notes_.data()),
+                  static_cast<uint32_t>(rows), static_cast<uint32_t>(runs.size()), schedule.run_words};
+  return {host, step, count * sizeof(uint64_t)};
+}
+
+// What one line needs to know of the step. Where a place is not there, its run is at fault and its address stays 0.
+void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule, const Words& words,
+                        std::span<const Run> runs) {
+  if (line.launch.products) return;
+  const Instruction& instruction = *line.instruction;
+  const Command& command = schedule.commands[line.launch.first];
+  const size_t rows = words.step.rows;
+  const auto of_run = [&](size_t k, size_t run) -> uint64_t& {
+    return words.host[run_word_at(rows, runs.size(), command.run_word + k, run)];
+  };
+  const auto of_row = [&](size_t k, size_t row) -> uint64_t& {
+    return words.host[row_word_at(rows, runs.size(), schedule.run_words, command.row_word + k, row)];
+  };
+  for (size_t r = 0; r < runs.size(); ++r) {
+    const Run& run = runs[r];
+    switch (command.task) {
+      case Task::shift:
+      case Task::conv:
+      case Task::wkv7:
+      case Task::recall:
+      case Task::memory_first:
+      case Task::mix:
+      case Task::attend_window: {
+        const Tables own = tables(space, instruction, run);
+        for (size_t k = 0; k < instruction.places.size(); ++k) of_run(k, r) = word(own[k]);
+        break;
+      }
+      case Task::memory: {
+        // places: [S], [G], M.
+        const Tables own = tables(space, instruction, run);
+        const bool titans = command.form.rule == Rule::titans;
+        const size_t last = instruction.places.size() - 1;
+        if (titans) of_run(0, r) = word(own[0]);
+        if (last > (titans ? 1u : 0u)) of_run(1, r) = word(own[last - 1]);
+        of_run(2, r) = word(own[last]);
+        break;
+      }
+      case Task::attend:
+        for (size_t i = 0; i < run.rows; ++i) {
+          const auto [first, last, slots] = window(space, instruction, run, i);
+          const auto* keys = find(space, instruction, instruction.places[0], run, i);
+          const auto* values = find(space, instruction, instruction.places[1], run, i);
+          const bool there = last > 0 && keys && values;
+          const uint64_t about[] = {there ? word(keys) : 0, there ? word(values) : 0, first, last, slots};
+          for (size_t k = 0; k < std::size(about); ++k) of_row(k, run.row + i) = about[k];
+        }
+        break;
+      case Task::read:
+      case Task::write:
+        for (size_t i = 0; i < run.rows; ++i) {
+          of_row(0, run.row + i) = command.type == Type::i64
+                                       ? word(count_read(space, instruction, run, i))
+                                       : word(find(space, instruction, instruction.places[0], run, i));
+        }
+        break;
+      default: return;
+    }
+    if (line.gates < 0) continue;
+    // Sums go on where they stand.
+    const Command& gates = schedule.commands[static_cast<size_t>(line.gates)];
+    for (size_t level = 0; level < gates.levels; ++level) {
+      const auto* sums = gate_sums(line, schedule, words, runs, r, level);
+      if (!sums) break;
+      const uint64_t about[] = {word(sums->theta), word(sums->eta), word(sums->alpha)};
+      for (size_t k = 0; k < 3; ++k)
+        words.host[run_word_at(rows, runs.size(), gates.run_word + level * 3 + k, r)] = about[k];
+    }
+  }
+}
+
+void CudaExecutor::upload(const Words& words) { send(words_.data(), host_words_, words.bytes); }
+
+void CudaExecutor::launch(const Compiled& block, const Launch& launch, const Step& step, size_t first, size_t rows,
+                          size_t runs) {
+  const auto from = static_cast<uint32_t>(first), count = static_cast<uint32_t>(rows);
+  if (launch.products) {
+    cuda::multiply(block.schedule.products.data() + launch.first, launch.count, from, count, scratch_.data(), stream_);
+  } else {
+    const auto* commands = reinterpret_cast<const Command*>(block.commands.data()) + launch.first;
+    cuda::run(commands, launch.count, step, launch.walks ? 0 : from, launch.walks ? static_cast<uint32_t>(runs) : count,
+              launch.parts, launch.threads, stream_, launch.family);
+  }
+  pending_ = true;
+}
+
+void CudaExecutor::launch_all(Space& space, const Compiled& block, const Words& words, size_t rows,
+                              std::span<const Run> runs) {
+  upload(words);
+  for (uint32_t id = 0; id < space.program->values.size(); ++id) {
+    if (space.program->values[id].reset) zero(space, id, rows);
+  }
+  const bool single = rows == runs.size();
+  for (const auto& l : single ? block.schedule.decode : block.schedule.general)
+    launch(block, l, words.step, 0, rows, runs.size());
+}
+
+cudaGraphExec_t CudaExecutor::capture(size_t block, const Words& words, size_t rows, std::span<const Run> runs) {
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture a step");
+  try {
+    launch_all(spaces_[block], blocks_[block], words, rows, runs);
+    // A graph that lacks a launch would go on without it.
+    check(cudaGetLastError(), "capture a step");
+  } catch (const DeviceError&) {
+    // A stream that goes on capturing would refuse everything.
+    (void)cudaStreamEndCapture(stream_, &graph);
+    if (graph) (void)cudaGraphDestroy(graph);
+    throw;
+  }
+  check(cudaStreamEndCapture(stream_, &graph), "capture a step");
+  cudaGraphExec_t exec = nullptr;
+  cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
+  (void)cudaGraphDestroy(graph);
+  // What it needs of the device's memory it takes here, not at its first launch.
+  if (error == cudaSuccess) error = cudaGraphUpload(exec, stream_);
+  if (error != cudaSuccess && exec) (void)cudaGraphExecDestroy(exec);
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  check(error, "make a graph of a step");
+  return exec;
+}
+
+// The first step of a shape is launched, the second captured, since most shapes of a stream that begins never come
+// again.
+void CudaExecutor::replay(size_t block, const Words& words, size_t rows, std::span<const Run> runs) {
+  const Shape shape{block, rows, runs.size()};
+  auto found = graphs_.find(shape);
+  if (found == graphs_.end() && seen_[shape]++ > 0) {
+    if (graphs_.size() == most_graphs) forget_graphs();
+    if (const auto graph = capture(block, words, rows, runs)) found = graphs_.emplace(shape, graph).first;
+  }
+  if (found == graphs_.end()) {
+    launch_all(spaces_[block], blocks_[block], words, rows, runs);
+    check(cudaGetLastError(), "launch a step");
+  } else {
+    check(cudaGraphLaunch(found->second, stream_), "launch a step");
+    host_words_.travels = true;
+  }
+  pending_ = true;
+}
+
+void CudaExecutor::note_gates(const Schedule& schedule, std::span<const Line> lines, const Words& words,
+                              std::span<const Run> runs) {
+  const bool any = std::any_of(lines.begin(), lines.end(), [](const Line& line) { return line.gates >= 0; });
+  if (!any || runs.empty()) return;
+  const auto* notes = reinterpret_cast<const uint64_t*>(to_host(notes_.data(), words.bytes));
+  const size_t rows = words.step.rows;
+  for (const auto& line : lines) {
+    if (line.gates < 0) continue;
+    const Command& gates = schedule.commands[static_cast<size_t>(line.gates)];
+    for (size_t r = 0; r < runs.size(); ++r) {
+      for (size_t level = 0; level < gates.levels; ++level) {
+        auto* sums = gate_sums(line, schedule, words, runs, r, level);
+        if (!sums) break;
+        double told[3];
+        for (size_t k = 0; k < 3; ++k)
+          std::memcpy(&told[k], notes + run_word_at(rows, runs.size(), gates.run_word + level * 3 + k, r),
+                      sizeof(double));
+        sums->theta = told[0], sums->eta = told[1], sums->alpha = told[2];
+        sums->count += runs[r].rows * gates.groups;
+      }
+    }
+  }
+}
+
+// Where a context keeps the sums of a level's gates: under the first element of the level's memories. Null where the
+// run cannot go on.
+GateSums* CudaExecutor::gate_sums(const Line& line, const Schedule& schedule, const Words& words,
+                                  std::span<const Run> runs, size_t run, size_t level) {
+  const Command& memory = schedule.commands[line.launch.first];
+  const Name table = line.instruction->places.back().table;
+  const uint64_t M = words.host[run_word_at(words.step.rows, runs.size(), memory.run_word + 2, run)];
+  if (M == 0) return nullptr;
+  const size_t n = memory.width / memory.groups, at = (M - word(runs[run].context->data(table))) / sizeof(float);
+  return &runs[run].context->gates[{table, at + level * memory.groups * n * n}];
+}
+
+// Line by line, where the host must look or decide in between.
+void CudaExecutor::rows_together(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs) {
+  for (size_t line = stretch.first; line <= stretch.last; ++line) run(space, space.program->code[line], 0, rows, runs);
+}
+
+void CudaExecutor::dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows,
+                            std::span<const Run> runs) {
+  // Its words take the place of those of the line before, and the host may move counters or clear tables.
+  wait();
+  switch (instruction.node->op) {
+    case Op::cache_increment:
+    case Op::cache_decrement: return move_counter(space, instruction, runs);
+    case Op::cache_reset: return Executor::reset(space, instruction, runs);
+    default: break;
+  }
+  const auto& block = blocks_[block_of(space)];
+  const Line& line = block.schedule.lines[block.line.at(&instruction)];
+  const Words words = words_for(block.schedule, first + rows, runs);
+  fill(space, line, block.schedule, words, runs);
+  upload(words);
+  launch(block, line.launch, words.step, first, rows, runs.size());
+  check(cudaGetLastError(), "launch a node");
+  if (line.gates < 0) return;
+  launch(block, gates_launch(block.schedule.commands, line.gates), words.step, first, rows, runs.size());
+  note_gates(block.schedule, {&line, 1}, words, runs);
+}
+
+}  // namespace continuo::cuda

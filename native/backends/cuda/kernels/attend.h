@@ -1,0 +1,182 @@
+// Softmax attention of one query over the positions it sees: cpu/attend.h has the equations. A block of threads walks
+// up to four blocks of 256 positions at a time, whose scores and sums of values it makes side by side and joins in
+// order.
+#pragma once
+
+#include "backends/cuda/kernels/reduce.h"
+#include "backends/cuda/kernels/scalar.h"
+#include "backends/jobs.h"
+
+namespace continuo::cuda {
+
+constexpr uint32_t attend_blocks = 4;
+
+// The place of a position of a part, `after` a first one: a ring begins again, and nothing divides by its length on the
+// way.
+CONTINUO_INLINE size_t slot_after(size_t slot, size_t after, size_t slots) {
+  slot += after;
+  while (slot >= slots) slot -= slots;
+  return slot;
+}
+
+// scores[p] = scale · (q · k_p) of `count` positions from a slot on: sixteen lanes, one for each partial sum, take
+// `side` positions at a time.
+CONTINUO_INLINE void attend_scores(const AttendRun& run, const AttendPart& part, size_t slot, uint32_t count,
+                                   float* scores) {
+  constexpr uint32_t side = 4;
+  const uint32_t lane = threadIdx.x % partials, team = threadIdx.x / partials, teams = blockDim.x / partials;
+  // All lanes of a warp go round as often as its first.
+  for (uint32_t from = threadIdx.x / 32 * (32 / partials); from < count; from += side * teams) {
+    const uint32_t own = from + team % (32 / partials);
+    const float* keys[side];
+    float total[side] = {};
+#pragma unroll
+    for (uint32_t i = 0; i < side; ++i) {
+      const uint32_t p = own + i * teams;
+      keys[i] = part.keys + slot_after(slot, p < count ? p : 0, part.slots) * part.stride;
+    }
+    for (size_t block = 0; block < run.channels; block += block_terms) {
+      const size_t end = block + block_terms < run.channels ? block + block_terms : run.channels;
+      float partial[side] = {};
+#pragma unroll 4
+      for (size_t i = block + lane; i < end; i += partials) {
+        const float q = part.q[i];
+#pragma unroll
+        for (uint32_t j = 0; j < side; ++j) partial[j] = fma(q, keys[j][i], partial[j]);
+      }
+#pragma unroll
+      for (uint32_t j = 0; j < side; ++j) total[j] += join(partial[j]);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < side; ++i) {
+      const uint32_t p = own + i * teams;
+      if (lane == 0 && p < count) scores[p] = run.scale * total[i];
+    }
+  }
+}
+
+// The largest of `most` and scores[begin … end), as the one that walks them would find it: a NaN is passed over, unless
+// it came first.
+CONTINUO_INLINE float attend_most(const float* scores, uint32_t begin, uint32_t end, float most) {
+  float best = most;
+  for (uint32_t p = begin + threadIdx.x % 32; p < end; p += 32) best = scores[p] > best ? scores[p] : best;
+#pragma unroll
+  for (int by = 16; by > 0; by /= 2) {
+    const float other = __shfl_xor_sync(0xFFFFFFFFu, best, by);
+    best = other > best ? other : best;
+  }
+  return best;
+}
+
+// Σ weights of a block's positions by their place modulo 16; `place` is that of weights[begin].
+CONTINUO_INLINE float attend_sum(const float* weights, uint32_t begin, uint32_t end, uint32_t place) {
+  float partial = 0.0f;
+  for (uint32_t p = begin + ((threadIdx.x - place) & (partials - 1)); p < end; p += partials) partial += weights[p];
+  return join(partial);
+}
+
+// Σ w_p v_p of one channel over positions begin … end of the stretch that starts at `slot`, by fma from 0.
+CONTINUO_INLINE float attend_values(const AttendPart& part, size_t slot, uint32_t begin, uint32_t end,
+                                    const float* weights, size_t channel) {
+  constexpr uint32_t side = 8;
+  const float* const values = part.values + channel;
+  size_t at = slot_after(slot, begin, part.slots);
+  float sum = 0.0f;
+  uint32_t p = begin;
+  for (; p + side <= end; p += side) {
+    float v[side];
+#pragma unroll
+    for (uint32_t i = 0; i < side; ++i) {
+      v[i] = values[at * part.stride];
+      if (++at == part.slots) at = 0;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < side; ++i) sum = fma(weights[p + i], v[i], sum);
+  }
+  for (; p < end; ++p) {
+    sum = fma(weights[p], values[at * part.stride], sum);
+    if (++at == part.slots) at = 0;
+  }
+  return sum;
+}
+
+// Every thread of the block; each has the running maximum and sum. A thread owns the channels threadIdx.x, threadIdx.x
+// + blockDim.x, …
+__device__ inline void attend(const AttendRun& run) {
+  __shared__ float scores[attend_blocks * block_terms];
+  __shared__ float weights[attend_blocks * block_terms];
+  float* const sums = scores;  // [blocks][lanes], once the scores have become weights
+  const uint32_t t = threadIdx.x, threads = blockDim.x;
+  const size_t lanes = (run.channels + 31) / 32 * 32;
+  const uint32_t together = lanes * attend_blocks <= threads ? attend_blocks
+                            : lanes < threads                ? static_cast<uint32_t>(threads / lanes)
+                                                             : 1;
+  float m = 0.0f, total = 0.0f;
+  bool begun = false;
+  for (size_t i = 0; i < run.count; ++i) {
+    const AttendPart& part = run.parts[i];
+    size_t slot = part.first % part.slots;
+    for (size_t first = part.first; first < part.last;) {
+      const size_t base = first / block_terms * block_terms;
+      const size_t last = base + together * block_terms < part.last ? base + together * block_terms : part.last;
+      const uint32_t count = static_cast<uint32_t>(last - first);
+      const uint32_t skipped = static_cast<uint32_t>(first - base);  // positions of the first block that are not seen
+      attend_scores(run, part, slot, count, scores);
+      __syncthreads();
+
+      const bool before = begun;
+      float carry[attend_blocks] = {};
+      const auto begin_of = [=](uint32_t block) {
+        return block == 0 ? 0 : block * static_cast<uint32_t>(block_terms) - skipped;
+      };
+      const auto end_of = [=](uint32_t block) {
+        const uint32_t end = (block + 1) * static_cast<uint32_t>(block_terms) - skipped;
+        return end < count ? end : count;
+      };
+#pragma unroll
+      for (uint32_t block = 0; block < attend_blocks; ++block) {
+        const uint32_t begin = begin_of(block), end = end_of(block);
+        if (begin >= count) break;
+        const float most = attend_most(scores, begin, end, begun ? m : scores[begin]);
+        carry[block] = begun ? exp(m - most) : 0.0f;
+        for (uint32_t p = begin + t; p < end; p += threads) weights[p] = exp(scores[p] - most);
+        m = most;
+        begun = true;
+      }
+      __syncthreads();
+
+#pragma unroll
+      for (uint32_t block = 0; block < attend_blocks; ++block) {
+        const uint32_t begin = begin_of(block), end = end_of(block);
+        if (begin >= count) break;
+        total = total * carry[block] + attend_sum(weights, begin, end, block == 0 ? static_cast<uint32_t>(first) : 0);
+      }
+      if (together == 1) {
+        for (size_t channel = t; channel < run.channels; channel += threads) {
+          const float sum = attend_values(part, slot, 0, count, weights, channel);
+          run.y[channel] = (before ? run.y[channel] * carry[0] : 0.0f) + sum;
+        }
+      } else {
+        const uint32_t block = t / static_cast<uint32_t>(lanes), channel = t % static_cast<uint32_t>(lanes);
+        const bool takes = block < together && begin_of(block) < count && channel < run.channels;
+        if (takes) sums[t] = attend_values(part, slot, begin_of(block), end_of(block), weights, channel);
+        __syncthreads();
+        if (t < run.channels) {
+          float y = before ? run.y[t] * carry[0] : 0.0f;
+          y += sums[t];
+#pragma unroll
+          for (uint32_t next = 1; next < attend_blocks; ++next) {
+            if (begin_of(next) < count) y = y * carry[next] + sums[next * lanes + t];
+          }
+          run.y[t] = y;
+        }
+      }
+      __syncthreads();
+      first = last;
+      slot = slot_after(slot, count, part.slots);
+    }
+  }
+  for (size_t channel = t; channel < run.channels; channel += threads) run.y[channel] = run.y[channel] / total;
+}
+
+}  // namespace continuo::cuda

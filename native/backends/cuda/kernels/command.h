@@ -1,0 +1,170 @@
+// What the device is told to do: plain data, which host and device read alike.
+//
+// A Command is one instruction of a program: made once, when an executor is made, and kept on the device. What changes
+// from step to step, which contexts take part and where their tables lie, comes in the step's words, one upload a step.
+// So a step is the same list of launches with the same arguments every time, and can be captured as a CUDA graph.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/type.h"
+#include "graph/forms.h"
+
+namespace continuo::cuda {
+
+enum class Task : uint8_t {
+  // Of each row by itself; any part of the columns.
+  embed,
+  add,
+  mul,
+  lerp,
+  tanh,
+  sigmoid,
+  relu2,
+  silu,
+  gelu,
+  softplus,
+  decay,
+  range,
+  slice,
+  cast,
+  less,
+  equal,
+  remainder,
+  shift,
+  read,
+  write,
+  gather,
+  // Of each row by itself; whole groups of the columns.
+  norm,
+  rmsnorm,
+  unit,
+  l2norm,
+  bonus,
+  rope,
+  attend,
+  recall,
+  // Walk the rows of a run; parts as above.
+  conv,
+  wkv7,
+  attend_window,
+  memory,
+  memory_first,
+  mix,
+  gates,
+  // Of each row by itself, whole.
+  surprisal,
+};
+
+constexpr bool walks(Task task) { return task >= Task::conv && task <= Task::gates; }
+
+// What a launch is compiled for: rows and small walks alone, or these and one family that needs many registers.
+enum class Family : uint8_t { rows, attention, recurrence };
+constexpr Family family_of(Task task) {
+  switch (task) {
+    case Task::attend:
+    case Task::attend_window: return Family::attention;
+    case Task::recall:
+    case Task::wkv7:
+    case Task::memory:
+    case Task::memory_first:
+    case Task::mix: return Family::recurrence;
+    default: return Family::rows;
+  }
+}
+// The most threads of a block.
+constexpr uint32_t most_threads(Family family) { return family == Family::recurrence ? 256 : 512; }
+
+constexpr uint32_t most_inputs = 8;
+
+// Addresses are the device's. in[i] and out: of row 0, or of a constant (bit i of `constant`). A row of out has `width`
+// elements; memory_first and mix have no out, their width is heads × channels of a head. in[] is that of the graph's
+// node, without what is not there, and besides:
+//   range         in[1], in[2]: low, high [levels]        rope     in[1]: increments u32 [pairs]
+//   conv          in[1]: weights [width, taps]            gates    in[0] θ, in[1] η, in[2] α: null where there is none
+//   attend_window q, k, v, [context k, v], [learned: queries, keys, values]
+//   memory        q, k, v, θ, [η], [α]                    surprisal  in[0]: logits; out: one number a row
+struct Command {
+  Task task{};
+  Type type = Type::f32;      // slice, cast, less, equal, remainder, read, write: of in[0], or of the table
+  Type type_out = Type::f32;  // cast
+  Dtype dtype = Dtype::f32;   // embed: of the table
+  uint32_t constant = 0;
+  uint32_t width = 0;
+  uint32_t in_width = 0;  // elements of a row of in[0]; embed: rows of the table; gather, write: bytes of a row
+  uint32_t groups = 1;    // heads or groups
+  uint32_t shared = 1;    // attend, attend_window: query heads that share one key head
+  uint32_t levels = 1;    // range, memory, memory_first, mix, gates
+  uint32_t taps = 0;      // conv
+  uint32_t count = 0;     // less, equal, remainder, memory_first: inputs; attend_window: places (2 or 4); rope: pairs;
+                          // memory, gates: kinds of gates
+  uint32_t slots = 0;     // attend_window: of the rings
+  uint32_t learned = 0;   // attend_window: learned positions
+  uint32_t from = 0;      // slice: the first element
+  float eps = 0;
+  float scale = 0;       // attend, attend_window
+  int64_t number = 0;    // less, equal, remainder
+  uint64_t segment = 0;  // attend_window, mix
+  MemoryForm form;       // memory, memory_first
+  const void* in[most_inputs] = {};
+  void* out = nullptr;
+  const uint64_t* periods = nullptr;  // memory [levels]
+  const float* shares = nullptr;      // memory, mix [heads, levels]
+  uint32_t run_word = 0;              // the first of the words that the step has for each run, and for each row
+  uint32_t row_word = 0;
+};
+
+// One run of a step: consecutive rows of one context.
+struct RunWords {
+  uint64_t row, rows;
+  uint64_t clock;   // of its first row
+  uint64_t origin;  // the clock at which the context's state began
+};
+
+// What a step is about. words: RunWords [runs], then per row its run [rows], then the words for each run
+// [run_words][runs], then the words for each row [row_words][rows]. An address that is 0 belongs to a run that cannot
+// go on: it is left alone. Words for each run: shift, conv, wkv7, recall, memory_first: the table's member.
+// attend_window: keys, values, [context keys, context
+//   values]. memory: S or 0, G or 0, M. mix: M, where it goes. gates: the bits of `levels × 3` sums so far (θ, η, α;
+//   double), which come back in `notes` at the same place.
+// Words for each row: attend: keys, values, first, last, slots (first, last, slots: positions). read, write: the
+//   member; read of a counter (type i64): its value. gather: where the row comes from. surprisal: the token that was
+//   expected.
+struct Step {
+  const uint64_t* words;
+  uint64_t* notes;
+  uint32_t rows, runs;
+  uint32_t run_words;  // words that the step has for each run
+};
+
+constexpr uint32_t words_of_run = sizeof(RunWords) / 8;
+
+// Where a word lies.
+constexpr size_t run_word_at(size_t rows, size_t runs, size_t word, size_t run) {
+  return words_of_run * runs + rows + word * runs + run;
+}
+constexpr size_t row_word_at(size_t rows, size_t runs, size_t run_words, size_t word, size_t row) {
+  return words_of_run * runs + rows + run_words * runs + word * rows + row;
+}
+constexpr size_t words_in(size_t rows, size_t runs, size_t run_words, size_t row_words) {
+  return words_of_run * runs + rows + run_words * runs + row_words * rows;
+}
+
+// One product of rows and a packed matrix, and the function of its outputs that is wanted beside them.
+struct Product {
+  Dtype dtype{};
+  uint32_t outputs = 0, inputs = 0;
+  uint32_t group = 0;          // q8, ternary
+  const void* data = nullptr;  // PackedMatrix::data, on the device
+  const float* x = nullptr;    // of row 0
+  float* y = nullptr;
+  bool bend = false;
+  Task by{};              // tanh, sigmoid, relu2, silu, gelu, softplus
+  float* bent = nullptr;  // of row 0
+};
+
+constexpr uint32_t most_products = 16;  // in one launch
+
+}  // namespace continuo::cuda

@@ -1,0 +1,38 @@
+// The launches of the CUDA kernels. Each puts its work into a stream and returns; what goes wrong on the way shows in
+// the runtime's error, which the caller asks for.
+//
+// One arithmetic: whatever grid, block or batch, an output element is computed by the CPU's sequence of IEEE operations
+// (backends/cpu/kernels/kernels.h). A thread owns whole outputs, or one of the partial sums that reduce.h has; nothing
+// is added by atomics.
+#pragma once
+
+#include "backends/cuda/kernels/command.h"
+#include "backends/cuda/kernels/cuda.h"
+
+namespace continuo::cuda {
+
+// Brings every kernel to the device, which would otherwise happen at its first launch, with all that can fail then.
+// Gives the first error.
+cudaError_t load();
+
+// Runs `count` commands, one after the other, over rows or runs [first, first + indices), each in `parts` parts of its
+// columns. A block takes one index and one part through all of them, so a later command may read what an earlier one
+// wrote at the same index and part. More than one command: every run has one row, so that a row and its run have the
+// same index. `commands` is on the device. `family`: that of the commands, of which at most one besides rows is among
+// them. `threads`: a multiple of 32; most_threads(family) where that is less.
+void run(const Command* commands, uint32_t count, const Step& step, uint32_t first, uint32_t indices, uint32_t parts,
+         uint32_t threads, cudaStream_t stream, Family family);
+
+// y = W·x of rows [first, first + rows) for `count` products that do not depend on each other, at most most_products.
+// `products` is on the host, and goes along with the launch. Quantised rows lie in `scratch`: scratch_bytes() of it, on
+// the device.
+void multiply(const Product* products, uint32_t count, uint32_t first, uint32_t rows, void* scratch,
+              cudaStream_t stream);
+size_t scratch_bytes(const Product* products, uint32_t count, uint32_t rows);
+
+// Writes 1 to *flag where one of n numbers is not finite.
+void finite(const float* numbers, size_t n, uint32_t* flag, cudaStream_t stream);
+// Writes n elements of 1, 2, 4 or 8 bytes.
+void fill(void* to, size_t n, uint64_t pattern, uint32_t bytes, cudaStream_t stream);
+
+}  // namespace continuo::cuda

@@ -1,0 +1,244 @@
+// Commands that walk the rows of a run, and those of rows that touch recurrent state (command.h), by the threads of a
+// block.
+#pragma once
+
+#include "backends/cuda/kernels/attend.h"
+#include "backends/cuda/kernels/conv.h"
+#include "backends/cuda/kernels/memory.h"
+#include "backends/cuda/kernels/rows.h"
+#include "backends/cuda/kernels/wkv7.h"
+
+namespace continuo::cuda {
+
+CONTINUO_INLINE float* table_of(const Step& step, const Command& c, size_t word, size_t run) {
+  return reinterpret_cast<float*>(run_word(step, c.run_word + word, run));
+}
+CONTINUO_INLINE const float* head_of(const Command& c, int i, size_t at) {
+  return static_cast<const float*>(c.in[i]) + at;
+}
+
+CONTINUO_INLINE void run_conv(const Command& c, const Step& step, size_t number, Part part) {
+  const RunWords& run = run_at(step, number);
+  float* const tail = table_of(step, c, 0, number);
+  if (!tail) return;
+  const Span columns = part.of(c.width);
+  const float* x = head_of(c, 0, run.row * c.width);
+  conv(x, tail, static_cast<const float*>(c.in[1]), out_row(c, run.row), run.rows, c.width, c.taps, columns.begin,
+       columns.end);
+  conv_tail(x, tail, run.rows, c.width, c.taps, columns.begin, columns.end);
+}
+
+// The running sums of gates: in[0] θ, in[1] η, in[2] α, null where there is none. One thread adds a level's gates of
+// one kind, row after row, head after head.
+CONTINUO_INLINE void run_gates(const Command& c, const Step& step, size_t number, Part part) {
+  const RunWords& run = run_at(step, number);
+  const Span sums = part.of(size_t{c.levels} * 3);
+  for (size_t i = sums.begin + threadIdx.x; i < sums.end; i += blockDim.x) {
+    const size_t level = i / 3, word = run_word_at(step.rows, step.runs, c.run_word + i, number);
+    const float* gates = static_cast<const float*>(c.in[i % 3]);
+    double sum = cast<double>(step.words[word]);
+    for (size_t row = run.row; gates && row < run.row + run.rows; ++row) {
+      for (size_t head = 0; head < c.groups; ++head)
+        sum += static_cast<double>(gates[(row * c.levels + level) * c.groups + head]);
+    }
+    step.notes[word] = cast<uint64_t>(sum);
+  }
+}
+
+// One head of one row after another, in `part` of the heads.
+CONTINUO_INLINE void run_attend(const Command& c, const Step& step, size_t row, Part part) {
+  const auto word = [&](size_t i) { return row_word(step, c.row_word + i, row); };
+  const auto *keys = reinterpret_cast<const float*>(word(0)), *values = reinterpret_cast<const float*>(word(1));
+  if (!keys) return;
+  const Span heads = part.of(c.groups);
+  const size_t channels = c.width / c.groups, stride = c.width / c.shared, at = row * c.width;
+  for (size_t head = heads.begin; head < heads.end; ++head) {
+    const size_t shared = head / c.shared * channels;
+    AttendRun job{{}, 1, static_cast<float*>(c.out) + at + head * channels, channels, c.scale};
+    job.parts[0] = {
+        head_of(c, 0, at + head * channels), keys + shared, values + shared, stride, word(2), word(3), word(4)};
+    if (head > heads.begin) __syncthreads();
+    attend(job);
+  }
+}
+
+// A head of keys writes its rows and answers its queries by itself, row after row: what a ring overwrites was read
+// before.
+CONTINUO_INLINE void run_attend_window(const Command& c, const Step& step, size_t number, Part part) {
+  const RunWords& run = run_at(step, number);
+  const bool context = c.count == 4;
+  float *const keys = table_of(step, c, 0, number), *const values = table_of(step, c, 1, number);
+  if (!keys) return;
+  float *const context_keys = context ? table_of(step, c, 2, number) : nullptr, *const context_values =
+                                                                                    context
+                                                                                        ? table_of(step, c, 3, number)
+                                                                                        : nullptr;
+  const int base = context ? 5 : 3;  // the first input that belongs to learned positions
+  const size_t channels = c.width / c.groups, stride = c.width / c.shared;
+  const Span heads = part.of(c.groups / c.shared);
+  bool waits = false;
+  for (size_t head = heads.begin; head < heads.end; ++head) {
+    const size_t in_row = head * channels;
+    for (size_t i = 0; i < run.rows; ++i) {
+      const uint64_t clock = run.clock + i;
+      const uint64_t reach =
+          c.segment > 0 ? clock - clock % c.segment : clock - (clock < c.slots - 1 ? clock : c.slots - 1);
+      const size_t first = reach > run.origin ? reach : run.origin, row = run.row + i,
+                   slot = clock % c.slots * stride + in_row;
+      AttendRun job{{}, 0, nullptr, channels, c.scale};
+      if (waits) __syncthreads();
+      const auto own = [&](float* K, float* V, int k) {
+        const float *key = head_of(c, k, row * stride + in_row), *value = head_of(c, k + 1, row * stride + in_row);
+        for (size_t channel = threadIdx.x; channel < channels; channel += blockDim.x) {
+          K[slot + channel] = key[channel];
+          V[slot + channel] = value[channel];
+        }
+        job.parts[job.count++] = {nullptr, K + in_row, V + in_row, stride, first, clock + 1, c.slots};
+      };
+      if (c.learned > 0) {
+        const size_t at = head * c.learned * channels;
+        job.parts[job.count++] = {nullptr,  head_of(c, base + 1, at), head_of(c, base + 2, at), channels, 0, c.learned,
+                                  c.learned};
+      }
+      if (context) own(context_keys, context_values, 3);
+      own(keys, values, 1);
+      for (size_t query = head * c.shared; query < (head + 1) * c.shared; ++query) {
+        const size_t at = row * c.width + query * channels;
+        for (size_t p = 0; p < job.count; ++p) job.parts[p].q = head_of(c, c.learned > 0 && p == 0 ? base : 0, at);
+        job.y = static_cast<float*>(c.out) + at;
+        __syncthreads();
+        attend(job);
+      }
+      waits = true;
+    }
+  }
+}
+
+CONTINUO_INLINE void run_wkv7(const Command& c, const Step& step, size_t number, Part part) {
+  const RunWords& run = run_at(step, number);
+  float* const state = table_of(step, c, 0, number);
+  if (!state) return;
+  const Span heads = part.of(c.groups);
+  const size_t n = c.width / c.groups;
+  for (size_t head = heads.begin; head < heads.end; ++head) {
+    const size_t at = run.row * c.width + head * n;
+    const Wkv7Run job{state + head * n * n,
+                      head_of(c, 0, at),
+                      head_of(c, 1, at),
+                      head_of(c, 2, at),
+                      head_of(c, 3, at),
+                      head_of(c, 4, at),
+                      head_of(c, 5, at),
+                      static_cast<float*>(c.out) + at,
+                      n,
+                      c.width,
+                      run.rows};
+    if (head > heads.begin) __syncthreads();
+    wkv7(job, 0, n);
+  }
+}
+
+CONTINUO_INLINE void run_memory(const Command& c, const Step& step, size_t number, Part part) {
+  const RunWords& run = run_at(step, number);
+  float *const S = table_of(step, c, 0, number), *const G = table_of(step, c, 1, number),
+               *const M = table_of(step, c, 2, number);
+  if (!M) return;
+  const bool titans = c.form.rule == Rule::titans;
+  const size_t heads = c.groups, n = c.width / heads, gates = c.levels * heads, each = n * n;
+  const Span own = part.of(heads);
+  bool waits = false;
+  for (size_t head = own.begin; head < own.end; ++head) {
+    const size_t at = run.row * c.width + head * n;
+    size_t buffered = 0;
+    for (size_t level = 0; level < c.levels; ++level) {
+      const size_t gate = run.row * gates + level * heads + head, matrix = (level * heads + head) * each;
+      MemoryRun job{};
+      job.M = M + matrix;
+      if (titans) job.S = S + matrix;
+      if (c.periods[level] > 1) job.G = G + (buffered++ * heads + head) * each;
+      job.q = head_of(c, 0, at);
+      job.k = head_of(c, 1, at);
+      job.v = head_of(c, 2, at);
+      job.theta = head_of(c, 3, gate);
+      if (titans) job.eta = head_of(c, 4, gate);
+      if (c.form.retains()) job.alpha = head_of(c, titans ? 5 : 4, gate);
+      job.y = static_cast<float*>(c.out) + at;
+      job.channels = n;
+      job.stride = c.width;
+      job.gates = gates;
+      job.tokens = run.rows;
+      job.clock = run.clock;
+      job.period = c.periods[level];
+      job.mix = c.shares[head * c.levels + level];
+      job.begin = level == 0;
+      if (waits) __syncthreads();
+      memory(c.form, job);
+      waits = true;
+    }
+  }
+}
+
+// in[0]: init [levels][heads][n][n], where `count` says that it is there; width: heads · n.
+CONTINUO_INLINE void run_memory_first(const Command& c, const Step& step, size_t number, Part part) {
+  float* const M = table_of(step, c, 0, number);
+  if (!M) return;
+  const size_t heads = c.groups, n = c.width / heads;
+  const float* init = c.count > 0 ? static_cast<const float*>(c.in[0]) : nullptr;
+  const Span own = part.of(heads);
+  for (size_t level = 0; level < c.levels; ++level) {
+    for (size_t head = own.begin; head < own.end; ++head) {
+      const size_t at = (level * heads + head) * n * n;
+      if (level > 0 || head > own.begin) __syncthreads();
+      memory_first(c.form, init ? init + at : nullptr, M + at, n);
+    }
+  }
+}
+
+// Only where the run's first row begins a segment, if there are any; width: heads · n.
+CONTINUO_INLINE void run_mix(const Command& c, const Step& step, size_t number, Part part) {
+  const RunWords& run = run_at(step, number);
+  const float* const M = table_of(step, c, 0, number);
+  float* const mixed = table_of(step, c, 1, number);
+  if (!M || (c.segment > 0 && run.clock % c.segment != 0)) return;
+  const size_t heads = c.groups, n = c.width / heads, each = n * n;
+  const Span own = part.of(heads);
+  for (size_t head = own.begin; head < own.end; ++head) {
+    if (head > own.begin) __syncthreads();
+    mix(M + head * each, heads * each, c.shares + head * c.levels, c.levels, mixed + head * each, each);
+  }
+}
+
+CONTINUO_INLINE void run_recall(const Command& c, const Step& step, size_t row, Part part) {
+  const float* const M = table_of(step, c, 0, run_of_row(step, row));
+  if (!M) return;
+  const Span own = part.of(c.groups);
+  const size_t n = c.width / c.groups, at = row * c.width;
+  for (size_t head = own.begin; head < own.end; ++head) {
+    if (head > own.begin) __syncthreads();
+    recall(M + head * n * n, head_of(c, 0, at + head * n), static_cast<float*>(c.out) + at + head * n, 1, c.width, n);
+  }
+}
+
+// False where the command is not of this family.
+template <Family family> CONTINUO_INLINE bool run_family(const Command& c, const Step& step, size_t index, Part part) {
+  if constexpr (family == Family::attention) {
+    if (c.task == Task::attend)
+      run_attend(c, step, index, part);
+    else if (c.task == Task::attend_window)
+      run_attend_window(c, step, index, part);
+    else
+      return false;
+    return true;
+  } else {
+    switch (c.task) {
+      case Task::recall: run_recall(c, step, index, part); return true;
+      case Task::wkv7: run_wkv7(c, step, index, part); return true;
+      case Task::memory: run_memory(c, step, index, part); return true;
+      case Task::memory_first: run_memory_first(c, step, index, part); return true;
+      case Task::mix: run_mix(c, step, index, part); return true;
+      default: return false;
+    }
+  }
+}
+
+}  // namespace continuo::cuda

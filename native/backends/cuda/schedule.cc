@@ -1,0 +1,232 @@
+#include "backends/cuda/schedule.h"
+
+#include <algorithm>
+#include <span>
+
+#include "backends/cuda/translate.h"
+
+namespace continuo::cuda {
+
+namespace {
+
+constexpr uint32_t warp = 32, attending_threads = 256, remembering_threads = 128;
+// Columns that a part has at least where nothing says how many parts there are.
+constexpr uint32_t least_columns = 1024, most_parts = 32, most_blocks = 65535;
+
+// Nothing that the device runs.
+bool on_host(Op op) { return op == Op::cache_increment || op == Op::cache_decrement || op == Op::cache_reset; }
+
+bool grouped(Task task) { return task >= Task::norm && task != Task::surprisal && task != Task::conv; }
+// One head of it keeps a block busy: never several in one.
+bool heavy(Task task) {
+  return task == Task::attend || task == Task::wkv7 || task == Task::attend_window || task == Task::memory;
+}
+
+// The heads or groups that it can be cut into; 1: it looks at a whole row.
+uint32_t parts_of(const Command& c) {
+  return c.task == Task::attend_window ? c.groups / c.shared : c.task == Task::gates ? c.levels : c.groups;
+}
+
+uint32_t rounded(uint32_t n) { return (n + warp - 1) / warp * warp; }
+
+// Commands that follow one another in a launch.
+class Group {
+ public:
+  bool add(const Command& c, const Instruction& instruction, bool decode) {
+    const bool alone = c.task == Task::gates || (!decode && (walks(c.task) || c.task == Task::shift));
+    if (count_ > 0 && (alone || alone_)) return false;
+    const Family family = family_of(c.task);
+    if (family != Family::rows && family_ != Family::rows && family != family_) return false;
+    const auto touched = [&](Name table) { return std::find(tables_.begin(), tables_.end(), table) != tables_.end(); };
+    for (const auto& place : instruction.places) {
+      if (touched(place.table)) return false;
+    }
+    bool whole = grouped(c.task) && parts_of(c) == 1;
+    for (size_t i = 0; i < instruction.in.size(); ++i) {
+      const auto& argument = instruction.in[i];
+      if (!argument.constant && writes(argument.id) && !aligned(c, i)) whole = true;
+    }
+    const uint32_t heads = grouped(c.task) && parts_of(c) > 1 ? parts_of(c) : 0;
+    // Several heads that each want a block cannot stand beside what wants one block for the row.
+    const bool many = heavy(c.task) && heads > 0;
+    if ((whole_ || whole) && (heavy_ || many)) return false;
+    if (heads > 0 && !whole_ && !whole && heads_ > 0 && heads != heads_) return false;
+
+    if (family != Family::rows) family_ = family;
+    whole_ = whole_ || whole;
+    heavy_ = heavy_ || many;
+    alone_ = alone_ || alone;
+    if (heads > 0 && heads_ == 0) heads_ = heads;
+    walks_ = walks_ || walks(c.task);
+    widest_ = std::max({widest_, c.width, c.in_width * (c.task != Task::embed)});
+    if (c.task == Task::attend || c.task == Task::attend_window) least_threads_ = attending_threads;
+    if (c.task == Task::memory) least_threads_ = std::max(least_threads_, remembering_threads);
+    if (instruction.out != no_name) written_.push_back(instruction.out);
+    for (const auto& place : instruction.places) tables_.push_back(place.table);
+    ++count_;
+    return true;
+  }
+
+  Launch launch(uint32_t first) const {
+    Launch out{false, first, count_};
+    // A grid has at most 65,535 blocks that way; uneven parts are parts too.
+    out.parts = whole_       ? 1
+                : heads_ > 0 ? std::min(heads_, most_blocks)
+                             : std::clamp(widest_ / least_columns, 1u, most_parts);
+    out.threads = std::clamp(rounded(std::max(widest_ / out.parts, least_threads_)), warp, most_threads(family_));
+    out.walks = walks_;
+    out.family = family_;
+    return out;
+  }
+  uint32_t count() const { return count_; }
+
+ private:
+  bool writes(uint32_t id) const { return std::find(written_.begin(), written_.end(), id) != written_.end(); }
+  // Whether a part of the command reads of input i only the columns that the same part wrote.
+  bool aligned(const Command& c, size_t i) const {
+    switch (c.task) {
+      case Task::slice: return c.from == 0 && c.width == c.in_width;
+      case Task::embed: return false;
+      case Task::memory: return i < 3;
+      default: return true;
+    }
+  }
+
+  uint32_t count_ = 0, heads_ = 0, widest_ = 0, least_threads_ = warp;
+  Family family_ = Family::rows;
+  bool whole_ = false, heavy_ = false, alone_ = false, walks_ = false;
+  std::vector<uint32_t> written_;  // values
+  std::vector<Name> tables_;
+};
+
+class Scheduler {
+ public:
+  Scheduler(const Model& model, const Program& program, Addresses& addresses)
+      : model_(model), program_(program), addresses_(addresses) {}
+
+  Schedule make() {
+    for (const auto& stretch : program_.stretches) out_.straight = out_.straight && stretch.way != Stretch::Way::rows;
+    line_of_.assign(program_.code.size(), none);
+    size_t joint = 0;
+    for (size_t line = 0; line < program_.code.size();) {
+      const bool joined = joint < program_.joints.size() && program_.joints[joint].first == line;
+      const size_t last = joined ? program_.joints[joint++].last : line;
+      translate(line, last);
+      line = last + 1;
+    }
+    if (!out_.straight) return std::move(out_);
+    for (const auto& [products, first, last] : program_.joints) {
+      if (products) {
+        launch_products(first, last);
+      } else {
+        launch_commands(first, last, true, out_.decode);
+        launch_commands(first, last, false, out_.general);
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  static constexpr size_t none = static_cast<size_t>(-1);
+
+  // Products first, so that those of a joint lie side by side.
+  void translate(size_t first, size_t last) {
+    for (const bool products : {true, false}) {
+      for (size_t line = first; line <= last; ++line) {
+        if ((program_.code[line].node->op == Op::matmul) != products) continue;
+        line_of_[line] = out_.lines.size();
+        each(program_.code[line]);
+      }
+    }
+  }
+
+  void each(const Instruction& instruction) {
+    for (const auto& inner : instruction.then) each(inner);
+    for (const auto& inner : instruction.otherwise) each(inner);
+    const Op op = instruction.node->op;
+    for (const auto& place : instruction.places) {
+      for (const auto& pick : place.picks) out_.straight = out_.straight && pick.kind != Term::Kind::value;
+    }
+    if (op == Op::branch || op == Op::return_ || on_host(op)) return;
+    if (op == Op::matmul) {
+      out_.products.push_back(product_of(model_, instruction, addresses_));
+      out_.lines.push_back({&instruction, {true, static_cast<uint32_t>(out_.products.size() - 1), 1}});
+      return;
+    }
+    out_.commands.push_back(command_of(model_, program_, instruction, addresses_, out_));
+    Group group;
+    group.add(out_.commands.back(), instruction, false);
+    Line line{&instruction, group.launch(static_cast<uint32_t>(out_.commands.size() - 1))};
+    if (op == Op::cache_memory) {
+      line.gates = static_cast<int64_t>(out_.commands.size());
+      out_.commands.push_back(gates_of(out_.commands.back(), out_));
+    }
+    out_.lines.push_back(line);
+  }
+
+  void launch_products(size_t first, size_t last) {
+    std::vector<uint32_t> members;
+    for (size_t line = first; line <= last; ++line) {
+      const auto& instruction = program_.code[line];
+      if (instruction.node->op == Op::matmul) {
+        members.push_back(out_.lines[line_of_[line]].launch.first);
+        continue;
+      }
+      // A function of a product's outputs goes with it.
+      for (const uint32_t member : members) {
+        Product& product = out_.products[member];
+        if (product.y != addresses_.value(instruction.in[0].id)) continue;
+        product.bend = true;
+        product.by = bend_of(instruction.node->op);
+        product.bent = static_cast<float*>(addresses_.value(instruction.out));
+      }
+    }
+    for (size_t i = 0; i < members.size(); i += most_products) {
+      const Launch launch{true, members[i], static_cast<uint32_t>(std::min<size_t>(most_products, members.size() - i))};
+      out_.decode.push_back(launch);
+      out_.general.push_back(launch);
+    }
+  }
+
+  void launch_commands(size_t first, size_t last, bool decode, std::vector<Launch>& launches) {
+    Group group;
+    uint32_t begin = 0;
+    const auto close = [&] {
+      if (group.count() > 0) launches.push_back(group.launch(begin));
+      group = Group();
+    };
+    for (size_t i = first; i <= last; ++i) {
+      if (on_host(program_.code[i].node->op)) continue;
+      const Line& line = out_.lines[line_of_[i]];
+      const Command& command = out_.commands[line.launch.first];
+      if (!group.add(command, *line.instruction, decode)) {
+        close();
+        group.add(command, *line.instruction, decode);
+      }
+      if (group.count() == 1) begin = line.launch.first;
+      if (line.gates < 0) continue;
+      close();
+      launches.push_back(gates_launch(out_.commands, line.gates));
+    }
+    close();
+  }
+
+  const Model& model_;
+  const Program& program_;
+  Addresses& addresses_;
+  Schedule out_;
+  std::vector<size_t> line_of_;  // per line of the program: into Schedule::lines
+};
+
+}  // namespace
+
+Launch gates_launch(const std::vector<Command>& commands, int64_t command) {
+  return {false,       static_cast<uint32_t>(command), 1, commands[static_cast<size_t>(command)].levels, warp, true,
+          Family::rows};
+}
+
+Schedule make_schedule(const Model& model, const Program& program, Addresses& addresses) {
+  return Scheduler(model, program, addresses).make();
+}
+
+}  // namespace continuo::cuda

@@ -1,0 +1,75 @@
+// What the kernels of every device are given: one struct for each family of kernels. Plain data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "graph/forms.h"
+#include "weights/packed_matrix.h"
+
+namespace continuo {
+
+constexpr size_t block_terms = 256;  // terms of an inner product per block sum
+
+// A block of one row's activations, quantised for one dtype and group of weights. Per group: s = max|x| / 127 and
+// q = x / s, rounded to the nearest integer, ties to even, and clamped to ±127; s = 0 gives q = 0. A group that holds a
+// NaN or an infinity has s = NaN and q = 0, so that every output it touches is NaN. s depends on nothing but the
+// group's own numbers.
+struct QuantisedBlock {
+  int8_t terms[block_terms];
+  float scales[block_terms / 32];
+  int32_t corrections[block_terms / 32];  // −zero·Σ q: turns Σ code·q into Σ (code − zero)·q
+};
+
+// The product of quantised weights and rows, block by block of 256 terms: acc = 0; for the block's groups in order
+//   dot = Σ (code − zero)·q, an exact int32;  acc = fma(float(dot), w_scale · x_scale, acc), with one f32 product of
+//   the scales;
+// block sums are added in order from 0. Nothing overflows and float(dot) is exact: with 64 terms |Σ code·q| ≤
+// 64·255·127 < 2²¹, the correction is at most 64·128·127 < 2²⁰, and |dot| ≤ 64·127·127 < 2²⁰.
+
+// The recurrence of one head over consecutive tokens. Pointers address the head's first channel in the first token's
+// row.
+struct Wkv7Run {
+  float* state;  // [channels (key)][channels (value)]: value channels are the lanes
+  const float *r, *w, *k, *v, *kk, *a;
+  float* y;
+  size_t channels;
+  size_t stride;  // floats from one token's row to the next
+  size_t tokens;
+};
+
+// One row of keys and values that a query looks along: positions [first, last), whose channels lie at (p mod slots) ·
+// stride.
+struct AttendPart {
+  const float* q;  // [channels]
+  const float *keys, *values;
+  size_t stride;
+  size_t first, last, slots;
+};
+// Attention of one head of one token, over its parts in order.
+struct AttendRun {
+  AttendPart parts[3];
+  size_t count;
+  float* y;  // [channels]
+  size_t channels;
+  float scale;
+};
+
+// One level of one head of a matrix memory over consecutive tokens (memory.h). Pointers address the head's first
+// channel, or the level's and head's gate, in the first token's row.
+struct MemoryRun {
+  float *M, *S, *G;  // [channels (key)][channels (value)]; S and G null where the form has none
+  const float *q, *k, *v;
+  const float *theta, *eta, *alpha;
+  float* y;  // what is read, level after level
+  size_t channels;
+  size_t stride;  // floats from one token's row to the next
+  size_t gates;   // the same, of a row of gates
+  size_t tokens;
+  uint64_t clock;  // of the first token
+  uint64_t period;
+  float mix;   // the level's share in y
+  bool begin;  // the first level: y starts here
+};
+
+}  // namespace continuo

@@ -1,0 +1,109 @@
+#include "base/cast.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/dtype.h"
+
+namespace continuo {
+
+namespace {
+
+// A binary float of 1 sign, `exponent` and `mantissa` bits. `finite` takes the place of IEEE's infinities: the all-ones
+// exponent then holds numbers too, and all ones is NaN.
+struct Format {
+  int exponent, mantissa;
+  bool finite;
+  int bias() const { return (1 << (exponent - 1)) - 1; }
+  uint32_t nan() const { return finite ? (1u << (exponent + mantissa)) - 1 : infinity() | 1u << (mantissa - 1); }
+  uint32_t infinity() const { return ((1u << exponent) - 1) << mantissa; }
+};
+constexpr Format half{5, 10, false}, brain{8, 7, false}, eighth{4, 3, true};
+
+uint32_t narrow(double value, Format f) {
+  const uint32_t sign = std::signbit(value) ? 1u << (f.exponent + f.mantissa) : 0;
+  if (std::isnan(value)) return sign | f.nan();
+  const double size = std::fabs(value);
+  if (std::isinf(size)) return sign | (f.finite ? f.nan() : f.infinity());
+  if (size == 0) return sign;
+  // Numbers of one binade are whole multiples of its last place; scaling by a power of two is exact.
+  const int binade = std::max(std::ilogb(size), 1 - f.bias());
+  const auto units = static_cast<uint64_t>(std::nearbyint(std::ldexp(size, f.mantissa - binade)));
+  // A subnormal has no hidden bit; rounding up to the next binade carries into the exponent by itself.
+  const uint64_t bits = (static_cast<uint64_t>(binade + f.bias() - 1) << f.mantissa) + units;
+  const uint64_t most = f.finite ? f.nan() - 1 : f.infinity() - 1;
+  if (bits > most) return sign | (f.finite ? f.nan() : f.infinity());
+  return sign | static_cast<uint32_t>(bits);
+}
+
+double widen(uint32_t bits, Format f) {
+  const uint32_t magnitude = bits & ((1u << (f.exponent + f.mantissa)) - 1);
+  const double sign = (bits >> (f.exponent + f.mantissa) & 1) != 0 ? -1.0 : 1.0;
+  if (magnitude == f.nan()) return std::numeric_limits<double>::quiet_NaN();
+  const auto exponent = static_cast<int>(magnitude >> f.mantissa);
+  const uint32_t fraction = magnitude & ((1u << f.mantissa) - 1);
+  if (exponent == 0) return sign * std::ldexp(fraction, 1 - f.bias() - f.mantissa);
+  return sign * std::ldexp(fraction + (1u << f.mantissa), exponent - f.bias() - f.mantissa);
+}
+
+template <class T> T get(const std::byte* data, size_t index) {
+  T value;
+  std::memcpy(&value, data + index * sizeof(T), sizeof(T));
+  return value;
+}
+template <class T> void put(std::byte* data, size_t index, T value) {
+  std::memcpy(data + index * sizeof(T), &value, sizeof(T));
+}
+template <class T> T whole(double value) {
+  if (std::isnan(value)) return 0;
+  const double near = std::nearbyint(value);
+  constexpr auto least = std::numeric_limits<T>::min(), most = std::numeric_limits<T>::max();
+  // 2⁶³ is the one bound that a double rounds up to.
+  if (near <= static_cast<double>(least)) return least;
+  if (near >= static_cast<double>(most)) return most;
+  return static_cast<T>(near);
+}
+
+}  // namespace
+
+double read_number(const std::byte* data, Type type, size_t index) {
+  switch (type) {
+    case Type::f32: return get<float>(data, index);
+    case Type::f16: return widen_f16(get<uint16_t>(data, index));
+    case Type::bf16: return widen_bf16(get<uint16_t>(data, index));
+    case Type::f8: return widen(get<uint8_t>(data, index), eighth);
+    case Type::i8: return get<int8_t>(data, index);
+    case Type::u8: return get<uint8_t>(data, index);
+    case Type::i32: return get<int32_t>(data, index);
+    case Type::i64: return static_cast<double>(get<int64_t>(data, index));
+    case Type::boolean: return get<uint8_t>(data, index) != 0 ? 1 : 0;
+  }
+  return 0;
+}
+
+void write_number(std::byte* data, Type type, size_t index, double value) {
+  switch (type) {
+    case Type::f32: return put(data, index, static_cast<float>(value));
+    case Type::f16: return put(data, index, static_cast<uint16_t>(narrow(value, half)));
+    case Type::bf16: return put(data, index, static_cast<uint16_t>(narrow(value, brain)));
+    case Type::f8: return put(data, index, static_cast<uint8_t>(narrow(value, eighth)));
+    case Type::i8: return put(data, index, whole<int8_t>(value));
+    case Type::u8: return put(data, index, whole<uint8_t>(value));
+    case Type::i32: return put(data, index, whole<int32_t>(value));
+    case Type::i64: return put(data, index, whole<int64_t>(value));
+    case Type::boolean: return put(data, index, static_cast<uint8_t>(value != 0));
+  }
+}
+
+void fill(std::byte* out, Type type, size_t n, double value) {
+  if (value == 0) return void(std::memset(out, 0, n * size_of(type)));
+  for (size_t i = 0; i < n; ++i) write_number(out, type, i, value);
+}
+
+void cast(const std::byte* in, Type from, std::byte* out, Type to, size_t n) {
+  for (size_t i = 0; i < n; ++i) write_number(out, to, i, read_number(in, from, i));
+}
+
+}  // namespace continuo

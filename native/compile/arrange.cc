@@ -1,0 +1,286 @@
+#include "compile/arrange.h"
+
+#include <algorithm>
+#include <map>
+#include <span>
+
+namespace continuo {
+
+namespace {
+
+bool row_local(Op op) {
+  switch (op) {
+    case Op::matmul:
+    case Op::attend:
+    case Op::rope:
+    case Op::cache_shift:
+    case Op::cache_conv:
+    case Op::cache_wkv7:
+    case Op::cache_attend:
+    case Op::cache_memory:
+    case Op::cache_memory_first:
+    case Op::cache_mix:
+    case Op::cache_recall:
+    case Op::cache_read:
+    case Op::cache_write:
+    case Op::cache_increment:
+    case Op::cache_decrement:
+    case Op::cache_reset:
+    case Op::branch:
+    case Op::return_:
+    case Op::loop: return false;
+    default: return true;
+  }
+}
+
+// Walks its rows in order by itself.
+bool recurrence(Op op) {
+  return op == Op::cache_shift || op == Op::cache_conv || op == Op::cache_wkv7 || op == Op::cache_attend ||
+         op == Op::cache_memory;
+}
+
+constexpr size_t line_bytes = 64;
+
+class Arranger {
+ public:
+  Arranger(const Graph& graph, const std::unordered_set<Name>& moody, Program& program)
+      : graph_(graph), moody_(moody), program_(program) {}
+
+  void arrange() {
+    stretch();
+    join();
+    live();
+  }
+
+ private:
+  struct Access {
+    size_t line;  // of the top instruction
+    Op op;
+    const Place* place;
+    uint64_t segment;
+  };
+
+  // Which neighbouring instructions must go row after row.
+  std::vector<std::pair<size_t, size_t>> row_by_row() {
+    std::vector<std::pair<size_t, size_t>> out;
+    std::map<Name, std::vector<Access>> tables;
+    std::map<Name, std::pair<size_t, size_t>> moody;
+    for (size_t line = 0; line < program_.code.size(); ++line) {
+      auto& top = program_.code[line];
+      if (top.node->op == Op::branch) {
+        // A return under a condition: what follows runs for some rows only.
+        const bool returned = returns(top.then) || returns(top.otherwise);
+        out.emplace_back(line, returned ? program_.code.size() - 1 : line);
+      }
+      const auto look = [&](Instruction& instruction, bool) {
+        for (const auto& at : instruction.places) {
+          const auto touch = [&](Name counter) {
+            if (moody_.contains(counter)) moody.emplace(counter, std::pair(line, line)).first->second.second = line;
+          };
+          touch(graph_.followed(at.table));
+          for (const auto& pick : at.picks) {
+            if (pick.kind == Term::Kind::counter) touch(pick.id);
+          }
+          if (!graph_.declarations[at.table].counter)
+            tables[at.table].push_back({line, instruction.node->op, &at, instruction.node->segment});
+        }
+      };
+      each_instruction(top, look);
+    }
+    for (const auto& [counter, span] : moody) out.push_back(span);
+    for (const auto& [table, accesses] : tables) conflicts(table, accesses, out);
+    return out;
+  }
+
+  // Accesses to one member of a table (as far as it is known beforehand which) that rows could not make side by side.
+  void conflicts(Name table, const std::vector<Access>& accesses, std::vector<std::pair<size_t, size_t>>& out) const {
+    const auto leading = [](const Place& at) {
+      size_t n = 0;
+      while (n < at.picks.size() && at.picks[n].kind == Term::Kind::number) ++n;
+      return n;
+    };
+    size_t known = static_cast<size_t>(-1);
+    for (const auto& access : accesses) known = std::min(known, leading(*access.place));
+    std::map<std::vector<int64_t>, std::vector<Access>> members;
+    for (const auto& access : accesses) {
+      std::vector<int64_t> key;
+      for (size_t i = 0; i < known; ++i) key.push_back(access.place->picks[i].offset);
+      members[key].push_back(access);
+    }
+    for (const auto& [key, list] : members) {
+      if (!side_by_side(table, list)) out.emplace_back(list.front().line, list.back().line);
+    }
+  }
+
+  bool side_by_side(Name table, const std::vector<Access>& list) const {
+    const auto reads = [](const Access& a) {
+      return a.op == Op::cache_read || a.op == Op::attend || a.op == Op::cache_recall;
+    };
+    // These find their place once for all rows: where each row picks its own, rows go one by one.
+    const auto wanders = [](const Access& a) {
+      const auto picks_anew = [](const Pick& pick) { return pick.kind != Term::Kind::number; };
+      return (recurrence(a.op) || a.op == Op::cache_mix || a.op == Op::cache_recall) &&
+             std::any_of(a.place->picks.begin(), a.place->picks.end(), picks_anew);
+    };
+    if (std::any_of(list.begin(), list.end(), wanders)) return false;
+    if (std::all_of(list.begin(), list.end(), reads)) return true;
+    if (list.size() == 1 && recurrence(list[0].op)) return true;
+    // What a segment's first row mixes, and only that, is there for all rows of a step: a step stays within a segment.
+    if (list[0].op == Op::cache_mix && list[0].segment > 0) {
+      const std::span rest(list.begin() + 1, list.end());
+      if (std::all_of(rest.begin(), rest.end(), reads) || (rest.size() == 1 && recurrence(rest[0].op))) return true;
+    }
+    // Every row writes a place of its own along an axis that grows, before any row reads.
+    const Axis* axis = graph_.declarations[table].growing();
+    if (!axis || moody_.contains(axis->counter)) return false;
+    const auto each_row = std::find_if(program_.growth.begin(), program_.growth.end(),
+                                       [&](const auto& g) { return g.first == axis->counter; });
+    if (each_row == program_.growth.end()) return false;
+    bool reading = false;
+    for (const auto& access : list) {
+      if (reads(access)) {
+        reading = true;
+        continue;
+      }
+      if (reading || access.op != Op::cache_write) return false;
+      const auto& picks = access.place->picks;
+      const auto follows = std::find_if(picks.begin(), picks.end(), [&](const Pick& p) {
+        return p.kind == Term::Kind::counter && p.id == axis->counter;
+      });
+      // Places of different rows must differ: a row's writes stay within what the row itself added.
+      if (follows == picks.end() || follows->offset + follows->seen < 0 ||
+          follows->offset + follows->seen >= each_row->second)
+        return false;
+    }
+    return true;
+  }
+
+  void stretch() {
+    auto spans = row_by_row();
+    std::sort(spans.begin(), spans.end());
+    size_t line = 0;
+    const auto plain = [&](size_t end) {
+      while (line < end) {
+        size_t last = line;
+        if (row_local(program_.code[line].node->op)) {
+          while (last + 1 < end && row_local(program_.code[last + 1].node->op)) ++last;
+        }
+        program_.stretches.push_back({last > line ? Stretch::Way::local : Stretch::Way::one, line, last});
+        line = last + 1;
+      }
+    };
+    for (size_t i = 0; i < spans.size();) {
+      auto [first, last] = spans[i];
+      for (++i; i < spans.size() && spans[i].first <= last; ++i) last = std::max(last, spans[i].second);
+      plain(first);
+      program_.stretches.push_back({Stretch::Way::rows, first, last});
+      line = last + 1;
+    }
+    plain(program_.code.size());
+  }
+
+  // Cuts what does not go row after row into joints.
+  void join() {
+    for (const auto& stretch : program_.stretches) {
+      if (stretch.way == Stretch::Way::rows) continue;
+      for (size_t line = stretch.first; line <= stretch.last; ++line) {
+        const auto& code = program_.code;
+        Joint* open =
+            program_.joints.empty() || program_.joints.back().last + 1 != line ? nullptr : &program_.joints.back();
+        const auto any = [&](Op op, bool writes, uint32_t id) {
+          for (size_t i = open->first; i < line; ++i) {
+            if ((code[i].node->op == Op::matmul) == (op == Op::matmul) &&
+                (writes ? code[i].out : code[i].in[0].id) == id)
+              return true;
+          }
+          return false;
+        };
+        const Op op = code[line].node->op;
+        bool joins = open && !open->products && op != Op::matmul;
+        if (open && open->products) {
+          const uint32_t id = code[line].in.empty() ? no_name : code[line].in[0].id;
+          // A product after a bend begins anew; of one product one bend is taken.
+          joins = op == Op::matmul ? code[line - 1].node->op == Op::matmul && !any(Op::matmul, true, id)
+                                   : bends(op) && any(Op::matmul, true, id) && !any(op, false, id);
+        }
+        if (joins)
+          open->last = line;
+        else
+          program_.joints.push_back({op == Op::matmul, line, line});
+      }
+    }
+  }
+
+  // Moments are lines of code. A stretch that takes rows apart, or a joint, is one moment for what crosses its border:
+  // row 1 may still read what row 0 has done with.
+  void live() {
+    std::vector<size_t> moment_first(program_.code.size()), moment_last(program_.code.size());
+    for (const auto& stretch : program_.stretches) {
+      for (size_t line = stretch.first; line <= stretch.last; ++line) {
+        moment_first[line] = stretch.way == Stretch::Way::one ? line : stretch.first;
+        moment_last[line] = stretch.way == Stretch::Way::one ? line : stretch.last;
+      }
+    }
+    for (const auto& joint : program_.joints) {
+      for (size_t line = joint.first; line <= joint.last; ++line) {
+        moment_first[line] = std::min(moment_first[line], moment_first[joint.first]);
+        moment_last[line] = std::max(moment_last[line], moment_last[joint.last]);
+      }
+    }
+    const size_t end = program_.code.size();
+    struct Span {
+      size_t first, last;
+      bool seen = false;
+    };
+    std::vector<Span> spans(program_.values.size(), Span{0, 0});
+    const auto touch = [&](uint32_t value, size_t line) {
+      auto& span = spans[value];
+      if (!span.seen) span = {line, line, true};
+      span.last = std::max(span.last, line);
+    };
+    for (const uint32_t input : program_.inputs) touch(input, 0);
+    for (size_t line = 0; line < end; ++line) {
+      const auto look = [&](Instruction& instruction, bool) {
+        for (const auto& argument : instruction.in) {
+          if (!argument.constant) touch(argument.id, line);
+        }
+        for (const auto& at : instruction.places) {
+          for (const auto& pick : at.picks) {
+            if (pick.kind == Term::Kind::value) touch(pick.id, line);
+          }
+        }
+        if (instruction.out != no_name) touch(instruction.out, line);
+      };
+      each_instruction(program_.code[line], look);
+    }
+    for (size_t i = 0; i < spans.size(); ++i) {
+      auto& value = program_.values[i];
+      auto span = spans[i];
+      if (end > 0) span = {moment_first[span.first], moment_last[span.last], true};
+      // Zeroed when a step begins, so alive from there.
+      if (value.reset) span.first = 0;
+      program_.lifetimes.push_back({(value.bytes + line_bytes - 1) / line_bytes * line_bytes, span.first, span.last});
+    }
+    for (const auto& [role, value] : program_.results) program_.lifetimes[value].last = end;
+    // What the host inserts lies there before the first line runs.
+    for (const uint32_t input : program_.inputs) program_.lifetimes[input].first = 0;
+  }
+
+  const Graph& graph_;
+  const std::unordered_set<Name>& moody_;
+  Program& program_;
+};
+
+}  // namespace
+
+bool returns(const std::vector<Instruction>& code) {
+  return std::any_of(code.begin(), code.end(), [](const Instruction& i) {
+    return i.node->op == Op::return_ || returns(i.then) || returns(i.otherwise);
+  });
+}
+
+void arrange(const Graph& graph, const std::unordered_set<Name>& moody, Program& program) {
+  Arranger(graph, moody, program).arrange();
+}
+
+}  // namespace continuo

@@ -1,0 +1,246 @@
+// A model as data: declared memory, then blocks of nodes. TypeScript builds it (src/engine/builder.ts), JSON carries
+// it, and nothing runs before `parse_graph` has checked every name, kind, type and shape. docs/graph.md describes the
+// format and what each node means; in short:
+//
+// {
+//   "format": "continuo-graph/2",
+//   "indices": [{ "name": "l", "extent": 12 }],
+//   "declarations": [
+//     { "kind": "constant", "name", "shape", "layout": "packed" | "rows" | "vector",
+//       "ref": "<tensor>" | "pattern": "<tensor with {l}>", "over"?: "l", "from"?: n,
+//       "transposed"?, "row"?, "storage"?: "q8" | "i4" | "ternary2" | "ternary3", "scales"?, "group"? },
+//     { "kind": "dynamic" | "volatile", "name", "shape", "dtype" },
+//     { "kind": "persistent", "name", "counter": true, "max"?: n, "clock"?: true },
+//       a clock is the context's own: it counts the tokens ever fed, the row's included, moves by itself and is no
+//       part of the state,
+//     { "kind": "persistent", "name", "dtype", "init",
+//       "axes": [n | { "index": "l" } | { "ring": n, "counter" } | { "grows": counter }] } ],
+//   "blocks": [{ "name", "inputs": [dynamic], "nodes": […] }]
+// }
+// node: { "op", "in": [operands], "out"?, "state"?: operand, … } | { "loop": "l", "from", "to", "nodes" }
+//     | { "branch": value, "nodes", "otherwise"? } | { "branch": "l", "equals": n, … } | { "return": { role: name } }
+// operand: "x", "W(l)", "K(l,len-1)": a name, and in brackets what picks a member: numbers, indices, counters, i32
+// values.
+//
+// A block "first", without inputs, is run once when the model is loaded: what it leaves in the persistents is the first
+// state of every context.
+//
+// Shapes are those of one row (one token); an executor runs many rows at once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "base/type.h"
+#include "graph/forms.h"
+#include "weights/storage.h"
+
+namespace continuo {
+
+enum class Kind : uint8_t { constant, dynamic, persistent, volatile_ };
+enum class Op : uint8_t {
+  embed,
+  norm,
+  rmsnorm,
+  unit,
+  matmul,
+  add,
+  mul,
+  lerp,
+  tanh,
+  sigmoid,
+  relu2,
+  silu,
+  gelu,
+  softplus,
+  decay,
+  range,
+  l2norm,
+  bonus,
+  rope,
+  slice,
+  cast,
+  less,
+  equal,
+  remainder,
+  attend,
+  cache_shift,
+  cache_conv,
+  cache_wkv7,
+  cache_attend,
+  cache_memory,
+  cache_memory_first,
+  cache_mix,
+  cache_recall,
+  cache_read,
+  cache_write,
+  cache_increment,
+  cache_decrement,
+  cache_reset,
+  loop,
+  branch,
+  return_
+};
+
+const char* name_of(Kind kind);
+
+using Name = uint32_t;   // index into Graph::declarations
+using Index = uint32_t;  // into Graph::indices
+constexpr uint32_t no_name = static_cast<uint32_t>(-1);
+
+// What a counter without a max may count to: every whole number that a double holds.
+constexpr uint64_t unbounded = uint64_t{1} << 53;
+
+// One axis of a persistent table.
+struct Axis {
+  enum class Kind : uint8_t { fixed, index, ring, grows };
+  Kind kind = Kind::fixed;
+  uint64_t extent = 1;     // grows: the most it can become, which is its counter's bound
+  Name counter = no_name;  // ring, grows: how many positions were ever entered
+};
+
+struct Declaration {
+  Kind kind{};
+  std::string name;
+  std::vector<uint64_t> shape;  // constant: of one member; persistent: without growth, where a growing axis counts 0
+  Type type = Type::f32;
+
+  // Constants.
+  Layout layout{};
+  std::string tensor;       // its name in the file; in a family "{l}" stands for the member
+  Index over = no_name;     // the index that numbers a family's members
+  uint64_t from = 0;        // the first member
+  bool transposed = false;  // packed: the file holds [inputs, outputs]
+  int64_t row = -1;         // vector: one row of a larger tensor
+  Storage storage = Storage::plain;
+  std::string scales;
+  uint32_t group = 0;
+
+  // Persistents.
+  std::vector<Axis> axes;
+  double init = 0;
+  bool counter = false;
+  bool clock = false;  // a counter that is the context's own
+  uint64_t bound = 0;  // of a counter
+
+  uint64_t elements() const {
+    uint64_t n = 1;
+    for (const auto extent : shape) n *= extent;
+    return n;
+  }
+  // The axis that grows, if one does.
+  const Axis* growing() const {
+    for (const auto& axis : axes) {
+      if (axis.kind == Axis::Kind::grows) return &axis;
+    }
+    return nullptr;
+  }
+};
+
+// What picks a member along one axis: a number, or an index, counter or i32 value, plus `offset`.
+struct Term {
+  enum class Kind : uint8_t { number, index, counter, value };
+  Kind kind = Kind::number;
+  uint32_t id = 0;  // Index or Name
+  int64_t offset = 0;
+};
+
+struct Operand {
+  Name name = no_name;
+  std::vector<Term> at;
+};
+
+struct Node {
+  Op op{};
+  std::vector<Operand> in;
+  Name out = no_name;
+  std::optional<Operand> state;
+  uint32_t groups = 1;  // heads
+  uint32_t shared = 1;  // attend: query heads that share one key head
+  float eps = 0;
+  float scale = 0;            // attend
+  uint64_t from = 0, to = 0;  // slice; loop
+  int64_t number = 0;  // less, equal, remainder: the right-hand side; increment, decrement: by how much; cache_read of
+                       // a counter: modulo what, or 0; branch: the index' value
+  Type type = Type::f32;             // cast
+  std::vector<float> low, high;      // range: per level
+  std::vector<uint32_t> increments;  // rope: per pair of channels
+  uint64_t segment = 0;              // cache.attend, cache.mix: segments of the clock; 0: none
+  MemoryForm memory;                 // cache.memory, cache.memory.first
+  std::vector<uint64_t> periods;     // the same: of each level, at least 1
+
+  Index index = no_name;   // loop; branch on an index
+  std::vector<Node> body;  // loop; branch: then
+  std::vector<Node> otherwise;
+  std::vector<std::pair<std::string, Name>> results;  // return
+};
+
+// Levels that do not write at every pulse: those have a buffer of what they are yet to write.
+inline size_t slow_levels(const std::vector<uint64_t>& periods) {
+  size_t n = 0;
+  for (const auto period : periods) n += period > 1;
+  return n;
+}
+
+// Whether what it does depends on the clock, beside the tables and counters that it names.
+inline bool minds_clock(const Node& node) {
+  return node.segment > 0 || (node.op == Op::cache_memory && slow_levels(node.periods) > 0);
+}
+
+struct Block {
+  std::string name;
+  std::vector<Name> inputs;
+  std::vector<Node> nodes;
+  std::vector<std::pair<std::string, Name>> results;
+};
+
+struct Indexed {
+  std::string name;
+  uint64_t extent;
+};
+
+// What a graph of a language model names: block "step" turns an i32 token into the last hidden vector, block "predict"
+// such a vector into logits.
+struct LanguageModel {
+  size_t step = 0, predict = 0;  // blocks
+  Name hidden = no_name;
+  Name previous = no_name;  // the hidden vector of the token before, out of a cache.shift
+  Name last = no_name;      // the persistent in which that cache.shift keeps it
+  Name logits = no_name;
+};
+
+struct Graph {
+  std::vector<Indexed> indices;
+  std::vector<Declaration> declarations;
+  std::vector<Block> blocks;
+  std::optional<LanguageModel> language;
+  Name clock = no_name;
+  std::optional<size_t> first;  // block "first"
+
+  uint64_t width(Name name) const { return declarations[name].elements(); }
+  uint64_t vocabulary() const { return language ? width(language->logits) : 0; }
+  // The counter that a table is, or that one of its axes follows; no_name where there is none.
+  Name followed(Name table) const {
+    const auto& d = declarations[table];
+    if (d.counter) return table;
+    for (const auto& axis : d.axes) {
+      if (axis.counter != no_name) return axis.counter;
+    }
+    return no_name;
+  }
+};
+
+// "K(l,len-1)", as in the graph's text.
+std::string operand_text(const Graph& graph, const Operand& operand);
+// What an error or a trace calls a node: its op and what it writes.
+std::string node_text(const Graph& graph, const Node& node);
+
+// Reads, and checks with check_graph() (check.h).
+Result<Graph> parse_graph(std::string_view json);
+
+}  // namespace continuo

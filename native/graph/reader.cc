@@ -1,0 +1,458 @@
+// Reads a graph from its JSON: form, names and single declarations. What must hold between them is check.h's.
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/json.h"
+#include "graph/check.h"
+#include "graph/graph.h"
+#include "graph/node_attributes.h"
+#include "graph/ops.h"
+#include "weights/safetensors.h"
+
+namespace continuo {
+
+namespace {
+
+using json::Value;
+
+// As max_extent: generous, and no size in bytes overflows 64 bits.
+constexpr uint64_t max_elements = uint64_t{1} << 40;
+
+class Reader {
+ public:
+  explicit Reader(const Value& root) : root_(root) {}
+
+  Result<Graph> read() {
+    const auto* format = root_.find("format");
+    if (!format || !format->is_string() || format->text != "continuo-graph/2")
+      return invalid("graph: expected the format \"continuo-graph/2\".");
+    if (!indices() || !declarations() || !blocks()) return *error_;
+    return std::move(graph_);
+  }
+
+ private:
+  template <class... Parts> bool fail(const Parts&... parts) {
+    if (!error_) error_ = invalid("graph: ", parts...);
+    return false;
+  }
+
+  // A whole number from `least` to `most`; `otherwise` where the member is missing.
+  bool number(const Value& object, const char* member, const std::string& user, uint64_t least, uint64_t most,
+              uint64_t& out, std::optional<uint64_t> otherwise = std::nullopt) {
+    auto n = read_number(object, member, least, most, otherwise);
+    if (!n) return fail(user, n.error().message);
+    out = *n;
+    return true;
+  }
+
+  bool fresh_name(const std::string* name, const char* what) {
+    if (!name || name->empty() || name->size() > 200) return fail(what, " lacks its name.");
+    if (name->find_first_of("(),+ \"") != std::string::npos)
+      return fail("the name \"", *name, "\" has a character that operands give a meaning: ( ) , + quotes or a space.");
+    if (names_.contains(*name) || index_names_.contains(*name)) return fail("\"", *name, "\" is declared twice.");
+    return true;
+  }
+
+  bool indices() {
+    const auto* list = root_.list_of("indices");
+    if (!list) return root_.find("indices") == nullptr || fail("indices are no list.");
+    for (const auto& item : *list) {
+      const auto* name = item.text_of("name");
+      if (!fresh_name(name, "an index")) return false;
+      uint64_t extent = 0;
+      if (!number(item, "extent", text("index \"", *name, "\""), 1, 1 << 20, extent)) return false;
+      index_names_.emplace(*name, static_cast<Index>(graph_.indices.size()));
+      graph_.indices.push_back({*name, extent});
+    }
+    return true;
+  }
+
+  bool declarations() {
+    const auto* list = root_.list_of("declarations");
+    if (!list) return fail("declarations are missing.");
+    for (const auto& item : *list) {
+      Declaration d;
+      const auto* name = item.text_of("name");
+      const auto* kind = item.text_of("kind");
+      if (!fresh_name(name, "a declaration")) return false;
+      if (!kind) return fail("\"", *name, "\" has no kind.");
+      d.name = *name;
+      const bool good = *kind == "constant"     ? constant(item, d)
+                        : *kind == "dynamic"    ? row_memory(item, d, Kind::dynamic)
+                        : *kind == "volatile"   ? row_memory(item, d, Kind::volatile_)
+                        : *kind == "persistent" ? persistent(item, d)
+                                                : fail("\"", d.name, "\" has the unknown kind \"", *kind, "\".");
+      if (!good) return false;
+      names_.emplace(d.name, static_cast<Name>(graph_.declarations.size()));
+      graph_.declarations.push_back(std::move(d));
+    }
+    return true;
+  }
+
+  bool shape(const Value& item, Declaration& d) {
+    const auto* list = item.list_of("shape");
+    if (!list) return fail("\"", d.name, "\" has no shape.");
+    uint64_t elements = 1;
+    for (const auto& extent : *list) {
+      const auto n = extent.as_u64();
+      if (!n || *n == 0 || *n > max_extent || elements > max_elements / *n)
+        return fail("\"", d.name, "\" has a shape that is not a list of sensible whole numbers.");
+      elements *= *n;
+      d.shape.push_back(*n);
+    }
+    return true;
+  }
+
+  bool type(const Value& item, Declaration& d) {
+    const auto* dtype = item.text_of("dtype");
+    const auto found = type_named(dtype ? *dtype : "f32");
+    if (!found || *found == Type::i64)
+      return fail("\"", d.name, "\" has the unknown dtype \"", dtype ? *dtype : "",
+                  "\", expected f32, f16, bf16, f8, i8, u8, i32 or bool.");
+    d.type = *found;
+    return true;
+  }
+
+  bool row_memory(const Value& item, Declaration& d, Kind kind) {
+    d.kind = kind;
+    return shape(item, d) && type(item, d);
+  }
+
+  bool constant(const Value& item, Declaration& d) {
+    d.kind = Kind::constant;
+    if (!shape(item, d)) return false;
+    const auto* ref = item.text_of("ref");
+    const auto* pattern = item.text_of("pattern");
+    const auto* layout = item.text_of("layout");
+    if ((ref == nullptr) == (pattern == nullptr) || !layout)
+      return fail("constant \"", d.name, "\" needs a layout, and either ref (one tensor) or pattern (a family).");
+    d.tensor = ref ? *ref : *pattern;
+    if (d.tensor.empty()) return fail("constant \"", d.name, "\" names no tensor.");
+    if (*layout == "packed")
+      d.layout = Layout::packed;
+    else if (*layout == "rows")
+      d.layout = Layout::rows;
+    else if (*layout == "vector")
+      d.layout = Layout::vector;
+    else
+      return fail("constant \"", d.name, "\" has the unknown layout \"", *layout, "\".");
+    if (d.shape.size() != (d.layout == Layout::vector ? 1u : 2u))
+      return fail("constant \"", d.name, "\" has shape ", shape_text(d.shape), ", which its layout cannot hold.");
+    if (const auto* transposed = item.find("transposed")) d.transposed = transposed->boolean;
+    if (d.transposed && d.layout != Layout::packed)
+      return fail("constant \"", d.name, "\" is transposed, which only the layout packed supports.");
+    if (item.find("row")) {
+      uint64_t row = 0;
+      if (d.layout != Layout::vector || !number(item, "row", text("constant \"", d.name, "\""), 0, max_extent, row))
+        return fail("constant \"", d.name, "\" names a row that cannot be taken.");
+      d.row = static_cast<int64_t>(row);
+    }
+    return (!pattern || family(item, d)) && stored(item, d);
+  }
+
+  bool family(const Value& item, Declaration& d) {
+    const auto* over = item.text_of("over");
+    const auto found = over ? index_names_.find(*over) : index_names_.end();
+    if (found == index_names_.end()) return fail("constant \"", d.name, "\" has a pattern but no index it runs over.");
+    d.over = found->second;
+    if (d.tensor.find(text("{", *over, "}")) == std::string::npos)
+      return fail("constant \"", d.name, "\": its pattern \"", d.tensor, "\" lacks {", *over, "}.");
+    return number(item, "from", text("constant \"", d.name, "\""), 0, graph_.indices[d.over].extent - 1, d.from, 0);
+  }
+
+  bool stored(const Value& item, Declaration& d) {
+    const auto* storage = item.text_of("storage");
+    if (!storage) return true;
+    if (*storage == "q8")
+      d.storage = Storage::q8;
+    else if (*storage == "i4")
+      d.storage = Storage::i4;
+    else if (*storage == "ternary2")
+      d.storage = Storage::ternary2;
+    else if (*storage == "ternary3")
+      d.storage = Storage::ternary3;
+    else
+      return fail("constant \"", d.name, "\" has the unknown storage \"", *storage,
+                  "\", expected q8, i4, ternary2 or ternary3.");
+    const auto* scales = item.text_of("scales");
+    uint64_t group = 0;
+    if (!number(item, "group", text("constant \"", d.name, "\""), 32, 64, group)) return false;
+    if (!scales || (group != 32 && group != 64))
+      return fail("constant \"", d.name, "\" needs the tensor of its scales and a group of 32 or 64.");
+    if (d.layout != Layout::packed || d.transposed)
+      return fail("constant \"", d.name, "\" is stored as ", *storage,
+                  ", which only a packed matrix that is not transposed can be.");
+    d.scales = *scales;
+    d.group = static_cast<uint32_t>(group);
+    return true;
+  }
+
+  bool persistent(const Value& item, Declaration& d) {
+    d.kind = Kind::persistent;
+    const auto* counter = item.find("counter");
+    const auto* clock = item.find("clock");
+    if (clock && clock->boolean) {
+      if (graph_.clock != no_name) return fail("\"", d.name, "\" is a second clock; a context has one.");
+      graph_.clock = static_cast<Name>(graph_.declarations.size());
+      d.counter = d.clock = true;
+      d.type = Type::i64;
+      d.bound = unbounded;
+      return true;
+    }
+    if (counter && counter->boolean) {
+      d.counter = true;
+      d.type = Type::i64;
+      return number(item, "max", text("counter \"", d.name, "\""), 1, unbounded, d.bound, unbounded);
+    }
+    const auto* init = item.find("init");
+    const auto value = init ? init->as_double() : std::optional<double>(0);
+    if (!value || !std::isfinite(static_cast<float>(*value)))
+      return fail("persistent \"", d.name, "\" needs a finite init.");
+    d.init = *value;
+    if (!type(item, d)) return false;
+    const auto* axes = item.list_of("axes");
+    if (!axes) return fail("persistent \"", d.name, "\" has no axes.");
+    uint64_t elements = size_of(d.type);
+    for (const auto& axis : *axes) {
+      Axis a;
+      if (!read_axis(axis, d, a)) return false;
+      if (elements > max_elements / a.extent) return fail("persistent \"", d.name, "\" is too large.");
+      elements *= a.extent;
+      d.shape.push_back(a.kind == Axis::Kind::grows ? 0 : a.extent);
+      d.axes.push_back(a);
+    }
+    return true;
+  }
+
+  bool read_axis(const Value& item, const Declaration& d, Axis& axis) {
+    const std::string user = text("persistent \"", d.name, "\"");
+    if (const auto n = item.as_u64()) {
+      axis.extent = *n;
+      return (*n > 0 && *n <= max_extent) || fail(user, " has an axis of ", *n, ".");
+    }
+    if (const auto* over = item.text_of("index")) {
+      const auto found = index_names_.find(*over);
+      if (found == index_names_.end()) return fail(user, " has an axis over \"", *over, "\", which is no index.");
+      axis.kind = Axis::Kind::index;
+      axis.extent = graph_.indices[found->second].extent;
+      return true;
+    }
+    const bool ring = item.find("ring") != nullptr;
+    const auto* counter = item.text_of(ring ? "counter" : "grows");
+    if (!counter) return fail(user, " has an axis that is neither a number, an index, a ring nor growing.");
+    const auto found = names_.find(*counter);
+    if (found == names_.end() || !graph_.declarations[found->second].counter)
+      return fail(user, " has an axis over \"", *counter, "\", expected a counter declared before it.");
+    axis.counter = found->second;
+    for (const auto& other : d.axes) {
+      if (other.counter != no_name) return fail(user, " has two axes that follow a counter, expected at most one.");
+    }
+    if (ring) {
+      axis.kind = Axis::Kind::ring;
+      return number(item, "ring", user, 1, max_extent, axis.extent);
+    }
+    axis.kind = Axis::Kind::grows;
+    axis.extent = graph_.declarations[found->second].bound;
+    return axis.extent <= max_extent || fail(user, " grows with \"", *counter, "\", whose bound is ", axis.extent,
+                                             ", expected at most ", max_extent, ": give the counter a max.");
+  }
+
+  bool operand(const std::string& user, const Value& item, Operand& out) {
+    if (!item.is_string()) return fail(user, " has an operand that is no text.");
+    const std::string& source = item.text;
+    const size_t open = std::min(source.find('('), source.size());
+    const auto found = names_.find(source.substr(0, open));
+    if (found == names_.end()) return fail(user, " uses \"", source.substr(0, open), "\", which is not declared.");
+    out.name = found->second;
+    if (open == source.size()) return true;
+    if (source.back() != ')') return fail(user, ": the operand \"", source, "\" lacks its closing bracket.");
+    for (size_t at = open + 1; at < source.size();) {
+      const size_t end = std::min(source.find(',', at), source.size() - 1);
+      Term term;
+      if (!read_term(user, source.substr(at, end - at), term)) return false;
+      out.at.push_back(term);
+      at = end + 1;
+    }
+    return true;
+  }
+
+  bool read_term(const std::string& user, const std::string& source, Term& term) {
+    if (const auto n = whole_number(source); n && *n >= 0) {
+      term.offset = *n;
+      return true;
+    }
+    // A name may hold a minus sign itself: the whole text is tried first.
+    const auto named = [&](const std::string& name) {
+      if (const auto index = index_names_.find(name); index != index_names_.end()) {
+        term.kind = Term::Kind::index;
+        term.id = index->second;
+        return true;
+      }
+      const auto found = names_.find(name);
+      if (found == names_.end()) return false;
+      term.kind = graph_.declarations[found->second].counter ? Term::Kind::counter : Term::Kind::value;
+      term.id = found->second;
+      return true;
+    };
+    if (named(source)) return true;
+    const size_t sign = source.find_last_of("+-");
+    if (sign != std::string::npos && sign > 0 && named(source.substr(0, sign))) {
+      const auto n = whole_number(std::string_view(source).substr(sign + (source[sign] == '+' ? 1 : 0)));
+      if (n) {
+        term.offset = *n;
+        return true;
+      }
+    }
+    return fail(user, ": \"", source, "\" is no number, index, counter or value to pick a member by.");
+  }
+
+  bool blocks() {
+    const auto* list = root_.list_of("blocks");
+    if (!list || list->empty()) return fail("blocks are missing.");
+    for (const auto& item : *list) {
+      Block block;
+      const auto* name = item.text_of("name");
+      const auto* inputs = item.list_of("inputs");
+      const auto* nodes = item.list_of("nodes");
+      if (!name || name->empty()) return fail("a block lacks its name.");
+      for (const auto& other : graph_.blocks) {
+        if (other.name == *name) return fail("block \"", *name, "\" is there twice.");
+      }
+      block.name = *name;
+      if (!inputs || !nodes) return fail("block \"", *name, "\" lacks its inputs or nodes.");
+      for (const auto& input : *inputs) {
+        Operand in;
+        if (!operand(text("block \"", *name, "\""), input, in)) return false;
+        if (graph_.declarations[in.name].kind != Kind::dynamic)
+          return fail("block \"", *name, "\": its input \"", input.text, "\" must be dynamic.");
+        block.inputs.push_back(in.name);
+      }
+      if (!read_nodes(*nodes, block.nodes)) return false;
+      graph_.blocks.push_back(std::move(block));
+    }
+    return true;
+  }
+
+  bool read_nodes(const std::vector<Value>& list, std::vector<Node>& out) {
+    for (const auto& item : list) {
+      Node node;
+      const bool good = item.find("loop")     ? read_loop(item, node)
+                        : item.find("branch") ? read_branch(item, node)
+                        : item.find("return") ? read_return(item, node)
+                                              : read_op(item, node);
+      if (!good) return false;
+      out.push_back(std::move(node));
+    }
+    return true;
+  }
+
+  bool read_loop(const Value& item, Node& node) {
+    node.op = Op::loop;
+    const auto* over = item.text_of("loop");
+    const auto found = over ? index_names_.find(*over) : index_names_.end();
+    if (found == index_names_.end()) return fail("a loop runs over \"", over ? *over : "", "\", which is no index.");
+    node.index = found->second;
+    const uint64_t extent = graph_.indices[node.index].extent;
+    const std::string user = text("the loop over \"", *over, "\"");
+    const auto* nodes = item.list_of("nodes");
+    if (!nodes) return fail(user, " has no nodes.");
+    return number(item, "from", user, 0, extent, node.from, 0) &&
+           number(item, "to", user, node.from, extent, node.to, extent) && read_nodes(*nodes, node.body);
+  }
+
+  bool read_branch(const Value& item, Node& node) {
+    node.op = Op::branch;
+    const auto* when = item.text_of("branch");
+    if (!when) return fail("a branch lacks its condition.");
+    const std::string user = text("the branch on \"", *when, "\"");
+    if (const auto found = index_names_.find(*when); found != index_names_.end()) {
+      node.index = found->second;
+      uint64_t equals = 0;
+      if (!number(item, "equals", user, 0, max_extent, equals)) return false;
+      node.number = static_cast<int64_t>(equals);
+    } else {
+      Operand condition;
+      if (!operand(user, *item.find("branch"), condition)) return false;
+      node.in.push_back(std::move(condition));
+    }
+    const auto* then = item.list_of("nodes");
+    const auto* otherwise = item.list_of("otherwise");
+    if (!then) return fail(user, " has no nodes to run.");
+    return read_nodes(*then, node.body) && (!otherwise || read_nodes(*otherwise, node.otherwise));
+  }
+
+  bool read_return(const Value& item, Node& node) {
+    node.op = Op::return_;
+    const auto* results = item.find("return");
+    if (!results->is_object()) return fail("a return names its results as { role: name }.");
+    for (const auto& [role, value] : results->members) {
+      Operand result;
+      if (!operand(text("return of \"", role, "\""), value, result)) return false;
+      if (!result.at.empty()) return fail("return of \"", role, "\": expected a plain name.");
+      node.results.emplace_back(role, result.name);
+    }
+    return true;
+  }
+
+  bool read_op(const Value& item, Node& node) {
+    const auto* op = item.text_of("op");
+    if (!op) return fail("a node has no op.");
+    const auto* rule = find_op(*op);
+    if (!rule) return fail("there is no op \"", *op, "\".");
+    node.op = rule->op;
+    std::string user = text("node ", *op);
+    const auto* out = item.text_of("out");
+    if (out) user += text(" \"", *out, "\"");
+    if (rule->output != (out != nullptr))
+      return fail(user, rule->output ? " needs an out." : " has an out, which it cannot write.");
+    if (out) {
+      const auto found = names_.find(*out);
+      if (found == names_.end()) return fail(user, " writes \"", *out, "\", which is not declared.");
+      node.out = found->second;
+    }
+    const auto* in = item.list_of("in");
+    if (!in && rule->inputs > 0) return fail(user, " has no inputs.");
+    if (in) {
+      for (const auto& input : *in) {
+        if (!operand(user, input, node.in.emplace_back())) return false;
+      }
+    }
+    const bool literal =
+        (node.op == Op::less || node.op == Op::equal || node.op == Op::remainder) && item.find("value") != nullptr;
+    const size_t count = node.in.size() + (literal ? 1 : 0);
+    if (more_inputs(node.op) ? count < rule->inputs : count != rule->inputs)
+      return fail(user, " has ", node.in.size(), " inputs, expected ", more_inputs(node.op) ? "at least " : "",
+                  rule->inputs, ".");
+    if (rule->stateful) {
+      const auto* state = item.find("state");
+      if (!state) return fail(user, " needs a state.");
+      if (!operand(user, *state, node.state.emplace())) return false;
+    }
+    if (const auto good = read_attributes(item, *rule, user, literal, node); !good) {
+      error_ = good.error();
+      return false;
+    }
+    return true;
+  }
+
+  const Value& root_;
+  Graph graph_;
+  std::unordered_map<std::string, Name> names_;
+  std::unordered_map<std::string, Index> index_names_;
+  std::optional<Error> error_;
+};
+
+}  // namespace
+
+Result<Graph> parse_graph(std::string_view source) {
+  auto root = json::parse(source);
+  if (!root) return invalid("graph: ", root.error().message);
+  auto graph = Reader(*root).read();
+  if (!graph) return graph.error();
+  if (auto good = check_graph(*graph); !good) return good.error();
+  return graph;
+}
+
+}  // namespace continuo

@@ -1,7 +1,0 @@
-// x86-64-v4: AVX-512.
-#define CONTINUO_ISA avx512
-#include "table.h"
-
-namespace continuo {
-const Kernels avx512_kernels = CONTINUO_TABLE("avx512");
-}

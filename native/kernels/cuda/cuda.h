@@ -1,8 +1,0 @@
-// CUDA's runtime, or the part of it that emulate/ has: everything under kernels/cuda and cuda/ comes to it through here.
-#pragma once
-
-#if defined(CONTINUO_EMULATE)
-#include "emulate/cuda.h"
-#else
-#include <cuda_runtime.h>
-#endif

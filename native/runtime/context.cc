@@ -1,0 +1,323 @@
+#include "runtime/context.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "base/cast.h"
+
+namespace continuo {
+
+Context::Context(std::shared_ptr<const Model> model)
+    : model_(std::move(model)),
+      memory_(model_->device, model_->state_bytes),
+      counters_(model_->layout.size(), 0),
+      grown_(model_->layout.size()),
+      checked_(model_->layout.size(), 0) {
+  device().enlist(*this);
+  try {
+    reset();
+  } catch (...) {
+    device().dismiss(*this);
+    throw;
+  }
+  head = Head{};
+}
+
+Context::~Context() { device().dismiss(*this); }
+
+void Context::page_out() {
+  memory_.page_out();
+  for (auto& grown : grown_) grown.memory.page_out();
+}
+
+void Context::page_in() {
+  memory_.page_in();
+  for (auto& grown : grown_) grown.memory.page_in();
+}
+
+void Context::reset() {
+  const Held held(device(), *this);
+  const auto& first = model_->first;
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    const auto& d = model_->graph.declarations[slice.name];
+    counters_[i] = first ? first->counters[i] : 0;
+    checked_[i] = 0;
+    if (slice.grows())
+      grown_[i] = Grown{};
+    else if (!first && !d.counter)
+      device().fill(memory_.data() + slice.offset, slice.type, slice.elements, d.init);
+  }
+  if (first) device().copy(memory_.data(), first->memory.data(), memory_.size());
+  head.origin = head.pulse;
+  head.chain.reset();
+  broken = false;
+}
+
+FirstState Context::image() const {
+  FirstState out{DeviceMemory(model_->device, memory_.size()), counters_};
+  device().copy(out.memory.data(), memory_.data(), memory_.size());
+  return out;
+}
+
+std::byte* Context::data(Name name) {
+  const uint32_t i = model_->slice_of[name];
+  return model_->layout[i].grows() ? grown_[i].memory.data() : memory_.data() + model_->layout[i].offset;
+}
+
+int64_t Context::counter(Name name) const {
+  if (model_->graph.declarations[name].clock) return static_cast<int64_t>(head.pulse);
+  return counters_[model_->slice_of[name]];
+}
+
+// The clock is the caller's, as is the chain.
+void Context::set_counter(Name name, int64_t to) {
+  if (!model_->graph.declarations[name].clock) counters_[model_->slice_of[name]] = to;
+}
+
+// The positions of each outer part move to where they lie in a table of `positions`.
+void Context::grow(uint32_t i, size_t positions) {
+  const auto& slice = model_->layout[i];
+  auto& grown = grown_[i];
+  const size_t each = slice.inner * size_of(slice.type);
+  Grown wider{DeviceMemory(model_->device, slice.outer * positions * each), positions};
+  for (size_t part = 0; part < slice.outer; ++part) {
+    std::byte* to = wider.memory.data() + part * positions * each;
+    if (grown.positions > 0)
+      device().copy(to, grown.memory.data() + part * grown.positions * each, grown.positions * each);
+    device().fill(to + grown.positions * each, slice.type, (positions - grown.positions) * slice.inner,
+                  model_->graph.declarations[slice.name].init);
+  }
+  grown = std::move(wider);
+}
+
+// Doubling: each position is moved less than twice on average.
+size_t Context::room_for(Name counter, size_t wanted) const {
+  return std::min<size_t>(model_->graph.declarations[counter].bound, std::max<size_t>(std::bit_ceil(wanted), 16));
+}
+
+bool Context::reserve(Name counter, int64_t to) {
+  const auto bound = model_->graph.declarations[counter].bound;
+  if (to < 0 || static_cast<uint64_t>(to) > bound) return false;
+  const auto wanted = static_cast<size_t>(to);
+  for (uint32_t i = 0; i < model_->layout.size(); ++i) {
+    if (model_->layout[i].counter != counter || grown_[i].positions >= wanted) continue;
+    grow(i, room_for(counter, wanted));
+  }
+  return true;
+}
+
+bool Context::raise(Name counter, int64_t to) {
+  if (!reserve(counter, to)) return false;
+  set_counter(counter, to);
+  return true;
+}
+
+void Context::lower(Name counter, int64_t to) {
+  const auto first = static_cast<size_t>(to), last = static_cast<size_t>(this->counter(counter));
+  for (uint32_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    if (slice.follows() != counter) continue;
+    checked_[i] = std::min(checked_[i], first);
+    if (!slice.grows()) {
+      clear_ring(slice, first, last);
+      continue;
+    }
+    const size_t each = slice.inner * size_of(slice.type);
+    for (size_t part = 0; part < slice.outer; ++part) {
+      std::byte* from = grown_[i].memory.data() + (part * grown_[i].positions + first) * each;
+      if (last > first)
+        device().fill(from, slice.type, (last - first) * slice.inner, model_->graph.declarations[slice.name].init);
+    }
+  }
+  set_counter(counter, to);
+}
+
+// Positions first … last − 1 of a ring.
+void Context::clear_ring(const StateSlice& slice, size_t first, size_t last) {
+  const size_t each = slice.inner * size_of(slice.type);
+  // Of more positions than places, the last ones left nothing of the others.
+  for (size_t at = std::max(first, last - std::min(last, slice.places)); at < last; ++at) {
+    for (size_t part = 0; part < slice.outer; ++part) {
+      std::byte* to = memory_.data() + slice.offset + (part * slice.places + at % slice.places) * each;
+      device().fill(to, slice.type, slice.inner, model_->graph.declarations[slice.name].init);
+    }
+  }
+}
+
+size_t Context::bytes() const {
+  size_t total = memory_.size();
+  for (const auto& grown : grown_) total += grown.memory.size();
+  return total;
+}
+
+size_t Context::serialized_bytes() const {
+  size_t total = 0;
+  for (const auto& slice : model_->layout) {
+    total += (slice.grows() ? slice.outer * entered(slice) * slice.inner : slice.elements) * size_of(slice.type);
+  }
+  return total;
+}
+
+void Context::each_piece(size_t i, const auto& visit, size_t from) const {
+  const auto& slice = model_->layout[i];
+  if (model_->graph.declarations[slice.name].counter) return;
+  if (!slice.grows()) return visit(memory_.data() + slice.offset, slice.elements * size_of(slice.type));
+  const size_t each = slice.inner * size_of(slice.type);
+  const size_t stride = grown_[i].positions * each;
+  for (size_t part = 0; part < slice.outer && entered(slice) > from; ++part)
+    visit(grown_[i].memory.data() + part * stride + from * each, (entered(slice) - from) * each);
+}
+
+void Context::each_unchecked_piece(size_t i, const auto& visit) const {
+  const auto& slice = model_->layout[i];
+  const size_t from = checked_[i] - std::min(checked_[i], slice.write_reach);
+  if (slice.ring == no_name) return each_piece(i, visit, from);
+  const auto last = static_cast<size_t>(counter(slice.ring));
+  if (last - std::min(last, from) >= slice.places) return each_piece(i, visit);
+  // Fewer positions than places: one stretch of them, or two where they go past the end.
+  const size_t each = slice.inner * size_of(slice.type);
+  const size_t first = from % slice.places, end = first + (last - from);
+  for (size_t part = 0; part < slice.outer && last > from; ++part) {
+    const std::byte* table = memory_.data() + slice.offset + part * slice.places * each;
+    visit(table + first * each, (std::min(end, slice.places) - first) * each);
+    if (end > slice.places) visit(table, (end - slice.places) * each);
+  }
+}
+
+void Context::serialize(std::span<std::byte> out) {
+  const Held held(device(), *this);
+  // Runs of tables leave together; counters lie between them.
+  std::vector<Piece> pieces;
+  std::byte* to = out.data();
+  size_t waiting = 0;
+  const auto flush = [&] {
+    if (!pieces.empty()) device().download(to, pieces);
+    to += waiting;
+    waiting = 0;
+    pieces.clear();
+  };
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    each_piece(i, [&](const std::byte* from, size_t bytes) {
+      pieces.push_back({from, bytes});
+      waiting += bytes;
+    });
+    if (!model_->graph.declarations[model_->layout[i].name].counter) continue;
+    flush();
+    std::memcpy(to, &counters_[i], sizeof counters_[i]);
+    to += sizeof counters_[i];
+  }
+  flush();
+}
+
+Status Context::restore(std::span<const std::byte> state, const Head& new_head) {
+  if (new_head.origin > new_head.pulse)
+    return invalid("the state's origin ", new_head.origin, " lies after its pulse ", new_head.pulse, ".");
+  // A clock that wrapped would have no end to what attention walks.
+  if (new_head.pulse > INT64_MAX)
+    return invalid("the state's pulse ", new_head.pulse, " is no clock that can go on, expected at most 2⁶³ − 1.");
+  // First everything is checked. A table's counter is declared before the table, so its value is known by then.
+  std::vector<int64_t> counters(model_->layout.size(), 0);
+  size_t at = 0;
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    const auto& d = model_->graph.declarations[slice.name];
+    size_t elements = slice.elements;
+    if (slice.grows())
+      elements = slice.outer * slice.inner * static_cast<size_t>(counters[model_->slice_of[slice.counter]]);
+    const size_t size = elements * size_of(slice.type);
+    if (state.size() - at < size)
+      return invalid("the state has ", state.size(), " bytes, expected at least ", at + size,
+                     " by this model's layout.");
+    const std::byte* from = state.data() + at;
+    at += size;
+    if (d.counter) {
+      std::memcpy(&counters[i], from, sizeof(int64_t));
+      if (counters[i] < 0 || static_cast<uint64_t>(counters[i]) > d.bound) {
+        return invalid("the state's counter \"", d.name, "\" is ", counters[i], ", expected 0 to ", d.bound,
+                       ": the snapshot is damaged.");
+      }
+    } else if (slice.type == Type::boolean) {
+      for (size_t k = 0; k < elements; ++k) {
+        if (std::to_integer<int>(from[k]) > 1)
+          return invalid("the state's \"", d.name, "\" holds ", std::to_integer<int>(from[k]),
+                         " for a bool at element ", k, ": the snapshot is damaged.");
+      }
+    } else if (is_float(slice.type)) {
+      for (size_t k = 0; k < elements; ++k) {
+        if (std::isfinite(slice.type == Type::f32 ? read_element(from, Dtype::f32, k)
+                                                  : read_number(from, slice.type, k)))
+          continue;
+        return invalid("the state's \"", d.name, "\" holds a number that is not finite at element ", k,
+                       ": the snapshot is damaged.");
+      }
+    }
+  }
+  if (at != state.size())
+    return invalid("the state has ", state.size(), " bytes, expected ", at, " by this model's layout.");
+
+  const Held held(device(), *this);
+  // Memory first, since there may be none; afterwards nothing can fail but the device itself.
+  std::vector<Grown> grown(grown_.size());
+  std::swap(grown, grown_);
+  try {
+    for (uint32_t i = 0; i < model_->layout.size(); ++i) {
+      const auto& slice = model_->layout[i];
+      const size_t wanted = slice.grows() ? static_cast<size_t>(counters[model_->slice_of[slice.counter]]) : 0;
+      if (wanted > 0) grow(i, room_for(slice.counter, wanted));
+    }
+  } catch (...) {
+    std::swap(grown, grown_);
+    throw;
+  }
+  counters_ = std::move(counters);
+  broken = true;  // until all of it is there
+  at = 0;
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    each_piece(i, [&](const std::byte* to, size_t bytes) {
+      device().upload(const_cast<std::byte*>(to), state.data() + at, bytes);
+      at += bytes;
+    });
+    if (model_->graph.declarations[model_->layout[i].name].counter) at += sizeof(int64_t);
+  }
+  head = new_head;
+  broken = false;
+  mark_checked();
+  return Done{};
+}
+
+void Context::mark_checked() {
+  for (size_t i = 0; i < checked_.size(); ++i) {
+    const Name follows = model_->layout[i].follows();
+    if (follows != no_name) checked_[i] = static_cast<size_t>(counter(follows));
+  }
+}
+
+bool Context::finite(bool whole) {
+  const Held held(device(), *this);
+  std::vector<Piece> wide;
+  bool all = true;
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const Type type = model_->layout[i].type;
+    if (!is_float(type)) continue;
+    const auto note = [&](const std::byte* from, size_t bytes) {
+      if (type == Type::f32) return wide.push_back({from, bytes});
+      std::vector<std::byte> numbers(bytes);
+      const Piece piece{from, bytes};
+      device().download(numbers.data(), {&piece, 1});
+      for (size_t k = 0; k < bytes / size_of(type); ++k)
+        all = all && std::isfinite(read_number(numbers.data(), type, k));
+    };
+    if (whole)
+      each_piece(i, note);
+    else
+      each_unchecked_piece(i, note);
+  }
+  all = all && device().finite(wide);
+  if (all) mark_checked();
+  return all;
+}
+
+}  // namespace continuo

@@ -1,0 +1,13 @@
+#include "runtime/device.h"
+
+namespace continuo {
+
+Held::Held(Device& device, Pageable& pageable) : device_(device), pageable_(pageable) {
+  if (!device_.hold(pageable_)) {
+    throw DeviceError(
+        "The device's memory is held by the contexts of a call under way; wait for it, or give the device fewer "
+        "sessions at once.");
+  }
+}
+
+}  // namespace continuo

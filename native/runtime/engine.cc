@@ -1,0 +1,323 @@
+#include "runtime/engine.h"
+
+#include <algorithm>
+#include <exception>
+
+namespace continuo {
+
+namespace {
+
+// Runs `body` and turns what the standard library throws (out of memory) into an error.
+template <class T, class Body> Result<T> guarded(const Body& body) {
+  try {
+    return body();
+  } catch (const DeviceError& e) {
+    return Error{Code::unavailable, e.what()};
+  } catch (const std::exception& e) {
+    return Error{Code::unavailable, text("the engine ran out of resources: ", e.what(),
+                                         ". Free some, and reset or restore the context of the call.")};
+  }
+}
+
+}  // namespace
+
+Engine::Engine(size_t threads, double step_target)
+    : pool_(std::max<size_t>(1, threads)),
+      inbox_(std::make_shared<Inbox>()),
+      scheduler_(step_target,
+                 [inbox = std::weak_ptr(inbox_)] {
+                   const auto to = inbox.lock();
+                   if (!to) return;
+                   {
+                     const std::lock_guard lock(to->mutex);
+                     to->woken = true;
+                   }
+                   to->wake.notify_one();
+                 }),
+      thread_([this] { work(); }) {}
+
+Engine::~Engine() { stop(); }
+
+void Engine::stop() {
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    inbox_->stopping = true;
+  }
+  inbox_->wake.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Engine::Inbox::call(Job job) {
+  {
+    const std::lock_guard lock(mutex);
+    jobs.push_back(std::move(job));
+  }
+  wake.notify_one();
+}
+
+void Engine::work() {
+  use_default_arithmetic();
+  std::optional<Job> job;
+  std::vector<Arrival> arrivals;
+  while (take(job, arrivals)) {
+    const bool came = !arrivals.empty();
+    // The device may have been lost by a call of another thread.
+    if (came) (void)revive(gone());
+    admit(std::move(arrivals));
+    arrivals.clear();
+    // A step follows each job, so that many jobs do not hold up the items. Every callback is called, after `stop` too.
+    if (job) (*job)();
+    if (inbox_->stopping)
+      scheduler_.fail_all({Code::misuse, "the model was closed while the call was running."}, false);
+    else if (came && !job && scheduler_.wait_until())
+      continue;  // another session may still return
+    else if (scheduler_.runnable())
+      step();
+  }
+}
+
+bool Engine::take(std::optional<Job>& job, std::vector<Arrival>& arrivals) {
+  auto& inbox = *inbox_;
+  std::unique_lock lock(inbox.mutex);
+  const auto something = [&] {
+    return inbox.stopping || inbox.woken || !inbox.jobs.empty() || !inbox.arrivals.empty();
+  };
+  if (!scheduler_.runnable()) inbox.wake.wait(lock, something);
+  // Waits briefly for the next item of a session that was just answered.
+  else if (const auto until = scheduler_.wait_until())
+    inbox.wake.wait_until(lock, *until, something);
+  inbox.woken = false;
+  std::swap(arrivals, inbox.arrivals);
+  job.reset();
+  if (!inbox.jobs.empty()) {
+    job = std::move(inbox.jobs.front());
+    inbox.jobs.pop_front();
+  }
+  return job || !arrivals.empty() || !scheduler_.empty() || !inbox.stopping;
+}
+
+void Engine::load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done,
+                  OpenDevice open_device) {
+  inbox_->call([this, graph_json = std::move(graph_json), path = std::move(path), cache = std::move(cache), options,
+                done = std::move(done), open_device = std::move(open_device)]() mutable {
+    options_ = options;
+    source_ = [this, graph_json = std::move(graph_json), path = std::move(path), cache = std::move(cache),
+               open_device = std::move(open_device)]() -> Result<std::shared_ptr<const Model>> {
+      auto device = open_device();
+      if (!device) return device.error();
+      {
+        // It is there, however long the model takes.
+        const std::lock_guard lock(inbox_->mutex);
+        away_.clear();
+      }
+      return Model::load(graph_json, path, pool_, *device, cache.path.empty() ? nullptr : &cache);
+    };
+    done(load_model());
+  });
+}
+
+Result<std::shared_ptr<const Model>> Engine::load_model() {
+  return guarded<std::shared_ptr<const Model>>([&]() -> Result<std::shared_ptr<const Model>> {
+    auto model = source_();
+    if (!model) return model.error();
+    auto executor = (*model)->device->executor(*model, pool_, options_);
+    executor_ = std::move(executor);
+    const std::lock_guard lock(inbox_->mutex);
+    model_ = *model;
+    return model_;
+  });
+}
+
+std::shared_ptr<const Model> Engine::model() const {
+  const std::lock_guard lock(inbox_->mutex);
+  return model_;
+}
+
+Status Engine::revive(const Error& cause) {
+  if (!model_ || !model_->device->lost()) return Done{};
+  auto loaded = load_model();
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    away_ = loaded ? std::string() : loaded.error().message;
+  }
+  // Whoever hears of the loss finds a model that works, if there can be one.
+  scheduler_.fail_all(cause, true);
+  if (!loaded) return loaded.error();
+  return Done{};
+}
+
+std::string Engine::away() const {
+  const std::lock_guard lock(inbox_->mutex);
+  return away_;
+}
+
+void Engine::mend() {
+  inbox_->call([this] { (void)revive(gone()); });
+}
+
+std::shared_ptr<Bridge> Engine::bridge(std::shared_ptr<Context> context, ExecutorOptions options) {
+  auto model = this->model();
+  auto executor = model->device->executor(model, pool_, options);
+  return std::make_shared<Bridge>(Bridge{std::move(context), std::move(executor)});
+}
+
+Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped done) {
+  auto& context = bridge->context;
+  auto& executor = *bridge->executor;
+  const auto refused = [&](const Error& error) {
+    context->release();
+    return error;
+  };
+  if (!context->claim()) return Error{Code::misuse, "the context is busy; wait for the call that has it."};
+  if (context->broken)
+    return refused({Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
+  const size_t most = executor.rows_of(inserted.block);
+  if (inserted.rows == 0 || inserted.rows > most)
+    return refused(invalid("the step has ", inserted.rows, " rows, expected 1 to ", most, "."));
+  std::string reason;
+  if (executor.room(*context, inserted.block, inserted.rows, reason) < inserted.rows)
+    return refused({Code::invalid, reason});
+  if (const size_t most_now = executor.within_segment(*context, inserted.block, inserted.rows);
+      most_now < inserted.rows) {
+    return refused(
+        invalid("a segment of the clock ends after ", most_now, " of ", inserted.rows, " rows; step those first."));
+  }
+  inbox_->call([this, bridge = std::move(bridge), inserted = std::make_shared<Inserted>(std::move(inserted)),
+                done = std::move(done)] {
+    auto& own = bridge->context;
+    auto& runner = *bridge->executor;
+    auto result = guarded<Done>([&]() -> Status {
+      if (inbox_->stopping) return Error{Code::misuse, "the model was closed before the call began."};
+      if (&own->model() != &runner.model()) return gone();
+      const InUse in_use(model_->device);
+      for (size_t i = 0; i < inserted->inputs.size(); ++i) {
+        runner.insert(inserted->block, i, inserted->inputs[i]);
+      }
+      const Held held(*model_->device, *own);
+      const Run run{own.get(), 0, inserted->rows};
+      runner.step(inserted->block, inserted->rows, {&run, 1});
+      runner.settle();
+      if (runner.moves_clock(inserted->block)) own->head.pulse += inserted->rows;
+      if (!runner.faults().empty())
+        return Error{Code::refused, text(runner.faults()[0].message, " Reset the context or restore it.")};
+      if (const auto* culprit = runner.culprit(own.get()))
+        return Error{Code::refused, text("The first node to give a number that is not finite was ", *culprit, ".")};
+      return Done{};
+    });
+    if (!result && result.error().code == Code::unavailable) own->broken = true;
+    own->release();
+    (void)revive(gone());
+    done(std::move(result));
+  });
+  return Done{};
+}
+
+Status Engine::submit(Item item, Answer answer) {
+  const auto model = this->model();
+  if (!model || !model->graph.language)
+    return Error{Code::misuse,
+                 "the graph is no language model: it needs a block \"step\" that returns hidden and previous, and a "
+                 "block \"predict\" that returns logits."};
+  if (!item.context->claim()) return Error{Code::misuse, "the context is busy; wait for the call that has it."};
+  const auto refused = [&](const Error& error) {
+    item.context->release();
+    return error;
+  };
+  const auto vocabulary = item.context->model().graph.vocabulary();
+  const auto unknown = [&](int32_t token) { return token < 0 || static_cast<uint64_t>(token) >= vocabulary; };
+  if (const auto at = std::find_if(item.tokens.begin(), item.tokens.end(), unknown); at != item.tokens.end()) {
+    return refused(invalid("token ", at - item.tokens.begin(), " is ", *at, ", expected 0 to ", vocabulary - 1, "."));
+  }
+  if (const auto at = std::find_if(item.end_tokens.begin(), item.end_tokens.end(), unknown);
+      at != item.end_tokens.end()) {
+    return refused(
+        invalid("end token ", at - item.end_tokens.begin(), " is ", *at, ", expected 0 to ", vocabulary - 1, "."));
+  }
+  if (item.context->broken)
+    return refused({Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
+  if (item.count > 0 && item.tokens.empty() && item.context->head.pulse == item.context->head.origin) {
+    return refused(invalid("cannot generate before the first token of a context; feed one first."));
+  }
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    inbox_->arrivals.push_back({std::move(item), std::move(answer)});
+  }
+  inbox_->wake.notify_one();
+  return Done{};
+}
+
+Error Engine::gone() const {
+  return {Code::unavailable, "the context was lost with its device: restore it from a snapshot, or reset it."};
+}
+
+void Engine::admit(std::vector<Arrival> arrivals) {
+  for (auto& [item, answer] : arrivals) {
+    std::optional<Error> error;
+    if (inbox_->stopping)
+      error = Error{Code::misuse, "the model was closed before the call began."};
+    else if (&item.context->model() != model_.get() || model_->device->lost())
+      error = gone();
+    if (!error) {
+      scheduler_.admit(std::move(item), std::move(answer));
+      continue;
+    }
+    // What was lost with the device cannot go on.
+    item.context->broken = item.context->broken || error->code == Code::unavailable;
+    ItemResult result;
+    result.head = item.context->head;
+    result.error = std::move(error);
+    item.context->release();
+    answer(std::move(result));
+  }
+}
+
+void Engine::step() {
+  const auto stepped = guarded<Done>([&]() -> Status {
+    const InUse in_use(model_->device);
+    scheduler_.step(*executor_);
+    return Done{};
+  });
+  if (stepped) return;
+  // State and clock of a context in the step may disagree.
+  if (model_->device->lost())
+    (void)revive(stepped.error());
+  else
+    scheduler_.fail_step(stepped.error());
+}
+
+Status Engine::logits(std::shared_ptr<Context> context, Predicted done) {
+  if (!context->model().graph.language) return Error{Code::misuse, "the graph is no language model and has no logits."};
+  if (!context->claim()) return Error{Code::misuse, "the context is busy; wait for the call that has it."};
+  if (context->broken) {
+    context->release();
+    return Error{Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."};
+  }
+  if (context->head.pulse == context->head.origin) {
+    context->release();
+    return invalid("a context has no logits before its first token; feed one first.");
+  }
+  inbox_->call([this, context = std::move(context), done = std::move(done)] {
+    auto result = guarded<std::vector<float>>([&] { return run_logits(*context); });
+    context->release();
+    (void)revive(gone());
+    done(std::move(result));
+  });
+  return Done{};
+}
+
+Result<std::vector<float>> Engine::run_logits(Context& context) {
+  if (inbox_->stopping) return Error{Code::misuse, "the model was closed before the call began."};
+  if (&context.model() != model_.get() || model_->device->lost()) return gone();
+  const auto& graph = model_->graph;
+  const auto& language = *graph.language;
+  const InUse in_use(model_->device);
+  const Held held(*model_->device, context);
+  const std::byte* last = context.data(language.last);
+  predict(*executor_, {&last, 1});
+  const float* logits = predicted(*executor_, 1);
+  if (!model_->host().finite(logits, graph.vocabulary()))
+    return Error{Code::refused, text("The logits at pulse ", context.head.pulse, " are not finite.")};
+  return std::vector<float>(logits, logits + graph.vocabulary());
+}
+
+}  // namespace continuo

@@ -1,0 +1,166 @@
+#include "runtime/executor.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace continuo {
+
+namespace {
+
+// A block's widest value may take this much memory (16 MiB), which bounds its rows.
+constexpr size_t widest_bytes = size_t{1} << 24;
+
+}  // namespace
+
+Executor::Executor(std::shared_ptr<const Model> model, ThreadPool& pool, ExecutorOptions options)
+    : model_(std::move(model)), pool_(pool), options_(options) {
+  for (const auto& program : model_->programs) {
+    Space space{&program, Plan::make(program.lifetimes, options.reuse), rows_for(program), {}, {}};
+    space.memory = DeviceMemory(model_->device, space.plan.bytes * space.rows);
+    space.growth.assign(model_->graph.declarations.size(), 0);
+    for (const auto& [counter, by] : program.growth) space.growth[counter] = by;
+    spaces_.push_back(std::move(space));
+  }
+}
+
+size_t Executor::rows_for(const Program& program) {
+  return std::clamp<size_t>(widest_bytes / program.widest, 1, max_rows);
+}
+
+size_t Executor::room(const Context& context, size_t block, size_t wanted, std::string& reason) const {
+  size_t rows = wanted;
+  for (const auto& [counter, by] : programs()[block].growth) {
+    const auto& d = model_->graph.declarations[counter];
+    if (d.clock) continue;  // it has no bound
+    const auto left = (static_cast<int64_t>(d.bound) - context.counter(counter)) / by;
+    if (static_cast<size_t>(left) >= rows) continue;
+    rows = static_cast<size_t>(left);
+    const auto end = static_cast<uint64_t>(context.counter(counter)) + static_cast<uint64_t>(by) * wanted;
+    reason = text(end, " positions exceed the ", d.bound, " of counter \"", d.name, "\", which stands at ",
+                  context.counter(counter),
+                  ". Nothing was written: ", rows == 0 ? text("") : text("feed at most ", rows, ", or "),
+                  "reset the context.");
+  }
+  return rows;
+}
+
+size_t Executor::within_segment(const Context& context, size_t block, size_t wanted) const {
+  for (const uint64_t segment : programs()[block].segments)
+    wanted = std::min<size_t>(wanted, segment - context.head.pulse % segment);
+  return wanted;
+}
+
+const std::string* Executor::culprit(const Context* context) const {
+  for (const auto& entry : culprits_) {
+    if (entry.context == context) return &entry.message;
+  }
+  return nullptr;
+}
+
+void Executor::begin(Space& space, std::span<const Run> runs) {
+  faults_.clear();
+  trace_.clear();
+  culprits_.clear();
+  // Before any row points into a table.
+  for (const auto& run : runs) reserve(*run.context, static_cast<size_t>(&space - spaces_.data()), run.rows);
+}
+
+void Executor::reserve(Context& context, size_t block, size_t rows) const {
+  for (const auto& [counter, by] : programs()[block].growth)
+    context.reserve(counter, context.counter(counter) + by * static_cast<int64_t>(rows));
+}
+
+void Executor::end(const Space& space, std::span<const Run> runs) {
+  for (const auto& [counter, by] : space.program->growth) {
+    for (const auto& run : runs)
+      run.context->raise(counter, run.context->counter(counter) + by * static_cast<int64_t>(run.rows));
+  }
+}
+
+void Executor::step(size_t block, size_t rows, std::span<const Run> runs) {
+  auto& space = spaces_[block];
+  const auto& program = *space.program;
+  begin(space, runs);
+  for (uint32_t id = 0; id < program.values.size(); ++id) {
+    if (program.values[id].reset) zero(space, id, rows);
+  }
+  for (const auto& stretch : program.stretches) {
+    if (stretch.way == Stretch::Way::rows)
+      row_by_row(space, stretch, rows, runs);
+    else
+      rows_together(space, stretch, rows, runs);
+  }
+  end(space, runs);
+}
+
+void Executor::row_by_row(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs) {
+  const auto code = std::span(space.program->code).subspan(stretch.first, stretch.last - stretch.first + 1);
+  const bool branches =
+      std::any_of(code.begin(), code.end(), [](const Instruction& i) { return i.node->op == Op::branch; });
+  // One row of each context and nothing that tells rows apart: they go together.
+  if (!branches && std::all_of(runs.begin(), runs.end(), [](const Run& run) { return run.rows == 1; })) {
+    for (const auto& instruction : code) run(space, instruction, 0, rows, runs);
+    return;
+  }
+  for (const auto& run : runs) {
+    for (size_t i = 0; i < run.rows; ++i) row_through(space, code, {run.context, run.row + i, 1, run.number + i});
+  }
+}
+
+bool Executor::row_through(Space& space, std::span<const Instruction> code, const Run& row) {
+  for (const auto& instruction : code) {
+    if (instruction.node->op == Op::return_) return false;
+    if (instruction.node->op != Op::branch) {
+      run(space, instruction, row.row, 1, {&row, 1});
+      continue;
+    }
+    const bool taken = truth(space, instruction.in[0].id, row.row);
+    if (!row_through(space, taken ? instruction.then : instruction.otherwise, row)) return false;
+  }
+  return true;
+}
+
+void Executor::run(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs) {
+  if (!options_.trace && !options_.watch) return dispatch(space, instruction, first, rows, runs);
+  const auto started = std::chrono::steady_clock::now();
+  dispatch(space, instruction, first, rows, runs);
+  settle();
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - started;
+  if (options_.trace) note(space, instruction, rows, took.count());
+  if (options_.watch) look(space, instruction, first, rows, runs);
+}
+
+// Adds to the entry of the same instruction where rows went through it one after the other.
+void Executor::note(Space& space, const Instruction& instruction, size_t rows, double microseconds) {
+  size_t bytes = 0;
+  for (const auto& argument : instruction.in)
+    bytes += argument.constant ? model_->constants[argument.id].bytes.size()
+                               : rows * space.program->values[argument.id].bytes;
+  if (instruction.out != no_name) bytes += rows * space.program->values[instruction.out].bytes;
+  const auto found = std::find_if(trace_.begin(), trace_.end(),
+                                  [&](const TraceEntry& entry) { return entry.instruction == &instruction; });
+  if (found == trace_.end()) {
+    trace_.push_back(
+        {&instruction, instruction_text(model_->graph, instruction), instruction.node->out, rows, microseconds, bytes});
+  } else {
+    found->rows += rows;
+    found->microseconds += microseconds;
+    found->bytes += bytes;
+  }
+}
+
+void Executor::look(Space& space, const Instruction& instruction, size_t first, size_t rows,
+                    std::span<const Run> runs) {
+  if (instruction.out == no_name || declared(space, instruction.out).type != Type::f32) return;
+  const size_t n = width(space, instruction.out);
+  const auto* numbers = reinterpret_cast<const float*>(look_at(space, instruction.out, first, rows));
+  for (size_t row = first; row < first + rows; ++row) {
+    if (model_->host().finite(numbers + (row - first) * n, n)) continue;
+    const auto run =
+        std::find_if(runs.begin(), runs.end(), [&](const Run& r) { return row >= r.row && row < r.row + r.rows; });
+    const Context* context = run == runs.end() ? nullptr : run->context;
+    if (!culprit(context)) culprits_.push_back({context, instruction_text(model_->graph, instruction)});
+  }
+}
+
+}  // namespace continuo

@@ -1,0 +1,139 @@
+// What every device's executor has to know of persistent memory: which member of a table an instruction means, and
+// counters.
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/executor.h"
+
+namespace continuo {
+
+void Executor::fault(const Instruction& instruction, Context& context, const std::string& what) {
+  context.broken = true;
+  faults_.push_back({&context, text(instruction_text(model_->graph, instruction), ": ", what)});
+}
+
+int64_t Executor::count_at(const Space& space, Name counter, int64_t seen, const Run& run, size_t i) const {
+  return run.context->counter(counter) + space.growth[counter] * static_cast<int64_t>(run.number + i) + seen;
+}
+
+std::optional<size_t> Executor::locate(Space& space, const Instruction& instruction, const Place& place, const Run& run,
+                                       size_t i) {
+  const auto& d = model_->graph.declarations[place.table];
+  size_t offset = 0;
+  for (size_t axis = 0; axis < d.axes.size(); ++axis) {
+    const auto& a = d.axes[axis];
+    const size_t extent = a.kind == Axis::Kind::grows ? run.context->room(place.table) : static_cast<size_t>(a.extent);
+    offset *= extent;
+    if (axis >= place.picks.size()) continue;
+    const auto& pick = place.picks[axis];
+    int64_t at = pick.offset;
+    if (pick.kind == Term::Kind::counter) at += count_at(space, pick.id, pick.seen, run, i);
+    if (pick.kind == Term::Kind::value) at += number(space, pick.id, run.row + i);
+    // Along an axis that follows a counter: positions that were entered, and of a ring those that are not overwritten.
+    int64_t least = 0, end = static_cast<int64_t>(a.extent);
+    if (a.counter != no_name) {
+      end = count_at(space, a.counter, place.seen, run, i);
+      const bool clock = model_->graph.declarations[a.counter].clock;
+      if (a.kind == Axis::Kind::ring)
+        least = std::max<int64_t>(clock ? static_cast<int64_t>(run.context->head.origin) : 0,
+                                  end - static_cast<int64_t>(a.extent));
+    }
+    if (at < least || at >= end) {
+      fault(instruction, *run.context,
+            text("position ", at, " of \"", d.name, "\" is not there, expected ", least, " to ", end - 1, "."));
+      return std::nullopt;
+    }
+    offset += a.kind == Axis::Kind::ring ? static_cast<size_t>(at) % extent : static_cast<size_t>(at);
+  }
+  return offset;
+}
+
+size_t Executor::elements_left(const Place& place, Context& context) const {
+  const auto& d = model_->graph.declarations[place.table];
+  size_t n = 1;
+  for (size_t axis = place.picks.size(); axis < d.axes.size(); ++axis) {
+    n *= d.axes[axis].kind == Axis::Kind::grows ? context.room(place.table) : static_cast<size_t>(d.axes[axis].extent);
+  }
+  return n;
+}
+
+std::byte* Executor::find(Space& space, const Instruction& instruction, const Place& place, const Run& run, size_t i) {
+  const auto at = locate(space, instruction, place, run, i);
+  return at ? run.context->data(place.table) + *at * size_of(model_->graph.declarations[place.table].type) : nullptr;
+}
+
+Executor::Tables Executor::tables(Space& space, const Instruction& instruction, const Run& run) {
+  Tables out{};
+  for (size_t i = 0; i < instruction.places.size(); ++i) {
+    out[i] = reinterpret_cast<float*>(find(space, instruction, instruction.places[i], run, 0));
+    if (!out[i]) return {};
+  }
+  return out;
+}
+
+// Where there is none, the context is at fault: a softmax over nothing is no number.
+Executor::Window Executor::window(Space& space, const Instruction& instruction, const Run& run, size_t i) {
+  const auto& place = instruction.places[0];
+  const auto& axis = model_->graph.declarations[place.table].axes[place.picks.size()];
+  const bool ring = axis.kind == Axis::Kind::ring;
+  Window out{};
+  out.last = static_cast<size_t>(count_at(space, axis.counter, place.seen, run, i));
+  out.slots = ring ? static_cast<size_t>(axis.extent) : std::max<size_t>(1, run.context->room(place.table));
+  out.first = ring && out.last > out.slots ? out.last - out.slots : 0;
+  if (out.last == 0)
+    fault(instruction, *run.context,
+          text("there is no position to attend to: counter \"", model_->graph.declarations[axis.counter].name,
+               "\" is 0."));
+  return out;
+}
+
+int32_t Executor::count_read(const Space& space, const Instruction& instruction, const Run& run, size_t i) const {
+  const auto& place = instruction.places[0];
+  const int64_t exact = count_at(space, place.table, place.seen, run, i), modulo = instruction.node->number;
+  return static_cast<int32_t>(modulo > 0 ? exact % modulo : exact);
+}
+
+std::vector<float> level_shares(const HostKernels& kernels, const float* logits, size_t heads, size_t levels) {
+  std::vector<float> shares(heads * levels);
+  for (size_t head = 0; head < heads; ++head)
+    kernels.softmax(logits + head, heads, shares.data() + head * levels, levels);
+  return shares;
+}
+
+void Executor::move_counter(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const Name counter = instruction.places[0].table;
+  // Raised alike by every row: the step does that for all of them.
+  if (space.growth[counter] > 0) return;
+  const auto& d = model_->graph.declarations[counter];
+  const bool up = instruction.node->op == Op::cache_increment;
+  for (const auto& run : runs) {
+    for (size_t i = 0; i < run.rows; ++i) {
+      const int64_t now = run.context->counter(counter);
+      const int64_t to = up ? now + instruction.node->number : now - instruction.node->number;
+      if (to < 0 || static_cast<uint64_t>(to) > d.bound) {
+        fault(instruction, *run.context, text("the counter would become ", to, ", expected 0 to ", d.bound, "."));
+      } else if (up) {
+        run.context->raise(counter, to);
+      } else {
+        run.context->lower(counter, to);
+      }
+    }
+  }
+}
+
+void Executor::reset(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const auto& place = instruction.places[0];
+  const auto& d = model_->graph.declarations[place.table];
+  for (const auto& run : runs) {
+    for (size_t i = 0; i < run.rows; ++i) {
+      if (d.counter) {
+        run.context->lower(place.table, 0);
+        continue;
+      }
+      std::byte* to = find(space, instruction, place, run, i);
+      if (to) model_->device->fill(to, d.type, elements_left(place, *run.context), d.init);
+    }
+  }
+}
+
+}  // namespace continuo

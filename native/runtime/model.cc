@@ -1,0 +1,177 @@
+#include "runtime/model.h"
+
+#include <algorithm>
+
+#include "runtime/executor.h"
+
+namespace continuo {
+
+namespace {
+
+constexpr size_t line = 64;
+
+// Fills in what a slice follows, and how its axes lie around that one.
+void find_axes(const Declaration& d, StateSlice& slice) {
+  const auto axis = std::find_if(d.axes.begin(), d.axes.end(), [](const Axis& a) {
+    return a.kind == Axis::Kind::grows || a.kind == Axis::Kind::ring;
+  });
+  if (axis == d.axes.end()) return;
+  const bool ring = axis->kind == Axis::Kind::ring;
+  (ring ? slice.ring : slice.counter) = axis->counter;
+  if (ring) slice.places = static_cast<size_t>(axis->extent);
+  for (auto other = d.axes.begin(); other != d.axes.end(); ++other) {
+    if (other != axis) (other < axis ? slice.outer : slice.inner) *= static_cast<size_t>(other->extent);
+  }
+}
+
+// How far behind the newest position a cache.write to this place may write, where an axis of the table follows a
+// counter.
+size_t reach_of(const Declaration& d, const Place& place) {
+  for (size_t axis = 0; axis < std::min(d.axes.size(), place.picks.size()); ++axis) {
+    if (d.axes[axis].counter == no_name) continue;
+    const auto& pick = place.picks[axis];
+    if (pick.kind != Term::Kind::counter || pick.id != d.axes[axis].counter) return StateSlice::anywhere;
+    return static_cast<size_t>(std::max<int64_t>(0, -pick.offset));
+  }
+  return StateSlice::anywhere;
+}
+
+void note_writes(const Graph& graph, std::span<const Instruction> code, std::vector<StateSlice>& layout,
+                 const std::vector<uint32_t>& slice_of) {
+  for (const auto& instruction : code) {
+    note_writes(graph, instruction.then, layout, slice_of);
+    note_writes(graph, instruction.otherwise, layout, slice_of);
+    const Op op = instruction.node->op;
+    // These read tables, move counters, or write first values.
+    if (op == Op::cache_read || op == Op::attend || op == Op::cache_recall || op == Op::cache_reset ||
+        op == Op::cache_increment || op == Op::cache_decrement)
+      continue;
+    for (const auto& place : instruction.places) {
+      const uint32_t i = slice_of[place.table];
+      if (i == no_name) continue;
+      size_t reach = StateSlice::anywhere;
+      if (op == Op::cache_write) reach = reach_of(graph.declarations[place.table], place);
+      // Writes the row's own key and value, at the newest position.
+      if (op == Op::cache_attend) reach = 1;
+      layout[i].write_reach = std::max(layout[i].write_reach, reach);
+    }
+  }
+}
+
+std::vector<StateSlice> lay_out(const Graph& graph) {
+  std::vector<StateSlice> layout;
+  size_t offset = 0;
+  for (Name name = 0; name < graph.declarations.size(); ++name) {
+    const auto& d = graph.declarations[name];
+    if (d.kind != Kind::persistent || d.clock) continue;
+    StateSlice slice{name, d.type};
+    find_axes(d, slice);
+    if (!slice.grows()) {
+      slice.offset = offset;
+      slice.elements = static_cast<size_t>(d.elements());
+      offset += (slice.elements * size_of(d.type) + line - 1) / line * line;
+    }
+    layout.push_back(slice);
+  }
+  return layout;
+}
+
+std::vector<uint32_t> numbered(const std::vector<StateSlice>& layout, size_t declarations) {
+  std::vector<uint32_t> out(declarations, no_name);
+  for (size_t i = 0; i < layout.size(); ++i) out[layout[i].name] = static_cast<uint32_t>(i);
+  return out;
+}
+
+size_t fixed_bytes(const std::vector<StateSlice>& layout) {
+  size_t bytes = 0;
+  for (const auto& slice : layout) {
+    if (!slice.grows()) bytes = slice.offset + (slice.elements * size_of(slice.type) + line - 1) / line * line;
+  }
+  return bytes;
+}
+
+ConstantSpec spec_of(const Graph& graph, const ConstantIndex::Member& member) {
+  const auto& d = graph.declarations[member.declaration];
+  const auto filled = [&](std::string name) {
+    if (d.over == no_name) return name;
+    const std::string hole = text("{", graph.indices[d.over].name, "}");
+    const std::string number = std::to_string(member.member);
+    for (size_t at = name.find(hole); at != std::string::npos; at = name.find(hole, at + number.size()))
+      name.replace(at, hole.size(), number);
+    return name;
+  };
+  return {d.name, d.layout, d.shape, filled(d.tensor), d.transposed, d.row, d.storage, filled(d.scales), d.group};
+}
+
+}  // namespace
+
+Model::Model(Graph g, std::shared_ptr<Device> on)
+    : graph(std::move(g)),
+      constant_index(graph),
+      layout(lay_out(graph)),
+      slice_of(numbered(layout, graph.declarations.size())),
+      state_bytes(fixed_bytes(layout)),
+      device(std::move(on)) {}
+
+Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, std::span<const std::byte> file,
+                                                 ThreadPool& pool, std::shared_ptr<Device> device,
+                                                 const PackCache* cache) {
+  auto graph = parse_graph(graph_json);
+  if (!graph) return graph.error();
+  auto tensors = read_safetensors(file);
+  if (!tensors) return tensors.error();
+  std::shared_ptr<Model> model(new Model(std::move(*graph), std::move(device)));
+  for (const auto& block : model->graph.blocks) {
+    auto program = Program::make(model->graph, block, model->constant_index);
+    if (!program) return program.error();
+    model->programs.push_back(std::move(*program));
+  }
+  for (auto& slice : model->layout) slice.write_reach = 0;
+  for (const auto& program : model->programs) note_writes(model->graph, program.code, model->layout, model->slice_of);
+  std::vector<ConstantSpec> specs;
+  for (const auto& member : model->constant_index.members()) specs.push_back(spec_of(model->graph, member));
+  auto packed = pack_weights(specs, *tensors, pool, cache);
+  if (!packed) return packed.error();
+  model->constants = std::move(packed->constants);
+  for (auto& constant : model->constants) model->device->adopt(constant);
+  model->note = std::move(packed->note);
+  if (auto good = run_first(model, pool); !good) return good.error();
+  return std::shared_ptr<const Model>(std::move(model));
+}
+
+// The state is made once, by the same kernels as every later one, and copied for each context.
+Status Model::run_first(const std::shared_ptr<Model>& model, ThreadPool& pool) {
+  if (!model->graph.first) return Done{};
+  Context context(model);
+  const auto executor = model->device->executor(model, pool, {});
+  const Run run{&context, 0, 1};
+  const Held held(*model->device, context);
+  executor->step(*model->graph.first, 1, {&run, 1});
+  executor->settle();
+  if (!executor->faults().empty()) return invalid("graph: block \"first\": ", executor->faults()[0].message);
+  if (!context.finite(true))
+    return invalid(
+        "graph: block \"first\" leaves a number that is not finite in the first state. The model is damaged: use "
+        "another copy.");
+  model->first = context.image();
+  return Done{};
+}
+
+std::optional<uint64_t> Model::positions() const {
+  std::optional<uint64_t> most;
+  if (!graph.language) return most;
+  for (const auto& [counter, by] : programs[graph.language->step].growth) {
+    const uint64_t bound = graph.declarations[counter].bound;
+    if (bound < unbounded) most = std::min(most.value_or(bound), bound / static_cast<uint64_t>(by));
+  }
+  return most;
+}
+
+Result<std::shared_ptr<const Model>> Model::load(std::string_view graph_json, const std::string& path, ThreadPool& pool,
+                                                 std::shared_ptr<Device> device, const PackCache* cache) {
+  auto file = MappedFile::open(path);
+  if (!file) return file.error();
+  return make(graph_json, file->bytes(), pool, std::move(device), cache);
+}
+
+}  // namespace continuo

@@ -1,0 +1,437 @@
+#include "runtime/scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <new>
+
+namespace continuo {
+
+namespace {
+
+// What an item that reads gets in its turn, where there is as much: a context's state is fetched once for all of them.
+constexpr size_t turn_rows = 16;
+// An item whose context found no room in so many steps goes before all others.
+constexpr size_t starved_after_steps = 16;
+
+struct Draw {
+  enum class Outcome : uint8_t { drawn, not_finite, exhausted };
+  Outcome outcome = Outcome::drawn;
+  int32_t token = 0;
+  float logprob = 0;
+};
+
+// Runs on a thread of the pool, so it must not throw.
+Draw draw(const HostKernels& kernels, std::span<const float> logits, const Sampling& sampling, uint64_t pulse) {
+  if (!kernels.finite(logits.data(), logits.size())) return {Draw::Outcome::not_finite};
+  try {
+    const int32_t token = sample(kernels, logits, sampling, pulse);
+    return {Draw::Outcome::drawn, token, -surprisal(kernels, logits, token)};
+  } catch (const std::bad_alloc&) {
+    return {Draw::Outcome::exhausted};
+  }
+}
+
+}  // namespace
+
+void predict(Executor& executor, std::span<const std::byte* const> hiddens) {
+  const size_t block = executor.model().graph.language->predict;
+  executor.gather(block, 0, hiddens);
+  executor.step(block, hiddens.size(), {});
+}
+
+const float* predicted(Executor& executor, size_t rows) {
+  const auto& language = *executor.model().graph.language;
+  return reinterpret_cast<const float*>(
+      executor.fetch(language.predict, executor.model().programs[language.predict].last_value[language.logits], rows));
+}
+
+void Scheduler::admit(Item item, Answer answer) {
+  pace_.returned(item.context.get(), Pace::Clock::now());
+  auto& works = item.tokens.empty() ? generating_ : reading_;
+  works.push_back({std::move(item), std::move(answer)});
+}
+
+bool Scheduler::runnable() const {
+  if (!owed_.empty()) return true;
+  for (const auto* works : {&generating_, &reading_}) {
+    for (const auto& work : *works) {
+      if (!work.parked()) return true;
+    }
+  }
+  return false;
+}
+
+std::optional<Pace::Time> Scheduler::wait_until() { return pace_.wait_until(generating_.size(), Pace::Clock::now()); }
+
+void Scheduler::step(Executor& executor) {
+  const auto started = Pace::Clock::now();
+  const bool owing = !owed_.empty();
+  plan(executor);
+  if (!tokens_.empty()) {
+    const size_t step = executor.model().graph.language->step;
+    executor.insert(step, 0, std::as_bytes(std::span(tokens_)));
+    executor.step(step, tokens_.size(), runs_);
+    inspect(executor);
+    owe_surprisals(executor);
+    size_t reading = 0;
+    for (size_t run = 0; run < runs_.size(); ++run) reading += run_work_[run]->unread() ? runs_[run].rows : 0;
+    advance(executor);
+    ++counts_.steps;
+    counts_.tokens += tokens_.size();
+    // What an earlier step owed is no part of what generating rows take alone.
+    if (reading > 0 || !owing)
+      pace_.stepped(tokens_.size() - reading, reading,
+                    std::chrono::duration<double>(Pace::Clock::now() - started).count());
+  }
+  let_go();
+  retire();
+  if (owed_.empty() || !generating_.empty() || pace_.expects_somebody()) return;
+  predict_next(executor, {});
+  retire();
+}
+
+// Fills the step.
+void Scheduler::plan(Executor& executor) {
+  let_go();
+  tokens_.clear();
+  runs_.clear();
+  run_work_.clear();
+
+  const size_t step = executor.model().graph.language->step;
+  const size_t most = executor.rows_of(step);
+  // A reader that has had no row for long goes first.
+  size_t urgent = 0;
+  const auto starved = std::find_if(reading_.begin(), reading_.end(), [](const Work& work) {
+    return work.passed_over >= starved_after_steps && work.reading() && !work.parked();
+  });
+  if (starved != reading_.end() && read(executor, *starved, std::min(turn_rows, most))) {
+    urgent = tokens_.size();
+    reading_.splice(reading_.end(), reading_, starved);
+  }
+  std::vector<Work*> generating;
+  for (auto& work : generating_) {
+    if (generating.size() + urgent >= most) break;
+    std::string reason;
+    if (!work.generating()) continue;
+    if (executor.room(work.context(), step, 1, reason) == 0)
+      work.result.ended = Ended::positions;
+    else if (hold(executor, work, 1))
+      generating.push_back(&work);
+  }
+  predict_next(executor, generating);
+  if (reading_.empty()) return;
+  // The starved one stands last and has its rows.
+  const size_t readers = reading_.size() - (urgent > 0 ? 1 : 0);
+  if (tokens_.size() < most)
+    share(executor, readers, pace_.reading_rows(tokens_.size() - urgent, most - tokens_.size()));
+  // Sessions that generate may fill every step.
+  else if (urgent == 0)
+    ++reading_.front().passed_over;
+}
+
+// Gives rows to the first `readers` items that read, from the front; an item that got rows moves to the back.
+void Scheduler::share(Executor& executor, size_t readers, size_t rows) {
+  auto work = reading_.begin();
+  for (size_t left = readers; left > 0 && rows > 0; --left) {
+    const auto next = std::next(work);
+    const size_t before = tokens_.size();
+    if (work->reading()) read(executor, *work, std::min(rows, std::max(turn_rows, rows / left)));
+    if (const size_t taken = tokens_.size() - before; taken > 0) {
+      rows -= taken;
+      reading_.splice(reading_.end(), reading_, work);
+    }
+    work = next;
+  }
+}
+
+// Takes up to `rows` tokens of an item into the step. False where its context cannot be held now, or the item does not
+// fit.
+bool Scheduler::read(Executor& executor, Work& work, size_t rows) {
+  const size_t step = executor.model().graph.language->step;
+  auto& item = work.item;
+  auto& result = work.result;
+  const size_t fed = work.fed;
+  if (fed == 0) {
+    // All or nothing: what is half read cannot be told from what was sent.
+    if (std::string reason; executor.room(*item.context, step, item.tokens.size(), reason) < item.tokens.size()) {
+      result.error = Error{Code::invalid, std::move(reason)};
+      return false;
+    }
+    if (item.nats) result.nats.reserve(item.tokens.size());
+  }
+  const size_t taken = executor.within_segment(*item.context, step, std::min(rows, item.tokens.size() - fed));
+  if (!hold(executor, work, taken)) return false;
+  const auto first = item.tokens.begin() + static_cast<ptrdiff_t>(fed);
+  runs_.push_back({item.context.get(), tokens_.size(), taken});
+  run_work_.push_back(&work);
+  tokens_.insert(tokens_.end(), first, first + static_cast<ptrdiff_t>(taken));
+  return true;
+}
+
+// With room for what these rows will enter: a context that grows among others may have to wait for them to leave.
+bool Scheduler::hold(Executor& executor, Work& work, size_t rows) {
+  auto& device = *executor.model().device;
+  auto& context = work.context();
+  if (work.parked()) return false;
+  work.ticket = device.awaited(context);
+  if (work.parked()) {
+    work.ticket->on_open(wake_);
+    return false;
+  }
+  bool held = false;
+  try {
+    held = device.hold(context);
+    if (held) executor.reserve(context, executor.model().graph.language->step, rows);
+  } catch (const std::exception& error) {
+    if (held) device.let_go(context);
+    held = false;
+    if (device.lost()) throw;
+    if (held_.empty()) {
+      // There would be no room for it alone.
+      const bool of_device = dynamic_cast<const DeviceError*>(&error) != nullptr;
+      work.result.error = Error{Code::unavailable, of_device ? error.what()
+                                                             : text("the engine ran out of memory: ", error.what(),
+                                                                    ". Free some, and reset or restore the context.")};
+      context.broken = true;
+      return false;
+    }
+  }
+  work.passed_over = held ? 0 : work.passed_over + 1;
+  if (held) held_.push_back(&work);
+  return held;
+}
+
+void Scheduler::let_go() {
+  for (Work* work : held_) work->context().model().device->let_go(work->context());
+  held_.clear();
+}
+
+// One pass over the output projection: for the next token of each of these items, from the hidden vector its context
+// keeps, and for what the last step owes.
+void Scheduler::predict_next(Executor& executor, const std::vector<Work*>& which) {
+  std::vector<const std::byte*> hiddens;
+  std::vector<int32_t> expected;
+  for (Work* work : which) hiddens.push_back(work->context().data(executor.model().graph.language->last));
+  for (const auto& owed : owed_) {
+    hiddens.push_back(owed.hidden);
+    expected.push_back(owed.expected);
+  }
+  const size_t most = executor.rows_of(executor.model().graph.language->predict);
+  const size_t draws = which.size();
+  std::vector<float> nats(owed_.size());
+  for (size_t from = 0; from < hiddens.size(); from += most) {
+    const size_t to = std::min(hiddens.size(), from + most);
+    predict(executor, std::span(hiddens).subspan(from, to - from));
+    // Draws come first.
+    if (to > draws) {
+      const size_t first = std::max(from, draws);
+      executor.surprisals(std::span(expected).subspan(first - draws, to - first), first - from,
+                          nats.data() + (first - draws));
+    }
+    if (from < draws) sample_next(executor, std::span(which).subspan(from, std::min(to, draws) - from));
+  }
+  for (size_t i = 0; i < owed_.size(); ++i) {
+    const auto& [work, token, id, pulse, hidden] = owed_[i];
+    work->result.nats[token] = nats[i];
+    --work->owed;
+    if (std::isfinite(nats[i])) continue;
+    // How much was fed beyond it depends on the steps, so nothing may go on from there.
+    fail_item(*work, "logits", pulse);
+    work->context().broken = true;
+  }
+  owed_.clear();
+}
+
+// Draws a token for each of these items from the first rows of logits, and puts it into the step.
+void Scheduler::sample_next(Executor& executor, std::span<Work* const> which) {
+  const auto& model = executor.model();
+  const size_t vocabulary = model.graph.vocabulary();
+  const size_t rows = which.size();
+  const float* logits = predicted(executor, rows);
+  std::vector<Draw> draws(rows);
+  executor.pool().parallel_for(rows, [&](size_t r) {
+    draws[r] = draw(model.host(), {logits + r * vocabulary, vocabulary}, which[r]->item.sampling,
+                    which[r]->context().head.pulse);
+  });
+  for (size_t r = 0; r < rows; ++r) {
+    Work& work = *which[r];
+    const auto& [outcome, token, logprob] = draws[r];
+    if (outcome == Draw::Outcome::exhausted) throw std::bad_alloc();
+    if (outcome == Draw::Outcome::not_finite) {
+      fail_item(work, "logits", work.context().head.pulse);
+      continue;
+    }
+    const auto& ends = work.item.end_tokens;
+    if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
+      work.result.ended = Ended::end_token;
+      continue;
+    }
+    if (work.item.stop.ends_with(token)) work.result.ended = Ended::stop_string;
+    work.result.generated.push_back(token);
+    work.result.logprobs.push_back(logprob);
+    runs_.push_back({&work.context(), tokens_.size(), 1});
+    run_work_.push_back(&work);
+    tokens_.push_back(token);
+  }
+}
+
+uint32_t Scheduler::step_value(Executor& executor, Name name) const {
+  return executor.model().programs[executor.model().graph.language->step].last_value[name];
+}
+
+// Notes the fed rows whose item asked for nats: the hidden vector of the token before predicts each token.
+void Scheduler::owe_surprisals(Executor& executor) {
+  const auto& language = *executor.model().graph.language;
+  const size_t bytes = executor.model().graph.width(language.hidden) * sizeof(float);
+  const std::byte* previous = executor.address(language.step, step_value(executor, language.previous));
+  for (size_t run = 0; run < runs_.size(); ++run) {
+    Work& work = *run_work_[run];
+    if (!work.item.nats || !work.reading()) continue;
+    auto& nats = work.result.nats;
+    const auto& head = work.context().head;
+    for (size_t r = 0; r < runs_[run].rows; ++r) {
+      nats.push_back(std::numeric_limits<float>::quiet_NaN());
+      // Nothing predicts the first token of a context.
+      if (head.pulse + r == head.origin) continue;
+      const size_t row = runs_[run].row + r;
+      owed_.push_back({&work, nats.size() - 1, tokens_[row], head.pulse + r, previous + row * bytes});
+      ++work.owed;
+    }
+  }
+}
+
+// What the step says about its rows, before another one takes the executor.
+void Scheduler::inspect(Executor& executor) {
+  for (Work* work : run_work_) {
+    const Context* context = &work->context();
+    for (const auto& fault : executor.faults()) {
+      if (fault.context != context || work->result.error) continue;
+      work->result.error = Error{Code::refused, text(fault.message, " This was at pulse ", context->head.pulse,
+                                                     ". Reset the context or restore it from its last snapshot.")};
+    }
+    if (const auto* culprit = executor.culprit(context); culprit && work->culprit.empty()) work->culprit = *culprit;
+  }
+}
+
+// Moves clocks and chains past the step, and checks the state of items that end with it.
+void Scheduler::advance(Executor& executor) {
+  const auto& language = *executor.model().graph.language;
+  const size_t width = executor.model().graph.width(language.hidden);
+  const auto* hiddens = reinterpret_cast<const float*>(
+      executor.fetch(language.step, step_value(executor, language.hidden), tokens_.size()));
+  for (size_t run = 0; run < runs_.size(); ++run) {
+    Work& work = *run_work_[run];
+    auto& head = work.context().head;
+    // An item that failed in this step was reading all the same.
+    const bool fed = work.unread();
+    for (size_t r = 0; r < runs_[run].rows; ++r) {
+      const size_t row = runs_[run].row + r;
+      const std::span<const float> hidden{hiddens + row * width, width};
+      if (!executor.model().host().finite(hidden.data(), width)) fail_state(work, head.pulse);
+      head.chain.pulse(tokens_[row], hidden);
+      ++head.pulse;
+    }
+    if (fed) work.fed += runs_[run].rows;
+    if (!work.reading() && !work.generating()) check(work);
+  }
+}
+
+// Looks for numbers that are not finite where an item ends, so that whether a state is broken does not depend on how
+// its rows were spread over steps. A state can stop being finite a token before the hidden vector shows it.
+void Scheduler::check(Work& work) {
+  if (work.checked) return;
+  work.checked = true;
+  auto& context = work.context();
+  if (context.broken) return;
+  try {
+    if (!context.finite()) fail_state(work, context.head.pulse);
+  } catch (const std::exception& error) {
+    if (!work.result.error) work.result.error = Error{Code::unavailable, error.what()};
+    context.broken = true;
+  }
+}
+
+void Scheduler::fail_state(Work& work, uint64_t pulse) {
+  auto& context = work.context();
+  if (context.broken) return;
+  context.broken = true;
+  // The cause says more than logits that followed from it.
+  work.result.error.reset();
+  fail_item(work, "state", pulse);
+  if (!work.culprit.empty())
+    work.result.error->message += text(" The first node to give such a number was ", work.culprit, ".");
+}
+
+// The item ends here; the others go on as if it were not there.
+void Scheduler::fail_item(Work& work, const char* what, uint64_t pulse) {
+  auto& error = work.result.error;
+  if (error) return;
+  error = Error{Code::refused, text("The ", what, " stopped being finite at pulse ", pulse,
+                                    ". Reset the context or restore it from its last snapshot.")};
+}
+
+// Answers those that are done; who has read and is to generate goes over.
+void Scheduler::retire() {
+  for (auto* works : {&reading_, &generating_}) {
+    for (auto work = works->begin(); work != works->end();) {
+      const auto next = std::next(work);
+      if (work->ended())
+        answer(*works, work);
+      else if (works == &reading_ && work->generating())
+        generating_.splice(generating_.end(), reading_, work);
+      work = next;
+    }
+  }
+}
+
+void Scheduler::answer(Works& works, Works::iterator work) {
+  const auto& item = work->item;
+  auto& result = work->result;
+  check(*work);
+  if (item.more && item.count > 0 && !result.error && result.ended == Ended::not_early)
+    pace_.answered(item.context.get(), Pace::Clock::now());
+  ++counts_.items;
+  Work over = std::move(*work);
+  works.erase(work);
+  deliver(std::move(over));
+}
+
+void Scheduler::deliver(Work over) {
+  over.result.head = over.context().head;
+  over.context().release();
+  over.answer(std::move(over.result));
+}
+
+void Scheduler::fail_step(const Error& error) {
+  if (held_.empty() && owed_.empty()) return fail_all(error, true);
+  // What is owed lies where the step that failed may have written.
+  for (const auto& owed : owed_) {
+    owed.work->owed = 0;
+    owed.work->result.error = error;
+    owed.work->context().broken = true;
+  }
+  owed_.clear();
+  for (Work* work : held_) {
+    work->result.error = error;
+    work->context().broken = true;
+  }
+  let_go();
+  retire();
+}
+
+void Scheduler::fail_all(const Error& error, bool broken) {
+  let_go();
+  owed_.clear();
+  for (auto* works : {&reading_, &generating_}) {
+    while (!works->empty()) {
+      Work over = std::move(works->front());
+      works->pop_front();
+      over.result.error = error;
+      over.context().broken = over.context().broken || broken;
+      deliver(std::move(over));
+    }
+  }
+}
+
+}  // namespace continuo

@@ -1,0 +1,326 @@
+// Streams of the emulated runtime: copies, kernels, graphs.
+//
+// A stream does what it was told at once, when somebody waits for it, or anywhere in between, and does so anew from one
+// wait to the next (Pace): who reads a result without waiting, changes pinned memory that is still to be copied, or
+// leans on the order of two streams, gets other bits now and then.
+#include <deque>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "test/emulate/device.h"
+
+using Work = std::function<cudaError_t()>;
+
+struct CUgraph_st {
+  std::vector<Work> work;
+};
+struct CUgraphExec_st {
+  std::vector<Work> work;
+};
+
+namespace continuo::emulate {
+
+namespace {
+
+std::atomic<Pace> wanted_pace{Pace::varied};
+// Of the choices that `varied` makes.
+std::atomic<uint64_t> choices{0};
+
+uint64_t choose(uint64_t among) {
+  uint64_t x = ++choices * 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;
+  return (x >> 33) % among;
+}
+
+class Queue {
+ public:
+  void put(Work work) {
+    const std::lock_guard lock(mutex_);
+    if (work_.empty()) pace_ = next_pace();
+    work_.push_back(std::move(work));
+    if (pace_ == Pace::at_once || (pace_ == Pace::varied && choose(2) == 0)) run();
+  }
+
+  // Does everything. Returns the device's error, if it has failed.
+  cudaError_t finish() {
+    const std::lock_guard lock(mutex_);
+    run();
+    return Device::one().standing();
+  }
+
+  void drop() {
+    const std::lock_guard lock(mutex_);
+    work_.clear();
+  }
+
+ private:
+  // From one wait to the next.
+  static Pace next_pace() {
+    const Pace wanted = wanted_pace;
+    return wanted != Pace::varied ? wanted : static_cast<Pace>(choose(3));
+  }
+
+  void run() {
+    for (; !work_.empty(); work_.pop_front()) {
+      if (Device::one().standing() != cudaSuccess) return work_.clear();
+      // What is only found out now, no call can report by itself.
+      const cudaError_t error = work_.front()();
+      if (error != cudaSuccess) Device::one().fail(error);
+    }
+  }
+
+  std::mutex mutex_;
+  std::deque<Work> work_;
+  Pace pace_ = Pace::varied;
+};
+
+// Of the streams that are there; that of the default stream, which waits for none of them.
+struct Queues {
+  // Streams of all threads that are captured.
+  std::atomic<size_t> captured{0};
+  std::mutex mutex;
+  std::set<std::shared_ptr<Queue>> all;
+  const std::shared_ptr<Queue> of_default = std::make_shared<Queue>();
+
+  static Queues& one() {
+    static Queues& queues = *new Queues;
+    return queues;
+  }
+  std::set<std::shared_ptr<Queue>> now() {
+    const std::lock_guard lock(mutex);
+    auto out = all;
+    out.insert(of_default);
+    return out;
+  }
+};
+
+}  // namespace
+
+}  // namespace continuo::emulate
+
+struct CUstream_st {
+  const std::shared_ptr<continuo::emulate::Queue> queue = std::make_shared<continuo::emulate::Queue>();
+  CUgraph_st* capture = nullptr;
+
+  CUstream_st() {
+    auto& queues = continuo::emulate::Queues::one();
+    const std::lock_guard lock(queues.mutex);
+    queues.all.insert(queue);
+  }
+  ~CUstream_st() {
+    auto& queues = continuo::emulate::Queues::one();
+    const std::lock_guard lock(queues.mutex);
+    queues.all.erase(queue);
+    if (capture) --queues.captured;
+    delete capture;
+  }
+  CUstream_st(const CUstream_st&) = delete;
+  CUstream_st& operator=(const CUstream_st&) = delete;
+};
+
+namespace continuo::emulate {
+
+void use_pace(Pace pace) { wanted_pace = pace; }
+
+void finish_all() {
+  for (const auto& queue : Queues::one().now()) (void)queue->finish();
+}
+
+void drop_all() {
+  for (const auto& queue : Queues::one().now()) queue->drop();
+}
+
+namespace {
+
+Queue& queue_of(cudaStream_t stream) { return stream ? *stream->queue : *Queues::one().of_default; }
+bool capturing(cudaStream_t stream) { return stream && stream->capture; }
+
+// Puts work into the stream, or into what is captured of it.
+cudaError_t put(cudaStream_t stream, Work work) {
+  if (capturing(stream))
+    stream->capture->work.push_back(std::move(work));
+  else
+    queue_of(stream).put(std::move(work));
+  return cudaSuccess;
+}
+
+cudaError_t finish(cudaStream_t stream) {
+  return capturing(stream) ? cudaErrorStreamCaptureUnsupported : queue_of(stream).finish();
+}
+
+using Side = Device::Side;
+
+bool fits(cudaMemcpyKind kind, Side from, Side to) {
+  const bool from_device = from == Side::device, to_device = to == Side::device;
+  switch (kind) {
+    case cudaMemcpyHostToHost: return !from_device && !to_device;
+    case cudaMemcpyHostToDevice: return !from_device && to_device;
+    case cudaMemcpyDeviceToHost: return from_device && !to_device;
+    case cudaMemcpyDeviceToDevice: return from_device && to_device;
+    default: return true;
+  }
+}
+
+// Of memory that is not pinned, CUDA copies what lies there when it is asked, and waits for what goes there.
+cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  const Side source = Device::one().side(from, bytes), target = Device::one().side(to, bytes);
+  if (source == Side::astride || target == Side::astride || !fits(kind, source, target)) return cudaErrorInvalidValue;
+  if (capturing(stream) && (source == Side::pageable || target == Side::pageable))
+    return cudaErrorStreamCaptureUnsupported;
+  std::shared_ptr<std::vector<std::byte>> staged;
+  if (source == Side::pageable) {
+    const auto* data = static_cast<const std::byte*>(from);
+    staged = std::make_shared<std::vector<std::byte>>(data, data + bytes);
+  }
+  const cudaError_t error = put(stream, [=] {
+    // Freed meanwhile.
+    if ((!staged && Device::one().side(from, bytes) != source) || Device::one().side(to, bytes) != target)
+      return cudaErrorIllegalAddress;
+    std::memmove(to, staged ? staged->data() : from, bytes);
+    return cudaSuccess;
+  });
+  return error == cudaSuccess && target == Side::pageable ? finish(stream) : error;
+}
+
+cudaError_t set(void* to, int value, size_t bytes, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  if (Device::one().side(to, bytes) != Side::device) return cudaErrorInvalidValue;
+  return put(stream, [=] {
+    if (Device::one().side(to, bytes) != Side::device) return cudaErrorIllegalAddress;
+    std::memset(to, value, bytes);
+    return cudaSuccess;
+  });
+}
+
+}  // namespace
+
+void enqueue(cudaStream_t stream, dim3 grid, dim3 block, std::function<void()> thread) {
+  call([&]() -> cudaError_t {
+    const bool none = grid.x == 0 || grid.y == 0 || grid.z == 0 || block.x == 0 || block.y == 0 || block.z == 0;
+    if (none || grid.x > 0x7FFFFFFF || grid.y > 65535 || grid.z > 65535) return cudaErrorInvalidConfiguration;
+    if (Device::one().old()) return cudaErrorNoKernelImageForDevice;
+    return put(stream, [grid, block, thread = std::move(thread)] {
+      const cudaError_t error = Device::one().admit();
+      if (error == cudaSuccess) run_grid(grid, block, thread);
+      return error;
+    });
+  });
+}
+
+}  // namespace continuo::emulate
+
+using namespace continuo::emulate;
+
+// Would wait for streams that are captured, whoever does that.
+cudaError_t cudaDeviceSynchronize() {
+  return call([] {
+    if (Queues::one().captured > 0) return cudaErrorStreamCaptureUnsupported;
+    finish_all();
+    return Device::one().standing();
+  });
+}
+
+// Of pinned memory too it is done on return; within the device it is not.
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  return uncaptured([&] {
+    const bool pinned =
+        Device::one().side(from, bytes) == Side::pinned || Device::one().side(to, bytes) == Side::pinned;
+    const cudaError_t error = copy(to, from, bytes, kind, nullptr);
+    return error == cudaSuccess && pinned ? finish(nullptr) : error;
+  });
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  return call([&] { return copy(to, from, bytes, kind, stream); });
+}
+
+cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  return uncaptured([&] { return set(to, value, bytes, nullptr); });
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  return call([&] { return set(to, value, bytes, stream); });
+}
+
+// Streams that wait for the default one, and it for them, are not in this runtime.
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
+  return call([&] {
+    if (flags != cudaStreamNonBlocking) return cudaErrorInvalidValue;
+    *stream = Device::one().keep(new CUstream_st);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (!stream) return failed(cudaErrorInvalidResourceHandle);
+  if (stream->capture)
+    --captures;
+  else
+    (void)stream->queue->finish();
+  Device::one().destroy(stream);
+  return call([] { return cudaSuccess; });
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return call([&] { return finish(stream); });
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  return call([&] {
+    if (!stream || stream->capture) return cudaErrorStreamCaptureUnsupported;
+    stream->capture = new CUgraph_st;
+    ++captures;
+    ++Queues::one().captured;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
+  if (!capturing(stream)) return failed(cudaErrorInvalidValue);
+  // The capture ends even where the device has failed meanwhile.
+  *graph = std::exchange(stream->capture, nullptr);
+  --captures;
+  --Queues::one().captured;
+  const cudaError_t error = call([] { return cudaSuccess; });
+  if (error != cudaSuccess)
+    delete *graph, *graph = nullptr;
+  else
+    Device::one().keep(*graph);
+  return error;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  return call([&] {
+    if (!graph) return cudaErrorInvalidValue;
+    *exec = Device::one().keep(new CUgraphExec_st{graph->work});
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t) {
+  return call([&] { return exec ? cudaSuccess : cudaErrorInvalidValue; });
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  return call([&] {
+    if (!exec) return cudaErrorInvalidValue;
+    for (const auto& work : exec->work) (void)put(stream, work);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  if (!exec) return failed(cudaErrorInvalidValue);
+  Device::one().destroy(exec);
+  return call([] { return cudaSuccess; });
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  if (!graph) return failed(cudaErrorInvalidValue);
+  Device::one().destroy(graph);
+  return call([] { return cudaSuccess; });
+}

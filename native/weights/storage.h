@@ -1,0 +1,21 @@
+// How constants lie in memory and in files.
+#pragma once
+
+#include <cstdint>
+
+namespace continuo {
+
+// packed: a matrix in tiles for products (packed_matrix.h); rows: row-major, one row per token id; vector: f32.
+enum class Layout : uint8_t { packed, rows, vector };
+// How a file holds the numbers of a constant. `plain`: its dtype says, F32, F16, BF16, or F8_E4M3, which is widened to
+// f16. The others are matrices W [N outputs, K inputs] of small integers with scales F16 [N, ⌈K/group⌉] in a tensor of
+// their own, group 32 or 64; what is stored past K is ignored:
+//   q8        I8 [N, K]         q, in −127…127
+//   i4        U8 [N, ⌈K/2⌉]     low nibble first (the even k): q + 8
+//   ternary2  U8 [N, ⌈K/4⌉]     q + 1 at bits 2·(k mod 4); 3 is no code
+//   ternary3  U8 [N, ⌈K/5⌉]     Σ_i (q_i + 1)·3^i over i = k mod 5; at most 242
+enum class Storage : uint8_t { plain, q8, i4, ternary2, ternary3 };
+
+const char* name_of(Storage storage);
+
+}  // namespace continuo

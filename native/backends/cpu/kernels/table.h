@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/cpu/kernels/attend.h"
+#include "backends/cpu/kernels/attend_rows.h"
 #include "backends/cpu/kernels/conv.h"
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/kernels/kernels.h"
@@ -34,6 +35,7 @@
    CONTINUO_ISA::map_gelu,                                                                         \
    CONTINUO_ISA::map_softplus,                                                                     \
    CONTINUO_ISA::attend,                                                                           \
+   CONTINUO_ISA::attend_rows,                                                                      \
    CONTINUO_ISA::rmsnorm,                                                                          \
    CONTINUO_ISA::unit,                                                                             \
    CONTINUO_ISA::map_range,                                                                        \

@@ -21,11 +21,11 @@ export interface StateTensors {
 }
 
 export interface StateLayout extends StateTensors {
-  /** Of a context that nothing was fed yet. */
+  /** Of a context before its first token. */
   readonly first: readonly LayoutEntry[]
 }
 
-/** What the gates of one level of a matrix memory were on average, over heads and the tokens since its context is in memory. */
+/** Averages of the gates of one level of a matrix memory, over heads and the tokens since its context is in memory. */
 export interface GateStatistics {
   /** The table of the memory, as the layout names it. */
   readonly table: string
@@ -57,5 +57,5 @@ export interface MemoryTable {
   readonly levels: readonly number[]
 }
 
-/** Of a model without windows and levels. */
+/** The declaration of a model without windows and levels. */
 export const PLAIN_MEMORY: MemoryDeclaration = { window: null, tables: [] }

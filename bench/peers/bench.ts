@@ -1,7 +1,10 @@
 /**
- * Continuo's engine beside llama.cpp, both in this process: first that they compute the same model, then how fast.
+ * Continuo's engine beside llama.cpp, both in one process: first that they compute the same model, then how fast.
  *
- *   node make-models.ts && node bench.ts [--threads 2] [--rounds 9] [--sessions 16]
+ *   node make-models.ts && node bench.ts [--threads 2] [--rounds 9] [--sessions 16] [--only rwkv7-f16,gpt2-q8] [--default-pool]
+ *
+ * Each side runs at its best: libuv's pool has one thread (pool.ts), so that llama.cpp's threads have the CPUs to themselves.
+ * `--default-pool` leaves the pool as a Node program finds it.
  *
  * Every round runs every measure on both sides, one after the other, the first of them changing from round to round, and asks the
  * machine what it gives. Figures are medians with the least and the greatest round; a ratio is the median of the rounds' ratios.
@@ -17,33 +20,51 @@ import { type LlamaSide, openLlama } from './llama.ts'
 import { type Llama, loadLlama } from './llama-binding.ts'
 import { type BenchModel, benchModels } from './models.ts'
 import { openContinuo } from './ours.ts'
+import { hasOneThread, runWithOneThread } from './pool.ts'
 import { buildProbe, type Machine, probe } from './probe.ts'
 import { printMachine, printRow, type Round } from './report.ts'
 import type { Side } from './side.ts'
 import { matrixTraffic } from './write.ts'
 
-/** Whole numbers from the command line; ends the process with a sentence where one is not. */
-const settings = (): { readonly threads: number; readonly rounds: number; readonly sessions: number } => {
+interface Settings {
+  readonly threads: number
+  readonly rounds: number
+  readonly sessions: number
+  readonly models: readonly BenchModel[]
+  readonly defaultPool: boolean
+}
+
+/** The command line; ends the process with a sentence where it asks for what there is not. */
+const settings = (): Settings => {
   try {
     const { values } = parseArgs({
       options: {
         threads: { type: 'string', default: '2' },
         rounds: { type: 'string', default: '9' },
         sessions: { type: 'string', default: '16' },
+        only: { type: 'string', default: benchModels.map(({ name }) => name).join() },
+        'default-pool': { type: 'boolean', default: false },
       },
     })
-    const whole = (name: keyof typeof values): number => {
+    const whole = (name: 'threads' | 'rounds' | 'sessions'): number => {
       const value = Number(values[name])
       if (Number.isInteger(value) && value >= 1 && value <= 256) return value
       throw new Error(`--${name} is ${values[name]}, expected a whole number from 1 to 256.`)
     }
-    return { threads: whole('threads'), rounds: whole('rounds'), sessions: whole('sessions') }
+    const models = values.only.split(',').map((wanted) => {
+      const model = benchModels.find(({ name }) => name === wanted)
+      if (model) return model
+      throw new Error(`--only names ${wanted}, expected some of ${benchModels.map(({ name }) => name).join()}.`)
+    })
+    const numbers = { threads: whole('threads'), rounds: whole('rounds'), sessions: whole('sessions') }
+    return { ...numbers, models, defaultPool: values['default-pool'] }
   } catch (error) {
     console.error(messageOf(error))
     process.exit(2)
   }
 }
-const { threads, rounds, sessions } = settings()
+const { threads, rounds, sessions, models, defaultPool } = settings()
+if (!defaultPool && !hasOneThread()) process.exit(runWithOneThread())
 
 const PREFILL = 512
 const DECODE = 48
@@ -155,16 +176,17 @@ const runRound = async (measures: readonly Measure[], round: number, tally: Calm
 }
 
 const main = async (pairs: Pair[]): Promise<boolean> => {
-  const missing = benchModels.find(({ files }) => !existsSync(files.gguf))
+  const missing = models.find(({ files }) => !existsSync(files.gguf))
   if (missing) throw new Error(`${missing.files.gguf} is missing. Run \`node make-models.ts\` in bench/peers first.`)
   buildProbe()
   const llama = await loadLlama()
   console.log(`${cpus()[0]?.model.trim()}, ${cpus().length} CPUs, Node ${process.versions.node}, ${threads} threads.`)
   console.log(`Continuo: kernels ${kernelFeatures()}.`)
   console.log(`llama.cpp ${llama.release} (${llama.packageVersion}), CPU backend ${llama.variant}: ${llama.features}`)
+  console.log(`libuv's pool: ${hasOneThread() ? 'one thread' : 'as a Node program finds it'}.`)
 
   let allSame = true
-  for (const model of benchModels) {
+  for (const model of models) {
     const theirs = await openFaster(llama, model)
     const ours = await openOurs(model)
     pairs.push({ model, ours, theirs })

@@ -11,6 +11,8 @@ import type { ModelFiles } from './write.ts'
 export interface BenchModel {
   readonly family: 'rwkv7' | 'gpt2'
   readonly format: Format
+  /** Of its files, and of the option --only. */
+  readonly name: string
   readonly title: string
   readonly vocabulary: number
   readonly specs: readonly TensorSpec[]
@@ -27,6 +29,7 @@ const filesOf = (name: string): ModelFiles => ({ gguf: join(modelsDir, `${name}.
 const rwkv7Of = (format: Format): BenchModel => ({
   family: 'rwkv7',
   format,
+  name: `rwkv7-${format}`,
   title: `RWKV-7 0.1B ${format}`,
   vocabulary: rwkv7Sizes.vocabulary,
   specs: rwkv7Tensors(),
@@ -38,6 +41,7 @@ const rwkv7Of = (format: Format): BenchModel => ({
 const gpt2Of = (format: Format): BenchModel => ({
   family: 'gpt2',
   format,
+  name: `gpt2-${format}`,
   title: `GPT-2 small ${format}`,
   vocabulary: gpt2Sizes.vocabulary,
   specs: gpt2Tensors(format),

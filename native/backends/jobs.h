@@ -55,6 +55,17 @@ struct AttendRun {
   float scale;
 };
 
+// Attention of one head of consecutive tokens along one row of keys and values: the first query sees positions [first,
+// last) of the part, and each query one position more than the query before it. Their positions lie in different slots.
+struct AttendRows {
+  AttendPart part;  // q and y are the first query's
+  float* y;
+  size_t rows;
+  size_t stride;  // floats from one query to the next, and from one y to the next
+  size_t channels;
+  float scale;
+};
+
 // One level of one head of a matrix memory over consecutive tokens (memory.h). Pointers address the head's first
 // channel, or the level's and head's gate, in the first token's row.
 struct MemoryRun {

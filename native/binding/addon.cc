@@ -4,6 +4,7 @@
 #include "backends/cpu/kernels/kernels.h"
 #include "backends/cuda/cuda.h"
 #include "binding/handles.h"
+#include "graph/ops.h"
 
 namespace continuo::binding {
 
@@ -122,9 +123,7 @@ Value plan(const CallbackInfo& info) {
     for (size_t i = 0; i < program->stages.size(); ++i) {
       const auto& stage = program->stages[i];
       auto entry = Napi::Object::New(env);
-      entry.Set("way", stage.order == Stage::Order::row_parallel ? "one"
-                       : stage.order == Stage::Order::row_local  ? "local"
-                                                                 : "rows");
+      entry.Set("order", name_of(stage.order));
       entry.Set("first", static_cast<double>(stage.first));
       entry.Set("last", static_cast<double>(stage.last));
       stages.Set(static_cast<uint32_t>(i), entry);
@@ -135,11 +134,40 @@ Value plan(const CallbackInfo& info) {
     out.Set("lines", static_cast<double>(program->code.size()));
     out.Set("peak", static_cast<double>(planned.bytes));
     out.Set("peakWithoutReuse", static_cast<double>(Plan::make(program->lifetimes, false).bytes));
-    out.Set("stretches", stages);
+    out.Set("stages", stages);
     out.Set("values", values);
     blocks.Set(blocks.Length(), out);
   }
   return blocks;
+}
+
+// operations(): the op table, without control flow.
+Value operations(const CallbackInfo& info) {
+  const auto env = info.Env();
+  auto out = Napi::Array::New(env);
+  const auto add = [&](Napi::Array& list, std::string_view text) {
+    list.Set(list.Length(), Napi::String::New(env, std::string(text)));
+  };
+  for (const auto& traits : op_table()) {
+    if (traits.rows == Rows::control) continue;
+    auto inputs = Napi::Array::New(env), attributes = Napi::Array::New(env);
+    for (size_t i = 0; i < traits.inputs(); ++i) add(inputs, name_of(traits.in[i]));
+    for (size_t bit = 0; bit < attribute_names().size(); ++bit) {
+      if (!traits.has(static_cast<uint16_t>(1u << bit))) continue;
+      // Several members of one bit stand with a space between.
+      std::istringstream names{std::string(attribute_names()[bit])};
+      for (std::string name; names >> name;) add(attributes, name);
+    }
+    auto entry = Napi::Object::New(env);
+    entry.Set("name", std::string(traits.name));
+    entry.Set("inputs", inputs);
+    entry.Set("more", traits.more);
+    entry.Set("out", traits.out);
+    entry.Set("state", traits.named_state);
+    entry.Set("attributes", attributes);
+    out.Set(out.Length(), entry);
+  }
+  return out;
 }
 
 // features(): which kernels this CPU gets.
@@ -203,8 +231,8 @@ Value positions(const CallbackInfo& info) {
   return most ? Value(Napi::Number::New(info.Env(), static_cast<double>(*most))) : Value(info.Env().Null());
 }
 
-// away(engine): why the device, which was lost, could not be had again; empty unless that is so.
-Value away(const CallbackInfo& info) {
+// unavailableReason(engine): why the device, which was lost, could not be had again; empty unless that is so.
+Value unavailable_reason(const CallbackInfo& info) {
   return Napi::String::New(info.Env(), open_engine(info[0])->engine().unavailable_reason());
 }
 
@@ -523,11 +551,12 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("inspect", Napi::Function::New(env, guarded<inspect>));
   exports.Set("plan", Napi::Function::New(env, guarded<plan>));
   exports.Set("features", Napi::Function::New(env, guarded<features>));
+  exports.Set("operations", Napi::Function::New(env, guarded<operations>));
   exports.Set("cuda", Napi::Function::New(env, guarded<cuda>));
   exports.Set("open", Napi::Function::New(env, guarded<open>));
   exports.Set("packingNote", Napi::Function::New(env, guarded<packing_note>));
   exports.Set("positions", Napi::Function::New(env, guarded<positions>));
-  exports.Set("away", Napi::Function::New(env, guarded<away>));
+  exports.Set("unavailableReason", Napi::Function::New(env, guarded<unavailable_reason>));
   exports.Set("createContext", Napi::Function::New(env, guarded<create_context>));
   exports.Set("closeContext", Napi::Function::New(env, guarded<close_context>));
   exports.Set("head", Napi::Function::New(env, guarded<head>));

@@ -272,6 +272,15 @@ Result<Program> Program::make(const Graph& graph, const Block& block, const Cons
   return Compiler(graph, block, constants).compile();
 }
 
+const char* name_of(Stage::Order order) {
+  switch (order) {
+    case Stage::Order::row_parallel: return "row_parallel";
+    case Stage::Order::row_local: return "row_local";
+    case Stage::Order::row_serial: return "row_serial";
+  }
+  return "unknown";
+}
+
 std::string instruction_text(const Graph& graph, const Instruction& instruction) {
   std::string out = node_text(graph, *instruction.node);
   for (const auto& [index, turn] : instruction.turns) out += text(" (", graph.indices[index].name, "=", turn, ")");

@@ -59,6 +59,8 @@ struct Stage {
   size_t first, last;  // of Program::code, last included
 };
 
+const char* name_of(Stage::Order order);
+
 struct Value {
   Name name;
   size_t bytes;        // of one row

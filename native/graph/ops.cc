@@ -114,7 +114,7 @@ void check_need(Checker& check, Need need, size_t i, const std::vector<uint64_t>
     case any: return check.need_row(i);
     case none:
     case history:
-    case form: return;
+    case Need::form: return;
   }
 }
 
@@ -122,6 +122,23 @@ void check_need(Checker& check, Need need, size_t i, const std::vector<uint64_t>
 
 size_t OpTraits::inputs() const {
   return static_cast<size_t>(std::find(in.begin(), in.end(), Need::none) - in.begin());
+}
+
+const char* name_of(Need need) {
+  switch (need) {
+    case none: return "none";
+    case id: return "id";
+    case table: return "table";
+    case matrix: return "matrix";
+    case vector: return "vector";
+    case weights: return "weights";
+    case numbers: return "numbers";
+    case operand: return "operand";
+    case any: return "any";
+    case history: return "history";
+    case Need::form: return "form";
+  }
+  return "unknown";
 }
 
 std::span<const OpTraits> op_table() { return ops; }

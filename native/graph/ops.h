@@ -90,6 +90,7 @@ struct OpTraits {
   bool has(uint16_t attribute) const { return (attributes & attribute) != 0; }
 };
 
+const char* name_of(Need need);
 const OpTraits& traits_of(Op op);
 std::span<const OpTraits> op_table();
 // What the bits of attribute:: are called in JSON, in their order; several members of one bit with a space between.

@@ -112,6 +112,52 @@ TEST(
   }
 }
 
+TEST(
+    "attend: consecutive queries at once have the bits of each by itself, for any number of them, place in a ring and "
+    "kind of number") {
+  Random random(93);
+  for (const size_t channels : {1, 5, 16, 33, 64, 67, 256, 272}) {
+    for (const size_t rows : {1, 2, 3, 7, 31, 32, 33, 70}) {
+      const bool wild = random.below(3) == 0;
+      Query query = some_query(random, channels, 1, wild);
+      auto& part = query.parts[0];
+      const size_t stride = channels + random.below(9);
+      // The last query sees the whole part: the first one may see one position, or begin anywhere in a block.
+      part.slots += rows, part.last += random.below(2) * (rows - 1);
+      if (part.last - part.first < rows) part.last = part.first + rows;
+      const auto values = [&](size_t count) { return wild ? every_kind(random, count) : random.floats(count, -2, 2); };
+      part.keys = values(part.slots * part.stride), part.values = values(part.slots * part.stride);
+      const auto queries = values(rows * stride);
+      std::vector<float> want;
+      Query one = query;
+      for (size_t row = 0; row < rows; ++row) {
+        one.parts[0].q.assign(queries.begin() + static_cast<ptrdiff_t>(row * stride),
+                              queries.begin() + static_cast<ptrdiff_t>(row * stride + channels));
+        one.parts[0].last = part.last - rows + 1 + row;
+        const auto y = rule(one);
+        want.insert(want.end(), y.begin(), y.end());
+      }
+      for (const auto* table : tables()) {
+        Slice q(queries, random.below(17)), keys(part.keys, random.below(17)), v(part.values, random.below(17));
+        Slice y(std::vector<float>(rows * stride, NAN), random.below(17));
+        const AttendPart first{q.data(),   keys.data(),          v.data(),  part.stride,
+                               part.first, part.last - rows + 1, part.slots};
+        if (table->attend_rows == nullptr) continue;
+        table->attend_rows({first, y.data(), rows, stride, channels, query.scale});
+        CHECK(y.fences_stand());
+        // Between the rows nothing is written.
+        std::vector<float> got;
+        for (size_t row = 0; row + 1 < rows; ++row) {
+          for (size_t i = channels; i < stride; ++i) CHECK(std::isnan(y.data()[row * stride + i]));
+        }
+        for (size_t row = 0; row < rows; ++row)
+          got.insert(got.end(), y.data() + row * stride, y.data() + row * stride + channels);
+        CHECK(same(got, want));
+      }
+    }
+  }
+}
+
 TEST("attend: several parts are the softmax over all their positions, to rounding") {
   Random random(92);
   for (const size_t channels : {2, 16, 33, 64}) {

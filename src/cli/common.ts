@@ -1,4 +1,4 @@
-/** What several commands share: flags that mean the same everywhere, and the ways to a log, its topics and a model. */
+/** Shared by several commands: flags that mean the same everywhere, and the opening of a log and a model. */
 import { closeSync, existsSync, openSync, readSync } from 'node:fs'
 import type { TopicNames } from '../../topics/index.ts'
 import { partitionsIn } from '../client/topics.ts'
@@ -27,7 +27,7 @@ export const tlsFlags = {
   'tls-key': optional('FILE', 'its private key (PEM)'),
 }
 export const TLS_FLAGS = Object.keys(tlsFlags)
-/** What a log is opened by, where it has to be named. */
+/** Flags that open a log. */
 export const logFlags = { log: logFlag, ...tlsFlags }
 /** For commands that read or write state. */
 export const sealFlags = {
@@ -55,14 +55,14 @@ export const formatFlag = choice(['json', 'text'], 'events as JSON, or records o
 
 export type LogValues = Values<typeof logFlags> & Partial<SealValues>
 
-/** What `openLog` is told of TLS. */
+/** The options of `openLog` for TLS. */
 export const tlsOf = ({ 'tls-ca': ca, 'tls-cert': cert, 'tls-key': key }: Values<typeof tlsFlags>): OpenLogOptions => ({
   tls: { ...(ca !== undefined && { ca }), ...(cert !== undefined && { cert }), ...(key !== undefined && { key }) },
 })
 
 type SealValues = Values<typeof sealFlags>
 
-/** What `openLog` is told of keys; nothing for a command that has no flag for them. */
+/** The options of `openLog` for seal keys; none for a command that has no flag for them. */
 export const sealOf = (flags: Partial<SealValues>): OpenLogOptions => {
   if (!Object.hasOwn(flags, 'seal-key')) return {}
   const keys = readSealKeys({ file: flags['seal-key'], old: flags['seal-key-old'] })
@@ -98,7 +98,7 @@ export const withLog = async (
   }
 }
 
-/** Where an embedded log lies that nobody made yet; null for any other log. */
+/** The path of an embedded log that does not exist; null for any other log. */
 export const missingFile = (url: string): string | null => {
   if (!url.startsWith('file:')) return null
   const { path } = parseEmbeddedUrl(url)
@@ -143,7 +143,7 @@ interface OpenFlags {
   readonly device?: DeviceKind | 'auto'
 }
 
-/** What a model runs on: the kernels of this CPU, and the name of the device where it is another. */
+/** The hardware that a model runs on: the kernels of this CPU, and the name of the device where it is another. */
 export const runsOn = async ({ device }: Pick<Model, 'device'>) => {
   const { cudaStatus, kernelFeatures } = await import('../engine/engine.ts')
   return { isa: kernelFeatures(), device, ...(device === 'cuda' && { gpu: cudaStatus().name }) }

@@ -21,13 +21,13 @@ export interface FeedOptions {
   readonly after?: readonly ChunkInput[]
   /** Says that the text was cut short; its source ends soon after it fires. */
   readonly signal?: AbortSignal
-  /** Told after each batch what is in the log so far: when `feed` rejects, that much was sent. */
+  /** Called after each batch with what is in the log so far: when `feed` rejects, that much was sent. */
   readonly onSent?: (fed: Fed) => void
 }
 
-/** What was appended. */
+/** The result of feeding: events that were appended. */
 export interface Fed {
-  /** Of text. */
+  /** Bytes of text. */
   readonly bytes: number
   readonly events: number
   /** Where the events are; null while there are none. */

@@ -1,4 +1,4 @@
-/** What a graph is built of: handles of variables and indices, and the sources that constants are bound to. */
+/** The parts of a graph: handles of variables and indices, and the sources that constants are bound to. */
 import type { Dtype, Storage } from './graph.ts'
 
 declare const kindOf: unique symbol
@@ -40,7 +40,7 @@ export interface Vector {
   readonly shape: readonly [width: number]
 }
 
-/** What picks a member along one axis. `plus` moves a pick of an index or counter: `plus(length, -1)`. */
+/** Picks a member along one axis. `plus` moves a pick of an index or counter: `plus(length, -1)`. */
 export type Pick = number | Index | Counter | Value<'i32'> | { readonly of: Index | Counter; readonly plus: number }
 export const plus = (of: Index | Counter, by: number): Pick => ({ of, plus: by })
 
@@ -48,7 +48,7 @@ export const plus = (of: Index | Counter, by: number): Pick => ({ of, plus: by }
 export interface State {
   readonly [kindOf]?: 'state'
   readonly state: string
-  /** Of what the picks leave; null where it grows. */
+  /** Shape of the axes without a pick; null for an axis that grows. */
   readonly shape: readonly (number | null)[]
   readonly dtype: Dtype
 }

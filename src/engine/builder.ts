@@ -104,7 +104,7 @@ export interface GraphBuilder extends MemoryOps {
     options: { heads: number; shared?: number; scale: number },
   ): Value
 
-  /** What this node was given for the token before (the state's first value for the first token of a context). */
+  /** The input of this node for the token before (the state's first value for the first token of a context). */
   cacheShift(out: string, state: State, x: Value): Value
   /** RWKV-7's recurrence on a state [heads, key channel, value channel]; see native/backends/cpu/kernels/wkv7.h. */
   cacheWkv7(
@@ -162,7 +162,7 @@ export const buildGraph = (): GraphBuilder => {
   const blocks: Block[] = []
   let nodes: Node[] = []
 
-  /** What `body` appends, apart from what stands before it. */
+  /** The nodes that `body` appends. */
   const collect = (body: () => void): readonly Node[] => {
     const outer = nodes
     const own: Node[] = []

@@ -70,16 +70,16 @@ const invalid = (message: string): never => {
   throw new ContinuoError('INVALID', message)
 }
 
-/** What a safetensors file holds, by its header. Throws INVALID for a damaged or hostile file. */
+/** The tensors of a safetensors file, by its header. Throws INVALID for a damaged or hostile file. */
 export const inspectTensors = (path: string): readonly TensorEntry[] => callNative((addon) => addon.inspect(path))
 
 /** The instruction set whose kernels this CPU gets: avx512vnni, avx512, avx2 or generic. */
 export const kernelFeatures = (): string => callNative((addon) => addon.features())
 
-/** What there is of CUDA here, and why it cannot be used where it cannot. */
+/** The state of CUDA here, and the reason where it cannot be used. */
 export const cudaStatus = (): CudaStatus => callNative((addon) => addon.cuda())
 
-/** An emulated device is there for tests, and far slower than the CPU it runs on: only who names it gets it. */
+/** An emulated device is there for tests, and far slower than the CPU it runs on: it is taken only where `device` names it. */
 const deviceOf = ({ device = 'auto' }: OpenModelOptions): DeviceKind => {
   if (device === 'cpu') return device
   if (device !== 'auto' && device !== 'cuda') {
@@ -125,7 +125,7 @@ export interface LoadRequest {
   readonly decoder?: DecoderShape | undefined
   /** Set where the graph computes something else than config.json says by itself. */
   readonly overflow?: 'window' | undefined
-  /** What tells the tokenizer from others, where the package has a file for it. */
+  /** Identity of the tokenizer (part of the fingerprint), where the package has a file for it. */
   readonly tokenizer?: string | undefined
 }
 
@@ -305,7 +305,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     device,
     createContext,
 
-    unavailableReason: () => (closed ? null : callNative((addon) => addon.away(engine)) || null),
+    unavailableReason: () => (closed ? null : callNative((addon) => addon.unavailableReason(engine)) || null),
 
     get stats() {
       return closed ? lastStats : callNative((addon) => addon.stats(engine))

@@ -10,7 +10,7 @@ import type { Dtype, Graph } from './graph.ts'
 import { storedDtypes } from './layout.ts'
 import type { Context, Executor, Numbers, TraceEntry } from './types.ts'
 
-/** What the engine offers an executor; `engine.ts` fills it in. */
+/** The calls of the engine that an executor makes; `engine.ts` implements them. */
 export interface ExecutorCalls {
   readonly graph: Graph
   readonly context: Context

@@ -13,7 +13,7 @@ export type Storage = 'q8' | 'i4' | 'ternary2' | 'ternary3'
 export interface ConstantDeclaration {
   readonly kind: 'constant'
   readonly name: string
-  /** Of one member, whatever the file's storage. */
+  /** Shape of one member, whatever the file's storage. */
   readonly shape: readonly number[]
   /** `packed`: a matrix [outputs, inputs]; `rows`: a table to look up in; `vector`: broadcast over rows. */
   readonly layout: 'packed' | 'rows' | 'vector'

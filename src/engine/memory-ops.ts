@@ -9,7 +9,7 @@ import type { Dtype, Node } from './graph.ts'
 export interface MemoryForm {
   readonly rule: 'titans' | 'delta' | 'hebbian'
   readonly retention: 'none' | 'l2' | 'elastic' | 'kl' | 'sphere'
-  /** Of each level, at least 1: it writes at pulses that are multiples of its period. */
+  /** Period of each level, at least 1: the level writes at pulses that are multiples of its period. */
   readonly periods: readonly number[]
   /** A cap on the Frobenius norm; default: none. */
   readonly norm_max?: number

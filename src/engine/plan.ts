@@ -7,7 +7,7 @@ import type { BlockPlan } from './types.ts'
 export const planGraph = (graph: Graph | string): readonly BlockPlan[] =>
   callNative((addon) => addon.plan(typeof graph === 'string' ? graph : JSON.stringify(graph)))
 
-/** As `planGraph`, for those who only want to know whether the graph is good. */
+/** As `planGraph`, where only the check is wanted and not the plan. */
 export const checkGraph = (graph: Graph | string): void => {
   planGraph(graph)
 }

@@ -19,11 +19,11 @@ export interface ModelInfo {
   /** sha256 (hex) over the persistent declarations: which checkpoints fit. */
   readonly layoutFingerprint: string
   readonly layout: StateLayout
-  /** Of a context that nothing was fed yet; tables that grow add to it. */
+  /** Bytes of a context before its first token; tables that grow add to it. */
   readonly contextBytes: number
   /** How many tokens one context takes; null: there is no bound. A reset begins anew. */
   readonly positions: number | null
-  /** What `statefulDecoder` presents of the state; null for a model that is no decoder over growing caches. */
+  /** The caches that `statefulDecoder` presents; null for a model that is no decoder over growing caches. */
   readonly decoder: DecoderShape | null
   /** Where its weights and contexts lie. The bits are the same on both. */
   readonly device: DeviceKind
@@ -36,7 +36,7 @@ export interface DecoderShape {
   readonly layers: number
   readonly heads: number
   readonly positions: number
-  /** Of one head. */
+  /** Channels of one head. */
   readonly channels: number
 }
 
@@ -91,7 +91,7 @@ export interface StopStrings {
   readonly strings: readonly Uint8Array[]
   /** The last bytes generated before this item: those of the longest string are enough. */
   readonly tail: Uint8Array
-  /** What tokens stand for. The engine asks once for each id of the vocabulary; the same object each time is the same vocabulary. */
+  /** The bytes of each token. The engine asks once for each id of the vocabulary; the same object each time is the same vocabulary. */
   readonly vocabulary: { bytesOf(id: number): Uint8Array }
 }
 
@@ -124,25 +124,25 @@ export interface WorkResult {
   readonly generated: Int32Array
   /** ln p of each generated token under the model itself (temperature 1, nothing cut off). */
   readonly logprobs: Float32Array
-  /** What ended the generation before its `count`. An end token (`eos`) that was drawn is in none of the results. */
+  /** The cause that ended the generation before its `count`. An end token (`eos`) that was drawn is in none of the results. */
   readonly ended: 'eos' | 'stop' | 'positions' | null
   /** State after the work. */
   readonly head: ContextHead
 }
 
-/** What one node did in a step. */
+/** Work of one node in a step. */
 export interface TraceEntry {
   readonly node: string
-  /** Of one row of what it writes. */
+  /** Shape of one row of its result. */
   readonly shape: readonly number[]
   readonly rows: number
   readonly microseconds: number
-  /** Of the values and constants it read and wrote; state is not counted. */
+  /** Bytes of the values and constants that it read and wrote, without state. */
   readonly bytes: number
 }
 
 export interface ExecutorOptions {
-  /** Of this model; default: a new one. */
+  /** A context of this model; default: a new one. */
   readonly context?: Context
   /** Plan volatile memory by liveness; default true. Without it every volatile keeps its own memory and can be fetched. */
   readonly memoryReuse?: boolean
@@ -195,7 +195,7 @@ export interface Model extends ModelInfo {
    * often only by another process.
    */
   unavailableReason(): string | null
-  /** What the engine has done since the model was opened. */
+  /** Counts of the engine since the model was opened. */
   readonly stats: EngineStats
   /**
    * Takes one item, and answers when that item is done, whatever else the engine does. All items that the engine has at one time share
@@ -246,7 +246,7 @@ export interface OpenModelOptions {
    */
   readonly device?: DeviceKind | 'auto'
   /**
-   * While somebody generates, a step takes at most about this many times what it takes without rows that read; without generating rows
+   * While any context generates, a step takes at most about this many times what it takes without rows that read; without generating rows
    * steps are as large as they can be. More serves readers, less those that wait for tokens. Bounds and default: `STEP_TARGET`.
    */
   readonly stepTarget?: number
@@ -261,7 +261,7 @@ export interface OpenModelOptions {
 /** Where a volatile lies while its block runs, and from which line to which it is alive. */
 export interface PlannedValue {
   readonly name: string
-  /** Of one row. */
+  /** Bytes of one row. */
   readonly bytes: number
   readonly offset: number
   readonly first: number
@@ -274,11 +274,11 @@ export interface BlockPlan {
   /** Rows that a step may have. */
   readonly rows: number
   readonly lines: number
-  /** Of one row: the arena with volatiles planned by liveness, and with memory of its own for each. */
+  /** Bytes of one row: the arena with volatiles planned by liveness, and with memory of its own for each. */
   readonly peak: number
   readonly peakWithoutReuse: number
-  readonly stretches: readonly {
-    readonly way: 'one' | 'local' | 'rows'
+  readonly stages: readonly {
+    readonly order: 'row_parallel' | 'row_local' | 'row_serial'
     readonly first: number
     readonly last: number
   }[]

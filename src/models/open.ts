@@ -53,7 +53,7 @@ export const readPackage = async (dir: string): Promise<{ readonly config: Confi
   )
 }
 
-/** What tells one version of a file from another. */
+/** Identity of one version of a file. */
 export const identityOf = ({ dev, ino, size, mtimeNs }: BigIntStats): string => [dev, ino, size, mtimeNs].join(' ')
 
 /** The same, empty where there is no file. */
@@ -78,7 +78,7 @@ const overflowOf = ({ overflow }: OpenModelOptions, modelType: string, { windows
   )
 }
 
-/** The tokenizer of a package, and what tells it from others: its file and the end of text that was found for it. */
+/** The tokenizer of a package and its fingerprint, which is taken over its file and the token that ends a text. */
 export const readTokenizer = async (
   dir: string,
   vocabSize: number,

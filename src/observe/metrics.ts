@@ -24,7 +24,7 @@ export interface Metrics {
   /** `added` is what the tally says of this commit. */
   committed(commit: Commit, added: Totals): void
   restored(ms: number): void
-  /** Of a memory that was just saved. */
+  /** Statistics of a memory that was just saved. */
   health(seen: MemoryReport): void
   state(partition: number, state: TaskState): void
 }

@@ -21,7 +21,7 @@ import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
 export const FEED_SLICE = 256
 export const GENERATE_SLICE = 16
 
-/** What computes the events of a session: a model's engine, or what stands before one. */
+/** Computes items of work: the engine of a model, or a layer before it (residency, a probe). */
 export interface Inference {
   readonly model: Fingerprints
   readonly tokenizer: Tokenizer | null
@@ -144,7 +144,7 @@ async function generateSlice(
       'INTERNAL',
       `The engine and the text disagree on whether a stop string ended at token ${state.index + ids.length}.`,
     )
-  const told = detokenizer.end()
+  const decoded = detokenizer.end()
   const index = state.index + ids.length
   const finish = stopped ? 'stop' : index === event.maxTokens ? 'length' : ended === 'positions' ? 'context' : ended
   const value: Generated = {
@@ -154,14 +154,14 @@ async function generateSlice(
     requestId: event.requestId,
     index: state.index,
     ids,
-    text: told.text,
+    text: decoded.text,
     logprobs,
     fromPulse: head.conductor.globalStep - ids.length,
     toPulse: head.conductor.globalStep,
     finish,
     cause: causeOf(work.record, event.id ?? null),
   }
-  const generation = { index, ...told.state }
+  const generation = { index, ...decoded.state }
   head = {
     ...head,
     generation: finish === null ? generation : null,
@@ -232,7 +232,7 @@ export async function* advance(
     session.head = {
       ...before,
       status: 'open',
-      // Closed, it is still one whose past nothing leads through: who opens it again must know.
+      // No replay leads through the past of a session that was set aside: an `open` after this `close` must find that in the head.
       ...(event.type === 'close' && stopped && { stopped }),
       cursor: { ...session.head.cursor, ...cursorAt(work) },
       conductor: reopened ? conductor.reset(session.head.conductor) : session.head.conductor,
@@ -281,9 +281,9 @@ export async function* advance(
     let head = surprised(moved(session.head, result, slice.length), slice, result.nats, engine.tokenizer)
     const read = head.cursor.token === ids.length
     if (!read && head.settings.surprisal && head.span.tokens >= SURPRISAL_SPAN) {
-      const told = observe(head, work, false, readsText)
-      outputs.push(told.output)
-      head = told.head
+      const observed = observe(head, work, false, readsText)
+      outputs.push(observed.output)
+      head = observed.head
     }
     // The last slice of a record that does nothing but read belongs to its final step.
     if (read && event.type !== 'generate') {
@@ -291,9 +291,9 @@ export async function* advance(
       break
     }
     if (read) {
-      const told = observe(head, work, true, readsText)
-      outputs.push(told.output)
-      head = told.head
+      const observed = observe(head, work, true, readsText)
+      outputs.push(observed.output)
+      head = observed.head
     }
     yield emit({ record, session: head.session, outputs, head, done: false })
   }
@@ -324,9 +324,9 @@ export async function* advance(
   }
 
   if (event.type === 'text' || event.type === 'tokens' || ids.length > 0) {
-    const told = observe(session.head, work, true, readsText)
-    outputs.push(told.output)
-    session.head = told.head
+    const observed = observe(session.head, work, true, readsText)
+    outputs.push(observed.output)
+    session.head = observed.head
   }
   const head = conclude(session, work, outputs)
   const cursor = { ...head.cursor, complete: true, held: work.held }

@@ -1,4 +1,4 @@
-/** emit: what a step has to tell becomes records of the output topics. Event time and headers pass through. */
+/** emit: the outputs of a step become records of the output topics. Event time and headers pass through. */
 import { map, type OperatorFunction } from 'rxjs'
 import { DEAD_LETTER_HEADERS as H } from '../../topics/deadletters.ts'
 import type { TopicNames } from '../../topics/index.ts'

@@ -1,6 +1,6 @@
 /**
  * What a partition's state topic says before its task may run: read it, and make sure that the cursor, the committed offset,
- * the heads and the loaded model tell one story.
+ * the heads and the loaded model agree.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
@@ -14,7 +14,7 @@ import { asStopped } from './set-aside.ts'
 import { SNAPSHOT_GROUP_PARTS } from './snapshots.ts'
 import type { InputFormat } from './validate.ts'
 
-/** Who reads what with which model. */
+/** A reader of a partition: log, topics, group and model. */
 export interface Reading {
   readonly log: EventLog
   readonly names: TopicNames
@@ -38,7 +38,7 @@ const VISIBLE_PAUSE = 10
 const TRIES = 5
 
 /**
- * Every record of a partition. Whoever wrote it before may still be trimming it (trims are not fenced), and what is trimmed
+ * Every record of a partition. A former owner may still be trimming it (trims are not fenced), and what is trimmed
  * is dead: then the reading begins anew at the first record that is left, and meets some a second time.
  */
 async function* wholePartition(log: EventLog, topic: string, partition: number): AsyncGenerator<StoredRecord> {
@@ -70,10 +70,10 @@ export const readPartitionState = async (
   log: EventLog,
   names: TopicNames,
   partition: number,
-  forwardFloor: number,
+  compactFloor: number,
 ): Promise<PartitionState> => {
-  const stateIndex = createLiveIndex(forwardFloor)
-  const snapshotIndex = createLiveIndex(forwardFloor)
+  const stateIndex = createLiveIndex(compactFloor)
+  const snapshotIndex = createLiveIndex(compactFloor)
   // Only the newest record of a key speaks; the older ones are not even opened.
   const newest = new Map<string, StoredRecord>()
   for await (const record of wholePartition(log, names.state, partition)) {
@@ -116,7 +116,7 @@ export const readPartitionState = async (
   return { cursor, heads, stateIndex, snapshotIndex, resealing }
 }
 
-/** Cursor, committed offset, heads and model must tell one story. Throws REFUSED naming what differs. */
+/** Cursor, committed offset, heads and model must agree. Throws REFUSED naming what differs. */
 const checkAgreement = (
   { cursor, heads }: PartitionState,
   committed: number | null,
@@ -224,12 +224,12 @@ export const openState = async (
   writer: PartitionWriter,
   reading: Reading,
   partition: number,
-  forwardFloor: number,
+  compactFloor: number,
 ): Promise<PartitionState & { readonly cursor: PartitionCursor }> => {
   const { log, names, group } = reading
   const topicId = await log.topicId(names.chunks)
   for (;;) {
-    const state = await readPartitionState(log, names, partition, forwardFloor)
+    const state = await readPartitionState(log, names, partition, compactFloor)
     checkAgreement(state, await log.committed(group, names.chunks, partition), topicId, reading, partition)
     if (state.cursor !== null) return { ...state, cursor: { ...state.cursor, ...(topicId !== null && { topicId }) } }
     await writeGenesisCursor(writer, reading, partition, topicId)

@@ -40,7 +40,7 @@ export interface ResidencyStats {
 export interface Residency {
   /** A context at its first state; it takes memory from its first use on. `name` stands in messages. */
   createContext(name?: string): Context
-  /** As the model's; the context is one of these. Rejects with `SpillLost` when its spill file is missing or was changed. */
+  /** As `submit` of the model, for a context that was created here. Rejects with `SpillLost` when its spill file is missing or was changed. */
   submit(item: WorkItem): Promise<WorkResult>
   readonly stats: ResidencyStats
   /** Removes the spill files, and with them the contexts that are in one. */

@@ -1,6 +1,6 @@
 /**
  * Where a session stands while its context is in memory and nothing works on it: in the list of what may happen to it next, the
- * longest unused first, so that nobody has to look for candidates.
+ * longest unused first, so that candidates need not be searched for.
  *
  *   absent ──event, or its unsaved input is old──▶ coming ──▶ busy ──done, and committed──┬─▶ free ──room wanted──▶ absent
  *                                                              ▲  │                       │    ▲

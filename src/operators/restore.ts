@@ -27,7 +27,7 @@ export interface RestoreDeps {
   readonly model: Model
   readonly engine: Inference
   readonly validate: ValidateOptions
-  /** Told when a snapshot is of no use and the events take its place. */
+  /** Called when a snapshot is of no use and the events take its place. */
   readonly warn?: (message: string) => void
 }
 

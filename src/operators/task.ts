@@ -15,7 +15,8 @@ import { createLifecycle, type TaskState, verdictOf } from '../streams/lifecycle
 import type { EventLog, PartitionWriter } from '../streams/log.ts'
 import { createSource } from '../streams/source.ts'
 import { createWatermark } from '../streams/watermark.ts'
-import { type Commit, createBacklog } from './commit.ts'
+import { createBacklog } from './backlog.ts'
+import type { Commit } from './commit.ts'
 import { openState } from './partition-state.ts'
 import { pipeline } from './pipeline.ts'
 import type { Residency } from './residency.ts'
@@ -32,7 +33,7 @@ export interface TaskOptions extends WorkerSettings {
   readonly contexts: Residency
   readonly onCommit?: (commit: Commit) => void
   readonly onState?: (partition: number, state: TaskState, error?: unknown) => void
-  /** What a memory that was just saved looks like. */
+  /** Called with the statistics of a memory that was just saved. */
   readonly onHealth?: (seen: MemoryReport) => void
   readonly onRestored?: (partition: number, session: string, ms: number) => void
   readonly warn: (message: string) => void
@@ -63,8 +64,8 @@ const orRebuilt = (error: unknown): unknown =>
 const BACKLOG_STEPS = 4096
 
 /**
- * A task that was overtaken without knowing (its process stood still) reads a state that somebody else moves on: offsets and
- * cursors of different moments, snapshots that are gone. Only an owner may call that broken.
+ * A task whose process stood still may have lost its partition without noticing. Then another worker moves the state on while this one
+ * reads it: offsets and cursors of different moments, snapshots that are gone. Only an owner may call that broken.
  */
 const orOvertaken = async (error: unknown, writer: PartitionWriter | null): Promise<unknown> => {
   try {
@@ -112,10 +113,11 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
         options.onRestored?.(partition, head.session, performance.now() - started)
         return session
       },
-      room: backlog.room,
       stopping: stopping.signal,
       warn: options.warn,
     })
+    const { snapshotEvery, warn } = options
+    const inference = { sessions, model, snapshotEvery, room: backlog.room, stopping: stopping.signal, warn }
     for (const head of heads.values()) sessions.resume(head)
     load = () => watermark.load.records
     offset = () => watermark.position().offset
@@ -137,6 +139,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       snapshotIndex,
       backlog,
       validation,
+      inference,
       format: options.format,
       records: source.records,
       partBytes: options.partBytes,

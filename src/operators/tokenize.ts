@@ -59,7 +59,7 @@ const idsOf = (
 /** JSON carries whole numbers to 2⁵³; what a tokenizer holds back has room below it. */
 const CLOCK_END = 2 ** 53 - 2 ** 20
 
-/** What the gate needs of a model. */
+/** The properties of a model by which events are judged. */
 export interface Bounded {
   readonly positions: number | null
 }

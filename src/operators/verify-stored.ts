@@ -1,4 +1,4 @@
-/** What the log holds about one partition, gathered for `verify` to compare with. */
+/** Reads everything that the log holds of one partition, for `verify` to compare with. */
 
 import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import type { TopicNames } from '../../topics/index.ts'
@@ -73,7 +73,7 @@ export const readState = async (
   return { cursor, heads }
 }
 
-/** What the dead letters of one event hold, and why it is one. */
+/** Content of the dead letters of one event, and their reason. */
 export interface DeadLetter {
   readonly parts: Uint8Array[]
   readonly reason: string

@@ -1,34 +1,34 @@
-/**
- * SessionManager: sessions without a log. What an event does to a session is done by the operators of the stream
- * (operators/advance.ts), its context lives in the same residency as a worker's, and a checkpoint is the snapshot that
- * `continuo export` writes. So a session may begin here and go on in a log, or the other way round.
- *
- *   open ──assess (phase "test")──▶ assessed ──▶ closed
- *     └──────────────closeSession──────────────▶
- *
- * Calls on one session take their turns in the order in which they were made; sessions do not wait for each other.
- */
-import type { z } from 'zod'
 import { type Chunk, generate as generateSchema } from '../../topics/chunks.ts'
 import { sessionId } from '../../topics/common.ts'
 import { streamCursor } from '../../topics/state.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import type { Model, WorkItem } from '../engine/types.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
-import { sha256 } from '../hash.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import { admit } from '../operators/admit.ts'
-import { advance, clockOf, initialHead, type SessionState as Live } from '../operators/advance.ts'
+import { advance, clockOf, initialHead, type SessionState } from '../operators/advance.ts'
 import { createResidency, type Residency, type ResidencyStats } from '../operators/residency.ts'
-import { spanFrom } from '../operators/spans.ts'
 import { tokenizeEvent } from '../operators/tokenize.ts'
-import type { Tokenized, Valid } from '../operators/types.ts'
+import type { Tokenized } from '../operators/types.ts'
 import { begin } from '../state/conductor.ts'
 import { type Head, pulseMismatch, type StreamCursor } from '../state/head.ts'
 import { diverging } from '../state/health.ts'
 import { type MemoryReport, memoryStats } from '../state/memory-stats.ts'
 import { encodeSnapshot } from '../state/snapshot.ts'
-import { SpillLost } from '../state/spill.ts'
+import {
+  bounded,
+  CALLS,
+  callOf,
+  checkUsable,
+  checkWhole,
+  invalid,
+  misuse,
+  named,
+  parsed,
+  type SessionEntry,
+  settledHead,
+  utf8,
+} from './entry.ts'
 import { type OnProbe, observe, stopping } from './probe.ts'
 import type {
   Assessment,
@@ -39,58 +39,6 @@ import type {
   SessionManagerOptions,
   SessionOptions,
 } from './types.ts'
-
-interface SessionEntry extends Live {
-  readonly handle: SessionHandle
-  readonly seed: number
-  /** Tokens that a test may still feed. */
-  left: number
-  status: SessionHandle['status']
-  /** Calls so far: the place of each in the session's cursor. */
-  calls: number
-  /** Settles when the last call made so far has had its turn. */
-  turn: Promise<unknown>
-}
-
-/** The "topic" of a session whose input comes by calls; the offset counts them. */
-const CALLS = 'calls'
-const utf8 = new TextEncoder()
-
-const misuse = (message: string): never => {
-  throw new ContinuoError('MISUSE', message)
-}
-const invalid = (message: string): never => {
-  throw new ContinuoError('INVALID', message)
-}
-const parsed = <T>(schema: z.ZodType<T>, value: unknown, what: string): T => {
-  const result = schema.safeParse(value)
-  if (result.success) return result.data
-  const { path = [], message } = result.error.issues[0] ?? {}
-  return invalid(`${what}${path.length > 0 ? `, field "${path.join('.')}"` : ''}: ${message}.`)
-}
-
-const checkWhole = (value: number | undefined, name: string, least: number): void => {
-  if (value === undefined || (Number.isSafeInteger(value) && value >= least)) return
-  invalid(`${name} is ${value}, expected a whole number from ${least} on.`)
-}
-
-/** `calls` distinguishes the cursor of a session that has its input from nowhere else. */
-const callOf = (id: string, event: Chunk, content: Uint8Array, offset: number): Valid => ({
-  kind: 'valid',
-  record: { topic: CALLS, partition: 0, offset, timestamp: 0, key: utf8.encode(id), value: content, headers: [] },
-  session: id,
-  event,
-  hash: sha256(content),
-})
-
-/** A session whose memory stopped being finite has none any more: there is nothing to read into, to look at or to save. */
-const checkUsable = ({ head }: SessionEntry): void => {
-  if (head.status !== 'stopped') return
-  throw new ContinuoError(
-    'REFUSED',
-    `The memory of session "${head.session}" stopped being finite at a call before this one. Close the session, then begin it anew or resume a checkpoint.`,
-  )
-}
 
 /** Many sessions of one model in this process. */
 export class SessionManager {
@@ -305,7 +253,7 @@ export class SessionManager {
     if (this.#sessions.has(id)) misuse(`Session "${id}" is open already. Close it first, or use another id.`)
   }
 
-  #enter(head: Head, context: Live['context'], { phase, tokens, seed = 0 }: SessionOptions): SessionHandle {
+  #enter(head: Head, context: SessionState['context'], { phase, tokens, seed = 0 }: SessionOptions): SessionHandle {
     const wrong = (): string | null => {
       if (tokens !== undefined && head.conductor.phase !== 'test') {
         return `tokens bounds a test; session "${head.session}" has phase "${head.conductor.phase}".`
@@ -404,31 +352,7 @@ export class SessionManager {
     checkUsable(entry)
     const call = callOf(id, event, content, entry.calls)
     const before = handle.pulse
-    const settled = (): Head => {
-      const { head } = entry
-      const { complete, held } = head.cursor
-      // Clock and chain are the context's: what it fed before a failure stays fed, though the sums do not know of it.
-      const pulse = Number(context.pulse)
-      const { totals } = head
-      return {
-        ...head,
-        generation: null,
-        conductor: { ...head.conductor, globalStep: pulse },
-        chain: context.chain,
-        span: spanFrom(pulse),
-        // What was fed before a call failed counts as read; what it cost is known to nobody.
-        totals: { ...totals, tokens: pulse - totals.generated },
-        cursor: {
-          ...head.cursor,
-          complete: true,
-          // What was held is fed first: behind an event that ended early it must not be fed again.
-          held: complete || pulse === before ? held : (this.#tokenizer?.begun ?? ''),
-          rng: pulse,
-          pulse,
-        },
-      }
-    }
-    const start = settled()
+    const start = settledHead(entry, before, this.#tokenizer)
     const out = tokenizeEvent(call, start, this.#tokenizer, this.#model)
     if (out.kind === 'rejected') return invalid(out.reason)
     entry.calls += 1
@@ -456,7 +380,7 @@ export class SessionManager {
     } catch (error) {
       throw named(error, id)
     } finally {
-      entry.head = settled()
+      entry.head = settledHead(entry, before, this.#tokenizer)
       entry.left -= handle.pulse - before
     }
   }
@@ -468,15 +392,3 @@ export class SessionManager {
     return seen
   }
 }
-
-/** What of the event still fits into a test. */
-const bounded = (work: Tokenized, left: number): Tokenized => {
-  const ids = work.ids.subarray(0, Math.min(work.ids.length, left))
-  if (work.event.type !== 'generate') return { ...work, ids }
-  return { ...work, ids, event: { ...work.event, maxTokens: Math.min(work.event.maxTokens, left - ids.length) } }
-}
-
-const named = (error: unknown, session: string): unknown =>
-  error instanceof ContinuoError && error.code === 'REFUSED' && !(error instanceof SpillLost)
-    ? new ContinuoError('REFUSED', `Session "${session}": ${error.message}`, { cause: error })
-    : error

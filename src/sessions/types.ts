@@ -1,4 +1,4 @@
-/** What a program tells a SessionManager, and what it hears. */
+/** Options and results of a SessionManager. */
 import type { z } from 'zod'
 import type { generate } from '../../topics/chunks.ts'
 import type { Generated } from '../../topics/tokens.ts'
@@ -19,9 +19,9 @@ export interface SessionManagerOptions {
   readonly onProbe?: OnProbe
   /** Probe before every token whose pulse is divisible by this, however the tokens are cut into calls; 1: before each. */
   readonly probeEvery?: number
-  /** Whether `close` proves that nobody changed the weights meanwhile; default true. Reads the weights' file once more. */
+  /** Whether `close` checks that the weights have not changed meanwhile; default true. Reads the weights' file once more. */
   readonly verifyWeights?: boolean
-  /** Told of a memory that diverges and of spill files that cannot be written; default: process.emitWarning. */
+  /** Called for a memory that diverges and for spill files that cannot be written; default: process.emitWarning. */
   readonly warn?: (message: string) => void
 }
 
@@ -33,7 +33,7 @@ export interface SessionOptions {
   readonly phase?: 'stream' | 'test'
   /** The most tokens that a test feeds, read and generated together; default: until the input ends. */
   readonly tokens?: number
-  /** Of generations that name none; default 0. */
+  /** Seed of generations that name none; default 0. */
   readonly seed?: number
 }
 

@@ -39,7 +39,7 @@ const keyedSeal = (key: Uint8Array, { topic, partition }: SealPlace, name: Uint8
 
 /**
  * Throws INTERNAL for a record that `unseal` would refuse or whose head breaks a rule: once sealed it would stop its partition at the
- * next start, when nobody can tell any more how it came about.
+ * next start, when the cause can no longer be found.
  */
 export const seal = (record: StateRecord, place?: SealPlace): Sealed => {
   const parsed = stateRecord.safeParse(record)
@@ -62,7 +62,7 @@ export const isOldSeal = ({ key, value, headers }: Sealed, place: SealPlace): bo
   return made === undefined || !sameSeal(textOf(made), keyedSeal(place.keys.key, place, key, value))
 }
 
-/** What is wrong with the seal; null where it is right. */
+/** The fault of a seal, as a clause; null where the seal is right. */
 const sealFault = (
   key: Uint8Array,
   value: Uint8Array,
@@ -140,7 +140,7 @@ export const faultOfHead = (head: Head, model?: Positions): string | null => {
   return cursor.pulse === conductor.globalStep ? faultOf(head, model) : mismatch(cursor.pulse, conductor.globalStep)
 }
 
-/** What a log must agree with: the loaded model. */
+/** Fingerprints of the loaded model, with which a log must agree. */
 export interface Fingerprints {
   readonly fingerprint: string
   readonly layoutFingerprint: string

@@ -37,7 +37,7 @@ export interface LiveIndex {
   get(key: string): LiveEntry | undefined
   /**
    * What a trim would free: up to the oldest living entry, or, when nothing is alive, up to the last entry this index was
-   * told of. Never further: behind it may lie what a newer owner wrote.
+   * given. Never further: behind it may lie what a newer owner wrote.
    */
   reclaimable(): { readonly before: number; readonly bytes: number }
   /** The log no longer holds anything below. */

@@ -28,7 +28,7 @@ export const memoryStatsSchema = z.object({
 })
 export type MemoryStats = z.infer<typeof memoryStatsSchema>
 
-/** What of a model its statistics need. */
+/** The properties of a model that statistics of its memory need. */
 export interface ModelMemory {
   readonly layout: StateTensors
   readonly levels: readonly number[]
@@ -58,7 +58,7 @@ const levelsOf = (
   health: readonly TensorHealth[],
   gates: readonly GateStatistics[],
 ): MemoryStats['levels'] => {
-  /** Of one level, for each layer. */
+  /** Norms of one level, one for each layer. */
   const norms = (role: MemoryTable['role'], at: number): readonly number[] => {
     const names = memory.tables.filter((table) => table.role === role).map(({ name }) => name)
     return health.filter(({ name, level }) => level === at && names.includes(name)).map(({ norm }) => norm)

@@ -66,7 +66,7 @@ export const encodeSnapshot = (
   return file
 }
 
-/** What the HMAC of an exported file is made over: all that the file's own checksum is, and that checksum. */
+/** The HMAC of an exported file, over the parts that its own checksum covers, and that checksum. */
 const exportSeal = (key: Uint8Array, { text, check, vitals = '' }: SnapshotHeader): string =>
   hmac(
     key,

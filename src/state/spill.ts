@@ -1,7 +1,7 @@
 /**
  * Spilling: idle contexts that make room in memory for others, each as a file in a folder of this process. A spill file is no truth:
  * the process that wrote it reads it once, and removes it at its end. So it is neither synced nor described in the file; its length
- * and sha256 stay in memory, where nobody can change them together with the file.
+ * and sha256 stay in memory, where they cannot be changed together with the file.
  *
  * Reading and writing block. A state is copied out of the engine and hashed in the same turn, so a context is at any moment
  * either in memory or in a file, never half of both.
@@ -58,7 +58,7 @@ const sweep = (base: string, host: string): void => {
     try {
       rmSync(join(base, name), { recursive: true, force: true })
     } catch {
-      // Another user's, or somebody else removes it at this moment: no reason not to spill.
+      // Another user's, or another process removes it at this moment: no reason not to spill.
     }
   }
 }
@@ -90,7 +90,7 @@ export const openSpillFolder = (base?: string): SpillFolder => {
     }
     return dir
   }
-  // What somebody asked for by name is tried at once, not when memory is already short.
+  // A folder that was named is tried at once, not when memory is already short.
   if (base !== undefined) folder()
   return {
     get dir() {

@@ -1,4 +1,4 @@
-/** Runs a worker in this process until it is told to stop, has nothing left to do, or is refused; with its observation. */
+/** Runs a worker in this process, with metrics and health checks, until its signal fires, it is idle, or all its partitions are refused. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
 import { codeOf, messageOf } from '../errors.ts'
@@ -38,7 +38,7 @@ export interface Outcome {
   readonly refused: ReadonlyMap<number, unknown>
   /** Why the worker as a whole could not go on. */
   readonly halted: unknown
-  /** What went wrong while stopping: not everything may have been saved (nothing is lost; the next run does it again). */
+  /** Errors while stopping: not everything may have been saved (nothing is lost; the next run does it again). */
   readonly unclean: readonly unknown[]
   readonly totals: Totals
   readonly speed: Speed

@@ -188,7 +188,7 @@ describe('continuo doctor', () => {
     }
   })
 
-  it('names each fault with its mend', async () => {
+  it('names each fault with its remedy', async () => {
     const bad = `file:${join(folder, 'bad.db')}`
     await withLog(bad, (open) =>
       open.createTopics([
@@ -245,7 +245,7 @@ describe('continuo verify', () => {
     expect(await eventually(() => sessionRow(copy, 's'))).toMatchObject({ generated: 20 })
   })
 
-  it('fails for a session that is not there', async () => {
+  it('fails for a session that is not there', { tags: 'slow' }, async () => {
     const lost = ['verify', '--log', log, '--model', MODEL, '--session', 'nope']
     expect(await continuo(lost)).toEqual({
       code: 1,
@@ -259,7 +259,7 @@ describe('continuo verify', () => {
     expect(await continuo(['verify', '--log', log, '--model', MODEL, '--session', 'one'])).toMatchObject({ code: 0 })
   })
 
-  it('names the sessions whose first events are gone, with the pulse it began at', async () => {
+  it('names the sessions whose first events are gone, with the pulse it began at', { tags: 'slow' }, async () => {
     const trimmed = `file:${join(folder, 'trimmed.db')}`
     await json('topics', 'apply', '--log', trimmed)
     await withLog(trimmed, (open) => {

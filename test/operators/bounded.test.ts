@@ -1,4 +1,8 @@
-/** What is bounded: what is read ahead of a slow engine, the memory of a worker on an endless stream, a record of any size. */
+/**
+ * What is bounded: what is read ahead of a slow engine, the memory of a worker on an endless stream, a record of any size.
+ *
+ * @module-tag slow
+ */
 import { randomBytes } from 'node:crypto'
 import { rmSync } from 'node:fs'
 import { expect, test } from 'vitest'
@@ -135,7 +139,7 @@ onBothLogs((fresh, kind) => {
     )
   })
 
-  test('a worker needs no more memory for 200 MB than for 20 MB', { tags: 'slow' }, async () => {
+  test('a worker needs no more memory for 200 MB than for 20 MB', async () => {
     const peak = async (megabytes: number): Promise<number> => {
       const url = fresh().url ?? `file:${temporary()}/log.db`
       const made = await continuo(['topics', 'apply', '--log', url])

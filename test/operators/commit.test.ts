@@ -6,7 +6,8 @@ import { join } from 'node:path'
 import { lastValueFrom, NEVER, Subject, tap, toArray } from 'rxjs'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { PLAIN_MEMORY } from '../../src/memory.ts'
-import { type Commit, type CommitDeps, commit, createBacklog } from '../../src/operators/commit.ts'
+import { createBacklog } from '../../src/operators/backlog.ts'
+import { type Commit, type CommitDeps, commit } from '../../src/operators/commit.ts'
 import type { EmittedStep } from '../../src/operators/emit.ts'
 import { readPartitionState } from '../../src/operators/partition-state.ts'
 import { begin } from '../../src/state/conductor.ts'
@@ -51,15 +52,10 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
   watermark,
   sessions: {
     heads: new Map(),
-    resume: () => undefined,
     committed: () => undefined,
-    steps: () => [],
     unsaved: () => [],
     relieve: () => [],
     pressure: NEVER,
-    live: 0,
-    liveBytes: 0,
-    close: async () => undefined,
   },
   model,
   resealing: [],

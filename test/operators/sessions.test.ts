@@ -194,7 +194,7 @@ describe('rebuilding', () => {
     await heir.close()
   }
 
-  test('goes on for a few sessions at a time, not for all at once', async () => {
+  test('goes on for a few sessions at a time, not for all at once', { tags: 'slow' }, async () => {
     await use(async (bench) => {
       await withPast(bench, 40, 300)
       let reading = 0

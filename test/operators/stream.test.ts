@@ -307,7 +307,9 @@ describe('resume', () => {
     })
   })
 
-  test('dead state is compacted and trimmed: the log of state does not grow with history', async () => {
+  test('dead state is compacted and trimmed: the log of state does not grow with history', {
+    tags: 'slow',
+  }, async () => {
     await use(async (bench) => {
       await bench.feed(event('idle', { type: 'text', text: 'I wait.' }))
       await bench.settle()

@@ -8,6 +8,8 @@ namespace continuo {
 namespace {
 
 constexpr size_t wkv7_lanes = 64;
+// Queries of one head that a task takes.
+constexpr size_t query_rows = 32;
 
 }  // namespace
 
@@ -57,37 +59,50 @@ void CpuExecutor::attend(Space& space, const Instruction& instruction, std::span
   const size_t width = this->width(space, instruction.out);
   const size_t channels = width / node.groups;
   const size_t stride = width / node.shared;
-  // Per row: where its keys and values begin and which positions it sees.
-  std::vector<AttendRun> rows;
+  // Consecutive rows that look along the same keys and values, each one position further than the row before it.
+  std::vector<AttendRows> blocks;
   size_t positions = 0;
   for (const auto& run : runs) {
+    bool open = false;
     for (size_t i = 0; i < run.rows; ++i) {
       const size_t at = (run.row + i) * width;
-      AttendRun job{{}, 1, floats(space, instruction.out) + at, channels, node.scale};
+      float* y = floats(space, instruction.out) + at;
       const auto [first, last, slots] = window(space, instruction, run, i);
       const auto* keys = reinterpret_cast<const float*>(find(space, instruction, places[0], run, i));
       const auto* values = reinterpret_cast<const float*>(find(space, instruction, places[1], run, i));
-      if (last > 0 && keys && values) {
-        job.parts[0] = {floats(space, instruction.in[0].id) + at, keys, values, stride, first, last, slots};
-        positions += last - first;
-      } else {
-        std::fill_n(job.y, width, 0.0f);
+      if (last == 0 || !keys || !values) {
+        std::fill_n(y, width, 0.0f);
+        open = false;
+        continue;
       }
-      rows.push_back(job);
+      positions += last - first;
+      if (open) {
+        auto& block = blocks.back();
+        const auto& part = block.part;
+        if (block.rows < query_rows && part.keys == keys && part.values == values && part.slots == slots &&
+            part.first == first && part.last + block.rows == last && last - first <= slots) {
+          ++block.rows;
+          continue;
+        }
+      }
+      const float* q = floats(space, instruction.in[0].id) + at;
+      blocks.push_back({{q, keys, values, stride, first, last, slots}, y, 1, width, channels, node.scale});
+      open = true;
     }
   }
   const auto work = [&](size_t task) {
-    AttendRun job = rows[task / node.groups];
-    auto& part = job.parts[0];
-    if (!part.keys) return;
+    AttendRows job = blocks[task / node.groups];
     const size_t head = task % node.groups, shared = head / node.shared;
     job.y += head * channels;
-    part.q += head * channels;
-    part.keys += shared * channels;
-    part.values += shared * channels;
-    kernels_.attend(job);
+    job.part.q += head * channels;
+    job.part.keys += shared * channels;
+    job.part.values += shared * channels;
+    if (job.rows == 1)
+      kernels_.attend({{job.part}, 1, job.y, channels, node.scale});
+    else
+      kernels_.attend_rows(job);
   };
-  fork(rows.size() * node.groups, positions * width * 2, work);
+  fork(blocks.size() * node.groups, positions * width * 2, work);
 }
 
 void CpuExecutor::read(Space& space, const Instruction& instruction, std::span<const Run> runs) {

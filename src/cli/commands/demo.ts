@@ -49,7 +49,7 @@ const runsSoFar = async (log: EventLog, names: TopicNames): Promise<number> => {
         const event = generate.safeParse(JSON.parse(Buffer.from(value).toString()))
         if (event.success && event.data.requestId === requestName(runs + 1)) runs += 1
       } catch {
-        // Somebody else's event; the worker will say what is wrong with it.
+        // Another client's event; the worker will say what is wrong with it.
       }
     }
   }
@@ -84,7 +84,7 @@ interface Plan {
   readonly fed: number
 }
 
-/** What this run has to do; feeds what it needs, unless an earlier run left work behind. */
+/** Plans this run, and feeds its input unless an earlier run left work behind. */
 const prepare = async (log: EventLog, names: TopicNames, document: string): Promise<Plan> => {
   const runs = await runsSoFar(log, names)
   const { heads, cursor } = await stateOf(log, names, 0)
@@ -96,7 +96,7 @@ const prepare = async (log: EventLog, names: TopicNames, document: string): Prom
   return { run: runs + 1, head, unfinished: false, fed: records.length }
 }
 
-/** What the tokens topic holds for the request. */
+/** Text and number of the tokens that the tokens topic holds for the request. */
 const generatedText = async (
   log: EventLog,
   names: TopicNames,

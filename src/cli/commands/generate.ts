@@ -21,7 +21,7 @@ interface Outputs {
 
 const SESSION = 'prompt'
 
-/** The operators of the stream without a log: prompt and request are two events of a session that nobody stores. */
+/** The operators of the stream without a log: prompt and request are two events of a session that is not stored. */
 const continuePrompt = async (
   { model, tokenizer }: ModelPackage,
   events: readonly ChunkInput[],

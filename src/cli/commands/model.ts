@@ -17,7 +17,7 @@ import { figureLines, planLines } from '../show/plan.ts'
 import { type Trace, traceInput, traceLines, traceStep } from '../show/trace.ts'
 import { figuresOf } from '../show/unroll.ts'
 
-/** What a package says of itself without its weights being loaded. */
+/** Description of a package, without loading its weights. */
 interface Shown {
   readonly dir: string
   readonly type: string

@@ -69,7 +69,7 @@ export const exitCodeOf = ({ refused, halted, unclean }: Outcome): ExitCode => {
   return unclean.length > 0 ? 1 : 0
 }
 
-/** What the run says of itself while it runs: a live line, or JSON lines. */
+/** Reports progress: as a live line, or as JSON lines. */
 const startTelling = (json: boolean, loaded: ModelPackage) => {
   let hosted: Hosted | null = null
   const tell = (): void => {
@@ -130,7 +130,7 @@ const FLAGS = {
   device: deviceFlag,
   'step-target': real(
     'X',
-    'while somebody generates, a step of the engine takes at most about X times what it takes without sessions that read',
+    'while any session generates, a step of the engine takes at most about X times what it takes without sessions that read',
     STEP_TARGET.usual,
     STEP_TARGET,
   ),

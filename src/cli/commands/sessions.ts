@@ -53,7 +53,7 @@ const HEADER = ['session', '>partition', 'status', '>pulse', '>read', '>generate
 
 interface Health {
   readonly health: readonly TensorHealth[]
-  /** What the worker that wrote it saw; null in snapshots that do not say. */
+  /** Statistics by the worker that wrote the snapshot; null in snapshots without them. */
   readonly stats: MemoryStats | null
 }
 

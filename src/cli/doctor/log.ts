@@ -13,7 +13,7 @@ import { type Check, fail, ok, warn } from './check.ts'
 import { checkGroup } from './group.ts'
 import { checkSessions } from './sessions.ts'
 
-const reachMend = (url: string): string =>
+const reachRemedy = (url: string): string =>
   url.startsWith('kafka:')
     ? 'Is the broker running, and are host, port and credentials right? npm run kafka starts one on this machine.'
     : 'Check the path, its permissions and the disk; the folder must be on a local disk.'
@@ -21,8 +21,8 @@ const reachMend = (url: string): string =>
 const checkPartitions = (input: TopicInfo, others: readonly TopicInfo[], names: TopicNames): readonly Check[] => {
   const changed = changedCount([input, ...others], names)
   if (changed !== null) {
-    const { what, mend } = tellChange(changed)
-    return [fail('partitions', what, mend)]
+    const { what, remedy } = tellChange(changed)
+    return [fail('partitions', what, remedy)]
   }
   return others
     .filter(({ partitions }) => partitions !== input.partitions)
@@ -127,7 +127,7 @@ const checkRecords = async (log: EventLog, inputTopic: string | undefined): Prom
   return found.length > 0 ? found : [ok('records', `${plural(records, 'record')} read, each as it was written`)]
 }
 
-const MENDS: Partial<Record<ErrorCode, string>> = {
+const REMEDIES: Partial<Record<ErrorCode, string>> = {
   INVALID: 'Write the URL as the sentence says.',
   DENIED: 'Do as the sentence says.',
 }
@@ -148,7 +148,7 @@ export const checkLog = async (
     }
     log = await openLog(url, options)
   } catch (error) {
-    return [fail('log', messageOf(error), MENDS[codeOf(error)] ?? reachMend(url))]
+    return [fail('log', messageOf(error), REMEDIES[codeOf(error)] ?? reachRemedy(url))]
   }
   try {
     await log.ping()
@@ -158,7 +158,7 @@ export const checkLog = async (
       ...(await checkRecords(log, inputTopic)),
     ]
   } catch (error) {
-    return [fail('log', messageOf(error), reachMend(url))]
+    return [fail('log', messageOf(error), reachRemedy(url))]
   } finally {
     await log.close()
   }

@@ -82,7 +82,7 @@ export const openKafkaLog = async (address: string, options: OpenLogOptions = {}
     partitions: async (topic) => (await network.freshTopic(topic)).leaders.length,
     members: (group) => describeMembers(network, group),
     async join(group, topic) {
-      // As last heard: who joins while the broker is away is let in when it is back.
+      // As last heard: a member that joins while the broker is away is admitted when it is back.
       const count = (await network.topic(topic)).leaders.length
       // kafkajs takes a refusal for a coordinator that cannot be found, and looks for it for ever.
       await network

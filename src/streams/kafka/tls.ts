@@ -141,7 +141,7 @@ const CLIENT_ALERT =
   /^ERR_SSL_.*_ALERT_(HANDSHAKE_FAILURE|(BAD|NO|UNSUPPORTED)_CERTIFICATE|CERTIFICATE_(REQUIRED|REVOKED|EXPIRED|UNKNOWN)|UNKNOWN_CA|ACCESS_DENIED)$/
 const ALERT = /^ERR_SSL_.*_ALERT_/
 
-/** What an error's code says of certificates and ports; null for what may pass by itself. */
+/** The meaning of an error's code for certificates and ports; null for what may pass by itself. */
 export const problemOf = (code: unknown): TlsProblem | null => {
   if (typeof code !== 'string') return null
   if (Object.hasOwn(VERIFICATION, code)) return VERIFICATION[code]!
@@ -154,7 +154,7 @@ export const problemOf = (code: unknown): TlsProblem | null => {
 const PLAIN_PORT = 'TLS_TO_A_PLAIN_PORT'
 const TLS_PORT = 'PLAIN_TO_A_TLS_PORT'
 
-/** What is wrong and what to do. */
+/** The fault and its remedy. */
 export const problemText = (problem: TlsProblem): string => {
   switch (problem) {
     case 'untrusted':
@@ -178,7 +178,7 @@ export const problemText = (problem: TlsProblem): string => {
   }
 }
 
-/** What a second look may take, ms. */
+/** Longest time of a second look, ms. */
 const LOOK = 1000
 
 interface Node {

@@ -201,7 +201,7 @@ export const claimPartition = async ({ network, topics, group, topic, partition 
       begun = true
       if (byTopic.size > 0) {
         const partitions = [...byTopic.keys()].map((name) => ({ topic: name, partitions: [partition] }))
-        // By name: who lacks a right on one of them is not told which by Kafka.
+        // By name: where a right on one of them is missing, Kafka does not say on which.
         await step(`beginning a transaction that writes to ${[...byTopic.keys()].join(', ')}, of`, async () =>
           (await coordinator('transaction')).addPartitionsToTxn({ ...transaction, topics: partitions }),
         )

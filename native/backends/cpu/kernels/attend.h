@@ -22,31 +22,89 @@ struct Slot {
   }
 };
 
-template <class T, size_t Vectors> CONTINUO_INLINE void attend_lanes(float* out, const AttendPart& part,
-                                                                     const float* weights, size_t count, Slot slot,
-                                                                     bool begun, float carry, size_t lane) {
-  constexpr size_t step = sizeof(T) / sizeof(float);
-  T sum[Vectors] = {};
-  for (size_t p = 0; p < count; ++p, slot.next()) {
-    const float* values = part.values + slot.at * part.stride + lane;
-    const T weight = splat<T>(weights[p]);
-#pragma GCC unroll 16
-    for (size_t i = 0; i < Vectors; ++i) sum[i] = fma(weight, load<T>(values + i * step), sum[i]);
-  }
-#pragma GCC unroll 16
-  for (size_t i = 0; i < Vectors; ++i) {
-    float* y = out + lane + i * step;
-    // The first block has nothing before it: whatever lies in y must not count, not even a NaN.
-    const T before = !begun ? T{} : load<T>(y) * splat<T>(carry);
-    store(y, before + sum[i]);
-  }
-}
-
 // What the blocks walked so far leave behind.
 struct AttendSums {
   float m = 0.0f, total = 0.0f;
   bool begun = false;
 };
+
+// A query in a block: the weights of the positions it sees there, and where their values are summed.
+struct Weighed {
+  const float* weights;
+  size_t count;
+  float* y;
+  bool begun;  // a block came before: y is carried over
+  float carry;
+};
+
+// Channels from `lane` on, of queries in order of their counts. Positions that all of them see are read once for all.
+template <class T, size_t Vectors, size_t Rows>
+CONTINUO_INLINE void attend_lanes(const AttendPart& part, Slot slot, const Weighed* queries, size_t lane) {
+  constexpr size_t step = sizeof(T) / sizeof(float);
+  T sum[Rows][Vectors] = {};
+  size_t p = 0;
+  for (; p < queries[0].count; ++p, slot.next()) {
+    const float* values = part.values + slot.at * part.stride + lane;
+#pragma GCC unroll 16
+    for (size_t r = 0; r < Rows; ++r) {
+      const T weight = splat<T>(queries[r].weights[p]);
+#pragma GCC unroll 16
+      for (size_t i = 0; i < Vectors; ++i) sum[r][i] = fma(weight, load<T>(values + i * step), sum[r][i]);
+    }
+  }
+#pragma GCC unroll 16
+  for (size_t r = 0; r < Rows; ++r) {
+    const auto& query = queries[r];
+    Slot further = slot;
+    for (size_t later = p; later < query.count; ++later, further.next()) {
+      const float* values = part.values + further.at * part.stride + lane;
+      const T weight = splat<T>(query.weights[later]);
+#pragma GCC unroll 16
+      for (size_t i = 0; i < Vectors; ++i) sum[r][i] = fma(weight, load<T>(values + i * step), sum[r][i]);
+    }
+#pragma GCC unroll 16
+    for (size_t i = 0; i < Vectors; ++i) {
+      float* y = query.y + lane + i * step;
+      // The first block has nothing before it: whatever lies in y must not count, not even a NaN.
+      const T before = !query.begun ? T{} : load<T>(y) * splat<T>(query.carry);
+      store(y, before + sum[r][i]);
+    }
+  }
+}
+
+// Σ w_p v_p of a block, joined to what came before.
+template <size_t Rows>
+CONTINUO_INLINE void attend_values(size_t channels, const AttendPart& part, Slot slot, const Weighed* queries) {
+  size_t lane = 0;
+  for (; lane + 4 * width <= channels; lane += 4 * width) attend_lanes<Vec, 4, Rows>(part, slot, queries, lane);
+  for (; lane + width <= channels; lane += width) attend_lanes<Vec, 1, Rows>(part, slot, queries, lane);
+  for (; lane < channels; ++lane) attend_lanes<float, 1, Rows>(part, slot, queries, lane);
+}
+
+// Scores of positions from `first` on become their weights; m and Z move on. Returns c.
+CONTINUO_INLINE float attend_weights(float* weights, size_t first, size_t count, AttendSums& sums) {
+  // The maximum passes NaN over: a NaN reaches Z and every sum by its own weight. Of two zeros either gives the same
+  // weights.
+  const float highest = max(weights, count);
+  const float most = !sums.begun || highest > sums.m ? highest : sums.m;
+  const float carry = sums.begun ? exp(sums.m - most) : 0.0f;
+  map(count, weights, [=](auto score) CONTINUO_LAMBDA { return exp(score - splat<decltype(score)>(most)); }, weights);
+  alignas(64) float partial[partials] = {};
+  size_t p = 0;
+  for (; p < count && (first + p) % partials != 0; ++p) partial[(first + p) % partials] += weights[p];
+  for (; p + partials <= count; p += partials) {
+    for (size_t lane = 0; lane < partials; lane += width)
+      store(partial + lane, load<Vec>(partial + lane) + load<Vec>(weights + p + lane));
+  }
+  for (size_t lane = 0; p < count; ++p, ++lane) partial[lane] += weights[p];
+  for (size_t half = partials / 2; half > 0; half /= 2) {
+    for (size_t lane = 0; lane < half; ++lane) partial[lane] += partial[lane + half];
+  }
+  sums.total = sums.total * carry + partial[0];
+  sums.m = most;
+  sums.begun = true;
+  return carry;
+}
 
 // scale · (q · k_p) of `count` positions from a slot on.
 CONTINUO_INLINE void attend_scores(const AttendRun& run, const AttendPart& part, size_t count, Slot slot,
@@ -74,31 +132,12 @@ CONTINUO_INLINE void attend_scores(const AttendRun& run, const AttendPart& part,
 CONTINUO_INLINE void attend_block(const AttendRun& run, const AttendPart& part, size_t first, size_t last,
                                   AttendSums& sums) {
   float weights[block_terms];
-  float most = sums.m;
   const Slot begin{first % part.slots, part.slots};
   attend_scores(run, part, last - first, begin, weights);
-  for (size_t p = first; p < last; ++p) {
-    if ((!sums.begun && p == first) || weights[p - first] > most) most = weights[p - first];
-  }
-  const float carry = sums.begun ? exp(sums.m - most) : 0.0f;
-  map(
-      last - first, weights, [=](auto score) CONTINUO_LAMBDA { return exp(score - splat<decltype(score)>(most)); },
-      weights);
-  float partial[partials] = {};
-  for (size_t p = first; p < last; ++p) partial[p % partials] += weights[p - first];
-  for (size_t half = partials / 2; half > 0; half /= 2) {
-    for (size_t lane = 0; lane < half; ++lane) partial[lane] += partial[lane + half];
-  }
-  sums.total = sums.total * carry + partial[0];
-  size_t lane = 0;
-  for (; lane + 4 * width <= run.channels; lane += 4 * width)
-    attend_lanes<Vec, 4>(run.y, part, weights, last - first, begin, sums.begun, carry, lane);
-  for (; lane + width <= run.channels; lane += width)
-    attend_lanes<Vec, 1>(run.y, part, weights, last - first, begin, sums.begun, carry, lane);
-  for (; lane < run.channels; ++lane)
-    attend_lanes<float, 1>(run.y, part, weights, last - first, begin, sums.begun, carry, lane);
-  sums.m = most;
-  sums.begun = true;
+  const bool begun = sums.begun;
+  const float carry = attend_weights(weights, first, last - first, sums);
+  const Weighed query{weights, last - first, run.y, begun, carry};
+  attend_values<1>(run.channels, part, begin, &query);
 }
 
 inline void attend(const AttendRun& run) {

@@ -52,6 +52,8 @@ struct Kernels : HostKernels {
   void (*lerp)(const float* a, const float* b, const float* t, float* out, size_t n);  // fma(b − a, t, a)
 
   void (*attend)(const AttendRun& run);
+  // What `attend` gives for each of the rows.
+  void (*attend_rows)(const AttendRows& run);
 
   // x / sqrt(mean(x²) + eps) ⊙ weight, and x / sqrt(Σ x² + eps), within each group.
   void (*rmsnorm)(const float* x, const float* weight, float* y, size_t rows, size_t width, size_t groups, float eps);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/cpu/kernels/attend.h"
+#include "backends/cpu/kernels/attend_rows.h"
 #include "backends/cpu/kernels/conv.h"
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/kernels/kernels.h"
@@ -21,7 +22,8 @@
    CONTINUO_ISA::matmul, CONTINUO_ISA::quantise, CONTINUO_ISA::matmul_quantised, CONTINUO_ISA::wkv7,            \
    CONTINUO_ISA::norm, CONTINUO_ISA::l2norm, CONTINUO_ISA::bonus,                                               \
    CONTINUO_UNARY_OPS(CONTINUO_ENTRY) CONTINUO_BINARY_OPS(CONTINUO_ENTRY) CONTINUO_ISA::map_lerp,               \
-   CONTINUO_ISA::attend, CONTINUO_ISA::rmsnorm, CONTINUO_ISA::unit, CONTINUO_ISA::map_range,                    \
+   CONTINUO_ISA::attend, CONTINUO_ISA::attend_rows, CONTINUO_ISA::rmsnorm, CONTINUO_ISA::unit,                  \
+   CONTINUO_ISA::map_range,                                                                                     \
    CONTINUO_ISA::rope, CONTINUO_ISA::conv, CONTINUO_ISA::memory, CONTINUO_ISA::mix, CONTINUO_ISA::recall,       \
    CONTINUO_ISA::memory_first}
 // clang-format on

@@ -232,6 +232,7 @@ const Kernels cuda_kernels{{"cuda", unary<Exp>, unary<Log>, max, sum_exp, finite
                            unary<Gelu>,
                            unary<Softplus>,
                            staged::attend,
+                           staged::attend_rows,
                            rmsnorm,
                            unit,
                            range,

@@ -4,7 +4,12 @@
  */
 import { globSync, readFileSync } from 'node:fs'
 
-const files = globSync('test/**/*.test.ts').map((path) => ({ path, text: readFileSync(path, 'utf8') }))
+const all = globSync('test/**/*.test.ts')
+/** Files with a configuration of their own: those of a device and of a cluster. */
+export const otherFiles: readonly string[] = all.filter((path) => /^test\/(cuda|cluster)\//.test(path))
+const files = all
+  .filter((path) => !otherFiles.includes(path))
+  .map((path) => ({ path, text: readFileSync(path, 'utf8') }))
 const whole = files.filter(({ text }) => text.includes('@module-tag slow'))
 
 /** Files that npm test does not open. */

@@ -118,27 +118,17 @@ class Attributes {
     auto& form = node.memory;
     const auto* rule = item.text_of("rule");
     if (!rule) return fail(user_, " needs its rule.");
-    if (*rule == "titans")
-      form.rule = Rule::titans;
-    else if (*rule == "delta")
-      form.rule = Rule::delta;
-    else if (*rule == "hebbian")
-      form.rule = Rule::hebbian;
-    else
+    if (!read_word(*rule, {{"titans", Rule::titans}, {"delta", Rule::delta}, {"hebbian", Rule::hebbian}}, form.rule))
       return fail(user_, " has the unknown rule \"", *rule, "\", expected titans, delta or hebbian.");
     const auto* retention = item.text_of("retention");
     if (!retention) return fail(user_, " needs its retention.");
-    if (*retention == "none")
-      form.retention = Retention::none;
-    else if (*retention == "l2")
-      form.retention = Retention::l2;
-    else if (*retention == "elastic")
-      form.retention = Retention::elastic;
-    else if (*retention == "kl")
-      form.retention = Retention::kl;
-    else if (*retention == "sphere")
-      form.retention = Retention::sphere;
-    else
+    if (!read_word(*retention,
+                   {{"none", Retention::none},
+                    {"l2", Retention::l2},
+                    {"elastic", Retention::elastic},
+                    {"kl", Retention::kl},
+                    {"sphere", Retention::sphere}},
+                   form.retention))
       return fail(user_, " has the unknown retention \"", *retention, "\", expected none, l2, elastic, kl or sphere.");
     const auto* periods = item.list_of("periods");
     if (!periods || periods->empty()) return fail(user_, " needs \"periods\", one for each level.");

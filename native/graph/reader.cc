@@ -130,13 +130,7 @@ class Reader {
       return fail("constant \"", d.name, "\" needs a layout, and either ref (one tensor) or pattern (a family).");
     d.tensor = ref ? *ref : *pattern;
     if (d.tensor.empty()) return fail("constant \"", d.name, "\" names no tensor.");
-    if (*layout == "packed")
-      d.layout = Layout::packed;
-    else if (*layout == "rows")
-      d.layout = Layout::rows;
-    else if (*layout == "vector")
-      d.layout = Layout::vector;
-    else
+    if (!read_word(*layout, {{"packed", Layout::packed}, {"rows", Layout::rows}, {"vector", Layout::vector}}, d.layout))
       return fail("constant \"", d.name, "\" has the unknown layout \"", *layout, "\".");
     if (d.shape.size() != (d.layout == Layout::vector ? 1u : 2u))
       return fail("constant \"", d.name, "\" has shape ", shape_text(d.shape), ", which its layout cannot hold.");
@@ -165,15 +159,12 @@ class Reader {
   bool stored(const Value& item, Declaration& d) {
     const auto* storage = item.text_of("storage");
     if (!storage) return true;
-    if (*storage == "q8")
-      d.storage = Storage::q8;
-    else if (*storage == "i4")
-      d.storage = Storage::i4;
-    else if (*storage == "ternary2")
-      d.storage = Storage::ternary2;
-    else if (*storage == "ternary3")
-      d.storage = Storage::ternary3;
-    else
+    if (!read_word(*storage,
+                   {{"q8", Storage::q8},
+                    {"i4", Storage::i4},
+                    {"ternary2", Storage::ternary2},
+                    {"ternary3", Storage::ternary3}},
+                   d.storage))
       return fail("constant \"", d.name, "\" has the unknown storage \"", *storage,
                   "\", expected q8, i4, ternary2 or ternary3.");
     const auto* scales = item.text_of("scales");

@@ -219,7 +219,7 @@ const Kernels cuda_kernels{{"cuda", unary<Unary_exp>, unary<Unary_log>, max, sum
 #define CONTINUO_BINARY_ENTRY(name, cost) binary<Binary_##name>,
                            CONTINUO_UNARY_OPS(CONTINUO_UNARY_ENTRY) CONTINUO_BINARY_OPS(CONTINUO_BINARY_ENTRY) lerp,
                            staged::attend,
-                           nullptr,  // a block of the device takes one query
+                           staged::attend_rows,
                            rmsnorm,
                            unit,
                            range,

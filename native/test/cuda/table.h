@@ -20,6 +20,7 @@ void matmul_quantised(const PackedMatrix& w, const QuantisedBlock* x, size_t x_r
                       size_t tile, size_t tile_end);
 void wkv7(const Wkv7Run& run, size_t lane, size_t lane_end);
 void attend(const AttendRun& run);
+void attend_rows(const AttendRows& run);
 void memory(const MemoryForm& form, const MemoryRun& run);
 void mix(const float* M, size_t stride, const float* mix, size_t levels, float* out, size_t numbers);
 void recall(const float* M, const float* c, float* y, size_t rows, size_t stride, size_t channels);

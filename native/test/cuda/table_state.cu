@@ -149,6 +149,16 @@ void attend(const AttendRun& run) {
   cuda::launch(run_attend, 1, next_threads(), nullptr, job);
 }
 
+// A device takes queries one by one.
+void attend_rows(const AttendRows& run) {
+  for (size_t row = 0; row < run.rows; ++row) {
+    AttendPart part = run.part;
+    part.q += row * run.stride;
+    part.last += row;
+    attend({{part}, 1, run.y + row * run.stride, run.channels, run.scale});
+  }
+}
+
 void memory(const MemoryForm& form, const MemoryRun& run) {
   Staged staged;
   MemoryRun job = run;

@@ -1,6 +1,7 @@
 #include "backends/cpu/executor.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "backends/cpu/linear.h"
@@ -35,6 +36,23 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, ThreadPool& pool, c
                          const Kernels& kernels)
     : Executor(std::move(model), pool, options), kernels_(kernels) {
   size_t scratch = 0;
+  for (const auto& program : programs()) {
+    products_.emplace_back(program.code.size(), 1);
+    for (const auto& [products, first, last] : program.joints) {
+      for (size_t line = first; products && line <= last && program.code[line].node->op == Op::matmul;) {
+        size_t bytes = 0, count = 0;
+        for (; count < max_products && line + count <= last && program.code[line + count].node->op == Op::matmul;
+             ++count) {
+          products_.back()[line + count] = 0;
+          bytes += scratch_bytes(matrix(program.code[line + count]), max_rows);
+        }
+        products_.back()[line] = count;
+        scratch = std::max(scratch, bytes);
+        line += count;
+      }
+    }
+  }
+  // Products that go row after row are in no joint.
   for (const auto& constant : model_->constants) {
     if (constant.layout == Layout::packed) scratch = std::max(scratch, scratch_bytes(constant.matrix(), max_rows));
   }
@@ -63,7 +81,13 @@ void CpuExecutor::surprisals(std::span<const int32_t> expected, size_t first, fl
 void CpuExecutor::rows_together(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs) {
   const auto code = std::span(space.program->code).subspan(stretch.first, stretch.last - stretch.first + 1);
   // Timing and watching want nodes one by one.
-  if (stretch.way == Stretch::Way::one || options_.trace || options_.watch) {
+  const bool apart = options_.trace || options_.watch;
+  if (code[0].node->op == Op::matmul && !apart) {
+    const size_t count = products_[static_cast<size_t>(&space - spaces_.data())][stretch.first];
+    if (count > 0) matmul(space, std::span(space.program->code).subspan(stretch.first, count), 0, rows);
+    return;
+  }
+  if (stretch.way == Stretch::Way::one || apart) {
     for (const auto& instruction : code) run(space, instruction, 0, rows, runs);
     return;
   }
@@ -85,7 +109,7 @@ void CpuExecutor::locals(Space& space, std::span<const Instruction> code, size_t
 void CpuExecutor::dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows,
                            std::span<const Run> runs) {
   switch (instruction.node->op) {
-    case Op::matmul: return matmul(space, instruction, first, rows);
+    case Op::matmul: return matmul(space, {&instruction, 1}, first, rows);
     case Op::rope: return rope(space, instruction, runs);
     case Op::attend: return attend(space, instruction, runs);
     case Op::cache_conv: return conv(space, instruction, runs);
@@ -105,10 +129,19 @@ void CpuExecutor::dispatch(Space& space, const Instruction& instruction, size_t 
   }
 }
 
-void CpuExecutor::matmul(Space& space, const Instruction& instruction, size_t first, size_t rows) {
-  const PackedMatrix w = model_->constants[instruction.in[1].id].matrix();
-  const float* x = floats(space, instruction.in[0].id) + first * w.inputs;
-  multiply(pool_, kernels_, w, x, floats(space, instruction.out) + first * w.outputs, rows, scratch_);
+PackedMatrix CpuExecutor::matrix(const Instruction& instruction) const {
+  return model_->constants[instruction.in[1].id].matrix();
+}
+
+// Products of one joint.
+void CpuExecutor::matmul(Space& space, std::span<const Instruction> code, size_t first, size_t rows) {
+  std::array<Product, max_products> products;
+  for (size_t i = 0; i < code.size(); ++i) {
+    const PackedMatrix w = matrix(code[i]);
+    products[i] = {w, floats(space, code[i].in[0].id) + first * w.inputs,
+                   floats(space, code[i].out) + first * w.outputs};
+  }
+  multiply(pool_, kernels_, std::span(products).first(code.size()), rows, scratch_);
 }
 
 void CpuExecutor::local(Space& space, const Instruction& instruction, size_t first, size_t rows) {

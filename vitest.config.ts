@@ -1,16 +1,29 @@
-import { defineConfig } from 'vitest/config'
+import { join } from 'node:path'
+import { defineConfig, type ViteUserConfig } from 'vitest/config'
 
-export default defineConfig({
-  test: {
-    include: ['test/**/*.test.ts'],
+/** All suites; `npm test` takes the fast ones among them (tools/fast.vitest.ts). */
+export const suites = {
+  include: ['test/**/*.test.ts'],
+  exclude: ['test/cuda/**', 'test/cluster/**'],
+  tags: [
+    {
+      name: 'slow',
+      description:
+        'What npm test leaves out: kills by the dozen, several workers, brokers with settings of their own, hundreds of megabytes, much of the command line. npm run test:slow runs these tests.',
+    },
+  ],
+  env: {
     // On every machine the suites are the CPU's, whatever the engine was built with; test:gpu runs those of a device.
-    env: { CUDA_VISIBLE_DEVICES: '' },
-    exclude: ['test/cuda/**', 'test/cluster/**'],
-    globalSetup: ['test/kafka/global.ts'],
-    // Suites start brokers and kill processes; two cores serve them best one file at a time.
-    fileParallelism: false,
-    testTimeout: 120_000,
-    hookTimeout: 120_000,
-    pool: 'forks',
+    CUDA_VISIBLE_DEVICES: '',
+    // The tests start hundreds of command lines and workers; half of such a start would be compilation.
+    NODE_COMPILE_CACHE: join(import.meta.dirname, 'node_modules', '.cache', 'compiled'),
   },
-})
+  globalSetup: ['test/kafka/global.ts'],
+  // Two files at a time, on any machine: most of them wait for a broker or a process, and the engine has threads of its own.
+  maxWorkers: 2,
+  testTimeout: 120_000,
+  hookTimeout: 120_000,
+  pool: 'forks',
+} satisfies NonNullable<ViteUserConfig['test']>
+
+export default defineConfig({ test: suites })

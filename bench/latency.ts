@@ -155,7 +155,7 @@ const throughLog = async (model: Model, place: Place, readers: number, seconds: 
   await append('writer', read(1, PROMPT))
   const worker = await startWorker({
     ...{ log, names, model, tokenizer: null, group: 'bench', format: 'json' },
-    ...{ commitInterval: 10, snapshotEvery: 1 << 20, maxContexts: 128, forwardFloor: 1 << 30 },
+    ...{ commitInterval: 10, snapshotEvery: 1 << 20, maxContexts: 128, compactFloor: 1 << 30 },
     warn: (message) => console.error(message),
     onState: (_, __, error) => {
       if (error !== undefined) failed(error)

@@ -83,7 +83,7 @@ const stream = async (url: string, commits: number[]): Promise<{ seconds: number
     commitInterval: 100,
     snapshotEvery: 16_384,
     maxContexts: 16,
-    forwardFloor: 4 << 20,
+    compactFloor: 4 << 20,
     warn: (message) => console.error(message),
     onState: (_, __, error) => {
       if (error !== undefined) failed(error)

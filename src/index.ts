@@ -6,12 +6,11 @@ export { jsonSchema, TOPICS, type TopicNames, topicNames } from '../topics/index
 export { type Observation, type Observed, observation } from '../topics/observations.ts'
 export { type Head, head, type PartitionCursor, type SnapshotRef, type StreamCursor } from '../topics/state.ts'
 export { type Generated, generated } from '../topics/tokens.ts'
+export { buildGraph, type GraphBuilder } from './engine/builder.ts'
 export {
   type Axis,
   autoDim,
-  buildGraph,
   type Counter,
-  type GraphBuilder,
   type Index,
   type Lookup,
   type Matrix,
@@ -23,28 +22,29 @@ export {
   type Table,
   type Value,
   type Vector,
-} from './engine/builder.ts'
+} from './engine/builder-types.ts'
 export { cudaStatus, inspectTensors, openGraph } from './engine/engine.ts'
-export type { Executor, ExecutorOptions, Fetched, Numbers } from './engine/executor.ts'
-export { type BlockPlan, checkGraph, type Graph, planGraph } from './engine/graph.ts'
-export type { CudaStatus, TensorEntry, TraceEntry } from './engine/native.ts'
+export type { Graph } from './engine/graph.ts'
+export type { CudaStatus, TensorEntry } from './engine/native.ts'
+export { checkGraph, planGraph } from './engine/plan.ts'
+export type { Executor, ExecutorOptions, Fetched, Numbers, TraceEntry } from './engine/types.ts'
 export {
+  type BlockPlan,
   type Context,
   ContextBroken,
   type ContextHead,
   type DecoderShape,
   type DeviceKind,
-  type LayoutEntry,
   type Model,
   type ModelInfo,
   type OpenModelOptions,
   type Overflow,
   type Sampling,
-  type StateLayout,
   type WorkItem,
   type WorkResult,
 } from './engine/types.ts'
 export { ContinuoError, codeOf, type ErrorCode, messageOf } from './errors.ts'
+export type { LayoutEntry, StateLayout } from './memory.ts'
 export { type ModelPackage, openModel, openPackage } from './models/open.ts'
 export { type Quantized, quantizePackage } from './models/quantize.ts'
 export { type CacheTensor, type DecoderState, type StatefulDecoder, statefulDecoder } from './models/stateful.ts'
@@ -52,6 +52,7 @@ export { byteTokenizer, type Tokenizer } from './models/tokenizer/index.ts'
 export type { Commit } from './operators/commit.ts'
 export { type PartitionState, readPartitionState } from './operators/partition-state.ts'
 export type { ResidencyStats } from './operators/residency.ts'
+export type { WorkerSettings } from './operators/settings.ts'
 export type { Task, TaskOptions } from './operators/task.ts'
 export type { InputFormat } from './operators/validate.ts'
 export { type Finding, type Verification, type VerifyOptions, verifyLog } from './operators/verify.ts'
@@ -62,15 +63,15 @@ export type {
   Assessment,
   GenerateOptions,
   Generation,
-  ManagedSession,
   Processed,
+  SessionHandle,
   SessionManagerOptions,
   SessionOptions,
 } from './sessions/types.ts'
 export { activeLevels, type ConductorState, type Phase } from './state/conductor.ts'
 export { health, type TensorHealth } from './state/health.ts'
-export { PageLost } from './state/pages.ts'
 export { decodeSnapshot, encodeSnapshot, type Snapshot } from './state/snapshot.ts'
+export { SpillLost } from './state/spill.ts'
 export type { TaskState } from './streams/lifecycle.ts'
 export type {
   Assignment,
@@ -79,6 +80,7 @@ export type {
   EventLog,
   Headers,
   Membership,
+  OpenLogOptions,
   OutRecord,
   PartitionWriter,
   ReadOptions,
@@ -87,4 +89,4 @@ export type {
   TopicInfo,
   TopicSpec,
 } from './streams/log.ts'
-export { type OpenLogOptions, openLog } from './streams/open.ts'
+export { openLog } from './streams/open.ts'

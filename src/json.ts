@@ -66,7 +66,7 @@ export const readJsonFile = async (
   }
 }
 
-/** Of config.json and what tells about a tokenizer. */
+/** Of config.json and the other small files of a tokenizer. */
 export const MOST_CONFIG_BYTES = 1 << 24
 /** Of tokenizer.json; the largest published ones have some 35 MB. */
 export const MOST_TOKENIZER_BYTES = 1 << 28

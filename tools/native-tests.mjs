@@ -1,5 +1,6 @@
 // Builds the engine's native tests with CMake, in a folder of their own.
-import { spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { rmSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
@@ -12,21 +13,21 @@ const step = (command, args) => {
   if (status !== 0) fail(`${stdout ?? ''}${stderr ?? ''}${error?.message ?? ''}`)
 }
 
-/** `definitions`: of CMake, NAME=value. Returns the folder; ends the process on failure. */
-export const configureTests = (folder, definitions) => {
+/** `definitions`: of CMake, NAME=value; `home`: where its CMakeLists.txt lies. Returns the build folder; ends the process on failure. */
+export const configureTests = (folder, definitions, home = source) => {
   const build = join(source, folder)
   const missing = missingTools()
   if (missing.length > 0)
     fail(
       `The native tests need ${listed(missing)}. Install what is missing, for example: \`apt-get install g++ cmake make\`.`,
     )
-  dropForeignBuild(build, source)
+  dropForeignBuild(build, home)
   // CMake's own choice is make, whether it is there or not, and a folder stays with the choice it was made with.
   const generator = runs('make') ? [] : ['-G', 'Ninja']
   if (generator.length > 0 && cached(build, 'CMAKE_GENERATOR') !== 'Ninja')
     rmSync(build, { recursive: true, force: true })
   const defined = ['CMAKE_BUILD_TYPE=Release', 'CONTINUO_TESTS=ON', ...definitions].map((one) => `-D${one}`)
-  step('cmake', [...generator, '-S', source, '-B', build, ...defined])
+  step('cmake', [...generator, '-S', home, '-B', build, ...defined])
   return build
 }
 
@@ -46,4 +47,32 @@ export const configureSanitized = () => {
 export const build = (folder, targets = []) => {
   const named = targets.length > 0 ? ['--target', ...targets] : []
   step('cmake', ['--build', folder, '--parallel', String(availableParallelism()), ...named])
+}
+
+const SUMMARY = /^(?<ran>\d+) native tests, (?<failed>\d+) failed\n/m
+
+/** One process with a part of the tests; prints what it printed when it is over. */
+const runPart = async (program, args, env) => {
+  const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env } })
+  let out = ''
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding('utf8').on('data', (text) => {
+      out += text
+    })
+  const [status, signal] = await once(child, 'close')
+  const { ran = 0, failed = 0 } = SUMMARY.exec(out)?.groups ?? {}
+  process.stdout.write(out.replace(SUMMARY, ''))
+  if (signal !== null) console.error(`${[program, ...args].join(' ')} was ended by ${signal}.`)
+  return { ran: Number(ran), failed: Number(failed), good: status === 0 }
+}
+
+/** Runs the tests whose claims have `word`, in as many processes as there are cores. Returns the exit code. */
+export const runTests = async (program, { word = '', env = {} } = {}) => {
+  const parts = Math.min(availableParallelism(), 8)
+  const ends = await Promise.all(
+    Array.from({ length: parts }, (_, at) => runPart(program, ['--part', `${at + 1}/${parts}`, word], env)),
+  )
+  const sum = (field) => ends.reduce((all, end) => all + end[field], 0)
+  console.log(`${sum('ran')} native tests, ${sum('failed')} failed`)
+  return ends.every(({ good }) => good) ? 0 : 1
 }

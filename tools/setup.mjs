@@ -20,13 +20,29 @@ const fail = (sentence) => {
 /** Version 24, from the devDependencies. */
 const node = at('node_modules', '.bin', 'node')
 
+/** Whether `npm install` left exactly what the lock file says: packages that are absent are optional, those of other systems. */
+const installedByNpm = (lock) => {
+  const list = at('node_modules', '.package-lock.json')
+  if (!existsSync(node) || !existsSync(list)) return false
+  const installed = JSON.parse(readFileSync(list, 'utf8')).packages
+  const wanted = JSON.parse(lock).packages
+  const is = (path, { version, integrity, optional = false }) => {
+    const found = installed[path]
+    return found === undefined ? optional : found.version === version && found.integrity === integrity
+  }
+  return (
+    Object.keys(installed).every((path) => path in wanted) &&
+    Object.entries(wanted).every(([path, entry]) => path === '' || is(path, entry))
+  )
+}
+
 /** Installs exactly what the lock file says, when it says something new. */
 const installPackages = () => {
-  const lock = createHash('sha256')
-    .update(readFileSync(at('package-lock.json')))
-    .digest('hex')
+  const text = readFileSync(at('package-lock.json'), 'utf8')
+  const lock = createHash('sha256').update(text).digest('hex')
   const stamp = at('node_modules', '.continuo-lock')
   if (existsSync(stamp) && existsSync(node) && readFileSync(stamp, 'utf8') === lock) return
+  if (!existsSync(stamp) && installedByNpm(text)) return writeFileSync(stamp, lock)
   console.log('Installing packages …')
   // The project's own Node is a devDependency, which NODE_ENV=production and npm's omit=dev would leave out.
   const npm = spawnSync('npm', ['ci', '--include=dev', '--no-audit', '--no-fund', '--loglevel=error'], {

@@ -1,38 +1,55 @@
-// Everything that is too long for `npm test`, one after the other; `npm run test:all` runs it. Each step is a command that can be run alone.
+// Everything that there is, one step after the other; `npm run test:all` runs it. Each step is a command that can be run alone.
 // None stops the others: what failed stands at the end, and the exit code is 1.
 //
-//   test:asan           the native tests, and the engine's suites, under AddressSanitizer and UndefinedBehaviorSanitizer
+//   test                npm test: what a newcomer runs
+//   test:slow           what npm test leaves out of the suites: the tests with the tag "slow"
+//   lint, types         biome, and the TypeScript compiler
+//   test:asan           all native tests, and the engine's suites, under AddressSanitizer and UndefinedBehaviorSanitizer
+//   test:nvcc           the CUDA kernels through nvcc, where it is installed
+//   test:emulated       the suites of a device on emulated CUDA kernels
 //   test:tsan           the native tests that use several threads, under ThreadSanitizer
 //   the fuzzers         thousands of damaged packages, files and events, under the same sanitizers (test/fuzz)
 //   test:cluster        a cluster of three brokers
 //   test:kills          a hundred kills of each sort
-//   test:nvcc           the CUDA kernels through nvcc, where it is installed
-//   test:emulated       the suites of a device on emulated CUDA kernels
 //
-// Arguments are words that the names of the steps to run contain: `npm run test:all -- asan kills`.
+// Arguments are words that the names of the steps to run contain: `npm run test:all -- asan kills`. `--ci`: without the steps that take a
+// quarter of an hour and more each; .ci/run and `npm run test:ci` run these.
 import { spawnSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const npm = (script, ...args) => ['npm', ['run', '--silent', script, ...(args.length > 0 ? ['--', ...args] : [])]]
+/** `long`: not for --ci. */
 const steps = [
-  ['test:asan', npm('test:asan')],
-  ['test:tsan', npm('test:tsan')],
-  ['fuzzers under asan', [process.execPath, ['tools/fuzz-asan.mjs']]],
-  ['test:cluster', npm('test:cluster')],
-  ['test:kills', npm('test:kills', '--kills', '100')],
-  ['test:nvcc', npm('test:nvcc')],
-  ['test:emulated', npm('test:emulated')],
+  { name: 'test', run: npm('test') },
+  { name: 'test:slow', run: npm('test:slow') },
+  { name: 'lint', run: npm('lint') },
+  { name: 'types', run: npm('types') },
+  { name: 'test:asan', run: npm('test:asan') },
+  { name: 'test:nvcc', run: npm('test:nvcc') },
+  { name: 'test:emulated', run: npm('test:emulated') },
+  { name: 'test:tsan', run: npm('test:tsan') },
+  { name: 'fuzzers under asan', run: [process.execPath, ['tools/fuzz-asan.mjs']], long: true },
+  { name: 'test:cluster', run: npm('test:cluster'), long: true },
+  { name: 'test:kills', run: npm('test:kills', '--kills', '100'), long: true },
 ]
 
-const wanted = process.argv.slice(2)
-const chosen = steps.filter(([name]) => wanted.length === 0 || wanted.some((word) => name.includes(word)))
+const words = process.argv.slice(2).filter((word) => word !== '--ci')
+const fits = ({ long = false }) => !long || !process.argv.includes('--ci')
+const chosen = steps.filter(
+  (step) => fits(step) && (words.length === 0 || words.some((word) => step.name.includes(word))),
+)
 if (chosen.length === 0) {
-  console.error(`No step has ${wanted.join(' or ')} in its name; there are ${steps.map(([name]) => name).join(', ')}.`)
+  console.error(
+    `No step has ${words.join(' or ')} in its name; there are ${steps
+      .filter(fits)
+      .map(({ name }) => name)
+      .join(', ')}.`,
+  )
   process.exit(2)
 }
 
-const ends = chosen.map(([name, [command, args]]) => {
+const ends = chosen.map(({ name, run: [command, args] }) => {
   console.log(`\n══ ${name}: ${command === process.execPath ? 'node' : command} ${args.join(' ')}\n`)
   const began = performance.now()
   const { status, signal, error } = spawnSync(command, args, { cwd: root, stdio: 'inherit' })
@@ -42,4 +59,5 @@ const ends = chosen.map(([name, [command, args]]) => {
 
 console.log('\n══ all')
 for (const { name, how, seconds } of ends) console.log(`${how.padEnd(8)} ${name}, ${seconds} s`)
+console.log(`${ends.reduce((sum, { seconds }) => sum + seconds, 0)} s`)
 process.exitCode = ends.every(({ passed }) => passed) ? 0 : 1

@@ -118,6 +118,15 @@ template <class T> CONTINUO_INLINE T tanh(T x) {
   return cast<T>(cast<Bits<T>>(m < 0.625f ? near : far) | sign_of(x));
 }
 
+// max(x, 0)²; NaN stays NaN.
+template <class T> CONTINUO_INLINE T relu2(T x) {
+  const T positive = x < 0.0f ? splat<T>(0.0f) : x;
+  return positive * positive;
+}
+
+template <class T> CONTINUO_INLINE T add(T x, T y) { return x + y; }
+template <class T> CONTINUO_INLINE T mul(T x, T y) { return x * y; }
+
 // exp(−e^(−1/2) · σ(x)): RWKV-7's decay, in (0.5452, 1).
 template <class T> CONTINUO_INLINE T decay(T x) { return scaled(power(sigmoid(x) * -0.60653066f), 0); }
 

@@ -55,7 +55,7 @@ double copy_rate(Device& device, size_t free, size_t rounds) {
   return median(rates);
 }
 
-// A launch for every node, with its words uploaded before it: nothing is joined, captured or replayed.
+// A launch for every node, with its args uploaded before it: nothing is joined, captured or replayed.
 class Naive final : public cuda::CudaExecutor {
  public:
   using CudaExecutor::CudaExecutor;
@@ -64,10 +64,10 @@ class Naive final : public cuda::CudaExecutor {
     auto& space = spaces_[block];
     const auto& program = compiled(block);
     begin(space, runs);
-    const Words words = words_for(program.schedule, rows, runs);
-    for (const auto& line : program.schedule.lines) fill(space, line, program.schedule, words, runs);
-    upload(words);
-    for (const auto& line : program.schedule.lines) launch(program, line.launch, words.step, 0, rows, runs.size());
+    const StepArgs args = args_for(program.schedule, rows, runs);
+    for (const auto& line : program.schedule.lines) fill(space, line, program.schedule, args, runs);
+    upload(args);
+    for (const auto& line : program.schedule.lines) launch(program, line.launch, args.step, 0, rows, runs.size());
     cuda::check(cudaGetLastError(), "launch a step");
     end(space, runs);
   }

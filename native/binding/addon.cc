@@ -4,6 +4,7 @@
 #include "backends/cpu/kernels/kernels.h"
 #include "backends/cuda/cuda.h"
 #include "binding/handles.h"
+#include "graph/ops.h"
 
 namespace continuo::binding {
 
@@ -118,16 +119,14 @@ Value plan(const CallbackInfo& info) {
       value.Set("last", static_cast<double>(program->lifetimes[i].last));
       values.Set(static_cast<uint32_t>(i), value);
     }
-    auto stretches = Napi::Array::New(env, program->stretches.size());
-    for (size_t i = 0; i < program->stretches.size(); ++i) {
-      const auto& stretch = program->stretches[i];
+    auto stages = Napi::Array::New(env, program->stages.size());
+    for (size_t i = 0; i < program->stages.size(); ++i) {
+      const auto& stage = program->stages[i];
       auto entry = Napi::Object::New(env);
-      entry.Set("way", stretch.way == Stretch::Way::one     ? "one"
-                       : stretch.way == Stretch::Way::local ? "local"
-                                                            : "rows");
-      entry.Set("first", static_cast<double>(stretch.first));
-      entry.Set("last", static_cast<double>(stretch.last));
-      stretches.Set(static_cast<uint32_t>(i), entry);
+      entry.Set("order", name_of(stage.order));
+      entry.Set("first", static_cast<double>(stage.first));
+      entry.Set("last", static_cast<double>(stage.last));
+      stages.Set(static_cast<uint32_t>(i), entry);
     }
     auto out = Napi::Object::New(env);
     out.Set("name", block.name);
@@ -135,11 +134,40 @@ Value plan(const CallbackInfo& info) {
     out.Set("lines", static_cast<double>(program->code.size()));
     out.Set("peak", static_cast<double>(planned.bytes));
     out.Set("peakWithoutReuse", static_cast<double>(Plan::make(program->lifetimes, false).bytes));
-    out.Set("stretches", stretches);
+    out.Set("stages", stages);
     out.Set("values", values);
     blocks.Set(blocks.Length(), out);
   }
   return blocks;
+}
+
+// operations(): the op table, without control flow.
+Value operations(const CallbackInfo& info) {
+  const auto env = info.Env();
+  auto out = Napi::Array::New(env);
+  const auto add = [&](Napi::Array& list, std::string_view text) {
+    list.Set(list.Length(), Napi::String::New(env, std::string(text)));
+  };
+  for (const auto& traits : op_table()) {
+    if (traits.rows == Rows::control) continue;
+    auto inputs = Napi::Array::New(env), attributes = Napi::Array::New(env);
+    for (size_t i = 0; i < traits.inputs(); ++i) add(inputs, name_of(traits.in[i]));
+    for (size_t bit = 0; bit < attribute_names().size(); ++bit) {
+      if (!traits.has(static_cast<uint16_t>(1u << bit))) continue;
+      // Several members of one bit stand with a space between.
+      std::istringstream names{std::string(attribute_names()[bit])};
+      for (std::string name; names >> name;) add(attributes, name);
+    }
+    auto entry = Napi::Object::New(env);
+    entry.Set("name", std::string(traits.name));
+    entry.Set("inputs", inputs);
+    entry.Set("more", traits.more);
+    entry.Set("out", traits.out);
+    entry.Set("state", traits.named_state);
+    entry.Set("attributes", attributes);
+    out.Set(out.Length(), entry);
+  }
+  return out;
 }
 
 // features(): which kernels this CPU gets.
@@ -203,13 +231,15 @@ Value positions(const CallbackInfo& info) {
   return most ? Value(Napi::Number::New(info.Env(), static_cast<double>(*most))) : Value(info.Env().Null());
 }
 
-// away(engine): why the device, which was lost, could not be had again; empty unless that is so.
-Value away(const CallbackInfo& info) { return Napi::String::New(info.Env(), open_engine(info[0])->engine().away()); }
+// unavailableReason(engine): why the device, which was lost, could not be had again; empty unless that is so.
+Value unavailable_reason(const CallbackInfo& info) {
+  return Napi::String::New(info.Env(), open_engine(info[0])->engine().unavailable_reason());
+}
 
 // createContext(engine)
 Value create_context(const CallbackInfo& info) {
   auto engine = open_engine(info[0]);
-  if (engine->model()->device->lost()) engine->engine().mend();
+  if (engine->model()->device->lost()) engine->engine().reload();
   auto context = std::make_shared<Context>(engine->model());
   const auto bytes = static_cast<int64_t>(context->bytes());
   Napi::MemoryManagement::AdjustExternalMemory(info.Env(), bytes);
@@ -252,9 +282,9 @@ Value gates(const CallbackInfo& info) {
 
 // A context that was lost with its device becomes another, on the device that took its place. Where that one is not
 // there yet, it is asked for, and the caller hears that the context is lost.
-void find_again(const ContextRef& context) {
+void rebind(const ContextRef& context) {
   if (!context->context->model().device->lost()) return;
-  context->engine->engine().mend();
+  context->engine->engine().reload();
   auto another = std::make_shared<Context>(context->engine->model());
   another->head = context->context->head;
   context->context = std::move(another);
@@ -262,7 +292,7 @@ void find_again(const ContextRef& context) {
 
 Value reset(const CallbackInfo& info) {
   const auto context = idle_context(info[0]);
-  find_again(context);
+  rebind(context);
   context->context->reset();
   return info.Env().Undefined();
 }
@@ -284,7 +314,7 @@ Value restore(const CallbackInfo& info) {
   const auto chain = Chain::from_hex(info[4].As<Napi::String>().Utf8Value());
   if (!chain) throw error_value(info.Env(), invalid("a chain is 32 lower-case hex digits."));
   const Head to{u64_of(info[2]), u64_of(info[3]), *chain};
-  find_again(context);
+  rebind(context);
   auto done = context->context->restore({reinterpret_cast<const std::byte*>(state.Data()), state.ByteLength()}, to);
   if (!done) throw error_value(info.Env(), done.error());
   return info.Env().Undefined();
@@ -433,7 +463,7 @@ std::shared_ptr<ExecutorHandle> idle_executor(const Value& value) {
 Value step(const CallbackInfo& info) {
   const auto env = info.Env();
   auto executor = idle_executor(info[0]);
-  Inserted inserted{info[1].As<Napi::Number>().Uint32Value(), info[2].As<Napi::Number>().Uint32Value(), {}};
+  StepInputs inserted{info[1].As<Napi::Number>().Uint32Value(), info[2].As<Napi::Number>().Uint32Value(), {}};
   const auto& program = executor->engine->model()->programs[inserted.block];
   const auto list = info[3].As<Napi::Array>();
   for (uint32_t i = 0; i < list.Length() && i < program.inputs.size(); ++i) {
@@ -521,11 +551,12 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("inspect", Napi::Function::New(env, guarded<inspect>));
   exports.Set("plan", Napi::Function::New(env, guarded<plan>));
   exports.Set("features", Napi::Function::New(env, guarded<features>));
+  exports.Set("operations", Napi::Function::New(env, guarded<operations>));
   exports.Set("cuda", Napi::Function::New(env, guarded<cuda>));
   exports.Set("open", Napi::Function::New(env, guarded<open>));
   exports.Set("packingNote", Napi::Function::New(env, guarded<packing_note>));
   exports.Set("positions", Napi::Function::New(env, guarded<positions>));
-  exports.Set("away", Napi::Function::New(env, guarded<away>));
+  exports.Set("unavailableReason", Napi::Function::New(env, guarded<unavailable_reason>));
   exports.Set("createContext", Napi::Function::New(env, guarded<create_context>));
   exports.Set("closeContext", Napi::Function::New(env, guarded<close_context>));
   exports.Set("head", Napi::Function::New(env, guarded<head>));

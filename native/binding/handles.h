@@ -66,7 +66,7 @@ struct ContextHandle {
 
 struct ExecutorHandle {
   std::shared_ptr<EngineHandle> engine;
-  std::shared_ptr<Bridge> bridge;
+  std::shared_ptr<HostExecutor> bridge;
 };
 
 // A JavaScript error with `code` and `message`, as src/engine/native.ts expects it.

@@ -4,51 +4,26 @@
 #include <map>
 #include <span>
 
+#include "graph/ops.h"
+
 namespace continuo {
 
 namespace {
 
-bool row_local(Op op) {
-  switch (op) {
-    case Op::matmul:
-    case Op::attend:
-    case Op::rope:
-    case Op::cache_shift:
-    case Op::cache_conv:
-    case Op::cache_wkv7:
-    case Op::cache_attend:
-    case Op::cache_memory:
-    case Op::cache_memory_first:
-    case Op::cache_mix:
-    case Op::cache_recall:
-    case Op::cache_read:
-    case Op::cache_write:
-    case Op::cache_increment:
-    case Op::cache_decrement:
-    case Op::cache_reset:
-    case Op::branch:
-    case Op::return_:
-    case Op::loop: return false;
-    default: return true;
-  }
-}
+bool row_local(Op op) { return traits_of(op).rows == Rows::local; }
 
 // Walks its rows in order by itself.
-bool recurrence(Op op) {
-  return op == Op::cache_shift || op == Op::cache_conv || op == Op::cache_wkv7 || op == Op::cache_attend ||
-         op == Op::cache_memory;
-}
+bool recurrence(Op op) { return traits_of(op).state == State::advances; }
 
 constexpr size_t line_bytes = 64;
 
 class Arranger {
  public:
-  Arranger(const Graph& graph, const std::unordered_set<Name>& moody, Program& program)
-      : graph_(graph), moody_(moody), program_(program) {}
+  Arranger(const Graph& graph, const std::unordered_set<Name>& dynamic_counters, Program& program)
+      : graph_(graph), dynamic_counters_(dynamic_counters), program_(program) {}
 
   void arrange() {
-    stretch();
-    join();
+    stage();
     live();
   }
 
@@ -64,7 +39,7 @@ class Arranger {
   std::vector<std::pair<size_t, size_t>> row_by_row() {
     std::vector<std::pair<size_t, size_t>> out;
     std::map<Name, std::vector<Access>> tables;
-    std::map<Name, std::pair<size_t, size_t>> moody;
+    std::map<Name, std::pair<size_t, size_t>> dynamic_counters;
     for (size_t line = 0; line < program_.code.size(); ++line) {
       auto& top = program_.code[line];
       if (top.node->op == Op::branch) {
@@ -75,7 +50,8 @@ class Arranger {
       const auto look = [&](Instruction& instruction, bool) {
         for (const auto& at : instruction.places) {
           const auto touch = [&](Name counter) {
-            if (moody_.contains(counter)) moody.emplace(counter, std::pair(line, line)).first->second.second = line;
+            if (dynamic_counters_.contains(counter))
+              dynamic_counters.emplace(counter, std::pair(line, line)).first->second.second = line;
           };
           touch(graph_.followed(at.table));
           for (const auto& pick : at.picks) {
@@ -87,7 +63,7 @@ class Arranger {
       };
       each_instruction(top, look);
     }
-    for (const auto& [counter, span] : moody) out.push_back(span);
+    for (const auto& [counter, span] : dynamic_counters) out.push_back(span);
     for (const auto& [table, accesses] : tables) conflicts(table, accesses, out);
     return out;
   }
@@ -113,26 +89,23 @@ class Arranger {
   }
 
   bool side_by_side(Name table, const std::vector<Access>& list) const {
-    const auto reads = [](const Access& a) {
-      return a.op == Op::cache_read || a.op == Op::attend || a.op == Op::cache_recall;
-    };
+    const auto reads = [](const Access& a) { return traits_of(a.op).state == State::reads; };
     // These find their place once for all rows: where each row picks its own, rows go one by one.
-    const auto wanders = [](const Access& a) {
+    const auto row_dependent = [](const Access& a) {
       const auto picks_anew = [](const Pick& pick) { return pick.kind != Term::Kind::number; };
-      return (recurrence(a.op) || a.op == Op::cache_mix || a.op == Op::cache_recall) &&
-             std::any_of(a.place->picks.begin(), a.place->picks.end(), picks_anew);
+      return traits_of(a.op).one_place && std::any_of(a.place->picks.begin(), a.place->picks.end(), picks_anew);
     };
-    if (std::any_of(list.begin(), list.end(), wanders)) return false;
+    if (std::any_of(list.begin(), list.end(), row_dependent)) return false;
     if (std::all_of(list.begin(), list.end(), reads)) return true;
     if (list.size() == 1 && recurrence(list[0].op)) return true;
     // What a segment's first row mixes, and only that, is there for all rows of a step: a step stays within a segment.
-    if (list[0].op == Op::cache_mix && list[0].segment > 0) {
+    if (traits_of(list[0].op).state == State::mixes && list[0].segment > 0) {
       const std::span rest(list.begin() + 1, list.end());
       if (std::all_of(rest.begin(), rest.end(), reads) || (rest.size() == 1 && recurrence(rest[0].op))) return true;
     }
     // Every row writes a place of its own along an axis that grows, before any row reads.
     const Axis* axis = graph_.declarations[table].growing();
-    if (!axis || moody_.contains(axis->counter)) return false;
+    if (!axis || dynamic_counters_.contains(axis->counter)) return false;
     const auto each_row = std::find_if(program_.growth.begin(), program_.growth.end(),
                                        [&](const auto& g) { return g.first == axis->counter; });
     if (each_row == program_.growth.end()) return false;
@@ -142,7 +115,7 @@ class Arranger {
         reading = true;
         continue;
       }
-      if (reading || access.op != Op::cache_write) return false;
+      if (reading || traits_of(access.op).state != State::writes) return false;
       const auto& picks = access.place->picks;
       const auto follows = std::find_if(picks.begin(), picks.end(), [&](const Pick& p) {
         return p.kind == Term::Kind::counter && p.id == axis->counter;
@@ -155,7 +128,7 @@ class Arranger {
     return true;
   }
 
-  void stretch() {
+  void stage() {
     auto spans = row_by_row();
     std::sort(spans.begin(), spans.end());
     size_t line = 0;
@@ -165,7 +138,7 @@ class Arranger {
         if (row_local(program_.code[line].node->op)) {
           while (last + 1 < end && row_local(program_.code[last + 1].node->op)) ++last;
         }
-        program_.stretches.push_back({last > line ? Stretch::Way::local : Stretch::Way::one, line, last});
+        program_.stages.push_back({last > line ? Stage::Order::row_local : Stage::Order::row_parallel, line, last});
         line = last + 1;
       }
     };
@@ -173,58 +146,20 @@ class Arranger {
       auto [first, last] = spans[i];
       for (++i; i < spans.size() && spans[i].first <= last; ++i) last = std::max(last, spans[i].second);
       plain(first);
-      program_.stretches.push_back({Stretch::Way::rows, first, last});
+      program_.stages.push_back({Stage::Order::row_serial, first, last});
       line = last + 1;
     }
     plain(program_.code.size());
   }
 
-  // Cuts what does not go row after row into joints.
-  void join() {
-    for (const auto& stretch : program_.stretches) {
-      if (stretch.way == Stretch::Way::rows) continue;
-      for (size_t line = stretch.first; line <= stretch.last; ++line) {
-        const auto& code = program_.code;
-        Joint* open =
-            program_.joints.empty() || program_.joints.back().last + 1 != line ? nullptr : &program_.joints.back();
-        const auto any = [&](Op op, bool writes, uint32_t id) {
-          for (size_t i = open->first; i < line; ++i) {
-            if ((code[i].node->op == Op::matmul) == (op == Op::matmul) &&
-                (writes ? code[i].out : code[i].in[0].id) == id)
-              return true;
-          }
-          return false;
-        };
-        const Op op = code[line].node->op;
-        bool joins = open && !open->products && op != Op::matmul;
-        if (open && open->products) {
-          const uint32_t id = code[line].in.empty() ? no_name : code[line].in[0].id;
-          // A product after a bend begins anew; of one product one bend is taken.
-          joins = op == Op::matmul ? code[line - 1].node->op == Op::matmul && !any(Op::matmul, true, id)
-                                   : bends(op) && any(Op::matmul, true, id) && !any(op, false, id);
-        }
-        if (joins)
-          open->last = line;
-        else
-          program_.joints.push_back({op == Op::matmul, line, line});
-      }
-    }
-  }
-
-  // Moments are lines of code. A stretch that takes rows apart, or a joint, is one moment for what crosses its border:
-  // row 1 may still read what row 0 has done with.
+  // Moments are lines of code. A stage that takes rows apart is one moment for what crosses its border: row 1
+  // may still read what row 0 has done with.
   void live() {
     std::vector<size_t> moment_first(program_.code.size()), moment_last(program_.code.size());
-    for (const auto& stretch : program_.stretches) {
-      for (size_t line = stretch.first; line <= stretch.last; ++line) {
-        moment_first[line] = stretch.way == Stretch::Way::one ? line : stretch.first;
-        moment_last[line] = stretch.way == Stretch::Way::one ? line : stretch.last;
-      }
-    }
-    for (const auto& joint : program_.joints) {
-      for (size_t line = joint.first; line <= joint.last; ++line) {
-        moment_first[line] = std::min(moment_first[line], moment_first[joint.first]);
-        moment_last[line] = std::max(moment_last[line], moment_last[joint.last]);
+    for (const auto& stage : program_.stages) {
+      for (size_t line = stage.first; line <= stage.last; ++line) {
+        moment_first[line] = stage.order == Stage::Order::row_parallel ? line : stage.first;
+        moment_last[line] = stage.order == Stage::Order::row_parallel ? line : stage.last;
       }
     }
     const size_t end = program_.code.size();
@@ -267,7 +202,7 @@ class Arranger {
   }
 
   const Graph& graph_;
-  const std::unordered_set<Name>& moody_;
+  const std::unordered_set<Name>& dynamic_counters_;
   Program& program_;
 };
 
@@ -279,8 +214,8 @@ bool returns(const std::vector<Instruction>& code) {
   });
 }
 
-void arrange(const Graph& graph, const std::unordered_set<Name>& moody, Program& program) {
-  Arranger(graph, moody, program).arrange();
+void arrange(const Graph& graph, const std::unordered_set<Name>& dynamic_counters, Program& program) {
+  Arranger(graph, dynamic_counters, program).arrange();
 }
 
 }  // namespace continuo

@@ -1,5 +1,4 @@
-// The order of a program's work: which lines go row after row, which a device may run as one, and from when to when
-// each value lives.
+// The order of a program's work: which lines go row after row, and from when to when each value lives.
 #pragma once
 
 #include <unordered_set>
@@ -19,8 +18,8 @@ void each_instruction(Instruction& instruction, const auto& visit, bool conditio
 
 bool returns(const std::vector<Instruction>& code);
 
-// Fills in stretches, joints and lifetimes of a program whose code, growth and segments are there. `moody`: counters
+// Fills in stages and lifetimes of a program whose code, growth and segments are there. `dynamic_counters`: counters
 // that rows move each in its own way, which must be followed row by row.
-void arrange(const Graph& graph, const std::unordered_set<Name>& moody, Program& program);
+void arrange(const Graph& graph, const std::unordered_set<Name>& dynamic_counters, Program& program);
 
 }  // namespace continuo

@@ -38,7 +38,7 @@ class Compiler {
     }
     program_.last_value = current_;
     count();
-    arrange(graph_, moody_, program_);
+    arrange(graph_, dynamic_counters_, program_);
     return std::move(program_);
   }
 
@@ -139,7 +139,7 @@ class Compiler {
     out.out = define(node.out);
     const bool same =
         std::any_of(out.in.begin(), out.in.end(), [&](const Argument& a) { return !a.constant && a.id == out.out; });
-    if (same && !rule_of(node.op).elementwise)
+    if (same && !traits_of(node.op).elementwise)
       fail("node ", node_text(graph_, node),
            " reads what it overwrites, and a branch gives that value one place in memory; write to another name.");
     return out;
@@ -180,22 +180,24 @@ class Compiler {
     return out;
   }
 
-  // Counters that every row raises alike are a matter of arithmetic; the others (`moody_`) must be followed row by row.
+  // Counters that every row raises alike are a matter of arithmetic; the others (`dynamic_counters_`) must be followed
+  // row by row.
   void count() {
     bool returned = false;
     for (auto& top : program_.code) {
       const auto look = [&](Instruction& instruction, bool conditional) {
-        const Op op = instruction.node->op;
-        const bool moves = op == Op::cache_increment || op == Op::cache_decrement ||
-                           (op == Op::cache_reset && graph_.declarations[instruction.places[0].table].counter);
-        if (moves && (op != Op::cache_increment || conditional || returned)) moody_.insert(instruction.places[0].table);
+        const State state = traits_of(instruction.node->op).state;
+        const bool moves = state == State::counts ||
+                           (state == State::resets && graph_.declarations[instruction.places[0].table].counter);
+        const bool up = instruction.node->op == Op::cache_increment;
+        if (moves && (!up || conditional || returned)) dynamic_counters_.insert(instruction.places[0].table);
       };
       each_instruction(top, look);
       returned = returned || returns(top.then) || returns(top.otherwise);
     }
     std::map<Name, int64_t> so_far;
     // The clock counts a row from its beginning on.
-    if (mind_clock()) so_far[graph_.clock] = 1;
+    if (note_clock()) so_far[graph_.clock] = 1;
     const auto number = [&](Instruction& instruction, bool) {
       for (auto& at : instruction.places) {
         at.seen = so_far[graph_.followed(at.table)];
@@ -205,7 +207,7 @@ class Compiler {
       }
       if (instruction.node->op != Op::cache_increment) return;
       const Name counter = instruction.places[0].table;
-      if (!moody_.contains(counter)) so_far[counter] += instruction.node->number;
+      if (!dynamic_counters_.contains(counter)) so_far[counter] += instruction.node->number;
     };
     for (auto& top : program_.code) each_instruction(top, number);
     for (const auto& [counter, by] : so_far) {
@@ -214,7 +216,7 @@ class Compiler {
   }
 
   // Notes the segments that the block's steps stay within. Whether its rows use the clock.
-  bool mind_clock() {
+  bool note_clock() {
     bool used = false;
     for (auto& top : program_.code) {
       each_instruction(top, [&](Instruction& instruction, bool) {
@@ -222,7 +224,7 @@ class Compiler {
         if (segment > 0 &&
             std::find(program_.segments.begin(), program_.segments.end(), segment) == program_.segments.end())
           program_.segments.push_back(segment);
-        used = used || minds_clock(*instruction.node);
+        used = used || uses_clock(*instruction.node);
         for (const auto& at : instruction.places) {
           used = used || (graph_.followed(at.table) == graph_.clock && graph_.clock != no_name);
           for (const auto& pick : at.picks)
@@ -239,7 +241,7 @@ class Compiler {
   Program program_;
   std::vector<uint32_t> current_;  // per declaration: the value that holds it now
   std::unordered_set<Name> shared_;
-  std::unordered_set<Name> moody_;
+  std::unordered_set<Name> dynamic_counters_;
   std::vector<std::pair<Index, uint64_t>> turns_;
   size_t conditional_ = 0;
   size_t lines_ = 0;
@@ -268,6 +270,15 @@ uint32_t Program::result(std::string_view role) const {
 
 Result<Program> Program::make(const Graph& graph, const Block& block, const ConstantIndex& constants) {
   return Compiler(graph, block, constants).compile();
+}
+
+const char* name_of(Stage::Order order) {
+  switch (order) {
+    case Stage::Order::row_parallel: return "row_parallel";
+    case Stage::Order::row_local: return "row_local";
+    case Stage::Order::row_serial: return "row_serial";
+  }
+  return "unknown";
 }
 
 std::string instruction_text(const Graph& graph, const Instruction& instruction) {

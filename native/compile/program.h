@@ -4,7 +4,7 @@
 // A step runs many rows. Row by row in the written order is what a graph means. A node that works on each row by itself
 // may run over all rows at once; so may a recurrence that walks its rows in order (cache.shift, cache.memory …), a
 // table that grows where every row writes its own place before any row reads, and what changes only where a segment of
-// the clock begins. Where a row needs what the row before it wrote at a later node, the nodes between form a stretch
+// the clock begins. Where a row needs what the row before it wrote at a later node, the nodes between form a stage
 // that runs row after row. So the chunking of a stream cannot show in a result.
 #pragma once
 
@@ -48,29 +48,18 @@ struct Instruction {
   std::vector<Instruction> then, otherwise;  // a branch at run time
 };
 
-struct Stretch {
-  enum class Way : uint8_t {
-    one,    // one instruction over all rows
-    local,  // several that work on each row by itself: a thread takes some rows through all of them
-    rows,   // row after row through all of them
+// Neighbouring lines of code whose rows go in one order.
+struct Stage {
+  enum class Order : uint8_t {
+    row_parallel,  // one instruction over all rows
+    row_local,     // several that work on each row by itself: a thread takes some rows through all of them
+    row_serial,    // row after row through all of them
   };
-  Way way;
+  Order order;
   size_t first, last;  // of Program::code, last included
 };
 
-// Neighbouring lines that a device may run as one: products that do not depend on each other, with functions of their
-// outputs; or what stands between such. No value that lives in a joint takes the place of another that does, as they
-// may be read and written at the same time.
-struct Joint {
-  bool products;
-  size_t first, last;  // of Program::code, last included
-};
-
-// A function of single numbers that a product may take of its outputs on the way.
-constexpr bool bends(Op op) {
-  return op == Op::tanh || op == Op::sigmoid || op == Op::relu2 || op == Op::silu || op == Op::gelu ||
-         op == Op::softplus;
-}
+const char* name_of(Stage::Order order);
 
 struct Value {
   Name name;
@@ -98,8 +87,7 @@ struct Program {
   std::vector<Value> values;
   std::vector<Lifetime> lifetimes;  // per value, rounded up to whole cache lines a row
   std::vector<Instruction> code;
-  std::vector<Stretch> stretches;
-  std::vector<Joint> joints;                              // in order; what goes row after row is in none
+  std::vector<Stage> stages;
   std::vector<uint32_t> inputs;                           // per input of the block: its value
   std::vector<std::pair<std::string, uint32_t>> results;  // role, value
   std::vector<uint32_t> last_value;                       // per declaration: the value that held it last, or no_name

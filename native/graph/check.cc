@@ -238,7 +238,7 @@ Status find_language_model(Graph& graph) {
   graph.language = model;
   std::optional<Error> problem;
   each_node(predict.nodes, [&](const Node& node) {
-    const bool touches = rule_of(node.op).stateful || node.op == Op::attend || node.op == Op::cache_attend;
+    const bool touches = traits_of(node.op).state != State::none;
     if (touches && !problem)
       problem = invalid("graph: node ", node_text(graph, node),
                         ": block \"predict\" of a language model must not touch persistent memory.");
@@ -270,7 +270,7 @@ Status check_graph(Graph& graph) {
   }
   for (const auto& block : graph.blocks) {
     each_node(block.nodes, [&](const Node& node) {
-      if (minds_clock(node)) states.insert(graph.clock);
+      if (uses_clock(node)) states.insert(graph.clock);
     });
   }
   for (Name name = 0; name < graph.declarations.size(); ++name) {
@@ -284,7 +284,7 @@ Status check_graph(Graph& graph) {
       return invalid("graph: block \"first\" runs when the model is loaded and takes no inputs.");
     std::optional<Error> problem;
     each_node(graph.blocks[i].nodes, [&](const Node& node) {
-      const bool moves = node.op == Op::cache_increment || node.op == Op::cache_decrement;
+      const bool moves = traits_of(node.op).state == State::counts;
       if (moves && !problem)
         problem = invalid("graph: node ", node_text(graph, node),
                           ": block \"first\" moves no counters; a context begins with all of them at 0.");

@@ -2,18 +2,15 @@
 
 namespace continuo {
 
-namespace {
-
 // in: q, k, v of the row, keys and values of its positions; for a second row of keys hk, hv and their tables; for
 // persistent tokens q as it was before it was rotated, and their keys and values.
-void check_attend(Checker& check, const Node& node, RowShape& out) {
+void check_rings(Checker& check, RowShape& out) {
+  const auto& node = check.node();
   const size_t n = node.in.size();
   const bool context = n == 9 || n == 12, persistent = n == 8 || n == 12;
   if (n != 5 && !context && !persistent)
     return check.fail("has ", n, " inputs, expected 5, and 4 more for context tokens, 3 more for persistent ones");
-  check.need_vector(0);
-  out.extents = check.shape(0);
-  if (check.ok()) check.need_groups(out.extents[0]);
+  check.need_groups(out.extents[0]);
   if (check.ok() && (node.shared == 0 || node.groups % node.shared != 0))
     check.fail("cannot share ", node.groups, " heads by ", node.shared);
   if (!check.ok()) return;
@@ -45,7 +42,9 @@ void check_attend(Checker& check, const Node& node, RowShape& out) {
 
 // in: q, k, v, theta; eta (rule titans); alpha (l2, elastic, kl); the logits of the levels; S (titans); G (with a
 // period above 1).
-void check_memory(Checker& check, const Graph& graph, const Node& node, RowShape& out) {
+void check_memory(Checker& check, RowShape& out) {
+  const auto& graph = check.graph();
+  const auto& node = check.node();
   const auto& form = node.memory;
   const bool titans = form.rule == Rule::titans;
   const size_t gates = 1u + titans + form.retains(),
@@ -53,8 +52,6 @@ void check_memory(Checker& check, const Graph& graph, const Node& node, RowShape
   if (node.in.size() != expected)
     return check.fail("has ", node.in.size(), " inputs, expected ", expected, " for its rule, retention and periods");
   const uint64_t levels = node.periods.size();
-  check.need_vector(0);
-  out.extents = check.shape(0);
   for (size_t i = 1; i < 3 && check.ok(); ++i) {
     check.need_vector(i);
     if (check.ok()) check.need_shape(i, out.extents);
@@ -78,54 +75,44 @@ void check_memory(Checker& check, const Graph& graph, const Node& node, RowShape
     (void)check.need_memory(node.in[next], slow_levels(node.periods), node.groups);
 }
 
-}  // namespace
-
-void check_memory_node(Checker& check, const Graph& graph, const Node& node, RowShape& out) {
-  switch (node.op) {
-    case Op::cache_conv: {
-      check.need_vector(0);
-      out.extents = check.shape(0);
-      check.need_constant(1, Layout::vector, "a constant vector");
-      if (!check.ok()) break;
-      const uint64_t taps = check.shape(1)[0] / out.extents[0];
-      if (check.shape(1)[0] != taps * out.extents[0] || taps < 2 || taps > max_taps) {
-        check.fail("input \"", check.in(1).name, "\" has ", check.shape(1)[0], " elements, expected from 2 to ",
-                   max_taps, " for each of ", out.extents[0], " channels");
-      } else {
-        check.need_state({taps - 1, out.extents[0]}, Type::f32);
-      }
-      break;
-    }
-    case Op::cache_attend: check_attend(check, node, out); break;
-    case Op::cache_memory: check_memory(check, graph, node, out); break;
-    case Op::cache_memory_first: {
-      const uint64_t n = check.need_memory(*node.state, node.periods.size(), node.groups);
-      if (node.in.size() > 1) check.fail("has ", node.in.size(), " inputs, expected at most one");
-      if (!check.ok() || node.in.empty()) break;
-      check.need_constant(0, Layout::vector, "a constant vector");
-      if (check.ok()) check.need_shape(0, {node.periods.size() * node.groups * n * n});
-      break;
-    }
-    case Op::cache_mix: {
-      check.need_constant(0, Layout::vector, "a constant vector");
-      if (!check.ok()) break;
-      const uint64_t levels = check.shape(0)[0] / node.groups;
-      const uint64_t n = check.need_memory(node.in[1], levels, node.groups);
-      if (check.ok()) check.need_shape(0, {levels * node.groups});
-      if (check.ok()) check.need_state({node.groups, n, n}, Type::f32);
-      if (check.ok() && node.segment > 0 && graph.clock == no_name)
-        check.fail("has a segment, but the graph has no clock");
-      break;
-    }
-    case Op::cache_recall:
-      check.need_vector(0);
-      out.extents = check.shape(0);
-      check.need_groups(check.ok() ? out.extents[0] : 0);
-      if (check.ok())
-        check.need_state({node.groups, out.extents[0] / node.groups, out.extents[0] / node.groups}, Type::f32);
-      break;
-    default: break;
+void check_conv(Checker& check, RowShape& out) {
+  check.need_constant(1, Layout::vector, "a constant vector");
+  if (!check.ok()) return;
+  const uint64_t taps = check.shape(1)[0] / out.extents[0];
+  if (check.shape(1)[0] != taps * out.extents[0] || taps < 2 || taps > max_taps) {
+    check.fail("input \"", check.in(1).name, "\" has ", check.shape(1)[0], " elements, expected from 2 to ", max_taps,
+               " for each of ", out.extents[0], " channels");
+  } else {
+    check.need_state({taps - 1, out.extents[0]}, Type::f32);
   }
+}
+
+void check_memory_first(Checker& check, RowShape&) {
+  const auto& node = check.node();
+  const uint64_t n = check.need_memory(*node.state, node.periods.size(), node.groups);
+  if (node.in.size() > 1) check.fail("has ", node.in.size(), " inputs, expected at most one");
+  if (!check.ok() || node.in.empty()) return;
+  check.need_constant(0, Layout::vector, "a constant vector");
+  if (check.ok()) check.need_shape(0, {node.periods.size() * node.groups * n * n});
+}
+
+void check_mix(Checker& check, RowShape&) {
+  const auto& node = check.node();
+  check.need_constant(0, Layout::vector, "a constant vector");
+  if (!check.ok()) return;
+  const uint64_t levels = check.shape(0)[0] / node.groups;
+  const uint64_t n = check.need_memory(node.in[1], levels, node.groups);
+  if (check.ok()) check.need_shape(0, {levels * node.groups});
+  if (check.ok()) check.need_state({node.groups, n, n}, Type::f32);
+  if (check.ok() && node.segment > 0 && check.graph().clock == no_name)
+    check.fail("has a segment, but the graph has no clock");
+}
+
+void check_recall(Checker& check, RowShape& out) {
+  const auto& node = check.node();
+  check.need_groups(out.extents[0]);
+  if (check.ok())
+    check.need_state({node.groups, out.extents[0] / node.groups, out.extents[0] / node.groups}, Type::f32);
 }
 
 }  // namespace continuo

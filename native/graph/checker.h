@@ -1,5 +1,4 @@
-// What may stand where in a node: kinds, layouts, dtypes and shapes of its operands. ops.cc and check_memory.cc say it
-// of each operation.
+// What may stand where in a node: kinds, layouts, dtypes and shapes of its operands.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +16,8 @@ class Checker {
  public:
   Checker(const Graph& graph, const Node& node) : graph_(graph), node_(node) {}
 
+  const Graph& graph() const { return graph_; }
+  const Node& node() const { return node_; }
   const Declaration& in(size_t i) const { return graph_.declarations[node_.in[i].name]; }
   const std::vector<uint64_t>& shape(size_t i) const { return in(i).shape; }
   const Declaration& state() const { return graph_.declarations[node_.state->name]; }
@@ -196,8 +197,28 @@ class Checker {
   std::string problem_;
 };
 
-// The part of check_node() that matrix memories and what feeds them need: cache.conv, cache.attend, cache.memory,
-// cache.memory.first, cache.mix, cache.recall.
-void check_memory_node(Checker& check, const Graph& graph, const Node& node, RowShape& out);
+// What the op table's needs cannot say of an op's operands (ops.cc names them). Each may change the shape of the
+// output, which begins as that of the first input.
+void check_embed(Checker& check, RowShape& out);
+void check_matmul(Checker& check, RowShape& out);
+void check_range(Checker& check, RowShape& out);
+void check_slice(Checker& check, RowShape& out);
+void check_cast(Checker& check, RowShape& out);
+void check_compare(Checker& check, RowShape& out);
+void check_rope(Checker& check, RowShape& out);
+void check_histories(Checker& check, RowShape& out);
+void check_shift(Checker& check, RowShape& out);
+void check_wkv7(Checker& check, RowShape& out);
+void check_read(Checker& check, RowShape& out);
+void check_write(Checker& check, RowShape& out);
+void check_count(Checker& check, RowShape& out);
+void check_reset(Checker& check, RowShape& out);
+// check_memory.cc
+void check_conv(Checker& check, RowShape& out);
+void check_rings(Checker& check, RowShape& out);
+void check_memory(Checker& check, RowShape& out);
+void check_memory_first(Checker& check, RowShape& out);
+void check_mix(Checker& check, RowShape& out);
+void check_recall(Checker& check, RowShape& out);
 
 }  // namespace continuo

@@ -31,7 +31,7 @@ std::string operand_text(const Graph& graph, const Operand& operand) {
 }
 
 std::string node_text(const Graph& graph, const Node& node) {
-  std::string out(rule_of(node.op).name);
+  std::string out(traits_of(node.op).name);
   if (node.out != no_name) return text(out, " \"", graph.declarations[node.out].name, "\"");
   return node.state ? text(out, " \"", operand_text(graph, *node.state), "\"") : out;
 }

@@ -37,37 +37,33 @@
 
 #include "base/result.h"
 #include "base/type.h"
+#include "graph/elementwise.h"
 #include "graph/forms.h"
 #include "weights/storage.h"
 
 namespace continuo {
 
 enum class Kind : uint8_t { constant, dynamic, persistent, volatile_ };
+// In the order of the op table (ops.cc).
 enum class Op : uint8_t {
   embed,
+  matmul,
   norm,
   rmsnorm,
   unit,
-  matmul,
-  add,
-  mul,
-  lerp,
-  tanh,
-  sigmoid,
-  relu2,
-  silu,
-  gelu,
-  softplus,
-  decay,
-  range,
   l2norm,
+#define CONTINUO_OP(name, cost) name,
+  CONTINUO_BINARY_OPS(CONTINUO_OP) CONTINUO_UNARY_OPS(CONTINUO_OP)
+#undef CONTINUO_OP
+      lerp,
+  range,
   bonus,
-  rope,
   slice,
   cast,
   less,
   equal,
   remainder,
+  rope,
   attend,
   cache_shift,
   cache_conv,
@@ -84,7 +80,7 @@ enum class Op : uint8_t {
   cache_reset,
   loop,
   branch,
-  return_
+  return_,
 };
 
 const char* name_of(Kind kind);
@@ -188,7 +184,7 @@ inline size_t slow_levels(const std::vector<uint64_t>& periods) {
 }
 
 // Whether what it does depends on the clock, beside the tables and counters that it names.
-inline bool minds_clock(const Node& node) {
+inline bool uses_clock(const Node& node) {
   return node.segment > 0 || (node.op == Op::cache_memory && slow_levels(node.periods) > 0);
 }
 

@@ -14,8 +14,8 @@ class Attributes {
  public:
   explicit Attributes(const std::string& user) : user_(user) {}
 
-  Status read(const Value& item, const OpRule& rule, bool literal, Node& node) {
-    if (!attributes(item, rule, literal, node)) return *error_;
+  Status read(const Value& item, const OpTraits& op, bool literal, Node& node) {
+    if (!attributes(item, op, literal, node)) return *error_;
     return Done{};
   }
 
@@ -34,55 +34,43 @@ class Attributes {
     return true;
   }
 
-  bool attributes(const Value& item, const OpRule& rule, bool literal, Node& node) {
+  bool attributes(const Value& item, const OpTraits& op, bool literal, Node& node) {
     uint64_t n = 1;
-    if (rule.grouped) {
+    if (op.has(attribute::groups)) {
       if (!number(item, "groups", 1, max_extent, n)) return false;
       node.groups = static_cast<uint32_t>(n);
     }
-    if (rule.has_eps) {
-      const auto* eps = item.find("eps");
-      const auto value = eps ? eps->as_double() : std::nullopt;
-      node.eps = value ? static_cast<float>(*value) : 0.0f;
-      if (!(node.eps > 0) || !std::isfinite(node.eps)) return fail(user_, " needs a positive eps that f32 can hold.");
-    }
+    if (op.has(attribute::eps) && !positive(item, "eps", node.eps)) return false;
     if (literal) {
       const auto value = whole_number(item.find("value")->text);
       if (!value) return fail(user_, " needs a whole number for its value.");
       node.number = *value;
     }
-    switch (node.op) {
-      case Op::slice:
-        return number(item, "from", 0, max_extent, node.from) && number(item, "to", node.from + 1, max_extent, node.to);
-      case Op::cast: {
-        const auto* dtype = item.text_of("dtype");
-        const auto found = dtype ? type_named(*dtype) : std::nullopt;
-        if (!found || *found == Type::i64) return fail(user_, " needs the dtype to cast to.");
-        node.type = *found;
-        return true;
-      }
-      case Op::attend:
-      case Op::cache_attend:
-        if (!number(item, "shared", 1, max_extent, n, 1)) return false;
-        node.shared = static_cast<uint32_t>(n);
-        if (!positive(item, "scale", node.scale)) return false;
-        return node.op == Op::attend || number(item, "segment", 1, max_extent, node.segment, 0);
-      case Op::cache_mix: return number(item, "segment", 1, max_extent, node.segment, 0);
-      case Op::rope: return increments(item, node);
-      case Op::range: return floats(item, "low", node.low) && floats(item, "high", node.high);
-      case Op::cache_memory:
-      case Op::cache_memory_first: return memory_form(item, node);
-      case Op::cache_read:
-        if (!number(item, "modulo", 1, max_extent, n, 0)) return false;
-        node.number = static_cast<int64_t>(n);
-        return true;
-      case Op::cache_increment:
-      case Op::cache_decrement:
-        if (!number(item, "by", 1, max_extent, n, 1)) return false;
-        node.number = static_cast<int64_t>(n);
-        return true;
-      default: return true;
+    if (op.has(attribute::part)) {
+      if (!number(item, "from", 0, max_extent, node.from) || !number(item, "to", node.from + 1, max_extent, node.to))
+        return false;
     }
+    if (op.has(attribute::dtype)) {
+      const auto* dtype = item.text_of("dtype");
+      const auto found = dtype ? type_named(*dtype) : std::nullopt;
+      if (!found || *found == Type::i64) return fail(user_, " needs the dtype to cast to.");
+      node.type = *found;
+    }
+    if (op.has(attribute::attention)) {
+      if (!number(item, "shared", 1, max_extent, n, 1)) return false;
+      node.shared = static_cast<uint32_t>(n);
+      if (!positive(item, "scale", node.scale)) return false;
+    }
+    if (op.has(attribute::segment) && !number(item, "segment", 1, max_extent, node.segment, 0)) return false;
+    if (op.has(attribute::increments) && !increments(item, node)) return false;
+    if (op.has(attribute::levels) && !(floats(item, "low", node.low) && floats(item, "high", node.high))) return false;
+    if (op.has(attribute::form) && !memory_form(item, node)) return false;
+    if (op.has(attribute::modulo) || op.has(attribute::by)) {
+      const bool by = op.has(attribute::by);
+      if (!number(item, by ? "by" : "modulo", 1, max_extent, n, by ? 1 : 0)) return false;
+      node.number = static_cast<int64_t>(n);
+    }
+    return true;
   }
 
   bool positive(const Value& item, const char* member, float& out) {
@@ -130,27 +118,17 @@ class Attributes {
     auto& form = node.memory;
     const auto* rule = item.text_of("rule");
     if (!rule) return fail(user_, " needs its rule.");
-    if (*rule == "titans")
-      form.rule = Rule::titans;
-    else if (*rule == "delta")
-      form.rule = Rule::delta;
-    else if (*rule == "hebbian")
-      form.rule = Rule::hebbian;
-    else
+    if (!read_word(*rule, {{"titans", Rule::titans}, {"delta", Rule::delta}, {"hebbian", Rule::hebbian}}, form.rule))
       return fail(user_, " has the unknown rule \"", *rule, "\", expected titans, delta or hebbian.");
     const auto* retention = item.text_of("retention");
     if (!retention) return fail(user_, " needs its retention.");
-    if (*retention == "none")
-      form.retention = Retention::none;
-    else if (*retention == "l2")
-      form.retention = Retention::l2;
-    else if (*retention == "elastic")
-      form.retention = Retention::elastic;
-    else if (*retention == "kl")
-      form.retention = Retention::kl;
-    else if (*retention == "sphere")
-      form.retention = Retention::sphere;
-    else
+    if (!read_word(*retention,
+                   {{"none", Retention::none},
+                    {"l2", Retention::l2},
+                    {"elastic", Retention::elastic},
+                    {"kl", Retention::kl},
+                    {"sphere", Retention::sphere}},
+                   form.retention))
       return fail(user_, " has the unknown retention \"", *retention, "\", expected none, l2, elastic, kl or sphere.");
     const auto* periods = item.list_of("periods");
     if (!periods || periods->empty()) return fail(user_, " needs \"periods\", one for each level.");
@@ -171,8 +149,8 @@ class Attributes {
 
 }  // namespace
 
-Status read_attributes(const Value& item, const OpRule& rule, const std::string& user, bool literal, Node& node) {
-  return Attributes(user).read(item, rule, literal, node);
+Status read_attributes(const Value& item, const OpTraits& op, const std::string& user, bool literal, Node& node) {
+  return Attributes(user).read(item, op, literal, node);
 }
 
 std::optional<int64_t> whole_number(std::string_view digits) {

@@ -1,9 +1,11 @@
 // What a node of a graph says beside its operands: heads, eps, periods … (docs/graph.md), out of its JSON.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/json.h"
 #include "graph/graph.h"
@@ -15,7 +17,18 @@ namespace continuo {
 constexpr uint64_t max_extent = uint64_t{1} << 31;
 
 // `user` begins every message: what the node is called. `literal`: its right-hand side is a number.
-Status read_attributes(const json::Value& item, const OpRule& rule, const std::string& user, bool literal, Node& node);
+Status read_attributes(const json::Value& item, const OpTraits& op, const std::string& user, bool literal, Node& node);
+
+// The value that a word stands for in a graph's text; false, leaving `out`, for a word that stands for none.
+template <class T>
+bool read_word(std::string_view word, std::initializer_list<std::pair<std::string_view, T>> words, T& out) {
+  for (const auto& [known, value] : words) {
+    if (word != known) continue;
+    out = value;
+    return true;
+  }
+  return false;
+}
 
 // Digits with an optional minus sign, of at most max_extent.
 std::optional<int64_t> whole_number(std::string_view digits);

@@ -130,13 +130,7 @@ class Reader {
       return fail("constant \"", d.name, "\" needs a layout, and either ref (one tensor) or pattern (a family).");
     d.tensor = ref ? *ref : *pattern;
     if (d.tensor.empty()) return fail("constant \"", d.name, "\" names no tensor.");
-    if (*layout == "packed")
-      d.layout = Layout::packed;
-    else if (*layout == "rows")
-      d.layout = Layout::rows;
-    else if (*layout == "vector")
-      d.layout = Layout::vector;
-    else
+    if (!read_word(*layout, {{"packed", Layout::packed}, {"rows", Layout::rows}, {"vector", Layout::vector}}, d.layout))
       return fail("constant \"", d.name, "\" has the unknown layout \"", *layout, "\".");
     if (d.shape.size() != (d.layout == Layout::vector ? 1u : 2u))
       return fail("constant \"", d.name, "\" has shape ", shape_text(d.shape), ", which its layout cannot hold.");
@@ -165,15 +159,12 @@ class Reader {
   bool stored(const Value& item, Declaration& d) {
     const auto* storage = item.text_of("storage");
     if (!storage) return true;
-    if (*storage == "q8")
-      d.storage = Storage::q8;
-    else if (*storage == "i4")
-      d.storage = Storage::i4;
-    else if (*storage == "ternary2")
-      d.storage = Storage::ternary2;
-    else if (*storage == "ternary3")
-      d.storage = Storage::ternary3;
-    else
+    if (!read_word(*storage,
+                   {{"q8", Storage::q8},
+                    {"i4", Storage::i4},
+                    {"ternary2", Storage::ternary2},
+                    {"ternary3", Storage::ternary3}},
+                   d.storage))
       return fail("constant \"", d.name, "\" has the unknown storage \"", *storage,
                   "\", expected q8, i4, ternary2 or ternary3.");
     const auto* scales = item.text_of("scales");
@@ -399,38 +390,37 @@ class Reader {
   bool read_op(const Value& item, Node& node) {
     const auto* op = item.text_of("op");
     if (!op) return fail("a node has no op.");
-    const auto* rule = find_op(*op);
-    if (!rule) return fail("there is no op \"", *op, "\".");
-    node.op = rule->op;
+    const auto* traits = find_op(*op);
+    if (!traits) return fail("there is no op \"", *op, "\".");
+    node.op = traits->op;
     std::string user = text("node ", *op);
     const auto* out = item.text_of("out");
     if (out) user += text(" \"", *out, "\"");
-    if (rule->output != (out != nullptr))
-      return fail(user, rule->output ? " needs an out." : " has an out, which it cannot write.");
+    if (traits->out != (out != nullptr))
+      return fail(user, traits->out ? " needs an out." : " has an out, which it cannot write.");
     if (out) {
       const auto found = names_.find(*out);
       if (found == names_.end()) return fail(user, " writes \"", *out, "\", which is not declared.");
       node.out = found->second;
     }
     const auto* in = item.list_of("in");
-    if (!in && rule->inputs > 0) return fail(user, " has no inputs.");
+    const size_t wanted = traits->inputs();
+    if (!in && wanted > 0) return fail(user, " has no inputs.");
     if (in) {
       for (const auto& input : *in) {
         if (!operand(user, input, node.in.emplace_back())) return false;
       }
     }
-    const bool literal =
-        (node.op == Op::less || node.op == Op::equal || node.op == Op::remainder) && item.find("value") != nullptr;
+    const bool literal = traits->has(attribute::value) && item.find("value") != nullptr;
     const size_t count = node.in.size() + (literal ? 1 : 0);
-    if (more_inputs(node.op) ? count < rule->inputs : count != rule->inputs)
-      return fail(user, " has ", node.in.size(), " inputs, expected ", more_inputs(node.op) ? "at least " : "",
-                  rule->inputs, ".");
-    if (rule->stateful) {
+    if (traits->more ? count < wanted : count != wanted)
+      return fail(user, " has ", node.in.size(), " inputs, expected ", traits->more ? "at least " : "", wanted, ".");
+    if (traits->named_state) {
       const auto* state = item.find("state");
       if (!state) return fail(user, " needs a state.");
       if (!operand(user, *state, node.state.emplace())) return false;
     }
-    if (const auto good = read_attributes(item, *rule, user, literal, node); !good) {
+    if (const auto good = read_attributes(item, *traits, user, literal, node); !good) {
       error_ = good.error();
       return false;
     }

@@ -38,7 +38,7 @@ void Context::page_in() {
 }
 
 void Context::reset() {
-  const Held held(device(), *this);
+  const Pinned held(device(), *this);
   const auto& first = model_->first;
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
@@ -177,7 +177,7 @@ void Context::each_unchecked_piece(size_t i, const auto& visit) const {
   if (slice.ring == no_name) return each_piece(i, visit, from);
   const auto last = static_cast<size_t>(counter(slice.ring));
   if (last - std::min(last, from) >= slice.places) return each_piece(i, visit);
-  // Fewer positions than places: one stretch of them, or two where they go past the end.
+  // Fewer positions than places: one stage of them, or two where they go past the end.
   const size_t each = slice.inner * size_of(slice.type);
   const size_t first = from % slice.places, end = first + (last - from);
   for (size_t part = 0; part < slice.outer && last > from; ++part) {
@@ -188,7 +188,7 @@ void Context::each_unchecked_piece(size_t i, const auto& visit) const {
 }
 
 void Context::serialize(std::span<std::byte> out) {
-  const Held held(device(), *this);
+  const Pinned held(device(), *this);
   // Runs of tables leave together; counters lie between them.
   std::vector<Piece> pieces;
   std::byte* to = out.data();
@@ -258,7 +258,7 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
   if (at != state.size())
     return invalid("the state has ", state.size(), " bytes, expected ", at, " by this model's layout.");
 
-  const Held held(device(), *this);
+  const Pinned held(device(), *this);
   // Memory first, since there may be none; afterwards nothing can fail but the device itself.
   std::vector<Grown> grown(grown_.size());
   std::swap(grown, grown_);
@@ -296,7 +296,7 @@ void Context::mark_checked() {
 }
 
 bool Context::finite(bool whole) {
-  const Held held(device(), *this);
+  const Pinned held(device(), *this);
   std::vector<Piece> wide;
   bool all = true;
   for (size_t i = 0; i < model_->layout.size(); ++i) {

@@ -3,7 +3,7 @@
 // them in place.
 //
 // A device's memory may be smaller than what its contexts need together. Then those at rest are paged out to the host's
-// memory, and whoever is about to touch a context holds it, which brings it back: see Pageable.
+// memory, and whoever is about to touch a context pins it, which brings it back: see Pageable.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@
 
 #include "base/result.h"
 #include "base/type.h"
+#include "graph/graph.h"
 
 namespace continuo {
 
@@ -38,7 +39,7 @@ class DeviceError : public std::exception {
   std::string message_;
 };
 
-// What can be paged out while nobody holds it. All but `held` belongs to the device.
+// What can be paged out while nobody pins it. All but `held` belongs to the device.
 class Pageable {
  public:
   virtual ~Pageable() = default;
@@ -60,6 +61,8 @@ class Device {
   virtual std::string_view name() const = 0;  // "cpu", "cuda"
   // What is computed on the host, whatever the device.
   virtual const HostKernels& host_kernels() const = 0;
+  // Whether its executor has the operation. A model with another one is refused when it is loaded.
+  virtual bool runs(Op op) const = 0;
   // Whether an error has ended it: every call throws DeviceError now, and what lay on it is gone.
   virtual bool lost() const { return false; }
 
@@ -93,23 +96,23 @@ class Device {
 
   virtual void enlist(Pageable&) {}
   virtual void dismiss(Pageable&) {}
-  // Brings it back where it was paged out, and keeps it until it is let go as often as it was held. False where there
-  // is no room beside what is held already; throws DeviceError where there would be none even alone.
-  virtual bool hold(Pageable&) { return true; }
-  // What has to be there before it can be held, where that is still on its way; else null. Asked by the engine before
-  // it holds one.
+  // Brings it back where it was paged out, and keeps it until it is unpinned as often as it was pinned. False where
+  // there is no room beside what is pinned already; throws DeviceError where there would be none even alone.
+  virtual bool pin(Pageable&) { return true; }
+  // What has to be there before it can be pinned, where that is still on its way; else null. Asked by the engine before
+  // it pins one.
   virtual std::shared_ptr<Ticket> awaited(Pageable&) { return nullptr; }
-  virtual void let_go(Pageable&) {}
+  virtual void unpin(Pageable&) {}
 };
 
-// Holds for as long as it lives.
-class Held {
+// Pins for as long as it lives.
+class Pinned {
  public:
   // Throws DeviceError where there is no room for it.
-  Held(Device& device, Pageable& pageable);
-  ~Held() { device_.let_go(pageable_); }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
+  Pinned(Device& device, Pageable& pageable);
+  ~Pinned() { device_.unpin(pageable_); }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
 
  private:
   Device& device_;

@@ -108,7 +108,7 @@ void Engine::load(std::string graph_json, std::string path, PackCache cache, Exe
       {
         // It is there, however long the model takes.
         const std::lock_guard lock(inbox_->mutex);
-        away_.clear();
+        unavailable_.clear();
       }
       return Model::load(graph_json, path, pool_, *device, cache.path.empty() ? nullptr : &cache);
     };
@@ -138,7 +138,7 @@ Status Engine::revive(const Error& cause) {
   auto loaded = load_model();
   {
     const std::lock_guard lock(inbox_->mutex);
-    away_ = loaded ? std::string() : loaded.error().message;
+    unavailable_ = loaded ? std::string() : loaded.error().message;
   }
   // Whoever hears of the loss finds a model that works, if there can be one.
   scheduler_.fail_all(cause, true);
@@ -146,22 +146,22 @@ Status Engine::revive(const Error& cause) {
   return Done{};
 }
 
-std::string Engine::away() const {
+std::string Engine::unavailable_reason() const {
   const std::lock_guard lock(inbox_->mutex);
-  return away_;
+  return unavailable_;
 }
 
-void Engine::mend() {
+void Engine::reload() {
   inbox_->call([this] { (void)revive(gone()); });
 }
 
-std::shared_ptr<Bridge> Engine::bridge(std::shared_ptr<Context> context, ExecutorOptions options) {
+std::shared_ptr<HostExecutor> Engine::bridge(std::shared_ptr<Context> context, ExecutorOptions options) {
   auto model = this->model();
   auto executor = model->device->executor(model, pool_, options);
-  return std::make_shared<Bridge>(Bridge{std::move(context), std::move(executor)});
+  return std::make_shared<HostExecutor>(HostExecutor{std::move(context), std::move(executor)});
 }
 
-Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped done) {
+Status Engine::step(std::shared_ptr<HostExecutor> bridge, StepInputs inserted, Stepped done) {
   auto& context = bridge->context;
   auto& executor = *bridge->executor;
   const auto refused = [&](const Error& error) {
@@ -182,7 +182,7 @@ Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped d
     return refused(
         invalid("a segment of the clock ends after ", most_now, " of ", inserted.rows, " rows; step those first."));
   }
-  inbox_->call([this, bridge = std::move(bridge), inserted = std::make_shared<Inserted>(std::move(inserted)),
+  inbox_->call([this, bridge = std::move(bridge), inserted = std::make_shared<StepInputs>(std::move(inserted)),
                 done = std::move(done)] {
     auto& own = bridge->context;
     auto& runner = *bridge->executor;
@@ -193,15 +193,16 @@ Status Engine::step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped d
       for (size_t i = 0; i < inserted->inputs.size(); ++i) {
         runner.insert(inserted->block, i, inserted->inputs[i]);
       }
-      const Held held(*model_->device, *own);
+      const Pinned held(*model_->device, *own);
       const Run run{own.get(), 0, inserted->rows};
       runner.step(inserted->block, inserted->rows, {&run, 1});
       runner.settle();
       if (runner.moves_clock(inserted->block)) own->head.pulse += inserted->rows;
       if (!runner.faults().empty())
         return Error{Code::refused, text(runner.faults()[0].message, " Reset the context or restore it.")};
-      if (const auto* culprit = runner.culprit(own.get()))
-        return Error{Code::refused, text("The first node to give a number that is not finite was ", *culprit, ".")};
+      if (const auto* first_non_finite = runner.first_non_finite(own.get()))
+        return Error{Code::refused,
+                     text("The first node to give a number that is not finite was ", *first_non_finite, ".")};
       return Done{};
     });
     if (!result && result.error().code == Code::unavailable) own->broken = true;
@@ -311,7 +312,7 @@ Result<std::vector<float>> Engine::run_logits(Context& context) {
   const auto& graph = model_->graph;
   const auto& language = *graph.language;
   const InUse in_use(model_->device);
-  const Held held(*model_->device, context);
+  const Pinned held(*model_->device, context);
   const std::byte* last = context.data(language.last);
   predict(*executor_, {&last, 1});
   const float* logits = predicted(*executor_, 1);

@@ -9,8 +9,8 @@
 // `stop` (and the destructor) lets the current step finish, fails what is still there and joins every thread.
 //
 // When the device is lost, every item that is there fails, the contexts are gone, and the model is loaded again, onto a
-// device that takes the place of the lost one: contexts made, reset or restored afterwards live there. `mend` asks for
-// that again where it failed.
+// device that takes the place of the lost one: contexts made, reset or restored afterwards live there. `reload` asks
+// for that again where it failed.
 #pragma once
 
 #include <condition_variable>
@@ -30,12 +30,12 @@
 namespace continuo {
 
 // A host's own executor and the context it steps: any block of any graph, a step at a time.
-struct Bridge {
+struct HostExecutor {
   std::shared_ptr<Context> context;
   std::unique_ptr<Executor> executor;
 };
 
-struct Inserted {
+struct StepInputs {
   size_t block;
   size_t rows;
   std::vector<std::vector<std::byte>> inputs;  // per input of the block: rows × bytes of one row
@@ -67,15 +67,15 @@ class Engine {
 
   // A host's executor, and a step of it; refused beyond the rows that a step of the block may have. Clock and chain of
   // the context are not touched: they belong to the scheduler.
-  std::shared_ptr<Bridge> bridge(std::shared_ptr<Context> context, ExecutorOptions options);
-  Status step(std::shared_ptr<Bridge> bridge, Inserted inserted, Stepped done);
+  std::shared_ptr<HostExecutor> bridge(std::shared_ptr<Context> context, ExecutorOptions options);
+  Status step(std::shared_ptr<HostExecutor> bridge, StepInputs inserted, Stepped done);
 
   // The model that contexts are made of: null before it is loaded.
   std::shared_ptr<const Model> model() const;
   // Loads the model again where its device was lost; soon, and only then.
-  void mend();
+  void reload();
   // Why that failed the last time: a sentence. Empty where it did not.
-  std::string away() const;
+  std::string unavailable_reason() const;
 
   void stop();
 
@@ -115,7 +115,7 @@ class Engine {
   ExecutorOptions options_;
   std::unique_ptr<Executor> executor_;
   std::shared_ptr<const Model> model_;  // written by the engine's thread, under the inbox' mutex
-  std::string away_;                    // the same
+  std::string unavailable_;             // the same
   std::thread thread_;
 };
 

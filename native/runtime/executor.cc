@@ -12,10 +12,11 @@ constexpr size_t widest_bytes = size_t{1} << 24;
 
 }  // namespace
 
-Executor::Executor(std::shared_ptr<const Model> model, ThreadPool& pool, ExecutorOptions options)
+Executor::Executor(std::shared_ptr<const Model> model, ThreadPool& pool, ExecutorOptions options,
+                   std::vector<Lifetime> (*lifetimes)(const Program&))
     : model_(std::move(model)), pool_(pool), options_(options) {
   for (const auto& program : model_->programs) {
-    Space space{&program, Plan::make(program.lifetimes, options.reuse), rows_for(program), {}, {}};
+    Space space{&program, Plan::make(lifetimes(program), options.reuse), rows_for(program), {}, {}};
     space.memory = DeviceMemory(model_->device, space.plan.bytes * space.rows);
     space.growth.assign(model_->graph.declarations.size(), 0);
     for (const auto& [counter, by] : program.growth) space.growth[counter] = by;
@@ -50,8 +51,8 @@ size_t Executor::within_segment(const Context& context, size_t block, size_t wan
   return wanted;
 }
 
-const std::string* Executor::culprit(const Context* context) const {
-  for (const auto& entry : culprits_) {
+const std::string* Executor::first_non_finite(const Context* context) const {
+  for (const auto& entry : non_finite_) {
     if (entry.context == context) return &entry.message;
   }
   return nullptr;
@@ -60,7 +61,7 @@ const std::string* Executor::culprit(const Context* context) const {
 void Executor::begin(Space& space, std::span<const Run> runs) {
   faults_.clear();
   trace_.clear();
-  culprits_.clear();
+  non_finite_.clear();
   // Before any row points into a table.
   for (const auto& run : runs) reserve(*run.context, static_cast<size_t>(&space - spaces_.data()), run.rows);
 }
@@ -84,17 +85,17 @@ void Executor::step(size_t block, size_t rows, std::span<const Run> runs) {
   for (uint32_t id = 0; id < program.values.size(); ++id) {
     if (program.values[id].reset) zero(space, id, rows);
   }
-  for (const auto& stretch : program.stretches) {
-    if (stretch.way == Stretch::Way::rows)
-      row_by_row(space, stretch, rows, runs);
+  for (const auto& stage : program.stages) {
+    if (stage.order == Stage::Order::row_serial)
+      row_by_row(space, stage, rows, runs);
     else
-      rows_together(space, stretch, rows, runs);
+      rows_together(space, stage, rows, runs);
   }
   end(space, runs);
 }
 
-void Executor::row_by_row(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs) {
-  const auto code = std::span(space.program->code).subspan(stretch.first, stretch.last - stretch.first + 1);
+void Executor::row_by_row(Space& space, const Stage& stage, size_t rows, std::span<const Run> runs) {
+  const auto code = std::span(space.program->code).subspan(stage.first, stage.last - stage.first + 1);
   const bool branches =
       std::any_of(code.begin(), code.end(), [](const Instruction& i) { return i.node->op == Op::branch; });
   // One row of each context and nothing that tells rows apart: they go together.
@@ -159,7 +160,7 @@ void Executor::look(Space& space, const Instruction& instruction, size_t first, 
     const auto run =
         std::find_if(runs.begin(), runs.end(), [&](const Run& r) { return row >= r.row && row < r.row + r.rows; });
     const Context* context = run == runs.end() ? nullptr : run->context;
-    if (!culprit(context)) culprits_.push_back({context, instruction_text(model_->graph, instruction)});
+    if (!first_non_finite(context)) non_finite_.push_back({context, instruction_text(model_->graph, instruction)});
   }
 }
 

@@ -94,7 +94,7 @@ class Executor {
   const std::vector<Fault>& faults() const { return faults_; }
   const std::vector<TraceEntry>& trace() const { return trace_; }
   // Watching: the first node that gave a number that is not finite in a row of this context, if one did.
-  const std::string* culprit(const Context* context) const;
+  const std::string* first_non_finite(const Context* context) const;
 
   const Model& model() const { return *model_; }
   ThreadPool& pool() { return pool_; }
@@ -110,7 +110,10 @@ class Executor {
     std::vector<int64_t> growth;  // per declaration: what a row adds to that counter
   };
 
-  Executor(std::shared_ptr<const Model> model, ThreadPool& pool, ExecutorOptions options);
+  // `lifetimes`: of a program's values, by which the device plans their memory.
+  Executor(
+      std::shared_ptr<const Model> model, ThreadPool& pool, ExecutorOptions options,
+      std::vector<Lifetime> (*lifetimes)(const Program&) = [](const Program& program) { return program.lifetimes; });
 
   const std::vector<Program>& programs() const { return model_->programs; }
   std::byte* value(Space& space, uint32_t id) { return space.memory.data() + space.plan.offsets[id] * space.rows; }
@@ -128,8 +131,8 @@ class Executor {
   void end(const Space& space, std::span<const Run> runs);
   // Zeroes a value's rows.
   virtual void zero(Space& space, uint32_t id, size_t rows) = 0;
-  // Runs a stretch whose rows go side by side.
-  virtual void rows_together(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs) = 0;
+  // Runs a stage whose rows go side by side.
+  virtual void rows_together(Space& space, const Stage& stage, size_t rows, std::span<const Run> runs) = 0;
   // Runs one instruction over rows [first, first + rows), which are those of `runs`.
   virtual void dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows,
                         std::span<const Run> runs) = 0;
@@ -139,7 +142,7 @@ class Executor {
   // A value's rows on the host, for watching.
   virtual const std::byte* look_at(Space& space, uint32_t id, size_t first, size_t rows) = 0;
 
-  void row_by_row(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs);
+  void row_by_row(Space& space, const Stage& stage, size_t rows, std::span<const Run> runs);
   // False when the row returned.
   bool row_through(Space& space, std::span<const Instruction> code, const Run& row);
   // dispatch(), timed and watched where that is asked for.
@@ -173,7 +176,7 @@ class Executor {
   std::vector<Space> spaces_;
   std::vector<Fault> faults_;
   std::vector<TraceEntry> trace_;
-  std::vector<Fault> culprits_;
+  std::vector<Fault> non_finite_;
 
  private:
   void note(Space& space, const Instruction& instruction, size_t rows, double microseconds);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph/ops.h"
 #include "runtime/executor.h"
 
 namespace continuo {
@@ -43,9 +44,8 @@ void note_writes(const Graph& graph, std::span<const Instruction> code, std::vec
     note_writes(graph, instruction.otherwise, layout, slice_of);
     const Op op = instruction.node->op;
     // These read tables, move counters, or write first values.
-    if (op == Op::cache_read || op == Op::attend || op == Op::cache_recall || op == Op::cache_reset ||
-        op == Op::cache_increment || op == Op::cache_decrement)
-      continue;
+    const State state = traits_of(op).state;
+    if (state == State::reads || state == State::resets || state == State::counts) continue;
     for (const auto& place : instruction.places) {
       const uint32_t i = slice_of[place.table];
       if (i == no_name) continue;
@@ -90,6 +90,19 @@ size_t fixed_bytes(const std::vector<StateSlice>& layout) {
   return bytes;
 }
 
+// Refuses an op that the device does not have.
+Status check_device(const Device& device, const Graph& graph, std::span<const Instruction> code) {
+  for (const auto& instruction : code) {
+    if (!device.runs(instruction.node->op)) {
+      return invalid("graph: node ", instruction_text(graph, instruction), ": the device \"", device.name(),
+                     "\" does not have this operation. Open the model on another device.");
+    }
+    if (auto good = check_device(device, graph, instruction.then); !good) return good;
+    if (auto good = check_device(device, graph, instruction.otherwise); !good) return good;
+  }
+  return Done{};
+}
+
 ConstantSpec spec_of(const Graph& graph, const ConstantIndex::Member& member) {
   const auto& d = graph.declarations[member.declaration];
   const auto filled = [&](std::string name) {
@@ -124,6 +137,7 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, st
   for (const auto& block : model->graph.blocks) {
     auto program = Program::make(model->graph, block, model->constant_index);
     if (!program) return program.error();
+    if (auto good = check_device(*model->device, model->graph, program->code); !good) return good.error();
     model->programs.push_back(std::move(*program));
   }
   for (auto& slice : model->layout) slice.write_reach = 0;
@@ -145,7 +159,7 @@ Status Model::run_first(const std::shared_ptr<Model>& model, ThreadPool& pool) {
   Context context(model);
   const auto executor = model->device->executor(model, pool, {});
   const Run run{&context, 0, 1};
-  const Held held(*model->device, context);
+  const Pinned held(*model->device, context);
   executor->step(*model->graph.first, 1, {&run, 1});
   executor->settle();
   if (!executor->faults().empty()) return invalid("graph: block \"first\": ", executor->faults()[0].message);

@@ -84,7 +84,7 @@ void Scheduler::step(Executor& executor) {
       pace_.stepped(tokens_.size() - reading, reading,
                     std::chrono::duration<double>(Pace::Clock::now() - started).count());
   }
-  let_go();
+  unpin();
   retire();
   if (owed_.empty() || !generating_.empty() || pace_.expects_somebody()) return;
   predict_next(executor, {});
@@ -93,7 +93,7 @@ void Scheduler::step(Executor& executor) {
 
 // Fills the step.
 void Scheduler::plan(Executor& executor) {
-  let_go();
+  unpin();
   tokens_.clear();
   runs_.clear();
   run_work_.clear();
@@ -116,7 +116,7 @@ void Scheduler::plan(Executor& executor) {
     if (!work.generating()) continue;
     if (executor.room(work.context(), step, 1, reason) == 0)
       work.result.ended = Ended::positions;
-    else if (hold(executor, work, 1))
+    else if (pin(executor, work, 1))
       generating.push_back(&work);
   }
   predict_next(executor, generating);
@@ -161,7 +161,7 @@ bool Scheduler::read(Executor& executor, Work& work, size_t rows) {
     if (item.nats) result.nats.reserve(item.tokens.size());
   }
   const size_t taken = executor.within_segment(*item.context, step, std::min(rows, item.tokens.size() - fed));
-  if (!hold(executor, work, taken)) return false;
+  if (!pin(executor, work, taken)) return false;
   const auto first = item.tokens.begin() + static_cast<ptrdiff_t>(fed);
   runs_.push_back({item.context.get(), tokens_.size(), taken});
   run_work_.push_back(&work);
@@ -170,7 +170,7 @@ bool Scheduler::read(Executor& executor, Work& work, size_t rows) {
 }
 
 // With room for what these rows will enter: a context that grows among others may have to wait for them to leave.
-bool Scheduler::hold(Executor& executor, Work& work, size_t rows) {
+bool Scheduler::pin(Executor& executor, Work& work, size_t rows) {
   auto& device = *executor.model().device;
   auto& context = work.context();
   if (work.parked()) return false;
@@ -181,10 +181,10 @@ bool Scheduler::hold(Executor& executor, Work& work, size_t rows) {
   }
   bool held = false;
   try {
-    held = device.hold(context);
+    held = device.pin(context);
     if (held) executor.reserve(context, executor.model().graph.language->step, rows);
   } catch (const std::exception& error) {
-    if (held) device.let_go(context);
+    if (held) device.unpin(context);
     held = false;
     if (device.lost()) throw;
     if (held_.empty()) {
@@ -202,8 +202,8 @@ bool Scheduler::hold(Executor& executor, Work& work, size_t rows) {
   return held;
 }
 
-void Scheduler::let_go() {
-  for (Work* work : held_) work->context().model().device->let_go(work->context());
+void Scheduler::unpin() {
+  for (Work* work : held_) work->context().model().device->unpin(work->context());
   held_.clear();
 }
 
@@ -310,7 +310,9 @@ void Scheduler::inspect(Executor& executor) {
       work->result.error = Error{Code::refused, text(fault.message, " This was at pulse ", context->head.pulse,
                                                      ". Reset the context or restore it from its last snapshot.")};
     }
-    if (const auto* culprit = executor.culprit(context); culprit && work->culprit.empty()) work->culprit = *culprit;
+    if (const auto* first_non_finite = executor.first_non_finite(context);
+        first_non_finite && work->first_non_finite.empty())
+      work->first_non_finite = *first_non_finite;
   }
 }
 
@@ -359,8 +361,8 @@ void Scheduler::fail_state(Work& work, uint64_t pulse) {
   // The cause says more than logits that followed from it.
   work.result.error.reset();
   fail_item(work, "state", pulse);
-  if (!work.culprit.empty())
-    work.result.error->message += text(" The first node to give such a number was ", work.culprit, ".");
+  if (!work.first_non_finite.empty())
+    work.result.error->message += text(" The first node to give such a number was ", work.first_non_finite, ".");
 }
 
 // The item ends here; the others go on as if it were not there.
@@ -416,12 +418,12 @@ void Scheduler::fail_step(const Error& error) {
     work->result.error = error;
     work->context().broken = true;
   }
-  let_go();
+  unpin();
   retire();
 }
 
 void Scheduler::fail_all(const Error& error, bool broken) {
-  let_go();
+  unpin();
   owed_.clear();
   for (auto* works : {&reading_, &generating_}) {
     while (!works->empty()) {

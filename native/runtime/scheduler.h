@@ -50,8 +50,8 @@ class Scheduler {
     Item item;
     Answer answer;
     ItemResult result = {};
-    size_t fed = 0;            // tokens
-    std::string culprit = {};  // watching: the first node that gave a number that is not finite
+    size_t fed = 0;                     // tokens
+    std::string first_non_finite = {};  // watching: the first node that gave a number that is not finite
     std::shared_ptr<Ticket> ticket = {};
     size_t passed_over = 0;  // steps that had no room for its context
     size_t owed = 0;         // surprisals that are not known yet
@@ -68,8 +68,8 @@ class Scheduler {
   using Works = std::list<Work>;
 
   uint32_t step_value(Executor& executor, Name name) const;
-  bool hold(Executor& executor, Work& work, size_t rows);
-  void let_go();
+  bool pin(Executor& executor, Work& work, size_t rows);
+  void unpin();
   void plan(Executor& executor);
   void predict_next(Executor& executor, const std::vector<Work*>& which);
   void sample_next(Executor& executor, std::span<Work* const> which);

@@ -187,14 +187,14 @@ TEST(
   Context a(*model), b(*model);
   CHECK(same(test::hidden_vectors(*plain, a, tokens), test::hidden_vectors(*told, b, tokens)));
   CHECK(told->trace().size() == (*model)->programs[(*model)->graph.language->step].code.size());
-  CHECK(told->culprit(&b) == nullptr);
+  CHECK(told->first_non_finite(&b) == nullptr);
   for (const auto& slice : (*model)->layout) {
     if ((*model)->graph.declarations[slice.name].name == "S")
       (*model)->device->fill(b.data(slice.name), slice.type, slice.elements, NAN);
   }
   CHECK(!b.finite() && a.finite());
   (void)test::hidden_vectors(*told, b, tokens);
-  CHECK(told->culprit(&b) && told->culprit(&b)->find("cache.wkv7") != std::string::npos);
+  CHECK(told->first_non_finite(&b) && told->first_non_finite(&b)->find("cache.wkv7") != std::string::npos);
 }
 
 TEST("cuda: a model decodes in a handful of launches for a layer") {

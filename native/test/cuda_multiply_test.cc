@@ -37,7 +37,7 @@ struct Task {
   PackedMatrix matrix;
   std::vector<uint8_t> packed;
   std::vector<float> x;
-  bool bend;
+  bool epilogue;
   cuda::Task by;
 };
 
@@ -85,7 +85,7 @@ std::vector<uint8_t> some_weights(Random& random, const PackedMatrix& m) {
 constexpr cuda::Task functions[] = {cuda::Task::tanh, cuda::Task::sigmoid, cuda::Task::relu2,
                                     cuda::Task::silu, cuda::Task::gelu,    cuda::Task::softplus};
 
-void bend_on_cpu(const Kernels& table, cuda::Task by, const float* from, float* to, size_t n) {
+void epilogue_on_cpu(const Kernels& table, cuda::Task by, const float* from, float* to, size_t n) {
   switch (by) {
     case cuda::Task::tanh: return table.tanh(from, to, n);
     case cuda::Task::sigmoid: return table.sigmoid(from, to, n);
@@ -102,14 +102,14 @@ void compare(std::vector<Task>& tasks, uint32_t first, uint32_t rows) {
   const Kernels& table = *runnable_kernels().back();
   const size_t all = first + rows + 1;
   std::vector<OnDevice<uint8_t>> weights;
-  std::vector<OnDevice<float>> x, y, bent;
+  std::vector<OnDevice<float>> x, y, epilogue_out;
   std::vector<cuda::Product> products;
   for (const auto& task : tasks) {
     weights.emplace_back(task.packed);
     x.emplace_back(task.x);
     const std::vector<float> before(all * task.matrix.outputs, untouched);
     y.emplace_back(before);
-    bent.emplace_back(before);
+    epilogue_out.emplace_back(before);
     cuda::Product product;
     product.dtype = task.matrix.dtype;
     product.outputs = static_cast<uint32_t>(task.matrix.outputs);
@@ -118,9 +118,9 @@ void compare(std::vector<Task>& tasks, uint32_t first, uint32_t rows) {
     product.data = weights.back().data();
     product.x = x.back().data();
     product.y = y.back().data();
-    product.bend = task.bend;
-    product.by = task.by;
-    product.bent = task.bend ? bent.back().data() : nullptr;
+    product.epilogue = task.epilogue;
+    product.epilogue_task = task.by;
+    product.epilogue_out = task.epilogue ? epilogue_out.back().data() : nullptr;
     products.push_back(product);
   }
   const auto count = static_cast<uint32_t>(products.size());
@@ -134,12 +134,13 @@ void compare(std::vector<Task>& tasks, uint32_t first, uint32_t rows) {
     task.matrix.data = task.packed.data();
     const size_t outputs = task.matrix.outputs, inputs = task.matrix.inputs;
     Memory memory(scratch_bytes(task.matrix, rows));
-    std::vector<float> want(all * outputs, untouched), want_bent = want;
+    std::vector<float> want(all * outputs, untouched), want_epilogue = want;
     multiply(pool, table, task.matrix, task.x.data() + first * inputs, want.data() + first * outputs, rows, memory);
-    if (task.bend)
-      bend_on_cpu(table, task.by, want.data() + first * outputs, want_bent.data() + first * outputs, rows * outputs);
+    if (task.epilogue)
+      epilogue_on_cpu(table, task.by, want.data() + first * outputs, want_epilogue.data() + first * outputs,
+                      rows * outputs);
     CHECK(same(y[i].values(), want));
-    CHECK(same(bent[i].values(), want_bent));
+    CHECK(same(epilogue_out[i].values(), want_epilogue));
   }
 }
 

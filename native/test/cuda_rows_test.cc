@@ -34,7 +34,7 @@ void check_rows(Steps& steps, Task task, size_t width, uint32_t parts, const Fil
 
 // The clock of a row.
 uint64_t clock_of(const Steps& steps, size_t row) {
-  const RunWords& run = steps.runs[steps.run_of[row]];
+  const RunArgs& run = steps.runs[steps.run_of[row]];
   return run.clock + (row - run.row);
 }
 
@@ -299,7 +299,7 @@ TEST("cuda rows: slice, read, write and gather move bytes of any type, and leave
       for (size_t row = 0; row < steps.rows; ++row) {
         const size_t at = (row + turn) % steps.rows * stride + 8;
         const bool there = random.below(5) != 0;
-        addresses.push_back(there ? word_of(members + at) : 0);
+        addresses.push_back(there ? arg_of(members + at) : 0);
         if (row < first || row >= first + count) continue;
         if (task == Task::slice)
           std::copy_n(&in[row * wide_bytes + from * each], row_bytes, &out.want[row * row_bytes]);
@@ -308,7 +308,7 @@ TEST("cuda rows: slice, read, write and gather move bytes of any type, and leave
         else if (there)
           std::copy_n(&table.want[at], row_bytes, &out.want[row * row_bytes]);
       }
-      c.row_word = steps.words_of_rows({addresses});
+      c.row_arg = steps.args_of_rows({addresses});
       steps.run({c}, Family::rows, first, count, parts);
       CHECK(same(out) && same(table));
     }
@@ -320,7 +320,7 @@ TEST("cuda rows: slice, read, write and gather move bytes of any type, and leave
   std::vector<uint64_t> counts;
   for (size_t row = 0; row < steps.rows; ++row)
     counts.push_back(random.below(3) * 1000), out.want[row] = static_cast<int32_t>(counts.back());
-  c.row_word = steps.words_of_rows({counts});
+  c.row_arg = steps.args_of_rows({counts});
   steps.run({c}, Family::rows, 0, steps.rows, 2);
   CHECK(same(out));
 }
@@ -386,7 +386,7 @@ TEST(
     float* members = steps.both(kept, some_numbers(random, runs * width, true));
     std::vector<uint64_t> addresses;
     for (size_t run = 0; run < runs; ++run) {
-      addresses.push_back(random.below(6) ? word_of(members + run * width) : 0);
+      addresses.push_back(random.below(6) ? arg_of(members + run * width) : 0);
       if (addresses.back() == 0) continue;
       const auto [row, rows, clock, origin] = steps.runs[run];
       float* member = &kept.want[run * width];
@@ -394,7 +394,7 @@ TEST(
       std::copy_n(&x[row * width], (rows - 1) * width, &out.want[(row + 1) * width]);
       std::copy_n(&x[(row + rows - 1) * width], width, member);
     }
-    c.run_word = steps.words_of_runs({std::vector<uint64_t>(runs, 7), addresses}) + 1;
+    c.run_arg = steps.args_of_runs({std::vector<uint64_t>(runs, 7), addresses}) + 1;
     steps.run({c}, Family::rows, 0, steps.rows, 1 + static_cast<uint32_t>(random.below(4)));
     CHECK(same(out) && same(kept));
   }
@@ -419,7 +419,7 @@ TEST("cuda rows: a surprisal has the sampler's bits, for one logit and for many 
         if (row < first || row >= first + count) continue;
         nats.want[row] = surprisal(cpu, {&logits[row * width], width}, static_cast<int32_t>(tokens.back()));
       }
-      c.row_word = steps.words_of_rows({tokens});
+      c.row_arg = steps.args_of_rows({tokens});
       steps.run({c}, Family::rows, first, count, 1 + static_cast<uint32_t>(random.below(2)));
       CHECK(same(nats));
     }
@@ -434,7 +434,7 @@ TEST("cuda rows: a command reads what those before it wrote at its row, in one l
     const size_t heads = 1 + random.below(6), n = 1 + random.below(64), width = heads * n, rows = steps.rows;
     const auto x = some_numbers(random, rows * width, false), weight = some_numbers(random, width, false),
                bias = some_numbers(random, width, false), t = random.floats(width, 0, 1);
-    Both<float> normed, shifted, between, bent, directed, product, kept;
+    Both<float> normed, shifted, between, epilogue_out, directed, product, kept;
     const auto command = [&](Task task, const void* a, const void* b, Both<float>& out) {
       Command c;
       c.task = task, c.width = static_cast<uint32_t>(width), c.eps = 1e-5f;
@@ -443,15 +443,15 @@ TEST("cuda rows: a command reads what those before it wrote at its row, in one l
     };
     float* members = steps.both(kept, some_numbers(random, rows * width, false));
     std::vector<uint64_t> addresses;
-    for (size_t row = 0; row < rows; ++row) addresses.push_back(word_of(members + row * width));
+    for (size_t row = 0; row < rows; ++row) addresses.push_back(arg_of(members + row * width));
     std::vector<Command> commands;
     commands.push_back(command(Task::norm, steps.in(x), steps.in(weight), normed));
     commands[0].in[2] = steps.in(bias), commands[0].constant = 6;
     commands.push_back(command(Task::shift, commands[0].out, nullptr, shifted));
-    commands[1].run_word = steps.words_of_runs({addresses});
+    commands[1].run_arg = steps.args_of_runs({addresses});
     commands.push_back(command(Task::lerp, commands[0].out, commands[1].out, between));
     commands[2].in[2] = steps.in(t), commands[2].constant = 4;
-    commands.push_back(command(Task::tanh, commands[2].out, nullptr, bent));
+    commands.push_back(command(Task::tanh, commands[2].out, nullptr, epilogue_out));
     commands.push_back(command(Task::l2norm, commands[3].out, nullptr, directed));
     commands[4].groups = static_cast<uint32_t>(heads);
     commands.push_back(command(Task::mul, commands[4].out, commands[0].out, product));
@@ -461,11 +461,11 @@ TEST("cuda rows: a command reads what those before it wrote at its row, in one l
     kept.want = normed.want;
     for (size_t at = 0; at < rows * width; at += width)
       cpu.lerp(&normed.want[at], &shifted.want[at], t.data(), &between.want[at], width);
-    cpu.tanh(between.want.data(), bent.want.data(), rows * width);
-    cpu.l2norm(bent.want.data(), directed.want.data(), rows, width, heads, 1e-5f);
+    cpu.tanh(between.want.data(), epilogue_out.want.data(), rows * width);
+    cpu.l2norm(epilogue_out.want.data(), directed.want.data(), rows, width, heads, 1e-5f);
     cpu.mul(directed.want.data(), normed.want.data(), product.want.data(), rows * width);
     steps.run(commands, Family::rows, 0, rows, 1);
-    CHECK(same(normed) && same(shifted) && same(between) && same(bent) && same(directed) && same(product) &&
+    CHECK(same(normed) && same(shifted) && same(between) && same(epilogue_out) && same(directed) && same(product) &&
           same(kept));
   }
 }

@@ -15,13 +15,13 @@ const Kernels& cpu = generic_kernels;
 struct Table {
   Both<float> numbers;
   size_t each;
-  std::vector<uint64_t> words;
+  std::vector<uint64_t> args;
 
   Table(Steps& steps, size_t n, const std::vector<bool>& there, float low = -1, float high = 1) : each(n) {
     const size_t count = steps.runs.size() * n;
     const float* members =
         steps.both(numbers, low == high ? std::vector<float>(count, low) : steps.random.floats(count, low, high));
-    for (size_t run = 0; run < steps.runs.size(); ++run) words.push_back(there[run] ? word_of(members + run * n) : 0);
+    for (size_t run = 0; run < steps.runs.size(); ++run) args.push_back(there[run] ? arg_of(members + run * n) : 0);
   }
   Table(const Table&) = delete;
   float* want(size_t run) { return &numbers.want[run * each]; }
@@ -72,7 +72,7 @@ TEST(
     Both<float> y;
     c.task = Task::conv, c.width = narrow(width), c.taps = narrow(taps), c.constant = 2;
     c.in[0] = steps.in(x), c.in[1] = steps.in(weights), c.out = steps.out(y, x.size());
-    c.run_word = steps.words_of_runs({tails.words});
+    c.run_arg = steps.args_of_runs({tails.args});
     for (size_t run = 0; run < steps.runs.size(); ++run) {
       if (!cut.has(run) || !there[run]) continue;
       const auto [row, rows, clock, origin] = steps.runs[run];
@@ -88,7 +88,7 @@ TEST(
   }
 }
 
-TEST("cuda walks: sums of gates go on from what the words bring, in the executor's order") {
+TEST("cuda walks: sums of gates go on from what the args bring, in the executor's order") {
   Random random(222);
   for (int round = 0; round < 60; ++round) {
     Steps steps(random);
@@ -104,24 +104,24 @@ TEST("cuda walks: sums of gates go on from what the words bring, in the executor
       c.in[kind] = steps.in(gates[kind]);
     }
     std::vector<std::vector<uint64_t>> sums(levels * 3, std::vector<uint64_t>(runs)), want = sums;
-    for (size_t word = 0; word < levels * 3; ++word) {
+    for (size_t arg = 0; arg < levels * 3; ++arg) {
       for (size_t run = 0; run < runs; ++run) {
         double sum = random.uniform(0, 1e6f) / 3.0;
-        sums[word][run] = std::bit_cast<uint64_t>(sum);
+        sums[arg][run] = std::bit_cast<uint64_t>(sum);
         if (!cut.has(run)) continue;
         for (size_t row = steps.runs[run].row;
-             row < steps.runs[run].row + steps.runs[run].rows && !gates[word % 3].empty(); ++row) {
-          for (size_t head = 0; head < heads; ++head) sum += gates[word % 3][(row * levels + word / 3) * heads + head];
+             row < steps.runs[run].row + steps.runs[run].rows && !gates[arg % 3].empty(); ++row) {
+          for (size_t head = 0; head < heads; ++head) sum += gates[arg % 3][(row * levels + arg / 3) * heads + head];
         }
-        want[word][run] = std::bit_cast<uint64_t>(sum);
+        want[arg][run] = std::bit_cast<uint64_t>(sum);
       }
     }
-    c.run_word = steps.words_of_runs({std::vector<uint64_t>(runs, 3)}) + 1;
-    (void)steps.words_of_runs(sums);
+    c.run_arg = steps.args_of_runs({std::vector<uint64_t>(runs, 3)}) + 1;
+    (void)steps.args_of_runs(sums);
     steps.run({c}, Family::rows, cut.first, cut.count, cut.parts);
-    for (size_t word = 0; word < levels * 3; ++word) {
+    for (size_t arg = 0; arg < levels * 3; ++arg) {
       for (size_t run = 0; run < runs; ++run)
-        CHECK(steps.notes[cuda::run_word_at(steps.rows, runs, c.run_word + word, run)] == want[word][run]);
+        CHECK(steps.notes[cuda::run_arg_at(steps.rows, runs, c.run_arg + arg, run)] == want[arg][run]);
     }
   }
 }
@@ -144,7 +144,7 @@ TEST("cuda walks: wkv7 has the CPU's bits over runs of any length, in any parts 
       c.in[i] = steps.in(in[i]);
     }
     c.out = steps.out(y, steps.rows * width);
-    c.run_word = steps.words_of_runs({states.words});
+    c.run_arg = steps.args_of_runs({states.args});
     for (size_t run = 0; run < steps.runs.size(); ++run) {
       if (!cut.has(run) || !there[run]) continue;
       for (size_t head = 0; head < groups; ++head) {
@@ -178,22 +178,22 @@ TEST("cuda walks: attend has the CPU's bits for queries that share keys, rings a
     c.scale = scale;
     c.in[0] = steps.in(q), c.out = steps.out(y, q.size());
     const auto [first, count] = some_range(random, steps.rows);
-    std::vector<std::vector<uint64_t>> words(5);
+    std::vector<std::vector<uint64_t>> args(5);
     for (size_t row = 0; row < steps.rows; ++row) {
       const size_t run = steps.run_of[row];
       const size_t last = random.below(2) ? 1 + random.below(slots) : slots + random.below(3000),
                    from = last > slots ? last - slots : 0;
       const bool there = random.below(8) != 0;
-      const uint64_t row_words[] = {there ? K.words[run] : 0, there ? V.words[run] : 0, from, last, slots};
-      for (size_t word = 0; word < 5; ++word) words[word].push_back(row_words[word]);
+      const uint64_t row_args[] = {there ? K.args[run] : 0, there ? V.args[run] : 0, from, last, slots};
+      for (size_t arg = 0; arg < 5; ++arg) args[arg].push_back(row_args[arg]);
       for (size_t head = 0; there && row >= first && row < first + count && head < groups; ++head) {
         const size_t at = row * width + head * n, key = head / shared * n;
         cpu.attend(
             {{{&q[at], K.want(run) + key, V.want(run) + key, stride, from, last, slots}}, 1, &y.want[at], n, scale});
       }
     }
-    (void)steps.words_of_rows({std::vector<uint64_t>(steps.rows, 5)});
-    c.row_word = steps.words_of_rows(words);
+    (void)steps.args_of_rows({std::vector<uint64_t>(steps.rows, 5)});
+    c.row_arg = steps.args_of_rows(args);
     steps.run({c}, Family::attention, first, count, parts);
     CHECK(same(y) && same(K.numbers) && same(V.numbers));
   }
@@ -236,8 +236,8 @@ TEST(
     c.count = context ? 4 : 2, c.slots = narrow(slots), c.learned = narrow(learned), c.segment = segment;
     for (size_t i = 0; i < in.size(); ++i) c.in[i] = steps.in(in[i]);
     c.out = steps.out(y, steps.rows * width);
-    c.run_word = steps.words_of_runs(context ? std::vector{K.words, V.words, CK.words, CV.words}
-                                             : std::vector{K.words, V.words});
+    c.run_arg =
+        steps.args_of_runs(context ? std::vector{K.args, V.args, CK.args, CV.args} : std::vector{K.args, V.args});
     for (size_t run = 0; run < steps.runs.size(); ++run) {
       if (!cut.has(run) || !there[run]) continue;
       const auto [first_row, rows, first_clock, origin] = steps.runs[run];
@@ -327,12 +327,12 @@ TEST("cuda walks: memories of several levels, their first states, mixes and reca
     const auto init = random.floats(gates * each, -1, 1);
     first.task = Task::memory_first, first.out = nullptr, first.count = narrow(random.below(2)),
     first.in[0] = first.count > 0 ? steps.in(init) : nullptr;
-    // In the words' order: M where it goes, the memory's own, the first state's.
-    mix.run_word = steps.words_of_runs({M.words, mixed.words});
-    memory.run_word = steps.words_of_runs({titans ? S.words : std::vector<uint64_t>(steps.runs.size()),
-                                           slow > 0 ? G.words : std::vector<uint64_t>(steps.runs.size()), M.words});
-    recall.run_word = mix.run_word + 1;
-    first.run_word = steps.words_of_runs({M0.words});
+    // In the args' order: M where it goes, the memory's own, the first state's.
+    mix.run_arg = steps.args_of_runs({M.args, mixed.args});
+    memory.run_arg = steps.args_of_runs({titans ? S.args : std::vector<uint64_t>(steps.runs.size()),
+                                         slow > 0 ? G.args : std::vector<uint64_t>(steps.runs.size()), M.args});
+    recall.run_arg = mix.run_arg + 1;
+    first.run_arg = steps.args_of_runs({M0.args});
 
     for (size_t run = 0; run < steps.runs.size(); ++run) {
       if (!cut.has(run) || !there[run]) continue;
@@ -414,7 +414,7 @@ TEST("cuda walks: heads of one row go through recurrence, norm, bonus and gate i
     };
     std::vector<Command> commands;
     commands.push_back(command(Task::wkv7, on_device, 0, y));
-    commands[0].run_word = steps.words_of_runs({states.words});
+    commands[0].run_arg = steps.args_of_runs({states.args});
     const auto of = [&](size_t i) { return static_cast<const float*>(commands[i].out); };
     commands.push_back(command(Task::norm, {of(0), steps.in(weight), steps.in(bias)}, 6, normed));
     commands.push_back(

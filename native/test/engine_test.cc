@@ -278,6 +278,26 @@ TEST("engine: stopping fails what is queued and calls every callback") {
   CHECK(called == 20);
 }
 
+namespace {
+
+// A device of yesterday.
+class OldDevice final : public CpuDevice {
+ public:
+  OldDevice() : CpuDevice(generic_kernels) {}
+  std::string_view name() const override { return "old"; }
+  bool runs(Op op) const override { return op != Op::cache_wkv7; }
+};
+
+}  // namespace
+
+TEST("model: an operation that the device does not have is refused when the model is loaded") {
+  ThreadPool pool(1);
+  const auto& small = shared_small();
+  CHECK_SAYS(Model::make(small.graph, small.image, pool, std::make_shared<OldDevice>()),
+             "the device \"old\" does not have this operation");
+  CHECK_SAYS(Model::make(small.graph, small.image, pool, std::make_shared<OldDevice>()), "graph: node cache.wkv7");
+}
+
 TEST("model: what does not fit the graph is refused by name") {
   ThreadPool pool(2);
   const auto small = test::small_model(15, 8, 16, 2, Dtype::f32);

@@ -5,6 +5,8 @@
 
 #include "compile/plan.h"
 #include "compile/program.h"
+#include "graph/graph.h"
+#include "graph/ops.h"
 #include "test/image.h"
 
 using namespace continuo;
@@ -115,9 +117,26 @@ TEST("program: what works on rows by itself is joined, and recurrences stay whol
   auto program = Program::make(*graph, graph->blocks[0], constants);
   CHECK(program);
   size_t line = 0;
-  for (const auto& stretch : program->stretches) {
-    CHECK(stretch.first == line && stretch.way != Stretch::Way::rows);
-    line = stretch.last + 1;
+  for (const auto& stage : program->stages) {
+    CHECK(stage.first == line && stage.order != Stage::Order::row_serial);
+    line = stage.last + 1;
   }
-  CHECK(line == program->code.size() && program->stretches.size() < program->code.size());
+  CHECK(line == program->code.size() && program->stages.size() < program->code.size());
+}
+
+TEST("op table: every op but the three of control flow is found by its name, and only by that") {
+  size_t found = 0;
+  for (const auto& traits : op_table()) {
+    const bool control = traits.rows == Rows::control;
+    CHECK((find_op(traits.name) == &traits) == !control);
+    CHECK(&traits_of(traits.op) == &traits);
+    // What works on each row by itself has no state, and what needs a state's name does something to it.
+    CHECK(traits.rows != Rows::local || traits.state == State::none);
+    CHECK(!traits.named_state || traits.state != State::none);
+    CHECK(traits.inputs() <= traits.in.size());
+    found += !control;
+  }
+  CHECK(found + 3 == op_table().size());
+  CHECK(find_op("Tanh") == nullptr);
+  CHECK(find_op("") == nullptr);
 }

@@ -11,17 +11,22 @@
 
 #include "backends/cpu/kernels/kernels.h"
 #include "test/check.h"
+#ifndef CONTINUO_CPU_ALONE
 #include "test/cuda/table.h"
+#endif
 
 namespace continuo::test {
 
 constexpr double unit = 0x1p-24;  // u: the relative error of one rounding to f32
 
-// Every table this CPU can run, the generic one first, and the CUDA kernels.
+// Every table this CPU can run, the generic one first, and the CUDA kernels where they are built (CONTINUO_CPU_ALONE:
+// they are not).
 inline std::vector<const Kernels*> tables() {
   auto out = runnable_kernels();
   std::reverse(out.begin(), out.end());
+#ifndef CONTINUO_CPU_ALONE
   out.push_back(&cuda_kernels);
+#endif
   return out;
 }
 
@@ -33,7 +38,7 @@ inline bool same(const std::vector<float>& a, const std::vector<float>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) { return same(x, y); });
 }
 
-// `n` writable floats that begin anywhere, between two stretches that nobody may write.
+// `n` writable floats that begin anywhere, between two stages that nobody may write.
 class Slice {
  public:
   Slice(size_t n, size_t offset) : n_(n), offset_(offset), memory_(offset + n + fence, guard) {}

@@ -1,4 +1,4 @@
-/** What a command is: a name, arguments, a table of flags, help with an example, and what it does. */
+/** A command: a name, arguments, a table of flags, help with an example, and the function that it runs. */
 import { type Flags, on, parseFlags, usage, type Values } from './flags.ts'
 import { print } from './output.ts'
 

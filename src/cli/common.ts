@@ -1,19 +1,20 @@
-/** What several commands share: flags that mean the same everywhere, and the ways to a log, its topics and a model. */
+/** Shared by several commands: flags that mean the same everywhere, and the opening of a log and a model. */
 import { closeSync, existsSync, openSync, readSync } from 'node:fs'
-import { TOPICS, type TopicNames, topicNames } from '../../topics/index.ts'
+import type { TopicNames } from '../../topics/index.ts'
+import { partitionsIn } from '../client/topics.ts'
 import type { DeviceKind, Model, Overflow } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
+import type { ModelPackage } from '../models/open.ts'
 import { type PartitionState, readPartitionState } from '../operators/partition-state.ts'
-import type { Tokenizer } from '../operators/tokenize.ts'
-import { readSealKeys } from '../state/seal-key.ts'
+import { readSealKeys } from '../seal-key.ts'
 import { APPLICATION_ID } from '../streams/embedded/layout.ts'
 import { parseEmbeddedUrl } from '../streams/embedded/url.ts'
-import { countChanged, type PartitionCount } from '../streams/grown.ts'
-import type { EventLog, TopicInfo, TopicSpec } from '../streams/log.ts'
-import { type OpenLogOptions, openLog } from '../streams/open.ts'
+import { countChanged } from '../streams/grown.ts'
+import type { EventLog, OpenLogOptions } from '../streams/log.ts'
+import { openLog } from '../streams/open.ts'
 import type { ExitCode } from './command.ts'
 import { choice, needed, optional, optionalWhole, text, usage, type Values } from './flags.ts'
-import { plural, say } from './output.ts'
+import { say } from './output.ts'
 
 export const logFlag = needed('URL', 'the log, file:PATH or kafka://HOST:PORT/PREFIX')
 /** TLS to Kafka, beside `log` in every command that takes it. */
@@ -26,7 +27,7 @@ export const tlsFlags = {
   'tls-key': optional('FILE', 'its private key (PEM)'),
 }
 export const TLS_FLAGS = Object.keys(tlsFlags)
-/** What a log is opened by, where it has to be named. */
+/** Flags that open a log. */
 export const logFlags = { log: logFlag, ...tlsFlags }
 /** For commands that read or write state. */
 export const sealFlags = {
@@ -54,14 +55,14 @@ export const formatFlag = choice(['json', 'text'], 'events as JSON, or records o
 
 export type LogValues = Values<typeof logFlags> & Partial<SealValues>
 
-/** What `openLog` is told of TLS. */
+/** The options of `openLog` for TLS. */
 export const tlsOf = ({ 'tls-ca': ca, 'tls-cert': cert, 'tls-key': key }: Values<typeof tlsFlags>): OpenLogOptions => ({
   tls: { ...(ca !== undefined && { ca }), ...(cert !== undefined && { cert }), ...(key !== undefined && { key }) },
 })
 
 type SealValues = Values<typeof sealFlags>
 
-/** What `openLog` is told of keys; nothing for a command that has no flag for them. */
+/** The options of `openLog` for seal keys; none for a command that has no flag for them. */
 export const sealOf = (flags: Partial<SealValues>): OpenLogOptions => {
   if (!Object.hasOwn(flags, 'seal-key')) return {}
   const keys = readSealKeys({ file: flags['seal-key'], old: flags['seal-key-old'] })
@@ -97,7 +98,7 @@ export const withLog = async (
   }
 }
 
-/** Where an embedded log lies that nobody made yet; null for any other log. */
+/** The path of an embedded log that does not exist; null for any other log. */
 export const missingFile = (url: string): string | null => {
   if (!url.startsWith('file:')) return null
   const { path } = parseEmbeddedUrl(url)
@@ -120,79 +121,19 @@ const isLogFile = (url: string): boolean => {
 export const withExistingLog = (flags: LogValues, use: (log: EventLog) => Promise<ExitCode>): Promise<ExitCode> =>
   withLog(flags, use, { existing: true })
 
-export const namesOf = (log: EventLog, input?: string): TopicNames => topicNames(log.prefix, input)
-
-const byRole = (found: readonly TopicInfo[], names: TopicNames) => ({
-  input: found.find(({ name }) => name === names.chunks),
-  state: found.find(({ name }) => name === names.state),
-})
-
-/** Where the input has not the number of partitions of the state; null where nothing is wrong or either is missing. */
-export const changedCount = (found: readonly TopicInfo[], names: TopicNames): PartitionCount | null => {
-  const { input, state } = byRole(found, names)
-  if (input === undefined || state === undefined || input.partitions === state.partitions) return null
-  const witness = `the state in ${names.state}`
-  return { input: names.chunks, now: input.partitions, before: state.partitions, witness }
-}
-
 /**
  * Partitions of the log, for commands that only look; INVALID when it has no input topic. Where the input has another number
- * by now, that is said, and the number is the one with which the log was written.
+ * by now, stderr says so, and the number is the one with which the log was written.
  */
 export const partitionsOf = async (log: EventLog, names: TopicNames): Promise<number> => {
-  const topics = await log.topics([names.chunks])
-  const { input, state } = byRole(topics, names)
-  const changed = changedCount(topics, names)
+  const { partitions, changed } = await partitionsIn(log, names)
   if (changed !== null) say(countChanged(changed).message)
-  if (input !== undefined) return Math.min(input.partitions, state?.partitions ?? input.partitions)
-  throw new ContinuoError(
-    'INVALID',
-    `The log ${log.url} has no topic ${names.chunks}${log.kind === 'kafka' ? ', or this user has no permission to see it' : ''}. Check --log and its prefix, or create the topics: continuo topics apply --log ${log.url}`,
-  )
+  return partitions
 }
 
 /** The state of a partition as it is committed, verified; for looking, not for keeping. */
 export const stateOf = (log: EventLog, names: TopicNames, partition: number): Promise<PartitionState> =>
   readPartitionState(log, names, partition, 4 * 1024 * 1024)
-
-const specOf = (names: TopicNames, partitions: number): TopicSpec[] =>
-  TOPICS.map(({ name, settings }) => ({ name: names[name], partitions, config: settings }))
-
-/**
- * Creates the topics that are missing, all with the input topic's partition count. `partitions` is what the user asked for;
- * another number than an existing topic has is INVALID. Returns the names it created.
- */
-export const ensureTopics = async (
-  log: EventLog,
-  names: TopicNames,
-  partitions?: number,
-): Promise<{ readonly partitions: number; readonly created: readonly string[] }> => {
-  const existing = await log.topics([names.chunks])
-  const changed = changedCount(existing, names)
-  if (changed !== null) throw countChanged(changed)
-  const input = existing.find(({ name }) => name === names.chunks)
-  const wanted = specOf(names, partitions ?? input?.partitions ?? 1)
-  for (const { name, partitions: asked } of wanted) {
-    const found = existing.find((topic) => topic.name === name)
-    if (found === undefined || found.partitions === asked) continue
-    throw new ContinuoError(
-      'INVALID',
-      `Topic ${name} has ${plural(found.partitions, 'partition')}, expected ${asked}: the number cannot change, because keys belong to partitions. ${
-        partitions === undefined
-          ? `Partition i of each topic belongs to partition i of ${names.chunks}. Use another prefix, or delete ${name}, if what it holds is not needed: it will be created anew.`
-          : 'Ask for the number it has, or use another prefix.'
-      }`,
-    )
-  }
-  await log.createTopics(wanted)
-  const created = wanted.map(({ name }) => name).filter((name) => !existing.some((topic) => topic.name === name))
-  return { partitions: wanted[0]!.partitions, created }
-}
-
-export interface Loaded {
-  readonly model: Model
-  readonly tokenizer: Tokenizer | null
-}
 
 /** Flags of those commands that open a model, as their values arrive. */
 interface OpenFlags {
@@ -202,7 +143,7 @@ interface OpenFlags {
   readonly device?: DeviceKind | 'auto'
 }
 
-/** What a model runs on: the kernels of this CPU, and the name of the device where it is another. */
+/** The hardware that a model runs on: the kernels of this CPU, and the name of the device where it is another. */
 export const runsOn = async ({ device }: Pick<Model, 'device'>) => {
   const { cudaStatus, kernelFeatures } = await import('../engine/engine.ts')
   return { isa: kernelFeatures(), device, ...(device === 'cuda' && { gpu: cudaStatus().name }) }
@@ -212,7 +153,7 @@ export const runsOn = async ({ device }: Pick<Model, 'device'>) => {
 export const withModel = async (
   dir: string,
   { threads, overflow, device, 'step-target': stepTarget }: OpenFlags,
-  use: (loaded: Loaded) => Promise<ExitCode>,
+  use: (loaded: ModelPackage) => Promise<ExitCode>,
 ): Promise<ExitCode> => {
   const { openPackage } = await import('../models/open.ts')
   const { model, tokenizer } = await openPackage(dir, {

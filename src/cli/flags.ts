@@ -12,6 +12,8 @@ export interface Flag<T> {
   /** The default, as the help shows it. */
   readonly fallback?: string
   readonly required?: boolean
+  /** A former name, which is still accepted. */
+  readonly formerly?: string
   /** `given` holds the values in the order they came. Throws what is wrong with them. */
   read(given: readonly string[], name: string): T
 }
@@ -123,6 +125,9 @@ export const optionalWhole = (hint: string, help: string, range: Range = {}): Fl
   read: (given, name) => (given.length === 0 ? undefined : numberOf(given.at(-1)!, name, true, range)),
 })
 
+/** The flag under a new name; the former one goes on to work. */
+export const formerly = <T>(name: string, flag: Flag<T>): Flag<T> => ({ ...flag, formerly: name })
+
 /** Edits between two names, a swap of neighbours counting one (optimal string alignment). */
 const distance = (a: string, b: string): number => {
   const rows: number[][] = [Array.from({ length: b.length + 1 }, (_, j) => j)]
@@ -171,9 +176,12 @@ export interface Parsed<F extends Flags> {
 /** Reads a command line by the table. Throws a usage error whose sentence says what to write instead. */
 export const parseFlags = <F extends Flags>(command: string, flags: F, argv: readonly string[]): Parsed<F> => {
   const names = Object.keys(flags)
+  const renamed = new Map(
+    names.flatMap((name) => (flags[name]!.formerly === undefined ? [] : [[flags[name]!.formerly, name]])),
+  )
   const options = Object.fromEntries(
-    names.map((name) => [
-      name,
+    [...names.map((name) => [name, name] as const), ...renamed].map(([written, name]) => [
+      written,
       { type: flags[name]!.kind === 'switch' ? 'boolean' : 'string', multiple: true } as const,
     ]),
   )
@@ -189,7 +197,8 @@ export const parseFlags = <F extends Flags>(command: string, flags: F, argv: rea
   for (const token of tokens) {
     if (token.kind === 'positional') args.push(token.value)
     if (token.kind !== 'option') continue
-    const { name, value, inlineValue, rawName } = token
+    const { value, inlineValue, rawName } = token
+    const name = renamed.get(token.name) ?? token.name
     const flag = Object.hasOwn(flags, name) ? flags[name] : undefined
     if (flag === undefined || !rawName.startsWith('--')) throw unknown(name, names, command)
     if (flag.kind === 'switch') {

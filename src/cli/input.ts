@@ -1,4 +1,4 @@
-/** Where a command reads text from: a file, or what somebody is writing just now. */
+/** The text that a command reads: a file, or standard input or a named pipe while it is being written. */
 import { closeSync, createReadStream, fstatSync, open } from 'node:fs'
 import { Socket } from 'node:net'
 import { finished, type Readable } from 'node:stream'
@@ -11,7 +11,7 @@ const PAUSE = 100 // ms
 const FILE_CHUNK = 1 << 18
 
 export interface Input {
-  /** Comes as somebody writes it: standard input or a named pipe. */
+  /** It is read while it is being written: standard input or a named pipe. */
   readonly live: boolean
   /**
    * The bytes, once. In what is live a null marks each pause, and the signal ends it: what has arrived by then still comes.
@@ -21,15 +21,15 @@ export interface Input {
   close(): void
 }
 
-const mendOf = (code: string | undefined): string => {
+const adviceFor = (code: string | undefined): string => {
   if (code === 'ENOENT' || code === 'ENOTDIR') return 'Check the path.'
-  if (code === 'EACCES' || code === 'EPERM') return 'Mend its permissions, or run this as a user who may read it.'
+  if (code === 'EACCES' || code === 'EPERM') return 'Change its permissions, or run this as a user who may read it.'
   return 'Give a file that can be read, or pipe its text into standard input and say - for it.'
 }
 
 const unreadable = (name: string, error: unknown): ContinuoError => {
   const { code, message } = error as NodeJS.ErrnoException
-  return new ContinuoError('INVALID', `${name} cannot be read: ${message}. ${mendOf(code)}`, { cause: error })
+  return new ContinuoError('INVALID', `${name} cannot be read: ${message}. ${adviceFor(code)}`, { cause: error })
 }
 
 /**

@@ -22,7 +22,7 @@ export const untilSignal = (about?: string): AbortSignal => {
   return controller.signal
 }
 
-/** What a shell says of a process that the signal ended. */
+/** The exit code that a shell gives a process that the signal ended. */
 export const exitCodeOfSignal = ({ reason }: AbortSignal): 129 | 130 | 143 => {
   if (reason === 'SIGHUP') return 129
   return reason === 'SIGINT' ? 130 : 143

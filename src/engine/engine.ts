@@ -8,9 +8,10 @@
 import { availableParallelism } from 'node:os'
 import { dirname } from 'node:path'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
+import { type MemoryDeclaration, PLAIN_MEMORY, type StateLayout } from '../memory.ts'
 import { executorOf } from './executor.ts'
 import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
-import { checkGraph, type Graph, parametersOf } from './graph.ts'
+import { type Graph, parametersOf } from './graph.ts'
 import { nativeItem } from './items.ts'
 import { stateLayout } from './layout.ts'
 import {
@@ -21,6 +22,7 @@ import {
   type NativeItem,
   type TensorEntry,
 } from './native.ts'
+import { checkGraph } from './plan.ts'
 import {
   type Context,
   ContextBroken,
@@ -31,14 +33,13 @@ import {
   type Model,
   type OpenModelOptions,
   STEP_TARGET,
-  type StateLayout,
   type WorkResult,
 } from './types.ts'
 
 const maxThreads = 256
 /**
  * What a context takes before its first token, in bytes. Windows and segments stand in no tensor, so nothing else bounds them. A state is
- * hashed and copied in one piece by snapshots and pages.
+ * hashed and copied in one piece by snapshots and spilling.
  */
 const maxStateBytes = 2 ** 30
 /** An item that was taken is refused only where its context fails by what it computes. */
@@ -69,16 +70,16 @@ const invalid = (message: string): never => {
   throw new ContinuoError('INVALID', message)
 }
 
-/** What a safetensors file holds, by its header. Throws INVALID for a damaged or hostile file. */
+/** The tensors of a safetensors file, by its header. Throws INVALID for a damaged or hostile file. */
 export const inspectTensors = (path: string): readonly TensorEntry[] => callNative((addon) => addon.inspect(path))
 
 /** The instruction set whose kernels this CPU gets: avx512vnni, avx512, avx2 or generic. */
 export const kernelFeatures = (): string => callNative((addon) => addon.features())
 
-/** What there is of CUDA here, and why it cannot be used where it cannot. */
+/** The state of CUDA here, and the reason where it cannot be used. */
 export const cudaStatus = (): CudaStatus => callNative((addon) => addon.cuda())
 
-/** An emulated device is there for tests, and far slower than the CPU it runs on: only who names it gets it. */
+/** An emulated device is there for tests, and far slower than the CPU it runs on: it is taken only where `device` names it. */
 const deviceOf = ({ device = 'auto' }: OpenModelOptions): DeviceKind => {
   if (device === 'cpu') return device
   if (device !== 'auto' && device !== 'cuda') {
@@ -113,6 +114,8 @@ export interface LoadRequest {
   readonly vocabSize: number
   /** Default: no memory levels. */
   readonly levels?: readonly number[]
+  /** Default: neither a window nor tables with levels. */
+  readonly memory?: MemoryDeclaration | undefined
   /** The parsed content of config.json; only fingerprinted here. */
   readonly config: unknown
   readonly graph: Graph
@@ -122,7 +125,7 @@ export interface LoadRequest {
   readonly decoder?: DecoderShape | undefined
   /** Set where the graph computes something else than config.json says by itself. */
   readonly overflow?: 'window' | undefined
-  /** What tells the tokenizer from others, where the package has a file for it. */
+  /** Identity of the tokenizer (part of the fingerprint), where the package has a file for it. */
   readonly tokenizer?: string | undefined
 }
 
@@ -151,7 +154,7 @@ const boundedLayout = (graph: Graph): StateLayout => {
 
 /** Loads the weights a graph names. Throws INVALID for a graph or tensor that cannot be used. */
 export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
-  const { dir, modelType, vocabSize, levels = [], config, graph, path, tensors } = request
+  const { dir, modelType, vocabSize, levels = [], memory = PLAIN_MEMORY, config, graph, path, tensors } = request
   const threads = threadsOf(options)
   const device = deviceOf(options)
   const layout = boundedLayout(graph)
@@ -291,6 +294,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     modelType,
     vocabSize,
     levels,
+    memory,
     parameters: parametersOf(graph),
     fingerprint,
     layoutFingerprint: layoutFingerprint(graph),
@@ -301,7 +305,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     device,
     createContext,
 
-    deviceAway: () => (closed ? null : callNative((addon) => addon.away(engine)) || null),
+    unavailableReason: () => (closed ? null : callNative((addon) => addon.unavailableReason(engine)) || null),
 
     get stats() {
       return closed ? lastStats : callNative((addon) => addon.stats(engine))

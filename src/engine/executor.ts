@@ -5,49 +5,12 @@
  *   insert … ─▶ step ─▶ fetch, trace …        dynamics are cleared by the step, persistents go on
  */
 import { ContinuoError } from '../errors.ts'
+import type { LayoutEntry } from '../memory.ts'
 import type { Dtype, Graph } from './graph.ts'
 import { storedDtypes } from './layout.ts'
-import type { TraceEntry } from './native.ts'
-import type { Context, LayoutEntry } from './types.ts'
+import type { Context, Executor, Numbers, TraceEntry } from './types.ts'
 
-export interface ExecutorOptions {
-  /** Of this model; default: a new one. */
-  readonly context?: Context
-  /** Plan volatile memory by liveness; default true. Without it every volatile keeps its own memory and can be fetched. */
-  readonly memoryReuse?: boolean
-  /** Time every node. */
-  readonly trace?: boolean
-  /** Look after every node whether it gave a number that is not finite; a step then rejects, naming the first. */
-  readonly watch?: boolean
-}
-
-/** Numbers of a variable: floats narrower than f32 as their bits. */
-export type Numbers = Float32Array | Uint16Array | Uint8Array | Int8Array | Int32Array | BigInt64Array
-
-export interface Fetched {
-  /** As safetensors names it. */
-  readonly dtype: string
-  /** Of a volatile: rows first. */
-  readonly shape: readonly number[]
-  readonly data: Numbers
-}
-
-export interface Executor {
-  readonly context: Context
-  /** One or more rows of a dynamic, one after the other. Throws MISUSE for what the host may not write, INVALID for a wrong length or type. */
-  insert(name: string, rows: Numbers | readonly number[]): void
-  /**
-   * Runs a block (default: the first) over the inserted rows. Rejects with INVALID when an input is missing or their numbers of
-   * rows differ, with REFUSED when a row cannot be done.
-   */
-  step(block?: string): Promise<void>
-  /** A persistent, or a volatile of the last step. Throws MISUSE for other kinds and for a volatile whose memory was given on. */
-  fetch(name: string): Fetched
-  /** Each node of the last step: op, shape, rows, time, bytes. Throws MISUSE unless the executor traces. */
-  trace(): readonly TraceEntry[]
-}
-
-/** What the engine offers an executor; `engine.ts` fills it in. */
+/** The calls of the engine that an executor makes; `engine.ts` implements them. */
 export interface ExecutorCalls {
   readonly graph: Graph
   readonly context: Context

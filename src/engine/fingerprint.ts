@@ -1,4 +1,4 @@
-/** What a model computes, and which checkpoints fit it, as sha256. */
+/** Fingerprints (sha256) of what a model computes and of its state layout. Equal fingerprints: checkpoints are exchangeable. */
 import { createHash } from 'node:crypto'
 import { open } from 'node:fs/promises'
 import { ContinuoError } from '../errors.ts'

@@ -4,8 +4,6 @@
  *
  * Shapes are those of one row (one token); an executor runs many rows at once.
  */
-import { callNative } from './native.ts'
-
 /** Arithmetic is f32 and i32; the others are kept, read, written and cast. */
 export type Dtype = 'f32' | 'f16' | 'bf16' | 'f8' | 'i8' | 'u8' | 'i32' | 'bool'
 
@@ -15,7 +13,7 @@ export type Storage = 'q8' | 'i4' | 'ternary2' | 'ternary3'
 export interface ConstantDeclaration {
   readonly kind: 'constant'
   readonly name: string
-  /** Of one member, whatever the file's storage. */
+  /** Shape of one member, whatever the file's storage. */
   readonly shape: readonly number[]
   /** `packed`: a matrix [outputs, inputs]; `rows`: a table to look up in; `vector`: broadcast over rows. */
   readonly layout: 'packed' | 'rows' | 'vector'
@@ -118,40 +116,4 @@ export const parametersOf = (graph: Graph): number => {
     for (const tensor of tensorsOf(graph, declaration)) counted.set(`${tensor} ${declaration.row ?? ''}`, elements)
   }
   return [...counted.values()].reduce((sum, elements) => sum + elements, 0)
-}
-
-/** Where a volatile lies while its block runs, and from which line to which it is alive. */
-export interface PlannedValue {
-  readonly name: string
-  /** Of one row. */
-  readonly bytes: number
-  readonly offset: number
-  readonly first: number
-  readonly last: number
-}
-
-/** A block as the engine will run it: loops unrolled, memory planned. */
-export interface BlockPlan {
-  readonly name: string
-  /** Rows that a step may have. */
-  readonly rows: number
-  readonly lines: number
-  /** Of one row: the arena with volatiles planned by liveness, and with memory of its own for each. */
-  readonly peak: number
-  readonly peakWithoutReuse: number
-  readonly stretches: readonly {
-    readonly way: 'one' | 'local' | 'rows'
-    readonly first: number
-    readonly last: number
-  }[]
-  readonly values: readonly PlannedValue[]
-}
-
-/** Throws INVALID, naming node and variable, when a graph cannot run. `graph` may also be its JSON text. */
-export const planGraph = (graph: Graph | string): readonly BlockPlan[] =>
-  callNative((addon) => addon.plan(typeof graph === 'string' ? graph : JSON.stringify(graph)))
-
-/** As `planGraph`, for those who only want to know whether the graph is good. */
-export const checkGraph = (graph: Graph | string): void => {
-  planGraph(graph)
 }

@@ -1,4 +1,4 @@
-/** Items of work on their way to the engine: what is wrong with one is said here, before anything is written. */
+/** Checks items of work and puts them into the form that the engine takes, before anything is written. */
 import { ContinuoError } from '../errors.ts'
 import { type ContextHandle, callNative, type NativeItem, type TokenBytesHandle } from './native.ts'
 import type { ContextHead, StopStrings, WorkItem } from './types.ts'
@@ -10,7 +10,7 @@ const invalid = (message: string): never => {
   throw new ContinuoError('INVALID', message)
 }
 
-/** What every token of a vocabulary stands for, as the engine reads it. */
+/** The bytes of every token of a vocabulary, in the engine's form. */
 const tables = new WeakMap<
   StopStrings['vocabulary'],
   { readonly vocabSize: number; readonly table: TokenBytesHandle }

@@ -1,7 +1,7 @@
 /** The persistents of a graph as the bytes of a serialised context: dense, little-endian, in order of declaration. */
 import { ContinuoError } from '../errors.ts'
+import type { LayoutEntry, StateLayout } from '../memory.ts'
 import type { AxisDeclaration, Dtype, Graph } from './graph.ts'
-import type { LayoutEntry, StateLayout } from './types.ts'
 
 /** dtypes as safetensors names them, and the array that holds such numbers: floats narrower than f32 as bits. `i64` is a counter's. */
 export const storedDtypes = {

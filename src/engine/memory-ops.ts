@@ -2,14 +2,14 @@
  * The part of the graph builder that matrix memories need: what a Titans layer is made of. native/backends/cpu/kernels/memory.h and
  * docs/graph.md give the equations.
  */
-import type { Clock, State, Value, Vector } from './builder.ts'
+import type { Clock, State, Value, Vector } from './builder-types.ts'
 import type { Dtype, Node } from './graph.ts'
 
 /** How a matrix memory is written. */
 export interface MemoryForm {
   readonly rule: 'titans' | 'delta' | 'hebbian'
   readonly retention: 'none' | 'l2' | 'elastic' | 'kl' | 'sphere'
-  /** Of each level, at least 1: it writes at pulses that are multiples of its period. */
+  /** Period of each level, at least 1: the level writes at pulses that are multiples of its period. */
   readonly periods: readonly number[]
   /** A cap on the Frobenius norm; default: none. */
   readonly norm_max?: number

@@ -1,10 +1,9 @@
-/** The addon in `native/`: its functions, typed. Nothing outside `src/engine/` calls it. */
+/** The functions of the addon in `native/`, typed. Only `src/engine/` calls them. */
 import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { fileURLToPath } from 'node:url'
 import { ContinuoError, type ErrorCode } from '../errors.ts'
-import type { BlockPlan } from './graph.ts'
-import type { ContextHead, DeviceKind, EngineStats, WorkResult } from './types.ts'
+import type { BlockPlan, ContextHead, DeviceKind, EngineStats, TraceEntry, WorkResult } from './types.ts'
 
 declare const engineBrand: unique symbol
 declare const contextBrand: unique symbol
@@ -22,18 +21,23 @@ export interface NativeOptions {
   readonly watch: boolean
 }
 
-/** What one node did in a step. */
-export interface TraceEntry {
-  readonly node: string
-  /** Of one row of what it writes. */
-  readonly shape: readonly number[]
-  readonly rows: number
-  readonly microseconds: number
-  /** Of the values and constants it read and wrote; state is not counted. */
-  readonly bytes: number
+/** An entry of the engine's op table (native/graph/ops.h). */
+export interface Operation {
+  /** In a graph's text: `matmul`, `cache.read`. */
+  readonly name: string
+  /** What each input must be, in order: `vector`, `weights`, `matrix` …; `form` where the op's own check says it. */
+  readonly inputs: readonly string[]
+  /** There may be more inputs than these. */
+  readonly more: boolean
+  /** It writes a volatile. */
+  readonly out: boolean
+  /** It names a `state`. */
+  readonly state: boolean
+  /** Members of its node beside op, in, out and state. */
+  readonly attributes: readonly string[]
 }
 
-/** What there is of CUDA on this machine and in this build of the engine. */
+/** CUDA on this machine and in this build of the engine. */
 export interface CudaStatus {
   /** The build has the CUDA backend. */
   readonly built: boolean
@@ -41,7 +45,7 @@ export interface CudaStatus {
   readonly emulated: boolean
   /** Why no device can be used, and what to do about it: a sentence. Empty where one can. */
   readonly reason: string
-  /** Of the first device; empty where none is known. */
+  /** Name of the first device; empty where none is known. */
   readonly name: string
   /** Its compute capability, "9.0"; null where it is not known. */
   readonly capability: string | null
@@ -95,6 +99,7 @@ interface Addon {
   inspect(path: string): TensorEntry[]
   plan(graph: string): BlockPlan[]
   features(): string
+  operations(): readonly Operation[]
   cuda(): CudaStatus
   open(
     graph: string,
@@ -108,7 +113,7 @@ interface Addon {
   ): Promise<EngineHandle>
   packingNote(engine: EngineHandle): string
   positions(engine: EngineHandle): number | null
-  away(engine: EngineHandle): string
+  unavailableReason(engine: EngineHandle): string
   createContext(engine: EngineHandle): ContextHandle
   closeContext(context: ContextHandle): void
   head(context: ContextHandle): ContextHead

@@ -27,17 +27,17 @@ export interface StoredConstant {
   readonly bytes: number
 }
 
-/** What a persistent takes in a context. */
+/** Memory of a persistent in a context. */
 export interface PersistentSize {
   readonly name: string
   /** Before anything was read. */
   readonly bytes: number
-  /** Of a table that grows: what each position adds. */
+  /** Bytes that each position adds, of a table that grows. */
   readonly bytesPerPosition: number
 }
 
 export interface PrintOptions {
-  /** What the file holds; without it nothing is said of how constants are stored. */
+  /** The tensors of the file; without them the text does not show how constants are stored. */
   readonly tensors?: readonly TensorEntry[]
   /** Lines that follow the code of a block. */
   readonly after?: (block: Block) => readonly string[]
@@ -223,12 +223,10 @@ const numberText = (value: number): string => {
 }
 const attributeText = (value: unknown): string => (typeof value === 'number' ? numberText(value) : String(value))
 
-/** `less(at, 3)`: a whole number on the right is one of the operands. */
-const literalOps: ReadonlySet<string> = new Set(['less', 'equal', 'remainder'])
-
 const opCells = (graph: Graph, node: OpNode, indent: string): readonly string[] => {
   const { op, in: inputs = [], out, state, value, ...attributes } = node
-  const operands = literalOps.has(op) && value !== undefined ? [...inputs, attributeText(value)] : inputs
+  // `less(at, 3)`: a whole number on the right is one of the operands.
+  const operands = value === undefined ? inputs : [...inputs, attributeText(value)]
   const result = graph.declarations.find(({ name }) => name === out)
   const said = Object.entries(attributes).map(([name, each]) => `${name} ${attributeText(each)}`)
   const shape = result?.kind === 'volatile' ? rowText(result) : ''

@@ -3,26 +3,7 @@
  * `native/` implements them; `src/engine/engine.ts` validates, explains and hands over.
  */
 import { ContinuoError } from '../errors.ts'
-import type { Executor, ExecutorOptions } from './executor.ts'
-
-/** One persistent of the graph as a slice of a serialised context, little-endian. */
-export interface LayoutEntry {
-  readonly name: string
-  /** As safetensors names it; a counter is I64. */
-  readonly dtype: string
-  readonly shape: readonly number[]
-  /** Byte offset in the serialised context; entries are dense and in declaration order. */
-  readonly offset: number
-  readonly bytes: number
-}
-
-/** Where the persistents stand in a serialised context. Tables that grow have as many positions as the counters inside say. */
-export interface StateLayout {
-  /** Throws REFUSED when the state's length is not what its counters say. */
-  tensors(state: Uint8Array): readonly LayoutEntry[]
-  /** Of a context that nothing was fed yet. */
-  readonly first: readonly LayoutEntry[]
-}
+import type { GateStatistics, MemoryDeclaration, StateLayout } from '../memory.ts'
 
 export interface ModelInfo {
   readonly dir: string
@@ -31,16 +12,18 @@ export interface ModelInfo {
   readonly parameters: number
   /** Pulses between two firings of each memory level, level 0 first; empty for a model without levels. */
   readonly levels: readonly number[]
+  /** Window and tables of the memory, as the family declares them; for statistics. */
+  readonly memory: MemoryDeclaration
   /** sha256 (hex) over config.json's parsed content and every tensor (name, dtype, shape, bytes): what the model computes. */
   readonly fingerprint: string
   /** sha256 (hex) over the persistent declarations: which checkpoints fit. */
   readonly layoutFingerprint: string
   readonly layout: StateLayout
-  /** Of a context that nothing was fed yet; tables that grow add to it. */
+  /** Bytes of a context before its first token; tables that grow add to it. */
   readonly contextBytes: number
   /** How many tokens one context takes; null: there is no bound. A reset begins anew. */
   readonly positions: number | null
-  /** What `statefulDecoder` presents of the state; null for a model that is no decoder over growing caches. */
+  /** The caches that `statefulDecoder` presents; null for a model that is no decoder over growing caches. */
   readonly decoder: DecoderShape | null
   /** Where its weights and contexts lie. The bits are the same on both. */
   readonly device: DeviceKind
@@ -53,7 +36,7 @@ export interface DecoderShape {
   readonly layers: number
   readonly heads: number
   readonly positions: number
-  /** Of one head. */
+  /** Channels of one head. */
   readonly channels: number
 }
 
@@ -65,18 +48,6 @@ export interface ContextHead {
   readonly origin: bigint
   /** 128-bit running fingerprint, 32 hex digits. */
   readonly chain: string
-}
-
-/** What the gates of one level of a matrix memory were on average, over heads and the tokens since its context is in memory. */
-export interface GateStatistics {
-  /** The table of the memory, as the layout names it. */
-  readonly table: string
-  readonly layer: number
-  readonly level: number
-  /** Learning rate, momentum, retention; 0 where the memory has no such gate. */
-  readonly theta: number
-  readonly eta: number
-  readonly alpha: number
 }
 
 export interface Context extends ContextHead {
@@ -120,7 +91,7 @@ export interface StopStrings {
   readonly strings: readonly Uint8Array[]
   /** The last bytes generated before this item: those of the longest string are enough. */
   readonly tail: Uint8Array
-  /** What tokens stand for. The engine asks once for each id of the vocabulary; the same object each time is the same vocabulary. */
+  /** The bytes of each token. The engine asks once for each id of the vocabulary; the same object each time is the same vocabulary. */
   readonly vocabulary: { bytesOf(id: number): Uint8Array }
 }
 
@@ -153,10 +124,58 @@ export interface WorkResult {
   readonly generated: Int32Array
   /** ln p of each generated token under the model itself (temperature 1, nothing cut off). */
   readonly logprobs: Float32Array
-  /** What ended the generation before its `count`. An end token (`eos`) that was drawn is in none of the results. */
+  /** The cause that ended the generation before its `count`. An end token (`eos`) that was drawn is in none of the results. */
   readonly ended: 'eos' | 'stop' | 'positions' | null
   /** State after the work. */
   readonly head: ContextHead
+}
+
+/** Work of one node in a step. */
+export interface TraceEntry {
+  readonly node: string
+  /** Shape of one row of its result. */
+  readonly shape: readonly number[]
+  readonly rows: number
+  readonly microseconds: number
+  /** Bytes of the values and constants that it read and wrote, without state. */
+  readonly bytes: number
+}
+
+export interface ExecutorOptions {
+  /** A context of this model; default: a new one. */
+  readonly context?: Context
+  /** Plan volatile memory by liveness; default true. Without it every volatile keeps its own memory and can be fetched. */
+  readonly memoryReuse?: boolean
+  /** Time every node. */
+  readonly trace?: boolean
+  /** Look after every node whether it gave a number that is not finite; a step then rejects, naming the first. */
+  readonly watch?: boolean
+}
+
+/** Numbers of a variable: floats narrower than f32 as their bits. */
+export type Numbers = Float32Array | Uint16Array | Uint8Array | Int8Array | Int32Array | BigInt64Array
+
+export interface Fetched {
+  /** As safetensors names it. */
+  readonly dtype: string
+  /** Of a volatile: rows first. */
+  readonly shape: readonly number[]
+  readonly data: Numbers
+}
+
+export interface Executor {
+  readonly context: Context
+  /** One or more rows of a dynamic, one after the other. Throws MISUSE for what the host may not write, INVALID for a wrong length or type. */
+  insert(name: string, rows: Numbers | readonly number[]): void
+  /**
+   * Runs a block (default: the first) over the inserted rows. Rejects with INVALID when an input is missing or their numbers of
+   * rows differ, with REFUSED when a row cannot be done.
+   */
+  step(block?: string): Promise<void>
+  /** A persistent, or a volatile of the last step. Throws MISUSE for other kinds and for a volatile whose memory was given on. */
+  fetch(name: string): Fetched
+  /** Each node of the last step: op, shape, rows, time, bytes. Throws MISUSE unless the executor traces. */
+  trace(): readonly TraceEntry[]
 }
 
 /** Counts since a model was opened. */
@@ -175,8 +194,8 @@ export interface Model extends ModelInfo {
    * Why its device, which was lost, could not be had again, and what to do; null unless that is so. Contexts cannot be had until it can: most
    * often only by another process.
    */
-  deviceAway(): string | null
-  /** What the engine has done since the model was opened. */
+  unavailableReason(): string | null
+  /** Counts of the engine since the model was opened. */
   readonly stats: EngineStats
   /**
    * Takes one item, and answers when that item is done, whatever else the engine does. All items that the engine has at one time share
@@ -227,7 +246,7 @@ export interface OpenModelOptions {
    */
   readonly device?: DeviceKind | 'auto'
   /**
-   * While somebody generates, a step takes at most about this many times what it takes without rows that read; without generating rows
+   * While any context generates, a step takes at most about this many times what it takes without rows that read; without generating rows
    * steps are as large as they can be. More serves readers, less those that wait for tokens. Bounds and default: `STEP_TARGET`.
    */
   readonly stepTarget?: number
@@ -237,4 +256,31 @@ export interface OpenModelOptions {
   readonly warn?: (message: string) => void
   /** Look after every node whether it gave a number that is not finite, and name the first where a state breaks. Slower. */
   readonly watch?: boolean
+}
+
+/** Where a volatile lies while its block runs, and from which line to which it is alive. */
+export interface PlannedValue {
+  readonly name: string
+  /** Bytes of one row. */
+  readonly bytes: number
+  readonly offset: number
+  readonly first: number
+  readonly last: number
+}
+
+/** A block as the engine will run it: loops unrolled, memory planned. */
+export interface BlockPlan {
+  readonly name: string
+  /** Rows that a step may have. */
+  readonly rows: number
+  readonly lines: number
+  /** Bytes of one row: the arena with volatiles planned by liveness, and with memory of its own for each. */
+  readonly peak: number
+  readonly peakWithoutReuse: number
+  readonly stages: readonly {
+    readonly order: 'row_parallel' | 'row_local' | 'row_serial'
+    readonly first: number
+    readonly last: number
+  }[]
+  readonly values: readonly PlannedValue[]
 }

@@ -1,19 +1,22 @@
-/** What a model family provides: how to read its config and turn a package's tensors into a graph. */
+/** A model family: reads config.json of its models and turns the tensors of a package into a graph. */
 
 import { z } from 'zod'
-import type { Pattern, Ref, Stored } from '../engine/builder.ts'
+import type { Pattern, Ref, Stored } from '../engine/builder-types.ts'
 import type { Graph } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import type { DecoderShape, Overflow } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
+import type { MemoryDeclaration } from '../memory.ts'
 
 export interface FamilyModel {
   readonly graph: Graph
   readonly vocabSize: number
-  /** Of a decoder with caches that grow. */
+  /** Sizes of a decoder with caches that grow. */
   readonly decoder?: DecoderShape
   /** Pulses between two firings of each memory level; none: the model has no levels. */
   readonly levels?: readonly number[]
+  /** Window and tables of its memory, for statistics; none: it has neither. */
+  readonly memory?: MemoryDeclaration
 }
 
 export interface Family {
@@ -27,7 +30,7 @@ export interface Family {
 
 const shapeText = (shape: readonly number[]): string => `[${shape.join(', ')}]`
 
-/** What config.json says of quantised matrices; docs/formats.md describes the tensors. */
+/** The entry of config.json for quantised matrices; docs/formats.md describes the tensors. */
 const quantization = z.object({
   quant_method: z.literal('continuo'),
   format: z.enum(['q8', 'i4', 'ternary2', 'ternary3']),
@@ -51,7 +54,7 @@ declare const compared: unique symbol
 /** A number of layers that was compared with the tensors. Only such a number is looped over: config.json may say any. */
 export type Layers = number & { readonly [compared]: true }
 
-/** The tensors of a package, taken one by one; what is left at the end nobody asked for. */
+/** The tensors of a package, taken one by one; a tensor that is left at the end belongs to no part of the family. */
 export interface TensorSet {
   has(name: string): boolean
   /**
@@ -78,7 +81,7 @@ export interface Range {
   readonly to: Layers
 }
 
-/** What one byte of a quantised row holds. */
+/** Weights in one byte of a quantised row. */
 const perByte: Readonly<Record<Quantization['format'], number>> = { q8: 1, i4: 2, ternary2: 4, ternary3: 5 }
 
 export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantization): TensorSet => {

@@ -8,7 +8,8 @@
  * [inputs, outputs], y = x · W + b. In packages that Continuo quantised they have outputs first, like every quantised matrix.
  */
 import { z } from 'zod'
-import { autoDim, buildGraph, plus, ring } from '../engine/builder.ts'
+import { buildGraph } from '../engine/builder.ts'
+import { autoDim, plus, ring } from '../engine/builder-types.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import type { Overflow } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
@@ -133,7 +134,8 @@ const build = (parsed: unknown, tensors: readonly TensorEntry[], overflow: Overf
 
   set.finish()
   const decoder = { layers: L, heads: H, positions: P, channels: C / H }
-  return { graph: g.finish(), vocabSize: V, ...(windowed ? {} : { decoder }) }
+  const window = { kind: 'sliding', places: P } as const
+  return { graph: g.finish(), vocabSize: V, ...(windowed ? {} : { decoder }), memory: { window, tables: [] } }
 }
 
 export const gpt2: Family = { build, windows: true, quantizesTransposed: true }

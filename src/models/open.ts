@@ -53,7 +53,7 @@ export const readPackage = async (dir: string): Promise<{ readonly config: Confi
   )
 }
 
-/** What tells one version of a file from another. */
+/** Identity of one version of a file. */
 export const identityOf = ({ dev, ino, size, mtimeNs }: BigIntStats): string => [dev, ino, size, mtimeNs].join(' ')
 
 /** The same, empty where there is no file. */
@@ -78,7 +78,7 @@ const overflowOf = ({ overflow }: OpenModelOptions, modelType: string, { windows
   )
 }
 
-/** The tokenizer of a package, and what tells it from others: its file and the end of text that was found for it. */
+/** The tokenizer of a package and its fingerprint, which is taken over its file and the token that ends a text. */
 export const readTokenizer = async (
   dir: string,
   vocabSize: number,
@@ -98,12 +98,25 @@ export const openPackage = async (dir: string, options: OpenModelOptions = {}): 
   const before = await identityAt(path)
   const tensors = inspectTensors(path)
   const overflow = overflowOf(options, modelType, family)
-  const { graph, vocabSize, levels = [], decoder } = family.build(config, tensors, overflow)
+  const { graph, vocabSize, levels = [], decoder, memory } = family.build(config, tensors, overflow)
   // Before the weights: it is quick, and what is wrong with it needs no model.
   const { warn = (message) => process.emitWarning(message) } = options
   const { tokenizer, fingerprint } = await readTokenizer(dir, vocabSize, config, warn)
   const model = await loadModel(
-    { dir, modelType, vocabSize, levels, config, graph, path, tensors, decoder, overflow, tokenizer: fingerprint },
+    {
+      dir,
+      modelType,
+      vocabSize,
+      levels,
+      memory,
+      config,
+      graph,
+      path,
+      tensors,
+      decoder,
+      overflow,
+      tokenizer: fingerprint,
+    },
     options,
   )
   // Header, weights and fingerprint are read one after the other and must be of one file.

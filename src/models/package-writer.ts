@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto'
 import { type FileHandle, mkdir, open, rename, rm } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import { ContinuoError } from '../errors.ts'
-import { syncFolder } from '../state/durable.ts'
+import { syncFolder } from '../files.ts'
 
 export interface TensorSpec {
   readonly name: string
@@ -101,7 +101,7 @@ const DENIED: ReadonlySet<string | undefined> = new Set(['EACCES', 'EPERM', 'ERO
 
 /**
  * `fill` writes synced files into a temporary folder beside `folder`, which then takes its name: after a kill or a power cut
- * there is all of it or nothing (and `folder.XXXXXXXX.tmp`, which nobody reads). `folder` may be there if it is empty. Throws
+ * there is all of it or nothing (and `folder.XXXXXXXX.tmp`, which no reader opens). `folder` may be there if it is empty. Throws
  * UNAVAILABLE or DENIED where the file system refuses; what else `fill` throws passes, and nothing is left of the folder.
  */
 export const writeFolder = async <T>(folder: string, fill: (temporary: string) => Promise<T>): Promise<T> => {

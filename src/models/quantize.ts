@@ -37,7 +37,7 @@ export interface Quantized {
   readonly weights: number
   /** Tensors that were copied. */
   readonly copied: number
-  /** Of model.safetensors. */
+  /** Bytes of model.safetensors. */
   readonly bytesBefore: number
   readonly bytesAfter: number
   /** Codes and scales, over the quantised weights. */
@@ -71,7 +71,7 @@ export const matrixTensors = (graph: Graph, turned = false): ReadonlyMap<string,
   return matrices
 }
 
-/** Where the quantised copy of `dir` goes when nobody says: beside it. */
+/** Where the quantised copy of `dir` goes by default: beside it. */
 export const defaultOut = (dir: string, to: TargetName): string =>
   normalize(join(dir, '..', `${basename(resolve(dir))}-${to}`))
 

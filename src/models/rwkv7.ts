@@ -7,15 +7,8 @@
  * w2 [D, C], used from the right; fla stores Linear weights [out, in].
  */
 import { z } from 'zod'
-import {
-  buildGraph,
-  type GraphBuilder,
-  type Index,
-  type Matrix,
-  type Member,
-  type Over,
-  type Value,
-} from '../engine/builder.ts'
+import { buildGraph, type GraphBuilder } from '../engine/builder.ts'
+import type { Index, Matrix, Member, Over, Value } from '../engine/builder-types.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError } from '../errors.ts'
 import {

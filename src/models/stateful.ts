@@ -7,8 +7,9 @@
  *
  * A wrong call is refused before anything is written; state and pastLen are then what they were.
  */
-import type { Context, DecoderShape, LayoutEntry, Model } from '../engine/types.ts'
+import type { Context, DecoderShape, Model } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
+import type { LayoutEntry } from '../memory.ts'
 
 /** Little-endian and row-major, as safetensors has it. */
 export interface CacheTensor {

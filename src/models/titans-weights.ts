@@ -1,5 +1,6 @@
 /** The outer parameters of Titans layers: which tensors there are, and under which names the graph has them. */
-import type { GraphBuilder, Index, Matrix, Member, Vector } from '../engine/builder.ts'
+import type { GraphBuilder } from '../engine/builder.ts'
+import type { Index, Matrix, Member, Vector } from '../engine/builder-types.ts'
 import type { Layers, TensorSet } from './family.ts'
 import type { TitansConfig } from './titans-config.ts'
 

@@ -6,19 +6,18 @@
  * Sizes: L layers, D channels, H query heads and Hkv key heads of d channels, P persistent tokens, Hm memory heads of N channels
  * (E = Hm·N), K levels, W taps, V tokens.
  */
-import {
-  buildGraph,
-  type GraphBuilder,
-  type Index,
-  ring,
-  type Table,
-  type Value,
-  type Vector,
-} from '../engine/builder.ts'
+import { buildGraph, type GraphBuilder } from '../engine/builder.ts'
+import { type Index, ring, type Table, type Value, type Vector } from '../engine/builder-types.ts'
 import type { TensorEntry } from '../engine/native.ts'
+import type { MemoryDeclaration } from '../memory.ts'
 import { type Family, type FamilyModel, quantizationOf, tensorSet } from './family.ts'
 import { memoryFormOf, readTitansConfig, type TitansConfig } from './titans-config.ts'
 import { type LayerWeights, layerWeights } from './titans-weights.ts'
+
+/** Persistents that statistics are taken of. */
+const MEMORY = 'memory.M'
+const MOMENTUM = 'memory.S'
+const BUFFER = 'memory.G'
 
 /** The persistents of the layers, as far as the configuration has them. */
 const layerState = (g: GraphBuilder, config: TitansConfig, l: Index) => {
@@ -35,9 +34,9 @@ const layerState = (g: GraphBuilder, config: TitansConfig, l: Index) => {
     count === 0 ? [] : names.map((name) => g.table(name, [count, ring(places, clock), keys]))
   return {
     clock,
-    M: g.table('memory.M', [l, levels.length, Hm, N, N]),
-    S: config.memory.rule === 'titans' ? g.table('memory.S', [l, levels.length, Hm, N, N]) : null,
-    G: slow > 0 ? g.table('memory.G', [l, slow, Hm, N, N]) : null,
+    M: g.table(MEMORY, [l, levels.length, Hm, N, N]),
+    S: config.memory.rule === 'titans' ? g.table(MOMENTUM, [l, levels.length, Hm, N, N]) : null,
+    G: slow > 0 ? g.table(BUFFER, [l, slow, Hm, N, N]) : null,
     tails: { q: tail('memory.conv_q'), k: tail('memory.conv_k'), v: tail('memory.conv_v') },
     window: kept(counted.window, config.sliding_window, 'attn.k', 'attn.v'),
     segment: kept(counted.mac, config.segment_size ?? 1, 'segment.k', 'segment.v', 'segment.hk', 'segment.hv'),
@@ -46,6 +45,21 @@ const layerState = (g: GraphBuilder, config: TitansConfig, l: Index) => {
   }
 }
 type LayerState = ReturnType<typeof layerState>
+
+/** The tables of `layerState` that have levels, and what attention sees: with layers of both kinds, the sliding window. */
+const declaredMemory = ({ memory, composition, sliding_window, segment_size }: TitansConfig): MemoryDeclaration => {
+  const levels = memory.levels.map((_, level) => level)
+  const slow = levels.filter((level) => memory.levels[level]! > 1)
+  const sliding = composition.some((kind) => kind !== 'mac')
+  return {
+    window: sliding ? { kind: 'sliding', places: sliding_window } : { kind: 'segment', places: segment_size ?? 1 },
+    tables: [
+      { name: MEMORY, role: 'memory', levels },
+      ...(memory.rule === 'titans' ? [{ name: MOMENTUM, role: 'momentum', levels } as const] : []),
+      ...(slow.length > 0 ? [{ name: BUFFER, role: 'buffer', levels: slow } as const] : []),
+    ],
+  }
+}
 
 /** One layer: `l` picks its member, `place` its place among the layers of its kind. */
 const layer = (
@@ -224,7 +238,7 @@ const build = (parsed: unknown, tensors: readonly TensorEntry[]): FamilyModel =>
     return {}
   })
   set.finish()
-  return { graph: g.finish(), vocabSize: V, levels: config.memory.levels }
+  return { graph: g.finish(), vocabSize: V, levels: config.memory.levels, memory: declaredMemory(config) }
 }
 
 export const titans: Family = { build }

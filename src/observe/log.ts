@@ -1,4 +1,4 @@
-/** The worker's own log: pino, to stderr. JSON lines for machines; short lines where a person is watching. */
+/** Log messages of a worker, by pino, to stderr: JSON lines, or short lines on a terminal. */
 import { type DestinationStream, type Logger, pino } from 'pino'
 
 export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'] as const

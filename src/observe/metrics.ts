@@ -6,7 +6,7 @@ import type { Commit } from '../operators/commit.ts'
 import type { ResidencyStats } from '../operators/residency.ts'
 import type { Worker } from '../operators/worker.ts'
 import { largestNorms } from '../state/health.ts'
-import type { Examination } from '../state/vitals.ts'
+import type { MemoryReport } from '../state/memory-stats.ts'
 import type { TaskState } from '../streams/lifecycle.ts'
 import type { EventLog } from '../streams/log.ts'
 import type { Totals } from './tally.ts'
@@ -24,8 +24,8 @@ export interface Metrics {
   /** `added` is what the tally says of this commit. */
   committed(commit: Commit, added: Totals): void
   restored(ms: number): void
-  /** Of a memory that was just saved. */
-  health(seen: Examination): void
+  /** Statistics of a memory that was just saved. */
+  health(seen: MemoryReport): void
   state(partition: number, state: TaskState): void
 }
 
@@ -79,7 +79,7 @@ export const createMetrics = ({ log, names, model, worker }: MetricsDeps): Metri
   })
   new Gauge({
     name: 'continuo_live_contexts',
-    help: 'Contexts in use, in memory or paged',
+    help: 'Contexts in use, in memory or spilled',
     labelNames: ['partition'],
     registers,
     collect() {
@@ -109,15 +109,15 @@ export const createMetrics = ({ log, names, model, worker }: MetricsDeps): Metri
     })
   ofResidency('continuo_resident_bytes', 'Memory of contexts; --max-resident-bytes bounds it', (s) => s.residentBytes)
   ofResidency('continuo_resident_contexts', 'Contexts in memory', (s) => s.resident)
-  ofResidency('continuo_paged_contexts', 'Contexts in pages on the disk', (s) => s.paged)
+  ofResidency('continuo_paged_contexts', 'Contexts spilled to files', (s) => s.spilled)
   const moved = (name: string, help: string, value: (stats: ResidencyStats) => number): Counter =>
     fromStats(name, help, () => {
       const stats = worker()?.residency
       return stats === undefined ? 0 : value(stats)
     })
-  moved('continuo_page_ins_total', 'Contexts read back from their page', (s) => s.pageIns)
-  moved('continuo_page_outs_total', 'Contexts written to a page', (s) => s.pageOuts)
-  moved('continuo_page_failures_total', 'Pages that could not be written', (s) => s.failures)
+  moved('continuo_page_ins_total', 'Contexts read back from their spill file', (s) => s.spillReads)
+  moved('continuo_page_outs_total', 'Contexts written to a spill file', (s) => s.spillWrites)
+  moved('continuo_page_failures_total', 'Spill files that could not be written', (s) => s.failures)
   new Gauge({
     name: 'continuo_sessions',
     help: 'Sessions that have a head',
@@ -193,10 +193,10 @@ export const createMetrics = ({ log, names, model, worker }: MetricsDeps): Metri
       commits.inc()
       commitSeconds.observe(ms / 1000)
     },
-    health({ parts, vitals }) {
-      for (const [tensor, norm] of largestNorms(parts)) norms.set(tensor, Math.max(norms.get(tensor) ?? 0, norm))
-      if (vitals.window !== null) windowFill.set(vitals.window.used / vitals.window.places)
-      for (const [level, { bufferRatio, gates }] of vitals.levels.entries()) {
+    health({ health, stats }) {
+      for (const [tensor, norm] of largestNorms(health)) norms.set(tensor, Math.max(norms.get(tensor) ?? 0, norm))
+      if (stats.window !== null) windowFill.set(stats.window.used / stats.window.places)
+      for (const [level, { bufferRatio, gates }] of stats.levels.entries()) {
         if (bufferRatio !== null) buffers.set({ level }, bufferRatio)
         for (const [gate, value] of Object.entries(gates ?? {})) gateMeans.set({ level, gate }, value)
       }

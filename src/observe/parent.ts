@@ -1,3 +1,5 @@
+/** Notices that npm, which started this process, is gone. */
+
 /** How often to look, ms. */
 const PAUSE = 500
 

@@ -1,6 +1,6 @@
 /**
  * The worker's HTTP face: /metrics (Prometheus), /healthz (the process answers), /readyz (every assigned partition runs,
- * and none of the topic is left to nobody).
+ * and every partition of the topic has a worker).
  */
 import { createServer, type Server } from 'node:http'
 import type { Socket } from 'node:net'
@@ -48,7 +48,7 @@ export const readiness = (worker: Worker | null): Readiness => {
 }
 
 /**
- * A scrape takes milliseconds. Whoever takes longer is dropped, and of many at once the oldest that is not being answered makes
+ * A scrape takes milliseconds. A client that takes longer is dropped, and of too many connections the oldest that is not being answered makes
  * way for the newest, so that neither slow nor many clients keep a scrape from its answer. docs/operations.md names the numbers.
  */
 export const LIMITS = {

@@ -1,4 +1,4 @@
-/** What a worker's standing in its group says to a person: nothing, where it has work and every partition is served. */
+/** Sentences about a worker's place in its group: that it is idle, or that partitions have no worker. */
 import type { Standing } from '../operators/worker.ts'
 
 const plural = (n: number, noun: string): string => `${n} ${noun}${n === 1 ? '' : 's'}`
@@ -12,13 +12,13 @@ const named = (partitions: readonly number[]): string => {
   return `${partitions.length === 1 ? 'Partition' : 'Partitions'} ${shown}${rest > 0 ? ` and ${rest} more` : ''}`
 }
 
-/** A worker without partitions, in a settled group; null for any other. */
+/** Says that a worker of a settled group has no partition; null for any other worker. */
 export const idleness = ({ topic, group, partitions, owned, service }: Standing): string | null =>
   owned === null || owned.length > 0 || service === null
     ? null
     : `idle: 0 of ${plural(partitions, 'partition')} of ${topic}; ${plural(service.members, 'member')} of group "${group}" read it. Ready to take over.`
 
-/** Partitions that nobody reads; null where there are none, or where it cannot be told. */
+/** Names the partitions without a worker; null where every partition has one, or where the log does not say. */
 export const gaps = ({ topic, group, service }: Standing): string | null => {
   if (service === null || service.unserved.length === 0) return null
   const others = service.others.length === 0 ? '' : `, some of whom read ${service.others.join(', ')}`

@@ -1,4 +1,4 @@
-/** What a worker has done since it began, counted from the commits: nothing is counted that is not in the log. */
+/** Counts what a worker has committed since it began. What is not in the log is not counted. */
 import type { Commit } from '../operators/commit.ts'
 import type { Head } from '../state/head.ts'
 
@@ -7,7 +7,7 @@ export interface Totals {
   readonly read: number
   readonly generated: number
   readonly predictions: number
-  /** Of the predicted tokens. */
+  /** Surprisal of the predicted tokens. */
   readonly nats: number
   readonly commits: number
   readonly deadLetters: number

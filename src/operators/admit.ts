@@ -1,14 +1,14 @@
 /**
- * The door for sessions from outside: a file that `continuo export` or a SessionManager wrote, or somebody who means harm. It is judged
- * whole, once, by the rules that a worker will need later; what passes can be sealed, resumed, read into and written on.
+ * Admission of a session from a file, which `continuo export` wrote, a SessionManager, or an attacker. The file is checked as a whole,
+ * once, by all rules that a worker relies on later; a session that passes can be sealed, resumed, fed and saved.
  */
 import type { Model } from '../engine/types.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
+import type { Tokenizer } from '../models/tokenizer/types.ts'
 import { checkFits, faultOfHead, type Head, pulseMismatch } from '../state/head.ts'
 import { LARGEST_IMPORTED_PULSE } from '../state/head-rules.ts'
 import { decodeSnapshot, type Snapshot } from '../state/snapshot.ts'
 import { clockOf } from './advance.ts'
-import type { Tokenizer } from './tokenize.ts'
 
 const refuse = (session: string, why: string, cause?: unknown): never => {
   throw new ContinuoError(
@@ -22,7 +22,7 @@ const invalid = (message: string): never => {
   throw new ContinuoError('INVALID', message)
 }
 
-/** What is held back must be something that this tokenizer can go on from. */
+/** Held text must be text that this tokenizer can continue from. */
 const checkHeld = ({ session, cursor }: Head, tokenizer: Tokenizer | null, vocabSize: number): void => {
   if (cursor.held === '') return
   if (tokenizer === null) {

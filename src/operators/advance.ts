@@ -10,18 +10,18 @@ import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { type Context, ContextBroken, type ContextHead, type WorkItem, type WorkResult } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
+import type { Tokenizer } from '../models/tokenizer/types.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
 import { createDetokenizer, NO_TEXT } from './detokenize.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
 import { cursorAt, observe, spanFrom } from './spans.ts'
-import type { Tokenizer } from './tokenize.ts'
 import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
 
 export const FEED_SLICE = 256
 export const GENERATE_SLICE = 16
 
-/** What computes the events of a session: a model's engine, or what stands before one. */
+/** Computes items of work: the engine of a model, or a layer before it (residency, a probe). */
 export interface Inference {
   readonly model: Fingerprints
   readonly tokenizer: Tokenizer | null
@@ -29,7 +29,7 @@ export interface Inference {
 }
 
 /** A session in memory: its head after the last step, and its context. */
-export interface Session {
+export interface SessionState {
   head: Head
   context: Context
 }
@@ -40,7 +40,7 @@ const NO_BYTES = new Uint8Array(0)
 const NO_TOKENS = new Int32Array(0)
 
 /** The head of a session that begins with this record: nothing read, the cursor at the record's first token. */
-export const newborn = (work: Tokenized, model: Fingerprints, chain: string): Head => ({
+export const initialHead = (work: Tokenized, model: Fingerprints, chain: string): Head => ({
   type: 'head',
   version: 1,
   session: work.session,
@@ -111,7 +111,7 @@ const surprised = (head: Head, ids: Int32Array, nats: Float32Array, tokenizer: T
 
 /** Up to `count` tokens. */
 async function generateSlice(
-  session: Session,
+  session: SessionState,
   work: Tokenized,
   event: Generate,
   count: number,
@@ -144,7 +144,7 @@ async function generateSlice(
       'INTERNAL',
       `The engine and the text disagree on whether a stop string ended at token ${state.index + ids.length}.`,
     )
-  const told = detokenizer.end()
+  const decoded = detokenizer.end()
   const index = state.index + ids.length
   const finish = stopped ? 'stop' : index === event.maxTokens ? 'length' : ended === 'positions' ? 'context' : ended
   const value: Generated = {
@@ -154,14 +154,14 @@ async function generateSlice(
     requestId: event.requestId,
     index: state.index,
     ids,
-    text: told.text,
+    text: decoded.text,
     logprobs,
     fromPulse: head.conductor.globalStep - ids.length,
     toPulse: head.conductor.globalStep,
     finish,
     cause: causeOf(work.record, event.id ?? null),
   }
-  const generation = { index, ...told.state }
+  const generation = { index, ...decoded.state }
   head = {
     ...head,
     generation: finish === null ? generation : null,
@@ -173,7 +173,7 @@ async function generateSlice(
 }
 
 /** The event's own act, after its tokens were read. */
-const conclude = (session: Session, work: Tokenized, outputs: Output[]): Head => {
+const conclude = (session: SessionState, work: Tokenized, outputs: Output[]): Head => {
   const { event, record } = work
   let { head } = session
   const common = { version: 1, session: head.session, cause: causeOf(record, event.id ?? null) } as const
@@ -216,7 +216,7 @@ export const blank = (context: Context, head: Head): void => {
  * that is depends on the record alone, so a replay sets it aside at the same place.
  */
 export async function* advance(
-  session: Session,
+  session: SessionState,
   work: Tokenized,
   fresh: boolean,
   engine: Inference,
@@ -232,7 +232,7 @@ export async function* advance(
     session.head = {
       ...before,
       status: 'open',
-      // Closed, it is still one whose past nothing leads through: who opens it again must know.
+      // No replay leads through the past of a session that was set aside: an `open` after this `close` must find that in the head.
       ...(event.type === 'close' && stopped && { stopped }),
       cursor: { ...session.head.cursor, ...cursorAt(work) },
       conductor: reopened ? conductor.reset(session.head.conductor) : session.head.conductor,
@@ -281,9 +281,9 @@ export async function* advance(
     let head = surprised(moved(session.head, result, slice.length), slice, result.nats, engine.tokenizer)
     const read = head.cursor.token === ids.length
     if (!read && head.settings.surprisal && head.span.tokens >= SURPRISAL_SPAN) {
-      const told = observe(head, work, false, readsText)
-      outputs.push(told.output)
-      head = told.head
+      const observed = observe(head, work, false, readsText)
+      outputs.push(observed.output)
+      head = observed.head
     }
     // The last slice of a record that does nothing but read belongs to its final step.
     if (read && event.type !== 'generate') {
@@ -291,9 +291,9 @@ export async function* advance(
       break
     }
     if (read) {
-      const told = observe(head, work, true, readsText)
-      outputs.push(told.output)
-      head = told.head
+      const observed = observe(head, work, true, readsText)
+      outputs.push(observed.output)
+      head = observed.head
     }
     yield emit({ record, session: head.session, outputs, head, done: false })
   }
@@ -324,9 +324,9 @@ export async function* advance(
   }
 
   if (event.type === 'text' || event.type === 'tokens' || ids.length > 0) {
-    const told = observe(session.head, work, true, readsText)
-    outputs.push(told.output)
-    session.head = told.head
+    const observed = observe(session.head, work, true, readsText)
+    outputs.push(observed.output)
+    session.head = observed.head
   }
   const head = conclude(session, work, outputs)
   const cursor = { ...head.cursor, complete: true, held: work.held }

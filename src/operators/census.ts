@@ -1,8 +1,8 @@
 /**
- * Looks now and then at what surrounds a worker: whether the input still has the partitions that it had, and who serves them.
+ * The census of the input: whether it still has the partitions that it had, and which members of the group serve them.
  *
- * Nobody tells a reader of a partition that others were added beside it, and a member of a group learns what it was given and
- * nothing of the others. So both are asked for: after each assignment, and every `interval`.
+ * The log does not notify a reader of one partition when others are added, and a member of a group learns only its own assignment. So
+ * both are asked for: after each assignment, and every `interval`.
  */
 import type { TopicNames } from '../../topics/index.ts'
 import { type ContinuoError, codeOf, messageOf } from '../errors.ts'
@@ -13,7 +13,7 @@ import type { EventLog, Member } from '../streams/log.ts'
 export interface Service {
   /** Workers of the group that read this topic. */
   readonly members: number
-  /** Partitions that belong to nobody. */
+  /** Partitions that no member was given. */
   readonly unserved: readonly number[]
   /** Those among the members that were given none. */
   readonly idle: number
@@ -49,7 +49,7 @@ export interface CensusOptions {
   readonly interval: number
   /** Called after each look at the group; not while it is being shared anew, nor where that cannot be asked. */
   readonly onService: (service: Service) => void
-  /** The input has another number of partitions now; called once, and then nobody looks any more. */
+  /** The input has another number of partitions now; called once; the census is over then. */
   readonly onChanged: (error: ContinuoError) => void
   readonly warn: (message: string) => void
 }

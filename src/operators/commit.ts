@@ -1,298 +1,29 @@
 /**
- * commit: steps become one transaction: outputs, heads, the partition cursor, and the input offset with them.
- *
- * Three verbs in order: *prepare* puts the records together, *commit* hands them to the log as one atom, *note* tells the
- * rest of the worker that it happened. Between two commits, and never in their way, go the snapshots: parts are written
- * ahead, and the next commit's head names them. Last, state that is dead gives its space back (see state/ledger.ts).
+ * commit: steps become transactions: outputs, heads, the partition cursor, and the input offset with them. Here is when: every so
+ * often, or earlier over budget; snapshots are written between two transactions and never in their way. committer.ts has what.
  */
 import { Observable, type OperatorFunction } from 'rxjs'
-import type { TopicNames } from '../../topics/index.ts'
-import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { failpoint } from '../observe/failpoint.ts'
-import { type Fingerprints, type Head, type PartitionCursor, type SnapshotRef, seal } from '../state/head.ts'
-import { type Ledger, recordBytes } from '../state/ledger.ts'
-import { encodeSnapshot } from '../state/snapshot.ts'
-import { type Examination, type Examined, examine } from '../state/vitals.ts'
-import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
-import type { Watermark } from '../streams/watermark.ts'
+import { ContinuoError } from '../errors.ts'
+import { failpoint } from '../failpoint.ts'
+import { recordBytes } from '../state/live-index.ts'
+import type { Backlog } from './backlog.ts'
+import { type Commit, type CommitterDeps, createCommitter } from './committer.ts'
 import type { EmittedStep } from './emit.ts'
 import type { Sessions } from './sessions.ts'
-import { readSnapshot, type SnapshotWriting, writeSnapshot } from './snapshots.ts'
-import type { Capture } from './types.ts'
-import type { InputFormat } from './validate.ts'
 
-export interface CommitDeps {
-  readonly log: EventLog
-  readonly names: TopicNames
-  readonly group: string
-  readonly partition: number
-  /** Of the input, where the log has one. */
-  readonly topicId?: string | undefined
-  readonly writer: PartitionWriter
-  readonly watermark: Watermark
-  readonly sessions: Sessions
-  readonly model: Fingerprints & Examined
-  readonly stateLedger: Ledger
-  readonly snapshotLedger: Ledger
-  /** Sessions whose head carries a former seal. */
-  readonly resealing: readonly string[]
-  /** Bytes of a snapshot in one record at most. */
-  readonly partBytes: number
-  /** How the input is read; goes into the cursor, because read another way its records are other events. */
-  readonly format: InputFormat
+export type { Commit } from './committer.ts'
+
+export interface CommitDeps extends CommitterDeps {
+  readonly sessions: CommitterDeps['sessions'] & Pick<Sessions, 'unsaved' | 'pressure'>
   /** Time between the beginnings of two commits, ms. */
   readonly interval: number
-  /** Told after each commit, so that waiting sessions can go on. */
+  /** Released after each commit, so that waiting sessions can go on. */
   readonly backlog: Backlog
-  /** Background trouble that the next round may mend (a trim that failed). */
-  readonly warn: (message: string) => void
-  /** Each state that becomes a snapshot. */
-  readonly onSnapshot?: (capture: Capture, seen: Examination) => void
-}
-
-/** Heads that one commit writes anew because of their seal. */
-const RESEAL_HEADS = 256
-
-/** How much is waiting to be committed; sessions wait while it is too much. */
-export interface Backlog {
-  add(records: number): void
-  release(records: number): void
-  room(): Promise<void> | undefined
-}
-
-export const createBacklog = (limit: number): Backlog => {
-  const waiting: (() => void)[] = []
-  let records = 0
-  return {
-    add(more) {
-      records += more
-    },
-    release(fewer) {
-      records -= fewer
-      if (records >= limit) return
-      for (const go of waiting.splice(0)) go()
-    },
-    room: () => (records < limit ? undefined : new Promise((resolve) => waiting.push(resolve))),
-  }
-}
-
-/** A commit as the rest of the worker sees it. */
-export interface Commit {
-  readonly partition: number
-  readonly offset: number
-  readonly records: number
-  readonly sessions: number
-  readonly steps: readonly EmittedStep[]
-  /** Time the transaction took, ms. */
-  readonly ms: number
 }
 
 /** Steps of one transaction at most, and the backlog at which a commit does not wait for its time. */
 const BUDGET_STEPS = 2048
 const BUDGET_BYTES = 4 * 1024 * 1024
-/** Bytes of heads and of snapshots forwarded with one commit. */
-const FORWARD_BYTES = 512 * 1024
-/** States taken only to make room, waiting to be written. */
-const MAX_CAPTURES = 8
-
-/** The state of the commit stage; the loop in `commit` drives it. */
-const createCommitter = (deps: CommitDeps) => {
-  const { log, names, partition, writer, watermark, sessions, model, stateLedger, snapshotLedger } = deps
-  /** Sessions whose head must be written although no step touched them: a new snapshot, or forwarding. */
-  const touched = new Set<string>()
-  const refs = new Map<string, SnapshotRef>()
-  /** States that wait to be written, by session: a newer one takes the place of an older. */
-  const captures = new Map<string, Capture>()
-  let writing: SnapshotWriting | null = null
-  /** The input offset of the last commit. */
-  let committedTo = watermark.position().offset
-  for (const [id, { snapshot }] of sessions.heads) if (snapshot !== null) refs.set(id, snapshot)
-  const statePlace = { topic: names.state, partition, keys: log.sealKeys }
-  const resealing = [...deps.resealing]
-  /** Some heads a commit, so that a rotated key holds up nobody for long. */
-  const reseal = (): void => {
-    for (const id of resealing.splice(0, RESEAL_HEADS)) touched.add(id)
-  }
-  reseal()
-
-  /** A closed session can be recomputed from its events, unless they lie in another log (`born` −1). */
-  const forgets = (head: Head): boolean => head.status === 'closed' && head.born >= 0
-  const withRef = (head: Head): Head => ({
-    ...head,
-    snapshot: forgets(head) ? null : (refs.get(head.session) ?? null),
-  })
-
-  const cursorRecord = (): PartitionCursor => {
-    const { offset, done } = watermark.position()
-    return {
-      type: 'cursor',
-      version: 1,
-      group: deps.group,
-      topic: names.chunks,
-      ...(deps.topicId !== undefined && { topicId: deps.topicId }),
-      partition,
-      offset,
-      done: done.map(([from, to]) => [from, to]),
-      model: model.fingerprint,
-      layout: model.layoutFingerprint,
-      format: deps.format,
-    }
-  }
-
-  const capture = (taken: Capture): void => {
-    captures.delete(taken.head.session)
-    captures.set(taken.head.session, taken)
-  }
-
-  /** Lets contexts go that others wait for. What waits to be written is held in memory, so it is limited. */
-  const relieve = (): void => {
-    const limit = Math.max(0, MAX_CAPTURES - captures.size)
-    for (const taken of sessions.relieve(limit, committedTo)) capture(taken)
-  }
-
-  const commit = async (steps: readonly EmittedStep[]): Promise<Commit> => {
-    const changed = new Map<string, Head>()
-    const records: OutRecord[] = []
-    for (const step of steps) {
-      records.push(...step.records)
-      if (step.head !== null) changed.set(step.head.session, step.head)
-      if (step.capture !== undefined && !step.needsSnapshot) capture(step.capture)
-      if (step.done) watermark.finish(step.record.offset)
-    }
-    for (const id of touched) {
-      const head = changed.get(id) ?? sessions.heads.get(id)
-      if (head !== undefined) changed.set(id, head)
-    }
-    touched.clear()
-    reseal()
-    const heads = [...changed.values()].map(withRef)
-    const cursor = cursorRecord()
-    const stateAt = records.length
-    for (const record of [...heads, cursor]) records.push({ topic: names.state, ...seal(record, statePlace) })
-    failpoint('commit.prepared')
-    const started = performance.now()
-    const offsets = await writer.commit(records, cursor.offset)
-    const ms = performance.now() - started
-    failpoint('commit.ended')
-    committedTo = cursor.offset
-
-    heads.forEach((head, index) => {
-      const at = stateAt + index
-      sessions.committed(head)
-      stateLedger.put(head.session, { offset: offsets[at]!, bytes: recordBytes(records[at]!) })
-      if (forgets(head)) {
-        refs.delete(head.session)
-        snapshotLedger.drop(head.session)
-      }
-    })
-    const last = records.length - 1
-    stateLedger.put('', { offset: offsets[last]!, bytes: recordBytes(records[last]!) })
-    relieve()
-    failpoint('commit.noted')
-    return { partition, offset: cursor.offset, records: records.length, sessions: heads.length, steps, ms }
-  }
-
-  /** A snapshot is whole in the log; the next commit's head names it. */
-  const written = (session: string, ref: SnapshotRef): void => {
-    refs.set(session, ref)
-    touched.add(session)
-    snapshotLedger.put(session, { offset: ref.first, bytes: ref.bytes })
-  }
-
-  /** One small piece of snapshot work. Returns whether there may be more. */
-  const snapshotStep = async (): Promise<boolean> => {
-    if (writing === null) {
-      const [next] = captures.values()
-      if (next === undefined) return false
-      const { head, state } = next
-      captures.delete(head.session)
-      const seen = examine(model, head.conductor, state, next.gates)
-      deps.onSnapshot?.(next, seen)
-      const file = encodeSnapshot(head, state, model.layout, seen.vitals)
-      writing = writeSnapshot(names.snapshots, head.session, head.conductor.globalStep, file, deps.partBytes)
-    }
-    const ref = await writing.step(writer)
-    if (ref !== null) {
-      written(writing.session, ref)
-      writing = null
-      // The next ones at once, so that one commit names all that were written since the last.
-      relieve()
-    }
-    return true
-  }
-
-  /** Writes the oldest living state again when the dead outweigh the living. */
-  const forward = async (): Promise<void> => {
-    // While a trim could free the space, writing more would only add to it.
-    if (!worthTrimming(stateLedger)) {
-      for (const id of stateLedger.toForward(FORWARD_BYTES)) if (id !== '') touched.add(id)
-    }
-    if (worthTrimming(snapshotLedger)) return
-    // The ledger stands in the order of offsets: a snapshot half written must be in it before others are written behind it.
-    while (writing !== null) await snapshotStep()
-    for (const id of snapshotLedger.toForward(FORWARD_BYTES)) {
-      const head = sessions.heads.get(id)
-      if (head === undefined || head.snapshot === null || refs.get(id)?.first !== head.snapshot.first) continue
-      const file = await readSnapshot(log, names.snapshots, partition, head).catch((error: unknown) => {
-        if (codeOf(error) !== 'REFUSED') throw error
-        // Who needs it will find the same and ask the events instead; the other sessions are not to suffer for it.
-        deps.warn(`${messageOf(error)} It is forgotten.`)
-        refs.delete(id)
-        snapshotLedger.drop(id)
-        touched.add(id)
-        return null
-      })
-      if (file === null) continue
-      const again = writeSnapshot(names.snapshots, id, head.snapshot.pulse, file, deps.partBytes)
-      let ref: SnapshotRef | null = null
-      while (ref === null) ref = await again.step(writer)
-      written(id, ref)
-    }
-  }
-
-  const worthTrimming = (ledger: Ledger): boolean =>
-    ledger.total - ledger.live > ledger.floor && ledger.reclaimable().bytes >= ledger.floor / 2
-
-  /** Trims what lies behind the living, once it is worth a call. */
-  const trim = async (): Promise<void> => {
-    // A new reference counts only once a committed head names it.
-    if (touched.size > 0) return
-    const both = [
-      [names.state, stateLedger],
-      [names.snapshots, snapshotLedger],
-    ] as const
-    for (const [topic, ledger] of both) {
-      if (!worthTrimming(ledger)) continue
-      const { before } = ledger.reclaimable()
-      if (before === 0) continue
-      failpoint('forward.written')
-      try {
-        await log.trim(topic, partition, before)
-        ledger.trimmed(before)
-        failpoint('forward.trimmed')
-      } catch (error) {
-        deps.warn(
-          `Trimming ${topic}, partition ${partition}, below ${before} failed and will be tried again: ${String(error)}`,
-        )
-      }
-    }
-  }
-
-  return {
-    commit,
-    snapshotStep,
-    forward,
-    trim,
-    capture,
-    relieve,
-    get hasTouched() {
-      return touched.size > 0
-    },
-    get hasSnapshotWork() {
-      return writing !== null || captures.size > 0
-    },
-  }
-}
 
 export const commit =
   (deps: CommitDeps): OperatorFunction<EmittedStep, Commit> =>
@@ -303,10 +34,10 @@ export const commit =
       let pendingBytes = 0
       let ended = false
       let cancelled = false
-      let wake: (() => void) | null = null
-      const rouse = (): void => {
-        wake?.()
-        wake = null
+      let endWait: (() => void) | null = null
+      const wake = (): void => {
+        endWait?.()
+        endWait = null
       }
 
       /** Waits for the next round: at once over budget or at the end, else when the interval has passed. */
@@ -320,8 +51,8 @@ export const commit =
             continue
           }
           await new Promise<void>((resolve) => {
-            const timer = work ? setTimeout(rouse, left) : undefined
-            wake = () => {
+            const timer = work ? setTimeout(wake, left) : undefined
+            endWait = () => {
               clearTimeout(timer)
               resolve()
             }
@@ -361,7 +92,7 @@ export const commit =
           lastStart = performance.now()
           await round()
           await committer.trim()
-          await committer.forward()
+          await committer.compact()
           // Also when commits follow each other without a pause, snapshots make way.
           await committer.snapshotStep()
         }
@@ -378,7 +109,7 @@ export const commit =
 
       const fail = (error: unknown): void => {
         cancelled = true
-        rouse()
+        wake()
         const wrapped =
           error instanceof ContinuoError
             ? error
@@ -392,23 +123,23 @@ export const commit =
         } catch (error) {
           fail(error)
         }
-        rouse()
+        wake()
       })
       const upstream = source.subscribe({
         next: (step) => {
           pending.push(step)
           for (const record of step.records) pendingBytes += recordBytes(record)
           deps.backlog.add(1)
-          if (pending.length === 1 || pending.length >= BUDGET_STEPS || pendingBytes >= BUDGET_BYTES) rouse()
+          if (pending.length === 1 || pending.length >= BUDGET_STEPS || pendingBytes >= BUDGET_BYTES) wake()
         },
         error: (error) => {
           cancelled = true
-          rouse()
+          wake()
           subscriber.error(error)
         },
         complete: () => {
           ended = true
-          rouse()
+          wake()
         },
       })
       loop().catch(fail)
@@ -416,6 +147,6 @@ export const commit =
         cancelled = true
         upstream.unsubscribe()
         pressure.unsubscribe()
-        rouse()
+        wake()
       }
     })

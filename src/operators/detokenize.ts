@@ -7,17 +7,17 @@
 import type { GenerationState } from '../../topics/state.ts'
 import { decodeUtf8 } from './utf8.ts'
 
-/** What is carried from one run of a request to the next. */
+/** State of the text that is carried from one run of a request to the next. */
 export type TextState = Pick<GenerationState, 'unfinished' | 'tail'>
 
 export const NO_TEXT: TextState = { unfinished: '', tail: '' }
 
 export interface Detokenizer {
-  /** What the engine has to look for so that the request ends where the text does: the stop strings, and the bytes before them. */
+  /** Stop strings for the engine, and the bytes before this run, so that the request ends where the text does. */
   readonly sought: { readonly strings: readonly Uint8Array[]; readonly tail: Uint8Array }
   /** The bytes of the next token. Returns whether a stop string ended in them; nothing may follow then. */
   push(bytes: Uint8Array): boolean
-  /** What became certain since the beginning, and what to begin the next run with. */
+  /** The text that became certain in this run, and the state for the next run. */
   end(): { readonly text: string; readonly state: TextState }
 }
 

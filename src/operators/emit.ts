@@ -1,4 +1,4 @@
-/** emit: what a step has to tell becomes records of the output topics. Event time and headers pass through. */
+/** emit: the outputs of a step become records of the output topics. Event time and headers pass through. */
 import { map, type OperatorFunction } from 'rxjs'
 import { DEAD_LETTER_HEADERS as H } from '../../topics/deadletters.ts'
 import type { TopicNames } from '../../topics/index.ts'
@@ -29,7 +29,7 @@ const besideBytes = ({ key, headers }: StoredRecord): number =>
  * What the dead letters of a record hold, put together: its value, or, where key and headers are too large to stand beside
  * it, an envelope with all three.
  */
-export const letterContent = (
+export const deadLetterContent = (
   record: StoredRecord,
 ): { readonly value: Uint8Array | null; readonly enveloped: boolean } => {
   if (besideBytes(record) <= MAX_BESIDE && record.headers.length <= MAX_HEADERS_BESIDE)
@@ -47,7 +47,7 @@ const deadLetters = (
   record: StoredRecord,
   { reason, stopped }: Extract<Output, { to: 'deadletters' }>,
 ): readonly OutRecord[] => {
-  const { value: content, enveloped } = letterContent(record)
+  const { value: content, enveloped } = deadLetterContent(record)
   const { undecodable: batch } = record
   const parts = content === null || content.length === 0 ? [content] : splitParts(content, PART_BYTES)
   return parts.map((value, index) => {

@@ -1,20 +1,20 @@
 /**
  * What a partition's state topic says before its task may run: read it, and make sure that the cursor, the committed offset,
- * the heads and the loaded model tell one story.
+ * the heads and the loaded model agree.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
 import type { Model } from '../engine/types.ts'
 import { ContinuoError, codeOf } from '../errors.ts'
 import { checkFits, faultOfHead, type Head, isOldSeal, type PartitionCursor, seal, unseal } from '../state/head.ts'
-import { createLedger, type Ledger, recordBytes } from '../state/ledger.ts'
+import { createLiveIndex, type LiveIndex, recordBytes } from '../state/live-index.ts'
 import type { EventLog, PartitionWriter, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import { asStopped } from './set-aside.ts'
 import { SNAPSHOT_GROUP_PARTS } from './snapshots.ts'
 import type { InputFormat } from './validate.ts'
 
-/** Who reads what with which model. */
+/** A reader of a partition: log, topics, group and model. */
 export interface Reading {
   readonly log: EventLog
   readonly names: TopicNames
@@ -25,10 +25,10 @@ export interface Reading {
   readonly warn: (message: string) => void
 }
 
-/** Header of a cursor that was written before anything was done. */
-const INTRODUCTION = 'introduction'
+/** Header of a genesis cursor: the first of a partition, written before anything was done. */
+const GENESIS = 'introduction'
 
-export const isIntroduction = ({ headers }: StoredRecord): boolean => headers.some(([name]) => name === INTRODUCTION)
+export const isGenesisCursor = ({ headers }: StoredRecord): boolean => headers.some(([name]) => name === GENESIS)
 
 /** How often and at what distance (ms) to look whether a commit can be read; longer than Kafka leaves a transaction open. */
 const VISIBLE_TRIES = 4000
@@ -38,7 +38,7 @@ const VISIBLE_PAUSE = 10
 const TRIES = 5
 
 /**
- * Every record of a partition. Whoever wrote it before may still be trimming it (trims are not fenced), and what is trimmed
+ * Every record of a partition. A former owner may still be trimming it (trims are not fenced), and what is trimmed
  * is dead: then the reading begins anew at the first record that is left, and meets some a second time.
  */
 async function* wholePartition(log: EventLog, topic: string, partition: number): AsyncGenerator<StoredRecord> {
@@ -56,8 +56,8 @@ async function* wholePartition(log: EventLog, topic: string, partition: number):
 export interface PartitionState {
   readonly cursor: PartitionCursor | null
   readonly heads: Map<string, Head>
-  readonly stateLedger: Ledger
-  readonly snapshotLedger: Ledger
+  readonly stateIndex: LiveIndex
+  readonly snapshotIndex: LiveIndex
   /** Sessions whose head carries a former seal: it is to be written anew. */
   readonly resealing: readonly string[]
 }
@@ -70,22 +70,22 @@ export const readPartitionState = async (
   log: EventLog,
   names: TopicNames,
   partition: number,
-  forwardFloor: number,
+  compactFloor: number,
 ): Promise<PartitionState> => {
-  const stateLedger = createLedger(forwardFloor)
-  const snapshotLedger = createLedger(forwardFloor)
+  const stateIndex = createLiveIndex(compactFloor)
+  const snapshotIndex = createLiveIndex(compactFloor)
   // Only the newest record of a key speaks; the older ones are not even opened.
   const newest = new Map<string, StoredRecord>()
   for await (const record of wholePartition(log, names.state, partition)) {
     const key = record.key === null ? '' : textOf(record.key)
-    // An introduction counts only where there is nothing yet: see introduce().
-    if (newest.has(key) && isIntroduction(record)) {
-      stateLedger.waste(record.offset, recordBytes(record))
+    // A genesis cursor counts only where there is nothing yet: see writeGenesisCursor().
+    if (newest.has(key) && isGenesisCursor(record)) {
+      stateIndex.waste(record.offset, recordBytes(record))
       continue
     }
     newest.delete(key)
     newest.set(key, record)
-    stateLedger.put(key, { offset: record.offset, bytes: recordBytes(record) })
+    stateIndex.put(key, { offset: record.offset, bytes: recordBytes(record) })
   }
   let cursor: PartitionCursor | null = null
   const heads = new Map<string, Head>()
@@ -110,13 +110,13 @@ export const readPartitionState = async (
   // On Kafka each transaction takes an offset for its marker.
   const markers = log.kind === 'kafka' ? (stored.end - stored.begin) / (SNAPSHOT_GROUP_PARTS + 1) : 0
   const unnamed = Math.floor(stored.end - stored.begin - markers) - parts
-  if (parts > 0 && unnamed > 0) snapshotLedger.waste(stored.begin, unnamed * (bytes / parts))
+  if (parts > 0 && unnamed > 0) snapshotIndex.waste(stored.begin, unnamed * (bytes / parts))
   for (const { session, snapshot } of refs.sort((x, y) => x.snapshot.first - y.snapshot.first))
-    snapshotLedger.put(session, { offset: snapshot.first, bytes: snapshot.bytes })
-  return { cursor, heads, stateLedger, snapshotLedger, resealing }
+    snapshotIndex.put(session, { offset: snapshot.first, bytes: snapshot.bytes })
+  return { cursor, heads, stateIndex, snapshotIndex, resealing }
 }
 
-/** Cursor, committed offset, heads and model must tell one story. Throws REFUSED naming what differs. */
+/** Cursor, committed offset, heads and model must agree. Throws REFUSED naming what differs. */
 const checkAgreement = (
   { cursor, heads }: PartitionState,
   committed: number | null,
@@ -174,11 +174,12 @@ const checkAgreement = (
 }
 
 /**
- * The first cursor of a partition, so that nobody else thinks it is free. The claim is a lock of one group; two groups that
- * begin at the same time on the same empty state would both find nothing. So each introduces itself and then reads again: the
- * first introduction in the log counts, and any cursor that came with work counts more; who finds another's is refused.
+ * The first cursor of a partition, so that no other group takes the partition for free. The claim is a lock within one group; two
+ * groups that begin at the same time on the same empty state would both find nothing. So each writes a genesis cursor and then reads
+ * again: the first genesis cursor in the log counts, and any cursor that came with work counts more; the group that finds another
+ * group's cursor is refused.
  */
-const introduce = async (
+const writeGenesisCursor = async (
   writer: PartitionWriter,
   { log, names, group, model, format }: Reading,
   partition: number,
@@ -201,7 +202,7 @@ const introduce = async (
     },
     { topic: names.state, partition, keys: log.sealKeys },
   )
-  const record = { topic: names.state, key, value, headers: [...headers, [INTRODUCTION, new Uint8Array(0)] as const] }
+  const record = { topic: names.state, key, value, headers: [...headers, [GENESIS, new Uint8Array(0)] as const] }
   const [offset] = await writer.commit([record], begin)
   // Kafka answers a commit before its readers see it. Once they see this one, they see all that came before it.
   for (let tries = 0; (await log.bounds(names.state, partition)).end <= offset!; tries += 1) {
@@ -217,20 +218,20 @@ const introduce = async (
 
 /**
  * The state of the partition that this writer has claimed, checked against the group's committed offset and the model. Where
- * there is none yet, it begins with an introduction. Throws REFUSED naming what differs.
+ * there is none yet, it begins with a genesis cursor. Throws REFUSED naming what differs.
  */
 export const openState = async (
   writer: PartitionWriter,
   reading: Reading,
   partition: number,
-  forwardFloor: number,
+  compactFloor: number,
 ): Promise<PartitionState & { readonly cursor: PartitionCursor }> => {
   const { log, names, group } = reading
   const topicId = await log.topicId(names.chunks)
   for (;;) {
-    const state = await readPartitionState(log, names, partition, forwardFloor)
+    const state = await readPartitionState(log, names, partition, compactFloor)
     checkAgreement(state, await log.committed(group, names.chunks, partition), topicId, reading, partition)
     if (state.cursor !== null) return { ...state, cursor: { ...state.cursor, ...(topicId !== null && { topicId }) } }
-    await introduce(writer, reading, partition, topicId)
+    await writeGenesisCursor(writer, reading, partition, topicId)
   }
 }

@@ -12,12 +12,13 @@ import type { StoredRecord } from '../streams/log.ts'
 import { bySession } from './by-session.ts'
 import { type Commit, type CommitDeps, commit } from './commit.ts'
 import { emit } from './emit.ts'
-import { infer } from './infer.ts'
+import { type InferDeps, infer } from './infer.ts'
 import { type ValidateOptions, validate } from './validate.ts'
 
 export interface PipelineDeps extends CommitDeps {
   readonly records: AsyncIterable<StoredRecord>
   readonly validation: ValidateOptions
+  readonly inference: InferDeps
 }
 
 const subscribe = (records: AsyncIterable<StoredRecord>): Observable<StoredRecord> => from(records)
@@ -25,7 +26,7 @@ const subscribe = (records: AsyncIterable<StoredRecord>): Observable<StoredRecor
 export const pipeline = (deps: PipelineDeps): Observable<Commit> =>
   subscribe(deps.records).pipe(
     validate(deps.validation),
-    bySession((item) => item.session, infer(deps.sessions)),
+    bySession((item) => item.session, infer(deps.inference)),
     emit(deps.names),
     commit(deps),
   )

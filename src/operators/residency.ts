@@ -1,64 +1,64 @@
 /**
  * Residency: which contexts are in memory. All contexts of a process are made here and processed here; together they take at
- * most `maxBytes`. Who needs room pushes out whoever was not used for longest: an idle context becomes a page (state/pages.ts)
- * and is a context of the engine again at its next use, with the same bytes, clock and chain.
+ * most `maxBytes`. A context that needs room has the idle one that was not used for longest spilled to a file (state/spill.ts); at
+ * its next use the spilled one is a context of the engine again, with the same bytes, clock and chain.
  *
- *            use                      room                      settled
- *   away ───────────▶ waiting ───────────────────▶ busy ─────────────────▶ idle ──▶ away (a page)
- *   idle ──────────────────────────────────────────▶                        ▲ │
+ *               use                   room                      settled
+ *   spilled ───────────▶ waiting ────────────────▶ busy ─────────────────▶ idle ──▶ spilled
+ *   idle ─────────────────────────────────────────▶                         ▲ │
  *                                                                           └─┘ reset, restore
  *
  * Busy contexts stay. Where they fill the bound, others wait for their turn, in order; one that is larger than the bound goes
- * alone. What is given out are contexts like the engine's own, so whoever holds one cannot tell where its state is.
+ * alone. Callers get contexts like the engine's own, and cannot tell where the state of one is.
  */
 import type { Context, ContextHead, Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { openPages, type Page } from '../state/pages.ts'
+import { openSpillFolder, type SpillFile } from '../state/spill.ts'
 
 export interface ResidencyOptions {
-  /** Bytes of contexts in memory at most; default: no bound. A context on its way to a page counts until it is written. */
-  readonly maxBytes?: number
-  /** Where the folder with the pages is made; default: the system's folder for temporary files. */
-  readonly pageDir?: string
-  /** Told when a context cannot be paged and so stays in memory. */
+  /** Bytes of contexts in memory at most; default: no bound. A context counts until its spill file is written. */
+  readonly maxBytes?: number | undefined
+  /** Where the folder of the spill files is made; default: the system's folder for temporary files. */
+  readonly spillDir?: string | undefined
+  /** Called when a context cannot be spilled and so stays in memory. */
   readonly warn?: (message: string) => void
 }
 
 export interface ResidencyStats {
   /** Memory of the contexts in memory. */
   readonly residentBytes: number
-  /** Contexts in memory, and in pages. */
+  /** Contexts in memory, and in spill files. */
   readonly resident: number
-  readonly paged: number
+  readonly spilled: number
   /** So far. */
-  readonly pageIns: number
-  readonly pageOuts: number
-  /** Attempts to write a page that failed. */
+  readonly spillReads: number
+  readonly spillWrites: number
+  /** Attempts to write a spill file that failed. */
   readonly failures: number
 }
 
 export interface Residency {
   /** A context at its first state; it takes memory from its first use on. `name` stands in messages. */
   createContext(name?: string): Context
-  /** As the model's; the context is one of these. Rejects with `PageLost` when its page is missing or was changed. */
+  /** As `submit` of the model, for a context that was created here. Rejects with `SpillLost` when its spill file is missing or was changed. */
   submit(item: WorkItem): Promise<WorkResult>
   readonly stats: ResidencyStats
-  /** Removes the pages. Contexts that are in one are lost. */
+  /** Removes the spill files, and with them the contexts that are in one. */
   close(): void
 }
 
 interface Slot {
   readonly name: string | undefined
-  /** null: it is in the page, or nothing was ever fed to it. */
+  /** null: it is spilled, or nothing was ever fed to it. */
   real: Context | null
-  page: Page | null
-  /** While it is away. */
+  spilled: SpillFile | null
+  /** While it is not in memory. */
   head: ContextHead
   bytes: number
   busy: boolean
-  /** Its state stopped being finite, or a call lost it; the engine takes only reset, restore and close, and no page could help. */
+  /** Its state stopped being finite, or a call lost it; the engine takes only reset, restore and close, and spilling it would keep nothing. */
   broken: boolean
-  /** Why its state is gone, found when it was to become a page; whoever uses it next hears that. */
+  /** Why its state is gone, found when it was to be spilled: the next use throws it. */
   lost: unknown
   closed: boolean
 }
@@ -69,14 +69,14 @@ interface Waiting {
   readonly refuse: (error: unknown) => void
 }
 
-/** After a page could not be written, memory is used instead for so long before the disk is tried again, ms. */
+/** Time in which memory is used instead, after a spill file could not be written, before the disk is tried again, ms. */
 const RETRY = 1000
 
 export const createResidency = (
   model: Pick<Model, 'createContext' | 'submit'>,
   {
     maxBytes = Number.POSITIVE_INFINITY,
-    pageDir,
+    spillDir,
     warn = (message) => process.emitWarning(message),
   }: ResidencyOptions = {},
 ): Residency => {
@@ -86,15 +86,15 @@ export const createResidency = (
       `The bound of resident contexts is ${maxBytes}, expected a number of bytes above 0.`,
     )
   }
-  const pages = openPages(pageDir)
+  const folder = openSpillFolder(spillDir)
   const slots = new WeakMap<Context, Slot>()
   /** In memory and free to go, in order of last use. */
   const idle = new Set<Slot>()
   const waiting: Waiting[] = []
-  let newborn: (ContextHead & { readonly bytes: number }) | null = null
+  let initial: (ContextHead & { readonly bytes: number }) | null = null
   let active = 0
   let retryAt = Number.NEGATIVE_INFINITY
-  const stats = { residentBytes: 0, resident: 0, paged: 0, pageIns: 0, pageOuts: 0, failures: 0 }
+  const stats = { residentBytes: 0, resident: 0, spilled: 0, spillReads: 0, spillWrites: 0, failures: 0 }
 
   const label = ({ name }: Slot): string => (name === undefined ? 'a context' : `session "${name}"`)
 
@@ -114,13 +114,13 @@ export const createResidency = (
     slot.bytes = real.bytes
     stats.residentBytes += slot.bytes
     stats.resident += 1
-    if (slot.page !== null) forget(slot)
+    if (slot.spilled !== null) forget(slot)
   }
 
   const forget = (slot: Slot): void => {
-    pages.drop(slot.page!)
-    slot.page = null
-    stats.paged -= 1
+    folder.drop(slot.spilled!)
+    slot.spilled = null
+    stats.spilled -= 1
   }
 
   const left = (slot: Slot): void => {
@@ -131,8 +131,8 @@ export const createResidency = (
     stats.resident -= 1
   }
 
-  /** Whether the context is away now. If not, it stays as it was. */
-  const pageOut = (slot: Slot): boolean => {
+  /** Returns whether the context has left memory; if not, it stays as it was. */
+  const spill = (slot: Slot): boolean => {
     if (performance.now() < retryAt) return false
     const { pulse, origin, chain } = slot.real!
     let state: Uint8Array
@@ -145,7 +145,7 @@ export const createResidency = (
       return true
     }
     try {
-      slot.page = pages.write(state)
+      slot.spilled = folder.write(state)
     } catch (error) {
       stats.failures += 1
       retryAt = performance.now() + RETRY
@@ -154,31 +154,31 @@ export const createResidency = (
     }
     slot.head = { pulse, origin, chain }
     left(slot)
-    stats.paged += 1
-    stats.pageOuts += 1
+    stats.spilled += 1
+    stats.spillWrites += 1
     return true
   }
 
-  /** Whether `need` more bytes can be taken now. Where pages cannot be written the bound gives way: work goes on. */
+  /** Whether `need` more bytes can be taken now. Where spill files cannot be written the bound gives way: work goes on. */
   const makeRoom = (need: number): boolean => {
     while (stats.residentBytes + need > maxBytes) {
       const [oldest] = idle
       if (oldest === undefined) return false
-      if (!pageOut(oldest)) return true
+      if (!spill(oldest)) return true
     }
     return true
   }
 
-  const pageIn = (slot: Slot): void => {
+  const load = (slot: Slot): void => {
     if (slot.lost !== null) throw slot.lost
     const real = model.createContext()
     try {
-      if (slot.page !== null) real.restore(pages.read(slot.page, label(slot)), slot.head)
+      if (slot.spilled !== null) real.restore(folder.read(slot.spilled, label(slot)), slot.head)
     } catch (error) {
       real.close()
       throw error
     }
-    if (slot.page !== null) stats.pageIns += 1
+    if (slot.spilled !== null) stats.spillReads += 1
     arrived(slot, real)
   }
 
@@ -186,7 +186,7 @@ export const createResidency = (
   const present = (slot: Slot): Context => {
     if (slot.real === null) {
       makeRoom(slot.bytes)
-      pageIn(slot)
+      load(slot)
     }
     return slot.real!
   }
@@ -219,7 +219,7 @@ export const createResidency = (
   const mayEnter = ({ real, bytes }: Slot): boolean => real !== null || makeRoom(bytes) || active === 0
 
   const enter = (slot: Slot): void => {
-    if (slot.real === null) pageIn(slot)
+    if (slot.real === null) load(slot)
     idle.delete(slot)
     active += 1
   }
@@ -239,12 +239,12 @@ export const createResidency = (
   }
 
   const first = (): ContextHead & { readonly bytes: number } => {
-    if (newborn !== null) return newborn
+    if (initial !== null) return initial
     const context = model.createContext()
     const { pulse, origin, chain, bytes } = context
     context.close()
-    newborn = { pulse, origin, chain, bytes }
-    return newborn
+    initial = { pulse, origin, chain, bytes }
+    return initial
   }
 
   const createContext = (name?: string): Context => {
@@ -252,7 +252,7 @@ export const createResidency = (
     const slot: Slot = {
       name,
       real: null,
-      page: null,
+      spilled: null,
       head,
       bytes,
       busy: false,
@@ -279,7 +279,7 @@ export const createResidency = (
         slot.broken = false
         rest(slot)
       },
-      // What was told of a context that went to a page is gone with it.
+      // Gates are counted by the engine's context, and that was closed when this one was spilled.
       gates() {
         own(slot)
         return slot.real?.gates() ?? []
@@ -287,7 +287,7 @@ export const createResidency = (
       serialize() {
         own(slot)
         if (slot.real !== null) return slot.real.serialize()
-        if (slot.page !== null) return pages.read(slot.page, label(slot))
+        if (slot.spilled !== null) return folder.read(slot.spilled, label(slot))
         if (slot.lost !== null) throw slot.lost
         const context = model.createContext()
         try {
@@ -317,7 +317,7 @@ export const createResidency = (
       close() {
         own(slot)
         if (slot.real !== null) left(slot)
-        if (slot.page !== null) forget(slot)
+        if (slot.spilled !== null) forget(slot)
         slot.closed = true
         drain()
       },
@@ -345,6 +345,6 @@ export const createResidency = (
       }
     },
     stats,
-    close: () => pages.close(),
+    close: () => folder.close(),
   }
 }

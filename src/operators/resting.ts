@@ -1,6 +1,6 @@
 /**
  * Where a session stands while its context is in memory and nothing works on it: in the list of what may happen to it next, the
- * longest unused first, so that nobody has to look for candidates.
+ * longest unused first, so that candidates need not be searched for.
  *
  *   absent ──event, or its unsaved input is old──▶ coming ──▶ busy ──done, and committed──┬─▶ free ──room wanted──▶ absent
  *                                                              ▲  │                       │    ▲
@@ -17,18 +17,18 @@
  * be ahead of the head that names it.
  */
 import { type Head, samePlace } from '../state/head.ts'
-import type { Session } from './advance.ts'
+import type { SessionState } from './advance.ts'
 import { createQueue, type Queue } from './queue.ts'
 
 /** A session whose context is in memory. */
-export interface Live extends Session {
+export interface LiveSession extends SessionState {
   busy: boolean
   /** Pulse of the last state captured; −1 before the first, −∞ where the next step must be saved. */
   captured: number
   /** To be saved as soon as it rests. */
   due: boolean
   /** Where it stands at rest. */
-  list: Queue<Live> | null
+  list: Queue<LiveSession> | null
 }
 
 /**
@@ -44,13 +44,13 @@ export const isSaved = ({ status, snapshot, conductor }: Head): boolean =>
   status !== 'open' || snapshot?.pulse === conductor.globalStep
 
 export interface Resting {
-  readonly free: Queue<Live>
-  readonly savable: Queue<Live>
-  readonly overdue: Queue<Live>
-  readonly capturing: Queue<Live>
+  readonly free: Queue<LiveSession>
+  readonly savable: Queue<LiveSession>
+  readonly overdue: Queue<LiveSession>
+  readonly capturing: Queue<LiveSession>
   /** To be called whenever a session comes to rest, its head is committed, or it becomes due. */
-  settle(session: Live): void
-  put(session: Live, list: Queue<Live> | null): void
+  settle(session: LiveSession): void
+  put(session: LiveSession, list: Queue<LiveSession> | null): void
   /** Whether a rebuild without a snapshot is short. */
   isShort(head: Head): boolean
 }
@@ -63,12 +63,12 @@ export interface RestingOptions {
 }
 
 export const createResting = ({ heads, snapshotEvery, snapshotRecords }: RestingOptions): Resting => {
-  const free = createQueue<Live>()
-  const savable = createQueue<Live>()
-  const overdue = createQueue<Live>()
-  const capturing = createQueue<Live>()
+  const free = createQueue<LiveSession>()
+  const savable = createQueue<LiveSession>()
+  const overdue = createQueue<LiveSession>()
+  const capturing = createQueue<LiveSession>()
 
-  const put = (session: Live, list: Queue<Live> | null): void => {
+  const put = (session: LiveSession, list: Queue<LiveSession> | null): void => {
     if (session.list === list) return
     session.list?.delete(session)
     list?.add(session)

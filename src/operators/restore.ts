@@ -9,12 +9,12 @@
 import type { TopicNames } from '../../topics/index.ts'
 import type { Context, Model } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { failpoint } from '../observe/failpoint.ts'
+import { failpoint } from '../failpoint.ts'
 import { checkFits, faultOfHead, type Head, headDifference, sameHead, samePlace } from '../state/head.ts'
 import { decodeSnapshot } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
-import { advance, clockOf, type Inference, newborn, type Session } from './advance.ts'
-import { compactionHint } from './compaction.ts'
+import { advance, clockOf, type Inference, initialHead, type SessionState } from './advance.ts'
+import { compactionHint } from './compacted-input.ts'
 import { SessionLost } from './set-aside.ts'
 import { readSnapshot } from './snapshots.ts'
 import { tokenizeEvent } from './tokenize.ts'
@@ -27,7 +27,7 @@ export interface RestoreDeps {
   readonly model: Model
   readonly engine: Inference
   readonly validate: ValidateOptions
-  /** Told when a snapshot is of no use and the events take its place. */
+  /** Called when a snapshot is of no use and the events take its place. */
   readonly warn?: (message: string) => void
 }
 
@@ -73,7 +73,7 @@ const loadSnapshot = async (
   { log, names, model }: RestoreDeps,
   partition: number,
   target: Head,
-): Promise<Session | null> => {
+): Promise<SessionState | null> => {
   if (target.snapshot === null) return null
   try {
     const file = await readSnapshot(log, names.snapshots, partition, target)
@@ -109,19 +109,19 @@ const filled = (model: Model, state: Uint8Array | null, head: Head): Context => 
 }
 
 /** With the first state at the head's clock and chain: all that a session needs which was closed or set aside. */
-export const blankSession = (model: Model, head: Head): Session => ({ head, context: filled(model, null, head) })
+export const blankSession = (model: Model, head: Head): SessionState => ({ head, context: filled(model, null, head) })
 
 /** `unsaved`: the snapshot that its head names is of no use, so another should take its place. */
-export type Restored = Session & { readonly unsaved?: true }
+export type Restored = SessionState & { readonly unsaved?: true }
 
 /** Carries the session on from `base`, or from its first event, until it stands where `target` does, and compares the two. */
 const replayed = async (
   deps: RestoreDeps,
   partition: number,
   target: Head,
-  base: Session | null,
+  base: SessionState | null,
   signal: AbortSignal | undefined,
-): Promise<Session> => {
+): Promise<SessionState> => {
   const { model, engine } = deps
   let session = base
   const from = base === null ? target.born : base.head.cursor.offset + (base.head.cursor.complete ? 1 : 0)
@@ -141,7 +141,7 @@ const replayed = async (
         let fresh = false
         if (session === null) {
           const context = model.createContext()
-          session = { head: newborn(work, model, context.chain), context }
+          session = { head: initialHead(work, model, context.chain), context }
           fresh = true
         }
         for await (const step of advance(session, work, fresh, engine)) {

@@ -1,6 +1,6 @@
 /**
- * Rooms: how many contexts a partition has in memory, and who gets the next place. Whoever asks waits in order of arrival;
- * those that have to be rebuilt first may be passed by those that have not, while as many rebuilds as allowed are going on.
+ * Rooms: how many contexts a partition has in memory, and which session gets the next place. Sessions wait in order of arrival;
+ * a new session may pass those that have to be rebuilt, while as many rebuilds as allowed are going on.
  *
  *   enter ──▶ waiting ──▶ arriving ──settled──▶ alive ──▶ given back
  *                 └─close─▶ false
@@ -18,31 +18,31 @@ export interface RoomsOptions {
   readonly alive: () => number
   /** Gives one back that may go; false when there is none. */
   readonly giveBackOne: () => boolean
-  /** Somebody waits because nobody may go. */
+  /** Called when a session waits and no context may go. */
   readonly onPressure: () => void
 }
 
 export interface Rooms {
   /** Waits for room for one more context; false when the rooms are closed before there is any. */
   enter(restores: boolean): Promise<boolean>
-  /** Who was let in is alive now, or came to nothing. */
+  /** A session that was admitted is alive now, or failed to arrive. */
   settled(restores: boolean): void
-  /** Lets in whoever has room; to be called when a context may go. */
+  /** Admits waiting sessions while there is room; to be called when a context may go. */
   admit(): void
-  /** Contexts that would have to go so that nobody waits. */
+  /** Contexts that would have to go so that no session waits. */
   readonly wanted: number
-  /** Nobody is let in any more. */
+  /** No session is admitted any more. */
   close(): void
 }
 
 interface Waiting {
   readonly ticket: number
   readonly restores: boolean
-  readonly go: (let_in: boolean) => void
+  readonly go: (admitted: boolean) => void
 }
 
 export const createRooms = ({ max, maxRestores, alive, giveBackOne, onPressure }: RoomsOptions): Rooms => {
-  const newborn = createQueue<Waiting>()
+  const fresh = createQueue<Waiting>()
   const rebuilt = createQueue<Waiting>()
   let tickets = 0
   /** Contexts being made, and among them those being rebuilt. */
@@ -50,21 +50,21 @@ export const createRooms = ({ max, maxRestores, alive, giveBackOne, onPressure }
   let restoring = 0
   let closed = false
 
-  /** Who came first of those that lack nothing but room. */
+  /** The first in order of arrival that lacks nothing but room. */
   const next = (): Waiting | undefined => {
-    const one = newborn.first
+    const one = fresh.first
     const other = restoring < maxRestores ? rebuilt.first : undefined
     if (one === undefined || other === undefined) return one ?? other
     return one.ticket < other.ticket ? one : other
   }
 
   const admit = (): void => {
-    for (let who = next(); who !== undefined; who = next()) {
+    for (let session = next(); session !== undefined; session = next()) {
       if (alive() + arriving >= max && !giveBackOne()) return
-      ;(who.restores ? rebuilt : newborn).delete(who)
+      ;(session.restores ? rebuilt : fresh).delete(session)
       arriving += 1
-      if (who.restores) restoring += 1
-      who.go(true)
+      if (session.restores) restoring += 1
+      session.go(true)
     }
   }
 
@@ -72,11 +72,11 @@ export const createRooms = ({ max, maxRestores, alive, giveBackOne, onPressure }
     async enter(restores) {
       if (closed) return false
       return new Promise((go) => {
-        const who = { ticket: tickets++, restores, go }
-        const queue = restores ? rebuilt : newborn
-        queue.add(who)
+        const session = { ticket: tickets++, restores, go }
+        const queue = restores ? rebuilt : fresh
+        queue.add(session)
         admit()
-        if (queue.has(who) && next() !== undefined) onPressure()
+        if (queue.has(session) && next() !== undefined) onPressure()
       })
     },
     settled(restores) {
@@ -86,14 +86,14 @@ export const createRooms = ({ max, maxRestores, alive, giveBackOne, onPressure }
     },
     admit,
     get wanted() {
-      return Math.max(0, alive() + arriving + newborn.size + rebuilt.size - max)
+      return Math.max(0, alive() + arriving + fresh.size + rebuilt.size - max)
     },
     close() {
       closed = true
-      for (const queue of [newborn, rebuilt]) {
-        for (let who = queue.first; who !== undefined; who = queue.first) {
-          queue.delete(who)
-          who.go(false)
+      for (const queue of [fresh, rebuilt]) {
+        for (let session = queue.first; session !== undefined; session = queue.first) {
+          queue.delete(session)
+          session.go(false)
         }
       }
     },

@@ -1,22 +1,20 @@
 /**
  * The sessions of one partition: every head, and the contexts of those in use. A context is rebuilt on its session's first
  * event and given back when too many are in memory; what a given-back context knew is in its snapshot, or in so few records
- * of the input that they are read again. Which may go stands in resting.ts, who comes next in rooms.ts.
+ * of the input that they are read again. resting.ts decides which context may be given back, rooms.ts which session gets the next place.
  */
 import { type Observable, Subject } from 'rxjs'
 import type { Context, Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { failpoint } from '../observe/failpoint.ts'
 import type { Head } from '../state/head.ts'
-import { PageLost } from '../state/pages.ts'
-import { advance, type Inference, newborn, type Session } from './advance.ts'
+import { SpillLost } from '../state/spill.ts'
+import { type Inference, initialHead, type SessionState } from './advance.ts'
 import { createQueue, type Queue } from './queue.ts'
-import { createResting, isSaved, type Live } from './resting.ts'
+import { createResting, isSaved, type LiveSession } from './resting.ts'
 import { blankSession, Disagreement, type Restored } from './restore.ts'
 import { createRooms } from './rooms.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
-import { tokenizeEvent } from './tokenize.ts'
-import type { Capture, Rejected, Step, Tokenized, Valid } from './types.ts'
+import type { Capture, Step, Tokenized } from './types.ts'
 import { createUnsaved } from './unsaved.ts'
 
 export interface SessionsOptions {
@@ -29,23 +27,42 @@ export interface SessionsOptions {
   readonly maxContexts: number
   /** Rebuilds a session; rejects when `stopping` fires. */
   readonly restore: (head: Head) => Promise<Restored>
-  /** Resolves when the stages behind have room for another step; undefined when they have it now. */
-  readonly room: () => Promise<void> | undefined
-  /** No step begins after it fires. */
+  /** No session is let in after it fires. */
   readonly stopping: AbortSignal
-  /** Told of every session that is set aside, and of trouble that harms nobody yet. */
+  /** Called for trouble that harms no session yet. */
   readonly warn: (message: string) => void
 }
 
+/** A session for one event. */
+export interface Acquired {
+  readonly session: LiveSession
+  /** The session begins with this event. */
+  readonly fresh: boolean
+  /** The step that sets it aside, where what the log should hold of it is lost. */
+  readonly aside?: Step
+}
+
 export interface Sessions {
+  /** The engine for these sessions: once the task is over it refuses work, and closes the contexts that it still had. */
+  readonly engine: Inference
+  /** The newest head of a session, committed or not; undefined for a session that has none yet. */
+  newest(session: string): Head | undefined
+  /**
+   * A session in memory, made or rebuilt where it is not; null when the task ends before there is room for it. One event has it until
+   * `rest`, which is not called for a session whose call failed halfway.
+   */
+  acquire(work: Tokenized): Promise<Acquired | null>
+  /** The session has read input from this offset on; what came after its last capture is unsaved. */
+  began(session: string, offset: number): void
+  /** A copy of the state as it stands; the caller knows that its head is committed, or commits with it. */
+  capture(session: LiveSession): Capture
+  rest(session: LiveSession): void
   /** Committed heads. */
   readonly heads: ReadonlyMap<string, Head>
   /** A head of the log that the task begins with. */
   resume(head: Head): void
   /** A head was committed. */
   committed(head: Head): void
-  /** The steps of one event, to be asked for when those before it are done; a rejected one is a step of its own. */
-  steps(item: Valid | Rejected): AsyncIterable<Step> | readonly Step[]
   /** States that no snapshot holds yet, for the farewell; each is copied when it is asked for, if it can be. Only while nothing runs. */
   unsaved(): Iterable<Capture>
   /**
@@ -55,7 +72,7 @@ export interface Sessions {
    * called after each commit, and on `pressure`. Costs nothing for sessions that are not handed out.
    */
   relieve(limit: number, position: number): readonly Capture[]
-  /** Somebody waits for a context, or a state for its snapshot. */
+  /** Fires when a session waits for a context, or a state for its snapshot. */
   readonly pressure: Observable<void>
   readonly live: number
   /** Memory of their contexts. */
@@ -74,20 +91,20 @@ interface Arrival {
 /** A session that was made or rebuilt, or what takes its place with the step that sets it aside. */
 type Brought = Restored & { readonly aside?: Step }
 
-/** The engine knows contexts only; a person needs the session. */
-const lostBy = (session: string, error: PageLost): PageLost =>
-  new PageLost(`Session "${session}": ${error.message}`, { cause: error })
+/** With the session in its message, because the engine knows contexts only. */
+export const spillLostOf = (session: string, error: SpillLost): SpillLost =>
+  new SpillLost(`Session "${session}": ${error.message}`, { cause: error })
 
-const captureOf = ({ head, context }: Session): Capture => {
+const captureOf = ({ head, context }: SessionState): Capture => {
   try {
     return { head, state: context.serialize(), gates: context.gates() }
   } catch (error) {
-    throw error instanceof PageLost ? lostBy(head.session, error) : error
+    throw error instanceof SpillLost ? spillLostOf(head.session, error) : error
   }
 }
 
 /** null: the context is gone with its device, and a farewell is no reason to fail. The session is rebuilt from the log. */
-const captureIfThere = (session: Session): Capture | null => {
+const captureIfThere = (session: SessionState): Capture | null => {
   try {
     return captureOf(session)
   } catch (error) {
@@ -104,21 +121,13 @@ const MAX_DISAGREEMENTS = 3
 
 /** Each reads the input from its snapshot on, so more at a time would only slow each other down. */
 const MAX_RESTORES = 4
-/** Of them for sessions that nobody asked for and that need a snapshot. */
+/** Of these, at most so many are for sessions without an event, which need only a snapshot. */
 const MAX_REFRESHES = 2
 
-const rejectedStep = ({ record, session, reason }: Rejected): Step => ({
-  record,
-  session,
-  outputs: [{ to: 'deadletters', reason }],
-  head: null,
-  done: true,
-})
-
 export const createSessions = (options: SessionsOptions): Sessions => {
-  const { model, snapshotEvery, snapshotRecords, maxContexts, restore, room, stopping } = options
+  const { model, snapshotEvery, snapshotRecords, maxContexts, restore, stopping } = options
   const heads = new Map<string, Head>()
-  const live = new Map<string, Live>()
+  const live = new Map<string, LiveSession>()
   const coming = new Map<string, Arrival>()
   const resting = createResting({ heads, snapshotEvery, snapshotRecords })
   const { free, savable, overdue, capturing, put, isShort } = resting
@@ -178,24 +187,23 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   }
   const engine: Inference = { ...options.engine, submit: (item) => tracked(submitted(item)) }
 
-  const settle = (session: Live): void => {
+  const settle = (session: LiveSession): void => {
     resting.settle(session)
     if (session.list === free) rooms.admit()
   }
 
-  const occupy = (session: Live): void => {
+  const occupy = (session: LiveSession): void => {
     session.busy = true
     put(session, null)
   }
 
-  const rest = (session: Live): void => {
+  const rest = (session: LiveSession): void => {
     session.busy = false
     settle(session)
     if (session.list === overdue || (session.list === savable && rooms.wanted > 0)) pressure.next()
   }
 
-  /** A copy of the state as it stands; the caller knows that its head is committed, or goes with it. */
-  const take = (session: Live): Capture => {
+  const capture = (session: LiveSession): Capture => {
     session.captured = session.head.conductor.globalStep
     session.due = false
     unsaved.end(session.head.session)
@@ -203,7 +211,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     return captureOf(session)
   }
 
-  /** The snapshot that a head names may be forwarded and trimmed while it is being read; then the newer head names it. */
+  /** The snapshot that a head names may be compacted and trimmed while it is being read; then the newer head names it. */
   const rebuild = async (id: string): Promise<Restored> => {
     for (;;) {
       const head = heads.get(id)!
@@ -216,7 +224,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   }
 
   let disagreements = 0
-  /** What takes the place of a session that is lost: its head as it is set aside, and a memory that nothing was read into. */
+  /** The substitute of a session that is lost: its head as it is set aside, and a memory in its first state. */
   const lost = (error: unknown, work: Tokenized): Brought => {
     if (!(error instanceof SessionLost)) throw error
     if (error instanceof Disagreement) disagreements += 1
@@ -232,7 +240,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     id: string,
     busy: boolean,
     make: (known: Head | undefined) => Promise<Brought>,
-  ): Promise<{ readonly session: Live; readonly aside?: Step } | null> => {
+  ): Promise<{ readonly session: LiveSession; readonly aside?: Step } | null> => {
     let over = (): void => undefined
     const arrival: Arrival = { due: lapsed.delete(id), over: new Promise<void>((resolve) => (over = resolve)) }
     coming.set(id, arrival)
@@ -248,7 +256,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
         // What took a long rebuild is saved as soon as it rests: the next crash must not make it longer.
         const due = !busy || arrival.due || stale || (known !== undefined && !isSaved(known) && !isShort(known))
         const captured = stale ? Number.NEGATIVE_INFINITY : (known?.snapshot?.pulse ?? -1)
-        const session: Live = { head, context, busy, captured, due, list: null }
+        const session: LiveSession = { head, context, busy, captured, due, list: null }
         live.set(id, session)
         settle(session)
         return { session, ...(aside && { aside }) }
@@ -276,10 +284,10 @@ export const createSessions = (options: SessionsOptions): Sessions => {
         }
       }
       const context = model.createContext()
-      return { head: newborn(work, model, context.chain), context }
+      return { head: initialHead(work, model, context.chain), context }
     })
 
-  const acquire = async (work: Tokenized): Promise<{ session: Live; fresh: boolean; aside?: Step } | null> => {
+  const acquire = async (work: Tokenized): Promise<Acquired | null> => {
     await coming.get(work.session)?.over
     const known = live.get(work.session)
     if (known !== undefined) {
@@ -291,7 +299,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     return begun === null ? null : { ...begun, fresh }
   }
 
-  /** Rebuilds a session only so that it can be saved. Who asks for it meanwhile waits for that. */
+  /** Rebuilds a session only so that it can be saved. An event of the session waits until that is done. */
   const refresh = async (id: string): Promise<void> => {
     refreshing += 1
     try {
@@ -301,7 +309,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     } catch (error) {
       refreshing -= 1
       if (closed || stopping.aborted) return
-      // Whoever asks for the session next hears the same; until then it harms nobody.
+      // The next event of the session meets the same error; until then no session is harmed.
       options.warn(`Session "${id}" could not be rebuilt to be saved: ${messageOf(error)}`)
       unsaved.begin(id, position)
     }
@@ -321,63 +329,14 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     }
   }
 
-  /** With the session and the record. */
-  const named = (error: unknown, { session, record }: Tokenized): unknown => {
-    if (error instanceof PageLost) return lostBy(session, error)
-    return error instanceof ContinuoError && error.code === 'REFUSED' && !error.message.startsWith('Session ')
-      ? new ContinuoError(
-          'REFUSED',
-          `Session "${session}", reading the record at offset ${record.offset} of ${record.topic}: ${error.message}`,
-          { cause: error },
-        )
-      : error
-  }
-
-  async function* run(event: Valid): AsyncGenerator<Step> {
-    const newest = live.get(event.session)?.head ?? heads.get(event.session)
-    const work = tokenizeEvent(event, newest, engine.tokenizer, model)
-    if (work.kind === 'rejected') {
-      yield rejectedStep(work)
-      return
-    }
-    const acquired = await acquire(work)
-    if (acquired === null) return
-    const { session, fresh, aside } = acquired
-    // A new context on an old clock: save it at once, so that no replay has to begin before it.
-    if (session.head.status !== 'open') session.captured = Number.NEGATIVE_INFINITY
-    // Where a session was set aside because its past is lost, no replay could lead to what it does from here on.
-    const needsSnapshot = session.head.stopped !== undefined && aside === undefined
-    let failed = false
-    try {
-      if (aside !== undefined) {
-        options.warn(aside.head!.stopped!.reason)
-        yield aside
-        return
-      }
-      for await (const step of advance(session, work, fresh, engine)) {
-        const pulse = step.head!.conductor.globalStep
-        const since = session.captured === -1 ? 0 : session.captured
-        unsaved.begin(work.session, work.record.offset)
-        if (step.failure !== undefined) options.warn(`${step.head!.stopped!.reason} (${step.failure.message})`)
-        if (pulse - since >= snapshotEvery && step.head!.status === 'open') {
-          const capture = take(session)
-          failpoint('snapshot.captured')
-          yield { ...step, capture, ...(needsSnapshot && { needsSnapshot }) }
-        } else yield step
-        await room()
-        if (stopping.aborted) return
-      }
-    } catch (error) {
-      // The task is over: nobody may capture a context that a failed call has left.
-      failed = true
-      throw named(error, work)
-    } finally {
-      if (!failed) rest(session)
-    }
-  }
-
   return {
     heads,
+    engine,
+    newest: (id) => live.get(id)?.head ?? heads.get(id),
+    acquire,
+    began: unsaved.begin,
+    capture,
+    rest,
     resume(head) {
       heads.set(head.session, head)
       // What came after an older snapshot came before the head's own record, and where is not known.
@@ -389,28 +348,23 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       const session = live.get(head.session)
       if (session !== undefined) settle(session)
     },
-    steps(item) {
-      // A stop may have left the event before this one unfinished: whatever this one is, it waits for that.
-      if (stopping.aborted) return []
-      return item.kind === 'rejected' ? [rejectedStep(item)] : run(item)
-    },
     *unsaved() {
       for (const session of live.values()) {
         const pulse = session.head.conductor.globalStep
         const { session: id, status } = session.head
         const isUnsaved = session.due || unsaved.has(id) || heads.get(id)?.snapshot?.pulse !== pulse
         if (status !== 'open' || !isUnsaved) continue
-        const capture = captureIfThere(session)
-        if (capture !== null) yield capture
+        const captured = captureIfThere(session)
+        if (captured !== null) yield captured
       }
     },
     relieve(limit, at) {
       position = at
       ripen()
       const captures: Capture[] = []
-      const takeFrom = (list: Queue<Live>, count: number): void => {
+      const takeFrom = (list: Queue<LiveSession>, count: number): void => {
         for (let left = count; left > 0 && captures.length < limit && list.first !== undefined; left -= 1)
-          captures.push(take(list.first))
+          captures.push(capture(list.first))
       }
       takeFrom(overdue, limit)
       takeFrom(savable, rooms.wanted - capturing.size)

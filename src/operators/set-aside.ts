@@ -15,7 +15,7 @@ import { faultOfSums } from '../state/head-rules.ts'
 import { cursorAt, observe, spanFrom } from './spans.ts'
 import { causeOf, type Output, type SessionEvent, type Step } from './types.ts'
 
-/** What the log should hold of a session cannot be had or used any more. Nothing else in the partition is touched by that. */
+/** Stored state of a session is missing or cannot be used. No other session of the partition is affected. */
 export class SessionLost extends ContinuoError {
   constructor(message: string, options?: { cause?: unknown }) {
     super('REFUSED', message, options)
@@ -29,12 +29,12 @@ const WAY_BACK = ' Send a "boundary" with "reset": it begins a new context on th
 
 /** The sentence of the head and of the dead letter. `why` ends a sentence that begins "Session … was set aside: ". */
 export const reasonOf = (session: string, why: string): string => {
-  const told = `Session "${session}" was set aside: ${why.replace(/\.$/, '')}.`
+  const sentence = `Session "${session}" was set aside: ${why.replace(/\.$/, '')}.`
   const room = MOST_REASON - WAY_BACK.length
-  return (told.length > room ? `${told.slice(0, room - 1)}…` : told) + WAY_BACK
+  return (sentence.length > room ? `${sentence.slice(0, room - 1)}…` : sentence) + WAY_BACK
 }
 
-/** The end of a request whose session was set aside, for those who wait for its tokens. */
+/** The last tokens event of a request whose session was set aside: readers of the tokens topic wait for one. */
 const unanswered = (head: Head, { record, event }: SessionEvent): Output[] => {
   if (event.type !== 'generate') return []
   const pulse = head.conductor.globalStep
@@ -55,7 +55,7 @@ const unanswered = (head: Head, { record, event }: SessionEvent): Output[] => {
   return [{ to: 'tokens', value }]
 }
 
-/** The step that sets a session aside at this event. What the event made the session read before is told as always. */
+/** The step that sets a session aside at this event. What the session read of the event before that is observed as always. */
 export const setAside = (
   committed: Head,
   event: SessionEvent,
@@ -64,7 +64,7 @@ export const setAside = (
 ): Step & { readonly head: Head } => {
   const inside = committed.cursor.offset === event.record.offset && !committed.cursor.complete
   const before = inside ? committed : { ...committed, span: spanFrom(committed.conductor.globalStep), generation: null }
-  const told = before.span.tokens > 0 ? observe(before, event, true, readsText) : null
+  const observed = before.span.tokens > 0 ? observe(before, event, true, readsText) : null
   const { offset } = event.record
   const head: Head = {
     ...before,
@@ -81,7 +81,7 @@ export const setAside = (
     generation: null,
   }
   const outputs: Output[] = [
-    ...(told === null ? [] : [told.output]),
+    ...(observed === null ? [] : [observed.output]),
     ...unanswered(before, event),
     { to: 'deadletters', reason, stopped: { cause, token: head.cursor.token } },
   ]

@@ -1,8 +1,9 @@
 /** Snapshots in the log: written in parts ahead of the head that names them, read back and verified. */
 import { PART_BYTES, PART_CHECK, partKey } from '../../topics/snapshots.ts'
 import { ContinuoError } from '../errors.ts'
-import { failpoint } from '../observe/failpoint.ts'
-import { type Head, type SnapshotRef, sha256 } from '../state/head.ts'
+import { failpoint } from '../failpoint.ts'
+import { sha256 } from '../hash.ts'
+import type { Head, SnapshotRef } from '../state/head.ts'
 import { joinParts, splitParts } from '../state/snapshot.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
 import { textOf } from '../text.ts'

@@ -3,49 +3,38 @@
  * See streams/lifecycle.ts for the states and docs/architecture.md (Resume) for the protocol.
  */
 import type { TopicNames } from '../../topics/index.ts'
-import { PART_BYTES } from '../../topics/snapshots.ts'
 import type { Model } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
-import { failpoint } from '../observe/failpoint.ts'
+import { failpoint } from '../failpoint.ts'
+import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
 import { diverging } from '../state/health.ts'
-import { PageLost } from '../state/pages.ts'
-import type { Examination } from '../state/vitals.ts'
+import type { MemoryReport } from '../state/memory-stats.ts'
+import { SpillLost } from '../state/spill.ts'
 import { createLifecycle, type TaskState, verdictOf } from '../streams/lifecycle.ts'
 import type { EventLog, PartitionWriter } from '../streams/log.ts'
 import { createSource } from '../streams/source.ts'
 import { createWatermark } from '../streams/watermark.ts'
-import { type Commit, createBacklog } from './commit.ts'
+import { createBacklog } from './backlog.ts'
+import type { Commit } from './commit.ts'
 import { openState } from './partition-state.ts'
 import { pipeline } from './pipeline.ts'
 import type { Residency } from './residency.ts'
 import { restoreSession } from './restore.ts'
 import { createSessions, type Sessions } from './sessions.ts'
-import type { Tokenizer } from './tokenize.ts'
-import type { InputFormat } from './validate.ts'
+import { type WorkerSettings, withDefaults } from './settings.ts'
 
-export interface TaskOptions {
+export interface TaskOptions extends WorkerSettings {
   readonly log: EventLog
   readonly names: TopicNames
-  readonly group: string
   readonly model: Model
   readonly tokenizer: Tokenizer | null
   /** Where contexts are made and processed, for all tasks of the process. */
   readonly contexts: Residency
-  readonly format: InputFormat
-  readonly commitInterval: number
-  readonly snapshotEvery: number
-  /** Records of the partition after which an idle session is saved; default 65,536. */
-  readonly snapshotRecords?: number
-  readonly maxContexts: number
-  /** Bytes of a snapshot in one record at most; default 900,000. */
-  readonly partBytes?: number
-  /** Dead bytes of state that are not worth forwarding. */
-  readonly forwardFloor: number
   readonly onCommit?: (commit: Commit) => void
   readonly onState?: (partition: number, state: TaskState, error?: unknown) => void
-  /** What a memory that was just saved looks like. */
-  readonly onHealth?: (seen: Examination) => void
+  /** Called with the statistics of a memory that was just saved. */
+  readonly onHealth?: (seen: MemoryReport) => void
   readonly onRestored?: (partition: number, session: string, ms: number) => void
   readonly warn: (message: string) => void
 }
@@ -67,18 +56,16 @@ export interface Task {
   stop(): void
 }
 
-export const SNAPSHOT_RECORDS = 65_536
-
-/** What a page lost is still in the log: the task begins again and rebuilds its sessions from there. */
+/** A context whose spill file is lost is still in the log: the task begins again and rebuilds its sessions from there. */
 const orRebuilt = (error: unknown): unknown =>
-  error instanceof PageLost ? new ContinuoError('UNAVAILABLE', error.message, { cause: error }) : error
+  error instanceof SpillLost ? new ContinuoError('UNAVAILABLE', error.message, { cause: error }) : error
 
 /** Sessions between finished steps and the log, in steps. */
 const BACKLOG_STEPS = 4096
 
 /**
- * A task that was overtaken without knowing (its process stood still) reads a state that somebody else moves on: offsets and
- * cursors of different moments, snapshots that are gone. Only an owner may call that broken.
+ * A task whose process stood still may have lost its partition without noticing. Then another worker moves the state on while this one
+ * reads it: offsets and cursors of different moments, snapshots that are gone. Only an owner may call that broken.
  */
 const orOvertaken = async (error: unknown, writer: PartitionWriter | null): Promise<unknown> => {
   try {
@@ -89,9 +76,10 @@ const orOvertaken = async (error: unknown, writer: PartitionWriter | null): Prom
   }
 }
 
-export const startTask = (partition: number, options: TaskOptions): Task => {
+export const startTask = (partition: number, given: TaskOptions): Task => {
+  const options = withDefaults(given)
   const { log, names, group, tokenizer, contexts } = options
-  // A session's context may be in a page: the engine's own contexts stay inside.
+  // A session's context may be spilled to a file, so sessions get those of the residency and never the engine's own.
   const model: Model = { ...options.model, createContext: () => contexts.createContext() }
   const stopping = new AbortController()
   let failure: unknown
@@ -103,9 +91,9 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
 
   const run = async (writer: PartitionWriter): Promise<void> => {
     life.to('restoring')
-    const state = await openState(writer, options, partition, options.forwardFloor)
+    const state = await openState(writer, options, partition, options.compactFloor)
     failpoint('restore.read')
-    const { heads, stateLedger, snapshotLedger, resealing } = state
+    const { heads, stateIndex, snapshotIndex, resealing } = state
     const { offset: from, done, topicId } = state.cursor
     const watermark = createWatermark({ offset: from, done })
     const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal, undefined, topicId)
@@ -117,7 +105,7 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       model,
       engine,
       snapshotEvery: options.snapshotEvery,
-      snapshotRecords: options.snapshotRecords ?? SNAPSHOT_RECORDS,
+      snapshotRecords: options.snapshotRecords,
       maxContexts: options.maxContexts,
       restore: async (head) => {
         const started = performance.now()
@@ -125,10 +113,11 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
         options.onRestored?.(partition, head.session, performance.now() - started)
         return session
       },
-      room: backlog.room,
       stopping: stopping.signal,
       warn: options.warn,
     })
+    const { snapshotEvery, warn } = options
+    const inference = { sessions, model, snapshotEvery, room: backlog.room, stopping: stopping.signal, warn }
     for (const head of heads.values()) sessions.resume(head)
     load = () => watermark.load.records
     offset = () => watermark.position().offset
@@ -145,19 +134,20 @@ export const startTask = (partition: number, options: TaskOptions): Task => {
       watermark,
       sessions,
       model,
-      stateLedger,
+      stateIndex,
       resealing,
-      snapshotLedger,
+      snapshotIndex,
       backlog,
       validation,
+      inference,
       format: options.format,
       records: source.records,
-      partBytes: options.partBytes ?? PART_BYTES,
+      partBytes: options.partBytes,
       interval: options.commitInterval,
       warn: options.warn,
       onSnapshot: ({ head }, seen) => {
         const { globalStep } = head.conductor
-        for (const sentence of diverging(head.session, globalStep, seen.parts)) options.warn(sentence)
+        for (const sentence of diverging(head.session, globalStep, seen.health)) options.warn(sentence)
         options.onHealth?.(seen)
       },
     })

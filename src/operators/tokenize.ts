@@ -8,27 +8,14 @@
  * positions a generation before it took is known only then.
  */
 import { ContinuoError } from '../errors.ts'
+import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
 import type { Rejected, Tokenized, Valid } from './types.ts'
-
-/**
- * The part of a tokenizer that the stream needs; `src/models/tokenizer/` implements it. `push` and `pushBytes` throw INVALID for a text
- * that would take too much work; whether they do depends on what is held and on the text alone.
- */
-export interface Tokenizer {
-  /** The id that ends a generation; null: none does. */
-  readonly eos: number | null
-  /** What is held between two texts of one context. */
-  readonly begun: string
-  push(held: string, text: string): { readonly ids: Int32Array; readonly held: string }
-  pushBytes(held: string, bytes: Uint8Array): { readonly ids: Int32Array; readonly held: string }
-  flush(held: string): Int32Array
-  bytesOf(id: number): Uint8Array
-}
 
 const NONE = new Int32Array(0)
 
 const missing: Tokenizer = {
+  vocabSize: 0,
   eos: null,
   begun: '',
   push: () => ({ ids: NONE, held: '' }),
@@ -72,7 +59,7 @@ const idsOf = (
 /** JSON carries whole numbers to 2⁵³; what a tokenizer holds back has room below it. */
 const CLOCK_END = 2 ** 53 - 2 ** 20
 
-/** What the gate needs of a model. */
+/** The properties of a model by which events are judged. */
 export interface Bounded {
   readonly positions: number | null
 }

@@ -1,11 +1,11 @@
-/** What flows between the operators. Every value is immutable and says which input record it belongs to. */
+/** The values that flow between the operators. Each is immutable and names the input record that it belongs to. */
 import type { Chunk } from '../../topics/chunks.ts'
 import type { Cause } from '../../topics/common.ts'
 import type { Observation } from '../../topics/observations.ts'
 import type { Stopped } from '../../topics/state.ts'
 import type { Generated } from '../../topics/tokens.ts'
-import type { GateStatistics } from '../engine/types.ts'
 import type { ContinuoError } from '../errors.ts'
+import type { GateStatistics } from '../memory.ts'
 import type { Head } from '../state/head.ts'
 import type { StoredRecord } from '../streams/log.ts'
 
@@ -19,7 +19,7 @@ export interface Valid {
   readonly hash: string
 }
 
-/** What every operator after validate needs of an event, however far it has come. */
+/** The part of an event that every operator after validate needs. */
 export type SessionEvent = Omit<Valid, 'kind'>
 
 /** An event that cannot be used, and the sentence that says why. It goes to the dead-letter topic; the stream goes on. */

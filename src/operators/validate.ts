@@ -3,7 +3,7 @@ import { map, type OperatorFunction } from 'rxjs'
 import { z } from 'zod'
 import { CHUNK_SCHEMAS, CHUNK_TYPES, type Chunk } from '../../topics/chunks.ts'
 import { sessionId } from '../../topics/common.ts'
-import { sha256 } from '../state/head.ts'
+import { sha256 } from '../hash.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import type { Rejected, Valid } from './types.ts'
 

@@ -1,13 +1,14 @@
-/** What the log holds about one partition, gathered for `verify` to compare with. */
+/** Reads everything that the log holds of one partition, for `verify` to compare with. */
 
 import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import type { TopicNames } from '../../topics/index.ts'
 import { messageOf } from '../errors.ts'
+import type { StateTensors } from '../memory.ts'
 import { faultOfHead, type Head, type PartitionCursor, unseal } from '../state/head.ts'
-import { decodeSnapshot, type StateTensors } from '../state/snapshot.ts'
+import { decodeSnapshot } from '../state/snapshot.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
-import { isIntroduction } from './partition-state.ts'
+import { isGenesisCursor } from './partition-state.ts'
 import { readSnapshot } from './snapshots.ts'
 
 export interface Finding {
@@ -59,7 +60,7 @@ export const readState = async (
       const fault = state.type === 'head' ? faultOfHead(state) : null
       if (fault !== null)
         found({ kind: 'head', session: keyText(record), where, message: `The head cannot be used: ${fault}.` })
-      if (state.type === 'cursor') cursor = cursor !== null && isIntroduction(record) ? cursor : state
+      if (state.type === 'cursor') cursor = cursor !== null && isGenesisCursor(record) ? cursor : state
       else {
         const list = heads.get(state.session) ?? []
         list.push({ what: state, where })
@@ -72,8 +73,8 @@ export const readState = async (
   return { cursor, heads }
 }
 
-/** What the dead letters of one event hold, and why it is one. */
-export interface Letter {
+/** Content of the dead letters of one event, and their reason. */
+export interface DeadLetter {
   readonly parts: Uint8Array[]
   readonly reason: string
   /** Why and where its session was set aside with it, as the header says; null: it was not. */
@@ -81,12 +82,12 @@ export interface Letter {
 }
 
 /** Dead letters by the offset of the original; one in parts is put together. */
-export const readLetters = async (
+export const readDeadLetters = async (
   log: EventLog,
   names: TopicNames,
   partition: number,
-): Promise<ReadonlyMap<number, Letter>> => {
-  const letters = new Map<number, Letter>()
+): Promise<ReadonlyMap<number, DeadLetter>> => {
+  const deadLetters = new Map<number, DeadLetter>()
   for await (const record of all(log, names.deadletters, partition)) {
     const header = (wanted: string): string | null => {
       const found = record.headers.findLast(([name]) => name === wanted)
@@ -94,15 +95,15 @@ export const readLetters = async (
     }
     const at = header(DEAD_LETTER_HEADERS.offset)
     if (at === null) continue
-    const letter = letters.get(Number(at)) ?? {
+    const letter = deadLetters.get(Number(at)) ?? {
       parts: [],
       reason: header(DEAD_LETTER_HEADERS.reason) ?? '',
       stopped: header(DEAD_LETTER_HEADERS.stopped),
     }
     letter.parts.push(record.value ?? new Uint8Array(0))
-    letters.set(Number(at), letter)
+    deadLetters.set(Number(at), letter)
   }
-  return letters
+  return deadLetters
 }
 
 export interface StoredSnapshot {

@@ -8,97 +8,36 @@
  * the events alone; what it is compared with was written by other processes at other times.
  */
 import type { Cause } from '../../topics/common.ts'
-import type { TopicNames } from '../../topics/index.ts'
-import type { Model } from '../engine/types.ts'
 import { codeOf, messageOf } from '../errors.ts'
 import { type Head, headDifference, sameHead } from '../state/head.ts'
 import { countChanged } from '../streams/grown.ts'
-import type { EventLog, StoredRecord } from '../streams/log.ts'
+import type { StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
-import { advance, blank, type Inference, newborn, type Session } from './advance.ts'
-import { encodeOutput, letterContent } from './emit.ts'
+import { advance, blank, initialHead, type SessionState } from './advance.ts'
 import { setAside } from './set-aside.ts'
-import { type Tokenizer, tokenizeEvent } from './tokenize.ts'
-import type { Output, SetAside, Step, Tokenized } from './types.ts'
-import { type InputFormat, type ValidateOptions, validateRecord } from './validate.ts'
+import { tokenizeEvent } from './tokenize.ts'
+import type { Step, Tokenized } from './types.ts'
+import { validateRecord } from './validate.ts'
+import { compareDeadLetter, compareOutput, conclude, missingHead } from './verify-compare.ts'
+import type { Scene, Subject, Totals, Verification, VerifyOptions } from './verify-scene.ts'
 import {
   type At,
   all,
-  type Finding,
   type Found,
   keyText,
-  type Letter,
   placeOf,
-  readLetters,
+  readDeadLetters,
   readSnapshots,
   readState,
-  type StoredSnapshot,
-  type StoredState,
 } from './verify-stored.ts'
 
+export type { Verification, VerifyOptions } from './verify-scene.ts'
 export type { Finding } from './verify-stored.ts'
-
-export interface VerifyOptions {
-  readonly log: EventLog
-  readonly names: TopicNames
-  readonly model: Model
-  readonly tokenizer: Tokenizer | null
-  readonly format: InputFormat
-  /** Only this session. */
-  readonly session?: string
-  /** Told now and then how far it is. */
-  readonly onProgress?: (progress: {
-    readonly partition: number
-    readonly offset: number
-    readonly end: number
-  }) => void
-}
-
-export interface Verification {
-  readonly sessions: number
-  /** Sessions whose beginning is not in the log, and the pulse from which they were recomputed. */
-  readonly partial: readonly { readonly session: string; readonly fromPulse: number }[]
-  readonly events: number
-  readonly tokensCompared: number
-  readonly headsCompared: number
-  readonly snapshotsCompared: number
-  readonly findings: readonly Finding[]
-}
-
-type Totals = {
-  -readonly [K in keyof Verification]: Verification[K] extends readonly (infer T)[] ? T[] : Verification[K]
-}
 
 /** Sessions recomputed in one pass over a partition: bounds the contexts in memory. */
 const SESSIONS_A_PASS = 256
 
 const NOTHING = new Uint8Array(0)
-
-interface Subject {
-  readonly target: Head
-  readonly heads: Map<string, At<Head>[]>
-  readonly snapshots: Map<string, At<StoredSnapshot>[]>
-  /** What the output topics hold for the session, in order. */
-  readonly outputs: { tokens: StoredRecord[]; observations: StoredRecord[] }
-  session: Session | null
-  finished: boolean
-}
-
-/** One partition under verification. */
-interface Scene {
-  readonly options: VerifyOptions
-  readonly partition: number
-  readonly engine: Inference
-  readonly validation: ValidateOptions
-  readonly stored: StoredState
-  readonly letters: ReadonlyMap<number, Letter>
-  readonly begin: number
-  readonly end: number
-  /** Whether the partition cursor says that the record is finished. */
-  readonly isDone: (offset: number) => boolean
-  readonly totals: Totals
-  readonly found: Found
-}
 
 const startOf =
   (pulse: number, offset: number, complete: boolean) =>
@@ -192,7 +131,7 @@ const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<voi
           continue
         }
         const out = tokenizeEvent(valid, subject.session?.head, engine.tokenizer, options.model)
-        if (out.kind === 'rejected') compareLetter(scene, record, out)
+        if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
         else if (!subject.finished) await recompute(scene, subject, out)
         else if (scene.isDone(record.offset) && record.offset > subject.target.cursor.offset) missingHead(scene, record)
       }
@@ -204,62 +143,17 @@ const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<voi
   }
 }
 
-const missingHead = ({ options, partition, found }: Scene, record: StoredRecord): void => {
-  const session = keyText(record)
-  found({
-    kind: 'head',
-    session,
-    where: `${options.names.state}, partition ${partition}`,
-    message: `The partition cursor says that offset ${record.offset} is finished, but no head of session "${session}" stands there.`,
-  })
-}
-
-const compareLetter = (
-  { options, letters, isDone, found }: Scene,
-  record: StoredRecord,
-  { reason, stopped }: { readonly reason: string; readonly stopped?: SetAside },
-): void => {
-  if (!isDone(record.offset)) return
-  const session = keyText(record) || null
-  const where = `${options.names.chunks}, offset ${record.offset}`
-  const letter = letters.get(record.offset)
-  const told = stopped === undefined ? null : `${stopped.cause}/${stopped.token}`
-  if (letter === undefined) {
-    found({
-      kind: 'deadletter',
-      session,
-      where,
-      message: `The event was rejected ("${reason}") and no dead letter holds it.`,
-    })
-  } else if (letter.stopped !== told) {
-    const does = (at: string | null): string => (at === null ? 'does not set' : `sets (${at})`)
-    found({
-      kind: 'deadletter',
-      session,
-      where,
-      message: `The dead letter says that the event ${does(letter.stopped)} its session aside; recomputed, it ${does(told)}.`,
-    })
-  } else if (Buffer.compare(Buffer.concat(letter.parts), letterContent(record).value ?? NOTHING) !== 0) {
-    found({
-      kind: 'deadletter',
-      session,
-      where,
-      message: 'The dead letter does not hold the bytes of the event, or holds them twice.',
-    })
-  }
-}
-
 /**
  * The steps of one event, or the one that set its session aside because stored state was lost: that follows from nothing in the
  * events, so the dead letter that says so is obeyed.
  */
 async function* steps(
-  { letters, engine }: Scene,
-  session: Session,
+  { deadLetters, engine }: Scene,
+  session: SessionState,
   work: Tokenized,
   fresh: boolean,
 ): AsyncGenerator<Step> {
-  const letter = letters.get(work.record.offset)
+  const letter = deadLetters.get(work.record.offset)
   const after = Number(/^storage\/(\d+)$/.exec(letter?.stopped ?? '')?.[1])
   if (fresh || letter === undefined || Number.isNaN(after)) {
     yield* advance(session, work, fresh, engine)
@@ -284,12 +178,12 @@ const recompute = async (scene: Scene, subject: Subject, work: Tokenized): Promi
   totals.events += 1
   if (subject.session === null) {
     const context = options.model.createContext()
-    subject.session = { head: newborn(work, options.model, context.chain), context }
+    subject.session = { head: initialHead(work, options.model, context.chain), context }
   }
   const { session, target } = subject
   for await (const step of steps(scene, session, work, fresh)) {
     for (const output of step.outputs) {
-      if (output.to === 'deadletters') compareLetter(scene, step.record, output)
+      if (output.to === 'deadletters') compareDeadLetter(scene, step.record, output)
       else compareOutput(scene, subject, output, step)
     }
     const place = placeOf(step.head!)
@@ -318,67 +212,6 @@ const recompute = async (scene: Scene, subject: Subject, work: Tokenized): Promi
   }
 }
 
-const compareOutput = (
-  { options, totals, found }: Scene,
-  subject: Subject,
-  output: Exclude<Output, { to: 'deadletters' }>,
-  step: Step,
-): void => {
-  const { names } = options
-  const kind = output.to === 'tokens' ? 'token' : 'observation'
-  const { session, record } = step
-  const stored = subject.outputs[output.to].shift()
-  if (stored === undefined) {
-    const where = `${record.topic}, offset ${record.offset}`
-    found({ kind, session, where, message: `${names[output.to]} lacks an event that this input caused.` })
-    return
-  }
-  if (output.to === 'tokens') totals.tokensCompared += output.value.ids.length
-  const [encoded] = encodeOutput(output, record, names)
-  const [expected, actual] = [encoded?.value ?? NOTHING, stored.value ?? NOTHING]
-  if (Buffer.compare(actual, expected) === 0) return
-  found({
-    kind,
-    session,
-    where: `${names[output.to]}, partition ${stored.partition}, offset ${stored.offset}`,
-    message: `The event differs from the recomputation: expected ${textOf(expected).slice(0, 400)}, found ${textOf(actual).slice(0, 400)}`,
-  })
-}
-
-/** What is left over was never caused. */
-const conclude = ({ options, partition, found }: Scene, id: string, subject: Subject): void => {
-  const { names } = options
-  if (!subject.finished) {
-    const { offset, token } = subject.target.cursor
-    const message = `The newest head stands at offset ${offset}, token ${token}; the events do not lead there.`
-    found({ kind: 'head', session: id, where: `${names.state}, partition ${partition}`, message })
-  }
-  if (subject.session === null) return
-  const strays = [
-    ['head', subject.heads],
-    ['snapshot', subject.snapshots],
-  ] as const
-  for (const [kind, map] of strays) {
-    for (const { where } of [...map.values()].flat()) {
-      found({
-        kind,
-        session: id,
-        where,
-        message: `The ${kind} stands at a place that the recomputation does not pass.`,
-      })
-    }
-  }
-  for (const [topic, kind] of [
-    ['tokens', 'token'],
-    ['observations', 'observation'],
-  ] as const) {
-    for (const { offset } of subject.outputs[topic]) {
-      const where = `${names[topic]}, partition ${partition}, offset ${offset}`
-      found({ kind, session: id, where, message: 'No input explains this event: it was added or stands twice.' })
-    }
-  }
-}
-
 /** Events that are rejected whatever their session is, and sessions that should have a head and have none. */
 const verifyStatic = async (scene: Scene): Promise<void> => {
   const { options, partition, stored, begin, end, isDone, found } = scene
@@ -386,10 +219,10 @@ const verifyStatic = async (scene: Scene): Promise<void> => {
   for await (const batch of log.read(names.chunks, partition, begin, { until: end, undecodable: true })) {
     for (const record of batch.records) {
       const valid = validateRecord(record, scene.validation)
-      if (valid.kind === 'rejected') compareLetter(scene, record, valid)
+      if (valid.kind === 'rejected') compareDeadLetter(scene, record, valid)
       else if (!stored.heads.has(valid.session)) {
         const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, options.model)
-        if (out.kind === 'rejected') compareLetter(scene, record, out)
+        if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
         else if (isDone(record.offset)) missingHead(scene, record)
       }
     }
@@ -419,7 +252,7 @@ const verifyPartition = async (options: VerifyOptions, partition: number, totals
     engine: { model, tokenizer, submit: model.submit },
     validation: { format, vocabSize: model.vocabSize, readsText: tokenizer !== null },
     stored,
-    letters: await readLetters(log, names, partition),
+    deadLetters: await readDeadLetters(log, names, partition),
     ...(await log.bounds(names.chunks, partition)),
     isDone: (offset) =>
       cursor !== null && (offset < cursor.offset || cursor.done.some(([from, to]) => offset >= from && offset < to)),

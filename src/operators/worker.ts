@@ -11,31 +11,27 @@ import { createResidency, type ResidencyStats } from './residency.ts'
 import { startTask, type Task, type TaskOptions } from './task.ts'
 
 export interface WorkerOptions extends Omit<TaskOptions, 'contexts'> {
-  /** Memory of all contexts together, bytes; those not in use go to files beyond it. Default: no bound. */
-  readonly maxResidentBytes?: number
-  /** Where the folder for those files is made; default: the system's folder for temporary files. */
-  readonly pageDir?: string
   /**
    * How long a fenced partition waits for a new assignment, ms (default 20,000; more than the session time-out). When the group
-   * has said nothing new by then, nobody else owns it: the log itself had ended a transaction that stayed open too long.
+   * has not assigned anew by then, no other worker owns the partition: the log itself had ended a transaction that stayed open too long.
    */
   readonly fencedPause?: number
   /** First pause before a lost task is claimed again, ms; doubles up to 64 times that. Default 100. */
   readonly retryPause?: number
-  /** How often to look whether the input has other partitions and who serves them, ms. Default 5,000. */
+  /** Time between two looks at the number of partitions of the input and at the members that serve them, ms. Default 5,000. */
   readonly censusInterval?: number
-  /** How the input is served, or what this worker has of it, is not what it was. */
+  /** Called when the partitions of this worker change, or the way the input is served. */
   readonly onStanding?: (standing: Standing) => void
 }
 
-/** What this worker has of the input topic, and how the rest of it is served. */
+/** The partitions that this worker has of the input topic, and how the other partitions are served. */
 export interface Standing {
   readonly topic: string
   readonly group: string
   readonly partitions: number
   /** null before the group has given anything. */
   readonly owned: readonly number[] | null
-  /** null before the group is settled, or where who is in it cannot be asked. */
+  /** null before the group is settled, or where this user may not describe the group. */
   readonly service: Service | null
 }
 
@@ -43,7 +39,7 @@ export interface Worker {
   /** The partitions that the group gave to this worker. */
   readonly assigned: readonly number[]
   readonly tasks: ReadonlyMap<number, Task>
-  /** Of the contexts of all tasks. */
+  /** Statistics over the contexts of all tasks. */
   readonly residency: ResidencyStats
   /** Partitions whose state refuses to resume, with the reason. */
   readonly refused: ReadonlyMap<number, unknown>
@@ -66,12 +62,12 @@ const CENSUS_INTERVAL = 5000
 const doublings = 6
 
 export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
-  const { log, group, names, maxResidentBytes, pageDir } = options
+  const { log, group, names, maxResidentBytes, spillDir } = options
   const partitions = await checkCount(log, names)
   const contexts = createResidency(options.model, {
     warn: options.warn,
-    ...(maxResidentBytes !== undefined && { maxBytes: maxResidentBytes }),
-    ...(pageDir !== undefined && { pageDir }),
+    maxBytes: maxResidentBytes,
+    spillDir,
   })
   const tasks = new Map<number, Task>()
   const refused = new Map<number, unknown>()
@@ -84,7 +80,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   const pauses = new Map<number, number>()
   const troubles = new Map<number, unknown>()
   /** How often a partition's task was lost in a row while the model's device was away. */
-  const away = new Map<number, number>()
+  const lossesInARow = new Map<number, number>()
 
   const start = (partition: number): void => {
     if (
@@ -139,10 +135,10 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     const first = options.retryPause ?? 100
     const pause = pauses.get(partition) ?? first
     pauses.set(partition, Math.min(pause * 2, 2 ** doublings * first))
-    const reason = options.model.deviceAway()
-    const losses = reason === null ? 0 : (away.get(partition) ?? 0) + 1
-    away.set(partition, losses)
-    // A log comes back to who waits for it; a device that stayed away through every pause may come back to another process.
+    const reason = options.model.unavailableReason()
+    const losses = reason === null ? 0 : (lossesInARow.get(partition) ?? 0) + 1
+    lossesInARow.set(partition, losses)
+    // A log that was away answers again after some pause. A lost device that stays lost through every pause needs another process.
     if (reason !== null && losses > doublings + 1) {
       giveUp(new ContinuoError('UNAVAILABLE', reason, { cause: error }))
       return

@@ -1,110 +1,60 @@
-/**
- * SessionManager: sessions without a log. What an event does to a session is done by the operators of the stream
- * (operators/advance.ts), its context lives in the same residency as a worker's, and a checkpoint is the snapshot that
- * `continuo export` writes. So a session may begin here and go on in a log, or the other way round.
- *
- *   open ──assess (phase "test")──▶ assessed ──▶ closed
- *     └──────────────closeSession──────────────▶
- *
- * Calls on one session take their turns in the order in which they were made; sessions do not wait for each other.
- */
-import type { z } from 'zod'
 import { type Chunk, generate as generateSchema } from '../../topics/chunks.ts'
 import { sessionId } from '../../topics/common.ts'
 import { streamCursor } from '../../topics/state.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import type { Model, WorkItem } from '../engine/types.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
+import type { Tokenizer } from '../models/tokenizer/types.ts'
 import { admit } from '../operators/admit.ts'
-import { advance, clockOf, type Session as Live, newborn } from '../operators/advance.ts'
+import { advance, clockOf, initialHead, type SessionState } from '../operators/advance.ts'
 import { createResidency, type Residency, type ResidencyStats } from '../operators/residency.ts'
-import { spanFrom } from '../operators/spans.ts'
-import { type Tokenizer, tokenizeEvent } from '../operators/tokenize.ts'
-import type { Tokenized, Valid } from '../operators/types.ts'
+import { tokenizeEvent } from '../operators/tokenize.ts'
+import type { Tokenized } from '../operators/types.ts'
 import { begin } from '../state/conductor.ts'
-import { type Head, pulseMismatch, type StreamCursor, sha256 } from '../state/head.ts'
+import { type Head, pulseMismatch, type StreamCursor } from '../state/head.ts'
 import { diverging } from '../state/health.ts'
-import { PageLost } from '../state/pages.ts'
+import { type MemoryReport, memoryStats } from '../state/memory-stats.ts'
 import { encodeSnapshot } from '../state/snapshot.ts'
-import { type Examination, examine } from '../state/vitals.ts'
+import {
+  bounded,
+  CALLS,
+  callOf,
+  checkUsable,
+  checkWhole,
+  invalid,
+  misuse,
+  named,
+  parsed,
+  type SessionEntry,
+  settledHead,
+  utf8,
+} from './entry.ts'
 import { type OnProbe, observe, stopping } from './probe.ts'
 import type {
   Assessment,
   GenerateOptions,
   Generation,
-  ManagedSession,
   Processed,
+  SessionHandle,
   SessionManagerOptions,
   SessionOptions,
 } from './types.ts'
-
-interface Entry extends Live {
-  readonly handle: ManagedSession
-  readonly seed: number
-  /** Tokens that a test may still feed. */
-  left: number
-  status: ManagedSession['status']
-  /** Calls so far: the place of each in the session's cursor. */
-  calls: number
-  /** Settles when the last call made so far has had its turn. */
-  turn: Promise<unknown>
-}
-
-/** The "topic" of a session whose input comes by calls; the offset counts them. */
-const CALLS = 'calls'
-const utf8 = new TextEncoder()
-
-const misuse = (message: string): never => {
-  throw new ContinuoError('MISUSE', message)
-}
-const invalid = (message: string): never => {
-  throw new ContinuoError('INVALID', message)
-}
-const parsed = <T>(schema: z.ZodType<T>, value: unknown, what: string): T => {
-  const result = schema.safeParse(value)
-  if (result.success) return result.data
-  const { path = [], message } = result.error.issues[0] ?? {}
-  return invalid(`${what}${path.length > 0 ? `, field "${path.join('.')}"` : ''}: ${message}.`)
-}
-
-const checkWhole = (value: number | undefined, name: string, least: number): void => {
-  if (value === undefined || (Number.isSafeInteger(value) && value >= least)) return
-  invalid(`${name} is ${value}, expected a whole number from ${least} on.`)
-}
-
-/** `calls` distinguishes the cursor of a session that has its input from nowhere else. */
-const callOf = (id: string, event: Chunk, content: Uint8Array, offset: number): Valid => ({
-  kind: 'valid',
-  record: { topic: CALLS, partition: 0, offset, timestamp: 0, key: utf8.encode(id), value: content, headers: [] },
-  session: id,
-  event,
-  hash: sha256(content),
-})
-
-/** A session whose memory stopped being finite has none any more: there is nothing to read into, to look at or to save. */
-const checkUsable = ({ head }: Entry): void => {
-  if (head.status !== 'stopped') return
-  throw new ContinuoError(
-    'REFUSED',
-    `The memory of session "${head.session}" stopped being finite at a call before this one. Close the session, then begin it anew or resume a checkpoint.`,
-  )
-}
 
 /** Many sessions of one model in this process. */
 export class SessionManager {
   readonly #model: Model
   readonly #tokenizer: Tokenizer | null
   readonly #contexts: Residency
-  readonly #sessions = new Map<string, Entry>()
+  readonly #sessions = new Map<string, SessionEntry>()
   readonly #onProbe: OnProbe | undefined
   readonly #probeEvery: number | undefined
   readonly #verifyWeights: boolean
   readonly #warn: (message: string) => void
   #closed = false
 
-  /** Throws INVALID for an option that cannot be, DENIED or UNAVAILABLE for a `pageDir` that cannot be written. */
+  /** Throws INVALID for an option that cannot be, DENIED or UNAVAILABLE for a `spillDir` that cannot be written. */
   constructor(model: Model, options: SessionManagerOptions = {}) {
-    const { maxResidentBytes, pageDir, tokenizer = null, onProbe, probeEvery, verifyWeights = true } = options
+    const { maxResidentBytes, spillDir, tokenizer = null, onProbe, probeEvery, verifyWeights = true } = options
     const { warn = (message: string) => process.emitWarning(message) } = options
     checkWhole(maxResidentBytes, 'maxResidentBytes', 1)
     checkWhole(probeEvery, 'probeEvery', 1)
@@ -118,23 +68,23 @@ export class SessionManager {
     this.#warn = warn
     this.#contexts = createResidency(model, {
       warn,
-      ...(maxResidentBytes !== undefined && { maxBytes: maxResidentBytes }),
-      ...(pageDir !== undefined && { pageDir }),
+      maxBytes: maxResidentBytes,
+      spillDir,
     })
   }
 
-  /** Contexts in memory and in pages. */
+  /** Contexts in memory and in spill files. */
   get stats(): ResidencyStats {
     return { ...this.#contexts.stats }
   }
 
   /** Begins a session at the memory's first state. Throws MISUSE for an id that is open already. */
-  createSession(id: string, options: SessionOptions = {}): ManagedSession {
+  createSession(id: string, options: SessionOptions = {}): SessionHandle {
     this.#checkNew(id)
     const context = this.#contexts.createContext(id)
     const call = callOf(id, { type: 'open', surprisal: false }, new Uint8Array(0), -1)
     const work: Tokenized = { ...call, kind: 'tokenized', ids: new Int32Array(0), held: '' }
-    const head = newborn(work, this.#model, context.chain)
+    const head = initialHead(work, this.#model, context.chain)
     return this.#enter(
       {
         ...head,
@@ -151,9 +101,9 @@ export class SessionManager {
   /**
    * Feeds token ids, or text where the manager has a tokenizer (which may hold back a tail that could still merge with what
    * follows). Rejects with INVALID before the first token is fed when one is outside the vocabulary, with MISUSE when the session
-   * is closed or its test is over, with REFUSED when the memory stops being finite or its page is lost.
+   * is closed or its test is over, with REFUSED when the memory stops being finite or its spill file is lost.
    */
-  process(session: ManagedSession | string, input: ArrayLike<number> | string): Promise<Processed> {
+  process(session: SessionHandle | string, input: ArrayLike<number> | string): Promise<Processed> {
     return this.#inTurn(session, async (entry) => {
       const { vocabSize } = this.#model
       if (typeof input === 'string') {
@@ -171,7 +121,7 @@ export class SessionManager {
    * Continues what the session has read; generated tokens feed the memory like any others. Rejects with INVALID for options
    * that cannot be and for a session that has read nothing yet.
    */
-  generate(session: ManagedSession | string, options: GenerateOptions): Promise<Generation> {
+  generate(session: SessionHandle | string, options: GenerateOptions): Promise<Generation> {
     return this.#inTurn(session, async (entry) => {
       const { onTokens, signal, ...sampling } = options
       const request = { seed: entry.seed, ...sampling, type: 'generate', requestId: CALLS }
@@ -197,7 +147,7 @@ export class SessionManager {
    * Rejects with REFUSED when the pulse it names is not the session's, with INVALID when it stands inside a record while text is
    * held back.
    */
-  checkpointSession(session: ManagedSession | string, cursor: Partial<StreamCursor> = {}): Promise<Uint8Array> {
+  checkpointSession(session: SessionHandle | string, cursor: Partial<StreamCursor> = {}): Promise<Uint8Array> {
     return this.#inTurn(session, async (entry) => {
       checkUsable(entry)
       const { head, context } = entry
@@ -210,8 +160,8 @@ export class SessionManager {
         )
       }
       const state = context.serialize()
-      const { vitals } = this.#look(entry, state)
-      return encodeSnapshot({ ...head, cursor: place, snapshot: null }, state, this.#model.layout, vitals)
+      const { stats } = this.#look(entry, state)
+      return encodeSnapshot({ ...head, cursor: place, snapshot: null }, state, this.#model.layout, stats)
     })
   }
 
@@ -225,7 +175,7 @@ export class SessionManager {
   async resumeSession(
     blob: Uint8Array,
     options: SessionOptions & { readonly id?: string } = {},
-  ): Promise<ManagedSession> {
+  ): Promise<SessionHandle> {
     if (!(blob instanceof Uint8Array)) invalid('A checkpoint must be a Uint8Array.')
     const { head, state } = await admit(blob, this.#model, this.#tokenizer)
     const id = options.id ?? head.session
@@ -251,7 +201,7 @@ export class SessionManager {
    * What the session has cost and what became of its memory. In phase `test` it is the end: text that was held back is read,
    * and nothing can be fed afterwards, only checkpointed and closed.
    */
-  assess(session: ManagedSession | string): Promise<Assessment> {
+  assess(session: SessionHandle | string): Promise<Assessment> {
     return this.#inTurn(session, async (entry) => {
       checkUsable(entry)
       const { phase } = entry.head.conductor
@@ -259,7 +209,7 @@ export class SessionManager {
       if (phase === 'test' && entry.status === 'open' && entry.left > 0 && rest.length > 0)
         await this.#advance(entry, { type: 'boundary', reset: false }, new Uint8Array(0), {})
       const { totals, conductor, chain } = entry.head
-      const { parts, vitals } = this.#look(entry, entry.context.serialize())
+      const { health, stats } = this.#look(entry, entry.context.serialize())
       if (phase === 'test') entry.status = 'assessed'
       return {
         session: entry.handle.id,
@@ -268,24 +218,24 @@ export class SessionManager {
         bitsPerToken: totals.predictions === 0 ? null : totals.nats / Math.LN2 / totals.predictions,
         pulse: conductor.globalStep,
         chain,
-        health: parts,
-        vitals,
+        health,
+        memoryStats: stats,
       }
     })
   }
 
   /** Ends a session once its calls have had their turns; its id is free then. */
-  closeSession(session: ManagedSession | string): Promise<void> {
+  closeSession(session: SessionHandle | string): Promise<void> {
     return this.#inTurn(session, async (entry) => this.#leave(entry))
   }
 
   /** The sessions that are not closed, in the order in which they were begun. */
-  listSessions(): readonly ManagedSession[] {
+  listSessions(): readonly SessionHandle[] {
     return [...this.#sessions.values()].map(({ handle }) => handle)
   }
 
   /**
-   * Lets every call made so far finish, gives back all contexts and removes the pages. The model stays open. Rejects with
+   * Lets every call made so far finish, gives back all contexts and removes the spill files. The model stays open. Rejects with
    * REFUSED when the weights were changed meanwhile.
    */
   async close(): Promise<void> {
@@ -303,7 +253,7 @@ export class SessionManager {
     if (this.#sessions.has(id)) misuse(`Session "${id}" is open already. Close it first, or use another id.`)
   }
 
-  #enter(head: Head, context: Live['context'], { phase, tokens, seed = 0 }: SessionOptions): ManagedSession {
+  #enter(head: Head, context: SessionState['context'], { phase, tokens, seed = 0 }: SessionOptions): SessionHandle {
     const wrong = (): string | null => {
       if (tokens !== undefined && head.conductor.phase !== 'test') {
         return `tokens bounds a test; session "${head.session}" has phase "${head.conductor.phase}".`
@@ -321,7 +271,7 @@ export class SessionManager {
       context.close()
       throw error
     }
-    const handle: ManagedSession = {
+    const handle: SessionHandle = {
       id: head.session,
       get status() {
         return entry.status
@@ -340,19 +290,19 @@ export class SessionManager {
       },
     }
     const left = tokens ?? Number.POSITIVE_INFINITY
-    const entry: Entry = { head, context, handle, seed, left, status: 'open', calls: 0, turn: Promise.resolve() }
+    const entry: SessionEntry = { head, context, handle, seed, left, status: 'open', calls: 0, turn: Promise.resolve() }
     this.#sessions.set(head.session, entry)
     return handle
   }
 
-  #leave(entry: Entry): void {
+  #leave(entry: SessionEntry): void {
     if (entry.status === 'closed') return
     entry.status = 'closed'
     this.#sessions.delete(entry.handle.id)
     entry.context.close()
   }
 
-  #entryOf(session: ManagedSession | string): Entry {
+  #entryOf(session: SessionHandle | string): SessionEntry {
     if (this.#closed) misuse('The session manager is closed; create another.')
     const id = typeof session === 'string' ? session : session.id
     const entry = this.#sessions.get(id)
@@ -365,7 +315,7 @@ export class SessionManager {
   }
 
   /** Runs `call` when all calls made before it on this session are done, whether they succeeded or not. */
-  async #inTurn<T>(session: ManagedSession | string, call: (entry: Entry) => Promise<T>): Promise<T> {
+  async #inTurn<T>(session: SessionHandle | string, call: (entry: SessionEntry) => Promise<T>): Promise<T> {
     const entry = this.#entryOf(session)
     const mine = entry.turn.then(async () => {
       if (entry.status === 'closed') misuse(`Session "${entry.handle.id}" was closed before this call had its turn.`)
@@ -375,7 +325,7 @@ export class SessionManager {
     return mine
   }
 
-  async #read(entry: Entry, event: Chunk, content: Uint8Array): Promise<Processed> {
+  async #read(entry: SessionEntry, event: Chunk, content: Uint8Array): Promise<Processed> {
     const nats: number[] = []
     await this.#advance(entry, event, content, { nats: (values) => nats.push(...values) })
     return { nats: Float32Array.from(nats), head: entry.head, ended: entry.left === 0 }
@@ -383,10 +333,10 @@ export class SessionManager {
 
   /** One event through the operators of the stream. Afterwards the session stands between two events, also when it failed. */
   async #advance(
-    entry: Entry,
+    entry: SessionEntry,
     event: Chunk,
     content: Uint8Array,
-    told: {
+    observed: {
       readonly nats?: (values: Float32Array) => void
       readonly tokens?: (run: Generated) => void
       readonly goesOn?: () => boolean
@@ -402,31 +352,7 @@ export class SessionManager {
     checkUsable(entry)
     const call = callOf(id, event, content, entry.calls)
     const before = handle.pulse
-    const settled = (): Head => {
-      const { head } = entry
-      const { complete, held } = head.cursor
-      // Clock and chain are the context's: what it fed before a failure stays fed, though the sums do not know of it.
-      const pulse = Number(context.pulse)
-      const { totals } = head
-      return {
-        ...head,
-        generation: null,
-        conductor: { ...head.conductor, globalStep: pulse },
-        chain: context.chain,
-        span: spanFrom(pulse),
-        // What was fed before a call failed counts as read; what it cost is known to nobody.
-        totals: { ...totals, tokens: pulse - totals.generated },
-        cursor: {
-          ...head.cursor,
-          complete: true,
-          // What was held is fed first: behind an event that ended early it must not be fed again.
-          held: complete || pulse === before ? held : (this.#tokenizer?.begun ?? ''),
-          rng: pulse,
-          pulse,
-        },
-      }
-    }
-    const start = settled()
+    const start = settledHead(entry, before, this.#tokenizer)
     const out = tokenizeEvent(call, start, this.#tokenizer, this.#model)
     if (out.kind === 'rejected') return invalid(out.reason)
     entry.calls += 1
@@ -440,7 +366,7 @@ export class SessionManager {
       tokenizer: this.#tokenizer,
       async submit(item: WorkItem) {
         const result = await probed(item)
-        told.nats?.(result.nats)
+        observed.nats?.(result.nats)
         return result
       },
     }
@@ -448,33 +374,21 @@ export class SessionManager {
       if (this.#onProbe !== undefined && this.#probeEvery === undefined) await look()
       for await (const { outputs, failure } of advance(entry, bounded(out, entry.left), false, engine)) {
         if (failure !== undefined) throw failure
-        for (const output of outputs) if (output.to === 'tokens') told.tokens?.(output.value)
-        if (told.goesOn?.() === false) break
+        for (const output of outputs) if (output.to === 'tokens') observed.tokens?.(output.value)
+        if (observed.goesOn?.() === false) break
       }
     } catch (error) {
       throw named(error, id)
     } finally {
-      entry.head = settled()
+      entry.head = settledHead(entry, before, this.#tokenizer)
       entry.left -= handle.pulse - before
     }
   }
 
   /** The memory's norms; says so when one of them is about to leave f32. */
-  #look({ handle, head, context }: Entry, state: Uint8Array): Examination {
-    const seen = examine(this.#model, head.conductor, state, context.gates())
-    for (const sentence of diverging(handle.id, handle.pulse, seen.parts)) this.#warn(sentence)
+  #look({ handle, head, context }: SessionEntry, state: Uint8Array): MemoryReport {
+    const seen = memoryStats(this.#model, head.conductor, state, context.gates())
+    for (const sentence of diverging(handle.id, handle.pulse, seen.health)) this.#warn(sentence)
     return seen
   }
 }
-
-/** What of the event still fits into a test. */
-const bounded = (work: Tokenized, left: number): Tokenized => {
-  const ids = work.ids.subarray(0, Math.min(work.ids.length, left))
-  if (work.event.type !== 'generate') return { ...work, ids }
-  return { ...work, ids, event: { ...work.event, maxTokens: Math.min(work.event.maxTokens, left - ids.length) } }
-}
-
-const named = (error: unknown, session: string): unknown =>
-  error instanceof ContinuoError && error.code === 'REFUSED' && !(error instanceof PageLost)
-    ? new ContinuoError('REFUSED', `Session "${session}": ${error.message}`, { cause: error })
-    : error

@@ -97,7 +97,7 @@ const piece = (generate: Generate, before: readonly number[], count: number): Ge
 
 /**
  * An engine that stops at every pulse divisible by `every` to let `look` see the context. Where calls are cut is not visible
- * in what they compute, so a probed session has the bits of one that nobody looks at.
+ * in what they compute, so a probed session has the bits of one without probes.
  */
 export const stopping =
   (

@@ -1,27 +1,27 @@
-/** What a program tells a SessionManager, and what it hears. */
+/** Options and results of a SessionManager. */
 import type { z } from 'zod'
 import type { generate } from '../../topics/chunks.ts'
 import type { Generated } from '../../topics/tokens.ts'
-import type { Tokenizer } from '../operators/tokenize.ts'
+import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
 import type { TensorHealth } from '../state/health.ts'
-import type { Vitals } from '../state/vitals.ts'
+import type { MemoryStats } from '../state/memory-stats.ts'
 import type { OnProbe } from './probe.ts'
 
 export interface SessionManagerOptions {
   /** Memory of all contexts together, bytes; those not in use go to files beyond it. Default: no bound. */
   readonly maxResidentBytes?: number
   /** Where the folder for those files is made; default: the system's folder for temporary files. */
-  readonly pageDir?: string
+  readonly spillDir?: string
   /** Reads and writes text; without it sessions take token ids only. */
   readonly tokenizer?: Tokenizer | null
   /** Sees the state before it moves: once before each call, or as `probeEvery` says. */
   readonly onProbe?: OnProbe
   /** Probe before every token whose pulse is divisible by this, however the tokens are cut into calls; 1: before each. */
   readonly probeEvery?: number
-  /** Whether `close` proves that nobody changed the weights meanwhile; default true. Reads the weights' file once more. */
+  /** Whether `close` checks that the weights have not changed meanwhile; default true. Reads the weights' file once more. */
   readonly verifyWeights?: boolean
-  /** Told of a memory that diverges and of pages that cannot be written; default: process.emitWarning. */
+  /** Called for a memory that diverges and for spill files that cannot be written; default: process.emitWarning. */
   readonly warn?: (message: string) => void
 }
 
@@ -33,12 +33,12 @@ export interface SessionOptions {
   readonly phase?: 'stream' | 'test'
   /** The most tokens that a test feeds, read and generated together; default: until the input ends. */
   readonly tokens?: number
-  /** Of generations that name none; default 0. */
+  /** Seed of generations that name none; default 0. */
   readonly seed?: number
 }
 
 /** A session as its manager shows it; always as it stands now. */
-export interface ManagedSession {
+export interface SessionHandle {
   readonly id: string
   readonly status: 'open' | 'assessed' | 'closed'
   /** Conductor, cursor, chain and sums. */
@@ -47,7 +47,7 @@ export interface ManagedSession {
   readonly pulse: number
   /** 128-bit running fingerprint, 32 hex digits. */
   readonly chain: string
-  /** Bytes of its context, in memory or paged. */
+  /** Bytes of its context, in memory or spilled. */
   readonly bytes: number
 }
 
@@ -94,5 +94,5 @@ export interface Assessment {
   /** Norms of every f32 tensor of the memory. */
   readonly health: readonly TensorHealth[]
   /** Window, levels and gates in a few numbers. */
-  readonly vitals: Vitals
+  readonly memoryStats: MemoryStats
 }

@@ -7,7 +7,7 @@
  *
  * The phase changes nothing of what a token does: in every phase the memory rewrites itself by the same loop.
  *
- * Observe, then advance: whoever looks at the state of pulse t looks before the token of pulse t is fed.
+ * Observe, then advance: the state of pulse t is the one before the token of pulse t is fed.
  */
 import type { ConductorState } from '../../topics/state.ts'
 

@@ -1,6 +1,6 @@
 /**
- * What must hold between the fields of a head, beyond the form that the schema gives each of them. Who writes a head asks before it
- * is sealed, who reads one asks before it is believed: a head that breaks a rule would only fail later, in a place that knows less.
+ * What must hold between the fields of a head, beyond the form that the schema gives each of them. They are
+ * checked before a head is sealed and before a stored head is used: one that breaks a rule would fail later, where its cause is unknown.
  */
 import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Head } from '../../topics/state.ts'
@@ -22,7 +22,7 @@ const MOST_SURPRISAL = SURPRISAL_SPAN + 256
 /** The surprisal of a token is a difference of two f32, so it is less than twice the largest of them. */
 const MOST_NATS = 2 * 3.4028235e38
 
-/** What the rules need of a model. */
+/** The property of a model that the rules need. */
 export interface Positions {
   /** Tokens that one context takes; null: there is no bound. */
   readonly positions: number | null

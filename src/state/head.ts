@@ -2,13 +2,13 @@
  * State records: heads of sessions and the cursor of a partition. Each is JSON, sealed by the sha256 of its bytes in a
  * header, because neither kafkajs nor SQLite notices a flipped bit. docs/formats.md describes them byte by byte.
  */
-import { createHash } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
 import { type Head, type PartitionCursor, type StateRecord, stateRecord } from '../../topics/state.ts'
 import { ContinuoError } from '../errors.ts'
+import { sha256 } from '../hash.ts'
+import { hmac, type SealKeys, sameSeal } from '../seal-key.ts'
 import { textOf } from '../text.ts'
 import { faultOf, type Positions } from './head-rules.ts'
-import { hmac, type SealKeys, sameSeal } from './seal-key.ts'
 
 export type { Head, PartitionCursor, SnapshotRef, StreamCursor } from '../../topics/state.ts'
 
@@ -21,8 +21,6 @@ export interface Sealed {
 
 const SEAL = 'sha256'
 const utf8 = new TextEncoder()
-
-export const sha256 = (bytes: Uint8Array | string): string => createHash('sha256').update(bytes).digest('hex')
 
 /** The key of a state record: the session id, or nothing for the partition cursor. */
 export const stateKey = (record: StateRecord): string => (record.type === 'head' ? record.session : '')
@@ -41,7 +39,7 @@ const keyedSeal = (key: Uint8Array, { topic, partition }: SealPlace, name: Uint8
 
 /**
  * Throws INTERNAL for a record that `unseal` would refuse or whose head breaks a rule: once sealed it would stop its partition at the
- * next start, when nobody can tell any more how it came about.
+ * next start, when the cause can no longer be found.
  */
 export const seal = (record: StateRecord, place?: SealPlace): Sealed => {
   const parsed = stateRecord.safeParse(record)
@@ -64,7 +62,7 @@ export const isOldSeal = ({ key, value, headers }: Sealed, place: SealPlace): bo
   return made === undefined || !sameSeal(textOf(made), keyedSeal(place.keys.key, place, key, value))
 }
 
-/** What is wrong with the seal; null where it is right. */
+/** The fault of a seal, as a clause; null where the seal is right. */
 const sealFault = (
   key: Uint8Array,
   value: Uint8Array,
@@ -142,7 +140,7 @@ export const faultOfHead = (head: Head, model?: Positions): string | null => {
   return cursor.pulse === conductor.globalStep ? faultOf(head, model) : mismatch(cursor.pulse, conductor.globalStep)
 }
 
-/** What a log must agree with: the loaded model. */
+/** Fingerprints of the loaded model, with which a log must agree. */
 export interface Fingerprints {
   readonly fingerprint: string
   readonly layoutFingerprint: string

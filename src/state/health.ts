@@ -2,14 +2,14 @@
  * Health of a memory: how large its tensors have become. A memory that rewrites itself can diverge; its norm says so long
  * before a number stops being finite and the engine refuses to go on.
  */
-import type { StateTensor, StateTensors } from './snapshot.ts'
+import type { LayoutEntry, MemoryDeclaration, StateTensors } from '../memory.ts'
 
 export interface TensorHealth {
   /** As the layout names the persistent. */
   readonly name: string
   /** Index along the first axis of a persistent of two or more axes, by convention the layer; else 0. */
   readonly layer: number
-  /** Index of the memory level, where the second axis counts the model's levels; else null. */
+  /** Index into the model's memory levels, of a table that has levels; else null. */
   readonly level: number | null
   /** Frobenius norm: √Σx². NaN or infinite when a number is. */
   readonly norm: number
@@ -22,7 +22,7 @@ export const DIVERGING = 1e30
 
 const littleEndian = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1
 
-const floatsOf = (state: Uint8Array, { offset, bytes }: StateTensor): Float32Array => {
+const floatsOf = (state: Uint8Array, { offset, bytes }: LayoutEntry): Float32Array => {
   const count = bytes / 4
   const from = state.byteOffset + offset
   if (littleEndian && from % 4 === 0) return new Float32Array(state.buffer, from, count)
@@ -42,39 +42,40 @@ const measured = (values: Float32Array): { readonly norm: number; readonly max: 
   return { norm: Math.sqrt(sum), max }
 }
 
-/** Whether the second axis counts levels: all of them, or those that do not fire at every pulse (error buffers). */
-const countsLevels = (shape: readonly number[], levels: readonly number[]): boolean =>
-  shape.length >= 4 && (shape[1] === levels.length || shape[1] === levels.filter((period) => period > 1).length)
+/** Tables with levels by name, and the levels on their second axis. */
+export type TableLevels = Readonly<Record<string, number[]>>
 
-/**
- * Norms of every f32 tensor of a serialised context, for each layer [and level], in the order of the layout.
- * `levels` are the periods of the model's memory levels.
- */
+export const tableLevels = ({ tables }: MemoryDeclaration): TableLevels =>
+  Object.fromEntries(tables.map(({ name, levels }) => [name, [...levels]]))
+
+/** Norms of every f32 tensor of a serialised context, for each layer [and level], in the order of the layout. */
 export const tensorHealth = (
-  tensors: readonly StateTensor[],
+  tensors: readonly LayoutEntry[],
   state: Uint8Array,
-  levels: readonly number[] = [],
+  levelsOf: TableLevels = {},
 ): readonly TensorHealth[] =>
   tensors.flatMap((tensor) => {
     const { name, dtype, shape, bytes } = tensor
     if (dtype !== 'F32' || bytes === 0) return []
     const values = floatsOf(state, tensor)
     const layers = shape.length >= 2 ? shape[0]! : 1
-    const inside = countsLevels(shape, levels) ? shape[1]! : null
-    const each = values.length / layers / (inside ?? 1)
-    return Array.from({ length: layers * (inside ?? 1) }, (_, at) => ({
+    const declared = Object.hasOwn(levelsOf, name) ? levelsOf[name]! : []
+    // A file may say what its tensors are not.
+    const levels = shape.length >= 3 && shape[1] === declared.length ? declared : [null]
+    const each = values.length / layers / levels.length
+    return Array.from({ length: layers * levels.length }, (_, at) => ({
       name,
-      layer: inside === null ? at : Math.floor(at / inside),
-      level: inside === null ? null : at % inside,
+      layer: Math.floor(at / levels.length),
+      level: levels[at % levels.length]!,
       ...measured(values.subarray(at * each, (at + 1) * each)),
     }))
   })
 
-/** The same by the model's layout. Throws REFUSED when the state does not fit it. */
+/** The same by the model's layout and declaration. Throws REFUSED when the state does not fit it. */
 export const health = (
-  model: { readonly layout: StateTensors; readonly levels: readonly number[] },
+  model: { readonly layout: StateTensors; readonly memory: MemoryDeclaration },
   state: Uint8Array,
-): readonly TensorHealth[] => tensorHealth(model.layout.tensors(state), state, model.levels)
+): readonly TensorHealth[] => tensorHealth(model.layout.tensors(state), state, tableLevels(model.memory))
 
 /** The largest norm of each tensor over its layers and levels. */
 export const largestNorms = (parts: readonly TensorHealth[]): ReadonlyMap<string, number> => {

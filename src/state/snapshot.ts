@@ -9,24 +9,12 @@ import { createHash } from 'node:crypto'
 import { z } from 'zod'
 import { type Head, head as headSchema, type SnapshotRef } from '../../topics/state.ts'
 import { ContinuoError } from '../errors.ts'
+import { sha256 } from '../hash.ts'
 import { parseJson } from '../json.ts'
-import { pulseMismatch, sha256 } from './head.ts'
-import { hmac, type SealKeys, sameSeal } from './seal-key.ts'
-import { type Vitals, vitalsSchema } from './vitals.ts'
-
-/** A persistent's place in the serialised context; `src/engine/types.ts` has the same shape. */
-export interface StateTensor {
-  readonly name: string
-  readonly dtype: string
-  readonly shape: readonly number[]
-  readonly offset: number
-  readonly bytes: number
-}
-
-/** Says where the persistents stand in a state; throws REFUSED when its length cannot be. */
-export interface StateTensors {
-  tensors(state: Uint8Array): readonly StateTensor[]
-}
+import type { LayoutEntry, StateTensors } from '../memory.ts'
+import { hmac, type SealKeys, sameSeal } from '../seal-key.ts'
+import { pulseMismatch } from './head.ts'
+import { type MemoryStats, memoryStatsSchema } from './memory-stats.ts'
 
 const extent = z.int().min(0)
 const stored = z.record(
@@ -46,15 +34,20 @@ const broken = (what: string): ContinuoError =>
 const checkOf = (head: string, state: Uint8Array, vitals = ''): string =>
   createHash('sha256').update(head).update(state).update(vitals).digest('hex')
 
-/** `vitals` are for people who look at the file (vitals.ts). */
-export const encodeSnapshot = (head: Head, state: Uint8Array, layout: StateTensors, vitals?: Vitals): Uint8Array => {
+/** `stats` are for people who look at the file (memory-stats.ts), where they are named `vitals`. */
+export const encodeSnapshot = (
+  head: Head,
+  state: Uint8Array,
+  layout: StateTensors,
+  stats?: MemoryStats,
+): Uint8Array => {
   const tensors = Object.fromEntries(
     layout
       .tensors(state)
       .map(({ name, dtype, shape, offset, bytes }) => [name, { dtype, shape, data_offsets: [offset, offset + bytes] }]),
   )
   const inside = JSON.stringify({ ...head, snapshot: null })
-  const told = vitals && JSON.stringify(vitals)
+  const told = stats && JSON.stringify(stats)
   const metadata = {
     format: FORMAT,
     version: VERSION,
@@ -73,7 +66,7 @@ export const encodeSnapshot = (head: Head, state: Uint8Array, layout: StateTenso
   return file
 }
 
-/** What the HMAC of an exported file is made over: all that the file's own checksum is, and that checksum. */
+/** The HMAC of an exported file, over the parts that its own checksum covers, and that checksum. */
 const exportSeal = (key: Uint8Array, { text, check, vitals = '' }: SnapshotHeader): string =>
   hmac(
     key,
@@ -155,9 +148,9 @@ const readHeader = (file: Uint8Array): SnapshotHeader => {
 export const snapshotHead = (file: Uint8Array): Head => readHeader(file).head
 
 /** None where none were written, or none that can be read: nothing depends on them. */
-const vitalsIn = (text = ''): Vitals | null => {
+const statsIn = (text = ''): MemoryStats | null => {
   try {
-    return vitalsSchema.parse(parseJson(text, 'vitals'))
+    return memoryStatsSchema.parse(parseJson(text, 'vitals'))
   } catch {
     return null
   }
@@ -169,7 +162,7 @@ const vitalsIn = (text = ''): Vitals | null => {
  */
 export const readSnapshotFile = (
   file: Uint8Array,
-): Snapshot & { readonly tensors: readonly StateTensor[]; readonly vitals: Vitals | null } => {
+): Snapshot & { readonly tensors: readonly LayoutEntry[]; readonly stats: MemoryStats | null } => {
   const { head, tensors: named, text, vitals, check, end } = readHeader(file)
   const state = file.subarray(end)
   const actual = checkOf(text, state, vitals)
@@ -190,7 +183,7 @@ export const readSnapshotFile = (
       return { name, dtype, shape, offset: from, bytes: to - from }
     },
   )
-  return { head, state, tensors, vitals: vitalsIn(vitals) }
+  return { head, state, tensors, stats: statsIn(vitals) }
 }
 
 /** Throws REFUSED when the file is not a snapshot of this layout. */

@@ -6,7 +6,7 @@ export interface Holder {
 
 /**
  * Shares partitions 0…n-1 among the members: every partition has one holder, no two members differ by more than one, and
- * a member keeps what it held as far as balance allows. A pure function of its input, whoever computes it.
+ * a member keeps what it held as far as balance allows. A pure function of its input, so every member that computes it gets the same.
  */
 export const assign = (partitions: number, holders: readonly Holder[]): Map<string, number[]> => {
   const floor = Math.floor(partitions / holders.length)
@@ -16,7 +16,7 @@ export const assign = (partitions: number, holders: readonly Holder[]): Map<stri
     const kept = held.filter((partition) => free.delete(partition))
     return { member, kept, room: floor }
   })
-  // The larger shares go to those who would give up a partition otherwise; the sort is stable, so seniority decides.
+  // The larger shares go to members that would give up a partition otherwise; the sort is stable, so seniority decides.
   for (const share of [...shares].sort((a, b) => b.kept.length - a.kept.length)) if (extras-- > 0) share.room++
   for (const { kept, room } of shares) for (const partition of kept.splice(room)) free.add(partition)
   const rest = [...free].sort((a, b) => a - b)

@@ -8,22 +8,22 @@ export interface PartitionCount {
   /** The input topic, and how many partitions it has now. */
   readonly input: string
   readonly now: number
-  /** How many it had when the state was written, and who says so. */
+  /** How many it had when the state was written, and where that number comes from. */
   readonly before: number
   readonly witness: string
 }
 
 const count = (partitions: number): string => `${partitions} partition${partitions === 1 ? '' : 's'}`
 
-/** What is wrong, and the way back. */
-export const tellChange = ({ input, now, before, witness }: PartitionCount): { what: string; mend: string } => ({
+/** The fault and its remedy. */
+export const tellChange = ({ input, now, before, witness }: PartitionCount): { what: string; remedy: string } => ({
   what: `The input topic ${input} has ${count(now)}, and ${witness} ${before}: ${
     now > before ? 'partitions were added to the input' : 'the input was replaced'
   }. Which partition a session's events go to follows from that number, so the sessions that exist would go on in partitions where their memory is not. Nothing was changed, and outputs and state are as they were.`,
-  mend: `Kafka takes no partitions away again, and Continuo cannot move a log to another number of partitions yet. Begin anew under another prefix: create its topics with ${count(now)} (continuo topics apply --partitions ${now}), and feed the input again from its first event, or take the sessions over one by one with continuo export and import.`,
+  remedy: `Kafka takes no partitions away again, and Continuo cannot move a log to another number of partitions yet. Begin anew under another prefix: create its topics with ${count(now)} (continuo topics apply --partitions ${now}), and feed the input again from its first event, or take the sessions over one by one with continuo export and import.`,
 })
 
 export const countChanged = (counts: PartitionCount): ContinuoError => {
-  const { what, mend } = tellChange(counts)
-  return new ContinuoError('REFUSED', `${what} ${mend}`)
+  const { what, remedy } = tellChange(counts)
+  return new ContinuoError('REFUSED', `${what} ${remedy}`)
 }

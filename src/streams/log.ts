@@ -3,17 +3,17 @@
  * and `kafka/` (kafkajs); one contract suite (`test/streams/contract.ts`) runs against both.
  *
  * Reading is pulling. A reader asks for the next batch when it has room, so backpressure needs no pause and resume:
- * nobody fetches what nobody asked for. Positions are explicit, and a position that is gone is an error, never a jump.
+ * nothing is fetched that was not asked for. Positions are explicit, and a position that is gone is an error, never a jump.
  *
  * Writing has two doors. `append` is for anyone who feeds events. `claim` is for the owner of an input partition: it
  * fences the former owner and returns the one writer whose transactions carry outputs, state and input offset as one atom.
- * Group membership (`join`) only hints at who should claim what; the claim's epoch is the lock.
+ * Group membership (`join`) only hints at which worker should claim which partition; the claim's epoch is the lock.
  *
  * Offsets are Kafka's: per partition, growing, with gaps (transaction markers, trimmed records). They are JavaScript
  * numbers, exact below 2^53.
  */
 import type { Observable } from 'rxjs'
-import type { SealKeys } from '../state/seal-key.ts'
+import type { SealKeys } from '../seal-key.ts'
 
 /** Names may repeat, as in Kafka. */
 export type Headers = readonly (readonly [name: string, value: Uint8Array])[]
@@ -69,7 +69,7 @@ export interface ReadOptions {
   readonly follow?: boolean
   /** Rough size of a batch; at least one record is returned. Default 1 MiB. */
   readonly maxBytes?: number
-  /** Gives a batch that was written as it is and that nobody can decode as one record. Default: REFUSED. */
+  /** Gives a batch that was written as it is and that cannot be decoded as one record. Default: REFUSED. */
   readonly undecodable?: boolean
   /** Ends the iteration (without an error) soon after it fires. */
   readonly signal?: AbortSignal
@@ -94,7 +94,7 @@ export interface Membership {
 export interface Member {
   readonly member: string
   readonly topic: string
-  /** What it was given of that topic. */
+  /** The partitions of that topic that it was given. */
   readonly partitions: readonly number[]
 }
 
@@ -118,8 +118,8 @@ export interface PartitionWriter {
   /** One transaction without an input offset, for bulk that a later commit will name. */
   append(records: readonly OutRecord[]): Promise<readonly number[]>
   /**
-   * Rejects with FENCED when a newer owner holds the partition. Writes nothing, and works also after a failed call. Whoever was
-   * overtaken may find things in the log that look broken and are only newer; this tells them apart.
+   * Rejects with FENCED when a newer owner holds the partition. Writes nothing, and works also after a failed call. A former
+   * owner may read state in the log that looks broken and is only newer than it knows; this call tells which.
    */
   confirm(): Promise<void>
   /** Never throws; aborts nothing that was committed. */
@@ -127,7 +127,7 @@ export interface PartitionWriter {
 }
 
 export interface EventLog {
-  /** What the state of this log is sealed with, where it is a key (state/seal-key.ts). */
+  /** The keys that seal the state of this log (seal-key.ts); without them a checksum does. */
   readonly sealKeys?: SealKeys
   readonly kind: 'embedded' | 'kafka'
   /** As given, without credentials. */
@@ -159,7 +159,7 @@ export interface EventLog {
   read(topic: string, partition: number, from: number, options?: ReadOptions): AsyncIterable<Batch>
   /** How many partitions the topic has now, asked anew. INVALID where there is no such topic. */
   partitions(topic: string): Promise<number>
-  /** Who is in the group, whatever topic each reads; null while the group is being shared anew. */
+  /** Members of the group, whatever topic each reads; null while the group is being shared anew. */
   members(group: string): Promise<readonly Member[] | null>
   /** Becomes a member of the group that shares the topic's partitions. */
   join(group: string, topic: string): Promise<Membership>
@@ -172,4 +172,23 @@ export interface EventLog {
   /** Rejects with UNAVAILABLE or DENIED when the log cannot be reached. */
   ping(): Promise<void>
   close(): Promise<void>
+}
+
+/** Paths of PEM files. */
+export interface TlsFiles {
+  /** Certificates of the authorities that sign the brokers' certificates, in place of those that Node brings along. */
+  readonly ca?: string
+  /** The client's certificate, with its chain. */
+  readonly cert?: string
+  /** Its private key, not encrypted. */
+  readonly key?: string
+}
+
+export interface OpenLogOptions {
+  /** Session time-out of group membership in ms (default 10,000): how long a silent worker keeps its partitions. */
+  readonly sessionTimeout?: number
+  /** Files for TLS to Kafka; `KAFKA_TLS_CA`, `KAFKA_TLS_CERT` and `KAFKA_TLS_KEY` stand in for them. */
+  readonly tls?: TlsFiles
+  /** Seals the state with a key; without it, by its sha256. */
+  readonly sealKeys?: SealKeys
 }

@@ -1,16 +1,5 @@
 import { ContinuoError } from '../errors.ts'
-import type { SealKeys } from '../state/seal-key.ts'
-import type { TlsFiles } from './kafka/tls.ts'
-import type { EventLog } from './log.ts'
-
-export interface OpenLogOptions {
-  /** Session time-out of group membership in ms (default 10,000): how long a silent worker keeps its partitions. */
-  readonly sessionTimeout?: number
-  /** Files for TLS to Kafka; `KAFKA_TLS_CA`, `KAFKA_TLS_CERT` and `KAFKA_TLS_KEY` stand in for them. */
-  readonly tls?: TlsFiles
-  /** Seals the state with a key; without it, by its sha256. */
-  readonly sealKeys?: SealKeys
-}
+import type { EventLog, OpenLogOptions } from './log.ts'
 
 /**
  * Opens a log by its URL.

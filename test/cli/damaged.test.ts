@@ -1,4 +1,8 @@
-/** One byte of an output record is changed on the disk: who notices. */
+/**
+ * One byte of an output record is changed on the disk: who notices.
+ *
+ * @module-tag slow
+ */
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'

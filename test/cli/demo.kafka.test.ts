@@ -1,4 +1,8 @@
-/** The demo on a broker with Kafka's own bounds for session time-outs; the tests' broker allows shorter ones. */
+/**
+ * The demo on a broker with Kafka's own bounds for session time-outs; the tests' broker allows shorter ones.
+ *
+ * @module-tag slow
+ */
 import { afterAll, describe, expect, it } from 'vitest'
 import { ownBroker } from '../kafka/broker.ts'
 import { json } from './helpers.ts'

@@ -1,7 +1,7 @@
-import { existsSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { continuo, json, temporary } from './helpers.ts'
+import { continuo, json, ROOT, temporary } from './helpers.ts'
 
 const folder = temporary()
 
@@ -20,6 +20,9 @@ describe('continuo demo', () => {
     const log = `file:${join(folder, 'the whole.db')}`
     const first = await demo(log)
     expect(first).toMatchObject({ run: 1, resumedAt: 0, pulse: 13_254, tokens: 400 })
+    // On every machine, with every kernel: one broken bit is another chain. README.md shows its beginning.
+    expect(first.chain).toMatch(/^726f430d8145/)
+    expect(readFileSync(join(ROOT, 'README.md'), 'utf8')).toContain(`chain ${first.chain.slice(0, 12)}…`)
     const second = await demo(log)
     expect(second).toMatchObject({ run: 2, resumedAt: 13_254, pulse: 13_654, tokens: 400 })
     expect(second.text).not.toBe(first.text)
@@ -30,7 +33,7 @@ describe('continuo demo', () => {
     expect(third.out).toContain(`\n  npm start -- --log '${log}'   go on where this run stopped`)
   })
 
-  it('goes on after a kill anywhere, to the same text and the same chain', async () => {
+  it('goes on after a kill anywhere, to the same text and the same chain', { tags: 'slow' }, async () => {
     const whole = await demo(`file:${join(folder, 'reference.db')}`)
     const log = `file:${join(folder, 'killed.db')}`
     for (const failpoint of ['claim.done', 'commit.prepared', 'commit.noted', 'restore.replay', 'commit.ended']) {

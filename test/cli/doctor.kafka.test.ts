@@ -1,4 +1,8 @@
-/** What `continuo doctor` says of the topics of a real broker. */
+/**
+ * What `continuo doctor` says of the topics of a real broker.
+ *
+ * @module-tag slow
+ */
 import { join } from 'node:path'
 import { ConfigResourceTypes } from 'kafkajs'
 import { describe, expect, inject, it } from 'vitest'

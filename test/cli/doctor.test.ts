@@ -33,7 +33,7 @@ describe('the cuda check of continuo doctor', () => {
     expect(checkCuda(without, null)).toEqual({ name: 'cuda', status: 'ok', detail: 'none; the engine runs on the CPU' })
     const idle = checkCuda(without, 'NVIDIA H200, 143771 MiB')
     expect(idle).toMatchObject({ status: 'warn', detail: expect.stringContaining('NVIDIA H200') })
-    expect(idle.mend).toMatch(/nvcc.*npm run setup.*CONTINUO_CUDA=on/)
+    expect(idle.remedy).toMatch(/nvcc.*npm run setup.*CONTINUO_CUDA=on/)
   })
 
   it.each([
@@ -48,7 +48,7 @@ describe('the cuda check of continuo doctor', () => {
       name: 'cuda',
       status: 'warn',
       detail: `${wrong}; the engine runs on the CPU`,
-      mend: mend.slice(0, 1).toUpperCase() + mend.slice(1),
+      remedy: mend.slice(0, 1).toUpperCase() + mend.slice(1),
     })
   })
 

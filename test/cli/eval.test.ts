@@ -37,7 +37,9 @@ const TINY = join(SHARED, 'models', 'tiny-rwkv7')
 const SHAKESPEARE = join(SHARED, 'data', 'tinyshakespeare.txt')
 
 describe('continuo eval', () => {
-  it('gives the same nats and chain however the tokens are cut, and on any number of threads', async () => {
+  it('gives the same nats and chain however the tokens are cut, and on any number of threads', {
+    tags: 'slow',
+  }, async () => {
     const whole = await evaluate(DOCUMENT)
     expect(whole.tokens).toBe(readFileSync(DOCUMENT).length)
     expect(whole.predictions).toBe(whole.tokens - 1)

@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import {
   choice,
+  formerly,
   isUsage,
   list,
   needed,
@@ -120,5 +121,13 @@ describe('flags', () => {
         },
       ),
     )
+  })
+
+  it('takes a flag by its former name, too, and says which flag that is now', () => {
+    const table = { size: formerly('bulk', whole('N', 'size', 64, { min: 4 })), rest: on('rest') }
+    expect(parseFlags('x', table, ['--bulk', '7'])).toMatchObject({ values: { size: 7 }, given: new Set(['size']) })
+    expect(parseFlags('x', table, ['--size=8']).values.size).toBe(8)
+    expect(() => parseFlags('x', table, ['--bulk', '7', '--size', '8'])).toThrow('--size was given twice; say it once.')
+    expect(() => parseFlags('x', table, ['--bulk', '3'])).toThrow('--size takes a whole number from 4')
   })
 })

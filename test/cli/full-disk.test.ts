@@ -1,4 +1,8 @@
-/** A disk that is really full: a small file system of its own, which only root can mount. */
+/**
+ * A disk that is really full: a small file system of its own, which only root can mount.
+ *
+ * @module-tag slow
+ */
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdirSync, readdirSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,8 @@
-/** The command line with a model whose contexts have a last position. */
+/**
+ * The command line with a model whose contexts have a last position.
+ *
+ * @module-tag slow
+ */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'

@@ -1,6 +1,8 @@
 /**
  * Two ways in which work on a real broker could stand still without a word: another log whose workers use the same group, and
  * partitions that somebody adds to the input.
+ *
+ * @module-tag slow
  */
 import { join } from 'node:path'
 import { afterEach, describe, expect, inject, it } from 'vitest'

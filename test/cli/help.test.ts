@@ -1,10 +1,18 @@
 import { describe, expect, it } from 'vitest'
 import { COMMANDS } from '../../src/cli/commands/index.ts'
-import { continuo, DOCUMENT, MODEL, temporary } from './helpers.ts'
+import { continuo, DOCUMENT, type Done, MODEL, temporary } from './helpers.ts'
+
+const pages = new Map<string, Promise<Done>>()
+/** What `continuo NAME --help` prints, and without a name `continuo --help`: one process each, whoever asks. */
+const helpOf = (name: string): Promise<Done> => {
+  const page = pages.get(name) ?? continuo(name === '' ? ['--help'] : [name, '--help'])
+  pages.set(name, page)
+  return page
+}
 
 describe('continuo', () => {
   it.each(COMMANDS.map(({ name }) => name))('%s --help explains itself with an example', async (name) => {
-    const { code, out, err } = await continuo([name, '--help'])
+    const { code, out, err } = await helpOf(name)
     expect({ code, err }).toEqual({ code: 0, err: '' })
     expect(out).toMatch(new RegExp(`^continuo ${name}\\b`))
     expect(out).toMatch(new RegExp(`Examples?:\n  continuo ${name}\\b`))
@@ -16,16 +24,15 @@ describe('continuo', () => {
     '',
     ...COMMANDS.map(({ name }) => name),
   ])('%s --help says what a pulse is where it names one', async (name) => {
-    const { out } = await continuo(name === '' ? ['--help'] : [name, '--help'])
+    const { out } = await helpOf(name)
     const named = /\bpulse/i.test(out)
     if (['', 'run', 'sessions', 'verify', 'demo'].includes(name)) expect(named).toBe(true)
     expect(out.match(/pulse is one token read or written/g) ?? []).toHaveLength(named ? 1 : 0)
   })
 
   it('says of --input-topic what the command does with it', async () => {
-    const help = async (name: string): Promise<string> => (await continuo([name, '--help'])).out
-    expect(await help('feed')).toMatch(/--input-topic TOPIC +write to this topic/)
-    expect(await help('topics')).toMatch(/--input-topic TOPIC +create this topic/)
+    expect((await helpOf('feed')).out).toMatch(/--input-topic TOPIC +write to this topic/)
+    expect((await helpOf('topics')).out).toMatch(/--input-topic TOPIC +create this topic/)
   })
 
   it.each([
@@ -37,7 +44,7 @@ describe('continuo', () => {
     'export',
     'import',
   ])('%s takes --device, which is auto where nothing is said', async (name) => {
-    const { out } = await continuo([name, '--help'])
+    const { out } = await helpOf(name)
     expect(out).toMatch(/--device auto\|cpu\|cuda +where the model runs, with the same bits: .* \(default auto\)/)
   })
 
@@ -48,7 +55,7 @@ describe('continuo', () => {
   })
 
   it('lists every command with --help, and without a command says so on stderr', async () => {
-    const asked = await continuo(['--help'])
+    const asked = await helpOf('')
     expect(asked.code).toBe(0)
     for (const { name } of COMMANDS) expect(asked.out).toContain(`  ${name} `)
     const bare = await continuo([])

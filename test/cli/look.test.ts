@@ -188,7 +188,7 @@ describe('continuo doctor', () => {
     }
   })
 
-  it('names each fault with its mend', async () => {
+  it('names each fault with its remedy', async () => {
     const bad = `file:${join(folder, 'bad.db')}`
     await withLog(bad, (open) =>
       open.createTopics([
@@ -226,7 +226,7 @@ describe('continuo doctor', () => {
 })
 
 describe('continuo verify', () => {
-  it('recomputes a log that agrees, and finds what was added', async () => {
+  it('recomputes a log that agrees, and finds what was added', { tags: 'slow' }, async () => {
     const copy = `file:${join(folder, 'verify.db')}`
     await json('feed', DOCUMENT, '--log', copy, '--session', 's', '--generate', '20')
     expect(await runUntilIdle(copy)).toMatchObject({ code: 0 })
@@ -245,7 +245,7 @@ describe('continuo verify', () => {
     expect(await eventually(() => sessionRow(copy, 's'))).toMatchObject({ generated: 20 })
   })
 
-  it('fails for a session that is not there', async () => {
+  it('fails for a session that is not there', { tags: 'slow' }, async () => {
     const lost = ['verify', '--log', log, '--model', MODEL, '--session', 'nope']
     expect(await continuo(lost)).toEqual({
       code: 1,
@@ -259,7 +259,7 @@ describe('continuo verify', () => {
     expect(await continuo(['verify', '--log', log, '--model', MODEL, '--session', 'one'])).toMatchObject({ code: 0 })
   })
 
-  it('names the sessions whose first events are gone, with the pulse it began at', async () => {
+  it('names the sessions whose first events are gone, with the pulse it began at', { tags: 'slow' }, async () => {
     const trimmed = `file:${join(folder, 'trimmed.db')}`
     await json('topics', 'apply', '--log', trimmed)
     await withLog(trimmed, (open) => {
@@ -278,7 +278,7 @@ describe('continuo verify', () => {
     expect(told!.partial).toHaveLength(12)
   })
 
-  it('says of a log that moves that it must rest, and nothing of its contents', async () => {
+  it('says of a log that moves that it must rest, and nothing of its contents', { tags: 'slow' }, async () => {
     const moving = `file:${join(folder, 'moving.db')}`
     await json('feed', DOCUMENT, '--log', moving, '--session', 's', '--generate', '1000000')
     const worker = start(['run', '--log', moving, '--model', MODEL, '--commit-interval', '1', '--log-level', 'debug'])

@@ -1,4 +1,8 @@
-/** The metrics port under clients that do not behave: sockets of this process against a real worker. */
+/**
+ * The metrics port under clients that do not behave: sockets of this process against a real worker.
+ *
+ * @module-tag slow
+ */
 import { readdirSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'

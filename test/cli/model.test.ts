@@ -1,8 +1,10 @@
+// @module-tag slow
 import { cpSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { inspectTensors } from '../../src/engine/engine.ts'
-import { checkGraph, type Graph, planGraph } from '../../src/engine/graph.ts'
+import type { Graph } from '../../src/engine/graph.ts'
+import { checkGraph, planGraph } from '../../src/engine/plan.ts'
 import { families } from '../../src/models/index.ts'
 import { openModel, readConfig } from '../../src/models/open.ts'
 import { errorOf } from '../engine/helpers.ts'
@@ -43,7 +45,7 @@ describe('continuo model show', () => {
       /^ {4}att\.before += cache\.shift\(att\.u; att\.p\(l\)\) +\[192\]$/m,
       /^ {2}return hidden: hidden, previous: hidden\.previous$/m,
       /^ {2}rows a step +1 to 128$/m,
-      /^ {2}after unrolling +\d+ nodes: \d+ with all rows together \(\d+ of them in \d+ stretches\), 0 row by row$/m,
+      /^ {2}after unrolling +\d+ nodes: \d+ with all rows together \(\d+ of them in \d+ stages\), 0 row by row$/m,
       /^ {2}volatile memory +[\d,]+ B a row, [\d,]+ B with 128 rows; \d+\.\d % of [\d,]+ B without reuse$/m,
     ]) {
       expect(out).toMatch(line)

@@ -64,11 +64,7 @@ describe('continuo run', () => {
     expect(await runUntilIdle(newLog())).toMatchObject({ code: 0 })
   })
 
-  it.each([
-    'SIGTERM',
-    'SIGINT',
-    'SIGHUP',
-  ] as const)('on %s finishes the step in hand, saves, and resumes with nothing to replay', async (signal) => {
+  const stopsOn = async (signal: NodeJS.Signals): Promise<void> => {
     const log = newLog()
     await feed(log, 's', DOCUMENT, ...generating)
     const running = start(['run', '--log', log, '--model', MODEL, '--commit-interval', '10', '--log-level', 'debug'])
@@ -88,9 +84,11 @@ describe('continuo run', () => {
     const whole = await reference()
     expect(await sessionRow(log, 's')).toMatchObject({ pulse: whole.row.pulse, chain: whole.row.chain })
     expect(await textOf(log)).toBe(whole.text)
-  })
+  }
+  it('on SIGTERM finishes the step in hand, saves, and resumes with nothing to replay', () => stopsOn('SIGTERM'))
+  it.each(['SIGINT', 'SIGHUP'] as const)('so it does on %s', { tags: 'slow' }, stopsOn)
 
-  it('goes on after a kill as if nothing had happened', async () => {
+  it('goes on after a kill as if nothing had happened', { tags: 'slow' }, async () => {
     const log = newLog()
     await feed(log, 's', DOCUMENT, ...generating)
     const fast = ['--session-timeout', '300', '--snapshot-every', '1000', '--commit-interval', '5']
@@ -106,7 +104,7 @@ describe('continuo run', () => {
     expect(await textOf(log)).toBe(whole.text)
   })
 
-  it('refuses a log that another model wrote with 3, names both, and changes nothing', async () => {
+  it('refuses a log that another model wrote with 3, names both, and changes nothing', { tags: 'slow' }, async () => {
     const log = newLog()
     await feed(log, 's', '--generate', '4')
     await feed(log, 's', DOCUMENT)
@@ -285,7 +283,7 @@ describe('continuo run', () => {
     expect(await first.done).toMatchObject({ code: 0 })
   })
 
-  it('ends in order, too, when only the npm that started it hears the SIGTERM', async () => {
+  it('ends in order, too, when only the npm that started it hears the SIGTERM', { tags: 'slow' }, async () => {
     const log = newLog()
     await feed(log, 's', DOCUMENT)
     const npm = spawn('npm', ['run', '--silent', 'continuo', '--', 'run', '--log', log, '--model', MODEL, '--json'], {

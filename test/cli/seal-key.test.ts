@@ -1,4 +1,8 @@
-/** A log whose state is sealed with a key, under the real commands. */
+/**
+ * A log whose state is sealed with a key, under the real commands.
+ *
+ * @module-tag slow
+ */
 import { createHash } from 'node:crypto'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

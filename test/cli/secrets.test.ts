@@ -1,4 +1,8 @@
-/** What the commands print about a log URL that is wrong holds no password. */
+/**
+ * What the commands print about a log URL that is wrong holds no password.
+ *
+ * @module-tag slow
+ */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { continuo, temporary } from './helpers.ts'

@@ -6,7 +6,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { codeOf } from '../../src/errors.ts'
-import { FAILPOINTS, type Failpoint } from '../../src/observe/failpoint.ts'
+import { FAILPOINTS, type Failpoint } from '../../src/failpoint.ts'
 import { murmur2 } from '../../src/streams/murmur2.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { topicNames } from '../../topics/index.ts'

@@ -20,6 +20,7 @@ const kills = async (...args: readonly string[]) => {
 }
 
 test('kills as many workers as it was asked to, says where, and compares what they left', {
+  tags: 'slow',
   timeout: 300_000,
 }, async () => {
   const { code, stdout, stderr } = await kills('--kills', '7', '--log', 'embedded', '--family', 'rwkv7', '--jobs', '1')

@@ -24,7 +24,7 @@ const SETTINGS: readonly (readonly [flag: string, value: string])[] = [
   ['--commit-interval', '10'],
   ['--snapshot-every', '300'],
   ['--max-contexts', '3'],
-  ['--forward-floor', '100000'],
+  ['--compact-floor', '100000'],
   ['--part-bytes', '60000'],
   ['--session-timeout', '1500'],
   ['--threads', '2'],

@@ -4,7 +4,7 @@
  * observations and dead letters, same chains.
  */
 import { expect } from 'vitest'
-import { FAILPOINTS, type Failpoint } from '../../src/observe/failpoint.ts'
+import { FAILPOINTS, type Failpoint } from '../../src/failpoint.ts'
 import type { RecordIn } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import type { CrashFamily } from './families.ts'
@@ -21,25 +21,44 @@ export interface CrashReport {
   readonly fired: ReadonlySet<Failpoint>
 }
 
-/** Kills workers until `kills` have died, feeding a round of events before each life; then lets one finish in peace. */
+export interface CrashPlan {
+  /** Workers killed, at least. */
+  readonly kills: number
+  /** Each of them kills one at least. */
+  readonly points?: readonly Failpoint[]
+  /** At which pass a point kills that has not killed yet; 1 by default. */
+  readonly pass?: number
+  /** Workers that may be started, each with a round of events. */
+  readonly lives?: number
+}
+
+/** Inside a commit and right behind it: a quick look where the whole list takes minutes. The first commit of a life holds little. */
+export const QUICK: CrashPlan = {
+  kills: 5,
+  points: ['commit.sent', 'commit.offsets', 'commit.ended'],
+  pass: 3,
+  lives: 12,
+}
+
+/** Kills workers as planned, feeding a round of events before each life; then lets one finish in peace. */
 export const crashUntil = async (
   url: string,
   family: CrashFamily,
   rounds: readonly (readonly RecordIn[])[],
-  kills: number,
+  { kills, points = FAILPOINTS, pass = 1 }: CrashPlan,
   seed = 11,
 ): Promise<CrashReport> => {
   const next = random(seed)
   const fired = new Set<Failpoint>()
   let died = 0
   let life = 0
-  for (; life < rounds.length && (died < kills || fired.size < FAILPOINTS.length); life += 1) {
+  for (; life < rounds.length && (died < kills || fired.size < points.length); life += 1) {
     await appendAll(url, rounds[life]!)
     const named = life % 4 !== 3
     // Those that have not fired yet come first, with a small count so that they do.
-    const missing = FAILPOINTS.filter((name) => !fired.has(name))
-    const name = missing[life % Math.max(1, missing.length)] ?? FAILPOINTS[Math.floor(next() * FAILPOINTS.length)]!
-    const point = named ? `${name}@${missing.length > 0 ? 1 : 1 + Math.floor(next() * 3)}` : undefined
+    const missing = points.filter((name) => !fired.has(name))
+    const name = missing[life % Math.max(1, missing.length)] ?? points[Math.floor(next() * points.length)]!
+    const point = named ? `${name}@${missing.length > 0 ? pass : 1 + Math.floor(next() * 3)}` : undefined
     const worker = runWorker(url, family, ['--until-idle', '150'], point)
     const timer = named ? undefined : setTimeout(() => worker.child.kill('SIGKILL'), 300 + next() * 700)
     const { code, signal, stderr } = await worker.over
@@ -54,9 +73,10 @@ export const crashUntil = async (
   return { kills: died, fired }
 }
 
-/** Two fresh logs, one disturbed by at least `kills` kills, and the comparison. `fresh` gives the URL of a log by its name. */
-export const crash = async (family: CrashFamily, fresh: (name: string) => string, kills: number): Promise<void> => {
-  const rounds = scenario(120)
+/** Two fresh logs, one disturbed as planned, and the comparison. `fresh` gives the URL of a log by its name. */
+export const crash = async (family: CrashFamily, fresh: (name: string) => string, plan: CrashPlan): Promise<void> => {
+  const { kills, points = FAILPOINTS, lives = 120 } = plan
+  const rounds = scenario(lives)
   const disturbed = fresh('disturbed')
   const undisturbed = fresh('undisturbed')
   for (const url of [disturbed, undisturbed]) {
@@ -64,12 +84,12 @@ export const crash = async (family: CrashFamily, fresh: (name: string) => string
     await createCrashTopics(log)
     await log.close()
   }
-  const report = await crashUntil(disturbed, family, rounds, kills)
+  const report = await crashUntil(disturbed, family, rounds, plan)
   await finish(disturbed, family)
   await appendAll(undisturbed, rounds.flat())
   await finish(undisturbed, family)
 
   expectSame(await collect(disturbed), await collect(undisturbed))
   expect(report.kills).toBeGreaterThanOrEqual(kills)
-  expect(FAILPOINTS.filter((name) => !report.fired.has(name))).toEqual([])
+  expect(points.filter((name) => !report.fired.has(name))).toEqual([])
 }

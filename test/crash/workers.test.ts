@@ -1,4 +1,8 @@
-/** Several workers on one stream, and one that hangs: whoever owns a partition, the stream is one. */
+/**
+ * Several workers on one stream, and one that hangs: whoever owns a partition, the stream is one.
+ *
+ * @module-tag slow
+ */
 import { execFileSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

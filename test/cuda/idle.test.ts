@@ -55,7 +55,7 @@ describe.runIf(emulated)('contexts at rest on a device that is lost', () => {
     ])
 
     await use(third)
-    expect(residency.stats).toMatchObject({ resident: 2, pageOuts: 0, failures: 0 })
+    expect(residency.stats).toMatchObject({ resident: 2, spillWrites: 0, failures: 0 })
     expect(warnings).toEqual([])
     expect(await errorOf(() => use(first))).toMatchObject(GONE)
     expect(await errorOf(() => first.serialize())).toMatchObject(GONE)

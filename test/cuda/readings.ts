@@ -1,6 +1,7 @@
 /** Work of several sessions, on one device or on both, and what it leaves, to be compared to the last bit. */
 import { createHash } from 'node:crypto'
-import type { Context, DeviceKind, GateStatistics, Model, WorkItem } from '../../src/engine/types.ts'
+import type { Context, DeviceKind, Model, WorkItem } from '../../src/engine/types.ts'
+import type { GateStatistics } from '../../src/memory.ts'
 import { random } from '../crash/scenario.ts'
 
 /** A model on both devices. */

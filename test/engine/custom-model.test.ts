@@ -5,7 +5,8 @@
  */
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { autoDim, buildGraph, pattern, plus, ref } from '../../src/engine/builder.ts'
+import { buildGraph } from '../../src/engine/builder.ts'
+import { autoDim, pattern, plus, ref } from '../../src/engine/builder-types.ts'
 import { openGraph } from '../../src/engine/engine.ts'
 import type { Graph } from '../../src/engine/graph.ts'
 import type { Model, OpenModelOptions } from '../../src/engine/types.ts'

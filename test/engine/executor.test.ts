@@ -1,10 +1,11 @@
 /** The bridge to the host: what may be written, what can be read, what a step leaves behind. */
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { buildGraph, type GraphBuilder, plus, ref, ring, type Value } from '../../src/engine/builder.ts'
+import { buildGraph, type GraphBuilder } from '../../src/engine/builder.ts'
+import { plus, ref, ring, type Value } from '../../src/engine/builder-types.ts'
 import { openGraph } from '../../src/engine/engine.ts'
-import type { Executor, ExecutorOptions } from '../../src/engine/executor.ts'
 import type { Dtype } from '../../src/engine/graph.ts'
+import type { Executor, ExecutorOptions } from '../../src/engine/types.ts'
 import { errorOf, sameBytes, testDevice } from './helpers.ts'
 import { safetensors, writePackage } from './packages.ts'
 

@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { callNative } from '../../src/engine/native.ts'
 import { temporaryFolder } from './packages.ts'
 
 const root = join(import.meta.dirname, '..', '..')
@@ -26,12 +27,47 @@ describe('docs/graph.md', () => {
     expect(printed).toBe(said.slice(said.indexOf('```\n') + 4, said.lastIndexOf('```')))
   })
 
-  it('describes every operation, attribute and kind that the engine reads', () => {
-    const rules = readFileSync(join(root, 'native', 'ops.cc'), 'utf8').matchAll(/\{Op::\w+, "([^"]+)",/g)
-    const reader = readFileSync(join(root, 'native', 'graph_reader.cc'), 'utf8')
-    const members = reader.matchAll(/(?:text_of|list_of|number)\(\w+, "([^"]+)"|find\("([^"]+)"\)/g)
-    const names = [...rules, ...members].map(([, first, second]) => first ?? second!)
-    expect(names.length).toBeGreaterThan(60)
+  it('has every operation of the op table in one row of its tables, with its operands, attributes and state', () => {
+    const rows = page.split('\n').filter((line) => line.startsWith('| `'))
+    for (const { name, inputs, more, state, attributes } of callNative((addon) => addon.operations())) {
+      const own = rows.filter((row) => row.split('|')[1]!.includes(`\`${name}\``))
+      expect(own.length, name).toBeGreaterThan(0)
+      const said = own.join('\n')
+      // A memory's rule, retention and periods have a section of their own.
+      const shown = attributes.includes('rule') ? attributes.filter((each) => each === 'groups') : attributes
+      for (const attribute of shown) expect(said, name).toContain(`\`${attribute}\``)
+      if (state && inputs.length > 0) expect(said, name).toMatch(/state|replaces/)
+      if (more || inputs.length === 0 || inputs.includes('form') || inputs.includes('any')) continue
+      const operands = own[0]!
+        .split('|')[2]!
+        .split('→')[0]!
+        .replaceAll(/\[[^\]]*\]|\([^)]*\)/g, '')
+        .split(',')
+      expect(operands.filter((operand) => !/^\s*`?(?:state|$)/.test(operand)).length, name).toBe(inputs.length)
+    }
+  })
+
+  it('says every attribute, and every member and kind of a declaration that the engine reads', () => {
+    const read = ['reader.cc', 'node_attributes.cc'].map((file) =>
+      readFileSync(join(root, 'native', 'graph', file), 'utf8'),
+    )
+    const members = read
+      .join('\n')
+      .matchAll(/(?:text_of|list_of|number|positive|real|floats)\((?:\w+, )?"([^"]+)"|find\("([^"]+)"\)/g)
+    const names = [...members].map(([, first, second]) => first ?? second!)
+    expect(names.length).toBeGreaterThan(40)
     for (const name of new Set(names)) expect(page).toMatch(new RegExp(`[\`{ ]${name.replace('.', '\\.')}[\`:, }]`))
+  })
+
+  it('has operations that the graph builder writes, and the builder writes no others', () => {
+    const source = ['builder.ts', 'memory-ops.ts'].map((file) =>
+      readFileSync(join(root, 'src', 'engine', file), 'utf8'),
+    )
+    const written = source
+      .join('\n')
+      .matchAll(/(?:write|like|compared|unary|normalised)\(\s*'([a-z][\w.]*)'|op: '([a-z][\w.]*)'/g)
+    const names = new Set([...written].map(([, first, second]) => first ?? second!))
+    const table = callNative((addon) => addon.operations()).map(({ name }) => name)
+    expect([...names].sort()).toEqual([...table].sort())
   })
 })

@@ -1,16 +1,9 @@
 /** Graphs as data: what is built is what is checked, serialised, and refused by name. */
 import { describe, expect, it } from 'vitest'
-import {
-  autoDim,
-  buildGraph,
-  type GraphBuilder,
-  pattern,
-  plus,
-  ref,
-  ring,
-  type Value,
-} from '../../src/engine/builder.ts'
-import { checkGraph, type Graph, type OpNode, parametersOf, planGraph, tensorsOf } from '../../src/engine/graph.ts'
+import { buildGraph, type GraphBuilder } from '../../src/engine/builder.ts'
+import { autoDim, pattern, plus, ref, ring, type Value } from '../../src/engine/builder-types.ts'
+import { type Graph, type OpNode, parametersOf, tensorsOf } from '../../src/engine/graph.ts'
+import { checkGraph, planGraph } from '../../src/engine/plan.ts'
 import { errorOf } from './helpers.ts'
 
 /** The least that is a language model: an embedding, a shift, a head. */
@@ -269,7 +262,7 @@ describe('graphs', () => {
   })
 
   it('rows go together unless a row needs what the row before it wrote at a later node', () => {
-    const ways = (graph: Graph) => planGraph(graph)[0]!.stretches.map(({ way }) => way)
+    const orders = (graph: Graph) => planGraph(graph)[0]!.stages.map(({ order }) => order)
     // A recurrence through the graph: read, compute, write.
     const recurrent = block((g, x) => {
       const S = g.table('S', [4])
@@ -277,7 +270,7 @@ describe('graphs', () => {
       g.cacheWrite(S(), y)
       return y
     })
-    expect(ways(recurrent)).toEqual(['rows'])
+    expect(orders(recurrent)).toEqual(['row_serial'])
     // Every row enters a position of its own in a table that grows, and reads after all have written.
     const growing = block((g, x) => {
       const n = g.counter('n', { max: 100 })
@@ -286,7 +279,7 @@ describe('graphs', () => {
       g.cacheWrite(K(plus(n, -1)), x)
       return g.attend('y', x, K(), K(), { heads: 1, scale: 1 })
     })
-    expect(ways(growing)).not.toContain('rows')
+    expect(orders(growing)).not.toContain('row_serial')
     // A ring forgets what an earlier row still has to see.
     const forgetting = block((g, x) => {
       const n = g.counter('n')
@@ -295,7 +288,7 @@ describe('graphs', () => {
       g.cacheWrite(K(plus(n, -1)), x)
       return g.tanh('y', g.attend('a', x, K(), K(), { heads: 1, scale: 1 }))
     })
-    expect(ways(forgetting)).toEqual(['one', 'rows', 'one'])
+    expect(orders(forgetting)).toEqual(['row_parallel', 'row_serial', 'row_parallel'])
     expect((forgetting.blocks[0]!.nodes[1] as OpNode).state).toBe('K(n-1)')
   })
 })

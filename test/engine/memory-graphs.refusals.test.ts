@@ -1,7 +1,9 @@
 /** The clock, matrix memories and what feeds them, in graphs of one's own: refused by name where they do not fit. */
 import { describe, expect, it } from 'vitest'
-import { autoDim, buildGraph, plus, type State } from '../../src/engine/builder.ts'
-import { checkGraph, type Graph, planGraph } from '../../src/engine/graph.ts'
+import { buildGraph } from '../../src/engine/builder.ts'
+import { autoDim, plus, type State } from '../../src/engine/builder-types.ts'
+import type { Graph } from '../../src/engine/graph.ts'
+import { checkGraph, planGraph } from '../../src/engine/plan.ts'
 import { errorOf } from './helpers.ts'
 import {
   attending,

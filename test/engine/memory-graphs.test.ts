@@ -1,9 +1,10 @@
 /** How rows of matrix memories are taken, what the clock and its segments do to a step, and with what a context begins. */
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { ring, type Value } from '../../src/engine/builder.ts'
+import { ring, type Value } from '../../src/engine/builder-types.ts'
 import { openGraph } from '../../src/engine/engine.ts'
-import { type Graph, planGraph } from '../../src/engine/graph.ts'
+import type { Graph } from '../../src/engine/graph.ts'
+import { planGraph } from '../../src/engine/plan.ts'
 import { errorOf, testDevice } from './helpers.ts'
 import {
   attending,
@@ -25,18 +26,20 @@ import { safetensors, writePackage } from './packages.ts'
 const path = (): string => join(writePackage({}, safetensors(weights)), 'model.safetensors')
 
 describe('rows of matrix memories', () => {
-  const ways = (graph: Graph) => planGraph(graph)[0]!.stretches.map(({ way }) => way)
+  const orders = (graph: Graph) => planGraph(graph)[0]!.stages.map(({ order }) => order)
   it('go together where each walks its own way, and row by row where rows pick for themselves', () => {
-    expect(ways(attending())).toEqual(['one'])
-    expect(ways(remembering())).toEqual(['one', 'one', 'one'])
-    expect(ways(convolving())).toEqual(['one'])
-    const picked = (body: (kit: Kit) => Value) => ways(graphOf(body))
-    expect(picked(({ g, x, at, taps }) => g.cacheConv('y', g.table('T', [5, 2, C])(at), x, taps))).toEqual(['rows'])
-    expect(picked(({ g, x, at }) => g.cacheShift('y', g.table('T', [5, C])(at), x))).toEqual(['rows'])
-    expect(picked(({ g, x, at }) => g.cacheRecall('y', g.table('T', [5, H, N, N])(at), x, H))).toEqual(['rows'])
+    expect(orders(attending())).toEqual(['row_parallel'])
+    expect(orders(remembering())).toEqual(['row_parallel', 'row_parallel', 'row_parallel'])
+    expect(orders(convolving())).toEqual(['row_parallel'])
+    const picked = (body: (kit: Kit) => Value) => orders(graphOf(body))
+    expect(picked(({ g, x, at, taps }) => g.cacheConv('y', g.table('T', [5, 2, C])(at), x, taps))).toEqual([
+      'row_serial',
+    ])
+    expect(picked(({ g, x, at }) => g.cacheShift('y', g.table('T', [5, C])(at), x))).toEqual(['row_serial'])
+    expect(picked(({ g, x, at }) => g.cacheRecall('y', g.table('T', [5, H, N, N])(at), x, H))).toEqual(['row_serial'])
     // Without a segment a mix is the row's own.
     const mixing = bent(remembering(), 'cache.mix', without('segment'))
-    expect(ways(mixing)).toContain('rows')
+    expect(orders(mixing)).toContain('row_serial')
   })
 
   it('a step stays within a segment, and the clock goes on with it', async () => {

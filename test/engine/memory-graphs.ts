@@ -1,5 +1,6 @@
 /** Small graphs with a clock, rings, convolutions and matrix memories, and ways to spoil them. */
-import { buildGraph, type GraphBuilder, ref, ring, type State, type Value } from '../../src/engine/builder.ts'
+import { buildGraph, type GraphBuilder } from '../../src/engine/builder.ts'
+import { ref, ring, type State, type Value } from '../../src/engine/builder-types.ts'
 import type { Graph } from '../../src/engine/graph.ts'
 import type { Keys, MemoryForm } from '../../src/engine/memory-ops.ts'
 import { random, type Tensor } from './packages.ts'

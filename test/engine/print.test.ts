@@ -2,10 +2,12 @@
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { figuresOf, unroll } from '../../src/cli/show/unroll.ts'
-import { autoDim, buildGraph, pattern, plus, ref, ring, type Value } from '../../src/engine/builder.ts'
+import { buildGraph } from '../../src/engine/builder.ts'
+import { autoDim, pattern, plus, ref, ring, type Value } from '../../src/engine/builder-types.ts'
 import { inspectTensors } from '../../src/engine/engine.ts'
-import { type Graph, type Node, planGraph } from '../../src/engine/graph.ts'
+import type { Graph, Node } from '../../src/engine/graph.ts'
 import type { TensorEntry } from '../../src/engine/native.ts'
+import { planGraph } from '../../src/engine/plan.ts'
 import { aligned, persistentSizes, printGraph, storedConstants } from '../../src/engine/print.ts'
 import { families } from '../../src/models/index.ts'
 import { readConfig } from '../../src/models/open.ts'
@@ -219,8 +221,8 @@ describe('a graph as text', () => {
       for (const plan of planGraph(graph)) {
         const block = graph.blocks.find(({ name }) => name === plan.name)!
         expect(unroll(block)).toHaveLength(plan.lines)
-        const { nodes, alone, inStretches, rowByRow } = figuresOf(block, plan)
-        expect(alone + inStretches + rowByRow).toBe(nodes)
+        const { nodes, alone, inStages, rowByRow } = figuresOf(block, plan)
+        expect(alone + inStages + rowByRow).toBe(nodes)
       }
     }
     // Six lines in each of three turns of the loop; a branch on a value is one line, whatever its arms hold.
@@ -229,7 +231,7 @@ describe('a graph as text', () => {
     expect(lines.map(({ turns }) => turns.map(([, turn]) => turn).join()).join('')).toBe('000000111111222222')
     expect(lines.slice(-3).map(({ nodes }) => nodes)).toEqual([3, 1, 1])
     const figures = figuresOf(step!, planGraph(everything())[0]!)
-    expect(figures.rowStretches.at(-1)!.last).toBe(lines.length - 1)
+    expect(figures.serialStages.at(-1)!.last).toBe(lines.length - 1)
     expect(figures.rowByRow).toBeGreaterThan(0)
   })
 

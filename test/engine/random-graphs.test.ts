@@ -5,17 +5,17 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { openGraph } from '../../src/engine/engine.ts'
-import { planGraph } from '../../src/engine/graph.ts'
+import { planGraph } from '../../src/engine/plan.ts'
 import { cutsOf, graphOf, hasSegments, outcome, rowsOf, weightsPath } from './random-graphs.ts'
 
 describe('random graphs', () => {
   it('mean the same however they are run', { timeout: 300_000 }, async () => {
     const path = weightsPath()
-    const seen = { rows: 0, local: 0, one: 0, refused: 0, done: 0 }
+    const seen = { row_serial: 0, row_local: 0, row_parallel: 0, refused: 0, done: 0 }
     await fc.assert(
       fc.asyncProperty(fc.integer({ min: 0, max: 1e9 }), rowsOf, cutsOf, async (seed, rows, cuts) => {
         const graph = graphOf(seed)
-        for (const { way } of planGraph(graph)[0]!.stretches) seen[way] += 1
+        for (const { order } of planGraph(graph)[0]!.stages) seen[order] += 1
         const [one, two] = await Promise.all([
           openGraph(graph, path, { threads: 1 }),
           openGraph(graph, path, { threads: 2 }),
@@ -32,7 +32,7 @@ describe('random graphs', () => {
       { numRuns: 300 },
     )
     // The property says something only if all ways of running were met, and most graphs ran to their end.
-    expect(Math.min(seen.rows, seen.local, seen.one)).toBeGreaterThan(50)
+    expect(Math.min(seen.row_serial, seen.row_local, seen.row_parallel)).toBeGreaterThan(50)
     expect(seen.done).toBeGreaterThan(2 * seen.refused)
   })
 })

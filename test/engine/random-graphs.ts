@@ -1,7 +1,8 @@
 /** Graphs at random: memory of every kind, branches, loops, early ends; rows for them, and what running them leaves. */
 import { join } from 'node:path'
 import fc from 'fast-check'
-import { autoDim, buildGraph, type Counter, pattern, plus, ref, ring, type Value } from '../../src/engine/builder.ts'
+import { buildGraph } from '../../src/engine/builder.ts'
+import { autoDim, type Counter, pattern, plus, ref, ring, type Value } from '../../src/engine/builder-types.ts'
 import type { Graph } from '../../src/engine/graph.ts'
 import type { Model } from '../../src/engine/types.ts'
 import { ContinuoError } from '../../src/errors.ts'

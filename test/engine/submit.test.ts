@@ -1,7 +1,8 @@
 /** Items of work, one by one: what shares the engine shares its steps and nothing else. */
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { autoDim, buildGraph, plus, ref, ring } from '../../src/engine/builder.ts'
+import { buildGraph } from '../../src/engine/builder.ts'
+import { autoDim, plus, ref, ring } from '../../src/engine/builder-types.ts'
 import { openGraph } from '../../src/engine/engine.ts'
 import { type Context, ContextBroken, type Model, type WorkItem } from '../../src/engine/types.ts'
 import { openPackage } from '../../src/models/open.ts'

@@ -1,4 +1,8 @@
-/** A process, or a worker of it, may end while the engine works. It must end as asked: no crash, no hang. */
+/**
+ * A process, or a worker of it, may end while the engine works. It must end as asked: no crash, no hang.
+ *
+ * @module-tag slow
+ */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { beforeAll, describe, expect, it } from 'vitest'

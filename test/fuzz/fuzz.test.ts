@@ -1,4 +1,8 @@
-/** A short run of the fuzzers: the corpus, and a few new cases of each kind. test/fuzz/run.ts makes long ones. */
+/**
+ * A short run of the fuzzers: the corpus, and a few new cases of each kind. test/fuzz/run.ts makes long ones.
+ *
+ * @module-tag slow
+ */
 import { join } from 'node:path'
 import { expect, test, vi } from 'vitest'
 import { kindNames } from './corpus.ts'

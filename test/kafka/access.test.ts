@@ -1,4 +1,8 @@
-/** Who may come in, and what is said to those who may not or find nobody there. */
+/**
+ * Who may come in, and what is said to those who may not or find nobody there.
+ *
+ * @module-tag slow
+ */
 import { createServer } from 'node:net'
 import { afterAll, describe, expect, test } from 'vitest'
 import { parseKafkaUrl } from '../../src/streams/kafka/url.ts'

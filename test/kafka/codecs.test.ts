@@ -1,4 +1,8 @@
-/** What other clients write: every codec from those who made it, and batches that nobody can read. */
+/**
+ * What other clients write: every codec from those who made it, and batches that nobody can read.
+ *
+ * @module-tag slow
+ */
 import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,8 @@
-/** The broker that tests stand on: it goes when its starter goes. */
+/**
+ * The broker that tests stand on: it goes when its starter goes.
+ *
+ * @module-tag slow
+ */
 import { fork, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readdirSync } from 'node:fs'

@@ -1,10 +1,14 @@
-/** Who is not let into a group, and who leaves while the door is still closed. */
+/**
+ * Who is not let into a group, and who leaves while the door is still closed.
+ *
+ * @module-tag slow
+ */
 import { type ChildProcess, fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import type { Admin, GroupDescription } from 'kafkajs'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { EventLog, Membership } from '../../src/streams/log.ts'
-import { type OpenLogOptions, openLog } from '../../src/streams/open.ts'
+import type { EventLog, Membership, OpenLogOptions } from '../../src/streams/log.ts'
+import { openLog } from '../../src/streams/open.ts'
 import { eventually, refuses, watch } from '../streams/helpers.ts'
 import { freshPrefix, ownBroker } from './broker.ts'
 import { internal, plainKafka } from './helpers.ts'

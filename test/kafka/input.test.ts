@@ -1,4 +1,8 @@
-/** What becomes of a worker whose input is deleted, in part or as a whole, or made anew under the same name. */
+/**
+ * What becomes of a worker whose input is deleted, in part or as a whole, or made anew under the same name.
+ *
+ * @module-tag slow
+ */
 import type { Admin } from 'kafkajs'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { EventLog } from '../../src/streams/log.ts'

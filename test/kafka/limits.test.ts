@@ -1,4 +1,8 @@
-/** What brokers limit: the rate of a consumer, the size of a batch, the time a record may claim; and calls that are cut short. */
+/**
+ * What brokers limit: the rate of a consumer, the size of a batch, the time a record may claim; and calls that are cut short.
+ *
+ * @module-tag slow
+ */
 
 import { Kafka } from 'kafkajs'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'

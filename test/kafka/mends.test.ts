@@ -1,6 +1,8 @@
 /**
  * Faults of kafkajs 2.2.4 that would break exactly-once, each shown in plain kafkajs (where it can be shown on demand)
  * and mended here. A claim fails without its mend.
+ *
+ * @module-tag slow
  */
 import type { RetryOptions } from 'kafkajs'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'

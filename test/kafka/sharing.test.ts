@@ -1,4 +1,8 @@
-/** One group, several input topics: whatever joins and leaves, each topic is shared among those that read it. */
+/**
+ * One group, several input topics: whatever joins and leaves, each topic is shared among those that read it.
+ *
+ * @module-tag slow
+ */
 import type { Consumer, GroupMember, PartitionAssigner } from 'kafkajs'
 import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from 'vitest'
 import { codeOf } from '../../src/errors.ts'

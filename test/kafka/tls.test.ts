@@ -1,10 +1,14 @@
-/** Certificates, ports and passwords on listeners of a real broker: what is let in, and what is said to the rest. */
+/**
+ * Certificates, ports and passwords on listeners of a real broker: what is let in, and what is said to the rest.
+ *
+ * @module-tag slow
+ */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { TlsFiles } from '../../src/streams/kafka/tls.ts'
+import type { TlsFiles } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { continuo, json, MODEL, start } from '../cli/helpers.ts'
 import { readAll, record, refuses } from '../streams/helpers.ts'

@@ -1,5 +1,6 @@
 /** Looks into the contexts of Titans models. */
-import type { Context, LayoutEntry, Model } from '../../src/engine/types.ts'
+import type { Context, Model } from '../../src/engine/types.ts'
+import type { LayoutEntry } from '../../src/memory.ts'
 
 /** [layer][level][head]. */
 export type Norms = readonly (readonly (readonly number[])[])[]

@@ -1,4 +1,8 @@
-/** What is bounded: what is read ahead of a slow engine, the memory of a worker on an endless stream, a record of any size. */
+/**
+ * What is bounded: what is read ahead of a slow engine, the memory of a worker on an endless stream, a record of any size.
+ *
+ * @module-tag slow
+ */
 import { randomBytes } from 'node:crypto'
 import { rmSync } from 'node:fs'
 import { expect, test } from 'vitest'
@@ -29,7 +33,9 @@ const headerText = (headers: Headers, name: string): string =>
   Buffer.from(headers.find(([key]) => key === name)![1]).toString()
 
 onBothLogs((fresh, kind) => {
-  test('an engine slower than the log holds the reader back: 40 MB wait in the log, not in memory', async () => {
+  test('an engine slower than the log holds the reader back: 40 MB wait in the log, not in memory', {
+    tags: 'slow',
+  }, async () => {
     await use(
       async (bench) => {
         const text = 'All the winter long the harbour slept. '.repeat(5000)

@@ -1,15 +1,18 @@
 /** The commit stage alone, on a real embedded log: what goes in one transaction, and when. */
+
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { lastValueFrom, NEVER, Subject, tap, toArray } from 'rxjs'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type Commit, type CommitDeps, commit, createBacklog } from '../../src/operators/commit.ts'
+import { PLAIN_MEMORY } from '../../src/memory.ts'
+import { createBacklog } from '../../src/operators/backlog.ts'
+import { type Commit, type CommitDeps, commit } from '../../src/operators/commit.ts'
 import type { EmittedStep } from '../../src/operators/emit.ts'
 import { readPartitionState } from '../../src/operators/partition-state.ts'
 import { begin } from '../../src/state/conductor.ts'
 import type { Head } from '../../src/state/head.ts'
-import { createLedger } from '../../src/state/ledger.ts'
+import { createLiveIndex } from '../../src/state/live-index.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { createWatermark, type Watermark } from '../../src/streams/watermark.ts'
@@ -23,6 +26,7 @@ const model = {
   layout: { tensors: () => [] },
   levels: [],
   positions: null,
+  memory: PLAIN_MEMORY,
 }
 let folder: string
 let log: EventLog
@@ -48,20 +52,15 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
   watermark,
   sessions: {
     heads: new Map(),
-    resume: () => undefined,
     committed: () => undefined,
-    steps: () => [],
     unsaved: () => [],
     relieve: () => [],
     pressure: NEVER,
-    live: 0,
-    liveBytes: 0,
-    close: async () => undefined,
   },
   model,
   resealing: [],
-  stateLedger: createLedger(1 << 20),
-  snapshotLedger: createLedger(1 << 20),
+  stateIndex: createLiveIndex(1 << 20),
+  snapshotIndex: createLiveIndex(1 << 20),
   partBytes: 900_000,
   format: 'json',
   interval,

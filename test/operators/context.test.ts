@@ -6,8 +6,9 @@ import { afterAll, describe, expect, onTestFinished, test } from 'vitest'
 import type { Model, OpenModelOptions } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
 import { byteTokenizer } from '../../src/models/tokenizer/index.ts'
-import { advance, GENERATE_SLICE, newborn, type Session } from '../../src/operators/advance.ts'
-import { type Tokenizer, tokenizeEvent } from '../../src/operators/tokenize.ts'
+import type { Tokenizer } from '../../src/models/tokenizer/types.ts'
+import { advance, GENERATE_SLICE, initialHead, type SessionState } from '../../src/operators/advance.ts'
+import { tokenizeEvent } from '../../src/operators/tokenize.ts'
 import type { Output, Valid } from '../../src/operators/types.ts'
 import { validateRecord } from '../../src/operators/validate.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
@@ -194,7 +195,7 @@ describe('a context with a last position', () => {
     await verified(bench)
   })
 
-  test('stopped inside a generation, it goes on to the same end of the context', async () => {
+  test('stopped inside a generation, it goes on to the same end of the context', { tags: 'slow' }, async () => {
     const model = await gpt2(6000)
     const [bench, reference] = [await benchOf(model), await benchOf(model)]
     for (const each of [bench, reference])
@@ -310,7 +311,7 @@ describe('a tokenizer with an end of text', () => {
     /** Runs both events, leaving the iteration after each of `leaves` steps and beginning again. */
     const run = async (leaves: readonly number[]) => {
       const context = model.createContext()
-      let session: Session | null = null
+      let session: SessionState | null = null
       const outputs: Output[] = []
       let steps = 0
       for (const record of records) {
@@ -318,7 +319,7 @@ describe('a tokenizer with an end of text', () => {
           const work = tokenizeEvent(record, session?.head, tokenizer, model)
           if (work.kind === 'rejected') throw new Error(work.reason)
           const fresh: boolean = session === null
-          session ??= { head: newborn(work, model, context.chain), context }
+          session ??= { head: initialHead(work, model, context.chain), context }
           for await (const step of advance(session, work, fresh, engine)) {
             outputs.push(...step.outputs)
             steps += 1

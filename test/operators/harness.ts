@@ -6,9 +6,9 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
 import { openPackage } from '../../src/models/open.ts'
+import type { Tokenizer } from '../../src/models/tokenizer/types.ts'
 import type { Commit } from '../../src/operators/commit.ts'
 import { readPartitionState } from '../../src/operators/partition-state.ts'
-import type { Tokenizer } from '../../src/operators/tokenize.ts'
 import { verifyLog } from '../../src/operators/verify.ts'
 import { startWorker, type Worker, type WorkerOptions } from '../../src/operators/worker.ts'
 import type { Head } from '../../src/state/head.ts'
@@ -112,7 +112,7 @@ export const createBench = async (
       commitInterval: 5,
       snapshotEvery: 1000,
       maxContexts: 16,
-      forwardFloor: 1 << 20,
+      compactFloor: 1 << 20,
       onCommit: (commit) => commits.push(commit),
       onState: (partition, state, error) => states.push({ partition, state, error }),
       onRestored: (_, session) => restored.push(session),

@@ -1,7 +1,9 @@
 /** Writes state as the owner of a partition would, every seal in order: what a version with other rules, or an enemy, may have left. */
+
+import { sha256 } from '../../src/hash.ts'
 import { readPartitionState } from '../../src/operators/partition-state.ts'
 import { readSnapshot, writeSnapshot } from '../../src/operators/snapshots.ts'
-import { type Head, type SnapshotRef, sha256, stateKey } from '../../src/state/head.ts'
+import { type Head, type SnapshotRef, stateKey } from '../../src/state/head.ts'
 import { decodeSnapshot, encodeSnapshot } from '../../src/state/snapshot.ts'
 import type { Bench } from './harness.ts'
 

@@ -2,8 +2,9 @@
 import { readFileSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, expect, test } from 'vitest'
+import { sha256 } from '../../src/hash.ts'
 import { type Finding, verifyLog } from '../../src/operators/verify.ts'
-import { seal, sha256, unseal } from '../../src/state/head.ts'
+import { seal, unseal } from '../../src/state/head.ts'
 import { encodeSnapshot, readSnapshotFile } from '../../src/state/snapshot.ts'
 import { eventually } from '../streams/helpers.ts'
 import { type Bench, benches, event } from './harness.ts'
@@ -243,9 +244,9 @@ describe('verify', () => {
       const { layout } = bench.model
       let forged: Uint8Array = new Uint8Array(0)
       const forge = (value: Uint8Array): Uint8Array => {
-        const { head, state, vitals } = readSnapshotFile(value)
+        const { head, state, stats } = readSnapshotFile(value)
         // As long as it was: only its bytes give it away.
-        forged = encodeSnapshot(head, flipped(state, 1001), layout, vitals!)
+        forged = encodeSnapshot(head, flipped(state, 1001), layout, stats!)
         return forged
       }
       const last = (rows: readonly Row[]): Row => rows.at(-1)!

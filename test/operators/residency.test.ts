@@ -1,10 +1,10 @@
-/** Which contexts are in memory: the bound, the order, pages that come back exactly, and pages that do not. */
+/** Which contexts are in memory: the bound, the order, spilled ones that come back exactly, and those that do not. */
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type { Context, Model } from '../../src/engine/types.ts'
 import { createResidency, type Residency, type ResidencyOptions } from '../../src/operators/residency.ts'
-import { openPages, PageLost } from '../../src/state/pages.ts'
+import { openSpillFolder, SpillLost } from '../../src/state/spill.ts'
 import { errorOf, feed, open, sameBytes } from '../engine/helpers.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { ids, smallPackage } from '../sessions/helpers.ts'
@@ -14,14 +14,14 @@ beforeAll(() => {
   dir = smallPackage()
 })
 
-const paged = async (contexts: number, options: ResidencyOptions = {}) => {
+const spilling = async (contexts: number, options: ResidencyOptions = {}) => {
   const model = await open(dir)
-  const pageDir = temporaryFolder()
+  const spillDir = temporaryFolder()
   const maxBytes = contexts * model.contextBytes
-  const residency = createResidency(model, { maxBytes, pageDir, ...options })
-  const folder = (): string => join(pageDir, readdirSync(pageDir)[0]!)
+  const residency = createResidency(model, { maxBytes, spillDir, ...options })
+  const folder = (): string => join(spillDir, readdirSync(spillDir)[0]!)
   const files = (): string[] => readdirSync(folder()).map((name) => join(folder(), name))
-  return { model, residency, pageDir, files }
+  return { model, residency, spillDir, files }
 }
 
 const fed = (residency: Residency, context: Context, tokens: readonly number[]) =>
@@ -38,24 +38,24 @@ const alone = async (model: Model, ...calls: readonly (readonly number[])[]): Pr
   return context
 }
 
-describe('a context in a page', () => {
+describe('a context in a spill file', () => {
   it('is a context like any other: same bytes, clock, origin and chain, also through reset, serialize and restore', async () => {
-    const { model, residency, files } = await paged(1)
+    const { model, residency, files } = await spilling(1)
     const [a, b] = [residency.createContext('a'), residency.createContext('b')]
     expectSame(a, model.createContext())
     await fed(residency, a, ids(1, 20, 40))
     await fed(residency, b, ids(2, 20, 40))
-    expect(residency.stats).toMatchObject({ resident: 1, paged: 1, pageOuts: 1, pageIns: 0 })
+    expect(residency.stats).toMatchObject({ resident: 1, spilled: 1, spillWrites: 1, spillReads: 0 })
     expect(residency.stats.residentBytes).toBe(model.contextBytes)
     const whole = await alone(model, ids(1, 20, 40))
     expectSame(a, whole)
     const state = a.serialize()
     // Looking does not bring it back.
-    expect(residency.stats).toMatchObject({ paged: 1, pageIns: 0 })
+    expect(residency.stats).toMatchObject({ spilled: 1, spillReads: 0 })
     a.reset()
     whole.reset()
     expectSame(a, whole)
-    expect(residency.stats).toMatchObject({ resident: 1, paged: 1, pageIns: 1, pageOuts: 2 })
+    expect(residency.stats).toMatchObject({ resident: 1, spilled: 1, spillReads: 1, spillWrites: 2 })
     b.restore(state, { pulse: 20n, origin: 0n, chain: '0'.repeat(32) })
     await fed(residency, a, ids(3, 4, 40))
     await feed(model, whole, ids(3, 4, 40))
@@ -65,29 +65,29 @@ describe('a context in a page', () => {
     expect(files()).toHaveLength(1)
     b.close()
     expect(files()).toHaveLength(0)
-    expect(residency.stats).toMatchObject({ resident: 1, paged: 0 })
+    expect(residency.stats).toMatchObject({ resident: 1, spilled: 0 })
     residency.close()
   })
 
   it('is the one that was not used for longest', async () => {
-    const { residency } = await paged(3)
+    const { residency } = await spilling(3)
     const contexts = ['a', 'b', 'c', 'd'].map((name) => residency.createContext(name))
     const [a, b, c, d] = contexts as [Context, Context, Context, Context]
     for (const context of [a, b, c]) await fed(residency, context, [1])
     await fed(residency, a, [2])
     await fed(residency, d, [1])
-    expect(residency.stats).toMatchObject({ resident: 3, paged: 1, pageIns: 0 })
+    expect(residency.stats).toMatchObject({ resident: 3, spilled: 1, spillReads: 0 })
     // Of a, c and d nothing has to be read back; then b takes the place of c, which was used before them.
     for (const context of [c, a, d]) await fed(residency, context, [3])
-    expect(residency.stats.pageIns).toBe(0)
+    expect(residency.stats.spillReads).toBe(0)
     await fed(residency, b, [3])
     for (const context of [a, d]) await fed(residency, context, [4])
-    expect(residency.stats).toMatchObject({ pageIns: 1, pageOuts: 2 })
+    expect(residency.stats).toMatchObject({ spillReads: 1, spillWrites: 2 })
     residency.close()
   })
 
   it('never was busy: what is in work stays in memory, and others wait in order', async () => {
-    const { model, residency } = await paged(2)
+    const { model, residency } = await spilling(2)
     const contexts = Array.from({ length: 30 }, (_, n) => residency.createContext(`s${n}`))
     const order: number[] = []
     let most = 0
@@ -103,30 +103,30 @@ describe('a context in a page', () => {
     )
     expect(order).toEqual(contexts.map((_, n) => n))
     expect(most).toBe(2 * model.contextBytes)
-    expect(residency.stats).toMatchObject({ resident: 2, paged: 28, pageOuts: 28 })
+    expect(residency.stats).toMatchObject({ resident: 2, spilled: 28, spillWrites: 28 })
     for (const [n, context] of contexts.entries()) expectSame(context, await alone(model, ids(n, 3, 40)))
     residency.close()
   })
 
   it('larger than the bound goes alone, and works', async () => {
-    const { model, residency } = await paged(0.5)
+    const { model, residency } = await spilling(0.5)
     const [a, b] = [residency.createContext(), residency.createContext()]
     for (let n = 0; n < 5; n += 1) {
       await Promise.all([fed(residency, a, [n]), fed(residency, b, [n + 1])])
       expect(residency.stats.residentBytes).toBe(model.contextBytes)
     }
     // Alone it does not go to and fro.
-    const before = residency.stats.pageIns
+    const before = residency.stats.spillReads
     for (let n = 0; n < 5; n += 1) await fed(residency, b, [n])
-    expect(residency.stats.pageIns - before).toBeLessThanOrEqual(1)
+    expect(residency.stats.spillReads - before).toBeLessThanOrEqual(1)
     expectSame(a, await alone(model, [0, 1, 2, 3, 4]))
     residency.close()
   })
 })
 
 describe('a context whose state stopped being finite', () => {
-  it('stays where it is: no page could bring it back, and only a reset or a restore does', async () => {
-    const { model, residency } = await paged(1)
+  it('stays where it is: no spill file could bring it back, and only a reset or a restore does', async () => {
+    const { model, residency } = await spilling(1)
     const [broken, other] = [residency.createContext('broken'), residency.createContext('other')]
     const state = broken.serialize()
     const view = new DataView(state.buffer, state.byteOffset, state.length)
@@ -135,21 +135,21 @@ describe('a context whose state stopped being finite', () => {
     expect((await errorOf(() => fed(residency, broken, [1]))).message).toContain('finite')
     await fed(residency, other, [1, 2])
     // It is the other one that makes room.
-    expect(residency.stats).toMatchObject({ paged: 1, pageIns: 0, residentBytes: model.contextBytes })
+    expect(residency.stats).toMatchObject({ spilled: 1, spillReads: 0, residentBytes: model.contextBytes })
     expect((await errorOf(() => fed(residency, broken, [1]))).message).toMatch(/reset|restore/)
-    expect(residency.stats).toMatchObject({ paged: 1, pageIns: 0 })
+    expect(residency.stats).toMatchObject({ spilled: 1, spillReads: 0 })
     broken.reset()
     await fed(residency, broken, [1, 2])
     await fed(residency, other, [3])
     // Again one of many, and out of the way.
-    expect(residency.stats).toMatchObject({ resident: 1, paged: 1, residentBytes: model.contextBytes })
+    expect(residency.stats).toMatchObject({ resident: 1, spilled: 1, residentBytes: model.contextBytes })
     expect(broken.origin).toBe(5n)
     expectSame(other, await alone(model, [1, 2, 3]))
     residency.close()
   })
 })
 
-describe('a page that is not what was written', () => {
+describe('a spill file that is not what was written', () => {
   const damage: Record<string, (path: string) => void> = {
     missing: (path) => rmSync(path),
     shorter: (path) => writeFileSync(path, readFileSync(path).subarray(0, -1)),
@@ -165,7 +165,7 @@ describe('a page that is not what was written', () => {
     },
   }
   it.each(Object.keys(damage))('%s: an error that names session and file, each time; others go on', async (what) => {
-    const { model, residency, files } = await paged(1)
+    const { model, residency, files } = await spilling(1)
     const [a, b, c] = ['a', 'b', 'c'].map((name) => residency.createContext(name)) as [Context, Context, Context]
     await fed(residency, a, [1])
     await fed(residency, b, [2])
@@ -174,10 +174,10 @@ describe('a page that is not what was written', () => {
     const calls = await Promise.allSettled([fed(residency, c, [3]), fed(residency, a, [2]), fed(residency, b, [3])])
     expect(calls.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled'])
     const { reason } = calls[1] as PromiseRejectedResult
-    expect(reason).toBeInstanceOf(PageLost)
+    expect(reason).toBeInstanceOf(SpillLost)
     expect(reason).toMatchObject({ code: 'REFUSED', message: expect.stringContaining(`session "a", ${path}`) })
-    expect(() => a.serialize()).toThrow(PageLost)
-    await expect(fed(residency, a, [2])).rejects.toThrow(PageLost)
+    expect(() => a.serialize()).toThrow(SpillLost)
+    await expect(fed(residency, a, [2])).rejects.toThrow(SpillLost)
     expectSame(b, await alone(model, [2, 3]))
     expectSame(c, await alone(model, [3]))
     // What it was can come back from elsewhere.
@@ -189,27 +189,27 @@ describe('a page that is not what was written', () => {
   })
 })
 
-describe('a folder for pages', () => {
+describe('the folder of the spill files', () => {
   it('that cannot be written is an error when it was asked for', async () => {
     const model = await open(dir)
     const file = join(temporaryFolder(), 'file')
     writeFileSync(file, '')
-    const { code, message } = await errorOf(() => createResidency(model, { pageDir: file }))
+    const { code, message } = await errorOf(() => createResidency(model, { spillDir: file }))
     expect(code).toBe('DENIED')
     expect(message).toContain(file)
   })
 
   it('that is lost later costs memory, not work: the context stays, a warning says why, and the disk is tried again', async () => {
     const warnings: string[] = []
-    const { model, residency, pageDir } = await paged(1, { warn: (message) => warnings.push(message) })
-    rmSync(pageDir, { recursive: true })
+    const { model, residency, spillDir } = await spilling(1, { warn: (message) => warnings.push(message) })
+    rmSync(spillDir, { recursive: true })
     const [a, b] = [residency.createContext('a'), residency.createContext('b')]
     for (const n of [1, 2, 3]) {
       await fed(residency, a, [n])
       await fed(residency, b, [n])
     }
-    expect(residency.stats).toMatchObject({ resident: 2, paged: 0, residentBytes: 2 * model.contextBytes })
-    expect(warnings[0]).toMatch(/cannot be paged to .*stays in memory/)
+    expect(residency.stats).toMatchObject({ resident: 2, spilled: 0, residentBytes: 2 * model.contextBytes })
+    expect(warnings[0]).toMatch(/cannot be spilled to .*stays in memory/)
     // Not once for each call.
     expect(warnings).toHaveLength(residency.stats.failures)
     expect(warnings.length).toBeLessThan(4)
@@ -219,11 +219,11 @@ describe('a folder for pages', () => {
 
   it('is closed to others, belongs to one process, and is swept when that process is gone', async () => {
     const base = temporaryFolder()
-    const pages = openPages(base)
-    const page = pages.write(Uint8Array.of(1, 2, 3))
+    const spills = openSpillFolder(base)
+    const file = spills.write(Uint8Array.of(1, 2, 3))
     const gone = join(
       base,
-      page.path
+      file.path
         .slice(base.length + 1)
         .split('/')[0]!
         .replace(`~${process.pid}~`, '~4194305~'),
@@ -231,18 +231,18 @@ describe('a folder for pages', () => {
     mkdirSync(gone)
     const foreign = join(base, 'continuo-pages~another.host~4194305~abc')
     mkdirSync(foreign)
-    const second = openPages(base)
-    expect([existsSync(gone), existsSync(foreign), existsSync(page.path)]).toEqual([false, true, true])
-    expect([...pages.read(page, 'x')]).toEqual([1, 2, 3])
+    const second = openSpillFolder(base)
+    expect([existsSync(gone), existsSync(foreign), existsSync(file.path)]).toEqual([false, true, true])
+    expect([...spills.read(file, 'x')]).toEqual([1, 2, 3])
     second.close()
-    pages.close()
+    spills.close()
     expect(readdirSync(base)).toEqual(['continuo-pages~another.host~4194305~abc'])
   })
 
   it('is made beside what another user left there and nobody else may remove', () => {
     const base = temporaryFolder()
-    const pages = openPages(base)
-    const left = pages.dir!.replace(`~${process.pid}~`, '~4194305~')
+    const spills = openSpillFolder(base)
+    const left = spills.dir!.replace(`~${process.pid}~`, '~4194305~')
     mkdirSync(left)
     writeFileSync(join(left, '1.page'), '')
     chmodSync(left, 0o555)
@@ -251,7 +251,7 @@ describe('a folder for pages', () => {
     try {
       // Root may remove anything.
       if (root) process.seteuid!(65_534)
-      const second = openPages(base)
+      const second = openSpillFolder(base)
       expect([...second.read(second.write(Uint8Array.of(4)), 'x')]).toEqual([4])
       second.close()
     } finally {
@@ -259,6 +259,6 @@ describe('a folder for pages', () => {
       chmodSync(left, 0o755)
     }
     expect(existsSync(left)).toBe(true)
-    pages.close()
+    spills.close()
   })
 })

@@ -33,7 +33,9 @@ const counted = (model: Model): { readonly model: Model; open: number; most: num
 }
 
 describe('contexts', () => {
-  test('never more than asked for, though 100 sessions have work at once; all of them get their turn, twice', async () => {
+  test('never more than asked for, though 100 sessions have work at once; all of them get their turn, twice', {
+    tags: 'slow',
+  }, async () => {
     await use(async (bench) => {
       for (const text of ['Once upon ', 'a time.'])
         for (let n = 0; n < 100; n += 1) await bench.feed(event(`s${n}`, { type: 'text', text }))
@@ -192,7 +194,7 @@ describe('rebuilding', () => {
     await heir.close()
   }
 
-  test('goes on for a few sessions at a time, not for all at once', async () => {
+  test('goes on for a few sessions at a time, not for all at once', { tags: 'slow' }, async () => {
     await use(async (bench) => {
       await withPast(bench, 40, 300)
       let reading = 0
@@ -344,7 +346,7 @@ describe('rebuilding', () => {
     })
   })
 
-  test('does not hold up a stop, and changes nothing when it is cut short', async () => {
+  test('does not hold up a stop, and changes nothing when it is cut short', { tags: 'slow' }, async () => {
     await use(async (bench) => {
       await withPast(bench, 1, 40_000)
       const before = (await bench.heads()).get('s0')!
@@ -370,7 +372,7 @@ describe('rebuilding', () => {
     })
   })
 
-  test('survives that the snapshot it reads is forwarded and trimmed meanwhile', async () => {
+  test('survives that the snapshot it reads is compacted and trimmed meanwhile', async () => {
     await use(async (bench) => {
       await bench.feed(event('s', { type: 'text', text: 'Once. ' }))
       await bench.settle()
@@ -391,7 +393,7 @@ describe('rebuilding', () => {
           yield* bench.log.read(topic, partition, from, options)
         },
       }
-      const running = await bench.start({ log, forwardFloor: 20_000, snapshotEvery: 10 })
+      const running = await bench.start({ log, compactFloor: 20_000, snapshotEvery: 10 })
       await running.idle()
       await running.worker.stop()
       expect([...running.worker.refused.keys()]).toEqual([])

@@ -2,8 +2,9 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Model, WorkItem } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
 import { byteTokenizer } from '../../src/models/tokenizer/index.ts'
-import { advance, newborn, type Session } from '../../src/operators/advance.ts'
-import { type Tokenizer, tokenizeEvent } from '../../src/operators/tokenize.ts'
+import type { Tokenizer } from '../../src/models/tokenizer/types.ts'
+import { advance, initialHead, type SessionState } from '../../src/operators/advance.ts'
+import { tokenizeEvent } from '../../src/operators/tokenize.ts'
 import type { Rejected, Tokenized, Valid } from '../../src/operators/types.ts'
 import { validateRecord } from '../../src/operators/validate.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
@@ -39,7 +40,7 @@ const throughWith = async (
     submit: async (item: WorkItem) =>
       (await model.process([{ ...item, tokens: item.tokens.map((id) => id % model.vocabSize) }]))[0]!,
   }
-  const sessions = new Map<string, Session>()
+  const sessions = new Map<string, SessionState>()
   const all: (Tokenized | Rejected)[] = []
   for (const [offset, [id, chunk]] of items.entries()) {
     const event = valid(id, chunk, offset)
@@ -49,7 +50,7 @@ const throughWith = async (
     if (out.kind === 'rejected') continue
     const fresh = !sessions.has(id)
     const context = sessions.get(id)?.context ?? model.createContext()
-    const session = sessions.get(id) ?? { context, head: newborn(out, model, context.chain) }
+    const session = sessions.get(id) ?? { context, head: initialHead(out, model, context.chain) }
     sessions.set(id, session)
     for await (const _ of advance(session, out, fresh, engine));
   }

@@ -1,4 +1,8 @@
-/** A session moves between a log and a program, by export and import, and goes on as if it had stayed. */
+/**
+ * A session moves between a log and a program, by export and import, and goes on as if it had stayed.
+ *
+ * @module-tag slow
+ */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, expect, it } from 'vitest'

@@ -1,6 +1,6 @@
 /**
  * Whatever several sessions do at the same time, in whatever little memory, each is the session that did the same alone: an
- * engine's context that nobody paged, fed call after call.
+ * engine's context that nobody spilled, fed call after call.
  */
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, it } from 'vitest'
@@ -113,7 +113,7 @@ it('any interleaving, in any memory, equals each session alone', async () => {
       const manager = new SessionManager(model, { maxResidentBytes, verifyWeights: false })
       const together = await Promise.all(all.map((script, n) => managedTrace(manager, `s${n}`, script)))
       expect(manager.stats.residentBytes).toBeLessThanOrEqual(Math.max(maxResidentBytes, model.contextBytes))
-      pageIns += manager.stats.pageIns
+      pageIns += manager.stats.spillReads
       await manager.close()
       for (const [n, { state, ...facts }] of together.entries()) {
         const { state: expected, ...alone } = await trace(all[n]!)

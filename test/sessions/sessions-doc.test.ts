@@ -1,4 +1,8 @@
-/** docs/sessions.md is held to what it says: its examples run in a program that has the package under its name. */
+/**
+ * docs/sessions.md is held to what it says: its examples run in a program that has the package under its name.
+ *
+ * @module-tag slow
+ */
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

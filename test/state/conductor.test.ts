@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { buildGraph } from '../../src/engine/builder.ts'
 import { stateLayout } from '../../src/engine/layout.ts'
+import type { MemoryDeclaration } from '../../src/memory.ts'
 import { activeLevels, advance, begin, reset } from '../../src/state/conductor.ts'
 import { DIVERGING, diverging, health, largestNorms } from '../../src/state/health.ts'
 
@@ -40,7 +41,13 @@ describe('health', () => {
     g.table('S', [2, 4])
     return stateLayout(g.finish())
   })()
-  const levels = [1, 4, 16]
+  const memory: MemoryDeclaration = {
+    window: null,
+    tables: [
+      { name: 'M', role: 'memory', levels: [0, 1, 2] },
+      { name: 'G', role: 'buffer', levels: [1, 2] },
+    ],
+  }
   const stateOf = (value: (at: number) => number, misaligned = 0): Uint8Array => {
     const floats = 5 + 48 + 32 + 8
     const state = new Uint8Array(new ArrayBuffer(8 + 4 * floats + misaligned), misaligned)
@@ -52,7 +59,7 @@ describe('health', () => {
   test('is the Frobenius norm and the largest size of every layer and level, wherever the bytes stand', () => {
     for (const misaligned of [0, 1]) {
       const parts = health(
-        { layout, levels },
+        { layout, memory },
         stateOf((at) => (at % 2 === 0 ? at : -at), misaligned),
       )
       const expected = (name: string, layer: number, level: number | null, from: number, count: number) => {
@@ -62,7 +69,7 @@ describe('health', () => {
       expect(parts).toEqual([
         expected('bias', 0, null, 0, 5),
         ...[0, 1, 2, 3, 4, 5].map((at) => expected('M', Math.floor(at / 3), at % 3, 5 + 8 * at, 8)),
-        ...[0, 1, 2, 3].map((at) => expected('G', Math.floor(at / 2), at % 2, 53 + 8 * at, 8)),
+        ...[0, 1, 2, 3].map((at) => expected('G', Math.floor(at / 2), 1 + (at % 2), 53 + 8 * at, 8)),
         expected('S', 0, null, 85, 4),
         expected('S', 1, null, 89, 4),
       ])
@@ -75,7 +82,7 @@ describe('health', () => {
   test('names what diverges while all its numbers are still finite, and keeps what is no number', () => {
     const large = Math.fround(DIVERGING)
     const parts = health(
-      { layout, levels },
+      { layout, memory },
       stateOf((at) => (at === 30 ? large : at === 31 ? large : 0)),
     )
     const sentences = diverging('book', 812, parts)
@@ -84,7 +91,7 @@ describe('health', () => {
       /^Session "book" diverges: at pulse 812 the norm of M, layer 1, level 0, is 1\.41e\+30\./,
     )
     const broken = health(
-      { layout, levels },
+      { layout, memory },
       stateOf((at) => (at === 6 ? Number.NaN : 1)),
     )
     expect(largestNorms(broken).get('M')).toBeNaN()

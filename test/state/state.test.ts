@@ -2,8 +2,9 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { buildGraph } from '../../src/engine/builder.ts'
 import { stateLayout } from '../../src/engine/layout.ts'
-import { checkFits, faultOfHead, sameHead, seal, sha256, unseal } from '../../src/state/head.ts'
-import { createLedger } from '../../src/state/ledger.ts'
+import { sha256 } from '../../src/hash.ts'
+import { checkFits, faultOfHead, sameHead, seal, unseal } from '../../src/state/head.ts'
+import { createLiveIndex } from '../../src/state/live-index.ts'
 import { decodeSnapshot, encodeSnapshot, joinParts, splitParts } from '../../src/state/snapshot.ts'
 import type { Head } from '../../topics/state.ts'
 
@@ -131,44 +132,44 @@ describe('snapshots', () => {
   })
 })
 
-describe('ledger', () => {
-  test('counts the living and the dead, forwards the oldest and trims behind them', () => {
-    const ledger = createLedger(100)
-    ledger.put('idle', { offset: 0, bytes: 50 })
-    for (let offset = 1; offset <= 10; offset += 1) ledger.put('busy', { offset, bytes: 30 })
-    expect(ledger.live).toBe(80)
-    expect(ledger.total).toBe(350)
-    expect(ledger.reclaimable().before).toBe(0)
-    expect(ledger.toForward(60)).toEqual(['idle'])
-    ledger.put('idle', { offset: 11, bytes: 50 })
-    expect(ledger.reclaimable().before).toBe(10)
-    ledger.trimmed(10)
-    expect(ledger.total).toBeLessThanOrEqual(80 + 30)
-    expect(ledger.toForward(60)).toEqual([])
+describe('the live index', () => {
+  test('counts the living and the dead, compacts the oldest and trims behind them', () => {
+    const index = createLiveIndex(100)
+    index.put('idle', { offset: 0, bytes: 50 })
+    for (let offset = 1; offset <= 10; offset += 1) index.put('busy', { offset, bytes: 30 })
+    expect(index.live).toBe(80)
+    expect(index.total).toBe(350)
+    expect(index.reclaimable().before).toBe(0)
+    expect(index.toCompact(60)).toEqual(['idle'])
+    index.put('idle', { offset: 11, bytes: 50 })
+    expect(index.reclaimable().before).toBe(10)
+    index.trimmed(10)
+    expect(index.total).toBeLessThanOrEqual(80 + 30)
+    expect(index.toCompact(60)).toEqual([])
   })
 
   test('with nothing alive, frees what it was told of and no more: behind it a newer owner may write', () => {
-    const ledger = createLedger(100)
-    expect(ledger.reclaimable()).toEqual({ before: 0, bytes: 0 })
-    ledger.put('a', { offset: 7, bytes: 200 })
-    ledger.drop('a')
-    expect(ledger.reclaimable()).toEqual({ before: 8, bytes: 200 })
+    const index = createLiveIndex(100)
+    expect(index.reclaimable()).toEqual({ before: 0, bytes: 0 })
+    index.put('a', { offset: 7, bytes: 200 })
+    index.drop('a')
+    expect(index.reclaimable()).toEqual({ before: 8, bytes: 200 })
   })
 
   test('the total stays below twice the living plus the floor, whatever happens', () => {
     const operations = fc.array(fc.tuple(fc.nat(20), fc.integer({ min: 1, max: 100 })), { maxLength: 500 })
     fc.assert(
       fc.property(operations, (writes) => {
-        const ledger = createLedger(1000)
+        const index = createLiveIndex(1000)
         let offset = 0
         for (const [key, bytes] of writes) {
-          ledger.put(String(key), { offset: offset++, bytes })
-          for (const old of ledger.toForward(500)) ledger.put(old, { offset: offset++, bytes: ledger.get(old)!.bytes })
-          const { before } = ledger.reclaimable()
-          ledger.trimmed(before)
+          index.put(String(key), { offset: offset++, bytes })
+          for (const old of index.toCompact(500)) index.put(old, { offset: offset++, bytes: index.get(old)!.bytes })
+          const { before } = index.reclaimable()
+          index.trimmed(before)
         }
         // Stretches are trimmed whole, so up to one more of them may stand; one budget may be on its way.
-        expect(ledger.total).toBeLessThanOrEqual(2 * ledger.live + 1000 + 125 + 100 + 600)
+        expect(index.total).toBeLessThanOrEqual(2 * index.live + 1000 + 125 + 100 + 600)
       }),
     )
   })

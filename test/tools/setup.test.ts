@@ -1,4 +1,8 @@
-/** `npm run setup` and `npm run test:asan`, in a checkout of their own whose compilers and registry are stand-ins. */
+/**
+ * `npm run setup` and `npm run test:asan`, in a checkout of their own whose compilers and registry are stand-ins.
+ *
+ * @module-tag slow
+ */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -226,6 +230,40 @@ echo '#!/nowhere/ld-linux.so' > '$ROOT/node_modules/.bin/node'
     expect(readFileSync(at('npm.txt'), 'utf8')).toMatch(/^ci .*--include=dev/)
     expect(status).toBe(1)
     for (const part of [at('node_modules/.bin/node'), 'ENOENT', 'musl', 'try again']) expect(stderr).toContain(part)
+  })
+})
+
+describe('setup after npm install', () => {
+  const entry = (version: string) => ({ version, integrity: `sha512-${version}` })
+  const lock = (packages: object): string => JSON.stringify({ packages: { '': { name: 'continuo' }, ...packages } })
+  /** What setup called npm with: null if it did not. */
+  const asked = (installed: object | null): string | null => {
+    put(
+      'package-lock.json',
+      lock({ 'node_modules/a': entry('1.0.0'), 'node_modules/b': { ...entry('2.0.0'), optional: true } }),
+    )
+    put('node_modules/.bin/node', '#!/bin/sh\n')
+    put('bin/npm', `#!/bin/sh\necho "$@" > '${at('npm.txt')}'\n`)
+    if (installed !== null) put('node_modules/.package-lock.json', JSON.stringify({ packages: installed }))
+    expect(run('setup.mjs').status).toBe(0)
+    return existsSync(at('npm.txt')) ? readFileSync(at('npm.txt'), 'utf8') : null
+  }
+
+  test('takes what is there where it is what the lock file says, but for what is optional', () => {
+    expect(asked({ 'node_modules/a': entry('1.0.0') })).toBeNull()
+  })
+
+  test.each<[string, object | null]>([
+    ['nothing says what is there', null],
+    ['a package is missing', { 'node_modules/b': entry('2.0.0') }],
+    ['a package has another version', { 'node_modules/a': entry('1.0.1') }],
+    ['a package has other bytes', { 'node_modules/a': { ...entry('1.0.0'), integrity: 'sha512-x' } }],
+    [
+      'a package is there that nobody asked for',
+      { 'node_modules/a': entry('1.0.0'), 'node_modules/c': entry('1.0.0') },
+    ],
+  ])('installs where %s', (_, installed) => {
+    expect(asked(installed)).toMatch(/^ci /)
   })
 })
 

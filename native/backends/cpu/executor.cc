@@ -5,7 +5,9 @@
 #include <limits>
 
 #include "backends/cpu/linear.h"
+#include "backends/cpu/products.h"
 #include "base/cast.h"
+#include "graph/ops.h"
 #include "runtime/sampler.h"
 
 namespace continuo {
@@ -15,44 +17,23 @@ namespace {
 // Rows that go through local nodes together, so that what one node wrote is still near when the next one reads it.
 constexpr size_t local_rows = 8;
 
-// Multiply-adds that cost as much as one element of the operation; a guess is enough.
-size_t cost_of(Op op) {
-  switch (op) {
-    case Op::tanh:
-    case Op::sigmoid:
-    case Op::silu:
-    case Op::gelu:
-    case Op::softplus:
-    case Op::range:
-    case Op::decay: return 12;
-    case Op::norm: return 4;
-    default: return 2;
-  }
-}
-
 }  // namespace
 
 CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, ThreadPool& pool, const ExecutorOptions& options,
                          const Kernels& kernels)
-    : Executor(std::move(model), pool, options), kernels_(kernels) {
+    : Executor(std::move(model), pool, options, grouped_lifetimes), kernels_(kernels) {
   size_t scratch = 0;
   for (const auto& program : programs()) {
-    products_.emplace_back(program.code.size(), 1);
-    for (const auto& [products, first, last] : program.joints) {
-      for (size_t line = first; products && line <= last && program.code[line].node->op == Op::matmul;) {
-        size_t bytes = 0, count = 0;
-        for (; count < max_products && line + count <= last && program.code[line + count].node->op == Op::matmul;
-             ++count) {
-          products_.back()[line + count] = 0;
-          bytes += scratch_bytes(matrix(program.code[line + count]), max_rows);
-        }
-        products_.back()[line] = count;
-        scratch = std::max(scratch, bytes);
-        line += count;
-      }
+    auto& counts = products_.emplace_back(program.code.size(), 0);
+    for (const auto& [first, count] : product_groups(program)) {
+      counts[first] = count;
+      size_t bytes = 0;
+      for (size_t line = first; line < first + count; ++line)
+        bytes += scratch_bytes(matrix(program.code[line]), max_rows);
+      scratch = std::max(scratch, bytes);
     }
   }
-  // Products that go row after row are in no joint.
+  // Products that go row after row are in no group.
   for (const auto& constant : model_->constants) {
     if (constant.layout == Layout::packed) scratch = std::max(scratch, scratch_bytes(constant.matrix(), max_rows));
   }
@@ -78,16 +59,16 @@ void CpuExecutor::surprisals(std::span<const int32_t> expected, size_t first, fl
        [&](size_t row) { nats[row] = surprisal(kernels_, {logits + row * vocabulary, vocabulary}, expected[row]); });
 }
 
-void CpuExecutor::rows_together(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs) {
-  const auto code = std::span(space.program->code).subspan(stretch.first, stretch.last - stretch.first + 1);
+void CpuExecutor::rows_together(Space& space, const Stage& stage, size_t rows, std::span<const Run> runs) {
+  const auto code = std::span(space.program->code).subspan(stage.first, stage.last - stage.first + 1);
   // Timing and watching want nodes one by one.
   const bool apart = options_.trace || options_.watch;
   if (code[0].node->op == Op::matmul && !apart) {
-    const size_t count = products_[static_cast<size_t>(&space - spaces_.data())][stretch.first];
-    if (count > 0) matmul(space, std::span(space.program->code).subspan(stretch.first, count), 0, rows);
+    const size_t count = products_[static_cast<size_t>(&space - spaces_.data())][stage.first];
+    if (count > 0) matmul(space, std::span(space.program->code).subspan(stage.first, count), 0, rows);
     return;
   }
-  if (stretch.way == Stretch::Way::one || apart) {
+  if (stage.order == Stage::Order::row_parallel || apart) {
     for (const auto& instruction : code) run(space, instruction, 0, rows, runs);
     return;
   }
@@ -97,7 +78,7 @@ void CpuExecutor::rows_together(Space& space, const Stretch& stretch, size_t row
 // Nodes that work on each row by itself: some rows at a time go through all of them.
 void CpuExecutor::locals(Space& space, std::span<const Instruction> code, size_t first, size_t rows) {
   size_t cost = 0;
-  for (const auto& instruction : code) cost += width(space, instruction.out) * cost_of(instruction.node->op);
+  for (const auto& instruction : code) cost += width(space, instruction.out) * traits_of(instruction.node->op).cost;
   const size_t tasks = (rows + local_rows - 1) / local_rows;
   const auto task = [&](size_t i) {
     const size_t from = i * local_rows;
@@ -133,7 +114,7 @@ PackedMatrix CpuExecutor::matrix(const Instruction& instruction) const {
   return model_->constants[instruction.in[1].id].matrix();
 }
 
-// Products of one joint.
+// Products of one group.
 void CpuExecutor::matmul(Space& space, std::span<const Instruction> code, size_t first, size_t rows) {
   std::array<Product, max_products> products;
   for (size_t i = 0; i < code.size(); ++i) {
@@ -225,23 +206,20 @@ void CpuExecutor::elementwise(Space& space, const Instruction& instruction, size
     for (size_t row = 0; row < rows; ++row) kernel(row * n, size_t{0}, n);
   };
   switch (node.op) {
-    case Op::add:
-      return spread(
-          [&](size_t at, size_t again, size_t count) { kernels.add(in(0) + at, in(1) + again, out + at, count); });
-    case Op::mul:
-      return spread(
-          [&](size_t at, size_t again, size_t count) { kernels.mul(in(0) + at, in(1) + again, out + at, count); });
+#define CONTINUO_UNARY_CASE(name, cost) \
+  case Op::name: return kernels.name(in(0), out, rows * n);
+#define CONTINUO_BINARY_CASE(name, cost) \
+  case Op::name:                         \
+    return spread(                       \
+        [&](size_t at, size_t again, size_t count) { kernels.name(in(0) + at, in(1) + again, out + at, count); });
+    CONTINUO_UNARY_OPS(CONTINUO_UNARY_CASE)
+    CONTINUO_BINARY_OPS(CONTINUO_BINARY_CASE)
+#undef CONTINUO_UNARY_CASE
+#undef CONTINUO_BINARY_CASE
     case Op::lerp:
       return spread([&](size_t at, size_t again, size_t count) {
         kernels.lerp(in(0) + at, in(1) + at, in(2) + again, out + at, count);
       });
-    case Op::tanh: return kernels.tanh(in(0), out, rows * n);
-    case Op::sigmoid: return kernels.sigmoid(in(0), out, rows * n);
-    case Op::relu2: return kernels.relu2(in(0), out, rows * n);
-    case Op::silu: return kernels.silu(in(0), out, rows * n);
-    case Op::gelu: return kernels.gelu(in(0), out, rows * n);
-    case Op::softplus: return kernels.softplus(in(0), out, rows * n);
-    case Op::decay: return kernels.decay(in(0), out, rows * n);
     case Op::range: {
       const size_t levels = node.low.size(), each = n / levels;
       for (size_t i = 0; i < rows * levels; ++i)

@@ -25,7 +25,7 @@ class CpuExecutor final : public Executor {
   void zero(Space& space, uint32_t id, size_t rows) override {
     std::memset(value(space, id), 0, space.program->values[id].bytes * rows);
   }
-  void rows_together(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs) override;
+  void rows_together(Space& space, const Stage& stage, size_t rows, std::span<const Run> runs) override;
   void dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows,
                 std::span<const Run> runs) override;
   bool truth(Space& space, uint32_t id, size_t row) override {
@@ -72,7 +72,7 @@ class CpuExecutor final : public Executor {
   void recall(Space& space, const Instruction& instruction, std::span<const Run> runs);
 
   const Kernels& kernels_;
-  // Per program and line: how many products from there on run together; none where those before took the line.
+  // Per program and line: how many products the group has that begins there (products.h); 0 where none begins.
   std::vector<std::vector<size_t>> products_;
   Memory scratch_;  // linear.h
 };

@@ -1,6 +1,8 @@
 // Instructions as commands.
 #include <algorithm>
+#include <optional>
 
+#include "backends/cuda/device.h"
 #include "backends/cuda/schedule.h"
 #include "backends/cuda/translate.h"
 #include "graph/ops.h"
@@ -10,22 +12,19 @@ namespace continuo::cuda {
 
 namespace {
 
-Task task_of(Op op) {
+// The task of an op that is a command; nothing for what is none, and for an op that the device does not have.
+std::optional<Task> task_of(Op op) {
   switch (op) {
+#define CONTINUO_TASK(name, cost) \
+  case Op::name: return Task::name;
+    CONTINUO_UNARY_OPS(CONTINUO_TASK)
+    CONTINUO_BINARY_OPS(CONTINUO_TASK)
+#undef CONTINUO_TASK
     case Op::embed: return Task::embed;
     case Op::norm: return Task::norm;
     case Op::rmsnorm: return Task::rmsnorm;
     case Op::unit: return Task::unit;
-    case Op::add: return Task::add;
-    case Op::mul: return Task::mul;
     case Op::lerp: return Task::lerp;
-    case Op::tanh: return Task::tanh;
-    case Op::sigmoid: return Task::sigmoid;
-    case Op::relu2: return Task::relu2;
-    case Op::silu: return Task::silu;
-    case Op::gelu: return Task::gelu;
-    case Op::softplus: return Task::softplus;
-    case Op::decay: return Task::decay;
     case Op::range: return Task::range;
     case Op::l2norm: return Task::l2norm;
     case Op::bonus: return Task::bonus;
@@ -46,16 +45,8 @@ Task task_of(Op op) {
     case Op::cache_recall: return Task::recall;
     case Op::cache_read: return Task::read;
     case Op::cache_write: return Task::write;
-    // The host's, or none of their own.
-    case Op::matmul:
-    case Op::cache_increment:
-    case Op::cache_decrement:
-    case Op::cache_reset:
-    case Op::loop:
-    case Op::branch:
-    case Op::return_: break;
+    default: return std::nullopt;
   }
-  return Task::write;
 }
 
 uint32_t narrow(size_t n) { return static_cast<uint32_t>(n); }
@@ -68,7 +59,7 @@ class Translator {
   Command command(const Instruction& instruction) {
     const auto& node = *instruction.node;
     Command c;
-    c.task = task_of(node.op);
+    c.task = *task_of(node.op);  // Device::runs() was asked when the model was loaded
     c.groups = node.groups;
     c.shared = node.shared;
     c.eps = node.eps;
@@ -100,13 +91,13 @@ class Translator {
   uint32_t width(uint32_t id) const { return narrow(declared(id).elements()); }
   Type type(uint32_t id) const { return declared(id).type; }
 
-  void words_of_runs(Command& c, uint32_t n) {
-    c.run_word = out_.run_words;
-    out_.run_words += n;
+  void args_of_runs(Command& c, uint32_t n) {
+    c.run_arg = out_.run_args;
+    out_.run_args += n;
   }
-  void words_of_rows(Command& c, uint32_t n) {
-    c.row_word = out_.row_words;
-    out_.row_words += n;
+  void args_of_rows(Command& c, uint32_t n) {
+    c.row_arg = out_.row_args;
+    out_.row_args += n;
   }
   template <class T> const T* literal(const std::vector<T>& numbers) {
     return static_cast<const T*>(addresses_.literal(numbers.data(), numbers.size() * sizeof(T)));
@@ -142,21 +133,21 @@ class Translator {
         c.in[1] = literal(node.increments);
         c.constant |= 2;
         break;
-      case Op::attend: words_of_rows(c, 5); break;
+      case Op::attend: args_of_rows(c, 5); break;
       case Op::cache_conv:
         c.taps = narrow(constant(in[1]).outputs / c.width);
-        words_of_runs(c, 1);
+        args_of_runs(c, 1);
         break;
       case Op::cache_shift:
       case Op::cache_wkv7:
-      case Op::cache_recall: words_of_runs(c, 1); break;
+      case Op::cache_recall: args_of_runs(c, 1); break;
       case Op::cache_attend: {
         c.count = narrow(places.size());
         const auto& table = model_.graph.declarations[places[0].table];
         c.slots = narrow(table.axes[places[0].picks.size()].extent);
         if (in.size() > (c.count == 4 ? 5u : 3u))
           c.learned = narrow(constant(in.back()).outputs / (c.width / c.shared));
-        words_of_runs(c, c.count);
+        args_of_runs(c, c.count);
         break;
       }
       case Op::cache_memory:
@@ -164,28 +155,28 @@ class Translator {
         c.count = 1u + (node.memory.rule == Rule::titans) + node.memory.retains();
         c.periods = literal(node.periods);
         c.shares = shares(in.back(), c.groups, c.levels);
-        words_of_runs(c, 3);
+        args_of_runs(c, 3);
         break;
       case Op::cache_memory_first:
         c.levels = narrow(node.periods.size());
         c.count = narrow(in.size());
         c.width = narrow(model_.graph.declarations[places[0].table].axes.back().extent) * c.groups;
-        words_of_runs(c, 1);
+        args_of_runs(c, 1);
         break;
       case Op::cache_mix:
         c.levels = narrow(constant(in[0]).outputs / node.groups);
         c.width = narrow(model_.graph.declarations[places[1].table].axes.back().extent) * c.groups;
         c.shares = shares(in[0], c.groups, c.levels);
-        words_of_runs(c, 2);
+        args_of_runs(c, 2);
         break;
       case Op::cache_read:
         c.type = model_.graph.declarations[places[0].table].counter ? Type::i64 : type(instruction.out);
-        words_of_rows(c, 1);
+        args_of_rows(c, 1);
         break;
       case Op::cache_write:
         c.width = c.in_width;
         c.in_width = narrow(program_.values[in[0].id].bytes);
-        words_of_rows(c, 1);
+        args_of_rows(c, 1);
         break;
       default: break;
     }
@@ -211,8 +202,8 @@ Command gates_of(const Command& memory, Schedule& schedule) {
   c.in[0] = memory.in[3];
   c.in[1] = titans ? memory.in[4] : nullptr;
   c.in[2] = memory.form.retains() ? memory.in[titans ? 5 : 4] : nullptr;
-  c.run_word = schedule.run_words;
-  schedule.run_words += 3 * c.levels;
+  c.run_arg = schedule.run_args;
+  schedule.run_args += 3 * c.levels;
   return c;
 }
 
@@ -229,6 +220,12 @@ Product product_of(const Model& model, const Instruction& instruction, Addresses
   return p;
 }
 
-Task bend_of(Op op) { return task_of(op); }
+Task epilogue_task_of(Op op) { return *task_of(op); }
+
+bool CudaDevice::runs(Op op) const {
+  const auto& traits = traits_of(op);
+  const bool on_host = traits.state == State::counts || traits.state == State::resets || traits.rows == Rows::control;
+  return on_host || op == Op::matmul || task_of(op).has_value();
+}
 
 }  // namespace continuo::cuda

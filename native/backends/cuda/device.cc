@@ -25,7 +25,7 @@ std::weak_ptr<CudaDevice> current;
 std::atomic<bool> is_lost{false};
 std::atomic<uint64_t> life{0};
 
-// Held together by those who use the device, alone by who resets it.
+// Pinned together by those who use the device, alone by who resets it.
 std::shared_mutex use_mutex;
 thread_local size_t uses = 0;
 

@@ -1,6 +1,6 @@
 // A CUDA device as a Device. Streams:
 //
-//   of an executor  its steps: words and inputs in, a captured graph or single launches, results out
+//   of an executor  its steps: arguments and inputs in, a captured graph or single launches, results out
 //   transfers       everything else: snapshots, restores, paging, first states. Through pinned memory, and done
 //                   when the call returns
 //
@@ -38,6 +38,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
 
   std::string_view name() const override { return "cuda"; }
   const HostKernels& host_kernels() const override { return host_; }
+  bool runs(Op op) const override;
   bool lost() const noexcept override;
   std::byte* allocate(size_t bytes) override;
   void release(std::byte* data, size_t bytes) noexcept override;
@@ -58,11 +59,11 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   void enlist(Pageable& pageable) override { residency_.enlist(pageable); }
   void dismiss(Pageable& pageable) override { residency_.dismiss(pageable); }
   // The use comes first, as in every other call: residency's lock lies within it.
-  bool hold(Pageable& pageable) override {
+  bool pin(Pageable& pageable) override {
     const Use held;
-    return residency_.hold(pageable);
+    return residency_.pin(pageable);
   }
-  void let_go(Pageable& pageable) override { residency_.let_go(pageable); }
+  void unpin(Pageable& pageable) override { residency_.unpin(pageable); }
 
   // For as long as the device is used. Throws DeviceError once it was lost: what this object gave out lies nowhere now.
   [[nodiscard]] Use use() const { return Use(*this); }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backends/cuda/check.h"
+#include "backends/cuda/fusion.h"
 #include "backends/cuda/kernels/kernels.h"
 
 namespace continuo::cuda {
@@ -19,7 +20,7 @@ template <class T> DeviceMemory on_device(const std::shared_ptr<CudaDevice>& dev
   return out;
 }
 
-template <class T> uint64_t word(T value) {
+template <class T> uint64_t arg(T value) {
   static_assert(sizeof(T) <= 8);
   uint64_t out = 0;
   std::memcpy(&out, &value, sizeof value);
@@ -66,14 +67,14 @@ std::byte* CudaExecutor::Pinned::room(size_t bytes) {
 
 CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<const Model> model, ThreadPool& pool,
                            const ExecutorOptions& options)
-    : Executor(std::move(model), pool, options),
+    : Executor(std::move(model), pool, options, fused_lifetimes),
       device_(std::move(device)),
-      host_words_(device_),
+      host_args_(device_),
       host_rows_(device_),
       host_input_(device_),
       host_output_(device_) {
   const auto use = device_->use();
-  size_t words = 0, scratch = 0;
+  size_t args = 0, scratch = 0;
   for (auto& space : spaces_) {
     Placing placing(*this, space);
     Compiled block;
@@ -81,7 +82,7 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
     auto& schedule = block.schedule;
     block.commands = on_device(device_, schedule.commands);
     for (size_t i = 0; i < schedule.lines.size(); ++i) block.line[schedule.lines[i].instruction] = i;
-    words = std::max(words, words_in(space.rows, space.rows, schedule.run_words, schedule.row_words));
+    args = std::max(args, args_in(space.rows, space.rows, schedule.run_args, schedule.row_args));
     const auto need = [&](const Launch& l) {
       if (l.products)
         scratch = std::max(
@@ -91,10 +92,10 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
     for (const auto& l : schedule.general) need(l);
     blocks_.push_back(std::move(block));
   }
-  words_ = DeviceMemory(device_, words * sizeof(uint64_t));
-  notes_ = DeviceMemory(device_, words * sizeof(uint64_t));
+  args_ = DeviceMemory(device_, args * sizeof(uint64_t));
+  notes_ = DeviceMemory(device_, args * sizeof(uint64_t));
   scratch_ = DeviceMemory(device_, scratch);
-  rows_ = DeviceMemory(device_, words_in(max_rows, 0, 0, 1) * sizeof(uint64_t) + sizeof(Command));
+  rows_ = DeviceMemory(device_, args_in(max_rows, 0, 0, 1) * sizeof(uint64_t) + sizeof(Command));
   nats_ = DeviceMemory(device_, max_rows * sizeof(float));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
 }
@@ -123,7 +124,7 @@ void CudaExecutor::wait() {
   const auto use = device_->use();
   if (!pending_) return;
   pending_ = false;
-  for (auto* pinned : {&host_words_, &host_rows_, &host_input_}) pinned->travels = false;
+  for (auto* pinned : {&host_args_, &host_rows_, &host_input_}) pinned->travels = false;
   check(cudaStreamSynchronize(stream_), "finish a step");
 }
 
@@ -143,14 +144,14 @@ void CudaExecutor::insert(size_t block, size_t input, std::span<const std::byte>
   send(value(spaces_[block], programs()[block].inputs[input]), host_input_, rows.size());
 }
 
-// Runs one command over rows that have one word each.
-void CudaExecutor::over_rows(const Command& command, std::span<const uint64_t> words, uint32_t threads) {
+// Runs one command over rows that have one argument each.
+void CudaExecutor::over_rows(const Command& command, std::span<const uint64_t> args, uint32_t threads) {
   const auto use = device_->use();
-  const auto count = static_cast<uint32_t>(words.size());
-  const size_t bytes = words_in(count, 0, 0, 1) * sizeof(uint64_t);
+  const auto count = static_cast<uint32_t>(args.size());
+  const size_t bytes = args_in(count, 0, 0, 1) * sizeof(uint64_t);
   std::byte* staged = room(host_rows_, bytes + sizeof command);
   std::memset(staged, 0, bytes);
-  std::memcpy(staged + row_word_at(count, 0, 0, 0, 0) * sizeof(uint64_t), words.data(), words.size_bytes());
+  std::memcpy(staged + row_arg_at(count, 0, 0, 0, 0) * sizeof(uint64_t), args.data(), args.size_bytes());
   std::memcpy(staged + bytes, &command, sizeof command);
   send(rows_.data(), host_rows_, bytes + sizeof command);
   cuda::run(reinterpret_cast<const Command*>(rows_.data() + bytes), 1,
@@ -166,7 +167,7 @@ void CudaExecutor::gather(size_t block, size_t input, std::span<const std::byte*
   command.out = value(spaces_[block], id);
   command.width = command.in_width = static_cast<uint32_t>(programs()[block].values[id].bytes);
   std::vector<uint64_t> from;
-  for (const auto* row : rows) from.push_back(word(row));
+  for (const auto* row : rows) from.push_back(arg(row));
   over_rows(command, from, 256);
 }
 
@@ -207,7 +208,7 @@ void CudaExecutor::surprisals(std::span<const int32_t> expected, size_t first, f
                   first * model_->graph.vocabulary() * sizeof(float);
   command.out = nats_.data();
   std::vector<uint64_t> tokens;
-  for (const int32_t token : expected) tokens.push_back(word(token));
+  for (const int32_t token : expected) tokens.push_back(arg(token));
   over_rows(command, tokens, 512);
   std::memcpy(nats, to_host(nats_.data(), expected.size() * sizeof(float)), expected.size() * sizeof(float));
 }
@@ -220,45 +221,45 @@ void CudaExecutor::zero(Space& space, uint32_t id, size_t rows) {
 void CudaExecutor::step(size_t block, size_t rows, std::span<const Run> runs) {
   const auto use = device_->use();
   // What came in since may still travel; another step may not be under way, as tables move when they grow.
-  if (host_words_.travels) wait();
+  if (host_args_.travels) wait();
   auto& space = spaces_[block];
   const auto& compiled = blocks_[block];
   if (!compiled.schedule.straight || options_.trace || options_.watch) return Executor::step(block, rows, runs);
   begin(space, runs);
-  const Words words = words_for(compiled.schedule, rows, runs);
-  for (const auto& line : compiled.schedule.lines) fill(space, line, compiled.schedule, words, runs);
-  replay(block, words, rows, runs);
-  note_gates(compiled.schedule, compiled.schedule.lines, words, runs);
+  const StepArgs args = args_for(compiled.schedule, rows, runs);
+  for (const auto& line : compiled.schedule.lines) fill(space, line, compiled.schedule, args, runs);
+  replay(block, args, rows, runs);
+  note_gates(compiled.schedule, compiled.schedule.lines, args, runs);
   end(space, runs);
 }
 
-CudaExecutor::Words CudaExecutor::words_for(const Schedule& schedule, size_t rows, std::span<const Run> runs) {
-  const size_t count = words_in(rows, runs.size(), schedule.run_words, schedule.row_words);
-  auto* host = reinterpret_cast<uint64_t*>(room(host_words_, words_.size()));
+CudaExecutor::StepArgs CudaExecutor::args_for(const Schedule& schedule, size_t rows, std::span<const Run> runs) {
+  const size_t count = args_in(rows, runs.size(), schedule.run_args, schedule.row_args);
+  auto* host = reinterpret_cast<uint64_t*>(room(host_args_, args_.size()));
   std::memset(host, 0, count * sizeof(uint64_t));
   for (size_t i = 0; i < runs.size(); ++i) {
     const auto& run = runs[i];
-    const RunWords about{run.row, run.rows, run.context->head.pulse + run.number, run.context->head.origin};
-    std::memcpy(host + words_of_run * i, &about, sizeof about);
-    for (size_t row = run.row; row < run.row + run.rows; ++row) host[words_of_run * runs.size() + row] = i;
+    const RunArgs about{run.row, run.rows, run.context->head.pulse + run.number, run.context->head.origin};
+    std::memcpy(host + args_of_run * i, &about, sizeof about);
+    for (size_t row = run.row; row < run.row + run.rows; ++row) host[args_of_run * runs.size() + row] = i;
   }
-  const Step step{reinterpret_cast<const uint64_t*>(words_.data()), reinterpret_cast<uint64_t*>(notes_.data()),
-                  static_cast<uint32_t>(rows), static_cast<uint32_t>(runs.size()), schedule.run_words};
+  const Step step{reinterpret_cast<const uint64_t*>(args_.data()), reinterpret_cast<uint64_t*>(notes_.data()),
+                  static_cast<uint32_t>(rows), static_cast<uint32_t>(runs.size()), schedule.run_args};
   return {host, step, count * sizeof(uint64_t)};
 }
 
 // What one line needs to know of the step. Where a place is not there, its run is at fault and its address stays 0.
-void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule, const Words& words,
+void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule, const StepArgs& args,
                         std::span<const Run> runs) {
   if (line.launch.products) return;
   const Instruction& instruction = *line.instruction;
   const Command& command = schedule.commands[line.launch.first];
-  const size_t rows = words.step.rows;
+  const size_t rows = args.step.rows;
   const auto of_run = [&](size_t k, size_t run) -> uint64_t& {
-    return words.host[run_word_at(rows, runs.size(), command.run_word + k, run)];
+    return args.host[run_arg_at(rows, runs.size(), command.run_arg + k, run)];
   };
   const auto of_row = [&](size_t k, size_t row) -> uint64_t& {
-    return words.host[row_word_at(rows, runs.size(), schedule.run_words, command.row_word + k, row)];
+    return args.host[row_arg_at(rows, runs.size(), schedule.run_args, command.row_arg + k, row)];
   };
   for (size_t r = 0; r < runs.size(); ++r) {
     const Run& run = runs[r];
@@ -271,7 +272,7 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
       case Task::mix:
       case Task::attend_window: {
         const Tables own = tables(space, instruction, run);
-        for (size_t k = 0; k < instruction.places.size(); ++k) of_run(k, r) = word(own[k]);
+        for (size_t k = 0; k < instruction.places.size(); ++k) of_run(k, r) = arg(own[k]);
         break;
       }
       case Task::memory: {
@@ -279,9 +280,9 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
         const Tables own = tables(space, instruction, run);
         const bool titans = command.form.rule == Rule::titans;
         const size_t last = instruction.places.size() - 1;
-        if (titans) of_run(0, r) = word(own[0]);
-        if (last > (titans ? 1u : 0u)) of_run(1, r) = word(own[last - 1]);
-        of_run(2, r) = word(own[last]);
+        if (titans) of_run(0, r) = arg(own[0]);
+        if (last > (titans ? 1u : 0u)) of_run(1, r) = arg(own[last - 1]);
+        of_run(2, r) = arg(own[last]);
         break;
       }
       case Task::attend:
@@ -290,7 +291,7 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
           const auto* keys = find(space, instruction, instruction.places[0], run, i);
           const auto* values = find(space, instruction, instruction.places[1], run, i);
           const bool there = last > 0 && keys && values;
-          const uint64_t about[] = {there ? word(keys) : 0, there ? word(values) : 0, first, last, slots};
+          const uint64_t about[] = {there ? arg(keys) : 0, there ? arg(values) : 0, first, last, slots};
           for (size_t k = 0; k < std::size(about); ++k) of_row(k, run.row + i) = about[k];
         }
         break;
@@ -298,8 +299,8 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
       case Task::write:
         for (size_t i = 0; i < run.rows; ++i) {
           of_row(0, run.row + i) = command.type == Type::i64
-                                       ? word(count_read(space, instruction, run, i))
-                                       : word(find(space, instruction, instruction.places[0], run, i));
+                                       ? arg(count_read(space, instruction, run, i))
+                                       : arg(find(space, instruction, instruction.places[0], run, i));
         }
         break;
       default: return;
@@ -308,16 +309,16 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
     // Sums go on where they stand.
     const Command& gates = schedule.commands[static_cast<size_t>(line.gates)];
     for (size_t level = 0; level < gates.levels; ++level) {
-      const auto* sums = gate_sums(line, schedule, words, runs, r, level);
+      const auto* sums = gate_sums(line, schedule, args, runs, r, level);
       if (!sums) break;
-      const uint64_t about[] = {word(sums->theta), word(sums->eta), word(sums->alpha)};
+      const uint64_t about[] = {arg(sums->theta), arg(sums->eta), arg(sums->alpha)};
       for (size_t k = 0; k < 3; ++k)
-        words.host[run_word_at(rows, runs.size(), gates.run_word + level * 3 + k, r)] = about[k];
+        args.host[run_arg_at(rows, runs.size(), gates.run_arg + level * 3 + k, r)] = about[k];
     }
   }
 }
 
-void CudaExecutor::upload(const Words& words) { send(words_.data(), host_words_, words.bytes); }
+void CudaExecutor::upload(const StepArgs& args) { send(args_.data(), host_args_, args.bytes); }
 
 void CudaExecutor::launch(const Compiled& block, const Launch& launch, const Step& step, size_t first, size_t rows,
                           size_t runs) {
@@ -332,22 +333,22 @@ void CudaExecutor::launch(const Compiled& block, const Launch& launch, const Ste
   pending_ = true;
 }
 
-void CudaExecutor::launch_all(Space& space, const Compiled& block, const Words& words, size_t rows,
+void CudaExecutor::launch_all(Space& space, const Compiled& block, const StepArgs& args, size_t rows,
                               std::span<const Run> runs) {
-  upload(words);
+  upload(args);
   for (uint32_t id = 0; id < space.program->values.size(); ++id) {
     if (space.program->values[id].reset) zero(space, id, rows);
   }
   const bool single = rows == runs.size();
   for (const auto& l : single ? block.schedule.decode : block.schedule.general)
-    launch(block, l, words.step, 0, rows, runs.size());
+    launch(block, l, args.step, 0, rows, runs.size());
 }
 
-cudaGraphExec_t CudaExecutor::capture(size_t block, const Words& words, size_t rows, std::span<const Run> runs) {
+cudaGraphExec_t CudaExecutor::capture(size_t block, const StepArgs& args, size_t rows, std::span<const Run> runs) {
   cudaGraph_t graph = nullptr;
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture a step");
   try {
-    launch_all(spaces_[block], blocks_[block], words, rows, runs);
+    launch_all(spaces_[block], blocks_[block], args, rows, runs);
     // A graph that lacks a launch would go on without it.
     check(cudaGetLastError(), "capture a step");
   } catch (const DeviceError&) {
@@ -373,39 +374,39 @@ cudaGraphExec_t CudaExecutor::capture(size_t block, const Words& words, size_t r
 
 // The first step of a shape is launched, the second captured, since most shapes of a stream that begins never come
 // again.
-void CudaExecutor::replay(size_t block, const Words& words, size_t rows, std::span<const Run> runs) {
+void CudaExecutor::replay(size_t block, const StepArgs& args, size_t rows, std::span<const Run> runs) {
   const Shape shape{block, rows, runs.size()};
   auto found = graphs_.find(shape);
   if (found == graphs_.end() && seen_[shape]++ > 0) {
     if (graphs_.size() == most_graphs) forget_graphs();
-    if (const auto graph = capture(block, words, rows, runs)) found = graphs_.emplace(shape, graph).first;
+    if (const auto graph = capture(block, args, rows, runs)) found = graphs_.emplace(shape, graph).first;
   }
   if (found == graphs_.end()) {
-    launch_all(spaces_[block], blocks_[block], words, rows, runs);
+    launch_all(spaces_[block], blocks_[block], args, rows, runs);
     check(cudaGetLastError(), "launch a step");
   } else {
     check(cudaGraphLaunch(found->second, stream_), "launch a step");
-    host_words_.travels = true;
+    host_args_.travels = true;
   }
   pending_ = true;
 }
 
-void CudaExecutor::note_gates(const Schedule& schedule, std::span<const Line> lines, const Words& words,
+void CudaExecutor::note_gates(const Schedule& schedule, std::span<const Line> lines, const StepArgs& args,
                               std::span<const Run> runs) {
   const bool any = std::any_of(lines.begin(), lines.end(), [](const Line& line) { return line.gates >= 0; });
   if (!any || runs.empty()) return;
-  const auto* notes = reinterpret_cast<const uint64_t*>(to_host(notes_.data(), words.bytes));
-  const size_t rows = words.step.rows;
+  const auto* notes = reinterpret_cast<const uint64_t*>(to_host(notes_.data(), args.bytes));
+  const size_t rows = args.step.rows;
   for (const auto& line : lines) {
     if (line.gates < 0) continue;
     const Command& gates = schedule.commands[static_cast<size_t>(line.gates)];
     for (size_t r = 0; r < runs.size(); ++r) {
       for (size_t level = 0; level < gates.levels; ++level) {
-        auto* sums = gate_sums(line, schedule, words, runs, r, level);
+        auto* sums = gate_sums(line, schedule, args, runs, r, level);
         if (!sums) break;
         double told[3];
         for (size_t k = 0; k < 3; ++k)
-          std::memcpy(&told[k], notes + run_word_at(rows, runs.size(), gates.run_word + level * 3 + k, r),
+          std::memcpy(&told[k], notes + run_arg_at(rows, runs.size(), gates.run_arg + level * 3 + k, r),
                       sizeof(double));
         sums->theta = told[0], sums->eta = told[1], sums->alpha = told[2];
         sums->count += runs[r].rows * gates.groups;
@@ -416,24 +417,24 @@ void CudaExecutor::note_gates(const Schedule& schedule, std::span<const Line> li
 
 // Where a context keeps the sums of a level's gates: under the first element of the level's memories. Null where the
 // run cannot go on.
-GateSums* CudaExecutor::gate_sums(const Line& line, const Schedule& schedule, const Words& words,
+GateSums* CudaExecutor::gate_sums(const Line& line, const Schedule& schedule, const StepArgs& args,
                                   std::span<const Run> runs, size_t run, size_t level) {
   const Command& memory = schedule.commands[line.launch.first];
   const Name table = line.instruction->places.back().table;
-  const uint64_t M = words.host[run_word_at(words.step.rows, runs.size(), memory.run_word + 2, run)];
+  const uint64_t M = args.host[run_arg_at(args.step.rows, runs.size(), memory.run_arg + 2, run)];
   if (M == 0) return nullptr;
-  const size_t n = memory.width / memory.groups, at = (M - word(runs[run].context->data(table))) / sizeof(float);
+  const size_t n = memory.width / memory.groups, at = (M - arg(runs[run].context->data(table))) / sizeof(float);
   return &runs[run].context->gates[{table, at + level * memory.groups * n * n}];
 }
 
 // Line by line, where the host must look or decide in between.
-void CudaExecutor::rows_together(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs) {
-  for (size_t line = stretch.first; line <= stretch.last; ++line) run(space, space.program->code[line], 0, rows, runs);
+void CudaExecutor::rows_together(Space& space, const Stage& stage, size_t rows, std::span<const Run> runs) {
+  for (size_t line = stage.first; line <= stage.last; ++line) run(space, space.program->code[line], 0, rows, runs);
 }
 
 void CudaExecutor::dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows,
                             std::span<const Run> runs) {
-  // Its words take the place of those of the line before, and the host may move counters or clear tables.
+  // Its arguments take the place of those of the line before, and the host may move counters or clear tables.
   wait();
   switch (instruction.node->op) {
     case Op::cache_increment:
@@ -443,14 +444,14 @@ void CudaExecutor::dispatch(Space& space, const Instruction& instruction, size_t
   }
   const auto& block = blocks_[block_of(space)];
   const Line& line = block.schedule.lines[block.line.at(&instruction)];
-  const Words words = words_for(block.schedule, first + rows, runs);
-  fill(space, line, block.schedule, words, runs);
-  upload(words);
-  launch(block, line.launch, words.step, first, rows, runs.size());
+  const StepArgs args = args_for(block.schedule, first + rows, runs);
+  fill(space, line, block.schedule, args, runs);
+  upload(args);
+  launch(block, line.launch, args.step, first, rows, runs.size());
   check(cudaGetLastError(), "launch a node");
   if (line.gates < 0) return;
-  launch(block, gates_launch(block.schedule.commands, line.gates), words.step, first, rows, runs.size());
-  note_gates(block.schedule, {&line, 1}, words, runs);
+  launch(block, gates_launch(block.schedule.commands, line.gates), args.step, first, rows, runs.size());
+  note_gates(block.schedule, {&line, 1}, args, runs);
 }
 
 }  // namespace continuo::cuda

@@ -1,5 +1,5 @@
 // The executor of a CUDA device. A step is a list of launches whose arguments never change; what does, lies in the
-// step's words (backends/cuda/kernels/command.h), which are written by the host and uploaded first. So a step of a
+// step's args (backends/cuda/kernels/command.h), which are written by the host and uploaded first. So a step of a
 // shape that comes again, this many rows of this many runs, is captured as a CUDA graph the second time, and from then
 // on replayed.
 //
@@ -39,18 +39,18 @@ class CudaExecutor : public Executor {
     DeviceMemory commands;
     std::map<const Instruction*, size_t> line;  // into schedule.lines
   };
-  // Words of a step that are about to be used: on the host, and where they will lie on the device.
-  struct Words {
+  // Arguments of the step that is about to run: on the host, and where they will lie on the device.
+  struct StepArgs {
     uint64_t* host;
     Step step;
     size_t bytes;
   };
   const Compiled& compiled(size_t block) const { return blocks_[block]; }
   void wait();
-  // The words of a step with nothing but its runs in them, what each line adds to them, and the way to the device.
-  Words words_for(const Schedule& schedule, size_t rows, std::span<const Run> runs);
-  void fill(Space& space, const Line& line, const Schedule& schedule, const Words& words, std::span<const Run> runs);
-  void upload(const Words& words);
+  // The arguments of a step with nothing but its runs in them, what each line adds to them, and the way to the device.
+  StepArgs args_for(const Schedule& schedule, size_t rows, std::span<const Run> runs);
+  void fill(Space& space, const Line& line, const Schedule& schedule, const StepArgs& args, std::span<const Run> runs);
+  void upload(const StepArgs& args);
   void launch(const Compiled& block, const Launch& launch, const Step& step, size_t first, size_t rows, size_t runs);
 
  private:
@@ -79,7 +79,7 @@ class CudaExecutor : public Executor {
   using Shape = std::tuple<size_t, size_t, size_t>;  // block, rows, runs
 
   void zero(Space& space, uint32_t id, size_t rows) override;
-  void rows_together(Space& space, const Stretch& stretch, size_t rows, std::span<const Run> runs) override;
+  void rows_together(Space& space, const Stage& stage, size_t rows, std::span<const Run> runs) override;
   void dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows,
                 std::span<const Run> runs) override;
   bool truth(Space& space, uint32_t id, size_t row) override;
@@ -92,12 +92,13 @@ class CudaExecutor : public Executor {
   size_t block_of(const Space& space) const { return static_cast<size_t>(&space - spaces_.data()); }
   const std::byte* to_host(const std::byte* from, size_t bytes);
   // A graph of the launches of a step, or null where the device has no memory for one.
-  cudaGraphExec_t capture(size_t block, const Words& words, size_t rows, std::span<const Run> runs);
-  void launch_all(Space& space, const Compiled& block, const Words& words, size_t rows, std::span<const Run> runs);
-  void replay(size_t block, const Words& words, size_t rows, std::span<const Run> runs);
-  void over_rows(const Command& command, std::span<const uint64_t> words, uint32_t threads);
-  void note_gates(const Schedule& schedule, std::span<const Line> lines, const Words& words, std::span<const Run> runs);
-  GateSums* gate_sums(const Line& line, const Schedule& schedule, const Words& words, std::span<const Run> runs,
+  cudaGraphExec_t capture(size_t block, const StepArgs& args, size_t rows, std::span<const Run> runs);
+  void launch_all(Space& space, const Compiled& block, const StepArgs& args, size_t rows, std::span<const Run> runs);
+  void replay(size_t block, const StepArgs& args, size_t rows, std::span<const Run> runs);
+  void over_rows(const Command& command, std::span<const uint64_t> args, uint32_t threads);
+  void note_gates(const Schedule& schedule, std::span<const Line> lines, const StepArgs& args,
+                  std::span<const Run> runs);
+  GateSums* gate_sums(const Line& line, const Schedule& schedule, const StepArgs& args, std::span<const Run> runs,
                       size_t run, size_t level);
   void forget_graphs();
 
@@ -106,10 +107,10 @@ class CudaExecutor : public Executor {
   cudaStream_t stream_ = nullptr;
   std::vector<Compiled> blocks_;
   std::vector<DeviceMemory> literals_;
-  DeviceMemory words_, notes_, scratch_;
-  DeviceMemory rows_;  // words of gather() and surprisals(), and their command
+  DeviceMemory args_, notes_, scratch_;
+  DeviceMemory rows_;  // arguments of gather() and surprisals(), and their command
   DeviceMemory nats_;  // what surprisals() gives
-  Pinned host_words_, host_rows_, host_input_, host_output_;
+  Pinned host_args_, host_rows_, host_input_, host_output_;
   std::map<Shape, cudaGraphExec_t> graphs_;
   std::map<Shape, size_t> seen_;
   bool pending_ = false;  // something was put into the stream since the last wait

@@ -14,7 +14,7 @@ void Residency::dismiss(Pageable& pageable) {
   entries_.erase(&pageable);
 }
 
-bool Residency::hold(Pageable& pageable) {
+bool Residency::pin(Pageable& pageable) {
   const std::lock_guard lock(mutex_);
   auto& entry = entries_.at(&pageable);
   entry.used = ++clock_;
@@ -35,7 +35,7 @@ bool Residency::hold(Pageable& pageable) {
   }
 }
 
-void Residency::let_go(Pageable& pageable) {
+void Residency::unpin(Pageable& pageable) {
   const std::lock_guard lock(mutex_);
   if (const auto found = entries_.find(&pageable); found != entries_.end()) --found->second.held;
 }

@@ -16,8 +16,8 @@ class Residency {
   void enlist(Pageable& pageable);
   void dismiss(Pageable& pageable);
   // As Device::hold.
-  bool hold(Pageable& pageable);
-  void let_go(Pageable& pageable);
+  bool pin(Pageable& pageable);
+  void unpin(Pageable& pageable);
   // Calls take() until it succeeds, and pages somebody out after each failure. False when nobody is left.
   bool make_room(const std::function<bool()>& take);
   size_t paged_out() const;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <span>
 
+#include "backends/cuda/fusion.h"
 #include "backends/cuda/translate.h"
+#include "graph/ops.h"
 
 namespace continuo::cuda {
 
@@ -14,7 +16,7 @@ constexpr uint32_t warp = 32, attending_threads = 256, remembering_threads = 128
 constexpr uint32_t least_columns = 1024, most_parts = 32, most_blocks = 65535;
 
 // Nothing that the device runs.
-bool on_host(Op op) { return op == Op::cache_increment || op == Op::cache_decrement || op == Op::cache_reset; }
+bool on_host(Op op) { return traits_of(op).state == State::counts || traits_of(op).state == State::resets; }
 
 bool grouped(Task task) { return task >= Task::norm && task != Task::surprisal && task != Task::conv; }
 // One head of it keeps a block busy: never several in one.
@@ -102,20 +104,20 @@ class Group {
 class Scheduler {
  public:
   Scheduler(const Model& model, const Program& program, Addresses& addresses)
-      : model_(model), program_(program), addresses_(addresses) {}
+      : model_(model), program_(program), groups_(fusion_groups(program)), addresses_(addresses) {}
 
   Schedule make() {
-    for (const auto& stretch : program_.stretches) out_.straight = out_.straight && stretch.way != Stretch::Way::rows;
+    for (const auto& stage : program_.stages) out_.straight = out_.straight && stage.order != Stage::Order::row_serial;
     line_of_.assign(program_.code.size(), none);
-    size_t joint = 0;
+    size_t group = 0;
     for (size_t line = 0; line < program_.code.size();) {
-      const bool joined = joint < program_.joints.size() && program_.joints[joint].first == line;
-      const size_t last = joined ? program_.joints[joint++].last : line;
+      const bool joined = group < groups_.size() && groups_[group].first == line;
+      const size_t last = joined ? groups_[group++].last : line;
       translate(line, last);
       line = last + 1;
     }
     if (!out_.straight) return std::move(out_);
-    for (const auto& [products, first, last] : program_.joints) {
+    for (const auto& [products, first, last] : groups_) {
       if (products) {
         launch_products(first, last);
       } else {
@@ -129,7 +131,7 @@ class Scheduler {
  private:
   static constexpr size_t none = static_cast<size_t>(-1);
 
-  // Products first, so that those of a joint lie side by side.
+  // Products first, so that those of a group lie side by side.
   void translate(size_t first, size_t last) {
     for (const bool products : {true, false}) {
       for (size_t line = first; line <= last; ++line) {
@@ -147,7 +149,7 @@ class Scheduler {
     for (const auto& place : instruction.places) {
       for (const auto& pick : place.picks) out_.straight = out_.straight && pick.kind != Term::Kind::value;
     }
-    if (op == Op::branch || op == Op::return_ || on_host(op)) return;
+    if (traits_of(op).rows == Rows::control || on_host(op)) return;
     if (op == Op::matmul) {
       out_.products.push_back(product_of(model_, instruction, addresses_));
       out_.lines.push_back({&instruction, {true, static_cast<uint32_t>(out_.products.size() - 1), 1}});
@@ -176,9 +178,9 @@ class Scheduler {
       for (const uint32_t member : members) {
         Product& product = out_.products[member];
         if (product.y != addresses_.value(instruction.in[0].id)) continue;
-        product.bend = true;
-        product.by = bend_of(instruction.node->op);
-        product.bent = static_cast<float*>(addresses_.value(instruction.out));
+        product.epilogue = true;
+        product.epilogue_task = epilogue_task_of(instruction.node->op);
+        product.epilogue_out = static_cast<float*>(addresses_.value(instruction.out));
       }
     }
     for (size_t i = 0; i < members.size(); i += most_products) {
@@ -213,6 +215,7 @@ class Scheduler {
 
   const Model& model_;
   const Program& program_;
+  const std::vector<FusionGroup> groups_;
   Addresses& addresses_;
   Schedule out_;
   std::vector<size_t> line_of_;  // per line of the program: into Schedule::lines

@@ -1,7 +1,7 @@
 // A program as launches. Its lines become commands and products once, when an executor is made; a step then launches
 // them
 //
-//   decode   every run has one row: a joint of the program is one launch, as far as its parts allow
+//   decode   every run has one row: a fusion group is one launch, as far as its parts allow
 //   general  any runs: what works on each row by itself is joined, what walks a run stands alone
 //
 // Parts: a launch may give each row to several blocks, each of which takes some of the columns through all its
@@ -51,10 +51,10 @@ struct Schedule {
       lines;  // of every instruction but branches and returns, also those within branches, in the written order
   std::vector<Launch> decode, general;  // empty where a program must go through the host: see `straight`
   bool straight = true;                 // no row waits for another, and no place hangs on a number that a row computes
-  uint32_t run_words = 0, row_words = 0;
+  uint32_t run_args = 0, row_args = 0;
 };
 
-// Everything of `program` but its launches' data in the step's words.
+// Everything of `program` but its launches' data in the step's arguments.
 Schedule make_schedule(const Model& model, const Program& program, Addresses& addresses);
 
 }  // namespace continuo::cuda

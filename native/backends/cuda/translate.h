@@ -10,6 +10,6 @@ Command command_of(const Model& model, const Program& program, const Instruction
 // Sums of what the gates of a memory were.
 Command gates_of(const Command& memory, Schedule& schedule);
 Product product_of(const Model& model, const Instruction& instruction, Addresses& addresses);
-Task bend_of(Op op);
+Task epilogue_task_of(Op op);
 
 }  // namespace continuo::cuda

@@ -1,4 +1,4 @@
-// Random steps for the interpreter of commands: runs of rows, their words, and buffers on both sides of which one is
+// Random steps for the interpreter of commands: runs of rows, their args, and buffers on both sides of which one is
 // the CPU's.
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace continuo::test {
 
 using cuda::Command;
-using cuda::RunWords;
+using cuda::RunArgs;
 
 // What a command wrote there, and what it should have written.
 template <class T> struct Both {
@@ -34,11 +34,9 @@ class Steps {
     }
   }
 
-  // The first of words for each run, or for each row, that hold these: [words][runs], [words][rows].
-  uint32_t words_of_runs(const std::vector<std::vector<uint64_t>>& words) {
-    return append(run_words_, words, runs.size());
-  }
-  uint32_t words_of_rows(const std::vector<std::vector<uint64_t>>& words) { return append(row_words_, words, rows); }
+  // The first of args for each run, or for each row, that hold these: [args][runs], [args][rows].
+  uint32_t args_of_runs(const std::vector<std::vector<uint64_t>>& args) { return append(run_args_, args, runs.size()); }
+  uint32_t args_of_rows(const std::vector<std::vector<uint64_t>>& args) { return append(row_args_, args, rows); }
 
   // Numbers that a command reads.
   template <class T> const T* in(const std::vector<T>& values) { return staged_->in(values.data(), values.size()); }
@@ -57,20 +55,20 @@ class Steps {
     return both(pair, std::move(before));
   }
 
-  // Runs the commands over rows or runs [first, first + indices), in `parts` parts, once all words are there.
+  // Runs the commands over rows or runs [first, first + indices), in `parts` parts, once all args are there.
   void launch(const std::vector<Command>& commands, cuda::Family family, size_t first, size_t indices, uint32_t parts) {
     cuda::Step step{};
     step.rows = static_cast<uint32_t>(rows);
     step.runs = static_cast<uint32_t>(runs.size());
-    step.run_words = static_cast<uint32_t>(run_words_.size() / runs.size());
-    std::vector<uint64_t> words;
-    for (const auto& r : runs) words.insert(words.end(), {r.row, r.rows, r.clock, r.origin});
-    words.insert(words.end(), run_of.begin(), run_of.end());
-    words.insert(words.end(), run_words_.begin(), run_words_.end());
-    words.insert(words.end(), row_words_.begin(), row_words_.end());
-    CHECK(words.size() == cuda::words_in(rows, runs.size(), step.run_words, row_words_.size() / rows));
-    notes.assign(words.size(), 0);
-    step.words = staged_->in(words.data(), words.size());
+    step.run_args = static_cast<uint32_t>(run_args_.size() / runs.size());
+    std::vector<uint64_t> args;
+    for (const auto& r : runs) args.insert(args.end(), {r.row, r.rows, r.clock, r.origin});
+    args.insert(args.end(), run_of.begin(), run_of.end());
+    args.insert(args.end(), run_args_.begin(), run_args_.end());
+    args.insert(args.end(), row_args_.begin(), row_args_.end());
+    CHECK(args.size() == cuda::args_in(rows, runs.size(), step.run_args, row_args_.size() / rows));
+    notes.assign(args.size(), 0);
+    step.args = staged_->in(args.data(), args.size());
     step.notes = staged_->both(notes.data(), notes.size());
     constexpr uint32_t sizes[] = {32, 64, 96, 128, 256, 512};
     cuda::run(staged_->in(commands.data(), commands.size()), static_cast<uint32_t>(commands.size()), step,
@@ -85,21 +83,21 @@ class Steps {
 
   Random& random;
   size_t rows = 0;
-  std::vector<RunWords> runs;
+  std::vector<RunArgs> runs;
   std::vector<size_t> run_of;
   std::vector<uint64_t> notes;
 
  private:
-  static uint32_t append(std::vector<uint64_t>& to, const std::vector<std::vector<uint64_t>>& words, size_t each) {
+  static uint32_t append(std::vector<uint64_t>& to, const std::vector<std::vector<uint64_t>>& args, size_t each) {
     const size_t first = to.size() / each;
-    for (const auto& word : words) to.insert(to.end(), word.begin(), word.end());
+    for (const auto& arg : args) to.insert(to.end(), arg.begin(), arg.end());
     return static_cast<uint32_t>(first);
   }
-  std::vector<uint64_t> run_words_, row_words_;
+  std::vector<uint64_t> run_args_, row_args_;
   std::unique_ptr<Staged> staged_ = std::make_unique<Staged>();
 };
 
-inline uint64_t word_of(const void* device) { return reinterpret_cast<uintptr_t>(device); }
+inline uint64_t arg_of(const void* device) { return reinterpret_cast<uintptr_t>(device); }
 
 inline bool same(const Both<float>& pair) { return same(pair.want, pair.got); }
 template <class T> bool same(const Both<T>& pair) { return pair.want == pair.got; }

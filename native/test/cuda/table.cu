@@ -22,12 +22,6 @@ namespace {
 
 using cuda::launch;
 
-struct Plus {
-  CONTINUO_INLINE float operator()(float a, float b) const { return a + b; }
-};
-struct Times {
-  CONTINUO_INLINE float operator()(float a, float b) const { return a * b; }
-};
 struct Between {
   CONTINUO_INLINE float operator()(float a, float b, float t) const { return cuda::lerp(a, b, t); }
 };
@@ -35,20 +29,20 @@ struct Range {
   float low, span;
   CONTINUO_INLINE float operator()(float x) const { return cuda::fma(span, cuda::sigmoid(x), low); }
 };
-#define CONTINUO_UNARY(Name, function)                                            \
-  struct Name {                                                                   \
-    CONTINUO_INLINE float operator()(float x) const { return cuda::function(x); } \
+#define CONTINUO_UNARY(name, cost)                                            \
+  struct Unary_##name {                                                       \
+    CONTINUO_INLINE float operator()(float x) const { return cuda::name(x); } \
   };
-CONTINUO_UNARY(Tanh, tanh)
-CONTINUO_UNARY(Sigmoid, sigmoid)
-CONTINUO_UNARY(Relu2, relu2)
-CONTINUO_UNARY(Decay, decay)
-CONTINUO_UNARY(Exp, exp)
-CONTINUO_UNARY(Log, log)
-CONTINUO_UNARY(Silu, silu)
-CONTINUO_UNARY(Gelu, gelu)
-CONTINUO_UNARY(Softplus, softplus)
+#define CONTINUO_BINARY(name, cost)                                                       \
+  struct Binary_##name {                                                                  \
+    CONTINUO_INLINE float operator()(float a, float b) const { return cuda::name(a, b); } \
+  };
+CONTINUO_UNARY_OPS(CONTINUO_UNARY)
+CONTINUO_UNARY(exp, 12)
+CONTINUO_UNARY(log, 12)
+CONTINUO_BINARY_OPS(CONTINUO_BINARY)
 #undef CONTINUO_UNARY
+#undef CONTINUO_BINARY
 
 template <class F> __global__ void __launch_bounds__(1024) map_one(size_t n, float* out, F f, const float* a) {
   cuda::map(n, out, f, a);
@@ -213,7 +207,7 @@ void conv(const float* x, const float* tail, const float* weights, float* y, siz
 
 }  // namespace
 
-const Kernels cuda_kernels{{"cuda", unary<Exp>, unary<Log>, max, sum_exp, finite, staged::softmax},
+const Kernels cuda_kernels{{"cuda", unary<Unary_exp>, unary<Unary_log>, max, sum_exp, finite, staged::softmax},
                            staged::matmul,
                            staged::quantise,
                            staged::matmul_quantised,
@@ -221,16 +215,9 @@ const Kernels cuda_kernels{{"cuda", unary<Exp>, unary<Log>, max, sum_exp, finite
                            norm,
                            l2norm,
                            bonus,
-                           binary<Plus>,
-                           binary<Times>,
-                           lerp,
-                           unary<Tanh>,
-                           unary<Sigmoid>,
-                           unary<Relu2>,
-                           unary<Decay>,
-                           unary<Silu>,
-                           unary<Gelu>,
-                           unary<Softplus>,
+#define CONTINUO_UNARY_ENTRY(name, cost) unary<Unary_##name>,
+#define CONTINUO_BINARY_ENTRY(name, cost) binary<Binary_##name>,
+                           CONTINUO_UNARY_OPS(CONTINUO_UNARY_ENTRY) CONTINUO_BINARY_OPS(CONTINUO_BINARY_ENTRY) lerp,
                            staged::attend,
                            staged::attend_rows,
                            rmsnorm,

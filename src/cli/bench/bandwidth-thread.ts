@@ -2,7 +2,7 @@
 import { parentPort, workerData } from 'node:worker_threads'
 
 const { bytes } = workerData as { bytes: number }
-// Written to: memory nobody wrote to is one page of zeros, and reading that is reading the cache.
+// Written to: memory that was never written is one page of zeros, and reading that is reading the cache.
 const memory = Buffer.alloc(bytes, 1)
 const [left, right] = [memory.subarray(0, bytes / 2), memory.subarray(bytes / 2)]
 

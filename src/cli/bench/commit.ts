@@ -3,10 +3,10 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { TOPICS, topicNames } from '../../../topics/index.ts'
+import { chunkRecord } from '../../client/chunks.ts'
 import type { Model } from '../../engine/types.ts'
 import { startWorker } from '../../operators/worker.ts'
 import { openLog } from '../../streams/open.ts'
-import { chunkRecord } from '../chunks.ts'
 import { sequence } from './exactness-cases.ts'
 import { figure, type Measure, row } from './measure.ts'
 import { quantile, spread } from './statistics.ts'
@@ -43,7 +43,7 @@ export const commit = async (model: Model): Promise<Measure> => {
       commitInterval: 1,
       snapshotEvery: 16_384,
       maxContexts: 1,
-      forwardFloor: 4 << 20,
+      compactFloor: 4 << 20,
       warn: (message) => process.stderr.write(`${message}\n`),
       onState: (_, __, error) => {
         if (error !== undefined) fail(error)

@@ -72,7 +72,7 @@ export const measureLong = async (options: LongOptions): Promise<LongReport> => 
     for (let pair = 0; pair < stretches; pair += 1) {
       if (signal.aborted) return null
       onProgress?.(Number(long.pulse))
-      // Who goes first takes turns, in case going first costs something.
+      // The two take turns at going first, in case going first costs something.
       if (pair % 2 === 0) {
         const first = await measure.long()
         speeds.push({ long: first, control: await measure.control() })

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Spread, spread } from './statistics.ts'
 
-/** What was sampled, by name; a sample may be several numbers. */
+/** Samples by name; a sample may be several numbers. */
 export type Sample = Readonly<Record<string, number | readonly number[]>>
 export type Samples = Readonly<Record<string, readonly number[]>>
 

@@ -1,4 +1,4 @@
-/** What the measures have in common with every other bench: quantiles, and how a figure and its spread are told. */
+/** Statistics for all benches: quantiles, and the text of a figure with its spread. */
 
 export const quantile = (values: readonly number[], q: number): number => {
   const sorted = [...values].sort((a, b) => a - b)

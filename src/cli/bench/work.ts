@@ -1,4 +1,4 @@
-/** What a token of a model multiplies: read off its graph, so that it holds for every family and every storage of the weights. */
+/** The multiplications of one token, read off the model's graph, so that they are right for every family and every storage of the weights. */
 import { join } from 'node:path'
 import { inspectTensors } from '../../engine/engine.ts'
 import { type ConstantDeclaration, type Graph, type Node, tensorsOf } from '../../engine/graph.ts'
@@ -8,14 +8,14 @@ import { readPackage } from '../../models/open.ts'
 export interface Work {
   /** Weights that a token is multiplied by; two operations each. */
   readonly weights: number
-  /** What they take as the engine lays them out, which is what a token alone reads. */
+  /** Bytes of the weights as the engine lays them out: a token alone reads all of them. */
   readonly bytes: number
 }
 
 export interface TokenWork {
   /** Reading a token: the state moves on. */
   readonly step: Work
-  /** What its surprisal, or the choice of the next token, costs beside that. */
+  /** Multiplications for its surprisal, or for the choice of the next token, beside that. */
   readonly predict: Work
 }
 

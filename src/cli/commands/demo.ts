@@ -2,16 +2,18 @@ import { join } from 'node:path'
 import { generate } from '../../../topics/chunks.ts'
 import type { TopicNames } from '../../../topics/index.ts'
 import type { Generated } from '../../../topics/tokens.ts'
+import { chunkRecord, textEvents } from '../../client/chunks.ts'
+import { ensureTopics, namesOf } from '../../client/topics.ts'
 import { ContinuoError, messageOf } from '../../errors.ts'
+import type { ModelPackage } from '../../models/open.ts'
 import { createLogger } from '../../observe/log.ts'
 import { startProgress } from '../../observe/progress.ts'
 import type { Head } from '../../state/head.ts'
 import type { EventLog, RecordIn } from '../../streams/log.ts'
-import { chunkRecord, textEvents } from '../chunks.ts'
+import { type Hosted, host, type Outcome } from '../../worker/host.ts'
 import { command, type ExitCode } from '../command.ts'
-import { ensureTopics, type Loaded, namesOf, sealFlags, stateOf, tlsFlags, withLog, withModel } from '../common.ts'
+import { sealFlags, stateOf, tlsFlags, withLog, withModel } from '../common.ts'
 import { text } from '../flags.ts'
-import { type Hosted, host, type Outcome } from '../host.ts'
 import { openInput } from '../input.ts'
 import { bitsPer, count, plural, print, printable, printJson, quoted, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
@@ -47,7 +49,7 @@ const runsSoFar = async (log: EventLog, names: TopicNames): Promise<number> => {
         const event = generate.safeParse(JSON.parse(Buffer.from(value).toString()))
         if (event.success && event.data.requestId === requestName(runs + 1)) runs += 1
       } catch {
-        // Somebody else's event; the worker will say what is wrong with it.
+        // Another client's event; the worker will say what is wrong with it.
       }
     }
   }
@@ -82,7 +84,7 @@ interface Plan {
   readonly fed: number
 }
 
-/** What this run has to do; feeds what it needs, unless an earlier run left work behind. */
+/** Plans this run, and feeds its input unless an earlier run left work behind. */
 const prepare = async (log: EventLog, names: TopicNames, document: string): Promise<Plan> => {
   const runs = await runsSoFar(log, names)
   const { heads, cursor } = await stateOf(log, names, 0)
@@ -94,7 +96,7 @@ const prepare = async (log: EventLog, names: TopicNames, document: string): Prom
   return { run: runs + 1, head, unfinished: false, fed: records.length }
 }
 
-/** What the tokens topic holds for the request. */
+/** Text and number of the tokens that the tokens topic holds for the request. */
 const generatedText = async (
   log: EventLog,
   names: TopicNames,
@@ -155,7 +157,7 @@ const nextSteps = (again: string, logUrl: string, modelDir: string): string => {
 interface Working {
   readonly log: EventLog
   readonly names: TopicNames
-  readonly loaded: Loaded
+  readonly loaded: ModelPackage
   readonly json: boolean
   readonly again: string
 }
@@ -183,12 +185,10 @@ const work = async ({ log, names, loaded, json, again }: Working): Promise<Outco
       log,
       names,
       loaded,
-      group: GROUP,
-      format: 'json',
-      commitInterval: 100,
-      snapshotEvery: 4096,
-      maxContexts: 512,
-      forwardFloor: 4 * 1024 * 1024,
+      settings: {
+        ...{ group: GROUP, format: 'json', commitInterval: 100, snapshotEvery: 4096, maxContexts: 512 },
+        compactFloor: 4 * 1024 * 1024,
+      },
       untilIdle: 200,
       metrics: null,
       logger,

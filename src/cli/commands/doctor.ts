@@ -12,7 +12,7 @@ const MARKS = { ok: 'ok  ', warn: 'warn', fail: 'FAIL' } as const
 export const doctor = command({
   name: 'doctor',
   about:
-    'Checks this machine, and with --log and --model the log and the model. Each fault is named with its mend. Ends with 1 if anything fails.',
+    'Checks this machine, and with --log and --model the log and the model. Each fault is named with its remedy. Ends with 1 if anything fails.',
   flags: {
     log: optional('URL', 'check this log, too'),
     ...tlsFlags,
@@ -37,14 +37,16 @@ export const doctor = command({
     const checks = found.map((check) => ({
       ...check,
       detail: hide(check.detail),
-      ...(check.mend !== undefined && { mend: hide(check.mend) }),
+      ...(check.remedy !== undefined && { remedy: hide(check.remedy) }),
     }))
     const ok = checks.every(({ status }) => status !== 'fail')
-    if (flags.json) printJson({ ok, checks })
+    // Programs that read this know a remedy as `mend`.
+    const asJson = ({ remedy, ...check }: Check) => ({ ...check, ...(remedy !== undefined && { mend: remedy }) })
+    if (flags.json) printJson({ ok, checks: checks.map(asJson) })
     else {
-      for (const { name, status, detail, mend } of checks) {
+      for (const { name, status, detail, remedy } of checks) {
         print(printable(`${MARKS[status]}  ${name.padEnd(12)} ${detail}`))
-        if (mend !== undefined) print(printable(`      ${' '.repeat(12)} → ${mend}`))
+        if (remedy !== undefined) print(printable(`      ${' '.repeat(12)} → ${remedy}`))
       }
     }
     return ok ? 0 : 1

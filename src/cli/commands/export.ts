@@ -1,9 +1,11 @@
 import { existsSync } from 'node:fs'
 import type { TopicNames } from '../../../topics/index.ts'
+import { namesOf } from '../../client/topics.ts'
 import { ContinuoError } from '../../errors.ts'
+import { writeDurably } from '../../files.ts'
+import type { ModelPackage } from '../../models/open.ts'
 import { restoreSession } from '../../operators/restore.ts'
 import { readSnapshot } from '../../operators/snapshots.ts'
-import { writeDurably } from '../../state/durable.ts'
 import { checkFits, type Head, sameHead } from '../../state/head.ts'
 import { encodeSnapshot, sealExport, snapshotHead } from '../../state/snapshot.ts'
 import type { EventLog } from '../../streams/log.ts'
@@ -12,9 +14,7 @@ import {
   deviceFlag,
   formatFlag,
   inputTopicFlag,
-  type Loaded,
   logFlags,
-  namesOf,
   overflowFlag,
   partitionsOf,
   sealFlags,
@@ -107,7 +107,7 @@ export const exportSession = command({
           `Session "${session}" stands at pulse ${head.conductor.globalStep}, its newest snapshot at ${head.snapshot?.pulse ?? 'none'}: the rest must be replayed. Say which model it is: --model DIR.`,
         )
       }
-      return withModel(flags.model, flags, async ({ model, tokenizer }: Loaded) => {
+      return withModel(flags.model, flags, async ({ model, tokenizer }: ModelPackage) => {
         checkFits(head, model)
         const engine = { model, tokenizer, submit: model.submit }
         const validate = { format: flags['input-format'], vocabSize: model.vocabSize, readsText: tokenizer !== null }

@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto'
-import { setImmediate } from 'node:timers/promises'
 import { type ChunkInput, generate, MAX_GENERATE_TOKENS } from '../../../topics/chunks.ts'
 import { sessionId } from '../../../topics/common.ts'
-import { countChanged } from '../../streams/grown.ts'
-import type { EventLog, RecordIn } from '../../streams/log.ts'
-import { batched, chunkRecord, MAX_CHUNK_BYTES, textEvents } from '../chunks.ts'
+import { MAX_CHUNK_BYTES } from '../../client/chunks.ts'
+import { CHUNK_BYTES, type Fed, feed as feedLog } from '../../client/feed.ts'
+import { ensureInput, namesOf } from '../../client/topics.ts'
+import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
-import { changedCount, ensureTopics, logFlags, namesOf, sessionFlag, withLog } from '../common.ts'
+import { logFlags, sessionFlag, withLog } from '../common.ts'
 import { list, on, optional, optionalWhole, real, refuseIdle, usage, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
 import { bytes as bytesText, plural, print, printJson, say } from '../output.ts'
@@ -51,6 +51,10 @@ export const checkSession = (id: string): string => {
   throw usage(`--session takes 1 to 512 characters; this one has ${id.length}.`)
 }
 
+/** Where what was sent lies, as the end of a sentence. */
+const placeText = ({ place }: Fed, partition: string): string =>
+  place === null ? '' : `, ${partition} ${place.partition}, offsets ${place.first} to ${place.last}`
+
 export const feed = command({
   name: 'feed',
   about:
@@ -66,7 +70,7 @@ export const feed = command({
     ...logFlags,
     session: sessionFlag,
     'input-topic': optional('TOPIC', 'write to this topic instead of PREFIX.chunks'),
-    'chunk-bytes': whole('N', 'size of the pieces', 65_536, { min: 4, max: MAX_CHUNK_BYTES }),
+    'chunk-bytes': whole('N', 'size of the pieces', CHUNK_BYTES, { min: 4, max: MAX_CHUNK_BYTES }),
     surprisal: on('have the surprisal of every token reported: −ln of its probability'),
     generate: optionalWhole('N', 'then continue for N tokens', { min: 1, max: MAX_GENERATE_TOKENS }),
     'request-id': optional('ID', 'name of that request (default: a random one)'),
@@ -96,62 +100,41 @@ export const feed = command({
       throw usage('continuo feed needs a FILE (or - for standard input), or one of --generate, --boundary, --close.')
     }
     const input = file === undefined ? null : await openInput(file)
-    let bytes = 0
-    let events = 0
-    let interrupted = false
-    async function* records(stopping: AbortSignal | undefined): AsyncGenerator<RecordIn | null> {
-      for (const event of before) yield chunkRecord(session, event)
-      if (input !== null) {
-        for await (const piece of textEvents(input.read(stopping), flags['chunk-bytes'])) {
-          bytes += piece?.bytes ?? 0
-          yield piece === null ? null : chunkRecord(session, piece.event)
-        }
-      }
-      // Ctrl-C goes to a whole pipeline, and the end of the input that it makes may be seen before it.
-      if (stopping !== undefined) for (let turn = 0; turn < 2; turn += 1) await setImmediate()
-      interrupted = stopping?.aborted === true
-      if (!interrupted) for (const event of after) yield chunkRecord(session, event)
-    }
     const send = async (log: EventLog): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
-      // Where the input is there, who feeds needs no right on any other topic, and whoever may see the state hears what it says.
-      const found = await log.topics([names.chunks])
-      const changed = changedCount(found, names)
-      if (changed !== null) throw countChanged(changed)
-      if (!found.some(({ name }) => name === names.chunks)) {
-        const { created } = await ensureTopics(log, names)
-        say(`Created ${plural(created.length, 'topic')} in ${log.url}.`)
-      }
+      const created = await ensureInput(log, names)
+      if (created.length > 0) say(`Created ${plural(created.length, 'topic')} in ${log.url}.`)
       const stopping = input?.live ? untilSignal('Stopping: sending what was read. Once more ends at once.') : undefined
-      let first: number | null = null
-      let last: number | null = null
-      let partition: number | null = null
-      try {
-        for await (const batch of batched(records(stopping))) {
-          const placed = await log.append(names.chunks, batch)
-          events += batch.length
-          first ??= placed[0]!.offset
-          last = placed.at(-1)!.offset
-          partition = placed[0]!.partition
-        }
-      } catch (error) {
-        if (first !== null)
-          say(`Sent before it failed: ${plural(events, 'event')}, partition ${partition}, offsets ${first} to ${last}.`)
+      let sent: Fed | null = null
+      const fed = await feedLog(log, {
+        topic: names.chunks,
+        session,
+        before,
+        ...(input !== null && { text: input.read(stopping) }),
+        chunkBytes: flags['chunk-bytes'],
+        after,
+        ...(stopping && { signal: stopping }),
+        onSent: (soFar) => {
+          sent = soFar
+        },
+      }).catch((error: unknown) => {
+        if (sent !== null) say(`Sent before it failed: ${plural(sent.events, 'event')}${placeText(sent, 'partition')}.`)
         throw error
-      }
+      })
+      const { bytes, events, place, interrupted } = fed
       const result = {
         session,
         bytes,
         events,
-        partition,
-        firstOffset: first,
-        lastOffset: last,
+        partition: place?.partition ?? null,
+        firstOffset: place?.first ?? null,
+        lastOffset: place?.last ?? null,
         requestId: interrupted ? null : requestId,
         interrupted,
       }
       if (flags.json) printJson(result)
       else {
-        const where = first === null ? '' : `, ${names.chunks} partition ${partition}, offsets ${first} to ${last}`
+        const where = placeText(fed, `${names.chunks} partition`)
         print(`Fed session "${session}": ${bytesText(bytes)} in ${plural(events, 'event')}${where}.`)
         if (result.requestId !== null) print(`Request: ${result.requestId}`)
       }

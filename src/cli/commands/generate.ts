@@ -1,12 +1,13 @@
 import { type ChunkInput, MAX_GENERATE_TOKENS } from '../../../topics/chunks.ts'
+import { chunkRecord } from '../../client/chunks.ts'
 import { ContinuoError } from '../../errors.ts'
-import { advance, newborn, type Session } from '../../operators/advance.ts'
+import type { ModelPackage } from '../../models/open.ts'
+import { advance, initialHead, type SessionState } from '../../operators/advance.ts'
 import { tokenizeEvent } from '../../operators/tokenize.ts'
 import type { Rejected, Tokenized } from '../../operators/types.ts'
 import { validateRecord } from '../../operators/validate.ts'
-import { chunkRecord } from '../chunks.ts'
 import { command } from '../command.ts'
-import { deviceFlag, type Loaded, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
+import { deviceFlag, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
 import { needed, usage, whole } from '../flags.ts'
 import { printable, printJson } from '../output.ts'
 import { generateEvent, samplingFlags } from './feed.ts'
@@ -20,15 +21,15 @@ interface Outputs {
 
 const SESSION = 'prompt'
 
-/** The operators of the stream without a log: prompt and request are two events of a session that nobody stores. */
+/** The operators of the stream without a log: prompt and request are two events of a session that is not stored. */
 const continuePrompt = async (
-  { model, tokenizer }: Loaded,
+  { model, tokenizer }: ModelPackage,
   events: readonly ChunkInput[],
   onText: (text: string) => void,
 ): Promise<Outputs & { pulse: number; chain: string }> => {
   const engine = { model, tokenizer, submit: model.submit }
   const outputs: Outputs = { text: '', ids: [], logprobs: [], finish: null }
-  let session = null as Session | null
+  let session = null as SessionState | null
   for (const [offset, event] of events.entries()) {
     const record = { topic: SESSION, partition: 0, offset, timestamp: 0, headers: [], ...chunkRecord(SESSION, event) }
     const valid = validateRecord(
@@ -41,7 +42,7 @@ const continuePrompt = async (
     const fresh = session === null
     if (session === null) {
       const context = model.createContext()
-      session = { head: newborn(out, model, context.chain), context }
+      session = { head: initialHead(out, model, context.chain), context }
     }
     for await (const step of advance(session, out, fresh, engine)) {
       for (const output of step.outputs) {

@@ -1,22 +1,21 @@
 import { readFile } from 'node:fs/promises'
+import { ensureTopics, namesOf } from '../../client/topics.ts'
 import { ContinuoError } from '../../errors.ts'
+import type { ModelPackage } from '../../models/open.ts'
 import { admit } from '../../operators/admit.ts'
 import { openState, type Reading } from '../../operators/partition-state.ts'
 import { writeSnapshot } from '../../operators/snapshots.ts'
+import type { SealKeys } from '../../seal-key.ts'
 import { type Head, type PartitionCursor, type SnapshotRef, seal } from '../../state/head.ts'
-import type { SealKeys } from '../../state/seal-key.ts'
 import { checkExport, encodeSnapshot, type Snapshot } from '../../state/snapshot.ts'
 import type { PartitionWriter } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
   deviceFlag,
-  ensureTopics,
   groupFlag,
   inputTopicFlag,
-  type Loaded,
   logFlags,
   modelFlag,
-  namesOf,
   overflowFlag,
   sealFlags,
   sealOf,
@@ -40,7 +39,7 @@ const isSnapshot = (file: Buffer): boolean => {
 
 const readFileSnapshot = async (
   path: string,
-  { model, tokenizer }: Loaded,
+  { model, tokenizer }: ModelPackage,
   keys: SealKeys | undefined,
 ): Promise<Snapshot> => {
   const file = await readFile(path).catch((error: NodeJS.ErrnoException) => {

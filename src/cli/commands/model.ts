@@ -2,10 +2,12 @@ import { statSync } from 'node:fs'
 import { join } from 'node:path'
 import { inspectTensors } from '../../engine/engine.ts'
 import { layoutFingerprint, modelFingerprint } from '../../engine/fingerprint.ts'
-import { type BlockPlan, type Graph, parametersOf, planGraph } from '../../engine/graph.ts'
+import { type Graph, parametersOf } from '../../engine/graph.ts'
 import { stateLayout } from '../../engine/layout.ts'
 import type { TensorEntry } from '../../engine/native.ts'
+import { planGraph } from '../../engine/plan.ts'
 import { aligned, persistentSizes, printGraph, storedConstants } from '../../engine/print.ts'
+import type { BlockPlan } from '../../engine/types.ts'
 import { readPackage, readTokenizer } from '../../models/open.ts'
 import { command } from '../command.ts'
 import { withModel } from '../common.ts'
@@ -15,7 +17,7 @@ import { figureLines, planLines } from '../show/plan.ts'
 import { type Trace, traceInput, traceLines, traceStep } from '../show/trace.ts'
 import { figuresOf } from '../show/unroll.ts'
 
-/** What a package says of itself without its weights being loaded. */
+/** Description of a package, without loading its weights. */
 interface Shown {
   readonly dir: string
   readonly type: string

@@ -1,24 +1,24 @@
 import { PART_BYTES } from '../../../topics/snapshots.ts'
+import { ensureTopics, namesOf } from '../../client/topics.ts'
 import { STEP_TARGET } from '../../engine/types.ts'
 import { codeOf, messageOf } from '../../errors.ts'
+import type { ModelPackage } from '../../models/open.ts'
+import type { Tokenizer } from '../../models/tokenizer/types.ts'
 import { createLogger, LOG_LEVELS } from '../../observe/log.ts'
 import { startProgress } from '../../observe/progress.ts'
 import type { Totals } from '../../observe/tally.ts'
-import { refuseCompacted } from '../../operators/compaction.ts'
-import { SNAPSHOT_RECORDS } from '../../operators/task.ts'
-import type { Tokenizer } from '../../operators/tokenize.ts'
+import { refuseCompacted } from '../../operators/compacted-input.ts'
+import { SNAPSHOT_RECORDS, type WorkerSettings } from '../../operators/settings.ts'
 import type { EventLog } from '../../streams/log.ts'
+import { type Hosted, host, type Outcome } from '../../worker/host.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
   deviceFlag,
-  ensureTopics,
   formatFlag,
   groupFlag,
   inputTopicFlag,
-  type Loaded,
   logFlags,
   modelFlag,
-  namesOf,
   overflowFlag,
   partitionsFlag,
   sealFlags,
@@ -26,15 +26,14 @@ import {
   withLog,
   withModel,
 } from '../common.ts'
-import { choice, optional, optionalWhole, real, refuseIdle, text, whole } from '../flags.ts'
-import { type Hosted, host, type Outcome } from '../host.ts'
+import { choice, formerly, optional, optionalWhole, real, refuseIdle, text, type Values, whole } from '../flags.ts'
 import { bitsPer, count, plural, print, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
 
 const PROGRESS_INTERVAL = 2000 // ms, of --json
 
 /** Where every token is a byte, bits per token are bits per byte. */
-const unitOf = ({ tokenizer, model }: Loaded): 'byte' | 'token' =>
+const unitOf = ({ tokenizer, model }: ModelPackage): 'byte' | 'token' =>
   tokenizer !== null && model.vocabSize === 256 && isEveryByte(tokenizer) ? 'byte' : 'token'
 
 const isEveryByte = ({ bytesOf }: Pick<Tokenizer, 'bytesOf'>): boolean => {
@@ -42,7 +41,7 @@ const isEveryByte = ({ bytesOf }: Pick<Tokenizer, 'bytesOf'>): boolean => {
   return true
 }
 
-export const progressLine = ({ totals, speed }: Hosted['tally'], loaded: Loaded): string => {
+export const progressLine = ({ totals, speed }: Hosted['tally'], loaded: ModelPackage): string => {
   const bits = bitsPer(totals.nats, totals.predictions)
   return [
     `${count(totals.read + totals.generated)} pulses`,
@@ -70,8 +69,8 @@ export const exitCodeOf = ({ refused, halted, unclean }: Outcome): ExitCode => {
   return unclean.length > 0 ? 1 : 0
 }
 
-/** What the run says of itself while it runs: a live line, or JSON lines. */
-const startTelling = (json: boolean, loaded: Loaded) => {
+/** Reports progress: as a live line, or as JSON lines. */
+const startTelling = (json: boolean, loaded: ModelPackage) => {
   let hosted: Hosted | null = null
   const tell = (): void => {
     if (hosted === null) return
@@ -118,61 +117,77 @@ const tellOutcome = (outcome: Outcome, json: boolean): void => {
   for (const error of unclean) say(`While stopping: ${messageOf(error)}`)
 }
 
+const FLAGS = {
+  ...logFlags,
+  ...sealFlags,
+  model: modelFlag,
+  group: groupFlag,
+  'input-topic': inputTopicFlag,
+  'input-format': formatFlag,
+  partitions: partitionsFlag,
+  overflow: overflowFlag,
+  threads: threadsFlag,
+  device: deviceFlag,
+  'step-target': real(
+    'X',
+    'while any session generates, a step of the engine takes at most about X times what it takes without sessions that read',
+    STEP_TARGET.usual,
+    STEP_TARGET,
+  ),
+  'commit-interval': whole('MS', 'time between two commits', 100, { min: 0 }),
+  'snapshot-every': whole(
+    'PULSES',
+    "a session's state is saved after so many; a pulse is one token read or written",
+    16_384,
+    { min: 1 },
+  ),
+  'snapshot-records': whole('N', 'and, when idle, after so many records of its partition', SNAPSHOT_RECORDS, {
+    min: 1,
+  }),
+  'max-contexts': whole('N', 'sessions of a partition whose state is in memory at once', 512, { min: 1 }),
+  'max-resident-bytes': optionalWhole('BYTES', 'memory of all contexts at most; idle ones beyond it go to files', {
+    min: 1,
+  }),
+  'spill-dir': formerly('page-dir', optional('DIR', 'where those files lie (default: a fresh temporary folder)')),
+  'part-bytes': whole('BYTES', 'a snapshot is written in records of at most', PART_BYTES, {
+    min: 1024,
+    max: PART_BYTES,
+  }),
+  'compact-floor': formerly(
+    'forward-floor',
+    whole('BYTES', 'outdated state is removed from the log only where there is more of it than this', 4 * 1024 * 1024, {
+      min: 8,
+    }),
+  ),
+  'session-timeout': whole('MS', 'a silent worker loses its partitions after', 10_000, { min: 100 }),
+  'until-idle': optionalWhole('MS', 'end when nothing was left to do for so long', { min: 0 }),
+  'metrics-port': optionalWhole('P', 'serve /metrics, /healthz and /readyz; 0 takes a free port', {
+    min: 0,
+    max: 65_535,
+  }),
+  'metrics-host': text('HOST', 'address to serve them at', '127.0.0.1'),
+  'log-level': choice(LOG_LEVELS, 'of the log on stderr', 'info'),
+}
+
+/** Every flag that is a setting of the worker, in one place. */
+const settingsOf = (flags: Values<typeof FLAGS>): WorkerSettings => ({
+  group: flags.group,
+  format: flags['input-format'],
+  commitInterval: flags['commit-interval'],
+  snapshotEvery: flags['snapshot-every'],
+  snapshotRecords: flags['snapshot-records'],
+  maxContexts: flags['max-contexts'],
+  partBytes: flags['part-bytes'],
+  compactFloor: flags['compact-floor'],
+  maxResidentBytes: flags['max-resident-bytes'],
+  spillDir: flags['spill-dir'],
+})
+
 export const run = command({
   name: 'run',
   about:
     'Reads the input topic, runs the model over every session, and commits tokens, observations and state as one. Resumes where the last run stood. Ctrl-C finishes the step in hand, saves and leaves; a second one ends at once.',
-  flags: {
-    ...logFlags,
-    ...sealFlags,
-    model: modelFlag,
-    group: groupFlag,
-    'input-topic': inputTopicFlag,
-    'input-format': formatFlag,
-    partitions: partitionsFlag,
-    overflow: overflowFlag,
-    threads: threadsFlag,
-    device: deviceFlag,
-    'step-target': real(
-      'X',
-      'while somebody generates, a step of the engine takes at most about X times what it takes without sessions that read',
-      STEP_TARGET.usual,
-      STEP_TARGET,
-    ),
-    'commit-interval': whole('MS', 'time between two commits', 100, { min: 0 }),
-    'snapshot-every': whole(
-      'PULSES',
-      "a session's state is saved after so many; a pulse is one token read or written",
-      16_384,
-      { min: 1 },
-    ),
-    'snapshot-records': whole('N', 'and, when idle, after so many records of its partition', SNAPSHOT_RECORDS, {
-      min: 1,
-    }),
-    'max-contexts': whole('N', 'sessions of a partition whose state is in memory at once', 512, { min: 1 }),
-    'max-resident-bytes': optionalWhole('BYTES', 'memory of all contexts at most; idle ones beyond it go to files', {
-      min: 1,
-    }),
-    'page-dir': optional('DIR', 'where those files lie (default: a fresh temporary folder)'),
-    'part-bytes': whole('BYTES', 'a snapshot is written in records of at most', PART_BYTES, {
-      min: 1024,
-      max: PART_BYTES,
-    }),
-    'forward-floor': whole(
-      'BYTES',
-      'outdated state is removed from the log only where there is more of it than this',
-      4 * 1024 * 1024,
-      { min: 8 },
-    ),
-    'session-timeout': whole('MS', 'a silent worker loses its partitions after', 10_000, { min: 100 }),
-    'until-idle': optionalWhole('MS', 'end when nothing was left to do for so long', { min: 0 }),
-    'metrics-port': optionalWhole('P', 'serve /metrics, /healthz and /readyz; 0 takes a free port', {
-      min: 0,
-      max: 65_535,
-    }),
-    'metrics-host': text('HOST', 'address to serve them at', '127.0.0.1'),
-    'log-level': choice(LOG_LEVELS, 'of the log on stderr', 'info'),
-  },
+  flags: FLAGS,
   notes:
     'A partition whose state refuses to resume is left alone, the others run on; when every one refused, the run ends. However it ends, the exit code is 3 if any partition was refused.',
   examples: [
@@ -182,10 +197,9 @@ export const run = command({
   ],
   async run(flags, _args, given) {
     if (flags['metrics-port'] === undefined) refuseIdle(given, ['metrics-host'], '--metrics-port P')
-    const { 'max-resident-bytes': maxResidentBytes, 'page-dir': pageDir } = flags
-    if (maxResidentBytes === undefined) refuseIdle(given, ['page-dir'], '--max-resident-bytes BYTES')
+    if (flags['max-resident-bytes'] === undefined) refuseIdle(given, ['spill-dir'], '--max-resident-bytes BYTES')
     const stopping = untilSignal('Stopping: finishing the step in hand, saving. Once more ends at once.')
-    const serve = async (log: EventLog, loaded: Loaded): Promise<ExitCode> => {
+    const serve = async (log: EventLog, loaded: ModelPackage): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])
       const { created, partitions } = await ensureTopics(log, names, flags.partitions)
       await refuseCompacted(log, names.chunks)
@@ -202,16 +216,7 @@ export const run = command({
           log,
           names,
           loaded,
-          group: flags.group,
-          format: flags['input-format'],
-          commitInterval: flags['commit-interval'],
-          snapshotEvery: flags['snapshot-every'],
-          snapshotRecords: flags['snapshot-records'],
-          maxContexts: flags['max-contexts'],
-          ...(maxResidentBytes !== undefined && { maxResidentBytes }),
-          ...(pageDir !== undefined && { pageDir }),
-          partBytes: flags['part-bytes'],
-          forwardFloor: flags['forward-floor'],
+          settings: settingsOf(flags),
           untilIdle: flags['until-idle'] ?? null,
           metrics: port === undefined ? null : { port, host: flags['metrics-host'] },
           logger,

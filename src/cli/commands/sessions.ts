@@ -1,13 +1,14 @@
 import type { TopicNames } from '../../../topics/index.ts'
+import { namesOf } from '../../client/topics.ts'
 import { messageOf } from '../../errors.ts'
 import { readSnapshot } from '../../operators/snapshots.ts'
 import type { Head } from '../../state/head.ts'
 import { type TensorHealth, tensorHealth } from '../../state/health.ts'
+import type { MemoryStats } from '../../state/memory-stats.ts'
 import { readSnapshotFile } from '../../state/snapshot.ts'
-import type { Vitals } from '../../state/vitals.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command } from '../command.ts'
-import { inputTopicFlag, logFlags, namesOf, partitionsOf, sealFlags, stateOf, withExistingLog } from '../common.ts'
+import { inputTopicFlag, logFlags, partitionsOf, sealFlags, stateOf, withExistingLog } from '../common.ts'
 import { on, optional } from '../flags.ts'
 import { bitsPer, count, plural, print, printable, printJson, say, table } from '../output.ts'
 
@@ -30,7 +31,7 @@ const asJson = (head: Head, partition: number, seen: Health | undefined) => ({
   model: head.model,
   snapshot: head.snapshot === null ? null : { pulse: head.snapshot.pulse, bytes: head.snapshot.bytes },
   snapshotAge: snapshotAge(head),
-  ...(seen !== undefined && { health: seen.parts, vitals: seen.vitals }),
+  ...(seen !== undefined && { health: seen.health, vitals: seen.stats }),
 })
 
 const row = (head: Head, partition: number): string[] => {
@@ -51,17 +52,16 @@ const row = (head: Head, partition: number): string[] => {
 const HEADER = ['session', '>partition', 'status', '>pulse', '>read', '>generated', '>offset', 'chain', '>snapshot age']
 
 interface Health {
-  readonly parts: readonly TensorHealth[]
-  /** What the worker that wrote it saw; null in snapshots that do not say. */
-  readonly vitals: Vitals | null
+  readonly health: readonly TensorHealth[]
+  /** Statistics by the worker that wrote the snapshot; null in snapshots without them. */
+  readonly stats: MemoryStats | null
 }
 
 /** The norms in a session's newest snapshot, by the tensors that it names itself; none where there is no snapshot. */
 const healthOf = async (log: EventLog, names: TopicNames, head: Head, partition: number): Promise<Health> => {
-  if (head.snapshot === null) return { parts: [], vitals: null }
+  if (head.snapshot === null) return { health: [], stats: null }
   const file = readSnapshotFile(await readSnapshot(log, names.snapshots, partition, head))
-  const levels = file.vitals?.levels.map(({ period }) => period) ?? []
-  return { parts: tensorHealth(file.tensors, file.state, levels), vitals: file.vitals }
+  return { health: tensorHealth(file.tensors, file.state, file.stats?.tables), stats: file.stats }
 }
 
 const HEALTH_HEADER = ['session', '>snapshot at', 'tensor', '>layer', '>norm', '>largest']
@@ -97,9 +97,9 @@ const LEVEL_HEADER = [
 ]
 
 /** One row for each level of the memory. */
-const levelRows = ({ session, totals }: Head, vitals: Vitals | null): string[][] => {
+const levelRows = ({ session, totals }: Head, stats: MemoryStats | null): string[][] => {
   const told = (value: number | null | undefined): string => (value == null ? '-' : value.toPrecision(3))
-  const { window = null, levels = [] } = vitals ?? {}
+  const { window = null, levels = [] } = stats ?? {}
   return levels.map(({ period, memory, momentum, bufferRatio, gates }, at) => [
     at === 0 ? printable(session) : '',
     String(at),
@@ -183,8 +183,8 @@ export const sessions = command({
           )
         else if (flags.session === undefined) print('No sessions yet.')
         for (const [{ status, stopped }] of heads) if (status === 'stopped') print(printable(stopped!.reason))
-        const norms = [...healths].flatMap(([head, { parts }]) => healthRows(head, parts))
-        const levels = [...healths].flatMap(([head, { vitals }]) => levelRows(head, vitals))
+        const norms = [...healths].flatMap(([head, { health }]) => healthRows(head, health))
+        const levels = [...healths].flatMap(([head, { stats }]) => levelRows(head, stats))
         if (norms.length > 0) print(table(HEALTH_HEADER, norms))
         else if (healths.size > 0) print('No snapshot yet, so no norms to show.')
         if (levels.length > 0) print(table(LEVEL_HEADER, levels))

@@ -1,9 +1,10 @@
 import type { TopicContract } from '../../../topics/common.ts'
 import { jsonSchema, TOPICS } from '../../../topics/index.ts'
-import { compactionWarning } from '../../operators/compaction.ts'
+import { ensureTopics, namesOf } from '../../client/topics.ts'
+import { compactionWarning } from '../../operators/compacted-input.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
-import { ensureTopics, namesOf, partitionsFlag, TLS_FLAGS, tlsFlags, withExistingLog, withLog } from '../common.ts'
+import { partitionsFlag, TLS_FLAGS, tlsFlags, withExistingLog, withLog } from '../common.ts'
 import { nearest, optional, refuseIdle, usage } from '../flags.ts'
 import { count, plural, print, printJson, say, table } from '../output.ts'
 

@@ -1,4 +1,5 @@
 import type { TopicNames } from '../../../topics/index.ts'
+import { namesOf } from '../../client/topics.ts'
 import { startProgress } from '../../observe/progress.ts'
 import { type Verification, verifyLog } from '../../operators/verify.ts'
 import type { EventLog } from '../../streams/log.ts'
@@ -9,7 +10,6 @@ import {
   inputTopicFlag,
   logFlags,
   modelFlag,
-  namesOf,
   overflowFlag,
   partitionsOf,
   sealFlags,
@@ -23,7 +23,7 @@ import { count, plural, print, printable, printJson, say } from '../output.ts'
 /** Sessions without a beginning that are named one by one. */
 const PARTIAL_SHOWN = 10
 
-/** Every commit of a worker moves the state topic. Equal texts: nobody committed in between. */
+/** Every commit of a worker moves the state topic. Equal texts: no commit came in between. */
 const stateBounds = async (log: EventLog, names: TopicNames, partitions: number): Promise<string> => {
   const all = Array.from({ length: partitions }, (_, partition) => log.bounds(names.state, partition))
   return (await Promise.all(all)).map(({ begin, end }) => `${begin} ${end}`).join()

@@ -1,4 +1,4 @@
-/** What there is of CUDA: in this build of the engine, and on this machine. */
+/** Checks of CUDA in this build of the engine and on this machine. */
 import type { CudaStatus } from '../../engine/native.ts'
 import { bytes } from '../output.ts'
 import { type Check, ok, warn } from './check.ts'
@@ -26,8 +26,8 @@ export const checkCuda = (status: CudaStatus, gpus: string | null): Check => {
     )
   }
   if (reason !== '') {
-    const [wrong, mend] = halvesOf(reason)
-    return warn('cuda', `${wrong}; the engine runs on the CPU`, mend)
+    const [wrong, remedy] = halvesOf(reason)
+    return warn('cuda', `${wrong}; the engine runs on the CPU`, remedy)
   }
   const what = `${name}, compute capability ${capability}, ${bytes(free)} free of ${bytes(total)}`
   if (emulated) return ok('cuda', `${what}: runs on the CPU, for tests; --device cuda takes it, auto does not`)

@@ -1,18 +1,19 @@
 /** Checks of a log: reachable, and its topics as Continuo needs them. */
 import type { TopicContract } from '../../../topics/common.ts'
 import { TOPICS, type TopicNames } from '../../../topics/index.ts'
+import { changedCount, namesOf } from '../../client/topics.ts'
 import { codeOf, type ErrorCode, messageOf } from '../../errors.ts'
-import { isCompacted } from '../../operators/compaction.ts'
+import { isCompacted } from '../../operators/compacted-input.ts'
 import { tellChange } from '../../streams/grown.ts'
-import type { EventLog, TopicInfo } from '../../streams/log.ts'
-import { type OpenLogOptions, openLog } from '../../streams/open.ts'
-import { changedCount, missingFile, namesOf } from '../common.ts'
+import type { EventLog, OpenLogOptions, TopicInfo } from '../../streams/log.ts'
+import { openLog } from '../../streams/open.ts'
+import { missingFile } from '../common.ts'
 import { plural } from '../output.ts'
 import { type Check, fail, ok, warn } from './check.ts'
 import { checkGroup } from './group.ts'
 import { checkSessions } from './sessions.ts'
 
-const reachMend = (url: string): string =>
+const reachRemedy = (url: string): string =>
   url.startsWith('kafka:')
     ? 'Is the broker running, and are host, port and credentials right? npm run kafka starts one on this machine.'
     : 'Check the path, its permissions and the disk; the folder must be on a local disk.'
@@ -20,8 +21,8 @@ const reachMend = (url: string): string =>
 const checkPartitions = (input: TopicInfo, others: readonly TopicInfo[], names: TopicNames): readonly Check[] => {
   const changed = changedCount([input, ...others], names)
   if (changed !== null) {
-    const { what, mend } = tellChange(changed)
-    return [fail('partitions', what, mend)]
+    const { what, remedy } = tellChange(changed)
+    return [fail('partitions', what, remedy)]
   }
   return others
     .filter(({ partitions }) => partitions !== input.partitions)
@@ -126,7 +127,7 @@ const checkRecords = async (log: EventLog, inputTopic: string | undefined): Prom
   return found.length > 0 ? found : [ok('records', `${plural(records, 'record')} read, each as it was written`)]
 }
 
-const MENDS: Partial<Record<ErrorCode, string>> = {
+const REMEDIES: Partial<Record<ErrorCode, string>> = {
   INVALID: 'Write the URL as the sentence says.',
   DENIED: 'Do as the sentence says.',
 }
@@ -147,7 +148,7 @@ export const checkLog = async (
     }
     log = await openLog(url, options)
   } catch (error) {
-    return [fail('log', messageOf(error), MENDS[codeOf(error)] ?? reachMend(url))]
+    return [fail('log', messageOf(error), REMEDIES[codeOf(error)] ?? reachRemedy(url))]
   }
   try {
     await log.ping()
@@ -157,7 +158,7 @@ export const checkLog = async (
       ...(await checkRecords(log, inputTopic)),
     ]
   } catch (error) {
-    return [fail('log', messageOf(error), reachMend(url))]
+    return [fail('log', messageOf(error), reachRemedy(url))]
   } finally {
     await log.close()
   }

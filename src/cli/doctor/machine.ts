@@ -72,14 +72,14 @@ const checkTools = (built: boolean): readonly Check[] =>
       ['compiler', ['c++', 'g++', 'clang++'], 'Install a C++20 compiler (Debian: apt install g++).'],
       ['cmake', ['cmake'], 'Install CMake 3.18 or newer (Debian: apt install cmake).'],
     ] as const
-  ).map(([name, programs, mend]) => {
+  ).map(([name, programs, remedy]) => {
     for (const program of programs) {
       const found = ask(program, ['--version'])
       if (found !== null) return ok(name, found)
     }
     return built
-      ? warn(name, 'none found; needed only to build the engine again', mend)
-      : fail(name, 'none found', mend)
+      ? warn(name, 'none found; needed only to build the engine again', remedy)
+      : fail(name, 'none found', remedy)
   })
 
 export const checkEngine = (): readonly Check[] => {

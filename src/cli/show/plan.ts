@@ -1,6 +1,7 @@
 /** How a block will run, as text: its figures, and with `--plan` where each volatile lies and while which lines it is alive. */
-import type { Block, BlockPlan } from '../../engine/graph.ts'
+import type { Block } from '../../engine/graph.ts'
 import { aligned } from '../../engine/print.ts'
+import type { BlockPlan } from '../../engine/types.ts'
 import { count, plural } from '../output.ts'
 import { type BlockFigures, unroll } from './unroll.ts'
 
@@ -8,15 +9,13 @@ const span = ({ first, last }: { readonly first: number; readonly last: number }
   first === last ? `line ${first}` : `lines ${first} to ${last}`
 
 export const figureLines = (figures: BlockFigures): readonly string[] => {
-  const { rows, nodes, alone, inStretches, stretches, rowByRow, rowStretches, peak, peakOfStep, peakWithoutReuse } =
-    figures
-  const together =
-    inStretches === 0 ? '' : ` (${count(inStretches)} of them in ${plural(stretches, 'stretch', 'stretches')})`
-  const where = rowStretches.length === 0 ? '' : ` (${rowStretches.map(span).join(', ')})`
+  const { rows, nodes, alone, inStages, stages, rowByRow, serialStages, peak, peakOfStep, peakWithoutReuse } = figures
+  const together = inStages === 0 ? '' : ` (${count(inStages)} of them in ${plural(stages, 'stage', 'stages')})`
+  const where = serialStages.length === 0 ? '' : ` (${serialStages.map(span).join(', ')})`
   const share = peakWithoutReuse === 0 ? 100 : (100 * peak) / peakWithoutReuse
   return [
     `  rows a step      1 to ${rows}`,
-    `  after unrolling  ${plural(nodes, 'node')}: ${count(alone + inStretches)} with all rows together${together}, ${count(rowByRow)} row by row${where}`,
+    `  after unrolling  ${plural(nodes, 'node')}: ${count(alone + inStages)} with all rows together${together}, ${count(rowByRow)} row by row${where}`,
     `  volatile memory  ${count(peak)} B a row, ${count(peakOfStep)} B with ${plural(rows, 'row')}; ${share.toFixed(1)} % of ${count(peakWithoutReuse)} B without reuse`,
   ]
 }

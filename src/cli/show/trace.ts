@@ -1,11 +1,10 @@
 /** Where the time of a step goes, node by node. */
-import type { BlockPlan, Graph } from '../../engine/graph.ts'
-import type { TraceEntry } from '../../engine/native.ts'
-import type { Model } from '../../engine/types.ts'
+import type { Graph } from '../../engine/graph.ts'
+import type { BlockPlan, Model, TraceEntry } from '../../engine/types.ts'
 import { ContinuoError } from '../../errors.ts'
 import { count, plural, table } from '../output.ts'
 
-/** What the nodes of one operation took together. */
+/** Time and bytes of all nodes of one operation together. */
 interface OpSum {
   readonly op: string
   readonly nodes: number
@@ -17,7 +16,7 @@ export interface Trace {
   readonly block: 'step'
   readonly tokens: number
   readonly repeats: number
-  /** Of the fastest repeat: the sum over its nodes. */
+  /** Time of the fastest repeat: the sum over its nodes. */
   readonly microseconds: number
   /** The slowest first. */
   readonly nodes: readonly TraceEntry[]

@@ -1,5 +1,6 @@
 /** The lines of a block as the engine counts them (native/compile/program.cc): loops unrolled, branches on an index decided. */
-import type { Block, BlockPlan, Node } from '../../engine/graph.ts'
+import type { Block, Node } from '../../engine/graph.ts'
+import type { BlockPlan } from '../../engine/types.ts'
 
 export interface UnrolledLine {
   /** Values of the indices of the loops it stands in, the outermost first. */
@@ -50,11 +51,11 @@ export interface BlockFigures {
   readonly nodes: number
   /** Of those: each over all rows at once; several that take a row through together; row after row. */
   readonly alone: number
-  readonly inStretches: number
+  readonly inStages: number
   readonly rowByRow: number
-  /** Stretches of several nodes, and of rows one after the other. */
-  readonly stretches: number
-  readonly rowStretches: readonly { readonly first: number; readonly last: number }[]
+  /** Stages of several nodes, and of rows one after the other. */
+  readonly stages: number
+  readonly serialStages: readonly { readonly first: number; readonly last: number }[]
   /** Bytes of volatile memory for one row, and for all that a step may have. */
   readonly peak: number
   readonly peakOfStep: number
@@ -63,22 +64,22 @@ export interface BlockFigures {
 
 export const figuresOf = (block: Block, plan: BlockPlan): BlockFigures => {
   const lines = unroll(block)
-  const nodesOf = (way: BlockPlan['stretches'][number]['way']): number =>
-    plan.stretches
-      .filter((stretch) => stretch.way === way)
+  const nodesOf = (order: BlockPlan['stages'][number]['order']): number =>
+    plan.stages
+      .filter((stage) => stage.order === order)
       .flatMap(({ first, last }) => lines.slice(first, last + 1))
       .reduce((sum, { nodes }) => sum + nodes, 0)
-  const [alone, inStretches, rowByRow] = [nodesOf('one'), nodesOf('local'), nodesOf('rows')]
+  const [alone, inStages, rowByRow] = [nodesOf('row_parallel'), nodesOf('row_local'), nodesOf('row_serial')]
   const { name, rows, peak, peakWithoutReuse } = plan
   return {
     name,
     rows,
-    nodes: alone + inStretches + rowByRow,
+    nodes: alone + inStages + rowByRow,
     alone,
-    inStretches,
+    inStages,
     rowByRow,
-    stretches: plan.stretches.filter(({ way }) => way === 'local').length,
-    rowStretches: plan.stretches.filter(({ way }) => way === 'rows').map(({ first, last }) => ({ first, last })),
+    stages: plan.stages.filter(({ order }) => order === 'row_local').length,
+    serialStages: plan.stages.filter(({ order }) => order === 'row_serial').map(({ first, last }) => ({ first, last })),
     peak,
     peakOfStep: peak * rows,
     peakWithoutReuse,

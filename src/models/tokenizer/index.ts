@@ -2,8 +2,8 @@
 import { join } from 'node:path'
 import { Tokenizer as Library } from '@huggingface/tokenizers'
 import { ContinuoError, messageOf } from '../../errors.ts'
+import { sha256 } from '../../hash.ts'
 import { MOST_TOKENIZER_BYTES, readJsonFile } from '../../json.ts'
-import { sha256 } from '../../state/head.ts'
 import { addedTokens } from './added.ts'
 import { ALPHABET } from './alphabet.ts'
 import { byteTokenizer } from './bytes.ts'
@@ -32,7 +32,7 @@ export interface OpenTokenizerOptions {
 
 export interface OpenedTokenizer {
   readonly tokenizer: Tokenizer
-  /** What tells it from others: the sha256 of tokenizer.json and the end of text that was found for it. */
+  /** The sha256 of tokenizer.json and the token that ends a text: part of the model's fingerprint. */
   readonly fingerprint: string
 }
 
@@ -157,7 +157,7 @@ export const openTokenizer = async (dir: string, options: OpenTokenizerOptions):
   } catch (cause) {
     if (cause instanceof ContinuoError) throw cause
     if (cause instanceof Unstreamable)
-      throw invalid(`has ${cause.message}. Use a tokenizer.json of another kind, or mend this one.`, cause)
+      throw invalid(`has ${cause.message}. Use a tokenizer.json of another kind, or correct this one.`, cause)
     throw invalid(`is not a tokenizer that @huggingface/tokenizers can build: ${messageOf(cause)}.`, cause)
   }
 }

@@ -8,7 +8,7 @@ import { MOST_GROWTH, MOST_HELD, MOST_STAGES } from './limits.ts'
 import { Unstreamable } from './unstreamable.ts'
 
 export interface NormalizerPlan {
-  /** What the normalizer makes of spaces, where it marks them; null otherwise. */
+  /** The mark that the normalizer puts in the place of spaces; null where it puts none. */
   readonly spaceMark: string | null
   /** It puts something before each section. */
   readonly prepends: boolean

@@ -89,7 +89,7 @@ export const parsePattern = (source: string): Node => {
     }
     return refuse(`an unknown property ${name}`)
   }
-  /** What follows a backslash: a character or the inside of a class. */
+  /** Parses the part behind a backslash: a character or the inside of a class. */
   const escapeSequence = (): { readonly char: string } | { readonly set: string; readonly negative: boolean } => {
     const char = take()
     if (char === 'p' || char === 'P') return { set: property(char), negative: false }

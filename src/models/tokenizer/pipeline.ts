@@ -19,7 +19,7 @@ export interface Pipeline {
   /** Unit for unit, so that places stay. */
   readonly translate: (text: string) => string
   readonly stages: readonly Stage[]
-  /** What is done with a whole piece: it gives pre-tokens. */
+  /** Turns a whole piece into pre-tokens. */
   readonly finish: (piece: string) => readonly string[]
 }
 

@@ -9,7 +9,7 @@
  *   JOIN   a place that several ways lead to: what failed from here is marked and not tried again
  *   MATCH  the end
  *
- * Only JOIN and MATCH have more than one instruction before them. So whoever marks the JOINs never executes an instruction twice
+ * Only JOIN and MATCH have more than one instruction before them. So a matcher that marks the JOINs never executes an instruction twice
  * at one place.
  */
 import { MOST_INSTRUCTIONS } from './limits.ts'

@@ -187,7 +187,7 @@ export const compilePattern = (source: string): Pattern => {
           break
         }
         default:
-          // Nobody needs the choices that are left; the way here did not fail.
+          // The choices that are left are not needed: this way did not fail.
           for (; marked > bottomMarked; marked -= 1) marks[path[marked - 1]!] = lasting ? 2 * round + 1 : 0
           top = bottom
           return at

@@ -4,7 +4,7 @@
  */
 export interface Pushed {
   readonly ids: Int32Array
-  /** What was held back; give it to the next call. */
+  /** Text that was held back; it goes into the next call. */
   readonly held: string
 }
 
@@ -17,7 +17,7 @@ export interface Tokenizer {
   readonly vocabSize: number
   /** The id that ends a generation; null: none does. */
   readonly eos: number | null
-  /** What is held between two texts of one context; '' where a text's ids do not depend on whether it is the first. */
+  /** The held text between two texts of one context; '' where a text's ids do not depend on whether it is the first. */
   readonly begun: string
   /** The next piece of text, after what was held back. */
   push(held: string, text: string): Pushed
@@ -25,6 +25,6 @@ export interface Tokenizer {
   pushBytes(held: string, bytes: Uint8Array): Pushed
   /** The text ends here: the ids of what was held back. */
   flush(held: string): Int32Array
-  /** What a token adds to the text: UTF-8, not necessarily whole characters; nothing for special tokens and unused ids. */
+  /** The bytes that a token adds to the text: UTF-8, not necessarily whole characters; nothing for special tokens and unused ids. */
   bytesOf(id: number): Uint8Array
 }

@@ -1,2 +1,2 @@
-/** What in a tokenizer.json cannot be streamed exactly; the message continues "tokenizer.json has …". */
+/** A part of a tokenizer.json that cannot be streamed exactly; the message continues "tokenizer.json has …". */
 export class Unstreamable extends Error {}

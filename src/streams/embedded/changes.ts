@@ -3,7 +3,7 @@
  *
  * Our own commits notify directly. Those of other connections are seen by one poll for all waiters: PRAGMA data_version
  * reads a counter in shared memory (microseconds) that moves when any other connection commits. The poll runs only while
- * somebody waits, and slows down to POLL_MAX while nothing happens.
+ * there are waiters, and slows down to POLL_MAX while nothing happens.
  *
  * No wake-up is lost. A waiter takes a mark, then looks, then waits for a change since the mark: a commit of ours in
  * between moved the mark. One of another connection moved data_version away from what the poll saw last, which was

@@ -28,7 +28,7 @@ const systemVerdict = (error: Error): ErrorCode | null => {
   return typeof code === 'string' && /^E[A-Z]+$/.test(code) ? 'UNAVAILABLE' : null
 }
 
-/** What a log takes before its first record: a few pages, its write-ahead log, and the index of that in shared memory. */
+/** Space of a log before its first record: a few pages, its write-ahead log, and the index of that in shared memory. */
 const LEAST_SPACE = 512 * 1024
 
 const FULL = 'The disk is full, nothing was written: free some space and try again'
@@ -66,7 +66,7 @@ const cannotOpen = (path: string, fault: (code: ErrorCode, what: string) => Cont
     if (existsSync(path)) accessSync(path, constants.R_OK | constants.W_OK)
   } catch (reason) {
     if (reason instanceof Error && systemVerdict(reason) === 'DENIED')
-      return fault('DENIED', 'This user may not use the log file or its folder: mend the permissions')
+      return fault('DENIED', 'This user may not use the log file or its folder: change the permissions')
   }
   if (isFull(path)) return fault('UNAVAILABLE', FULL)
   return fault('UNAVAILABLE', 'The log file cannot be opened: check that its folder is still there')
@@ -83,7 +83,7 @@ export const explain = (path: string, doing: string, error: unknown): ContinuoEr
     const verdict = systemVerdict(error)
     if ('code' in error && (error.code === 'ENOSPC' || error.code === 'EDQUOT')) return fault('UNAVAILABLE', FULL)
     if (verdict === 'DENIED')
-      return fault('DENIED', 'This user may not use the log file or its folder: mend the permissions')
+      return fault('DENIED', 'This user may not use the log file or its folder: change the permissions')
     if (verdict === 'INVALID')
       return fault('INVALID', 'The path does not name a file that can be created: choose another')
     if (verdict === 'UNAVAILABLE')
@@ -106,7 +106,7 @@ export const explain = (path: string, doing: string, error: unknown): ContinuoEr
     case 3:
     case 8:
     case 23:
-      return fault('DENIED', 'The log file or its folder is read-only for this user: mend the permissions')
+      return fault('DENIED', 'The log file or its folder is read-only for this user: change the permissions')
     case 11:
       return fault(
         'REFUSED',

@@ -1,5 +1,5 @@
 /**
- * Group membership by leases. Whoever changes the group (joins, leaves, finds an expired lease) computes the whole new
+ * Group membership by leases. A member that changes the group (joins, leaves, finds an expired lease) computes the whole new
  * assignment in the same transaction; the others notice the new generation through `changes`. A member that was away too
  * long finds its row gone and joins anew.
  *

@@ -3,9 +3,8 @@
  * markers and epochs is one ACID transaction here.
  */
 import { ContinuoError } from '../../errors.ts'
-import type { EventLog } from '../log.ts'
+import type { EventLog, OpenLogOptions } from '../log.ts'
 import { partitionOfKey } from '../murmur2.ts'
-import type { OpenLogOptions } from '../open.ts'
 import { type DatabaseOptions, openDatabase } from './database.ts'
 import { explain } from './faults.ts'
 import { openGroups } from './groups.ts'

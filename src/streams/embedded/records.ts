@@ -58,7 +58,7 @@ const put = (value: number, at: number): void => {
 /**
  * CRC-32 (IEEE 802.3, as zlib and PNG have it) over 36 bytes, little-endian, and then key, headers and value: u32 topic id,
  * u32 partition, u64 offset, u64 timestamp, u32 lengths of key, headers and value, 2³² − 1 for NULL. It finds what a disk or a
- * slip of the hand changed; who means harm can compute it.
+ * mistake changed; an attacker can compute it.
  */
 export const checksumOf = (
   topic: number,
@@ -123,7 +123,7 @@ export interface Records {
 const END_RECORDS = 64
 const END_BYTES = 1 << 20
 
-/** Throws REFUSED where the record was changed since it was written. `checksum` NULL: nobody knows. */
+/** Throws REFUSED where the record was changed since it was written. `checksum` NULL: it cannot be known. */
 export const checkRow = (topic: Topic, partition: number, row: Row & { readonly checksum: number | null }): void => {
   if (row.checksum === null || row.checksum === checksumOf(topic.id, partition, row)) return
   throw new ContinuoError(

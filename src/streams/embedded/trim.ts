@@ -4,7 +4,7 @@ import type { Database } from './database.ts'
 import type { Records } from './records.ts'
 import type { Topics } from './topics.ts'
 
-/** Deleted in one transaction, so that trimming gigabytes holds up nobody else's commit for long. */
+/** Deleted in one transaction, so that trimming gigabytes delays no other commit for long. */
 const SLICE_BYTES = 8 << 20
 const SLICE_RECORDS = 2000
 

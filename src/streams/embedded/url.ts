@@ -8,7 +8,7 @@ export interface EmbeddedUrl {
   readonly prefix: string
 }
 
-/** What Kafka allows in a topic name, so that a stream can move from one log to the other. */
+/** The names that Kafka allows for a topic, so that a stream can move from one log to the other. */
 export const isTopicName = (name: string): boolean =>
   /^[a-zA-Z0-9._-]{1,249}$/.test(name) && name !== '.' && name !== '..'
 

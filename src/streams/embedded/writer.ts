@@ -1,5 +1,5 @@
 import { ContinuoError, codeOf } from '../../errors.ts'
-import { failpoint } from '../../observe/failpoint.ts'
+import { failpoint } from '../../failpoint.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../log.ts'
 import type { Database } from './database.ts'
 import { checkRecord, type Placed, type Records } from './records.ts'

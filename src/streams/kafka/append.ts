@@ -24,7 +24,7 @@ export const openFeeder = (network: Network, topics: Topics): Feeder => {
   let producer: Promise<Producer> | undefined
   let turn = 0
 
-  /** Kafka gives an id to who may write to some topic, and names none of them to who may not. */
+  /** Kafka gives a producer id to a user that may write to some topic, and does not name the topic to one that may not. */
   const identify = (topic: string): Promise<Producer> => {
     producer ??= network
       .retry(`asking for a producer id, to write to ${topic}`, async () =>

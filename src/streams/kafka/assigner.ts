@@ -34,7 +34,7 @@ const NOTHING = { topics: [], partitions: [], since: 0, count: 0 }
 const isCount = (value: unknown): value is number =>
   Number.isSafeInteger(value) && (value as number) > 0 && (value as number) <= MAX_PARTITIONS
 
-/** What a member says of itself; nothing where it cannot be read. */
+/** The user data of a member; empty where it cannot be read. */
 const candidate = (member: string, metadata: Buffer): Candidate => {
   try {
     const { topics, userData } = MemberMetadata.decode(metadata)

@@ -1,7 +1,7 @@
 /**
  * What the records of a batch are compressed with: 1 gzip, 2 snappy, 3 lz4, 4 zstd.
  *
- * Whoever may write to a topic chooses these bytes, so every step has a bound: 64 MiB unpacked, or sixteen times the packed
+ * Any client that may write to a topic chooses these bytes, so every step has a bound: 64 MiB unpacked, or sixteen times the packed
  * size where that is more. Two libraries in Rust, whose packages hold their builds, unpack single blocks of snappy and lz4;
  * the frames around the blocks, which say how large each may become, are taken apart here.
  *
@@ -18,7 +18,7 @@ import { ContinuoError, messageOf } from '../../errors.ts'
 const MAX_PLAIN = 64 * 1024 * 1024
 const MAX_EXPANSION = 16
 
-/** The bytes are what was written, and nobody can read them. The message is a clause. */
+/** The bytes are those that were written, and they cannot be decoded. The message is a clause. */
 export class Undecodable extends Error {}
 
 const limitOf = (data: Buffer): number => Math.max(MAX_PLAIN, MAX_EXPANSION * data.length)
@@ -28,7 +28,7 @@ const tooLarge = (limit: number, packed: number): Undecodable =>
 
 const require = createRequire(import.meta.url)
 
-/** Loaded when first met. That a library is missing says nothing about the batch. */
+/** ModelPackage when first met. That a library is missing says nothing about the batch. */
 const load = <T>(name: string): T => {
   try {
     return require(name) as T

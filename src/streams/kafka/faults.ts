@@ -47,7 +47,7 @@ export const unansweredBy = (error: unknown): string | undefined => {
   return undefined
 }
 
-/** Told like kafkajs's own. */
+/** Reported like kafkajs's own errors. */
 export const connectionFault = (message: string): Error =>
   Object.assign(new Error(message), { name: 'KafkaJSConnectionError' })
 
@@ -56,7 +56,7 @@ export const isFenced = ({ type, code }: Fault): boolean =>
   type === 'INVALID_PRODUCER_EPOCH' || type === 'INVALID_PRODUCER_ID_MAPPING' || code === 90
 
 const TRANSIENT = new Set([
-  // Also said by a broker that has not heard of a new topic; who asks for metadata first is told if there is none.
+  // Also said by a broker that has not heard of a new topic; a request for metadata says whether there is none.
   'UNKNOWN_TOPIC_OR_PARTITION',
   'LEADER_NOT_AVAILABLE',
   'NOT_LEADER_FOR_PARTITION',
@@ -102,7 +102,7 @@ const INVALID = new Set([
   'INVALID_RECORD',
 ])
 
-/** What no member of the group can mend by asking again. */
+/** Errors that remain however often a member asks. */
 const REFUSED_MEMBER: Readonly<Record<string, string>> = {
   INVALID_SESSION_TIMEOUT:
     "Kafka allows no session time-out of this length: choose one (--session-timeout) between the broker's group.min.session.timeout.ms and group.max.session.timeout.ms, by default 6000 and 1800000",
@@ -111,7 +111,7 @@ const REFUSED_MEMBER: Readonly<Record<string, string>> = {
   GROUP_MAX_SIZE_REACHED: "The group is full: stop one of its members, or raise the broker's group.max.size",
 }
 
-/** What to look at when it lasts; Kafka's own words name the symptom. */
+/** Advice for an error that lasts; Kafka's own words name the symptom. */
 const STANDSTILL: Readonly<Record<string, string>> = {
   CONCURRENT_TRANSACTIONS:
     'The end of the transaction before cannot be written yet: where this lasts, a partition that it wrote to has no leader, or fewer replicas in sync than min.insync.replicas',

@@ -2,9 +2,9 @@
  * Membership by kafkajs's consumer, which reads nothing: every partition it is given is paused in the moment it is given,
  * for records are read without it and committed by transactions. What is left of it is join, heartbeat and leave.
  *
- * kafkajs leaves a group only if it knows itself for a member. Disconnected while it waits to be let in, it becomes one all
- * the same, which nobody knows of, and which the others wait for until its session ends. So a join that was asked for is
- * seen through and then left, and one that was not yet asked for is not asked for any more.
+ * kafkajs leaves a group only if it knows that it is a member. If it is disconnected while its join request is pending, the broker still
+ * makes it a member: no client runs it, and the others wait for it until its session ends. So a join request that was sent is
+ * awaited and the group is left afterwards; one that was not sent yet is never sent.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Consumer, Kafka, PartitionAssigner } from 'kafkajs'
@@ -19,7 +19,7 @@ const WAKE = 100
 const LEAVE_PATIENCE = 5000
 const JOIN_PATIENCE = 30_000
 const REJOIN_PAUSE = 500
-/** What the request can hold. */
+/** The largest number that the request can hold. */
 const MAX_INT32 = 2 ** 31 - 1
 
 const within = async (patience: number, work: Promise<void> | undefined): Promise<void> => {
@@ -147,7 +147,7 @@ export const joinGroup = (options: JoinOptions): Membership => {
       clearTimeout(rejoin)
       end()
       leaving ??= quit()
-      // The broker lets nobody in before it has heard of every member, or a silent one's session has ended.
+      // The broker admits no member before every other has answered, or a silent one's session has ended.
       await within(Math.min(sessionTimeout, JOIN_PATIENCE), entry?.promise)
       await within(LEAVE_PATIENCE, leaving)
     },

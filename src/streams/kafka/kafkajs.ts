@@ -93,7 +93,7 @@ interface Transaction {
 
 export interface Broker {
   readonly connectionPool: ConnectionPool
-  /** What the broker understands, by the number of the request; null before it is connected. */
+  /** Versions that the broker understands, by the number of the request; null before it is connected. */
   readonly versions: Readonly<Record<number, { readonly maxVersion: number }>> | null
   connect(): Promise<void>
   disconnect(): Promise<void>

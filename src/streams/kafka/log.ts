@@ -1,8 +1,7 @@
 /** The Kafka log: the port over kafkajs's connections and protocol. What kafkajs is used for, and what not: kafkajs.ts. */
 import { logLevel } from 'kafkajs'
 import { ContinuoError, codeOf } from '../../errors.ts'
-import type { EventLog, Membership } from '../log.ts'
-import type { OpenLogOptions } from '../open.ts'
+import type { EventLog, Membership, OpenLogOptions } from '../log.ts'
 import { openFeeder } from './append.ts'
 import { committedProtocol } from './committed.ts'
 import { joinGroup } from './group.ts'
@@ -83,7 +82,7 @@ export const openKafkaLog = async (address: string, options: OpenLogOptions = {}
     partitions: async (topic) => (await network.freshTopic(topic)).leaders.length,
     members: (group) => describeMembers(network, group),
     async join(group, topic) {
-      // As last heard: who joins while the broker is away is let in when it is back.
+      // As last heard: a member that joins while the broker is away is admitted when it is back.
       const count = (await network.topic(topic)).leaders.length
       // kafkajs takes a refusal for a coordinator that cannot be found, and looks for it for ever.
       await network

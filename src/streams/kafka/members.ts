@@ -1,9 +1,9 @@
-/** Who is in a consumer group and what each was given: DescribeGroups, for people and health checks. */
+/** The members of a consumer group and the partitions of each: DescribeGroups, for people and health checks. */
 import type { Member } from '../log.ts'
 import { MemberAssignment, MemberMetadata } from './kafkajs.ts'
 import type { Network } from './network.ts'
 
-/** Kafka describes members of a group only in this state; in the others it is being shared anew, or nobody is in it. */
+/** Kafka describes members of a group only in this state; in the others its partitions are being assigned, or it has no members. */
 const STABLE = 'Stable'
 const NOBODY: readonly string[] = ['Empty', 'Dead']
 

@@ -1,8 +1,8 @@
 /**
  * Connections, metadata and coordinators.
  *
- * A Kafka broker answers the requests of one connection one after the other, so whoever waits long (a follower's fetch)
- * or waits for a disk (a transaction) would hold up everybody else on a shared one. Hence lanes: a lane is the private
+ * A Kafka broker answers the requests of one connection one after the other, so a request that waits long (a follower's fetch)
+ * or for a disk (a transaction) would delay all others on a shared connection. Hence lanes: a lane is the private
  * set of connections of one user, one per broker, made when first needed. Short requests share the lane `common`.
  *
  * Metadata and coordinators are cached; an error that says they are stale drops them.
@@ -59,7 +59,7 @@ export interface RetryOptions {
   readonly pause?: number
   readonly signal?: AbortSignal
   readonly lane?: Lane
-  /** What else may be tried again. */
+  /** Further errors after which a request may be tried again. */
   readonly also?: (error: unknown) => boolean
 }
 
@@ -103,7 +103,7 @@ interface Cached<T> {
 
 const tlsOf = (ssl: KafkaUrl['config']['ssl']): ConnectionOptions | false => (ssl === true ? {} : (ssl ?? false))
 
-/** Somebody took the connection and then closed it: it may be spoken to in the wrong way. */
+/** The other side accepted the connection and then closed it: it may expect another protocol. */
 const isBrokenOff = (fault: ReturnType<typeof faultOf>): boolean =>
   isConnectionFault(fault) &&
   !isTlsFault(fault) &&
@@ -332,7 +332,7 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
           failIfClosed()
           if (error instanceof ContinuoError) throw error
           const fault = faultOf(error)
-          // A connection that nobody answers on looks open for as long as nobody closes it.
+          // A connection without answers looks open until one side closes it.
           const unanswered = unansweredBy(error)
           if (unanswered !== undefined) {
             silent.add(unanswered)

@@ -18,9 +18,9 @@ const MAX_RECORDS = 8192
 const MAX_INT32 = 2 ** 31 - 1
 /** How long a follower's fetch waits at the broker. An append ends the wait at once, so this only sets the idle rate. */
 const FOLLOW_WAIT = 500
-/** The same for a reader who knows that there is more. */
+/** The same for a reader that knows that there is more. */
 const CATCH_UP_WAIT = 100
-/** Lanes kept for the next fetch: enough for who reads steadily, few after a restore that read everything at once. */
+/** Lanes kept for the next fetch: enough for steady readers, few after a restore that read everything at once. */
 const MAX_IDLE = 8
 /** How long a position may lie beyond what the leader calls stable, and how often to look, ms. */
 const BEHIND_PATIENCE = 5000
@@ -118,7 +118,7 @@ export const openReader = (network: Network): Reader => {
     }
   }
 
-  /** The fetch goes on when the signal fires; only nobody waits for it any more. */
+  /** The fetch goes on when the signal fires; but its result is not awaited any more. */
   const orAborted = async <T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T | undefined> => {
     if (signal === undefined) return work
     const settled = new AbortController()

@@ -124,7 +124,7 @@ export interface BatchView {
   readonly control: boolean
   /** The records with these coordinates, in order; the bytes are copies. Throws Undecodable before the first. */
   records(topic: string, partition: number): Iterable<StoredRecord>
-  /** The batch as one record without a key, at its first offset: its bytes, and why nobody can read them. */
+  /** The batch as one record without a key, at its first offset: its bytes, and why they cannot be read. */
   asOne(topic: string, partition: number, reason: string): StoredRecord
 }
 
@@ -135,7 +135,7 @@ export const damaged = (where: string, what: string): ContinuoError =>
     `The records of ${where} are damaged: ${what}. Nothing was changed. Read again; if it stays so, let an intact replica lead the partition, or restore the topic from a copy.`,
   )
 
-/** What a varint may take: seven bits a byte of at most 64. */
+/** Longest varint, in bytes: seven bits each, of at most 64. */
 const MAX_VARINT = 10
 /** A header takes hundreds of times the two bytes that it may take in a batch. */
 const MAX_HEADERS = 100_000

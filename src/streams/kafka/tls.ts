@@ -10,16 +10,7 @@ import { readFileSync } from 'node:fs'
 import { connect as connectPlain, isIP } from 'node:net'
 import { type ConnectionOptions, connect as connectTls, createSecureContext } from 'node:tls'
 import { ContinuoError, messageOf } from '../../errors.ts'
-
-/** Paths of PEM files. */
-export interface TlsFiles {
-  /** Certificates of the authorities that sign the brokers' certificates, in place of those that Node brings along. */
-  readonly ca?: string
-  /** The client's certificate, with its chain. */
-  readonly cert?: string
-  /** Its private key, not encrypted. */
-  readonly key?: string
-}
+import type { TlsFiles } from '../log.ts'
 
 export interface TlsContents {
   readonly ca?: string
@@ -150,7 +141,7 @@ const CLIENT_ALERT =
   /^ERR_SSL_.*_ALERT_(HANDSHAKE_FAILURE|(BAD|NO|UNSUPPORTED)_CERTIFICATE|CERTIFICATE_(REQUIRED|REVOKED|EXPIRED|UNKNOWN)|UNKNOWN_CA|ACCESS_DENIED)$/
 const ALERT = /^ERR_SSL_.*_ALERT_/
 
-/** What an error's code says of certificates and ports; null for what may pass by itself. */
+/** The meaning of an error's code for certificates and ports; null for what may pass by itself. */
 export const problemOf = (code: unknown): TlsProblem | null => {
   if (typeof code !== 'string') return null
   if (Object.hasOwn(VERIFICATION, code)) return VERIFICATION[code]!
@@ -163,7 +154,7 @@ export const problemOf = (code: unknown): TlsProblem | null => {
 const PLAIN_PORT = 'TLS_TO_A_PLAIN_PORT'
 const TLS_PORT = 'PLAIN_TO_A_TLS_PORT'
 
-/** What is wrong and what to do. */
+/** The fault and its remedy. */
 export const problemText = (problem: TlsProblem): string => {
   switch (problem) {
     case 'untrusted':
@@ -187,7 +178,7 @@ export const problemText = (problem: TlsProblem): string => {
   }
 }
 
-/** What a second look may take, ms. */
+/** Longest time of a second look, ms. */
 const LOOK = 1000
 
 interface Node {

@@ -16,9 +16,9 @@ export interface Topics {
 const TOPIC_RESOURCE = 2
 /** Set for the topic itself, not inherited from the broker. */
 const TOPIC_SOURCE = 1
-/** Listed whoever set them: what a broker's default does to a topic, it does to the topic. */
+/** Settings that are listed even where a broker's default sets them: they act on the topic all the same. */
 const EFFECTIVE: readonly string[] = ['cleanup.policy', 'retention.ms', 'retention.bytes', 'max.message.bytes']
-/** Kafka's default, for users who may not see settings. */
+/** Kafka's default, for users without the right to read settings. */
 const DEFAULT_LIMIT = 1_048_588
 const LIMIT_AGE = 60_000
 /** How long a topic that was just created may take until every partition has a leader, ms. */

@@ -27,7 +27,7 @@ const parseBroker = (url: string, broker: string, index: number): string => {
   return `${match.groups?.host}:${port}`
 }
 
-/** The form is told in ../open.ts. Environment: `KAFKA_USERNAME`, `KAFKA_PASSWORD`. */
+/** ../open.ts documents the form. Environment: `KAFKA_USERNAME`, `KAFKA_PASSWORD`. */
 export const parseKafkaUrl = (url: string, env: NodeJS.ProcessEnv = process.env): KafkaUrl => {
   const match = /^kafka:\/\/(?<hosts>[^/?#]*)(?:\/(?<prefix>[^?#]*))?(?:\?(?<query>[^#]*))?$/.exec(url)
   const before = url.split('?', 1)[0]!

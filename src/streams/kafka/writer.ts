@@ -15,7 +15,7 @@
  * same way when a newer one comes. It never initialises itself again.
  */
 import { ContinuoError } from '../../errors.ts'
-import { failpoint } from '../../observe/failpoint.ts'
+import { failpoint } from '../../failpoint.ts'
 import type { OutRecord, PartitionWriter } from '../log.ts'
 import { explain, faultOf, isFenced } from './faults.ts'
 import type { Broker } from './kafkajs.ts'
@@ -201,7 +201,7 @@ export const claimPartition = async ({ network, topics, group, topic, partition 
       begun = true
       if (byTopic.size > 0) {
         const partitions = [...byTopic.keys()].map((name) => ({ topic: name, partitions: [partition] }))
-        // By name: who lacks a right on one of them is not told which by Kafka.
+        // By name: where a right on one of them is missing, Kafka does not say on which.
         await step(`beginning a transaction that writes to ${[...byTopic.keys()].join(', ')}, of`, async () =>
           (await coordinator('transaction')).addPartitionsToTxn({ ...transaction, topics: partitions }),
         )

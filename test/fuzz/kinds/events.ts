@@ -92,7 +92,7 @@ export const open: OpenKind = async (folder) => {
         const group = 'fuzz'
         const worker = await startWorker({
           ...{ log, names, model, tokenizer, group, format: 'json', commitInterval: 5, snapshotEvery: 50 },
-          ...{ maxContexts: 4, forwardFloor: 1 << 20, warn: () => undefined },
+          ...{ maxContexts: 4, compactFloor: 1 << 20, warn: () => undefined },
         })
         try {
           await eventually(async () => {

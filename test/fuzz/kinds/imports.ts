@@ -48,7 +48,7 @@ export const open: OpenKind = async (folder) => {
   const readAll = async (log: EventLog, names: TopicNames): Promise<void> => {
     const worker = await startWorker({
       ...{ log, names, model, tokenizer, group: 'continuo', format: 'json', commitInterval: 5, snapshotEvery: 50 },
-      ...{ maxContexts: 4, forwardFloor: 1 << 20, warn: () => undefined },
+      ...{ maxContexts: 4, compactFloor: 1 << 20, warn: () => undefined },
     })
     try {
       const { end } = await log.bounds(names.chunks, 0)

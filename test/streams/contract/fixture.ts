@@ -1,8 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { afterAll, afterEach, beforeAll } from 'vitest'
-import type { EventLog } from '../../../src/streams/log.ts'
-import type { OpenLogOptions } from '../../../src/streams/open.ts'
+import type { EventLog, OpenLogOptions } from '../../../src/streams/log.ts'
 
 /** One log's place: a file, or a prefix of topics and groups that nobody else uses. */
 export interface Store {

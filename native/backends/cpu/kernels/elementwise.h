@@ -3,6 +3,7 @@
 #include "backends/cpu/kernels/reduce.h"
 #include "backends/cpu/kernels/simd.h"
 #include "backends/math.h"
+#include "graph/elementwise.h"
 
 namespace continuo::CONTINUO_ISA {
 
@@ -13,32 +14,21 @@ template <class F, class... In> CONTINUO_INLINE void map(size_t n, float* out, F
   for (; i < n; ++i) out[i] = f(in[i]...);
 }
 
-inline void add(const float* a, const float* b, float* out, size_t n) {
-  map(n, out, [](auto x, auto y) CONTINUO_LAMBDA { return x + y; }, a, b);
-}
-inline void mul(const float* a, const float* b, float* out, size_t n) {
-  map(n, out, [](auto x, auto y) CONTINUO_LAMBDA { return x * y; }, a, b);
-}
-inline void lerp(const float* a, const float* b, const float* t, float* out, size_t n) {
+#define CONTINUO_UNARY_KERNEL(name, cost)                           \
+  inline void map_##name(const float* a, float* out, size_t n) {    \
+    map(n, out, [](auto x) CONTINUO_LAMBDA { return name(x); }, a); \
+  }
+#define CONTINUO_BINARY_KERNEL(name, cost)                                        \
+  inline void map_##name(const float* a, const float* b, float* out, size_t n) {  \
+    map(n, out, [](auto x, auto y) CONTINUO_LAMBDA { return name(x, y); }, a, b); \
+  }
+CONTINUO_UNARY_OPS(CONTINUO_UNARY_KERNEL)
+CONTINUO_BINARY_OPS(CONTINUO_BINARY_KERNEL)
+#undef CONTINUO_UNARY_KERNEL
+#undef CONTINUO_BINARY_KERNEL
+
+inline void map_lerp(const float* a, const float* b, const float* t, float* out, size_t n) {
   map(n, out, [](auto x, auto y, auto z) CONTINUO_LAMBDA { return fma(y - x, z, x); }, a, b, t);
-}
-inline void map_tanh(const float* a, float* out, size_t n) {
-  map(n, out, [](auto x) CONTINUO_LAMBDA { return tanh(x); }, a);
-}
-inline void map_sigmoid(const float* a, float* out, size_t n) {
-  map(n, out, [](auto x) CONTINUO_LAMBDA { return sigmoid(x); }, a);
-}
-inline void map_relu2(const float* a, float* out, size_t n) {
-  map(
-      n, out,
-      [](auto x) CONTINUO_LAMBDA {
-        const auto positive = x < 0.0f ? decltype(x){} : x;  // NaN stays NaN
-        return positive * positive;
-      },
-      a);
-}
-inline void map_decay(const float* a, float* out, size_t n) {
-  map(n, out, [](auto x) CONTINUO_LAMBDA { return decay(x); }, a);
 }
 inline void map_exp(const float* a, float* out, size_t n) {
   map(n, out, [](auto x) CONTINUO_LAMBDA { return exp(x); }, a);
@@ -87,20 +77,11 @@ inline bool finite(const float* a, size_t n) {
   return rest == 0.0f;
 }
 
-inline void map_silu(const float* a, float* out, size_t n) {
-  map(n, out, [](auto x) CONTINUO_LAMBDA { return silu(x); }, a);
-}
-inline void map_gelu(const float* a, float* out, size_t n) {
-  map(n, out, [](auto x) CONTINUO_LAMBDA { return gelu(x); }, a);
-}
 inline void map_range(const float* a, float low, float high, float* out, size_t n) {
   const float span = high - low;
   map(
       n, out,
       [=](auto x) CONTINUO_LAMBDA { return fma(splat<decltype(x)>(span), sigmoid(x), splat<decltype(x)>(low)); }, a);
-}
-inline void map_softplus(const float* a, float* out, size_t n) {
-  map(n, out, [](auto x) CONTINUO_LAMBDA { return softplus(x); }, a);
 }
 
 }  // namespace continuo::CONTINUO_ISA

@@ -16,6 +16,7 @@
 
 #include "backends/jobs.h"
 #include "base/result.h"
+#include "graph/elementwise.h"
 #include "runtime/host_kernels.h"
 
 namespace continuo {
@@ -41,18 +42,14 @@ struct Kernels : HostKernels {
   void (*bonus)(const float* y, const float* r, const float* k, const float* u, const float* v, float* out, size_t rows,
                 size_t width, size_t groups);
 
-  // Elementwise over n numbers.
-  void (*add)(const float* a, const float* b, float* out, size_t n);
-  void (*mul)(const float* a, const float* b, float* out, size_t n);
+  // Elementwise over n numbers: the functions of graph/elementwise.h.
+#define CONTINUO_UNARY_KERNEL(name, cost) void (*name)(const float* a, float* out, size_t n);
+#define CONTINUO_BINARY_KERNEL(name, cost) void (*name)(const float* a, const float* b, float* out, size_t n);
+  CONTINUO_UNARY_OPS(CONTINUO_UNARY_KERNEL)
+  CONTINUO_BINARY_OPS(CONTINUO_BINARY_KERNEL)
+#undef CONTINUO_UNARY_KERNEL
+#undef CONTINUO_BINARY_KERNEL
   void (*lerp)(const float* a, const float* b, const float* t, float* out, size_t n);  // fma(b − a, t, a)
-  void (*tanh)(const float* a, float* out, size_t n);
-  void (*sigmoid)(const float* a, float* out, size_t n);
-  void (*relu2)(const float* a, float* out, size_t n);  // max(a, 0)²
-  void (*decay)(const float* a, float* out, size_t n);  // exp(−e^(−1/2) · sigmoid(a))
-
-  void (*silu)(const float* a, float* out, size_t n);      // a · sigmoid(a)
-  void (*gelu)(const float* a, float* out, size_t n);      // 0.5a (1 + tanh(√(2/π)(a + 0.044715a³)))
-  void (*softplus)(const float* a, float* out, size_t n);  // log(1 + e^a)
 
   void (*attend)(const AttendRun& run);
   // What `attend` gives for each of the rows.

@@ -14,34 +14,16 @@
 #include "backends/cpu/kernels/rope.h"
 #include "backends/cpu/kernels/wkv7.h"
 
-#define CONTINUO_TABLE(label)                                                                      \
-  {{label, CONTINUO_ISA::map_exp, CONTINUO_ISA::map_log, CONTINUO_ISA::max, CONTINUO_ISA::sum_exp, \
-    CONTINUO_ISA::finite, CONTINUO_ISA::softmax},                                                  \
-   CONTINUO_ISA::matmul,                                                                           \
-   CONTINUO_ISA::quantise,                                                                         \
-   CONTINUO_ISA::matmul_quantised,                                                                 \
-   CONTINUO_ISA::wkv7,                                                                             \
-   CONTINUO_ISA::norm,                                                                             \
-   CONTINUO_ISA::l2norm,                                                                           \
-   CONTINUO_ISA::bonus,                                                                            \
-   CONTINUO_ISA::add,                                                                              \
-   CONTINUO_ISA::mul,                                                                              \
-   CONTINUO_ISA::lerp,                                                                             \
-   CONTINUO_ISA::map_tanh,                                                                         \
-   CONTINUO_ISA::map_sigmoid,                                                                      \
-   CONTINUO_ISA::map_relu2,                                                                        \
-   CONTINUO_ISA::map_decay,                                                                        \
-   CONTINUO_ISA::map_silu,                                                                         \
-   CONTINUO_ISA::map_gelu,                                                                         \
-   CONTINUO_ISA::map_softplus,                                                                     \
-   CONTINUO_ISA::attend,                                                                           \
-   CONTINUO_ISA::attend_rows,                                                                      \
-   CONTINUO_ISA::rmsnorm,                                                                          \
-   CONTINUO_ISA::unit,                                                                             \
-   CONTINUO_ISA::map_range,                                                                        \
-   CONTINUO_ISA::rope,                                                                             \
-   CONTINUO_ISA::conv,                                                                             \
-   CONTINUO_ISA::memory,                                                                           \
-   CONTINUO_ISA::mix,                                                                              \
-   CONTINUO_ISA::recall,                                                                           \
+// clang-format off
+#define CONTINUO_ENTRY(name, cost) CONTINUO_ISA::map_##name,
+#define CONTINUO_TABLE(label)                                                                                   \
+  {{label, CONTINUO_ISA::map_exp, CONTINUO_ISA::map_log, CONTINUO_ISA::max, CONTINUO_ISA::sum_exp,              \
+    CONTINUO_ISA::finite, CONTINUO_ISA::softmax},                                                               \
+   CONTINUO_ISA::matmul, CONTINUO_ISA::quantise, CONTINUO_ISA::matmul_quantised, CONTINUO_ISA::wkv7,            \
+   CONTINUO_ISA::norm, CONTINUO_ISA::l2norm, CONTINUO_ISA::bonus,                                               \
+   CONTINUO_UNARY_OPS(CONTINUO_ENTRY) CONTINUO_BINARY_OPS(CONTINUO_ENTRY) CONTINUO_ISA::map_lerp,               \
+   CONTINUO_ISA::attend, CONTINUO_ISA::attend_rows, CONTINUO_ISA::rmsnorm, CONTINUO_ISA::unit,                  \
+   CONTINUO_ISA::map_range,                                                                                     \
+   CONTINUO_ISA::rope, CONTINUO_ISA::conv, CONTINUO_ISA::memory, CONTINUO_ISA::mix, CONTINUO_ISA::recall,       \
    CONTINUO_ISA::memory_first}
+// clang-format on

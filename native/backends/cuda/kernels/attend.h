@@ -75,7 +75,7 @@ CONTINUO_INLINE float attend_sum(const float* weights, uint32_t begin, uint32_t 
   return join(partial);
 }
 
-// Σ w_p v_p of one channel over positions begin … end of the stretch that starts at `slot`, by fma from 0.
+// Σ w_p v_p of one channel over positions begin … end of the stage that starts at `slot`, by fma from 0.
 CONTINUO_INLINE float attend_values(const AttendPart& part, size_t slot, uint32_t begin, uint32_t end,
                                     const float* weights, size_t channel) {
   constexpr uint32_t side = 8;

@@ -1,8 +1,8 @@
 // What the device is told to do: plain data, which host and device read alike.
 //
 // A Command is one instruction of a program: made once, when an executor is made, and kept on the device. What changes
-// from step to step, which contexts take part and where their tables lie, comes in the step's words, one upload a step.
-// So a step is the same list of launches with the same arguments every time, and can be captured as a CUDA graph.
+// from step to step, which contexts take part and where their tables lie, comes in the step's arguments, one upload a
+// step. So a step is the same list of launches with the same arguments every time, and can be captured as a CUDA graph.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 
 #include "base/dtype.h"
 #include "base/type.h"
+#include "graph/elementwise.h"
 #include "graph/forms.h"
 
 namespace continuo::cuda {
@@ -17,16 +18,10 @@ namespace continuo::cuda {
 enum class Task : uint8_t {
   // Of each row by itself; any part of the columns.
   embed,
-  add,
-  mul,
-  lerp,
-  tanh,
-  sigmoid,
-  relu2,
-  silu,
-  gelu,
-  softplus,
-  decay,
+#define CONTINUO_TASK(name, cost) name,
+  CONTINUO_UNARY_OPS(CONTINUO_TASK) CONTINUO_BINARY_OPS(CONTINUO_TASK)
+#undef CONTINUO_TASK
+      lerp,
   range,
   slice,
   cast,
@@ -112,44 +107,44 @@ struct Command {
   void* out = nullptr;
   const uint64_t* periods = nullptr;  // memory [levels]
   const float* shares = nullptr;      // memory, mix [heads, levels]
-  uint32_t run_word = 0;              // the first of the words that the step has for each run, and for each row
-  uint32_t row_word = 0;
+  uint32_t run_arg = 0;               // the first of the arguments that the step has for each run, and for each row
+  uint32_t row_arg = 0;
 };
 
 // One run of a step: consecutive rows of one context.
-struct RunWords {
+struct RunArgs {
   uint64_t row, rows;
   uint64_t clock;   // of its first row
   uint64_t origin;  // the clock at which the context's state began
 };
 
-// What a step is about. words: RunWords [runs], then per row its run [rows], then the words for each run
-// [run_words][runs], then the words for each row [row_words][rows]. An address that is 0 belongs to a run that cannot
-// go on: it is left alone. Words for each run: shift, conv, wkv7, recall, memory_first: the table's member.
+// What a step is about. args: RunArgs [runs], then per row its run [rows], then the arguments of each run
+// [run_args][runs], then the arguments of each row [row_args][rows]. An address that is 0 belongs to a run that cannot
+// go on: it is left alone. Arguments of each run: shift, conv, wkv7, recall, memory_first: the table's member.
 // attend_window: keys, values, [context keys, context
 //   values]. memory: S or 0, G or 0, M. mix: M, where it goes. gates: the bits of `levels × 3` sums so far (θ, η, α;
 //   double), which come back in `notes` at the same place.
-// Words for each row: attend: keys, values, first, last, slots (first, last, slots: positions). read, write: the
+// Arguments of each row: attend: keys, values, first, last, slots (first, last, slots: positions). read, write: the
 //   member; read of a counter (type i64): its value. gather: where the row comes from. surprisal: the token that was
 //   expected.
 struct Step {
-  const uint64_t* words;
+  const uint64_t* args;
   uint64_t* notes;
   uint32_t rows, runs;
-  uint32_t run_words;  // words that the step has for each run
+  uint32_t run_args;  // arguments that the step has for each run
 };
 
-constexpr uint32_t words_of_run = sizeof(RunWords) / 8;
+constexpr uint32_t args_of_run = sizeof(RunArgs) / 8;
 
-// Where a word lies.
-constexpr size_t run_word_at(size_t rows, size_t runs, size_t word, size_t run) {
-  return words_of_run * runs + rows + word * runs + run;
+// Where an argument lies.
+constexpr size_t run_arg_at(size_t rows, size_t runs, size_t arg, size_t run) {
+  return args_of_run * runs + rows + arg * runs + run;
 }
-constexpr size_t row_word_at(size_t rows, size_t runs, size_t run_words, size_t word, size_t row) {
-  return words_of_run * runs + rows + run_words * runs + word * rows + row;
+constexpr size_t row_arg_at(size_t rows, size_t runs, size_t run_args, size_t arg, size_t row) {
+  return args_of_run * runs + rows + run_args * runs + arg * rows + row;
 }
-constexpr size_t words_in(size_t rows, size_t runs, size_t run_words, size_t row_words) {
-  return words_of_run * runs + rows + run_words * runs + row_words * rows;
+constexpr size_t args_in(size_t rows, size_t runs, size_t run_args, size_t row_args) {
+  return args_of_run * runs + rows + run_args * runs + row_args * rows;
 }
 
 // One product of rows and a packed matrix, and the function of its outputs that is wanted beside them.
@@ -160,9 +155,9 @@ struct Product {
   const void* data = nullptr;  // PackedMatrix::data, on the device
   const float* x = nullptr;    // of row 0
   float* y = nullptr;
-  bool bend = false;
-  Task by{};              // tanh, sigmoid, relu2, silu, gelu, softplus
-  float* bent = nullptr;  // of row 0
+  bool epilogue = false;
+  Task epilogue_task{};           // one of CONTINUO_UNARY_OPS
+  float* epilogue_out = nullptr;  // of row 0
 };
 
 constexpr uint32_t most_products = 16;  // in one launch

@@ -25,11 +25,6 @@ template <class F, class... In> CONTINUO_INLINE void half_warp_map(size_t n, flo
   for (size_t i = threadIdx.x % partials; i < n; i += partials) out[i] = f(in[i]...);
 }
 
-CONTINUO_INLINE float relu2(float x) {
-  const float positive = x < 0.0f ? 0.0f : x;  // NaN stays NaN
-  return positive * positive;
-}
-
 CONTINUO_INLINE float lerp(float a, float b, float t) { return fma(b - a, t, a); }
 
 }  // namespace continuo::cuda

@@ -83,17 +83,12 @@ CONTINUO_INLINE F16 load_once(const F16* p) { return {__ldg(&p->bits)}; }
 CONTINUO_INLINE uint32_t load_once(const uint32_t* p) { return __ldg(p); }
 
 // One copy: it is called once per output, and would be larger than the product.
-CONTINUO_CALLED float bend(Task by, float x) {
-  switch (by) {
-    case Task::tanh: return tanh(x);
-    case Task::sigmoid: return sigmoid(x);
-    case Task::relu2: {
-      const float positive = x < 0.0f ? 0.0f : x;  // NaN stays NaN
-      return positive * positive;
-    }
-    case Task::silu: return silu(x);
-    case Task::gelu: return gelu(x);
-    case Task::softplus: return softplus(x);
+CONTINUO_CALLED float epilogue_of(Task task, float x) {
+  switch (task) {
+#define CONTINUO_EPILOGUE(name, cost) \
+  case Task::name: return name(x);
+    CONTINUO_UNARY_OPS(CONTINUO_EPILOGUE)
+#undef CONTINUO_EPILOGUE
     default: return x;
   }
 }
@@ -101,7 +96,7 @@ CONTINUO_CALLED float bend(Task by, float x) {
 CONTINUO_INLINE void give(const Product& product, size_t row, uint32_t output, float sum) {
   const size_t at = row * product.outputs + output;
   product.y[at] = sum;
-  if (product.bend) product.bent[at] = bend(product.by, sum);
+  if (product.epilogue) product.epilogue_out[at] = epilogue_of(product.epilogue_task, sum);
 }
 
 // The outputs [Rows][Wide] of a thread block of few rows. Each thread of the block owns some of them, every

@@ -21,17 +21,17 @@ struct Part {
   CONTINUO_INLINE Span of(size_t n) const { return {n * part / parts, n * (part + 1) / parts}; }
 };
 
-CONTINUO_INLINE const RunWords& run_at(const Step& step, size_t run) {
-  return reinterpret_cast<const RunWords*>(step.words)[run];
+CONTINUO_INLINE const RunArgs& run_at(const Step& step, size_t run) {
+  return reinterpret_cast<const RunArgs*>(step.args)[run];
 }
 CONTINUO_INLINE size_t run_of_row(const Step& step, size_t row) {
-  return step.words[size_t{words_of_run} * step.runs + row];
+  return step.args[size_t{args_of_run} * step.runs + row];
 }
-CONTINUO_INLINE uint64_t run_word(const Step& step, size_t word, size_t run) {
-  return step.words[run_word_at(step.rows, step.runs, word, run)];
+CONTINUO_INLINE uint64_t run_arg(const Step& step, size_t arg, size_t run) {
+  return step.args[run_arg_at(step.rows, step.runs, arg, run)];
 }
-CONTINUO_INLINE uint64_t row_word(const Step& step, size_t word, size_t row) {
-  return step.words[row_word_at(step.rows, step.runs, step.run_words, word, row)];
+CONTINUO_INLINE uint64_t row_arg(const Step& step, size_t arg, size_t row) {
+  return step.args[row_arg_at(step.rows, step.runs, step.run_args, arg, row)];
 }
 
 CONTINUO_INLINE size_t bytes_of(Type type) {
@@ -120,8 +120,8 @@ CONTINUO_INLINE void range(const Command& c, size_t row, Span columns) {
 // A row that is its run's first gets what the context kept, and alone keeps the run's last.
 CONTINUO_INLINE void shift(const Command& c, const Step& step, size_t row, Span columns) {
   const size_t number = run_of_row(step, row);
-  const RunWords& run = run_at(step, number);
-  auto* kept = reinterpret_cast<float*>(run_word(step, c.run_word, number));
+  const RunArgs& run = run_at(step, number);
+  auto* kept = reinterpret_cast<float*>(run_arg(step, c.run_arg, number));
   if (!kept) return;
   const float* in = static_cast<const float*>(c.in[0]);
   float* out = out_row(c, row);
@@ -145,21 +145,20 @@ CONTINUO_INLINE void run_row(const Command& c, const Step& step, size_t row, Par
   const size_t n = c.width / c.groups;
   switch (c.task) {
     case Task::embed: return embed(c, row, columns);
-    case Task::add: return map_columns2(c, row, columns, [](float a, float b) { return a + b; });
-    case Task::mul: return map_columns2(c, row, columns, [](float a, float b) { return a * b; });
+#define CONTINUO_UNARY_TASK(name, cost) \
+  case Task::name: return map_columns(c, row, columns, [](float x) { return name(x); });
+#define CONTINUO_BINARY_TASK(name, cost) \
+  case Task::name: return map_columns2(c, row, columns, [](float a, float b) { return name(a, b); });
+      CONTINUO_UNARY_OPS(CONTINUO_UNARY_TASK)
+      CONTINUO_BINARY_OPS(CONTINUO_BINARY_TASK)
+#undef CONTINUO_UNARY_TASK
+#undef CONTINUO_BINARY_TASK
     case Task::lerp: {
       const size_t at = columns.begin;
       const float *a = operand(c, 0, row) + at, *b = operand(c, 1, row) + at, *t = operand(c, 2, row) + at;
       return map(
           columns.size(), out_row(c, row) + at, [](float x, float y, float z) { return lerp(x, y, z); }, a, b, t);
     }
-    case Task::tanh: return map_columns(c, row, columns, [](float x) { return tanh(x); });
-    case Task::sigmoid: return map_columns(c, row, columns, [](float x) { return sigmoid(x); });
-    case Task::relu2: return map_columns(c, row, columns, [](float x) { return relu2(x); });
-    case Task::silu: return map_columns(c, row, columns, [](float x) { return silu(x); });
-    case Task::gelu: return map_columns(c, row, columns, [](float x) { return gelu(x); });
-    case Task::softplus: return map_columns(c, row, columns, [](float x) { return softplus(x); });
-    case Task::decay: return map_columns(c, row, columns, [](float x) { return decay(x); });
     case Task::range: return range(c, row, columns);
     case Task::slice: {
       const size_t each = bytes_of(c.type);
@@ -179,7 +178,7 @@ CONTINUO_INLINE void run_row(const Command& c, const Step& step, size_t row, Par
     case Task::remainder: return remainder(c, row, columns);
     case Task::shift: return shift(c, step, row, columns);
     case Task::read: {
-      const uint64_t member = row_word(step, c.row_word, row);
+      const uint64_t member = row_arg(step, c.row_arg, row);
       if (c.type == Type::i64) {
         if (columns.begin < columns.end && threadIdx.x == 0)
           static_cast<int32_t*>(c.out)[row] = static_cast<int32_t>(member);
@@ -192,14 +191,14 @@ CONTINUO_INLINE void run_row(const Command& c, const Step& step, size_t row, Par
       return;
     }
     case Task::write: {
-      const uint64_t member = row_word(step, c.row_word, row);
+      const uint64_t member = row_arg(step, c.row_arg, row);
       if (member != 0)
         copy_part(part, reinterpret_cast<void*>(member), static_cast<const uint8_t*>(c.in[0]) + row * c.in_width,
                   c.in_width, c.width);
       return;
     }
     case Task::gather: {
-      const uint64_t from = row_word(step, c.row_word, row);
+      const uint64_t from = row_arg(step, c.row_arg, row);
       if (from != 0)
         copy_part(part, static_cast<uint8_t*>(c.out) + row * c.in_width, reinterpret_cast<const void*>(from),
                   c.in_width, c.width);
@@ -216,7 +215,7 @@ CONTINUO_INLINE void run_row(const Command& c, const Step& step, size_t row, Par
       return bonus(operand(c, 0, row), operand(c, 1, row), operand(c, 2, row), operand(c, 3, row), operand(c, 4, row),
                    out_row(c, row), n, groups.begin, groups.end);
     case Task::rope: {
-      const RunWords& run = run_at(step, run_of_row(step, row));
+      const RunArgs& run = run_at(step, run_of_row(step, row));
       const auto clock = static_cast<uint32_t>(run.clock + (row - run.row));
       return rope(operand(c, 0, row), out_row(c, row), groups.begin, groups.end, c.count,
                   static_cast<const uint32_t*>(c.in[1]), clock);
@@ -224,7 +223,7 @@ CONTINUO_INLINE void run_row(const Command& c, const Step& step, size_t row, Par
     case Task::surprisal: {
       if (part.part != 0) return;
       const float nats =
-          surprisal(static_cast<const float*>(c.in[0]) + row * c.width, c.width, row_word(step, c.row_word, row));
+          surprisal(static_cast<const float*>(c.in[0]) + row * c.width, c.width, row_arg(step, c.row_arg, row));
       if (threadIdx.x == 0) static_cast<float*>(c.out)[row] = nats;
       return;
     }

@@ -10,15 +10,15 @@
 
 namespace continuo::cuda {
 
-CONTINUO_INLINE float* table_of(const Step& step, const Command& c, size_t word, size_t run) {
-  return reinterpret_cast<float*>(run_word(step, c.run_word + word, run));
+CONTINUO_INLINE float* table_of(const Step& step, const Command& c, size_t arg, size_t run) {
+  return reinterpret_cast<float*>(run_arg(step, c.run_arg + arg, run));
 }
 CONTINUO_INLINE const float* head_of(const Command& c, int i, size_t at) {
   return static_cast<const float*>(c.in[i]) + at;
 }
 
 CONTINUO_INLINE void run_conv(const Command& c, const Step& step, size_t number, Part part) {
-  const RunWords& run = run_at(step, number);
+  const RunArgs& run = run_at(step, number);
   float* const tail = table_of(step, c, 0, number);
   if (!tail) return;
   const Span columns = part.of(c.width);
@@ -31,24 +31,24 @@ CONTINUO_INLINE void run_conv(const Command& c, const Step& step, size_t number,
 // The running sums of gates: in[0] θ, in[1] η, in[2] α, null where there is none. One thread adds a level's gates of
 // one kind, row after row, head after head.
 CONTINUO_INLINE void run_gates(const Command& c, const Step& step, size_t number, Part part) {
-  const RunWords& run = run_at(step, number);
+  const RunArgs& run = run_at(step, number);
   const Span sums = part.of(size_t{c.levels} * 3);
   for (size_t i = sums.begin + threadIdx.x; i < sums.end; i += blockDim.x) {
-    const size_t level = i / 3, word = run_word_at(step.rows, step.runs, c.run_word + i, number);
+    const size_t level = i / 3, arg = run_arg_at(step.rows, step.runs, c.run_arg + i, number);
     const float* gates = static_cast<const float*>(c.in[i % 3]);
-    double sum = cast<double>(step.words[word]);
+    double sum = cast<double>(step.args[arg]);
     for (size_t row = run.row; gates && row < run.row + run.rows; ++row) {
       for (size_t head = 0; head < c.groups; ++head)
         sum += static_cast<double>(gates[(row * c.levels + level) * c.groups + head]);
     }
-    step.notes[word] = cast<uint64_t>(sum);
+    step.notes[arg] = cast<uint64_t>(sum);
   }
 }
 
 // One head of one row after another, in `part` of the heads.
 CONTINUO_INLINE void run_attend(const Command& c, const Step& step, size_t row, Part part) {
-  const auto word = [&](size_t i) { return row_word(step, c.row_word + i, row); };
-  const auto *keys = reinterpret_cast<const float*>(word(0)), *values = reinterpret_cast<const float*>(word(1));
+  const auto arg = [&](size_t i) { return row_arg(step, c.row_arg + i, row); };
+  const auto *keys = reinterpret_cast<const float*>(arg(0)), *values = reinterpret_cast<const float*>(arg(1));
   if (!keys) return;
   const Span heads = part.of(c.groups);
   const size_t channels = c.width / c.groups, stride = c.width / c.shared, at = row * c.width;
@@ -56,7 +56,7 @@ CONTINUO_INLINE void run_attend(const Command& c, const Step& step, size_t row, 
     const size_t shared = head / c.shared * channels;
     AttendRun job{{}, 1, static_cast<float*>(c.out) + at + head * channels, channels, c.scale};
     job.parts[0] = {
-        head_of(c, 0, at + head * channels), keys + shared, values + shared, stride, word(2), word(3), word(4)};
+        head_of(c, 0, at + head * channels), keys + shared, values + shared, stride, arg(2), arg(3), arg(4)};
     if (head > heads.begin) __syncthreads();
     attend(job);
   }
@@ -65,7 +65,7 @@ CONTINUO_INLINE void run_attend(const Command& c, const Step& step, size_t row, 
 // A head of keys writes its rows and answers its queries by itself, row after row: what a ring overwrites was read
 // before.
 CONTINUO_INLINE void run_attend_window(const Command& c, const Step& step, size_t number, Part part) {
-  const RunWords& run = run_at(step, number);
+  const RunArgs& run = run_at(step, number);
   const bool context = c.count == 4;
   float *const keys = table_of(step, c, 0, number), *const values = table_of(step, c, 1, number);
   if (!keys) return;
@@ -115,7 +115,7 @@ CONTINUO_INLINE void run_attend_window(const Command& c, const Step& step, size_
 }
 
 CONTINUO_INLINE void run_wkv7(const Command& c, const Step& step, size_t number, Part part) {
-  const RunWords& run = run_at(step, number);
+  const RunArgs& run = run_at(step, number);
   float* const state = table_of(step, c, 0, number);
   if (!state) return;
   const Span heads = part.of(c.groups);
@@ -139,7 +139,7 @@ CONTINUO_INLINE void run_wkv7(const Command& c, const Step& step, size_t number,
 }
 
 CONTINUO_INLINE void run_memory(const Command& c, const Step& step, size_t number, Part part) {
-  const RunWords& run = run_at(step, number);
+  const RunArgs& run = run_at(step, number);
   float *const S = table_of(step, c, 0, number), *const G = table_of(step, c, 1, number),
                *const M = table_of(step, c, 2, number);
   if (!M) return;
@@ -196,7 +196,7 @@ CONTINUO_INLINE void run_memory_first(const Command& c, const Step& step, size_t
 
 // Only where the run's first row begins a segment, if there are any; width: heads · n.
 CONTINUO_INLINE void run_mix(const Command& c, const Step& step, size_t number, Part part) {
-  const RunWords& run = run_at(step, number);
+  const RunArgs& run = run_at(step, number);
   const float* const M = table_of(step, c, 0, number);
   float* const mixed = table_of(step, c, 1, number);
   if (!M || (c.segment > 0 && run.clock % c.segment != 0)) return;

@@ -34,7 +34,7 @@ export const FAILPOINTS = [
   'commit.noted',
   /** Live state was written again at the end of its log; nothing was trimmed. */
   'forward.written',
-  /** Behind the forwarded state the log was trimmed. */
+  /** Behind the compacted state the log was trimmed. */
   'forward.trimmed',
   /** Stopping: the last record is finished, the farewell snapshots are not written. */
   'stop.drained',

@@ -13,11 +13,11 @@ export const isCompacted = ({ config }: Pick<TopicInfo, 'config'>): boolean =>
 const compacts = async (log: EventLog, topic: string): Promise<boolean> =>
   log.kind === 'kafka' && (await log.topics([topic])).some((found) => found.name === topic && isCompacted(found))
 
-export const compactionMend = (topic: string): string =>
+export const compactionRemedy = (topic: string): string =>
   `kafka-configs.sh --alter --entity-type topics --entity-name ${topic} --add-config cleanup.policy=delete`
 
 const compactionText = (topic: string): string =>
-  `Topic ${topic} is compacted (cleanup.policy): Kafka removes all but the newest record of each key, and a session is rebuilt from all of its records. Set it to delete: ${compactionMend(topic)}`
+  `Topic ${topic} is compacted (cleanup.policy): Kafka removes all but the newest record of each key, and a session is rebuilt from all of its records. Set it to delete: ${compactionRemedy(topic)}`
 
 /** For `topics apply`: what to say about the input, or null. */
 export const compactionWarning = async (log: EventLog, topic: string): Promise<string | null> =>

@@ -1,10 +1,10 @@
 /**
- * The key that seals state. Without one a state record is sealed by its sha256, which finds damage; whoever may write the topic can
- * compute it. With a key it is sealed by an HMAC that only the holders of the key can make. docs/formats.md has the bytes.
+ * The key that seals state. Without one a state record is sealed by its sha256, which finds damage; any client that may write the topic
+ * can compute it. With a key it is sealed by an HMAC that only the holders of the key can make. docs/formats.md has the bytes.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { ContinuoError, messageOf } from '../errors.ts'
+import { ContinuoError, messageOf } from './errors.ts'
 
 export interface SealKeys {
   /** Seals what is written, and is accepted for what is read. */

@@ -1,34 +1,22 @@
-/** Runs a worker in this process until it is told to stop, has nothing left to do, or is refused; with its observation. */
+/** Runs a worker in this process, with metrics and health checks, until its signal fires, it is idle, or all its partitions are refused. */
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { TopicNames } from '../../topics/index.ts'
 import { codeOf, messageOf } from '../errors.ts'
+import type { ModelPackage } from '../models/open.ts'
 import type { Logger } from '../observe/log.ts'
 import { createMetrics } from '../observe/metrics.ts'
 import { type ObservationServer, serveObservation } from '../observe/server.ts'
 import { gaps, idleness } from '../observe/standing.ts'
 import { createTally, type Speed, type Tally, type Totals } from '../observe/tally.ts'
-import { type Standing, startWorker, type Worker, type WorkerOptions } from '../operators/worker.ts'
+import type { WorkerSettings } from '../operators/settings.ts'
+import { type Standing, startWorker, type Worker } from '../operators/worker.ts'
 import type { EventLog } from '../streams/log.ts'
-import type { Loaded } from './common.ts'
 
-/** What a worker is told, less what the host itself sees to. */
-type WorkerSettings = Pick<
-  WorkerOptions,
-  | 'log'
-  | 'names'
-  | 'group'
-  | 'format'
-  | 'commitInterval'
-  | 'snapshotEvery'
-  | 'snapshotRecords'
-  | 'maxContexts'
-  | 'partBytes'
-  | 'forwardFloor'
-  | 'maxResidentBytes'
-  | 'pageDir'
->
-
-export interface HostOptions extends WorkerSettings {
-  readonly loaded: Loaded
+export interface HostOptions {
+  readonly log: EventLog
+  readonly names: TopicNames
+  readonly loaded: ModelPackage
+  readonly settings: WorkerSettings
   /** Ends when there has been nothing to do for so many ms; null: never. */
   readonly untilIdle: number | null
   readonly metrics: { readonly port: number; readonly host: string } | null
@@ -50,7 +38,7 @@ export interface Outcome {
   readonly refused: ReadonlyMap<number, unknown>
   /** Why the worker as a whole could not go on. */
   readonly halted: unknown
-  /** What went wrong while stopping: not everything may have been saved (nothing is lost; the next run does it again). */
+  /** Errors while stopping: not everything may have been saved (nothing is lost; the next run does it again). */
   readonly unclean: readonly unknown[]
   readonly totals: Totals
   readonly speed: Speed
@@ -70,7 +58,11 @@ const hasUnread = async (log: EventLog, topic: string, partition: number, from: 
  * Nothing left to do in the whole topic: our tasks rest at the end of their partitions, and the partitions of others (or of
  * a dead worker whose lease still runs) hold nothing unread either.
  */
-const isIdle = async ({ log, names, group, untilIdle }: HostOptions, worker: Worker, partitions: number) => {
+const isIdle = async (
+  { log, names, settings: { group }, untilIdle }: HostOptions,
+  worker: Worker,
+  partitions: number,
+) => {
   if (untilIdle === null || !worker.idleFor(untilIdle)) return false
   for (let partition = 0; partition < partitions; partition += 1) {
     if (worker.refused.has(partition)) continue
@@ -88,30 +80,6 @@ const unlessUnavailable = (error: unknown): false => {
   if (codeOf(error) === 'UNAVAILABLE') return false
   throw error
 }
-
-const settingsOf = ({
-  group,
-  format,
-  commitInterval,
-  snapshotEvery,
-  snapshotRecords,
-  maxContexts,
-  partBytes,
-  forwardFloor,
-  maxResidentBytes,
-  pageDir,
-}: HostOptions) => ({
-  group,
-  format,
-  commitInterval,
-  snapshotEvery,
-  maxContexts,
-  forwardFloor,
-  ...(snapshotRecords !== undefined && { snapshotRecords }),
-  ...(partBytes !== undefined && { partBytes }),
-  ...(maxResidentBytes !== undefined && { maxResidentBytes }),
-  ...(pageDir !== undefined && { pageDir }),
-})
 
 /** Logs how the input is served, whenever that changes and is more than "by workers like this one". */
 const tellStanding = (logger: Logger): ((standing: Standing) => void) => {
@@ -151,7 +119,7 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
       names,
       model: loaded.model,
       tokenizer: loaded.tokenizer,
-      ...settingsOf(options),
+      ...options.settings,
       warn: (message) => logger.warn(message),
       onStanding: tellStanding(logger),
       onState(partition, state, error) {

@@ -1,7 +1,7 @@
 /** Durable files: after `writeDurably` the path holds all of the new bytes, or what it held before; also after a power cut. */
 import { open, rename, unlink } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { ContinuoError } from '../errors.ts'
+import { ContinuoError } from './errors.ts'
 
 /** Makes what was renamed into the folder last. */
 export const syncFolder = async (folder: string): Promise<void> => {

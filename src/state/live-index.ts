@@ -1,12 +1,12 @@
 /**
  * What is alive in an append-only log of state, and what is not. The newest record of each key is live; older ones are
- * dead. When the dead outweigh the living, the oldest living are written again at the end (forwarded) and the log is
+ * dead. When the dead outweigh the living, the oldest living are written again at the end (compacted) and the log is
  * trimmed behind them: restore cost follows what is alive, not history, and no log compaction is needed.
  *
  * Keys stand in the order of their offsets, because every write moves its key to the end.
  */
 
-/** A record as the ledger counts it: what it holds, and about what a log adds. */
+/** A record as the index counts it: what it holds, and about what a log adds. */
 export const recordBytes = ({
   key,
   value,
@@ -27,7 +27,7 @@ export interface LiveEntry {
   readonly bytes: number
 }
 
-export interface Ledger {
+export interface LiveIndex {
   /** The key's state now lies at `offset`; whatever it had before is dead. */
   put(key: string, entry: LiveEntry): void
   /** The key's state is dead. */
@@ -36,14 +36,14 @@ export interface Ledger {
   waste(offset: number, bytes: number): void
   get(key: string): LiveEntry | undefined
   /**
-   * What a trim would free: up to the oldest living entry, or, when nothing is alive, up to the last entry this ledger was
-   * told of. Never further: behind it may lie what a newer owner wrote.
+   * What a trim would free: up to the oldest living entry, or, when nothing is alive, up to the last entry this index was
+   * given. Never further: behind it may lie what a newer owner wrote.
    */
   reclaimable(): { readonly before: number; readonly bytes: number }
   /** The log no longer holds anything below. */
   trimmed(before: number): void
   /** Oldest keys to write again, at most `budget` bytes of them (at least one); empty while the living outweigh the dead. */
-  toForward(budget: number): readonly string[]
+  toCompact(budget: number): readonly string[]
   readonly live: number
   readonly total: number
   readonly floor: number
@@ -56,7 +56,7 @@ interface Stretch {
 }
 
 /** `floor`: dead bytes that are not worth any work. */
-export const createLedger = (floor: number): Ledger => {
+export const createLiveIndex = (floor: number): LiveIndex => {
   const stretchBytes = Math.min(64 * 1024, floor / 8)
   const entries = new Map<string, LiveEntry>()
   const stretches: Stretch[] = []
@@ -106,7 +106,7 @@ export const createLedger = (floor: number): Ledger => {
     trimmed(before) {
       while (stretches[0] !== undefined && stretches[0].last < before) total -= stretches.shift()!.bytes
     },
-    toForward(budget) {
+    toCompact(budget) {
       if (total - live <= Math.max(live, floor)) return []
       const keys: string[] = []
       let bytes = 0

@@ -1,43 +1,44 @@
 /**
- * Pages: states that make room in memory for others, as files in a folder of this process. A page is no truth: it is read once
- * by the process that wrote it, and gone with it. So it is neither synced nor described in the file; its length and sha256
- * stay in memory, where nobody can change them together with the file.
+ * Spilling: idle contexts that make room in memory for others, each as a file in a folder of this process. A spill file is no truth:
+ * the process that wrote it reads it once, and removes it at its end. So it is neither synced nor described in the file; its length
+ * and sha256 stay in memory, where they cannot be changed together with the file.
  *
  * Reading and writing block. A state is copied out of the engine and hashed in the same turn, so a context is at any moment
- * either in memory or in a page, never half of both.
+ * either in memory or in a file, never half of both.
  */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { hostname, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { ContinuoError, messageOf } from '../errors.ts'
-import { sha256 as digest } from './head.ts'
+import { sha256 as digest } from '../hash.ts'
 
-export interface Page {
+export interface SpillFile {
   readonly path: string
   readonly bytes: number
   readonly sha256: string
 }
 
-/** A page that was written is missing or another: the context it held is lost to this process. */
-export class PageLost extends ContinuoError {
+/** A spill file is missing or was changed: the context in it is lost to this process. */
+export class SpillLost extends ContinuoError {
   constructor(message: string, options?: { cause?: unknown }) {
     super('REFUSED', message, options)
-    this.name = 'PageLost'
+    this.name = 'SpillLost'
   }
 }
 
-export interface Pages {
-  /** Where the pages lie; made at the first write. */
+export interface SpillFolder {
+  /** Where the files lie; made at the first write. */
   readonly dir: string | null
   /** Throws DENIED or UNAVAILABLE (a full disk); nothing is left over then. */
-  write(state: Uint8Array): Page
-  /** Throws `PageLost`; `who` names the context in its message. */
-  read(page: Page, who: string): Uint8Array
-  drop(page: Page): void
+  write(state: Uint8Array): SpillFile
+  /** Throws `SpillLost`; `who` names the context in its message. */
+  read(file: SpillFile, who: string): Uint8Array
+  drop(file: SpillFile): void
   /** Removes the folder. */
   close(): void
 }
 
+/** Part of the folder's name by which the next process finds what a killed one left. */
 const PREFIX = 'continuo-pages'
 
 const isRunning = (pid: number): boolean => {
@@ -49,7 +50,7 @@ const isRunning = (pid: number): boolean => {
   }
 }
 
-/** A process that was killed leaves its pages; the next one on the same host that pages there takes them away. */
+/** A process that was killed leaves its files; the next one on the same host that spills to the same place removes them. */
 const sweep = (base: string, host: string): void => {
   for (const name of readdirSync(base)) {
     const [prefix, owner, pid] = name.split('~')
@@ -57,7 +58,7 @@ const sweep = (base: string, host: string): void => {
     try {
       rmSync(join(base, name), { recursive: true, force: true })
     } catch {
-      // Another user's, or somebody else removes it at this moment: no reason to go without pages.
+      // Another user's, or another process removes it at this moment: no reason not to spill.
     }
   }
 }
@@ -67,13 +68,13 @@ const unwritable = (path: string, cause: unknown): ContinuoError => {
   const denied = code === 'EACCES' || code === 'EPERM' || code === 'EROFS' || code === 'ENOTDIR' || code === 'EEXIST'
   return new ContinuoError(
     denied ? 'DENIED' : 'UNAVAILABLE',
-    `Contexts cannot be paged to ${path}: ${messageOf(cause)}. Expected a folder that can be written and has room; free some, or name another page folder.`,
+    `Contexts cannot be spilled to ${path}: ${messageOf(cause)}. Expected a folder that can be written and has room; free some, or name another folder (--spill-dir).`,
     { cause },
   )
 }
 
-/** Pages in a fresh folder below `base`. Throws DENIED or UNAVAILABLE when `base` is given and cannot be used. */
-export const openPages = (base?: string): Pages => {
+/** A fresh folder for spill files below `base`. Throws DENIED or UNAVAILABLE when `base` is given and cannot be used. */
+export const openSpillFolder = (base?: string): SpillFolder => {
   const host = hostname().replaceAll(/[^\w.-]/g, '_')
   let dir: string | null = null
   let count = 0
@@ -89,7 +90,7 @@ export const openPages = (base?: string): Pages => {
     }
     return dir
   }
-  // What somebody asked for by name is tried at once, not when memory is already short.
+  // A folder that was named is tried at once, not when memory is already short.
   if (base !== undefined) folder()
   return {
     get dir() {
@@ -113,15 +114,15 @@ export const openPages = (base?: string): Pages => {
         const { buffer, byteOffset, length } = readFileSync(path)
         state = new Uint8Array(buffer, byteOffset, length)
       } catch (cause) {
-        throw new PageLost(
-          `The page of ${who}, ${path}, cannot be read: ${messageOf(cause)}. Its memory is lost here; resume it from its last checkpoint.`,
+        throw new SpillLost(
+          `The spill file of ${who}, ${path}, cannot be read: ${messageOf(cause)}. Its memory is lost here; resume it from its last checkpoint.`,
           { cause },
         )
       }
       const actual = digest(state)
       if (state.length === bytes && actual === sha256) return state
-      throw new PageLost(
-        `The page of ${who}, ${path}, was changed: ${bytes} bytes with sha256 ${sha256.slice(0, 12)}… were written, ${state.length} bytes with ${actual.slice(0, 12)}… are there. Its memory is lost here; resume it from its last checkpoint.`,
+      throw new SpillLost(
+        `The spill file of ${who}, ${path}, was changed: ${bytes} bytes with sha256 ${sha256.slice(0, 12)}… were written, ${state.length} bytes with ${actual.slice(0, 12)}… are there. Its memory is lost here; resume it from its last checkpoint.`,
       )
     },
     drop({ path }) {

@@ -1,11 +1,11 @@
-/** The stream in little memory: contexts of all partitions share one bound, and what a page loses is rebuilt from the log. */
+/** The stream in little memory: contexts of all partitions share one bound, and what a spill file loses is rebuilt from the log. */
 import { readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { codeOf } from '../../src/errors.ts'
 import { createMetrics } from '../../src/observe/metrics.ts'
 import { largestNorms } from '../../src/state/health.ts'
-import type { Examination } from '../../src/state/vitals.ts'
+import type { MemoryReport } from '../../src/state/memory-stats.ts'
 import { continuo } from '../cli/helpers.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { eventually } from '../streams/helpers.ts'
@@ -27,33 +27,33 @@ describe('a worker in the memory of two contexts', () => {
     for (const bounded of [false, true]) {
       await use(async (bench) => {
         await feedAll(bench, 24)
-        const pageDir = temporaryFolder()
+        const spillDir = temporaryFolder()
         const maxResidentBytes = 2 * bench.model.contextBytes
-        const healths: Examination[] = []
+        const healths: MemoryReport[] = []
         const running = await bench.start({
           maxContexts: 16,
           snapshotEvery: 20,
           onHealth: (seen) => healths.push(seen),
-          ...(bounded && { maxResidentBytes, pageDir }),
+          ...(bounded && { maxResidentBytes, spillDir }),
         })
         await running.idle()
-        const { residentBytes, resident, paged, pageIns } = running.worker.residency
+        const { residentBytes, resident, spilled, spillReads } = running.worker.residency
         if (bounded) {
-          expect(pageIns).toBeGreaterThan(24)
-          expect(paged).toBeGreaterThan(10)
+          expect(spillReads).toBeGreaterThan(24)
+          expect(spilled).toBeGreaterThan(10)
           expect(residentBytes).toBeLessThanOrEqual(maxResidentBytes)
           const metrics = createMetrics({ ...bench, worker: () => running.worker })
           for (const seen of healths) metrics.health(seen)
-          const largest = Math.max(...healths.map(({ parts }) => largestNorms(parts).get('att.S')!))
+          const largest = Math.max(...healths.map(({ health }) => largestNorms(health).get('att.S')!))
           expect(largest).toBeGreaterThan(1)
           const text = await metrics.registry.metrics()
           expect(text).toContain(`continuo_resident_bytes ${residentBytes}\n`)
           expect(text).toContain(`continuo_memory_norm{tensor="att.S"} ${largest}\n`)
-          expect(text).toContain(`continuo_paged_contexts ${paged}\n`)
-          expect(text).toContain(`continuo_page_ins_total ${pageIns}\n`)
-        } else expect([paged, pageIns, resident > 2]).toEqual([0, 0, true])
+          expect(text).toContain(`continuo_paged_contexts ${spilled}\n`)
+          expect(text).toContain(`continuo_page_ins_total ${spillReads}\n`)
+        } else expect([spilled, spillReads, resident > 2]).toEqual([0, 0, true])
         await running.worker.stop()
-        expect(readdirSync(pageDir)).toEqual([])
+        expect(readdirSync(spillDir)).toEqual([])
         chains.push(Object.fromEntries([...(await bench.heads())].map(([id, { chain }]) => [id, chain]).sort()))
         texts.push(
           (await bench.generated()).map(({ session, text: part, index }) => `${session} ${index} ${part}`).sort(),
@@ -66,13 +66,13 @@ describe('a worker in the memory of two contexts', () => {
     expect(texts[1]).toEqual(texts[0])
   })
 
-  test('whose page was damaged begins the task again from the log: nothing is refused, nothing is lost', async () => {
+  test('whose spill file was damaged begins the task again from the log: nothing is refused, nothing is lost', async () => {
     const bench = await open()
-    const pageDir = temporaryFolder()
+    const spillDir = temporaryFolder()
     await feedAll(bench, 6)
-    const running = await bench.start({ maxResidentBytes: 1, pageDir, retryPause: 1 })
+    const running = await bench.start({ maxResidentBytes: 1, spillDir, retryPause: 1 })
     await running.idle()
-    const folder = join(pageDir, readdirSync(pageDir)[0]!)
+    const folder = join(spillDir, readdirSync(spillDir)[0]!)
     for (const name of readdirSync(folder)) writeFileSync(join(folder, name), 'not what it was')
     for (let n = 0; n < 6; n += 1) await bench.feed(event(`s${n}`, { type: 'text', text: ' And then?' }))
     await eventually(() => expect(running.states.some(({ state }) => state === 'lost')).toBe(true))
@@ -80,7 +80,7 @@ describe('a worker in the memory of two contexts', () => {
     await running.worker.stop()
     const lost = running.states.find(({ state }) => state === 'lost')!
     expect(codeOf(lost.error)).toBe('UNAVAILABLE')
-    expect(String(lost.error)).toMatch(/Session "s\d".*page/)
+    expect(String(lost.error)).toMatch(/Session "s\d".*spill file/)
     expect(running.worker.refused.size).toBe(0)
     expect(new Set(running.restored).size).toBeGreaterThanOrEqual(5)
     expect([...(await bench.heads()).values()].map(({ totals }) => totals.generated)).toEqual(new Array(6).fill(20))
@@ -88,17 +88,17 @@ describe('a worker in the memory of two contexts', () => {
     await bench.close()
   })
 
-  test('whose page is missed when a context must make room begins the task again, too', async () => {
+  test('whose spill file is missed when a context must make room begins the task again, too', async () => {
     const bench = await open()
-    const pageDir = temporaryFolder()
+    const spillDir = temporaryFolder()
     await feedAll(bench, 2)
     // A past of more than 64 tokens: a shorter one would be given back without its state.
     for (const id of ['s0', 's1'])
       await bench.feed(event(id, { type: 'text', text: 'It woke when the ice broke, late in March.' }))
-    // Nothing of the two is in a snapshot: the third gets room when the state of the first, which is in a page, was saved.
-    const running = await bench.start({ maxResidentBytes: 1, maxContexts: 2, pageDir, retryPause: 1 })
+    // Nothing of the two is in a snapshot: the third gets room when the state of the first, which is spilled, was saved.
+    const running = await bench.start({ maxResidentBytes: 1, maxContexts: 2, spillDir, retryPause: 1 })
     await running.idle()
-    const folder = join(pageDir, readdirSync(pageDir)[0]!)
+    const folder = join(spillDir, readdirSync(spillDir)[0]!)
     const pages = readdirSync(folder)
     expect(pages).toHaveLength(1)
     for (const name of pages) writeFileSync(join(folder, name), 'not what it was')
@@ -107,15 +107,18 @@ describe('a worker in the memory of two contexts', () => {
     await running.idle()
     await running.worker.stop()
     const { error } = running.states.find(({ state }) => state === 'lost')!
-    expect([codeOf(error), String(error)]).toEqual(['UNAVAILABLE', expect.stringContaining('Session "s0": The page')])
+    expect([codeOf(error), String(error)]).toEqual([
+      'UNAVAILABLE',
+      expect.stringContaining('Session "s0": The spill file'),
+    ])
     expect((await bench.heads()).get('third')).toMatchObject({ totals: { tokens: 16 } })
     await verified(bench)
     await bench.close()
   })
 
-  test('says of --page-dir alone that it would do nothing', async () => {
+  test('says of --spill-dir alone, also under its former name --page-dir, that it would do nothing', async () => {
     const { code, err } = await continuo(['run', '--log', 'file:x.db', '--model', 'models/demo', '--page-dir', 'pages'])
     expect(code).toBe(2)
-    expect(err).toContain('--page-dir goes with --max-resident-bytes BYTES; here it would do nothing.')
+    expect(err).toContain('--spill-dir goes with --max-resident-bytes BYTES; here it would do nothing.')
   })
 })

@@ -2,12 +2,13 @@ import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { exitCodeOf } from '../../src/cli/commands/run.ts'
-import { ensureTopics, namesOf, withModel } from '../../src/cli/common.ts'
-import { type Hosted, host, type Outcome } from '../../src/cli/host.ts'
+import { withModel } from '../../src/cli/common.ts'
+import { ensureTopics, namesOf } from '../../src/client/topics.ts'
 import { ContinuoError } from '../../src/errors.ts'
 import { createLogger } from '../../src/observe/log.ts'
 import type { EventLog } from '../../src/streams/log.ts'
-import { MODEL, temporary, withLog } from './helpers.ts'
+import { type Hosted, host, type Outcome } from '../../src/worker/host.ts'
+import { MODEL, temporary, withLog } from '../cli/helpers.ts'
 
 const folder = temporary()
 let logs = 0
@@ -38,12 +39,10 @@ const untilIdle = (
         log: failing,
         names,
         loaded,
-        group: 'continuo',
-        format: 'json',
-        commitInterval: 10,
-        snapshotEvery: 1000,
-        maxContexts: 4,
-        forwardFloor: 1000,
+        settings: {
+          ...{ group: 'continuo', format: 'json', commitInterval: 10, snapshotEvery: 1000, maxContexts: 4 },
+          compactFloor: 1000,
+        },
         untilIdle: 0,
         metrics: null,
         logger: createLogger({ level: 'silent', write: () => {}, short: true }),

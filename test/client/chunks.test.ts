@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { MAX_CHUNK_BYTES, textEvent, textEvents, unfinishedTail } from '../../src/cli/chunks.ts'
+import { MAX_CHUNK_BYTES, textEvent, textEvents, unfinishedTail } from '../../src/client/chunks.ts'
 import { type ChunkInput, chunk } from '../../topics/chunks.ts'
 
 const bytesOf = (event: ChunkInput): Buffer => {

@@ -1,0 +1,66 @@
+#include "backends/cuda/fusion.h"
+
+#include <algorithm>
+
+#include "graph/ops.h"
+
+namespace continuo::cuda {
+
+namespace {
+
+bool is_product(const Instruction& instruction) { return instruction.node->op == Op::matmul; }
+
+// Whether the line may join the group of products that ends before it.
+bool joins_products(const std::vector<Instruction>& code, const FusionGroup& group, size_t line) {
+  const auto& next = code[line];
+  const auto any = [&](const auto& holds) {
+    return std::any_of(code.begin() + static_cast<ptrdiff_t>(group.first), code.begin() + static_cast<ptrdiff_t>(line),
+                       holds);
+  };
+  if (next.in.empty()) return false;
+  const uint32_t from = next.in[0].id;
+  const bool of_the_group = any([&](const Instruction& i) { return is_product(i) && i.out == from; });
+  // A product after an epilogue begins anew.
+  if (is_product(next)) return is_product(code[line - 1]) && !of_the_group;
+  // A product has one epilogue.
+  return traits_of(next.node->op).epilogue && of_the_group &&
+         !any([&](const Instruction& i) { return !is_product(i) && i.in[0].id == from; });
+}
+
+}  // namespace
+
+std::vector<FusionGroup> fusion_groups(const Program& program) {
+  std::vector<FusionGroup> groups;
+  for (const auto& stage : program.stages) {
+    if (stage.order == Stage::Order::row_serial) continue;
+    for (size_t line = stage.first; line <= stage.last; ++line) {
+      const bool product = is_product(program.code[line]);
+      const bool open = !groups.empty() && groups.back().last + 1 == line;
+      const bool joins =
+          open && (groups.back().products ? joins_products(program.code, groups.back(), line) : !product);
+      if (joins) {
+        groups.back().last = line;
+      } else {
+        groups.push_back({product, line, line});
+      }
+    }
+  }
+  return groups;
+}
+
+std::vector<Lifetime> fused_lifetimes(const Program& program) {
+  // A group is one moment for what crosses its border.
+  std::vector<size_t> first(program.code.size() + 1), last(program.code.size() + 1);
+  for (size_t line = 0; line < first.size(); ++line) first[line] = last[line] = line;
+  for (const auto& group : fusion_groups(program)) {
+    std::fill(first.begin() + static_cast<ptrdiff_t>(group.first),
+              first.begin() + static_cast<ptrdiff_t>(group.last) + 1, group.first);
+    std::fill(last.begin() + static_cast<ptrdiff_t>(group.first), last.begin() + static_cast<ptrdiff_t>(group.last) + 1,
+              group.last);
+  }
+  auto lifetimes = program.lifetimes;
+  for (auto& life : lifetimes) life = {life.bytes, first[life.first], last[life.last]};
+  return lifetimes;
+}
+
+}  // namespace continuo::cuda

@@ -1,0 +1,129 @@
+// What the op table cannot say of single ops (ops.cc); check_memory.cc has those of matrix memories and what feeds
+// them.
+#include <algorithm>
+
+#include "graph/checker.h"
+
+namespace continuo {
+
+void check_embed(Checker& check, RowShape& out) { out.extents = {check.shape(1)[1]}; }
+
+void check_matmul(Checker& check, RowShape& out) {
+  check.need_shape(0, {check.shape(1)[1]});
+  out.extents = {check.shape(1)[0]};
+}
+
+void check_range(Checker& check, RowShape& out) {
+  const auto& node = check.node();
+  if (node.low.size() == node.high.size() && out.extents[0] % node.low.size() == 0) return;
+  check.fail("its ", node.low.size(), " lows and ", node.high.size(), " highs cannot be levels of ", out.extents[0],
+             " channels");
+}
+
+void check_slice(Checker& check, RowShape& out) {
+  const auto& node = check.node();
+  out = {{node.to - node.from}, check.in(0).type};
+  if (check.shape(0).size() == 1 && node.to <= check.shape(0)[0]) return;
+  check.fail("input \"", check.in(0).name, "\" has shape ", shape_text(check.shape(0)), ", which has no part ",
+             node.from, " to ", node.to);
+}
+
+void check_cast(Checker& check, RowShape& out) { out = {check.shape(0), check.node().type}; }
+
+void check_compare(Checker& check, RowShape& out) {
+  const auto& node = check.node();
+  const bool remainder = node.op == Op::remainder;
+  out = {check.shape(0), remainder ? Type::i32 : Type::boolean};
+  if (check.in(0).type != Type::f32 || remainder) check.need_type(0, Type::i32);
+  if (node.in.size() > 1) {
+    check.need_type(1, check.in(0).type);
+    if (check.ok()) check.need_shape(1, out.extents);
+  } else if (check.ok() && check.in(0).type != Type::i32) {
+    check.fail("input \"", check.in(0).name, "\" is compared with a whole number, expected i32");
+  } else if (remainder && node.number <= 0) {
+    check.fail("its value is ", node.number, ", expected at least 1");
+  }
+}
+
+void check_rope(Checker& check, RowShape& out) {
+  const auto& node = check.node();
+  check.need_clock();
+  if (check.ok()) check.need_groups(out.extents[0]);
+  if (check.ok() && out.extents[0] / node.groups != 2 * node.increments.size()) {
+    check.fail("has ", node.increments.size(), " increments for heads of ", out.extents[0] / node.groups,
+               " channels, expected one for each pair");
+  }
+}
+
+void check_histories(Checker& check, RowShape& out) {
+  const auto& node = check.node();
+  check.need_groups(out.extents[0]);
+  if (check.ok() && (node.shared == 0 || node.groups % node.shared != 0))
+    check.fail("cannot share ", node.groups, " heads by ", node.shared);
+  if (!check.ok()) return;
+  const uint64_t channels = out.extents[0] / node.shared;
+  const Name keys = check.need_history(1, channels);
+  const Name values = check.need_history(2, channels);
+  const auto extent = [&](size_t i) { return check.in(i).axes[node.in[i].at.size()].extent; };
+  if (check.ok() && (keys != values || extent(1) != extent(2))) {
+    check.fail("keys \"", check.in(1).name, "\" and values \"", check.in(2).name,
+               "\" do not follow the same counter with the same extent");
+  }
+}
+
+void check_shift(Checker& check, RowShape& out) { check.need_state(out.extents, Type::f32); }
+
+void check_wkv7(Checker& check, RowShape& out) {
+  const auto& node = check.node();
+  check.need_groups(out.extents[0]);
+  if (!check.ok()) return;
+  const uint64_t n = out.extents[0] / node.groups;
+  // Both sums of the recurrence are single blocks of the one arithmetic.
+  if (n > 256) check.fail("a head has ", n, " channels, expected at most 256");
+  check.need_state({node.groups, n, n}, Type::f32);
+}
+
+void check_read(Checker& check, RowShape& out) {
+  const auto& node = check.node();
+  if (check.state().counter) {
+    check.need_counter();
+    if (check.ok() && check.state().bound >= uint64_t{1} << 31 && node.number == 0) {
+      check.fail("counter \"", check.state().name,
+                 "\" has no max below 2³¹, so that its value may not fit i32: give it one, or read it modulo a number");
+    }
+    out.type = Type::i32;
+    return;
+  }
+  out = {check.picked(*node.state), check.state().type};
+  if (check.ok() && node.number != 0) check.fail("only a counter is read modulo a number");
+  if (check.ok() && std::find(out.extents.begin(), out.extents.end(), 0u) != out.extents.end()) {
+    check.fail("state \"", operand_text(check.graph(), *node.state), "\" still grows: pick a member along that axis");
+  }
+}
+
+void check_write(Checker& check, RowShape&) {
+  if (check.state().counter)
+    check.fail("state \"", check.state().name, "\" is a counter: increment, decrement or reset it");
+  if (check.ok()) check.need_state(check.shape(0), check.in(0).type);
+}
+
+namespace {
+
+void refuse_clock(Checker& check) {
+  if (check.ok() && check.state().clock)
+    check.fail("\"", check.state().name, "\" is the context's clock, which moves by itself");
+}
+
+}  // namespace
+
+void check_count(Checker& check, RowShape&) {
+  check.need_counter();
+  refuse_clock(check);
+}
+
+void check_reset(Checker& check, RowShape&) {
+  (void)check.picked(*check.node().state);
+  refuse_clock(check);
+}
+
+}  // namespace continuo

@@ -1,0 +1,31 @@
+/** Records of the output topics as values. */
+
+import type { TopicContract } from '../../topics/common.ts'
+import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
+import type { StoredRecord } from '../streams/log.ts'
+
+const utf8 = new TextDecoder()
+
+/** Text of a key, a value or a header; empty where there is none. */
+export const textIn = (bytes: Uint8Array | null): string => (bytes === null ? '' : utf8.decode(bytes))
+
+export const headersOf = ({ headers }: StoredRecord): Record<string, string> =>
+  Object.fromEntries(headers.map(([name, value]) => [name, textIn(value)]))
+
+const base64 = (bytes: Uint8Array | null): string | null =>
+  bytes === null ? null : Buffer.from(bytes).toString('base64')
+
+/** A record as JSON can say it: the event, or the bytes where it holds none; of a dead letter the reason and the original bytes. */
+export const recordAsJson = (topic: TopicContract['name'], record: StoredRecord): Readonly<Record<string, unknown>> => {
+  const { partition, offset, timestamp, key } = record
+  const place = { partition, offset, timestamp, session: key === null ? null : textIn(key) }
+  if (topic === 'deadletters') {
+    const headers = headersOf(record)
+    return { ...place, reason: headers[DEAD_LETTER_HEADERS.reason] ?? null, headers, valueBase64: base64(record.value) }
+  }
+  try {
+    return { ...place, value: JSON.parse(textIn(record.value)) as unknown }
+  } catch {
+    return { ...place, valueBase64: base64(record.value) }
+  }
+}

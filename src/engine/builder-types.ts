@@ -1,0 +1,92 @@
+/** The parts of a graph: handles of variables and indices, and the sources that constants are bound to. */
+import type { Dtype, Storage } from './graph.ts'
+
+declare const kindOf: unique symbol
+/** A number that a loop takes from 0 (or `from`) to `extent` − 1. */
+export interface Index {
+  readonly [kindOf]?: 'index'
+  readonly index: string
+  readonly extent: number
+}
+/** Counts positions: what tables that grow and rings follow. */
+export interface Counter {
+  readonly [kindOf]?: 'counter'
+  readonly counter: string
+}
+/** Counts the tokens that its context was ever fed, the row's own included; what a reset leaves alone. */
+export interface Clock extends Counter {
+  readonly clock: true
+}
+/** A value of the row: dynamic or volatile. */
+export interface Value<T extends Dtype = 'f32'> {
+  readonly [kindOf]?: 'value'
+  readonly name: string
+  readonly shape: readonly number[]
+  readonly dtype: T
+}
+export interface Matrix {
+  readonly [kindOf]?: 'matrix'
+  readonly matrix: string
+  readonly shape: readonly [outputs: number, inputs: number]
+}
+export interface Lookup {
+  readonly [kindOf]?: 'lookup'
+  readonly lookup: string
+  readonly shape: readonly [rows: number, width: number]
+}
+export interface Vector {
+  readonly [kindOf]?: 'vector'
+  readonly vector: string
+  readonly shape: readonly [width: number]
+}
+
+/** Picks a member along one axis. `plus` moves a pick of an index or counter: `plus(length, -1)`. */
+export type Pick = number | Index | Counter | Value<'i32'> | { readonly of: Index | Counter; readonly plus: number }
+export const plus = (of: Index | Counter, by: number): Pick => ({ of, plus: by })
+
+/** A persistent, or the part of it that picks leave. */
+export interface State {
+  readonly [kindOf]?: 'state'
+  readonly state: string
+  /** Shape of the axes without a pick; null for an axis that grows. */
+  readonly shape: readonly (number | null)[]
+  readonly dtype: Dtype
+}
+/** K(l, t): a persistent table with symbolic indices. */
+export type Table = (...picks: readonly Pick[]) => State
+
+export type Axis = number | Index | { readonly ring: number; readonly counter: Counter } | { readonly grows: Counter }
+/** An axis of n places that are used over and over: position p lies in place p mod n. */
+export const ring = (n: number, counter: Counter): Axis => ({ ring: n, counter })
+/** An axis that has as many places as its counter says; memory is doubled as it grows, up to the counter's `max`. */
+export const autoDim = (counter: Counter): Axis => ({ grows: counter })
+
+export interface Stored {
+  readonly storage?: Storage
+  readonly scales?: string
+  readonly group?: number
+}
+/** Binds a constant to one tensor of the file. */
+export interface Ref extends Stored {
+  readonly ref: string
+  readonly transposed?: boolean
+  readonly row?: number
+}
+/** Binds a family of constants to tensors whose names differ in a number. */
+export interface Pattern extends Stored {
+  readonly pattern: string
+  readonly transposed?: boolean
+  readonly row?: number
+}
+export const ref = (tensor: string, options: Omit<Ref, 'ref'> = {}): Ref => ({ ref: tensor, ...options })
+export const pattern = (tensors: string, options: Omit<Pattern, 'pattern'> = {}): Pattern => ({
+  pattern: tensors,
+  ...options,
+})
+/** A member of a family of constants: the loop's own, or a certain one. */
+export type Member<T> = (at: Index | number | { readonly of: Index | Counter; readonly plus: number }) => T
+export interface Over {
+  readonly over: Index
+  /** The first member; default 0. */
+  readonly from?: number
+}

@@ -1,0 +1,279 @@
+/**
+ * The committer of a partition, driven by the loop in commit.ts. Three verbs in order: *prepare* puts the records of a transaction
+ * together, *commit* hands them to the log as one atom, *note* tells sessions and indexes that it happened. Beside it, the snapshots:
+ * parts are written ahead, and the next commit's head names them. And the removal of dead state: *trim* and *compact*
+ * (state/live-index.ts).
+ */
+import type { TopicNames } from '../../topics/index.ts'
+import { codeOf, messageOf } from '../errors.ts'
+import { failpoint } from '../failpoint.ts'
+import { type Fingerprints, type Head, type PartitionCursor, type SnapshotRef, seal } from '../state/head.ts'
+import { type LiveEntry, type LiveIndex, recordBytes } from '../state/live-index.ts'
+import { type MemoryReport, type ModelMemory, memoryStats } from '../state/memory-stats.ts'
+import { encodeSnapshot } from '../state/snapshot.ts'
+import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
+import type { Watermark } from '../streams/watermark.ts'
+import type { EmittedStep } from './emit.ts'
+import type { Sessions } from './sessions.ts'
+import { readSnapshot, type SnapshotWriting, writeSnapshot } from './snapshots.ts'
+import type { Capture } from './types.ts'
+import type { InputFormat } from './validate.ts'
+
+export interface CommitterDeps {
+  readonly log: EventLog
+  readonly names: TopicNames
+  readonly group: string
+  readonly partition: number
+  /** Id of the input topic, where the log has one. */
+  readonly topicId?: string | undefined
+  readonly writer: PartitionWriter
+  readonly watermark: Watermark
+  readonly sessions: Pick<Sessions, 'heads' | 'committed' | 'relieve'>
+  readonly model: Fingerprints & ModelMemory
+  readonly stateIndex: LiveIndex
+  readonly snapshotIndex: LiveIndex
+  /** Sessions whose head carries a former seal. */
+  readonly resealing: readonly string[]
+  /** Bytes of a snapshot in one record at most. */
+  readonly partBytes: number
+  /** How the input is read; goes into the cursor, because read another way its records are other events. */
+  readonly format: InputFormat
+  /** Called for trouble that the next round may overcome (a trim that failed). */
+  readonly warn: (message: string) => void
+  /** Called for each state that becomes a snapshot. */
+  readonly onSnapshot?: (capture: Capture, seen: MemoryReport) => void
+}
+
+/** A commit as the rest of the worker sees it. */
+export interface Commit {
+  readonly partition: number
+  readonly offset: number
+  readonly records: number
+  readonly sessions: number
+  readonly steps: readonly EmittedStep[]
+  /** Time the transaction took, ms. */
+  readonly ms: number
+}
+
+/** Heads that one commit writes anew because of their seal. */
+const RESEAL_HEADS = 256
+/** Bytes of heads and of snapshots compacted with one commit. */
+const COMPACT_BYTES = 512 * 1024
+/** States taken only to make room, waiting to be written. */
+const MAX_CAPTURES = 8
+
+/** Records of one transaction: outputs, then heads, then the partition cursor. */
+interface Prepared {
+  readonly outputs: readonly OutRecord[]
+  readonly heads: readonly Head[]
+  /** The sealed heads and the cursor. */
+  readonly state: readonly OutRecord[]
+  readonly inputOffset: number
+}
+
+export const createCommitter = (deps: CommitterDeps) => {
+  const { log, names, partition, writer, watermark, sessions, model, stateIndex, snapshotIndex } = deps
+  /** Sessions whose head must be written although no step touched them: a new snapshot, or compaction. */
+  const touched = new Set<string>()
+  const refs = new Map<string, SnapshotRef>()
+  /** States that wait to be written, by session: a newer one takes the place of an older. */
+  const captures = new Map<string, Capture>()
+  let writing: SnapshotWriting | null = null
+  /** The input offset of the last commit. */
+  let committedTo = watermark.position().offset
+  for (const [id, { snapshot }] of sessions.heads) if (snapshot !== null) refs.set(id, snapshot)
+  const statePlace = { topic: names.state, partition, keys: log.sealKeys }
+  const resealing = [...deps.resealing]
+  /** Some heads a commit, so that a rotated key delays no commit for long. */
+  const reseal = (): void => {
+    for (const id of resealing.splice(0, RESEAL_HEADS)) touched.add(id)
+  }
+  reseal()
+
+  /** A closed session can be recomputed from its events, unless they lie in another log (`born` −1). */
+  const forgets = (head: Head): boolean => head.status === 'closed' && head.born >= 0
+  const withRef = (head: Head): Head => ({
+    ...head,
+    snapshot: forgets(head) ? null : (refs.get(head.session) ?? null),
+  })
+
+  const cursorRecord = (): PartitionCursor => {
+    const { offset, done } = watermark.position()
+    return {
+      type: 'cursor',
+      version: 1,
+      group: deps.group,
+      topic: names.chunks,
+      ...(deps.topicId !== undefined && { topicId: deps.topicId }),
+      partition,
+      offset,
+      done: done.map(([from, to]) => [from, to]),
+      model: model.fingerprint,
+      layout: model.layoutFingerprint,
+      format: deps.format,
+    }
+  }
+
+  const capture = (taken: Capture): void => {
+    captures.delete(taken.head.session)
+    captures.set(taken.head.session, taken)
+  }
+
+  /** Lets contexts go that others wait for. What waits to be written is held in memory, so it is limited. */
+  const relieve = (): void => {
+    const limit = Math.max(0, MAX_CAPTURES - captures.size)
+    for (const taken of sessions.relieve(limit, committedTo)) capture(taken)
+  }
+
+  /** Puts the records of one transaction together. */
+  const prepare = (steps: readonly EmittedStep[]): Prepared => {
+    const changed = new Map<string, Head>()
+    const outputs: OutRecord[] = []
+    for (const step of steps) {
+      outputs.push(...step.records)
+      if (step.head !== null) changed.set(step.head.session, step.head)
+      if (step.capture !== undefined && !step.needsSnapshot) capture(step.capture)
+      if (step.done) watermark.finish(step.record.offset)
+    }
+    for (const id of touched) {
+      const head = changed.get(id) ?? sessions.heads.get(id)
+      if (head !== undefined) changed.set(id, head)
+    }
+    touched.clear()
+    reseal()
+    const heads = [...changed.values()].map(withRef)
+    const cursor = cursorRecord()
+    const state = [...heads, cursor].map((record) => ({ topic: names.state, ...seal(record, statePlace) }))
+    return { outputs, heads, state, inputOffset: cursor.offset }
+  }
+
+  /** Takes note of a transaction: `offsets` are those of the state records. */
+  const note = ({ heads, state, inputOffset }: Prepared, offsets: readonly number[]): void => {
+    committedTo = inputOffset
+    const place = (at: number): LiveEntry => ({ offset: offsets[at]!, bytes: recordBytes(state[at]!) })
+    for (const [at, head] of heads.entries()) {
+      sessions.committed(head)
+      stateIndex.put(head.session, place(at))
+      if (!forgets(head)) continue
+      refs.delete(head.session)
+      snapshotIndex.drop(head.session)
+    }
+    stateIndex.put('', place(heads.length))
+    relieve()
+  }
+
+  const commit = async (steps: readonly EmittedStep[]): Promise<Commit> => {
+    const prepared = prepare(steps)
+    failpoint('commit.prepared')
+    const { outputs, heads, state, inputOffset } = prepared
+    const started = performance.now()
+    const offsets = await writer.commit([...outputs, ...state], inputOffset)
+    const ms = performance.now() - started
+    failpoint('commit.ended')
+    note(prepared, offsets.slice(outputs.length))
+    failpoint('commit.noted')
+    const records = outputs.length + state.length
+    return { partition, offset: inputOffset, records, sessions: heads.length, steps, ms }
+  }
+
+  /** A snapshot is whole in the log; the next commit's head names it. */
+  const written = (session: string, ref: SnapshotRef): void => {
+    refs.set(session, ref)
+    touched.add(session)
+    snapshotIndex.put(session, { offset: ref.first, bytes: ref.bytes })
+  }
+
+  /** One small piece of snapshot work. Returns whether there may be more. */
+  const snapshotStep = async (): Promise<boolean> => {
+    if (writing === null) {
+      const [next] = captures.values()
+      if (next === undefined) return false
+      const { head, state } = next
+      captures.delete(head.session)
+      const seen = memoryStats(model, head.conductor, state, next.gates)
+      deps.onSnapshot?.(next, seen)
+      const file = encodeSnapshot(head, state, model.layout, seen.stats)
+      writing = writeSnapshot(names.snapshots, head.session, head.conductor.globalStep, file, deps.partBytes)
+    }
+    const ref = await writing.step(writer)
+    if (ref !== null) {
+      written(writing.session, ref)
+      writing = null
+      // The next ones at once, so that one commit names all that were written since the last.
+      relieve()
+    }
+    return true
+  }
+
+  /** Writes the oldest living state again when the dead outweigh the living. */
+  const compact = async (): Promise<void> => {
+    // While a trim could free the space, writing more would only add to it.
+    if (!worthTrimming(stateIndex)) {
+      for (const id of stateIndex.toCompact(COMPACT_BYTES)) if (id !== '') touched.add(id)
+    }
+    if (worthTrimming(snapshotIndex)) return
+    // The index stands in the order of offsets: a snapshot half written must be in it before others are written behind it.
+    while (writing !== null) await snapshotStep()
+    for (const id of snapshotIndex.toCompact(COMPACT_BYTES)) {
+      const head = sessions.heads.get(id)
+      if (head === undefined || head.snapshot === null || refs.get(id)?.first !== head.snapshot.first) continue
+      const file = await readSnapshot(log, names.snapshots, partition, head).catch((error: unknown) => {
+        if (codeOf(error) !== 'REFUSED') throw error
+        // When its session is rebuilt the same error leads to its events. Other sessions must not be stopped by it.
+        deps.warn(`${messageOf(error)} It is forgotten.`)
+        refs.delete(id)
+        snapshotIndex.drop(id)
+        touched.add(id)
+        return null
+      })
+      if (file === null) continue
+      const again = writeSnapshot(names.snapshots, id, head.snapshot.pulse, file, deps.partBytes)
+      let ref: SnapshotRef | null = null
+      while (ref === null) ref = await again.step(writer)
+      written(id, ref)
+    }
+  }
+
+  const worthTrimming = (index: LiveIndex): boolean =>
+    index.total - index.live > index.floor && index.reclaimable().bytes >= index.floor / 2
+
+  /** Trims what lies behind the living, once it is worth a call. */
+  const trim = async (): Promise<void> => {
+    // A new reference counts only once a committed head names it.
+    if (touched.size > 0) return
+    const both = [
+      [names.state, stateIndex],
+      [names.snapshots, snapshotIndex],
+    ] as const
+    for (const [topic, index] of both) {
+      if (!worthTrimming(index)) continue
+      const { before } = index.reclaimable()
+      if (before === 0) continue
+      failpoint('forward.written')
+      try {
+        await log.trim(topic, partition, before)
+        index.trimmed(before)
+        failpoint('forward.trimmed')
+      } catch (error) {
+        deps.warn(
+          `Trimming ${topic}, partition ${partition}, below ${before} failed and will be tried again: ${String(error)}`,
+        )
+      }
+    }
+  }
+
+  return {
+    commit,
+    snapshotStep,
+    compact,
+    trim,
+    capture,
+    relieve,
+    get hasTouched() {
+      return touched.size > 0
+    },
+    get hasSnapshotWork() {
+      return writing !== null || captures.size > 0
+    },
+  }
+}

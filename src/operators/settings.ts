@@ -1,0 +1,34 @@
+/** How a worker does its work, spelled once: a flag of `continuo run` each, and read where it counts. */
+import { PART_BYTES } from '../../topics/snapshots.ts'
+import type { InputFormat } from './validate.ts'
+
+export interface WorkerSettings {
+  /** The consumer group that owns the state. */
+  readonly group: string
+  readonly format: InputFormat
+  /** Time between the beginnings of two commits, ms. */
+  readonly commitInterval: number
+  /** Pulses after which a session's state is saved. */
+  readonly snapshotEvery: number
+  /** Records of the partition after which an idle session is saved; default `SNAPSHOT_RECORDS`. */
+  readonly snapshotRecords?: number | undefined
+  /** Contexts of a partition at once; sessions beyond them take turns. */
+  readonly maxContexts: number
+  /** Bytes of a snapshot in one record at most; default and most: `PART_BYTES`. */
+  readonly partBytes?: number | undefined
+  /** Dead bytes of state that are not worth compacting. */
+  readonly compactFloor: number
+  /** Memory of all contexts of the process, bytes; those not in use go to files beyond it. Default: no bound. */
+  readonly maxResidentBytes?: number | undefined
+  /** Where the folder for those files is made; default: the system's folder for temporary files. */
+  readonly spillDir?: string | undefined
+}
+
+export const SNAPSHOT_RECORDS = 65_536
+
+/** The settings with their defaults, for the parts of a worker. */
+export const withDefaults = <T extends WorkerSettings>(settings: T) => ({
+  ...settings,
+  snapshotRecords: settings.snapshotRecords ?? SNAPSHOT_RECORDS,
+  partBytes: settings.partBytes ?? PART_BYTES,
+})

@@ -1,0 +1,67 @@
+/** One partition under verification: the content of the log, and the findings so far. */
+import type { TopicNames } from '../../topics/index.ts'
+import type { Model } from '../engine/types.ts'
+import type { Tokenizer } from '../models/tokenizer/types.ts'
+import type { Head } from '../state/head.ts'
+import type { EventLog, StoredRecord } from '../streams/log.ts'
+import type { Inference, SessionState } from './advance.ts'
+import type { InputFormat, ValidateOptions } from './validate.ts'
+import type { At, DeadLetter, Finding, Found, StoredSnapshot, StoredState } from './verify-stored.ts'
+
+export interface VerifyOptions {
+  readonly log: EventLog
+  readonly names: TopicNames
+  readonly model: Model
+  readonly tokenizer: Tokenizer | null
+  readonly format: InputFormat
+  /** Only this session. */
+  readonly session?: string
+  /** Called now and then with the place in the input. */
+  readonly onProgress?: (progress: {
+    readonly partition: number
+    readonly offset: number
+    readonly end: number
+  }) => void
+}
+
+export interface Verification {
+  readonly sessions: number
+  /** Sessions whose beginning is not in the log, and the pulse from which they were recomputed. */
+  readonly partial: readonly { readonly session: string; readonly fromPulse: number }[]
+  readonly events: number
+  readonly tokensCompared: number
+  readonly headsCompared: number
+  readonly snapshotsCompared: number
+  readonly findings: readonly Finding[]
+}
+
+export type Totals = {
+  -readonly [K in keyof Verification]: Verification[K] extends readonly (infer T)[] ? T[] : Verification[K]
+}
+
+/** One session under verification. */
+export interface Subject {
+  readonly target: Head
+  readonly heads: Map<string, At<Head>[]>
+  readonly snapshots: Map<string, At<StoredSnapshot>[]>
+  /** Records of the output topics for the session, in order. */
+  readonly outputs: { tokens: StoredRecord[]; observations: StoredRecord[] }
+  session: SessionState | null
+  finished: boolean
+}
+
+/** One partition under verification. */
+export interface Scene {
+  readonly options: VerifyOptions
+  readonly partition: number
+  readonly engine: Inference
+  readonly validation: ValidateOptions
+  readonly stored: StoredState
+  readonly deadLetters: ReadonlyMap<number, DeadLetter>
+  readonly begin: number
+  readonly end: number
+  /** Whether the partition cursor says that the record is finished. */
+  readonly isDone: (offset: number) => boolean
+  readonly totals: Totals
+  readonly found: Found
+}

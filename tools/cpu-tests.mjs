@@ -1,0 +1,11 @@
+// The native tests of the CPU on the library that the addon is linked from: half a minute to build, seconds to run. `npm test` has them.
+// Those of CUDA, and all of them under sanitizers, are for test:asan and test:tsan. A word selects tests by their claims.
+import { join } from 'node:path'
+import { root, source } from './addon.mjs'
+import { buildNative } from './build-native.mjs'
+import { build, configureTests, runTests } from './native-tests.mjs'
+
+buildNative()
+const folder = configureTests('build-cpu-tests', [`ENGINE=${join(source, 'build')}`], join(root, 'tools', 'cpu-tests'))
+build(folder)
+process.exitCode = await runTests(join(folder, 'continuo_cpu_tests'), { word: process.argv[2] })

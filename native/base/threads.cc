@@ -16,8 +16,9 @@ constexpr uint64_t inside_mask = open_bit - 1;
 
 // Jobs follow each other within microseconds while a batch runs, and waking a sleeper costs tens of them: a worker
 // looks around for a while (well under a millisecond) before it sleeps, and lets other threads run in between.
-constexpr int looks = 400;
-constexpr int pauses = 32;
+constexpr int looks = 3200;
+constexpr int pauses = 4;  // a few hundred cycles: a longer wait would be noticed, at a hundred jobs a token
+constexpr int looks_between_yields = 64;
 
 void pause() {
 #if defined(__x86_64__)
@@ -90,7 +91,7 @@ bool ThreadPool::wait_for_door(uint64_t seen) {
       if (stopping_.load(std::memory_order_relaxed)) return false;
       if (open()) return true;
       for (int i = 0; i < pauses; ++i) pause();
-      if (look % 8 == 7) std::this_thread::yield();
+      if (look % looks_between_yields == looks_between_yields - 1) std::this_thread::yield();
     }
     const uint32_t heard = alarm_.load();
     sleepers_.fetch_add(1);

@@ -87,7 +87,8 @@ TEST("every operation, product and chain has the bits that the line below sums u
     ThreadPool pool(2);
     Memory scratch(scratch_bytes(m, rows));
     std::vector<float> y(rows * m.outputs);
-    multiply(pool, k, m, a.data(), y.data(), rows, scratch);
+    const Product product{m, a.data(), y.data()};
+    multiply(pool, k, {&product, 1}, rows, scratch);
     fold(y);
   }
   const auto small = test::small_model(21, 40, 48, 3, Dtype::bf16);

@@ -176,7 +176,8 @@ TEST("multiply: any number of threads gives the same bits") {
         Memory scratch(scratch_bytes(w.packed.matrix(), rows));
         for (const auto* table : runnable_kernels()) {
           std::vector<float> got(rows * n, NAN);
-          multiply(pool, *table, w.packed.matrix(), x.data(), got.data(), rows, scratch);
+          const continuo::Product product{w.packed.matrix(), x.data(), got.data()};
+          multiply(pool, *table, {&product, 1}, rows, scratch);
           CHECK(same_numbers(got, want));
         }
       }

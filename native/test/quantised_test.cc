@@ -142,7 +142,8 @@ std::vector<float> product(const Kernels& table, ThreadPool& pool, const PackedM
                            size_t rows) {
   Memory scratch(scratch_bytes(m, rows));
   std::vector<float> y(rows * m.outputs, -1.0f);
-  multiply(pool, table, m, x.data(), y.data(), rows, scratch);
+  const Product product{m, x.data(), y.data()};
+  multiply(pool, table, {&product, 1}, rows, scratch);
   return y;
 }
 
@@ -194,6 +195,49 @@ TEST("quantised: every number of rows from 1 to 50 gives each row the bits it ha
       for (size_t rows = 1; rows <= most; ++rows)
         CHECK(
             same_numbers(product(*table, w, x, rows), {want.begin(), want.begin() + static_cast<ptrdiff_t>(rows * n)}));
+    }
+  }
+}
+
+TEST(
+    "multiply: products side by side have the bits of each by itself, for any formats, inputs they share, rows and "
+    "threads") {
+  test::Random random(45);
+  constexpr size_t k = 600, other_k = 96, most = 40;
+  const auto x = random.floats(most * k, -1, 1), z = random.floats(most * other_k, -1, 1);
+  const auto plain = random.floats(130 * k, -1, 1);
+  std::vector<std::byte> bytes_of(plain.size() * sizeof(float));
+  std::memcpy(bytes_of.data(), plain.data(), bytes_of.size());
+  const auto floats = test::pack_one({"w", Layout::packed, {130, k}, "w", false, -1, Storage::plain, "", 0},
+                                     {test::tensor_of("w", "F32", {130, k}, bytes_of)});
+  CHECK(floats);
+  std::vector<Constant> constants{*floats};
+  for (const auto& [storage, n, inputs, group] :
+       {std::tuple(Storage::q8, size_t{520}, k, size_t{32}), std::tuple(Storage::ternary2, size_t{70}, k, size_t{32}),
+        std::tuple(Storage::q8, size_t{64}, k, size_t{32}), std::tuple(Storage::q8, size_t{64}, k, size_t{64}),
+        std::tuple(Storage::q8, size_t{700}, other_k, size_t{32})})
+    constants.push_back(random_quantised(random, storage, n, inputs, group).packed());
+  for (const size_t rows : {1, 3, 6, 7, 40}) {
+    size_t bytes = 0;
+    std::vector<std::vector<float>> want, got;
+    std::vector<continuo::Product> products;
+    for (const auto& constant : constants) {
+      const auto m = constant.matrix();
+      bytes += scratch_bytes(m, rows);
+      const auto& in = m.inputs == k ? x : z;
+      ThreadPool alone(1);
+      want.push_back(product(*test::tables().front(), alone, m, in, rows));
+      got.emplace_back(rows * m.outputs);
+      products.push_back({m, in.data(), got.back().data()});
+    }
+    Memory scratch(bytes);
+    for (const size_t threads : {1, 2, 3}) {
+      ThreadPool pool(threads);
+      for (const auto* table : test::tables()) {
+        for (auto& y : got) std::fill(y.begin(), y.end(), NAN);
+        multiply(pool, *table, products, rows, scratch);
+        for (size_t i = 0; i < got.size(); ++i) CHECK(same_numbers(got[i], want[i]));
+      }
     }
   }
 }

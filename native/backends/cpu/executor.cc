@@ -1,9 +1,11 @@
 #include "backends/cpu/executor.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "backends/cpu/linear.h"
+#include "backends/cpu/products.h"
 #include "base/cast.h"
 #include "graph/ops.h"
 #include "runtime/sampler.h"
@@ -19,8 +21,19 @@ constexpr size_t local_rows = 8;
 
 CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, ThreadPool& pool, const ExecutorOptions& options,
                          const Kernels& kernels)
-    : Executor(std::move(model), pool, options), kernels_(kernels) {
+    : Executor(std::move(model), pool, options, grouped_lifetimes), kernels_(kernels) {
   size_t scratch = 0;
+  for (const auto& program : programs()) {
+    auto& counts = products_.emplace_back(program.code.size(), 0);
+    for (const auto& [first, count] : product_groups(program)) {
+      counts[first] = count;
+      size_t bytes = 0;
+      for (size_t line = first; line < first + count; ++line)
+        bytes += scratch_bytes(matrix(program.code[line]), max_rows);
+      scratch = std::max(scratch, bytes);
+    }
+  }
+  // Products that go row after row are in no group.
   for (const auto& constant : model_->constants) {
     if (constant.layout == Layout::packed) scratch = std::max(scratch, scratch_bytes(constant.matrix(), max_rows));
   }
@@ -49,7 +62,13 @@ void CpuExecutor::surprisals(std::span<const int32_t> expected, size_t first, fl
 void CpuExecutor::rows_together(Space& space, const Stage& stage, size_t rows, std::span<const Run> runs) {
   const auto code = std::span(space.program->code).subspan(stage.first, stage.last - stage.first + 1);
   // Timing and watching want nodes one by one.
-  if (stage.order == Stage::Order::row_parallel || options_.trace || options_.watch) {
+  const bool apart = options_.trace || options_.watch;
+  if (code[0].node->op == Op::matmul && !apart) {
+    const size_t count = products_[static_cast<size_t>(&space - spaces_.data())][stage.first];
+    if (count > 0) matmul(space, std::span(space.program->code).subspan(stage.first, count), 0, rows);
+    return;
+  }
+  if (stage.order == Stage::Order::row_parallel || apart) {
     for (const auto& instruction : code) run(space, instruction, 0, rows, runs);
     return;
   }
@@ -71,7 +90,7 @@ void CpuExecutor::locals(Space& space, std::span<const Instruction> code, size_t
 void CpuExecutor::dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows,
                            std::span<const Run> runs) {
   switch (instruction.node->op) {
-    case Op::matmul: return matmul(space, instruction, first, rows);
+    case Op::matmul: return matmul(space, {&instruction, 1}, first, rows);
     case Op::rope: return rope(space, instruction, runs);
     case Op::attend: return attend(space, instruction, runs);
     case Op::cache_conv: return conv(space, instruction, runs);
@@ -91,10 +110,19 @@ void CpuExecutor::dispatch(Space& space, const Instruction& instruction, size_t 
   }
 }
 
-void CpuExecutor::matmul(Space& space, const Instruction& instruction, size_t first, size_t rows) {
-  const PackedMatrix w = model_->constants[instruction.in[1].id].matrix();
-  const float* x = floats(space, instruction.in[0].id) + first * w.inputs;
-  multiply(pool_, kernels_, w, x, floats(space, instruction.out) + first * w.outputs, rows, scratch_);
+PackedMatrix CpuExecutor::matrix(const Instruction& instruction) const {
+  return model_->constants[instruction.in[1].id].matrix();
+}
+
+// Products of one group.
+void CpuExecutor::matmul(Space& space, std::span<const Instruction> code, size_t first, size_t rows) {
+  std::array<Product, max_products> products;
+  for (size_t i = 0; i < code.size(); ++i) {
+    const PackedMatrix w = matrix(code[i]);
+    products[i] = {w, floats(space, code[i].in[0].id) + first * w.inputs,
+                   floats(space, code[i].out) + first * w.outputs};
+  }
+  multiply(pool_, kernels_, std::span(products).first(code.size()), rows, scratch_);
 }
 
 void CpuExecutor::local(Space& space, const Instruction& instruction, size_t first, size_t rows) {

@@ -19,7 +19,7 @@ class CpuExecutor final : public Executor {
 
  private:
   // Work below this many multiply-adds is done by the calling thread: waking another costs more.
-  static constexpr size_t fork_threshold = 1 << 18;
+  static constexpr size_t fork_threshold = 1 << 17;
 
   std::byte* input(size_t block, size_t index) { return value(spaces_[block], programs()[block].inputs[index]); }
   void zero(Space& space, uint32_t id, size_t rows) override {
@@ -51,7 +51,8 @@ class CpuExecutor final : public Executor {
   void elementwise(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void embed(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void compare(Space& space, const Instruction& instruction, size_t first, size_t rows);
-  void matmul(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  PackedMatrix matrix(const Instruction& instruction) const;
+  void matmul(Space& space, std::span<const Instruction> code, size_t first, size_t rows);
 
   // executor_state.cc: what touches persistent memory.
   void shift(Space& space, const Instruction& instruction, std::span<const Run> runs);
@@ -71,6 +72,8 @@ class CpuExecutor final : public Executor {
   void recall(Space& space, const Instruction& instruction, std::span<const Run> runs);
 
   const Kernels& kernels_;
+  // Per program and line: how many products the group has that begins there (products.h); 0 where none begins.
+  std::vector<std::vector<size_t>> products_;
   Memory scratch_;  // linear.h
 };
 

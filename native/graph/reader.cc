@@ -1,4 +1,5 @@
-// Reads a graph from its JSON: form, names and single declarations. What must hold between them is check.h's.
+// Reads a graph from its JSON, and checks its form, its names and each declaration by itself. check.h checks how they
+// fit together.
 #include <algorithm>
 #include <cmath>
 #include <unordered_map>
@@ -17,7 +18,7 @@ namespace {
 
 using json::Value;
 
-// As max_extent: generous, and no size in bytes overflows 64 bits.
+// The most elements of a tensor. Like max_extent: more than any model needs, and no size in bytes overflows 64 bits.
 constexpr uint64_t max_elements = uint64_t{1} << 40;
 
 class Reader {
@@ -38,7 +39,7 @@ class Reader {
     return false;
   }
 
-  // A whole number from `least` to `most`; `otherwise` where the member is missing.
+  // Reads a whole number from `least` to `most`; `otherwise` where the member is missing.
   bool number(const Value& object, const char* member, const std::string& user, uint64_t least, uint64_t most,
               uint64_t& out, std::optional<uint64_t> otherwise = std::nullopt) {
     auto n = read_number(object, member, least, most, otherwise);
@@ -283,7 +284,7 @@ class Reader {
       term.offset = *n;
       return true;
     }
-    // A name may hold a minus sign itself: the whole text is tried first.
+    // A name may contain a minus sign, so the whole text is tried as a name first.
     const auto named = [&](const std::string& name) {
       if (const auto index = index_names_.find(name); index != index_names_.end()) {
         term.kind = Term::Kind::index;

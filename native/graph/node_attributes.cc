@@ -97,7 +97,7 @@ class Attributes {
     for (const auto& entry : *list) {
       const auto value = entry.as_double();
       if (!value || !std::isfinite(static_cast<float>(*value)))
-        return fail(user_, " has something in \"", member, "\" that is no number f32 can hold.");
+        return fail(user_, " has a value in \"", member, "\" that is no number within the range of f32.");
       out.push_back(static_cast<float>(*value));
     }
     return true;

@@ -51,14 +51,15 @@ class Reader {
   bool fresh_name(const std::string* name, const char* what) {
     if (!name || name->empty() || name->size() > 200) return fail(what, " lacks its name.");
     if (name->find_first_of("(),+ \"") != std::string::npos)
-      return fail("the name \"", *name, "\" has a character that operands give a meaning: ( ) , + quotes or a space.");
+      return fail("the name \"", *name,
+                  "\" has a character that the text of operands reserves: ( ) , + quotes or a space.");
     if (names_.contains(*name) || index_names_.contains(*name)) return fail("\"", *name, "\" is declared twice.");
     return true;
   }
 
   bool indices() {
     const auto* list = root_.list_of("indices");
-    if (!list) return root_.find("indices") == nullptr || fail("indices are no list.");
+    if (!list) return root_.find("indices") == nullptr || fail("\"indices\" is no list.");
     for (const auto& item : *list) {
       const auto* name = item.text_of("name");
       if (!fresh_name(name, "an index")) return false;
@@ -99,7 +100,8 @@ class Reader {
     for (const auto& extent : *list) {
       const auto n = extent.as_u64();
       if (!n || *n == 0 || *n > max_extent || elements > max_elements / *n)
-        return fail("\"", d.name, "\" has a shape that is not a list of sensible whole numbers.");
+        return fail("\"", d.name, "\" needs a shape of whole numbers from 1 to ", max_extent, ", with at most ",
+                    max_elements, " elements.");
       elements *= *n;
       d.shape.push_back(*n);
     }
@@ -147,7 +149,8 @@ class Reader {
     if (item.find("row")) {
       uint64_t row = 0;
       if (d.layout != Layout::vector || !number(item, "row", text("constant \"", d.name, "\""), 0, max_extent, row))
-        return fail("constant \"", d.name, "\" names a row that cannot be taken.");
+        return fail("constant \"", d.name,
+                    "\" has a \"row\": it needs the layout vector, and a whole number for the row.");
       d.row = static_cast<int64_t>(row);
     }
     return (!pattern || family(item, d)) && stored(item, d);
@@ -261,7 +264,7 @@ class Reader {
   }
 
   bool operand(const std::string& user, const Value& item, Operand& out) {
-    if (!item.is_string()) return fail(user, " has an operand that is no text.");
+    if (!item.is_string()) return fail(user, " has an operand that is no string.");
     const std::string& source = item.text;
     const size_t open = std::min(source.find('('), source.size());
     const auto found = names_.find(source.substr(0, open));

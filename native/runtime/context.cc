@@ -217,7 +217,7 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
     return invalid("the state's origin ", new_head.origin, " lies after its pulse ", new_head.pulse, ".");
   // Positions are counted in int64: a larger clock would wrap, and the loops over positions would have no end.
   if (new_head.pulse > INT64_MAX)
-    return invalid("the state's pulse ", new_head.pulse, " is no clock that can go on, expected at most 2⁶³ − 1.");
+    return invalid("the state's pulse ", new_head.pulse, " is too large for the clock, expected at most 2⁶³ − 1.");
   // First everything is checked. A table's counter is declared before the table, so its value is read before.
   std::vector<int64_t> counters(model_->layout.size(), 0);
   size_t at = 0;

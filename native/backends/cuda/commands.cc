@@ -59,7 +59,7 @@ class Translator {
   Command command(const Instruction& instruction) {
     const auto& node = *instruction.node;
     Command c;
-    c.task = *task_of(node.op);  // Device::runs() was asked when the model was loaded
+    c.task = *task_of(node.op);  // has one: Model::make() has checked Device::runs()
     c.groups = node.groups;
     c.shared = node.shared;
     c.eps = node.eps;

@@ -1,14 +1,14 @@
 /**
- * A backlog of new sessions: the same number of events, of the same bytes, in one partition, once as 200 sessions and once as a
- * session for each event; and the restart after the latter.
+ * A backlog of new sessions: the same events in one partition, once as 200 sessions and once with a session for each event; and the
+ * restart after the latter.
  *
  *   node bench/backlog.ts [--events 20000] [--sessions 200,20000] [--bytes 16] [--rounds 3] [--logs embedded] [--partitions 1]
  *
- * A worker process (`continuo run`, defaults) reads the log to its end. Its clock starts with the first commit seen in the log and
- * stops with the one after which all is committed, so that the start of the process is not counted; nor is the stop, which saves
- * what is in memory and is printed beside it. Then a worker is started again, and the time from its start to the first token of a
- * request to one of the sessions is the restart. Rounds take turns; the best of each is compared. Where /proc tells it, the CPU
- * time of the worker per event stands beside: it says more than the clock does on a machine that others use.
+ * A worker process (`continuo run`, defaults) reads the log to its end. The measured time begins with the first commit in the log and
+ * ends with the commit after which all events are committed. So it includes neither the start of the process nor its stop, which saves
+ * the sessions in memory and is printed separately. Then a worker is started again: the restart is the time from its start to the first
+ * token of a request to one of the sessions. The variants take turns in each round; the best round of each is compared. Where /proc has
+ * it, the CPU time of the worker per event is printed too: on a shared machine it says more than the elapsed time.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -32,7 +32,7 @@ const { values } = parseArgs({
 const events = Number(values.events)
 const counts = values.sessions.split(',').map(Number)
 const partitions = Number(values.partitions)
-/** Bytes of one event's text. */
+/** Bytes of the text of an event. */
 const bytes = Number(values.bytes)
 const MB = 1_000_000
 const PEAK = 'process.on("exit",()=>console.error("peak",process.resourceUsage().maxRSS))'
@@ -54,7 +54,7 @@ const worker = (url: string) => {
       if (code !== 0) throw new Error(`The worker ended with ${code}: ${said}`)
       return (Number(/peak (\d+)/.exec(said)![1]) * 1024) / MB
     },
-    /** CPU time so far, ms; null where the system does not tell it so. */
+    /** CPU time so far, ms; null where the system has no /proc. */
     cpu(): number | null {
       try {
         const stat = readFileSync(`/proc/${child.pid}/stat`, 'utf8')

@@ -1,7 +1,7 @@
 /**
- * A CUDA device (docs/gpu.md): decoding with 1 and 64 sessions, reading, and how near the bytes that decoding moves come to what a
- * copy within the device moves; beside it the way most code decodes, a launch for every node of the graph. native/bench/gpu.cc
- * measures; here its models are prepared and its figures told: medians over the rounds.
+ * A CUDA device (docs/gpu.md): the speed of decoding with 1 and 64 sessions and of reading, and the bandwidth of decoding beside that
+ * of a copy within the device. For comparison also decoding with a launch for every node of the graph. native/bench/gpu.cc measures;
+ * this program prepares the models and prints the figures, medians over the rounds.
  *
  *   npx node bench/gpu.ts [--rounds N] [--model DIR] [--json]
  *
@@ -23,16 +23,16 @@ const { values } = parseArgs({
   options: { rounds: { type: 'string', default: '9' }, model: { type: 'string' }, json: { type: 'boolean' } },
 })
 
-/** What the program prints. Rates per second; tokens of all sessions together. */
+/** The output of native/bench/gpu.cc. Rates are per second; tokens are those of all sessions together. */
 interface Figures {
   readonly device: string
   readonly capability: string
   /** 13000 is CUDA 13.0. */
   readonly driver: number
   readonly runtime: number
-  /** Read and written. */
+  /** Bytes read and written. */
   readonly copyBytesPerSecond: number
-  /** Every matrix once, the state once in and once out. */
+  /** Bytes that a token moves at least: every matrix once, the state once in and once out. */
   readonly bytesPerToken: number
   readonly launchesPerStep: number
   readonly decode1: number
@@ -43,7 +43,7 @@ interface Figures {
   readonly overNaive: number
 }
 
-/** What the program said on stderr is passed on; this ends with it. */
+/** Runs a program and passes its stderr on. Ends this process where the program fails. */
 const outputOf = (program: string, args: readonly string[]): string => {
   const { status, stdout, error } = spawnSync(program, args, {
     cwd: root,
@@ -67,7 +67,7 @@ const measure = async (dir: string): Promise<Figures> => {
   return JSON.parse(outputOf(program, [graph, weights, values.rounds])) as Figures
 }
 
-/** A smaller model may lie in the device's cache (50 MB on an H100, 126 MB on a B200): its bytes need not come from memory. */
+/** A smaller model may fit in the device's cache (50 MB on an H100, 126 MB on a B200): then its bytes do not come from memory. */
 const CACHED = 256e6
 
 const gigabytes = (rate: number): string => `${(rate / 1e9).toFixed(0)} GB/s`

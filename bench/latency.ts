@@ -1,19 +1,18 @@
 /**
- * Time between tokens beside readers: sessions that generate, each asking for one token at a time as a live reader of their output
- * sees it, beside sessions that read 512 tokens at a time.
+ * The time between tokens of sessions that generate, each one token at a time, beside sessions that read 512 tokens at a time.
  *
  *   node bench/latency.ts [--models 0.1b,demo] [--generators 1,8] [--readers 0,1,8,63] [--threads 2] [--target 2] [--seconds 10]
  *                         [--together] [--log]
  *
- * A gap is the time from one token of a session to its next, seen in JavaScript. Tokens per second are those of all generators and
- * of all readers together while both go on: readers get a fixed amount of work, and the clock stops with the last of it. Ratios
- * beside a gap are to the median gap without readers; the ratio beside the readers' speed is to the readers alone.
+ * A gap is the time from one token of a session to its next, measured in JavaScript. Tokens per second are those of all generators and
+ * those of all readers while both run: readers have a fixed amount of work, and the measurement ends with it. The ratio beside a gap is
+ * to the median gap without readers; the ratio beside the readers' speed is to the readers alone.
  *
- * --together is the negative control: whoever is ready waits until everybody who went before is done, as in static batches. The gaps
- * must be bad then, or the bench cannot see what it is for.
+ * --together is the negative control: it emulates static batches, in which a new item waits until all items of the batch before are
+ * done. The gaps must be long then, or the bench does not measure what it should.
  *
  * --log measures through the embedded log instead: from the append of a `generate` request to the commit of its first tokens (a
- * record of 16), while the readers have more to read than they get through.
+ * record of 16), while the readers have more to read than they can finish.
  *
  * The 0.1B model (RWKV-7, f16, random weights) is written to a temporary folder.
  */
@@ -46,7 +45,7 @@ const numbers = (list: string): readonly number[] => list.split(',').map(Number)
 
 type Submit = (item: WorkItem) => Promise<WorkResult>
 
-/** Cuts what is ready into groups, begins nothing before the group before is done, and answers the whole group at once. */
+/** Static batches: collects the ready items into a group, starts it when the group before is done, and answers the whole group at once. */
 const together = (submit: Submit): Submit => {
   let waiting: { readonly item: WorkItem; readonly answer: PromiseWithResolvers<WorkResult> }[] = []
   let busy = false
@@ -140,7 +139,7 @@ const dirOf = async (name: string): Promise<string> => {
 const ms = (value: number): string => value.toFixed(2).padStart(9)
 const ratio = (value: number): string => `${value.toFixed(value < 10 ? 2 : 0)} x`.padStart(8)
 
-/** Times from request to first token, ms, one after the other, of a session beside `readers` sessions that read. */
+/** Times from request to first token, ms, of consecutive requests of a session beside `readers` reading sessions. */
 const throughLog = async (model: Model, place: Place, readers: number, seconds: number): Promise<readonly number[]> => {
   const log = await prepared(place.fresh(), 1)
   const names = topicNames(log.prefix)
@@ -168,7 +167,7 @@ const throughLog = async (model: Model, place: Place, readers: number, seconds: 
           waiting.get(requestId)?.()
           waiting.delete(requestId)
         }
-        // A reader that is through with one record gets another.
+        // A reader that has finished a record gets another one.
         if (done && session?.startsWith('reader')) void append(session, read(3, READ)).catch(failed)
       }
     },
@@ -218,7 +217,7 @@ const report = async (name: string): Promise<void> => {
   })
   const submit: Submit = values.together ? together(model.submit) : model.submit
   const seconds = Number(values.seconds)
-  // As much reading as takes about the time asked for.
+  // An amount of reading that takes about the requested time.
   const probe = await measure(model, submit, 0, 8, 8 * READ, seconds)
   const readTokens = Math.max(8 * READ, probe.read * seconds)
   console.log(`\n${name}, ${model.vocabSize} tokens, ${values.threads} threads`)

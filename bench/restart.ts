@@ -1,6 +1,6 @@
 /**
- * Restart to first new token: a log with many idle sessions, a worker started from nothing (`continuo run` as a process),
- * and the time from its start until the first token of a waiting request stands in the token topic.
+ * Restart to first new token: for a log with many idle sessions, the time from the start of a worker process (`continuo run`) until the
+ * first token of a waiting request is in the token topic.
  *
  *   node bench/restart.ts [--sessions 1000] [--rounds 5] [--logs embedded,kafka]
  */

@@ -1,4 +1,4 @@
-/** RWKV-7 packages of any size with random weights of sixteen bits, under the official tensor names, for benches. */
+/** Writes RWKV-7 packages of any size for benches: random weights of sixteen bits under the official tensor names. */
 import { createHash } from 'node:crypto'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -13,7 +13,7 @@ export interface Rwkv7Shape {
   readonly ranks: { readonly w: number; readonly a: number; readonly v: number; readonly g: number }
 }
 
-/** The published 0.1B model's. */
+/** The shape of the published 0.1B model. */
 export const RWKV7_0B1: Rwkv7Shape = {
   layers: 12,
   channels: 768,
@@ -21,7 +21,7 @@ export const RWKV7_0B1: Rwkv7Shape = {
   ranks: { w: 64, a: 64, v: 32, g: 128 },
 }
 
-/** The published 1.5B model's. */
+/** The shape of the published 1.5B model. */
 export const RWKV7_1B5: Rwkv7Shape = {
   layers: 24,
   channels: 2048,
@@ -31,7 +31,7 @@ export const RWKV7_1B5: Rwkv7Shape = {
 
 const HEAD = 64
 
-/** Name, extents, and about how large its numbers are. */
+/** Name, shape, and approximate magnitude of the numbers. */
 type Entry = readonly [name: string, extents: readonly number[], size: number]
 
 const entriesOf = ({ layers, channels: C, vocabulary: V, ranks }: Rwkv7Shape): readonly Entry[] => {
@@ -79,7 +79,7 @@ const entriesOf = ({ layers, channels: C, vocabulary: V, ranks }: Rwkv7Shape): r
   ]
 }
 
-/** Bits of random numbers, drawn once: a gigabyte drawn one by one would take longer than the bench. */
+/** The bits of random numbers, drawn once and repeated: drawing a gigabyte number by number would take longer than the bench. */
 const PIECE = 1 << 20
 const randomBits = (): Uint16Array => {
   const out = new Uint8Array(2 * PIECE)
@@ -87,7 +87,7 @@ const randomBits = (): Uint16Array => {
   return new Uint16Array(out.buffer)
 }
 
-/** Bits of the mantissa, and the exponent's bias. */
+/** Bits of the mantissa, and the bias of the exponent. */
 const FORMATS = { BF16: { mantissa: 7, bias: 127 }, F16: { mantissa: 10, bias: 15 } } as const
 
 /** Numbers of either sign whose magnitudes lie from `size` (a power of two, rounded down) to twice that; vectors of norms and mixes positive. */

@@ -1,14 +1,14 @@
 /**
- * What the stream costs: one document through the bare engine, through the embedded log and through Kafka, interleaved in
- * one process. The engine does the same work in all three (surprisal of every token, slices of 256); the rest is ours.
+ * The cost of the stream: one document through the bare engine, through the embedded log and through Kafka, interleaved in one process.
+ * The engine does the same work in all three (surprisal of every token, slices of 256), so the difference is the cost of the stream.
  *
  *   node bench/stream.ts [--bytes 1000000] [--rounds 3] [--threads 2] [--logs embedded,kafka] [--json]
  *
- * The clock of a stream starts before the worker joins its group and stops when the commit that covers the last record is
- * acknowledged; feeding the log happens before. A bare run stands on either side of each run of a stream, and the ratio is to
- * their mean, so that a machine whose speed drifts does not decide. The chains of all runs must be equal, or the bench fails.
+ * The measured time of a stream begins before the worker joins its group and ends when the commit of the last record is acknowledged;
+ * the log is fed before. A bare run precedes and follows each run of a stream, and the ratio is to the mean of both, so that a drift of
+ * the machine's speed cancels out. The chains of all runs must be equal, or the bench fails.
  *
- * What it is at is said on stderr as it goes; with --json each run is a line of JSON on stdout, and the last line has the medians.
+ * Progress goes to stderr. With --json each run is a line of JSON on stdout, and the last line has the medians.
  */
 import { parseArgs } from 'node:util'
 import { openPackage } from '../src/models/open.ts'
@@ -34,7 +34,7 @@ const { model, tokenizer } = await openPackage(modelDir, { threads: Number(value
 const text = documentOf(bytes)
 const ids = Int32Array.from(Buffer.from(text))
 
-/** Says what a run gave, as it ends. */
+/** Prints the figures of a run. */
 const tell = (path: string, round: number, seconds: number, ratio?: number): void => {
   const about = { path, round, seconds, tokensPerSecond: ids.length / seconds, ...(ratio !== undefined && { ratio }) }
   if (values.json) console.log(JSON.stringify({ type: 'run', ...about }))

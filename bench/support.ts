@@ -1,4 +1,4 @@
-/** What the benches share: statistics, a document of any size, and a log to run against. */
+/** Shared by the benches: statistics, a document of any size, and a log to run against. */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -39,7 +39,7 @@ export const embeddedPlace = (): Place => {
   }
 }
 
-/** `KAFKA_BROKERS`, or a broker of our own for as long as the bench runs. */
+/** The brokers of `KAFKA_BROKERS`, or a broker of its own that runs as long as the bench. */
 export const kafkaPlace = async (): Promise<Place> => {
   const given = process.env.KAFKA_BROKERS
   const { startBroker } = await import('../tools/kafka/embedded-broker.ts')

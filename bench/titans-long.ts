@@ -1,6 +1,6 @@
 /**
- * A million tokens through each composition of Titans, at a small shape: does a token cost at the end what it cost at the start,
- * does the state keep its size, and do the memories stay within what their retention promises (docs/performance.md)?
+ * A million tokens through each composition of Titans, at a small shape. Does a token at the end cost as much as one at the start? Does
+ * the state keep its size? Do the norms of the memories stay within the bounds of their retention (docs/performance.md)?
  *
  *   npx node bench/titans-long.ts [--tokens N] [--threads N]
  */
@@ -34,7 +34,7 @@ const shape = {
 } as const
 
 const CAP = 2 * Math.sqrt(HEAD_DIM)
-/** What bounds ‖M‖ (docs/titans.md), and by how much. */
+/** The rule that bounds ‖M‖ (docs/titans.md), and the bound. */
 const kept: readonly { readonly name: string; readonly form: Partial<TitansShape>; readonly bound: number }[] = [
   { name: 'l2, titans, norm_max', form: { rule: 'titans', retention: 'l2', normMax: CAP }, bound: CAP },
   { name: 'elastic, titans, norm_max', form: { rule: 'titans', retention: 'elastic', normMax: CAP }, bound: CAP },
@@ -44,7 +44,7 @@ const kept: readonly { readonly name: string; readonly form: Partial<TitansShape
 ]
 const compositions = ['mac', 'mag', 'mal'] as const
 
-/** The largest norm of a head of one level, by Σ M² over its matrix. */
+/** The largest norm √(Σ M²) of a head's matrix in one level. */
 const largestNorm = (model: Model, state: Uint8Array): number => {
   const entry = model.layout.tensors(state).find(({ name }) => name === 'memory.M')!
   const numbers = new Float32Array(state.slice(entry.offset, entry.offset + entry.bytes).buffer)
@@ -58,7 +58,7 @@ const largestNorm = (model: Model, state: Uint8Array): number => {
 const text = new TextEncoder().encode(documentOf(1 << 20))
 const PIECE = 8192
 
-/** Reads `count` tokens of text; the largest norm seen after any piece. */
+/** Reads `count` tokens of text in pieces. Returns the largest norm after any piece. */
 const readOn = async (model: Model, count: number): Promise<{ most: number; bytes: readonly number[] }> => {
   const context = model.createContext()
   let most = 0

@@ -1,4 +1,4 @@
-/** Titans packages of any shape with random weights, for benches: initial values that behave (docs/titans.md), bf16 matrices. */
+/** Writes Titans packages of any shape for benches: random bf16 weights with stable initial values (docs/titans.md). */
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type TensorSpec, writeTensors } from '../src/models/package-writer.ts'
@@ -84,7 +84,7 @@ const toBf16 = (values: Float32Array): Uint8Array => {
   return new Uint8Array(out.buffer)
 }
 
-/** Name, shape, spread and mean of every tensor. */
+/** Name, shape, standard deviation and mean of every tensor. */
 const tensorsOf = (
   config: ReturnType<typeof configOf>,
 ): readonly (readonly [string, readonly number[], number, number])[] => {

@@ -1,4 +1,4 @@
-// Builds the addon another way than npm run setup does, in a folder of its own, and runs the TypeScript suites on it.
+// Builds the addon with other definitions than npm run setup, in a build folder of its own, and runs TypeScript suites on it.
 import { spawnSync } from 'node:child_process'
 import { createRequire } from 'node:module'
 import { availableParallelism } from 'node:os'
@@ -9,16 +9,16 @@ import { dropForeignBuild } from './build-native.mjs'
 export const root = dirname(dirname(fileURLToPath(import.meta.url)))
 export const source = join(root, 'native')
 const require = createRequire(join(root, 'package.json'))
-/** The project's own: a tool that is started by hand runs in the machine's, which may know no TypeScript. */
+/** The project's own Node. A tool that is started by hand runs in the machine's Node, which may not run TypeScript. */
 export const node = join(root, 'node_modules', '.bin', 'node')
 
-/** Ends the process with 1. */
+/** Prints the sentence and ends the process with 1. */
 export const fail = (sentence) => {
   console.error(sentence)
   process.exit(1)
 }
 
-/** `definitions`: of CMake, NAME=value; always the same for one folder. Returns where the addon lies; ends the process on failure. */
+/** `definitions` of CMake, NAME=value; always the same for one folder. Returns the path of the addon; ends the process on failure. */
 export const buildAddon = (folder, definitions, what) => {
   const build = join(source, folder)
   dropForeignBuild(build, source)
@@ -34,7 +34,7 @@ export const buildAddon = (folder, definitions, what) => {
   return join(build, 'Release', 'continuo.node')
 }
 
-/** Runs the suites that `config` names on this addon; `args` and the tool's own go on to vitest. Returns the exit code. */
+/** Runs the suites that `config` names on this addon. vitest gets `args` and the arguments of the tool. Returns the exit code. */
 export const runSuites = (config, addon, env = {}, args = []) => {
   const vitest = join(dirname(require.resolve('vitest/package.json')), 'vitest.mjs')
   const { status } = spawnSync(node, [vitest, 'run', '--config', config, ...args, ...process.argv.slice(2)], {

@@ -32,7 +32,7 @@ const step = (command, args) => {
 const build = (name, options) => {
   const folder = join(source, `build-${name}`)
   dropForeignBuild(folder, source)
-  // CMake's own choice is make, whether it is there or not.
+  // Without a generator CMake chooses make, even where only ninja is installed.
   const generator = runs('make') ? 'Unix Makefiles' : 'Ninja'
   step('cmake', [
     '-G',
@@ -52,7 +52,7 @@ const build = (name, options) => {
 
 const bitsOf = (output) => /^ +bits ([0-9a-f]{32})$/m.exec(output)?.[1] ?? 'none'
 
-// Static: the emulator then needs no libraries of the other architecture.
+// Static, so that the emulator needs no libraries of the other architecture.
 const foreign = build('arm64', [
   '-DCMAKE_SYSTEM_NAME=Linux',
   '-DCMAKE_SYSTEM_PROCESSOR=aarch64',

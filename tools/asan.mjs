@@ -1,5 +1,5 @@
-// Builds the engine and its native tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs them. The CUDA kernels run
-// emulated here, whatever this machine has: the sanitizers see the host's memory only.
+// Builds the engine and its native tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs them. The CUDA kernels are
+// emulated even where there is a GPU, because the sanitizers check the host's memory only.
 import { join } from 'node:path'
 import { build, configureSanitized, runTests } from './native-tests.mjs'
 

@@ -1,12 +1,12 @@
-/** The suites of the engine and its families alone: no broker under sanitizers, nor the matrix of every combination, which is a matter of bits. */
+/** Only the suites of the engine and its families: no broker under sanitizers, and not the matrix of all combinations, which only compares bits. */
 import { defineConfig } from 'vitest/config'
 
 export default defineConfig({
   test: {
     include: ['test/engine/**/*.test.ts', 'test/models/{gpt2,stateful,titans,titans.sessions,titans.refusals}.test.ts'],
-    // The suites are the CPU's, as in npm test; the native ones have the emulated kernels.
+    // These suites run on the CPU, as in npm test. The native suites run the emulated kernels.
     env: { CONTINUO_EMULATED_DEVICE: 'none' },
-    // AddressSanitizer keeps what was freed for a while, so the memory of a process says nothing here.
+    // AddressSanitizer keeps freed memory for a while, so tests of the memory of a process would fail here.
     exclude: ['test/engine/exactness.test.ts', 'test/engine/churn.test.ts'],
     fileParallelism: false,
     testTimeout: 300_000,

@@ -1,8 +1,8 @@
-// Builds the native addon with cmake-js when its sources changed since the last build. Plain JavaScript: it also runs on the Node
-// that happens to be installed, before the project's own is there.
+// Builds the native addon with cmake-js when its sources changed since the last build. Plain JavaScript, because it also runs on the
+// machine's Node before the project's own is installed.
 //
-// native/build/.stamp holds the hash of everything the build depends on; it is written last. Whether the CUDA backend is among that
-// is for CONTINUO_CUDA to say (auto, on or off; auto: where nvcc and a GPU are), see cuda.mjs.
+// native/build/.stamp has the hash of everything the build depends on; it is written last. CONTINUO_CUDA decides whether the CUDA
+// backend is built: on, off, or auto (where nvcc and a GPU are found); see cuda.mjs.
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import {
@@ -30,7 +30,7 @@ const build = join(source, 'build')
 const addon = join(build, 'Release', 'continuo.node')
 const stamp = join(build, '.stamp')
 const log = join(build, 'build.log')
-/** What the folder was configured with: cmake-js passes definitions on only when it configures a folder for the first time. */
+/** The definitions of the build folder. cmake-js passes definitions on only when it configures a folder for the first time. */
 const configured = join(build, '.cuda')
 const lock = join(source, 'building.log')
 const require = createRequire(join(root, 'package.json'))
@@ -81,13 +81,13 @@ export const listed = (names) => new Intl.ListFormat('en-GB').format(names)
 
 const installHint = 'for example: `apt-get install g++ cmake make`'
 
-/** A process id in the lock file may long belong to somebody else, so no build is waited for longer than this, ms. */
+/** The longest wait for another build, ms. Bounded, because the process id in the lock file may belong to another program by now. */
 const LONGEST_BUILD = 30 * 60 * 1000
-/** Waits are silent for so long, ms. */
+/** A wait is reported once it has lasted this long, ms. */
 const SHORT_WAIT = 2000
 const sleep = (ms) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
 
-/** Waits for a build that another process has under way; takes its place when that process is gone. */
+/** Takes the build lock. Waits while another process builds; takes the lock over when that process has ended. */
 const withLock = (work) => {
   mkdirSync(build, { recursive: true })
   const started = Date.now()
@@ -121,7 +121,7 @@ const withLock = (work) => {
   }
 }
 
-/** Who holds the lock, and since when; null if nobody does. */
+/** The process that has the lock, and since when; null if the lock is free. */
 const readLock = (path) => {
   try {
     return { text: readFileSync(path, 'utf8'), since: statSync(path).mtimeMs }
@@ -146,8 +146,8 @@ const isStale = ({ text, since }) => {
 }
 
 /**
- * Removes a stale lock. Several processes may wait for it, and the slowest of them must not remove what the quickest has put in
- * its place: so it is moved aside, looked at, and put back if it is another one.
+ * Removes a stale lock. Several processes may do so at once, and a slow one must not remove the new lock of a quick one. So the lock
+ * is moved aside, compared, and put back if it is not the stale one.
  */
 const takeAway = (stale) => {
   const aside = join(source, `building-${process.pid}-${Date.now()}.log`)
@@ -161,7 +161,7 @@ const takeAway = (stale) => {
   rmSync(aside, { force: true })
 }
 
-/** What CMake remembers in a build folder: undefined if nothing. */
+/** A value of CMake's cache in a build folder; undefined if it has none. */
 export const cached = (folder, name) => {
   const cache = join(folder, 'CMakeCache.txt')
   if (!existsSync(cache)) return undefined
@@ -169,7 +169,7 @@ export const cached = (folder, name) => {
   return found ? found[1] : ''
 }
 
-/** A build folder that came along with a moved or copied checkout configures the old place. */
+/** Removes a build folder that was moved or copied with the checkout: CMake would go on building the old place. */
 export const dropForeignBuild = (folder, home) => {
   const place = cached(folder, 'CMAKE_HOME_DIRECTORY')
   if (place !== undefined && place !== home) drop(folder)
@@ -180,14 +180,14 @@ const drop = (folder) => {
   mkdirSync(folder, { recursive: true })
 }
 
-/** A build with other CUDA than this begins anew. */
+/** Removes a build folder that was configured for another CUDA. */
 const dropOtherCuda = (name) => {
   const before = existsSync(configured) ? readFileSync(configured, 'utf8') : undefined
   if (before !== name && existsSync(join(build, 'CMakeCache.txt'))) drop(build)
   writeFileSync(configured, name)
 }
 
-/** Returns a line that says what happened. Throws an Error whose message says what to do. */
+/** Builds the addon where necessary. Returns a line for the user. Throws an Error whose message says what to do. */
 export const buildNative = () => {
   const cuda = chooseCuda()
   const hash = currentHash(cuda)

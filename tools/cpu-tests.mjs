@@ -1,5 +1,5 @@
-// The native tests of the CPU on the library that the addon is linked from: half a minute to build, seconds to run. `npm test` has them.
-// Those of CUDA, and all of them under sanitizers, are for test:asan and test:tsan. A word selects tests by their claims.
+// The native tests of the CPU on the library that the addon is linked from: half a minute to build, seconds to run. `npm test` runs them.
+// test:asan runs all native tests, those of CUDA included, and test:tsan those with several threads. An argument selects tests by claim.
 import { join } from 'node:path'
 import { root, source } from './addon.mjs'
 import { buildNative } from './build-native.mjs'

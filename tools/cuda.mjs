@@ -1,11 +1,11 @@
-// Whether the engine is built with its CUDA backend: what CONTINUO_CUDA asks for, and what is on this machine. Plain JavaScript, as
-// build-native.mjs, which asks at every start.
+// Decides whether the engine is built with its CUDA backend, from CONTINUO_CUDA and from what is installed on this machine. Plain
+// JavaScript like build-native.mjs, which imports it.
 import { spawnSync } from 'node:child_process'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 
 const CHOICES = ['auto', 'on', 'off']
-/** Of the CUDA Toolkit: nvcc knows C++20 from there on. */
+/** The oldest release of the CUDA Toolkit whose nvcc compiles C++20. */
 const OLDEST = 12
 
 const ask = (program, args) => {
@@ -13,7 +13,7 @@ const ask = (program, args) => {
   return error === undefined && status === 0 ? stdout : null
 }
 
-/** The first nvcc of where CMake looks for it, and its release; null where none is, or only an older one than is needed. */
+/** The first nvcc in the places where CMake looks for it, and its release; null where there is none, or only one that is too old. */
 export const findNvcc = (env = process.env) => {
   const { CUDACXX, CUDA_PATH } = env
   const programs = CUDACXX ? [CUDACXX] : [...(CUDA_PATH ? [join(CUDA_PATH, 'bin', 'nvcc')] : []), 'nvcc']
@@ -24,17 +24,17 @@ export const findNvcc = (env = process.env) => {
   return null
 }
 
-/** Whether an NVIDIA driver shows a GPU. */
+/** Whether an NVIDIA driver lists a GPU. */
 export const hasGpu = () => {
   try {
     if (readdirSync('/proc/driver/nvidia/gpus').length > 0) return true
   } catch {
-    // No driver, or a system that shows it elsewhere.
+    // There is no driver, or this system lists GPUs elsewhere.
   }
   return (ask('nvidia-smi', ['-L']) ?? '').includes('GPU')
 }
 
-/** Where nvcc is to be had, for sentences that miss it. */
+/** How to get nvcc, for messages. */
 export const NVCC_HINT = `nvcc of the CUDA Toolkit ${OLDEST} or later, in PATH or named by CUDACXX`
 
 /** { mode: on | off, nvcc } for a build of the addon. Throws an Error whose message says what to do. */

@@ -1,6 +1,6 @@
 /**
- * The suites of a device, on the addon that CONTINUO_ADDON names: those of test/cuda, which compare it with the CPU, and suites of
- * the engine that open their models where CONTINUO_TEST_DEVICE says.
+ * The suites of a device, on the addon that CONTINUO_ADDON names: test/cuda, which compares the device with the CPU, and suites of the
+ * engine that open their models on the device that CONTINUO_TEST_DEVICE names.
  */
 import { defineConfig } from 'vitest/config'
 
@@ -12,7 +12,7 @@ export default defineConfig({
       'test/models/stateful.test.ts',
     ],
     env: { CONTINUO_TEST_DEVICE: 'cuda' },
-    // Two processes on one device are no rarity.
+    // Two processes at a time on one device, as users have it.
     maxWorkers: 2,
     testTimeout: 300_000,
     hookTimeout: 300_000,

@@ -1,4 +1,4 @@
-/** `npm test`: the suites without what has the tag "slow". Files that have it as a whole are not even opened. */
+/** `npm test`: the suites without the tests that have the tag "slow". Files in which every test has it are not opened. */
 import { defineConfig } from 'vitest/config'
 import { suites } from '../vitest.config.ts'
 import { LeftOut } from './left-out.ts'

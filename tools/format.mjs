@@ -1,4 +1,4 @@
-// The shape of the C++ and CUDA sources (.clang-format): checks it, or with --write makes it so.
+// Checks the format of the C++ and CUDA sources (.clang-format); with --write, formats them.
 import { spawnSync } from 'node:child_process'
 import { readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'

@@ -1,12 +1,12 @@
-// The fuzzers (test/fuzz) on an addon built with AddressSanitizer and UndefinedBehaviorSanitizer: what a damaged file makes the engine do
-// outside of its memory ends the process, and that is a finding. Arguments go on to test/fuzz/run.ts.
+// The fuzzers (test/fuzz) on an addon built with AddressSanitizer and UndefinedBehaviorSanitizer: where a damaged file makes the engine
+// access memory that is not its own, the process ends, which is a finding. test/fuzz/run.ts gets the arguments.
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { root } from './addon.mjs'
 import { sanitizedAddon } from './sanitized.mjs'
 
 const { addon, env } = sanitizedAddon()
-// Sanitizers make all of it several times slower and larger; what overruns is reported once and ends the process.
+// Sanitizers make the engine several times slower and larger. The first overrun is reported and ends the process.
 const slower = ['--seconds', '200', '--megabytes', '6000']
 const { status } = spawnSync(
   join(root, 'node_modules', '.bin', 'node'),

@@ -1,4 +1,4 @@
-// Builds native/bench/gpu.cc for the GPU of this machine and prints where the program lies; bench/gpu.ts runs it.
+// Builds native/bench/gpu.cc for the GPU of this machine and prints the path of the program; bench/gpu.ts runs it.
 import { join } from 'node:path'
 import { needGpu } from './gpu-needs.mjs'
 import { build, configureTests } from './native-tests.mjs'

@@ -1,9 +1,9 @@
-// What the tools that run on a GPU need.
+// Checks for the tools that run on a GPU.
 import { fail } from './addon.mjs'
 import { listed } from './build-native.mjs'
 import { findNvcc, hasGpu, NVCC_HINT } from './cuda.mjs'
 
-/** Ends the process with a sentence, which `begins` so, where nvcc or a GPU is missing; else has CMake take the nvcc that was found. */
+/** Where nvcc or a GPU is missing, ends the process with a sentence that starts with `begins`. Else makes CMake use the nvcc it found. */
 export const needGpu = (begins) => {
   const nvcc = findNvcc()
   const missing = [...(nvcc === null ? [NVCC_HINT] : []), ...(hasGpu() ? [] : ['an NVIDIA GPU with its driver'])]

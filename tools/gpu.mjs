@@ -1,5 +1,5 @@
-// The CUDA backend on a GPU: the native suites, whose kernels run on the device here, the TypeScript suites of a device, and the
-// native CUDA tests once more under compute-sanitizer where that is installed.
+// Tests the CUDA backend on a GPU: the native suites with kernels on the device, the TypeScript suites of a device, and the native
+// CUDA tests once more under compute-sanitizer where it is installed.
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { buildAddon, fail, runSuites } from './addon.mjs'
@@ -9,7 +9,7 @@ import { build, configureTests } from './native-tests.mjs'
 
 needGpu('The suites of a GPU need')
 
-/** Ends the process when the program does not end with 0. */
+/** Runs a program. Ends the process unless the program ends with 0. */
 const run = (program, args) => {
   const { status, signal, error } = spawnSync(program, args, { stdio: 'inherit' })
   if (status === 0) return

@@ -1,4 +1,4 @@
-// Builds the engine's native tests with CMake, in a folder of their own.
+// Builds the engine's native tests with CMake, in a build folder of their own, and runs them.
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { rmSync } from 'node:fs'
@@ -7,13 +7,13 @@ import { join } from 'node:path'
 import { fail, root, source } from './addon.mjs'
 import { cached, dropForeignBuild, listed, missingTools, runs } from './build-native.mjs'
 
-/** Runs quietly; on failure prints what the command said and ends. */
+/** Runs a command without output. On failure prints its output and ends the process. */
 const step = (command, args) => {
   const { status, stdout, stderr, error } = spawnSync(command, args, { encoding: 'utf8', maxBuffer: 1 << 28 })
   if (status !== 0) fail(`${stdout ?? ''}${stderr ?? ''}${error?.message ?? ''}`)
 }
 
-/** `definitions`: of CMake, NAME=value; `home`: where its CMakeLists.txt lies. Returns the build folder; ends the process on failure. */
+/** `definitions` of CMake, NAME=value; `home`: the folder of CMakeLists.txt. Returns the build folder; ends the process on failure. */
 export const configureTests = (folder, definitions, home = source) => {
   const build = join(source, folder)
   const missing = missingTools()
@@ -22,7 +22,7 @@ export const configureTests = (folder, definitions, home = source) => {
       `The native tests need ${listed(missing)}. Install what is missing, for example: \`apt-get install g++ cmake make\`.`,
     )
   dropForeignBuild(build, home)
-  // CMake's own choice is make, whether it is there or not, and a folder stays with the choice it was made with.
+  // Without a generator CMake chooses make, even where only ninja is installed. A build folder keeps its first generator.
   const generator = runs('make') ? [] : ['-G', 'Ninja']
   if (generator.length > 0 && cached(build, 'CMAKE_GENERATOR') !== 'Ninja')
     rmSync(build, { recursive: true, force: true })
@@ -51,7 +51,7 @@ export const build = (folder, targets = []) => {
 
 const SUMMARY = /^(?<ran>\d+) native tests, (?<failed>\d+) failed\n/m
 
-/** One process with a part of the tests; prints what it printed when it is over. */
+/** Runs a part of the tests in a process, and prints the output of the process when it has ended. */
 const runPart = async (program, args, env) => {
   const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env } })
   let out = ''

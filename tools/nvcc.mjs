@@ -1,5 +1,5 @@
-// Whether the CUDA backend compiles: its kernels with nvcc, and what launches them against CUDA's own headers. Warnings are errors.
-// Needs no GPU; what the kernels compute is for test:emulated and test:gpu.
+// Checks that the CUDA backend compiles: its kernels with nvcc, its host code against CUDA's own headers. Warnings are errors. Needs no
+// GPU; test:emulated and test:gpu check what the kernels compute.
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fail, source } from './addon.mjs'
@@ -12,7 +12,7 @@ if (nvcc === null) fail(`Compiling the CUDA kernels needs ${NVCC_HINT}; there is
 process.env.CUDACXX = nvcc.program
 const folder = configureTests('build-nvcc', ['CONTINUO_CUDA=on', 'CMAKE_COMPILE_WARNING_AS_ERROR=ON'])
 build(folder, ['continuo_cuda'])
-// Of the host's sources those alone that speak to CUDA, of the tests and the bench too: the others are no different from any build.
+// Only sources that call CUDA, also those of the tests and the bench: every other build compiles the rest in the same way.
 const there = (dir, wanted) =>
   readdirSync(join(source, dir))
     .filter(wanted)

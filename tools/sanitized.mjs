@@ -1,12 +1,12 @@
-// The addon with AddressSanitizer and UndefinedBehaviorSanitizer, and what a Node that carries them needs to be told.
+// The addon with AddressSanitizer and UndefinedBehaviorSanitizer, and the environment of a Node process that loads it.
 //
-// Leaks are not looked for here, since Node itself lets go of much at its end; the native tests (asan.mjs) look for them.
+// Leak detection is off, since Node does not free all of its memory when it ends. The native tests (asan.mjs) detect leaks.
 import { spawnSync } from 'node:child_process'
 import { isAbsolute, join } from 'node:path'
 import { fail } from './addon.mjs'
 import { build, configureSanitized } from './native-tests.mjs'
 
-/** A library of the compiler; a bare name comes back when it has none. */
+/** The path of a library of the compiler; the compiler returns the bare name where it has no such library. */
 const library = (name) => {
   const { stdout } = spawnSync(process.env.CXX ?? 'c++', [`-print-file-name=${name}`], { encoding: 'utf8' })
   const path = (stdout ?? '').trim()
@@ -17,7 +17,7 @@ const library = (name) => {
   return path
 }
 
-/** Builds it where it is not up to date; ends the process on failure. */
+/** Builds the addon where it is out of date. Ends the process on failure. */
 export const sanitizedAddon = () => {
   if (process.platform !== 'linux') fail('The sanitized addon is preloaded into Node by LD_PRELOAD, which needs Linux.')
   const preload = ['libasan.so', 'libubsan.so'].map(library).join(' ')

@@ -17,10 +17,10 @@ const fail = (sentence) => {
   process.exit(1)
 }
 
-/** Version 24, from the devDependencies. */
+/** The project's own Node: version 24, from the devDependencies. */
 const node = at('node_modules', '.bin', 'node')
 
-/** Whether `npm install` left exactly what the lock file says: packages that are absent are optional, those of other systems. */
+/** Whether node_modules is exactly what the lock file says. Optional packages of other systems may be absent. */
 const installedByNpm = (lock) => {
   const list = at('node_modules', '.package-lock.json')
   if (!existsSync(node) || !existsSync(list)) return false
@@ -36,7 +36,7 @@ const installedByNpm = (lock) => {
   )
 }
 
-/** Installs exactly what the lock file says, when it says something new. */
+/** Installs the packages of the lock file where node_modules differs from it. */
 const installPackages = () => {
   const text = readFileSync(at('package-lock.json'), 'utf8')
   const lock = createHash('sha256').update(text).digest('hex')
@@ -44,7 +44,7 @@ const installPackages = () => {
   if (existsSync(stamp) && existsSync(node) && readFileSync(stamp, 'utf8') === lock) return
   if (!existsSync(stamp) && installedByNpm(text)) return writeFileSync(stamp, lock)
   console.log('Installing packages …')
-  // The project's own Node is a devDependency, which NODE_ENV=production and npm's omit=dev would leave out.
+  // The project's own Node is a devDependency, so devDependencies are installed even with NODE_ENV=production or npm's omit=dev.
   const npm = spawnSync('npm', ['ci', '--include=dev', '--no-audit', '--no-fund', '--loglevel=error'], {
     cwd: root,
     encoding: 'utf8',
@@ -60,7 +60,7 @@ const installPackages = () => {
   writeFileSync(stamp, lock)
 }
 
-/** The addon is built by the Node that will load it. */
+/** Builds the addon with the Node that will load it. */
 const buildNative = () => {
   const built = spawnSync(node, [at('tools', 'build-native.mjs')], {
     cwd: root,

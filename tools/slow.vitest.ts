@@ -1,4 +1,4 @@
-/** `npm run test:slow`: what npm test leaves out. */
+/** `npm run test:slow`: the tests that npm test leaves out. */
 import { defineConfig } from 'vitest/config'
 import { suites } from '../vitest.config.ts'
 import { fastFiles } from './tiers.ts'

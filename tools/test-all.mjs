@@ -1,8 +1,8 @@
-// Everything that there is, one step after the other; `npm run test:all` runs it. Each step is a command that can be run alone.
-// None stops the others: what failed stands at the end, and the exit code is 1.
+// `npm run test:all`: all tests, one step after the other. Each step is a command that can be run alone. All steps run, also after one
+// has failed; a list at the end says which failed, and the exit code is 1 then.
 //
-//   test                npm test: what a newcomer runs
-//   test:slow           what npm test leaves out of the suites: the tests with the tag "slow"
+//   test                npm test
+//   test:slow           the tests with the tag "slow", which npm test leaves out
 //   lint, types         biome, and the TypeScript compiler
 //   test:asan           all native tests, and the engine's suites, under AddressSanitizer and UndefinedBehaviorSanitizer
 //   test:nvcc           the CUDA kernels through nvcc, where it is installed
@@ -12,14 +12,14 @@
 //   test:cluster        a cluster of three brokers
 //   test:kills          a hundred kills of each sort
 //
-// Arguments are words that the names of the steps to run contain: `npm run test:all -- asan kills`. `--ci`: without the steps that take a
-// quarter of an hour and more each; .ci/run and `npm run test:ci` run these.
+// Arguments select the steps whose names contain one of them: `npm run test:all -- asan kills`. `--ci` leaves out the steps that take a
+// quarter of an hour or more; .ci/run and `npm run test:ci` use it.
 import { spawnSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const npm = (script, ...args) => ['npm', ['run', '--silent', script, ...(args.length > 0 ? ['--', ...args] : [])]]
-/** `long`: not for --ci. */
+/** `long`: left out with --ci. */
 const steps = [
   { name: 'test', run: npm('test') },
   { name: 'test:slow', run: npm('test:slow') },

@@ -1,6 +1,6 @@
 /**
- * Which files of the suites have the tag "slow": all their tests do where the head of the file says `@module-tag slow`, some where a test's
- * options do. Known without opening them as modules, since some start a broker then.
+ * Finds the test files with the tag "slow": every test of a file has it where the head of the file says `@module-tag slow`; some have it
+ * where their options do. Reads the files as text, since some start a broker when they are imported.
  */
 import { globSync, readFileSync } from 'node:fs'
 

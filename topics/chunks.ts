@@ -4,7 +4,7 @@ import { KEPT, type TopicContract } from './common.ts'
 const id = z.string().max(256).optional()
 
 export const MAX_GENERATE_TOKENS = 1_000_000
-/** The engine refuses less; an event it refuses would stop the partition, so the schema must. */
+/** The engine refuses a smaller temperature. An event that the engine refuses would stop the partition, so the schema refuses it first. */
 export const MIN_TEMPERATURE = 1e-6
 
 /** Begins a session, or changes the settings of an open one. Optional: the first event of a session opens it. */
@@ -24,13 +24,13 @@ export const text = z.union([
 /** Token ids to read. */
 export const tokens = z.strictObject({ type: z.literal('tokens'), id, tokens: z.array(z.int().min(0)) })
 
-/** A request to continue, up to the tokenizer's end of text: sampled tokens feed the memory like any others. */
+/** A request to continue, at most up to the tokenizer's end of text. Sampled tokens are fed to the memory like tokens that are read. */
 export const generate = z.strictObject({
   type: z.literal('generate'),
   id,
   requestId: z.string().min(1).max(256),
   maxTokens: z.int().min(1).max(MAX_GENERATE_TOKENS),
-  /** 0 is greedy; nothing between it and what f32 can divide by. */
+  /** 0 is greedy. Otherwise at least `MIN_TEMPERATURE`, so that f32 can divide by it. */
   temperature: z
     .number()
     .min(0)
@@ -41,13 +41,13 @@ export const generate = z.strictObject({
   topK: z.int().min(0).max(0x7fffffff).default(0),
   /** Keep the likeliest tokens that together reach this probability; 1 keeps all. */
   topP: z.number().gt(0).max(1).default(1),
-  /** Stop after any of these strings was generated; it is part of the output. */
+  /** Stop after any of these strings was generated. The string is part of the output. */
   stop: z.array(z.string().min(1).max(256)).max(16).default([]),
   /** Philox key; the counter is the pulse. */
   seed: z.int().min(0).default(0),
 })
 
-/** The end of a document. With `reset` the memory returns to its first state; the clock goes on. */
+/** The end of a document. With `reset` the memory returns to its first state; the clock is not set back. */
 export const boundary = z.strictObject({ type: z.literal('boundary'), id, reset: z.boolean().default(false) })
 
 /** The end of a session. Only `open` may follow: it begins a new context on the same clock. */
@@ -59,7 +59,7 @@ export type ChunkInput = z.input<typeof chunk>
 
 export const CHUNK_TYPES = ['open', 'text', 'tokens', 'generate', 'boundary', 'close'] as const
 
-/** The schema of one type, so that a message can speak of the fields of that type alone. */
+/** The schema of each type, so that an error message names only fields of that type. */
 export const CHUNK_SCHEMAS: Readonly<Record<(typeof CHUNK_TYPES)[number], z.ZodType<Chunk>>> = {
   open,
   text,

@@ -11,7 +11,7 @@ export const chain = z.string().regex(/^[0-9a-f]{32}$/)
 
 export const sha256 = z.string().regex(/^[0-9a-f]{64}$/)
 
-/** Where an output came from: the input record that caused it. */
+/** The input record that caused an output. */
 export const cause = z.strictObject({
   topic: z.string(),
   partition: count,
@@ -21,7 +21,7 @@ export const cause = z.strictObject({
 })
 export type Cause = z.infer<typeof cause>
 
-/** What a topic file says: the contract between those who write the topic and those who read it. */
+/** The content of a topic file: the contract between writers and readers of the topic. */
 export interface TopicContract {
   /** Name without prefix. */
   readonly name: 'chunks' | 'tokens' | 'observations' | 'state' | 'snapshots' | 'deadletters'
@@ -33,7 +33,7 @@ export interface TopicContract {
   readonly examples: readonly unknown[]
 }
 
-/** Kept until somebody trims: time alone deletes nothing that a resume or a verification could need. */
+/** Settings of a topic that is kept until it is trimmed: no record that a resume or a verification needs is deleted by age or size. */
 export const KEPT = {
   'cleanup.policy': 'delete',
   'retention.ms': '-1',

@@ -9,14 +9,14 @@ export const DEAD_LETTER_HEADERS = {
   timestamp: 'continuo-timestamp',
   /** `1/3`: a record too large for one letter comes in parts, in order. */
   part: 'continuo-part',
-  /** `12-31`: the letter holds a whole record batch as the log has it, which cannot be decoded, and these were its offsets. */
+  /** `12-31`: the value is a whole record batch with these offsets, which could not be decoded, as the log has it. */
   batch: 'continuo-batch',
   /**
-   * `json`: key and headers were too large to stand beside the value. The parts put together are JSON
+   * `json`: key and headers were too large for a key and headers of the letter. The parts put together are JSON
    * `{ key, headers: [[name, content]], value }`, bytes in base64.
    */
   envelope: 'continuo-envelope',
-  /** The event at which its session was set aside: `computation/512`, the cause (topics/state.ts) and the tokens of it that were fed. */
+  /** `computation/512`, on the event at which its session was set aside: the cause (topics/state.ts), and how many of its tokens were fed. */
   stopped: 'continuo-stopped',
 } as const
 

@@ -1,4 +1,4 @@
-/** The contract with the outside: one file a topic. */
+/** The contract with other programs: one file for each topic. */
 import { z } from 'zod'
 import { chunks } from './chunks.ts'
 import type { TopicContract } from './common.ts'
@@ -12,7 +12,7 @@ export const TOPICS: readonly TopicContract[] = [chunks, tokens, observations, s
 
 export type TopicNames = Readonly<Record<TopicContract['name'], string>>
 
-/** Full names below a prefix; `input` replaces the chunks topic where an existing topic is read. */
+/** The full topic names of a prefix. `input` replaces the name of the chunks topic where an existing topic is read. */
 export const topicNames = (prefix: string, input?: string): TopicNames => ({
   chunks: input ?? `${prefix}.chunks`,
   tokens: `${prefix}.tokens`,
@@ -22,6 +22,6 @@ export const topicNames = (prefix: string, input?: string): TopicNames => ({
   deadletters: `${prefix}.deadletters`,
 })
 
-/** JSON Schema (draft 2020-12) of a topic's values as they stand in the log; null where the value is not JSON. */
+/** JSON Schema (draft 2020-12) of a topic's values in the log; null where the value is not JSON. */
 export const jsonSchema = (topic: TopicContract): unknown =>
   topic.value === null ? null : z.toJSONSchema(topic.value, { io: 'input' })

@@ -6,14 +6,14 @@ const common = { version: z.literal(1), session: sessionId, cause }
 export const opened = z.strictObject({ type: z.literal('opened'), ...common, pulse: count })
 
 /**
- * What reading one input event did. Every text and tokens event gives one; generate, boundary and close give one where they
- * flushed text that the tokenizer held back. Where `surprisal` was asked for, a record of more than `SURPRISAL_SPAN` tokens
- * gives one for each span, all but the last with `last: false`.
+ * The result of reading one input event. Each text and tokens event gives one; generate, boundary and close give one where they
+ * flushed text that the tokenizer held back. With `surprisal`, a record of more than `SURPRISAL_SPAN` tokens gives one for each span,
+ * all but the last with `last: false`.
  */
 export const observed = z.strictObject({
   type: z.literal('observed'),
   ...common,
-  /** Tokens read (not generated) were fed at pulses `fromPulse` … `toPulse − 1`. */
+  /** The tokens that were read (not generated) were fed at pulses `fromPulse` … `toPulse − 1`. */
   fromPulse: count,
   toPulse: count,
   tokens: count,
@@ -21,7 +21,7 @@ export const observed = z.strictObject({
   predictions: count,
   /** Total surprisal of the predicted tokens in nats. */
   nats: z.number(),
-  /** nats / ln 2 per byte of the predicted tokens; null where nothing was predicted. */
+  /** nats / ln 2 per byte of the predicted tokens; null where no token was predicted. */
   bitsPerByte: z.number().nullable(),
   /** Nats of each token, null for the first of a context; only where `open` asked for it. */
   surprisal: z.array(z.number().nullable()).optional(),
@@ -43,7 +43,7 @@ export const observation = z.discriminatedUnion('type', [opened, observed, close
 export type Observation = z.infer<typeof observation>
 export type Observed = z.infer<typeof observed>
 
-/** Tokens per `observed` event where surprisal is listed, so that no event outgrows what a log takes. */
+/** The most tokens of an `observed` event that lists surprisals, so that no event exceeds the record size of a log. */
 export const SURPRISAL_SPAN = 4096
 
 const caused = { topic: 'continuo.chunks', partition: 0, offset: 12, id: 'page-1' }

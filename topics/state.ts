@@ -1,21 +1,21 @@
 import { z } from 'zod'
 import { chain, count, KEPT, sessionId, sha256, type TopicContract } from './common.ts'
 
-/** Where the stream of one session stands. */
+/** The position of a session in its input stream. */
 export const streamCursor = z.strictObject({
   topic: z.string(),
   partition: count,
-  /** The input record the session stands in, or the last one it finished; −1 before any (an imported session). */
+  /** The input record that the session is reading, or the last one that it finished; −1 before any (an imported session). */
   offset: z.int().min(-1),
   /** Tokens of that record already fed, read and generated together. */
   token: count,
-  /** The record is finished. */
+  /** Whether the record is finished. */
   complete: z.boolean(),
-  /** Text the tokenizer holds back after the last finished record. */
+  /** Text that the tokenizer holds back after the last finished record. */
   held: z.string(),
   /** The chunk's own id. */
   chunk: z.string().nullable(),
-  /** sha256 of that record's value: another record at this offset is another stream. */
+  /** sha256 of that record's value. A record with another hash at this offset belongs to another stream. */
   hash: sha256,
   /** Philox counter of the next draw. */
   rng: count,
@@ -38,7 +38,7 @@ export const generation = z.strictObject({
   index: count,
   /** Bytes of an unfinished character, base64. */
   unfinished: z.base64(),
-  /** The last bytes generated, base64: what a stop string could still grow from. */
+  /** The last bytes generated, base64: a stop string may begin in them. */
   tail: z.base64(),
 })
 export type GenerationState = z.infer<typeof generation>
@@ -54,7 +54,7 @@ export const span = z
     nats: z.number(),
     surprisal: z.array(z.number().nullable()),
   })
-  // Heads of versions in which a token was a byte do not say.
+  // Older versions, in which every token was a byte, wrote no `bytes`.
   .transform((found) => ({ ...found, bytes: found.bytes ?? found.predictions }))
 
 export const snapshotRef = z.strictObject({
@@ -69,12 +69,12 @@ export const snapshotRef = z.strictObject({
 export type SnapshotRef = z.infer<typeof snapshotRef>
 
 /**
- * Why a session was set aside. `computation`: its state stopped being finite; that follows from its events, and a replay comes to it
- * again. `storage`: its stored state cannot be had any more; that follows from nothing else, so this record is what replays obey.
+ * Why a session was set aside. `computation`: its state stopped being finite. A replay of its events leads to the same. `storage`: its
+ * stored state is lost or damaged. That does not follow from its events, so a replay takes it from this record.
  */
 export const stopped = z.strictObject({
   cause: z.enum(['computation', 'storage']),
-  /** As the dead letter of the event says it. */
+  /** The reason in the event's dead letter. */
   reason: z.string().max(1000),
   /** Offset of the record at which it was set aside. */
   offset: count,
@@ -90,13 +90,13 @@ export const head = z.strictObject({
   layout: sha256,
   /** `stopped`: set aside; everything but a `boundary` with `reset` or a `close` becomes a dead letter. */
   status: z.enum(['open', 'closed', 'stopped']),
-  /** With the status `stopped`, and of a session that was closed after it. */
+  /** Present with the status `stopped`, and after the close of a session that was stopped. */
   stopped: stopped.optional(),
   settings: z.strictObject({ surprisal: z.boolean() }),
   cursor: streamCursor,
   conductor,
   chain,
-  /** Offset of the session's first record: where a replay without a snapshot begins. −1: imported, its past lies elsewhere. */
+  /** Offset of the session's first record, where a replay without a snapshot begins. −1: imported, so its first events are not in this log. */
   born: z.int().min(-1),
   totals: z.strictObject({ tokens: count, predictions: count, nats: z.number(), generated: count }),
   /** The observation in progress: spans the record's tokens since the last `observed` event. */
@@ -106,23 +106,23 @@ export const head = z.strictObject({
 })
 export type Head = z.infer<typeof head>
 
-/** Where the whole partition stands; its key is empty. */
+/** The position of the whole partition. Its key is empty. */
 export const partitionCursor = z.strictObject({
   type: z.literal('cursor'),
   version: z.literal(1),
   /** The consumer group that owns this state; another group needs another prefix. */
   group: z.string(),
   topic: z.string(),
-  /** Kafka's id of that topic, where it has one: offsets mean nothing in another topic of the same name. */
+  /** Kafka's id of that topic, where it has one: the offsets are not valid in another topic of the same name. */
   topicId: z.string().optional(),
   partition: count,
-  /** Every input record below is finished. */
+  /** Every input record below this offset is finished. */
   offset: count,
   /** Finished ranges [from, to) beyond `offset`, ascending: sessions do not wait for each other. */
   done: z.array(z.tuple([count, count])),
   model: sha256,
   layout: sha256,
-  /** How records of the input are read; versions that did not write it read either. */
+  /** How the records of the input are read. An older version wrote none; its cursor fits either format. */
   format: z.enum(['json', 'text']).optional(),
 })
 export type PartitionCursor = z.infer<typeof partitionCursor>

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { cause, count, KEPT, sessionId, type TopicContract } from './common.ts'
 
-/** A run of generated tokens. Every token of a request stands in exactly one event; `index` counts them from 0. */
+/** A run of generated tokens. Every token of a request is in exactly one event; `index` counts them from 0. */
 export const generated = z.strictObject({
   type: z.literal('generated'),
   version: z.literal(1),
@@ -10,7 +10,7 @@ export const generated = z.strictObject({
   /** Index of `ids[0]` within the request. */
   index: count,
   ids: z.array(count),
-  /** The text that became certain with these tokens: whole characters only. */
+  /** The text that these tokens complete: whole characters only. */
   text: z.string(),
   /** ln p of each id under the model at temperature 1. */
   logprobs: z.array(z.number()),
@@ -18,9 +18,9 @@ export const generated = z.strictObject({
   fromPulse: count,
   toPulse: count,
   /**
-   * `null` while the request goes on. `length`: all tokens that were asked for; `stop`: a stop string; `eos`: the model ended the
-   * text (the token that says so is neither here nor fed); `context`: the context has no position left; `stopped`: the session was
-   * set aside, and the dead letter of the request says why. The last three may come with no ids.
+   * `null` while the request goes on. `length`: all requested tokens were generated; `stop`: a stop string was generated; `eos`: the
+   * model drew an end token (which is neither in `ids` nor fed); `context`: the context has no position left; `stopped`: the session
+   * was set aside, and the dead letter of the request says why. With the last three, `ids` may be empty.
    */
   finish: z.enum(['length', 'stop', 'eos', 'context', 'stopped']).nullable(),
   cause,

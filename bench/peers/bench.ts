@@ -1,13 +1,13 @@
 /**
- * Continuo's engine beside llama.cpp, both in one process: first that they compute the same model, then how fast.
+ * Continuo's engine beside llama.cpp, both in this process: checks that they compute the same model, then measures their speed.
  *
  *   node make-models.ts && node bench.ts [--threads 2] [--rounds 9] [--sessions 16] [--only rwkv7-f16,gpt2-q8] [--default-pool]
  *
  * Each side runs at its best: libuv's pool has one thread (pool.ts), so that llama.cpp's threads have the CPUs to themselves.
  * `--default-pool` leaves the pool as a Node program finds it.
  *
- * Every round runs every measure on both sides, one after the other, the first of them changing from round to round, and asks the
- * machine what it gives. Figures are medians with the least and the greatest round; a ratio is the median of the rounds' ratios.
+ * Every round runs every measure on both sides, one after the other, with another side first in the next round, and probes the speed of
+ * the machine. Figures are medians with the least and the greatest round; a ratio is the median of the rounds' ratios.
  */
 import { existsSync } from 'node:fs'
 import { cpus } from 'node:os'
@@ -82,14 +82,14 @@ interface Measure {
   readonly name: string
   readonly tokens: number
   readonly run: (side: Side) => Promise<number>
-  /** What a token asks of the machine, where one thing bounds the measure. */
+  /** The rate at which memory bandwidth or arithmetic alone would limit the measure; null where neither does. */
   readonly bound: ((machine: Machine) => { readonly of: string; readonly tokensPerSecond: number }) | null
   readonly rounds: Round[]
 }
 
 const newTally = (): CalmCount => ({ runs: 0, repeated: 0, disturbed: 0 })
 
-/** llama.cpp with flash attention or without, whichever reads and decodes faster here. */
+/** llama.cpp with flash attention or without, whichever reads and decodes faster on this machine. */
 const openFaster = async (llama: Llama, model: BenchModel): Promise<LlamaSide> => {
   const open = (flashAttention: boolean): Promise<LlamaSide> =>
     openLlama(llama, model.files.gguf, { threads, sessions, flashAttention })
@@ -110,7 +110,7 @@ const openFaster = async (llama: Llama, model: BenchModel): Promise<LlamaSide> =
   return candidates[flash ? 1 : 0]
 }
 
-/** The side of ours, or null with a sentence where the engine does not take this q8 package. */
+/** Continuo's side; null, with a sentence, where the engine refuses this q8 package. */
 const openOurs = async ({ format, title, files }: BenchModel): Promise<Side | null> => {
   if (format !== 'q8') return openContinuo(files.dir, threads, sessions)
   try {

@@ -1,22 +1,22 @@
 /**
- * Runs that others disturb are run again. Threads of llama.cpp wait for each other by spinning: when another process takes one of their
- * CPUs they fall behind by an order of magnitude, and such a round would say nothing about llama.cpp on a machine of its own.
+ * Repeats runs that other processes disturbed. Threads of llama.cpp wait for each other by spinning: when another process takes one of
+ * their CPUs, they slow down by an order of magnitude. Such a round would say nothing about llama.cpp on a machine of its own.
  */
 import { readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { setTimeout } from 'node:timers/promises'
 
-/** Part of the CPUs' time that other processes (and, on a virtual machine, its host) may take of a run. */
+/** The fraction of the CPUs' time in a run that other processes (and the host of a virtual machine) may take. */
 export const CALM = 0.05
-/** Of so many tries the least disturbed counts. */
+/** The most tries of a run. If all are disturbed, the least disturbed one counts. */
 const TRIES = 4
-/** Before a repetition: how long to wait for the others to be done, and how long to look whether they are, ms. */
+/** Before a repetition: the longest wait for a quiet machine, and the time over which quiet is measured, ms. */
 const PATIENCE = 20_000
 const LOOK = 500
 /** Clock ticks a second in /proc/stat. */
 const TICKS = 100
 
-/** Seconds that all CPUs were not idle, by the first line of /proc/stat: user nice system idle iowait irq softirq steal. */
+/** Busy seconds of all CPUs together, from the first line of /proc/stat: user nice system idle iowait irq softirq steal. */
 const busySeconds = (): number => {
   const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0, steal = 0] = readFileSync('/proc/stat', 'utf8')
     .split('\n', 1)[0]!
@@ -31,7 +31,7 @@ const ownSeconds = (): number => {
   return (user + system) / 1e6
 }
 
-/** What others take of the CPUs while `run` goes on, 0 to 1, and what `run` returns. */
+/** The result of `run`, and the fraction of the CPUs, 0 to 1, that other processes took meanwhile. */
 const observed = async <T>(run: () => Promise<T>): Promise<{ readonly result: T; readonly others: number }> => {
   const [started, busy, own] = [performance.now(), busySeconds(), ownSeconds()]
   const result = await run()
@@ -50,11 +50,11 @@ const quiet = async (): Promise<void> => {
 export interface CalmCount {
   runs: number
   repeated: number
-  /** Runs that counted although they were disturbed. */
+  /** The number of runs that counted although all their tries were disturbed. */
   disturbed: number
 }
 
-/** Seconds that `run` says it took, of the first calm try or of the calmest. */
+/** The seconds that `run` reports, from its first calm try or else from the calmest. */
 export const calmly = async (run: () => Promise<number>, tally: CalmCount): Promise<number> => {
   let best = { result: Number.NaN, others: Number.POSITIVE_INFINITY }
   tally.runs += 1

@@ -1,23 +1,23 @@
 /**
- * Whether two sides compute the same model: the same ids through both, and all logits compared.
+ * Checks that two sides compute the same model: feeds the same ids to both and compares all logits.
  *
- * Both hold the same weights, but llama.cpp rounds the activations that meet a matrix: to f16, to bf16, or to 8 bits in groups of
- * 32, as the matrix is stored; the engine does so for q8 only. So the logits differ by what such roundings leave, and a greedy token may
- * differ where two logits are closer than that. After a few ids RWKV-7 magnifies roundings, because the norm of a head divides by
- * the little it has read; hence prompts of some length. Two models that are not the same are as far apart as unrelated logits, or a
- * good part of that; the report names that distance too.
+ * Both sides have the same weights, but llama.cpp rounds the activations of a product in the format of its matrix: to f16, to bf16, or
+ * to 8 bits in groups of 32. The engine does so for q8 only. So the logits differ by these roundings, and a greedy token may differ where
+ * two logits are closer than that. In its first tokens RWKV-7 magnifies roundings, because the norm of a head divides by a state that is
+ * still small; so the prompts have some length. The logits of two different models are about as far apart as unrelated logits; the
+ * report prints that distance too.
  */
 import type { Format } from './formats.ts'
 import { median } from './report.ts'
 import type { Side } from './side.ts'
 
-/** Ids of a prompt. The one session's is read in one piece, those of the sessions side by side in step. */
+/** Ids of a prompt. A single session reads its prompt in one piece; many sessions read theirs token by token, in one batch. */
 const PROMPT = 64
 const STEPS = 48
-/** Greedy tokens that hardly ever change would check little. */
+/** The least number of distinct greedy tokens: tokens that hardly change would check little. */
 const LEAST_DISTINCT = STEPS / 4
 
-/** The greatest difference (root mean square over the vocabulary) that is still rounding, as a part of the logits' deviation. */
+/** The greatest difference (root mean square over the vocabulary) that rounding explains, as a fraction of the logits' deviation. */
 const tolerances: Readonly<Record<Format, number>> = { f16: 0.01, bf16: 0.05, q8: 0.08 }
 
 const meanOf = (values: Float32Array): number => values.reduce((sum, value) => sum + value, 0) / values.length

@@ -1,4 +1,4 @@
-/** Numbers as both file formats store them. GGUF and safetensors are little-endian, as every CPU this bench runs on. */
+/** The number formats of both kinds of files. GGUF and safetensors are little-endian, as is every CPU that this bench runs on. */
 /// <reference lib="esnext.float16" />
 
 /** `q8` is GGUF's Q8_0: groups of 32 along the inputs, each 32 int8 and one f16 scale. Value = q · scale. */
@@ -43,7 +43,7 @@ export const quantise = (values: Float32Array): Quantised => {
   return { codes, scales }
 }
 
-/** The same integers and scales as GGUF's Q8_0 blocks: scale, then 32 codes, 34 bytes. */
+/** The same integers and scales as Q8_0 blocks of GGUF: the scale, then 32 codes, 34 bytes. */
 export const toQ8Blocks = ({ codes, scales }: Quantised): Uint8Array => {
   const block = 2 + GROUP
   const out = new Uint8Array(scales.length * block)

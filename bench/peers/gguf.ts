@@ -1,5 +1,5 @@
 /**
- * GGUF version 3, as the specification in the ggml repository (docs/gguf.md, include/gguf.h) lays it down:
+ * Writes GGUF version 3, by the specification in the ggml repository (docs/gguf.md, include/gguf.h):
  *
  *   "GGUF", u32 version, u64 tensors, u64 keys
  *   each key:    string, u32 type, value
@@ -14,7 +14,7 @@ const VERSION = 3
 
 export type MetaValue = { readonly u32: number } | { readonly f32: number } | { readonly string: string }
 
-/** ggml's type numbers with the values of a block and its bytes. */
+/** Type numbers of ggml, with the number of values in a block and its bytes. */
 export const ggmlTypes = {
   f32: { id: 0, values: 1, bytes: 4 },
   f16: { id: 1, values: 1, bytes: 2 },
@@ -61,7 +61,7 @@ const typed = (value: MetaValue): Buffer => {
   return Buffer.concat([u32(8), string(value.string)])
 }
 
-/** All that stands before the data, padded. */
+/** The file up to the data, padded. */
 export const ggufHeader = (
   metadata: Readonly<Record<string, MetaValue>>,
   tensors: readonly GgufTensor[],

@@ -19,7 +19,7 @@ const norm = (gguf: string, name: string): readonly TensorSpec[] => [
   vector(`${gguf}.bias`, `${name}.bias`, C, { deviation: 0.05 }),
 ]
 
-/** Sixteen-bit packages hold the projections as Hugging Face does, [inputs, outputs]; q8 ones need [outputs, inputs]. */
+/** Sixteen-bit packages have the projections in the layout of Hugging Face, [inputs, outputs]; q8 packages need [outputs, inputs]. */
 const layer = (l: number, format: Format): readonly TensorSpec[] => {
   const role = format === 'q8' ? 'matrix' : 'fromRight'
   const theirs = (name: string): string => `blk.${l}.${name}`
@@ -39,8 +39,9 @@ const layer = (l: number, format: Format): readonly TensorSpec[] => {
 }
 
 /**
- * Positions weigh most: a random model with a tied head would else choose one token for ever, and greedy steps would show little.
- * The head is the embedding; a q8 file holds it once more, quantised, so that both sides can read it as they read the rest.
+ * The position embeddings are the largest: otherwise a random model with a tied head would choose the same token for ever, and greedy
+ * steps would check little. The head is the embedding; a q8 file has it a second time, quantised, so that both sides can read it like
+ * their other matrices.
  */
 export const gpt2Tensors = (format: Format): readonly TensorSpec[] => {
   const embedding = { deviation: 0.1, seed: 'wte' }

@@ -1,6 +1,6 @@
 /**
- * The addon inside node-llama-cpp's prebuilt package: the part of its binding this bench calls. Its own JavaScript stands above
- * this (queues, sequences, token objects) and is left out, so that nothing but one promise a step lies between us and `llama_decode`.
+ * The addon in node-llama-cpp's prebuilt package: the part of its binding that this bench calls. The package's own JavaScript (queues,
+ * sequences, token objects) is not used, so that a step costs one promise and the call of `llama_decode`.
  */
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -22,10 +22,10 @@ export interface Context {
   dispose(): Promise<void>
   /** Frees the last batch and begins one for so many tokens. */
   initBatch(tokens: number): void
-  /** `outputs` are the indices within `tokens` whose logits are wanted; returns where in the batch they are. */
+  /** `outputs`: the indices in `tokens` of which logits are needed. Returns their indices in the batch. */
   addToBatch(sequence: number, position: number, tokens: Uint32Array, outputs: Uint32Array): Uint32Array
   decodeBatch(): Promise<void>
-  /** With `true` as the fifth argument the fourth result holds all logits as pairs of token and logit. */
+  /** With `true` as the fifth argument the fourth result has all logits as pairs of token and logit. */
   sampleToken(
     output: number,
     sampler: Sampler,
@@ -58,10 +58,10 @@ export interface Binding {
 
 export interface Llama {
   readonly binding: Binding
-  /** Release of llama.cpp the binary was built from, and the package it came in. */
+  /** The release of llama.cpp from which the binary was built, and its package. */
   readonly release: string
   readonly packageVersion: string
-  /** Variant of the CPU backend that llama.cpp chose for this machine, and the instruction sets it was built for. */
+  /** The variant of the CPU backend that llama.cpp chose for this machine, and the instruction sets of that variant. */
   readonly variant: string
   readonly features: string
 }
@@ -92,7 +92,7 @@ export const loadLlama = async (): Promise<Llama> => {
   binding.setLoggerLogLevel(INFORMATION)
   binding.loadBackends(folder)
   await binding.init()
-  // The logger is called from the event loop: one turn lets through what was said so far.
+  // The logger is called from the event loop: after one turn all messages so far have arrived.
   await new Promise((resolve) => setImmediate(resolve))
   binding.setLogger((_level, message) => process.stderr.write(`llama.cpp: ${message}`))
   binding.setLoggerLogLevel(ERRORS)

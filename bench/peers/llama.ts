@@ -2,14 +2,14 @@
 import { type Context, ERRORS, type Llama, type Model, SILENT } from './llama-binding.ts'
 import type { Side } from './side.ts'
 
-/** Tokens llama.cpp takes in one pass over its weights (n_batch = n_ubatch). */
+/** The tokens that llama.cpp takes in one pass over its weights (n_batch = n_ubatch). */
 const BATCH = 512
-/** Room for the longest session of the bench: alone, and where many go side by side. */
+/** Positions for the longest session of the bench: of the single session, and of each of many sessions. */
 const POSITIONS = 1024
 const POSITIONS_OF_MANY = 128
 
 export interface LlamaSide extends Side {
-  /** Seconds of a call that llama.cpp refuses at once: what the way through the binding costs every step. */
+  /** Seconds of a call that llama.cpp refuses at once: the cost of the binding in every step. */
   emptyCall(): Promise<number>
 }
 
@@ -54,7 +54,7 @@ export const openLlama = async (
     for (let i = 0; i < pairs.length; i += 2) logits[pairs[i]!] = pairs[i + 1]!
     return logits
   }
-  /** Appends to the one session; returns where in the batch the last logits are. */
+  /** Appends to the single session. Returns the index in the batch of the last logits. */
   const append = async (ids: Uint32Array): Promise<number> => {
     let output = 0
     for (let from = 0; from < ids.length; from += BATCH) {
@@ -71,7 +71,7 @@ export const openLlama = async (
     one.disposeSequence(0)
     position = 0
   }
-  /** One token of each session, in one batch; returns where their logits are. */
+  /** Feeds one token of each session in one batch. Returns the indices in the batch of their logits. */
   const together = async (ids: Uint32Array): Promise<readonly number[]> => {
     many.initBatch(ids.length)
     const outputs = Array.from(ids, (_, i) => many.addToBatch(i, manyPosition, ids.subarray(i, i + 1), first)[0]!)

@@ -12,7 +12,7 @@ const sideOf = (model: Model, sessions: number): Side => {
   const read = async (contexts: readonly Context[], ids: readonly Int32Array[]): Promise<void> => {
     await model.process(contexts.map((context, i) => ({ context, tokens: ids[i]!, nats: false })))
   }
-  /** Generating is decoding with the choice of the token in it, which the other side is spared. */
+  /** Generating decodes and also chooses the tokens, which llama.cpp's measure leaves out. */
   const generate = async (contexts: readonly Context[], count: number): Promise<number> => {
     const started = performance.now()
     const items = contexts.map((context) => ({ context, tokens: none, nats: false, generate: { ...greedy, count } }))

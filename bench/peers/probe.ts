@@ -1,4 +1,4 @@
-/** Builds and runs probe/probe.cc: what the machine gives at this moment. */
+/** Builds and runs probe/probe.cc, which measures the speed of the machine at this moment. */
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
@@ -9,11 +9,11 @@ export interface Machine {
   readonly read: number
   /** f32 operations a second; a multiply-add is two. */
   readonly fma: number
-  /** 8-bit integer operations a second; null where the CPU has no instructions for them that the probe knows. */
+  /** 8-bit integer operations a second; null where the CPU has no such instructions, or none that the probe knows. */
   readonly int8: number | null
 }
 
-/** A probe takes well under a second; one that does not answer is ended. */
+/** A probe takes well under a second. A probe that takes longer than this is ended, ms. */
 const PATIENCE = 60_000
 const source = fileURLToPath(new URL('probe/probe.cc', import.meta.url))
 const program = fileURLToPath(new URL('probe/build/probe', import.meta.url))
@@ -25,7 +25,7 @@ const run = (command: string, args: readonly string[]): string => {
   return stdout
 }
 
-/** Builds the probe for this very CPU unless that is done. */
+/** Builds the probe for the CPU of this machine, unless it is built already. */
 export const buildProbe = (): void => {
   if (existsSync(program) && statSync(program).mtimeMs > statSync(source).mtimeMs) return
   mkdirSync(dirname(program), { recursive: true })

@@ -1,4 +1,4 @@
-/** A measure's rounds as lines of the report. */
+/** Prints the rounds of a measure as lines of the report. */
 import type { Machine } from './probe.ts'
 
 export interface Round {

@@ -12,7 +12,7 @@ const lowRanks = { w: 64, a: 64, v: 32, g: 128 } as const
 
 export const rwkv7Sizes = { layers: L, vocabulary: V } as const
 
-/** Deviations keep activations near 1, so that sixteen bits are no strain and greedy tokens differ from step to step. */
+/** These deviations keep activations near 1, so that sixteen bits are precise enough and greedy tokens change from step to step. */
 const unit = (inputs: number, by = 1) => ({ deviation: by / Math.sqrt(inputs) })
 
 const norm = (gguf: string, name: string): readonly TensorSpec[] => [
@@ -40,7 +40,7 @@ const layer = (l: number): readonly TensorSpec[] => {
     if (which === 'g') return [first, second]
     return [channels(`time_mix_${which}0`, `att.${which}0`, mean, deviation), first, second]
   }
-  // Layer 0 has no value residual. llama.cpp wants its weights all the same, of the in-context learning rate's width.
+  // Layer 0 has no value residual. llama.cpp requires its weights nevertheless, in the width of the in-context learning rate.
   const noValueResidual = [
     vector(theirs('time_mix_v0.weight'), null, C, { deviation: 0 }),
     matrix('fromRight', theirs('time_mix_v1.weight'), null, [lowRanks.a, C], { deviation: 0 }),

@@ -13,7 +13,7 @@ export const packageBytes = ({ dtype, shape }: PackageTensor): number =>
 
 export interface SafetensorsLayout {
   readonly header: Uint8Array
-  /** Where each tensor begins in the file. */
+  /** The offset of each tensor in the file. */
   readonly offsets: ReadonlyMap<string, number>
 }
 

@@ -1,9 +1,9 @@
-/** What a model to be written consists of: one entry a GGUF tensor, with its place in the Continuo package. */
+/** The tensors of a model that the bench writes: one entry for each GGUF tensor, with its place in the Continuo package. */
 
 /**
  * How a tensor is stored. Rows are outputs, columns inputs, `y = W · x`, unless said otherwise.
  * - `matrix`: 16 bits or q8, as the format says; [outputs, inputs] in both files
- * - `fromRight`: 16 bits in every format; the package holds it transposed, [inputs, outputs]
+ * - `fromRight`: 16 bits in every format; the package has it transposed, [inputs, outputs]
  * - `table`: 16 bits in every format; rows are looked up
  * - `plain`: f32 in every format
  */
@@ -16,7 +16,7 @@ export interface TensorSpec {
   readonly gguf: string
   /** Extents in GGUF's order, the contiguous one first. */
   readonly extents: readonly number[]
-  /** Names in the package; several share the rows equally, none leaves the tensor out. */
+  /** Names in the package. Several names share the rows equally; without a name the package lacks the tensor. */
   readonly names: readonly string[]
   /** Shape of each of them in the package. */
   readonly shape: readonly number[]
@@ -32,7 +32,7 @@ interface Values {
   readonly seed?: string
 }
 
-/** A matrix [outputs, inputs]; `name` is null for what only llama.cpp wants. */
+/** A matrix [outputs, inputs]. `name` is null for a tensor that only llama.cpp requires. */
 export const matrix = (
   role: Exclude<Role, 'plain'>,
   gguf: string,
@@ -73,7 +73,7 @@ export const vector = (
 
 const sqrt3 = Math.sqrt(3)
 
-/** A source of uniform numbers, of its own for every seed (FNV-1a of the text, then mulberry32). */
+/** A generator of uniform numbers, seeded by a text (FNV-1a of the text, then mulberry32). */
 export const uniform = (seed: string, mean: number, deviation: number): ((count: number) => Float32Array) => {
   let state = 0x811c9dc5
   for (const byte of Buffer.from(seed)) state = Math.imul(state ^ byte, 0x01000193)

@@ -1,4 +1,4 @@
-/** Writes one model twice, as GGUF and as a Continuo package: the same bits in both. One block of rows is in memory at a time. */
+/** Writes one model twice, as GGUF and as a Continuo package, with the same numbers. Only one block of rows is in memory at a time. */
 import { closeSync, mkdirSync, openSync, renameSync, writeFileSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { bytesOf, type Format, GROUP, quantise, toBf16, toF16, toQ8Blocks } from './formats.ts'
@@ -6,7 +6,7 @@ import { type GgmlType, ggufBytes, ggufHeader, type MetaValue, padded } from './
 import { type Dtype, type PackageTensor, packageBytes, safetensorsLayout } from './safetensors.ts'
 import { type TensorSpec, uniform } from './tensors.ts'
 
-/** Values drawn at a time; what a package holds transposed is smaller and comes as one block. */
+/** Values that are drawn at a time. Matrices that a package has transposed are smaller and are drawn as one block. */
 const BLOCK = 1 << 22
 
 const fileTypes: Readonly<Record<Format, number>> = { f16: 1, q8: 7, bf16: 32 }
@@ -14,7 +14,7 @@ const dtypes = { f16: 'F16', bf16: 'BF16' } as const
 
 const sixteen = (format: Format): 'f16' | 'bf16' => (format === 'bf16' ? 'bf16' : 'f16')
 
-/** What holds the numbers of a tensor in a file of this format. */
+/** The type of a tensor's numbers in a file of this format. */
 export const storageOf = ({ role }: TensorSpec, format: Format): GgmlType =>
   role === 'plain' ? 'f32' : role === 'matrix' ? format : sixteen(format)
 
@@ -110,7 +110,7 @@ const writeTensor = (
   const storage = storageOf(spec, format)
   const draw = uniform(spec.seed, spec.mean, spec.deviation)
   const put = (file: number, bytes: Uint8Array, at: number): number => at + writeSync(file, bytes, 0, bytes.length, at)
-  // Tensors of ours that share the rows of one of llama.cpp's.
+  // Tensors of the package that share the rows of one GGUF tensor.
   const perName = rows / Math.max(1, names.length)
   const blockRows = spec.role === 'fromRight' ? rows : Math.min(perName, Math.max(1, Math.floor(BLOCK / columns)))
   let ggufAt = gguf.at
@@ -137,13 +137,13 @@ const writeTensor = (
   }
 }
 
-/** Bytes and weights of everything a decoded token is multiplied with: the matrices, not the tables. */
+/** Bytes and number of all weights that a decoded token is multiplied with: the matrices, not the tables. */
 export const matrixTraffic = (
   specs: readonly TensorSpec[],
   format: Format,
 ): { readonly bytes: number; readonly weights: number; readonly headWeights: number } => {
   const named = specs.filter(({ role, names }) => (role === 'matrix' || role === 'fromRight') && names.length > 0)
-  // A tied embedding is the head.
+  // A tied embedding is also the head.
   const head =
     named.find(({ gguf }) => gguf === 'output.weight') ?? specs.find(({ gguf }) => gguf === 'token_embd.weight')!
   const read = [...named.filter((spec) => spec !== head), head]

@@ -1,5 +1,5 @@
-// Floats and their bits. Kernels are written once over T = Vec and T = float: this is what they need of float, on every
-// device; cpu/simd.h adds the same of Vec. Whoever includes it has named its namespace in CONTINUO_ISA and defined
+// Floats and their bits. Kernels are templates over T = Vec and T = float. This header has the operations on float, for
+// every device; cpu/simd.h has the same operations on Vec. Before including it, define CONTINUO_ISA (the namespace) and
 // CONTINUO_INLINE.
 #pragma once
 
@@ -7,14 +7,14 @@
 
 namespace continuo::CONTINUO_ISA {
 
-// The integer type that holds T's bits.
+// The integer type of the same size as T.
 template <class T> struct BitsOf;
 template <> struct BitsOf<float> {
   using type = int32_t;
 };
 template <class T> using Bits = typename BitsOf<T>::type;
 
-// An angle as a fraction of a turn, phase / 2³² turns, so that it wraps around without error.
+// The type of an angle of phase / 2³² turns. Overflow of the integer is a whole turn, so that no error arises.
 template <class T> struct PhaseOf;
 template <> struct PhaseOf<float> {
   using type = uint32_t;

@@ -1,4 +1,4 @@
-// What the kernels of every device are given: one struct for each family of kernels. Plain data.
+// The arguments of kernels, the same on every device: one struct for each family of kernels. Plain data.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ constexpr size_t block_terms = 256;  // terms of an inner product per block sum
 
 // A block of one row's activations, quantised for one dtype and group of weights. Per group: s = max|x| / 127 and
 // q = x / s, rounded to the nearest integer, ties to even, and clamped to ±127; s = 0 gives q = 0. A group that holds a
-// NaN or an infinity has s = NaN and q = 0, so that every output it touches is NaN. s depends on nothing but the
-// group's own numbers.
+// NaN or an infinity has s = NaN and q = 0, so that every output of the group is NaN. s depends only on the numbers of
+// its own group.
 struct QuantisedBlock {
   int8_t terms[block_terms];
   float scales[block_terms / 32];

@@ -1,11 +1,12 @@
-// Elementary functions from fma, add, mul, divide and exponent tricks, over T = float or Vec with the same bits: no
-// branches, no tables, no C library. All are total: infinities, subnormals and both zeros give what mathematics says,
-// NaN gives NaN. Polynomials are minimax fits with f32 coefficients; those of exp were then moved by some units in the
-// last place to where the largest error of the whole function is least. docs/arithmetic.md has the measured error of
-// each function over all 2³² inputs; native/test/ulp.h states the bounds, and the tests hold them.
+// Elementary functions from fma, add, mul, divide and operations on the exponent bits, over T = float or Vec with the
+// same bits: no branches, no tables, no C library. All are total: infinities, subnormals and both zeros give the
+// mathematical result, NaN gives NaN. Polynomials are minimax fits with f32 coefficients; the coefficients of exp were
+// then moved by some units in the last place to minimise the largest error of the whole function. docs/arithmetic.md
+// has the measured error of each function over all 2³² inputs; native/test/ulp.h states the bounds that the tests
+// check.
 //
-// Compiled once for every instruction set and once for CUDA: whoever includes this has named its namespace in
-// CONTINUO_ISA and brought Bits, Phase, cast, splat, fma, to_float and to_int before (cpu/simd.h, cuda/scalar.h).
+// Compiled once for every instruction set and once for CUDA. Before including it, define CONTINUO_ISA (the namespace),
+// Bits, Phase, cast, splat, fma, to_float and to_int (cpu/simd.h, cuda/scalar.h).
 #pragma once
 
 #include <cstdint>
@@ -45,8 +46,8 @@ template <class T> CONTINUO_INLINE T scaled(Power<T> e, int32_t bias) {
   return e.fraction * cast<T>((e.exponent + (127 + bias)) << 23);
 }
 
-// e^(x)·2⁶⁴ for x ≤ 0. The factor keeps what underflows whole until the caller's last multiplication, by 2⁻⁶⁴, rounds
-// it once. −110 is past where anything is left of e^x.
+// e^(x)·2⁶⁴ for x ≤ 0. With this factor a result that underflows stays exact until the caller's last multiplication, by
+// 2⁻⁶⁴, which rounds it once. At −110, e^x has long rounded to 0.
 template <class T> CONTINUO_INLINE T raised_exp(T x) { return scaled(power(x < -110.0f ? splat<T>(-110.0f) : x), 64); }
 
 template <class T> CONTINUO_INLINE T magnitude(T x) { return cast<T>(cast<Bits<T>>(x) & 0x7FFFFFFF); }
@@ -54,8 +55,7 @@ template <class T> CONTINUO_INLINE T magnitude(T x) { return cast<T>(cast<Bits<T
 template <class T> CONTINUO_INLINE Bits<T> sign_of(T x) { return cast<Bits<T>>(x) & static_cast<int32_t>(0x80000000); }
 
 template <class T> CONTINUO_INLINE T exp(T x) {
-  // Both bounds are past where the result leaves f32's range, and keep the exponent within what two scalings can
-  // express.
+  // Beyond both bounds the result is out of f32's range anyway; within them two scalings can express the exponent.
   x = x < -110.0f ? splat<T>(-110.0f) : x;
   x = x > 90.0f ? splat<T>(90.0f) : x;
   const auto e = power(x);

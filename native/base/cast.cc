@@ -11,8 +11,8 @@ namespace continuo {
 
 namespace {
 
-// A binary float of 1 sign, `exponent` and `mantissa` bits. `finite` takes the place of IEEE's infinities: the all-ones
-// exponent then holds numbers too, and all ones is NaN.
+// A binary float of 1 sign, `exponent` and `mantissa` bits. `finite`: the format has no infinities; the all-ones
+// exponent then encodes numbers too, and only the all-ones mantissa under it is NaN.
 struct Format {
   int exponent, mantissa;
   bool finite;

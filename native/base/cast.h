@@ -1,7 +1,7 @@
-// From one number format to another. To a narrower float: to nearest, ties to even; f16 overflows to infinity, f8
-// (e4m3, which has none) to NaN, so that a number that does not fit is seen. To an integer: to nearest, ties to even,
-// clamped to its range, NaN to 0. To bool: whether it is not zero. Every f32 and i32 is a double, so going through one
-// rounds once.
+// Casts between number formats. To a narrower float: to nearest, ties to even; overflow gives infinity in f16 and NaN
+// in f8 (e4m3 has no infinity), so that an overflow can be noticed. To an integer: to nearest, ties to even, clamped to
+// its range; NaN gives 0. To bool: whether the number is not zero. Every f32 and i32 is exact as a double, so a cast
+// through double rounds once.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace continuo {
 
 double read_number(const std::byte* data, Type type, size_t index);
 void write_number(std::byte* data, Type type, size_t index, double value);
-// Writes n elements of `type` with the value nearest to `value`.
+// Writes n elements, each the number of `type` nearest to `value`.
 void fill(std::byte* out, Type type, size_t n, double value);
 void cast(const std::byte* in, Type from, std::byte* out, Type to, size_t n);
 

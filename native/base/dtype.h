@@ -9,7 +9,7 @@
 
 namespace continuo {
 
-// q8 and ternary are integers in groups under a scale: only a packed matrix has them, and packed_matrix.h says how.
+// q8 and ternary are integers in groups that share a scale. Only packed matrices have them (packed_matrix.h).
 enum class Dtype : uint8_t { f32, f16, bf16, q8, ternary };
 
 // Bytes of one f32, f16 or bf16.

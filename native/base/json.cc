@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <charconv>
 
-namespace continuo {}  // namespace continuo
-
 namespace continuo::json {
 
 const char* name_of(Value::Kind kind) {

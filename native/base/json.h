@@ -1,6 +1,6 @@
 // A strict JSON reader (RFC 8259) for two untrusted inputs: the safetensors header and the serialised graph.
-// Stricter than most: a name given twice, invalid UTF-8, depth beyond the limit and trailing text are errors.
-// Numbers keep their text, so that 64-bit offsets survive.
+// Stricter than most readers: a member named twice, invalid UTF-8, nesting beyond the limit and text after the end are
+// errors. Numbers keep their text, so that 64-bit offsets stay exact.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +29,9 @@ class Value {
   bool is_array() const { return kind == Kind::array; }
   bool is_string() const { return kind == Kind::string; }
 
-  // The member of that name, or null; also null when this is not an object.
+  // The member of that name. Null where it is missing, or where this is not an object.
   const Value* find(std::string_view name) const;
-  // Its text or its items, or null where it is missing or something else.
+  // The text or the items of the member. Null where it is missing, or where it is no string or no array.
   const std::string* text_of(std::string_view name) const;
   const std::vector<Value>* list_of(std::string_view name) const;
   // A whole number 0 … 2⁶⁴−1 written without fraction or exponent.
@@ -43,7 +43,7 @@ constexpr int max_depth = 32;
 
 Result<Value> parse(std::string_view source);
 
-// A JSON kind as a word, for messages.
+// The name of a JSON kind, for messages.
 const char* name_of(Value::Kind kind);
 
 }  // namespace continuo::json

@@ -1,4 +1,4 @@
-// Blocks of aligned memory, zeroed, that free themselves.
+// Memory: owns a block of aligned, zeroed bytes.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 
 namespace continuo {
 
-// Aligned blocks that leave holes in which the next block of their size fits. aligned_alloc of glibc (2.36 and before)
-// looks for a hole that is larger by the alignment and cuts it to size, so what a block leaves never serves another: a
-// process whose contexts come and go grew by almost each of them. `bytes` is a multiple of `alignment`, a power of two
-// that is at least a pointer's size. Throws std::bad_alloc.
+// An aligned block whose freed memory can serve the next block of the same size. aligned_alloc of glibc (2.36 and
+// before) looks for a hole that is larger by the alignment, so it never reuses the hole of an equal block: a process
+// that made and freed contexts grew by almost every one. `bytes` is a multiple of `alignment`, a power of two that is
+// at least the size of a pointer. Throws std::bad_alloc.
 inline std::byte* allocate_aligned(size_t bytes, size_t alignment) {
 #ifdef __SANITIZE_ADDRESS__
-  // The block is malloc's own here, so that a step beyond its end is seen.
+  // Under a sanitizer the block must end where the allocation ends, so that an access beyond its end is reported.
   void* block = std::aligned_alloc(alignment, bytes);
   if (!block) throw std::bad_alloc();
   return static_cast<std::byte*>(block);
@@ -26,8 +26,7 @@ inline std::byte* allocate_aligned(size_t bytes, size_t alignment) {
   if (bytes > SIZE_MAX - 2 * alignment) throw std::bad_alloc();
   void* block = std::malloc(bytes + alignment);
   if (!block) throw std::bad_alloc();
-  // malloc's addresses are multiples of a pointer's size at least, so the one before an aligned address always lies in
-  // the block.
+  // malloc returns multiples of a pointer's size, so there is always room for a pointer before the aligned address.
   auto* data = static_cast<std::byte*>(block) + alignment - reinterpret_cast<uintptr_t>(block) % alignment;
   std::memcpy(data - sizeof block, &block, sizeof block);
   return data;
@@ -51,8 +50,7 @@ class Memory {
   explicit Memory(size_t bytes, size_t alignment = 64) : size_(bytes) {
     const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
     if (rounded == 0) return;
-    data_.reset(
-        allocate_aligned(rounded, alignment));  // what it throws is caught where jobs are run and at the binding
+    data_.reset(allocate_aligned(rounded, alignment));  // the engine and the binding catch std::bad_alloc
     std::memset(data_.get(), 0, rounded);
   }
 
@@ -70,7 +68,7 @@ class Memory {
   size_t size_ = 0;
 };
 
-// Whole pages, which nobody can write once they are sealed: a stray store ends the process instead of changing a
+// Whole pages that are read-only once they are sealed: a stray store then ends the process instead of changing a
 // weight.
 class SealedMemory {
  public:
@@ -87,7 +85,7 @@ class SealedMemory {
     static const auto bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
     return bytes;
   }
-  // Where the system refuses, the weights stay as they are.
+  // A refusal of the system is ignored: the weights are correct, only unprotected.
   void protect(int access) {
     if (pages_ > 0) (void)::mprotect(memory_.data(), pages_, access);
   }

@@ -1,5 +1,6 @@
-// Errors as values. Nothing in native/ throws on purpose; the binding turns an Error into a JavaScript error with the
-// same code and message. A message says what was expected, what arrived and what to do.
+// Errors as values. Functions of native/ return them; only memory that runs out and a device that fails are thrown
+// (runtime/device.h). The binding turns an Error into a JavaScript error with the same code and message. A message says
+// what was expected, what arrived and what to do.
 #pragma once
 
 #include <sstream>
@@ -9,7 +10,7 @@
 
 namespace continuo {
 
-// The verdicts of src/errors.ts that the engine can reach.
+// The codes of src/errors.ts that the engine uses.
 enum class Code { invalid, misuse, refused, unavailable, internal };
 
 const char* name_of(Code code);
@@ -19,7 +20,7 @@ struct Error {
   std::string message;
 };
 
-// Joins its arguments; std::format is not in the oldest compiler we support (GCC 12).
+// Joins its arguments into a string. GCC 12, the oldest compiler that we support, has no std::format.
 template <class... Parts> std::string text(const Parts&... parts) {
   std::ostringstream out;
   (out << ... << parts);

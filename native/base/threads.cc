@@ -14,8 +14,8 @@ constexpr uint64_t open_bit = uint64_t{1} << 31;
 constexpr uint64_t one_job = uint64_t{1} << 32;
 constexpr uint64_t inside_mask = open_bit - 1;
 
-// Jobs follow each other within microseconds while a batch runs, and waking a sleeper costs tens of them: a worker
-// looks around for a while (well under a millisecond) before it sleeps, and lets other threads run in between.
+// During a step, jobs follow each other within microseconds, and waking a sleeping thread costs tens of microseconds.
+// So a worker polls for a while (well under a millisecond) before it sleeps, and yields to other threads in between.
 constexpr int looks = 3200;
 constexpr int pauses = 4;  // a few hundred cycles: a longer wait would be noticed, at a hundred jobs a token
 constexpr int looks_between_yields = 64;
@@ -36,7 +36,7 @@ ThreadPool::ThreadPool(size_t threads) {
   try {
     for (size_t i = 1; i < threads; ++i) workers_.emplace_back([this] { worker(); });
   } catch (...) {
-    // The system gives no more threads: those that run must be joined before the error goes on.
+    // The system refuses another thread. The threads that run already must be joined before the exception leaves.
     stop();
     throw;
   }
@@ -65,7 +65,8 @@ void ThreadPool::run(size_t tasks, Call call, const void* context) {
   tasks_ = tasks;
   next_.store(0, std::memory_order_relaxed);
   const uint64_t job = (job_of(door_.load(std::memory_order_relaxed)) + 1) % one_job;
-  // Sequentially consistent, as is the check for sleepers: one of caller and worker sees the other.
+  // This store and the load of sleepers_ are sequentially consistent: either the caller sees the sleeper, or the worker
+  // sees the open door before it sleeps.
   door_.store(job * one_job | open_bit);
   if (sleepers_.load() > 0) {
     alarm_.fetch_add(1);
@@ -74,13 +75,13 @@ void ThreadPool::run(size_t tasks, Call call, const void* context) {
   take_tasks();
   door_.fetch_and(~open_bit, std::memory_order_acq_rel);
   for (int look = 0; (door_.load(std::memory_order_acquire) & inside_mask) != 0; ++look) {
-    // Whoever is inside is finishing a task.
+    // A worker that is still inside is finishing its last task.
     for (int i = 0; i < pauses; ++i) pause();
     if (look > looks) std::this_thread::yield();
   }
 }
 
-// Until the door of another job than `seen` is open; false when the pool stops.
+// Waits until the door is open for another job than `seen`. False when the pool stops.
 bool ThreadPool::wait_for_door(uint64_t seen) {
   const auto open = [&] {
     const uint64_t door = door_.load();

@@ -1,11 +1,15 @@
-// A fork-join pool. One caller at a time runs `parallel_for`; it works too, so `threads` counts it.
-// Tasks are handed out by an atomic counter: which thread runs which task is left open, and nothing may depend on it.
+// A fork-join thread pool. One caller at a time runs `parallel_for`. The caller takes tasks too, so `threads` counts
+// it. Threads take tasks from an atomic counter. Which thread runs which task is not defined, and no result may depend
+// on it.
 //
-// The caller never waits for a worker that has not begun: on a busy machine a worker may get no CPU for milliseconds,
-// and then the caller simply does all the tasks itself. So a job is a door:
+// The caller never waits for a worker that has not started: on a busy machine a worker may get no CPU for milliseconds,
+// and the caller alone is faster then. So workers join a job only while it is open:
 //
-//   caller:  fill in the job ─▶ open ─▶ take tasks ─▶ close ─▶ wait until nobody is inside
-//   worker:  see an open door ─▶ enter (fails once it is closed) ─▶ take tasks ─▶ leave
+//   caller:  write the job ─▶ open it ─▶ take tasks ─▶ close it ─▶ wait until no worker is inside
+//   worker:  see an open job ─▶ join (fails once the job is closed) ─▶ take tasks ─▶ leave
+//
+// One atomic word, `door_`, has the job's number, whether it is open, and how many workers are inside. So closing a job
+// and joining it cannot overlap.
 #pragma once
 
 #include <atomic>
@@ -16,8 +20,8 @@
 
 namespace continuo {
 
-// Sets rounding and the treatment of denormals of the calling thread to IEEE's defaults. A thread inherits them from
-// the one that made it, and another library may have changed them there; our bits must not follow.
+// Sets the rounding mode and the treatment of subnormals of the calling thread to the defaults of IEEE 754. A new
+// thread inherits both from its creator, where another library may have changed them; results must not depend on that.
 void use_default_arithmetic();
 
 class ThreadPool {
@@ -29,7 +33,7 @@ class ThreadPool {
 
   size_t threads() const { return workers_.size() + 1; }
 
-  // Calls body(i) for every i in [0, tasks), returns when all are done. `body` must not throw.
+  // Calls body(i) for every i in [0, tasks), and returns when all calls have returned. `body` must not throw.
   template <class Body> void parallel_for(size_t tasks, const Body& body) {
     if (tasks <= 1 || workers_.empty()) {
       for (size_t i = 0; i < tasks; ++i) body(i);
@@ -46,16 +50,16 @@ class ThreadPool {
   bool wait_for_door(uint64_t seen);
   void take_tasks();
 
-  // The current job. Written only while the door is closed and nobody is inside.
+  // The current job. Written only while the door is closed and no worker is inside.
   Call call_ = nullptr;
   const void* context_ = nullptr;
   size_t tasks_ = 0;
 
   // Bits 32…63: the job's number. Bit 31: the door is open. Bits 0…30: workers inside.
   alignas(64) std::atomic<uint64_t> door_{0};
-  alignas(64) std::atomic<size_t> next_{0};
+  alignas(64) std::atomic<size_t> next_{0};  // the next task
   alignas(64) std::atomic<uint32_t> sleepers_{0};
-  std::atomic<uint32_t> alarm_{0};
+  std::atomic<uint32_t> alarm_{0};  // sleepers wait for this number to change
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> workers_;
 };

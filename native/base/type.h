@@ -1,5 +1,4 @@
-// Number formats of a graph's own memory: dynamics, volatiles and persistents. (Formats of stored weights: dtype.h,
-// weights.h.)
+// Number formats of a graph's dynamics, volatiles and persistents. (Formats of stored weights: dtype.h, weights.h.)
 #pragma once
 
 #include <array>
@@ -10,7 +9,7 @@
 
 namespace continuo {
 
-// Arithmetic is f32 and i32; the others are kept, read, written and cast. i64 is a counter's.
+// Arithmetic is done in f32 and i32. The other types are only stored, copied and cast. i64 is the type of counters.
 enum class Type : uint8_t { f32, f16, bf16, f8, i8, u8, i32, i64, boolean };
 
 struct TypeRule {

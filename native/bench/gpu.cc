@@ -1,11 +1,11 @@
-// What a model costs on a CUDA device: decoding with 1 and 64 sessions, reading, and how near decoding comes to the
-// bandwidth of the device's memory, which a large copy measures. And the way most code decodes, one launch for every
-// node, none captured: kept here only, to compare with.
+// Benchmark of a model on a CUDA device: the speed of decoding with 1 and 64 sessions and of reading, and the share of
+// the memory bandwidth that decoding reaches (a large copy measures the bandwidth). For comparison it also decodes with
+// one launch for every node and no graph.
 //
 //   continuo_gpu_bench GRAPH.json MODEL.safetensors [ROUNDS]
 //
-// Prints one JSON object. Rates are medians over the rounds; a round of decoding is 64 tokens of every session, each
-// fed the token that the one before was most likely followed by, as a greedy generation does.
+// Prints one JSON object. Rates are medians over the rounds. A round of decoding is a greedy generation of 64 tokens in
+// every session.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -35,7 +35,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Clocks of a device rise while it works.
+// Warms the device up, whose clock rises under load.
 void warm(const auto& work) {
   size_t done = 0;
   for (const auto started = Clock::now(); done < 4 || Clock::now() - started < std::chrono::milliseconds(500);)
@@ -55,7 +55,7 @@ double copy_rate(Device& device, size_t free, size_t rounds) {
   return median(rates);
 }
 
-// A launch for every node, with its args uploaded before it: nothing is joined, captured or replayed.
+// Runs a step with a launch for every node, after an upload of its arguments: without fusion and without a graph.
 class Naive final : public cuda::CudaExecutor {
  public:
   using CudaExecutor::CudaExecutor;
@@ -73,7 +73,7 @@ class Naive final : public cuda::CudaExecutor {
   }
 };
 
-// A context that is full begins anew.
+// Resets contexts that are full.
 void make_room(Executor& executor, Context& context, size_t block, size_t rows) {
   std::string reason;
   if (executor.room(context, block, rows, reason) < rows) context.reset();
@@ -81,7 +81,7 @@ void make_room(Executor& executor, Context& context, size_t block, size_t rows) 
 
 struct Sessions {
   std::vector<std::unique_ptr<Context>> contexts;
-  std::vector<int32_t> tokens;  // the next of each
+  std::vector<int32_t> tokens;  // [sessions]: the next token of each
 };
 
 class Decoder {
@@ -95,7 +95,7 @@ class Decoder {
     }
   }
 
-  // One token of every session.
+  // Decodes one token of every session.
   void token() {
     const auto& language = *model_.graph.language;
     const size_t n = runs_.size(), vocabulary = model_.graph.vocabulary();
@@ -174,7 +174,7 @@ int bench(const std::string& graph, const char* weights, size_t rounds) {
   if (!loaded) return std::fprintf(stderr, "%s\n", loaded.error().message.c_str()), 1;
   const auto& model = *loaded;
   if (!model->graph.language) return std::fprintf(stderr, "The graph is no language model.\n"), 1;
-  // What a token moves at least: every matrix once, the state once in and once out.
+  // The least bytes that a token moves: every matrix once, the state once in and once out.
   double matrices = 0, state = 0;
   for (const auto& constant : model->constants)
     matrices += constant.layout == Layout::packed ? static_cast<double>(constant.bytes.size()) : 0;
@@ -184,7 +184,7 @@ int bench(const std::string& graph, const char* weights, size_t rounds) {
   Naive naive(device, model, pool, {});
   Decoder single(model, executor, 1), unjoined(model, naive, 1), together(model, executor, 64);
   for (auto* decoder : {&single, &unjoined, &together}) warm([=] { decoder->token(); });
-  // In turns, so that a device that slows down slows all of them.
+  // The variants take turns, so that a device that slows down affects all of them alike.
   std::vector<double> ones, slows, manys;
   for (size_t i = 0; i < rounds; ++i) {
     ones.push_back(single.round());

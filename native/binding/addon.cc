@@ -1,5 +1,5 @@
-// The addon: plain functions over handles. src/engine/ owns validation, defaults and messages; what is checked here
-// only keeps a wrong call from corrupting memory.
+// The Node addon: plain functions over handles. src/engine/ validates arguments, fills in defaults and writes messages;
+// the checks here only keep a wrong call from corrupting memory.
 #include "backends/cpu/device.h"
 #include "backends/cpu/kernels/kernels.h"
 #include "backends/cuda/cuda.h"
@@ -21,7 +21,7 @@ constexpr napi_type_tag executor_tag{0x636f6e74696e756f, 0x6578656375746f01};
 constexpr napi_type_tag token_bytes_tag{0x636f6e74696e756f, 0x746f6b656e627901};
 
 template <class T> Napi::External<T> wrap(Napi::Env env, T value, const napi_type_tag& tag) {
-  auto external = Napi::External<T>::New(env, new T(std::move(value)), [](Napi::Env, T* held) { delete held; });
+  auto external = Napi::External<T>::New(env, new T(std::move(value)), [](Napi::Env, T* owned) { delete owned; });
   external.TypeTag(&tag);
   return external;
 }
@@ -45,7 +45,7 @@ ContextRef open_context(const Value& value) {
   return context;
 }
 
-// A context that no call is using.
+// The context of a handle; throws while a call uses it.
 ContextRef idle_context(const Value& value) {
   auto context = open_context(value);
   if (context->context->busy())
@@ -74,7 +74,7 @@ template <class Array, class T> Array array_of(Napi::Env env, const std::vector<
   return out;
 }
 
-// inspect(path): what a safetensors file says it holds.
+// inspect(path): the tensors that the header of a safetensors file lists.
 Value inspect(const CallbackInfo& info) {
   const auto env = info.Env();
   auto file = MappedFile::open(info[0].As<Napi::String>());
@@ -98,7 +98,7 @@ Value inspect(const CallbackInfo& info) {
   return out;
 }
 
-// plan(graphJson): how the engine would run a graph; throws what is wrong with it.
+// plan(graphJson): how the engine would run a graph; throws where the graph is invalid.
 Value plan(const CallbackInfo& info) {
   const auto env = info.Env();
   auto graph = parse_graph(info[0].As<Napi::String>().Utf8Value());
@@ -170,7 +170,7 @@ Value operations(const CallbackInfo& info) {
   return out;
 }
 
-// features(): which kernels this CPU gets.
+// features(): which kernels the engine uses on this CPU.
 Value features(const CallbackInfo& info) {
   auto chosen = choose_kernels();
   if (!chosen) throw error_value(info.Env(), chosen.error());
@@ -182,7 +182,7 @@ ExecutorOptions options_of(const Value& value) {
   return {object.Get("memoryReuse").ToBoolean(), object.Get("trace").ToBoolean(), object.Get("watch").ToBoolean()};
 }
 
-// cuda(): what there is of CUDA, and why it cannot be used; an empty reason where it can.
+// cuda(): the CUDA device, its driver and runtime. `reason`: why CUDA cannot be used; empty where it can.
 Value cuda(const CallbackInfo& info) {
   const auto env = info.Env();
   const CudaStatus status = cuda_status();
@@ -220,18 +220,18 @@ Value open(const CallbackInfo& info) {
   return call->deferred.Promise();
 }
 
-// packingNote(engine): why packed weights on disk were not used; empty when there is nothing to say.
+// packingNote(engine): why packed weights on disk were not used; empty where they were used or there are none.
 Value packing_note(const CallbackInfo& info) {
   return Napi::String::New(info.Env(), open_engine(info[0])->model()->note);
 }
 
-// positions(engine): how many tokens a context takes; null without a bound.
+// positions(engine): how many tokens a context can take; null without a bound.
 Value positions(const CallbackInfo& info) {
   const auto most = open_engine(info[0])->model()->positions();
   return most ? Value(Napi::Number::New(info.Env(), static_cast<double>(*most))) : Value(info.Env().Null());
 }
 
-// unavailableReason(engine): why the device, which was lost, could not be had again; empty unless that is so.
+// unavailableReason(engine): why the model could not be loaded again after its device was lost; else empty.
 Value unavailable_reason(const CallbackInfo& info) {
   return Napi::String::New(info.Env(), open_engine(info[0])->engine().unavailable_reason());
 }
@@ -249,20 +249,20 @@ Value create_context(const CallbackInfo& info) {
 
 Value close_context(const CallbackInfo& info) {
   auto context = idle_context(info[0]);
-  Napi::MemoryManagement::AdjustExternalMemory(info.Env(), -context->told);
+  Napi::MemoryManagement::AdjustExternalMemory(info.Env(), -context->reported);
   context->context.reset();
   return info.Env().Undefined();
 }
 
-// head(context): also right after a failed call.
+// head(context): valid also right after a call that failed.
 Value head(const CallbackInfo& info) { return head_value(info.Env(), idle_context(info[0])->context->head); }
 
-// stateBytes(context): memory its persistents take now.
+// stateBytes(context): bytes that its persistents take now.
 Value state_bytes(const CallbackInfo& info) {
   return Napi::Number::New(info.Env(), static_cast<double>(idle_context(info[0])->context->bytes()));
 }
 
-// gates(context): [{ table, at, theta, eta, alpha, count }]: sums over what the gates of each level of a memory were.
+// gates(context): [{ table, at, theta, eta, alpha, count }]: sums of the gates of each level of a memory (GateSums).
 Value gates(const CallbackInfo& info) {
   const auto context = idle_context(info[0])->context;
   auto out = Napi::Array::New(info.Env());
@@ -280,8 +280,8 @@ Value gates(const CallbackInfo& info) {
   return out;
 }
 
-// A context that was lost with its device becomes another, on the device that took its place. Where that one is not
-// there yet, it is asked for, and the caller hears that the context is lost.
+// Replaces a context whose device was lost by a new one on the new device. Where there is no new device yet, asks the
+// engine for one; making the new context then throws the error of the lost device.
 void rebind(const ContextRef& context) {
   if (!context->context->model().device->lost()) return;
   context->engine->engine().reload();
@@ -320,7 +320,7 @@ Value restore(const CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-// The promise of a submitted job, rejected already where the engine refused it.
+// The promise of a call; rejected at once where the engine refused the call.
 Value promised(Napi::Env env, const EngineHandle::Call& call, const Status& accepted) {
   if (!accepted) {
     call.handle->forget();
@@ -329,7 +329,7 @@ Value promised(Napi::Env env, const EngineHandle::Call& call, const Status& acce
   return call.deferred.Promise();
 }
 
-// tokenBytes(bytes, ends): what each token of a vocabulary stands for; `ends` says where the bytes of each token end.
+// tokenBytes(bytes, ends): the bytes that each token of a vocabulary stands for, and where those of each token end.
 Value token_bytes(const CallbackInfo& info) {
   const auto bytes = info[0].As<Napi::Uint8Array>();
   const auto ends = info[1].As<Napi::Uint32Array>();
@@ -414,7 +414,7 @@ Value submit(const CallbackInfo& info) {
   return promised(env, *call, accepted);
 }
 
-// stats(engine): what its language model has done.
+// stats(engine): its Counts.
 Value stats(const CallbackInfo& info) {
   const auto engine = open_engine(info[0]);
   const auto& counts = engine->engine().counts();
@@ -445,16 +445,16 @@ Value logits(const CallbackInfo& info) {
 // createExecutor(context, options)
 Value create_executor(const CallbackInfo& info) {
   auto context = idle_context(info[0]);
-  auto bridge = context->engine->engine().bridge(context->context, options_of(info[1]));
-  return wrap(info.Env(), std::make_shared<ExecutorHandle>(ExecutorHandle{context->engine, std::move(bridge)}),
+  auto host = context->engine->engine().host_executor(context->context, options_of(info[1]));
+  return wrap(info.Env(), std::make_shared<ExecutorHandle>(ExecutorHandle{context->engine, std::move(host)}),
               executor_tag);
 }
 
-// An executor whose context no call is using.
+// The host executor of a handle; throws while a call uses its context.
 std::shared_ptr<ExecutorHandle> idle_executor(const Value& value) {
   auto executor = unwrap<std::shared_ptr<ExecutorHandle>>(value, executor_tag);
   if (executor->engine->closed()) throw error_value(value.Env(), {Code::misuse, "the model is closed."});
-  if (executor->bridge->context->busy())
+  if (executor->host->context->busy())
     throw error_value(value.Env(), {Code::misuse, "the executor is busy; wait for the call that has it."});
   return executor;
 }
@@ -463,19 +463,19 @@ std::shared_ptr<ExecutorHandle> idle_executor(const Value& value) {
 Value step(const CallbackInfo& info) {
   const auto env = info.Env();
   auto executor = idle_executor(info[0]);
-  StepInputs inserted{info[1].As<Napi::Number>().Uint32Value(), info[2].As<Napi::Number>().Uint32Value(), {}};
-  const auto& program = executor->engine->model()->programs[inserted.block];
+  StepInputs inputs{info[1].As<Napi::Number>().Uint32Value(), info[2].As<Napi::Number>().Uint32Value(), {}};
+  const auto& program = executor->engine->model()->programs[inputs.block];
   const auto list = info[3].As<Napi::Array>();
   for (uint32_t i = 0; i < list.Length() && i < program.inputs.size(); ++i) {
     const auto bytes = list.Get(i).As<Napi::Uint8Array>();
-    // src/engine/executor.ts has checked the lengths; nothing is copied that would not fit.
-    const size_t size = std::min<size_t>(bytes.ByteLength(), inserted.rows * program.values[program.inputs[i]].bytes);
+    // src/engine/executor.ts has checked the lengths. The bound only protects memory.
+    const size_t size = std::min<size_t>(bytes.ByteLength(), inputs.rows * program.values[program.inputs[i]].bytes);
     const auto* data = reinterpret_cast<const std::byte*>(bytes.Data());
-    inserted.inputs.emplace_back(data, data + size);
+    inputs.inputs.emplace_back(data, data + size);
   }
   auto engine = executor->engine;
   auto call = engine->begin(env);
-  auto accepted = engine->engine().step(executor->bridge, std::move(inserted), [call](Status done) mutable {
+  auto accepted = engine->engine().step(executor->host, std::move(inputs), [call](Status done) mutable {
     if (!done) return EngineHandle::complete(std::move(call), done.error(), {});
     EngineHandle::complete(std::move(call), std::nullopt,
                            [](Napi::Env settled, const EngineRef&) -> Value { return settled.Undefined(); });
@@ -483,8 +483,8 @@ Value step(const CallbackInfo& info) {
   return promised(env, *call, accepted);
 }
 
-// fetch(executor, block, rows, declaration): the rows of a volatile as the last step left them; null where the plan has
-// given its memory to others.
+// fetch(executor, block, rows, declaration): the rows of a volatile after the last step; null where the plan let other
+// values overwrite it.
 Value fetch(const CallbackInfo& info) {
   const auto env = info.Env();
   auto executor = idle_executor(info[0]);
@@ -493,7 +493,7 @@ Value fetch(const CallbackInfo& info) {
   const auto& program = executor->engine->model()->programs[block];
   const uint32_t value = program.last_value[info[3].As<Napi::Number>().Uint32Value()];
   if (value == no_name) throw error_value(env, invalid("the block writes no such value."));
-  auto& runner = *executor->bridge->executor;
+  auto& runner = *executor->host->executor;
   const bool kept = !runner.options().reuse || program.lifetimes[value].last == program.code.size();
   if (!kept) return env.Null();
   auto out = Napi::Uint8Array::New(env, rows * program.values[value].bytes);
@@ -502,11 +502,11 @@ Value fetch(const CallbackInfo& info) {
   return out;
 }
 
-// trace(executor): what each node of the last step did.
+// trace(executor): a TraceEntry for each node of the last step.
 Value trace(const CallbackInfo& info) {
   const auto env = info.Env();
   auto executor = idle_executor(info[0]);
-  const auto& entries = executor->bridge->executor->trace();
+  const auto& entries = executor->host->executor->trace();
   const auto& declarations = executor->engine->model()->graph.declarations;
   auto out = Napi::Array::New(env, entries.size());
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -536,7 +536,7 @@ Value close_engine(const CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-// What memory is needed for may throw in any function: a JavaScript error, as if it had been returned.
+// Any function may throw where it takes memory. The exception becomes a JavaScript error like one that is returned.
 template <Value (*body)(const CallbackInfo&)> Value guarded(const CallbackInfo& info) {
   try {
     return body(info);

@@ -44,17 +44,18 @@ void EngineHandle::forget() {
 void EngineHandle::complete(std::shared_ptr<Call> call, std::optional<Error> error, MakeValue value) {
   const auto function = call->handle->function_;
   auto* completion = new Completion{std::move(call), std::move(error), std::move(value)};
-  // The queue is unbounded and the function outlives the engine's threads, so this cannot fail while they run.
+  // The queue is unbounded and the function outlives the engine's threads, so this call cannot fail while they run.
   napi_call_threadsafe_function(function, completion, napi_tsfn_nonblocking);
 }
 
 void EngineHandle::settle(napi_env raw_env, napi_value, void*, void* data) {
   const std::unique_ptr<Completion> completion(static_cast<Completion*>(data));
-  // The environment is going away: nobody is left to hear the answer.
+  // The environment is being torn down, so there is no promise left to settle.
   if (raw_env == nullptr) return;
   const auto& call = completion->call;
   call->handle->forget();
-  // Everything throws while a worker is being terminated, the settling of its promises too, and nothing may leave here.
+  // While a worker is being terminated every call into JavaScript throws, also the settling of a promise. No exception
+  // may leave this function.
   try {
     answer(raw_env, *completion);
   } catch (...) {}

@@ -1,11 +1,11 @@
-// What JavaScript holds: an engine with its model, and contexts. Both are shared pointers behind an External, so that a
-// call in flight keeps what it needs whatever the garbage collector does.
+// The handles that JavaScript has: an engine with its model, contexts, and host executors. Each is a shared pointer
+// behind an External, so that a call in flight keeps its objects alive, whatever the garbage collector does.
 //
-// Threads. Everything here runs on the JavaScript thread of one environment, except `complete`, which the engine's
-// thread calls. It hands a Completion over through a thread-safe function and touches no JavaScript.
+// Threads. All functions run on the JavaScript thread of one environment, except `complete`, which the engine's thread
+// calls: it queues a Completion in a thread-safe function and touches no JavaScript.
 //
-// Teardown. Node runs cleanup hooks last-added first. The thread-safe function adds its own when it is made; ours is
-// added after it, so it runs before: it stops the engine and joins its threads while the thread-safe function is still
+// Teardown. Node runs cleanup hooks in reverse order. The thread-safe function adds a hook when it is made; our hook is
+// added later and so runs earlier: it stops the engine and joins its threads while the thread-safe function is still
 // valid.
 #pragma once
 
@@ -23,21 +23,22 @@ class EngineHandle : public std::enable_shared_from_this<EngineHandle> {
   ~EngineHandle() { close(); }
 
   Engine& engine() { return *engine_; }
-  // Of an engine that has loaded one.
+  // Not null: the handle is given out once the model is loaded.
   std::shared_ptr<const Model> model() const { return engine_->model(); }
 
-  // A promise for a job about to be submitted: it keeps the event loop alive until it settles.
+  // The promise of a call that is about to be made. It keeps the event loop alive until it settles.
   struct Call {
     std::shared_ptr<EngineHandle> handle;
     Napi::Promise::Deferred deferred;
   };
   std::shared_ptr<Call> begin(Napi::Env env);
-  // Undoes `begin` when the job was refused.
+  // Undoes `begin` where the engine refused the call.
   void forget();
 
   using MakeValue = std::function<Napi::Value(Napi::Env, const std::shared_ptr<EngineHandle>&)>;
-  // From the engine's thread: settles the call's promise with the value, or rejects it with the error. The engine's
-  // thread must give its call away here and keep no copy: the last owner of a handle joins that very thread.
+  // Called by the engine's thread: resolves the call's promise with the value, or rejects it with the error. The
+  // engine's thread must move its reference to the call in here and keep no copy: the last owner of an EngineHandle
+  // joins the engine's thread, which must not join itself.
   static void complete(std::shared_ptr<Call> call, std::optional<Error> error, MakeValue value);
 
   bool closed() const { return !engine_; }
@@ -61,12 +62,12 @@ class EngineHandle : public std::enable_shared_from_this<EngineHandle> {
 struct ContextHandle {
   std::shared_ptr<EngineHandle> engine;
   std::shared_ptr<Context> context;  // null once closed
-  int64_t told = 0;                  // bytes that the garbage collector knows of
+  int64_t reported = 0;              // bytes reported to the garbage collector
 };
 
 struct ExecutorHandle {
   std::shared_ptr<EngineHandle> engine;
-  std::shared_ptr<HostExecutor> bridge;
+  std::shared_ptr<HostExecutor> host;
 };
 
 // A JavaScript error with `code` and `message`, as src/engine/native.ts expects it.

@@ -12,7 +12,7 @@ namespace {
 
 bool row_local(Op op) { return traits_of(op).rows == Rows::local; }
 
-// Walks its rows in order by itself.
+// Whether the op's kernel walks the rows of a run in token order by itself.
 bool recurrence(Op op) { return traits_of(op).state == State::advances; }
 
 constexpr size_t line_bytes = 64;
@@ -29,13 +29,13 @@ class Arranger {
 
  private:
   struct Access {
-    size_t line;  // of the top instruction
+    size_t line;  // in Program::code, of the instruction or of the branch around it
     Op op;
     const Place* place;
     uint64_t segment;
   };
 
-  // Which neighbouring instructions must go row after row.
+  // Spans of lines, [first, last], that must run row after row.
   std::vector<std::pair<size_t, size_t>> row_by_row() {
     std::vector<std::pair<size_t, size_t>> out;
     std::map<Name, std::vector<Access>> tables;
@@ -43,7 +43,7 @@ class Arranger {
     for (size_t line = 0; line < program_.code.size(); ++line) {
       auto& top = program_.code[line];
       if (top.node->op == Op::branch) {
-        // A return under a condition: what follows runs for some rows only.
+        // After a return under a condition, only some rows run the lines that follow.
         const bool returned = returns(top.then) || returns(top.otherwise);
         out.emplace_back(line, returned ? program_.code.size() - 1 : line);
       }
@@ -68,7 +68,8 @@ class Arranger {
     return out;
   }
 
-  // Accesses to one member of a table (as far as it is known beforehand which) that rows could not make side by side.
+  // Adds the span of the accesses to one member of a table that rows could not make at once. A member is known by the
+  // leading picks that are numbers in every access.
   void conflicts(Name table, const std::vector<Access>& accesses, std::vector<std::pair<size_t, size_t>>& out) const {
     const auto leading = [](const Place& at) {
       size_t n = 0;
@@ -90,7 +91,7 @@ class Arranger {
 
   bool side_by_side(Name table, const std::vector<Access>& list) const {
     const auto reads = [](const Access& a) { return traits_of(a.op).state == State::reads; };
-    // These find their place once for all rows: where each row picks its own, rows go one by one.
+    // The kernels of these ops take one member for all rows. Where each row picks its own, rows must run one by one.
     const auto row_dependent = [](const Access& a) {
       const auto picks_anew = [](const Pick& pick) { return pick.kind != Term::Kind::number; };
       return traits_of(a.op).one_place && std::any_of(a.place->picks.begin(), a.place->picks.end(), picks_anew);
@@ -98,12 +99,12 @@ class Arranger {
     if (std::any_of(list.begin(), list.end(), row_dependent)) return false;
     if (std::all_of(list.begin(), list.end(), reads)) return true;
     if (list.size() == 1 && recurrence(list[0].op)) return true;
-    // What a segment's first row mixes, and only that, is there for all rows of a step: a step stays within a segment.
+    // Only the first row of a segment mixes, and a step stays within a segment: all rows of a step read the same mix.
     if (traits_of(list[0].op).state == State::mixes && list[0].segment > 0) {
       const std::span rest(list.begin() + 1, list.end());
       if (std::all_of(rest.begin(), rest.end(), reads) || (rest.size() == 1 && recurrence(rest[0].op))) return true;
     }
-    // Every row writes a place of its own along an axis that grows, before any row reads.
+    // Rows may also run at once where every row writes positions of its own along a growing axis before any row reads.
     const Axis* axis = graph_.declarations[table].growing();
     if (!axis || dynamic_counters_.contains(axis->counter)) return false;
     const auto each_row = std::find_if(program_.growth.begin(), program_.growth.end(),
@@ -120,7 +121,7 @@ class Arranger {
       const auto follows = std::find_if(picks.begin(), picks.end(), [&](const Pick& p) {
         return p.kind == Term::Kind::counter && p.id == axis->counter;
       });
-      // Places of different rows must differ: a row's writes stay within what the row itself added.
+      // Positions of different rows must differ: a row may write only positions that it added itself.
       if (follows == picks.end() || follows->offset + follows->seen < 0 ||
           follows->offset + follows->seen >= each_row->second)
         return false;
@@ -152,8 +153,8 @@ class Arranger {
     plain(program_.code.size());
   }
 
-  // Moments are lines of code. A stage that takes rows apart is one moment for what crosses its border: row 1
-  // may still read what row 0 has done with.
+  // Computes lifetimes in lines of code. In a stage that is not row_parallel, row 1 may still read a value that row 0
+  // no longer needs: values that enter or leave such a stage live through all its lines.
   void live() {
     std::vector<size_t> moment_first(program_.code.size()), moment_last(program_.code.size());
     for (const auto& stage : program_.stages) {
@@ -192,12 +193,12 @@ class Arranger {
       auto& value = program_.values[i];
       auto span = spans[i];
       if (end > 0) span = {moment_first[span.first], moment_last[span.last], true};
-      // Zeroed when a step begins, so alive from there.
+      // The value is zeroed when a step begins, so it is alive from there.
       if (value.reset) span.first = 0;
       program_.lifetimes.push_back({(value.bytes + line_bytes - 1) / line_bytes * line_bytes, span.first, span.last});
     }
     for (const auto& [role, value] : program_.results) program_.lifetimes[value].last = end;
-    // What the host inserts lies there before the first line runs.
+    // Inputs are written before the first line runs.
     for (const uint32_t input : program_.inputs) program_.lifetimes[input].first = 0;
   }
 

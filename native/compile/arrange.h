@@ -1,4 +1,4 @@
-// The order of a program's work: which lines go row after row, and from when to when each value lives.
+// Arranges a program: which lines run row after row, and the lifetime of each value.
 #pragma once
 
 #include <unordered_set>
@@ -8,18 +8,18 @@
 
 namespace continuo {
 
-// The instruction and what stands in its arms, in the written order; `visit` is told whether a condition stands before
-// it.
+// Visits the instruction and those in its arms, in the written order. `conditional`: whether it stands in an arm.
 void each_instruction(Instruction& instruction, const auto& visit, bool conditional = false) {
   visit(instruction, conditional);
   for (auto& inner : instruction.then) each_instruction(inner, visit, true);
   for (auto& inner : instruction.otherwise) each_instruction(inner, visit, true);
 }
 
+// Whether the code has a return, in an arm or not.
 bool returns(const std::vector<Instruction>& code);
 
-// Fills in stages and lifetimes of a program whose code, growth and segments are there. `dynamic_counters`: counters
-// that rows move each in its own way, which must be followed row by row.
+// Fills in stages and lifetimes of a program that has its code, growth and segments. `dynamic_counters`: counters that
+// each row may move by another amount. Their value in a row is known only once the rows before have run.
 void arrange(const Graph& graph, const std::unordered_set<Name>& dynamic_counters, Program& program);
 
 }  // namespace continuo

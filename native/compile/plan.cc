@@ -15,7 +15,7 @@ Plan Plan::make(std::span<const Lifetime> values, bool reuse) {
     }
     return plan;
   }
-  // The largest first, each into the lowest gap among those already placed that are alive with it.
+  // The largest value first; each value goes into the lowest gap between the placed values that are alive with it.
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a].bytes > values[b].bytes; });

@@ -1,5 +1,4 @@
-// Where each value of a block lives while the block runs: one arena, in which values that are never alive together may
-// lie over each other.
+// Plan: the place of each value of a block in one arena. Values whose lifetimes do not overlap may share bytes.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +8,18 @@
 
 namespace continuo {
 
-// A value is alive from the moment `first` to the moment `last`, both included.
+// A value is alive from moment `first` to moment `last`, both included. A moment is a line of Program::code.
 struct Lifetime {
-  size_t bytes;
+  size_t bytes;  // of one row
   size_t first;
   size_t last;
 };
 
 struct Plan {
-  std::vector<size_t> offsets;  // per value
-  size_t bytes = 0;             // of the arena: the peak
+  std::vector<size_t> offsets;  // [values], bytes for one row
+  size_t bytes = 0;             // of the arena for one row
 
-  // Without `reuse` every value has bytes of its own, to tell a planning fault from a wrong kernel.
+  // Without `reuse` every value has bytes of its own: a result that changes then points to the plan, not to a kernel.
   static Plan make(std::span<const Lifetime> values, bool reuse = true);
 };
 

@@ -12,7 +12,7 @@ namespace continuo {
 
 namespace {
 
-// Of an unrolled block: far beyond any model, and small enough that planning its memory takes moments.
+// The most values and lines of an unrolled block: far more than any model has, and few enough to plan within seconds.
 constexpr size_t max_values = size_t{1} << 16;
 
 class Compiler {
@@ -47,7 +47,8 @@ class Compiler {
     if (!error_) error_ = invalid("graph: ", parts...);
   }
 
-  // Names written under a condition keep one place in memory: whichever arm ran, readers find it there.
+  // A name that is written under a condition keeps one value for all its writes, so that readers find the number there
+  // whichever arm ran.
   void find_shared(const std::vector<Node>& nodes, bool conditional, size_t& returns) {
     for (const auto& node : nodes) {
       if (node.op == Op::return_) ++returns;
@@ -101,7 +102,7 @@ class Compiler {
     emit(node.body, instruction.then, then_ended);
     emit(node.otherwise, instruction.otherwise, otherwise_ended);
     --conditional_;
-    // What follows an arm that returned belongs to the other arm; both having returned, nothing follows.
+    // Code after a branch of which one arm returned runs for rows of the other arm. After two that returned none runs.
     ended = then_ended && otherwise_ended;
     out.push_back(std::move(instruction));
   }
@@ -180,8 +181,8 @@ class Compiler {
     return out;
   }
 
-  // Counters that every row raises alike are a matter of arithmetic; the others (`dynamic_counters_`) must be followed
-  // row by row.
+  // Tells the two kinds of counters apart. Where every row adds the same amount, a row's value follows from the row's
+  // number. Other counters are dynamic (`dynamic_counters_`): rows that use them run one after the other.
   void count() {
     bool returned = false;
     for (auto& top : program_.code) {
@@ -196,7 +197,7 @@ class Compiler {
       returned = returned || returns(top.then) || returns(top.otherwise);
     }
     std::map<Name, int64_t> so_far;
-    // The clock counts a row from its beginning on.
+    // The clock already counts the row itself when the row begins.
     if (note_clock()) so_far[graph_.clock] = 1;
     const auto number = [&](Instruction& instruction, bool) {
       for (auto& at : instruction.places) {
@@ -215,7 +216,7 @@ class Compiler {
     }
   }
 
-  // Notes the segments that the block's steps stay within. Whether its rows use the clock.
+  // Notes the segments that the steps of the block must stay within. Returns whether its rows use the clock.
   bool note_clock() {
     bool used = false;
     for (auto& top : program_.code) {
@@ -239,8 +240,8 @@ class Compiler {
   const Block& block_;
   const ConstantIndex& constants_;
   Program program_;
-  std::vector<uint32_t> current_;  // per declaration: the value that holds it now
-  std::unordered_set<Name> shared_;
+  std::vector<uint32_t> current_;    // [declarations]: the value written last so far, or no_name
+  std::unordered_set<Name> shared_;  // names with one value for all their writes
   std::unordered_set<Name> dynamic_counters_;
   std::vector<std::pair<Index, uint64_t>> turns_;
   size_t conditional_ = 0;

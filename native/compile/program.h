@@ -1,11 +1,12 @@
-// A block made ready to run: loops unrolled, members of families picked, values told apart, and the order of work laid
-// down.
+// Program: a block compiled for execution. Loops are unrolled, members of families are picked, each write of a name is
+// a value of its own, and the order of work is fixed.
 //
-// A step runs many rows. Row by row in the written order is what a graph means. A node that works on each row by itself
-// may run over all rows at once; so may a recurrence that walks its rows in order (cache.shift, cache.memory …), a
-// table that grows where every row writes its own place before any row reads, and what changes only where a segment of
-// the clock begins. Where a row needs what the row before it wrote at a later node, the nodes between form a stage
-// that runs row after row. So the chunking of a stream cannot show in a result.
+// A step runs many rows. By definition a graph means: row after row, each through all nodes in the written order. Nodes
+// may run over all rows at once where that gives the same result: a node without state; a recurrence whose kernel walks
+// the rows in order (cache.shift, cache.memory …); nodes on a growing table, where every row writes its own position
+// before any row reads; and nodes on state that changes only at the beginning of a segment of the clock. Where a row
+// reads state that the row before it wrote at a later node, the nodes between form a stage that runs row after row. So
+// no result depends on how a stream was cut into chunks.
 #pragma once
 
 #include <cstddef>
@@ -18,56 +19,59 @@
 
 namespace continuo {
 
-// One thing a node reads: a value of the rows, or a constant.
+// One input of an instruction: a value of the rows, [rows, bytes of the value], or a constant, the same for all rows.
 struct Argument {
   bool constant = false;
-  uint32_t id = 0;  // into Program::values, or of a constant: see ConstantIndex
+  uint32_t id = 0;  // index into Program::values; of a constant: into ConstantIndex::members
 };
 
-// One pick along an axis of a table. Counters: what the counter was when the step began, plus the row's number times
-// what a row adds to it, plus `seen`, what the row itself had added before this node.
+// The index along one axis of a table, in elements of that axis: `offset`, plus the counter or the value where there is
+// one. In a row a counter has its value at the beginning of the step, plus the row's number times what each row adds,
+// plus `seen`, what the row itself has added before this instruction.
 struct Pick {
   Term::Kind kind = Term::Kind::number;  // number, counter or value
-  uint32_t id = 0;                       // counter: its Name; value: into Program::values
+  uint32_t id = 0;                       // counter: its Name; value: index into Program::values, i32 [rows, 1]
   int64_t offset = 0;
   int64_t seen = 0;
 };
 
+// A member of a persistent table: the elements that are left once `picks` has an index for each leading axis.
 struct Place {
   Name table = no_name;
-  std::vector<Pick> picks;
-  int64_t seen = 0;  // of the counter that the table's axis follows, or that the table is
+  std::vector<Pick> picks;  // [leading axes]
+  int64_t seen = 0;         // as Pick::seen, of the counter that the table is or that its axis follows
 };
 
 struct Instruction {
   const Node* node = nullptr;
-  std::vector<std::pair<Index, uint64_t>> turns;  // where in which loops it stands
-  std::vector<Argument> in;
-  uint32_t out = no_name;                    // into Program::values
-  std::vector<Place> places;                 // the state, or the keys and values of attend
-  std::vector<Instruction> then, otherwise;  // a branch at run time
+  std::vector<std::pair<Index, uint64_t>> turns;  // per enclosing loop: its index, and the turn
+  std::vector<Argument> in;                       // [inputs that are no persistents]
+  uint32_t out = no_name;                         // index into Program::values
+  std::vector<Place> places;                      // persistent inputs (keys and values of attend), then the state
+  std::vector<Instruction> then, otherwise;       // of a branch that each row decides
 };
 
-// Neighbouring lines of code whose rows go in one order.
+// Neighbouring lines of code whose rows run in the same order.
 struct Stage {
   enum class Order : uint8_t {
-    row_parallel,  // one instruction over all rows
-    row_local,     // several that work on each row by itself: a thread takes some rows through all of them
-    row_serial,    // row after row through all of them
+    row_parallel,  // one instruction over all rows at once
+    row_local,     // several instructions without state: a thread takes some rows through all of them
+    row_serial,    // one row after the other, each through all of them
   };
   Order order;
-  size_t first, last;  // of Program::code, last included
+  size_t first, last;  // lines of Program::code, both included
 };
 
 const char* name_of(Stage::Order order);
 
+// In a step: [rows, bytes].
 struct Value {
   Name name;
-  size_t bytes;        // of one row
-  bool reset = false;  // may stay unwritten in a step: zeroed when it begins
+  size_t bytes;        // of one row: elements of the declaration × bytes of its type
+  bool reset = false;  // a row may leave it unwritten, so it is zeroed when a step begins
 };
 
-// The members of constant families, numbered.
+// Numbers the members of all constants. A constant that is no family has one member.
 class ConstantIndex {
  public:
   explicit ConstantIndex(const Graph& graph);
@@ -79,28 +83,28 @@ class ConstantIndex {
   const std::vector<Member>& members() const { return members_; }
 
  private:
-  std::vector<uint64_t> base_;
-  std::vector<Member> members_;
+  std::vector<uint64_t> base_;   // [declarations]: number of the first member
+  std::vector<Member> members_;  // [members of all constants]
 };
 
 struct Program {
   std::vector<Value> values;
-  std::vector<Lifetime> lifetimes;  // per value, rounded up to whole cache lines a row
-  std::vector<Instruction> code;
-  std::vector<Stage> stages;
-  std::vector<uint32_t> inputs;                           // per input of the block: its value
-  std::vector<std::pair<std::string, uint32_t>> results;  // role, value
-  std::vector<uint32_t> last_value;                       // per declaration: the value that held it last, or no_name
-  std::vector<std::pair<Name, int64_t>> growth;  // what each row adds to counters that only ever grow unconditionally
-  std::vector<uint64_t> segments;                // of the clock: the rows of a step lie in one of each
-  size_t widest = 4;                             // bytes of a row of the widest value
+  std::vector<Lifetime> lifetimes;                        // [values]; bytes rounded up to whole cache lines a row
+  std::vector<Instruction> code;                          // [lines]; a branch is one line with its arms inside
+  std::vector<Stage> stages;                              // in order; together they cover the lines
+  std::vector<uint32_t> inputs;                           // [inputs of the block]: index into values
+  std::vector<std::pair<std::string, uint32_t>> results;  // role, index into values
+  std::vector<uint32_t> last_value;                       // [declarations]: the value written last, or no_name
+  std::vector<std::pair<Name, int64_t>> growth;  // what every row adds to each counter that is not dynamic (arrange.h)
+  std::vector<uint64_t> segments;                // lengths, in pulses: a step stays within one segment of each
+  size_t widest = 4;                             // bytes of one row of the widest value
 
   uint32_t result(std::string_view role) const;
-  // Refuses what only the unrolled graph shows: a member outside its family or axis.
+  // Refuses errors that only the unrolled graph shows, such as a member outside its family or axis.
   static Result<Program> make(const Graph& graph, const Block& block, const ConstantIndex& constants);
 };
 
-// "matmul "x.att.k" (l=3)": what errors and traces call an instruction.
+// The name of an instruction in errors and traces: "matmul "x.att.k" (l=3)".
 std::string instruction_text(const Graph& graph, const Instruction& instruction);
 
 }  // namespace continuo

@@ -32,7 +32,7 @@ class BlockChecker {
     return false;
   }
 
-  // `known`: what is certainly written when the list has run. `ended`: the list certainly returns.
+  // `known`: names that are written on every path through the list. `ended`: every path through the list returns.
   bool nodes(const std::vector<Node>& list, Known& known, bool& ended) {
     for (const auto& node : list) {
       if (ended) return fail("node ", node_text(graph_, node), " stands after a return and would never run.");
@@ -48,13 +48,13 @@ class BlockChecker {
   bool loop(const Node& node, Known& known) {
     const std::string& name = graph_.indices[node.index].name;
     if (!open_.insert(node.index).second) return fail("a loop over \"", name, "\" stands inside another one.");
-    // A turn may read what an earlier one wrote; unrolling tells whether one did.
+    // A turn may read a name that an earlier turn wrote. The compiler, which unrolls loops, refuses it where none did.
     bool ended = false;
     Known inside = known;
     written_in(node.body, inside);
     if (!nodes(node.body, inside, ended)) return false;
     if (ended) return fail("the loop over \"", name, "\" returns in its first turn.");
-    // A loop of no turns writes nothing.
+    // A loop without turns writes nothing.
     if (node.to > node.from) known = std::move(inside);
     open_.erase(node.index);
     return true;
@@ -198,7 +198,7 @@ void each_node(const std::vector<Node>& nodes, const auto& visit) {
   }
 }
 
-// The ends of a language model: a graph that has them may be read and generated with.
+// Checks the blocks "step" and "predict", where the graph has them: such a graph can read and generate tokens.
 Status find_language_model(Graph& graph) {
   const auto block_named = [&](std::string_view name) {
     return static_cast<size_t>(
@@ -243,7 +243,7 @@ Status find_language_model(Graph& graph) {
       problem = invalid("graph: node ", node_text(graph, node),
                         ": block \"predict\" of a language model must not touch persistent memory.");
   });
-  // Ids are checked against the number of logits, and sampled ids come from there.
+  // Token ids are checked against the number of logits, and sampled ids are indices of logits: tables must be as long.
   each_node(step.nodes, [&](const Node& node) {
     if (node.op != Op::embed || node.in[0].name != step.inputs[0]) return;
     const auto rows = graph.declarations[node.in[1].name].shape[0];

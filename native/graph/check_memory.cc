@@ -2,8 +2,8 @@
 
 namespace continuo {
 
-// in: q, k, v of the row, keys and values of its positions; for a second row of keys hk, hv and their tables; for
-// persistent tokens q as it was before it was rotated, and their keys and values.
+// Checks cache.attend. in: q, k, v of the row, and the tables of keys and values of its positions; with context tokens
+// also hk, hv and their two tables; with persistent tokens also q before its rotation, and their keys and values.
 void check_rings(Checker& check, RowShape& out) {
   const auto& node = check.node();
   const size_t n = node.in.size();
@@ -24,7 +24,7 @@ void check_rings(Checker& check, RowShape& out) {
   };
   own(1, 3);
   if (context) own(5, 7);
-  // A position has one place, the same in every ring.
+  // A position lies in the same place of every ring, so the rings have equally many places.
   for (const size_t table : {4, 7, 8}) {
     if (check.ok() && (table == 4 || context)) check.need_places(table, 3);
   }
@@ -40,8 +40,8 @@ void check_rings(Checker& check, RowShape& out) {
   if (check.ok()) check.need_shape(n - 1, check.shape(n - 2));
 }
 
-// in: q, k, v, theta; eta (rule titans); alpha (l2, elastic, kl); the logits of the levels; S (titans); G (with a
-// period above 1).
+// Checks cache.memory. in: q, k, v, theta; eta (rule titans); alpha (l2, elastic, kl); the logits of the levels; S
+// (titans); G (with a period above 1).
 void check_memory(Checker& check, RowShape& out) {
   const auto& graph = check.graph();
   const auto& node = check.node();

@@ -1,5 +1,5 @@
-// What the op table cannot say of single ops (ops.cc); check_memory.cc has those of matrix memories and what feeds
-// them.
+// The checks of single ops that go beyond the op table (ops.cc); check_memory.cc has those of matrix memories, of the
+// rings of cache.attend and of convolutions.
 #include <algorithm>
 
 #include "graph/checker.h"
@@ -78,7 +78,7 @@ void check_wkv7(Checker& check, RowShape& out) {
   check.need_groups(out.extents[0]);
   if (!check.ok()) return;
   const uint64_t n = out.extents[0] / node.groups;
-  // Both sums of the recurrence are single blocks of the one arithmetic.
+  // Each of the two sums of the recurrence must fit in one block of 256 terms (docs/arithmetic.md).
   if (n > 256) check.fail("a head has ", n, " channels, expected at most 256");
   check.need_state({node.groups, n, n}, Type::f32);
 }

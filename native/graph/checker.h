@@ -1,4 +1,4 @@
-// What may stand where in a node: kinds, layouts, dtypes and shapes of its operands.
+// Checks the operands of a node: kinds, layouts, dtypes and shapes.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace continuo {
 
-// The reading of one node: each `need_…` records the first thing that is wrong.
+// Checks one node. Each `need_…` states a requirement; the first that is not met becomes the error.
 class Checker {
  public:
   Checker(const Graph& graph, const Node& node) : graph_(graph), node_(node) {}
@@ -22,7 +22,7 @@ class Checker {
   const std::vector<uint64_t>& shape(size_t i) const { return in(i).shape; }
   const Declaration& state() const { return graph_.declarations[node_.state->name]; }
 
-  // Something a row has: volatile or dynamic.
+  // Input i is a value of the row: volatile or dynamic.
   void need_row(size_t i) {
     const auto& d = in(i);
     if (d.kind == Kind::persistent)
@@ -76,7 +76,7 @@ class Checker {
       fail("cannot split ", width, " channels into ", node_.groups, " groups");
   }
 
-  // What is left of a persistent's axes once `operand` has picked: those must be fixed.
+  // Extents of the axes that are left of a persistent once `operand` has picked a member; a growing axis has extent 0.
   std::vector<uint64_t> picked(const Operand& operand) {
     const auto& d = graph_.declarations[operand.name];
     if (d.kind != Kind::persistent) {
@@ -115,7 +115,8 @@ class Checker {
       fail("state \"", state().name, "\" is ", name_of(state().type), ", expected ", name_of(type), ": cast it");
   }
 
-  // A table of vectors along an axis that follows a counter: K(l) with axes [l, positions, channels].
+  // Input i is a table of vectors along an axis that follows a counter: K(l) with axes [l, positions, channels].
+  // Returns the counter.
   Name need_history(size_t i, uint64_t channels) {
     const auto rest = picked(node_.in[i]);
     if (!ok()) return no_name;
@@ -133,7 +134,7 @@ class Checker {
     return no_name;
   }
 
-  // As need_history, along a ring that follows the clock.
+  // Like need_history, with a ring that follows the clock and has a place for each position of a segment.
   void need_ring(size_t i, uint64_t channels, uint64_t segment) {
     const Name counter = need_history(i, channels);
     if (!ok()) return;
@@ -146,7 +147,7 @@ class Checker {
     }
   }
 
-  // As many places as another ring has.
+  // The ring of input i has as many places as that of input `other`.
   void need_places(size_t i, size_t other) {
     const uint64_t own = in(i).axes[node_.in[i].at.size()].extent,
                    expected = in(other).axes[node_.in[other].at.size()].extent;
@@ -197,8 +198,8 @@ class Checker {
   std::string problem_;
 };
 
-// What the op table's needs cannot say of an op's operands (ops.cc names them). Each may change the shape of the
-// output, which begins as that of the first input.
+// Checks of single ops beyond the op table (ops.cc refers to them). Each may change `out`, the shape of the output,
+// which is that of the first input before the call.
 void check_embed(Checker& check, RowShape& out);
 void check_matmul(Checker& check, RowShape& out);
 void check_range(Checker& check, RowShape& out);

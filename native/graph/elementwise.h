@@ -1,10 +1,10 @@
-// Ops that are functions of single numbers, a line each. The line and a function of the same name in backends/math.h
-// are the whole of such an op in native/: its entry in the op table (ops.cc), its kernels
-// (backends/cpu/kernels/table.h, backends/cuda/kernels/rows.h), both executors and the epilogues of products come from
-// here.
+// Elementwise ops: functions of one number or two, a line each. To add one, write its line here and a function of the
+// same name in backends/math.h. The op table (ops.cc), the kernels (backends/cpu/kernels/table.h,
+// backends/cuda/kernels/rows.h), both executors and the epilogues of products are generated from these lines.
 #pragma once
 
-// X(name, cost): one operand. `cost`: multiply-adds an element is worth, for sharing work out; a guess is enough.
+// X(name, cost): one operand. `cost`: the time of an element in multiply-adds, for sharing work between threads; an
+// estimate is enough.
 #define CONTINUO_UNARY_OPS(X) \
   X(tanh, 12)                 \
   X(sigmoid, 12)              \

@@ -1,5 +1,5 @@
-// What graph and kernels agree on beside shapes: how a matrix memory is written (backends/cpu/kernels/memory.h gives
-// the equations), and the longest convolution.
+// Constants and types that graph and kernels share: the form of a matrix memory (backends/cpu/kernels/memory.h has the
+// equations), and the longest convolution.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct MemoryForm {
   float radius = 1;  // sphere
   float floor = 0;   // kl
 
-  // Whether α comes with every token.
+  // Whether the node has an input alpha, a value α for each token.
   constexpr bool retains() const {
     return retention == Retention::l2 || retention == Retention::elastic || retention == Retention::kl;
   }

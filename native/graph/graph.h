@@ -1,6 +1,6 @@
-// A model as data: declared memory, then blocks of nodes. TypeScript builds it (src/engine/builder.ts), JSON carries
-// it, and nothing runs before `parse_graph` has checked every name, kind, type and shape. docs/graph.md describes the
-// format and what each node means; in short:
+// Graph: a model as data: declared memory, then blocks of nodes. TypeScript builds it (src/engine/builder.ts) and
+// passes it as JSON. No graph runs before `parse_graph` has checked every name, kind, type and shape. docs/graph.md
+// describes the format and the meaning of each node; in short:
 //
 // {
 //   "format": "continuo-graph/2",
@@ -11,18 +11,18 @@
 //       "transposed"?, "row"?, "storage"?: "q8" | "i4" | "ternary2" | "ternary3", "scales"?, "group"? },
 //     { "kind": "dynamic" | "volatile", "name", "shape", "dtype" },
 //     { "kind": "persistent", "name", "counter": true, "max"?: n, "clock"?: true },
-//       a clock is the context's own: it counts the tokens ever fed, the row's included, moves by itself and is no
-//       part of the state,
+//       a clock counts the tokens ever fed to the context, the row's own included. The engine moves it; it is no part
+//       of the state,
 //     { "kind": "persistent", "name", "dtype", "init",
 //       "axes": [n | { "index": "l" } | { "ring": n, "counter" } | { "grows": counter }] } ],
 //   "blocks": [{ "name", "inputs": [dynamic], "nodes": […] }]
 // }
 // node: { "op", "in": [operands], "out"?, "state"?: operand, … } | { "loop": "l", "from", "to", "nodes" }
 //     | { "branch": value, "nodes", "otherwise"? } | { "branch": "l", "equals": n, … } | { "return": { role: name } }
-// operand: "x", "W(l)", "K(l,len-1)": a name, and in brackets what picks a member: numbers, indices, counters, i32
-// values.
+// operand: "x", "W(l)", "K(l,len-1)": a name, and in brackets the terms that pick a member: numbers, indices, counters,
+// i32 values.
 //
-// A block "first", without inputs, is run once when the model is loaded: what it leaves in the persistents is the first
+// A block "first", without inputs, runs once when the model is loaded. The persistents as it leaves them are the first
 // state of every context.
 //
 // Shapes are those of one row (one token); an executor runs many rows at once.
@@ -89,40 +89,40 @@ using Name = uint32_t;   // index into Graph::declarations
 using Index = uint32_t;  // into Graph::indices
 constexpr uint32_t no_name = static_cast<uint32_t>(-1);
 
-// What a counter without a max may count to: every whole number that a double holds.
+// The bound of a counter without a max: up to here a double represents every whole number.
 constexpr uint64_t unbounded = uint64_t{1} << 53;
 
 // One axis of a persistent table.
 struct Axis {
   enum class Kind : uint8_t { fixed, index, ring, grows };
   Kind kind = Kind::fixed;
-  uint64_t extent = 1;     // grows: the most it can become, which is its counter's bound
-  Name counter = no_name;  // ring, grows: how many positions were ever entered
+  uint64_t extent = 1;     // elements along the axis; grows: the bound of its counter
+  Name counter = no_name;  // ring, grows: the counter whose value is the number of positions written so far
 };
 
 struct Declaration {
   Kind kind{};
   std::string name;
-  std::vector<uint64_t> shape;  // constant: of one member; persistent: without growth, where a growing axis counts 0
+  std::vector<uint64_t> shape;  // of one row; constant: of one member; persistent: a growing axis has extent 0
   Type type = Type::f32;
 
   // Constants.
   Layout layout{};
-  std::string tensor;       // its name in the file; in a family "{l}" stands for the member
+  std::string tensor;       // its name in the file; in a family "{l}" stands for the number of the member
   Index over = no_name;     // the index that numbers a family's members
-  uint64_t from = 0;        // the first member
-  bool transposed = false;  // packed: the file holds [inputs, outputs]
-  int64_t row = -1;         // vector: one row of a larger tensor
+  uint64_t from = 0;        // number of the first member
+  bool transposed = false;  // packed: the file has [inputs, outputs]
+  int64_t row = -1;         // vector: the row of a larger tensor to take; −1: the whole tensor
   Storage storage = Storage::plain;
-  std::string scales;
-  uint32_t group = 0;
+  std::string scales;  // storage other than plain: the tensor of the scales
+  uint32_t group = 0;  // storage other than plain: elements that share a scale
 
   // Persistents.
   std::vector<Axis> axes;
   double init = 0;
   bool counter = false;
-  bool clock = false;  // a counter that is the context's own
-  uint64_t bound = 0;  // of a counter
+  bool clock = false;  // the counter is the context's clock
+  uint64_t bound = 0;  // of a counter: its largest value
 
   uint64_t elements() const {
     uint64_t n = 1;
@@ -138,7 +138,7 @@ struct Declaration {
   }
 };
 
-// What picks a member along one axis: a number, or an index, counter or i32 value, plus `offset`.
+// The index along one axis: `offset`, plus the loop index, counter or i32 value where there is one.
 struct Term {
   enum class Kind : uint8_t { number, index, counter, value };
   Kind kind = Kind::number;
@@ -176,14 +176,14 @@ struct Node {
   std::vector<std::pair<std::string, Name>> results;  // return
 };
 
-// Levels that do not write at every pulse: those have a buffer of what they are yet to write.
+// The number of levels that do not write at every pulse. Each has a buffer for the writes to come.
 inline size_t slow_levels(const std::vector<uint64_t>& periods) {
   size_t n = 0;
   for (const auto period : periods) n += period > 1;
   return n;
 }
 
-// Whether what it does depends on the clock, beside the tables and counters that it names.
+// Whether the node depends on the clock by itself, not only through the tables and counters that it names.
 inline bool uses_clock(const Node& node) {
   return node.segment > 0 || (node.op == Op::cache_memory && slow_levels(node.periods) > 0);
 }
@@ -200,14 +200,14 @@ struct Indexed {
   uint64_t extent;
 };
 
-// What a graph of a language model names: block "step" turns an i32 token into the last hidden vector, block "predict"
-// such a vector into logits.
+// A graph with these two blocks is a language model: "step" computes the last hidden vector from an i32 token,
+// "predict" computes logits from a hidden vector.
 struct LanguageModel {
-  size_t step = 0, predict = 0;  // blocks
-  Name hidden = no_name;
-  Name previous = no_name;  // the hidden vector of the token before, out of a cache.shift
-  Name last = no_name;      // the persistent in which that cache.shift keeps it
-  Name logits = no_name;
+  size_t step = 0, predict = 0;  // indices into Graph::blocks
+  Name hidden = no_name;         // f32 [channels]
+  Name previous = no_name;       // f32 [channels]: the hidden vector of the token before, by a cache.shift
+  Name last = no_name;           // f32 [channels]: the persistent of that cache.shift
+  Name logits = no_name;         // f32 [vocabulary]
 };
 
 struct Graph {
@@ -215,8 +215,8 @@ struct Graph {
   std::vector<Declaration> declarations;
   std::vector<Block> blocks;
   std::optional<LanguageModel> language;
-  Name clock = no_name;
-  std::optional<size_t> first;  // block "first"
+  Name clock = no_name;         // no_name where the graph declares no clock
+  std::optional<size_t> first;  // index of block "first"
 
   uint64_t width(Name name) const { return declarations[name].elements(); }
   uint64_t vocabulary() const { return language ? width(language->logits) : 0; }
@@ -231,12 +231,12 @@ struct Graph {
   }
 };
 
-// "K(l,len-1)", as in the graph's text.
+// An operand as the graph's text has it: "K(l,len-1)".
 std::string operand_text(const Graph& graph, const Operand& operand);
-// What an error or a trace calls a node: its op and what it writes.
+// The name of a node in errors and traces: its op and the name that it writes.
 std::string node_text(const Graph& graph, const Node& node);
 
-// Reads, and checks with check_graph() (check.h).
+// Reads a graph and checks it with check_graph() (check.h).
 Result<Graph> parse_graph(std::string_view json);
 
 }  // namespace continuo

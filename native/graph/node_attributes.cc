@@ -1,4 +1,4 @@
-// Reads what a node says beside its operands.
+// Reads the attributes of a node.
 #include "graph/node_attributes.h"
 
 #include <charconv>
@@ -25,7 +25,7 @@ class Attributes {
     return false;
   }
 
-  // A whole number from `least` to `most`; `otherwise` where the member is missing.
+  // Reads a whole number from `least` to `most`; `otherwise` where the member is missing.
   bool number(const Value& object, const char* member, uint64_t least, uint64_t most, uint64_t& out,
               std::optional<uint64_t> otherwise = std::nullopt) {
     auto n = read_number(object, member, least, most, otherwise);
@@ -80,8 +80,8 @@ class Attributes {
     return (out > 0 && std::isfinite(out)) || fail(user_, " needs a positive ", member, " that f32 can hold.");
   }
 
-  // A number of at least 0; `otherwise` where the member is missing. One that f32 rounds to 0 is refused: 0 means
-  // something else.
+  // Reads a number of at least 0; `otherwise` where the member is missing. A positive number that f32 rounds to 0 is
+  // refused, because 0 has a meaning of its own (no cap, no floor).
   bool real(const Value& item, const char* member, float otherwise, float& out) {
     const auto* found = item.find(member);
     const auto value = found ? found->as_double() : std::optional<double>(otherwise);
@@ -97,7 +97,7 @@ class Attributes {
     for (const auto& entry : *list) {
       const auto value = entry.as_double();
       if (!value || !std::isfinite(static_cast<float>(*value)))
-        return fail(user_, " has something in \"", member, "\" that is no number f32 can hold.");
+        return fail(user_, " has a value in \"", member, "\" that is no number within the range of f32.");
       out.push_back(static_cast<float>(*value));
     }
     return true;

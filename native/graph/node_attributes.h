@@ -1,4 +1,4 @@
-// What a node of a graph says beside its operands: heads, eps, periods … (docs/graph.md), out of its JSON.
+// Reads the attributes of a node from its JSON: heads, eps, periods … (docs/graph.md).
 #pragma once
 
 #include <initializer_list>
@@ -13,10 +13,10 @@
 
 namespace continuo {
 
-// Generous for any model; small enough that sizes in bytes never overflow 64 bits.
+// The largest extent of an axis: more than any model needs, and small enough that no size in bytes overflows 64 bits.
 constexpr uint64_t max_extent = uint64_t{1} << 31;
 
-// `user` begins every message: what the node is called. `literal`: its right-hand side is a number.
+// `user`: the name of the node, with which every message begins. `literal`: its right-hand side is a number.
 Status read_attributes(const json::Value& item, const OpTraits& op, const std::string& user, bool literal, Node& node);
 
 // The value that a word stands for in a graph's text; false, leaving `out`, for a word that stands for none.
@@ -30,11 +30,11 @@ bool read_word(std::string_view word, std::initializer_list<std::pair<std::strin
   return false;
 }
 
-// Digits with an optional minus sign, of at most max_extent.
+// A whole number: digits with an optional minus sign, of a magnitude up to max_extent.
 std::optional<int64_t> whole_number(std::string_view digits);
 
-// The whole number from `least` to `most` that a member is; `otherwise` where it is missing. The message begins with a
-// space.
+// The value of a JSON member that must be a whole number from `least` to `most`; `otherwise` where it is missing. The
+// message of an error begins with a space.
 Result<uint64_t> read_number(const json::Value& object, const char* member, uint64_t least, uint64_t most,
                              std::optional<uint64_t> otherwise = std::nullopt);
 

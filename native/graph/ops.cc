@@ -94,7 +94,7 @@ constexpr std::string_view names[] = {"groups",       "eps",     "value",      "
                                       "shared scale", "segment", "increments", "low high", "rule retention periods",
                                       "modulo",       "by"};
 
-// What the need says of input i; `first`: the shape of the first input.
+// Checks input i against its need; `first`: the shape of the first input.
 void check_need(Checker& check, Need need, size_t i, const std::vector<uint64_t>& first) {
   const auto of_first_shape = [&] {
     if (check.ok() && i > 0) check.need_shape(i, first);

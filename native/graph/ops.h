@@ -1,6 +1,7 @@
-// The op table: what each op of a graph is. The reader takes its attributes from it, the checker its operands, the
-// compiler how its rows may go and what it does to state, the executors its cost and epilogues; docs/graph.md is tested
-// against it (test/engine/ops.test.ts). A device says which ops it runs (Device::runs).
+// The op table: one entry for each op of a graph. The reader takes the op's attributes from it, the checker its
+// operands, the compiler the order of its rows and its effect on state, the executors its cost and whether it can be an
+// epilogue. docs/graph.md is tested against the table (test/engine/ops.test.ts). A device says which ops it can run
+// (Device::runs).
 #pragma once
 
 #include <array>
@@ -15,42 +16,42 @@ namespace continuo {
 class Checker;
 struct RowShape;
 
-// What an input in its place must be. C: the elements of the first input.
+// The requirement on one input. C: the elements of the first input.
 enum class Need : uint8_t {
-  none,     // no input in this place
+  none,     // no such input
   id,       // i32 of the row, one number
   table,    // constant, layout rows
   matrix,   // constant, layout packed
-  vector,   // f32 of the row [C]; in a later place: as long as the first
+  vector,   // f32 of the row [C]
   weights,  // constant vector [C]
-  numbers,  // f32 of the row, of any shape; in a later place: of the first's shape
-  operand,  // as numbers, or a constant vector of the first's shape
+  numbers,  // f32 of the row: the first input of any shape, a later one of the first's shape
+  operand,  // like numbers, or a constant vector of the first's shape
   any,      // of the row, of any dtype and shape
   history,  // a persistent with an axis that follows a counter
-  form,     // what the op's own check says
+  form,     // left to the op's own check
 };
 
-// How a step may take the op's rows.
+// How a step may run the op over its rows.
 enum class Rows : uint8_t {
   local,     // each row by itself, without state: a thread may take some rows through several such ops
   together,  // all rows of the step at once
-  runs,      // needs to know which rows are whose
-  control,   // no work of its own: loop, branch, return
+  runs,      // run by run: the op must know which rows belong to which context
+  control,   // computes nothing: loop, branch, return
 };
 
-// What the op does to the tables and counters that it names.
+// The op's effect on the tables and counters that it names.
 enum class State : uint8_t {
   none,
   reads,
-  writes,    // the member it names; rows may write different ones
-  advances,  // a recurrence: walks the rows of a run in order by itself
-  mixes,     // in a segment's first row, once for all rows of the segment
-  first,     // gives a table its first numbers
-  counts,    // moves a counter
-  resets,    // back to first values
+  writes,    // writes the member that it names; each row may write another one
+  advances,  // a recurrence: its kernel walks the rows of a run in token order
+  mixes,     // writes in the first row of a segment, once for all rows of the segment
+  first,     // writes the first numbers of a table
+  counts,    // increments or decrements a counter
+  resets,    // sets a table or counter to its first value
 };
 
-// Members of a node in JSON beside op, in, out and state.
+// Attributes: members of a node in JSON beside op, in, out and state.
 namespace attribute {
 constexpr uint16_t groups = 1 << 0;
 constexpr uint16_t eps = 1 << 1;
@@ -70,20 +71,20 @@ struct OpTraits {
   Op op;
   std::string_view name;  // in a graph's text
   std::array<Need, 6> in{};
-  bool more = false;         // may have more inputs than `in` says: forms of their own
+  bool more = false;         // may have more inputs than `in` lists; the op's own check covers those
   bool out = true;           // writes a volatile
   uint16_t attributes = 0;   // of attribute::
   bool named_state = false;  // needs "state"
   Rows rows = Rows::local;
   State state = State::none;
-  // Finds the members it works on once for all rows of a run: where each row picks its own, rows go one by one.
+  // The kernel takes one member of a table for all rows of a run. Where each row picks its own, rows run one by one.
   bool one_place = false;
-  // Element i of the output needs no other element of an input: the output may lie over an input.
+  // Element i of the output depends on element i of the inputs only, so the output may overwrite an input.
   bool elementwise = false;
-  // A product may take it of its outputs on the way.
+  // Can be an epilogue: a product's kernel may apply it to its outputs before it stores them.
   bool epilogue = false;
-  uint8_t cost = 2;  // multiply-adds that one element of the output is worth
-  // What `in` cannot say; may change the shape of the output, which is that of the first input unless told.
+  uint8_t cost = 2;  // time of one element of the output, in multiply-adds
+  // Checks beyond `in`. May change the shape of the output, which is that of the first input before the call.
   void (*check)(Checker&, RowShape&) = nullptr;
 
   size_t inputs() const;
@@ -93,9 +94,9 @@ struct OpTraits {
 const char* name_of(Need need);
 const OpTraits& traits_of(Op op);
 std::span<const OpTraits> op_table();
-// What the bits of attribute:: are called in JSON, in their order; several members of one bit with a space between.
+// The JSON members of each bit of attribute::, in the order of the bits; a space separates members of one bit.
 std::span<const std::string_view> attribute_names();
-// Null for names of no op; loop, branch and return are written in another way.
+// Null where no op has this name. Also null for loop, branch and return, which JSON writes without "op".
 const OpTraits* find_op(std::string_view name);
 
 struct RowShape {
@@ -103,8 +104,8 @@ struct RowShape {
   Type type = Type::f32;
 };
 
-// Checks kinds, layouts, types and shapes of the operands of a node that is no loop, branch or return, and gives what
-// it writes. The message names node and variable.
+// Checks kinds, layouts, types and shapes of the operands of a node that is no loop, branch or return. Returns the
+// shape of its output. The message of an error names the node and the operand.
 Result<RowShape> check_node(const Graph& graph, const Node& node);
 
 }  // namespace continuo

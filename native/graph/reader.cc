@@ -1,4 +1,5 @@
-// Reads a graph from its JSON: form, names and single declarations. What must hold between them is check.h's.
+// Reads a graph from its JSON, and checks its form, its names and each declaration by itself. check.h checks how they
+// fit together.
 #include <algorithm>
 #include <cmath>
 #include <unordered_map>
@@ -17,7 +18,7 @@ namespace {
 
 using json::Value;
 
-// As max_extent: generous, and no size in bytes overflows 64 bits.
+// The most elements of a tensor. Like max_extent: more than any model needs, and no size in bytes overflows 64 bits.
 constexpr uint64_t max_elements = uint64_t{1} << 40;
 
 class Reader {
@@ -38,7 +39,7 @@ class Reader {
     return false;
   }
 
-  // A whole number from `least` to `most`; `otherwise` where the member is missing.
+  // Reads a whole number from `least` to `most`; `otherwise` where the member is missing.
   bool number(const Value& object, const char* member, const std::string& user, uint64_t least, uint64_t most,
               uint64_t& out, std::optional<uint64_t> otherwise = std::nullopt) {
     auto n = read_number(object, member, least, most, otherwise);
@@ -50,14 +51,15 @@ class Reader {
   bool fresh_name(const std::string* name, const char* what) {
     if (!name || name->empty() || name->size() > 200) return fail(what, " lacks its name.");
     if (name->find_first_of("(),+ \"") != std::string::npos)
-      return fail("the name \"", *name, "\" has a character that operands give a meaning: ( ) , + quotes or a space.");
+      return fail("the name \"", *name,
+                  "\" has a character that the text of operands reserves: ( ) , + quotes or a space.");
     if (names_.contains(*name) || index_names_.contains(*name)) return fail("\"", *name, "\" is declared twice.");
     return true;
   }
 
   bool indices() {
     const auto* list = root_.list_of("indices");
-    if (!list) return root_.find("indices") == nullptr || fail("indices are no list.");
+    if (!list) return root_.find("indices") == nullptr || fail("\"indices\" is no list.");
     for (const auto& item : *list) {
       const auto* name = item.text_of("name");
       if (!fresh_name(name, "an index")) return false;
@@ -98,7 +100,8 @@ class Reader {
     for (const auto& extent : *list) {
       const auto n = extent.as_u64();
       if (!n || *n == 0 || *n > max_extent || elements > max_elements / *n)
-        return fail("\"", d.name, "\" has a shape that is not a list of sensible whole numbers.");
+        return fail("\"", d.name, "\" needs a shape of whole numbers from 1 to ", max_extent, ", with at most ",
+                    max_elements, " elements.");
       elements *= *n;
       d.shape.push_back(*n);
     }
@@ -140,7 +143,8 @@ class Reader {
     if (item.find("row")) {
       uint64_t row = 0;
       if (d.layout != Layout::vector || !number(item, "row", text("constant \"", d.name, "\""), 0, max_extent, row))
-        return fail("constant \"", d.name, "\" names a row that cannot be taken.");
+        return fail("constant \"", d.name,
+                    "\" has a \"row\": it needs the layout vector, and a whole number for the row.");
       d.row = static_cast<int64_t>(row);
     }
     return (!pattern || family(item, d)) && stored(item, d);
@@ -251,7 +255,7 @@ class Reader {
   }
 
   bool operand(const std::string& user, const Value& item, Operand& out) {
-    if (!item.is_string()) return fail(user, " has an operand that is no text.");
+    if (!item.is_string()) return fail(user, " has an operand that is no string.");
     const std::string& source = item.text;
     const size_t open = std::min(source.find('('), source.size());
     const auto found = names_.find(source.substr(0, open));
@@ -274,7 +278,7 @@ class Reader {
       term.offset = *n;
       return true;
     }
-    // A name may hold a minus sign itself: the whole text is tried first.
+    // A name may contain a minus sign, so the whole text is tried as a name first.
     const auto named = [&](const std::string& name) {
       if (const auto index = index_names_.find(name); index != index_names_.end()) {
         term.kind = Term::Kind::index;

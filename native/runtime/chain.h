@@ -1,4 +1,4 @@
-// The chain: a 128-bit running fingerprint of a session's computation, folded at every pulse.
+// The chain: a 128-bit running fingerprint of a session's computation. Every pulse is folded into it.
 //
 //   start      a = 0x243F6A8885A308D3, b = 0x13198A2E03707344           (π's fraction)
 //   fold(w)    a = rotl((a xor w) · 0x9E3779B97F4A7C15, 29)
@@ -8,9 +8,9 @@
 //   reset      fold(2)
 //   text       a then b, sixteen lower-case hex digits each
 //
-// Both multipliers are odd, so each fold is a bijection of (a, b) for a given w: no difference once folded is ever
-// lost, and two sessions agree only if every token and every bit of every hidden vector agreed (up to the 2⁻¹²⁸ of
-// chance). It guards against mistakes, not against an adversary.
+// Both multipliers are odd, so each fold is a bijection of (a, b) for a given w: no later fold can cancel a difference.
+// The chains of two sessions agree only if every token and every bit of every hidden vector agreed (but for a chance of
+// 2⁻¹²⁸). The chain guards against mistakes, not against an adversary.
 #pragma once
 
 #include <bit>

@@ -38,7 +38,7 @@ void Context::page_in() {
 }
 
 void Context::reset() {
-  const Pinned held(device(), *this);
+  const Pinned pinned(device(), *this);
   const auto& first = model_->first;
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
@@ -72,12 +72,12 @@ int64_t Context::counter(Name name) const {
   return counters_[model_->slice_of[name]];
 }
 
-// The clock is the caller's, as is the chain.
+// The clock is the head's pulse, which the caller moves together with the chain.
 void Context::set_counter(Name name, int64_t to) {
   if (!model_->graph.declarations[name].clock) counters_[model_->slice_of[name]] = to;
 }
 
-// The positions of each outer part move to where they lie in a table of `positions`.
+// Copies the table into a wider one, [outer, positions, inner]. New positions have their first value.
 void Context::grow(uint32_t i, size_t positions) {
   const auto& slice = model_->layout[i];
   auto& grown = grown_[i];
@@ -93,7 +93,7 @@ void Context::grow(uint32_t i, size_t positions) {
   grown = std::move(wider);
 }
 
-// Doubling: each position is moved less than twice on average.
+// The room doubles, so each position is copied less than twice on average.
 size_t Context::room_for(Name counter, size_t wanted) const {
   return std::min<size_t>(model_->graph.declarations[counter].bound, std::max<size_t>(std::bit_ceil(wanted), 16));
 }
@@ -135,10 +135,10 @@ void Context::lower(Name counter, int64_t to) {
   set_counter(counter, to);
 }
 
-// Positions first … last − 1 of a ring.
+// Sets positions first … last − 1 of a ring to their first value.
 void Context::clear_ring(const StateSlice& slice, size_t first, size_t last) {
   const size_t each = slice.inner * size_of(slice.type);
-  // Of more positions than places, the last ones left nothing of the others.
+  // Where there are more positions than places, the last ones overwrote the others: clearing those is enough.
   for (size_t at = std::max(first, last - std::min(last, slice.places)); at < last; ++at) {
     for (size_t part = 0; part < slice.outer; ++part) {
       std::byte* to = memory_.data() + slice.offset + (part * slice.places + at % slice.places) * each;
@@ -177,7 +177,7 @@ void Context::each_unchecked_piece(size_t i, const auto& visit) const {
   if (slice.ring == no_name) return each_piece(i, visit, from);
   const auto last = static_cast<size_t>(counter(slice.ring));
   if (last - std::min(last, from) >= slice.places) return each_piece(i, visit);
-  // Fewer positions than places: one stage of them, or two where they go past the end.
+  // Fewer positions than places: one piece of the ring, or two where they wrap around its end.
   const size_t each = slice.inner * size_of(slice.type);
   const size_t first = from % slice.places, end = first + (last - from);
   for (size_t part = 0; part < slice.outer && last > from; ++part) {
@@ -188,8 +188,8 @@ void Context::each_unchecked_piece(size_t i, const auto& visit) const {
 }
 
 void Context::serialize(std::span<std::byte> out) {
-  const Pinned held(device(), *this);
-  // Runs of tables leave together; counters lie between them.
+  const Pinned pinned(device(), *this);
+  // Neighbouring tables are downloaded together; a counter ends such a run, because it lies on the host.
   std::vector<Piece> pieces;
   std::byte* to = out.data();
   size_t waiting = 0;
@@ -215,10 +215,10 @@ void Context::serialize(std::span<std::byte> out) {
 Status Context::restore(std::span<const std::byte> state, const Head& new_head) {
   if (new_head.origin > new_head.pulse)
     return invalid("the state's origin ", new_head.origin, " lies after its pulse ", new_head.pulse, ".");
-  // A clock that wrapped would have no end to what attention walks.
+  // Positions are counted in int64: a larger clock would wrap, and the loops over positions would have no end.
   if (new_head.pulse > INT64_MAX)
-    return invalid("the state's pulse ", new_head.pulse, " is no clock that can go on, expected at most 2⁶³ − 1.");
-  // First everything is checked. A table's counter is declared before the table, so its value is known by then.
+    return invalid("the state's pulse ", new_head.pulse, " is too large for the clock, expected at most 2⁶³ − 1.");
+  // First everything is checked. A table's counter is declared before the table, so its value is read before.
   std::vector<int64_t> counters(model_->layout.size(), 0);
   size_t at = 0;
   for (size_t i = 0; i < model_->layout.size(); ++i) {
@@ -258,8 +258,8 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
   if (at != state.size())
     return invalid("the state has ", state.size(), " bytes, expected ", at, " by this model's layout.");
 
-  const Pinned held(device(), *this);
-  // Memory first, since there may be none; afterwards nothing can fail but the device itself.
+  const Pinned pinned(device(), *this);
+  // Memory is taken first, because taking it can fail. Afterwards only the loss of the device can fail.
   std::vector<Grown> grown(grown_.size());
   std::swap(grown, grown_);
   try {
@@ -273,7 +273,7 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
     throw;
   }
   counters_ = std::move(counters);
-  broken = true;  // until all of it is there
+  broken = true;  // until every table is uploaded
   at = 0;
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     each_piece(i, [&](const std::byte* to, size_t bytes) {
@@ -296,8 +296,8 @@ void Context::mark_checked() {
 }
 
 bool Context::finite(bool whole) {
-  const Pinned held(device(), *this);
-  std::vector<Piece> wide;
+  const Pinned pinned(device(), *this);
+  std::vector<Piece> wide;  // f32: the device checks them. Narrower types are downloaded and checked here.
   bool all = true;
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     const Type type = model_->layout[i].type;

@@ -1,7 +1,8 @@
-// Context: one mutable timeline. Its persistent memory, its clock, its chain.
+// Context: one mutable timeline: its persistent memory, its clock and its chain.
 //
-// Tables lie in the memory of the model's device, counters in the host's: where a step goes is decided there. Between
-// calls a context may be paged out; who touches its tables holds it.
+// Tables lie in the memory of the model's device. Counters lie in the host's memory, because the host computes from
+// them which positions a step reads and writes. Between calls the device may page a context out, so code that touches
+// its tables pins it first.
 #pragma once
 
 #include <atomic>
@@ -16,22 +17,22 @@
 
 namespace continuo {
 
-// What the gates of one level of a matrix memory were, summed over tokens and heads, since the context is in memory.
-// For people to look at: no part of the state.
+// Sums of the gates of one level of a matrix memory over tokens and heads, since the context was made in this process.
+// They are statistics for people and no part of the state.
 struct GateSums {
   double theta = 0, eta = 0, alpha = 0;
-  uint64_t count = 0;
+  uint64_t count = 0;  // tokens × heads
 };
 
 struct Head {
   uint64_t pulse = 0;   // tokens fed since the session began
-  uint64_t origin = 0;  // the pulse at which the current state began
+  uint64_t origin = 0;  // pulse at which the current state began (the last reset)
   Chain chain;
 };
 
 class Context final : public Pageable {
  public:
-  // Throws DeviceError or std::bad_alloc where there is no memory for it.
+  // Throws DeviceError or std::bad_alloc where the device or the host has no memory for it.
   explicit Context(std::shared_ptr<const Model> model);
   ~Context() override;
   Context(const Context&) = delete;
@@ -40,64 +41,66 @@ class Context final : public Pageable {
   const Model& model() const { return *model_; }
   Head head;
 
-  // Back to the first values; the clock goes on.
+  // Sets every persistent to its first value. The clock is not set back.
   void reset();
-  // Copies the state out / in: every persistent in order of declaration, dense, little-endian; a table that grows with
-  // as many positions as its counter says. `restore` refuses a wrong length, counters out of bounds, bools that are
-  // neither 0 nor 1, numbers that are not finite and a head that cannot be; then nothing has changed.
-  size_t serialized_bytes() const;
+  // Copies the state out and in: every persistent in order of declaration, dense, little-endian; of a growing table as
+  // many positions as its counter says. `restore` refuses a wrong length, counters out of bounds, bools that are
+  // neither 0 nor 1, numbers that are not finite, and a head whose origin or pulse is impossible. A refusal changes
+  // nothing.
+  size_t serialized_bytes() const;  // bytes that `serialize` writes
   void serialize(std::span<std::byte> out);
   Status restore(std::span<const std::byte> state, const Head& head);
 
-  // Memory held now, in bytes, wherever it lies.
+  // Bytes of memory that the tables take now, on the device or, while paged out, on the host.
   size_t bytes() const;
   void page_out() override;
   void page_in() override;
   size_t device_bytes() const override { return bytes(); }
-  // True if all numbers are finite that were written since the last finite(), reset() or restore(). Of a table that
-  // follows a counter only the positions that could be written since are read, or all of it where `whole`. The caller
-  // has the context, between two steps.
+  // True if all numbers that were written since the last finite(), reset() or restore() are finite. Of a table that
+  // follows a counter, only the positions that a row could write since then are read; with `whole`, all positions. To
+  // be called between two steps, by the call that has claimed the context.
   bool finite(bool whole = false);
 
-  // A copy of what does not grow, as it lies in memory, and of the counters: see Model::first.
+  // A copy of the tables that do not grow, as they lie in memory, and of the counters: see Model::first.
   FirstState image() const;
 
-  // A table that does not grow, or one that does, with the positions it has room for: an address of the device's, while
-  // it is held.
+  // Address of a table on the device; valid while the context is pinned. A table that does not grow: [elements]; one
+  // that grows: [outer, room(name) positions, inner].
   std::byte* data(Name name);
   size_t room(Name name) const { return grown_[model_->slice_of[name]].positions; }
 
+  // A counter's value; of the clock, the pulse.
   int64_t counter(Name name) const;
-  // Enters positions up to `to`; tables that follow make room, doubling. False, changing nothing, beyond the counter's
-  // bound.
+  // Sets the counter to the larger value `to`. Tables that follow it get room for so many positions; their room
+  // doubles. False beyond the counter's bound; then nothing has changed.
   bool raise(Name counter, int64_t to);
-  // Leaves positions; what stood there returns to its first value.
+  // Sets the counter to the smaller value `to`. Positions from there on return to their first value.
   void lower(Name counter, int64_t to);
-  // Makes room for `to` positions without entering them.
+  // Makes room for `to` positions in the tables that follow the counter, which stays as it is.
   bool reserve(Name counter, int64_t to);
 
-  // A context belongs to one call at a time. `claim` fails while another call has it.
+  // A context belongs to one call at a time. `claim` fails while another call has claimed it.
   bool claim() { return !busy_.exchange(true, std::memory_order_acquire); }
   void release() { busy_.store(false, std::memory_order_release); }
   bool busy() const { return busy_.load(std::memory_order_acquire); }
 
-  // By the first element of the level in its table of memories.
+  // Key: the table of memories, and the index of the level's first element in that table.
   std::map<std::pair<Name, size_t>, GateSums> gates;
 
-  // Set when a number stopped being finite, or memory ran out in the middle of a step: nothing but reset and restore
-  // helps.
+  // Set when a number stopped being finite, or when memory ran out in the middle of a step. Only reset() and restore()
+  // clear it.
   bool broken = false;
 
  private:
   struct Grown {
-    DeviceMemory memory;
-    size_t positions = 0;
+    DeviceMemory memory;   // [outer, positions, inner] of the slice
+    size_t positions = 0;  // room, not the counter's value
   };
   Device& device() const { return *model_->device; }
-  // What was entered of a slice that is no counter, in one piece or one for each outer part; of one that grows from
-  // position `from` on.
+  // Visits the bytes of a slice that is no counter: one piece, or of a growing table one piece for each outer part,
+  // with positions `from` up to its counter.
   void each_piece(size_t slice, const auto& visit, size_t from = 0) const;
-  // What finite() looks at of a slice.
+  // Visits the bytes of a slice that finite() has to read.
   void each_unchecked_piece(size_t slice, const auto& visit) const;
   void mark_checked();
   size_t room_for(Name counter, size_t wanted) const;
@@ -107,11 +110,11 @@ class Context final : public Pageable {
   size_t entered(const StateSlice& slice) const { return static_cast<size_t>(counter(slice.counter)); }
 
   std::shared_ptr<const Model> model_;
-  DeviceMemory memory_;
-  std::vector<int64_t> counters_;  // per slice; 0 where it is no counter
-  std::vector<Grown> grown_;       // per slice; empty where it does not grow
-  std::vector<size_t> checked_;    // per slice that follows a counter: positions that are known to be finite
-  std::atomic<bool> busy_{false};
+  DeviceMemory memory_;            // [model.state_bytes]: all slices that do not grow, each at its offset
+  std::vector<int64_t> counters_;  // [slices]; 0 where the slice is no counter
+  std::vector<Grown> grown_;       // [slices]; empty where the slice does not grow
+  std::vector<size_t> checked_;    // [slices]: leading positions known to be finite; used where it follows a counter
+  std::atomic<bool> busy_{false};  // claimed by a call
 };
 
 }  // namespace continuo

@@ -5,8 +5,8 @@ namespace continuo {
 Pinned::Pinned(Device& device, Pageable& pageable) : device_(device), pageable_(pageable) {
   if (!device_.pin(pageable_)) {
     throw DeviceError(
-        "The device's memory is held by the contexts of a call under way; wait for it, or give the device fewer "
-        "sessions at once.");
+        "The device has no room for this context beside the contexts of a call in progress; wait for that call to end, "
+        "or give the device fewer sessions at once.");
   }
 }
 

@@ -1,9 +1,9 @@
-// Device: where a model's numbers lie, and who computes with them. Graph, plan, model, context and binding do not know
-// which it is: they hold memory of the device and move bytes in and out of it; only the device's own executor looks at
-// them in place.
+// Device: the memory where a model's numbers lie, and the executor that computes with them. Graph, plan, model, context
+// and binding work with any device: they own blocks of its memory and copy bytes in and out. Only the device's own
+// executor reads those bytes in place.
 //
-// A device's memory may be smaller than what its contexts need together. Then those at rest are paged out to the host's
-// memory, and whoever is about to touch a context pins it, which brings it back: see Pageable.
+// The contexts of a model may need more memory than its device has. Then the device pages idle contexts out to the
+// host's memory. Code that is about to touch a context pins it, which pages it in: see Pageable.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ struct Constant;
 struct ExecutorOptions;
 struct HostKernels;
 
-// Memory ran out, or the device stopped working. Thrown, as std::bad_alloc is, from wherever memory is needed; caught
-// where jobs are run and at the binding. The message is a whole sentence.
+// Memory ran out, or the device stopped working. Like std::bad_alloc it may be thrown wherever memory is taken. The
+// engine (guarded(), engine.cc) and the binding catch it. The message is a whole sentence.
 class DeviceError : public std::exception {
  public:
   explicit DeviceError(std::string message) : message_(std::move(message)) {}
@@ -39,17 +39,18 @@ class DeviceError : public std::exception {
   std::string message_;
 };
 
-// What can be paged out while nobody pins it. All but `held` belongs to the device.
+// An object whose device memory can be paged out while it is not pinned. Only the device calls these functions.
 class Pageable {
  public:
   virtual ~Pageable() = default;
-  // Moves everything to the host's memory, and back; the bits are the same.
+  // Moves all its bytes to the host's memory, and back. The bits do not change.
   virtual void page_out() = 0;
   virtual void page_in() = 0;
+  // Bytes that it takes on the device when it is paged in.
   virtual size_t device_bytes() const = 0;
 };
 
-// Numbers that lie side by side.
+// A contiguous range of bytes on the device.
 struct Piece {
   const std::byte* data;
   size_t bytes;
@@ -59,56 +60,59 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;  // "cpu", "cuda"
-  // What is computed on the host, whatever the device.
+  // The functions that the runtime computes on the host with every device.
   virtual const HostKernels& host_kernels() const = 0;
-  // Whether its executor has the operation. A model with another one is refused when it is loaded.
+  // Whether its executor can run the op. A model with any other op is refused when it is loaded.
   virtual bool runs(Op op) const = 0;
-  // Whether an error has ended it: every call throws DeviceError now, and what lay on it is gone.
+  // Whether an error has ended the device. Then every call throws DeviceError, and the contents of its memory are gone.
   virtual bool lost() const { return false; }
 
-  // Zeroed, at a cache line. Throws DeviceError or std::bad_alloc.
+  // Zeroed memory, aligned to a cache line. Throws DeviceError or std::bad_alloc.
   virtual std::byte* allocate(size_t bytes) = 0;
   virtual void release(std::byte* data, size_t bytes) noexcept = 0;
-  // Memory of the host that the device moves bytes to and from, for what is paged out.
+  // Host memory for the bytes that are paged out.
   virtual std::byte* allocate_host(size_t bytes) = 0;
   virtual void release_host(std::byte* data) noexcept = 0;
   virtual void page_out(std::byte* host, const std::byte* from, size_t bytes) = 0;
   virtual void page_in(std::byte* to, const std::byte* host, size_t bytes) = 0;
 
-  // From the host, to the host (pieces one after the other), and within the device; done on return.
+  // Copies from the host, to the host (the pieces one after the other), and within the device. The copy is complete on
+  // return.
   virtual void upload(std::byte* to, const std::byte* from, size_t bytes) = 0;
   virtual void download(std::byte* to, std::span<const Piece> pieces) = 0;
   virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
-  // n elements with the value nearest to `value`.
+  // Sets n elements to the number of `type` nearest to `value`.
   virtual void fill(std::byte* to, Type type, size_t n, double value) = 0;
-  // Whether these f32 are all finite.
+  // Whether all f32 of these pieces are finite.
   virtual bool finite(std::span<const Piece> pieces) = 0;
 
-  // Takes a constant that was packed in the host's memory.
+  // Moves a constant, which was packed in the host's memory, into the device's memory.
   virtual void adopt(Constant& constant) = 0;
   virtual std::unique_ptr<Executor> executor(std::shared_ptr<const Model> model, ThreadPool& pool,
                                              const ExecutorOptions& options) = 0;
 
-  // Between these nothing that the device gave out goes away, pinned memory among it, even where the device is lost
-  // meanwhile. May be nested, and is the calling thread's.
+  // Between enter() and leave(), memory that the device gave out stays valid to touch, page-locked host memory
+  // included, even if the device is lost meanwhile. The pair counts for the calling thread and may be nested.
   virtual void enter() noexcept {}
   virtual void leave() noexcept {}
 
+  // Tells the device of an object that it may page out, and that the object goes away.
   virtual void enlist(Pageable&) {}
   virtual void dismiss(Pageable&) {}
-  // Brings it back where it was paged out, and keeps it until it is unpinned as often as it was pinned. False where
-  // there is no room beside what is pinned already; throws DeviceError where there would be none even alone.
+  // Pages the object in where it was paged out, and keeps it on the device until unpin() was called as often as pin().
+  // False where there is no room beside the objects that are pinned now. Throws DeviceError where the object would not
+  // fit even alone.
   virtual bool pin(Pageable&) { return true; }
-  // What has to be there before it can be pinned, where that is still on its way; else null. Asked by the engine before
-  // it pins one.
+  // A ticket that opens when the object can be pinned, where its bytes are still on their way; else null. The scheduler
+  // asks before it pins.
   virtual std::shared_ptr<Ticket> awaited(Pageable&) { return nullptr; }
   virtual void unpin(Pageable&) {}
 };
 
-// Pins for as long as it lives.
+// Keeps an object pinned during its own lifetime.
 class Pinned {
  public:
-  // Throws DeviceError where there is no room for it.
+  // Throws DeviceError where the device has no room for the object now.
   Pinned(Device& device, Pageable& pageable);
   ~Pinned() { device_.unpin(pageable_); }
   Pinned(const Pinned&) = delete;
@@ -119,7 +123,7 @@ class Pinned {
   Pageable& pageable_;
 };
 
-// Uses the device for as long as it lives.
+// Calls enter() and leave() around its own lifetime.
 class InUse {
  public:
   explicit InUse(std::shared_ptr<Device> device) : device_(std::move(device)) { device_->enter(); }
@@ -131,7 +135,7 @@ class InUse {
   std::shared_ptr<Device> device_;
 };
 
-// A block of a device's memory, which frees itself.
+// Owns a block of a device's memory, [size] bytes.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
@@ -176,7 +180,7 @@ class DeviceMemory {
 
   std::shared_ptr<Device> device_;
   std::byte* data_ = nullptr;
-  std::byte* paged_ = nullptr;  // on the host instead
+  std::byte* paged_ = nullptr;  // the bytes on the host while paged out; data_ is null then
   size_t size_ = 0;
 };
 

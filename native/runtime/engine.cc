@@ -7,7 +7,7 @@ namespace continuo {
 
 namespace {
 
-// Runs `body` and turns what the standard library throws (out of memory) into an error.
+// Runs `body` and turns exceptions of the device and of the standard library (out of memory) into an error.
 template <class T, class Body> Result<T> guarded(const Body& body) {
   try {
     return body();
@@ -60,17 +60,18 @@ void Engine::work() {
   std::optional<Job> job;
   std::vector<Arrival> arrivals;
   while (take(job, arrivals)) {
-    const bool came = !arrivals.empty();
-    // The device may have been lost by a call of another thread.
-    if (came) (void)revive(gone());
+    const bool arrived = !arrivals.empty();
+    // A call on another thread (making or restoring a context) may have lost the device.
+    if (arrived) (void)revive(gone());
     admit(std::move(arrivals));
     arrivals.clear();
-    // A step follows each job, so that many jobs do not hold up the items. Every callback is called, after `stop` too.
+    // A step follows each job, so that many jobs do not delay the items. Jobs run after `stop` too: they answer with an
+    // error, so that every callback is called.
     if (job) (*job)();
     if (inbox_->stopping)
       scheduler_.fail_all({Code::misuse, "the model was closed while the call was running."}, false);
-    else if (came && !job && scheduler_.wait_until())
-      continue;  // another session may still return
+    else if (arrived && !job && scheduler_.wait_until())
+      continue;  // the next item of another session may still arrive in time for this step
     else if (scheduler_.runnable())
       step();
   }
@@ -79,13 +80,11 @@ void Engine::work() {
 bool Engine::take(std::optional<Job>& job, std::vector<Arrival>& arrivals) {
   auto& inbox = *inbox_;
   std::unique_lock lock(inbox.mutex);
-  const auto something = [&] {
-    return inbox.stopping || inbox.woken || !inbox.jobs.empty() || !inbox.arrivals.empty();
-  };
-  if (!scheduler_.runnable()) inbox.wake.wait(lock, something);
+  const auto has_work = [&] { return inbox.stopping || inbox.woken || !inbox.jobs.empty() || !inbox.arrivals.empty(); };
+  if (!scheduler_.runnable()) inbox.wake.wait(lock, has_work);
   // Waits briefly for the next item of a session that was just answered.
   else if (const auto until = scheduler_.wait_until())
-    inbox.wake.wait_until(lock, *until, something);
+    inbox.wake.wait_until(lock, *until, has_work);
   inbox.woken = false;
   std::swap(arrivals, inbox.arrivals);
   job.reset();
@@ -106,7 +105,7 @@ void Engine::load(std::string graph_json, std::string path, PackCache cache, Exe
       auto device = open_device();
       if (!device) return device.error();
       {
-        // It is there, however long the model takes.
+        // The device is back; loading the model may still take long.
         const std::lock_guard lock(inbox_->mutex);
         unavailable_.clear();
       }
@@ -140,7 +139,7 @@ Status Engine::revive(const Error& cause) {
     const std::lock_guard lock(inbox_->mutex);
     unavailable_ = loaded ? std::string() : loaded.error().message;
   }
-  // Whoever hears of the loss finds a model that works, if there can be one.
+  // Items fail only now: a caller that answers the failure with a new context finds the new model.
   scheduler_.fail_all(cause, true);
   if (!loaded) return loaded.error();
   return Done{};
@@ -155,15 +154,15 @@ void Engine::reload() {
   inbox_->call([this] { (void)revive(gone()); });
 }
 
-std::shared_ptr<HostExecutor> Engine::bridge(std::shared_ptr<Context> context, ExecutorOptions options) {
+std::shared_ptr<HostExecutor> Engine::host_executor(std::shared_ptr<Context> context, ExecutorOptions options) {
   auto model = this->model();
   auto executor = model->device->executor(model, pool_, options);
   return std::make_shared<HostExecutor>(HostExecutor{std::move(context), std::move(executor)});
 }
 
-Status Engine::step(std::shared_ptr<HostExecutor> bridge, StepInputs inserted, Stepped done) {
-  auto& context = bridge->context;
-  auto& executor = *bridge->executor;
+Status Engine::step(std::shared_ptr<HostExecutor> host, StepInputs inputs, Stepped done) {
+  auto& context = host->context;
+  auto& executor = *host->executor;
   const auto refused = [&](const Error& error) {
     context->release();
     return error;
@@ -171,45 +170,41 @@ Status Engine::step(std::shared_ptr<HostExecutor> bridge, StepInputs inserted, S
   if (!context->claim()) return Error{Code::misuse, "the context is busy; wait for the call that has it."};
   if (context->broken)
     return refused({Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
-  const size_t most = executor.rows_of(inserted.block);
-  if (inserted.rows == 0 || inserted.rows > most)
-    return refused(invalid("the step has ", inserted.rows, " rows, expected 1 to ", most, "."));
+  const size_t most = executor.rows_of(inputs.block);
+  if (inputs.rows == 0 || inputs.rows > most)
+    return refused(invalid("the step has ", inputs.rows, " rows, expected 1 to ", most, "."));
   std::string reason;
-  if (executor.room(*context, inserted.block, inserted.rows, reason) < inserted.rows)
-    return refused({Code::invalid, reason});
-  if (const size_t most_now = executor.within_segment(*context, inserted.block, inserted.rows);
-      most_now < inserted.rows) {
+  if (executor.room(*context, inputs.block, inputs.rows, reason) < inputs.rows) return refused({Code::invalid, reason});
+  if (const size_t most_now = executor.within_segment(*context, inputs.block, inputs.rows); most_now < inputs.rows) {
     return refused(
-        invalid("a segment of the clock ends after ", most_now, " of ", inserted.rows, " rows; step those first."));
+        invalid("a segment of the clock ends after ", most_now, " of ", inputs.rows, " rows; step those first."));
   }
-  inbox_->call([this, bridge = std::move(bridge), inserted = std::make_shared<StepInputs>(std::move(inserted)),
-                done = std::move(done)] {
-    auto& own = bridge->context;
-    auto& runner = *bridge->executor;
-    auto result = guarded<Done>([&]() -> Status {
-      if (inbox_->stopping) return Error{Code::misuse, "the model was closed before the call began."};
-      if (&own->model() != &runner.model()) return gone();
-      const InUse in_use(model_->device);
-      for (size_t i = 0; i < inserted->inputs.size(); ++i) {
-        runner.insert(inserted->block, i, inserted->inputs[i]);
-      }
-      const Pinned held(*model_->device, *own);
-      const Run run{own.get(), 0, inserted->rows};
-      runner.step(inserted->block, inserted->rows, {&run, 1});
-      runner.settle();
-      if (runner.moves_clock(inserted->block)) own->head.pulse += inserted->rows;
-      if (!runner.faults().empty())
-        return Error{Code::refused, text(runner.faults()[0].message, " Reset the context or restore it.")};
-      if (const auto* first_non_finite = runner.first_non_finite(own.get()))
-        return Error{Code::refused,
-                     text("The first node to give a number that is not finite was ", *first_non_finite, ".")};
-      return Done{};
-    });
-    if (!result && result.error().code == Code::unavailable) own->broken = true;
-    own->release();
-    (void)revive(gone());
-    done(std::move(result));
-  });
+  inbox_->call(
+      [this, host = std::move(host), inputs = std::make_shared<StepInputs>(std::move(inputs)), done = std::move(done)] {
+        auto& own = host->context;
+        auto& runner = *host->executor;
+        auto result = guarded<Done>([&]() -> Status {
+          if (inbox_->stopping) return Error{Code::misuse, "the model was closed before the call began."};
+          if (&own->model() != &runner.model()) return gone();
+          const InUse in_use(model_->device);
+          for (size_t i = 0; i < inputs->inputs.size(); ++i) runner.insert(inputs->block, i, inputs->inputs[i]);
+          const Pinned pinned(*model_->device, *own);
+          const Run run{own.get(), 0, inputs->rows};
+          runner.step(inputs->block, inputs->rows, {&run, 1});
+          runner.settle();
+          if (runner.moves_clock(inputs->block)) own->head.pulse += inputs->rows;
+          if (!runner.faults().empty())
+            return Error{Code::refused, text(runner.faults()[0].message, " Reset the context or restore it.")};
+          if (const auto* first_non_finite = runner.first_non_finite(own.get()))
+            return Error{Code::refused,
+                         text("The first node to give a number that is not finite was ", *first_non_finite, ".")};
+          return Done{};
+        });
+        if (!result && result.error().code == Code::unavailable) own->broken = true;
+        own->release();
+        (void)revive(gone());
+        done(std::move(result));
+      });
   return Done{};
 }
 
@@ -262,7 +257,7 @@ void Engine::admit(std::vector<Arrival> arrivals) {
       scheduler_.admit(std::move(item), std::move(answer));
       continue;
     }
-    // What was lost with the device cannot go on.
+    // A context whose device was lost has no state any more.
     item.context->broken = item.context->broken || error->code == Code::unavailable;
     ItemResult result;
     result.head = item.context->head;
@@ -279,7 +274,7 @@ void Engine::step() {
     return Done{};
   });
   if (stepped) return;
-  // State and clock of a context in the step may disagree.
+  // The step may have stopped half way, so that the state and the clock of its contexts disagree: they are broken.
   if (model_->device->lost())
     (void)revive(stepped.error());
   else
@@ -312,7 +307,7 @@ Result<std::vector<float>> Engine::run_logits(Context& context) {
   const auto& graph = model_->graph;
   const auto& language = *graph.language;
   const InUse in_use(model_->device);
-  const Pinned held(*model_->device, context);
+  const Pinned pinned(*model_->device, context);
   const std::byte* last = context.data(language.last);
   predict(*executor_, {&last, 1});
   const float* logits = predicted(*executor_, 1);

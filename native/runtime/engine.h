@@ -1,16 +1,17 @@
-// Engine: one thread that works for one model, with a pool to help it. The thread that submits never waits; callbacks
-// are called on the engine's thread.
+// Engine: one thread that runs one model, and a pool of threads that its kernels use. A call from another thread only
+// queues its work and returns; its callback runs on the engine's thread.
 //
 //   load ──▶ ready ──▶ (submit | logits | step)* ──▶ stop
 //
-// Items are taken one by one and answered one by one: between two steps the engine admits what has arrived
-// (scheduler.h). Other jobs run between two steps, in order.
+// Each submitted item is answered by itself. Between two steps the engine admits the items that have arrived
+// (scheduler.h) and runs one queued job (load, logits, step, reload); jobs run in the order of their calls.
 //
-// `stop` (and the destructor) lets the current step finish, fails what is still there and joins every thread.
+// `stop` (and the destructor) lets the current step finish, answers all remaining items and jobs with an error, and
+// joins every thread.
 //
-// When the device is lost, every item that is there fails, the contexts are gone, and the model is loaded again, onto a
-// device that takes the place of the lost one: contexts made, reset or restored afterwards live there. `reload` asks
-// for that again where it failed.
+// When the device is lost, every item fails and every context is lost with it. The engine then opens a new device and
+// loads the model onto it. Contexts that are made, reset or restored afterwards live on the new device. Where loading
+// failed, `reload` tries again.
 #pragma once
 
 #include <condition_variable>
@@ -29,16 +30,16 @@
 
 namespace continuo {
 
-// A host's own executor and the context it steps: any block of any graph, a step at a time.
+// An executor that the program drives itself, one step at a time, over one context: any block of any graph.
 struct HostExecutor {
   std::shared_ptr<Context> context;
   std::unique_ptr<Executor> executor;
 };
 
 struct StepInputs {
-  size_t block;
-  size_t rows;
-  std::vector<std::vector<std::byte>> inputs;  // per input of the block: rows × bytes of one row
+  size_t block;                                // index into Graph::blocks
+  size_t rows;                                 // of the step
+  std::vector<std::vector<std::byte>> inputs;  // per input of the block: [rows, bytes of one row]
 };
 
 class Engine {
@@ -49,32 +50,34 @@ class Engine {
   using Stepped = std::function<void(Status)>;
   using OpenDevice = std::function<Result<std::shared_ptr<Device>>()>;
 
-  // While somebody generates, a step takes at most about `step_target` times what it takes without rows that read
+  // While any session generates, a step takes at most about `step_target` times what it takes without reading rows
   // (pace.h).
   static constexpr double default_step_target = 2;
   explicit Engine(size_t threads, double step_target = default_step_target);
   ~Engine();
 
-  // The first job. `graph_json`, `path` and `cache` (none where its path is empty) as in Model::load, onto the device
-  // that `open_device` gives; the options are those of the engine's own executor.
+  // Must be the first call. `graph_json`, `path` and `cache` (unused where its path is empty) are those of Model::load;
+  // `open_device` gives the device, now and after a loss; `options` are those of the engine's own executor.
   void load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done,
             OpenDevice open_device);
-  // Refuses at once, having claimed nothing, what is not valid; otherwise the context is claimed until `answer` is
-  // called.
+  // Refuses an invalid item at once and leaves its context unclaimed. Otherwise the context stays claimed until
+  // `answer` is called.
   Status submit(Item item, Answer answer);
   const Counts& counts() const { return scheduler_.counts(); }
+  // Logits [vocabulary] of the token that would follow.
   Status logits(std::shared_ptr<Context> context, Predicted done);
 
-  // A host's executor, and a step of it; refused beyond the rows that a step of the block may have. Clock and chain of
-  // the context are not touched: they belong to the scheduler.
-  std::shared_ptr<HostExecutor> bridge(std::shared_ptr<Context> context, ExecutorOptions options);
-  Status step(std::shared_ptr<HostExecutor> bridge, StepInputs inserted, Stepped done);
+  // Makes a host executor.
+  std::shared_ptr<HostExecutor> host_executor(std::shared_ptr<Context> context, ExecutorOptions options);
+  // A step of a host executor. Refused at once where it has more rows than a step of the block may have, or more than
+  // the context has room for. A step of a block that uses the clock moves the pulse; no step touches the chain.
+  Status step(std::shared_ptr<HostExecutor> host, StepInputs inputs, Stepped done);
 
-  // The model that contexts are made of: null before it is loaded.
+  // The loaded model; null before it is loaded.
   std::shared_ptr<const Model> model() const;
-  // Loads the model again where its device was lost; soon, and only then.
+  // Queues another try to load the model, for the case that its device was lost. Does nothing in any other case.
   void reload();
-  // Why that failed the last time: a sentence. Empty where it did not.
+  // Why the last try to load the model again failed: a sentence. Empty where it succeeded.
   std::string unavailable_reason() const;
 
   void stop();
@@ -85,7 +88,8 @@ class Engine {
     Item item;
     Answer answer;
   };
-  // What other threads hand over. Tickets may outlive the engine, and wake it through this.
+  // Jobs and items from other threads. Shared, because a ticket that opens wakes the engine through it and may outlive
+  // the engine.
   struct Inbox {
     mutable std::mutex mutex;
     std::condition_variable wake;
@@ -97,25 +101,29 @@ class Engine {
   };
 
   void work();
-  // Waits until there is something to do, and takes it; false when the engine is stopped and nothing is left.
+  // Waits until there is work, and takes one job and all arrivals. False when the engine is stopped and no work is
+  // left.
   bool take(std::optional<Job>& job, std::vector<Arrival>& arrivals);
   void admit(std::vector<Arrival> arrivals);
   void step();
   Result<std::vector<float>> run_logits(Context& context);
 
   Result<std::shared_ptr<const Model>> load_model();
-  // After this the model's device is not lost; or there is an error. Where it was lost, every item fails with `cause`.
+  // Where the model's device was lost: loads the model onto a new device, and fails every item with `cause`. Returns
+  // the error of loading, if any.
   Status revive(const Error& cause);
+  // The error of a context whose device was lost.
   Error gone() const;
 
   ThreadPool pool_;
   std::shared_ptr<Inbox> inbox_;
-  Scheduler scheduler_;  // the engine's thread only, as is what follows
-  std::function<Result<std::shared_ptr<const Model>>()> source_;
+  // From here on: used by the engine's thread only, but for the two that say otherwise.
+  Scheduler scheduler_;
+  std::function<Result<std::shared_ptr<const Model>>()> source_;  // opens a device and loads the model onto it
   ExecutorOptions options_;
   std::unique_ptr<Executor> executor_;
-  std::shared_ptr<const Model> model_;  // written by the engine's thread, under the inbox' mutex
-  std::string unavailable_;             // the same
+  std::shared_ptr<const Model> model_;  // written by the engine's thread, under the mutex of the inbox
+  std::string unavailable_;             // see unavailable_reason(); guarded likewise
   std::thread thread_;
 };
 

@@ -7,7 +7,7 @@ namespace continuo {
 
 namespace {
 
-// A block's widest value may take this much memory (16 MiB), which bounds its rows.
+// Memory that the rows of a block's widest value may take (16 MiB). It bounds the rows of a step.
 constexpr size_t widest_bytes = size_t{1} << 24;
 
 }  // namespace
@@ -32,7 +32,7 @@ size_t Executor::room(const Context& context, size_t block, size_t wanted, std::
   size_t rows = wanted;
   for (const auto& [counter, by] : programs()[block].growth) {
     const auto& d = model_->graph.declarations[counter];
-    if (d.clock) continue;  // it has no bound
+    if (d.clock) continue;  // the clock has no bound
     const auto left = (static_cast<int64_t>(d.bound) - context.counter(counter)) / by;
     if (static_cast<size_t>(left) >= rows) continue;
     rows = static_cast<size_t>(left);
@@ -62,7 +62,7 @@ void Executor::begin(Space& space, std::span<const Run> runs) {
   faults_.clear();
   trace_.clear();
   non_finite_.clear();
-  // Before any row points into a table.
+  // Now, because growing moves a table, and rows will hold addresses into it.
   for (const auto& run : runs) reserve(*run.context, static_cast<size_t>(&space - spaces_.data()), run.rows);
 }
 
@@ -98,7 +98,7 @@ void Executor::row_by_row(Space& space, const Stage& stage, size_t rows, std::sp
   const auto code = std::span(space.program->code).subspan(stage.first, stage.last - stage.first + 1);
   const bool branches =
       std::any_of(code.begin(), code.end(), [](const Instruction& i) { return i.node->op == Op::branch; });
-  // One row of each context and nothing that tells rows apart: they go together.
+  // With one row of each context and no branch, no row depends on another: all rows run at once.
   if (!branches && std::all_of(runs.begin(), runs.end(), [](const Run& run) { return run.rows == 1; })) {
     for (const auto& instruction : code) run(space, instruction, 0, rows, runs);
     return;
@@ -131,7 +131,7 @@ void Executor::run(Space& space, const Instruction& instruction, size_t first, s
   if (options_.watch) look(space, instruction, first, rows, runs);
 }
 
-// Adds to the entry of the same instruction where rows went through it one after the other.
+// Where rows ran the instruction one after the other, adds to the instruction's entry.
 void Executor::note(Space& space, const Instruction& instruction, size_t rows, double microseconds) {
   size_t bytes = 0;
   for (const auto& argument : instruction.in)

@@ -1,9 +1,9 @@
-// Runs a model's blocks over many rows at once.
+// Executor: runs the blocks of a model over many rows at once.
 //
-// A step is a list of runs: consecutive tokens of one context. Rows of a run are contiguous. What works on rows by
-// themselves takes all rows together; what touches persistent memory walks each run in token order, from the state the
-// context holds (program.h says how). So it does not matter how tokens are spread over steps, nor which contexts share
-// one.
+// A row is one token of one context. A step has a list of runs; a run is consecutive tokens of one context in
+// contiguous rows. Ops without state take all rows together. Ops on persistent memory walk each run in token order,
+// from the context's state (compile/program.h says which rows may run at once). So no result depends on how tokens are
+// spread over steps, or on which contexts share a step.
 #pragma once
 
 #include <array>
@@ -20,80 +20,81 @@ namespace continuo {
 
 struct Run {
   Context* context;
-  size_t row;  // first row
-  size_t rows;
-  size_t number = 0;  // of the first row, among those its context has in this step
+  size_t row;         // first row of the step
+  size_t rows;        // consecutive rows
+  size_t number = 0;  // of the first row, counted among the rows of its context in this step
 };
 
 struct ExecutorOptions {
-  bool reuse = true;   // volatile memory planned by liveness; else every value has its own
+  bool reuse = true;   // values whose lifetimes do not overlap share memory; else each value has its own
   bool trace = false;  // time every node
-  bool watch = false;  // look for numbers that are not finite after every node
+  bool watch = false;  // look for non-finite numbers after every node
 };
 
-// What one node did in the last step of a block.
+// Totals of one node in the last step of a block.
 struct TraceEntry {
   const Instruction* instruction;
   std::string node;
   Name out;
   size_t rows = 0;
   double microseconds = 0;
-  size_t bytes = 0;  // of the values and constants it read and wrote; state is not counted
+  size_t bytes = 0;  // of the values and constants that it read and wrote; state is not counted
 };
 
-// A row that could not go on: an index outside its axis, a counter at its bound. Its context is broken.
+// An error of one row: an index outside its axis, or a counter at its bound. The row's context is broken.
 struct Fault {
   const Context* context;
   std::string message;
 };
 
-// What each level of a memory counts for in what a head reads, [head, level], from logits [level, head] on the host.
+// The share of each level of a memory in what a head reads, [heads, levels]: a softmax over the levels of `logits`,
+// [levels, heads] on the host.
 std::vector<float> level_shares(const HostKernels& kernels, const float* logits, size_t heads, size_t levels);
 
 class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Rows a step of a block may have.
+  // Rows that a step of a block may have.
   static constexpr size_t max_rows = 128;
   size_t rows_of(size_t block) const { return spaces_[block].rows; }
   static size_t rows_for(const Program& program);
-  // How many rows of the block the context's counters leave room for, at most `wanted`; where that is fewer, with a
-  // reason.
+  // How many rows of the block fit under the bounds of the context's counters, at most `wanted`. Where fewer fit,
+  // `reason` says why.
   size_t room(const Context& context, size_t block, size_t wanted, std::string& reason) const;
 
-  // How many of these rows lie in the segment of the clock that the context stands in: a step goes no further.
+  // How many of `wanted` rows lie in the current segment of the context's clock. A step must end with the segment.
   size_t within_segment(const Context& context, size_t block, size_t wanted) const;
 
-  // Takes the memory that a context, which is held, grows by for so many rows; a step does it for those that have not
-  // yet. Throws DeviceError where there is none.
+  // Makes room in the tables of a pinned context for so many rows. A step does the same where nobody did it before.
+  // Throws DeviceError where the device has no memory.
   void reserve(Context& context, size_t block, size_t rows) const;
 
-  // Puts the rows of an input of a block there: from the host; or, one row at a time, from the device, a context's
-  // table or a result.
+  // Writes an input of a block, [rows, bytes of the value]: from the host; or, row by row, from addresses on the
+  // device.
   virtual void insert(size_t block, size_t input, std::span<const std::byte> rows) = 0;
   virtual void gather(size_t block, size_t input, std::span<const std::byte* const> rows) = 0;
-  // A value of the last step, [rows, bytes of the value]: where it lies on the device, and on the host until the next
-  // call here.
+  // A value of the last step, [rows, bytes of the value]: its address on the device; and a copy on the host, valid
+  // until the next call of the executor.
   const std::byte* address(size_t block, uint32_t value_id) const { return value(spaces_[block], value_id); }
   virtual const std::byte* fetch(size_t block, uint32_t value_id, size_t rows) = 0;
-  // −ln p of a token, from the logits of each of these rows, from `first` on, of the last step of block "predict".
+  // nats[i] = −ln p(expected[i]), from row `first` + i of the logits of the last step of block "predict".
   virtual void surprisals(std::span<const int32_t> expected, size_t first, float* nats) = 0;
 
-  // Whether its rows are pulses: it uses the context's clock.
+  // Whether each row of the block is a pulse, because the block uses the context's clock.
   bool moves_clock(size_t block) const {
     return model_->graph.clock != no_name && spaces_[block].growth[model_->graph.clock] > 0;
   }
-  // Runs a block over the rows of `runs`, whose inputs lie there, which room() has for, which within_segment() allows,
-  // and whose contexts are held. Clock and chain are the caller's. A device may still be at work when it returns, and
-  // the contexts' tables are the executor's until the step is settled: fetch() and surprisals() do that too.
+  // Runs a block over the rows of `runs`. Before: the inputs are written, room() and within_segment() allow these rows,
+  // and the contexts are pinned. The caller moves clock and chain. A device may still compute on return: until
+  // settle(), fetch() or surprisals() has returned, nobody else may touch the contexts' tables.
   virtual void step(size_t block, size_t rows, std::span<const Run> runs);
   virtual void settle() {}
 
   // Of the last step.
   const std::vector<Fault>& faults() const { return faults_; }
   const std::vector<TraceEntry>& trace() const { return trace_; }
-  // Watching: the first node that gave a number that is not finite in a row of this context, if one did.
+  // With ExecutorOptions::watch: the first node that gave a non-finite number in a row of this context; else null.
   const std::string* first_non_finite(const Context* context) const;
 
   const Model& model() const { return *model_; }
@@ -102,15 +103,16 @@ class Executor {
   const Plan& plan(size_t block) const { return spaces_[block].plan; }
 
  protected:
+  // The memory of a block's values.
   struct Space {
     const Program* program;
-    Plan plan;
-    size_t rows;
-    DeviceMemory memory;
-    std::vector<int64_t> growth;  // per declaration: what a row adds to that counter
+    Plan plan;            // offsets for a step of one row
+    size_t rows;          // the most rows of a step
+    DeviceMemory memory;  // [plan.bytes × rows]; value i at plan.offsets[i] × rows, as [rows, bytes of the value]
+    std::vector<int64_t> growth;  // [declarations]: what a row adds to that counter; 0 where it is none
   };
 
-  // `lifetimes`: of a program's values, by which the device plans their memory.
+  // `lifetimes` gives the lifetimes of a program's values by which this device plans their memory.
   Executor(
       std::shared_ptr<const Model> model, ThreadPool& pool, ExecutorOptions options,
       std::vector<Lifetime> (*lifetimes)(const Program&) = [](const Program& program) { return program.lifetimes; });
@@ -126,45 +128,47 @@ class Executor {
   }
   size_t width(const Space& space, uint32_t id) const { return static_cast<size_t>(declared(space, id).elements()); }
 
-  // What a step does before its first node and after its last.
+  // The parts of a step before its first node and after its last one.
   void begin(Space& space, std::span<const Run> runs);
   void end(const Space& space, std::span<const Run> runs);
   // Zeroes a value's rows.
   virtual void zero(Space& space, uint32_t id, size_t rows) = 0;
-  // Runs a stage whose rows go side by side.
+  // Runs a stage whose rows may run at once (row_parallel, row_local).
   virtual void rows_together(Space& space, const Stage& stage, size_t rows, std::span<const Run> runs) = 0;
-  // Runs one instruction over rows [first, first + rows), which are those of `runs`.
+  // Runs one instruction over rows first … first + rows − 1, which are the rows of `runs`.
   virtual void dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows,
                         std::span<const Run> runs) = 0;
-  // A number that a row has computed and the host needs: a condition, a place in a table.
+  // A value of one row that the host needs to go on: a condition, or an index into a table.
   virtual bool truth(Space& space, uint32_t id, size_t row) = 0;
   virtual int32_t number(Space& space, uint32_t id, size_t row) = 0;
-  // A value's rows on the host, for watching.
+  // Rows of a value on the host, for ExecutorOptions::watch.
   virtual const std::byte* look_at(Space& space, uint32_t id, size_t first, size_t rows) = 0;
 
   void row_by_row(Space& space, const Stage& stage, size_t rows, std::span<const Run> runs);
-  // False when the row returned.
+  // Runs the instructions over one row. False where the row reached a return.
   bool row_through(Space& space, std::span<const Instruction> code, const Run& row);
-  // dispatch(), timed and watched where that is asked for.
+  // dispatch(), with the trace and the check for finite numbers where the options ask for them.
   void run(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs);
 
   // executor_state.cc
+  // The value of a counter as row i of the run sees it; `seen`: see Pick.
   int64_t count_at(const Space& space, Name counter, int64_t seen, const Run& run, size_t i) const;
-  // First element of the member that `place` picks for row i of the run, or none after a fault.
+  // Index of the first element of the member that `place` picks for row i of the run; none after a fault.
   std::optional<size_t> locate(Space& space, const Instruction& instruction, const Place& place, const Run& run,
                                size_t i);
-  // Its address on the device, or null after a fault.
+  // The address of that element on the device; null after a fault.
   std::byte* find(Space& space, const Instruction& instruction, const Place& place, const Run& run, size_t i);
-  using Tables = std::array<float*, 4>;  // no operation has more places
-  // Where the members of its places begin in the run's context; all null after a fault with one of them.
+  using Tables = std::array<float*, 4>;  // no op has more places
+  // The addresses of the members that the instruction's places pick in the run's context; all null after a fault.
   Tables tables(Space& space, const Instruction& instruction, const Run& run);
-  // Which positions row i of a run attends to, and in which slots of its tables they lie.
+  // Row i of a run attends to positions first … last − 1; position p lies in slot p mod slots of its tables.
   struct Window {
     size_t first, last, slots;
   };
   Window window(Space& space, const Instruction& instruction, const Run& run, size_t i);
-  // What row i reads of a counter.
+  // The result of a cache.read of a counter in row i.
   int32_t count_read(const Space& space, const Instruction& instruction, const Run& run, size_t i) const;
+  // Elements of the member that `place` picks.
   size_t elements_left(const Place& place, Context& context) const;
   void move_counter(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void reset(Space& space, const Instruction& instruction, std::span<const Run> runs);
@@ -173,10 +177,10 @@ class Executor {
   std::shared_ptr<const Model> model_;
   ThreadPool& pool_;
   ExecutorOptions options_;
-  std::vector<Space> spaces_;
+  std::vector<Space> spaces_;  // [blocks]
   std::vector<Fault> faults_;
   std::vector<TraceEntry> trace_;
-  std::vector<Fault> non_finite_;
+  std::vector<Fault> non_finite_;  // with ExecutorOptions::watch: per context its first such node, in `message`
 
  private:
   void note(Space& space, const Instruction& instruction, size_t rows, double microseconds);

@@ -1,4 +1,4 @@
-// What every device's executor has to know of persistent memory: which member of a table an instruction means, and
+// The part of every executor that deals with persistent memory: which member of a table an instruction picks, and
 // counters.
 #include <algorithm>
 #include <cstring>
@@ -29,7 +29,8 @@ std::optional<size_t> Executor::locate(Space& space, const Instruction& instruct
     int64_t at = pick.offset;
     if (pick.kind == Term::Kind::counter) at += count_at(space, pick.id, pick.seen, run, i);
     if (pick.kind == Term::Kind::value) at += number(space, pick.id, run.row + i);
-    // Along an axis that follows a counter: positions that were entered, and of a ring those that are not overwritten.
+    // Valid along an axis that follows a counter: positions below the counter; of a ring only those that no later
+    // position has overwritten.
     int64_t least = 0, end = static_cast<int64_t>(a.extent);
     if (a.counter != no_name) {
       end = count_at(space, a.counter, place.seen, run, i);
@@ -71,7 +72,7 @@ Executor::Tables Executor::tables(Space& space, const Instruction& instruction, 
   return out;
 }
 
-// Where there is none, the context is at fault: a softmax over nothing is no number.
+// An empty window is a fault: a softmax over no position has no value.
 Executor::Window Executor::window(Space& space, const Instruction& instruction, const Run& run, size_t i) {
   const auto& place = instruction.places[0];
   const auto& axis = model_->graph.declarations[place.table].axes[place.picks.size()];
@@ -102,7 +103,7 @@ std::vector<float> level_shares(const HostKernels& kernels, const float* logits,
 
 void Executor::move_counter(Space& space, const Instruction& instruction, std::span<const Run> runs) {
   const Name counter = instruction.places[0].table;
-  // Raised alike by every row: the step does that for all of them.
+  // A counter that every row raises alike: end() raises it once for all rows.
   if (space.growth[counter] > 0) return;
   const auto& d = model_->graph.declarations[counter];
   const bool up = instruction.node->op == Op::cache_increment;

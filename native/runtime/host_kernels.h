@@ -1,5 +1,5 @@
-// What the runtime computes on the host, whatever the device: draws and surprisals from logits, the shares of a
-// memory's levels. A backend hands in the table (Device::host_kernels).
+// The functions that the runtime computes on the host with every device: for draws and surprisals from logits, and for
+// the shares of a memory's levels. A backend provides the table (Device::host_kernels).
 #pragma once
 
 #include <cstddef>

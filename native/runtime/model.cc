@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t line = 64;
 
-// Fills in what a slice follows, and how its axes lie around that one.
+// Fills in which counter an axis of the slice follows, and the elements before and behind that axis.
 void find_axes(const Declaration& d, StateSlice& slice) {
   const auto axis = std::find_if(d.axes.begin(), d.axes.end(), [](const Axis& a) {
     return a.kind == Axis::Kind::grows || a.kind == Axis::Kind::ring;
@@ -25,8 +25,7 @@ void find_axes(const Declaration& d, StateSlice& slice) {
   }
 }
 
-// How far behind the newest position a cache.write to this place may write, where an axis of the table follows a
-// counter.
+// write_reach of a cache.write to this place, where an axis of the table follows a counter.
 size_t reach_of(const Declaration& d, const Place& place) {
   for (size_t axis = 0; axis < std::min(d.axes.size(), place.picks.size()); ++axis) {
     if (d.axes[axis].counter == no_name) continue;
@@ -43,7 +42,7 @@ void note_writes(const Graph& graph, std::span<const Instruction> code, std::vec
     note_writes(graph, instruction.then, layout, slice_of);
     note_writes(graph, instruction.otherwise, layout, slice_of);
     const Op op = instruction.node->op;
-    // These read tables, move counters, or write first values.
+    // Ops of these kinds write no new number into a table.
     const State state = traits_of(op).state;
     if (state == State::reads || state == State::resets || state == State::counts) continue;
     for (const auto& place : instruction.places) {
@@ -51,7 +50,7 @@ void note_writes(const Graph& graph, std::span<const Instruction> code, std::vec
       if (i == no_name) continue;
       size_t reach = StateSlice::anywhere;
       if (op == Op::cache_write) reach = reach_of(graph.declarations[place.table], place);
-      // Writes the row's own key and value, at the newest position.
+      // cache.attend writes the row's own key and value, at the newest position.
       if (op == Op::cache_attend) reach = 1;
       layout[i].write_reach = std::max(layout[i].write_reach, reach);
     }
@@ -90,7 +89,7 @@ size_t fixed_bytes(const std::vector<StateSlice>& layout) {
   return bytes;
 }
 
-// Refuses an op that the device does not have.
+// Refuses an op that the device cannot run.
 Status check_device(const Device& device, const Graph& graph, std::span<const Instruction> code) {
   for (const auto& instruction : code) {
     if (!device.runs(instruction.node->op)) {
@@ -153,13 +152,13 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, st
   return std::shared_ptr<const Model>(std::move(model));
 }
 
-// The state is made once, by the same kernels as every later one, and copied for each context.
+// Computes the first state once, with the kernels of every later step. Each context copies it.
 Status Model::run_first(const std::shared_ptr<Model>& model, ThreadPool& pool) {
   if (!model->graph.first) return Done{};
   Context context(model);
   const auto executor = model->device->executor(model, pool, {});
   const Run run{&context, 0, 1};
-  const Pinned held(*model->device, context);
+  const Pinned pinned(*model->device, context);
   executor->step(*model->graph.first, 1, {&run, 1});
   executor->settle();
   if (!executor->faults().empty()) return invalid("graph: block \"first\": ", executor->faults()[0].message);

@@ -7,11 +7,11 @@ namespace continuo {
 
 namespace {
 
-// Rows for readers before a row of theirs was ever measured.
+// Reading rows of a step while the time of a reading row is still unknown.
 constexpr size_t first_rows = 8;
-// Steps with readers between two measurements of a step without, and how many make a first figure.
+// Steps with reading rows between two measurements without; and measurements before the first figure is used.
 constexpr size_t measure_every = 64, first_measurements = 2;
-// Who is away for longer will not be waited for, and no longer counts as generating.
+// A session that stays absent for longer is not waited for, and no longer counts as generating.
 constexpr double reply_limit_seconds = 0.1;
 
 double seconds_between(Pace::Time from, Pace::Time to) { return std::chrono::duration<double>(to - from).count(); }
@@ -37,14 +37,14 @@ size_t Pace::reading_rows(size_t generating, size_t most) {
 
 void Pace::stepped(size_t generating, size_t reading, double seconds) {
   if (generating == 0) {
-    // The weights' own time is in this, so it is only a beginning.
+    // The time to read the weights is in this figure too, so it only serves until a better one comes.
     if (row_seconds_ <= 0 && reading > 0) row_seconds_ = seconds / static_cast<double>(reading);
     return;
   }
   auto& own = alone(generating);
   if (reading == 0) {
-    // Other work only ever slows a step down: a smaller time replaces the old one, a larger one raises it by at most 25
-    // %.
+    // Other processes can only slow a step down. So a smaller time replaces the old one, and a larger one raises it by
+    // at most a quarter.
     own.seconds = own.measured == 0 ? seconds : std::min(seconds, own.seconds * 1.25);
     ++own.measured;
     own.age = 0;
@@ -53,9 +53,9 @@ void Pace::stepped(size_t generating, size_t reading, double seconds) {
   ++own.age;
   if (own.measured == 0) return;
   const double sample = std::max(0.0, seconds - own.seconds) / static_cast<double>(reading);
-  // A step that was interrupted says little of rows.
-  const double believed = row_seconds_ > 0 ? std::clamp(sample, row_seconds_ / 2, row_seconds_ * 2) : sample;
-  row_seconds_ += (believed - row_seconds_) / (row_seconds_ > 0 ? 4 : 1);
+  // The step may have been interrupted by another process: one sample counts at most as a factor of two.
+  const double clamped = row_seconds_ > 0 ? std::clamp(sample, row_seconds_ / 2, row_seconds_ * 2) : sample;
+  row_seconds_ += (clamped - row_seconds_) / (row_seconds_ > 0 ? 4 : 1);
 }
 
 void Pace::answered(const void* session, Time now) { between_items_[session] = now; }
@@ -81,11 +81,11 @@ std::optional<Pace::Time> Pace::wait_until(size_t generating, Time now) {
     entry = between_items_.erase(entry);
   }
   if (between_items_.empty()) return std::nullopt;
-  // A step without them costs each of those that are away a step; a wait costs each of those that are ready the wait.
+  // A step without them delays each absent session by a step; a wait delays each ready session by the wait.
   const auto& own = alone(generating + between_items_.size());
   if (own.measured == 0) return std::nullopt;
-  const double away = static_cast<double>(between_items_.size());
-  const double worth = generating == 0 ? own.seconds : own.seconds * away / static_cast<double>(generating);
+  const double absent = static_cast<double>(between_items_.size());
+  const double worth = generating == 0 ? own.seconds : own.seconds * absent / static_cast<double>(generating);
   if (reply_seconds_ > worth) return std::nullopt;
   Time last{};
   for (const auto& [session, since] : between_items_) last = std::max(last, since);

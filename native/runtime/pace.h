@@ -1,16 +1,16 @@
-// Pace: how many rows of a step readers may have, and whether a step should wait a moment for a session that will be
-// back at once.
+// Pace: how many rows of a step the reading sessions may have, and whether the next step should wait a moment for a
+// session whose next item is expected at once.
 //
-// A step that carries a row of a generating session is that session's time between two tokens. So while somebody
-// generates, a step may take `step_target` times what the generating rows take alone, and readers share that. Both
-// times are measured: the time alone in steps without readers (every 64th step carries none, to measure this); the time
-// of a reading row in all others.
+// The duration of a step is the time between two tokens of each session that generates in it. So while any session
+// generates, a step may take `step_target` times what its generating rows take alone; reading rows share the
+// difference. Both times are measured: the time of generating rows alone in steps without reading rows (every 64th step
+// has none, for this measurement), the time of a reading row in all other steps.
 //
-// A session that generates hands in a few tokens' work at a time. Between two items it is away for a moment, and a step
-// that began without it would cost it a whole step. While waiting for it costs the others less than that, the engine
-// waits.
+// A generating session submits items of a few tokens each. Between two items it is absent for a moment, and a step that
+// began without it would delay it by a whole step. The engine waits for it as long as the wait costs the other sessions
+// less than that.
 //
-// Nothing here can be seen in a result: which rows share a step changes no bit.
+// No result depends on the pace: which rows share a step changes no bit.
 #pragma once
 
 #include <array>
@@ -28,25 +28,27 @@ class Pace {
   // `step_target`: more than 1.
   explicit Pace(double step_target) : step_target_(step_target) {}
 
-  // How many of the `most` rows that are left in a step readers may have beside `generating` rows; 0 where the step is
-  // to measure these alone. All of them while nobody generates.
+  // Rows for reading sessions in a step that has `generating` rows and `most` rows left. All `most` while no session
+  // generates; 0 in a step that measures generating rows alone.
   size_t reading_rows(size_t generating, size_t most);
-  // A step with so many rows of each sort took so long.
+  // Reports the duration of a step with so many rows of each kind.
   void stepped(size_t generating, size_t reading, double seconds);
 
-  // A session was answered and is expected back at once; it came back. `session` only tells them apart.
+  // Reports that an item of the session was answered and its next item is expected at once; and that the next item
+  // arrived. `session` is only a key.
   void answered(const void* session, Time now);
   void returned(const void* session, Time now);
   bool expects_somebody() const { return !between_items_.empty(); }
-  // Until when to wait for sessions that were answered, where `generating` others are ready; nothing: do not wait.
+  // The time until which the next step should wait for expected sessions, while `generating` others are ready; none: it
+  // should not wait.
   std::optional<Time> wait_until(size_t generating, Time now);
 
  private:
-  // What steps with 2^n to 2^(n+1) − 1 generating rows take, s.
+  // Steps with 2^n to 2^(n+1) − 1 generating rows and no reading row; n is the index into alone_.
   struct Alone {
-    double seconds = 0;
-    size_t measured = 0;
-    size_t age = 0;  // steps since
+    double seconds = 0;   // duration of a step
+    size_t measured = 0;  // measurements so far
+    size_t age = 0;       // steps with reading rows since the last measurement
   };
   Alone& alone(size_t generating);
   bool somebody_generates(size_t generating) const { return generating > 0 || expects_somebody(); }
@@ -54,9 +56,9 @@ class Pace {
 
   double step_target_;
   std::array<Alone, 16> alone_;
-  double row_seconds_ = 0;  // of a reading row; 0: not known yet
-  double reply_seconds_ = 200e-6;
-  std::unordered_map<const void*, Time> between_items_;  // sessions that were answered and are not back, and since when
+  double row_seconds_ = 0;         // of a reading row; 0: not measured yet
+  double reply_seconds_ = 200e-6;  // between an answer and the next item of its session: a moving average
+  std::unordered_map<const void*, Time> between_items_;  // expected sessions, and when each was answered
 };
 
 }  // namespace continuo

@@ -1,5 +1,5 @@
-// Philox4x32-10, a counter-based generator: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3"
-// (SC11). The tests hold its published known answers.
+// Philox4x32-10, a counter-based random number generator: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy
+// as 1, 2, 3" (SC11). native/test/sampler_test.cc has its published known answers.
 #pragma once
 
 #include <array>

@@ -14,7 +14,7 @@ int32_t argmax(const HostKernels& kernels, std::span<const float> logits) {
   return static_cast<int32_t>(std::find(logits.begin(), logits.end(), max) - logits.begin());
 }
 
-// A key that grows as the number falls; both zeros are the same number.
+// A sort key that grows as the number falls. −0 and +0 have the same key.
 uint64_t descending(float x) {
   const auto bits = std::bit_cast<uint32_t>(x + 0.0f);
   return (bits & 0x80000000u) ? bits : ~(bits | 0x80000000u);
@@ -57,11 +57,11 @@ int32_t sample(const HostKernels& kernels, std::span<const float> logits, const 
 
   if (sampling.top_p < 1) {
     const double wanted = sampling.top_p * total;
-    double held = 0;
+    double mass = 0;
     size_t prefix = 0;
-    while (prefix < kept && held < wanted) held += weights[prefix++];
+    while (prefix < kept && mass < wanted) mass += weights[prefix++];
     kept = std::max<size_t>(prefix, 1);
-    total = held > 0 ? held : weights[0];
+    total = mass > 0 ? mass : weights[0];
   }
 
   const double target = uniform_at(sampling.seed, pulse) * total;
@@ -70,7 +70,7 @@ int32_t sample(const HostKernels& kernels, std::span<const float> logits, const 
     passed += weights[i];
     if (target < passed) return static_cast<int32_t>(id(i));
   }
-  // Rounding can leave target at the very end: the last candidate with weight is meant.
+  // Rounding can put the target at the very end: then the last candidate that has a weight is drawn.
   while (kept > 1 && weights[kept - 1] == 0) --kept;
   return static_cast<int32_t>(id(kept - 1));
 }

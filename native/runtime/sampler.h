@@ -1,4 +1,4 @@
-// From logits to a token, and to surprisal.
+// Draws a token from logits, and computes the surprisal of a token.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ struct Sampling {
   uint64_t seed = 0;
 };
 
-// −ln softmax(logits)[token], in nats.
+// −ln softmax(logits)[token], in nats. Here and below `logits` is [vocabulary].
 float surprisal(const HostKernels& kernels, std::span<const float> logits, int32_t token);
 
-// Draws a token with the random number of (seed, pulse). Candidates in order of falling logit, lower id first on a tie;
-// top-k keeps the first k; top-p keeps the shortest prefix that holds at least p of their mass; weights exp((l −
-// max)/T) are summed in f64 in that order, or in order of id when nothing is cut off.
+// Draws a token with the random number of (seed, pulse). Candidates are ordered by falling logit, on a tie the lower id
+// first. Top-k keeps the first k; top-p keeps the shortest prefix with at least p of their mass. The weights
+// exp((l − max)/T) are summed in f64 in that order, or in order of id where neither top-k nor top-p cuts anything off.
 int32_t sample(const HostKernels& kernels, std::span<const float> logits, const Sampling& sampling, uint64_t pulse);
 
 }  // namespace continuo

@@ -9,9 +9,10 @@ namespace continuo {
 
 namespace {
 
-// What an item that reads gets in its turn, where there is as much: a context's state is fetched once for all of them.
+// Rows that a reading item gets in its turn, where the step has as many left. Several at once, because one fetch of a
+// context's state then serves all of them.
 constexpr size_t turn_rows = 16;
-// An item whose context found no room in so many steps goes before all others.
+// An item that was left out of so many steps in a row goes before all others.
 constexpr size_t starved_after_steps = 16;
 
 struct Draw {
@@ -21,7 +22,7 @@ struct Draw {
   float logprob = 0;
 };
 
-// Runs on a thread of the pool, so it must not throw.
+// Runs on a thread of the pool, where nothing would catch an exception: it must not throw.
 Draw draw(const HostKernels& kernels, std::span<const float> logits, const Sampling& sampling, uint64_t pulse) {
   if (!kernels.finite(logits.data(), logits.size())) return {Draw::Outcome::not_finite};
   try {
@@ -79,7 +80,7 @@ void Scheduler::step(Executor& executor) {
     advance(executor);
     ++counts_.steps;
     counts_.tokens += tokens_.size();
-    // What an earlier step owed is no part of what generating rows take alone.
+    // A step that also computed owed surprisals is no measurement of generating rows alone.
     if (reading > 0 || !owing)
       pace_.stepped(tokens_.size() - reading, reading,
                     std::chrono::duration<double>(Pace::Clock::now() - started).count());
@@ -91,7 +92,7 @@ void Scheduler::step(Executor& executor) {
   retire();
 }
 
-// Fills the step.
+// Fills the step: draws the next token of each generating item, then gives the remaining rows to reading items.
 void Scheduler::plan(Executor& executor) {
   unpin();
   tokens_.clear();
@@ -100,7 +101,7 @@ void Scheduler::plan(Executor& executor) {
 
   const size_t step = executor.model().graph.language->step;
   const size_t most = executor.rows_of(step);
-  // A reader that has had no row for long goes first.
+  // A reading item that was left out for long goes first.
   size_t urgent = 0;
   const auto starved = std::find_if(reading_.begin(), reading_.end(), [](const Work& work) {
     return work.passed_over >= starved_after_steps && work.reading() && !work.parked();
@@ -121,16 +122,16 @@ void Scheduler::plan(Executor& executor) {
   }
   predict_next(executor, generating);
   if (reading_.empty()) return;
-  // The starved one stands last and has its rows.
+  // The starved item has its rows already and now stands last in the queue.
   const size_t readers = reading_.size() - (urgent > 0 ? 1 : 0);
   if (tokens_.size() < most)
     share(executor, readers, pace_.reading_rows(tokens_.size() - urgent, most - tokens_.size()));
-  // Sessions that generate may fill every step.
+  // Generating items may fill every step: then this count gives the first reader its turn in the end.
   else if (urgent == 0)
     ++reading_.front().passed_over;
 }
 
-// Gives rows to the first `readers` items that read, from the front; an item that got rows moves to the back.
+// Gives up to `rows` rows to the first `readers` items of the reading queue. An item that got rows moves to the back.
 void Scheduler::share(Executor& executor, size_t readers, size_t rows) {
   auto work = reading_.begin();
   for (size_t left = readers; left > 0 && rows > 0; --left) {
@@ -145,15 +146,15 @@ void Scheduler::share(Executor& executor, size_t readers, size_t rows) {
   }
 }
 
-// Takes up to `rows` tokens of an item into the step. False where its context cannot be held now, or the item does not
-// fit.
+// Takes up to `rows` tokens of an item into the step. False where its context cannot be pinned now, or where its tokens
+// do not fit into its context.
 bool Scheduler::read(Executor& executor, Work& work, size_t rows) {
   const size_t step = executor.model().graph.language->step;
   auto& item = work.item;
   auto& result = work.result;
   const size_t fed = work.fed;
   if (fed == 0) {
-    // All or nothing: what is half read cannot be told from what was sent.
+    // All tokens or none: the sender of a half-read item could not tell how much was read.
     if (std::string reason; executor.room(*item.context, step, item.tokens.size(), reason) < item.tokens.size()) {
       result.error = Error{Code::invalid, std::move(reason)};
       return false;
@@ -169,7 +170,8 @@ bool Scheduler::read(Executor& executor, Work& work, size_t rows) {
   return true;
 }
 
-// With room for what these rows will enter: a context that grows among others may have to wait for them to leave.
+// Pins the item's context and makes room for the positions of these rows. False where the item must wait: for a ticket,
+// or for other contexts to free memory of the device.
 bool Scheduler::pin(Executor& executor, Work& work, size_t rows) {
   auto& device = *executor.model().device;
   auto& context = work.context();
@@ -179,16 +181,16 @@ bool Scheduler::pin(Executor& executor, Work& work, size_t rows) {
     work.ticket->on_open(wake_);
     return false;
   }
-  bool held = false;
+  bool pinned = false;
   try {
-    held = device.pin(context);
-    if (held) executor.reserve(context, executor.model().graph.language->step, rows);
+    pinned = device.pin(context);
+    if (pinned) executor.reserve(context, executor.model().graph.language->step, rows);
   } catch (const std::exception& error) {
-    if (held) device.unpin(context);
-    held = false;
+    if (pinned) device.unpin(context);
+    pinned = false;
     if (device.lost()) throw;
-    if (held_.empty()) {
-      // There would be no room for it alone.
+    if (pinned_.empty()) {
+      // No other context is pinned, so waiting would not make room.
       const bool of_device = dynamic_cast<const DeviceError*>(&error) != nullptr;
       work.result.error = Error{Code::unavailable, of_device ? error.what()
                                                              : text("the engine ran out of memory: ", error.what(),
@@ -197,18 +199,18 @@ bool Scheduler::pin(Executor& executor, Work& work, size_t rows) {
       return false;
     }
   }
-  work.passed_over = held ? 0 : work.passed_over + 1;
-  if (held) held_.push_back(&work);
-  return held;
+  work.passed_over = pinned ? 0 : work.passed_over + 1;
+  if (pinned) pinned_.push_back(&work);
+  return pinned;
 }
 
 void Scheduler::unpin() {
-  for (Work* work : held_) work->context().model().device->unpin(work->context());
-  held_.clear();
+  for (Work* work : pinned_) work->context().model().device->unpin(work->context());
+  pinned_.clear();
 }
 
-// One pass over the output projection: for the next token of each of these items, from the hidden vector its context
-// keeps, and for what the last step owes.
+// Runs block "predict" over the hidden vectors of two kinds of rows: of each item in `which`, to draw its next token
+// (its context keeps that vector), and of each owed surprisal.
 void Scheduler::predict_next(Executor& executor, const std::vector<Work*>& which) {
   std::vector<const std::byte*> hiddens;
   std::vector<int32_t> expected;
@@ -223,7 +225,7 @@ void Scheduler::predict_next(Executor& executor, const std::vector<Work*>& which
   for (size_t from = 0; from < hiddens.size(); from += most) {
     const size_t to = std::min(hiddens.size(), from + most);
     predict(executor, std::span(hiddens).subspan(from, to - from));
-    // Draws come first.
+    // Rows 0 … draws − 1 are those of `which`; the owed ones follow.
     if (to > draws) {
       const size_t first = std::max(from, draws);
       executor.surprisals(std::span(expected).subspan(first - draws, to - first), first - from,
@@ -236,7 +238,8 @@ void Scheduler::predict_next(Executor& executor, const std::vector<Work*>& which
     work->result.nats[token] = nats[i];
     --work->owed;
     if (std::isfinite(nats[i])) continue;
-    // How much was fed beyond it depends on the steps, so nothing may go on from there.
+    // How many tokens were fed after this one depends on how rows were spread over steps. So that no result depends on
+    // it, the context is broken.
     fail_item(*work, "logits", pulse);
     work->context().broken = true;
   }
@@ -280,7 +283,8 @@ uint32_t Scheduler::step_value(Executor& executor, Name name) const {
   return executor.model().programs[executor.model().graph.language->step].last_value[name];
 }
 
-// Notes the fed rows whose item asked for nats: the hidden vector of the token before predicts each token.
+// Notes a surprisal to be computed for each fed row whose item asked for nats. The hidden vector of the token before
+// predicts each token.
 void Scheduler::owe_surprisals(Executor& executor) {
   const auto& language = *executor.model().graph.language;
   const size_t bytes = executor.model().graph.width(language.hidden) * sizeof(float);
@@ -301,7 +305,7 @@ void Scheduler::owe_surprisals(Executor& executor) {
   }
 }
 
-// What the step says about its rows, before another one takes the executor.
+// Takes faults and non-finite nodes over into the items, before the next step of the executor clears them.
 void Scheduler::inspect(Executor& executor) {
   for (Work* work : run_work_) {
     const Context* context = &work->context();
@@ -316,7 +320,7 @@ void Scheduler::inspect(Executor& executor) {
   }
 }
 
-// Moves clocks and chains past the step, and checks the state of items that end with it.
+// Moves clocks and chains past the rows of the step, and checks the state of the items that end with it.
 void Scheduler::advance(Executor& executor) {
   const auto& language = *executor.model().graph.language;
   const size_t width = executor.model().graph.width(language.hidden);
@@ -325,7 +329,7 @@ void Scheduler::advance(Executor& executor) {
   for (size_t run = 0; run < runs_.size(); ++run) {
     Work& work = *run_work_[run];
     auto& head = work.context().head;
-    // An item that failed in this step was reading all the same.
+    // unread(), not reading(): the tokens of an item that failed in this step are fed as well.
     const bool fed = work.unread();
     for (size_t r = 0; r < runs_[run].rows; ++r) {
       const size_t row = runs_[run].row + r;
@@ -339,8 +343,8 @@ void Scheduler::advance(Executor& executor) {
   }
 }
 
-// Looks for numbers that are not finite where an item ends, so that whether a state is broken does not depend on how
-// its rows were spread over steps. A state can stop being finite a token before the hidden vector shows it.
+// Looks for non-finite numbers in the state where an item ends, so that the verdict does not depend on how its rows
+// were spread over steps. A state can stop being finite a token before the hidden vector does.
 void Scheduler::check(Work& work) {
   if (work.checked) return;
   work.checked = true;
@@ -358,14 +362,14 @@ void Scheduler::fail_state(Work& work, uint64_t pulse) {
   auto& context = work.context();
   if (context.broken) return;
   context.broken = true;
-  // The cause says more than logits that followed from it.
+  // Replaces an error about logits: the broken state is their cause.
   work.result.error.reset();
   fail_item(work, "state", pulse);
   if (!work.first_non_finite.empty())
     work.result.error->message += text(" The first node to give such a number was ", work.first_non_finite, ".");
 }
 
-// The item ends here; the others go on as if it were not there.
+// Ends this item with an error. No other item is affected.
 void Scheduler::fail_item(Work& work, const char* what, uint64_t pulse) {
   auto& error = work.result.error;
   if (error) return;
@@ -373,7 +377,7 @@ void Scheduler::fail_item(Work& work, const char* what, uint64_t pulse) {
                                     ". Reset the context or restore it from its last snapshot.")};
 }
 
-// Answers those that are done; who has read and is to generate goes over.
+// Answers the items that are done, and moves those that have read all their tokens to the generating ones.
 void Scheduler::retire() {
   for (auto* works : {&reading_, &generating_}) {
     for (auto work = works->begin(); work != works->end();) {
@@ -406,15 +410,15 @@ void Scheduler::deliver(Work over) {
 }
 
 void Scheduler::fail_step(const Error& error) {
-  if (held_.empty() && owed_.empty()) return fail_all(error, true);
-  // What is owed lies where the step that failed may have written.
+  if (pinned_.empty() && owed_.empty()) return fail_all(error, true);
+  // The failed step may have overwritten the hidden vectors that owed surprisals need.
   for (const auto& owed : owed_) {
     owed.work->owed = 0;
     owed.work->result.error = error;
     owed.work->context().broken = true;
   }
   owed_.clear();
-  for (Work* work : held_) {
+  for (Work* work : pinned_) {
     work->result.error = error;
     work->context().broken = true;
   }

@@ -1,13 +1,13 @@
-// Scheduler: all items that an engine has at one time, carried through feeding and generating a step at a time.
+// Scheduler: feeds and generates all items that an engine has at one time, step by step.
 //
 //   admit ──▶ reading ──▶ generating ──▶ done
 //                │             │
-//                └──── or it breaks ────▶ done
+//                └─ state or item fails ─▶ done
 //
-// Items come and go between steps. A step has one row for each generating item; where there are more of them than rows,
-// the items that came first have one. Items that read share the rows that are left, in turn (pace.h decides how many).
-// A row whose context waits for a ticket, or for room on the device, stays out of the step, and the others go on. Each
-// item is answered when it is done, whatever the others do.
+// Items enter and leave between steps. A step has one row for each generating item; where there are more such items
+// than rows, the oldest items get one. Reading items take turns at the remaining rows (pace.h decides how many rows).
+// An item whose context waits for a ticket, or for room on the device, stays out of the step; the other items run.
+// Each item is answered when it is done, independently of the others.
 #pragma once
 
 #include <list>
@@ -19,43 +19,44 @@
 
 namespace continuo {
 
-// Runs block "predict" over hidden vectors, wherever they lie on the device.
+// Runs block "predict". `hiddens`: per row the address of a hidden vector [channels] f32 on the device.
 void predict(Executor& executor, std::span<const std::byte* const> hiddens);
-// Logits [rows, vocabulary] of its last step, on the host.
+// Logits [rows, vocabulary] of the last step of block "predict", on the host.
 const float* predicted(Executor& executor, size_t rows);
 
 class Scheduler {
  public:
   using Answer = std::function<void(ItemResult)>;
-  // `wake` is called, from any thread, when an item that waits for a ticket may go on.
+  // `wake` is called, from any thread, when the ticket of a waiting item opens.
   Scheduler(double step_target, std::function<void()> wake) : pace_(step_target), wake_(std::move(wake)) {}
 
-  // Takes an item whose context is claimed; the claim ends when it is answered.
+  // Takes an item whose context is claimed. The claim ends when the item is answered.
   void admit(Item item, Answer answer);
   bool empty() const { return reading_.empty() && generating_.empty(); }
   const Counts& counts() const { return counts_; }
-  // Whether a step would have a row.
+  // Whether a step would have anything to compute.
   bool runnable() const;
-  // Until when a step should wait for items that are expected at once; nothing: it should not.
+  // The time until which the next step should wait for items that are expected at once; none: it should not wait.
   std::optional<Pace::Time> wait_until();
-  // One step, after which those that are done are answered.
+  // Runs one step, then answers the items that are done.
   void step(Executor& executor);
-  // Answers everybody with this error. Contexts of items that were in a step are unusable afterwards where `broken`.
+  // Answers every item with this error. Where `broken`, their contexts are unusable until reset or restored.
   void fail_all(const Error& error, bool broken);
-  // A step failed as a whole: answers those that it carried.
+  // After a step that failed as a whole: answers the items of that step with this error; their contexts are unusable.
   void fail_step(const Error& error);
 
  private:
+  // An item on its way.
   struct Work {
     Item item;
     Answer answer;
     ItemResult result = {};
-    size_t fed = 0;                     // tokens
-    std::string first_non_finite = {};  // watching: the first node that gave a number that is not finite
+    size_t fed = 0;                     // of item.tokens: how many are fed
+    std::string first_non_finite = {};  // with ExecutorOptions::watch: the first node that gave a non-finite number
     std::shared_ptr<Ticket> ticket = {};
-    size_t passed_over = 0;  // steps that had no room for its context
-    size_t owed = 0;         // surprisals that are not known yet
-    bool checked = false;    // what it wrote was looked at for numbers that are not finite
+    size_t passed_over = 0;  // steps in a row that left it out, for want of rows or of room for its context
+    size_t owed = 0;         // surprisals still to be computed (see Owed)
+    bool checked = false;    // its state was checked for non-finite numbers after its last token
     Context& context() const { return *item.context; }
     bool unread() const { return fed < item.tokens.size(); }
     bool reading() const { return !result.error && unread(); }
@@ -88,23 +89,23 @@ class Scheduler {
   Counts counts_;
   Pace pace_;
   std::function<void()> wake_;
-  Works reading_;     // whose turn it is first comes first
-  Works generating_;  // in the order of arrival
+  Works reading_;     // the item at the front has the next turn
+  Works generating_;  // in order of arrival
 
-  // The step in hand: per row its token, per run its item.
-  std::vector<int32_t> tokens_;
-  std::vector<Run> runs_;
-  std::vector<Work*> run_work_;
-  std::vector<Work*> held_;  // items whose contexts are held for it
+  // The current step.
+  std::vector<int32_t> tokens_;  // [rows]
+  std::vector<Run> runs_;        // [runs]; together they cover the rows
+  std::vector<Work*> run_work_;  // [runs]: the item of each run
+  std::vector<Work*> pinned_;    // items whose contexts are pinned for this step
 
-  // A surprisal of the last step that was not computed yet: the next step's draws need the output projection too, and
-  // they share passes over its weights.
+  // A surprisal of the last step that is still to be computed. It waits for the next step, whose draws need the output
+  // projection as well: both share one pass over the projection's weights.
   struct Owed {
     Work* work;
-    size_t token;  // of the item
-    int32_t expected;
+    size_t token;      // index into the item's tokens
+    int32_t expected;  // id of that token
     uint64_t pulse;
-    const std::byte* hidden;  // of the token before; where the last step left it
+    const std::byte* hidden;  // [channels] f32: hidden vector of the token before, among the values of the last step
   };
   std::vector<Owed> owed_;
 };

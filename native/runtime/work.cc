@@ -20,7 +20,7 @@ bool StopStrings::ends_with(int32_t token) {
   tail += fresh;
   for (const auto& string : strings) {
     longest = std::max(longest, string.size());
-    // One that ended before this token would have ended the generation there.
+    // Only a match that ends in this token counts: an earlier one would have ended the generation at its own token.
     const size_t from = before - std::min(before, string.size() - 1);
     found = found || tail.find(string, from) != std::string::npos;
   }

@@ -1,4 +1,4 @@
-// What is asked of an engine, item by item, and what became of it.
+// Item: one request to an engine for one context. ItemResult: its answer.
 #pragma once
 
 #include <atomic>
@@ -19,67 +19,66 @@ namespace continuo {
 
 // The bytes that each token of a vocabulary stands for.
 struct TokenBytes {
-  std::string bytes;           // of all tokens, one after the other
-  std::vector<uint64_t> ends;  // [vocabulary]: where those of each token end
+  std::string bytes;           // [ends.back()]: the bytes of all tokens, one token after the other
+  std::vector<uint64_t> ends;  // [vocabulary]: where the bytes of each token end
   // Empty for a token that is not in the table.
   std::string_view of(int32_t token) const;
 };
 
-// Strings of bytes that end a generation. A string may begin in what was generated before.
+// Byte strings that end a generation. A stop string may begin in bytes that were generated before this item.
 struct StopStrings {
   std::shared_ptr<const TokenBytes> bytes;
   std::vector<std::string> strings;  // none is empty
-  std::string tail;                  // the last bytes generated before; those of the longest string are enough
-  // Whether one of them ends in the bytes of this token. To be asked for each token in order.
+  std::string tail;                  // last bytes generated so far, at most as many as the longest string has
+  // Whether a stop string ends in the bytes of this token. To be called for each generated token, in order.
   bool ends_with(int32_t token);
 };
 
-// First `tokens` are fed, then up to `count` tokens are sampled and fed. The generation ends before its count where an
+// The engine feeds `tokens`, then samples and feeds up to `count` tokens. A generation ends before its count where an
 // end token is drawn, which is not fed; where a stop string ends in a token, which is fed; or where the context has no
 // position left.
 struct Item {
   std::shared_ptr<Context> context;
-  std::vector<int32_t> tokens;
-  bool nats = false;
-  uint32_t count = 0;
+  std::vector<int32_t> tokens;  // [tokens to feed]
+  bool nats = false;            // whether the surprisals of `tokens` are asked for
+  uint32_t count = 0;           // tokens to generate, at most
   Sampling sampling;
   std::vector<int32_t> end_tokens = {};
   StopStrings stop = {};
-  // Another item of this context follows at once if this one is not ended early: steps may be planned for that
-  // (pace.h).
+  // Whether another item of this context follows at once, unless this one ends early. Steps may wait for it (pace.h).
   bool more = false;
 };
 
-// What ended a generation before its count.
+// Why a generation ended before its count.
 enum class Ended : uint8_t { not_early, end_token, stop_string, positions };
 
 struct ItemResult {
-  std::vector<float> nats;  // per fed token, NaN for the first of a context; empty unless asked for
+  std::vector<float> nats;  // [fed tokens], NaN for the first token of a context; empty unless asked for
   std::vector<int32_t> generated;
-  std::vector<float> logprobs;  // per generated token
+  std::vector<float> logprobs;  // [generated], −nats each
   Ended ended = Ended::not_early;
-  Head head;
-  // Invalid: the item's tokens do not fit into its context, and nothing was fed. Refused: its state stopped being
-  // finite; what it computed before is still here, for callers in C++. Unavailable: the device or memory was lost, and
-  // the context with it. Misuse: the engine was stopped.
+  Head head;  // of the context, after the item
+  // Invalid: the item's tokens do not fit into its context, and no token was fed. Refused: the context's state stopped
+  // being finite; the fields above still have the results from before that, for callers in C++. Unavailable: the device
+  // was lost or memory ran out, and the context is unusable. Misuse: the engine was stopped.
   std::optional<Error> error;
 };
 
-// What an engine has done so far.
+// Totals of an engine.
 struct Counts {
   std::atomic<uint64_t> steps{0};
-  std::atomic<uint64_t> tokens{0};  // fed in them
+  std::atomic<uint64_t> tokens{0};  // fed in those steps
   std::atomic<uint64_t> items{0};   // answered
 };
 
-// Something that is not in memory yet and will be: weights, blocks of a context, a context that was paged out. A row
-// whose context waits for a ticket takes part in no step until the ticket is open.
+// A promise that bytes will be in memory: weights, blocks of a context, a context that was paged out. An item whose
+// context waits for a ticket takes part in no step until the ticket opens.
 class Ticket {
  public:
   bool ready() const { return ready_.load(std::memory_order_acquire); }
-  // From any thread: what was waited for is there.
+  // Opens the ticket: the bytes are in memory. From any thread.
   void open();
-  // Calls `wake` when the ticket opens; at once where it is open.
+  // Calls `wake` when the ticket opens, or at once where it is open already.
   void on_open(std::function<void()> wake);
 
  private:

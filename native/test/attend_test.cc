@@ -87,7 +87,7 @@ std::vector<float> run(Random& random, const Kernels* table, const Query& query)
         held[3 * i].data(), held[3 * i + 1].data(), held[3 * i + 2].data(), part.stride, part.first, part.last,
         part.slots};
   }
-  // What lay in y counts for nothing.
+  // The old content of y must not matter.
   Slice y(std::vector<float>(query.channels, NAN), random.below(17));
   job.y = y.data();
   table->attend(job);

@@ -1,4 +1,4 @@
-// The emulator itself: what it must notice, and the runtime's rules. On a GPU there is nothing to test here.
+// The emulator itself: errors that it must detect, and the rules of the runtime. Not built for a GPU.
 #if defined(CONTINUO_EMULATE)
 
 #include <numeric>
@@ -17,7 +17,7 @@ using cuda::launch;
 
 namespace {
 
-// What a process says and how it ends that does `body` alone.
+// The end of a process that runs only `body`: whether it aborted, and its output on stderr.
 struct End {
   bool aborted;
   std::string said;
@@ -53,7 +53,7 @@ cudaError_t launch_and_wait(void (*kernel)(Parameters...), dim3 grid, dim3 block
 
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
-// Each thread gives its neighbour's number on, twice around the block.
+// Each thread passes its neighbour's number on, twice around the block.
 __global__ void pass_on(int* out, bool barrier) {
   __shared__ int numbers[256];
   const unsigned int i = threadIdx.x, next = (i + 1) % blockDim.x;
@@ -77,7 +77,7 @@ std::vector<int> passed_on(emulate::Order order, bool barrier, cudaStream_t stre
 
 constexpr unsigned int all = 0xFFFFFFFFu;
 
-// Every warp puts its sum where all read it, twice over.
+// Every warp writes its sum where all warps read it, twice.
 __global__ void sums_of_warps(int* out, bool barrier) {
   __shared__ int sums[4];
   int total = 0;
@@ -110,7 +110,7 @@ __global__ void warp_sums(int* sums, unsigned int* votes, int* firsts) {
   votes[3 * i] = __ballot_sync(all, i % 3 == 0);
   votes[3 * i + 1] = static_cast<unsigned int>(__any_sync(all, i == 40));
   votes[3 * i + 2] = static_cast<unsigned int>(__all_sync(all, i < 40));
-  // Each half of a warp by itself.
+  // Each half of a warp separately.
   const unsigned int half = i % 32 < 16 ? 0x0000FFFFu : 0xFFFF0000u;
   firsts[i] = __shfl_sync(half, static_cast<int>(i), 3, 16);
   if (i % 32 < 16) firsts[i] += __shfl_sync(0x0000FFFFu, 100, 0, 16);
@@ -179,7 +179,7 @@ TEST("emulator: every thread of every block runs once, in each order; barriers h
 TEST("emulator: a missing barrier shows, as its results depend on the order of the threads") {
   CHECK(passed_on(emulate::Order::forward, false) != passed_on(emulate::Order::backward, false));
   CHECK(passed_on(emulate::Order::forward, true) == passed_on(emulate::Order::backward, true));
-  // A warp that runs ahead overwrites what the others have yet to read.
+  // A warp that runs ahead overwrites numbers that the other warps have not read yet.
   CHECK(summed(emulate::Order::backward, false) != std::vector<int>(128, 3 * 127 * 64));
   CHECK(summed(emulate::Order::backward, true) == std::vector<int>(128, 3 * 127 * 64));
 }
@@ -225,7 +225,7 @@ TEST("emulator: host threads launch at the same time, each with threads and shar
   std::vector<std::thread> threads;
   for (auto& out : outs) {
     threads.emplace_back([&out] {
-      // Of one stream, kernels run one after the other.
+      // Kernels of one stream run one after the other.
       cudaStream_t own = nullptr;
       (void)cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking);
       for (int round = 0; own && round < 50; ++round) out = passed_on(emulate::Order::varied, true, own);
@@ -329,7 +329,7 @@ TEST(
       std::fill_n(pageable, 4, 4);
       CHECK(cudaStreamSynchronize(one) == cudaSuccess && numbers[0] == 3);
     });
-    // A wait for another stream is none for this one.
+    // A wait for another stream does not run the work of this one.
     both(pace, [&](bool late) {
       launch(count_up, 1, 4, one, numbers, 10);
       CHECK(cudaMemcpyAsync(pinned, numbers, sizeof pageable, cudaMemcpyDeviceToHost, other) == cudaSuccess);
@@ -338,7 +338,7 @@ TEST(
             pageable[0] == 13);
     });
   }
-  // Varied, it is one or the other.
+  // With a varied pace, both results occur.
   size_t changed = 0;
   for (int round = 0; round < 64; ++round) {
     std::fill_n(pinned, 4, 1);
@@ -350,7 +350,7 @@ TEST(
   CHECK(changed > 8 && changed < 56);
   CHECK(cudaStreamDestroy(one) == cudaSuccess && cudaStreamDestroy(other) == cudaSuccess &&
         cudaFree(numbers) == cudaSuccess);
-  // Memory that is freed before a copy is done fails the device, as far as anybody can know.
+  // Freeing memory before a copy of it is done makes the device fail.
   CHECK(cudaMalloc(&numbers, sizeof pageable) == cudaSuccess);
   emulate::use_pace(emulate::Pace::late);
   CHECK(cudaMemcpyAsync(numbers, pinned, sizeof pageable, cudaMemcpyHostToDevice) == cudaSuccess &&

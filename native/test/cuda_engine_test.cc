@@ -1,4 +1,4 @@
-// The engine on a CUDA device, real or emulated: the CPU's bits, whatever the device goes through.
+// The engine on a CUDA device, real or emulated, has the CPU's bits, also when memory is short or the device is lost.
 #include <cmath>
 #include <cstdlib>
 
@@ -23,7 +23,7 @@ const test::SmallModel& small(Dtype dtype = Dtype::bf16) {
   return dtype == Dtype::bf16 ? bf16 : dtype == Dtype::f16 ? f16 : f32;
 }
 
-// NaN, before the first token, counts as itself.
+// Compares nats; NaN, which a first token has, equals NaN.
 bool same(const std::vector<float>& a, const std::vector<float>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
     return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y) || (std::isnan(x) && std::isnan(y));
@@ -55,7 +55,7 @@ struct Twins {
 };
 
 #if defined(CONTINUO_EMULATE)
-// An emulated device of another kind, for as long as it lives; nothing else may be on the device.
+// Emulates a device of another kind during its own lifetime. No other object may be on the device.
 class Emulated {
  public:
   Emulated(const char* name, const std::string& value) : name_(name) {
@@ -91,7 +91,7 @@ TEST("cuda: any cut and batch gives the CPU's chain, nats, logits and draws, for
       std::vector<Item> items, others;
       for (size_t i = 0; i < sessions; ++i) {
         if (round > 0 && random.below(4) == 0) continue;
-        // Sampling as people do it, the first round long enough for several steps.
+        // Usual sampling settings; the first round is long enough for several steps.
         const Sampling sampling{i % 2 == 0 ? 0.0f : 0.9f, i % 3 == 0 ? 7u : 0u, 0.95, 70 + i};
         const Item item{here[i],
                         random_tokens(random, round == 0 ? 1 + random.below(200) : 1 + random.below(30), vocabulary),
@@ -112,7 +112,7 @@ TEST("cuda: any cut and batch gives the CPU's chain, nats, logits and draws, for
   }
 }
 
-TEST("cuda: a snapshot of one device goes on on the other") {
+TEST("cuda: a snapshot of one device is restored on the other, and the session goes on with the same bits") {
   auto host = open(small(), 1);
   auto device = open(small(), 1, open_cuda);
   const Sampling sampling{0.8f, 0, 0.9, 5};
@@ -150,7 +150,7 @@ TEST("cuda: a step of one shape is launched, then captured, then replayed, with 
   CHECK(state_of(here) == state_of(there));
 }
 
-TEST("cuda: steps that nobody waits for come one after the other, each with the rows that it was given") {
+TEST("cuda: steps without a wait between them run in order, each with its own rows") {
   test::Random random(34);
   Twins twins;
   const auto block = twins.here->graph.language->step;
@@ -207,7 +207,7 @@ TEST("cuda: a model decodes in a handful of launches for a layer") {
 }
 
 #if defined(CONTINUO_EMULATE)
-TEST("cuda: what cannot be used says what is missing and what to do") {
+TEST("cuda: an unusable device is refused with what is missing and what to do") {
   const auto says = [](const char* kind, const char* part) {
     const Emulated device("CONTINUO_EMULATED_DEVICE", kind);
     const auto opened = open_cuda();
@@ -220,13 +220,13 @@ TEST("cuda: what cannot be used says what is missing and what to do") {
   says("old", "compute capability 7.5");
 }
 
-TEST("cuda: more sessions than the device has memory for take turns, with the bits of those that need not") {
+TEST("cuda: more sessions than the device has memory for take turns, with the bits of sessions that have room") {
   test::Random random(34);
   const Emulated device("CONTINUO_EMULATED_MEMORY", std::to_string(size_t{14} << 20));
   auto host = open(small(), 1);
   auto opened = open(small(), 1, open_cuda);
   const auto& residency = std::static_pointer_cast<cuda::CudaDevice>(opened.model->device)->residency();
-  // Each has 4 kB of state, and CUDA gives memory out in pieces: what is left is filled up first.
+  // Each session has 4 kB of state, and CUDA takes memory in large pieces: the test fills the remaining memory first.
   std::vector<DeviceMemory> filler;
   for (const size_t piece : {size_t{1} << 20, size_t{1} << 14}) {
     try {

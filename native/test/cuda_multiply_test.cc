@@ -1,5 +1,4 @@
-// The products of the CUDA kernels as an executor asks for them: several at once, over some rows of many, with
-// functions of their outputs.
+// The products of the CUDA kernels as an executor launches them: several at once, over a range of rows, with epilogues.
 #include "backends/cpu/linear.h"
 #include "backends/cuda/kernels/kernels.h"
 #include "test/kernel_inputs.h"
@@ -9,7 +8,7 @@ using namespace continuo::test;
 
 namespace {
 
-// Memory of the device, aligned as executors align theirs, that begins as a copy.
+// Device memory with a copy of host data, aligned like that of executors.
 template <class T> class OnDevice {
  public:
   explicit OnDevice(const std::vector<T>& values) : n_(values.size()) {
@@ -32,7 +31,7 @@ template <class T> class OnDevice {
 
 constexpr float untouched = 12345.678f;
 
-// A packed matrix of ordinary numbers, the rows that it meets and what is made of them.
+// A packed matrix of ordinary numbers, the rows x, and the products y.
 struct Task {
   PackedMatrix matrix;
   std::vector<uint8_t> packed;
@@ -96,8 +95,8 @@ void epilogue_on_cpu(const Kernels& table, cuda::Task by, const float* from, flo
   }
 }
 
-// Makes one call over rows [first, first + rows) of rows that have others around them, and compares all that it wrote,
-// and left alone, with linear.h's multiply on the CPU.
+// Makes one call over rows [first, first + rows) with other rows around them. Compares all rows of y, also those that
+// the call must not change, with linear.h's multiply on the CPU.
 void compare(std::vector<Task>& tasks, uint32_t first, uint32_t rows) {
   const Kernels& table = *runnable_kernels().back();
   const size_t all = first + rows + 1;
@@ -206,7 +205,7 @@ TEST("cuda multiply: wide products take 32 outputs a block, narrow ones 16, with
       compare(tasks, 0, rows);
     }
   }
-  // Squares of 128 rows are taken where there are enough of them.
+  // Squares of 128 rows are used only where there are enough rows.
   for (const Dtype dtype : plain) {
     std::vector<Task> tasks{some_task(random, dtype, 8450, 40, 301, false)};
     compare(tasks, 0, 300);

@@ -1,5 +1,4 @@
-// Commands that work on rows by themselves, against what the executor does on the CPU: random steps, cut into ranges of
-// rows and parts.
+// Commands without state against the executor of the CPU, over random steps that are cut into ranges of rows and parts.
 #include "base/cast.h"
 #include "runtime/sampler.h"
 #include "test/cuda/steps.h"
@@ -209,7 +208,7 @@ TEST("cuda rows: norms, bonus and rope have the CPU's bits for any number of gro
 
 TEST("cuda rows: casts between all types give native/base/cast.cc's bytes, for every kind of number") {
   Random random(204);
-  // Everything that 16 bits can be, and numbers near halves, bounds and the ends of the narrow formats.
+  // All patterns of 16 bits, and numbers near halves, bounds and the ends of the narrow formats.
   std::vector<uint8_t> pool = some_bytes(random, 1 << 16);
   for (const float size : {0.5f,
                            1.5f,
@@ -272,7 +271,7 @@ TEST("cuda rows: casts between all types give native/base/cast.cc's bytes, for e
   }
 }
 
-TEST("cuda rows: slice, read, write and gather move bytes of any type, and leave alone what has no address") {
+TEST("cuda rows: slice, read, write and gather move bytes of any type, and skip rows that have no address") {
   Random random(205);
   for (int round = 0; round < 60; ++round) {
     const Type type = types[random.below(std::size(types))];
@@ -280,7 +279,7 @@ TEST("cuda rows: slice, read, write and gather move bytes of any type, and leave
                  from = random.below(in_width - width + 1);
     const auto parts = 1 + static_cast<uint32_t>(random.below(4));
     for (const Task task : {Task::slice, Task::read, Task::write, Task::gather}) {
-      if (task == Task::read && type == Type::i64) continue;  // a counter's own value
+      if (task == Task::read && type == Type::i64) continue;  // i64 means the value of a counter, not a member
       Steps steps(random);
       const size_t row_bytes = width * each, wide_bytes = (task == Task::slice ? in_width : width) * each;
       const auto in = some_bytes(random, steps.rows * wide_bytes);
@@ -290,7 +289,7 @@ TEST("cuda rows: slice, read, write and gather move bytes of any type, and leave
       c.in_width = static_cast<uint32_t>(task == Task::slice ? in_width : row_bytes);
       c.in[0] = steps.in(in);
       c.out = steps.out(out, steps.rows * row_bytes);
-      // A member for each row, in an order of its own, a gap before each.
+      // A member for each row, in a random order, with a gap before each.
       const size_t stride = row_bytes + 8;
       std::byte* members = reinterpret_cast<std::byte*>(steps.out(table, steps.rows * stride + 8));
       const auto [first, count] = some_range(random, steps.rows);
@@ -426,7 +425,7 @@ TEST("cuda rows: a surprisal has the sampler's bits, for one logit and for many 
   }
 }
 
-TEST("cuda rows: a command reads what those before it wrote at its row, in one launch") {
+TEST("cuda rows: within one launch a command reads the results of earlier commands in its row") {
   Random random(209);
   for (int round = 0; round < 40; ++round) {
     // norm → shift → lerp → tanh → l2norm of heads → mul, of one row of each of several contexts.
@@ -470,7 +469,7 @@ TEST("cuda rows: a command reads what those before it wrote at its row, in one l
   }
 }
 
-TEST("finite and fill: a NaN or an infinity anywhere is seen; every width of element is written, and nothing beyond") {
+TEST("finite finds a NaN or an infinity anywhere; fill writes elements of every width, and nothing beyond") {
   for (const size_t n : {size_t{1}, size_t{255}, size_t{70000}}) {
     float* numbers = nullptr;
     uint32_t *flag = nullptr, seen = 0;

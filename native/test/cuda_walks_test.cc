@@ -1,5 +1,5 @@
-// Commands that walk the rows of runs, and those that read recurrent state, against the CPU's kernels as the executor
-// calls them.
+// Commands that walk the rows of a run or read recurrent state, against the CPU's kernels with the executor's
+// arguments.
 #include "test/cuda/steps.h"
 
 using namespace continuo;
@@ -88,7 +88,7 @@ TEST(
   }
 }
 
-TEST("cuda walks: sums of gates go on from what the args bring, in the executor's order") {
+TEST("cuda walks: sums of gates continue from the sums in the step arguments, in the executor's order") {
   Random random(222);
   for (int round = 0; round < 60; ++round) {
     Steps steps(random);
@@ -169,7 +169,7 @@ TEST("cuda walks: attend has the CPU's bits for queries that share keys, rings a
     const float scale = random.uniform(0.1f, 1);
     const size_t slots = 1 + random.below(random.below(3) ? 40 : 700);
     const auto q = random.floats(steps.rows * width, -2, 2);
-    // A ring, or a table that grows, for each run; rows see them at positions of their own.
+    // A ring or a growing table for each run; each row attends to a range of positions of its own.
     const std::vector<bool> all(steps.runs.size(), true);
     Table K(steps, slots * stride, all), V(steps, slots * stride, all);
     Command c;
@@ -327,7 +327,7 @@ TEST("cuda walks: memories of several levels, their first states, mixes and reca
     const auto init = random.floats(gates * each, -1, 1);
     first.task = Task::memory_first, first.out = nullptr, first.count = narrow(random.below(2)),
     first.in[0] = first.count > 0 ? steps.in(init) : nullptr;
-    // In the args' order: M where it goes, the memory's own, the first state's.
+    // In the order of the step arguments: the target of M, the memory's own M, the M of the first state.
     mix.run_arg = steps.args_of_runs({M.args, mixed.args});
     memory.run_arg = steps.args_of_runs({titans ? S.args : std::vector<uint64_t>(steps.runs.size()),
                                          slow > 0 ? G.args : std::vector<uint64_t>(steps.runs.size()), M.args});
@@ -432,7 +432,7 @@ TEST("cuda walks: heads of one row go through recurrence, norm, bonus and gate i
     cpu.bonus(normed.want.data(), in[0].data(), in[2].data(), weight.data(), in[3].data(), added.want.data(), rows,
               width, groups);
     cpu.mul(added.want.data(), in[5].data(), gated.want.data(), floats);
-    // As many parts as divide the heads: then a part's columns are its heads'.
+    // A number of parts that divides the heads, so that the columns of a part are those of its heads.
     uint32_t parts = 1 + narrow(random.below(groups));
     while (groups % parts != 0) --parts;
     steps.run(commands, Family::recurrence, 0, rows, parts);

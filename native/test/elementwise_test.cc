@@ -50,7 +50,7 @@ TEST("add, mul and lerp: IEEE's own results, on every table, for any length, ali
         table->lerp(in[0].data() + at, in[1].data() + at, in[2].data() + at, out, m);
       });
       for (size_t i = 0; i < n; ++i) {
-        // Double has more than twice f32's digits and two: rounding to double first changes no sum and no product.
+        // Double has more than twice the digits of f32 plus two, so that rounding to double first changes no result.
         CHECK(same(sum[i], static_cast<float>(double{a[i]} + double{b[i]})));
         CHECK(same(product[i], static_cast<float>(double{a[i]} * double{b[i]})));
         CHECK(same(between[i], std::fma(b[i] - a[i], t[i], a[i])));
@@ -129,7 +129,7 @@ TEST("range: every table gives the bits of the written rule for any numbers, and
         if (std::isnan(x[i])) continue;
         const double want = low + (double{high} - low) / (1 + std::exp(-double{x[i]}));
         CHECK(std::abs(got[i] - want) <= 4 * unit * (std::abs(low) + std::abs(high)));
-        // An end is met to the rounding of the span and of the sum.
+        // The ends are exact but for the rounding of the span and of the sum.
         CHECK(got[i] >= low && got[i] <= high + 2 * static_cast<float>(unit) * (std::abs(low) + std::abs(high)));
       }
     }

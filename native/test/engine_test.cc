@@ -78,7 +78,7 @@ TEST("engine: any cut, thread count, batch and instruction set gives the same ch
   }
 }
 
-TEST("executor: slots of their own for every value change nothing, nor does the instruction set") {
+TEST("executor: memory of its own for every value changes no bit, nor does the instruction set") {
   test::Random random(13);
   ThreadPool pool(2);
   const auto tokens = random_tokens(random, 70, 40);
@@ -104,7 +104,7 @@ TEST("engine: generation feeds what it samples, alone or in a batch, and resumes
   const auto whole = process(*opened.engine, {{start, {1, 2, 3}, false, 50, sampling}});
   CHECK(whole && (*whole)[0].generated.size() == 50);
 
-  // In pieces, with another session generating beside it, and through serialize and restore.
+  // Once more in pieces, with another session generating beside it, and with serialize and restore in between.
   auto pieces = std::make_shared<Context>(opened.model);
   std::vector<int32_t> generated;
   std::vector<float> logprobs;
@@ -210,7 +210,7 @@ TEST("engine: a state that stops being finite is reported with its item, and its
   const auto want = process(*opened.engine, {{alone, {1, 2}, false, 5, {}}});
   const auto got = process(*opened.engine, {{good, {1, 2}, false, 5, {}}, {bad, {1, 2, 3}, false, 5, {}}});
   CHECK(want && got);
-  // The neighbour does not notice.
+  // The neighbour is not affected.
   CHECK(!(*got)[0].error && (*got)[0].generated == (*want)[0].generated &&
         good->head.chain.hex() == alone->head.chain.hex());
   CHECK((*got)[1].error && (*got)[1].error->message.starts_with("The state stopped being finite at pulse"));
@@ -227,7 +227,7 @@ TEST("engine: logits that are not finite end the item, not the state, and other 
   for (int i = 0; i < 130; ++i) {
     contexts.push_back(std::make_shared<Context>(opened.model));
     CHECK(process(*opened.engine, {{contexts.back(), {1, 2}, false, 0, {}}}));
-    // The last hidden vector predicts; where it is huge the logits overflow, and the state is finite all the same.
+    // A huge hidden vector makes the logits overflow while the state stays finite.
     const bool huge = i < 128;
     float* last = reinterpret_cast<float*>(contexts.back()->data(opened.model->graph.language->last));
     for (size_t c = 0; huge && c < 16; ++c) last[c] = 3e38f;
@@ -243,7 +243,7 @@ TEST("engine: logits that are not finite end the item, not the state, and other 
   CHECK(read && (*read)[0].error && !std::isfinite((*read)[0].nats[0]));
 }
 
-TEST("engine: threads compute with IEEE's defaults, whatever the thread that made them had set") {
+TEST("engine: threads compute with the defaults of IEEE 754, whatever the thread that made them had set") {
   const auto chain = [] {
     auto opened = open(shared_small(), 2);
     auto context = std::make_shared<Context>(opened.model);
@@ -280,7 +280,7 @@ TEST("engine: stopping fails what is queued and calls every callback") {
 
 namespace {
 
-// A device of yesterday.
+// A device that lacks an op.
 class OldDevice final : public CpuDevice {
  public:
   OldDevice() : CpuDevice(generic_kernels) {}
@@ -290,7 +290,7 @@ class OldDevice final : public CpuDevice {
 
 }  // namespace
 
-TEST("model: an operation that the device does not have is refused when the model is loaded") {
+TEST("model: an op that the device cannot run is refused when the model is loaded") {
   ThreadPool pool(1);
   const auto& small = shared_small();
   CHECK_SAYS(Model::make(small.graph, small.image, pool, std::make_shared<OldDevice>()),
@@ -298,7 +298,7 @@ TEST("model: an operation that the device does not have is refused when the mode
   CHECK_SAYS(Model::make(small.graph, small.image, pool, std::make_shared<OldDevice>()), "graph: node cache.wkv7");
 }
 
-TEST("model: what does not fit the graph is refused by name") {
+TEST("model: a tensor that does not fit the graph is refused by name") {
   ThreadPool pool(2);
   const auto small = test::small_model(15, 8, 16, 2, Dtype::f32);
   const auto make = [&](std::vector<test::Weight> weights) {

@@ -1,4 +1,4 @@
-// Engines for tests: opened from a model in memory, and called as if they answered at once.
+// Engines for tests: they load a model from memory, and their calls wait for the answer.
 #pragma once
 
 #include <cstdio>
@@ -54,7 +54,7 @@ template <class T> Result<T> answered(const auto& submit) {
   return future.get();
 }
 
-// Submits all of these items and waits for all of them; where one is refused, for those before it.
+// Submits these items and waits for all answers. Where one item is refused, waits only for those before it.
 inline Result<std::vector<ItemResult>> process(Engine& engine, std::vector<Item> items) {
   std::vector<std::future<ItemResult>> futures;
   Status accepted = Done{};

@@ -1,4 +1,4 @@
-// The floors of native/: a folder includes only itself and what lies below it.
+// The floors of native/: a folder includes only headers of itself and of lower floors.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -15,14 +15,13 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> floors{"base", "weights", "graph", "compile", "runtime", "backends"};
 
-// Which floor a path lies on; past the last: what stands on top (binding, bench, test).
+// The floor of a path; one past the last for the folders on top (binding, bench, test).
 size_t floor_of(const std::string& path) {
   const std::string room = path.substr(0, path.find('/'));
   return static_cast<size_t>(std::find(floors.begin(), floors.end(), room) - floors.begin());
 }
 
-// "file: include" for every include of a source text that leads to a floor above the file's own, or that is no path
-// from native/.
+// "file: include" for every include in a source text that names a header of a higher floor, or no header of native/.
 std::vector<std::string> breaches(const std::string& file, std::istream& source, const fs::path& root) {
   std::vector<std::string> out;
   constexpr std::string_view directive = "#include \"";

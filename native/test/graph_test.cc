@@ -29,14 +29,14 @@ const std::string& good() {
 
 }  // namespace
 
-TEST("graph: a good one is read; its ends are found") {
+TEST("graph: a valid graph is read, with its language model") {
   auto graph = parse_graph(good());
   CHECK(graph && graph->language);
   CHECK(graph->vocabulary() == 8 && graph->width(graph->language->hidden) == 16);
   CHECK(graph->declarations[graph->language->last].name == "last");
 }
 
-TEST("graph: what is wrong is said with node and variable") {
+TEST("graph: an error names the node and the variable") {
   const auto change = [](const std::string& from, const std::string& to) {
     return parse_graph(replaced(good(), from, to));
   };
@@ -81,7 +81,7 @@ TEST("graph: random damage is refused or harmless") {
   }
 }
 
-TEST("plan: values alive at the same time never overlap, and the peak is no more than it must be for nested lives") {
+TEST("plan: values alive at the same time never overlap, and nested lifetimes get the smallest possible peak") {
   test::Random random(22);
   for (int round = 0; round < 200; ++round) {
     std::vector<Lifetime> values;
@@ -111,7 +111,7 @@ TEST("plan: values alive at the same time never overlap, and the peak is no more
   }
 }
 
-TEST("program: what works on rows by itself is joined, and recurrences stay whole") {
+TEST("program: neighbouring ops without state form one stage, and a recurrence is a stage of its own") {
   auto graph = parse_graph(good());
   const ConstantIndex constants(*graph);
   auto program = Program::make(*graph, graph->blocks[0], constants);
@@ -130,7 +130,7 @@ TEST("op table: every op but the three of control flow is found by its name, and
     const bool control = traits.rows == Rows::control;
     CHECK((find_op(traits.name) == &traits) == !control);
     CHECK(&traits_of(traits.op) == &traits);
-    // What works on each row by itself has no state, and what needs a state's name does something to it.
+    // An op with local rows has no state, and an op that needs "state" has an effect on it.
     CHECK(traits.rows != Rows::local || traits.state == State::none);
     CHECK(!traits.named_state || traits.state != State::none);
     CHECK(traits.inputs() <= traits.in.size());

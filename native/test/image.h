@@ -1,4 +1,4 @@
-// Safetensors images and a small random model, made in memory.
+// Makes safetensors files and a small random model in memory.
 #pragma once
 
 #include <cstring>
@@ -26,7 +26,7 @@ inline std::vector<std::byte> image_of(const std::string& header, size_t data_by
   return out;
 }
 
-// bf16 by truncation, f16 only for values it holds exactly enough for a test of loading.
+// bf16 by truncation; f16 only for values that f16 represents well enough for a test of loading.
 inline void put(std::byte* to, Dtype dtype, float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if (dtype == Dtype::f32) return void(std::memcpy(to, &bits, 4));

@@ -1,5 +1,5 @@
-// What the tests of kernels share: the tables, inputs with every kind of number in them, and slices that start and end
-// anywhere.
+// Shared by the tests of kernels: the kernel tables, inputs with every kind of number, and slices that start and end at
+// any address.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace continuo::test {
 
 constexpr double unit = 0x1p-24;  // u: the relative error of one rounding to f32
 
-// Every table this CPU can run, the generic one first, and the CUDA kernels where they are built (CONTINUO_CPU_ALONE:
-// they are not).
+// Every kernel table that this CPU can run, the generic one first, and then the CUDA kernels (not with
+// CONTINUO_CPU_ALONE, where they are not built).
 inline std::vector<const Kernels*> tables() {
   auto out = runnable_kernels();
   std::reverse(out.begin(), out.end());
@@ -38,7 +38,7 @@ inline bool same(const std::vector<float>& a, const std::vector<float>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) { return same(x, y); });
 }
 
-// `n` writable floats that begin anywhere, between two stages that nobody may write.
+// `n` writable floats at any alignment, between two guards that no kernel may write.
 class Slice {
  public:
   Slice(size_t n, size_t offset) : n_(n), offset_(offset), memory_(offset + n + fence, guard) {}
@@ -69,7 +69,7 @@ inline size_t some_length(Random& random) {
   return lengths[random.below(std::size(lengths))];
 }
 
-// Numbers of every kind: of moderate size, tiny to huge, subnormal, both zeros, both infinities, NaN.
+// Numbers of every kind: of moderate size, from tiny to huge, subnormal, both zeros, both infinities, NaN.
 inline std::vector<float> every_kind(Random& random, size_t n) {
   std::vector<float> out(n);
   for (auto& x : out) {
@@ -85,7 +85,7 @@ inline std::vector<float> every_kind(Random& random, size_t n) {
   return out;
 }
 
-// Of any size that arithmetic on a few of them neither overflows nor loses to underflow.
+// Numbers of sizes at which arithmetic on a few of them neither overflows nor underflows.
 inline std::vector<float> of_any_size(Random& random, size_t n) {
   std::vector<float> out(n);
   for (auto& x : out)

@@ -3,12 +3,12 @@
 #include "test/check.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-// Running out of memory is a case that a test makes: it must reach the engine, not end the process.
+// One test makes memory run out: under a sanitizer the allocator must then return null, not end the process.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1:max_allocation_size_mb=1024"; }
 #endif
 
-// With a word: only the tests whose claims have it. `--part K/N`, before the word: of all tests each N-th, from the
-// K-th on, so that N processes run them all.
+// continuo_tests [--part K/N] [WORD]: runs the tests whose claims have the word. `--part`: only every N-th test, from
+// the K-th on, so that N processes together run all of them.
 int main(int count, char** words) {
   using namespace continuo::test;
   size_t part = 1, parts = 1;

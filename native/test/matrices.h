@@ -1,4 +1,4 @@
-// What the tests of the products share.
+// Shared by the tests of products.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ inline bool same_numbers(const std::vector<float>& a, const std::vector<float>& 
   return true;
 }
 
-// A tensor over bytes that the caller keeps.
+// A tensor over bytes that the caller keeps alive.
 inline Tensor tensor_of(const std::string& name, const std::string& dtype, std::vector<uint64_t> shape,
                         const std::vector<std::byte>& data) {
   return {name, dtype, std::move(shape), 0, data};

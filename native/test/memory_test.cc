@@ -149,7 +149,7 @@ Outcome run(Random& random, const Kernels* table, const Learner& c, size_t cut) 
   for (size_t t = 0; t < c.tokens; ++t) {
     const auto row = written.begin() + static_cast<ptrdiff_t>(t * c.stride);
     out.y.insert(out.y.end(), row, row + static_cast<ptrdiff_t>(c.n));
-    // What lies between the heads' rows is others'.
+    // Numbers between the heads' rows belong to other heads and must not change.
     for (size_t i = c.n; i < c.stride && t * c.stride + i < written.size(); ++i)
       CHECK(same(row[static_cast<ptrdiff_t>(i)], c.y[t * c.stride + i]));
   }
@@ -276,7 +276,7 @@ TEST("memory: rounding moves nothing far from the equations in double") {
     for (const auto retention : retentions) {
       for (const size_t n : {2, 5, 16, 33, 64}) {
         Learner c = some_learner(random, how, retention, n, false);
-        // The chain of few tokens contracts or grows by at most a factor of 3 a token; with log and exp of kl it stays
+        // An error grows by at most a factor of 3 a token over the few tokens here; with log and exp of kl it stays
         // below 2⁻²⁴ · 3⁸ · (n + 16).
         const double bound = unit * 400 * static_cast<double>(n + 16);
         const auto want = exact(c);

@@ -13,7 +13,7 @@ Pace::Time at(double seconds) {
   return Pace::Time(std::chrono::duration_cast<Pace::Clock::duration>(std::chrono::duration<double>(seconds)));
 }
 
-// A machine whose step takes `base` and `row` for each row that reads, and a little that nobody knows.
+// A machine whose step takes `base`, plus `row` for each reading row, plus some random noise.
 struct Machine {
   double base, row;
   test::Random random{31};
@@ -24,7 +24,7 @@ struct Machine {
 
 }  // namespace
 
-TEST("pace: without anybody who generates readers have every row") {
+TEST("pace: while no session generates, readers have every row") {
   Pace pace(2);
   CHECK(pace.reading_rows(0, most) == most);
   pace.stepped(0, most, 1);
@@ -52,7 +52,7 @@ TEST(
         total += took;
         longest = std::max(longest, took);
       }
-      // A row that alone takes longer than the target is taken all the same: readers go on.
+      // A step takes one reading row even where that alone exceeds the target, so that readers make progress.
       const double expected = std::max(target * machine.base, machine.base + machine.row);
       CHECK(longest < 1.35 * expected);
       CHECK(static_cast<double>(rows) >
@@ -76,21 +76,22 @@ TEST("pace: one slow step changes little") {
   CHECK(after >= before / 2 && after <= before);
 }
 
-TEST("pace: a session that was answered is worth a moment where others lose less by it than it would") {
+TEST("pace: a step waits for an answered session as long as the wait costs the others less than it would lose") {
   Pace pace(2);
   int alice = 0, bob = 0;
   CHECK(!pace.wait_until(0, at(1)));
   for (int n = 0; n < 4; ++n) pace.stepped(1, 0, 10e-3);
   pace.answered(&alice, at(1));
-  // Nobody else is ready, or readers only.
+  // No other session is ready, or only readers are.
   const auto until = pace.wait_until(0, at(1));
   CHECK(until && *until > at(1) && *until <= at(1.01));
-  // It counts as generating while it is away: no full step begins.
+  // While it is absent it still counts as generating: no step full of readers begins.
   CHECK(pace.reading_rows(0, most) < most);
   CHECK(!pace.wait_until(0, at(1.05)));
   pace.returned(&alice, at(1.0001));
   CHECK(!pace.wait_until(0, at(1.0002)) && pace.reading_rows(0, most) == most);
-  // Many that are ready do not wait for one; for one that stays away nobody waits, and after a while it is forgotten.
+  // Many ready sessions do not wait for one. No session waits for one that stays absent, and after a while it is
+  // dropped.
   pace.stepped(16, 0, 0.5e-3);
   pace.stepped(16, 0, 0.5e-3);
   pace.answered(&bob, at(2));

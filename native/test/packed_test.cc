@@ -30,7 +30,7 @@ class Folder {
   std::string path;
 };
 
-// A matrix and a vector, large enough to be kept.
+// A matrix and a vector, large enough for a cache file.
 struct Weights {
   std::vector<std::byte> image = test::image_of(weights());
   std::vector<ConstantSpec> specs = make_specs();
@@ -80,7 +80,7 @@ void put(const std::string& path, const std::string& bytes) { std::ofstream(path
 
 }  // namespace
 
-TEST("packed weights: kept beside the model, mapped the next time, with the same bytes") {
+TEST("packed weights: written beside the model, mapped at the next load, with the same bytes") {
   const Folder folder;
   const PackCache cache{folder.path + "/packed", std::string(64, 'a')};
   const auto plain = shared().pack(nullptr);
@@ -137,7 +137,7 @@ TEST(
   CHECK(::access(cache.path.c_str(), F_OK) != 0);
 }
 
-TEST("weights: memory exhausted while loading is an error, and nothing is kept") {
+TEST("weights: running out of memory while loading is an error, and leaves no cache file") {
   // A matrix of 2 GiB of zeros in a file that takes no space; main.cc lets the sanitizers' allocator fail beyond 1 GiB.
   const std::string header = R"({"W":{"dtype":"F32","shape":[65536,8192],"data_offsets":[0,2147483648]}})";
   const std::string graph =
@@ -171,7 +171,7 @@ TEST("weights: memory exhausted while loading is an error, and nothing is kept")
   ::setrlimit(RLIMIT_AS, &before);
 }
 
-TEST("weights: nobody writes them once they are packed, whether in memory of their own or mapped from a kept file") {
+TEST("weights: packed weights are read-only, whether in memory or mapped from a cache file") {
   const Weights weights;
   const Folder folder;
   const PackCache cache{folder.path + "/packed", std::string(64, 'a')};
@@ -185,7 +185,7 @@ TEST("weights: nobody writes them once they are packed, whether in memory of the
       std::fflush(nullptr);
       const pid_t child = ::fork();
       if (child == 0) {
-        // The end of the process is what is wanted; nothing has to be said of it.
+        // The process is meant to end here; its message would only disturb the output.
         ::close(STDERR_FILENO);
         *const_cast<std::byte*>(constant.bytes.data()) = std::byte{1};
         ::_exit(0);

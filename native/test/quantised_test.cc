@@ -35,7 +35,7 @@ struct Quantised {
             test::tensor_of("w.scales", "F16", {n, groups()}, scale_bytes)};
   }
 
-  // The bytes of the file, from the numbers; places past the last input hold whatever the byte can hold.
+  // The bytes of the file from the numbers. Numbers past the last input are random.
   void write(test::Random& random) {
     const size_t row = parts(k, per_byte());
     codes.assign(n * row, std::byte{0});
@@ -352,7 +352,7 @@ TEST("multiply: quantised products have the same bits on any number of threads")
   }
 }
 
-TEST("weights: what is wrong with a quantised matrix is said by name") {
+TEST("weights: an invalid quantised matrix is refused with the tensor's name") {
   test::Random random(47);
   const auto pack = [](const Quantised& w, const ConstantSpec& spec) { return test::pack_one(spec, w.tensors()); };
   const auto make = [&](Storage storage) { return random_quantised(random, storage, 3, 70, 32); };
@@ -399,7 +399,7 @@ TEST("weights: what is wrong with a quantised matrix is said by name") {
              "tensor \"w.codes\" holds 49 at element 20, expected codes 0, 1 and 2 of two bits for ternary2 weights");
   CHECK_SAYS(damaged(Storage::ternary3, 14, 243),
              "tensor \"w.codes\" holds 243 at element 14, expected at most 242 for ternary3 weights");
-  // Places past the last of 70 inputs: the two upper codes of a row's last byte.
+  // Past the last of 70 inputs lie the two upper codes of a row's last byte.
   CHECK(damaged(Storage::ternary2, 17, 0xF5));
   const auto scale = [&](uint16_t bits) {
     auto w = make(Storage::i4);

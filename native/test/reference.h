@@ -1,5 +1,5 @@
-// The rules of math.h written out for one number: the same roundings in the same order, but with branches, nearbyint
-// and ldexp where the kernels select and move bits about. Kernels must give these bits.
+// The rules of math.h for a single number: the same roundings in the same order, but with branches, nearbyint and ldexp
+// where the kernels use selects and bit operations. Kernels must give these bits.
 #pragma once
 
 #include <bit>

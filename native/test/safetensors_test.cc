@@ -18,7 +18,7 @@ TEST("safetensors: tensors are found with dtype, shape and bytes") {
   CHECK(read_element((*tensors)[2].data.data(), Dtype::f16, 0) == 0.25f);
 }
 
-TEST("safetensors: every known lie in a header is refused in words") {
+TEST("safetensors: every kind of false header is refused with a sentence") {
   const auto refused = [](const std::string& header, size_t bytes) {
     return read_safetensors(image_of(header, bytes));
   };

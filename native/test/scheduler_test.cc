@@ -26,7 +26,7 @@ bool is_done(const std::future<ItemResult>& future) {
   return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
-// What each token of the small model stands for: a, bc, d, … by turns of one and two letters.
+// The bytes of each token of the small model: a, bc, d, …, alternately one and two letters.
 std::shared_ptr<const TokenBytes> letters() {
   auto out = std::make_shared<TokenBytes>();
   for (int token = 0; token < 40; ++token) {
@@ -37,7 +37,7 @@ std::shared_ptr<const TokenBytes> letters() {
   return out;
 }
 
-// A host on which contexts are away until they are brought.
+// A CPU device on which a context that was sent away cannot be pinned until its ticket opens.
 class SlowDevice final : public CpuDevice {
  public:
   SlowDevice() : CpuDevice(*runnable_kernels().front()) {}
@@ -67,13 +67,13 @@ test::Opened open_slow(const std::shared_ptr<SlowDevice>& device) {
 
 }  // namespace
 
-TEST("scheduler: who generates has a row in every step, and is answered when it is done, whatever is read beside it") {
+TEST("scheduler: a generating item has a row in every step and is answered when it is done, whatever others read") {
   const auto device = std::make_shared<SlowDevice>();
   auto opened = open_slow(device);
   test::Random random(22);
   auto writer = std::make_shared<Context>(opened.model);
   CHECK(process(*opened.engine, {{writer, {1, 2, 3}, false, 0, {}}}));
-  // All begin at one time, when the ticket opens. What is counted is counted on the engine's thread.
+  // All items begin when the ticket opens. The counting happens on the engine's thread.
   const auto ticket = device->send_away(writer);
   const uint64_t before = opened.engine->counts().steps;
   uint64_t after = 0;
@@ -91,7 +91,7 @@ TEST("scheduler: who generates has a row in every step, and is answered when it 
   });
   ticket->open();
   CHECK(writing.get().generated.size() == 64);
-  // The ticket may open while a step is being planned, past the writer.
+  // The ticket may open while a step is being planned, after the writer was passed over: then it takes one step more.
   CHECK(after - before >= 64 && after - before <= 65 && read_before == 0);
   for (auto& reader : readers) CHECK(!reader.get().error);
 }
@@ -143,8 +143,8 @@ TEST("scheduler: a reader goes on beside more sessions that generate than a step
   ticket->open();
   for (auto& one : all) CHECK(one.get().generated.size() == 100);
   CHECK(!reading.get().error && reader->head.pulse == 60);
-  // In turns of 16 rows, one in 17 steps: before the first hundred steps are over, and with them the first 128 that
-  // generate.
+  // The reader needs four turns of 16 rows and gets one in 17 steps: so it ends within the first hundred steps, before
+  // the first 128 generating items are done.
   CHECK(place == 0);
 }
 
@@ -165,7 +165,7 @@ TEST(
   const auto beside = process(*opened.engine, {{contexts[2], tokens, true, 20, sampling}});
   CHECK(beside && (*beside)[0].generated == (*wanted)[0].generated);
   CHECK(!is_done(parked) && contexts[1]->head.pulse == 0);
-  // With nothing else to do the engine sleeps: it asks once for each item that comes.
+  // With no other work the engine sleeps: it asks for the ticket once for each item that arrives.
   const size_t asked = device->asked;
   CHECK(process(*opened.engine, {{contexts[0], {}, false, 0, {}}}));
   CHECK(device->asked == asked);
@@ -173,7 +173,8 @@ TEST(
   const auto late = parked.get();
   CHECK(!late.error && late.generated == (*wanted)[0].generated);
   CHECK(contexts[1]->head.chain == contexts[0]->head.chain && contexts[2]->head.chain == contexts[0]->head.chain);
-  // One that still waits when the engine stops is answered; a ticket that opens after the engine is gone wakes nobody.
+  // An item that still waits when the engine stops is answered. A ticket that opens after the engine is gone does no
+  // harm.
   const auto last = device->send_away(contexts[1]);
   auto never = submit(*opened.engine, {contexts[1], tokens, true, 0, {}});
   opened.engine->stop();
@@ -222,7 +223,7 @@ TEST(
     std::string text;
     std::vector<size_t> ends;
     for (const int32_t token : drawn) ends.push_back((text += bytes->of(token)).size());
-    // Strings that stand in the text, and one that may not.
+    // Strings that occur in the text, and one that may not.
     std::vector<std::string> strings{"zzzz"};
     for (int i = 0; i < 2; ++i) strings.push_back(text.substr(random.below(text.size() - 4), 1 + random.below(4)));
     size_t end = text.size() + 1;

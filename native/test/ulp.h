@@ -1,6 +1,5 @@
-// How far the elementary functions are from the exact ones. Each stands here with its exact twin, the domains it is
-// measured over and the bounds it must keep. Shared by the tests, which sample the inputs, and by `continuo_ulp`, which
-// takes all of them.
+// Measures the error of the elementary functions: for each, the exact function, the domains of the measurement and the
+// bounds. Used by the tests, which sample the inputs, and by `continuo_ulp`, which takes all inputs.
 //
 // An error is |result − exact| in units in the last place of the exact value's binade; below 2⁻¹²⁶ the unit is 2⁻¹⁴⁹. A
 // NaN, infinity or zero that is not the exact one, or a wrong sign, is an infinite error. The exact value is computed
@@ -35,8 +34,8 @@ template <class F> F gelu(F x) {
   return x == -INFINITY ? F(-0.0) : x * sigmoid(2 * std::sqrt(2 / F(pi)) * (x + F(44715) / 1000000 * x * x * x));
 }
 template <class F> F softplus(F x) { return std::fmax(x, F(0)) + std::log1p(std::exp(-std::fabs(x))); }
-// Folded to a quarter turn either side of 0 before it becomes a number, so that zeros are exact and their neighbours
-// precise.
+// The phase is folded to a quarter turn on either side of 0 while it is an integer, so that zeros are exact and their
+// neighbours precise.
 template <class F> F sin_phase(uint32_t phase) {
   int64_t p = static_cast<int32_t>(phase);
   if (p > int64_t{1} << 30) p = (int64_t{1} << 31) - p;
@@ -135,7 +134,7 @@ struct Worst {
   }
 };
 
-// What one function did over many inputs.
+// Results of one function over many inputs.
 struct Measure {
   struct Cell {
     Worst normal, subnormal;  // by the size of the exact value

@@ -15,8 +15,8 @@ std::vector<uint32_t> sample(bool phase) {
   if (phase) {
     for (uint32_t eighth = 0; eighth < 8; ++eighth) centres.push_back(eighth << 29);
   } else {
-    // Zero, the least normal, one, infinity; where ranges of the functions meet; where e^x overflows, is subnormal and
-    // is gone.
+    // Zero, the least normal number, one, infinity; the borders between ranges of the functions; where e^x overflows,
+    // becomes subnormal and becomes 0.
     for (const float x : {0.0f, 0x1p-126f, 1.0f, INFINITY, 0.41421356f, 0.5f, 0.625f, 0.70710678f, 1.41421356f, 2.0f,
                           10.0f, 10.9f, 87.336545f, 88.722839f, 90.0f, 103.97208f, 110.0f}) {
       centres.push_back(std::bit_cast<uint32_t>(x));

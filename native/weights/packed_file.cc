@@ -127,7 +127,8 @@ void write_packed(const PackCache& cache, std::span<const Constant> constants) {
   const uint64_t sum = checksum({head.data(), end});
   std::memcpy(head.data() + end, &sum, 8);
 
-  // Two processes may pack at once: each writes a file of its own, and the last to rename wins with the same bytes.
+  // Two processes may pack at the same time. Each writes a temporary file of its own; the last rename wins, with the
+  // same bytes.
   const std::string temporary =
       text(cache.path, ".", ::getpid(), ".", static_cast<const void*>(constants.data()), ".tmp");
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -140,7 +141,7 @@ void write_packed(const PackCache& cache, std::span<const Constant> constants) {
            write_all(fd, constants[i].bytes.data(), entries[i].bytes);
     written = entries[i].offset + entries[i].bytes;
   }
-  // Not synced: what a crash of the machine leaves of it fails its checksum.
+  // No fsync: if the machine crashes, the checksums reveal an incomplete file.
   good = ::close(fd) == 0 && good;
   if (!good || std::rename(temporary.c_str(), cache.path.c_str()) != 0) ::unlink(temporary.c_str());
 }

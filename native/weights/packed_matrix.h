@@ -1,4 +1,4 @@
-// A matrix as the kernels of every device read it.
+// PackedMatrix: the layout of a matrix that the kernels of every device read.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@ namespace continuo {
 
 constexpr size_t tile_lanes = 64;  // outputs per packed tile
 
-// y = W·x. The outputs are cut into tiles of 64, zero-padded; the 64 weights that meet one x[k] lie side by side, so
-// lanes are outputs.
+// y = W·x. The outputs are cut into tiles of 64, zero-padded. The 64 weights of a tile that multiply the same x[k] lie
+// side by side, so that a lane is an output.
 //   f32, f16, bf16   [tiles][inputs][64] in the stored dtype
 //   q8, ternary      [tiles][⌈inputs/group⌉] groups, each { codes, scales f16 [64] }; a weight is (code − zero)·scale
 //     q8       zero 128, codes u8 [group/4][64][4]
 //     ternary  zero 1, codes 0, 1, 2 in 2 bits, [group/4][64] bytes: bits 2i and 2i+1 of byte b are the code
-//              that q8 would keep at byte 64·i + b of [64][4]
+//              that q8 would have at byte 64·i + b of [64][4]
 // Codes past the last input or output are `zero`, scales past the last output 0.
 struct PackedMatrix {
   Dtype dtype;

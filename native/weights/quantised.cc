@@ -13,7 +13,7 @@ constexpr int8_t no_code = std::numeric_limits<int8_t>::min();
 struct Coding {
   const char* dtype;
   uint64_t per_byte;     // numbers in one byte of the file
-  const char* expected;  // what a byte may be
+  const char* expected;  // the valid bytes, for messages
 };
 
 Coding coding_of(Storage storage) {
@@ -29,7 +29,7 @@ Coding coding_of(Storage storage) {
 
 uint64_t parts(uint64_t n, uint64_t of) { return (n + of - 1) / of; }
 
-// The number at place i of a byte; no_code where the byte means nothing.
+// Number i of a byte; no_code where the byte is invalid.
 int8_t decode(Storage storage, uint8_t byte, uint64_t i) {
   constexpr uint8_t powers[5] = {1, 3, 9, 27, 81};
   switch (storage) {
@@ -42,10 +42,10 @@ int8_t decode(Storage storage, uint8_t byte, uint64_t i) {
     case Storage::plain:
     case Storage::q8: break;
   }
-  return static_cast<int8_t>(byte);  // −128, which no q8 may be, is no_code
+  return static_cast<int8_t>(byte);  // −128, which is invalid in q8, equals no_code
 }
 
-// Row n of the file into `row` [K]; false at a byte that means nothing, whose place `bad` then is.
+// Decodes row n of the file into `row` [K]. False at an invalid byte; `bad` is its index then.
 bool decode_row(Storage storage, const std::byte* data, size_t inputs, int8_t* row, size_t& bad) {
   const size_t per_byte = coding_of(storage).per_byte;
   for (size_t k = 0; k < inputs; ++k) {
@@ -58,7 +58,7 @@ bool decode_row(Storage storage, const std::byte* data, size_t inputs, int8_t* r
   return true;
 }
 
-// Puts the numbers of one output into its lane; `group` is where that group of the tile begins.
+// Writes the numbers of one output into its lane. `group`: where this group of the tile begins.
 void put_codes(const PackedMatrix& m, std::byte* group, size_t lane, const int8_t* numbers, size_t count) {
   for (size_t k = 0; k < count; ++k) {
     const auto code = static_cast<uint8_t>(numbers[k] + zero_code(m.dtype));

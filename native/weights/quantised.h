@@ -1,4 +1,4 @@
-// Quantised matrices as files hold them (weights.h), checked and packed for the kernels (packed_matrix.h).
+// Checks quantised matrices in their file format (storage.h) and packs them for the kernels (packed_matrix.h).
 #pragma once
 
 #include <optional>
@@ -7,13 +7,13 @@
 
 namespace continuo {
 
-// The kernels' dtype for a storage other than plain.
+// The dtype of the packed matrix, for a storage other than plain.
 Dtype packed_dtype(Storage storage);
 
-// Whether the tensors have the dtypes and shapes that the spec promises.
+// Refuses tensors whose dtypes or shapes do not fit the spec.
 std::optional<Error> check_quantised(const ConstantSpec& spec, const Tensor& codes, const Tensor& scales);
 
-// Packs into m.data, `out`; refuses codes that mean nothing and scales that are not finite.
+// Packs into `out`, where m.data points. Refuses invalid codes and scales that are not finite.
 std::optional<Error> pack_quantised(const ConstantSpec& spec, const Tensor& codes, const Tensor& scales,
                                     const PackedMatrix& m, std::byte* out);
 

@@ -16,10 +16,10 @@ namespace continuo {
 
 namespace {
 
-// A tensor takes about 120 bytes of header, and a parsed header some dozens of times its size: room for 200,000
-// tensors.
+// Room for about 200,000 tensors, which take some 120 bytes of header each. A parsed header takes some dozens of times
+// its size in memory, so the limit bounds that as well.
 constexpr uint64_t max_header = 25'000'000;
-constexpr const char* mend = " The file is damaged or not safetensors: fetch it again.";
+constexpr const char* advice = " The file is damaged or not safetensors: fetch it again.";
 
 struct KnownDtype {
   std::string_view name;
@@ -46,7 +46,7 @@ bool multiply(uint64_t a, uint64_t b, uint64_t& out) { return !__builtin_mul_ove
 Result<Tensor> read_entry(const std::string& name, const json::Value& entry, uint64_t data_start,
                           std::span<const std::byte> data) {
   const auto bad = [&](const auto&... parts) {
-    return invalid("model.safetensors: tensor \"", name, "\" ", parts..., mend);
+    return invalid("model.safetensors: tensor \"", name, "\" ", parts..., advice);
   };
   if (!entry.is_object())
     return bad("is described by ", json::name_of(entry.kind),
@@ -107,29 +107,29 @@ std::string shape_text(std::span<const uint64_t> shape) {
 }
 
 Result<std::vector<Tensor>> read_safetensors(std::span<const std::byte> bytes) {
-  if (bytes.size() < 8) return invalid("model.safetensors has ", bytes.size(), " bytes, expected at least 8.", mend);
+  if (bytes.size() < 8) return invalid("model.safetensors has ", bytes.size(), " bytes, expected at least 8.", advice);
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<uint64_t>(bytes[static_cast<size_t>(i)]);
   if (length > max_header || length > bytes.size() - 8) {
     return invalid("model.safetensors announces a header of ", length, " bytes but ", bytes.size() - 8,
-                   " follow (limit ", max_header, ").", mend);
+                   " follow (limit ", max_header, ").", advice);
   }
   const auto data = bytes.subspan(8 + length);
   auto header = json::parse({reinterpret_cast<const char*>(bytes.data()) + 8, length});
-  if (!header) return invalid("model.safetensors has a broken header: ", header.error().message, mend);
+  if (!header) return invalid("model.safetensors has a broken header: ", header.error().message, advice);
   if (!header->is_object())
-    return invalid("model.safetensors has ", json::name_of(header->kind), " for a header, expected an object.", mend);
+    return invalid("model.safetensors has ", json::name_of(header->kind), " for a header, expected an object.", advice);
 
   std::vector<Tensor> tensors;
   for (const auto& [name, entry] : header->members) {
     if (name == "__metadata__") continue;
     if (name.empty() || name.size() > 1024)
-      return invalid("model.safetensors has a tensor name of ", name.size(), " bytes, expected 1 to 1024.", mend);
+      return invalid("model.safetensors has a tensor name of ", name.size(), " bytes, expected 1 to 1024.", advice);
     auto tensor = read_entry(name, entry, 8 + length, data);
     if (!tensor) return tensor.error();
     tensors.push_back(std::move(*tensor));
   }
-  // Empty tensors may share an offset with a neighbour, so the end breaks ties.
+  // An empty tensor may have the offset of its neighbour, so the size breaks ties.
   std::sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) {
     return a.offset != b.offset ? a.offset < b.offset : a.data.size() < b.data.size();
   });
@@ -137,12 +137,13 @@ Result<std::vector<Tensor>> read_safetensors(std::span<const std::byte> bytes) {
   for (const auto& tensor : tensors) {
     if (tensor.offset != expected) {
       return invalid("model.safetensors: the data of tensor \"", tensor.name, "\" begins at byte ", tensor.offset,
-                     ", expected ", expected, ": tensors overlap or leave a gap.", mend);
+                     ", expected ", expected, ": tensors overlap or leave a gap.", advice);
     }
     expected += tensor.data.size();
   }
   if (expected != bytes.size())
-    return invalid("model.safetensors is ", bytes.size(), " bytes long, expected ", expected, " by its header.", mend);
+    return invalid("model.safetensors is ", bytes.size(), " bytes long, expected ", expected, " by its header.",
+                   advice);
   return tensors;
 }
 

@@ -1,4 +1,4 @@
-// How constants lie in memory and in files.
+// The layouts of constants in memory, and their formats in files.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@ namespace continuo {
 
 // packed: a matrix in tiles for products (packed_matrix.h); rows: row-major, one row per token id; vector: f32.
 enum class Layout : uint8_t { packed, rows, vector };
-// How a file holds the numbers of a constant. `plain`: its dtype says, F32, F16, BF16, or F8_E4M3, which is widened to
-// f16. The others are matrices W [N outputs, K inputs] of small integers with scales F16 [N, ⌈K/group⌉] in a tensor of
-// their own, group 32 or 64; what is stored past K is ignored:
+// The format of a constant's numbers in a file. `plain`: a tensor of dtype F32, F16, BF16 or F8_E4M3 (widened to f16).
+// The others are matrices W [N outputs, K inputs] of small integers q, with scales F16 [N, ⌈K/group⌉] in a tensor of
+// their own, group 32 or 64. Numbers stored past K are ignored:
 //   q8        I8 [N, K]         q, in −127…127
 //   i4        U8 [N, ⌈K/2⌉]     low nibble first (the even k): q + 8
 //   ternary2  U8 [N, ⌈K/4⌉]     q + 1 at bits 2·(k mod 4); 3 is no code

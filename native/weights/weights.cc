@@ -24,7 +24,7 @@ std::vector<uint64_t> wanted_shape(const ConstantSpec& spec) {
   return spec.shape;
 }
 
-// Whether the tensor can serve the spec; the elements are taken in row-major order, so extents of 1 do not matter.
+// Whether the tensor fits the spec. Elements are read in row-major order, so extents of 1 do not matter.
 bool fits(const ConstantSpec& spec, const Tensor& tensor) {
   if (spec.row >= 0) {
     return tensor.shape.size() >= 2 && static_cast<uint64_t>(spec.row) < tensor.shape[0] &&
@@ -36,10 +36,10 @@ bool fits(const ConstantSpec& spec, const Tensor& tensor) {
 
 bool is_f8(const Tensor& tensor) { return tensor.dtype == "F8_E4M3"; }
 
-// A plain tensor's numbers as the kernels keep them: F8_E4M3 as f16. Nothing for other dtypes.
+// The dtype in which the kernels read a plain tensor: f16 for F8_E4M3. None for a dtype that they do not read.
 std::optional<Dtype> kept_dtype(const Tensor& tensor) { return is_f8(tensor) ? Dtype::f16 : tensor.number_format(); }
 
-// Calls use(element), where element(i) gives the bits of the tensor's element i as they are kept: u32 or u16.
+// Calls use(element), where element(i) gives the bits of the tensor's element i in that dtype: u32 or u16.
 template <class Use> auto with_bits(const Tensor& tensor, const Use& use) {
   const std::byte* data = tensor.data.data();
   const auto whole = [data]<class T>(T, size_t i) {
@@ -106,10 +106,10 @@ size_t bytes_needed(const ConstantSpec& spec, const PackedMatrix& m) {
   return 0;
 }
 
-// Packing fewer bytes takes milliseconds: no file is worth that.
+// The least size for which a cache file is written: packing fewer bytes takes milliseconds.
 constexpr size_t kept_bytes = size_t{1} << 23;
 
-// What one constant is made from, found and checked.
+// The checked tensors of one constant, and the memory to pack them into.
 struct Source {
   const Tensor* tensor = nullptr;
   const Tensor* scales = nullptr;  // storages other than plain

@@ -1,4 +1,4 @@
-// Constants, taken out of the file once and laid out for the kernels; afterwards the file is not needed.
+// Constants: read from the model's file once and laid out for the kernels. The file is not needed afterwards.
 #pragma once
 
 #include <memory>
@@ -15,20 +15,20 @@
 
 namespace continuo {
 
-// What a model wants of a file. Without a tensor: no constant.
+// How a graph declares one member of a constant. An empty `tensor` gives an empty Constant.
 struct ConstantSpec {
   std::string name;
   Layout layout{};
-  std::vector<uint64_t> shape;  // packed [N, K]; rows [rows, width]; vector [elements]
-  std::string tensor;
-  bool transposed = false;           // packed, plain: the file holds [K, N]
-  int64_t row = -1;                  // vector: one row of a larger tensor
+  std::vector<uint64_t> shape;       // packed [N, K]; rows [rows, width]; vector [elements]
+  std::string tensor;                // name in the file
+  bool transposed = false;           // packed, plain: the file has [K, N]
+  int64_t row = -1;                  // vector: the row of a larger tensor to take; −1: the whole tensor
   Storage storage = Storage::plain;  // other than plain: packed only
-  std::string scales;                // other than plain: the tensor that holds them
-  uint32_t group = 0;                // other than plain: inputs under one scale
+  std::string scales;                // storage other than plain: the tensor of the scales
+  uint32_t group = 0;                // storage other than plain: inputs that share a scale
 };
 
-// Immutable: copies share their bytes, which may be memory of the engine's or a mapping that `owner` keeps alive.
+// Immutable. Copies share their bytes, which `owner` keeps alive: a block of memory, or a mapping of the cache file.
 struct Constant {
   Layout layout{};
   Dtype dtype{};
@@ -42,19 +42,18 @@ struct Constant {
   const float* vector() const { return reinterpret_cast<const float*>(bytes.data()); }
 };
 
-// Where packed weights are kept between loads (packed_file.h).
+// The cache file of packed weights (packed_file.h).
 struct PackCache {
   std::string path;
-  std::string key;  // 64 characters: what the weights are and how the graph wants them
+  std::string key;  // 64 characters: identifies the weights and how the graph uses them
 };
 
 struct Packed {
   std::vector<Constant> constants;
-  std::string note;  // why a kept file could not be used; empty when there was nothing to say
+  std::string note;  // why the cache file was not used; empty where it was used or there is none
 };
 
-// One Constant per spec (empty where there is no tensor). Refuses a missing tensor, a wrong shape, dtype or code, and
-// numbers that are not finite.
+// Packs one Constant per spec. Refuses a missing tensor, a wrong shape, dtype or code, and numbers that are not finite.
 Result<Packed> pack_weights(std::span<const ConstantSpec> specs, const std::vector<Tensor>& tensors, ThreadPool& pool,
                             const PackCache* cache = nullptr);
 

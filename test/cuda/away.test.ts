@@ -38,10 +38,10 @@ describe.runIf(emulated)('a device that is lost and stays away', () => {
     await expect(away.worker.over).rejects.toMatchObject({
       code: 'UNAVAILABLE',
       message:
-        'The CUDA device was lost and cannot be had again in this process: no CUDA-capable device is detected (cudaErrorNoDevice). Start the process again.',
+        'The CUDA device was lost and could not be reset in this process: no CUDA-capable device is detected (cudaErrorNoDevice). Start the process again.',
     })
     await away.worker.stop()
-    expect(warnings[0]).toMatch(/^Partition 0: The CUDA device was lost while it was to .+ Trying again in 5 ms\.$/)
+    expect(warnings[0]).toMatch(/^Partition 0: The CUDA device was lost when it tried to .+ Trying again in 5 ms\.$/)
     expect(warnings[1]).toMatch(
       /^Partition 0: The CUDA device was lost by an earlier error, .+ Trying again in 10 ms\.$/,
     )

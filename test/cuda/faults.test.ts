@@ -57,7 +57,7 @@ describe.runIf(emulated)('a device that cannot be used', () => {
     const { code, err } = await evaluate({ CONTINUO_EMULATED_FAULT: '60' })
     expect(code).toBe(1)
     expect(err).toMatch(
-      /^The CUDA device was lost while it was to .+\(cudaErrorIllegalAddress\).+ from their snapshots\.\n$/,
+      /^The CUDA device was lost when it tried to .+\(cudaErrorIllegalAddress\).+ from their snapshots\.\n$/,
     )
   })
 })

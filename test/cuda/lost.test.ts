@@ -63,7 +63,7 @@ describe.runIf(emulated)('continuo run on a device that is lost', () => {
     const url = await feed('away')
     const { code, stderr } = await run(url, 'cuda', { CONTINUO_EMULATED_FAULT: '3000', CONTINUO_EMULATED_LASTING: '1' })
     expect(code, stderr).toBe(1)
-    expect(stderr).toMatch(/cannot be had again in this process: an illegal memory access .+ Start the process again\./)
+    expect(stderr).toMatch(/could not be reset in this process: an illegal memory access .+ Start the process again\./)
     expect((await run(url, 'cuda', {})).code).toBe(0)
     expectSame(await collect(url), result)
   })

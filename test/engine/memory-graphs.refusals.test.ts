@@ -61,7 +61,7 @@ describe('graphs of matrix memories', () => {
       'its 1 lows and 2 highs cannot be levels of 4',
     ],
     ['levels of a width', bent(ranging, 'range', set({ low: [0, 0, 0], high: [1, 1, 1] })), 'cannot be levels of 4'],
-    ['a low that is no number', bent(ranging, 'range', set({ low: ['0', 0] })), 'has something in "low"'],
+    ['a low that is no number', bent(ranging, 'range', set({ low: ['0', 0] })), 'has a value in "low"'],
 
     ['a counter that is no clock', turning('counter'), 'state "c" is no clock'],
     [

@@ -1,6 +1,6 @@
 /**
  * `npm run kafka`: an Apache Kafka broker on this machine, until Ctrl-C.
- * With a Docker engine it is the image of docker-compose.yml, else the published jars with Java.
+ * With a Docker engine it runs the image of docker-compose.yml, else the published jars with Java.
  */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
@@ -76,7 +76,7 @@ const main = async (): Promise<void> => {
   const broker = await startBroker({ port, say, ...(dir !== undefined && { dir }) })
   announce(broker.brokers, since)
   const crashed = await Promise.race([stopping.then(() => false), broker.exited().then(() => true)])
-  // Ctrl-C in a terminal reaches the JVM as well, so its end may come first.
+  // Ctrl-C in a terminal reaches the JVM as well, so the JVM may end first.
   await broker.stop()
   say(crashed ? 'Kafka ended.' : 'Kafka stopped.')
 }

@@ -19,13 +19,13 @@ import { watch } from './watch.ts'
 export interface StartOptions {
   /** Default: a free port. */
   readonly port?: number
-  /** Keeps the data here. Default: a temporary folder that goes with the broker. */
+  /** The folder of the data, which is kept. Default: a temporary folder that is removed with the broker. */
   readonly dir?: string
   /** Broker settings in Kafka's names. */
   readonly config?: Readonly<Record<string, string>>
   /** Users of an additional SASL/PLAIN listener. */
   readonly saslUsers?: Readonly<Record<string, string>>
-  /** Further listeners by name (capitals), each on a free port; `config` says the rest (`listener.name.<name in small letters>.…`). */
+  /** Further listeners by name (capitals), each on a free port; their settings are in `config` (`listener.name.<name in small letters>.…`). */
   readonly listeners?: Readonly<Record<string, ListenerProtocol>>
   /** Users with a SCRAM-SHA-512 password. */
   readonly scramUsers?: Readonly<Record<string, string>>
@@ -50,7 +50,7 @@ export interface EmbeddedBroker {
   /** SIGSTOP and SIGCONT: a broker that holds its connections and answers nothing. */
   freeze(): void
   thaw(): void
-  /** Resolves when the JVM ends by itself or otherwise. */
+  /** Resolves when the JVM has ended, for any reason. */
   exited(): Promise<void>
 }
 
@@ -67,7 +67,7 @@ export interface Jvm {
   readonly ended: Promise<void>
 }
 
-/** A broker with this configuration. `options` go to `java` and win over the usual ones. */
+/** Starts a JVM with this broker configuration. `options` for `java` override the usual ones. */
 export const spawnBroker = (
   jars: Jars,
   config: string,
@@ -105,7 +105,7 @@ const launch = async (jars: Jars, config: string, folder: string | undefined): P
   return jvm
 }
 
-/** Ends it, also where it stands still; one that does not end of itself within `patience` ms is killed. */
+/** Ends the JVM, also a stopped one (SIGSTOP); kills it if it has not ended within `patience` ms. */
 export const endOf = async ({ child, ended }: Jvm, signal: NodeJS.Signals, patience = 10_000): Promise<void> => {
   child.kill('SIGCONT')
   child.kill(signal)
@@ -114,7 +114,7 @@ export const endOf = async ({ child, ended }: Jvm, signal: NodeJS.Signals, patie
   clearTimeout(timer)
 }
 
-/** A SCRAM password is a record of the cluster, which only a running broker takes. */
+/** Writes SCRAM passwords, which are records of the cluster: only a running broker accepts them. */
 const addScramUser = async (jars: Jars, brokers: string, name: string, password: string): Promise<void> => {
   const of = ['--entity-type', 'users', '--entity-name', name]
   const change = ['--alter', '--add-config', `SCRAM-SHA-512=[password=${password}]`]

@@ -1,11 +1,11 @@
 /**
- * Apache Kafka from its published jars: what has to be there once before a broker can start.
+ * Apache Kafka from its published jars: prepares, once, the files that a broker needs to start.
  *
  *   lib/     the jars, as pom.xml names them; lib/.pom is the hash of the pom they came from
  *   .ready/  formatted-HASH: a formatted, empty KRaft storage; every new broker starts from a copy of it
  *            kafka-JAVA-HASH.jsa: a class-data archive, with which a broker starts in half the time
  *
- * Both are git-ignored and made under a temporary name, then renamed.
+ * git ignores both folders. Each file is made under a temporary name and then renamed.
  */
 import { execFile, spawn } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
@@ -43,7 +43,7 @@ const javaVersion = async (): Promise<string> => {
   return version
 }
 
-/** One process at a time: test workers start together. A lock whose holder is gone is taken over. */
+/** Lets one process at a time prepare files, since test workers start together. Takes over the lock of a process that has ended. */
 const locked = async (work: () => Promise<void>): Promise<void> => {
   await mkdir(ready, { recursive: true })
   const lock = join(ready, 'lock')
@@ -73,7 +73,7 @@ const isRunning = (pid: number): boolean => {
   }
 }
 
-/** Makes `target` by filling a temporary folder and renaming it; who comes second finds it made. */
+/** Makes `target` by filling a temporary folder and renaming it. Where another process was faster, its folder stays. */
 const once = async (target: string, fill: (folder: string) => Promise<void>): Promise<void> => {
   const folder = `${target}.${process.pid}.tmp`
   await mkdir(folder, { recursive: true })
@@ -133,7 +133,7 @@ const format = async (formatted: string): Promise<void> => {
 }
 
 /**
- * Records which classes a broker loads while it starts and stops. A failure here costs a second at each start, no more.
+ * Archives the classes that a broker loads while it starts and stops. Without the archive each start takes about a second longer.
  */
 const archive = async (jsa: string, base: readonly string[], formatted: string): Promise<void> => {
   const folder = join(ready, `train.${process.pid}.tmp`)
@@ -161,7 +161,7 @@ const archive = async (jsa: string, base: readonly string[], formatted: string):
     watcher.kill('SIGKILL')
     await rename(temporary, jsa)
   } catch {
-    // An empty archive is none, and is not tried again.
+    // After a failure an empty file takes the archive's place, so that it is not tried again.
     await rm(temporary, { force: true })
     await writeFile(jsa, '')
   } finally {
@@ -169,7 +169,7 @@ const archive = async (jsa: string, base: readonly string[], formatted: string):
   }
 }
 
-/** Fetches, formats and archives what is missing. The first call takes some seconds and the network; later ones neither. */
+/** Fetches the jars, formats a storage and makes the archive, where they are missing. Only the first call takes seconds and the network. */
 export const prepareJars = async (say: (line: string) => void = () => {}): Promise<Jars> => {
   const java = await javaVersion()
   const pomHash = createHash('sha256')

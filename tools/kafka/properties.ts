@@ -7,15 +7,15 @@ export interface BrokerSettings {
   readonly dir: string
   readonly port: number
   readonly controllerPort: number
-  /** Further listeners, by their names in capitals; what else each needs stands in `config` (`listener.name.<name>.…`). */
+  /** Further listeners, by their names in capitals; their other settings are in `config` (`listener.name.<name>.…`). */
   readonly more?: Readonly<Record<string, { readonly port: number; readonly protocol: ListenerProtocol }>>
   /** Adds a SASL/PLAIN listener. */
   readonly sasl?: { readonly port: number; readonly users: Readonly<Record<string, string>> }
-  /** Further settings in Kafka's names; they win. */
+  /** Further settings in Kafka's names; they override the others. */
   readonly config?: Readonly<Record<string, string>>
 }
 
-/** Ports nobody listens on now, all different. */
+/** Different ports on which no program listens now. */
 export const freePorts = async (count: number): Promise<readonly number[]> => {
   const servers = await Promise.all(
     Array.from({ length: count }, () => {
@@ -65,11 +65,11 @@ export const brokerProperties = ({ dir, port, controllerPort, sasl, more = {}, c
     'transaction.state.log.num.partitions': '1',
     'share.coordinator.state.topic.replication.factor': '1',
     'share.coordinator.state.topic.min.isr': '1',
-    // Nobody waits for members that do not exist, and a dead worker's transaction ends soon.
+    // A group does not wait for further members, and the transaction of a dead worker ends soon.
     'group.initial.rebalance.delay.ms': '0',
     'group.min.session.timeout.ms': '1000',
     'transaction.abort.timed.out.transaction.cleanup.interval.ms': '500',
-    // A broker that comes back has to wait until the controller has forgotten its former life.
+    // A broker that starts again must wait until its former session at the controller has expired.
     'broker.session.timeout.ms': '2000',
     'broker.heartbeat.interval.ms': '500',
     // Memory and threads.

@@ -1,5 +1,5 @@
-// What this machine gives N threads right now: bytes read from memory, float multiply-adds, and 8-bit integer multiply-adds where the
-// CPU has instructions for them. Prints one line of JSON; a multiply-add counts as two operations.
+// Measures the present speed of this machine with N threads: bytes read from memory, float multiply-adds, and 8-bit integer
+// multiply-adds where the CPU has instructions for them. Prints one line of JSON. A multiply-add counts as two operations.
 //
 //   probe THREADS
 #include <sys/mman.h>
@@ -30,20 +30,21 @@ constexpr size_t vector_bytes = 16;
 typedef float Floats __attribute__((vector_size(vector_bytes)));
 typedef uint64_t Words __attribute__((vector_size(vector_bytes)));
 
-// Enough independent chains to cover the latency of two multiply-adds a cycle, few enough to stay in registers.
+// Enough independent sums to hide the latency of two multiply-adds a cycle, few enough to stay in registers.
 constexpr size_t chains = 12;
 constexpr size_t passes = 5;
-constexpr size_t read_bytes = size_t{256} << 20;  // like a model: far beyond the last-level cache
+constexpr size_t read_bytes = size_t{256} << 20;  // far larger than the last-level cache, like a model
 constexpr size_t multiply_rounds = 4'000'000;
 
-// The compiler must take `value` for used and for changed: it drops nothing that leads here, and chains that begin here are not one.
+// Makes the compiler assume that `value` is used and changed here: it cannot drop the computation of `value`, and cannot merge sums that
+// start from it.
 template <class T>
 void keep(T& value) {
   asm volatile("" : : "r"(&value) : "memory");
 }
 
-// Seconds of the median pass of `work(thread)` on all threads at once: from the first thread's start to the last one's end, by the
-// threads' own clocks, since whoever waits for them may wake late.
+// Seconds of the median pass of `work(thread)` on all threads at once: from the start of the first thread to the end of the last one. The
+// threads take the times themselves, since a thread that waits for them may wake late.
 template <class Work>
 double median_seconds(size_t threads, Work work) {
   using Clock = std::chrono::steady_clock;

@@ -1,4 +1,4 @@
-// A build without CUDA.
+// The functions of cuda.h in a build without CUDA.
 #include "backends/cuda/cuda.h"
 
 namespace continuo {

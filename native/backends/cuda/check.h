@@ -1,4 +1,4 @@
-// Errors of CUDA's runtime as sentences.
+// Turns errors of the CUDA runtime into DeviceErrors.
 #pragma once
 
 #include "backends/cuda/kernels/cuda.h"
@@ -6,8 +6,8 @@
 
 namespace continuo::cuda {
 
-// Throws DeviceError where a call of the runtime failed; `what` completes "failed to". What no later call survives
-// ("sticky" in CUDA's documents) marks the device as lost.
+// Throws DeviceError where a call of the runtime failed. `what` completes "CUDA failed to …". An error after which
+// every later call fails ("sticky" in CUDA's documents) marks the device as lost.
 void check(cudaError_t error, const char* what);
 
 }  // namespace continuo::cuda

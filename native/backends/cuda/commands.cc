@@ -1,4 +1,4 @@
-// Instructions as commands.
+// Translates instructions into commands and products.
 #include <algorithm>
 #include <optional>
 
@@ -12,7 +12,7 @@ namespace continuo::cuda {
 
 namespace {
 
-// The task of an op that is a command; nothing for what is none, and for an op that the device does not have.
+// The task of an op that runs as a command. None for other ops, and for ops that the device cannot run.
 std::optional<Task> task_of(Op op) {
   switch (op) {
 #define CONTINUO_TASK(name, cost) \
@@ -59,7 +59,7 @@ class Translator {
   Command command(const Instruction& instruction) {
     const auto& node = *instruction.node;
     Command c;
-    c.task = *task_of(node.op);  // Device::runs() was asked when the model was loaded
+    c.task = *task_of(node.op);  // has one: Model::make() has checked Device::runs()
     c.groups = node.groups;
     c.shared = node.shared;
     c.eps = node.eps;
@@ -102,7 +102,8 @@ class Translator {
   template <class T> const T* literal(const std::vector<T>& numbers) {
     return static_cast<const T*>(addresses_.literal(numbers.data(), numbers.size() * sizeof(T)));
   }
-  // A constant vector of logits [level, head] as shares [head, level]: a matter of the weights alone.
+  // The shares [heads, levels] of a constant vector of logits [levels, heads]. They depend on the weights alone, so
+  // they are computed once.
   const float* shares(const Argument& argument, uint32_t heads, uint32_t levels) {
     const std::vector<float> logits = addresses_.numbers(constant(argument));
     return literal(level_shares(model_.host(), logits.data(), heads, levels));

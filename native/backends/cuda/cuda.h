@@ -1,5 +1,5 @@
-// The way to a CUDA device. In a build without CUDA both functions say so (absent.cc); in one with it they also say
-// what is missing on this machine. Nothing here needs CUDA's headers.
+// Opens a CUDA device. In a build without CUDA both functions report that (absent.cc). In a build with CUDA they report
+// what is missing on this machine. This header needs no header of CUDA.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,11 @@
 
 namespace continuo {
 
-// What there is of CUDA. Versions as the runtime gives them, 13000 for 13.0; 0 where unknown.
+// Versions are those of the CUDA runtime: 13000 for 13.0; 0 where unknown.
 struct CudaStatus {
   bool built = false;          // this build has the backend
-  bool emulated = false;       // it runs on the host, for tests
-  std::string reason;          // why no device can be used, a sentence with what to do; empty where one can
+  bool emulated = false;       // the backend runs on the host, for tests
+  std::string reason;          // why no device can be used, and what to do; empty where a device can be used
   std::string name;            // of the device
   int major = 0, minor = 0;    // its compute capability
   size_t total = 0, free = 0;  // bytes of its memory
@@ -23,8 +23,8 @@ struct CudaStatus {
 
 CudaStatus cuda_status();
 
-// The first device that CUDA shows (CUDA_VISIBLE_DEVICES chooses); shared by every model of the process. After an error
-// that no call on the device survives, a new one takes its place here, and what lived on the old one is gone.
+// The first device that CUDA lists (CUDA_VISIBLE_DEVICES chooses), shared by all models of the process. After the loss
+// of a device this function resets it and returns a new Device; the contents of the lost one are gone.
 Result<std::shared_ptr<Device>> open_cuda();
 
 }  // namespace continuo

@@ -21,11 +21,11 @@ namespace {
 
 std::mutex current_mutex;
 std::weak_ptr<CudaDevice> current;
-// An error that no call survives ends a device's life; open_cuda() begins the next.
+// A sticky error ends the life of a device; open_cuda() begins the next one.
 std::atomic<bool> is_lost{false};
 std::atomic<uint64_t> life{0};
 
-// Pinned together by those who use the device, alone by who resets it.
+// Shared by all threads that use the device; exclusive for the thread that resets it.
 std::shared_mutex use_mutex;
 thread_local size_t uses = 0;
 
@@ -39,15 +39,15 @@ void leave_any() {
 
 std::string megabytes(size_t bytes) { return text((bytes + (size_t{1} << 20) - 1) >> 20, " MiB"); }
 
-// Errors that leave the device as it was: those, and any of a stream that is captured (CUDA's numbers 900 to 908).
+// Errors that leave the device as it was: the ones named here, and all errors of stream capture (900 to 908 in CUDA).
 bool passing(cudaError_t error) {
   constexpr int first_of_capture = 900, last_of_capture = 908;
   return error == cudaErrorMemoryAllocation || error == cudaErrorInvalidValue ||
          (error >= first_of_capture && error <= last_of_capture);
 }
 
-// What a device gives to every call that is no longer of use, and success otherwise. Asked without waiting for
-// anybody's work, which would end the captures of other threads.
+// The sticky error of the device, or success. Asks with a call that does not synchronise: a synchronising call would
+// invalidate the captures of other threads.
 cudaError_t standing() {
   size_t free = 0, total = 0;
   const cudaError_t error = cudaMemGetInfo(&free, &total);
@@ -60,7 +60,7 @@ cudaError_t standing() {
 Use::Use() { enter_any(); }
 
 Use::Use(const CudaDevice& device) : Use() {
-  // The constructor that ran is undone by the destructor, as after any other.
+  // The delegated constructor has completed, so the destructor runs after this throw.
   if (device.lost())
     throw DeviceError(
         "The CUDA device was lost by an earlier error, and every context on it: open the model again and rebuild them "
@@ -72,7 +72,7 @@ Use::~Use() { leave_any(); }
 void CudaDevice::enter() noexcept { enter_any(); }
 void CudaDevice::leave() noexcept { leave_any(); }
 
-// An error is sticky where a call that cannot fail fails after it.
+// An error is sticky if a call that should always succeed fails after it.
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   (void)cudaGetLastError();
@@ -81,9 +81,10 @@ void check(cudaError_t error, const char* what) {
         text("CUDA failed to ", what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")."));
   }
   is_lost = true;
-  throw DeviceError(text(
-      "The CUDA device was lost while it was to ", what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error),
-      "). Every context on it is gone: open the model again and rebuild them from their snapshots."));
+  throw DeviceError(
+      text("The CUDA device was lost when it tried to ", what, ": ", cudaGetErrorString(error), " (",
+           cudaGetErrorName(error),
+           "). Every context on it is gone: open the model again and rebuild them from their snapshots."));
 }
 
 bool CudaDevice::lost() const noexcept { return is_lost || life_ != life; }
@@ -94,7 +95,8 @@ CudaDevice::CudaDevice(const HostKernels& host) : host_(host), life_(life) {
   check(cudaStreamCreateWithFlags(&transfers_, cudaStreamNonBlocking), "make a stream");
   check(cudaMallocHost(reinterpret_cast<void**>(&staging_), staging_bytes), "take pinned memory");
   check(cudaMalloc(reinterpret_cast<void**>(&flag_), sizeof *flag_), "take memory");
-  // Now, not in the middle of a step: a driver may know kernels as little as a device may bear one.
+  // Load and run a kernel now, so that a driver or a device that cannot do so fails here and not in the middle of a
+  // step.
   check(cuda::load(), "load the kernels (this driver may be too old for what they were built with)");
   constexpr uint32_t sample = 0x0C0FFEE0;
   cuda::fill(flag_, 1, sample, sizeof sample, transfers_);
@@ -103,16 +105,17 @@ CudaDevice::CudaDevice(const HostKernels& host) : host_(host), life_(life) {
         "CUDA failed to run a first kernel: it left another number than it was told to. Do not trust this device.");
 }
 
-// What is left of a lost device went with the reset that made room for the next.
+// The reset after a loss has freed everything that a lost device had.
 CudaDevice::~CudaDevice() {
-  const Use held;
+  const Use in_use;
   if (lost()) return;
   (void)cudaFree(flag_);
   (void)cudaFreeHost(staging_);
   (void)cudaStreamDestroy(transfers_);
 }
 
-// CUDA takes small blocks from larger ones, which it asks the device for: what is free does not tell what can be had.
+// CUDA cuts small blocks from larger ones that it has taken from the device before. So the free memory of the device
+// does not tell whether a block can be had: only an allocation tells.
 std::byte* CudaDevice::take(size_t bytes, size_t reserve) {
   const auto free_now = [] {
     size_t free = 0, total = 0;
@@ -137,10 +140,9 @@ std::byte* CudaDevice::take(size_t bytes, size_t reserve) {
   return free_now() == left ? try_take() : nullptr;
 }
 
-// While somebody can be paged out, a part of the memory stays free: CUDA itself takes some for graphs, and fails where
-// there is none.
+// As long as a context can be paged out, a reserve stays free: CUDA takes memory for graphs, and fails without it.
 std::byte* CudaDevice::allocate(size_t bytes) {
-  const auto held = use();
+  const auto in_use = use();
   std::byte* data = nullptr;
   const size_t reserve = std::min(most_reserve, total_ / 32);
   if (!residency_.make_room([&] { return (data = take(bytes, reserve)) != nullptr; })) data = take(bytes, 0);
@@ -160,24 +162,24 @@ std::byte* CudaDevice::allocate(size_t bytes) {
 }
 
 void CudaDevice::release(std::byte* data, size_t) noexcept {
-  const Use held;
+  const Use in_use;
   if (!lost()) (void)cudaFree(data);
 }
 
 std::byte* CudaDevice::allocate_host(size_t bytes) {
-  const auto held = use();
+  const auto in_use = use();
   void* data = nullptr;
   check(cudaMallocHost(&data, bytes), "take pinned memory");
   return static_cast<std::byte*>(data);
 }
 
 void CudaDevice::release_host(std::byte* data) noexcept {
-  const Use held;
+  const Use in_use;
   if (!lost()) (void)cudaFreeHost(data);
 }
 
 void CudaDevice::transfer(std::byte* to, const std::byte* from, size_t bytes, cudaMemcpyKind kind, const char* what) {
-  const auto held = use();
+  const auto in_use = use();
   const std::lock_guard lock(transfers_mutex_);
   check(cudaMemcpyAsync(to, from, bytes, kind, transfers_), what);
   check(cudaStreamSynchronize(transfers_), what);
@@ -191,7 +193,7 @@ void CudaDevice::page_in(std::byte* to, const std::byte* host, size_t bytes) {
 }
 
 void CudaDevice::upload(std::byte* to, const std::byte* from, size_t bytes) {
-  const auto held = use();
+  const auto in_use = use();
   const std::lock_guard lock(transfers_mutex_);
   for (size_t at = 0; at < bytes; at += staging_bytes) {
     const size_t part = std::min(staging_bytes, bytes - at);
@@ -201,9 +203,9 @@ void CudaDevice::upload(std::byte* to, const std::byte* from, size_t bytes) {
   }
 }
 
-// Small pieces leave together.
+// Small pieces share one part of the staging memory, and so one wait for the stream.
 void CudaDevice::download(std::byte* to, std::span<const Piece> pieces) {
-  const auto held = use();
+  const auto in_use = use();
   const std::lock_guard lock(transfers_mutex_);
   size_t waiting = 0;
   const auto flush = [&] {
@@ -230,7 +232,7 @@ void CudaDevice::copy(std::byte* to, const std::byte* from, size_t bytes) {
 }
 
 void CudaDevice::fill(std::byte* to, Type type, size_t n, double value) {
-  const auto held = use();
+  const auto in_use = use();
   uint64_t pattern = 0;
   write_number(reinterpret_cast<std::byte*>(&pattern), type, 0, value);
   const std::lock_guard lock(transfers_mutex_);
@@ -243,7 +245,7 @@ void CudaDevice::fill(std::byte* to, Type type, size_t n, double value) {
 }
 
 bool CudaDevice::finite(std::span<const Piece> pieces) {
-  const auto held = use();
+  const auto in_use = use();
   const std::lock_guard lock(transfers_mutex_);
   check(cudaMemsetAsync(flag_, 0, sizeof *flag_, transfers_), "clear memory");
   for (const auto& [data, bytes] : pieces)
@@ -276,7 +278,7 @@ std::unique_ptr<Executor> CudaDevice::executor(std::shared_ptr<const Model> mode
 
 }  // namespace cuda
 
-// The kernels are built for sm_80 and sm_90, with PTX of the latter for what comes after.
+// The kernels are built for sm_80 and sm_90, with PTX of sm_90 for later devices.
 constexpr int least_major = 8;
 
 CudaStatus cuda_status() {
@@ -323,7 +325,7 @@ CudaStatus cuda_status() {
   }
   if (const cudaError_t free = cudaMemGetInfo(&status.free, &status.total); free != cudaSuccess) {
     (void)cudaGetLastError();
-    // A device that was lost in this process tells nothing more before it is opened anew.
+    // After a loss in this process the call fails until open_cuda() resets the device; that is no reason against it.
     if (!cuda::is_lost) {
       status.reason = text("the device ", properties.name, " cannot be used: ", cudaGetErrorString(free), " (",
                            cudaGetErrorName(free),
@@ -336,16 +338,17 @@ CudaStatus cuda_status() {
 Result<std::shared_ptr<Device>> open_cuda() {
   const std::lock_guard lock(cuda::current_mutex);
   if (cuda::is_lost) {
-    // All that the process had there goes, with every model's handle to it. CUDA promises no way back from some errors.
+    // The reset frees everything that the process had on the device. After some errors CUDA does not promise that a
+    // reset helps, so the result is checked.
     const std::lock_guard alone(cuda::use_mutex);
     cudaError_t error = cudaDeviceReset();
-    // What it gives may be the error of before.
+    // The first call may return the earlier error.
     if (error != cudaSuccess) error = cudaDeviceReset();
     (void)cudaGetLastError();
     if (error == cudaSuccess) error = cuda::standing();
     if (error != cudaSuccess) {
       return Error{Code::unavailable,
-                   text("The CUDA device was lost and cannot be had again in this process: ", cudaGetErrorString(error),
+                   text("The CUDA device was lost and could not be reset in this process: ", cudaGetErrorString(error),
                         " (", cudaGetErrorName(error), "). Start the process again.")};
     }
     cuda::current.reset();

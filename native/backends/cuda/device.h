@@ -1,11 +1,12 @@
-// A CUDA device as a Device. Streams:
+// CudaDevice: a Device on CUDA. It uses these streams:
 //
-//   of an executor  its steps: arguments and inputs in, a captured graph or single launches, results out
-//   transfers       everything else: snapshots, restores, paging, first states. Through pinned memory, and done
-//                   when the call returns
+//   one per executor  its steps: upload of arguments and inputs, a captured graph or single launches, download of
+//                     results
+//   transfers         all other copies: snapshots, restores, paging, first states. They go through page-locked memory,
+//                     and are complete when the call returns
 //
-// so that a snapshot of one session leaves while others are stepped. A context is never in both at once: a call claims
-// it, and waits for its own work before it gives the context back.
+// so that a snapshot of one session can be copied while other sessions are stepped. No context is in both streams at
+// the same time: a call claims the context, and waits for its own work before it releases the claim.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ namespace continuo::cuda {
 
 class CudaDevice;
 
-// Somebody uses the device: it is not reset meanwhile. One thread may hold several.
+// Keeps the device from being reset during its own lifetime. A thread may have several.
 class Use {
  public:
   Use();
@@ -32,7 +33,7 @@ class Use {
 
 class CudaDevice final : public Device, public std::enable_shared_from_this<CudaDevice> {
  public:
-  // `host`: the kernels for what is computed on the host.
+  // `host`: the functions that the runtime computes on the host.
   explicit CudaDevice(const HostKernels& host);
   ~CudaDevice() override;
 
@@ -58,36 +59,37 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   void leave() noexcept override;
   void enlist(Pageable& pageable) override { residency_.enlist(pageable); }
   void dismiss(Pageable& pageable) override { residency_.dismiss(pageable); }
-  // The use comes first, as in every other call: residency's lock lies within it.
+  // The use comes before the lock of the residency, in the order of every other call: the other order could deadlock.
   bool pin(Pageable& pageable) override {
-    const Use held;
+    const Use in_use;
     return residency_.pin(pageable);
   }
   void unpin(Pageable& pageable) override { residency_.unpin(pageable); }
 
-  // For as long as the device is used. Throws DeviceError once it was lost: what this object gave out lies nowhere now.
+  // Throws DeviceError once the device was lost: the memory that this object gave out does not exist any more.
   [[nodiscard]] Use use() const { return Use(*this); }
   const Residency& residency() const { return residency_; }
 
  private:
-  // Transfers go through this much pinned memory, a part after the other.
+  // Page-locked memory for transfers, which are cut into parts of this size.
   static constexpr size_t staging_bytes = size_t{4} << 20;
   static constexpr size_t most_reserve = size_t{512} << 20;
 
-  // What the kernels of the transfer stream left in the flag; `what` as of check().
+  // The value that kernels of the transfer stream wrote into the flag; `what` as in check().
   uint32_t flag(const char* what);
   void transfer(std::byte* to, const std::byte* from, size_t bytes, cudaMemcpyKind kind, const char* what);
-  // Memory that leaves so much of the device's free, or that takes none of it; null where there is none.
+  // Memory of the device, where `reserve` bytes stay free after taking it. Null where that is impossible. A block that
+  // CUDA cuts from memory it has taken before does not reduce what is free.
   static std::byte* take(size_t bytes, size_t reserve);
 
   const HostKernels& host_;
-  const uint64_t life_;  // of the process's devices, which follow one another
-  size_t total_ = 0;     // bytes of the device
+  const uint64_t life_;  // number of this device object: a reset begins the next life
+  size_t total_ = 0;     // bytes of the device's memory
   Residency residency_;
   std::mutex transfers_mutex_;
   cudaStream_t transfers_ = nullptr;
-  std::byte* staging_ = nullptr;  // pinned
-  uint32_t* flag_ = nullptr;      // on the device
+  std::byte* staging_ = nullptr;  // [staging_bytes], page-locked memory of the host
+  uint32_t* flag_ = nullptr;      // [1], on the device
 };
 
 }  // namespace continuo::cuda

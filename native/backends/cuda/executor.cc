@@ -11,7 +11,7 @@ namespace continuo::cuda {
 
 namespace {
 
-// Steps come in few shapes where sessions come and go slowly; where they do not, graphs are made anew.
+// The most graphs that are kept; beyond it all are dropped. Steps have few shapes where sessions come and go slowly.
 constexpr size_t most_graphs = 64;
 
 template <class T> DeviceMemory on_device(const std::shared_ptr<CudaDevice>& device, const std::vector<T>& data) {
@@ -73,7 +73,7 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
       host_rows_(device_),
       host_input_(device_),
       host_output_(device_) {
-  const auto use = device_->use();
+  const auto in_use = device_->use();
   size_t args = 0, scratch = 0;
   for (auto& space : spaces_) {
     Placing placing(*this, space);
@@ -101,18 +101,18 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
 }
 
 CudaExecutor::~CudaExecutor() {
-  const Use held;
+  const Use in_use;
   try {
     wait();
   } catch (const DeviceError&) {
-    // Lost: there is nothing to wait for.
+    // The device is lost, and its work with it.
   }
   forget_graphs();
   if (stream_ && !device_->lost()) (void)cudaStreamDestroy(stream_);
 }
 
 void CudaExecutor::forget_graphs() {
-  // Those of a lost device went with it.
+  // The reset of a lost device has destroyed its graphs.
   for (const auto& [shape, graph] : graphs_) {
     if (!device_->lost()) (void)cudaGraphExecDestroy(graph);
   }
@@ -121,7 +121,7 @@ void CudaExecutor::forget_graphs() {
 }
 
 void CudaExecutor::wait() {
-  const auto use = device_->use();
+  const auto in_use = device_->use();
   if (!pending_) return;
   pending_ = false;
   for (auto* pinned : {&host_args_, &host_rows_, &host_input_}) pinned->travels = false;
@@ -139,14 +139,14 @@ void CudaExecutor::send(std::byte* to, Pinned& from, size_t bytes) {
 }
 
 void CudaExecutor::insert(size_t block, size_t input, std::span<const std::byte> rows) {
-  const auto use = device_->use();
+  const auto in_use = device_->use();
   std::memcpy(room(host_input_, rows.size()), rows.data(), rows.size());
   send(value(spaces_[block], programs()[block].inputs[input]), host_input_, rows.size());
 }
 
 // Runs one command over rows that have one argument each.
 void CudaExecutor::over_rows(const Command& command, std::span<const uint64_t> args, uint32_t threads) {
-  const auto use = device_->use();
+  const auto in_use = device_->use();
   const auto count = static_cast<uint32_t>(args.size());
   const size_t bytes = args_in(count, 0, 0, 1) * sizeof(uint64_t);
   std::byte* staged = room(host_rows_, bytes + sizeof command);
@@ -172,7 +172,7 @@ void CudaExecutor::gather(size_t block, size_t input, std::span<const std::byte*
 }
 
 const std::byte* CudaExecutor::to_host(const std::byte* from, size_t bytes) {
-  const auto use = device_->use();
+  const auto in_use = device_->use();
   std::byte* staged = host_output_.room(bytes);
   check(cudaMemcpyAsync(staged, from, bytes, cudaMemcpyDeviceToHost, stream_), "copy from the device");
   pending_ = true;
@@ -219,8 +219,8 @@ void CudaExecutor::zero(Space& space, uint32_t id, size_t rows) {
 }
 
 void CudaExecutor::step(size_t block, size_t rows, std::span<const Run> runs) {
-  const auto use = device_->use();
-  // What came in since may still travel; another step may not be under way, as tables move when they grow.
+  const auto in_use = device_->use();
+  // The step before must be finished, because begin() may move a table that grows.
   if (host_args_.travels) wait();
   auto& space = spaces_[block];
   const auto& compiled = blocks_[block];
@@ -248,7 +248,7 @@ CudaExecutor::StepArgs CudaExecutor::args_for(const Schedule& schedule, size_t r
   return {host, step, count * sizeof(uint64_t)};
 }
 
-// What one line needs to know of the step. Where a place is not there, its run is at fault and its address stays 0.
+// Writes the step arguments of one line. After a fault of a place the address in its run stays 0.
 void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule, const StepArgs& args,
                         std::span<const Run> runs) {
   if (line.launch.products) return;
@@ -306,7 +306,7 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
       default: return;
     }
     if (line.gates < 0) continue;
-    // Sums go on where they stand.
+    // The kernel adds to the sums so far.
     const Command& gates = schedule.commands[static_cast<size_t>(line.gates)];
     for (size_t level = 0; level < gates.levels; ++level) {
       const auto* sums = gate_sums(line, schedule, args, runs, r, level);
@@ -349,10 +349,10 @@ cudaGraphExec_t CudaExecutor::capture(size_t block, const StepArgs& args, size_t
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture a step");
   try {
     launch_all(spaces_[block], blocks_[block], args, rows, runs);
-    // A graph that lacks a launch would go on without it.
+    // A launch that failed would be missing from the graph without a further error.
     check(cudaGetLastError(), "capture a step");
   } catch (const DeviceError&) {
-    // A stream that goes on capturing would refuse everything.
+    // The capture must end: a stream that still captures refuses every other use.
     (void)cudaStreamEndCapture(stream_, &graph);
     if (graph) (void)cudaGraphDestroy(graph);
     throw;
@@ -361,7 +361,7 @@ cudaGraphExec_t CudaExecutor::capture(size_t block, const StepArgs& args, size_t
   cudaGraphExec_t exec = nullptr;
   cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
   (void)cudaGraphDestroy(graph);
-  // What it needs of the device's memory it takes here, not at its first launch.
+  // The upload takes the graph's memory on the device now, where a failure can be handled, and not at the first launch.
   if (error == cudaSuccess) error = cudaGraphUpload(exec, stream_);
   if (error != cudaSuccess && exec) (void)cudaGraphExecDestroy(exec);
   if (error == cudaErrorMemoryAllocation) {
@@ -372,8 +372,7 @@ cudaGraphExec_t CudaExecutor::capture(size_t block, const StepArgs& args, size_t
   return exec;
 }
 
-// The first step of a shape is launched, the second captured, since most shapes of a stream that begins never come
-// again.
+// The first step of a shape is launched, the second is captured: most shapes of a stream's beginning never come again.
 void CudaExecutor::replay(size_t block, const StepArgs& args, size_t rows, std::span<const Run> runs) {
   const Shape shape{block, rows, runs.size()};
   auto found = graphs_.find(shape);
@@ -404,19 +403,18 @@ void CudaExecutor::note_gates(const Schedule& schedule, std::span<const Line> li
       for (size_t level = 0; level < gates.levels; ++level) {
         auto* sums = gate_sums(line, schedule, args, runs, r, level);
         if (!sums) break;
-        double told[3];
+        double summed[3];
         for (size_t k = 0; k < 3; ++k)
-          std::memcpy(&told[k], notes + run_arg_at(rows, runs.size(), gates.run_arg + level * 3 + k, r),
+          std::memcpy(&summed[k], notes + run_arg_at(rows, runs.size(), gates.run_arg + level * 3 + k, r),
                       sizeof(double));
-        sums->theta = told[0], sums->eta = told[1], sums->alpha = told[2];
+        sums->theta = summed[0], sums->eta = summed[1], sums->alpha = summed[2];
         sums->count += runs[r].rows * gates.groups;
       }
     }
   }
 }
 
-// Where a context keeps the sums of a level's gates: under the first element of the level's memories. Null where the
-// run cannot go on.
+// The sums of a level's gates in the context of a run (Context::gates). Null after a fault of the run.
 GateSums* CudaExecutor::gate_sums(const Line& line, const Schedule& schedule, const StepArgs& args,
                                   std::span<const Run> runs, size_t run, size_t level) {
   const Command& memory = schedule.commands[line.launch.first];
@@ -427,14 +425,14 @@ GateSums* CudaExecutor::gate_sums(const Line& line, const Schedule& schedule, co
   return &runs[run].context->gates[{table, at + level * memory.groups * n * n}];
 }
 
-// Line by line, where the host must look or decide in between.
+// Runs line by line: for a program that is not straight, or with trace or watch.
 void CudaExecutor::rows_together(Space& space, const Stage& stage, size_t rows, std::span<const Run> runs) {
   for (size_t line = stage.first; line <= stage.last; ++line) run(space, space.program->code[line], 0, rows, runs);
 }
 
 void CudaExecutor::dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows,
                             std::span<const Run> runs) {
-  // Its arguments take the place of those of the line before, and the host may move counters or clear tables.
+  // The line before must be finished: its arguments are overwritten, and the host may move counters or clear tables.
   wait();
   switch (instruction.node->op) {
     case Op::cache_increment:

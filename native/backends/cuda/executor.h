@@ -1,10 +1,10 @@
-// The executor of a CUDA device. A step is a list of launches whose arguments never change; what does, lies in the
-// step's args (backends/cuda/kernels/command.h), which are written by the host and uploaded first. So a step of a
-// shape that comes again, this many rows of this many runs, is captured as a CUDA graph the second time, and from then
-// on replayed.
+// The executor of a CUDA device. A step is a list of launches. The parameters of a launch never change; everything that
+// changes from step to step is in the step arguments (backends/cuda/kernels/command.h), which the host writes and
+// uploads before the launches. So when a shape of a step (block, rows, runs) comes for the second time, the step is
+// captured as a CUDA graph, and later steps of that shape replay the graph.
 //
-// A program that must ask what a row has computed (a branch, a place in a table) goes line by line instead, and waits
-// where it asks.
+// Some programs need a number that a row has computed to go on: for a branch, or for an index into a table. Those run
+// line by line instead, and the host waits where it needs the number.
 #pragma once
 
 #include <map>
@@ -29,32 +29,32 @@ class CudaExecutor : public Executor {
   void step(size_t block, size_t rows, std::span<const Run> runs) override;
   void settle() override { wait(); }
 
-  // Launches of a step that takes one row of each of its contexts.
+  // Launches of a step with one row of each context.
   size_t launches(size_t block) const { return blocks_[block].schedule.decode.size(); }
   size_t graphs() const { return graphs_.size(); }
 
  protected:
   struct Compiled {
     Schedule schedule;
-    DeviceMemory commands;
-    std::map<const Instruction*, size_t> line;  // into schedule.lines
+    DeviceMemory commands;                      // [schedule.commands]
+    std::map<const Instruction*, size_t> line;  // index into schedule.lines
   };
-  // Arguments of the step that is about to run: on the host, and where they will lie on the device.
+  // The step arguments of the next step.
   struct StepArgs {
-    uint64_t* host;
-    Step step;
+    uint64_t* host;  // [args_in(rows, runs, …)], see command.h
+    Step step;       // their addresses on the device
     size_t bytes;
   };
   const Compiled& compiled(size_t block) const { return blocks_[block]; }
   void wait();
-  // The arguments of a step with nothing but its runs in them, what each line adds to them, and the way to the device.
+  // Begins the arguments of a step with its runs; fills in those of one line; copies all to the device.
   StepArgs args_for(const Schedule& schedule, size_t rows, std::span<const Run> runs);
   void fill(Space& space, const Line& line, const Schedule& schedule, const StepArgs& args, std::span<const Run> runs);
   void upload(const StepArgs& args);
   void launch(const Compiled& block, const Launch& launch, const Step& step, size_t first, size_t rows, size_t runs);
 
  private:
-  // Pinned memory of the host.
+  // A buffer of page-locked memory on the host ("pinned" in CUDA's documents).
   class Pinned {
    public:
     Pinned() = default;
@@ -62,11 +62,11 @@ class CudaExecutor : public Executor {
     Pinned(const Pinned&) = delete;
     Pinned& operator=(const Pinned&) = delete;
     ~Pinned();
-    // At least so many bytes; what lay there is lost where it must grow.
+    // The buffer, grown to at least so many bytes. Growing loses its content.
     std::byte* room(size_t bytes);
     const std::byte* data() const { return data_; }
 
-    // The stream may still read it.
+    // Whether the stream may still read the buffer.
     bool travels = false;
 
    private:
@@ -86,12 +86,12 @@ class CudaExecutor : public Executor {
   int32_t number(Space& space, uint32_t id, size_t row) override;
   const std::byte* look_at(Space& space, uint32_t id, size_t first, size_t rows) override;
 
-  // Room that the stream is done with, and the way from there to the device.
+  // A buffer that the stream does not read any more; and an asynchronous copy from a buffer to the device.
   std::byte* room(Pinned& pinned, size_t bytes);
   void send(std::byte* to, Pinned& from, size_t bytes);
   size_t block_of(const Space& space) const { return static_cast<size_t>(&space - spaces_.data()); }
   const std::byte* to_host(const std::byte* from, size_t bytes);
-  // A graph of the launches of a step, or null where the device has no memory for one.
+  // A graph of the launches of a step; null where the device has no memory for a graph.
   cudaGraphExec_t capture(size_t block, const StepArgs& args, size_t rows, std::span<const Run> runs);
   void launch_all(Space& space, const Compiled& block, const StepArgs& args, size_t rows, std::span<const Run> runs);
   void replay(size_t block, const StepArgs& args, size_t rows, std::span<const Run> runs);
@@ -103,17 +103,19 @@ class CudaExecutor : public Executor {
   void forget_graphs();
 
   std::shared_ptr<CudaDevice> device_;
-  // Its own: what another executor puts into a stream that is being captured would become part of the graph.
+  // Not shared with other executors: a launch of another executor during a capture would become part of the graph.
   cudaStream_t stream_ = nullptr;
-  std::vector<Compiled> blocks_;
-  std::vector<DeviceMemory> literals_;
-  DeviceMemory args_, notes_, scratch_;
-  DeviceMemory rows_;  // arguments of gather() and surprisals(), and their command
-  DeviceMemory nats_;  // what surprisals() gives
+  std::vector<Compiled> blocks_;        // [blocks]
+  std::vector<DeviceMemory> literals_;  // numbers of the graph that commands point to
+  DeviceMemory args_;                   // u64 [the most args_in() of a step]
+  DeviceMemory notes_;                  // as args_: results of commands at the places of their arguments (gates)
+  DeviceMemory scratch_;                // of products
+  DeviceMemory rows_;                   // arguments of gather() and surprisals() [max_rows], and their command
+  DeviceMemory nats_;                   // f32 [max_rows]: results of surprisals()
   Pinned host_args_, host_rows_, host_input_, host_output_;
   std::map<Shape, cudaGraphExec_t> graphs_;
-  std::map<Shape, size_t> seen_;
-  bool pending_ = false;  // something was put into the stream since the last wait
+  std::map<Shape, size_t> seen_;  // steps of each shape that had no graph
+  bool pending_ = false;          // the stream has work since the last wait
 };
 
 }  // namespace continuo::cuda

@@ -10,7 +10,7 @@ namespace {
 
 bool is_product(const Instruction& instruction) { return instruction.node->op == Op::matmul; }
 
-// Whether the line may join the group of products that ends before it.
+// Whether the line can be added to the group of products that ends before it.
 bool joins_products(const std::vector<Instruction>& code, const FusionGroup& group, size_t line) {
   const auto& next = code[line];
   const auto any = [&](const auto& holds) {
@@ -20,9 +20,9 @@ bool joins_products(const std::vector<Instruction>& code, const FusionGroup& gro
   if (next.in.empty()) return false;
   const uint32_t from = next.in[0].id;
   const bool of_the_group = any([&](const Instruction& i) { return is_product(i) && i.out == from; });
-  // A product after an epilogue begins anew.
+  // A product after an epilogue begins a new group.
   if (is_product(next)) return is_product(code[line - 1]) && !of_the_group;
-  // A product has one epilogue.
+  // A product has one epilogue at most.
   return traits_of(next.node->op).epilogue && of_the_group &&
          !any([&](const Instruction& i) { return !is_product(i) && i.in[0].id == from; });
 }
@@ -49,7 +49,7 @@ std::vector<FusionGroup> fusion_groups(const Program& program) {
 }
 
 std::vector<Lifetime> fused_lifetimes(const Program& program) {
-  // A group is one moment for what crosses its border.
+  // A value that is read or written in a group is alive during the whole group.
   std::vector<size_t> first(program.code.size() + 1), last(program.code.size() + 1);
   for (size_t line = 0; line < first.size(); ++line) first[line] = last[line] = line;
   for (const auto& group : fusion_groups(program)) {

@@ -1,4 +1,4 @@
-// Which lines of a program may run as one launch, and what that asks of its memory.
+// Fusion: which lines of a program may run as one launch, and the lifetimes of values that this needs.
 #pragma once
 
 #include <vector>
@@ -7,18 +7,18 @@
 
 namespace continuo::cuda {
 
-// Neighbouring lines that may run as one: products that do not depend on each other, with the epilogues of their
-// outputs; or what stands between such.
+// Neighbouring lines that may run as one launch: products that do not depend on each other, with the epilogues of their
+// outputs; or the lines between two such groups.
 struct FusionGroup {
   bool products;
-  size_t first, last;  // of Program::code, last included
+  size_t first, last;  // lines of Program::code, both included
 };
 
-// In order; what goes row after row is in none.
+// In order of their lines. Lines of a row_serial stage are in no group.
 std::vector<FusionGroup> fusion_groups(const Program& program);
 
-// The program's lifetimes, where no value that lives in a group takes the place of another that does: they may be read
-// and written at the same time.
+// The program's lifetimes, each extended to whole groups. So no two values of a group share memory: the lines of a
+// group run at the same time.
 std::vector<Lifetime> fused_lifetimes(const Program& program);
 
 }  // namespace continuo::cuda

@@ -18,18 +18,18 @@ bool Residency::pin(Pageable& pageable) {
   const std::lock_guard lock(mutex_);
   auto& entry = entries_.at(&pageable);
   entry.used = ++clock_;
-  ++entry.held;
+  ++entry.pins;
   if (!entry.out) return true;
   try {
     pageable.page_in();
     entry.out = false;
     return true;
   } catch (const DeviceError&) {
-    --entry.held;
-    // Some of it may have come in.
+    --entry.pins;
+    // A part of the context may have been paged in.
     pageable.page_out();
     const bool others =
-        std::any_of(entries_.begin(), entries_.end(), [](const auto& other) { return other.second.held > 0; });
+        std::any_of(entries_.begin(), entries_.end(), [](const auto& other) { return other.second.pins > 0; });
     if (!others) throw;
     return false;
   }
@@ -37,7 +37,7 @@ bool Residency::pin(Pageable& pageable) {
 
 void Residency::unpin(Pageable& pageable) {
   const std::lock_guard lock(mutex_);
-  if (const auto found = entries_.find(&pageable); found != entries_.end()) --found->second.held;
+  if (const auto found = entries_.find(&pageable); found != entries_.end()) --found->second.pins;
 }
 
 bool Residency::make_room(const std::function<bool()>& take) {
@@ -51,12 +51,12 @@ bool Residency::make_room(const std::function<bool()>& take) {
 bool Residency::page_one_out() {
   auto oldest = entries_.end();
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    const auto& [held, out, used] = entry->second;
-    if (held > 0 || out || entry->first->device_bytes() == 0) continue;
+    const auto& [pins, out, used] = entry->second;
+    if (pins > 0 || out || entry->first->device_bytes() == 0) continue;
     if (oldest == entries_.end() || used < oldest->second.used) oldest = entry;
   }
   if (oldest == entries_.end()) return false;
-  // Also if only a part of it can leave.
+  // Set before: page_out() may fail after a part of the context has left.
   oldest->second.out = true;
   oldest->first->page_out();
   return true;

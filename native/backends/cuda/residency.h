@@ -1,5 +1,5 @@
-// Which contexts lie in the device's memory. Those that nobody holds may be paged out to the host, the one unused for
-// longest first, where the memory is wanted for something else.
+// Residency: which contexts lie in the device's memory. Where other memory is needed, contexts that are not pinned are
+// paged out to the host, the least recently used first.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@ class Residency {
  public:
   void enlist(Pageable& pageable);
   void dismiss(Pageable& pageable);
-  // As Device::hold.
+  // As Device::pin.
   bool pin(Pageable& pageable);
   void unpin(Pageable& pageable);
-  // Calls take() until it succeeds, and pages somebody out after each failure. False when nobody is left.
+  // Calls take() until it succeeds, and pages one context out after each failure. False when none is left to page out.
   bool make_room(const std::function<bool()>& take);
   size_t paged_out() const;
 
  private:
   struct Entry {
-    size_t held = 0;
-    bool out = false;
-    uint64_t used = 0;  // when it was last held
+    size_t pins = 0;
+    bool out = false;   // paged out, wholly or in part
+    uint64_t used = 0;  // clock_ when it was last pinned
   };
   bool page_one_out();
 
-  // Paging in takes memory, for which others may have to leave: one thread at a time, again and again.
+  // Recursive: paging a context in takes memory, for which make_room() may page out another one.
   mutable std::recursive_mutex mutex_;
   std::unordered_map<Pageable*, Entry> entries_;
   uint64_t clock_ = 0;

@@ -12,26 +12,26 @@ namespace continuo::cuda {
 namespace {
 
 constexpr uint32_t warp = 32, attending_threads = 256, remembering_threads = 128;
-// Columns that a part has at least where nothing says how many parts there are.
+// Where the commands of a launch have no heads: the least columns of a part, and the most parts. And the most blocks.
 constexpr uint32_t least_columns = 1024, most_parts = 32, most_blocks = 65535;
 
-// Nothing that the device runs.
+// Ops that only move counters or reset tables: the host runs them.
 bool on_host(Op op) { return traits_of(op).state == State::counts || traits_of(op).state == State::resets; }
 
 bool grouped(Task task) { return task >= Task::norm && task != Task::surprisal && task != Task::conv; }
-// One head of it keeps a block busy: never several in one.
+// Tasks of which one head keeps a block of threads busy: a block never takes several heads.
 bool heavy(Task task) {
   return task == Task::attend || task == Task::wkv7 || task == Task::attend_window || task == Task::memory;
 }
 
-// The heads or groups that it can be cut into; 1: it looks at a whole row.
+// The heads or groups into which a command can be cut; 1: it reads a whole row.
 uint32_t parts_of(const Command& c) {
   return c.task == Task::attend_window ? c.groups / c.shared : c.task == Task::gates ? c.levels : c.groups;
 }
 
 uint32_t rounded(uint32_t n) { return (n + warp - 1) / warp * warp; }
 
-// Commands that follow one another in a launch.
+// The commands of one launch, in order.
 class Group {
  public:
   bool add(const Command& c, const Instruction& instruction, bool decode) {
@@ -49,7 +49,7 @@ class Group {
       if (!argument.constant && writes(argument.id) && !aligned(c, i)) whole = true;
     }
     const uint32_t heads = grouped(c.task) && parts_of(c) > 1 ? parts_of(c) : 0;
-    // Several heads that each want a block cannot stand beside what wants one block for the row.
+    // A command with a block for each head cannot share a launch with a command that needs one block for the row.
     const bool many = heavy(c.task) && heads > 0;
     if ((whole_ || whole) && (heavy_ || many)) return false;
     if (heads > 0 && !whole_ && !whole && heads_ > 0 && heads != heads_) return false;
@@ -71,7 +71,7 @@ class Group {
 
   Launch launch(uint32_t first) const {
     Launch out{false, first, count_};
-    // A grid has at most 65,535 blocks that way; uneven parts are parts too.
+    // A grid has at most 65,535 blocks in this dimension; then some parts have more heads than others.
     out.parts = whole_       ? 1
                 : heads_ > 0 ? std::min(heads_, most_blocks)
                              : std::clamp(widest_ / least_columns, 1u, most_parts);
@@ -84,7 +84,7 @@ class Group {
 
  private:
   bool writes(uint32_t id) const { return std::find(written_.begin(), written_.end(), id) != written_.end(); }
-  // Whether a part of the command reads of input i only the columns that the same part wrote.
+  // Whether each part of the command reads only those columns of input i that the same part has written.
   bool aligned(const Command& c, size_t i) const {
     switch (c.task) {
       case Task::slice: return c.from == 0 && c.width == c.in_width;
@@ -131,7 +131,7 @@ class Scheduler {
  private:
   static constexpr size_t none = static_cast<size_t>(-1);
 
-  // Products first, so that those of a group lie side by side.
+  // Products come first, so that the products of a group have neighbouring indices.
   void translate(size_t first, size_t last) {
     for (const bool products : {true, false}) {
       for (size_t line = first; line <= last; ++line) {
@@ -174,7 +174,7 @@ class Scheduler {
         members.push_back(out_.lines[line_of_[line]].launch.first);
         continue;
       }
-      // A function of a product's outputs goes with it.
+      // The line is an epilogue: it goes with the product whose output it reads.
       for (const uint32_t member : members) {
         Product& product = out_.products[member];
         if (product.y != addresses_.value(instruction.in[0].id)) continue;
@@ -218,7 +218,7 @@ class Scheduler {
   const std::vector<FusionGroup> groups_;
   Addresses& addresses_;
   Schedule out_;
-  std::vector<size_t> line_of_;  // per line of the program: into Schedule::lines
+  std::vector<size_t> line_of_;  // [lines of the program]: index into Schedule::lines
 };
 
 }  // namespace

@@ -1,12 +1,12 @@
-// A program as launches. Its lines become commands and products once, when an executor is made; a step then launches
-// them
+// Schedule: a program as launches of kernels. When an executor is made, each line of the program becomes a command or a
+// product. A step then launches them in one of two ways:
 //
 //   decode   every run has one row: a fusion group is one launch, as far as its parts allow
-//   general  any runs: what works on each row by itself is joined, what walks a run stands alone
+//   general  any runs: ops without state are fused, an op that walks the rows of a run has a launch of its own
 //
-// Parts: a launch may give each row to several blocks, each of which takes some of the columns through all its
-// commands. Heads are such parts. So no command may read columns that another part has written in the same launch; what
-// looks at a whole row needs one part.
+// Parts: a launch may give each row to several blocks of threads. Each block then runs all commands of the launch over
+// its part of the columns; the heads of a memory or an attention are such parts. So no command may read columns that
+// another part has written in the same launch, and a command that reads a whole row allows only one part.
 #pragma once
 
 #include <vector>
@@ -18,43 +18,41 @@ namespace continuo::cuda {
 
 struct Launch {
   bool products;
-  uint32_t first, count;  // of Schedule::commands or Schedule::products
+  uint32_t first, count;  // indices into Schedule::products or Schedule::commands
   uint32_t parts = 1, threads = 32;
-  bool walks = false;  // its indices are runs
+  bool walks = false;  // a block of threads takes a run, not a row
   Family family = Family::rows;
 };
 
-// What one line of a program is.
 struct Line {
   const Instruction* instruction;
-  Launch launch;       // by itself
-  int64_t gates = -1;  // a command that sums what a memory's gates were
+  Launch launch;       // of this line alone
+  int64_t gates = -1;  // index into Schedule::commands: the command that sums the gates of a memory; −1: none
 };
 
-// How a command is made of an instruction needs addresses, which the executor knows.
+// Addresses on the device, which the executor gives to the commands.
 struct Addresses {
   virtual ~Addresses() = default;
   virtual void* value(uint32_t id) = 0;
-  // Bytes that live on the device as long as the schedule.
+  // Copies bytes to the device, where they live as long as the schedule.
   virtual const void* literal(const void* data, size_t bytes) = 0;
-  // A constant vector, on the host.
+  // The numbers of a constant vector, on the host.
   virtual std::vector<float> numbers(const Constant& constant) = 0;
 };
 
-// Of a command that sums gates, by its place in Schedule::commands.
+// The launch of a command that sums gates; `command`: its index.
 Launch gates_launch(const std::vector<Command>& commands, int64_t command);
 
 struct Schedule {
   std::vector<Command> commands;
   std::vector<Product> products;
-  std::vector<Line>
-      lines;  // of every instruction but branches and returns, also those within branches, in the written order
-  std::vector<Launch> decode, general;  // empty where a program must go through the host: see `straight`
-  bool straight = true;                 // no row waits for another, and no place hangs on a number that a row computes
-  uint32_t run_args = 0, row_args = 0;
+  std::vector<Line> lines;              // instructions that run on the device, also those in arms of branches
+  std::vector<Launch> decode, general;  // empty where not `straight`
+  bool straight = true;                 // no row_serial stage, and no index that is a value of the row
+  uint32_t run_args = 0, row_args = 0;  // step arguments of each run, and of each row
 };
 
-// Everything of `program` but its launches' data in the step's arguments.
+// Compiles everything but the step arguments.
 Schedule make_schedule(const Model& model, const Program& program, Addresses& addresses);
 
 }  // namespace continuo::cuda

@@ -1,4 +1,4 @@
-// Single instructions as what the device knows (commands.cc); schedule.cc puts them together.
+// Translates single instructions into commands and products (commands.cc); schedule.cc combines them into launches.
 #pragma once
 
 #include "backends/cuda/schedule.h"
@@ -7,7 +7,7 @@ namespace continuo::cuda {
 
 Command command_of(const Model& model, const Program& program, const Instruction& instruction, Addresses& addresses,
                    Schedule& schedule);
-// Sums of what the gates of a memory were.
+// The command that sums the gates of a memory.
 Command gates_of(const Command& memory, Schedule& schedule);
 Product product_of(const Model& model, const Instruction& instruction, Addresses& addresses);
 Task epilogue_task_of(Op op);

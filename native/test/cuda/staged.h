@@ -1,4 +1,4 @@
-// Device copies of host ranges for one call of a CUDA kernel, and what was written copied back when the call is over.
+// Copies host ranges to the device for one call of a CUDA kernel, and copies the results back after the call.
 #pragma once
 
 #include <cstdio>
@@ -32,28 +32,28 @@ class Staged {
     used() = 0;
   }
 
-  // `n` elements that the call reads. Null stays null.
+  // `n` elements that the call reads. A null pointer stays null.
   template <class T> const T* in(const T* host, size_t n) { return static_cast<const T*>(copy(host, n * sizeof(T))); }
-  // The same, of what kernels read many bytes at once of: at a whole line, as executors keep it, wherever it stands
-  // here.
+  // The same, for ranges that kernels read in wide loads: the copy begins on a whole line, as with executors, whatever
+  // the alignment on the host.
   template <class T> const T* in_line(const T* host, size_t n) {
     T* device = scratch<T>(n);
     must(cudaMemcpy(device, host, n * sizeof(T), cudaMemcpyHostToDevice), "cannot copy to the device");
     return device;
   }
-  // That it reads and writes, or writes in part.
+  // Elements that the call reads and writes, or writes in part.
   template <class T> T* both(T* host, size_t n) {
     void* device = copy(host, n * sizeof(T));
     if (device) back_.push_back({host, device, n * sizeof(T)});
     return static_cast<T*>(device);
   }
-  // That it writes, all of them: they begin as NaN.
+  // Elements that the call writes without exception. They begin as NaN.
   template <class T> T* out(T* host, size_t n) {
     void* device = allocate(host, n * sizeof(T));
     back_.push_back({host, device, n * sizeof(T)});
     return static_cast<T*>(device);
   }
-  // Memory that nothing is copied to or from.
+  // Scratch memory: no copies.
   template <class T> T* scratch(size_t n) { return static_cast<T*>(allocate(nullptr, n * sizeof(T))); }
 
  private:
@@ -70,17 +70,17 @@ class Staged {
     return device;
   }
 
-  // As far past a whole line as the host's range, so that kernels meet the alignments that the tests choose.
+  // The copy has the alignment of the host's range, so that kernels meet the alignments that the tests choose.
   void* allocate(const void* host, size_t bytes) {
     const size_t skew = reinterpret_cast<uintptr_t>(host) % line;
 #if defined(CONTINUO_EMULATE)
-    // Each by itself: AddressSanitizer sees what is read or written past its end.
+    // An allocation for each range: AddressSanitizer reports an access past its end.
     void* memory = nullptr;
     must(cudaMalloc(&memory, skew + bytes + (skew + bytes == 0)), "cannot allocate device memory");
     own_.push_back(memory);
     return static_cast<std::byte*>(memory) + skew;
 #else
-    // One after the other in a block that stays, as cudaMalloc is slow.
+    // All ranges in one block that is kept, because cudaMalloc is slow.
     static std::byte* const pool = [] {
       void* memory = nullptr;
       must(cudaMalloc(&memory, pool_bytes), "cannot allocate device memory");

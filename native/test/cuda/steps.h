@@ -1,5 +1,5 @@
-// Random steps for the interpreter of commands: runs of rows, their args, and buffers on both sides of which one is
-// the CPU's.
+// Random steps for the interpreter of commands: runs of rows, their step arguments, and pairs of buffers, one written
+// by the device and one by the CPU.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace continuo::test {
 using cuda::Command;
 using cuda::RunArgs;
 
-// What a command wrote there, and what it should have written.
+// The result of a command (`got`), and the result that the CPU gives (`want`).
 template <class T> struct Both {
   std::vector<T> want, got;
 };
@@ -34,18 +34,18 @@ class Steps {
     }
   }
 
-  // The first of args for each run, or for each row, that hold these: [args][runs], [args][rows].
+  // Adds step arguments for each run, or for each row: [args][runs], [args][rows]. Returns the index of the first.
   uint32_t args_of_runs(const std::vector<std::vector<uint64_t>>& args) { return append(run_args_, args, runs.size()); }
   uint32_t args_of_rows(const std::vector<std::vector<uint64_t>>& args) { return append(row_args_, args, rows); }
 
   // Numbers that a command reads.
   template <class T> const T* in(const std::vector<T>& values) { return staged_->in(values.data(), values.size()); }
-  // Numbers that it may change: `values` are what stands there before.
+  // Numbers that a command may change; `values`: their content before the launch.
   template <class T> T* both(Both<T>& pair, std::vector<T> values) {
     pair.want = pair.got = std::move(values);
     return staged_->both(pair.got.data(), pair.got.size());
   }
-  // As many that nobody wrote.
+  // `n` numbers with random bits before the launch.
   template <class T> T* out(Both<T>& pair, size_t n) {
     std::vector<T> before(n);
     for (auto& value : before) {
@@ -55,7 +55,7 @@ class Steps {
     return both(pair, std::move(before));
   }
 
-  // Runs the commands over rows or runs [first, first + indices), in `parts` parts, once all args are there.
+  // Runs the commands over rows or runs [first, first + indices), in `parts` parts. All arguments must be added before.
   void launch(const std::vector<Command>& commands, cuda::Family family, size_t first, size_t indices, uint32_t parts) {
     cuda::Step step{};
     step.rows = static_cast<uint32_t>(rows);
@@ -75,7 +75,7 @@ class Steps {
               static_cast<uint32_t>(first), static_cast<uint32_t>(indices), parts, sizes[random.below(6)], nullptr,
               family);
   }
-  // The same, the last time: copies what was written into each `got`.
+  // The last launch: also copies the results into each `got`.
   void run(const std::vector<Command>& commands, cuda::Family family, size_t first, size_t indices, uint32_t parts) {
     launch(commands, family, first, indices, parts);
     staged_.reset();

@@ -1,5 +1,4 @@
-// The table itself, and the entries of what works on rows: norms, elementwise functions, rope, conv, and what is asked
-// of logits.
+// The table, and its entries for ops on rows: norms, elementwise functions, rope, conv, and the functions of logits.
 #include <limits>
 
 #include "backends/cuda/kernels/conv.h"
@@ -74,7 +73,7 @@ void range(const float* a, float low, float high, float* out, size_t n) {
   launch(map_one<Range>, 1, next_threads(), nullptr, n, staged.out(out, n), Range{low, high - low}, staged.in(a, n));
 }
 
-// A block for each row, and for each part of its groups.
+// Launches a block for each row and each part of its groups.
 struct Rows {
   size_t width, groups;
 };
@@ -148,7 +147,7 @@ void bonus(const float* y, const float* r, const float* k, const float* u, const
 
 __global__ void __launch_bounds__(1024) max_kernel(const float* a, size_t n, float* out) {
   const float value = cuda::max(a, n);
-  // Every thread has it: another one each time gives its own.
+  // Every thread has the result; each call takes that of another thread.
   if (threadIdx.x == n % blockDim.x) *out = value;
 }
 __global__ void __launch_bounds__(1024) sum_exp_kernel(const float* a, float shift, size_t n, float* out) {

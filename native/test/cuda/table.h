@@ -1,5 +1,5 @@
-// The CUDA kernels behind a table like the CPU's: each entry copies what it is given to the device, runs the kernel
-// there, and copies back what it wrote. So every suite of kernels compares them with the CPU's, bit for bit.
+// The CUDA kernels in a table like the CPU's: each entry copies its arguments to the device, runs the kernel there, and
+// copies the results back. So every test suite of kernels compares them with the CPU's, bit for bit.
 #pragma once
 
 #include "backends/cpu/kernels/kernels.h"
@@ -8,7 +8,7 @@ namespace continuo::test {
 
 extern const Kernels cuda_kernels;
 
-// Threads of a block: what a call takes next, so that the suites see many sizes.
+// The number of threads of a block in the next call. It varies, so that the suites see many sizes.
 unsigned int next_threads();
 
 namespace staged {

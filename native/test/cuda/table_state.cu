@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(1024) run_softmax(const float* x, size_t strid
   cuda::softmax(x, stride, out, n);
 }
 
-// Floats of `rows` rows of `width`, of which the last ends where its numbers do.
+// The number of floats in `rows` rows of `width` at a stride, where the last row ends with its numbers.
 size_t span_of(size_t rows, size_t stride, size_t width) { return rows == 0 ? 0 : (rows - 1) * stride + width; }
 
 constexpr size_t element_bytes(Dtype dtype) { return cuda::is_quantised(dtype) ? 0 : size_of(dtype); }
@@ -44,8 +44,8 @@ size_t tile_bytes(const PackedMatrix& w) {
   return cuda::is_quantised(w.dtype) ? w.groups() * w.group_bytes() : w.inputs * tile_lanes * element_bytes(w.dtype);
 }
 
-// Tiles [tile, tile_end) of a matrix as a product of their own, whose rows of y lie side by side until they are put
-// where they belong.
+// Multiplies tiles [tile, tile_end) of a matrix as a product of its own. Its rows of y are contiguous; the caller
+// copies them to their places.
 class Tiles {
  public:
   Tiles(const PackedMatrix& w, float* y, size_t rows, size_t tile, size_t tile_end)
@@ -116,7 +116,7 @@ void matmul_quantised(const PackedMatrix& w, const QuantisedBlock* x, size_t x_r
   if (rows == 0 || tile == tile_end) return;
   const size_t blocks = (w.inputs + block_terms - 1) / block_terms;
   Tiles tiles(w, y + row * w.outputs, rows, tile, tile_end);
-  // Kernels read sixteen bytes at once, so blocks begin at whole lines on the device, whatever they do here.
+  // Kernels load sixteen bytes at once, so blocks begin on whole lines on the device, whatever their alignment here.
   auto* on_device = tiles.staged().scratch<QuantisedBlock>(blocks * x_rows);
   must(cudaMemcpy(on_device, x, blocks * x_rows * sizeof *x, cudaMemcpyHostToDevice), "cannot copy to the device");
   tiles.products().quantised[0] = on_device + row;

@@ -1,12 +1,12 @@
-// Blocks of threads as fibers: one stack each, kept by the host thread from launch to launch.
+// The threads of a block as fibers. A fiber has a stack; the host thread keeps its fibers from launch to launch.
 //
 //   unstarted ─▶ running ─▶ done
 //                 │   ▲
-//     a barrier,  ▼   │  all of the block, or of the mask, are there
+//     a barrier,  ▼   │  all threads of the block, or of the mask, have arrived
 //     a meeting  waiting
 //
-// A thread that waits for nobody runs on the fiber that ran the thread before it, so kernels without barriers never
-// switch stacks.
+// A meeting is a shuffle or a vote of the lanes of a mask. After a thread that ended without waiting, the next thread
+// runs on the same fiber, so kernels without barriers never switch stacks.
 
 #if !defined(__x86_64__)
 // glibc's checked longjmp takes a jump to another stack for an attack.
@@ -30,8 +30,8 @@
 #endif
 
 #if defined(__x86_64__)
-// Leaves the calling stack, keeping in *from where it stands, and goes on where another was left: what the ABI lets a
-// function keep is six registers. Rounding and exceptions are those of the host thread.
+// Switches stacks: saves the position of the calling stack in *from, and resumes another stack. The ABI makes a
+// function preserve six registers, so those are saved. Rounding mode and exception flags stay those of the host thread.
 extern "C" void continuo_emulate_switch(void** from, void* to);
 asm(R"(
 .pushsection .text
@@ -89,7 +89,7 @@ class Fiber {
     // Running past the end of a stack ends the process instead of writing into the next one.
     ::mprotect(memory_, static_cast<size_t>(::sysconf(_SC_PAGESIZE)), PROT_NONE);
 #if defined(__x86_64__)
-    // As if `body` had been called by nobody, and left six registers behind.
+    // A stack as it is after a switch away from the beginning of `body`: six saved registers, and no caller.
     auto* top = reinterpret_cast<uint64_t*>(static_cast<std::byte*>(memory_) + bytes);
     *--top = 0;
     *--top = reinterpret_cast<uint64_t>(body);
@@ -108,7 +108,7 @@ class Fiber {
   ~Fiber() {
     if (!memory_) return;
 #if defined(__SANITIZE_ADDRESS__)
-    // Its frames were never left. What is mapped here next must not be taken for them.
+    // The fiber never returned from its frames: AddressSanitizer must forget them before the memory is mapped again.
     __asan_unpoison_memory_region(memory_, bytes);
 #endif
     ::munmap(memory_, bytes);
@@ -151,7 +151,7 @@ class Fiber {
 #if defined(__x86_64__)
   void* stack_ = nullptr;
 #else
-  // swapcontext makes a system call each time; only the first way to a fiber needs one.
+  // swapcontext makes a system call at each switch; here only the first switch to a fiber needs it.
   __attribute__((noinline)) static void jump(Fiber& from, Fiber& to) {
     if (_setjmp(from.registers_) != 0) return;
     if (to.memory_ && !to.begun_) {
@@ -192,7 +192,7 @@ struct Thread {
   uint32_t number = 0;
   uint3 index{};
   Fiber* fiber = nullptr;
-  // Of the meeting at which it waits.
+  // The meeting at which the thread waits.
   Meeting meeting{};
   uint32_t mask = 0, from = 0;
   uint64_t value = 0, result = 0;
@@ -290,7 +290,7 @@ class Machine {
     return order;
   }
 
-  // All lanes of the mask are there.
+  // All lanes of the mask have arrived: the meeting takes place.
   void conclude(Thread* warp, const Thread& last) {
     uint64_t votes = 0;
     for (uint32_t lane = 0; lane < warp_lanes; ++lane) {
@@ -327,8 +327,7 @@ class Machine {
     Fiber::change(host_, idle());
   }
 
-  // The life of a fiber: threads that have not begun, one after the other, until there are no more; then again in the
-  // next block.
+  // The body of a fiber: runs unstarted threads, one after the other, until none is left; then those of the next block.
   static void live() {
     Machine& machine = own();
     Fiber* self = machine.entering_;
@@ -358,7 +357,7 @@ class Machine {
     return fiber;
   }
 
-  // Who runs next: a thread that waits no longer, one that has not begun, or, when all are done, the host.
+  // Picks the next thread to run: one whose wait is over, an unstarted one, or, when all are done, the host.
   Fiber& next() {
     if (ready_count_ > 0) {
       current_ = ready_[ready_from_];
@@ -380,7 +379,7 @@ class Machine {
     die("no thread of a block can go on.");
   }
 
-  // The calling thread waits, or is at least not the next one.
+  // Switches away from the calling thread, which waits or lets another thread run first.
   void leave(Thread& thread) {
     Fiber& to = next();
     if (&to != thread.fiber) Fiber::change(*thread.fiber, to);

@@ -1,26 +1,26 @@
-// The part of CUDA that this project uses, on the CPU: with it any C++20 compiler builds the .cu sources as they are,
-// and machines without a GPU run every kernel.
+// Emulates the part of CUDA that this project uses on the CPU. With this header any C++20 compiler builds the .cu
+// sources as they are, and a machine without a GPU runs every kernel.
 //
-// A block's threads are fibers of the host thread that launches (block.cc). They run one at a time, and their order
-// between two barriers, like that of the blocks, changes from block to block: a kernel that lacks a barrier gives other
-// results under another order. What a GPU would leave undefined, a barrier that a thread of the block does not reach, a
-// shuffle whose lanes do not meet, ends the process with a sentence. Static shared memory is thread_local; that it
-// stays below 48 KB is for nvcc to say.
+// The threads of a block are fibers of the host thread that launches the kernel (block.cc). They run one at a time. The
+// order of threads between two barriers, and the order of blocks, changes from block to block: a kernel that lacks a
+// barrier gives other results under another order. Behaviour that CUDA leaves undefined ends the process with a
+// sentence: a barrier that a thread of the block does not reach, a shuffle whose lanes do not meet. Static shared
+// memory is thread_local; only nvcc checks that it stays below 48 KB.
 //
-// There are no atomics on purpose: sums in the order of arrival are not the CPU's, so a kernel that asks for one does
-// not compile.
+// There are no atomics on purpose: a sum in order of arrival cannot have the CPU's bits. A kernel that uses an atomic
+// does not compile.
 //
-// Device memory is host memory that begins filled with 0xFF: NaN. Streams do what they are told sooner or later
-// (streams.cc), in the thread that tells them or that waits for them. Names and meanings are CUDA's; what the project
-// does not use is not here.
+// Device memory is host memory that begins filled with 0xFF, which is NaN. A stream runs its work at once or later
+// (streams.cc), in the thread that adds the work or that waits for the stream. Names and meanings are CUDA's. Functions
+// that the project does not use are missing.
 //
 // Read from the environment at first use, and again after cudaDeviceReset:
 //   CONTINUO_EMULATED_DEVICE   none (cudaErrorNoDevice), driver (cudaErrorInsufficientDriver),
 //                              old (compute capability 7.5)
-//   CONTINUO_EMULATED_MEMORY   bytes of device memory, 8 GiB unless told
+//   CONTINUO_EMULATED_MEMORY   bytes of device memory, 8 GiB by default
 //   CONTINUO_EMULATED_FAULT    n: the nth kernel of the process fails with cudaErrorIllegalAddress, and from then on
 //                              every call does, until cudaDeviceReset
-//   CONTINUO_EMULATED_LASTING  1: and after it, though it says that it succeeded
+//   CONTINUO_EMULATED_LASTING  1: calls also fail after cudaDeviceReset, though that itself reports success
 #pragma once
 
 #include <cstddef>
@@ -45,8 +45,8 @@ struct dim3 {
   constexpr dim3(unsigned int nx = 1, unsigned int ny = 1, unsigned int nz = 1) : x(nx), y(ny), z(nz) {}
 };
 
-// Aligned as CUDA's, so that what a GPU would refuse to load from an odd address is undefined here too, and UBSan says
-// so.
+// Aligned like CUDA's types. So a load from an address that a GPU would refuse is undefined here too, and UBSan reports
+// it.
 struct alignas(8) int2 {
   int x, y;
 };
@@ -72,7 +72,7 @@ constexpr uint4 make_uint4(unsigned int x, unsigned int y, unsigned int z, unsig
 constexpr float2 make_float2(float x, float y) { return {x, y}; }
 constexpr float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
-// Where the thread stands that runs now.
+// The indices of the thread that runs now.
 extern constinit thread_local uint3 threadIdx, blockIdx;
 extern constinit thread_local dim3 blockDim, gridDim;
 constexpr int warpSize = 32;
@@ -82,30 +82,30 @@ using cudaStream_t = CUstream_st*;
 
 namespace continuo::emulate {
 
-// In which order threads run between two barriers, and blocks after one another; backward, a warp whose lanes have met
-// runs ahead of the others. `varied`: each of the others in turn.
+// The order of threads between two barriers, and of blocks. In `backward` a warp whose lanes have met runs ahead of the
+// other warps. `varied` takes each of the other orders in turn.
 enum class Order : uint8_t { varied, forward, backward, shuffled };
-// Of the launches of the calling thread from now on.
+// Sets the order for the next launches of the calling thread.
 void use_order(Order order);
 
-// When a stream does what it was told: `late`, when somebody waits for it; `varied`, one of these or anything in
+// When a stream runs its work. `late`: when a thread waits for the stream. `varied`: one of the others or anything in
 // between, chosen again after every wait.
 enum class Pace : uint8_t { varied, at_once, late };
-// Of every stream, from its next wait on.
+// Sets the pace of every stream, from its next wait on.
 void use_pace(Pace pace);
 
-// Kernels that have begun in this process so far.
+// The number of kernels that have begun in this process.
 uint64_t launches();
 
 enum class Meeting : uint8_t { sync, shuffle, ballot };
 
 void barrier(const std::source_location& where);
-// What lane `from` of the warp brought along, once every lane of `mask` has come; with a ballot, a bit for each lane
-// that brought 1.
+// Waits until every lane of `mask` has called, and returns the value of lane `from`; with a ballot, a bit for each lane
+// whose value is 1.
 uint64_t meet(Meeting meeting, unsigned int mask, uint64_t value, unsigned int from, const std::source_location& where);
 unsigned int lane();
 
-// Runs a grid of threads, each of which calls `thread`, to its end.
+// Runs a grid of threads to its end. Each thread calls `thread`.
 void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
 void enqueue(cudaStream_t stream, dim3 grid, dim3 block, std::function<void()> thread);
 
@@ -128,7 +128,7 @@ inline void __syncwarp(unsigned int mask = 0xFFFFFFFFu,
   continuo::emulate::meet(continuo::emulate::Meeting::sync, mask, 0, continuo::emulate::lane(), where);
 }
 
-// `width` lanes, a power of two, share with each other.
+// Shuffles among groups of `width` lanes, a power of two.
 template <class T> T __shfl_sync(unsigned int mask, T value, int from, int width = 32,
                                  const std::source_location& where = std::source_location::current()) {
   const unsigned int own = continuo::emulate::lane(), w = static_cast<unsigned int>(width);
@@ -172,7 +172,7 @@ inline int __dp4a(int a, int b, int c) {
 
 template <class T> T __ldg(const T* p) { return *p; }
 
-// The runtime.
+// The runtime API.
 
 enum cudaError_t : int {
   cudaSuccess = 0,

@@ -1,4 +1,4 @@
-// CUDA's runtime over host memory: errors, the device, memory. What streams are told to do is in streams.cc.
+// The emulated CUDA runtime over host memory: errors, the device, memory. streams.cc has the streams.
 #include "test/emulate/device.h"
 
 #include <cstdlib>
@@ -255,7 +255,7 @@ cudaError_t cudaMalloc(void** to, size_t bytes) {
   return uncaptured([&] { return Device::one().allocate(to, bytes); });
 }
 
-// Waits for nobody: what a stream was told to do with the memory must be done.
+// Unlike CUDA's, does not wait for streams: work on this memory must be done before.
 cudaError_t cudaFree(void* memory) {
   return uncaptured([&] { return Device::one().free(memory); });
 }

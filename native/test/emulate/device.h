@@ -1,4 +1,4 @@
-// What the parts of the emulated runtime share: the one device of the process, and how a call begins.
+// Shared by the parts of the emulated runtime: the one device of the process, and the frame of each call.
 #pragma once
 
 #include <atomic>
@@ -15,15 +15,15 @@ class Device {
   // Never destroyed: threads may still be at work when the process ends.
   static Device& one();
 
-  // What every call gives: the error of a device that is not there, or that has failed.
+  // The error that every call returns where the device is missing or has failed; else success.
   cudaError_t standing();
-  // From now on every call gives this.
+  // From now on every call returns this error.
   cudaError_t fail(cudaError_t error);
   bool old();
   // Whether the next kernel may run.
   cudaError_t admit();
   uint64_t launches() const { return launches_; }
-  // Takes memory, streams, graphs and pinned memory with it, and reads the environment again.
+  // Frees all memory, streams and graphs, pinned memory too, and reads the environment again.
   void reset();
 
   cudaError_t allocate(void** to, size_t bytes);
@@ -34,24 +34,24 @@ class Device {
   cudaError_t unpin(void* memory);
 
   enum class Side : uint8_t { pageable, pinned, device, astride };
-  // Where a range lies; `astride`: within something that was allocated, and beyond its end.
+  // The memory in which a range lies. `astride`: it begins in an allocation and goes past its end.
   Side side(const void* from, size_t bytes);
 
   // Streams and graphs.
   template <class T> T* keep(T* resource) {
     const std::lock_guard lock(mutex_);
-    resources_[resource] = [](void* held) { delete static_cast<T*>(held); };
+    resources_[resource] = [](void* owned) { delete static_cast<T*>(owned); };
     return resource;
   }
-  // Whether there is such a one; it is destroyed.
+  // Destroys the resource; false where there is none at this address.
   bool destroy(void* resource);
 
  private:
-  // Where something begins, and its bytes.
+  // The beginning of each allocation, and its bytes.
   using Ranges = std::map<std::byte*, size_t>;
 
   Device() { read_environment(); }
-  // How many bytes were given back; nothing where no range begins there.
+  // Removes an allocation and returns its bytes; none where no allocation begins at this address.
   static std::optional<size_t> give_back(Ranges& ranges, void* memory);
   void read_environment();
 
@@ -68,22 +68,22 @@ class Device {
 // Notes the error for cudaGetLastError.
 cudaError_t failed(cudaError_t error);
 
-// Streams that the calling thread captures.
+// The number of streams that the calling thread captures.
 extern constinit thread_local int captures;
 
-// Runs a call, unless the device is not there or has failed.
+// Runs a call, unless the device is missing or has failed.
 template <class F> cudaError_t call(const F& f) {
   const cudaError_t standing = Device::one().standing();
   return failed(standing != cudaSuccess ? standing : f());
 }
 
-// The same, of a call that CUDA forbids to a thread that captures a stream: it could wait for work that is only being
-// recorded.
+// The same for a call that CUDA forbids to a thread that captures a stream, because it could wait for work that is only
+// being recorded.
 template <class F> cudaError_t uncaptured(const F& f) {
   return call([&] { return captures > 0 ? cudaErrorStreamCaptureUnsupported : f(); });
 }
 
-// Does what all streams were told; forgets it.
+// Runs the work of all streams; drops it.
 void finish_all();
 void drop_all();
 

@@ -1,8 +1,8 @@
 // Streams of the emulated runtime: copies, kernels, graphs.
 //
-// A stream does what it was told at once, when somebody waits for it, or anywhere in between, and does so anew from one
-// wait to the next (Pace): who reads a result without waiting, changes pinned memory that is still to be copied, or
-// leans on the order of two streams, gets other bits now and then.
+// A stream runs its work at once, when a thread waits for it, or anywhere in between; this changes with every wait
+// (Pace). So code that reads a result without waiting, changes pinned memory before it is copied, or relies on the
+// order of two streams gets wrong bits now and then.
 #include <deque>
 #include <memory>
 #include <set>
@@ -25,7 +25,7 @@ namespace continuo::emulate {
 namespace {
 
 std::atomic<Pace> wanted_pace{Pace::varied};
-// Of the choices that `varied` makes.
+// The random choices of `varied`.
 std::atomic<uint64_t> choices{0};
 
 uint64_t choose(uint64_t among) {
@@ -43,7 +43,7 @@ class Queue {
     if (pace_ == Pace::at_once || (pace_ == Pace::varied && choose(2) == 0)) run();
   }
 
-  // Does everything. Returns the device's error, if it has failed.
+  // Runs all work. Returns the device's error if it has failed.
   cudaError_t finish() {
     const std::lock_guard lock(mutex_);
     run();
@@ -56,7 +56,7 @@ class Queue {
   }
 
  private:
-  // From one wait to the next.
+  // The pace until the next wait.
   static Pace next_pace() {
     const Pace wanted = wanted_pace;
     return wanted != Pace::varied ? wanted : static_cast<Pace>(choose(3));
@@ -65,7 +65,7 @@ class Queue {
   void run() {
     for (; !work_.empty(); work_.pop_front()) {
       if (Device::one().standing() != cudaSuccess) return work_.clear();
-      // What is only found out now, no call can report by itself.
+      // The call that added this work has returned, so its error becomes the error of the device.
       const cudaError_t error = work_.front()();
       if (error != cudaSuccess) Device::one().fail(error);
     }
@@ -76,9 +76,9 @@ class Queue {
   Pace pace_ = Pace::varied;
 };
 
-// Of the streams that are there; that of the default stream, which waits for none of them.
+// The queues of all streams, and that of the default stream, which waits for none of the others.
 struct Queues {
-  // Streams of all threads that are captured.
+  // The number of streams that any thread captures.
   std::atomic<size_t> captured{0};
   std::mutex mutex;
   std::set<std::shared_ptr<Queue>> all;
@@ -137,7 +137,7 @@ namespace {
 Queue& queue_of(cudaStream_t stream) { return stream ? *stream->queue : *Queues::one().of_default; }
 bool capturing(cudaStream_t stream) { return stream && stream->capture; }
 
-// Puts work into the stream, or into what is captured of it.
+// Adds work to the stream, or to its capture.
 cudaError_t put(cudaStream_t stream, Work work) {
   if (capturing(stream))
     stream->capture->work.push_back(std::move(work));
@@ -163,7 +163,8 @@ bool fits(cudaMemcpyKind kind, Side from, Side to) {
   }
 }
 
-// Of memory that is not pinned, CUDA copies what lies there when it is asked, and waits for what goes there.
+// From memory that is not pinned CUDA copies the bytes during the call. To such memory it copies before the call
+// returns.
 cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   const Side source = Device::one().side(from, bytes), target = Device::one().side(to, bytes);
@@ -176,7 +177,7 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, 
     staged = std::make_shared<std::vector<std::byte>>(data, data + bytes);
   }
   const cudaError_t error = put(stream, [=] {
-    // Freed meanwhile.
+    // The memory was freed meanwhile.
     if ((!staged && Device::one().side(from, bytes) != source) || Device::one().side(to, bytes) != target)
       return cudaErrorIllegalAddress;
     std::memmove(to, staged ? staged->data() : from, bytes);
@@ -214,7 +215,7 @@ void enqueue(cudaStream_t stream, dim3 grid, dim3 block, std::function<void()> t
 
 using namespace continuo::emulate;
 
-// Would wait for streams that are captured, whoever does that.
+// Refused while any thread captures a stream: it would wait for that stream.
 cudaError_t cudaDeviceSynchronize() {
   return call([] {
     if (Queues::one().captured > 0) return cudaErrorStreamCaptureUnsupported;
@@ -223,7 +224,7 @@ cudaError_t cudaDeviceSynchronize() {
   });
 }
 
-// Of pinned memory too it is done on return; within the device it is not.
+// A copy from or to the host is complete on return, also of pinned memory; a copy within the device is not.
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   return uncaptured([&] {
     const bool pinned =
@@ -245,7 +246,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
   return call([&] { return set(to, value, bytes, stream); });
 }
 
-// Streams that wait for the default one, and it for them, are not in this runtime.
+// Only non-blocking streams: this runtime has no streams that synchronise with the default stream.
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
   return call([&] {
     if (flags != cudaStreamNonBlocking) return cudaErrorInvalidValue;

@@ -1,5 +1,5 @@
-// `sincos_phase` of math.h for each instruction set, as the kernels compile it. Included by phases_*.cc after they have
-// named their instruction set in CONTINUO_ISA, and without it by those who call.
+// `sincos_phase` of math.h for each instruction set, as the kernels compile it. Each phases_*.cc defines CONTINUO_ISA
+// before it includes this header; callers include it without.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ void phases_generic(const uint32_t* phase, float* sin, float* cos, size_t n);
 void phases_avx2(const uint32_t* phase, float* sin, float* cos, size_t n);
 void phases_avx512(const uint32_t* phase, float* sin, float* cos, size_t n);
 
-// Those this CPU can run, in the order of runnable_kernels().
+// The versions that this CPU can run, in the order of runnable_kernels().
 std::vector<Phases> runnable_phases();
 
 }  // namespace continuo::test

@@ -135,7 +135,8 @@ void compare(std::vector<Task>& tasks, uint32_t first, uint32_t rows) {
     const size_t outputs = task.matrix.outputs, inputs = task.matrix.inputs;
     Memory memory(scratch_bytes(task.matrix, rows));
     std::vector<float> want(all * outputs, untouched), want_epilogue = want;
-    multiply(pool, table, task.matrix, task.x.data() + first * inputs, want.data() + first * outputs, rows, memory);
+    const Product product{task.matrix, task.x.data() + first * inputs, want.data() + first * outputs};
+    multiply(pool, table, {&product, 1}, rows, memory);
     if (task.epilogue)
       epilogue_on_cpu(table, task.by, want.data() + first * outputs, want_epilogue.data() + first * outputs,
                       rows * outputs);

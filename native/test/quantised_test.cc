@@ -213,7 +213,7 @@ TEST(
   CHECK(floats);
   std::vector<Constant> constants{*floats};
   for (const auto& [storage, n, inputs, group] :
-       {std::tuple(Storage::q8, size_t{520}, k, size_t{32}), std::tuple(Storage::ternary2, size_t{70}, k, size_t{32}),
+       {std::tuple(Storage::q8, size_t{1040}, k, size_t{32}), std::tuple(Storage::ternary2, size_t{70}, k, size_t{32}),
         std::tuple(Storage::q8, size_t{64}, k, size_t{32}), std::tuple(Storage::q8, size_t{64}, k, size_t{64}),
         std::tuple(Storage::q8, size_t{700}, other_k, size_t{32})})
     constants.push_back(random_quantised(random, storage, n, inputs, group).packed());

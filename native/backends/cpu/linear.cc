@@ -11,7 +11,7 @@ namespace {
 
 // Work below this many multiply-adds of floats is done by the calling thread: waking another costs more. Bytes multiply
 // faster.
-constexpr size_t fork_floats = 1 << 17;
+constexpr size_t fork_floats = 3 << 16;
 constexpr size_t bytes_for_a_float = 4;
 // Activations that one task quantises.
 constexpr size_t fork_quantise = 1 << 14;

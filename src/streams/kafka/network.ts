@@ -330,7 +330,9 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
           return await work()
         } catch (error) {
           failIfClosed()
-          if (error instanceof ContinuoError) throw error
+          // A step of the work may have had less patience than the work has.
+          const gaveUp = error instanceof ContinuoError && error.code === 'UNAVAILABLE'
+          if (error instanceof ContinuoError && !gaveUp) throw error
           const fault = faultOf(error)
           // A connection without answers looks open until one side closes it.
           const unanswered = unansweredBy(error)
@@ -338,7 +340,7 @@ export const createNetwork = ({ config }: KafkaUrl, logger: Logger): Network => 
             silent.add(unanswered)
             common.drop(unanswered)
           }
-          const again = isTransient(fault) || also?.(error) === true
+          const again = gaveUp || isTransient(fault) || also?.(error) === true
           if (!again || signal?.aborted || performance.now() + wait > deadline) throw explain(brokers, doing, error)
           if (!isWaiting(fault)) {
             topicCache.clear()

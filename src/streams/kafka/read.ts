@@ -24,6 +24,9 @@ const CATCH_UP_WAIT = 100
 const MAX_IDLE = 8
 /** How long a position may lie beyond what the leader calls stable, and how often to look, ms. */
 const BEHIND_PATIENCE = 5000
+/** Until a read that gets no answer fails, ms. */
+const READ_PATIENCE = 5000
+const FOLLOW_PATIENCE = 15_000
 const BEHIND_PAUSE = 50
 const READ_COMMITTED = 1
 const EARLIEST = -2
@@ -89,6 +92,7 @@ export const openReader = (network: Network): Reader => {
     maxWait: number,
     signal: AbortSignal | undefined,
     topicId: string | undefined,
+    patience: number,
   ): Promise<Fetched | null> => {
     const lane = idle.pop() ?? network.lane()
     let tried = false
@@ -102,7 +106,7 @@ export const openReader = (network: Network): Reader => {
           const protocol = fetchProtocol({ topic, partition, offset, maxBytes: Math.min(maxBytes, MAX_INT32), maxWait })
           return await lane.send(await network.leader(topic, partition), protocol)
         },
-        { lane, ...(signal && { signal }) },
+        { lane, patience, ...(signal && { signal }) },
       )
       return fetched
     } catch (error) {
@@ -155,8 +159,13 @@ export const openReader = (network: Network): Reader => {
     let first = true
     let behindSince: number | null = null
     while (!signal?.aborted && position < until) {
+      // A reader that follows outlives a broker that starts again, as an append does.
+      const patience = follow ? FOLLOW_PATIENCE : READ_PATIENCE
       const maxWait = first ? 0 : follow ? FOLLOW_WAIT : CATCH_UP_WAIT
-      const fetched = await orAborted(fetchAt(topic, partition, position, maxBytes, maxWait, signal, topicId), signal)
+      const fetched = await orAborted(
+        fetchAt(topic, partition, position, maxBytes, maxWait, signal, topicId, patience),
+        signal,
+      )
       if (fetched === undefined || signal?.aborted) return
       // kafkajs has waited as long as the quota asked for.
       if (fetched === null) continue

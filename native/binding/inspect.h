@@ -1,0 +1,16 @@
+// Functions of the addon that need no engine: what a file, a graph, this build and this machine are.
+#pragma once
+
+#include <napi.h>
+
+namespace continuo::binding {
+
+// The tensors of a safetensors file, and how the blocks of a graph will run.
+Napi::Value inspect(const Napi::CallbackInfo& info);
+Napi::Value plan(const Napi::CallbackInfo& info);
+// The op table, the kernels of this CPU, and CUDA on this machine.
+Napi::Value operations(const Napi::CallbackInfo& info);
+Napi::Value features(const Napi::CallbackInfo& info);
+Napi::Value cuda(const Napi::CallbackInfo& info);
+
+}  // namespace continuo::binding

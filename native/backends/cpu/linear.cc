@@ -23,8 +23,8 @@ constexpr size_t tasks_per_thread = 4;
 // the way.
 constexpr size_t least_tiles = 3;
 constexpr size_t least_rows = 24;
-// Threads that have a stretch of their own; further ones help them.
-constexpr size_t max_stretches = 64;
+// Threads that have a range of their own; further ones help them.
+constexpr size_t max_ranges = 64;
 
 bool quantised(const PackedMatrix& w) { return w.dtype == Dtype::q8 || w.dtype == Dtype::ternary; }
 
@@ -93,25 +93,25 @@ class Multiplication {
       kernels_.matmul(w, x, y, row, row_end - row, tile, tile_end);
   }
 
-  // Few rows. The tiles of all products are one stream of weights, of which every thread has a stretch and takes its
+  // Few rows. The tiles of all products are one stream of weights, of which every thread has a range and takes its
   // tiles in order: so what a kernel fetches ahead is what its thread reads next. A thread that is done takes from the
-  // others' stretches.
+  // others' ranges.
   void stream() const {
-    struct alignas(64) Stretch {
+    struct alignas(64) Range {
       std::atomic<size_t> next;
       size_t end;
     };
-    std::array<Stretch, max_stretches> stretches;
-    const size_t count = std::min(pool_.threads(), max_stretches);
+    std::array<Range, max_ranges> ranges;
+    const size_t count = std::min(pool_.threads(), max_ranges);
     size_t total = 0;
     for (const auto& product : products_) total += product.w.tiles() * tile_bytes(product.w);
     for (size_t s = 0; s < count; ++s) {
-      stretches[s].next = tile_at(total * s / count);
-      stretches[s].end = tile_at(total * (s + 1) / count);
+      ranges[s].next = tile_at(total * s / count);
+      ranges[s].end = tile_at(total * (s + 1) / count);
     }
     pool_.parallel_for(pool_.threads(), [&](size_t own) {
       for (size_t s = 0; s < count; ++s) {
-        auto& [next, end] = stretches[(own + s) % count];
+        auto& [next, end] = ranges[(own + s) % count];
         for (size_t tile = next.fetch_add(1, std::memory_order_relaxed); tile < end;
              tile = next.fetch_add(1, std::memory_order_relaxed))
           run_tile(tile);

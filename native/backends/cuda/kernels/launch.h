@@ -16,7 +16,9 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t s
     std::apply(kernel, values);
   });
 #else
-  kernel<<<grid, block, 0, stream> > >(arguments...);
+  // clang-format off
+  kernel<<<grid, block, 0, stream>>>(arguments...);
+  // clang-format on
 #endif
 }
 

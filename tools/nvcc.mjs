@@ -18,7 +18,7 @@ const there = (dir, wanted) =>
     .filter(wanted)
     .map((name) => [dir, name])
 const objects = [
-  ...there('cuda', (name) => name.endsWith('.cc') && name !== 'absent.cc').map((at) => ['continuo', ...at]),
+  ...there('backends/cuda', (name) => name.endsWith('.cc') && name !== 'absent.cc').map((at) => ['continuo', ...at]),
   ...there('test', (name) => /^cuda_.*\.cc$/.test(name)).map((at) => ['continuo_tests', ...at]),
   ...there('test/cuda', (name) => name.endsWith('.cu')).map((at) => ['continuo_tests', ...at]),
   ['continuo_gpu_bench', 'bench', 'gpu.cc'],

@@ -99,6 +99,38 @@ TEST("the maps: every table gives the bits of the written rule, for any length, 
   }
 }
 
+TEST(
+    "elementwise ops, each of the list: every table gives the generic table's bits, for any length, alignment and "
+    "split") {
+#define CONTINUO_MEMBER(name, cost) &Kernels::name,
+  const Unary unary[] = {CONTINUO_UNARY_OPS(CONTINUO_MEMBER)};
+  using Binary = void (*Kernels::*)(const float*, const float*, float*, size_t);
+  const Binary binary[] = {CONTINUO_BINARY_OPS(CONTINUO_MEMBER)};
+#undef CONTINUO_MEMBER
+  Random random(46);
+  for (int round = 0; round < 50; ++round) {
+    const size_t n = some_length(random);
+    const auto a = round % 2 ? every_kind(random, n) : random.floats(n, -12, 12), b = every_kind(random, n);
+    const auto compare = [&](const std::vector<std::vector<float>>& inputs, const auto& run) {
+      const auto of = [&](const Kernels& table) {
+        return in_parts(random, inputs, [&](auto& in, float* out, size_t at, size_t m) { run(table, in, out, at, m); });
+      };
+      const auto want = of(generic_kernels);
+      for (const auto* table : tables()) CHECK(same(of(*table), want));
+    };
+    for (const auto op : unary) {
+      compare({a}, [&](const Kernels& table, auto& in, float* out, size_t at, size_t m) {
+        (table.*op)(in[0].data() + at, out, m);
+      });
+    }
+    for (const auto op : binary) {
+      compare({a, b}, [&](const Kernels& table, auto& in, float* out, size_t at, size_t m) {
+        (table.*op)(in[0].data() + at, in[1].data() + at, out, m);
+      });
+    }
+  }
+}
+
 TEST("relu2 is the nearest f32 to max(x, 0)², infinite where that is, and keeps NaN") {
   Random random(44);
   const auto x = every_kind(random, 4099);

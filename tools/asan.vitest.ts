@@ -1,8 +1,10 @@
 /** Only the suites of the engine and its families: no broker under sanitizers, and not the matrix of all combinations, which only compares bits. */
 import { defineConfig } from 'vitest/config'
+import { suites } from '../vitest.config.ts'
 
 export default defineConfig({
   test: {
+    tags: suites.tags,
     include: ['test/engine/**/*.test.ts', 'test/models/{gpt2,stateful,titans,titans.sessions,titans.refusals}.test.ts'],
     // These suites run on the CPU, as in npm test. The native suites run the emulated kernels.
     env: { CONTINUO_EMULATED_DEVICE: 'none' },

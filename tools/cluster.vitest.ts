@@ -1,8 +1,10 @@
 /** The suites that need a cluster of three brokers: `npm run test:cluster`. Without Java or the jars they fail and say what is missing. */
 import { defineConfig } from 'vitest/config'
+import { suites } from '../vitest.config.ts'
 
 export default defineConfig({
   test: {
+    tags: suites.tags,
     include: ['test/cluster/**/*.test.ts'],
     env: { CUDA_VISIBLE_DEVICES: '' },
     fileParallelism: false,

@@ -3,9 +3,11 @@
  * engine that open their models on the device that CONTINUO_TEST_DEVICE names.
  */
 import { defineConfig } from 'vitest/config'
+import { suites } from '../vitest.config.ts'
 
 export default defineConfig({
   test: {
+    tags: suites.tags,
     include: [
       'test/cuda/**/*.test.ts',
       'test/engine/{executor,memory-graphs,custom-model}.test.ts',

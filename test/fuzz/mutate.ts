@@ -83,7 +83,8 @@ const put = (holder: Holder, key: Key, value: unknown): void => {
 }
 
 const changed = (value: unknown, random: Random): unknown => {
-  if (typeof value !== 'number' || random.next() < 0.3) return random.pick(ODD)
+  // A copy: the next change may go into it.
+  if (typeof value !== 'number' || random.next() < 0.3) return structuredClone(random.pick(ODD))
   return random.pick([value * 2, value + 1, value - 1, -value, value * 1e6, value / 2, value / 3])
 }
 

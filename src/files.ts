@@ -15,17 +15,22 @@ export const syncFolder = async (folder: string): Promise<void> => {
   }
 }
 
+/** Writes a new file and syncs it. Rejects with Node's own error, EEXIST where the path is taken. */
+export const writeSynced = async (path: string, bytes: Uint8Array | string): Promise<void> => {
+  const handle = await open(path, 'wx')
+  try {
+    await handle.writeFile(bytes)
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}
+
 /** Writes a temporary file beside the path, syncs it, renames it, syncs the folder. Throws UNAVAILABLE or DENIED. */
 export const writeDurably = async (path: string, bytes: Uint8Array): Promise<void> => {
   const temporary = `${path}.${process.pid}.tmp`
   try {
-    const handle = await open(temporary, 'wx')
-    try {
-      await handle.writeFile(bytes)
-      await handle.sync()
-    } finally {
-      await handle.close()
-    }
+    await writeSynced(temporary, bytes)
     await rename(temporary, path)
     await syncFolder(dirname(path))
   } catch (error) {

@@ -16,7 +16,7 @@ export interface LayoutEntry {
 
 /** Where the persistents stand in a serialised context. Tables that grow have as many positions as the counters inside say. */
 export interface StateTensors {
-  /** Throws REFUSED when the state's length is not what its counters say. */
+  /** Throws REFUSED when the state has another length than its counters ask for. */
   tensors(state: Uint8Array): readonly LayoutEntry[]
 }
 

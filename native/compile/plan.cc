@@ -5,6 +5,13 @@
 
 namespace continuo {
 
+void join_lines(std::span<Lifetime> values, size_t first, size_t last) {
+  for (auto& life : values) {
+    if (life.first > first && life.first <= last) life.first = first;
+    if (life.last >= first && life.last < last) life.last = last;
+  }
+}
+
 Plan Plan::make(std::span<const Lifetime> values, bool reuse) {
   Plan plan;
   plan.offsets.resize(values.size());

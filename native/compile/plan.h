@@ -15,6 +15,10 @@ struct Lifetime {
   size_t last;
 };
 
+// Makes the lines `first` to `last` one moment: a value that is alive at one of them is alive at all of them. For lines
+// that a device runs at the same time.
+void join_lines(std::span<Lifetime> values, size_t first, size_t last);
+
 struct Plan {
   std::vector<size_t> offsets;  // [values], bytes for one row
   size_t bytes = 0;             // of the arena for one row

@@ -243,7 +243,7 @@ Status find_language_model(Graph& graph) {
       problem = invalid("graph: node ", node_text(graph, node),
                         ": block \"predict\" of a language model must not touch persistent memory.");
   });
-  // Token ids are checked against the number of logits, and sampled ids are indices of logits: tables must be as long.
+  // A token id may be any index of the logits, so an embedding table has at least as many rows as there are logits.
   each_node(step.nodes, [&](const Node& node) {
     if (node.op != Op::embed || node.in[0].name != step.inputs[0]) return;
     const auto rows = graph.declarations[node.in[1].name].shape[0];

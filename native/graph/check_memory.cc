@@ -10,9 +10,7 @@ void check_rings(Checker& check, RowShape& out) {
   const bool context = n == 9 || n == 12, persistent = n == 8 || n == 12;
   if (n != 5 && !context && !persistent)
     return check.fail("has ", n, " inputs, expected 5, and 4 more for context tokens, 3 more for persistent ones");
-  check.need_groups(out.extents[0]);
-  if (check.ok() && (node.shared == 0 || node.groups % node.shared != 0))
-    check.fail("cannot share ", node.groups, " heads by ", node.shared);
+  check.need_heads(out.extents[0]);
   if (!check.ok()) return;
   const uint64_t channels = out.extents[0] / node.shared;
   const auto own = [&](size_t k, size_t table) {

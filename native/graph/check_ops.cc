@@ -57,9 +57,7 @@ void check_rope(Checker& check, RowShape& out) {
 
 void check_histories(Checker& check, RowShape& out) {
   const auto& node = check.node();
-  check.need_groups(out.extents[0]);
-  if (check.ok() && (node.shared == 0 || node.groups % node.shared != 0))
-    check.fail("cannot share ", node.groups, " heads by ", node.shared);
+  check.need_heads(out.extents[0]);
   if (!check.ok()) return;
   const uint64_t channels = out.extents[0] / node.shared;
   const Name keys = check.need_history(1, channels);

@@ -76,6 +76,13 @@ class Checker {
       fail("cannot split ", width, " channels into ", node_.groups, " groups");
   }
 
+  // Query heads over `width` channels, of which `shared` use one key head.
+  void need_heads(uint64_t width) {
+    need_groups(width);
+    if (ok() && (node_.shared == 0 || node_.groups % node_.shared != 0))
+      fail("cannot share ", node_.groups, " heads by ", node_.shared);
+  }
+
   // Extents of the axes that are left of a persistent once `operand` has picked a member; a growing axis has extent 0.
   std::vector<uint64_t> picked(const Operand& operand) {
     const auto& d = graph_.declarations[operand.name];

@@ -143,7 +143,7 @@ interface OpenFlags {
   readonly device?: DeviceKind | 'auto'
 }
 
-/** The hardware that a model runs on: the kernels of this CPU, and the name of the device where it is another. */
+/** The kernels of this CPU, and the name of the device where the model does not run on the CPU. */
 export const runsOn = async ({ device }: Pick<Model, 'device'>) => {
   const { cudaStatus, kernelFeatures } = await import('../engine/engine.ts')
   return { isa: kernelFeatures(), device, ...(device === 'cuda' && { gpu: cudaStatus().name }) }

@@ -37,7 +37,7 @@ export interface PersistentSize {
 }
 
 export interface PrintOptions {
-  /** The tensors of the file; without them the text does not show how constants are stored. */
+  /** Tensors of the weights file. Without them the text leaves out how constants are stored. */
   readonly tensors?: readonly TensorEntry[]
   /** Lines that follow the code of a block. */
   readonly after?: (block: Block) => readonly string[]

@@ -86,17 +86,6 @@ export const writeTensors = async <T>(
   }
 }
 
-/** A small file of a package, synced. */
-export const writeFileSynced = async (path: string, bytes: Uint8Array | string): Promise<void> => {
-  const file = await open(path, 'wx')
-  try {
-    await file.writeFile(bytes)
-    await file.sync()
-  } finally {
-    await file.close()
-  }
-}
-
 const DENIED: ReadonlySet<string | undefined> = new Set(['EACCES', 'EPERM', 'EROFS'])
 
 /**

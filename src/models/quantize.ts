@@ -8,8 +8,9 @@ import { basename, join, normalize, resolve } from 'node:path'
 import { type Graph, tensorsOf } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError } from '../errors.ts'
+import { writeSynced } from '../files.ts'
 import { type FloatDtype, firstNonFinite, floatBytes, isFloat, widen } from './floats.ts'
-import { type TensorFile, type TensorSpec, writeFileSynced, writeFolder, writeTensors } from './package-writer.ts'
+import { type TensorFile, type TensorSpec, writeFolder, writeTensors } from './package-writer.ts'
 import { openSource, type Source } from './quantize-source.ts'
 import { addError, quantizeRow, TARGETS, type Target, type TargetName } from './quantizers.ts'
 
@@ -233,7 +234,7 @@ const copyFiles = async (dir: string, folder: string): Promise<Pick<Quantized, '
     const path = join(dir, name)
     const found = await stat(path)
     if (found.isFile() && found.size <= MOST_SMALL && !WEIGHTS.test(name)) {
-      await writeFileSynced(join(folder, name), await readFile(path))
+      await writeSynced(join(folder, name), await readFile(path))
       files.push(name)
     } else {
       leftOut.push(name)
@@ -285,7 +286,7 @@ export const quantizePackage = async (request: QuantizeRequest): Promise<Quantiz
       const bytesAfter = await writeTensors(join(folder, 'model.safetensors'), [...rest, ...coded], metadata, fill)
       await source.checkUnchanged()
       const copied = await copyFiles(dir, folder)
-      await writeFileSynced(join(folder, 'config.json'), `${JSON.stringify(config, null, 2)}\n`)
+      await writeSynced(join(folder, 'config.json'), `${JSON.stringify(config, null, 2)}\n`)
       const weights = matrices.reduce((sum, { N, K }) => sum + N * K, 0)
       signal?.throwIfAborted()
       return {

@@ -31,13 +31,7 @@ std::vector<ProductGroup> product_groups(const Program& program) {
 
 std::vector<Lifetime> grouped_lifetimes(const Program& program) {
   auto lifetimes = program.lifetimes;
-  for (const auto& [first, count] : product_groups(program)) {
-    const size_t last = first + count - 1;
-    for (auto& life : lifetimes) {
-      if (life.first > first && life.first <= last) life.first = first;
-      if (life.last >= first && life.last < last) life.last = last;
-    }
-  }
+  for (const auto& [first, count] : product_groups(program)) join_lines(lifetimes, first, first + count - 1);
   return lifetimes;
 }
 

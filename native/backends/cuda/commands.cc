@@ -223,10 +223,11 @@ Product product_of(const Model& model, const Instruction& instruction, Addresses
 
 Task epilogue_task_of(Op op) { return *task_of(op); }
 
-bool CudaDevice::runs(Op op) const {
+bool on_host(Op op) {
   const auto& traits = traits_of(op);
-  const bool on_host = traits.state == State::counts || traits.state == State::resets || traits.rows == Rows::control;
-  return on_host || op == Op::matmul || task_of(op).has_value();
+  return traits.state == State::counts || traits.state == State::resets || traits.rows == Rows::control;
 }
+
+bool CudaDevice::runs(Op op) const { return on_host(op) || op == Op::matmul || task_of(op).has_value(); }
 
 }  // namespace continuo::cuda

@@ -49,17 +49,8 @@ std::vector<FusionGroup> fusion_groups(const Program& program) {
 }
 
 std::vector<Lifetime> fused_lifetimes(const Program& program) {
-  // A value that is read or written in a group is alive during the whole group.
-  std::vector<size_t> first(program.code.size() + 1), last(program.code.size() + 1);
-  for (size_t line = 0; line < first.size(); ++line) first[line] = last[line] = line;
-  for (const auto& group : fusion_groups(program)) {
-    std::fill(first.begin() + static_cast<ptrdiff_t>(group.first),
-              first.begin() + static_cast<ptrdiff_t>(group.last) + 1, group.first);
-    std::fill(last.begin() + static_cast<ptrdiff_t>(group.first), last.begin() + static_cast<ptrdiff_t>(group.last) + 1,
-              group.last);
-  }
   auto lifetimes = program.lifetimes;
-  for (auto& life : lifetimes) life = {life.bytes, first[life.first], last[life.last]};
+  for (const auto& group : fusion_groups(program)) join_lines(lifetimes, group.first, group.last);
   return lifetimes;
 }
 

@@ -15,9 +15,6 @@ constexpr uint32_t warp = 32, attending_threads = 256, remembering_threads = 128
 // Where the commands of a launch have no heads: the least columns of a part, and the most parts. And the most blocks.
 constexpr uint32_t least_columns = 1024, most_parts = 32, most_blocks = 65535;
 
-// Ops that only move counters or reset tables: the host runs them.
-bool on_host(Op op) { return traits_of(op).state == State::counts || traits_of(op).state == State::resets; }
-
 bool grouped(Task task) { return task >= Task::norm && task != Task::surprisal && task != Task::conv; }
 // Tasks of which one head keeps a block of threads busy: a block never takes several heads.
 bool heavy(Task task) {
@@ -149,7 +146,7 @@ class Scheduler {
     for (const auto& place : instruction.places) {
       for (const auto& pick : place.picks) out_.straight = out_.straight && pick.kind != Term::Kind::value;
     }
-    if (traits_of(op).rows == Rows::control || on_host(op)) return;
+    if (on_host(op)) return;
     if (op == Op::matmul) {
       out_.products.push_back(product_of(model_, instruction, addresses_));
       out_.lines.push_back({&instruction, {true, static_cast<uint32_t>(out_.products.size() - 1), 1}});

@@ -89,22 +89,36 @@ export interface Block {
   readonly nodes: readonly Node[]
 }
 
+/** What loops count, from 0 to `extent` − 1; or a part of another index, which numbers the values `at` of that one. */
+export type IndexDeclaration =
+  | { readonly name: string; readonly extent: number; readonly of?: undefined }
+  | { readonly name: string; readonly of: string; readonly at: readonly number[] }
+
 /** A graph as it is serialised: plain JSON. */
 export interface Graph {
   readonly format: 'continuo-graph/2'
-  readonly indices: readonly { readonly name: string; readonly extent: number }[]
+  readonly indices: readonly IndexDeclaration[]
   readonly declarations: readonly Declaration[]
   readonly blocks: readonly Block[]
+}
+
+/** How many values an index has; 0 for a name that is none. */
+export const indexExtent = (graph: Graph, index: string | undefined): number => {
+  const found = graph.indices.find(({ name }) => name === index)
+  if (found === undefined) return 0
+  return found.of === undefined ? found.extent : found.at.length
 }
 
 /** The tensors of the file that a constant stands for, in order of its members. */
 export const tensorsOf = (graph: Graph, constant: ConstantDeclaration): readonly string[] => {
   const { ref, pattern, over, from = 0 } = constant
   if (ref !== undefined) return [ref]
-  const extent = graph.indices.find(({ name }) => name === over)?.extent ?? 0
-  return Array.from({ length: Math.max(0, extent - from) }, (_, i) =>
-    (pattern ?? '').replaceAll(`{${over}}`, String(from + i)),
-  )
+  const index = graph.indices.find(({ name }) => name === over)
+  const extent = indexExtent(graph, over)
+  return Array.from({ length: Math.max(0, extent - from) }, (_, i) => {
+    const number = index?.of === undefined ? from + i : index.at[from + i]
+    return (pattern ?? '').replaceAll(`{${over}}`, String(number))
+  })
 }
 
 /** Numbers that the graph's constants hold, each tensor counted once. */

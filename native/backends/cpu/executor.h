@@ -50,6 +50,7 @@ class CpuExecutor final : public Executor {
   void local(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void elementwise(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void embed(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void repeat(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void compare(Space& space, const Instruction& instruction, size_t first, size_t rows);
   PackedMatrix matrix(const Instruction& instruction) const;
   void matmul(Space& space, std::span<const Instruction> code, size_t first, size_t rows);
@@ -57,6 +58,7 @@ class CpuExecutor final : public Executor {
   // executor_state.cc: what touches persistent memory.
   void shift(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void wkv7(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void ssm(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void attend(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void read(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void write(Space& space, const Instruction& instruction, std::span<const Run> runs);

@@ -18,7 +18,8 @@ constexpr uint32_t least_columns = 1024, most_parts = 32, most_blocks = 65535;
 bool grouped(Task task) { return task >= Task::norm && task != Task::surprisal && task != Task::conv; }
 // Tasks of which one head keeps a block of threads busy: a block never takes several heads.
 bool heavy(Task task) {
-  return task == Task::attend || task == Task::wkv7 || task == Task::attend_window || task == Task::memory;
+  return task == Task::attend || task == Task::wkv7 || task == Task::ssm || task == Task::attend_window ||
+         task == Task::memory;
 }
 
 // The heads or groups into which a command can be cut; 1: it reads a whole row.
@@ -85,8 +86,10 @@ class Group {
   bool aligned(const Command& c, size_t i) const {
     switch (c.task) {
       case Task::slice: return c.from == 0 && c.width == c.in_width;
-      case Task::embed: return false;
+      case Task::embed:
+      case Task::repeat: return false;
       case Task::memory: return i < 3;
+      case Task::ssm: return i < 3 || c.shared == 1;
       default: return true;
     }
   }

@@ -85,7 +85,9 @@ class Group {
   bool aligned(const Command& c, size_t i) const {
     switch (c.task) {
       case Task::slice: return c.from == 0 && c.width == c.in_width;
-      case Task::embed: return false;
+      case Task::embed:
+      case Task::gather_numbers:
+      case Task::combine: return false;
       case Task::memory: return i < 3;
       default: return true;
     }

@@ -25,12 +25,13 @@ import type {
 } from './builder-types.ts'
 import type { AxisDeclaration, Block, Declaration, Dtype, Graph, IndexDeclaration, Node } from './graph.ts'
 import { type MemoryOps, memoryOps } from './memory-ops.ts'
+import { type RoutingOps, routingOps } from './routing-ops.ts'
 
 type Operand = Value | Vector
 type Results = Readonly<Record<string, Value<Dtype>>>
 type Shape = readonly number[]
 
-export interface GraphBuilder extends MemoryOps {
+export interface GraphBuilder extends MemoryOps, RoutingOps {
   index(name: string, extent: number): Index
   /**
    * A part of an index: 0, 1 … number the values `at` of it, ascending. Members of a family over the part have those values in the
@@ -317,6 +318,7 @@ export const buildGraph = (): GraphBuilder => {
       write('attend', out, names(q, keys, values), q.shape, 'f32', { groups: heads, shared, scale }),
 
     ...memoryOps(write, (node) => nodes.push(node), names),
+    ...routingOps(write, (...operands) => operands.map((operand) => operandName(operand as Operand))),
 
     cacheShift: (out, state, x) => write('cache.shift', out, [x.name], x.shape, 'f32', { state: state.state }),
     cacheWkv7: (out, state, { r, w, k, v, kk, a }, heads) =>

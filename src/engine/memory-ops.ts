@@ -2,7 +2,7 @@
  * The part of the graph builder that recurrent layers need: matrix memories, of which a Titans layer is made, causal convolutions,
  * Mamba-2's recurrence. native/backends/cpu/kernels/memory.h and docs/graph.md give the equations.
  */
-import type { Clock, State, Value, Vector } from './builder-types.ts'
+import type { Counter, State, Value, Vector } from './builder-types.ts'
 import type { Dtype, Node } from './graph.ts'
 
 /** How a matrix memory is written. */
@@ -40,8 +40,11 @@ export interface MemoryOps {
   clamp(out: string, x: Value, options: { low: readonly number[]; high: readonly number[] }): Value
   /** Each of the equal groups of x `times` times, one after the other: [a, b] of two groups, twice, gives [a, a, b, b]. */
   repeat(out: string, x: Value, options: { groups: number; times: number }): Value
-  /** Turns the pairs (i, i + n/2) of each head's n channels by increments[i] · clock / 2³² turns. */
-  rope(out: string, x: Value, clock: Clock, options: { heads: number; increments: readonly number[] }): Value
+  /**
+   * Turns the pairs (i, i + m) of each head's channels by increments[i] · position / 2³² turns; there are m increments, and what a head
+   * has behind 2m channels stays. The position is the last that the counter, or the clock, has counted at this node.
+   */
+  rope(out: string, x: Value, counter: Counter, options: { heads: number; increments: readonly number[] }): Value
   /**
    * A causal convolution: weights [C · taps], of each channel its taps in order of time; state [taps − 1, C]; bias [C]. Its sums
    * go through silu unless `activation` is none.
@@ -127,8 +130,8 @@ export const memoryOps = (write: Write, append: (node: Node) => void, names: Nam
   clamp: (out, x, options) => write('clamp', out, names(x), x.shape, 'f32', options),
   repeat: (out, x, { groups, times }) =>
     write('repeat', out, names(x), [x.shape[0]! * times], 'f32', { groups, times }),
-  rope: (out, x, clock, { heads, increments }) =>
-    write('rope', out, names(x), x.shape, 'f32', { state: clock.counter, groups: heads, increments }),
+  rope: (out, x, { counter }, { heads, increments }) =>
+    write('rope', out, names(x), x.shape, 'f32', { state: counter, groups: heads, increments }),
   cacheConv: (out, state, x, weights, { bias, activation = 'silu' } = {}) =>
     write('cache.conv', out, names(x, weights, ...(bias ? [bias] : [])), x.shape, 'f32', {
       state: state.state,

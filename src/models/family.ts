@@ -22,8 +22,8 @@ export interface FamilyModel {
 export interface Family {
   /** Throws INVALID when config and tensors do not make a model of this family. */
   readonly build: (config: unknown, tensors: readonly TensorEntry[], overflow?: Overflow) => FamilyModel
-  /** Whether its models can go on past their last position, attending to a window. */
-  readonly windows?: true
+  /** Whether its models can go on past their last position, attending to a window; not there: they have no last position. */
+  readonly windows?: boolean
   /** Whether quantising takes its matrices [inputs, outputs] along; the quantised package has them [outputs, inputs]. */
   readonly quantizesTransposed?: true
 }

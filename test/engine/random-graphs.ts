@@ -72,7 +72,7 @@ export const graphOf = (seed: number): Graph => {
       const pick = (): Value => known[below(known.length)]!
       const member = () => (looping && below(2) === 0 ? l : below(3))
       for (let n = 2 + below(5); n > 0; n -= 1) {
-        const choice = below(25)
+        const choice = below(27)
         const anywhere = () => (below(2) ? at : below(5))
         const segment = below(2) ? { segment: SEGMENT } : {}
         if (choice === 0) known.push(g.add(name(), pick(), below(2) ? pick() : b))
@@ -116,13 +116,15 @@ export const graphOf = (seed: number): Graph => {
         } else if (choice === 13 && !looping && depth === 0) g.loop(l, {}, () => body([...known], depth + 1, true))
         else if (choice === 14 && looping) {
           g.branch({ index: l, equals: below(3) }, () => body([...known], 2, looping))
-        } else if (choice === 22 && looping) {
+        } else if (choice === 24 && looping) {
           const own = pick()
           const inside = (): void => void g.lerp('y', y, g.matmul(name(), own, some(part)), b)
           g.branch({ within: part }, inside, below(2) ? () => body([...known], 2, looping) : undefined)
         } else if (choice === 15) g.cacheReset(below(2) ? S(member()) : below(3) === 0 ? moody : R())
-        else if (choice === 16) known.push(g.rope(name(), pick(), clock, { heads: 2, increments: [683565276] }))
-        else if (choice === 17) {
+        else if (choice === 16) {
+          const turned = { heads: below(2) + 1, increments: [683565276] }
+          known.push(g.rope(name(), pick(), [clock, ...counters][below(4)]!, turned))
+        } else if (choice === 17) {
           const own = { k: pick(), v: g.tanh(name(), pick()), keys: keys(member()), values: values(member()) }
           known.push(g.cacheAttend(name(), pick(), own, { heads: 2, scale: 0.5, ...segment }))
         } else if (choice === 18) {
@@ -131,13 +133,13 @@ export const graphOf = (seed: number): Graph => {
             activation: below(2) ? ('silu' as const) : ('none' as const),
           }
           known.push(g.cacheConv(name(), tails(anywhere()), pick(), taps, options))
-        } else if (choice === 23) {
+        } else if (choice === 25) {
           const pair = g.slice(name(), g.sigmoid(name(), pick()), 0, 2)
           const [B, K] = [g.tanh(name(), pick()), below(2) ? pick() : g.slice(name(), pick(), 2, 4)]
           const keys = K.shape[0] === 2 ? g.slice(name(), B, 0, 2) : B
           const operands = { x: pick(), dt: pair, w: pair, B: keys, C: K, D: skip }
           known.push(g.cacheSsm(name(), scans(anywhere()), operands, 2))
-        } else if (choice === 24) {
+        } else if (choice === 26) {
           const half = g.slice(name(), pick(), 1, 3)
           const wide = g.repeat(name(), half, { groups: 1 + below(2), times: 2 })
           known.push(g.exp(name(), g.clamp(name(), wide, { low: [-2, 0], high: [0.5, 1] })))
@@ -156,7 +158,11 @@ export const graphOf = (seed: number): Graph => {
         } else if (choice === 21) {
           known.push(g.cacheShift(name(), shifted(anywhere()), pick()))
           if (below(2)) known.push(g.cacheRecall(name(), mixed(anywhere()), pick(), 2))
-        }
+        } else if (choice === 22) {
+          const shares = g.softmax(name(), g.scale(name(), pick(), -1.5))
+          const chosen = g.gather(name(), shares, g.topk(name(), shares, 3))
+          known.push(g.combine(name(), g.cacheRead(name(), S(member())), g.normalise(name(), chosen)))
+        } else if (choice === 23) known.push(g.scale(name(), pick(), 0.75))
         if (known.length > 8) known.splice(0, known.length - 8)
       }
     }

@@ -52,6 +52,9 @@ class CpuExecutor final : public Executor {
   void embed(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void repeat(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void compare(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void topk(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void gather_numbers(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void combine(Space& space, const Instruction& instruction, size_t first, size_t rows);
   PackedMatrix matrix(const Instruction& instruction) const;
   void matmul(Space& space, std::span<const Instruction> code, size_t first, size_t rows);
 

@@ -30,6 +30,12 @@ std::optional<Task> task_of(Op op) {
     case Op::repeat: return Task::repeat;
     case Op::l2norm: return Task::l2norm;
     case Op::bonus: return Task::bonus;
+    case Op::scale: return Task::scale;
+    case Op::softmax: return Task::softmax;
+    case Op::normalise: return Task::normalise;
+    case Op::topk: return Task::topk;
+    case Op::gather: return Task::gather_numbers;
+    case Op::combine: return Task::combine;
     case Op::rope: return Task::rope;
     case Op::slice: return Task::slice;
     case Op::cast: return Task::cast;
@@ -127,6 +133,7 @@ class Translator {
       case Op::equal:
       case Op::remainder: c.count = narrow(in.size()); break;
       case Op::repeat: c.count = node.times; break;
+      case Op::combine: c.count = width(in[1].id); break;
       case Op::range:
       case Op::clamp:
         c.levels = narrow(node.low.size());
@@ -138,6 +145,7 @@ class Translator {
         c.count = narrow(node.increments.size());
         c.in[1] = literal(node.increments);
         c.constant |= 2;
+        args_of_rows(c, 1);
         break;
       case Op::attend: args_of_rows(c, 5); break;
       case Op::cache_conv:

@@ -296,6 +296,9 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
           for (size_t k = 0; k < std::size(about); ++k) of_row(k, run.row + i) = about[k];
         }
         break;
+      case Task::rope:
+        for (size_t i = 0; i < run.rows; ++i) of_row(0, run.row + i) = position(space, instruction, run, i);
+        break;
       case Task::read:
       case Task::write:
         for (size_t i = 0; i < run.rows; ++i) {

@@ -87,7 +87,9 @@ class Group {
     switch (c.task) {
       case Task::slice: return c.from == 0 && c.width == c.in_width;
       case Task::embed:
-      case Task::repeat: return false;
+      case Task::repeat:
+      case Task::gather_numbers:
+      case Task::combine: return false;
       case Task::memory: return i < 3;
       case Task::ssm: return i < 3 || c.shared == 1;
       default: return true;

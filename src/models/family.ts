@@ -1,7 +1,7 @@
 /** A model family: reads config.json of its models and turns the tensors of a package into a graph. */
 
 import { z } from 'zod'
-import type { Pattern, Ref, Stored } from '../engine/builder-types.ts'
+import type { Part, Pattern, Ref, Stored } from '../engine/builder-types.ts'
 import type { Graph } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import type { DecoderShape, Overflow } from '../engine/types.ts'
@@ -68,17 +68,26 @@ export interface TensorSet {
   take(name: string, shape: readonly number[]): Ref
   /** As `take` for a matrix [outputs, inputs], which may be quantised. */
   takeMatrix(name: string, shape: readonly [number, number]): Ref
-  /** As `take` and `takeMatrix` for a family: `{l}` in the name stands for `from` … `to` − 1. */
+  /**
+   * As `take` and `takeMatrix` for a family: `{l}` in the name stands for `from` … `to` − 1, or `{i}` for the values that the part `i` of an
+   * index numbers.
+   */
   takeAll(name: string, range: Range, shape: readonly number[]): Pattern
   takeMatrices(name: string, range: Range, shape: readonly [number, number]): Pattern
   /** Notes that a tensor may be there although nothing uses it. */
   ignore(name: string): void
+  /** The same of all tensors whose names begin so. */
+  ignoreAll(prefix: string): void
   /** Refuses tensors that were neither taken nor ignored. */
   finish(): void
 }
-export interface Range {
-  readonly from?: number
-  readonly to: Layers
+export type Range = { readonly from?: number; readonly to: Layers } | { readonly over: Part }
+
+/** What stands for a member in the names of its tensors, and the numbers of the members. */
+const membersOf = (range: Range): { readonly hole: string; readonly numbers: readonly number[] } => {
+  if (!('to' in range)) return { hole: `{${range.over.index}}`, numbers: range.over.at }
+  const { from = 0, to } = range
+  return { hole: '{l}', numbers: Array.from({ length: Math.max(0, to - from) }, (_, i) => from + i) }
 }
 
 /** Weights in one byte of a quantised row. */
@@ -127,19 +136,20 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
   const all = <S extends readonly number[]>(
     one: (name: string, shape: S) => Ref,
     name: string,
-    { from = 0, to }: Range,
+    range: Range,
     shape: S,
   ): Pattern => {
-    const at = (l: number): string => name.replaceAll('{l}', String(l))
-    const kinds = new Set<string | undefined>()
-    for (let l = from; l < to; l += 1) kinds.add(one(at(l), shape).storage)
+    const { hole, numbers } = membersOf(range)
+    const at = (l: number): string => name.replaceAll(hole, String(l))
+    const kinds = new Set(numbers.map((l) => one(at(l), shape).storage))
     if (kinds.size > 1) {
       throw new ContinuoError(
         'INVALID',
         `Tensors "${name}" are quantised in some layers and not in others. Quantise the model anew.`,
       )
     }
-    const stored = from < to ? storedAs(at(from)) : {}
+    const [first] = numbers
+    const stored = first === undefined ? {} : storedAs(at(first))
     return { pattern: name, ...stored, ...(stored.scales === undefined ? {} : { scales: scalesOf(name) }) }
   }
   const layers = (prefix: string, key: string, told: number | null | undefined): Layers => {
@@ -172,6 +182,9 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     takeMatrices: (name, range, shape) => all(takeMatrix, name, range, shape),
     ignore: (name) => {
       left.delete(name)
+    },
+    ignoreAll: (prefix) => {
+      for (const name of left) if (name.startsWith(prefix)) left.delete(name)
     },
     finish: () => {
       const [extra] = left

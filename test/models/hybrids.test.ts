@@ -1,0 +1,146 @@
+/** Families with recurrent layers, against expected results made elsewhere and against a float64 reference at other sizes and settings. */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { errorOf, feed, generate, open } from '../engine/helpers.ts'
+import { random, safetensors, type Tensors, writePackage } from '../engine/packages.ts'
+import { hasShared, sharedModel } from '../engine/paths.ts'
+import { hybridTensors, lfm2Config, mamba2Config, qwen35Config } from './hybrid-packages.ts'
+import { type HybridConfig, hybridReference } from './hybrid-reference.ts'
+
+const write = (config: HybridConfig, tensors: Tensors): string => writePackage(config, safetensors(tensors))
+const farthest = (got: ArrayLike<number>, want: readonly number[]): number => {
+  expect(got.length).toBe(want.length)
+  return want.reduce((most, value, i) => Math.max(most, Math.abs(got[i]! - value)), 0)
+}
+const someTokens = (seed: number, count: number, vocabulary: number): number[] => {
+  const next = random(seed)
+  return Array.from({ length: count }, () => Math.floor(next() * vocabulary))
+}
+
+interface Expected {
+  readonly total_nll: number
+  readonly nll: readonly number[]
+  readonly argmax: number
+  readonly logits: readonly number[]
+}
+
+describe.skipIf(!hasShared).each(['lfm2-tiny', 'qwen35-tiny'])('%s', (name) => {
+  it.each([1, 7, 64, 1000])('gives the expected logits and nats, cut into %i', async (size) => {
+    const dir = sharedModel(name)
+    const { input_ids: ids } = JSON.parse(readFileSync(join(dir, 'input.json'), 'utf8')) as { input_ids: number[] }
+    const expected = JSON.parse(readFileSync(join(dir, 'expected.json'), 'utf8')) as Expected
+    const model = await open(dir, { threads: 2 })
+    const context = model.createContext()
+    const nats: number[] = []
+    for (let at = 0; at < ids.length; at += size) nats.push(...(await feed(model, context, ids.slice(at, at + size))))
+    const own = nats.slice(1)
+    const logits = await model.logits(context)
+    expect(farthest(logits, expected.logits)).toBeLessThan(5e-4)
+    expect(farthest(own, expected.nll)).toBeLessThan(5e-4)
+    expect(Math.abs(own.reduce((a, b) => a + b, 0) - expected.total_nll)).toBeLessThan(1e-2)
+    expect(logits.indexOf(Math.max(...logits))).toBe(expected.argmax)
+  })
+})
+
+interface Setting {
+  readonly config: HybridConfig
+  readonly inner?: number
+}
+const settings: Readonly<Record<string, Setting>> = {
+  'mamba2, groups of heads': { config: mamba2Config() },
+  'mamba2, one group, tied': { config: mamba2Config({ n_groups: 1, tie_word_embeddings: true }) },
+  'mamba2, biases, no bias of the convolution, two taps': {
+    config: mamba2Config({ use_bias: true, use_conv_bias: false, conv_kernel: 2 }),
+  },
+  'mamba2, a step within limits': { config: mamba2Config({ time_step_limit: [0.2, 0.5] }) },
+  'mamba2, a step above a limit': { config: mamba2Config({ time_step_limit: [0.4, 1e30], layer_norm_epsilon: 1e-3 }) },
+  lfm2: { config: lfm2Config() },
+  'lfm2, biases, four taps, a head of its own': {
+    config: lfm2Config({ conv_bias: true, conv_L_cache: 4, tie_word_embeddings: false }),
+  },
+  'lfm2, older names, an adjusted MLP': {
+    config: lfm2Config({
+      layer_types: undefined,
+      full_attn_idxs: [0],
+      block_ff_dim: 30,
+      block_auto_adjust_ff_dim: true,
+      block_ffn_dim_multiplier: 1.3,
+      block_multiple_of: 8,
+    }),
+    inner: 32,
+  },
+  'qwen3_5_text, three heads of values to a head of keys': { config: qwen35Config() },
+  'qwen3_5_text, as many heads of keys, tied, every second layer attends': {
+    config: qwen35Config({ linear_num_key_heads: 6, tie_word_embeddings: true, full_attention_interval: 2 }),
+  },
+  'qwen3_5_text, layers named': {
+    config: qwen35Config({
+      layer_types: ['full_attention', 'linear_attention', 'linear_attention', 'full_attention'],
+      linear_conv_kernel_dim: 3,
+      rms_norm_eps: 1e-2,
+    }),
+  },
+  'qwen3_5, the text model of a multimodal package': {
+    config: {
+      model_type: 'qwen3_5',
+      tie_word_embeddings: true,
+      text_config: qwen35Config({ model_type: 'qwen3_5_text', tie_word_embeddings: true }),
+      vision_config: { depth: 2 },
+    },
+  },
+}
+
+describe.each(Object.entries(settings))('%s', (_, { config, inner }) => {
+  it('is what the equations give, at any cut', async () => {
+    const tensors = hybridTensors(3, config, inner === undefined ? {} : { inner })
+    const vocabulary = (config.text_config ?? config).vocab_size
+    const tokens = someTokens(5, 45, vocabulary)
+    const told = hybridReference(config, tensors, tokens)
+    if (config.text_config) tensors.set('model.visual.blocks.0.norm1.weight', { shape: [3], data: new Float32Array(3) })
+    const model = await open(write(config, tensors), { threads: 2 })
+    let first: { chain: string; logits: number[] } | undefined
+    for (const size of [45, 1, 16]) {
+      const context = model.createContext()
+      const nats: number[] = []
+      for (let at = 0; at < tokens.length; at += size)
+        nats.push(...(await feed(model, context, tokens.slice(at, at + size))))
+      const logits = [...(await model.logits(context))]
+      expect(farthest(logits, told.logits)).toBeLessThan(1e-4)
+      expect(farthest(nats.slice(1), told.nats)).toBeLessThan(1e-4)
+      first ??= { chain: context.chain, logits }
+      expect({ chain: context.chain, logits }).toEqual(first)
+    }
+  })
+})
+
+describe('hybrid packages', () => {
+  it('go on from a snapshot, and from a reset as from the beginning', async () => {
+    for (const config of [mamba2Config(), lfm2Config(), qwen35Config()]) {
+      const model = await open(write(config, hybridTensors(7, config)))
+      const tokens = someTokens(9, 30, config.vocab_size)
+      const [whole, cut, again] = [model.createContext(), model.createContext(), model.createContext()]
+      await feed(model, whole, tokens)
+      await feed(model, cut, tokens.slice(0, 13))
+      again.restore(cut.serialize(), cut)
+      await feed(model, again, tokens.slice(13))
+      expect(again.chain).toBe(whole.chain)
+      expect(Buffer.from(again.serialize())).toEqual(Buffer.from(whole.serialize()))
+      const [fresh, used] = [model.createContext(), whole]
+      used.reset()
+      for (const context of [fresh, used]) await feed(model, context, tokens.slice(0, 3))
+      expect((await generate(model, used, 5)).generated).toEqual((await generate(model, fresh, 5)).generated)
+    }
+  })
+
+  it('of Mamba-2 have no last position; the others end at theirs', async () => {
+    const mamba = mamba2Config()
+    expect((await open(write(mamba, hybridTensors(1, mamba)))).positions).toBeNull()
+    const config = qwen35Config({ max_position_embeddings: 9 })
+    const model = await open(write(config, hybridTensors(1, config)))
+    expect(model.positions).toBe(9)
+    await feed(model, model.createContext(), someTokens(1, 9, 37))
+    const full = await errorOf(() => feed(model, model.createContext(), someTokens(1, 10, 37)))
+    expect(full.message).toContain('9')
+  })
+})

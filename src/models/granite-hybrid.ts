@@ -106,7 +106,7 @@ export const graniteHybrid: Family = {
         all.vector('input_layernorm.weight', [C]),
         all.vector('post_attention_layernorm.weight', [C]),
       ]
-      const mixing = kinds.kind('m', (layer) => !attends(layer))
+      const mixing = kinds.kind('mamba', (layer) => !attends(layer))
       const mix =
         mixing &&
         mamba2Mixer(g, mixing, {
@@ -116,7 +116,7 @@ export const graniteHybrid: Family = {
           convBias: config.mamba_conv_bias,
           norm: { eps, groups: 1, first: false },
         })
-      const full = kinds.kind('a', attends)
+      const full = kinds.kind('attn', attends)
       const attend =
         full &&
         attention(

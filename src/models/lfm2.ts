@@ -113,7 +113,7 @@ export const lfm2: Family = {
       const all = kinds.kind('all', () => true)!
       const norms = [all.vector('operator_norm.weight', [C]), all.vector('ffn_norm.weight', [C])] as const
       const mlp = feedForward(g, all, { C, F, gate: 'feed_forward.w1', up: 'feed_forward.w3', down: 'feed_forward.w2' })
-      const attending = kinds.kind('a', attends)
+      const attending = kinds.kind('attn', attends)
       const attend =
         attending &&
         attention(
@@ -131,7 +131,7 @@ export const lfm2: Family = {
           },
           positions(),
         )
-      const convolving = kinds.kind('c', (layer) => !attends(layer))
+      const convolving = kinds.kind('conv', (layer) => !attends(layer))
       const convolve = convolving && shortConvolution(g, convolving, C, T, config.conv_bias)
       return (x: Value) => {
         const n = g.rmsnorm('n', x, norms[0](all.index), { eps })

@@ -154,7 +154,7 @@ export const mamba2: Family = {
       tied,
     }
     return languageModel(parsed, tensors, outline, ({ g, kinds }) => {
-      const layers = kinds.kind('m', () => true)!
+      const layers = kinds.kind('mamba', () => true)!
       const norm = layers.vector('norm.weight', [C])
       const mixer = mamba2Mixer(g, layers, {
         ...{ C, Hd, P, N, G, T, convBias, limit },

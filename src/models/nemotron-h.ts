@@ -110,7 +110,7 @@ export const nemotronH: Family = {
       ({ g, kinds, positions }) => {
         const all = kinds.kind('all', () => true)!
         const norm = all.vector('norm.weight', [C])
-        const mixing = kinds.kind('m', is('M'))
+        const mixing = kinds.kind('mamba', is('M'))
         const mix =
           mixing &&
           mamba2Mixer(g, mixing, {
@@ -120,7 +120,7 @@ export const nemotronH: Family = {
             convBias: config.use_conv_bias,
             norm: { eps, groups: config.n_groups, first: false },
           })
-        const full = kinds.kind('a', is('*'))
+        const full = kinds.kind('attn', is('*'))
         const attend =
           full &&
           attention(
@@ -133,7 +133,7 @@ export const nemotronH: Family = {
             },
             positions(),
           )
-        const feeding = kinds.kind('f', is('-'))
+        const feeding = kinds.kind('mlp', is('-'))
         const feed =
           feeding &&
           feedForward(g, feeding, {

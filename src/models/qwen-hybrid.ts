@@ -139,7 +139,7 @@ const build =
         const all = kinds.kind('all', () => true)!
         const norm = (name: string) => all.vector(`${name}.weight`, [C], { map: 'one_plus' })
         const [first, second] = [norm('input_layernorm'), norm('post_attention_layernorm')]
-        const linear = kinds.kind('r', (layer) => !attends(layer))
+        const linear = kinds.kind('delta', (layer) => !attends(layer))
         const delta =
           linear &&
           deltaNet(g, linear, {
@@ -151,7 +151,7 @@ const build =
             eps,
             byKeyHead,
           })
-        const full = kinds.kind('a', attends)
+        const full = kinds.kind('attn', attends)
         const attend =
           full &&
           attention(

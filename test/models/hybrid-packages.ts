@@ -22,23 +22,41 @@ const writer = (seed: number) => {
 }
 type Writer = ReturnType<typeof writer>
 
-const mixerTensors = (
-  w: Writer,
-  at: string,
-  C: number,
-  sizes: Record<'Hd' | 'P' | 'N' | 'G' | 'T', number>,
-  more: { bias: boolean; convBias: boolean; norm: boolean },
-): void => {
-  const { Hd, P, N, G, T } = sizes
+interface MixerSizes {
+  readonly Hd: number
+  readonly P: number
+  readonly N: number
+  readonly G: number
+  readonly T: number
+  readonly bias: readonly [inward: boolean, outward: boolean]
+  readonly convBias: boolean
+  readonly norm: boolean
+}
+
+const mixerTensors = (w: Writer, at: string, C: number, sizes: MixerSizes): void => {
+  const { Hd, P, N, G, T, bias, convBias, norm } = sizes
   const [D, K] = [Hd * P, G * N]
-  w.linear(`${at}in_proj`, 2 * D + 2 * K + Hd, C, more.bias)
+  w.linear(`${at}in_proj`, 2 * D + 2 * K + Hd, C, bias[0])
   w.put(`${at}conv1d.weight`, [D + 2 * K, 1, T], -0.8, 0.8)
-  if (more.convBias) w.put(`${at}conv1d.bias`, [D + 2 * K], -0.5, 0.5)
+  if (convBias) w.put(`${at}conv1d.bias`, [D + 2 * K], -0.5, 0.5)
   w.put(`${at}A_log`, [Hd], -1, 1.5)
   w.put(`${at}D`, [Hd], -1, 1)
   w.put(`${at}dt_bias`, [Hd], -3, 1)
-  if (more.norm) w.gain(`${at}norm`, D)
-  w.linear(`${at}out_proj`, C, D, more.bias)
+  if (norm) w.gain(`${at}norm`, D)
+  w.linear(`${at}out_proj`, C, D, bias[1])
+}
+
+const attentionTensors = (
+  w: Writer,
+  at: string,
+  C: number,
+  [H, G, d]: readonly [number, number, number],
+  biased: boolean,
+): void => {
+  w.linear(`${at}q_proj`, H * d, C, biased)
+  w.linear(`${at}k_proj`, G * d, C, biased)
+  w.linear(`${at}v_proj`, G * d, C, biased)
+  w.linear(`${at}o_proj`, C, H * d, biased)
 }
 
 export const mamba2Config = (change: HybridConfig = {}): HybridConfig => ({
@@ -66,8 +84,9 @@ const mamba2Tensors = (seed: number, config: HybridConfig): Map<string, Tensor> 
   w.put('backbone.embeddings.weight', [V, C], -1, 1)
   for (let l = 0; l < config.num_hidden_layers; l += 1) {
     w.gain(`backbone.layers.${l}.norm`, C)
-    const more = { bias: config.use_bias, convBias: config.use_conv_bias, norm: true }
-    mixerTensors(w, `backbone.layers.${l}.mixer.`, C, { Hd, P, N, G, T: config.conv_kernel }, more)
+    const { use_bias: biased, use_conv_bias: convBias, conv_kernel: T } = config
+    const sizes = { Hd, P, N, G, T, bias: [biased, biased] as const, convBias, norm: true }
+    mixerTensors(w, `backbone.layers.${l}.mixer.`, C, sizes)
   }
   w.gain('backbone.norm_f', C)
   if (!config.tie_word_embeddings) w.linear('lm_head', V, C)
@@ -234,13 +253,202 @@ const qwenTensors = (seed: number, whole: HybridConfig, form: ExpertForm): Map<s
   return w.out
 }
 
+export const graniteConfig = (change: HybridConfig = {}): HybridConfig => ({
+  model_type: 'granitemoehybrid',
+  vocab_size: 37,
+  hidden_size: 24,
+  num_hidden_layers: 3,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  max_position_embeddings: 400,
+  rms_norm_eps: 1e-5,
+  attention_bias: false,
+  embedding_multiplier: 3,
+  residual_multiplier: 0.4,
+  attention_multiplier: 0.3,
+  logits_scaling: 2,
+  shared_intermediate_size: 29,
+  num_local_experts: 0,
+  position_embedding_type: 'nope',
+  rope_theta: 1000,
+  layer_types: ['mamba', 'attention', 'mamba'],
+  mamba_n_heads: 6,
+  mamba_d_head: 8,
+  mamba_n_groups: 2,
+  mamba_d_state: 9,
+  mamba_d_conv: 4,
+  mamba_expand: 2,
+  mamba_conv_bias: true,
+  mamba_proj_bias: false,
+  tie_word_embeddings: true,
+  ...change,
+})
+
+const graniteTensors = (seed: number, config: HybridConfig): Map<string, Tensor> => {
+  const w = writer(seed)
+  const { vocab_size: V, hidden_size: C, num_attention_heads: H, num_key_value_heads: G } = config
+  const { mamba_proj_bias: biased, shared_intermediate_size: F } = config
+  w.put('model.embed_tokens.weight', [V, C], -1, 1)
+  for (let l = 0; l < config.num_hidden_layers; l += 1) {
+    const at = `model.layers.${l}.`
+    w.gain(`${at}input_layernorm`, C)
+    w.gain(`${at}post_attention_layernorm`, C)
+    if (config.layer_types[l] === 'attention') {
+      attentionTensors(w, `${at}self_attn.`, C, [H, G, C / H], config.attention_bias)
+    } else {
+      mixerTensors(w, `${at}mamba.`, C, {
+        Hd: config.mamba_n_heads,
+        P: config.mamba_d_head,
+        N: config.mamba_d_state,
+        G: config.mamba_n_groups,
+        T: config.mamba_d_conv,
+        bias: [biased, biased],
+        convBias: config.mamba_conv_bias,
+        norm: true,
+      })
+    }
+    w.linear(`${at}shared_mlp.input_linear`, 2 * F, C)
+    w.linear(`${at}shared_mlp.output_linear`, C, F)
+  }
+  w.gain('model.norm', C)
+  if (!config.tie_word_embeddings) w.linear('lm_head', V, C)
+  return w.out
+}
+
+export const falconConfig = (change: HybridConfig = {}): HybridConfig => ({
+  model_type: 'falcon_h1',
+  vocab_size: 37,
+  hidden_size: 22,
+  intermediate_size: 29,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  head_dim: 6,
+  max_position_embeddings: 400,
+  rms_norm_eps: 1e-5,
+  rope_theta: 1000,
+  attention_bias: false,
+  mlp_bias: false,
+  projectors_bias: false,
+  mamba_d_ssm: 30,
+  mamba_n_heads: 6,
+  mamba_d_head: 5,
+  mamba_n_groups: 2,
+  mamba_d_state: 9,
+  mamba_d_conv: 4,
+  mamba_expand: 2,
+  mamba_conv_bias: true,
+  mamba_proj_bias: false,
+  mamba_norm_before_gate: false,
+  mamba_rms_norm: false,
+  embedding_multiplier: 2.5,
+  lm_head_multiplier: 0.7,
+  key_multiplier: 0.6,
+  attention_in_multiplier: 0.9,
+  attention_out_multiplier: 0.8,
+  ssm_in_multiplier: 1.2,
+  ssm_out_multiplier: 0.7,
+  ssm_multipliers: [0.5, 0.6, 1.3, 0.9, 1.1],
+  mlp_multipliers: [1.4, 0.5],
+  tie_word_embeddings: false,
+  ...change,
+})
+
+const falconTensors = (seed: number, config: HybridConfig): Map<string, Tensor> => {
+  const w = writer(seed)
+  const { vocab_size: V, hidden_size: C, intermediate_size: F, mlp_bias: biased } = config
+  const { num_attention_heads: H, num_key_value_heads: G, head_dim: d } = config
+  w.put('model.embed_tokens.weight', [V, C], -1, 1)
+  for (let l = 0; l < config.num_hidden_layers; l += 1) {
+    const at = `model.layers.${l}.`
+    w.gain(`${at}input_layernorm`, C)
+    w.gain(`${at}pre_ff_layernorm`, C)
+    attentionTensors(w, `${at}self_attn.`, C, [H, G, d], config.attention_bias)
+    mixerTensors(w, `${at}mamba.`, C, {
+      Hd: config.mamba_n_heads,
+      P: config.mamba_d_ssm / config.mamba_n_heads,
+      N: config.mamba_d_state,
+      G: config.mamba_n_groups,
+      T: config.mamba_d_conv,
+      bias: [config.mamba_proj_bias, config.projectors_bias],
+      convBias: config.mamba_conv_bias,
+      norm: config.mamba_rms_norm,
+    })
+    w.linear(`${at}feed_forward.gate_proj`, F, C, biased)
+    w.linear(`${at}feed_forward.up_proj`, F, C, biased)
+    w.linear(`${at}feed_forward.down_proj`, C, F, biased)
+  }
+  w.gain('model.final_layernorm', C)
+  if (!config.tie_word_embeddings) w.linear('lm_head', V, C)
+  return w.out
+}
+
+export const nemotronConfig = (change: HybridConfig = {}): HybridConfig => ({
+  model_type: 'nemotron_h',
+  vocab_size: 37,
+  hidden_size: 22,
+  intermediate_size: 29,
+  hybrid_override_pattern: 'M-*M-',
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  head_dim: 6,
+  attention_bias: false,
+  mlp_bias: false,
+  max_position_embeddings: 400,
+  layer_norm_epsilon: 1e-5,
+  mamba_num_heads: 6,
+  mamba_head_dim: 5,
+  ssm_state_size: 9,
+  n_groups: 2,
+  conv_kernel: 4,
+  use_bias: false,
+  use_conv_bias: true,
+  tie_word_embeddings: false,
+  ...change,
+})
+
+const nemotronTensors = (seed: number, config: HybridConfig): Map<string, Tensor> => {
+  const w = writer(seed)
+  const { vocab_size: V, hidden_size: C, intermediate_size: F, mlp_bias, use_bias } = config
+  const { num_attention_heads: H, num_key_value_heads: G, head_dim: d } = config
+  w.put('backbone.embeddings.weight', [V, C], -1, 1)
+  for (const [l, operation] of [...(config.hybrid_override_pattern as string)].entries()) {
+    const at = `backbone.layers.${l}.mixer.`
+    w.gain(`backbone.layers.${l}.norm`, C)
+    if (operation === '*') attentionTensors(w, at, C, [H, G, d], config.attention_bias)
+    else if (operation === '-') {
+      w.linear(`${at}up_proj`, F, C, mlp_bias)
+      w.linear(`${at}down_proj`, C, F, mlp_bias)
+    } else {
+      mixerTensors(w, at, C, {
+        Hd: config.mamba_num_heads,
+        P: config.mamba_head_dim,
+        N: config.ssm_state_size,
+        G: config.n_groups,
+        T: config.conv_kernel,
+        bias: [use_bias, use_bias],
+        convBias: config.use_conv_bias,
+        norm: true,
+      })
+    }
+  }
+  w.gain('backbone.norm_f', C)
+  if (!config.tie_word_embeddings) w.linear('lm_head', V, C)
+  return w.out
+}
+
 /** Tensors for a configuration; `inner`: channels inside the MLP of an LFM2. */
 export const hybridTensors = (
   seed: number,
   config: HybridConfig,
   { inner = config.intermediate_size, form = 'single' }: { inner?: number; form?: ExpertForm } = {},
 ): Map<string, Tensor> => {
-  if (config.model_type === 'mamba2') return mamba2Tensors(seed, config)
-  if (config.model_type === 'lfm2') return lfm2Tensors(seed, config, inner)
-  return qwenTensors(seed, config, form)
+  const writers: Readonly<Record<string, () => Map<string, Tensor>>> = {
+    falcon_h1: () => falconTensors(seed, config),
+    granitemoehybrid: () => graniteTensors(seed, config),
+    lfm2: () => lfm2Tensors(seed, config, inner),
+    mamba2: () => mamba2Tensors(seed, config),
+    nemotron_h: () => nemotronTensors(seed, config),
+  }
+  return (writers[config.model_type] ?? (() => qwenTensors(seed, config, form)))()
 }

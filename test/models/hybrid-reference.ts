@@ -115,7 +115,7 @@ interface Ssm {
   readonly N: number
   readonly G: number
   readonly at: string
-  readonly bias: boolean
+  readonly bias: readonly [inward: boolean, outward: boolean]
   readonly convBias: boolean
   readonly limit: readonly [number, number]
   /** From y and z to what the last projection takes. */
@@ -130,7 +130,7 @@ const mamba2 = ({ vector, linear }: Reader, plan: Ssm): Mixer => {
   const [A, skip, stepBias] = [vector(`${at}A_log`), vector(`${at}D`), vector(`${at}dt_bias`)]
   const S = range(Hd * P * N).map(() => 0)
   return (n) => {
-    const all = linear(`${at}in_proj`, n, bias)
+    const all = linear(`${at}in_proj`, n, bias[0])
     const z = by(all.slice(0, D), factors.z)
     const x = by(all.slice(D, 2 * D), factors.x)
     const B = by(all.slice(2 * D, 2 * D + K), factors.B)
@@ -150,7 +150,7 @@ const mamba2 = ({ vector, linear }: Reader, plan: Ssm): Mixer => {
       }
       return out
     })
-    return linear(`${at}out_proj`, gate(y, z), bias)
+    return linear(`${at}out_proj`, gate(y, z), bias[1])
   }
 }
 
@@ -167,7 +167,8 @@ const mamba2Model = (config: HybridConfig, r: Reader) => {
       )
     }
     const limit = config.time_step_limit ?? [0, Infinity]
-    const { use_bias: bias = false, use_conv_bias: convBias = true } = config
+    const { use_bias: biased = false, use_conv_bias: convBias = true } = config
+    const bias = [biased, biased] as const
     const mixer = mamba2(r, { Hd, P, N, G, at: `${at}mixer.`, bias, convBias, limit, gate })
     const norm = r.vector(`${at}norm.weight`)
     return (x: Vec): Vec => plus(x, mixer(times(rms(x, eps), norm)))
@@ -350,7 +351,156 @@ const qwenModel = (whole: HybridConfig, r: Reader) => {
   return { embedding: `${root}embed_tokens`, layers, last: (x: Vec) => one(x, norm) }
 }
 
-const models: Readonly<Record<string, typeof qwenModel>> = {
+const granite = (config: HybridConfig, r: Reader) => {
+  const { hidden_size: C, num_attention_heads: H, num_key_value_heads: G, rms_norm_eps: eps } = config
+  const d = C / H
+  const share = config.residual_multiplier
+  const layers = range(config.num_hidden_layers).map((l) => {
+    const at = `model.layers.${l}.`
+    const self = `${at}self_attn.`
+    const mixer =
+      config.layer_types[l] === 'attention'
+        ? attention(r, {
+            ...{ H, G, d, scale: config.attention_multiplier, theta: config.rope_theta },
+            turned: config.position_embedding_type === 'rope' ? d : 0,
+            names: [`${self}q_proj`, `${self}k_proj`, `${self}v_proj`, `${self}o_proj`],
+            biased: [config.attention_bias, config.attention_bias],
+          })
+        : mamba2(r, {
+            Hd: config.mamba_n_heads,
+            P: config.mamba_d_head,
+            N: config.mamba_d_state,
+            G: config.mamba_n_groups,
+            at: `${at}mamba.`,
+            bias: [config.mamba_proj_bias, config.mamba_proj_bias],
+            convBias: config.mamba_conv_bias,
+            limit: [0, Infinity],
+            gate: (y, z) => times(rms(times(y, z.map(silu)), eps), r.vector(`${at}mamba.norm.weight`)),
+          })
+    const [first, second] = [r.vector(`${at}input_layernorm.weight`), r.vector(`${at}post_attention_layernorm.weight`)]
+    return (x: Vec): Vec => {
+      const between = plus(x, by(mixer(times(rms(x, eps), first)), share))
+      const both = r.linear(`${at}shared_mlp.input_linear`, times(rms(between, eps), second))
+      const inner = times(both.slice(0, both.length / 2).map(silu), both.slice(both.length / 2))
+      return plus(between, by(r.linear(`${at}shared_mlp.output_linear`, inner), share))
+    }
+  })
+  const norm = r.vector('model.norm.weight')
+  return {
+    embedding: 'model.embed_tokens',
+    layers,
+    last: (x: Vec) => times(rms(x, eps), norm),
+    read: config.embedding_multiplier,
+    write: 1 / config.logits_scaling,
+  }
+}
+
+const falcon = (config: HybridConfig, r: Reader) => {
+  const { num_attention_heads: H, num_key_value_heads: G, head_dim: d, rms_norm_eps: eps } = config
+  const { mamba_d_ssm: D, mamba_n_heads: Hd, mamba_n_groups: groups } = config
+  const [z, x, B, C, dt] = config.ssm_multipliers
+  const [gateFactor, downFactor] = config.mlp_multipliers
+  const layers = range(config.num_hidden_layers).map((l) => {
+    const at = `model.layers.${l}.`
+    const self = `${at}self_attn.`
+    const attend = attention(r, {
+      ...{ H, G, d, scale: 1 / Math.sqrt(d), theta: config.rope_theta, turned: d },
+      names: [`${self}q_proj`, `${self}k_proj`, `${self}v_proj`, `${self}o_proj`],
+      biased: [config.attention_bias, config.attention_bias],
+      keyFactor: config.key_multiplier,
+    })
+    const gain = config.mamba_rms_norm ? r.vector(`${at}mamba.norm.weight`) : []
+    const normed = (y: Vec): Vec =>
+      times(
+        heads(y, groups).flatMap((group) => rms(group, eps)),
+        gain,
+      )
+    const gate = (y: Vec, zs: Vec): Vec => {
+      const gates = zs.map(silu)
+      if (!config.mamba_rms_norm) return times(y, gates)
+      return config.mamba_norm_before_gate ? times(normed(y), gates) : normed(times(y, gates))
+    }
+    const mix = mamba2(r, {
+      ...{ Hd, P: D / Hd, N: config.mamba_d_state, G: groups, at: `${at}mamba.`, gate },
+      bias: [config.mamba_proj_bias, config.projectors_bias],
+      convBias: config.mamba_conv_bias,
+      limit: [0, Infinity],
+      factors: { z, x, B, C, dt },
+    })
+    const [first, second] = [r.vector(`${at}input_layernorm.weight`), r.vector(`${at}pre_ff_layernorm.weight`)]
+    return (input: Vec): Vec => {
+      const n = times(rms(input, eps), first)
+      const mixed = by(mix(by(n, config.ssm_in_multiplier)), config.ssm_out_multiplier)
+      const seen = by(attend(by(n, config.attention_in_multiplier)), config.attention_out_multiplier)
+      const between = plus(input, plus(mixed, seen))
+      const m = times(rms(between, eps), second)
+      const feed = `${at}feed_forward.`
+      const gates = by(r.linear(`${feed}gate_proj`, m, config.mlp_bias), gateFactor).map(silu)
+      const inner = times(gates, r.linear(`${feed}up_proj`, m, config.mlp_bias))
+      return plus(between, by(r.linear(`${feed}down_proj`, inner, config.mlp_bias), downFactor))
+    }
+  })
+  const norm = r.vector('model.final_layernorm.weight')
+  return {
+    embedding: 'model.embed_tokens',
+    layers,
+    last: (input: Vec) => times(rms(input, eps), norm),
+    read: config.embedding_multiplier,
+    write: config.lm_head_multiplier,
+  }
+}
+
+const nemotron = (config: HybridConfig, r: Reader) => {
+  const { num_attention_heads: H, num_key_value_heads: G, head_dim: d, layer_norm_epsilon: eps, n_groups } = config
+  const layers = [...config.hybrid_override_pattern].map((operation, l) => {
+    const at = `backbone.layers.${l}.mixer.`
+    const operations: Readonly<Record<string, () => Mixer>> = {
+      M: () =>
+        mamba2(r, {
+          ...{ Hd: config.mamba_num_heads, P: config.mamba_head_dim, N: config.ssm_state_size, G: n_groups, at },
+          bias: [config.use_bias, config.use_bias],
+          convBias: config.use_conv_bias,
+          limit: [0, Infinity],
+          gate: (y, z) => {
+            const gated = heads(times(y, z.map(silu)), n_groups)
+            return times(
+              gated.flatMap((group) => rms(group, eps)),
+              r.vector(`${at}norm.weight`),
+            )
+          },
+        }),
+      '*': () =>
+        attention(r, {
+          ...{ H, G, d, scale: 1 / Math.sqrt(d), theta: 1, turned: 0 },
+          names: [`${at}q_proj`, `${at}k_proj`, `${at}v_proj`, `${at}o_proj`],
+          biased: [config.attention_bias, config.attention_bias],
+        }),
+      '-': () => (n) => {
+        const inner = r.linear(`${at}up_proj`, n, config.mlp_bias).map((value) => Math.max(value, 0) ** 2)
+        return r.linear(`${at}down_proj`, inner, config.mlp_bias)
+      },
+    }
+    const mixer = operations[operation]!()
+    const norm = r.vector(`backbone.layers.${l}.norm.weight`)
+    return (x: Vec): Vec => plus(x, mixer(times(rms(x, eps), norm)))
+  })
+  const norm = r.vector('backbone.norm_f.weight')
+  return { embedding: 'backbone.embeddings', layers, last: (x: Vec) => times(rms(x, eps), norm) }
+}
+
+interface Layered {
+  readonly embedding: string
+  readonly layers: readonly ((x: Vec) => Vec)[]
+  readonly last: (x: Vec) => Vec
+  /** What embeddings, and logits, are multiplied by. */
+  readonly read?: number
+  readonly write?: number
+}
+
+const models: Readonly<Record<string, (config: HybridConfig, r: Reader) => Layered>> = {
+  falcon_h1: falcon,
+  granitemoehybrid: granite,
+  nemotron_h: nemotron,
   mamba2: mamba2Model,
   lfm2: lfm2Model,
   qwen3_next: qwenModel,
@@ -374,7 +524,9 @@ export const hybridReference = (config: HybridConfig, tensors: Tensors, tokens: 
       nats.push(most + Math.log(sum(logits.map((each) => Math.exp(each - most)))) - logits[token]!)
     }
     const read = embedding.slice(token * C, (token + 1) * C)
-    logits = r.linear(head, model.last(model.layers.reduce((x, layer) => layer(x), read)))
+    const first = by(read, model.read ?? 1)
+    const last = model.last(model.layers.reduce((x, layer) => layer(x), first))
+    logits = by(r.linear(head, last), model.write ?? 1)
   }
   return { logits, nats }
 }

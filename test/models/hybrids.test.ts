@@ -5,7 +5,15 @@ import { describe, expect, it } from 'vitest'
 import { errorOf, feed, generate, open } from '../engine/helpers.ts'
 import { random, safetensors, type Tensors, writePackage } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
-import { hybridTensors, lfm2Config, mamba2Config, qwen35Config } from './hybrid-packages.ts'
+import {
+  falconConfig,
+  graniteConfig,
+  hybridTensors,
+  lfm2Config,
+  mamba2Config,
+  nemotronConfig,
+  qwen35Config,
+} from './hybrid-packages.ts'
 import { type HybridConfig, hybridReference } from './hybrid-reference.ts'
 
 const write = (config: HybridConfig, tensors: Tensors): string => writePackage(config, safetensors(tensors))
@@ -88,6 +96,31 @@ const settings: Readonly<Record<string, Setting>> = {
       text_config: qwen35Config({ model_type: 'qwen3_5_text', tie_word_embeddings: true }),
       vision_config: { depth: 2 },
     },
+  },
+  granitemoehybrid: { config: graniteConfig() },
+  'granitemoehybrid, with positions, biases and a head': {
+    config: graniteConfig({
+      ...{ position_embedding_type: 'rope', attention_bias: true, mamba_proj_bias: true, mamba_conv_bias: false },
+      ...{ tie_word_embeddings: false, residual_multiplier: 1, logits_scaling: 1, embedding_multiplier: 1 },
+    }),
+  },
+  'granitemoehybrid, without attention': { config: graniteConfig({ layer_types: ['mamba', 'mamba', 'mamba'] }) },
+  'falcon_h1, every factor': { config: falconConfig() },
+  'falcon_h1, the norm behind the gate': { config: falconConfig({ mamba_rms_norm: true }) },
+  'falcon_h1, the norm before the gate, biases, no factors': {
+    config: falconConfig({
+      ...{ mamba_rms_norm: true, mamba_norm_before_gate: true, attention_bias: true, mlp_bias: true },
+      ...{ projectors_bias: true, mamba_proj_bias: true, ssm_multipliers: [1, 1, 1, 1, 1], mlp_multipliers: [1, 1] },
+      ...{ embedding_multiplier: 1, lm_head_multiplier: 1, key_multiplier: 1, ssm_in_multiplier: 1 },
+      ...{ ssm_out_multiplier: 1, attention_in_multiplier: 1, attention_out_multiplier: 1 },
+    }),
+  },
+  nemotron_h: { config: nemotronConfig() },
+  'nemotron_h, biases, Mamba alone, tied': {
+    config: nemotronConfig({ use_bias: true, hybrid_override_pattern: 'MM', tie_word_embeddings: true }),
+  },
+  'nemotron_h, biases of attention and MLP, attention first': {
+    config: nemotronConfig({ attention_bias: true, mlp_bias: true, hybrid_override_pattern: '*-M*' }),
   },
 }
 

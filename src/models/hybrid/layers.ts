@@ -48,7 +48,7 @@ export const layerKinds = (g: GraphBuilder, set: TensorSet, prefix: string, L: L
       const layers = every.filter(is)
       const [first] = layers
       if (first === undefined) return null
-      const part = layers.length === every.length ? null : g.part(name, l, layers)
+      const part = layers.length === every.length ? null : g.part(`l.${name}`, l, layers)
       const over: Over & Range = part === null ? { over: l, to: L } : { over: part }
       const path = own.replace('{l}', `{${over.over.index}}`)
       const kind: LayerKind = {

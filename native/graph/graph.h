@@ -69,6 +69,7 @@ enum class Op : uint8_t {
   normalise,
   topk,
   gather,
+  routed,
   combine,
   rope,
   attend,

@@ -79,6 +79,20 @@ void check_gather(Checker& check, RowShape& out) {
   if (check.ok()) out.extents = check.shape(1);
 }
 
+// Checks routed. in: one row [C], or a row for each matrix that it meets [K, C]; the matrices [K]; the stack [E, N, C].
+void check_routed(Checker& check, RowShape& out) {
+  check.need_type(0, Type::f32);
+  check.need_type(1, Type::i32);
+  check.need_constant(2, Layout::stack, "a constant stack of matrices");
+  if (check.ok() && (check.shape(1).size() != 1 || check.shape(1)[0] > max_chosen))
+    check.fail("input \"", check.in(1).name, "\" has shape ", shape_text(check.shape(1)),
+               ", expected one dimension of at most ", max_chosen);
+  if (!check.ok()) return;
+  const uint64_t chosen = check.shape(1)[0], inputs = check.shape(2)[2];
+  check.need_shape(0, check.shape(0).size() == 1 ? std::vector{inputs} : std::vector{chosen, inputs});
+  out.extents = {chosen, check.shape(2)[1]};
+}
+
 // Checks combine. in: rows [K, N], and a weight for each of them [K].
 void check_combine(Checker& check, RowShape& out) {
   if (out.extents.size() != 2)

@@ -212,6 +212,7 @@ void check_compare(Checker& check, RowShape& out);
 void check_rope(Checker& check, RowShape& out);
 void check_topk(Checker& check, RowShape& out);
 void check_gather(Checker& check, RowShape& out);
+void check_routed(Checker& check, RowShape& out);
 void check_combine(Checker& check, RowShape& out);
 void check_histories(Checker& check, RowShape& out);
 void check_shift(Checker& check, RowShape& out);

@@ -72,6 +72,7 @@ enum class Op : uint8_t {
   normalise,
   topk,
   gather,
+  routed,
   combine,
   rope,
   attend,

@@ -47,6 +47,7 @@ constexpr auto ops = std::to_array<OpTraits>({
     {.op = Op::normalise, .name = "normalise", .in = {vector}, .cost = 4},
     {.op = Op::topk, .name = "topk", .in = {vector}, .attributes = attribute::count, .cost = 255, .check = check_topk},
     {.op = Op::gather, .name = "gather", .in = {vector, any}, .check = check_gather},
+    {.op = Op::routed, .name = "routed", .in = {form, any, form}, .rows = Rows::together, .check = check_routed},
     {.op = Op::combine, .name = "combine", .in = {numbers, form}, .cost = 16, .check = check_combine},
     {.op = Op::rope, .name = "rope", .in = {vector}, .attributes = groups | increments, .named_state = true,
      .rows = Rows::runs, .state = State::reads, .check = check_rope},

@@ -1,11 +1,13 @@
 /** The model families Continuo knows, by `model_type` in config.json. */
 import { falconH1 } from './falcon-h1.ts'
 import type { Family } from './family.ts'
+import { gemma3 } from './gemma3.ts'
 import { gpt2 } from './gpt2.ts'
 import { graniteHybrid } from './granite-hybrid.ts'
 import { lfm2 } from './lfm2.ts'
-import { llama, mistral, qwen2 } from './llama.ts'
+import { llama, mistral, qwen2, qwen3, smollm3 } from './llama.ts'
 import { mamba2 } from './mamba2.ts'
+import { mixtral, qwen3Moe } from './mixtures.ts'
 import { nemotronH } from './nemotron-h.ts'
 import { qwen35 } from './qwen-hybrid.ts'
 import { rwkv7 } from './rwkv7.ts'
@@ -13,16 +15,22 @@ import { titans } from './titans.ts'
 
 export const families: ReadonlyMap<string, Family> = new Map([
   ['falcon_h1', falconH1],
+  ['gemma3', gemma3],
+  ['gemma3_text', gemma3],
   ['gpt2', gpt2],
   ['granitemoehybrid', graniteHybrid],
   ['lfm2', lfm2],
   ['llama', llama],
   ['mamba2', mamba2],
   ['mistral', mistral],
+  ['mixtral', mixtral],
   ['nemotron_h', nemotronH],
   ['qwen2', qwen2],
+  ['qwen3', qwen3],
   ['qwen3_5', qwen35],
   ['qwen3_5_text', qwen35],
+  ['qwen3_moe', qwen3Moe],
   ['rwkv7', rwkv7],
+  ['smollm3', smollm3],
   ['titans', titans],
 ])

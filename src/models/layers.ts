@@ -1,6 +1,6 @@
 /** The constants of a model's layers, and the loop over the layers: what all layers have in common is said once. */
 import type { GraphBuilder } from '../engine/builder.ts'
-import type { Index, Matrix, Member, Ref, Vector } from '../engine/builder-types.ts'
+import type { Index, Matrix, Member, Ref, Stack, Vector } from '../engine/builder-types.ts'
 import type { Layers, TensorSet } from './family.ts'
 
 /** What a constant is made of besides its tensor. */
@@ -19,6 +19,12 @@ export interface LayerConstants {
   vector(name: string, shape: readonly number[], options?: VectorOptions): Member<Vector>
   /** The tensor `name`.weight. */
   matrix(name: string, shape: readonly [outputs: number, inputs: number], where?: readonly number[]): Member<Matrix>
+  /** The tensors `name`.weight, one for each matrix: `{e}` in the name stands for its number. */
+  stack(
+    name: string,
+    shape: readonly [matrices: number, outputs: number, inputs: number],
+    where?: readonly number[],
+  ): Member<Stack>
 }
 
 /**
@@ -55,14 +61,24 @@ export const layerConstants = (
         () => g.matrices(name, shape, set.takeMatrices(`${prefix}${name}.weight`, range, shape), range),
         (layer) => g.matrix(`${name}.${layer}`, shape, set.takeMatrix(tensorOf(`${name}.weight`, layer), shape)),
       ),
+    stack: (name, shape, where) =>
+      members<Stack>(
+        where,
+        () => g.stacks(name, shape, set.takeStacks(`${prefix}${name}.weight`, range, shape), range),
+        (layer) => g.stack(`${name}.${layer}`, shape, set.takeStack(tensorOf(`${name}.weight`, layer), shape)),
+      ),
   }
 }
 
-/** Calls `body` for every layer: in a loop where all are alike. `place` counts the layers of the same kind. */
+/**
+ * Calls `body` for every layer: in a loop where all are of one kind. `place` counts the layers for which `groupOf` gives the same:
+ * those that share a table.
+ */
 export const eachLayer = <K>(
   g: GraphBuilder,
   l: Index,
   kinds: readonly K[],
+  groupOf: (kind: K) => unknown,
   body: (kind: K, at: Index | number, place: Index | number) => void,
 ): void => {
   const [first] = kinds
@@ -70,10 +86,10 @@ export const eachLayer = <K>(
     g.loop(l, {}, () => body(first, l, l))
     return
   }
-  const seen = new Map<K, number>()
+  const seen = new Map<unknown, number>()
   for (const [at, kind] of kinds.entries()) {
-    const place = seen.get(kind) ?? 0
-    seen.set(kind, place + 1)
+    const place = seen.get(groupOf(kind)) ?? 0
+    seen.set(groupOf(kind), place + 1)
     body(kind, at, place)
   }
 }

@@ -37,6 +37,20 @@ export const decoderMembers = {
 const decoderConfig = z.looseObject(decoderMembers)
 export type DecoderConfig = z.infer<typeof decoderConfig>
 
+/** The sizes among them. */
+export type DecoderSizes = Pick<
+  DecoderConfig,
+  | 'vocab_size'
+  | 'hidden_size'
+  | 'num_hidden_layers'
+  | 'num_attention_heads'
+  | 'num_key_value_heads'
+  | 'head_dim'
+  | 'intermediate_size'
+  | 'max_position_embeddings'
+  | 'rms_norm_eps'
+>
+
 /** Reads config.json by a schema. Throws INVALID, naming the family and the key. */
 export const readDecoderConfig = <T>(schema: z.ZodType<T>, parsed: unknown): T => {
   const result = schema.safeParse(parsed)
@@ -50,7 +64,7 @@ export const readDecoderConfig = <T>(schema: z.ZodType<T>, parsed: unknown): T =
 }
 
 /** The part of a plan that follows from these members alone. */
-export const planOf = (config: DecoderConfig): Omit<DecoderPlan, 'kinds' | 'tied'> => {
+export const planOf = (config: DecoderSizes): Omit<DecoderPlan, 'kinds' | 'tied'> => {
   const { hidden_size: D, num_attention_heads: H } = config
   const G = config.num_key_value_heads ?? H
   const d = config.head_dim ?? D / H
@@ -73,10 +87,20 @@ export const planOf = (config: DecoderConfig): Omit<DecoderPlan, 'kinds' | 'tied
   }
 }
 
+const qwen3Config = z.looseObject({ ...decoderMembers, head_dim: size })
+const smollm3Config = z.looseObject({
+  ...decoderMembers,
+  no_rope_layers: z.array(z.int()).nullish(),
+  no_rope_layer_interval: size.nullish(),
+})
+
 const alike = (kind: LayerKind) => (layers: number) => Array<LayerKind>(layers).fill(kind)
 
 /** A window that no context outgrows is none. */
-const windowOf = ({ sliding_window: window, max_position_embeddings: P }: DecoderConfig): number | null =>
+export const windowOf = ({
+  sliding_window: window,
+  max_position_embeddings: P,
+}: Pick<DecoderConfig, 'sliding_window' | 'max_position_embeddings'>): number | null =>
   window != null && window < P ? window : null
 
 const llamaPlan = (parsed: unknown, change: (config: DecoderConfig) => Partial<DecoderPlan>): DecoderPlan => {
@@ -123,4 +147,38 @@ export const qwen2: Family = {
       parsed,
       tensors,
     ),
+}
+
+/** Yang et al., "Qwen3 Technical Report" (2025). */
+export const qwen3: Family = {
+  windows: false,
+  build: (parsed, tensors) => {
+    const { attention_bias: all } = readDecoderConfig(qwen3Config, parsed)
+    const plan = llamaPlan(parsed, () => ({ headNorms: true, biases: { qkv: all ?? false, o: all ?? false } }))
+    return buildDecoder(plan, parsed, tensors)
+  },
+}
+
+/** Bakouch et al., "SmolLM3" (2025): Llama in which every fourth layer knows no positions. */
+export const smollm3: Family = {
+  windows: false,
+  build: (parsed, tensors) => {
+    const { no_rope_layers: told, no_rope_layer_interval: interval } = readDecoderConfig(smollm3Config, parsed)
+    const plan = llamaPlan(parsed, (config) => {
+      const { attention_bias, mlp_bias, tie_word_embeddings } = config
+      const turning: LayerKind = { window: null, increments: ropeIncrements(ropeOf(config), planOf(config).headWidth) }
+      const still: LayerKind = { window: null, increments: null }
+      return {
+        biases: { qkv: attention_bias ?? false, o: attention_bias ?? false, mlp: mlp_bias ?? false },
+        // The published name says the opposite of what it holds: 1 where a layer turns.
+        kinds: (layers) =>
+          Array.from({ length: layers }, (_, l) => {
+            const turns = told == null ? (l + 1) % (interval ?? 4) !== 0 : told[l] !== 0
+            return turns ? turning : still
+          }),
+        tied: tie_word_embeddings ?? true,
+      }
+    })
+    return buildDecoder(plan, parsed, tensors)
+  },
 }

@@ -9,7 +9,8 @@ import { z } from 'zod'
 import { ContinuoError } from '../errors.ts'
 
 const positive = z.number().positive()
-const parameters = z.looseObject({
+/** What a configuration says of one way to turn. */
+export const ropeParameters = z.looseObject({
   rope_type: z.string().nullish(),
   /** The same under its older name. */
   type: z.string().nullish(),
@@ -24,14 +25,14 @@ const parameters = z.looseObject({
 const whole = z.literal(1, 'must be 1: all channels of a head turn in this family').nullish()
 export const ropeMembers = {
   rope_theta: z.number().nullish(),
-  rope_scaling: parameters.nullish(),
-  rope_parameters: parameters.extend({ partial_rotary_factor: whole }).nullish(),
+  rope_scaling: ropeParameters.nullish(),
+  rope_parameters: ropeParameters.extend({ partial_rotary_factor: whole }).nullish(),
   partial_rotary_factor: whole,
 }
 export interface RopeConfig {
   readonly rope_theta?: number | null | undefined
-  readonly rope_scaling?: z.infer<typeof parameters> | null | undefined
-  readonly rope_parameters?: z.infer<typeof parameters> | null | undefined
+  readonly rope_scaling?: z.infer<typeof ropeParameters> | null | undefined
+  readonly rope_parameters?: z.infer<typeof ropeParameters> | null | undefined
 }
 
 /** How fast the pairs of a head turn: pair i of n channels by base^(−2i/n) a position, divided by what `scaling` says. */

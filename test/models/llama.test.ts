@@ -1,70 +1,14 @@
-import { copyFileSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import type { OpenModelOptions } from '../../src/engine/types.ts'
 import { ropeIncrements, ropeOf } from '../../src/models/rope.ts'
-import { bits, errorOf, feed, generate, open } from '../engine/helpers.ts'
-import {
-  type Dtype,
-  random,
-  rounded,
-  safetensors,
-  type Tensor,
-  type Tensors,
-  temporaryFolder,
-  writePackage,
-} from '../engine/packages.ts'
-import { hasShared, sharedModel } from '../engine/paths.ts'
-import { type DecoderConfig, decoderReference, randomDecoder } from './decoders.ts'
+import { bits, errorOf, feed, open } from '../engine/helpers.ts'
+import { safetensors, type Tensor, type Tensors, writePackage } from '../engine/packages.ts'
+import { againstReference, BASE, givesExpected, openRandom } from './decoder-suite.ts'
+import { type DecoderConfig, randomDecoder } from './decoders.ts'
 
-const farthest = (actual: ArrayLike<number>, wanted: readonly number[]): number => {
-  expect(actual.length).toBe(wanted.length)
-  return wanted.reduce((most, value, i) => Math.max(most, Math.abs(actual[i]! - value)), 0)
-}
-const randomIds = (count: number, vocabulary: number, seed: number): number[] => {
-  const next = random(seed)
-  return Array.from({ length: count }, () => Math.floor(next() * vocabulary))
-}
+givesExpected('llama-tiny')
+givesExpected('qwen3-tiny')
 
-interface Expected {
-  readonly token_ids: readonly number[]
-  readonly total_nats: number
-  readonly nll: readonly number[]
-  readonly logits: readonly number[]
-  readonly tolerance: { readonly logits: number; readonly nats: number }
-}
-
-describe.skipIf(!hasShared)('the test package llama-tiny', () => {
-  const tiny = sharedModel('llama-tiny')
-  test.each([1, 7, 64, 1000])('gives the expected logits and nats, cut into %i', async (size) => {
-    const expected = JSON.parse(readFileSync(join(tiny, 'expected.json'), 'utf8')) as Expected
-    const folder = temporaryFolder()
-    for (const file of ['config.json', 'model.safetensors']) copyFileSync(join(tiny, file), join(folder, file))
-    const model = await open(folder, { threads: 2 })
-    const context = model.createContext()
-    const nats: number[] = []
-    for (let at = 0; at < expected.token_ids.length; at += size)
-      nats.push(...(await feed(model, context, expected.token_ids.slice(at, at + size))))
-    const own = nats.slice(1)
-    expect(Math.abs(own.reduce((a, b) => a + b, 0) - expected.total_nats)).toBeLessThan(expected.tolerance.nats)
-    expect(farthest(own, expected.nll)).toBeLessThan(expected.tolerance.logits)
-    expect(farthest(await model.logits(context), expected.logits)).toBeLessThan(expected.tolerance.logits)
-  })
-})
-
-const BASE: DecoderConfig = {
-  model_type: 'llama',
-  vocab_size: 29,
-  hidden_size: 24,
-  num_hidden_layers: 2,
-  num_attention_heads: 4,
-  num_key_value_heads: 2,
-  intermediate_size: 37,
-  max_position_embeddings: 90,
-  rms_norm_eps: 1e-5,
-  rope_theta: 10_000,
-  hidden_act: 'silu',
-}
 const { num_key_value_heads: _, ...ownKeys } = BASE
 const llama3 = {
   rope_type: 'llama3',
@@ -89,69 +33,19 @@ const settings: readonly (readonly [string, DecoderConfig])[] = [
   ['Mistral with a window', { ...BASE, model_type: 'mistral', sliding_window: 16 }],
   ['Mistral with a window that is never full', { ...BASE, model_type: 'mistral', sliding_window: 4096 }],
   ['Qwen2', { ...BASE, model_type: 'qwen2', sliding_window: 16, use_sliding_window: false }],
+  ['Qwen3', { ...BASE, model_type: 'qwen3', head_dim: 8, num_attention_heads: 6, num_key_value_heads: 3 }],
+  [
+    'Qwen3 with biases, tied',
+    { ...BASE, model_type: 'qwen3', head_dim: 6, attention_bias: true, tie_word_embeddings: true },
+  ],
+  ['SmolLM3', { ...BASE, model_type: 'smollm3', num_hidden_layers: 5, tie_word_embeddings: true }],
+  [
+    'SmolLM3 with layers as told',
+    { ...BASE, model_type: 'smollm3', num_hidden_layers: 3, no_rope_layers: [0, 1, 0], tie_word_embeddings: true },
+  ],
 ]
 
-const openRandom = (
-  config: DecoderConfig,
-  tensors: Tensors,
-  dtype: Dtype = 'F32',
-  options: OpenModelOptions = { threads: 2 },
-) => open(writePackage(config, safetensors(tensors, dtype)), options)
-
-/** What the reference reads: windows count for Mistral alone. */
-const referenceOf = (config: DecoderConfig, tensors: Tensors) =>
-  decoderReference(
-    { ...config, sliding_window: config.model_type === 'mistral' ? (config.sliding_window ?? null) : null },
-    tensors,
-  )
-
-describe.each(settings)('against a decoder in double precision: %s', (_, config) => {
-  const tensors = randomDecoder(config.num_attention_heads * 10 + config.num_hidden_layers, config)
-  const P = config.max_position_embeddings
-
-  test.each<Dtype>(['F32', 'BF16'])('%s', async (dtype) => {
-    const model = await openRandom(config, tensors, dtype)
-    expect(model.positions).toBe(P)
-    const stored = new Map(
-      [...tensors].map(([name, { shape, data }]) => [
-        name,
-        { shape, data: data.map((value) => rounded(value, dtype)) },
-      ]),
-    )
-    const reference = referenceOf(config, stored)
-    const ids = randomIds(P, config.vocab_size, 7)
-    const context = model.createContext()
-    for (const [at, id] of ids.entries()) {
-      const wanted = reference.feed(id)
-      await feed(model, context, [id], false)
-      if (at > 20 && at % 7 !== 0 && at < P - 1) continue
-      const scale = Math.max(1, ...wanted.map(Math.abs))
-      expect(farthest(await model.logits(context), wanted) / scale, `position ${at}`).toBeLessThan(2e-5)
-    }
-    expect((await errorOf(() => feed(model, context, [0]))).message).toContain(
-      `${P + 1} positions exceed the ${P} of counter "pastLen"`,
-    )
-    expect(await generate(model, context, 4)).toMatchObject({ generated: { length: 0 }, ended: 'positions' })
-  })
-
-  test('any cut and any threads: the same bits', async () => {
-    const ids = randomIds(P, config.vocab_size, 8)
-    let whole: { nats: Uint32Array; chain: string; state: string } | null = null
-    for (const threads of [1, 3]) {
-      const model = await openRandom(config, tensors, 'F32', { threads })
-      for (const size of [1, 6, P]) {
-        const context = model.createContext()
-        const nats: number[] = []
-        for (let at = 0; at < ids.length; at += size)
-          nats.push(...(await feed(model, context, ids.slice(at, at + size))))
-        const state = Buffer.from(context.serialize()).toString('base64')
-        const now = { nats: bits(Float32Array.from(nats)), chain: context.chain, state }
-        whole ??= now
-        expect(now).toEqual(whole)
-      }
-    }
-  })
-})
+againstReference(settings)
 
 describe('a package', () => {
   const config = { ...BASE, max_position_embeddings: 9 }

@@ -53,6 +53,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, ThreadPool& pool, c
       scratch = std::max(scratch, bytes);
     }
   }
+  for (const auto& program : programs()) scratch = std::max(scratch, reserve_routed(program, max_rows));
   // Products that go row after row are in no group.
   for (const auto& constant : model_->constants) {
     if (constant.layout == Layout::packed) scratch = std::max(scratch, scratch_bytes(constant.matrix(), max_rows));
@@ -111,6 +112,7 @@ void CpuExecutor::dispatch(Space& space, const Instruction& instruction, size_t 
                            std::span<const Run> runs) {
   switch (instruction.node->op) {
     case Op::matmul: return matmul(space, {&instruction, 1}, first, rows);
+    case Op::routed: return routed(space, instruction, first, rows);
     case Op::rope: return rope(space, instruction, runs);
     case Op::attend: return attend(space, instruction, runs);
     case Op::cache_conv: return conv(space, instruction, runs);

@@ -246,7 +246,8 @@ Task epilogue_task_of(Op op) { return *task_of(op); }
 
 bool on_host(Op op) {
   const auto& traits = traits_of(op);
-  return traits.state == State::counts || traits.state == State::resets || traits.rows == Rows::control;
+  return traits.state == State::counts || traits.state == State::resets || traits.rows == Rows::control ||
+         op == Op::routed;
 }
 
 bool CudaDevice::runs(Op op) const { return on_host(op) || op == Op::matmul || task_of(op).has_value(); }

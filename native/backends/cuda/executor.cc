@@ -90,6 +90,7 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
     };
     for (const auto& line : schedule.lines) need(line.launch);
     for (const auto& l : schedule.general) need(l);
+    scratch = std::max(scratch, reserve_routed(*space.program, space.rows));
     blocks_.push_back(std::move(block));
   }
   args_ = DeviceMemory(device_, args * sizeof(uint64_t));
@@ -442,6 +443,7 @@ void CudaExecutor::dispatch(Space& space, const Instruction& instruction, size_t
     case Op::cache_increment:
     case Op::cache_decrement: return move_counter(space, instruction, runs);
     case Op::cache_reset: return Executor::reset(space, instruction, runs);
+    case Op::routed: return routed(space, instruction, first, rows);
     default: break;
   }
   const auto& block = blocks_[block_of(space)];

@@ -151,6 +151,7 @@ class Scheduler {
     for (const auto& place : instruction.places) {
       for (const auto& pick : place.picks) out_.straight = out_.straight && pick.kind != Term::Kind::value;
     }
+    if (op == Op::routed) out_.straight = false;  // which matrices a row meets is a value of the row
     if (on_host(op)) return;
     if (op == Op::matmul) {
       out_.products.push_back(product_of(model_, instruction, addresses_));

@@ -9,7 +9,7 @@ import { llama, mistral, qwen2, qwen3, smollm3 } from './llama.ts'
 import { mamba2 } from './mamba2.ts'
 import { mixtral, qwen3Moe } from './mixtures.ts'
 import { nemotronH } from './nemotron-h.ts'
-import { qwen35 } from './qwen-hybrid.ts'
+import { qwen3Next, qwen35, qwen35Moe } from './qwen-hybrid.ts'
 import { rwkv7 } from './rwkv7.ts'
 import { titans } from './titans.ts'
 
@@ -29,7 +29,10 @@ export const families: ReadonlyMap<string, Family> = new Map([
   ['qwen3', qwen3],
   ['qwen3_5', qwen35],
   ['qwen3_5_text', qwen35],
+  ['qwen3_5_moe', qwen35Moe],
+  ['qwen3_5_moe_text', qwen35Moe],
   ['qwen3_moe', qwen3Moe],
+  ['qwen3_next', qwen3Next],
   ['rwkv7', rwkv7],
   ['smollm3', smollm3],
   ['titans', titans],

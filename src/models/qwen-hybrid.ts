@@ -16,6 +16,7 @@ import type { Value } from '../engine/builder-types.ts'
 import type { Family } from './family.ts'
 import { attention } from './hybrid/attention.ts'
 import { deltaNet } from './hybrid/delta-net.ts'
+import { experts } from './hybrid/experts.ts'
 import { type Build, languageModel, type Outline, readBySchema, refuseConfig } from './hybrid/language-model.ts'
 import { feedForward } from './hybrid/mlp.ts'
 import { ropeIncrements, ropeMembers, ropeOf } from './rope.ts'
@@ -91,14 +92,53 @@ const turnedOf = (config: Config): number => {
   return turned
 }
 
-/** What computes the feed forward of the layer that the loop is at, from its normed input. */
-type Feed = (n: Value) => Value
+/** Adds the feed forward of the layer that the loop is at to x, from its normed input. */
+type Feed = (x: Value, n: Value) => void
 type FeedOf = (build: Build, config: Config) => Feed
 
+const NAMES = { gate: 'mlp.gate_proj', up: 'mlp.up_proj', down: 'mlp.down_proj' }
+
+const denseMembers = z.looseObject({ intermediate_size: size })
 const dense: FeedOf = ({ g, kinds }, config) => {
-  const { intermediate_size: F } = z.looseObject({ intermediate_size: size }).parse(config)
-  const names = { gate: 'mlp.gate_proj', up: 'mlp.up_proj', down: 'mlp.down_proj' }
-  return feedForward(g, kinds.kind('every', () => true)!, { C: config.hidden_size, F, ...names })
+  const { intermediate_size: F } = readBySchema(denseMembers, config, 'a hybrid Qwen')
+  const feed = feedForward(g, kinds.kind('dense', () => true)!, { C: config.hidden_size, F, ...NAMES })
+  return (x, n) => void g.add('x', x, feed(n))
+}
+
+const sparseMembers = z.looseObject({
+  intermediate_size: size.nullish(),
+  num_experts: size,
+  num_experts_per_tok: size,
+  moe_intermediate_size: size,
+  shared_expert_intermediate_size: size,
+  norm_topk_prob: z.boolean().default(true),
+  decoder_sparse_step: size.default(1),
+  mlp_only_layers: z.array(z.int()).nullish(),
+})
+
+/** A mixture in every layer but those that the configuration leaves dense. */
+const sparse: FeedOf = ({ g, kinds }, config) => {
+  const own = readBySchema(sparseMembers, config, 'a hybrid Qwen')
+  const { hidden_size: C } = config
+  const { num_experts: E, num_experts_per_tok: K, decoder_sparse_step: step, intermediate_size: F } = own
+  if (K > E) refuseConfig(`says that a token goes to ${K} of ${E} experts, expected at most all of them`)
+  const only = new Set(own.mlp_only_layers)
+  const mixed = (layer: number): boolean => !only.has(layer) && (layer + 1) % step === 0
+  const mixtures = kinds.kind('moe', mixed)
+  const mixture =
+    mixtures &&
+    experts(g, mixtures, {
+      ...{ C, E, K, F: own.moe_intermediate_size, S: own.shared_expert_intermediate_size },
+      divides: own.norm_topk_prob,
+    })
+  const denses = kinds.kind('dense', (layer) => !mixed(layer))
+  if (denses && F == null) refuseConfig('has layers without experts and no intermediate_size')
+  const feed = denses && feedForward(g, denses, { C, F: F!, ...NAMES })
+  return (x, n) =>
+    kinds.run([
+      [mixtures, () => void g.add('x', x, mixture!(n))],
+      [denses, () => void g.add('x', x, feed!(n))],
+    ])
 }
 
 const build =
@@ -177,7 +217,7 @@ const build =
             [linear, () => void g.add('x', x, delta!(n))],
             [full, () => void g.add('x', x, attend!(n))],
           ])
-          g.add('x', x, feed(g.rmsnorm('m', x, second(all.index), { eps })))
+          feed(x, g.rmsnorm('m', x, second(all.index), { eps }))
         }
       },
       (set) => {
@@ -188,3 +228,6 @@ const build =
 
 /** Dense layers; `qwen3_5_text` alone, `qwen3_5` within a multimodal package. */
 export const qwen35: Family = { windows: false, build: build(dense, false) }
+/** The same with experts: `qwen3_5_moe_text`, `qwen3_5_moe`. */
+export const qwen35Moe: Family = { windows: false, build: build(sparse, false) }
+export const qwen3Next: Family = { windows: false, build: build(sparse, true) }

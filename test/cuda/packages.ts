@@ -6,6 +6,17 @@ import { type Dtype, randomRwkv7, type Sizes, safetensors, writePackage } from '
 import { hasShared, sharedModel } from '../engine/paths.ts'
 import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
 import { newOut } from '../models/helpers.ts'
+import {
+  falconConfig,
+  graniteConfig,
+  hybridTensors,
+  lfm2Config,
+  mamba2Config,
+  nemotronConfig,
+  qwen3NextConfig,
+  qwen35Config,
+} from '../models/hybrid-packages.ts'
+import type { HybridConfig } from '../models/hybrid-reference.ts'
 import { KIND_NAMES, KINDS, kindTensors, writeTitans } from '../models/titans-packages.ts'
 import { emulated } from './helpers.ts'
 
@@ -31,6 +42,8 @@ const quantised = async (to: 'q8' | 'ternary'): Promise<string> => {
 
 export const GPT2 = { L: 2, H: 3, N: 4, F: 19, V: 30, P: 48 }
 export const gpt2 = (): string => writePackage(gpt2ConfigOf(GPT2), safetensors(randomGpt2(11, GPT2)))
+
+const hybrid = (config: HybridConfig): string => writePackage(config, safetensors(hybridTensors(13, config), 'BF16'))
 
 /** A real device takes more tokens in less time. */
 const TIMES = emulated ? 1 : 20
@@ -61,6 +74,17 @@ export const packages: readonly Package[] = [
   ),
   named('GPT-2', gpt2, { lengths: [40, 12, 1], count: 7, bounded: true }),
   named('GPT-2 past its last position, in a window', gpt2, { lengths: [90, 47, 12], count: 7, options: window }),
+  named('Mamba-2', () => hybrid(mamba2Config())),
+  named('Mamba-2, keys of every head, limits', () =>
+    hybrid(mamba2Config({ n_groups: 6, head_dim: 32, state_size: 64, time_step_limit: [0.1, 0.6] })),
+  ),
+  // Their positions end at 400.
+  named('LFM2', () => hybrid(lfm2Config()), { bounded: true }),
+  named('Qwen3.5', () => hybrid(qwen35Config()), { bounded: true }),
+  named('Qwen3-Next', () => hybrid(qwen3NextConfig()), { lengths: [17, 5], count: 3, bounded: true }),
+  named('Granite 4.0-H', () => hybrid(graniteConfig()), { bounded: true }),
+  named('Falcon-H1', () => hybrid(falconConfig({ mamba_rms_norm: true })), { bounded: true }),
+  named('Nemotron-H', () => hybrid(nemotronConfig()), { bounded: true }),
   named('the shipped model', () => fileURLToPath(new URL('../../models/demo', import.meta.url)), few),
   ...(hasShared
     ? [

@@ -6,12 +6,14 @@ import { errorOf, feed, generate, open } from '../engine/helpers.ts'
 import { random, safetensors, type Tensors, writePackage } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
 import {
+  type ExpertForm,
   falconConfig,
   graniteConfig,
   hybridTensors,
   lfm2Config,
   mamba2Config,
   nemotronConfig,
+  qwen3NextConfig,
   qwen35Config,
 } from './hybrid-packages.ts'
 import { type HybridConfig, hybridReference } from './hybrid-reference.ts'
@@ -33,7 +35,7 @@ interface Expected {
   readonly logits: readonly number[]
 }
 
-describe.skipIf(!hasShared).each(['lfm2-tiny', 'qwen35-tiny'])('%s', (name) => {
+describe.skipIf(!hasShared).each(['lfm2-tiny', 'qwen35-tiny', 'qwen3next-tiny'])('%s', (name) => {
   it.each([1, 7, 64, 1000])('gives the expected logits and nats, cut into %i', async (size) => {
     const dir = sharedModel(name)
     const { input_ids: ids } = JSON.parse(readFileSync(join(dir, 'input.json'), 'utf8')) as { input_ids: number[] }
@@ -54,6 +56,7 @@ describe.skipIf(!hasShared).each(['lfm2-tiny', 'qwen35-tiny'])('%s', (name) => {
 interface Setting {
   readonly config: HybridConfig
   readonly inner?: number
+  readonly form?: ExpertForm
 }
 const settings: Readonly<Record<string, Setting>> = {
   'mamba2, groups of heads': { config: mamba2Config() },
@@ -97,6 +100,27 @@ const settings: Readonly<Record<string, Setting>> = {
       vision_config: { depth: 2 },
     },
   },
+  qwen3_next: { config: qwen3NextConfig() },
+  'qwen3_next, chosen weights as they are, every second layer dense and another': {
+    config: qwen3NextConfig({ norm_topk_prob: false, decoder_sparse_step: 2, mlp_only_layers: [3] }),
+  },
+  'qwen3_next, experts of a layer in one tensor': { config: qwen3NextConfig(), form: 'fused' },
+  qwen3_5_moe_text: {
+    config: qwen35Config({
+      ...{ model_type: 'qwen3_5_moe_text', num_experts: 5, num_experts_per_tok: 5, moe_intermediate_size: 11 },
+      ...{ shared_expert_intermediate_size: 9, intermediate_size: undefined },
+    }),
+    form: 'fused',
+  },
+  'qwen3_5_moe, the text model of a multimodal package': {
+    config: {
+      model_type: 'qwen3_5_moe',
+      text_config: qwen35Config({
+        ...{ model_type: 'qwen3_5_moe_text', num_experts: 6, num_experts_per_tok: 1, moe_intermediate_size: 11 },
+        ...{ shared_expert_intermediate_size: 9, intermediate_size: undefined },
+      }),
+    },
+  },
   granitemoehybrid: { config: graniteConfig() },
   'granitemoehybrid, with positions, biases and a head': {
     config: graniteConfig({
@@ -124,9 +148,9 @@ const settings: Readonly<Record<string, Setting>> = {
   },
 }
 
-describe.each(Object.entries(settings))('%s', (_, { config, inner }) => {
+describe.each(Object.entries(settings))('%s', (_, { config, inner, form = 'single' }) => {
   it('is what the equations give, at any cut', async () => {
-    const tensors = hybridTensors(3, config, inner === undefined ? {} : { inner })
+    const tensors = hybridTensors(3, config, { form, ...(inner === undefined ? {} : { inner }) })
     const vocabulary = (config.text_config ?? config).vocab_size
     const tokens = someTokens(5, 45, vocabulary)
     const told = hybridReference(config, tensors, tokens)

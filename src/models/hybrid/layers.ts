@@ -3,7 +3,7 @@
  * layers, and one loop runs for every layer what belongs to its kinds.
  */
 import type { GraphBuilder } from '../../engine/builder.ts'
-import type { Index, Matrix, Member, Over, Part, Pattern, Vector } from '../../engine/builder-types.ts'
+import type { Index, Matrix, Member, Over, Part, Pattern, Stack, Vector } from '../../engine/builder-types.ts'
 import type { Layers, Range, TensorSet } from '../family.ts'
 
 export interface VectorOptions extends Partial<Pick<Pattern, 'view' | 'map'>> {
@@ -11,6 +11,13 @@ export interface VectorOptions extends Partial<Pick<Pattern, 'view' | 'map'>> {
   readonly as?: string
   /** Its width, where it is another than the tensor's. */
   readonly width?: number
+}
+
+export interface StackOptions extends Partial<Pick<Pattern, 'view'>> {
+  /** The constant's name, where it is another than the tensor's. */
+  readonly as?: string
+  /** Its outputs, where they are others than the tensor's. */
+  readonly outputs?: number
 }
 
 /** Some layers of a model, and their constants. */
@@ -24,6 +31,8 @@ export interface LayerKind {
   vector(name: string, shape: readonly number[], options?: VectorOptions): Member<Vector>
   /** The tensors `name`.weight. */
   matrix(name: string, shape: readonly [outputs: number, inputs: number]): Member<Matrix>
+  /** The tensors `name`, each of which holds the matrices of a layer; or with {e} in the name one of them. */
+  stack(name: string, shape: Stack['shape'], options?: StackOptions): Member<Stack>
 }
 
 export interface LayerKinds {
@@ -59,6 +68,15 @@ export const layerKinds = (g: GraphBuilder, set: TensorSet, prefix: string, L: L
           g.vectors(as, width, { ...set.takeAll(path + tensor, over, shape), ...change }, over),
         matrix: (tensor, shape) =>
           g.matrices(tensor, shape, set.takeMatrices(`${path}${tensor}.weight`, over, shape), over),
+        stack: (
+          tensor,
+          shape,
+          { as = tensor.replace('.{e}', '').replace(/\.weight$/, ''), outputs, ...change } = {},
+        ) => {
+          const [count, rows, inputs] = shape
+          const source = { ...set.takeStacks(path + tensor, over, shape), ...change }
+          return g.stacks(as, [count, outputs ?? rows, inputs], source, over)
+        },
       }
       if (part !== null) parts.set(kind, part)
       return kind

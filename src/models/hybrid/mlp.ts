@@ -14,13 +14,15 @@ export interface MlpPlan {
   readonly up: string
   readonly down: string
   readonly biased?: boolean
+  /** In front of the names of values; default "mlp". */
+  readonly as?: string
   /** What gate and output are multiplied by. */
   readonly factors?: readonly [gate: number, down: number]
 }
 
 /** Declares the layers' constants; what it returns computes a layer's output from its normed input. */
 export const feedForward = (g: GraphBuilder, layers: LayerKind, plan: MlpPlan) => {
-  const { C, F, biased = false, factors = [1, 1] } = plan
+  const { C, F, biased = false, factors = [1, 1], as = 'mlp' } = plan
   const { index } = layers
   const linear = (name: string, outputs: number, inputs: number) => ({
     weight: layers.matrix(name, [outputs, inputs]),
@@ -36,18 +38,18 @@ export const feedForward = (g: GraphBuilder, layers: LayerKind, plan: MlpPlan) =
   /** Gate and up; null for the gate where there is none. */
   const both = (n: Value): readonly [Value | null, Value] => {
     // Products that do not depend on each other stand side by side: a device may run them as one.
-    const gates = gate && g.matmul('mlp.gate', n, gate.weight(index))
-    const ups = g.matmul('mlp.up', n, up.weight(index))
-    if (!fused) return [gate && gates && whole('mlp.gate', gates, gate), whole('mlp.up', ups, up)]
-    const all = whole('mlp.up', ups, up)
-    return [g.slice('mlp.gate', all, 0, F), g.slice('mlp.inner', all, F, 2 * F)]
+    const gates = gate && g.matmul(`${as}.gate`, n, gate.weight(index))
+    const ups = g.matmul(`${as}.up`, n, up.weight(index))
+    if (!fused) return [gate && gates && whole(`${as}.gate`, gates, gate), whole(`${as}.up`, ups, up)]
+    const all = whole(`${as}.up`, ups, up)
+    return [g.slice(`${as}.gate`, all, 0, F), g.slice(`${as}.inner`, all, F, 2 * F)]
   }
   return (n: Value): Value => {
     const [gates, ups] = both(n)
     const inner =
       gates === null
-        ? g.relu2('mlp.e', ups)
-        : g.mul('mlp.e', g.silu('mlp.silu', times('mlp.gate', gates, factors[0])), ups)
-    return times('mlp.down', whole('mlp.down', g.matmul('mlp.down', inner, down.weight(index)), down), factors[1])
+        ? g.relu2(`${as}.e`, ups)
+        : g.mul(`${as}.e`, g.silu(`${as}.silu`, times(`${as}.gate`, gates, factors[0])), ups)
+    return times(`${as}.down`, whole(`${as}.down`, g.matmul(`${as}.down`, inner, down.weight(index)), down), factors[1])
   }
 }

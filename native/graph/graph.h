@@ -6,8 +6,8 @@
 //   "format": "continuo-graph/2",
 //   "indices": [{ "name": "l", "extent": 12 }],
 //   "declarations": [
-//     { "kind": "constant", "name", "shape", "layout": "packed" | "rows" | "vector",
-//       "ref": "<tensor>" | "pattern": "<tensor with {l}>", "over"?: "l", "from"?: n,
+//     { "kind": "constant", "name", "shape", "layout": "packed" | "rows" | "vector" | "stack",
+//       "ref": "<tensor>" | "pattern": "<tensor with {l}>", "over"?: "l", "from"?: n, "view"?, "columns"?, "map"?,
 //       "transposed"?, "row"?, "storage"?: "q8" | "i4" | "ternary2" | "ternary3", "scales"?, "group"? },
 //     { "kind": "dynamic" | "volatile", "name", "shape", "dtype" },
 //     { "kind": "persistent", "name", "counter": true, "max"?: n, "clock"?: true },
@@ -40,6 +40,7 @@
 #include "graph/elementwise.h"
 #include "graph/forms.h"
 #include "weights/storage.h"
+#include "weights/view.h"
 
 namespace continuo {
 
@@ -108,7 +109,8 @@ struct Declaration {
 
   // Constants.
   Layout layout{};
-  std::string tensor;       // its name in the file; in a family "{l}" stands for the number of the member
+  // The name in the file. In a family "{l}" stands for the number of the member, in a stack "{e}" for that of a matrix.
+  std::string tensor;
   Index over = no_name;     // the index that numbers a family's members
   uint64_t from = 0;        // number of the first member
   bool transposed = false;  // packed: the file has [inputs, outputs]
@@ -116,6 +118,8 @@ struct Declaration {
   Storage storage = Storage::plain;
   std::string scales;  // storage other than plain: the tensor of the scales
   uint32_t group = 0;  // storage other than plain: elements that share a scale
+  View view, columns;  // which rows of the tensor, and which inputs of a packed matrix
+  Map map = Map::none;
 
   // Persistents.
   std::vector<Axis> axes;

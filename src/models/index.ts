@@ -6,7 +6,7 @@ import { gpt2 } from './gpt2.ts'
 import { graniteHybrid } from './granite-hybrid.ts'
 import { lfm2 } from './lfm2.ts'
 import { llama, mistral, qwen2, qwen3, smollm3 } from './llama.ts'
-import { mamba2 } from './mamba2.ts'
+import { isAuthorsMamba2, mamba2 } from './mamba2.ts'
 import { mixtral, qwen3Moe } from './mixtures.ts'
 import { nemotronH } from './nemotron-h.ts'
 import { qwen3Next, qwen35, qwen35Moe } from './qwen-hybrid.ts'
@@ -37,3 +37,9 @@ export const families: ReadonlyMap<string, Family> = new Map([
   ['smollm3', smollm3],
   ['titans', titans],
 ])
+
+/** The family of a configuration that has no model_type, where its form tells. */
+export const unnamedType = (config: unknown): string | undefined => {
+  const { model_type: told } = Object(config) as { model_type?: unknown }
+  return told === undefined && isAuthorsMamba2(config) ? 'mamba2' : undefined
+}

@@ -45,6 +45,10 @@ const members = z.looseObject({
   linear_num_value_heads: size.default(32),
   use_sliding_window: z.literal(false, 'must be false: windows are not read for this family').nullish(),
   tie_word_embeddings: z.boolean().default(false),
+  /** What norms add to their weights; 0 in GGUF, where it is added already. */
+  rms_norm_offset: z.union([z.literal(0), z.literal(1)]).default(1),
+  /** Tiled in GGUF's Qwen3.5: head h of values reads head h mod Hk of keys. */
+  linear_value_head_order: z.enum(['by_key_head', 'tiled']).default('by_key_head'),
   ...ropeMembers,
   partial_rotary_factor: share,
   rope_parameters: ropeMembers.rope_parameters.unwrap().unwrap().extend({ partial_rotary_factor: share }).nullish(),
@@ -142,7 +146,7 @@ const sparse: FeedOf = ({ g, kinds }, config) => {
 }
 
 const build =
-  (feedOf: FeedOf, byKeyHead: boolean): Family['build'] =>
+  (feedOf: FeedOf): Family['build'] =>
   (parsed, tensors) => {
     const { text, multimodal } = textConfig(parsed)
     const config = readBySchema(members, text, 'a hybrid Qwen')
@@ -167,7 +171,7 @@ const build =
         head: 'lm_head.weight',
       },
       tied: config.tie_word_embeddings,
-      map: 'one_plus',
+      ...(config.rms_norm_offset === 1 ? { map: 'one_plus' } : {}),
     }
     const ignored = ['mtp.', 'model.mtp.', ...(multimodal ? ['model.visual.'] : [])]
     return languageModel(
@@ -177,7 +181,8 @@ const build =
       (own) => {
         const { g, kinds, positions } = own
         const all = kinds.kind('all', () => true)!
-        const norm = (name: string) => all.vector(`${name}.weight`, [C], { map: 'one_plus' })
+        const map = config.rms_norm_offset === 1 ? { map: 'one_plus' as const } : {}
+        const norm = (name: string) => all.vector(`${name}.weight`, [C], map)
         const [first, second] = [norm('input_layernorm'), norm('post_attention_layernorm')]
         const linear = kinds.kind('delta', (layer) => !attends(layer))
         const delta =
@@ -189,7 +194,7 @@ const build =
             N: config.linear_key_head_dim,
             T: config.linear_conv_kernel_dim,
             eps,
-            byKeyHead,
+            tiled: config.linear_value_head_order === 'tiled',
           })
         const full = kinds.kind('attn', attends)
         const attend =
@@ -205,7 +210,7 @@ const build =
               scale: 1 / Math.sqrt(d),
               increments: ropeIncrements(ropeOf(config), turned),
               names: { q: 'self_attn.q_proj', k: 'self_attn.k_proj', v: 'self_attn.v_proj', o: 'self_attn.o_proj' },
-              norms: { q: 'self_attn.q_norm.weight', k: 'self_attn.k_norm.weight', eps, map: 'one_plus' },
+              norms: { q: 'self_attn.q_norm.weight', k: 'self_attn.k_norm.weight', eps, ...map },
               gated: true,
             },
             positions(),
@@ -227,7 +232,7 @@ const build =
   }
 
 /** Dense layers; `qwen3_5_text` alone, `qwen3_5` within a multimodal package. */
-export const qwen35: Family = { windows: false, build: build(dense, false) }
+export const qwen35: Family = { windows: false, build: build(dense) }
 /** The same with experts: `qwen3_5_moe_text`, `qwen3_5_moe`. */
-export const qwen35Moe: Family = { windows: false, build: build(sparse, false) }
-export const qwen3Next: Family = { windows: false, build: build(sparse, true) }
+export const qwen35Moe: Family = { windows: false, build: build(sparse) }
+export const qwen3Next: Family = { windows: false, build: build(sparse) }

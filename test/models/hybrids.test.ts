@@ -1,10 +1,12 @@
 /** Families with recurrent layers, against expected results made elsewhere and against a float64 reference at other sizes and settings. */
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { openModel } from '../../src/models/open.ts'
 import { errorOf, feed, generate, open } from '../engine/helpers.ts'
-import { random, safetensors, type Tensors, writePackage } from '../engine/packages.ts'
+import { random, safetensors, type Tensors, temporaryFolder, writePackage } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
+import { torchFile } from './containers.ts'
 import {
   type ExpertForm,
   falconConfig,
@@ -35,7 +37,7 @@ interface Expected {
   readonly logits: readonly number[]
 }
 
-describe.skipIf(!hasShared).each(['lfm2-tiny', 'qwen35-tiny', 'qwen3next-tiny'])('%s', (name) => {
+describe.skipIf(!hasShared).each(['mamba2-tiny', 'lfm2-tiny', 'qwen35-tiny', 'qwen3next-tiny'])('%s', (name) => {
   it.each([1, 7, 64, 1000])('gives the expected logits and nats, cut into %i', async (size) => {
     const dir = sharedModel(name)
     const { input_ids: ids } = JSON.parse(readFileSync(join(dir, 'input.json'), 'utf8')) as { input_ids: number[] }
@@ -168,6 +170,46 @@ describe.each(Object.entries(settings))('%s', (_, { config, inner, form = 'singl
       first ??= { chain: context.chain, logits }
       expect({ chain: context.chain, logits }).toEqual(first)
     }
+  })
+})
+
+describe("the authors' packages of Mamba-2", () => {
+  it('have a pytorch_model.bin, other names, and rows that pad the vocabulary', async () => {
+    const config = mamba2Config({ vocab_size: 40, n_groups: 1, hidden_size: 21, tie_word_embeddings: true })
+    const tensors = hybridTensors(3, config)
+    const tokens = someTokens(5, 30, 37)
+    const told = hybridReference(config, tensors, tokens)
+    const own = new Map(tensors)
+    own.set('backbone.embedding.weight', tensors.get('backbone.embeddings.weight')!)
+    own.delete('backbone.embeddings.weight')
+    // The head is there once more.
+    own.set('lm_head.weight', tensors.get('backbone.embeddings.weight')!)
+    const dir = temporaryFolder()
+    writeFileSync(join(dir, 'pytorch_model.bin'), torchFile(own))
+    const authors = {
+      ...{
+        d_model: 21,
+        n_layer: 2,
+        vocab_size: 37,
+        pad_vocab_size_multiple: 8,
+        tie_embeddings: true,
+        d_intermediate: 0,
+      },
+      ...{ rms_norm: true, residual_in_fp32: true, fused_add_norm: true, attn_layer_idx: [], attn_cfg: {} },
+      ssm_cfg: { layer: 'Mamba2', headdim: 7, d_state: 11 },
+    }
+    writeFileSync(join(dir, 'config.json'), JSON.stringify(authors))
+    const model = await open(dir)
+    expect(model.vocabSize).toBe(40)
+    const context = model.createContext()
+    const nats = await feed(model, context, tokens)
+    expect(farthest(await model.logits(context), told.logits)).toBeLessThan(1e-4)
+    expect(farthest(nats.slice(1), told.nats)).toBeLessThan(1e-4)
+
+    writeFileSync(join(dir, 'config.json'), JSON.stringify({ ...authors, ssm_cfg: { layer: 'Mamba1' } }))
+    expect((await errorOf(() => openModel(dir))).message).toContain('the first Mamba is another family')
+    writeFileSync(join(dir, 'config.json'), JSON.stringify({ ...authors, attn_layer_idx: [1] }))
+    expect((await errorOf(() => openModel(dir))).message).toContain('layers of attention are not read')
   })
 })
 

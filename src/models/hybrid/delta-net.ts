@@ -19,54 +19,55 @@ export interface DeltaNetPlan {
   readonly N: number
   readonly T: number
   readonly eps: number
-  /** Rows of q, k, v and z stand together for each head of keys, and those of b and a. Else: q, k and v; z; b; a. */
-  readonly byKeyHead: boolean
+  /** Head h of values reads head ⌊h · Hk / Hv⌋ of keys; tiled: head h mod Hk. */
+  readonly tiled?: boolean
 }
 
 type Part = 'q' | 'k' | 'v' | 'z' | 'b' | 'a'
 
 /** What computes the six projections of a layer's input. */
-const projections = (g: GraphBuilder, layers: LayerKind, { C, Hk, Hv, N, byKeyHead }: DeltaNetPlan) => {
+const projections = (g: GraphBuilder, layers: LayerKind, { C, Hk, Hv, N }: DeltaNetPlan) => {
   const [keys, values, each] = [Hk * N, Hv * N, Hv / Hk]
   const { index } = layers
-  const product = (name: string, n: Value, weight: Member<Matrix>): Value => g.matmul(`delta.${name}`, n, weight(index))
-  if (byKeyHead) {
-    const qkvz = layers.matrix('linear_attn.in_proj_qkvz', [2 * keys + 2 * values, C])
-    const ba = layers.matrix('linear_attn.in_proj_ba', [2 * Hv, C])
-    return (n: Value): Record<Part, Value> => {
-      const [wide, narrow] = [product('qkvz', n, qkvz), product('ba', n, ba)]
-      const part = (name: Part, x: Value, from: number, to: number) => g.slice(`delta.${name}`, x, from, to, Hk)
-      return {
-        q: part('q', wide, 0, N),
-        k: part('k', wide, N, 2 * N),
-        v: part('v', wide, 2 * N, (2 + each) * N),
-        z: part('z', wide, (2 + each) * N, (2 + 2 * each) * N),
-        b: part('b', narrow, 0, each),
-        a: part('a', narrow, each, 2 * each),
-      }
-    }
-  }
-  const qkv = layers.matrix('linear_attn.in_proj_qkv', [2 * keys + values, C])
-  const z = layers.matrix('linear_attn.in_proj_z', [values, C])
-  const b = layers.matrix('linear_attn.in_proj_b', [Hv, C])
-  const a = layers.matrix('linear_attn.in_proj_a', [Hv, C])
+  const at = 'linear_attn.in_proj_'
+  // By head of keys: its rows of q, k, v and z stand together, and so do those of b and a. Else all q, all k, all v; z; b; a.
+  const together = layers.has(`${at}qkvz.weight`)
+  const paired = layers.has(`${at}ba.weight`)
+  const qkv = layers.matrix(`${at}${together ? 'qkvz' : 'qkv'}`, [2 * keys + (together ? 2 : 1) * values, C])
+  const z = together ? null : layers.matrix(`${at}z`, [values, C])
+  const b = layers.matrix(`${at}${paired ? 'ba' : 'b'}`, [(paired ? 2 : 1) * Hv, C])
+  const a = paired ? null : layers.matrix(`${at}a`, [Hv, C])
   return (n: Value): Record<Part, Value> => {
+    const product = (name: string, weight: Member<Matrix>): Value => g.matmul(`delta.${name}`, n, weight(index))
     // Products that do not depend on each other stand side by side: a device may run them as one.
-    const wide = product('qkv', n, qkv)
-    const others = { z: product('z', n, z), b: product('b', n, b), a: product('a', n, a) }
-    const part = (name: Part, from: number, to: number) => g.slice(`delta.${name}`, wide, from, to)
+    const wide = product(together ? 'qkvz' : 'qkv', qkv)
+    const zs = z && product('z', z)
+    const bs = product(paired ? 'ba' : 'b', b)
+    const as = a && product('a', a)
+    const part = (name: Part, x: Value, from: number, to: number, heads = 1) =>
+      g.slice(`delta.${name}`, x, from, to, heads)
     return {
-      q: part('q', 0, keys),
-      k: part('k', keys, 2 * keys),
-      v: part('v', 2 * keys, 2 * keys + values),
-      ...others,
+      ...(together
+        ? {
+            q: part('q', wide, 0, N, Hk),
+            k: part('k', wide, N, 2 * N, Hk),
+            v: part('v', wide, 2 * N, (2 + each) * N, Hk),
+          }
+        : {
+            q: part('q', wide, 0, keys),
+            k: part('k', wide, keys, 2 * keys),
+            v: part('v', wide, 2 * keys, 2 * keys + values),
+          }),
+      z: zs ?? part('z', wide, (2 + each) * N, (2 + 2 * each) * N, Hk),
+      b: as ? bs : part('b', bs, 0, each, Hk),
+      a: as ?? part('a', bs, each, 2 * each, Hk),
     }
   }
 }
 
 /** Declares the layers' constants and states; what it returns computes a layer's output from its normed input. */
 export const deltaNet = (g: GraphBuilder, layers: LayerKind, plan: DeltaNetPlan) => {
-  const { C, Hk, Hv, N, T, eps } = plan
+  const { C, Hk, Hv, N, T, eps, tiled = false } = plan
   const [keys, values] = [Hk * N, Hv * N]
   const { index } = layers
   const project = projections(g, layers, plan)
@@ -85,7 +86,9 @@ export const deltaNet = (g: GraphBuilder, layers: LayerKind, plan: DeltaNetPlan)
     k: convolution('k', keys, keys),
     v: convolution('v', 2 * keys, values),
   }
-  const decay = layers.vector('linear_attn.A_log', [Hv], { map: 'neg_exp' })
+  // GGUF has −exp(A_log) itself.
+  const whole = layers.has('linear_attn.A')
+  const decay = layers.vector(`linear_attn.${whole ? 'A' : 'A_log'}`, [Hv], whole ? {} : { map: 'neg_exp' })
   const bias = layers.vector('linear_attn.dt_bias', [Hv])
   const norm = layers.vector('linear_attn.norm.weight', [N], {
     width: values,
@@ -99,7 +102,7 @@ export const deltaNet = (g: GraphBuilder, layers: LayerKind, plan: DeltaNetPlan)
   /** Of each head of keys, for the heads of values that share it: of length 1. */
   const direction = (name: 'q' | 'k', x: Value): Value => {
     const unit = g.unit(`delta.${name}.u`, convolved(name, x), { groups: Hk, eps: 1e-6 })
-    return Hv === Hk ? unit : g.repeat(`delta.${name}.h`, unit, { groups: Hk, times: Hv / Hk })
+    return Hv === Hk ? unit : g.repeat(`delta.${name}.h`, unit, { groups: tiled ? 1 : Hk, times: Hv / Hk })
   }
   const wide = (name: string, x: Value): Value => g.repeat(name, x, { groups: Hv, times: N })
   return (n: Value): Value => {

@@ -4,7 +4,8 @@
  *   p = softmax(gate x), the K largest, divided by their sum where `divides`
  *   y = Σ p_e · down_e(silu(gate_e x) · up_e x) + sigmoid(shared_expert_gate x) · shared_expert(x)
  *
- * Experts stand in the file one by one, or all of a layer in one tensor, gate rows before up rows.
+ * Experts stand in the file one by one, or all of a layer in one tensor for gate, up and down each, or for gate and up together, gate
+ * rows before up rows.
  * Sizes: C channels, E experts of which a token goes to K, F channels inside an expert, S inside the shared one.
  */
 import type { GraphBuilder } from '../../engine/builder.ts'
@@ -41,9 +42,12 @@ export const experts = (g: GraphBuilder, layers: LayerKind, { C, E, K, F, S, div
     })
   const single = (name: string, outputs: number, inputs: number) =>
     layers.stack(`mlp.experts.{e}.${name}_proj.weight`, [E, outputs, inputs])
-  const gate = fused ? half('gate', 0) : single('gate', F, C)
-  const up = fused ? half('up', F) : single('up', F, C)
-  const down = fused ? layers.stack('mlp.experts.down_proj', [E, C, F]) : single('down', C, F)
+  const whole = (name: string, outputs: number, inputs: number) =>
+    layers.stack(`mlp.experts.${name}_proj`, [E, outputs, inputs])
+  const each = layers.has('mlp.experts.down_proj') ? whole : single
+  const gate = fused ? half('gate', 0) : each('gate', F, C)
+  const up = fused ? half('up', F) : each('up', F, C)
+  const down = each('down', C, F)
   return (n: Value): Value => {
     const shares = g.softmax('router.p', g.matmul('router.z', n, router(index)))
     const ids = g.topk('router.ids', shares, K)

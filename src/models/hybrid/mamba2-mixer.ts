@@ -83,7 +83,8 @@ export const mamba2Mixer = (g: GraphBuilder, layers: LayerKind, plan: Mamba2Plan
       tail: g.table(`conv${width === channels ? '' : `.${name}`}`, [index, T - 1, width]),
     }
   })
-  const A = layers.vector(`${at}A_log`, [Hd], { map: 'neg_exp' })
+  // GGUF has A itself.
+  const A = layers.has(`${at}A`) ? layers.vector(`${at}A`, [Hd]) : layers.vector(`${at}A_log`, [Hd], { map: 'neg_exp' })
   const skip = layers.vector(`${at}D`, [Hd])
   const stepBias = layers.vector(`${at}dt_bias`, [Hd])
   const normWeight = norm ? layers.vector(`${at}norm.weight`, [D]) : null

@@ -83,6 +83,8 @@ export interface GraphBuilder extends MemoryOps, RoutingOps {
   silu(out: string, x: Value): Value
   /** x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))), the form GPT-2 calls gelu_new. */
   gelu(out: string, x: Value): Value
+  /** x/2 · (1 + erf(x/√2)). */
+  geluErf(out: string, x: Value): Value
   /** log(1 + eˣ). */
   softplus(out: string, x: Value): Value
   /** exp(−e^(−1/2) · sigmoid(x)). */
@@ -296,6 +298,7 @@ export const buildGraph = (): GraphBuilder => {
     relu2: like('relu2'),
     silu: like('silu'),
     gelu: like('gelu'),
+    geluErf: like('gelu_erf'),
     softplus: like('softplus'),
     decay: like('decay'),
     bonus: (out, { y, r, k, u, v }, groups) => write('bonus', out, names(y, r, k, u, v), y.shape, 'f32', { groups }),

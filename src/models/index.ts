@@ -1,6 +1,8 @@
 /** The model families Continuo knows, by `model_type` in config.json. */
 import type { Family } from './family.ts'
 import { gemma3 } from './gemma3.ts'
+import { gptNeo } from './gpt-neo.ts'
+import { gptNeox } from './gpt-neox.ts'
 import { gpt2 } from './gpt2.ts'
 import { llama, mistral, qwen2, qwen3, smollm3 } from './llama.ts'
 import { mixtral, qwen3Moe } from './mixtures.ts'
@@ -11,6 +13,8 @@ export const families: ReadonlyMap<string, Family> = new Map([
   ['gemma3', gemma3],
   ['gemma3_text', gemma3],
   ['gpt2', gpt2],
+  ['gpt_neo', gptNeo],
+  ['gpt_neox', gptNeox],
   ['llama', llama],
   ['mistral', mistral],
   ['mixtral', mixtral],

@@ -124,6 +124,12 @@ template <class T> CONTINUO_INLINE T relu2(T x) {
   return positive * positive;
 }
 
+// NaN stays NaN.
+template <class T> CONTINUO_INLINE T clamp(T x, float low, float high) {
+  const T least = x < low ? splat<T>(low) : x;
+  return least > high ? splat<T>(high) : least;
+}
+
 template <class T> CONTINUO_INLINE T add(T x, T y) { return x + y; }
 template <class T> CONTINUO_INLINE T mul(T x, T y) { return x * y; }
 

@@ -13,6 +13,7 @@
   X(gelu, 12)                 \
   X(gelu_erf, 16)             \
   X(softplus, 12)             \
+  X(exp, 12)                  \
   X(decay, 12)
 
 // X(name, cost): two operands, the second a value or a constant vector.

@@ -147,6 +147,20 @@ TEST("relu2 is the nearest f32 to max(x, 0)², infinite where that is, and keeps
   }
 }
 
+TEST("clamp: the nearest number between its ends, on every table; NaN stays NaN") {
+  Random random(47);
+  for (int round = 0; round < 100; ++round) {
+    const auto x = every_kind(random, some_length(random));
+    const float low = random.uniform(-3, 3), high = low + random.uniform(0, 2);
+    for (const auto* table : tables()) {
+      const auto got = in_parts(random, {x}, [&](auto& in, float* out, size_t at, size_t m) {
+        table->clamp(in[0].data() + at, low, high, out, m);
+      });
+      for (size_t i = 0; i < x.size(); ++i) CHECK(same(got[i], std::isnan(x[i]) ? x[i] : std::clamp(x[i], low, high)));
+    }
+  }
+}
+
 TEST("range: every table gives the bits of the written rule for any numbers, and stays between its ends") {
   Random random(45);
   for (int round = 0; round < 100; ++round) {

@@ -1,7 +1,7 @@
 /** A model family: reads config.json of its models and turns the tensors of a package into a graph. */
 
 import { z } from 'zod'
-import type { Pattern, Ref, Stack, Stored } from '../engine/builder-types.ts'
+import type { Part, Pattern, Ref, Stack, Stored } from '../engine/builder-types.ts'
 import type { Graph } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import type { DecoderShape, Overflow } from '../engine/types.ts'
@@ -38,10 +38,34 @@ const quantization = z.object({
 })
 export type Quantization = z.infer<typeof quantization>
 
+/** Names of quantisations of others, as they are known. */
+const OTHERS: Readonly<Record<string, string>> = {
+  awq: 'AWQ',
+  bitsandbytes: 'bitsandbytes',
+  bitnet: 'BitNet',
+  'compressed-tensors': 'compressed-tensors',
+  fp8: 'FP8',
+  gptq: 'GPTQ',
+  mxfp4: 'MXFP4',
+  quanto: 'quanto',
+  torchao: 'torchao',
+}
+
 /** Throws INVALID when config.json names a quantisation of others. */
 export const quantizationOf = (config: unknown): Quantization | undefined => {
-  const found = (config as { quantization_config?: unknown } | null)?.quantization_config
+  const { quantization_config, text_config } = Object(config) as {
+    quantization_config?: unknown
+    text_config?: unknown
+  }
+  const found = quantization_config ?? (Object(text_config) as { quantization_config?: unknown }).quantization_config
   if (found === undefined || found === null) return undefined
+  const { quant_method: method } = Object(found) as { quant_method?: unknown }
+  if (typeof method === 'string' && method !== 'continuo') {
+    throw new ContinuoError(
+      'INVALID',
+      `The weights are quantised by ${OTHERS[method] ?? JSON.stringify(method)} (config.json, quantization_config), which Continuo does not read. Expected weights of F32, F16, BF16 or F64, a GGUF file, or a package that \`continuo quantize\` wrote: take the model in one of these.`,
+    )
+  }
   const result = quantization.safeParse(found)
   if (result.success) return result.data
   throw new ContinuoError(
@@ -62,13 +86,18 @@ export interface TensorSet {
    * under `key`, if it says anything, is another number.
    */
   layers(prefix: string, key: string, told: number | null | undefined): Layers
-  /** The shape of a tensor that must be there, as the file holds it. */
+  /** Whether the file has a matrix with outputs first that other packages of the family have with inputs first. */
+  outputsFirst(name: string): boolean
+  /** The shape of a tensor that must be there. */
   shape(name: string, what: string): readonly number[]
   /** Notes that the tensor is used; refuses it when it is missing or has another shape. Leading extents of 1 do not count. */
   take(name: string, shape: readonly number[]): Ref
   /** As `take` for a matrix [outputs, inputs], which may be quantised. */
   takeMatrix(name: string, shape: readonly [number, number]): Ref
-  /** As `take` and `takeMatrix` for a family: `{l}` in the name stands for `from` … `to` − 1. */
+  /**
+   * As `take` and `takeMatrix` for a family: `{l}` in the name stands for `from` … `to` − 1, or `{i}` for the values that the part `i` of an
+   * index numbers.
+   */
   takeAll(name: string, range: Range, shape: readonly number[]): Pattern
   takeMatrices(name: string, range: Range, shape: readonly [number, number]): Pattern
   /**
@@ -79,12 +108,18 @@ export interface TensorSet {
   takeStacks(name: string, range: Range, shape: Stack['shape']): Pattern
   /** Notes that a tensor may be there although nothing uses it. */
   ignore(name: string): void
+  /** The same of all tensors whose names begin so. */
+  ignoreAll(prefix: string): void
   /** Refuses tensors that were neither taken nor ignored. */
   finish(): void
 }
-export interface Range {
-  readonly from?: number
-  readonly to: Layers
+export type Range = { readonly from?: number; readonly to: Layers } | { readonly over: Part }
+
+/** What stands for a member in the names of its tensors, and the numbers of the members. */
+const membersOf = (range: Range): { readonly hole: string; readonly numbers: readonly number[] } => {
+  if (!('to' in range)) return { hole: `{${range.over.index}}`, numbers: range.over.at }
+  const { from = 0, to } = range
+  return { hole: '{l}', numbers: Array.from({ length: Math.max(0, to - from) }, (_, i) => from + i) }
 }
 
 /** Weights in one byte of a quantised row. */
@@ -98,7 +133,7 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     if (!tensor) {
       throw new ContinuoError(
         'INVALID',
-        `Tensor "${name}" is missing from model.safetensors, expected ${expected}. The model is incomplete.`,
+        `Tensor "${name}" is missing from the model's files, expected ${expected}. The model is incomplete.`,
       )
     }
     return tensor
@@ -116,7 +151,25 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
       )
     }
     left.delete(name)
-    return { ref: name }
+    return { ref: tensor.stored?.name ?? name }
+  }
+  /** The names of a family's members in the files, as a pattern. */
+  const patternOf = (name: string, range: Range): string => {
+    const { hole, numbers } = membersOf(range)
+    const at = (l: number): TensorEntry | undefined => byName.get(name.replaceAll(hole, String(l)))
+    const [from] = numbers
+    const first = from === undefined ? undefined : at(from)?.stored
+    if (first === undefined) return name
+    // A number between dots or at an end.
+    const pattern = first.name.replace(new RegExp(`(?<=^|\\.)${from}(?=\\.|$)`, 'g'), hole)
+    for (const l of numbers) {
+      if (at(l)?.stored?.name !== pattern.replaceAll(hole, String(l)))
+        throw new ContinuoError(
+          'INVALID',
+          `Tensor "${at(l)?.stored?.name}" was expected under the name "${pattern.replaceAll(hole, String(l))}", like that of layer ${from}.`,
+        )
+    }
+    return pattern
   }
   const scalesOf = (name: string): string => `${name}.scales`
   const storedAs = (name: string): Stored =>
@@ -146,20 +199,25 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
   const all = <S extends readonly number[]>(
     one: (name: string, shape: S) => Ref,
     name: string,
-    { from = 0, to }: Range,
+    range: Range,
     shape: S,
   ): Pattern => {
-    const at = (l: number): string => name.replaceAll('{l}', String(l))
-    const kinds = new Set<string | undefined>()
-    for (let l = from; l < to; l += 1) kinds.add(one(at(l), shape).storage)
+    const { hole, numbers } = membersOf(range)
+    const at = (l: number): string => name.replaceAll(hole, String(l))
+    const kinds = new Set(numbers.map((l) => one(at(l), shape).storage))
     if (kinds.size > 1) {
       throw new ContinuoError(
         'INVALID',
         `Tensors "${name}" are quantised in some layers and not in others. Quantise the model anew.`,
       )
     }
-    const stored = from < to ? storedAs(at(from)) : {}
-    return { pattern: name, ...stored, ...(stored.scales === undefined ? {} : { scales: scalesOf(name) }) }
+    const [first] = numbers
+    const stored = first === undefined ? {} : storedAs(at(first))
+    return {
+      pattern: patternOf(name, range),
+      ...stored,
+      ...(stored.scales === undefined ? {} : { scales: scalesOf(name) }),
+    }
   }
   const layers = (prefix: string, key: string, told: number | null | undefined): Layers => {
     const found = new Set<number>()
@@ -170,19 +228,20 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     if (found.size === 0) {
       throw new ContinuoError(
         'INVALID',
-        `Tensor "${prefix}0.…" is missing from model.safetensors, expected those of at least one layer. The model is incomplete.`,
+        `Tensor "${prefix}0.…" is missing from the model's files, expected those of at least one layer. The model is incomplete.`,
       )
     }
     if (told != null && told !== found.size) {
       throw new ContinuoError(
         'INVALID',
-        `config.json says ${key} is ${told}, but tensors "${prefix}*" of model.safetensors say ${found.size}. They belong to different models, or one of them is incomplete.`,
+        `config.json says ${key} is ${told}, but tensors "${prefix}*" of the model's files say ${found.size}. They belong to different models, or one of them is incomplete.`,
       )
     }
     return found.size as Layers
   }
   return {
     has: (name) => byName.has(name),
+    outputsFirst: (name) => byName.get(name)?.stored?.outputsFirst === true,
     layers,
     shape: (name, what) => need(name, what).shape,
     take,
@@ -193,6 +252,9 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     takeStacks: (name, range, shape) => all(takeStack, name, range, shape),
     ignore: (name) => {
       left.delete(name)
+    },
+    ignoreAll: (prefix) => {
+      for (const name of left) if (name.startsWith(prefix)) left.delete(name)
     },
     finish: () => {
       const [extra] = left

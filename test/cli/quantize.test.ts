@@ -55,7 +55,7 @@ describe('continuo quantize', () => {
     const { code, out } = await continuo(['quantize', `${dir}/`, '--to', 'ternary', '--group', '64'])
     expect(code).toBe(0)
     expect(out).toMatch(
-      /^Wrote \S+mine-ternary: 37 matrices as ternary3, group 64; 164 tensors as they were\.\n2,703,360 weights at 1\.87 bits, relative RMS error 0\.\d{3}\.\nmodel\.safetensors: 6\.3 MB → 1\.5 MB in \d+\.\d s\.\n$/,
+      /^Wrote \S+mine-ternary: 37 matrices as ternary3, group 64; 164 tensors as they were\.\n2,703,360 weights at 1\.87 bits, relative RMS error 0\.\d{3}\.\nweights: 6\.3 MB → 1\.5 MB in \d+\.\d s\.\n$/,
     )
     expect(JSON.parse(readFileSync(join(folder, 'mine-ternary', 'config.json'), 'utf8'))).toMatchObject({
       model_type: 'rwkv7',
@@ -65,8 +65,8 @@ describe('continuo quantize', () => {
 
   it.each([
     [['quantize', '--to', 'q8'], 'continuo quantize needs DIR'],
-    [['quantize', MODEL], 'continuo quantize needs --to q8|ternary'],
-    [['quantize', MODEL, '--to', 'q4'], '--to is one of q8, ternary; "q4" is none of them.'],
+    [['quantize', MODEL], 'continuo quantize needs --to q8|i4|ternary'],
+    [['quantize', MODEL, '--to', 'q4'], '--to is one of q8, i4, ternary; "q4" is none of them.'],
     [['quantize', MODEL, '--to', 'q8', '--group', '48'], '--group is one of 32, 64; "48" is none of them.'],
   ])('ends with 2 and a sentence for %j', async (argv, part) => {
     const { code, out, err } = await continuo(argv)

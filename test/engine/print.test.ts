@@ -10,7 +10,7 @@ import type { TensorEntry } from '../../src/engine/native.ts'
 import { planGraph } from '../../src/engine/plan.ts'
 import { aligned, persistentSizes, printGraph, storedConstants } from '../../src/engine/print.ts'
 import { families } from '../../src/models/index.ts'
-import { readConfig } from '../../src/models/open.ts'
+import { readConfig } from '../../src/models/package.ts'
 import { hasShared, sharedModel } from './paths.ts'
 
 /** One of everything: loop, branches on an index and on a value, an early return, a table, a ring, growth, families, quantisation. */
@@ -68,15 +68,15 @@ const everything = (): Graph => {
 }
 
 const tensors: readonly TensorEntry[] = [
-  { name: 'emb.weight', dtype: 'BF16', shape: [50, 64], offset: 0, bytes: 6400 },
-  { name: 'scales.all', dtype: 'F16', shape: [4, 1, 64], offset: 0, bytes: 512 },
+  { name: 'emb.weight', dtype: 'BF16', shape: [50, 64], file: 0, offset: 0, bytes: 6400 },
+  { name: 'scales.all', dtype: 'F16', shape: [4, 1, 64], file: 0, offset: 0, bytes: 512 },
   ...[1, 2].flatMap((l) => [
-    { name: `${l}.W`, dtype: 'I8', shape: [64, 64], offset: 0, bytes: 4096 },
-    { name: `${l}.W.scales`, dtype: 'F16', shape: [64, 2], offset: 0, bytes: 256 },
+    { name: `${l}.W`, dtype: 'I8', shape: [64, 64], file: 0, offset: 0, bytes: 4096 },
+    { name: `${l}.W.scales`, dtype: 'F16', shape: [64, 2], file: 0, offset: 0, bytes: 256 },
   ]),
-  { name: 'head', dtype: 'F32', shape: [64, 8], offset: 0, bytes: 2048 },
-  { name: 'n.w', dtype: 'F32', shape: [64], offset: 0, bytes: 256 },
-  { name: 'n.b', dtype: 'F32', shape: [64], offset: 0, bytes: 256 },
+  { name: 'head', dtype: 'F32', shape: [64, 8], file: 0, offset: 0, bytes: 2048 },
+  { name: 'n.w', dtype: 'F32', shape: [64], file: 0, offset: 0, bytes: 256 },
+  { name: 'n.b', dtype: 'F32', shape: [64], file: 0, offset: 0, bytes: 256 },
 ]
 
 /** Every node with its own words: what it writes, its op, its operands. */
@@ -220,17 +220,17 @@ describe('a graph as text', () => {
     for (const graph of [everything(), await packageGraph(demo)]) {
       for (const plan of planGraph(graph)) {
         const block = graph.blocks.find(({ name }) => name === plan.name)!
-        expect(unroll(block)).toHaveLength(plan.lines)
-        const { nodes, alone, inStages, rowByRow } = figuresOf(block, plan)
+        expect(unroll(graph, block)).toHaveLength(plan.lines)
+        const { nodes, alone, inStages, rowByRow } = figuresOf(graph, block, plan)
         expect(alone + inStages + rowByRow).toBe(nodes)
       }
     }
     // Six lines in each of three turns of the loop; a branch on a value is one line, whatever its arms hold.
     const [step] = everything().blocks
-    const lines = unroll(step!)
+    const lines = unroll(everything(), step!)
     expect(lines.map(({ turns }) => turns.map(([, turn]) => turn).join()).join('')).toBe('000000111111222222')
     expect(lines.slice(-3).map(({ nodes }) => nodes)).toEqual([3, 1, 1])
-    const figures = figuresOf(step!, planGraph(everything())[0]!)
+    const figures = figuresOf(everything(), step!, planGraph(everything())[0]!)
     expect(figures.serialStages.at(-1)!.last).toBe(lines.length - 1)
     expect(figures.rowByRow).toBeGreaterThan(0)
   })

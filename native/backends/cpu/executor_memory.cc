@@ -27,6 +27,7 @@ void CpuExecutor::rope(Space& space, const Instruction& instruction, std::span<c
 void CpuExecutor::conv(Space& space, const Instruction& instruction, std::span<const Run> runs) {
   const size_t width = this->width(space, instruction.out);
   const auto& weights = model_->constants[instruction.in[1].id];
+  const float* bias = instruction.in.size() > 2 ? model_->constants[instruction.in[2].id].vector() : nullptr;
   const size_t taps = weights.outputs / width, kept = taps - 1;
   for (const auto& run : runs) {
     float* tail = tables(space, instruction, run)[0];
@@ -35,7 +36,7 @@ void CpuExecutor::conv(Space& space, const Instruction& instruction, std::span<c
     float* y = floats(space, instruction.out) + run.row * width;
     fork((width + conv_channels - 1) / conv_channels, run.rows * width * (taps + 12), [&](size_t task) {
       const size_t channel = task * conv_channels;
-      kernels_.conv(x, tail, weights.vector(), y, run.rows, width, taps, channel,
+      kernels_.conv({x, tail, weights.vector(), bias, y, run.rows, width, taps, instruction.node->silu}, channel,
                     std::min(width, channel + conv_channels));
     });
     const size_t fresh = std::min(run.rows, kept);

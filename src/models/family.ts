@@ -136,7 +136,8 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
       )
     }
     left.delete(name)
-    return { ref: tensor.stored?.name ?? name }
+    const { stored } = tensor
+    return stored === undefined ? { ref: name } : { ref: stored.name, ...(stored.view && { view: stored.view }) }
   }
   /** The names of a family's members in the files, as a pattern. */
   const patternOf = (name: string, { from = 0, to }: Range): string => {
@@ -146,10 +147,11 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     // A number between dots or at an end.
     const pattern = first.name.replace(new RegExp(`(?<=^|\\.)${from}(?=\\.|$)`, 'g'), '{l}')
     for (let l = from; l < to; l += 1) {
-      if (at(l)?.stored?.name !== pattern.replaceAll('{l}', String(l)))
+      const { name: own, view } = at(l)?.stored ?? {}
+      if (own !== pattern.replaceAll('{l}', String(l)) || JSON.stringify(view) !== JSON.stringify(first.view))
         throw new ContinuoError(
           'INVALID',
-          `Tensor "${at(l)?.stored?.name}" was expected under the name "${pattern.replaceAll('{l}', String(l))}", like that of layer ${from}.`,
+          `Tensor "${own}" was expected under the name "${pattern.replaceAll('{l}', String(l))}", like that of layer ${from}.`,
         )
     }
     return pattern
@@ -182,8 +184,10 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
       )
     }
     const stored = from < to ? storedAs(at(from)) : {}
+    const view = from < to ? byName.get(at(from))?.stored?.view : undefined
     return {
       pattern: patternOf(name, { from, to }),
+      ...(view && { view }),
       ...stored,
       ...(stored.scales === undefined ? {} : { scales: scalesOf(name) }),
     }

@@ -64,6 +64,13 @@ enum class Op : uint8_t {
   less,
   equal,
   remainder,
+  scale,
+  softmax,
+  normalise,
+  topk,
+  gather,
+  routed,
+  combine,
   rope,
   attend,
   cache_shift,
@@ -163,13 +170,13 @@ struct Node {
   uint32_t groups = 1;  // heads
   uint32_t shared = 1;  // attend: query heads that share one key head
   float eps = 0;
-  float scale = 0;            // attend
+  float scale = 0;            // attend; scale: the factor
   uint64_t from = 0, to = 0;  // slice; loop
   int64_t number = 0;  // less, equal, remainder: the right-hand side; increment, decrement: by how much; cache_read of
-                       // a counter: modulo what, or 0; branch: the index' value
+                       // a counter: modulo what, or 0; branch: the index' value; topk: how many
   Type type = Type::f32;             // cast
   std::vector<float> low, high;      // range: per level
-  std::vector<uint32_t> increments;  // rope: per pair of channels
+  std::vector<uint32_t> increments;  // rope: per pair of channels, from the first channel of a head on
   uint64_t segment = 0;              // cache.attend, cache.mix: segments of the clock; 0: none
   MemoryForm memory;                 // cache.memory, cache.memory.first
   std::vector<uint64_t> periods;     // the same: of each level, at least 1

@@ -65,6 +65,8 @@ constexpr uint16_t levels = 1 << 8;  // low, high
 constexpr uint16_t form = 1 << 9;    // rule, retention, periods and the numbers of a memory's form
 constexpr uint16_t modulo = 1 << 10;
 constexpr uint16_t by = 1 << 11;
+constexpr uint16_t factor = 1 << 12;
+constexpr uint16_t count = 1 << 13;
 }  // namespace attribute
 
 struct OpTraits {

@@ -25,12 +25,13 @@ import type {
 } from './builder-types.ts'
 import type { AxisDeclaration, Block, ConstantDeclaration, Declaration, Dtype, Graph, Node } from './graph.ts'
 import { type MemoryOps, memoryOps } from './memory-ops.ts'
+import { type RoutingOps, routingOps } from './routing-ops.ts'
 
 type Operand = Value | Vector
 type Results = Readonly<Record<string, Value<Dtype>>>
 type Shape = readonly number[]
 
-export interface GraphBuilder extends MemoryOps {
+export interface GraphBuilder extends MemoryOps, RoutingOps {
   index(name: string, extent: number): Index
   matrix(name: string, shape: readonly [outputs: number, inputs: number], source: Ref): Matrix
   matrices(name: string, shape: readonly [outputs: number, inputs: number], source: Pattern, over: Over): Member<Matrix>
@@ -310,6 +311,7 @@ export const buildGraph = (): GraphBuilder => {
       write('attend', out, names(q, keys, values), q.shape, 'f32', { groups: heads, shared, scale }),
 
     ...memoryOps(write, (node) => nodes.push(node), names),
+    ...routingOps(write, (...operands) => operands.map((operand) => operandName(operand as Operand))),
 
     cacheShift: (out, state, x) => write('cache.shift', out, [x.name], x.shape, 'f32', { state: state.state }),
     cacheWkv7: (out, state, { r, w, k, v, kk, a }, heads) =>

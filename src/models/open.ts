@@ -27,10 +27,11 @@ const overflowOf = ({ overflow }: OpenModelOptions, modelType: string, { windows
     throw new ContinuoError('INVALID', `overflow is ${JSON.stringify(overflow)}, expected "refuse" or "window".`)
   }
   if (windows) return 'window'
-  throw new ContinuoError(
-    'INVALID',
-    `overflow "window" was asked for, but a "${modelType}" model has no last position to go past. Leave it out.`,
-  )
+  const why =
+    windows === undefined
+      ? 'has no last position to go past. Leave it out.'
+      : 'cannot go past its last position. Leave it out, and reset a session that is full.'
+  throw new ContinuoError('INVALID', `overflow "window" was asked for, but a "${modelType}" model ${why}`)
 }
 
 /** The tokenizer of a package and its fingerprint, which is taken over its file and the token that ends a text. */

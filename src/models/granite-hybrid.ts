@@ -1,7 +1,7 @@
 /**
  * Granite 4.0-H (IBM, `granitemoehybrid`): layers of Mamba-2 and a few of attention, mostly without positions, and behind each an MLP that
- * all tokens share; larger models have experts beside it, which is another packing that is not read here yet. With the factors e, r, a and s
- * of its configuration
+ * all tokens share; larger models have experts beside it, which are weighed by softmax over the scores of the chosen alone. With the factors
+ * e, r, a and s of its configuration
  *
  *   x = e · embed[id];  x ← x + r · mixer(rms(x));  x ← x + r · mlp(rms(x));  logits = head · rms(x) / s;  scores · a
  *
@@ -10,6 +10,7 @@
 import { z } from 'zod'
 import type { Family } from './family.ts'
 import { attention } from './hybrid/attention.ts'
+import { mixture } from './hybrid/experts.ts'
 import { languageModel, type Outline, readBySchema, refuseConfig } from './hybrid/language-model.ts'
 import { mamba2Mixer, refuseMamba2Sizes, stepLimit } from './hybrid/mamba2-mixer.ts'
 import { feedForward } from './hybrid/mlp.ts'
@@ -33,7 +34,10 @@ const schema = z.looseObject({
   attention_multiplier: factor,
   logits_scaling: factor,
   shared_intermediate_size: size,
-  num_local_experts: z.literal(0, 'must be 0: experts are not read for this family').nullish(),
+  num_local_experts: z.int().nonnegative().default(8),
+  num_experts_per_tok: z.int().nonnegative().default(2),
+  /** Channels inside an expert. */
+  intermediate_size: size.nullish(),
   position_embedding_type: z.enum(['rope', 'nope']).nullish(),
   layer_types: z.array(z.enum(['mamba', 'attention', 'linear_attention', 'full_attention'])),
   mamba_n_heads: size.default(128),
@@ -137,7 +141,22 @@ export const graniteHybrid: Family = {
         ...{ C, F: config.shared_intermediate_size, gate: inward, up: inward },
         down: 'shared_mlp.output_linear',
       })
-      const { residual_multiplier: share } = config
+      const { residual_multiplier: share, num_local_experts: E, num_experts_per_tok: K, intermediate_size: F } = config
+      if (E > 0 && (K < 1 || K > E || F == null)) {
+        refuseConfig(`has ${E} experts of ${F} channels, of which a token goes to ${K}, expected from 1 to all of them`)
+      }
+      const at = 'block_sparse_moe.'
+      const blend =
+        E === 0
+          ? null
+          : mixture(g, all, {
+              ...{ C, E, K, F: F!, weights: 'chosen' },
+              names: {
+                router: `${at}router.layer`,
+                gateUp: `${at}input_linear.weight`,
+                down: [null, `${at}output_linear.weight`],
+              },
+            })
       return (x) => {
         const added = (name: string, y: typeof x): void =>
           void g.add('x', x, share === 1 ? y : g.scale(`${name}.r`, y, share))
@@ -146,7 +165,9 @@ export const graniteHybrid: Family = {
           [mixing, () => added('ssm.o', mix!(n))],
           [full, () => added('attn.o', attend!(n))],
         ])
-        added('mlp.o', feed(g.rmsnorm('m', x, second(all.index), { eps })))
+        const m = g.rmsnorm('m', x, second(all.index), { eps })
+        const own = feed(m)
+        added('mlp.o', blend ? g.add('feed.y', blend(m), own) : own)
       }
     })
   },

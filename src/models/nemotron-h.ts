@@ -1,10 +1,12 @@
 /**
  * Nemotron-H (NVIDIA, "Nemotron-H: A Family of Accurate and Efficient Hybrid Mamba-Transformer Models", 2025): one operation a layer, as the
- * pattern says: M Mamba-2 with a grouped norm, * attention without positions, - an MLP with relu². x ← x + op(rms(x)).
+ * pattern says: M Mamba-2 with a grouped norm, * attention without positions, - an MLP with relu², E a mixture of such MLPs beside one that
+ * all tokens share. x ← x + op(rms(x)).
  */
 import { z } from 'zod'
 import type { Family } from './family.ts'
 import { attention } from './hybrid/attention.ts'
+import { mixture } from './hybrid/experts.ts'
 import { languageModel, type Outline, readBySchema, refuseConfig } from './hybrid/language-model.ts'
 import { mamba2Mixer, refuseMamba2Sizes, stepLimit } from './hybrid/mamba2-mixer.ts'
 import { feedForward } from './hybrid/mlp.ts'
@@ -42,14 +44,25 @@ const schema = z.looseObject({
   time_step_limit: stepLimit,
   sliding_window: z.null('must be null: windows are not read for this family').optional(),
   tie_word_embeddings: z.boolean().default(false),
+  n_routed_experts: size.default(8),
+  num_experts_per_tok: size.default(2),
+  moe_intermediate_size: size.default(7688),
+  moe_shared_expert_intermediate_size: size.default(7688),
+  n_shared_experts: z.literal(1, 'must be 1').default(1),
+  moe_latent_size: z.null('must be null: experts of a narrower width are not read').optional(),
+  routed_scaling_factor: z.number().default(1),
+  norm_topk_prob: z.literal(true, 'must be true').default(true),
+  n_group: z.literal(1, 'must be 1: groups of experts are not read').default(1),
 })
 type Config = z.infer<typeof schema>
 
-type Operation = 'M' | '*' | '-'
+type Operation = 'M' | '*' | '-' | 'E'
 const WORDS: Readonly<Record<string, Operation>> = {
   M: 'M',
   '*': '*',
   '-': '-',
+  E: 'E',
+  moe: 'E',
   mamba: 'M',
   linear_attention: 'M',
   attention: '*',
@@ -65,7 +78,7 @@ const operationsOf = (config: Config): readonly Operation[] => {
     return (
       found ??
       refuseConfig(
-        `says layer ${layer} is ${JSON.stringify(word)}, expected Mamba (M), attention (*) or an MLP (-): experts are not read for this family`,
+        `says layer ${layer} is ${JSON.stringify(word)}, expected Mamba (M), attention (*), an MLP (-) or experts (E)`,
       )
     )
   })
@@ -140,12 +153,34 @@ export const nemotronH: Family = {
             ...{ C, F: config.intermediate_size, biased: config.mlp_bias },
             ...{ up: 'mixer.up_proj', down: 'mixer.down_proj' },
           })
+        const choosing = kinds.kind('moe', is('E'))
+        const [E, K] = [config.n_routed_experts, config.num_experts_per_tok]
+        if (choosing && K > E)
+          refuseConfig(`says that a token goes to ${K} of ${E} experts, expected at most all of them`)
+        const blend =
+          choosing &&
+          mixture(g, choosing, {
+            ...{ C, E, K, F: config.moe_intermediate_size, weights: 'sigmoid', factor: config.routed_scaling_factor },
+            names: {
+              router: 'mixer.gate',
+              bias: 'mixer.gate.e_score_correction_bias',
+              up: ['mixer.experts.{e}.up_proj.weight', 'mixer.experts.up_proj'],
+              down: ['mixer.experts.{e}.down_proj.weight', 'mixer.experts.down_proj'],
+            },
+          })
+        const shared =
+          choosing &&
+          feedForward(g, choosing, {
+            ...{ C, F: config.moe_shared_expert_intermediate_size, biased: config.mlp_bias, as: 'shared' },
+            ...{ up: 'mixer.shared_experts.up_proj', down: 'mixer.shared_experts.down_proj' },
+          })
         return (x) => {
           const n = g.rmsnorm('n', x, norm(all.index), { eps })
           kinds.run([
             [mixing, () => void g.add('x', x, mix!(n))],
             [full, () => void g.add('x', x, attend!(n))],
             [feeding, () => void g.add('x', x, feed!(n))],
+            [choosing, () => void g.add('x', x, g.add('feed.y', blend!(n), shared!(n)))],
           ])
         }
       },

@@ -12,12 +12,14 @@
  * inside an MLP.
  */
 import { z } from 'zod'
+import type { GraphBuilder } from '../engine/builder.ts'
 import type { Value } from '../engine/builder-types.ts'
 import type { Family } from './family.ts'
 import { attention } from './hybrid/attention.ts'
 import { deltaNet } from './hybrid/delta-net.ts'
-import { experts } from './hybrid/experts.ts'
+import { mixture } from './hybrid/experts.ts'
 import { type Build, languageModel, type Outline, readBySchema, refuseConfig } from './hybrid/language-model.ts'
+import type { LayerKind } from './hybrid/layers.ts'
 import { feedForward } from './hybrid/mlp.ts'
 import { ropeIncrements, ropeMembers, ropeOf } from './rope.ts'
 
@@ -120,6 +122,26 @@ const sparseMembers = z.looseObject({
   mlp_only_layers: z.array(z.int()).nullish(),
 })
 
+/** The tensors of an expert's matrices, and of the same of all experts. */
+const expertNames = (which: string): readonly [string, string] => [
+  `mlp.experts.{e}.${which}_proj.weight`,
+  `mlp.experts.${which}_proj`,
+]
+
+/** The expert that all tokens share: sigmoid(shared_expert_gate x) · shared_expert(x), S channels inside. */
+const sharedExpert = (g: GraphBuilder, layers: LayerKind, C: number, S: number) => {
+  const at = 'mlp.shared_expert'
+  const gate = layers.matrix(`${at}_gate`, [1, C])
+  const feed = feedForward(g, layers, {
+    ...{ C, F: S, as: 'shared' },
+    ...{ gate: `${at}.gate_proj`, up: `${at}.up_proj`, down: `${at}.down_proj` },
+  })
+  return (n: Value): Value => {
+    const share = g.sigmoid('share', g.matmul('share.z', n, gate(layers.index)))
+    return g.mul('shared.y', feed(n), g.repeat('share.wide', share, { groups: 1, times: C }))
+  }
+}
+
 /** A mixture in every layer but those that the configuration leaves dense. */
 const sparse: FeedOf = ({ g, kinds }, config) => {
   const own = readBySchema(sparseMembers, config, 'a hybrid Qwen')
@@ -129,18 +151,26 @@ const sparse: FeedOf = ({ g, kinds }, config) => {
   const only = new Set(own.mlp_only_layers)
   const mixed = (layer: number): boolean => !only.has(layer) && (layer + 1) % step === 0
   const mixtures = kinds.kind('moe', mixed)
-  const mixture =
+  const blend =
     mixtures &&
-    experts(g, mixtures, {
-      ...{ C, E, K, F: own.moe_intermediate_size, S: own.shared_expert_intermediate_size },
-      divides: own.norm_topk_prob,
+    mixture(g, mixtures, {
+      ...{ C, E, K, F: own.moe_intermediate_size },
+      weights: own.norm_topk_prob ? 'divided' : 'softmax',
+      names: {
+        router: 'mlp.gate',
+        gateUp: 'mlp.experts.gate_up_proj',
+        gate: expertNames('gate'),
+        up: expertNames('up'),
+        down: expertNames('down'),
+      },
     })
+  const shared = mixtures && sharedExpert(g, mixtures, C, own.shared_expert_intermediate_size)
   const denses = kinds.kind('dense', (layer) => !mixed(layer))
   if (denses && F == null) refuseConfig('has layers without experts and no intermediate_size')
   const feed = denses && feedForward(g, denses, { C, F: F!, ...NAMES })
   return (x, n) =>
     kinds.run([
-      [mixtures, () => void g.add('x', x, mixture!(n))],
+      [mixtures, () => void g.add('x', x, g.add('feed.y', blend!(n), shared!(n)))],
       [denses, () => void g.add('x', x, feed!(n))],
     ])
 }

@@ -309,6 +309,12 @@ const graniteTensors = (seed: number, config: HybridConfig): Map<string, Tensor>
     }
     w.linear(`${at}shared_mlp.input_linear`, 2 * F, C)
     w.linear(`${at}shared_mlp.output_linear`, C, F)
+    const { num_local_experts: E, intermediate_size: Fe } = config
+    if (E > 0) {
+      w.linear(`${at}block_sparse_moe.router.layer`, E, C)
+      w.put(`${at}block_sparse_moe.input_linear.weight`, [E, 2 * Fe, C], -0.4, 0.4)
+      w.put(`${at}block_sparse_moe.output_linear.weight`, [E, C, Fe], -0.5, 0.5)
+    }
   }
   w.gain('model.norm', C)
   if (!config.tie_word_embeddings) w.linear('lm_head', V, C)
@@ -419,6 +425,17 @@ const nemotronTensors = (seed: number, config: HybridConfig): Map<string, Tensor
     else if (operation === '-') {
       w.linear(`${at}up_proj`, F, C, mlp_bias)
       w.linear(`${at}down_proj`, C, F, mlp_bias)
+    } else if (operation === 'E') {
+      const { n_routed_experts: E, moe_intermediate_size: Fe, moe_shared_expert_intermediate_size: S } = config
+      w.linear(`${at}gate`, E, C)
+      w.put(`${at}gate.e_score_correction_bias`, [E], -0.5, 0.5)
+      for (const [name, width] of [
+        ...Array.from({ length: E }, (_, e) => [`experts.${e}`, Fe] as const),
+        ['shared_experts', S] as const,
+      ]) {
+        w.linear(`${at}${name}.up_proj`, width, C)
+        w.linear(`${at}${name}.down_proj`, C, width)
+      }
     } else {
       mixerTensors(w, at, C, {
         Hd: config.mamba_num_heads,

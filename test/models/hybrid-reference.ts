@@ -351,6 +351,24 @@ const qwenModel = (whole: HybridConfig, r: Reader) => {
   return { embedding: `${root}embed_tokens`, layers, last: (x: Vec) => one(x, norm) }
 }
 
+const graniteExperts = (r: Reader, config: HybridConfig, at: string, x: Vec): Vec => {
+  const { num_local_experts: E, num_experts_per_tok: K, intermediate_size: F } = config
+  const [into, out] = [r.vector(`${at}input_linear.weight`), r.vector(`${at}output_linear.weight`)]
+  const scores = r.linear(`${at}router.layer`, x)
+  const chosen = range(E)
+    .sort((a, b) => scores[b]! - scores[a]! || a - b)
+    .slice(0, K)
+  const raised = chosen.map((e) => Math.exp(scores[e]! - scores[chosen[0]!]!))
+  const C = x.length
+  const each = chosen.map((e, i) => {
+    const both = range(2 * F).map((row) => sum(x.map((value, c) => value * into[(e * 2 * F + row) * C + c]!)))
+    const inner = times(both.slice(0, F).map(silu), both.slice(F))
+    const y = range(C).map((row) => sum(inner.map((value, j) => value * out[(e * C + row) * F + j]!)))
+    return by(y, raised[i]! / sum(raised))
+  })
+  return each.reduce(plus)
+}
+
 const granite = (config: HybridConfig, r: Reader) => {
   const { hidden_size: C, num_attention_heads: H, num_key_value_heads: G, rms_norm_eps: eps } = config
   const d = C / H
@@ -380,9 +398,13 @@ const granite = (config: HybridConfig, r: Reader) => {
     const [first, second] = [r.vector(`${at}input_layernorm.weight`), r.vector(`${at}post_attention_layernorm.weight`)]
     return (x: Vec): Vec => {
       const between = plus(x, by(mixer(times(rms(x, eps), first)), share))
-      const both = r.linear(`${at}shared_mlp.input_linear`, times(rms(between, eps), second))
+      const m = times(rms(between, eps), second)
+      const both = r.linear(`${at}shared_mlp.input_linear`, m)
       const inner = times(both.slice(0, both.length / 2).map(silu), both.slice(both.length / 2))
-      return plus(between, by(r.linear(`${at}shared_mlp.output_linear`, inner), share))
+      const shared = r.linear(`${at}shared_mlp.output_linear`, inner)
+      const all =
+        config.num_local_experts > 0 ? plus(shared, graniteExperts(r, config, `${at}block_sparse_moe.`, m)) : shared
+      return plus(between, by(all, share))
     }
   })
   const norm = r.vector('model.norm.weight')
@@ -478,6 +500,20 @@ const nemotron = (config: HybridConfig, r: Reader) => {
       '-': () => (n) => {
         const inner = r.linear(`${at}up_proj`, n, config.mlp_bias).map((value) => Math.max(value, 0) ** 2)
         return r.linear(`${at}down_proj`, inner, config.mlp_bias)
+      },
+      E: () => (n) => {
+        const scores = r.linear(`${at}gate`, n).map(sigmoid)
+        const bias = r.vector(`${at}gate.e_score_correction_bias`)
+        const chosen = range(config.n_routed_experts)
+          .sort((a, b) => scores[b]! + bias[b]! - scores[a]! - bias[a]! || a - b)
+          .slice(0, config.num_experts_per_tok)
+        const total = sum(chosen.map((e) => scores[e]!))
+        const expert = (name: string): Vec => {
+          const inner = r.linear(`${at}${name}.up_proj`, n).map((value) => Math.max(value, 0) ** 2)
+          return r.linear(`${at}${name}.down_proj`, inner)
+        }
+        const share = (e: number): number => (config.routed_scaling_factor * scores[e]!) / total
+        return chosen.map((e) => by(expert(`experts.${e}`), share(e))).reduce(plus, expert('shared_experts'))
       },
     }
     const mixer = operations[operation]!()

@@ -87,7 +87,12 @@ const changes: readonly Change[] = [
   ['an odd number of turned channels', qwen35Config(), { head_dim: 14 }, 'turns 7 of the 14 channels'],
   ['biases of attention', qwen35Config(), { attention_bias: true }, 'attention_bias must be false'],
   ['attention without its gate', qwen35Config(), { attn_output_gate: false }, 'attn_output_gate must be true'],
-  ['experts', graniteConfig(), { num_local_experts: 8 }, 'num_local_experts must be 0'],
+  [
+    'experts',
+    graniteConfig(),
+    { num_local_experts: 8, num_experts_per_tok: 9, intermediate_size: 3 },
+    '8 experts of 3 channels, of which a token goes to 9',
+  ],
   [
     'heads that do not make up the inner channels',
     graniteConfig(),
@@ -98,7 +103,7 @@ const changes: readonly Change[] = [
   ['four factors of five', falconConfig(), { ssm_multipliers: [1, 1, 1, 1] }, 'ssm_multipliers must be five numbers'],
   ['a factor of zero', falconConfig(), { key_multiplier: 0 }, 'key_multiplier must not be 0'],
   ['a factor before a bias', falconConfig(), { mamba_proj_bias: true }, 'mamba_proj_bias and ssm_in_multiplier 1.2'],
-  ['experts in the pattern', nemotronConfig(), { hybrid_override_pattern: 'M-*E-' }, 'layer 3 is "E"'],
+  ['an unknown operation', nemotronConfig(), { hybrid_override_pattern: 'M-*X-' }, 'layer 3 is "X"'],
   [
     'no pattern',
     nemotronConfig(),

@@ -130,6 +130,9 @@ const settings: Readonly<Record<string, Setting>> = {
       ...{ tie_word_embeddings: false, residual_multiplier: 1, logits_scaling: 1, embedding_multiplier: 1 },
     }),
   },
+  'granitemoehybrid, with experts': {
+    config: graniteConfig({ num_local_experts: 6, num_experts_per_tok: 2, intermediate_size: 13 }),
+  },
   'granitemoehybrid, without attention': { config: graniteConfig({ layer_types: ['mamba', 'mamba', 'mamba'] }) },
   'falcon_h1, every factor': { config: falconConfig() },
   'falcon_h1, the norm behind the gate': { config: falconConfig({ mamba_rms_norm: true }) },
@@ -142,6 +145,12 @@ const settings: Readonly<Record<string, Setting>> = {
     }),
   },
   nemotron_h: { config: nemotronConfig() },
+  'nemotron_h, with experts': {
+    config: nemotronConfig({
+      ...{ hybrid_override_pattern: 'ME*E', n_routed_experts: 7, num_experts_per_tok: 3, moe_intermediate_size: 13 },
+      ...{ moe_shared_expert_intermediate_size: 10, routed_scaling_factor: 2.5, n_group: 1 },
+    }),
+  },
   'nemotron_h, biases, Mamba alone, tied': {
     config: nemotronConfig({ use_bias: true, hybrid_override_pattern: 'MM', tie_word_embeddings: true }),
   },

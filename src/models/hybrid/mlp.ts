@@ -14,7 +14,7 @@ export interface MlpPlan {
   readonly up: string
   readonly down: string
   readonly biased?: boolean
-  /** In front of the names of values; default "mlp". */
+  /** In front of the names of values; default "ff". */
   readonly as?: string
   /** What gate and output are multiplied by. */
   readonly factors?: readonly [gate: number, down: number]
@@ -22,7 +22,7 @@ export interface MlpPlan {
 
 /** Declares the layers' constants; what it returns computes a layer's output from its normed input. */
 export const feedForward = (g: GraphBuilder, layers: LayerKind, plan: MlpPlan) => {
-  const { C, F, biased = false, factors = [1, 1], as = 'mlp' } = plan
+  const { C, F, biased = false, factors = [1, 1], as = 'ff' } = plan
   const { index } = layers
   const linear = (name: string, outputs: number, inputs: number) => ({
     weight: layers.matrix(name, [outputs, inputs]),

@@ -1,22 +1,7 @@
 /** The constants of a decoder's layers: which tensors there are, and under which names the graph has them. */
 import type { Matrix, Member, Stack, Vector } from '../engine/builder-types.ts'
-import type { DecoderPlan, LayerKind } from './decoder.ts'
+import type { DecoderPlan, LayerKind } from './decoder-plan.ts'
 import type { LayerConstants, VectorOptions } from './layers.ts'
-
-/** A mixture of experts; names of tensors are those behind the layer's prefix, `{e}` stands for the expert. */
-export interface ExpertsPlan {
-  readonly count: number
-  /** How many experts a token goes to. */
-  readonly chosen: number
-  /** Channels inside an expert. */
-  readonly inner: number
-  /** Whether the weights of the chosen experts are divided by their sum. */
-  readonly normalised: boolean
-  readonly router: string
-  readonly gate: string
-  readonly up: string
-  readonly down: string
-}
 
 export interface Linear {
   readonly weight: Member<Matrix>

@@ -13,56 +13,10 @@
 import { buildGraph, type GraphBuilder } from '../engine/builder.ts'
 import { autoDim, type Counter, type Index, plus, ring, type Table, type Value } from '../engine/builder-types.ts'
 import type { TensorEntry } from '../engine/native.ts'
-import { type DecoderWeights, decoderWeights, type ExpertsPlan, type Linear } from './decoder-weights.ts'
+import type { DecoderPlan, LayerKind } from './decoder-plan.ts'
+import { type DecoderWeights, decoderWeights, type Linear } from './decoder-weights.ts'
 import { type FamilyModel, quantizationOf, tensorSet } from './family.ts'
 import { eachLayer, layerConstants } from './layers.ts'
-
-/** What sets layers apart. Layers that are alike share one object. */
-export interface LayerKind {
-  /** The positions that it sees, the row's own included; null: all. */
-  readonly window: number | null
-  /** How the pairs of a head turn; null: queries and keys know no positions. */
-  readonly increments: readonly number[] | null
-  /** Whether it has experts in place of the MLP. */
-  readonly sparse?: boolean
-}
-
-export interface DecoderPlan {
-  readonly vocab: number
-  readonly width: number
-  readonly layers: number
-  readonly heads: number
-  readonly keyHeads: number
-  readonly headWidth: number
-  readonly inner: number
-  readonly positions: number
-  readonly eps: number
-  /** What each layer is; asked once the tensors have told how many there are. */
-  readonly kinds: (layers: number) => readonly LayerKind[]
-  /** Biases of q, k and v; of o; of the MLP's matrices. */
-  readonly biases?: { readonly qkv?: boolean; readonly o?: boolean; readonly mlp?: boolean }
-  /** Whether queries and keys are normalised within each head, before they turn. */
-  readonly headNorms?: boolean
-  /** Norms multiply by 1 + weight. */
-  readonly onePlus?: boolean
-  /** What attention and the MLP give is normalised before it is added. */
-  readonly postNorms?: boolean
-  /** Of the scores; default: 1/√d. */
-  readonly scale?: number
-  /** Inside the MLP; default: silu. */
-  readonly activation?: 'silu' | 'gelu'
-  readonly experts?: ExpertsPlan
-  /** What embeddings are multiplied by. */
-  readonly embeddingScale?: number
-  /** logits = cap · tanh(logits / cap). */
-  readonly logitCap?: number | null
-  /** Whether the head is the embedding. A package without a head has it so in any case. */
-  readonly tied: boolean
-  /** What stands before "embed_tokens", "layers" and "norm"; default: "model.". */
-  readonly prefix?: string
-  /** Tensors of other parts of the package. */
-  readonly foreign?: (name: string) => boolean
-}
 
 /** The positions of a context, and the tables of the layers that see all of them (null) and of those that see a window. */
 interface State {

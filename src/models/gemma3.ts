@@ -4,7 +4,8 @@
  * base, every sixth sees all positions and turns by another.
  */
 import { z } from 'zod'
-import { buildDecoder, type DecoderPlan, type LayerKind } from './decoder.ts'
+import { buildDecoder } from './decoder.ts'
+import type { DecoderPlan, LayerKind } from './decoder-plan.ts'
 import type { Family } from './family.ts'
 import { decoderMembers, planOf, readDecoderConfig } from './llama.ts'
 import { ropeIncrements, ropeOf, ropeParameters } from './rope.ts'
@@ -48,7 +49,10 @@ const kindsOf = (config: Gemma3Config): DecoderPlan['kinds'] => {
   const local =
     newer == null ? ropeOf({ rope_theta: config.rope_local_base_freq }) : ropeOf({ rope_parameters: newer[SLIDING] })
   const whole: LayerKind = { window: null, increments: ropeIncrements(full, d) }
-  const sliding: LayerKind = { window, increments: ropeIncrements(local, d) }
+  const sliding: LayerKind = {
+    window: Math.min(window, config.max_position_embeddings),
+    increments: ropeIncrements(local, d),
+  }
   const pattern = config.sliding_window_pattern ?? config._sliding_window_pattern ?? 6
   return (layers) =>
     Array.from({ length: layers }, (_, l) => {

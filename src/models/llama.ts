@@ -4,7 +4,8 @@
  */
 import { z } from 'zod'
 import { ContinuoError } from '../errors.ts'
-import { buildDecoder, type DecoderPlan, type LayerKind } from './decoder.ts'
+import { buildDecoder } from './decoder.ts'
+import type { DecoderPlan, LayerKind } from './decoder-plan.ts'
 import type { Family } from './family.ts'
 import { ropeIncrements, ropeMembers, ropeOf } from './rope.ts'
 

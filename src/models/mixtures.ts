@@ -4,8 +4,8 @@
  */
 import { z } from 'zod'
 import { ContinuoError } from '../errors.ts'
-import { buildDecoder, type LayerKind } from './decoder.ts'
-import type { ExpertsPlan } from './decoder-weights.ts'
+import { buildDecoder } from './decoder.ts'
+import type { ExpertsPlan, LayerKind } from './decoder-plan.ts'
 import type { Family } from './family.ts'
 import { decoderMembers, planOf, readDecoderConfig, windowOf } from './llama.ts'
 import { ropeIncrements, ropeOf } from './rope.ts'

@@ -6,6 +6,7 @@ import { openPackage } from '../../src/models/open.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import { randomRwkv7, safetensors } from '../engine/packages.ts'
 import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
+import { hybridTensors, lfm2Config, mamba2Config, nemotronConfig, qwen3NextConfig } from '../models/hybrid-packages.ts'
 import { kindTensors, KINDS as TITANS } from '../models/titans-packages.ts'
 import { byteLevel, fallback, KINDS as TOKENIZERS } from '../models/tokenizer/fixtures.ts'
 
@@ -41,6 +42,13 @@ export const goodPackages = (): ReadonlyMap<string, Files> =>
         'model.safetensors': safetensors(randomRwkv7(2, rwkv7Sizes)),
       },
     ],
+    ...[mamba2Config, lfm2Config, nemotronConfig, qwen3NextConfig].map((make): [string, Files] => {
+      const config = make()
+      return [
+        config.model_type,
+        { 'config.json': json(config), 'model.safetensors': safetensors(hybridTensors(3, config)) },
+      ]
+    }),
     ...Object.entries(TITANS).map(([kind, config]): [string, Files] => [
       `titans-${kind}`,
       { 'config.json': json(config), 'model.safetensors': safetensors(kindTensors(kind as keyof typeof TITANS)) },

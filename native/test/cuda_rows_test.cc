@@ -44,10 +44,10 @@ const std::byte* bytes(const std::vector<uint8_t>& of) { return reinterpret_cast
 
 TEST("cuda rows: functions of one number have the CPU's bits, for any width, part and range of rows") {
   using Unary = void (*Kernels::*)(const float*, float*, size_t);
-  const std::pair<Task, Unary> maps[] = {{Task::tanh, &Kernels::tanh},   {Task::sigmoid, &Kernels::sigmoid},
-                                         {Task::relu2, &Kernels::relu2}, {Task::silu, &Kernels::silu},
-                                         {Task::gelu, &Kernels::gelu},   {Task::softplus, &Kernels::softplus},
-                                         {Task::decay, &Kernels::decay}};
+  const std::pair<Task, Unary> maps[] = {{Task::tanh, &Kernels::tanh},         {Task::sigmoid, &Kernels::sigmoid},
+                                         {Task::relu2, &Kernels::relu2},       {Task::silu, &Kernels::silu},
+                                         {Task::gelu, &Kernels::gelu},         {Task::gelu_erf, &Kernels::gelu_erf},
+                                         {Task::softplus, &Kernels::softplus}, {Task::decay, &Kernels::decay}};
   Random random(201);
   for (int round = 0; round < 12; ++round) {
     for (const auto& [task, map] : maps) {

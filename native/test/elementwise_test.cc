@@ -84,6 +84,7 @@ TEST("the maps: every table gives the bits of the written rule, for any length, 
                                                      {&Kernels::log, reference::log},
                                                      {&Kernels::silu, reference::silu},
                                                      {&Kernels::gelu, reference::gelu},
+                                                     {&Kernels::gelu_erf, reference::gelu_erf},
                                                      {&Kernels::softplus, reference::softplus}};
   Random random(43);
   for (int round = 0; round < 200; ++round) {

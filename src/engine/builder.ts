@@ -101,6 +101,8 @@ export interface GraphBuilder extends MemoryOps, RoutingOps {
   silu(out: string, x: Value): Value
   /** x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))), the form GPT-2 calls gelu_new. */
   gelu(out: string, x: Value): Value
+  /** x/2 · (1 + erf(x/√2)). */
+  geluErf(out: string, x: Value): Value
   /** log(1 + eˣ). */
   softplus(out: string, x: Value): Value
   /** eˣ. */
@@ -322,6 +324,7 @@ export const buildGraph = (): GraphBuilder => {
     relu2: like('relu2'),
     silu: like('silu'),
     gelu: like('gelu'),
+    geluErf: like('gelu_erf'),
     softplus: like('softplus'),
     exp: like('exp'),
     decay: like('decay'),

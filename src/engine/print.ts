@@ -226,7 +226,13 @@ const numberText = (value: number): string => {
   const short = Number(value.toPrecision(6))
   return short !== 0 && Math.abs(short) < 1e-3 ? short.toExponential() : String(short)
 }
-const attributeText = (value: unknown): string => (typeof value === 'number' ? numberText(value) : String(value))
+/** The first of many numbers are enough to recognise them. */
+const SHOWN = 4
+const attributeText = (value: unknown): string => {
+  if (!Array.isArray(value) || value.length <= 2 * SHOWN)
+    return typeof value === 'number' ? numberText(value) : String(value)
+  return `${value.slice(0, SHOWN).map(attributeText)},… (${value.length})`
+}
 
 const opCells = (graph: Graph, node: OpNode, indent: string): readonly string[] => {
   const { op, in: inputs = [], out, state, value, ...attributes } = node

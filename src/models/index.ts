@@ -2,6 +2,8 @@
 import { falconH1 } from './falcon-h1.ts'
 import type { Family } from './family.ts'
 import { gemma3 } from './gemma3.ts'
+import { gptNeo } from './gpt-neo.ts'
+import { gptNeox } from './gpt-neox.ts'
 import { gpt2 } from './gpt2.ts'
 import { graniteHybrid } from './granite-hybrid.ts'
 import { lfm2 } from './lfm2.ts'
@@ -18,6 +20,8 @@ export const families: ReadonlyMap<string, Family> = new Map([
   ['gemma3', gemma3],
   ['gemma3_text', gemma3],
   ['gpt2', gpt2],
+  ['gpt_neo', gptNeo],
+  ['gpt_neox', gptNeox],
   ['granitemoehybrid', graniteHybrid],
   ['lfm2', lfm2],
   ['llama', llama],

@@ -4,6 +4,7 @@
 
 #include "test/image.h"
 #include "weights/map.h"
+#include "weights/safetensors.h"
 #include "weights/weights.h"
 
 using namespace continuo;

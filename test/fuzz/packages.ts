@@ -7,6 +7,7 @@ import { SessionManager } from '../../src/sessions/manager.ts'
 import { randomRwkv7, safetensors } from '../engine/packages.ts'
 import { BASE, type DecoderConfig, randomDecoder } from '../models/decoders.ts'
 import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
+import { hybridTensors, lfm2Config, mamba2Config, nemotronConfig, qwen3NextConfig } from '../models/hybrid-packages.ts'
 import { kindTensors, KINDS as TITANS } from '../models/titans-packages.ts'
 import { byteLevel, fallback, KINDS as TOKENIZERS } from '../models/tokenizer/fixtures.ts'
 
@@ -71,6 +72,13 @@ export const goodPackages = (): ReadonlyMap<string, Files> =>
         'model.safetensors': safetensors(randomRwkv7(2, rwkv7Sizes)),
       },
     ],
+    ...[mamba2Config, lfm2Config, nemotronConfig, qwen3NextConfig].map((make): [string, Files] => {
+      const config = make()
+      return [
+        config.model_type,
+        { 'config.json': json(config), 'model.safetensors': safetensors(hybridTensors(3, config)) },
+      ]
+    }),
     ...DECODERS.map((config): [string, Files] => [
       config.model_type,
       { 'config.json': json(config), 'model.safetensors': safetensors(randomDecoder(3, config)) },

@@ -221,7 +221,7 @@ const openGguf = async (path: string, file: string): Promise<Package> => {
   const format = formatOf(weights.files, weights.formats)
   if (format !== 'gguf' || weights.metadata === null)
     throw invalid(`${file} is no GGUF file but ${format}. ${EXPECTED}.`)
-  const { config, tensors, endTokens, notes } = readGguf(file, weights.metadata, weights.tensors)
+  const { config, tensors, endTokens, notes } = await readGguf(weights.files, weights.metadata, weights.tensors)
   return {
     path,
     dir: dirname(file),

@@ -19,6 +19,8 @@ export const ropeParameters = z.looseObject({
   low_freq_factor: positive.nullish(),
   high_freq_factor: positive.nullish(),
   original_max_position_embeddings: positive.nullish(),
+  /** Of type "factors", which GGUF files have as a tensor: what the angle of each pair is divided by. */
+  factors: z.array(positive).nullish(),
 })
 
 /** Members of config.json that say how positions turn; `rope_parameters`, where it is there, counts alone. */
@@ -41,6 +43,7 @@ export interface Rope {
   readonly scaling:
     | { readonly kind: 'default' }
     | { readonly kind: 'linear'; readonly factor: number }
+    | { readonly kind: 'factors'; readonly factors: readonly number[] }
     | {
         readonly kind: 'llama3'
         readonly factor: number
@@ -63,6 +66,7 @@ export const ropeOf = (config: RopeConfig, base = 10_000): Rope => {
   if (!(theta >= 1)) refuse(`rope_theta is ${theta}, expected at least 1.`)
   const kind = told.rope_type ?? told.type ?? 'default'
   if (kind === 'default') return { base: theta, scaling: { kind } }
+  if (kind === 'factors' && told.factors != null) return { base: theta, scaling: { kind, factors: told.factors } }
   if (kind !== 'linear' && kind !== 'llama3') {
     refuse(`${where} has the type ${JSON.stringify(kind)}, expected "default", "linear" or "llama3".`)
   }
@@ -130,6 +134,7 @@ const falling = (x: bigint): bigint => {
  * The turn of each pair of n channels at one position, in 2³²nds of a full turn: ⌊2³²/(2π) · f_i + ½⌋ with f_i = base^(−2i/n) and
  *
  *   linear   f_i / factor
+ *   factors  f_i / factors_i
  *   llama3   c = positions · f_i / 2π, the turns within the original context; c < low: f_i / factor; c > high: f_i; between,
  *            with γ = (c − low) / (high − low): (1 − γ) f_i / factor + γ f_i
  *
@@ -137,11 +142,14 @@ const falling = (x: bigint): bigint => {
  * Models via Positional Interpolation" (2023); `llama3`: "The Llama 3 Herd of Models" (2024) as its published code has it.
  */
 export const ropeIncrements = ({ base, scaling }: Rope, channels: number): readonly number[] => {
+  if (scaling.kind === 'factors' && scaling.factors.length !== channels / 2)
+    refuse(`the rope has ${scaling.factors.length} factors, expected ${channels / 2}, one for each pair of channels.`)
   const rate = log(fixed(base))
   return Array.from({ length: channels / 2 }, (_, i) => {
     const f = falling((rate * BigInt(2 * i)) / BigInt(channels))
     const scaled = (): bigint => {
       if (scaling.kind === 'default') return f
+      if (scaling.kind === 'factors') return over(f, fixed(scaling.factors[i]!))
       const slow = over(f, fixed(scaling.factor))
       if (scaling.kind === 'linear') return slow
       const [low, high] = [fixed(scaling.low), fixed(scaling.high)]

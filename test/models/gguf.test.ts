@@ -9,17 +9,11 @@ import { openPackage } from '../../src/models/open.ts'
 import { readPackage } from '../../src/models/package.ts'
 import { quantizePackage } from '../../src/models/quantize.ts'
 import { errorOf, feed, open } from '../engine/helpers.ts'
-import {
-  randomRwkv7,
-  safetensors,
-  type Tensor,
-  type Tensors,
-  temporaryFolder,
-  toFla,
-  writePackage,
-} from '../engine/packages.ts'
+import { randomRwkv7, safetensors, type Tensors, temporaryFolder, toFla, writePackage } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
-import { type GgufValue, ggufFile, plainF32, q8Blocks, type Stored } from './containers.ts'
+import { ggufFile, plainF32, q8Blocks } from './containers.ts'
+import { type DecoderConfig, randomDecoder } from './decoders.ts'
+import { decoderGguf, gptGguf, gptSizes, rwkvGguf, rwkvSizes } from './gguf-files.ts'
 import { gpt2ConfigOf, randomGpt2 } from './gpt2.ts'
 
 interface Described {
@@ -35,6 +29,7 @@ interface Expected {
         readonly input_ids: readonly number[]
         readonly logits: readonly number[]
         readonly total_nll: number
+        readonly llama_cpp?: { readonly logits: readonly number[] }
         readonly tensors: Readonly<Record<string, Described>>
       }
     >
@@ -123,105 +118,6 @@ describe.skipIf(!hasShared)('the shared GGUF files', () => {
   })
 })
 
-const rwkvSizes = { L: 3, H: 2, N: 32, F: 96, V: 64, D: { w: 32, a: 32, v: 32, g: 32 } }
-const gptSizes = { L: 2, H: 2, N: 32, F: 96, V: 64, P: 32 }
-
-const turned = ({ shape: [rows = 0, columns = 0], data }: Tensor): Tensor => ({
-  shape: [columns, rows],
-  data: Float32Array.from(data, (_, i) => data[(i % rows) * columns + Math.floor(i / rows)]!),
-})
-
-/** RWKV-7 as llama.cpp's converter writes it, from official names. */
-const rwkvGguf = (tensors: Tensors, store: (tensor: Tensor) => Stored): Uint8Array => {
-  const out = new Map<string, Stored>()
-  const whole: Readonly<Record<string, string>> = {
-    'emb.weight': 'token_embd.weight',
-    'head.weight': 'output.weight',
-    'ln_out.weight': 'output_norm.weight',
-    'ln_out.bias': 'output_norm.bias',
-    'blocks.0.ln0.weight': 'token_embd_norm.weight',
-    'blocks.0.ln0.bias': 'token_embd_norm.bias',
-  }
-  const parts: Readonly<Record<string, string>> = {
-    'ln1.weight': 'attn_norm.weight',
-    'ln1.bias': 'attn_norm.bias',
-    'ln2.weight': 'attn_norm_2.weight',
-    'ln2.bias': 'attn_norm_2.bias',
-    'att.ln_x.weight': 'time_mix_ln.weight',
-    'att.ln_x.bias': 'time_mix_ln.bias',
-    'ffn.x_k': 'channel_mix_lerp_k.weight',
-    'ffn.key.weight': 'channel_mix_key.weight',
-    'ffn.value.weight': 'channel_mix_value.weight',
-  }
-  const wide = (name: string): boolean => /(receptance|key|value|output)\.weight$/.test(name)
-  for (const [name, tensor] of tensors) {
-    const flat = { shape: [tensor.data.length], data: tensor.data }
-    const [, l, part = ''] = /^blocks\.(\d+)\.(.*)$/.exec(name) ?? []
-    if (whole[name] !== undefined)
-      out.set(whole[name], name === 'head.weight' ? store(tensor) : plainF32(tensor.shape.length === 2 ? tensor : flat))
-    else if (/^att\.x_[rwkvag]$/.test(part)) continue
-    else if (/^att\.[wavg][12]$/.test(part))
-      out.set(`blk.${l}.time_mix_${part.slice(4)}.weight`, plainF32(turned(tensor)))
-    else
-      out.set(
-        `blk.${l}.${parts[part] ?? `time_mix_${part.slice(4).replace('.weight', '')}.weight`}`,
-        wide(part) ? store(tensor) : plainF32(flat),
-      )
-  }
-  const { L, H, N } = rwkvSizes
-  for (let l = 0; l < L; l += 1) {
-    const mixes = ['r', 'w', 'k', 'v', 'a', 'g'].map((c) => tensors.get(`blocks.${l}.att.x_${c}`)!.data)
-    const data = Float32Array.from(mixes.flatMap((mix) => [...mix]))
-    out.set(`blk.${l}.time_mix_lerp_fused.weight`, plainF32({ shape: [6, 1, 1, H * N], data }))
-  }
-  return ggufFile(
-    {
-      'general.architecture': 'rwkv7',
-      'rwkv7.block_count': { u32: L },
-      'rwkv7.embedding_length': { u32: H * N },
-      'rwkv7.feed_forward_length': { u32: rwkvSizes.F },
-      'rwkv7.wkv.head_size': { u32: N },
-      'rwkv7.attention.layer_norm_epsilon': { f32: 1e-5 },
-      'tokenizer.ggml.eos_token_id': { u32: 7 },
-      'tokenizer.ggml.eot_token_id': { u32: 5 },
-    },
-    out,
-  )
-}
-
-/** GPT-2 as llama.cpp's converter writes it. */
-const gptGguf = (tensors: Tensors, more: Readonly<Record<string, GgufValue>> = {}): Uint8Array => {
-  const parts: Readonly<Record<string, string>> = {
-    ln_1: 'attn_norm',
-    ln_2: 'ffn_norm',
-    'attn.c_attn': 'attn_qkv',
-    'attn.c_proj': 'attn_output',
-    'mlp.c_fc': 'ffn_up',
-    'mlp.c_proj': 'ffn_down',
-  }
-  const whole: Readonly<Record<string, string>> = { wte: 'token_embd', wpe: 'position_embd', ln_f: 'output_norm' }
-  const out = new Map<string, Stored>()
-  for (const [name, tensor] of tensors) {
-    const [, l, part = '', kind] = /^(?:h\.(\d+)\.)?(.*)\.(weight|bias)$/.exec(name) ?? []
-    if (l === undefined) out.set(`${whole[part]}.${kind}`, plainF32(tensor))
-    else out.set(`blk.${l}.${parts[part]}.${kind}`, plainF32(tensor.shape.length === 2 ? turned(tensor) : tensor))
-  }
-  const { L, H, N, P } = gptSizes
-  return ggufFile(
-    {
-      'general.architecture': 'gpt2',
-      'gpt2.block_count': { u32: L },
-      'gpt2.context_length': { u32: P },
-      'gpt2.embedding_length': { u32: H * N },
-      'gpt2.feed_forward_length': { u32: gptSizes.F },
-      'gpt2.attention.head_count': { u32: H },
-      'gpt2.attention.layer_norm_epsilon': { f32: 1e-5 },
-      ...more,
-    },
-    out,
-  )
-}
-
 const ids = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
 const run = async (path: string) => {
   const model = await open(path)
@@ -229,6 +125,98 @@ const run = async (path: string) => {
   const nats = await feed(model, context, ids)
   return { chain: context.chain, logits: await model.logits(context), nats, fingerprint: model.fingerprint, model }
 }
+
+/** Sizes of which blocks of 32 make whole rows. */
+const BASE: DecoderConfig = {
+  model_type: 'llama',
+  vocab_size: 50,
+  hidden_size: 64,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  head_dim: 16,
+  intermediate_size: 96,
+  max_position_embeddings: 64,
+  rms_norm_eps: 1e-5,
+  rope_theta: 10_000,
+  tie_word_embeddings: false,
+}
+const EXPERTS = { num_experts_per_tok: 2, num_experts: 4, moe_intermediate_size: 32, norm_topk_prob: true }
+
+describe('a GGUF file of a decoder', () => {
+  it.each<[string, DecoderConfig]>([
+    ['llama', BASE],
+    ['llama with a tied head', { ...BASE, tie_word_embeddings: true, num_key_value_heads: 4 }],
+    ['qwen2', { ...BASE, model_type: 'qwen2' }],
+    ['qwen3', { ...BASE, model_type: 'qwen3' }],
+    ['qwen3_moe', { ...BASE, model_type: 'qwen3_moe', ...EXPERTS }],
+    ['mixtral', { ...BASE, model_type: 'mixtral', num_local_experts: 4, num_experts_per_tok: 2 }],
+  ])('%s gives the bits of the folder', async (_, config) => {
+    const tensors = randomDecoder(9, config)
+    const [a, b] = [
+      await run(write(decoderGguf(config, tensors))),
+      await run(writePackage(config, safetensors(tensors))),
+    ]
+    expect(a.logits).toEqual(b.logits)
+    expect(a.chain).toBe(b.chain)
+    expect(a.model.layoutFingerprint).toBe(b.model.layoutFingerprint)
+  })
+
+  it('of Llama divides the angles by the factors that it has as a tensor', async () => {
+    const tensors = randomDecoder(9, BASE)
+    const factors = new Float32Array(8)
+    const scaled = write(decoderGguf(BASE, tensors, plainF32, factors.fill(4)))
+    const linear = { ...BASE, rope_scaling: { rope_type: 'linear', factor: 4 } }
+    expect((await run(scaled)).chain).toBe((await run(writePackage(linear, safetensors(tensors)))).chain)
+    const few = write(decoderGguf(BASE, tensors, plainF32, new Float32Array(5).fill(1)))
+    expect(await refusal(few)).toContain('5 factors, expected 8')
+    expect(await refusal(write(decoderGguf(BASE, tensors, plainF32, factors.fill(0))))).toContain('factors')
+  })
+
+  it('with blocks computes the same bits at any cut and number of threads, near the same model in f32', async () => {
+    for (const config of [BASE, { ...BASE, model_type: 'qwen3_moe', ...EXPERTS }]) {
+      const tensors = randomDecoder(9, config)
+      const path = write(decoderGguf(config, tensors, q8Blocks))
+      const wide = await run(write(decoderGguf(config, tensors)))
+      const narrow = await run(path)
+      const difference = Math.max(...wide.logits.map((value, i) => Math.abs(value - narrow.logits[i]!)))
+      expect(difference).toBeGreaterThan(0)
+      expect(difference).toBeLessThan(0.5)
+      const model = await open(path, { threads: 2 })
+      const context = model.createContext()
+      for (const id of ids) await feed(model, context, [id])
+      expect(context.chain).toBe(narrow.chain)
+    }
+  })
+
+  it.skipIf(!hasShared)('is near what float64 gives on the numbers that it stands for', async () => {
+    const distance = (a: readonly number[], b: ArrayLike<number>): number =>
+      Math.sqrt(a.reduce((sum, value, i) => sum + (value - b[i]!) ** 2, 0) / a.length)
+    for (const [file, most] of [
+      ['llama-q8_0.gguf', 0.15],
+      ['llama-q4_k.gguf', 0.3],
+    ] as const) {
+      const { input_ids, logits, total_nll, llama_cpp } = expected().files[file]!
+      const model = await open(join(shared, file))
+      const chains = new Set<string>()
+      for (const cut of [input_ids.length, 5]) {
+        const context = model.createContext()
+        let nats = 0
+        for (let at = 0; at < input_ids.length; at += cut) {
+          for (const each of await feed(model, context, input_ids.slice(at, at + cut)))
+            if (!Number.isNaN(each)) nats += each
+        }
+        const found = await model.logits(context)
+        expect(Math.max(...logits.map((value, i) => Math.abs(value - found[i]!)))).toBeLessThan(most)
+        // Activations of 8 bits cost both alike.
+        expect(distance(logits, found)).toBeLessThan(1.2 * distance(logits, llama_cpp!.logits))
+        expect(Math.abs(nats - total_nll) / input_ids.length).toBeLessThan(most / 4)
+        chains.add(context.chain)
+      }
+      expect(chains.size).toBe(1)
+    }
+  })
+})
 
 describe('a GGUF file', () => {
   it('of RWKV-7 gives the bits of the same weights under the names that the family knows', async () => {

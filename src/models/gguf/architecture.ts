@@ -2,10 +2,17 @@
 import type { TensorEntry } from '../../engine/native.ts'
 import type { Keys } from './metadata.ts'
 
+/** Numbers of tensors that are part of the configuration. */
+export interface Numbers {
+  /** `rope_freqs.weight`: what the angle of each pair is divided by; null: the file has no such tensor. */
+  readonly ropeFactors: readonly number[] | null
+}
+
 /** Config and tensors as the family's own packages have them. Throws INVALID for metadata that describe no such model. */
 export type Architecture = (
   keys: Keys,
   tensors: readonly TensorEntry[],
+  numbers: Numbers,
 ) => {
   readonly config: { readonly model_type: string; readonly [key: string]: unknown }
   readonly tensors: readonly TensorEntry[]

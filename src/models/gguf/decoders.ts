@@ -5,7 +5,7 @@
 import type { View } from '../../engine/graph.ts'
 import type { TensorEntry } from '../../engine/native.ts'
 import { ContinuoError } from '../../errors.ts'
-import { type Architecture, both, renamed } from './architecture.ts'
+import { type Architecture, both, type Numbers, renamed } from './architecture.ts'
 import type { Keys } from './metadata.ts'
 
 const layer = 'model.layers.{l}'
@@ -50,7 +50,7 @@ const MIXTRAL_EXPERTS = experts(
 const SCALINGS: ReadonlySet<string> = new Set(['none', 'linear'])
 
 /** What the families' configurations have in common. */
-const configOf = (keys: Keys, tensors: readonly TensorEntry[]) => {
+const configOf = (keys: Keys, tensors: readonly TensorEntry[], { ropeFactors }: Numbers) => {
   const A = keys.text('general.architecture')
   const key = (name: string): string => `${A}.${name}`
   const layers = keys.whole(key('block_count'))
@@ -87,7 +87,11 @@ const configOf = (keys: Keys, tensors: readonly TensorEntry[]) => {
       rms_norm_eps: keys.real(key('attention.layer_norm_rms_epsilon')),
       rope_theta: keys.realOr(key('rope.freq_base'), 10_000),
       rope_scaling:
-        scaling === 'linear' ? { rope_type: 'linear', factor: keys.real(key('rope.scaling.factor')) } : null,
+        ropeFactors !== null
+          ? { rope_type: 'factors', factors: ropeFactors }
+          : scaling === 'linear'
+            ? { rope_type: 'linear', factor: keys.real(key('rope.scaling.factor')) }
+            : null,
       tie_word_embeddings: !tensors.some(({ name }) => name === 'output.weight'),
     },
   }
@@ -103,8 +107,8 @@ const permuted = (heads: number, d: number): View => ({
   ],
 })
 
-export const llama: Architecture = (keys, tensors) => {
-  const { config, channels, heads, keyHeads } = configOf(keys, tensors)
+export const llama: Architecture = (keys, tensors, numbers) => {
+  const { config, channels, heads, keyHeads } = configOf(keys, tensors, numbers)
   const mixture = keys.wholeOr('llama.expert_count', 0) > 0
   const viewOf = (name: string): View | undefined => {
     if (channels % 2 !== 0) return undefined // Refused by the family.
@@ -135,14 +139,17 @@ export const llama: Architecture = (keys, tensors) => {
 
 const plain =
   (model_type: string): Architecture =>
-  (keys, tensors) => ({ config: { ...configOf(keys, tensors).config, model_type }, tensors: renamed(tensors, RULES) })
+  (keys, tensors, numbers) => ({
+    config: { ...configOf(keys, tensors, numbers).config, model_type },
+    tensors: renamed(tensors, RULES),
+  })
 
 export const qwen2 = plain('qwen2')
 export const qwen3 = plain('qwen3')
 
-export const qwen3moe: Architecture = (keys, tensors) => ({
+export const qwen3moe: Architecture = (keys, tensors, numbers) => ({
   config: {
-    ...configOf(keys, tensors).config,
+    ...configOf(keys, tensors, numbers).config,
     model_type: 'qwen3_moe',
     num_experts: keys.whole('qwen3moe.expert_count'),
     num_experts_per_tok: keys.whole('qwen3moe.expert_used_count'),

@@ -2,6 +2,7 @@
  * A GGUF file as a package of one of the families: its metadata become the configuration that the family reads, its tensors get the
  * names that the family gives them (docs/formats.md, GGUF).
  */
+import { open } from 'node:fs/promises'
 import type { GgufMetadata, TensorEntry } from '../../engine/native.ts'
 import { ContinuoError } from '../../errors.ts'
 import type { Architecture } from './architecture.ts'
@@ -17,14 +18,14 @@ import { rwkv7 } from './rwkv7.ts'
 export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ['gpt2', gpt2],
   ['lfm2', lfm2],
-  ['mamba2', mamba2],
-  ['qwen35', qwenHybrid('qwen35', 'qwen3_5_text')],
-  ['qwen35moe', qwenHybrid('qwen35moe', 'qwen3_5_moe_text')],
-  ['qwen3next', qwenHybrid('qwen3next', 'qwen3_next')],
   ['llama', llama],
+  ['mamba2', mamba2],
   ['qwen2', qwen2],
   ['qwen3', qwen3],
   ['qwen3moe', qwen3moe],
+  ['qwen35', qwenHybrid('qwen35', 'qwen3_5_text')],
+  ['qwen35moe', qwenHybrid('qwen35moe', 'qwen3_5_moe_text')],
+  ['qwen3next', qwenHybrid('qwen3next', 'qwen3_next')],
   ['rwkv7', rwkv7],
 ])
 
@@ -48,8 +49,34 @@ const notesOf = (file: string, tensors: readonly TensorEntry[]): readonly string
   ]
 }
 
+const ROPE_FACTORS = 'rope_freqs.weight'
+/** Pairs of channels of a head. */
+const MOST_FACTORS = 1 << 16
+
+/** The numbers of a small tensor of F32. Throws INVALID for another one. */
+const numbersOf = async (path: string, { name, dtype, shape, offset, bytes }: TensorEntry): Promise<number[]> => {
+  if (dtype !== 'F32' || shape.length !== 1 || bytes > 4 * MOST_FACTORS)
+    throw new ContinuoError(
+      'INVALID',
+      `Tensor "${name}" of ${path} is ${dtype} [${shape.join(', ')}], expected at most ${MOST_FACTORS} numbers of F32.`,
+    )
+  const file = await open(path)
+  try {
+    const { buffer, bytesRead } = await file.read(new Uint8Array(bytes), 0, bytes, offset)
+    if (bytesRead !== bytes) throw new ContinuoError('INVALID', `${path} became shorter while it was read.`)
+    return [...new Float32Array(buffer.buffer)]
+  } finally {
+    await file.close()
+  }
+}
+
 /** Throws INVALID for an architecture that no family has, and for metadata that do not describe the tensors. */
-export const readGguf = (file: string, metadata: GgufMetadata, tensors: readonly TensorEntry[]): GgufModel => {
+export const readGguf = async (
+  files: readonly string[],
+  metadata: GgufMetadata,
+  tensors: readonly TensorEntry[],
+): Promise<GgufModel> => {
+  const file = files[0]!
   const keys = keysOf(file, metadata)
   const name = keys.text('general.architecture')
   const architecture = architectures.get(name)
@@ -59,9 +86,14 @@ export const readGguf = (file: string, metadata: GgufMetadata, tensors: readonly
       `${file} holds a "${name}" model, expected one of the architectures ${[...architectures.keys()].join(', ')}.`,
     )
   }
+  const factors = tensors.find((tensor) => tensor.name === ROPE_FACTORS)
   const ends = ['eos', 'eot', 'eom'].flatMap((end) => keys.wholeOr(`tokenizer.ggml.${end}_token_id`, null) ?? [])
   return {
-    ...architecture(keys, tensors),
+    ...architecture(
+      keys,
+      tensors.filter((tensor) => tensor !== factors),
+      { ropeFactors: factors === undefined ? null : await numbersOf(files[factors.file]!, factors) },
+    ),
     endTokens: ends.length === 0 ? null : [...new Set(ends)].sort((a, b) => a - b),
     notes: notesOf(file, tensors),
   }

@@ -1,5 +1,5 @@
-/** Opens a model package: a folder with config.json, model.safetensors and, unless a token is a byte, tokenizer.json. */
-import { type BigIntStats, existsSync } from 'node:fs'
+/** Opens a model package: a folder with config.json, model.safetensors and, unless a token is a byte, a file of its tokenizer. */
+import type { BigIntStats } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { z } from 'zod'
@@ -9,11 +9,12 @@ import { ContinuoError, messageOf } from '../errors.ts'
 import { MOST_CONFIG_BYTES, readJsonFile } from '../json.ts'
 import type { Family } from './family.ts'
 import { families } from './index.ts'
-import { byteTokenizer, eosOfConfig, openTokenizer, type Tokenizer } from './tokenizer/index.ts'
+import { readTokenizer } from './package-text.ts'
+import type { Tokenizer } from './tokenizer/index.ts'
 
 export interface ModelPackage {
   readonly model: Model
-  /** null: the package has no text form (no tokenizer.json and other than 256 tokens); it takes token ids only. */
+  /** null: the package has no text form (no file of a tokenizer and other than 256 tokens); it takes token ids only. */
   readonly tokenizer: Tokenizer | null
 }
 
@@ -76,18 +77,6 @@ const overflowOf = ({ overflow }: OpenModelOptions, modelType: string, { windows
     'INVALID',
     `overflow "window" was asked for, but a "${modelType}" model has no last position to go past. Leave it out.`,
   )
-}
-
-/** The tokenizer of a package and its fingerprint, which is taken over its file and the token that ends a text. */
-export const readTokenizer = async (
-  dir: string,
-  vocabSize: number,
-  config: Config,
-  warn: (message: string) => void,
-): Promise<{ readonly tokenizer: Tokenizer | null; readonly fingerprint: string | undefined }> => {
-  if (existsSync(join(dir, 'tokenizer.json'))) return openTokenizer(dir, { vocabSize, config, warn })
-  const tokenizer = vocabSize === 256 ? byteTokenizer(eosOfConfig(config, vocabSize)) : null
-  return { tokenizer, fingerprint: undefined }
 }
 
 /** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */

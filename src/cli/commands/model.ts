@@ -8,7 +8,8 @@ import type { TensorEntry } from '../../engine/native.ts'
 import { planGraph } from '../../engine/plan.ts'
 import { aligned, persistentSizes, printGraph, storedConstants } from '../../engine/print.ts'
 import type { BlockPlan } from '../../engine/types.ts'
-import { readPackage, readTokenizer } from '../../models/open.ts'
+import { readPackage } from '../../models/open.ts'
+import { readTokenizer } from '../../models/package-text.ts'
 import { command } from '../command.ts'
 import { withModel } from '../common.ts'
 import { nearest, on, optionalWhole, usage } from '../flags.ts'
@@ -42,14 +43,14 @@ const look = async (dir: string): Promise<Shown> => {
   const tensors = inspectTensors(path)
   const { graph, vocabSize } = family.build(config, tensors)
   const plans = planGraph(graph)
-  const { tokenizer, fingerprint } = await readTokenizer(dir, vocabSize, config, say)
+  const { tokenizer, source, fingerprint } = await readTokenizer(dir, vocabSize, config, say)
   return {
     dir,
     type: config.model_type,
     parameters: parametersOf(graph),
     fingerprint: await modelFingerprint(config, tensors, path, { tokenizer: fingerprint }),
     layoutFingerprint: layoutFingerprint(graph),
-    tokenizer: tokenizer === null ? null : fingerprint === undefined ? 'bytes' : 'tokenizer.json',
+    tokenizer: tokenizer === null ? null : (source ?? 'bytes'),
     vocabSize,
     fileBytes: statSync(path).size,
     contextBytes: stateLayout(graph).first.reduce((sum, entry) => sum + entry.bytes, 0),

@@ -15,12 +15,13 @@ import { type NormalizerPlan, normalizerOf } from './normalize.ts'
 import { type Pipeline, pipelineOf } from './pipeline.ts'
 import { eosOf } from './special.ts'
 import { type Parts, streamTokenizer } from './stream.ts'
-import type { Tokenizer } from './types.ts'
+import type { OpenedTokenizer } from './types.ts'
 import { Unstreamable } from './unstreamable.ts'
 
 export { byteTokenizer } from './bytes.ts'
+export { openTrie, vocabularyIn } from './rwkv.ts'
 export { eosOfConfig } from './special.ts'
-export type { Pushed, Tokenizer } from './types.ts'
+export type { OpenedTokenizer, Pushed, Tokenizer } from './types.ts'
 
 export interface OpenTokenizerOptions {
   /** How many ids the model has; an id beyond is a load error. */
@@ -28,12 +29,6 @@ export interface OpenTokenizerOptions {
   /** The content of config.json, which tokenizer.json overrules. */
   readonly config: { readonly [key: string]: unknown }
   readonly warn: (message: string) => void
-}
-
-export interface OpenedTokenizer {
-  readonly tokenizer: Tokenizer
-  /** The sha256 of tokenizer.json and the token that ends a text: part of the model's fingerprint. */
-  readonly fingerprint: string
 }
 
 type Json = { readonly [key: string]: unknown }
@@ -92,8 +87,7 @@ const flagsOf = (file: TokenizerFile, normalizer: NormalizerPlan | null, pipelin
 
 const partsOf = (file: TokenizerFile): Parts => {
   const normalizer = normalizerOf(file.normalizer)
-  const spaceMark = normalizer?.spaceMark ?? null
-  const pipeline = pipelineOf(file.preTokenizer, spaceMark, crossingIn(file))
+  const pipeline = pipelineOf(file.preTokenizer, normalizer, crossingIn(file))
   const late = normalizer === null ? [] : file.added.filter(({ normalized }) => normalized)
   const marked = late.map((token) => ({ ...token, content: normalizer!.first(token.content) }))
   const long = marked.find(({ content }) => content.length > MOST_ADDED)
@@ -153,7 +147,7 @@ export const openTokenizer = async (dir: string, options: OpenTokenizerOptions):
     if (file.cutsTexts) warn(`${path} asks for truncation or padding; a stream has no length, and both are ignored.`)
     const tokenizer =
       parts === null ? byteTokenizer(eos) : streamTokenizer(parts, { vocabSize: top.id + 1, eos, bytesOf })
-    return { tokenizer, fingerprint: `${sha256(text)} ${eos}` }
+    return { tokenizer, source: 'tokenizer.json', fingerprint: `${sha256(text)} ${eos}` }
   } catch (cause) {
     if (cause instanceof ContinuoError) throw cause
     if (cause instanceof Unstreamable)

@@ -28,3 +28,11 @@ export interface Tokenizer {
   /** The bytes that a token adds to the text: UTF-8, not necessarily whole characters; nothing for special tokens and unused ids. */
   bytesOf(id: number): Uint8Array
 }
+
+export interface OpenedTokenizer {
+  readonly tokenizer: Tokenizer
+  /** The name of the file that it was read from. */
+  readonly source: string
+  /** The sha256 of the file that it was read from, and the token that ends a text: part of the model's fingerprint. */
+  readonly fingerprint: string
+}

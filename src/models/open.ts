@@ -90,7 +90,7 @@ export const openPackage = async (dir: string, options: OpenModelOptions = {}): 
   const { graph, vocabSize, levels = [], decoder, memory } = family.build(config, tensors, overflow)
   // Before the weights: it is quick, and what is wrong with it needs no model.
   const { warn = (message) => process.emitWarning(message) } = options
-  const { tokenizer, fingerprint } = await readTokenizer(dir, vocabSize, config, warn)
+  const { tokenizer, fingerprint, endTokens } = await readTokenizer(dir, vocabSize, config, warn)
   const model = await loadModel(
     {
       dir,
@@ -105,6 +105,7 @@ export const openPackage = async (dir: string, options: OpenModelOptions = {}): 
       decoder,
       overflow,
       tokenizer: fingerprint,
+      endTokens,
     },
     options,
   )

@@ -43,12 +43,12 @@ const look = async (dir: string): Promise<Shown> => {
   const tensors = inspectTensors(path)
   const { graph, vocabSize } = family.build(config, tensors)
   const plans = planGraph(graph)
-  const { tokenizer, source, fingerprint } = await readTokenizer(dir, vocabSize, config, say)
+  const { tokenizer, source, fingerprint, endTokens } = await readTokenizer(dir, vocabSize, config, say)
   return {
     dir,
     type: config.model_type,
     parameters: parametersOf(graph),
-    fingerprint: await modelFingerprint(config, tensors, path, { tokenizer: fingerprint }),
+    fingerprint: await modelFingerprint(config, tensors, path, { tokenizer: fingerprint, endTokens }),
     layoutFingerprint: layoutFingerprint(graph),
     tokenizer: tokenizer === null ? null : (source ?? 'bytes'),
     vocabSize,

@@ -36,3 +36,11 @@ export interface OpenedTokenizer {
   /** The sha256 of the file that it was read from, and the token that ends a text: part of the model's fingerprint. */
   readonly fingerprint: string
 }
+
+export interface OpenTokenizerOptions {
+  /** How many ids the model has; an id beyond is a load error. */
+  readonly vocabSize: number
+  /** The content of config.json, which the tokenizer's own files overrule. */
+  readonly config: { readonly [key: string]: unknown }
+  readonly warn: (message: string) => void
+}

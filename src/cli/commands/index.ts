@@ -50,6 +50,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./generate.ts')).generate,
   },
   {
+    name: 'chat',
+    summary: 'a conversation with a model, turn by turn',
+    load: async () => (await import('./chat.ts')).chat,
+  },
+  {
     name: 'quantize',
     summary: 'write a smaller copy of a model',
     load: async () => (await import('./quantize.ts')).quantize,

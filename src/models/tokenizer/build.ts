@@ -77,10 +77,20 @@ const partsOf = (file: TokenizerFile, encode: Parts['encode'] | undefined): Part
     throw new Unstreamable(
       `an added token (id ${long.id}) that its normalizer makes ${long.content.length} characters long; at most ${MOST_ADDED} are taken`,
     )
+  const specials = new Set(file.added.filter(({ special }) => special).map(({ id }) => id))
+  const early = file.added.filter(({ normalized }) => !(normalized && normalizer !== null))
+  const plain = <T extends { readonly id: number }>(tokens: readonly T[]): T[] =>
+    tokens.filter(({ id }) => !specials.has(id))
+  const others = plain(marked)
   return {
-    added: addedTokens(file.added.filter((token) => !late.includes(token))),
+    added: addedTokens(early),
     normalizer,
     marked: late.length === 0 ? null : addedTokens(marked),
+    apart: {
+      special: new Map(file.added.filter(({ special }) => special).map(({ content, id }) => [content, id])),
+      added: addedTokens(plain(early)),
+      marked: others.length === 0 ? null : addedTokens(others),
+    },
     pipeline,
     encode: encode ?? encoderOf(file),
     begin: file.begin,

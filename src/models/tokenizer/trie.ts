@@ -226,5 +226,13 @@ export const trieTokenizer = (
       return read(Buffer.concat([bytes, utf8.encode(half)]), true).ids
     },
     bytesOf: (id) => tokens.get(id) ?? NOTHING,
+    turns: {
+      special: new Map(control.map(({ id, content }) => [content, id])),
+      encode(text) {
+        const ids: number[] = []
+        encode(trie, utf8.encode(text), true, ids)
+        return Int32Array.from(ids)
+      },
+    },
   }
 }

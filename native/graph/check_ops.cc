@@ -47,12 +47,53 @@ void check_compare(Checker& check, RowShape& out) {
 
 void check_rope(Checker& check, RowShape& out) {
   const auto& node = check.node();
-  check.need_clock();
+  check.need_counter();
   if (check.ok()) check.need_groups(out.extents[0]);
-  if (check.ok() && out.extents[0] / node.groups != 2 * node.increments.size()) {
+  if (check.ok() && out.extents[0] / node.groups < 2 * node.increments.size()) {
     check.fail("has ", node.increments.size(), " increments for heads of ", out.extents[0] / node.groups,
-               " channels, expected one for each pair");
+               " channels, expected at most one for each pair");
   }
+}
+
+void check_topk(Checker& check, RowShape& out) {
+  const auto chosen = static_cast<uint64_t>(check.node().number), scores = out.extents[0];
+  if (scores > max_scores)
+    check.fail("chooses among ", scores, " numbers, expected at most ", max_scores);
+  else if (chosen > max_chosen || chosen > scores)
+    check.fail("chooses ", chosen, " of ", scores, " numbers, expected from 1 to ",
+               std::min<uint64_t>(max_chosen, scores));
+  out = {{chosen}, Type::i32};
+}
+
+void check_gather(Checker& check, RowShape& out) {
+  check.need_type(1, Type::i32);
+  if (check.ok() && check.shape(1).size() != 1)
+    check.fail("input \"", check.in(1).name, "\" has shape ", shape_text(check.shape(1)), ", expected one dimension");
+  if (check.ok()) out.extents = check.shape(1);
+}
+
+// Checks routed. in: one row [C], or a row for each matrix that it meets [K, C]; the matrices [K]; the stack [E, N, C].
+void check_routed(Checker& check, RowShape& out) {
+  check.need_type(0, Type::f32);
+  check.need_type(1, Type::i32);
+  check.need_constant(2, Layout::stack, "a constant stack of matrices");
+  if (check.ok() && (check.shape(1).size() != 1 || check.shape(1)[0] > max_chosen))
+    check.fail("input \"", check.in(1).name, "\" has shape ", shape_text(check.shape(1)),
+               ", expected one dimension of at most ", max_chosen);
+  if (!check.ok()) return;
+  const uint64_t chosen = check.shape(1)[0], inputs = check.shape(2)[2];
+  check.need_shape(0, check.shape(0).size() == 1 ? std::vector{inputs} : std::vector{chosen, inputs});
+  out.extents = {chosen, check.shape(2)[1]};
+}
+
+// Checks combine. in: rows [K, N], and a weight for each of them [K].
+void check_combine(Checker& check, RowShape& out) {
+  if (out.extents.size() != 2)
+    return check.fail("input \"", check.in(0).name, "\" has shape ", shape_text(out.extents),
+                      ", expected two dimensions");
+  check.need_vector(1);
+  if (check.ok()) check.need_shape(1, {out.extents[0]});
+  out.extents = {out.extents[1]};
 }
 
 void check_histories(Checker& check, RowShape& out) {

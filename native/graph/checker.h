@@ -169,11 +169,6 @@ class Checker {
       fail("state \"", operand_text(graph_, *node_.state), "\" is no counter");
   }
 
-  void need_clock() {
-    need_counter();
-    if (ok() && !state().clock) fail("state \"", state().name, "\" is no clock");
-  }
-
   // A persistent in [levels, heads, n, n]; returns n.
   uint64_t need_memory(const Operand& operand, uint64_t levels, uint64_t heads) {
     const auto rest = picked(operand);
@@ -214,6 +209,10 @@ void check_slice(Checker& check, RowShape& out);
 void check_cast(Checker& check, RowShape& out);
 void check_compare(Checker& check, RowShape& out);
 void check_rope(Checker& check, RowShape& out);
+void check_topk(Checker& check, RowShape& out);
+void check_gather(Checker& check, RowShape& out);
+void check_routed(Checker& check, RowShape& out);
+void check_combine(Checker& check, RowShape& out);
 void check_histories(Checker& check, RowShape& out);
 void check_shift(Checker& check, RowShape& out);
 void check_wkv7(Checker& check, RowShape& out);

@@ -1,5 +1,5 @@
 // Constants and types that graph and kernels share: the form of a matrix memory (backends/cpu/kernels/memory.h has the
-// equations), and the longest convolution.
+// equations), the longest convolution, and the widest choice.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,9 @@
 namespace continuo {
 
 constexpr size_t max_taps = 64;  // of a convolution
+
+// Of topk: scores of a row, and how many of them are chosen.
+constexpr size_t max_scores = 4096, max_chosen = 64;
 
 enum class Rule : uint8_t { titans, delta, hebbian };
 enum class Retention : uint8_t { none, l2, elastic, kl, sphere };

@@ -6,8 +6,8 @@
 //   "format": "continuo-graph/2",
 //   "indices": [{ "name": "l", "extent": 12 }],
 //   "declarations": [
-//     { "kind": "constant", "name", "shape", "layout": "packed" | "rows" | "vector",
-//       "ref": "<tensor>" | "pattern": "<tensor with {l}>", "over"?: "l", "from"?: n,
+//     { "kind": "constant", "name", "shape", "layout": "packed" | "rows" | "vector" | "stack",
+//       "ref": "<tensor>" | "pattern": "<tensor with {l}>", "over"?: "l", "from"?: n, "view"?, "columns"?, "map"?,
 //       "transposed"?, "row"?, "storage"?: "q8" | "i4" | "ternary2" | "ternary3", "scales"?, "group"? },
 //     { "kind": "dynamic" | "volatile", "name", "shape", "dtype" },
 //     { "kind": "persistent", "name", "counter": true, "max"?: n, "clock"?: true },
@@ -40,6 +40,7 @@
 #include "graph/elementwise.h"
 #include "graph/forms.h"
 #include "weights/storage.h"
+#include "weights/view.h"
 
 namespace continuo {
 
@@ -63,6 +64,13 @@ enum class Op : uint8_t {
   less,
   equal,
   remainder,
+  scale,
+  softmax,
+  normalise,
+  topk,
+  gather,
+  routed,
+  combine,
   rope,
   attend,
   cache_shift,
@@ -108,7 +116,8 @@ struct Declaration {
 
   // Constants.
   Layout layout{};
-  std::string tensor;       // its name in the file; in a family "{l}" stands for the number of the member
+  // The name in the file. In a family "{l}" stands for the number of the member, in a stack "{e}" for that of a matrix.
+  std::string tensor;
   Index over = no_name;     // the index that numbers a family's members
   uint64_t from = 0;        // number of the first member
   bool transposed = false;  // packed: the file has [inputs, outputs]
@@ -116,6 +125,8 @@ struct Declaration {
   Storage storage = Storage::plain;
   std::string scales;  // storage other than plain: the tensor of the scales
   uint32_t group = 0;  // storage other than plain: elements that share a scale
+  View view, columns;  // which rows of the tensor, and which inputs of a packed matrix
+  Map map = Map::none;
 
   // Persistents.
   std::vector<Axis> axes;
@@ -159,13 +170,13 @@ struct Node {
   uint32_t groups = 1;  // heads
   uint32_t shared = 1;  // attend: query heads that share one key head
   float eps = 0;
-  float scale = 0;            // attend
+  float scale = 0;            // attend; scale: the factor
   uint64_t from = 0, to = 0;  // slice; loop
   int64_t number = 0;  // less, equal, remainder: the right-hand side; increment, decrement: by how much; cache_read of
-                       // a counter: modulo what, or 0; branch: the index' value
+                       // a counter: modulo what, or 0; branch: the index' value; topk: how many
   Type type = Type::f32;             // cast
   std::vector<float> low, high;      // range: per level
-  std::vector<uint32_t> increments;  // rope: per pair of channels
+  std::vector<uint32_t> increments;  // rope: per pair of channels, from the first channel of a head on
   uint64_t segment = 0;              // cache.attend, cache.mix: segments of the clock; 0: none
   MemoryForm memory;                 // cache.memory, cache.memory.first
   std::vector<uint64_t> periods;     // the same: of each level, at least 1

@@ -61,6 +61,11 @@ class Attributes {
       node.shared = static_cast<uint32_t>(n);
       if (!positive(item, "scale", node.scale)) return false;
     }
+    if (op.has(attribute::factor) && !finite(item, "factor", node.scale)) return false;
+    if (op.has(attribute::count)) {
+      if (!number(item, "count", 1, max_extent, n)) return false;
+      node.number = static_cast<int64_t>(n);
+    }
     if (op.has(attribute::segment) && !number(item, "segment", 1, max_extent, node.segment, 0)) return false;
     if (op.has(attribute::increments) && !increments(item, node)) return false;
     if (op.has(attribute::levels) && !(floats(item, "low", node.low) && floats(item, "high", node.high))) return false;
@@ -78,6 +83,13 @@ class Attributes {
     const auto value = found ? found->as_double() : std::nullopt;
     out = value ? static_cast<float>(*value) : 0.0f;
     return (out > 0 && std::isfinite(out)) || fail(user_, " needs a positive ", member, " that f32 can hold.");
+  }
+
+  bool finite(const Value& item, const char* member, float& out) {
+    const auto* found = item.find(member);
+    const auto value = found ? found->as_double() : std::nullopt;
+    out = value ? static_cast<float>(*value) : 0.0f;
+    return (value && std::isfinite(out)) || fail(user_, " needs a ", member, ", a number that f32 can hold.");
   }
 
   // Reads a number of at least 0; `otherwise` where the member is missing. A positive number that f32 rounds to 0 is

@@ -40,6 +40,13 @@ constexpr auto ops = std::to_array<OpTraits>({
     {.op = Op::less, .name = "less", .in = {any, any}, .attributes = value, .check = check_compare},
     {.op = Op::equal, .name = "equal", .in = {any, any}, .attributes = value, .check = check_compare},
     {.op = Op::remainder, .name = "remainder", .in = {any, any}, .attributes = value, .check = check_compare},
+    {.op = Op::scale, .name = "scale", .in = {numbers}, .attributes = factor, .elementwise = true},
+    {.op = Op::softmax, .name = "softmax", .in = {vector}, .cost = 16},
+    {.op = Op::normalise, .name = "normalise", .in = {vector}, .cost = 4},
+    {.op = Op::topk, .name = "topk", .in = {vector}, .attributes = attribute::count, .cost = 255, .check = check_topk},
+    {.op = Op::gather, .name = "gather", .in = {vector, any}, .check = check_gather},
+    {.op = Op::routed, .name = "routed", .in = {form, any, form}, .rows = Rows::together, .check = check_routed},
+    {.op = Op::combine, .name = "combine", .in = {numbers, form}, .cost = 16, .check = check_combine},
     {.op = Op::rope, .name = "rope", .in = {vector}, .attributes = groups | increments, .named_state = true,
      .rows = Rows::runs, .state = State::reads, .check = check_rope},
     {.op = Op::attend, .name = "attend", .in = {vector, history, history}, .attributes = groups | attention,
@@ -92,7 +99,7 @@ static_assert(in_order(), "every op has an entry, in the order of enum Op");
 
 constexpr std::string_view names[] = {"groups",       "eps",     "value",      "from to",  "dtype",
                                       "shared scale", "segment", "increments", "low high", "rule retention periods",
-                                      "modulo",       "by"};
+                                      "modulo",       "by",      "factor",     "count"};
 
 // Checks input i against its need; `first`: the shape of the first input.
 void check_need(Checker& check, Need need, size_t i, const std::vector<uint64_t>& first) {

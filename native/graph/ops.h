@@ -1,7 +1,7 @@
 // The op table: one entry for each op of a graph. The reader takes the op's attributes from it, the checker its
 // operands, the compiler the order of its rows and its effect on state, the executors its cost and whether it can be an
-// epilogue. docs/graph.md is tested against the table (test/engine/ops.test.ts). A device says which ops it can run
-// (Device::runs).
+// epilogue. docs/graph.md is tested against the table (test/engine/graph-doc.test.ts). A device says which ops it can
+// run (Device::runs).
 #pragma once
 
 #include <array>
@@ -65,6 +65,8 @@ constexpr uint16_t levels = 1 << 8;  // low, high
 constexpr uint16_t form = 1 << 9;    // rule, retention, periods and the numbers of a memory's form
 constexpr uint16_t modulo = 1 << 10;
 constexpr uint16_t by = 1 << 11;
+constexpr uint16_t factor = 1 << 12;
+constexpr uint16_t count = 1 << 13;
 }  // namespace attribute
 
 struct OpTraits {

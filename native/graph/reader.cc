@@ -20,6 +20,7 @@ using json::Value;
 
 // The most elements of a tensor. Like max_extent: more than any model needs, and no size in bytes overflows 64 bits.
 constexpr uint64_t max_elements = uint64_t{1} << 40;
+constexpr size_t max_view_parts = 1024;
 
 class Reader {
  public:
@@ -133,9 +134,12 @@ class Reader {
       return fail("constant \"", d.name, "\" needs a layout, and either ref (one tensor) or pattern (a family).");
     d.tensor = ref ? *ref : *pattern;
     if (d.tensor.empty()) return fail("constant \"", d.name, "\" names no tensor.");
-    if (!read_word(*layout, {{"packed", Layout::packed}, {"rows", Layout::rows}, {"vector", Layout::vector}}, d.layout))
+    if (!read_word(
+            *layout,
+            {{"packed", Layout::packed}, {"rows", Layout::rows}, {"vector", Layout::vector}, {"stack", Layout::stack}},
+            d.layout))
       return fail("constant \"", d.name, "\" has the unknown layout \"", *layout, "\".");
-    if (d.shape.size() != (d.layout == Layout::vector ? 1u : 2u))
+    if (d.shape.size() != (d.layout == Layout::vector ? 1u : d.layout == Layout::stack ? 3u : 2u))
       return fail("constant \"", d.name, "\" has shape ", shape_text(d.shape), ", which its layout cannot hold.");
     if (const auto* transposed = item.find("transposed")) d.transposed = transposed->boolean;
     if (d.transposed && d.layout != Layout::packed)
@@ -147,7 +151,52 @@ class Reader {
                     "\" has a \"row\": it needs the layout vector, and a whole number for the row.");
       d.row = static_cast<int64_t>(row);
     }
+    if (!view(item, "view", d, d.view) || !view(item, "columns", d, d.columns) || !map(item, d)) return false;
     return (!pattern || family(item, d)) && stored(item, d);
+  }
+
+  // { offset?, repeat, step, parts: [[from, count, stride?]], each? }
+  bool view(const Value& item, const char* member, const Declaration& d, View& view) {
+    const auto* found = item.find(member);
+    if (!found) return true;
+    const std::string user = text("constant \"", d.name, "\", its ", member);
+    if (!number(*found, "offset", user, 0, max_extent, view.offset, 0) ||
+        !number(*found, "repeat", user, 1, max_extent, view.repeat) ||
+        !number(*found, "step", user, 0, max_extent, view.step) ||
+        !number(*found, "each", user, 0, max_extent, view.each, 0))
+      return false;
+    const auto* parts = found->list_of("parts");
+    if (!parts || parts->empty() || parts->size() > max_view_parts)
+      return fail(user, " needs 1 to ", max_view_parts, " parts, each a list of from, count and perhaps stride.");
+    for (const auto& part : *parts) {
+      View::Part read;
+      uint64_t* const numbers[] = {&read.from, &read.count, &read.stride};
+      if (!part.is_array() || part.items.size() < 2 || part.items.size() > 3)
+        return fail(user, " has a part that is no list of from, count and perhaps stride.");
+      for (size_t i = 0; i < part.items.size(); ++i) {
+        const auto n = part.items[i].as_u64();
+        if (!n || *n > max_extent)
+          return fail(user, " has a part with a number that is not whole, from 0 to ", max_extent, ".");
+        *numbers[i] = *n;
+      }
+      view.parts.push_back(read);
+    }
+    const bool inputs = std::string_view(member) == "columns";
+    const uint64_t wanted = d.shape[d.layout == Layout::stack ? 1 + inputs : inputs ? d.shape.size() - 1 : 0];
+    if (const auto rows = view.count(); rows != wanted)
+      return fail(user, " gives ", rows.value_or(0), " rows, expected ", wanted, ".");
+    if (d.transposed || d.row >= 0 || (inputs && d.layout != Layout::packed && d.layout != Layout::stack))
+      return fail(user, ": a transposed constant and one with a row have no views, and only matrices have columns.");
+    return true;
+  }
+
+  bool map(const Value& item, Declaration& d) {
+    const auto* word = item.text_of("map");
+    if (!word) return true;
+    if (d.layout != Layout::vector ||
+        !read_word(*word, {{"one_plus", Map::one_plus}, {"neg_exp", Map::neg_exp}}, d.map))
+      return fail("constant \"", d.name, "\" has the map \"", *word, "\", expected a vector with one_plus or neg_exp.");
+    return true;
   }
 
   bool family(const Value& item, Declaration& d) {
@@ -155,7 +204,7 @@ class Reader {
     const auto found = over ? index_names_.find(*over) : index_names_.end();
     if (found == index_names_.end()) return fail("constant \"", d.name, "\" has a pattern but no index it runs over.");
     d.over = found->second;
-    if (d.tensor.find(text("{", *over, "}")) == std::string::npos)
+    if (d.tensor.find(text("{", *over, "}")) == std::string::npos && d.view.each == 0)
       return fail("constant \"", d.name, "\": its pattern \"", d.tensor, "\" lacks {", *over, "}.");
     return number(item, "from", text("constant \"", d.name, "\""), 0, graph_.indices[d.over].extent - 1, d.from, 0);
   }
@@ -176,7 +225,7 @@ class Reader {
     if (!number(item, "group", text("constant \"", d.name, "\""), 32, 64, group)) return false;
     if (!scales || (group != 32 && group != 64))
       return fail("constant \"", d.name, "\" needs the tensor of its scales and a group of 32 or 64.");
-    if (d.layout != Layout::packed || d.transposed)
+    if ((d.layout != Layout::packed && d.layout != Layout::stack) || d.transposed || d.columns)
       return fail("constant \"", d.name, "\" is stored as ", *storage,
                   ", which only a packed matrix that is not transposed can be.");
     d.scales = *scales;

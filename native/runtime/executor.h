@@ -166,6 +166,8 @@ class Executor {
     size_t first, last, slots;
   };
   Window window(Space& space, const Instruction& instruction, const Run& run, size_t i);
+  // The low word of the position that row i has by the counter of a rope: the last one that the counter counts.
+  uint32_t position(const Space& space, const Instruction& instruction, const Run& run, size_t i) const;
   // The result of a cache.read of a counter in row i.
   int32_t count_read(const Space& space, const Instruction& instruction, const Run& run, size_t i) const;
   // Elements of the member that `place` picks.

@@ -88,6 +88,11 @@ Executor::Window Executor::window(Space& space, const Instruction& instruction, 
   return out;
 }
 
+uint32_t Executor::position(const Space& space, const Instruction& instruction, const Run& run, size_t i) const {
+  const auto& place = instruction.places[0];
+  return static_cast<uint32_t>(count_at(space, place.table, place.seen, run, i) - 1);
+}
+
 int32_t Executor::count_read(const Space& space, const Instruction& instruction, const Run& run, size_t i) const {
   const auto& place = instruction.places[0];
   const int64_t exact = count_at(space, place.table, place.seen, run, i), modulo = instruction.node->number;

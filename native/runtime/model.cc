@@ -112,7 +112,11 @@ ConstantSpec spec_of(const Graph& graph, const ConstantIndex::Member& member) {
       name.replace(at, hole.size(), number);
     return name;
   };
-  return {d.name, d.layout, d.shape, filled(d.tensor), d.transposed, d.row, d.storage, filled(d.scales), d.group};
+  // In a stack `each` leads from matrix to matrix.
+  const bool stack = d.layout == Layout::stack;
+  return {d.name,    d.layout,  d.shape,          filled(d.tensor), d.transposed,
+          d.row,     d.storage, filled(d.scales), d.group,          stack ? d.view : d.view.of(member.member),
+          d.columns, d.map};
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ TEST("every operation, product and chain has the bits that the line below sums u
   for (auto& increment : increments) increment = static_cast<uint32_t>(random.next());
   run([&](float* y) {
     std::fill(y, y + n, 0.0f);
-    k.rope(a.data(), y, 3, increments.size(), increments.data(), 812);
+    k.rope(a.data(), y, 3, 2 * increments.size(), increments.size(), increments.data(), 812);
   });
   constexpr size_t positions = 19;
   k.attend({{{c.data(), b.data(), a.data(), 43, 0, 6, 6},

@@ -89,6 +89,13 @@ std::optional<Error> check_quantised(const ConstantSpec& spec, const Tensor& cod
     return invalid("constant \"", spec.name, "\" has groups of ", spec.group,
                    " inputs, expected 32 or 64: quantise the model with one of these.");
   }
+  if (spec.columns)
+    return invalid("constant \"", spec.name, "\" reorders inputs of a matrix stored as ", name_of(spec.storage),
+                   ", whose groups would come apart.");
+  const auto inside = [&](const Tensor& tensor) {
+    const auto count = spec.view.count(), end = spec.view.end();
+    return count == spec.shape[0] && end && *end <= tensor.elements() / std::max<uint64_t>(1, tensor.shape.back());
+  };
   const std::vector<uint64_t> shape{spec.shape[0], parts(spec.shape[1], coding.per_byte)},
       scale_shape{spec.shape[0], parts(spec.shape[1], spec.group)};
   const auto check = [&](const Tensor& tensor, const char* dtype,
@@ -97,7 +104,9 @@ std::optional<Error> check_quantised(const ConstantSpec& spec, const Tensor& cod
       return invalid("tensor \"", tensor.name, "\" is stored as ", tensor.dtype, ", expected ", dtype, " for ",
                      name_of(spec.storage), " weights: convert the model again.");
     }
-    if (tensor.shape != expected) {
+    const bool fits = !spec.view ? tensor.shape == expected
+                                 : !tensor.shape.empty() && tensor.shape.back() == expected[1] && inside(tensor);
+    if (!fits) {
       return invalid("tensor \"", tensor.name, "\" has shape ", shape_text(tensor.shape), ", expected ",
                      shape_text(expected), " for ", name_of(spec.storage), " weights ", shape_text(spec.shape),
                      " in groups of ", spec.group, ".");
@@ -113,25 +122,27 @@ std::optional<Error> pack_quantised(const ConstantSpec& spec, const Tensor& code
   const Coding coding = coding_of(spec.storage);
   const size_t row_bytes = parts(m.inputs, coding.per_byte), groups = m.groups(), padded = groups * m.group;
   std::vector<int8_t> row(padded, 0);  // zero past the last input and the last output
+  const auto order = spec.view.order();
   for (size_t n = 0; n < m.tiles() * tile_lanes; ++n) {
     const bool exists = n < m.outputs;
+    const size_t from = exists && spec.view ? order[n] : n;  // row of the tensors
     size_t bad = 0;
     if (!exists)
       std::fill(row.begin(), row.end(), int8_t{0});
-    else if (!decode_row(spec.storage, codes.data.data() + n * row_bytes, m.inputs, row.data(), bad)) {
-      const auto byte = std::to_integer<int>(codes.data[n * row_bytes + bad]);
+    else if (!decode_row(spec.storage, codes.data.data() + from * row_bytes, m.inputs, row.data(), bad)) {
+      const auto byte = std::to_integer<int>(codes.data[from * row_bytes + bad]);
       return invalid("tensor \"", codes.name, "\" holds ", spec.storage == Storage::q8 ? byte - 256 : byte,
-                     " at element ", n * row_bytes + bad, ", expected ", coding.expected, " for ",
+                     " at element ", from * row_bytes + bad, ", expected ", coding.expected, " for ",
                      name_of(spec.storage), " weights. The model is damaged: convert it again.");
     }
     for (size_t g = 0; g < groups; ++g) {
       std::byte* group = out + (n / tile_lanes * groups + g) * m.group_bytes();
       put_codes(m, group, n % tile_lanes, row.data() + g * m.group, m.group);
       uint16_t scale = 0;
-      if (exists) std::memcpy(&scale, scales.data.data() + (n * groups + g) * 2, 2);
+      if (exists) std::memcpy(&scale, scales.data.data() + (from * groups + g) * 2, 2);
       if (!std::isfinite(widen_f16(scale))) {
         return invalid("tensor \"", scales.name, "\" holds ", std::isnan(widen_f16(scale)) ? "NaN" : "an infinity",
-                       " at element ", n * groups + g,
+                       " at element ", from * groups + g,
                        ", expected finite numbers. The model is damaged: convert it again.");
       }
       std::memcpy(group + m.group_bytes() - PackedMatrix::scales_bytes + n % tile_lanes * 2, &scale, 2);

@@ -1,9 +1,12 @@
 #include "weights/weights.h"
 
+#include <bit>
 #include <cmath>
+#include <numeric>
 #include <unordered_map>
 
 #include "base/memory.h"
+#include "weights/map.h"
 #include "weights/packed_file.h"
 #include "weights/quantised.h"
 
@@ -24,8 +27,36 @@ std::vector<uint64_t> wanted_shape(const ConstantSpec& spec) {
   return spec.shape;
 }
 
+size_t inputs_of(const ConstantSpec& spec) {
+  return spec.layout == Layout::vector ? 1 : static_cast<size_t>(spec.shape[1]);
+}
+
+// Numbers in one row of the tensor as a view sees it; 0 where the tensor has no rows of the constant's width.
+uint64_t row_length(const ConstantSpec& spec, const Tensor& tensor) {
+  if (spec.layout == Layout::vector) return 1;
+  uint64_t length = 1;
+  for (auto extent = tensor.shape.rbegin(); extent != tensor.shape.rend(); ++extent) {
+    length *= *extent;
+    if (spec.columns ? length > 1 : length == inputs_of(spec)) return length;
+  }
+  return 0;
+}
+
+bool fits_view(const ConstantSpec& spec, const Tensor& tensor) {
+  const uint64_t length = row_length(spec, tensor);
+  if (length == 0 || tensor.elements() == 0) return false;
+  const uint64_t rows = tensor.elements() / length;
+  const auto inside = [](const View& view, uint64_t extent, uint64_t wanted) {
+    if (!view) return extent == wanted;
+    const auto count = view.count(), end = view.end();
+    return count && end && *count == wanted && *end <= extent;
+  };
+  return inside(spec.view, rows, spec.shape[0]) && inside(spec.columns, length, inputs_of(spec));
+}
+
 // Whether the tensor fits the spec. Elements are read in row-major order, so extents of 1 do not matter.
 bool fits(const ConstantSpec& spec, const Tensor& tensor) {
+  if (spec.view || spec.columns) return fits_view(spec, tensor);
   if (spec.row >= 0) {
     return tensor.shape.size() >= 2 && static_cast<uint64_t>(spec.row) < tensor.shape[0] &&
            tensor.elements() / tensor.shape[0] == spec.shape[0];
@@ -52,52 +83,84 @@ template <class Use> auto with_bits(const Tensor& tensor, const Use& use) {
   return use([whole](size_t i) { return whole(uint16_t{}, i); });
 }
 
+// Calls use(place), where place(n, k) is the element of the tensor that is number k of row n of the constant.
+template <class Use> auto with_places(const ConstantSpec& spec, const Tensor& tensor, const Use& use) {
+  const size_t inputs = inputs_of(spec);
+  if (spec.view || spec.columns) {
+    const auto in_order = [](const View& view, size_t extent) {
+      std::vector<size_t> places(extent);
+      std::iota(places.begin(), places.end(), size_t{0});
+      return view ? view.order() : places;
+    };
+    const auto rows = in_order(spec.view, spec.shape[0]), columns = in_order(spec.columns, inputs);
+    const auto length = static_cast<size_t>(row_length(spec, tensor));
+    return use([&](size_t n, size_t k) { return rows[n] * length + columns[k]; });
+  }
+  if (spec.transposed) return use([outputs = spec.shape[0]](size_t n, size_t k) { return k * outputs + n; });
+  const size_t first = spec.row > 0 ? static_cast<size_t>(spec.row) * spec.shape[0] : 0;
+  return use([=](size_t n, size_t k) { return first + n * inputs + k; });
+}
+
 float number_of(uint32_t bits, Dtype) { return std::bit_cast<float>(bits); }
 float number_of(uint16_t bits, Dtype dtype) { return dtype == Dtype::f16 ? widen_f16(bits) : widen_bf16(bits); }
 
-std::optional<Error> check_finite(const Tensor& tensor, Dtype dtype) {
-  return with_bits(tensor, [&](const auto& element) -> std::optional<Error> {
-    const size_t n = tensor.elements();
-    for (size_t i = 0; i < n; ++i) {
-      const float value = number_of(element(i), dtype);
-      if (!std::isfinite(value)) {
-        return invalid(
-            "tensor \"", tensor.name, "\" holds ", std::isnan(value) ? "NaN" : "an infinity", " at element ", i,
-            ", expected finite numbers. The model is damaged or its training diverged: use another checkpoint.");
+// Fills `out` with the constant; refuses numbers that are not finite.
+std::optional<Error> fill(const ConstantSpec& spec, const Tensor& tensor, Dtype dtype, std::byte* to) {
+  const size_t rows = spec.shape[0], inputs = inputs_of(spec);
+  return with_bits(tensor, [&](const auto& element) {
+    return with_places(spec, tensor, [&](const auto& place) -> std::optional<Error> {
+      using Bits = decltype(element(0));
+      auto* out = reinterpret_cast<Bits*>(to);
+      auto* numbers = reinterpret_cast<float*>(to);
+      for (size_t n = 0; n < rows; ++n) {
+        Bits* lane = out + n / tile_lanes * inputs * tile_lanes + n % tile_lanes;
+        for (size_t k = 0; k < inputs; ++k) {
+          const size_t at = place(n, k);
+          const Bits bits = element(at);
+          float value = number_of(bits, dtype);
+          if (spec.layout == Layout::vector) numbers[n] = value = mapped(spec.map, value);
+          if (spec.layout == Layout::rows) out[n * inputs + k] = bits;
+          if (spec.layout == Layout::packed) lane[k * tile_lanes] = bits;
+          if (std::isfinite(value)) continue;
+          return invalid(
+              "tensor \"", tensor.name, "\" holds ", std::isnan(value) ? "NaN" : "an infinity", " at element ", at,
+              ", expected finite numbers. The model is damaged or its training diverged: use another checkpoint.");
+        }
       }
-    }
-    return std::nullopt;
+      return std::nullopt;
+    });
   });
 }
 
-void fill(const ConstantSpec& spec, const Tensor& tensor, Dtype dtype, Memory& memory) {
-  with_bits(tensor, [&](const auto& element) {
-    auto* out = memory.as<decltype(element(0))>();
-    switch (spec.layout) {
-      case Layout::packed: {
-        const size_t outputs = spec.shape[0], inputs = spec.shape[1];
-        for (size_t n = 0; n < outputs; ++n) {
-          auto* lane = out + n / tile_lanes * inputs * tile_lanes + n % tile_lanes;
-          for (size_t k = 0; k < inputs; ++k)
-            lane[k * tile_lanes] = element(spec.transposed ? k * outputs + n : n * inputs + k);
-        }
-        return;
-      }
-      case Layout::rows:
-        for (size_t i = 0; i < tensor.elements(); ++i) out[i] = element(i);
-        return;
-      case Layout::vector: {
-        const size_t from = spec.row > 0 ? static_cast<size_t>(spec.row) * spec.shape[0] : 0;
-        for (size_t i = 0; i < spec.shape[0]; ++i) memory.as<float>()[i] = number_of(element(from + i), dtype);
-        return;
-      }
-    }
-  });
+// The specs of a constant's members: of a stack one for each of its matrices, else the spec itself.
+std::vector<ConstantSpec> members_of(const ConstantSpec& spec) {
+  if (spec.layout != Layout::stack) return {spec};
+  const uint64_t outputs = spec.shape[1];
+  const bool named = spec.tensor.find("{e}") != std::string::npos;
+  std::vector<ConstantSpec> members;
+  for (uint64_t e = 0; e < spec.shape[0]; ++e) {
+    const auto filled = [&](std::string name) {
+      const auto at = name.find("{e}");
+      return at == std::string::npos ? name : name.replace(at, 3, std::to_string(e));
+    };
+    ConstantSpec member = spec;
+    member.layout = Layout::packed;
+    member.shape = {outputs, spec.shape[2]};
+    member.tensor = filled(spec.tensor);
+    member.scales = filled(spec.scales);
+    if (spec.view)
+      member.view = spec.view.of(e);
+    else if (!named)
+      member.view = {e * outputs, 1, 0, 0, {{0, outputs, 1}}};
+    members.push_back(std::move(member));
+  }
+  return members;
 }
 
 size_t bytes_needed(const ConstantSpec& spec, const PackedMatrix& m) {
   switch (spec.layout) {
     case Layout::packed:
+    case Layout::stack:
       return spec.storage == Storage::plain ? m.tiles() * tile_lanes * m.inputs * size_of(m.dtype)
                                             : m.tiles() * m.groups() * m.group_bytes();
     case Layout::rows: return m.outputs * m.inputs * size_of(m.dtype);
@@ -109,12 +172,48 @@ size_t bytes_needed(const ConstantSpec& spec, const PackedMatrix& m) {
 // The least size for which a cache file is written: packing fewer bytes takes milliseconds.
 constexpr size_t kept_bytes = size_t{1} << 23;
 
-// The checked tensors of one constant, and the memory to pack them into.
+// One matrix, table or vector to read, and its checked tensors.
 struct Source {
+  size_t constant;  // index into specs
+  size_t member;    // of a stack: number of the matrix
+  ConstantSpec spec;
   const Tensor* tensor = nullptr;
   const Tensor* scales = nullptr;  // storages other than plain
-  std::shared_ptr<SealedMemory> memory;
 };
+
+using Tensors = std::unordered_map<std::string_view, const Tensor*>;
+
+// Finds and checks the tensors of a source. Returns the dtype in which the kernels read them.
+Result<Dtype> find_tensors(Source& source, const Tensors& by_name) {
+  const auto find = [&](const std::string& name) {
+    const auto found = by_name.find(name);
+    return found == by_name.end() ? nullptr : found->second;
+  };
+  const auto& spec = source.spec;
+  const Tensor* tensor = source.tensor = find(spec.tensor);
+  if (!tensor)
+    return invalid("tensor \"", spec.tensor, "\" is missing from model.safetensors, expected shape ",
+                   shape_text(wanted_shape(spec)), ".");
+  if (spec.storage != Storage::plain) {
+    source.scales = find(spec.scales);
+    if (!source.scales) {
+      return invalid("tensor \"", spec.scales, "\" is missing from model.safetensors, expected the scales of \"",
+                     spec.tensor, "\" (", name_of(spec.storage), ").");
+    }
+    if (auto error = check_quantised(spec, *tensor, *source.scales)) return *error;
+    return packed_dtype(spec.storage);
+  }
+  const auto dtype = kept_dtype(*tensor);
+  if (!dtype)
+    return invalid("tensor \"", spec.tensor, "\" is stored as ", tensor->dtype,
+                   ", expected F32, F16, BF16 or F8_E4M3: convert the model.");
+  if (!fits(spec, *tensor)) {
+    return invalid("tensor \"", spec.tensor, "\" has shape ", shape_text(tensor->shape),
+                   spec.view || spec.columns ? ", which lacks rows or columns of \"" : ", expected ",
+                   spec.view || spec.columns ? spec.name + "\"" : "", shape_text(wanted_shape(spec)), ".");
+  }
+  return *dtype;
+}
 
 }  // namespace
 
@@ -131,50 +230,31 @@ const char* name_of(Storage storage) {
 
 Result<Packed> pack_weights(std::span<const ConstantSpec> specs, const std::vector<Tensor>& tensors, ThreadPool& pool,
                             const PackCache* cache) {
-  std::unordered_map<std::string_view, const Tensor*> by_name;
+  Tensors by_name;
   for (const auto& tensor : tensors) by_name.emplace(tensor.name, &tensor);
-  const auto find = [&](const std::string& name) {
-    const auto found = by_name.find(name);
-    return found == by_name.end() ? nullptr : found->second;
-  };
 
   std::vector<Constant> constants(specs.size());
-  std::vector<Source> sources(specs.size());
+  std::vector<Source> sources;
   for (size_t i = 0; i < specs.size(); ++i) {
-    const auto& spec = specs[i];
-    if (spec.tensor.empty()) continue;
-    const Tensor* tensor = find(spec.tensor);
-    if (!tensor)
-      return invalid("tensor \"", spec.tensor, "\" is missing from model.safetensors, expected shape ",
-                     shape_text(wanted_shape(spec)), ".");
-    std::optional<Dtype> dtype = kept_dtype(*tensor);
-    if (spec.storage == Storage::plain) {
-      if (!dtype)
-        return invalid("tensor \"", spec.tensor, "\" is stored as ", tensor->dtype,
-                       ", expected F32, F16, BF16 or F8_E4M3: convert the model.");
-      if (!fits(spec, *tensor)) {
-        return invalid("tensor \"", spec.tensor, "\" has shape ", shape_text(tensor->shape), ", expected ",
-                       shape_text(wanted_shape(spec)), ".");
-      }
-    } else {
-      sources[i].scales = find(spec.scales);
-      if (!sources[i].scales) {
-        return invalid("tensor \"", spec.scales, "\" is missing from model.safetensors, expected the scales of \"",
-                       spec.tensor, "\" (", name_of(spec.storage), ").");
-      }
-      if (auto error = check_quantised(spec, *tensor, *sources[i].scales)) return *error;
-      dtype = packed_dtype(spec.storage);
-    }
+    if (specs[i].tensor.empty()) continue;
     auto& constant = constants[i];
-    constant = {spec.layout,
-                *dtype,
-                static_cast<size_t>(spec.shape[0]),
-                static_cast<size_t>(spec.layout == Layout::vector ? 1 : spec.shape[1]),
-                spec.group,
-                {},
-                {}};
-    sources[i].tensor = tensor;
-    constant.bytes = {static_cast<const std::byte*>(nullptr), bytes_needed(spec, constant.matrix())};
+    const auto members = members_of(specs[i]);
+    for (size_t e = 0; e < members.size(); ++e) {
+      Source source{i, e, members[e]};
+      const auto dtype = find_tensors(source, by_name);
+      if (!dtype) return dtype.error();
+      if (e > 0 && *dtype != constant.dtype)
+        return invalid("tensor \"", source.spec.tensor, "\" is stored as ", source.tensor->dtype,
+                       ", expected the dtype of \"", members[0].tensor, "\": all matrices of \"", specs[i].name,
+                       "\" have one.");
+      if (e == 0) {
+        constant = {specs[i].layout, *dtype, source.spec.shape[0], inputs_of(source.spec), specs[i].group, {}, {},
+                    members.size()};
+        const size_t bytes = bytes_needed(source.spec, constant.matrix()) * members.size();
+        constant.bytes = {static_cast<const std::byte*>(nullptr), bytes};
+      }
+      sources.push_back(std::move(source));
+    }
   }
 
   Packed packed;
@@ -189,25 +269,25 @@ Result<Packed> pack_weights(std::span<const ConstantSpec> specs, const std::vect
     }
     packed.note = found.error().message;
   }
+  std::vector<std::shared_ptr<SealedMemory>> memories(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
-    if (!sources[i].tensor) continue;
-    sources[i].memory = std::make_shared<SealedMemory>(constants[i].bytes.size());
-    constants[i].bytes = {sources[i].memory->memory().data(), constants[i].bytes.size()};
-    constants[i].owner = sources[i].memory;
+    if (specs[i].tensor.empty()) continue;
+    memories[i] = std::make_shared<SealedMemory>(constants[i].bytes.size());
+    constants[i].bytes = {memories[i]->memory().data(), constants[i].bytes.size()};
+    constants[i].owner = memories[i];
   }
 
-  std::vector<std::optional<Error>> errors(specs.size());
-  pool.parallel_for(specs.size(), [&](size_t i) {
-    const auto& [tensor, scales, memory] = sources[i];
-    if (!tensor) return;
-    if (scales) {
-      errors[i] = pack_quantised(specs[i], *tensor, *scales, constants[i].matrix(), memory->memory().data());
-    } else {
-      errors[i] = check_finite(*tensor, constants[i].dtype);
-      if (!errors[i]) fill(specs[i], *tensor, constants[i].dtype, memory->memory());
-    }
-    memory->seal();
+  std::vector<std::optional<Error>> errors(sources.size());
+  pool.parallel_for(sources.size(), [&](size_t s) {
+    const auto& [i, member, spec, tensor, scales] = sources[s];
+    const auto& constant = constants[i];
+    std::byte* to = memories[i]->memory().data() + constant.bytes.size() / constant.members * member;
+    errors[s] = scales ? pack_quantised(spec, *tensor, *scales, constant.matrix(member), to)
+                       : fill(spec, *tensor, constant.dtype, to);
   });
+  for (auto& memory : memories) {
+    if (memory) memory->seal();
+  }
   for (const auto& error : errors) {
     if (error) return *error;
   }

@@ -12,6 +12,7 @@
 #include "weights/packed_matrix.h"
 #include "weights/safetensors.h"
 #include "weights/storage.h"
+#include "weights/view.h"
 
 namespace continuo {
 
@@ -19,26 +20,33 @@ namespace continuo {
 struct ConstantSpec {
   std::string name;
   Layout layout{};
-  std::vector<uint64_t> shape;       // packed [N, K]; rows [rows, width]; vector [elements]
-  std::string tensor;                // name in the file
+  std::vector<uint64_t> shape;       // packed [N, K]; rows [rows, width]; vector [elements]; stack [E, N, K]
+  std::string tensor;                // name in the file; of a stack: {e} stands for the number of the matrix
   bool transposed = false;           // packed, plain: the file has [K, N]
   int64_t row = -1;                  // vector: the row of a larger tensor to take; −1: the whole tensor
   Storage storage = Storage::plain;  // other than plain: packed only
   std::string scales;                // storage other than plain: the tensor of the scales
   uint32_t group = 0;                // storage other than plain: inputs that share a scale
+  View view = {};                    // rows of the tensor: outputs, rows or elements. Of a stack: of matrix 0
+  View columns = {};                 // packed, plain: inputs
+  Map map = Map::none;               // vector
 };
 
 // Immutable. Copies share their bytes, which `owner` keeps alive: a block of memory, or a mapping of the cache file.
 struct Constant {
   Layout layout{};
   Dtype dtype{};
-  size_t outputs = 0;                // packed: outputs; rows: rows; vector: elements
-  size_t inputs = 0;                 // packed: inputs; rows: width; vector: 1
-  size_t group = 0;                  // packed, q8 and ternary
-  std::span<const std::byte> bytes;  // packed: see packed_matrix.h; rows: row-major; vector: f32
+  size_t outputs = 0;                // packed, stack: outputs of a matrix; rows: rows; vector: elements
+  size_t inputs = 0;                 // packed, stack: inputs of a matrix; rows: width; vector: 1
+  size_t group = 0;                  // packed, stack: q8 and ternary
+  std::span<const std::byte> bytes;  // packed: see packed_matrix.h; stack: [E] of these; rows: row-major; vector: f32
   std::shared_ptr<const void> owner;
+  size_t members = 1;  // stack: E
 
-  PackedMatrix matrix() const { return {dtype, outputs, inputs, group, bytes.data()}; }
+  // Of a stack: matrix `member`.
+  PackedMatrix matrix(size_t member = 0) const {
+    return {dtype, outputs, inputs, group, bytes.data() + bytes.size() / members * member};
+  }
   const float* vector() const { return reinterpret_cast<const float*>(bytes.data()); }
 };
 

@@ -1,5 +1,5 @@
 /** The parts of a graph: handles of variables and indices, and the sources that constants are bound to. */
-import type { Dtype, Storage } from './graph.ts'
+import type { Dtype, Storage, VectorMap, View } from './graph.ts'
 
 declare const kindOf: unique symbol
 /** A number that a loop takes from 0 (or `from`) to `extent` − 1. */
@@ -61,22 +61,38 @@ export const ring = (n: number, counter: Counter): Axis => ({ ring: n, counter }
 /** An axis that has as many places as its counter says; memory is doubled as it grows, up to the counter's `max`. */
 export const autoDim = (counter: Counter): Axis => ({ grows: counter })
 
+/** E matrices of one shape, of which a row picks some. */
+export interface Stack {
+  readonly [kindOf]?: 'stack'
+  readonly stack: string
+  readonly shape: readonly [members: number, outputs: number, inputs: number]
+}
+
 export interface Stored {
   readonly storage?: Storage
   readonly scales?: string
   readonly group?: number
 }
-/** Binds a constant to one tensor of the file. */
-export interface Ref extends Stored {
-  readonly ref: string
+/** How a constant is read from its tensor. */
+export interface Reading extends Stored {
+  /** Matrices: the tensor is [inputs, outputs]. */
   readonly transposed?: boolean
+  /** Vectors: this row of a larger tensor. */
   readonly row?: number
+  /** Rows of the tensor: outputs of a matrix, elements of a vector. */
+  readonly view?: View
+  /** Inputs of a matrix. */
+  readonly columns?: View
+  /** Vectors: what becomes of each number, in f32. */
+  readonly map?: VectorMap
+}
+/** Binds a constant to one tensor of the file. */
+export interface Ref extends Reading {
+  readonly ref: string
 }
 /** Binds a family of constants to tensors whose names differ in a number. */
-export interface Pattern extends Stored {
+export interface Pattern extends Reading {
   readonly pattern: string
-  readonly transposed?: boolean
-  readonly row?: number
 }
 export const ref = (tensor: string, options: Omit<Ref, 'ref'> = {}): Ref => ({ ref: tensor, ...options })
 export const pattern = (tensors: string, options: Omit<Pattern, 'pattern'> = {}): Pattern => ({

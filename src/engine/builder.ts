@@ -17,22 +17,27 @@ import type {
   Pattern,
   Pick,
   Ref,
+  Stack,
   State,
   Table,
   Value,
   Vector,
 } from './builder-types.ts'
-import type { AxisDeclaration, Block, Declaration, Dtype, Graph, Node } from './graph.ts'
+import type { AxisDeclaration, Block, ConstantDeclaration, Declaration, Dtype, Graph, Node } from './graph.ts'
 import { type MemoryOps, memoryOps } from './memory-ops.ts'
+import { type RoutingOps, routingOps } from './routing-ops.ts'
 
 type Operand = Value | Vector
 type Results = Readonly<Record<string, Value<Dtype>>>
 type Shape = readonly number[]
 
-export interface GraphBuilder extends MemoryOps {
+export interface GraphBuilder extends MemoryOps, RoutingOps {
   index(name: string, extent: number): Index
   matrix(name: string, shape: readonly [outputs: number, inputs: number], source: Ref): Matrix
   matrices(name: string, shape: readonly [outputs: number, inputs: number], source: Pattern, over: Over): Member<Matrix>
+  /** Matrices of one shape, which `{e}` in the tensor's name numbers; without it the tensor holds them all, one after the other. */
+  stack(name: string, shape: Stack['shape'], source: Ref): Stack
+  stacks(name: string, shape: Stack['shape'], source: Pattern, over: Over): Member<Stack>
   lookup(name: string, shape: readonly [rows: number, width: number], source: Ref): Lookup
   vector(name: string, width: number, source: Ref): Vector
   vectors(name: string, width: number, source: Pattern, over: Over): Member<Vector>
@@ -208,7 +213,7 @@ export const buildGraph = (): GraphBuilder => {
       typeof b === 'number'
         ? write(op, out, [a.name], a.shape, 'bool', { value: b })
         : write(op, out, [a.name, b.name], a.shape, 'bool')
-  const constant = (name: string, shape: Shape, layout: 'packed' | 'rows' | 'vector', source: object): void => {
+  const constant = (name: string, shape: Shape, layout: ConstantDeclaration['layout'], source: object): void => {
     declarations.push({ kind: 'constant', name, shape, layout, ...source })
   }
   const family = ({ over, from }: Over): object => ({ over: over.index, ...(from === undefined ? {} : { from }) })
@@ -225,6 +230,14 @@ export const buildGraph = (): GraphBuilder => {
     matrices: (name, shape, source, over) => {
       constant(name, shape, 'packed', { ...source, ...family(over) })
       return (at) => ({ matrix: picked(name, [at]), shape })
+    },
+    stack: (name, shape, source) => {
+      constant(name, shape, 'stack', source)
+      return { stack: name, shape }
+    },
+    stacks: (name, shape, source, over) => {
+      constant(name, shape, 'stack', { ...source, ...family(over) })
+      return (at) => ({ stack: picked(name, [at]), shape })
     },
     lookup: (name, shape, source) => {
       constant(name, shape, 'rows', source)
@@ -298,6 +311,7 @@ export const buildGraph = (): GraphBuilder => {
       write('attend', out, names(q, keys, values), q.shape, 'f32', { groups: heads, shared, scale }),
 
     ...memoryOps(write, (node) => nodes.push(node), names),
+    ...routingOps(write, (...operands) => operands.map((operand) => operandName(operand as Operand))),
 
     cacheShift: (out, state, x) => write('cache.shift', out, [x.name], x.shape, 'f32', { state: state.state }),
     cacheWkv7: (out, state, { r, w, k, v, kk, a }, heads) =>

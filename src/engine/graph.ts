@@ -10,16 +10,32 @@ export type Dtype = 'f32' | 'f16' | 'bf16' | 'f8' | 'i8' | 'u8' | 'i32' | 'bool'
 /** How a file holds a quantised matrix (docs/formats.md, Quantised packages). */
 export type Storage = 'q8' | 'i4' | 'ternary2' | 'ternary3'
 
+/**
+ * Rows of a tensor, picked and put into another order: for r = 0 … repeat − 1, for each part, for i = 0 … count − 1 the row
+ * offset + each · member + r · step + from + i · stride. `each` leads from one member of a family to the next, in a stack from
+ * matrix to matrix, where one tensor holds them all.
+ */
+export interface View {
+  readonly offset?: number
+  readonly repeat: number
+  readonly step: number
+  readonly parts: readonly (readonly [from: number, count: number, stride?: number])[]
+  readonly each?: number
+}
+
+/** `one_plus`: 1 + w; `neg_exp`: −exp(w). */
+export type VectorMap = 'one_plus' | 'neg_exp'
+
 export interface ConstantDeclaration {
   readonly kind: 'constant'
   readonly name: string
   /** Shape of one member, whatever the file's storage. */
   readonly shape: readonly number[]
-  /** `packed`: a matrix [outputs, inputs]; `rows`: a table to look up in; `vector`: broadcast over rows. */
-  readonly layout: 'packed' | 'rows' | 'vector'
+  /** `packed`: a matrix [outputs, inputs]; `rows`: a table to look up in; `vector`: broadcast over rows; `stack`: [E, outputs, inputs]. */
+  readonly layout: 'packed' | 'rows' | 'vector' | 'stack'
   /** One tensor of model.safetensors … */
   readonly ref?: string
-  /** … or a family of them: `{l}` stands for the member, `over` names the index, `from` the first member. */
+  /** … or a family of them: `{l}` stands for the member, `over` names the index, `from` the first member. In a stack `{e}` numbers its matrices. */
   readonly pattern?: string
   readonly over?: string
   readonly from?: number
@@ -27,6 +43,9 @@ export interface ConstantDeclaration {
   readonly transposed?: boolean
   /** `vector` only: this row of a larger tensor. */
   readonly row?: number
+  readonly view?: View
+  readonly columns?: View
+  readonly map?: VectorMap
   readonly storage?: Storage
   readonly scales?: string
   readonly group?: number
@@ -97,23 +116,34 @@ export interface Graph {
   readonly blocks: readonly Block[]
 }
 
-/** The tensors of the file that a constant stands for, in order of its members. */
+/** The tensors of the file that a constant stands for, in order of its members, and of the matrices in each stack. */
 export const tensorsOf = (graph: Graph, constant: ConstantDeclaration): readonly string[] => {
-  const { ref, pattern, over, from = 0 } = constant
-  if (ref !== undefined) return [ref]
+  const { ref, pattern, over, from = 0, layout, shape } = constant
   const extent = graph.indices.find(({ name }) => name === over)?.extent ?? 0
-  return Array.from({ length: Math.max(0, extent - from) }, (_, i) =>
-    (pattern ?? '').replaceAll(`{${over}}`, String(from + i)),
-  )
+  const names =
+    ref !== undefined
+      ? [ref]
+      : Array.from({ length: Math.max(0, extent - from) }, (_, i) =>
+          (pattern ?? '').replaceAll(`{${over}}`, String(from + i)),
+        )
+  if (layout !== 'stack' || !names[0]?.includes('{e}')) return names
+  return names.flatMap((name) => Array.from({ length: shape[0]! }, (_, e) => name.replace('{e}', String(e))))
 }
 
-/** Numbers that the graph's constants hold, each tensor counted once. */
+/** Numbers that the graph's constants hold, each part of a tensor counted once. */
 export const parametersOf = (graph: Graph): number => {
   const counted = new Map<string, number>()
   for (const declaration of graph.declarations) {
     if (declaration.kind !== 'constant') continue
-    const elements = declaration.shape.reduce((product, extent) => product * extent, 1)
-    for (const tensor of tensorsOf(graph, declaration)) counted.set(`${tensor} ${declaration.row ?? ''}`, elements)
+    const { shape, row, view, columns } = declaration
+    const part = view === undefined && columns === undefined ? `${row ?? ''}` : JSON.stringify({ view, columns })
+    const tensors = tensorsOf(graph, declaration)
+    const members = declaration.layout === 'stack' && !(declaration.ref ?? declaration.pattern)?.includes('{e}')
+    const elements = shape
+      .slice(declaration.layout === 'stack' && !members ? 1 : 0)
+      .reduce((n, extent) => n * extent, 1)
+    for (const [i, tensor] of tensors.entries())
+      counted.set(`${tensor} ${part} ${view?.each === undefined || members ? '' : i}`, elements)
   }
   return [...counted.values()].reduce((sum, elements) => sum + elements, 0)
 }

@@ -2,7 +2,7 @@
  * The part of the graph builder that matrix memories need: what a Titans layer is made of. native/backends/cpu/kernels/memory.h and
  * docs/graph.md give the equations.
  */
-import type { Clock, State, Value, Vector } from './builder-types.ts'
+import type { Counter, State, Value, Vector } from './builder-types.ts'
 import type { Dtype, Node } from './graph.ts'
 
 /** How a matrix memory is written. */
@@ -36,8 +36,11 @@ export interface MemoryOps {
   unit(out: string, x: Value, options: { groups: number; eps: number }): Value
   /** low + (high − low) · sigmoid(x); x holds equal parts, one for each number of `low`. */
   range(out: string, x: Value, options: { low: readonly number[]; high: readonly number[] }): Value
-  /** Turns the pairs (i, i + n/2) of each head's n channels by increments[i] · clock / 2³² turns. */
-  rope(out: string, x: Value, clock: Clock, options: { heads: number; increments: readonly number[] }): Value
+  /**
+   * Turns the pairs (i, i + m) of each head's channels by increments[i] · position / 2³² turns; there are m increments, and what a head
+   * has behind 2m channels stays. The position is the last that the counter, or the clock, has counted at this node.
+   */
+  rope(out: string, x: Value, counter: Counter, options: { heads: number; increments: readonly number[] }): Value
   /** silu of a causal convolution: weights [C · taps], of each channel its taps in order of time; state [taps − 1, C]. */
   cacheConv(out: string, state: State, x: Value, weights: Vector): Value
   /**
@@ -101,8 +104,8 @@ export const memoryOps = (write: Write, append: (node: Node) => void, names: Nam
     write('rmsnorm', out, names(x, weight), x.shape, 'f32', { groups, eps }),
   unit: (out, x, options) => write('unit', out, names(x), x.shape, 'f32', options),
   range: (out, x, options) => write('range', out, names(x), x.shape, 'f32', options),
-  rope: (out, x, clock, { heads, increments }) =>
-    write('rope', out, names(x), x.shape, 'f32', { state: clock.counter, groups: heads, increments }),
+  rope: (out, x, { counter }, { heads, increments }) =>
+    write('rope', out, names(x), x.shape, 'f32', { state: counter, groups: heads, increments }),
   cacheConv: (out, state, x, weights) =>
     write('cache.conv', out, names(x, weights), x.shape, 'f32', { state: state.state }),
   cacheAttend: (out, q, own, { heads, shared = 1, scale, segment, context, persistent }) => {

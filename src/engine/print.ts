@@ -74,12 +74,14 @@ const declarationsOf = <Kind extends Declaration['kind']>(graph: Graph, kind: Ki
 export const storedConstants = (graph: Graph, tensors: readonly TensorEntry[]): readonly StoredConstant[] => {
   const byName = new Map(tensors.map((tensor) => [tensor.name, tensor]))
   return declarationsOf(graph, 'constant').map((constant) => {
-    const { name, shape, row, storage, scales, group } = constant
+    const { name, shape, row, view, storage, scales, group } = constant
     const found = (names: readonly string[]): readonly TensorEntry[] => names.flatMap((each) => byName.get(each) ?? [])
     const own = found(tensorsOf(graph, constant))
     const scaled = scales === undefined ? [] : found(scalesOf(graph, constant))
     const bytesOf = (tensor: TensorEntry): number =>
-      row === undefined ? tensor.bytes : (tensor.bytes / product(tensor.shape)) * product(shape)
+      row === undefined && view === undefined
+        ? tensor.bytes
+        : (tensor.bytes / product(tensor.shape)) * Math.min(product(shape), product(tensor.shape))
     return {
       name,
       members: tensorsOf(graph, constant).length,
@@ -129,9 +131,11 @@ const axisText = (axis: AxisDeclaration): string => {
 const familyText = ({ name, over, from = 0 }: ConstantDeclaration): string =>
   over === undefined ? name : `${name}(${over})${from === 0 ? '' : `, ${over} from ${from}`}`
 
-const sourceText = ({ ref, pattern, row, transposed }: ConstantDeclaration): string => {
+const sourceText = ({ ref, pattern, row, transposed, view, columns, map }: ConstantDeclaration): string => {
   const tensor = ref ?? pattern ?? ''
-  return `${row === undefined ? tensor : `row ${row} of ${tensor}`}${transposed ? ', transposed' : ''}`
+  const part =
+    row !== undefined ? `row ${row} of ` : view !== undefined ? 'rows of ' : columns !== undefined ? 'columns of ' : ''
+  return `${map === 'one_plus' ? '1 + ' : map === 'neg_exp' ? '−exp ' : ''}${part}${tensor}${transposed ? ', transposed' : ''}`
 }
 
 const constantRows = (graph: Graph, tensors: readonly TensorEntry[] | undefined): readonly (readonly string[])[] => {

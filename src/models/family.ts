@@ -1,7 +1,7 @@
 /** A model family: reads config.json of its models and turns the tensors of a package into a graph. */
 
 import { z } from 'zod'
-import type { Pattern, Ref, Stored } from '../engine/builder-types.ts'
+import type { Pattern, Ref, Stack, Stored } from '../engine/builder-types.ts'
 import type { Graph } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import type { DecoderShape, Overflow } from '../engine/types.ts'
@@ -22,8 +22,8 @@ export interface FamilyModel {
 export interface Family {
   /** Throws INVALID when config and tensors do not make a model of this family. */
   readonly build: (config: unknown, tensors: readonly TensorEntry[], overflow?: Overflow) => FamilyModel
-  /** Whether its models can go on past their last position, attending to a window. */
-  readonly windows?: true
+  /** Whether its models can go on past their last position, attending to a window; not there: they have no last position. */
+  readonly windows?: boolean
   /** Whether quantising takes its matrices [inputs, outputs] along; the quantised package has them [outputs, inputs]. */
   readonly quantizesTransposed?: true
 }
@@ -71,6 +71,12 @@ export interface TensorSet {
   /** As `take` and `takeMatrix` for a family: `{l}` in the name stands for `from` … `to` − 1. */
   takeAll(name: string, range: Range, shape: readonly number[]): Pattern
   takeMatrices(name: string, range: Range, shape: readonly [number, number]): Pattern
+  /**
+   * As `takeMatrix` for a stack [E, outputs, inputs]: `{e}` in the name stands for the number of the matrix; without it one tensor, not
+   * quantised, holds them all.
+   */
+  takeStack(name: string, shape: Stack['shape']): Ref
+  takeStacks(name: string, range: Range, shape: Stack['shape']): Pattern
   /** Notes that a tensor may be there although nothing uses it. */
   ignore(name: string): void
   /** Refuses tensors that were neither taken nor ignored. */
@@ -114,7 +120,7 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
   }
   const scalesOf = (name: string): string => `${name}.scales`
   const storedAs = (name: string): Stored =>
-    quantized && byName.has(scalesOf(name))
+    quantized && byName.has(scalesOf(name).replace('{e}', '0'))
       ? { storage: quantized.format, scales: scalesOf(name), group: quantized.group_size }
       : {}
   const takeMatrix = (name: string, shape: readonly [number, number]): Ref => {
@@ -123,6 +129,19 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     const [outputs, inputs] = shape
     take(scalesOf(name), [outputs, Math.ceil(inputs / quantized.group_size)])
     return { ...take(name, [outputs, Math.ceil(inputs / perByte[quantized.format])]), ...stored }
+  }
+  const takeStack = (name: string, [E, outputs, inputs]: Stack['shape']): Ref => {
+    if (!name.includes('{e}')) return take(name, [E, outputs, inputs])
+    const stored = storedAs(name)
+    for (let e = 0; e < E; e += 1) {
+      const one = name.replace('{e}', String(e))
+      if (takeMatrix(one, [outputs, inputs]).storage === stored.storage) continue
+      throw new ContinuoError(
+        'INVALID',
+        `Tensors "${name}" are quantised in some experts and not in others. Quantise the model anew.`,
+      )
+    }
+    return { ref: name, ...stored }
   }
   const all = <S extends readonly number[]>(
     one: (name: string, shape: S) => Ref,
@@ -170,6 +189,8 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     takeMatrix,
     takeAll: (name, range, shape) => all(take, name, range, shape),
     takeMatrices: (name, range, shape) => all(takeMatrix, name, range, shape),
+    takeStack,
+    takeStacks: (name, range, shape) => all(takeStack, name, range, shape),
     ignore: (name) => {
       left.delete(name)
     },

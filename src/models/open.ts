@@ -73,10 +73,11 @@ const overflowOf = ({ overflow }: OpenModelOptions, modelType: string, { windows
     throw new ContinuoError('INVALID', `overflow is ${JSON.stringify(overflow)}, expected "refuse" or "window".`)
   }
   if (windows) return 'window'
-  throw new ContinuoError(
-    'INVALID',
-    `overflow "window" was asked for, but a "${modelType}" model has no last position to go past. Leave it out.`,
-  )
+  const why =
+    windows === undefined
+      ? 'has no last position to go past. Leave it out.'
+      : 'cannot go past its last position. Leave it out, and reset a session that is full.'
+  throw new ContinuoError('INVALID', `overflow "window" was asked for, but a "${modelType}" model ${why}`)
 }
 
 /** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */

@@ -7,6 +7,10 @@
  * F16s below 2^-14 lie far apart); code = round(w/scale), 127 at most in either direction. So no weight is off by more than
  * scale/2. Symmetric absmax blocks are those of llama.cpp's Q8_0 (github.com/ggml-org/llama.cpp), there always of 32.
  *
+ * i4: codes −8 … 7. With m the first weight of the largest |w|, the scale is the F16 nearest to m/−8, or the next one away from 0 where
+ * |m/scale| would exceed 8.5; code = round(w/scale), 7 at most. So m has the code −8, and the scale the sign that this takes: the rule of
+ * llama.cpp's Q4_0, there always of 32, but for ties.
+ *
  * ternary: codes −1, 0, 1. scale = the F16 nearest to mean|w|, code = round(w/scale) cut off at ±1: the absmean quantiser of
  * BitNet b1.58 (Ma et al. 2024, arXiv 2402.17764, §2, there one scale a matrix). Then once scale = the F16 nearest to
  * Σ w·code / Σ code², which minimises Σ (w − code·scale)² for these codes. A model that was not trained for ternary weights
@@ -37,6 +41,26 @@ const q8Group: GroupRule = (w, at, from, to, codes) => {
     const code = roundHalfEven(w[at + k]! / scale)
     codes[k] = code > 127 ? 127 : code < -127 ? -127 : code
   }
+  return bits
+}
+
+const F16_SIGN = 0x8000
+
+const i4Group: GroupRule = (w, at, from, to, codes) => {
+  let most = 0
+  for (let k = from; k < to; k += 1) {
+    const value = w[at + k]!
+    if (Math.abs(value) > Math.abs(most)) most = value
+  }
+  let bits = Math.min(nearestF16(Math.abs(most) / 8), F16_INFINITY - 1)
+  if (Math.abs(most) > 8.5 * F16_VALUES[bits]!) bits += 1
+  if (bits === 0 || bits === F16_INFINITY) {
+    codes.fill(0, from, to)
+    return bits
+  }
+  if (most > 0) bits |= F16_SIGN
+  const scale = F16_VALUES[bits]!
+  for (let k = from; k < to; k += 1) codes[k] = Math.max(-8, Math.min(7, roundHalfEven(w[at + k]! / scale)))
   return bits
 }
 
@@ -74,6 +98,11 @@ export const packTrits = (codes: Int8Array, bytes: Uint8Array, at: number): void
   }
 }
 
+/** Two codes a byte, the even k in the low four bits as code + 8; behind the last code stands a 0. */
+const packNibbles = (codes: Int8Array, bytes: Uint8Array, at: number): void => {
+  for (let k = 0; k < codes.length; k += 2) bytes[at++] = codes[k]! + 8 + 16 * ((codes[k + 1] ?? 0) + 8)
+}
+
 const storeBytes = (codes: Int8Array, bytes: Uint8Array, at: number): void => {
   for (let k = 0; k < codes.length; k += 1) bytes[at + k] = codes[k]!
 }
@@ -81,7 +110,7 @@ const storeBytes = (codes: Int8Array, bytes: Uint8Array, at: number): void => {
 /** One way to store a matrix [N, K]. */
 export interface Target {
   /** As config.json and the file's metadata name it. */
-  readonly format: 'q8' | 'ternary3'
+  readonly format: 'q8' | 'i4' | 'ternary3'
   readonly dtype: 'I8' | 'U8'
   readonly group: GroupRule
   /** Bytes of a row of K codes. */
@@ -92,6 +121,7 @@ export interface Target {
 
 export const TARGETS = {
   q8: { format: 'q8', dtype: 'I8', group: q8Group, rowBytes: (K) => K, store: storeBytes },
+  i4: { format: 'i4', dtype: 'U8', group: i4Group, rowBytes: (K) => Math.ceil(K / 2), store: packNibbles },
   ternary: {
     format: 'ternary3',
     dtype: 'U8',

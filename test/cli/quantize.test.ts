@@ -65,8 +65,8 @@ describe('continuo quantize', () => {
 
   it.each([
     [['quantize', '--to', 'q8'], 'continuo quantize needs DIR'],
-    [['quantize', MODEL], 'continuo quantize needs --to q8|ternary'],
-    [['quantize', MODEL, '--to', 'q4'], '--to is one of q8, ternary; "q4" is none of them.'],
+    [['quantize', MODEL], 'continuo quantize needs --to q8|i4|ternary'],
+    [['quantize', MODEL, '--to', 'q4'], '--to is one of q8, i4, ternary; "q4" is none of them.'],
     [['quantize', MODEL, '--to', 'q8', '--group', '48'], '--group is one of 32, 64; "48" is none of them.'],
   ])('ends with 2 and a sentence for %j', async (argv, part) => {
     const { code, out, err } = await continuo(argv)

@@ -17,7 +17,7 @@ describe('exactness', () => {
   beforeAll(async () => {
     const plain = writePackage({ model_type: 'rwkv7' }, safetensors(randomRwkv7(5, SIZES), 'BF16'))
     dirs.push(plain)
-    for (const to of ['q8', 'ternary'] as const) {
+    for (const to of ['q8', 'i4', 'ternary'] as const) {
       const out = newOut()
       await quantizePackage({ dir: plain, out, to, group: 32 })
       dirs.push(out)
@@ -28,7 +28,8 @@ describe('exactness', () => {
   it.each([
     ['bf16', 0],
     ['q8', 1],
-    ['ternary', 2],
+    ['i4', 2],
+    ['ternary', 3],
   ])('%s weights give one chain, one set of surprisals, tokens and logits in every combination', (_, at) => {
     const own = cases.filter(({ dir }) => dir === dirs[at])
     expect(ran).toContain('generic')
@@ -41,9 +42,9 @@ describe('exactness', () => {
     })
   })
 
-  it('the three kinds of weights are three computations, and no two sessions of a batch are one', () => {
+  it('the four kinds of weights are four computations, and no two sessions of a batch are one', () => {
     const widest = dirs.map((dir) => cases.find((one) => one.dir === dir && one.batch === 16)!.prints)
-    expect(new Set(widest.flat()).size).toBe(3 * 16)
+    expect(new Set(widest.flat()).size).toBe(4 * 16)
   })
 
   it('a single session that differs in a single case is found and named', () => {

@@ -47,6 +47,24 @@ const block = (body: (g: GraphBuilder, x: Value, yes: Value<'bool'>, at: Value<'
 }
 
 describe('graphs', () => {
+  it('a stack names the tensor of each of its matrices, and one tensor counts once', () => {
+    const g = buildGraph()
+    const l = g.index('l', 2)
+    g.stacks('named', [3, 4, 2], pattern('h.{l}.e.{e}'), { over: l })
+    g.stacks(
+      'fused',
+      [3, 4, 2],
+      pattern('h.{l}.e', { view: { offset: 4, each: 8, repeat: 1, step: 0, parts: [[0, 4]] } }),
+      { over: l },
+    )
+    g.stack('again', [3, 4, 2], ref('h.0.e.{e}'))
+    const graph = g.finish()
+    const named = graph.declarations.map((declaration) => tensorsOf(graph, declaration as never))
+    expect(named[0]).toEqual(['h.0.e.0', 'h.0.e.1', 'h.0.e.2', 'h.1.e.0', 'h.1.e.1', 'h.1.e.2'])
+    expect(named[1]).toEqual(['h.0.e', 'h.1.e'])
+    expect(parametersOf(graph)).toBe(2 * 3 * 4 * 2 + 2 * 3 * 4 * 2)
+  })
+
   it('a good graph passes, as a value and as JSON, and comes back from JSON unchanged', () => {
     checkGraph(small())
     const back = JSON.parse(JSON.stringify(small())) as Graph
@@ -55,6 +73,31 @@ describe('graphs', () => {
   })
 
   it.each<[string, Graph, string]>([
+    ...(
+      [
+        [
+          'a view with more rows than the constant',
+          { view: { repeat: 2, step: 4, parts: [[0, 4]] } },
+          'gives 8 rows, expected 5',
+        ],
+        ['a view without parts', { view: { repeat: 1, step: 0, parts: [] } }, 'needs 1 to 1024 parts'],
+        ['a part that is no list', { view: { repeat: 1, step: 0, parts: [5] } }, 'no list of from, count'],
+        ['a view with a fraction', { view: { repeat: 1, step: 0, parts: [[0, 5, 0.5]] } }, 'not whole'],
+        ['a view that repeats nothing', { view: { repeat: 0, step: 0, parts: [[0, 5]] } }, 'repeat'],
+        ['columns of another width', { columns: { repeat: 1, step: 0, parts: [[0, 5]] } }, 'gives 5 rows, expected 4'],
+        [
+          'a transposed view',
+          { transposed: true, view: { repeat: 1, step: 0, parts: [[0, 5]] } },
+          'transposed constant',
+        ],
+        ['a map of a matrix', { map: 'one_plus' }, 'expected a vector with one_plus or neg_exp'],
+        ['a stack of two axes', { layout: 'stack' }, 'which its layout cannot hold'],
+      ] as const
+    ).map(([what, member, says]): [string, Graph, string] => [
+      what,
+      changed(({ declarations }) => Object.assign(declarations.find(({ name }) => name === 'head')!, member)),
+      says,
+    ]),
     [
       'an unknown name',
       changed((_, n) => Object.assign(n[2]!, { in: ['x', 'before', 'mox'] })),

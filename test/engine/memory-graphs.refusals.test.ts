@@ -63,11 +63,10 @@ describe('graphs of matrix memories', () => {
     ['levels of a width', bent(ranging, 'range', set({ low: [0, 0, 0], high: [1, 1, 1] })), 'cannot be levels of 4'],
     ['a low that is no number', bent(ranging, 'range', set({ low: ['0', 0] })), 'has a value in "low"'],
 
-    ['a counter that is no clock', turning('counter'), 'state "c" is no clock'],
     [
-      'too few increments',
-      bent(turning(), 'rope', set({ increments: [1, 2] })),
-      'has 2 increments for heads of 6 channels',
+      'too many increments',
+      bent(turning(), 'rope', set({ increments: [1, 2, 3, 4] })),
+      'has 4 increments for heads of 6 channels',
     ],
     ['no increments', bent(turning(), 'rope', without('increments')), 'needs "increments", a list of whole numbers'],
     ['an increment of 33 bits', bent(turning(), 'rope', set({ increments: [1, 2, 2 ** 32] })), 'below 2³²'],

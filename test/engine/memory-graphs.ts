@@ -114,7 +114,7 @@ export const turning = (counter: 'clock' | 'counter' = 'clock'): Graph =>
   graphOf(({ g, x }) => {
     const by = counter === 'clock' ? g.clock('c') : g.counter('c')
     if (counter === 'counter') g.cacheIncrement(by)
-    return g.rope('y', x, by as ReturnType<GraphBuilder['clock']>, { heads: 1, increments: [1, 2, 3] })
+    return g.rope('y', x, by, { heads: 1, increments: [1, 2, 3] })
   })
 export const ranging = graphOf(({ g, gates, x }) => {
   g.range('z', gates, { low: [0, 0.5], high: [1, 2] })

@@ -67,7 +67,7 @@ export const graphOf = (seed: number): Graph => {
       const pick = (): Value => known[below(known.length)]!
       const member = () => (looping && below(2) === 0 ? l : below(3))
       for (let n = 2 + below(5); n > 0; n -= 1) {
-        const choice = below(22)
+        const choice = below(24)
         const anywhere = () => (below(2) ? at : below(5))
         const segment = below(2) ? { segment: SEGMENT } : {}
         if (choice === 0) known.push(g.add(name(), pick(), below(2) ? pick() : b))
@@ -112,8 +112,10 @@ export const graphOf = (seed: number): Graph => {
         else if (choice === 14 && looping) {
           g.branch({ index: l, equals: below(3) }, () => body([...known], 2, looping))
         } else if (choice === 15) g.cacheReset(below(2) ? S(member()) : below(3) === 0 ? moody : R())
-        else if (choice === 16) known.push(g.rope(name(), pick(), clock, { heads: 2, increments: [683565276] }))
-        else if (choice === 17) {
+        else if (choice === 16) {
+          const turned = { heads: below(2) + 1, increments: [683565276] }
+          known.push(g.rope(name(), pick(), [clock, ...counters][below(4)]!, turned))
+        } else if (choice === 17) {
           const own = { k: pick(), v: g.tanh(name(), pick()), keys: keys(member()), values: values(member()) }
           known.push(g.cacheAttend(name(), pick(), own, { heads: 2, scale: 0.5, ...segment }))
         } else if (choice === 18) known.push(g.cacheConv(name(), tails(anywhere()), pick(), taps))
@@ -132,7 +134,11 @@ export const graphOf = (seed: number): Graph => {
         } else if (choice === 21) {
           known.push(g.cacheShift(name(), shifted(anywhere()), pick()))
           if (below(2)) known.push(g.cacheRecall(name(), mixed(anywhere()), pick(), 2))
-        }
+        } else if (choice === 22) {
+          const shares = g.softmax(name(), g.scale(name(), pick(), -1.5))
+          const chosen = g.gather(name(), shares, g.topk(name(), shares, 3))
+          known.push(g.combine(name(), g.cacheRead(name(), S(member())), g.normalise(name(), chosen)))
+        } else if (choice === 23) known.push(g.scale(name(), pick(), 0.75))
         if (known.length > 8) known.splice(0, known.length - 8)
       }
     }

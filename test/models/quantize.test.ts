@@ -55,6 +55,8 @@ describe.each(['F32', 'F16', 'BF16'] as const)('a package of %s', (dtype) => {
   it.each([
     ['q8', 32],
     ['q8', 64],
+    ['i4', 32],
+    ['i4', 64],
     ['ternary', 32],
     ['ternary', 64],
   ] as const)('as %s in groups of %i holds what the words of the format say', async (to, group) => {
@@ -63,7 +65,7 @@ describe.each(['F32', 'F16', 'BF16'] as const)('a package of %s', (dtype) => {
     const told = await quantizePackage({ dir, out, to, group })
     const before = stored(dir)
     const after = stored(out)
-    const format = to === 'q8' ? 'q8' : 'ternary3'
+    const format = to === 'ternary' ? 'ternary3' : to
     expect(JSON.parse(readFileSync(join(out, 'config.json'), 'utf8'))).toEqual({
       ...CONFIG,
       quantization_config: { quant_method: 'continuo', format, group_size: group },
@@ -87,7 +89,9 @@ describe.each(['F32', 'F16', 'BF16'] as const)('a package of %s', (dtype) => {
       const scales = after.tensors.get(`${name}.scales`)!
       expect(scales).toMatchObject({ dtype: 'F16', shape: [N, Math.ceil(K / group)] })
       expect(kept).toMatchObject(
-        to === 'q8' ? { dtype: 'I8', shape: [N, K] } : { dtype: 'U8', shape: [N, Math.ceil(K / 5)] },
+        to === 'q8'
+          ? { dtype: 'I8', shape: [N, K] }
+          : { dtype: 'U8', shape: [N, Math.ceil(K / (to === 'i4' ? 2 : 5))] },
       )
       bytes += kept.bytes.length + scales.bytes.length
       const restored = dequantise(after, name, K, group)

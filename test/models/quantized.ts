@@ -62,7 +62,7 @@ export interface Dequantised {
 }
 
 /** What the matrix [N, K] of a quantised package stands for. */
-export const dequantise = ({ tensors }: StoredFile, name: string, K: number, group: number): Dequantised => {
+export const dequantise = ({ tensors, metadata }: StoredFile, name: string, K: number, group: number): Dequantised => {
   const codes = tensors.get(name)!
   const stored = numbersOf(tensors.get(`${name}.scales`)!)
   const [N = 0, width = 0] = codes.shape
@@ -71,8 +71,9 @@ export const dequantise = ({ tensors }: StoredFile, name: string, K: number, gro
   const scales: number[] = []
   for (let n = 0; n < N; n++) {
     for (let k = 0; k < K; k++) {
-      const code =
-        codes.dtype === 'I8'
+      const code = metadata?.['continuo.quantized']?.startsWith('i4')
+        ? ((codes.bytes[n * width + Math.floor(k / 2)]! >> (4 * (k % 2))) & 15) - 8
+        : codes.dtype === 'I8'
           ? codes.bytes.readInt8(n * width + k)
           : (Math.floor(codes.bytes[n * width + Math.floor(k / 5)]! / 3 ** (k % 5)) % 3) - 1
       const scale = stored[n * groups + Math.floor(k / group)]!

@@ -54,7 +54,17 @@ const referenceTernary = (w: readonly number[]): Group => {
   return { scale: referenceF16(w.reduce((sum, value, k) => sum + value * codes[k]!, 0) / used), codes }
 }
 
-const REFERENCES = { q8: referenceQ8, ternary: referenceTernary }
+const referenceI4 = (w: readonly number[]): Group => {
+  const most = w.find((value) => Math.abs(value) === Math.max(...w.map(Math.abs)))!
+  const [size, sign] = [Math.abs(most), most > 0 ? -1 : 1]
+  let scale = Math.min(referenceF16(size / 8), LARGEST)
+  if (size / scale > 8.5) scale = HALVES[HALVES.indexOf(scale) + 1] ?? Infinity
+  if (scale === 0 || scale === Infinity) return { scale, codes: w.map(() => 0) }
+  const codes = w.map((value) => Math.max(-8, Math.min(7, referenceRound(value / (sign * scale)))) + 0)
+  return { scale: sign * scale, codes }
+}
+
+const REFERENCES = { q8: referenceQ8, i4: referenceI4, ternary: referenceTernary }
 
 const quantise = (to: keyof typeof TARGETS, group: number, w: readonly number[]) => {
   const codes = new Int8Array(w.length).fill(99)
@@ -110,7 +120,7 @@ describe('F16', () => {
   })
 })
 
-describe.each(['q8', 'ternary'] as const)('%s', (to) => {
+describe.each(['q8', 'i4', 'ternary'] as const)('%s', (to) => {
   it('gives the codes and scales of the reference', () => {
     fc.assert(
       fc.property(row(sizes), group, (w, size) => {
@@ -129,7 +139,7 @@ describe.each(['q8', 'ternary'] as const)('%s', (to) => {
     const w = [...new Array(32).fill(-0), ...new Array(32).fill(1), ...new Array(5).fill(0)]
     const { codes, scales } = quantise(to, 32, w)
     expect([scales[0], scales[2]]).toEqual([0, 0])
-    expect(scales[1]).toBeGreaterThan(0)
+    expect(Math.abs(scales[1]!)).toBeGreaterThan(0)
     expect([...codes.slice(0, 32), ...codes.slice(64)].every((code) => code === 0)).toBe(true)
   })
 
@@ -138,6 +148,29 @@ describe.each(['q8', 'ternary'] as const)('%s', (to) => {
     expect(quantise(to, 32, w).bad).toBe(-1)
     w.fill(9e6, 40)
     expect(quantise(to, 32, w).bad).toBe(1)
+  })
+})
+
+describe('i4', () => {
+  it('has the code −8 for the largest weight, and is off by a scale at most, by half of one but at the other end', () => {
+    fc.assert(
+      fc.property(row(sizes), group, (w, size) => {
+        const { codes, scales } = quantise('i4', size, w)
+        for (const [k, value] of w.entries()) {
+          const scale = scales[Math.floor(k / size)]!
+          if (scale === 0 || scale === Infinity) continue
+          const off = Math.abs(value - codes[k]! * scale)
+          expect(off).toBeLessThanOrEqual(Math.abs(scale) * (codes[k] === 7 ? 1.5 : 0.5))
+        }
+      }),
+    )
+  })
+
+  it('stores two codes a byte, the first in the low bits', () => {
+    const bytes = new Uint8Array(3).fill(1)
+    TARGETS.i4.store(Int8Array.of(-8, 7, 0, -1, 3), bytes, 0)
+    expect([...bytes]).toEqual([0xf0, 0x78, 0x8b])
+    expect(TARGETS.i4.rowBytes(5)).toBe(3)
   })
 })
 

@@ -17,6 +17,26 @@ namespace {
 // Rows that go through local nodes together, so that what one node wrote is still near when the next one reads it.
 constexpr size_t local_rows = 8;
 
+// The places of the `chosen` largest of n numbers, ascending; of equal numbers the first. NaN counts as −∞.
+void largest(const float* numbers, size_t n, int32_t* places, size_t chosen) {
+  std::array<float, max_scores> scores;
+  std::array<bool, max_scores> taken{};
+  for (size_t i = 0; i < n; ++i) {
+    const float x = numbers[i];
+    scores[i] = x == x ? x : -std::numeric_limits<float>::infinity();
+  }
+  for (size_t k = 0; k < chosen; ++k) {
+    size_t best = n;
+    for (size_t i = 0; i < n; ++i) {
+      if (!taken[i] && (best == n || scores[i] > scores[best])) best = i;
+    }
+    taken[best] = true;
+  }
+  for (size_t i = 0; i < n; ++i) {
+    if (taken[i]) *places++ = static_cast<int32_t>(i);
+  }
+}
+
 }  // namespace
 
 CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, ThreadPool& pool, const ExecutorOptions& options,
@@ -33,6 +53,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const Model> model, ThreadPool& pool, c
       scratch = std::max(scratch, bytes);
     }
   }
+  for (const auto& program : programs()) scratch = std::max(scratch, reserve_routed(program, max_rows));
   // Products that go row after row are in no group.
   for (const auto& constant : model_->constants) {
     if (constant.layout == Layout::packed) scratch = std::max(scratch, scratch_bytes(constant.matrix(), max_rows));
@@ -91,6 +112,7 @@ void CpuExecutor::dispatch(Space& space, const Instruction& instruction, size_t 
                            std::span<const Run> runs) {
   switch (instruction.node->op) {
     case Op::matmul: return matmul(space, {&instruction, 1}, first, rows);
+    case Op::routed: return routed(space, instruction, first, rows);
     case Op::rope: return rope(space, instruction, runs);
     case Op::attend: return attend(space, instruction, runs);
     case Op::cache_conv: return conv(space, instruction, runs);
@@ -132,6 +154,9 @@ void CpuExecutor::local(Space& space, const Instruction& instruction, size_t fir
     case Op::less:
     case Op::equal:
     case Op::remainder: return compare(space, instruction, first, rows);
+    case Op::topk: return topk(space, instruction, first, rows);
+    case Op::gather: return gather_numbers(space, instruction, first, rows);
+    case Op::combine: return combine(space, instruction, first, rows);
     default: break;
   }
   if (node.op != Op::slice && node.op != Op::cast) return elementwise(space, instruction, first, rows);
@@ -186,6 +211,36 @@ void CpuExecutor::compare(Space& space, const Instruction& instruction, size_t f
     each(reinterpret_cast<const int32_t*>(a), reinterpret_cast<const int32_t*>(b));
 }
 
+void CpuExecutor::topk(Space& space, const Instruction& instruction, size_t first, size_t rows) {
+  const size_t n = width(space, instruction.in[0].id), chosen = width(space, instruction.out);
+  for (size_t row = first; row < first + rows; ++row) {
+    auto* out = reinterpret_cast<int32_t*>(value(space, instruction.out)) + row * chosen;
+    largest(floats(space, instruction.in[0].id) + row * n, n, out, chosen);
+  }
+}
+
+void CpuExecutor::gather_numbers(Space& space, const Instruction& instruction, size_t first, size_t rows) {
+  const size_t n = width(space, instruction.in[0].id), each = width(space, instruction.out);
+  const auto* ids = reinterpret_cast<const int32_t*>(value(space, instruction.in[1].id));
+  const float* in = floats(space, instruction.in[0].id);
+  float* out = floats(space, instruction.out);
+  for (size_t row = first; row < first + rows; ++row) {
+    for (size_t at = row * each; at < (row + 1) * each; ++at) {
+      const bool there = ids[at] >= 0 && static_cast<size_t>(ids[at]) < n;
+      out[at] = there ? in[row * n + static_cast<size_t>(ids[at])] : std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+}
+
+void CpuExecutor::combine(Space& space, const Instruction& instruction, size_t first, size_t rows) {
+  const size_t n = width(space, instruction.out), count = width(space, instruction.in[1].id);
+  for (size_t row = first; row < first + rows; ++row) {
+    kernels_.combine(floats(space, instruction.in[0].id) + row * count * n,
+                     floats(space, instruction.in[1].id) + row * count, floats(space, instruction.out) + row * n, count,
+                     n);
+  }
+}
+
 void CpuExecutor::elementwise(Space& space, const Instruction& instruction, size_t first, size_t rows) {
   const auto& node = *instruction.node;
   const auto& kernels = kernels_;
@@ -226,6 +281,9 @@ void CpuExecutor::elementwise(Space& space, const Instruction& instruction, size
         kernels.range(in(0) + i * each, node.low[i % levels], node.high[i % levels], out + i * each, each);
       return;
     }
+    case Op::scale: return kernels.scale(in(0), node.scale, out, rows * n);
+    case Op::softmax: return kernels.softmax_rows(in(0), out, rows, n);
+    case Op::normalise: return kernels.normalise(in(0), out, rows, n);
     case Op::rmsnorm: return kernels.rmsnorm(in(0), in(1), out, rows, n, node.groups, node.eps);
     case Op::unit: return kernels.unit(in(0), out, rows, n, node.groups, node.eps);
     case Op::norm: return kernels.norm(in(0), in(1), in(2), out, rows, n, node.groups, node.eps);

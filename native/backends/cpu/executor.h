@@ -51,8 +51,15 @@ class CpuExecutor final : public Executor {
   void elementwise(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void embed(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void compare(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void topk(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void gather_numbers(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void combine(Space& space, const Instruction& instruction, size_t first, size_t rows);
   PackedMatrix matrix(const Instruction& instruction) const;
   void matmul(Space& space, std::span<const Instruction> code, size_t first, size_t rows);
+
+  // executor_routed.cc. reserve_routed makes room for steps of so many rows, and returns the scratch that they need.
+  size_t reserve_routed(const Program& program, size_t rows);
+  void routed(Space& space, const Instruction& instruction, size_t first, size_t rows);
 
   // executor_state.cc: what touches persistent memory.
   void shift(Space& space, const Instruction& instruction, std::span<const Run> runs);
@@ -74,7 +81,8 @@ class CpuExecutor final : public Executor {
   const Kernels& kernels_;
   // Per program and line: how many products the group has that begins there (products.h); 0 where none begins.
   std::vector<std::vector<size_t>> products_;
-  Memory scratch_;  // linear.h
+  Memory scratch_;   // linear.h
+  Memory gathered_;  // of routed: rows that go to one matrix, and their products
 };
 
 }  // namespace continuo

@@ -18,9 +18,8 @@ void CpuExecutor::rope(Space& space, const Instruction& instruction, std::span<c
   for (const auto& run : runs) {
     for (size_t i = 0; i < run.rows; ++i) {
       const size_t at = (run.row + i) * width;
-      const auto clock = static_cast<uint32_t>(run.context->head.pulse + run.number + i);
-      kernels_.rope(floats(space, instruction.in[0].id) + at, floats(space, instruction.out) + at, node.groups, pairs,
-                    node.increments.data(), clock);
+      kernels_.rope(floats(space, instruction.in[0].id) + at, floats(space, instruction.out) + at, node.groups,
+                    width / node.groups, pairs, node.increments.data(), position(space, instruction, run, i));
     }
   }
 }

@@ -28,6 +28,12 @@ std::optional<Task> task_of(Op op) {
     case Op::range: return Task::range;
     case Op::l2norm: return Task::l2norm;
     case Op::bonus: return Task::bonus;
+    case Op::scale: return Task::scale;
+    case Op::softmax: return Task::softmax;
+    case Op::normalise: return Task::normalise;
+    case Op::topk: return Task::topk;
+    case Op::gather: return Task::gather_numbers;
+    case Op::combine: return Task::combine;
     case Op::rope: return Task::rope;
     case Op::slice: return Task::slice;
     case Op::cast: return Task::cast;
@@ -123,6 +129,7 @@ class Translator {
       case Op::less:
       case Op::equal:
       case Op::remainder: c.count = narrow(in.size()); break;
+      case Op::combine: c.count = width(in[1].id); break;
       case Op::range:
         c.levels = narrow(node.low.size());
         c.in[1] = literal(node.low);
@@ -133,6 +140,7 @@ class Translator {
         c.count = narrow(node.increments.size());
         c.in[1] = literal(node.increments);
         c.constant |= 2;
+        args_of_rows(c, 1);
         break;
       case Op::attend: args_of_rows(c, 5); break;
       case Op::cache_conv:
@@ -225,7 +233,8 @@ Task epilogue_task_of(Op op) { return *task_of(op); }
 
 bool on_host(Op op) {
   const auto& traits = traits_of(op);
-  return traits.state == State::counts || traits.state == State::resets || traits.rows == Rows::control;
+  return traits.state == State::counts || traits.state == State::resets || traits.rows == Rows::control ||
+         op == Op::routed;
 }
 
 bool CudaDevice::runs(Op op) const { return on_host(op) || op == Op::matmul || task_of(op).has_value(); }

@@ -90,6 +90,7 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
     };
     for (const auto& line : schedule.lines) need(line.launch);
     for (const auto& l : schedule.general) need(l);
+    scratch = std::max(scratch, reserve_routed(*space.program, space.rows));
     blocks_.push_back(std::move(block));
   }
   args_ = DeviceMemory(device_, args * sizeof(uint64_t));
@@ -295,6 +296,9 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
           for (size_t k = 0; k < std::size(about); ++k) of_row(k, run.row + i) = about[k];
         }
         break;
+      case Task::rope:
+        for (size_t i = 0; i < run.rows; ++i) of_row(0, run.row + i) = position(space, instruction, run, i);
+        break;
       case Task::read:
       case Task::write:
         for (size_t i = 0; i < run.rows; ++i) {
@@ -438,6 +442,7 @@ void CudaExecutor::dispatch(Space& space, const Instruction& instruction, size_t
     case Op::cache_increment:
     case Op::cache_decrement: return move_counter(space, instruction, runs);
     case Op::cache_reset: return Executor::reset(space, instruction, runs);
+    case Op::routed: return routed(space, instruction, first, rows);
     default: break;
   }
   const auto& block = blocks_[block_of(space)];

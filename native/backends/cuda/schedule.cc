@@ -85,7 +85,9 @@ class Group {
   bool aligned(const Command& c, size_t i) const {
     switch (c.task) {
       case Task::slice: return c.from == 0 && c.width == c.in_width;
-      case Task::embed: return false;
+      case Task::embed:
+      case Task::gather_numbers:
+      case Task::combine: return false;
       case Task::memory: return i < 3;
       default: return true;
     }
@@ -146,6 +148,7 @@ class Scheduler {
     for (const auto& place : instruction.places) {
       for (const auto& pick : place.picks) out_.straight = out_.straight && pick.kind != Term::Kind::value;
     }
+    if (op == Op::routed) out_.straight = false;  // which matrices a row meets is a value of the row
     if (on_host(op)) return;
     if (op == Op::matmul) {
       out_.products.push_back(product_of(model_, instruction, addresses_));

@@ -7,7 +7,8 @@ namespace continuo::cuda {
 
 Command command_of(const Model& model, const Program& program, const Instruction& instruction, Addresses& addresses,
                    Schedule& schedule);
-// Whether the host alone runs the op: it moves counters, brings back first values, or is control flow.
+// Whether no command runs the op, but the host: it moves counters, brings back first values, launches products that
+// rows pick, or is control flow.
 bool on_host(Op op);
 // The command that sums the gates of a memory.
 Command gates_of(const Command& memory, Schedule& schedule);

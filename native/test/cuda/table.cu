@@ -5,6 +5,7 @@
 #include "backends/cuda/kernels/kernels.h"
 #include "backends/cuda/kernels/norm.h"
 #include "backends/cuda/kernels/rope.h"
+#include "backends/cuda/kernels/routing.h"
 #include "backends/cuda/kernels/sample.h"
 #include "test/cuda/staged.h"
 #include "test/cuda/table.h"
@@ -23,6 +24,10 @@ using cuda::launch;
 
 struct Between {
   CONTINUO_INLINE float operator()(float a, float b, float t) const { return cuda::lerp(a, b, t); }
+};
+struct Factor {
+  float factor;
+  CONTINUO_INLINE float operator()(float x) const { return x * factor; }
 };
 struct Range {
   float low, span;
@@ -71,6 +76,11 @@ void lerp(const float* a, const float* b, const float* t, float* out, size_t n) 
 void range(const float* a, float low, float high, float* out, size_t n) {
   Staged staged;
   launch(map_one<Range>, 1, next_threads(), nullptr, n, staged.out(out, n), Range{low, high - low}, staged.in(a, n));
+}
+
+void scale(const float* a, float factor, float* out, size_t n) {
+  Staged staged;
+  launch(map_one<Factor>, 1, next_threads(), nullptr, n, staged.out(out, n), Factor{factor}, staged.in(a, n));
 }
 
 // Launches a block for each row and each part of its groups.
@@ -180,15 +190,17 @@ bool finite(const float* a, size_t n) {
   return strange == 0;
 }
 
-__global__ void __launch_bounds__(1024)
-    rope_kernel(const float* x, float* y, size_t heads, size_t pairs, const uint32_t* increments, uint32_t clock) {
-  cuda::rope(x, y, heads * blockIdx.x / gridDim.x, heads * (blockIdx.x + 1) / gridDim.x, pairs, increments, clock);
+__global__ void __launch_bounds__(1024) rope_kernel(const float* x, float* y, size_t heads, size_t channels,
+                                                    size_t pairs, const uint32_t* increments, uint32_t position) {
+  cuda::rope(x, y, heads * blockIdx.x / gridDim.x, heads * (blockIdx.x + 1) / gridDim.x, channels, pairs, increments,
+             position);
 }
-void rope(const float* x, float* y, size_t heads, size_t pairs, const uint32_t* increments, uint32_t clock) {
+void rope(const float* x, float* y, size_t heads, size_t channels, size_t pairs, const uint32_t* increments,
+          uint32_t position) {
   Staged staged;
-  const size_t n = heads * 2 * pairs;
+  const size_t n = heads * channels;
   launch(rope_kernel, static_cast<unsigned int>(1 + pairs % heads), next_threads(), nullptr, staged.in(x, n),
-         staged.out(y, n), heads, pairs, staged.in(increments, pairs), clock);
+         staged.out(y, n), heads, channels, pairs, staged.in(increments, pairs), position);
 }
 
 __global__ void __launch_bounds__(1024)
@@ -202,6 +214,35 @@ void conv(const float* x, const float* tail, const float* weights, float* y, siz
   Staged staged;
   launch(conv_kernel, 1, next_threads(), nullptr, staged.in(x, rows * width), staged.in(tail, (taps - 1) * width),
          staged.in(weights, width * taps), staged.both(y, rows * width), rows, width, taps, channel, channel_end);
+}
+
+__global__ void __launch_bounds__(1024) softmax_kernel(const float* x, float* y, size_t n) {
+  cuda::softmax_row(x + blockIdx.x * n, y + blockIdx.x * n, n);
+}
+__global__ void __launch_bounds__(1024) normalise_kernel(const float* x, float* y, size_t n) {
+  cuda::normalise(x + blockIdx.x * n, y + blockIdx.x * n, n);
+}
+void softmax_rows(const float* x, float* y, size_t rows, size_t n) {
+  if (rows == 0) return;
+  Staged staged;
+  launch(softmax_kernel, static_cast<unsigned int>(rows), next_threads(), nullptr, staged.in(x, rows * n),
+         staged.out(y, rows * n), n);
+}
+void normalise(const float* x, float* y, size_t rows, size_t n) {
+  if (rows == 0) return;
+  Staged staged;
+  launch(normalise_kernel, static_cast<unsigned int>(rows), next_threads(), nullptr, staged.in(x, rows * n),
+         staged.out(y, rows * n), n);
+}
+
+__global__ void __launch_bounds__(1024)
+    combine_kernel(const float* x, const float* w, float* y, size_t count, size_t n) {
+  cuda::combine(x, w, y, count, n, n * blockIdx.x / gridDim.x, n * (blockIdx.x + 1) / gridDim.x);
+}
+void combine(const float* x, const float* w, float* y, size_t count, size_t n) {
+  Staged staged;
+  launch(combine_kernel, static_cast<unsigned int>(1 + n % 3), next_threads(), nullptr, staged.in(x, count * n),
+         staged.in(w, count), staged.out(y, n), count, n);
 }
 
 }  // namespace
@@ -227,6 +268,10 @@ const Kernels cuda_kernels{{"cuda", unary<Unary_exp>, unary<Unary_log>, max, sum
                            staged::memory,
                            staged::mix,
                            staged::recall,
-                           staged::memory_first};
+                           staged::memory_first,
+                           scale,
+                           softmax_rows,
+                           normalise,
+                           combine};
 
 }  // namespace continuo::test

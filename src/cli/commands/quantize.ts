@@ -4,20 +4,20 @@ import { choice, needed, optional, usage } from '../flags.ts'
 import { bytes, count, plural, print, printJson, say } from '../output.ts'
 import { exitCodeOfSignal, untilSignal } from '../signals.ts'
 
-const NAMES = ['q8', 'ternary'] as const
+const NAMES = ['q8', 'i4', 'ternary'] as const
 
 export const quantize = command({
   name: 'quantize',
   about:
-    'Writes a copy of a model package whose matrices are stored as small whole numbers: 8 bits or three values a weight, with a scale for every group of weights. Everything else of the model stays as it is, and so does the package.',
+    'Writes a copy of a model package whose matrices are stored as small whole numbers: 8 bits, 4 bits or three values a weight, with a scale for every group of weights. Everything else of the model stays as it is, and so does the package.',
   args: [{ name: 'DIR', help: 'folder with config.json and model.safetensors', required: true }],
   flags: {
-    to: needed(NAMES.join('|'), 'q8: 8 bits a weight; ternary: −1, 0 or 1'),
-    out: optional('DIR', 'the folder to write, new or empty (default: DIR-q8 or DIR-ternary, beside DIR)'),
+    to: needed(NAMES.join('|'), 'q8: 8 bits a weight; i4: 4 bits; ternary: −1, 0 or 1'),
+    out: optional('DIR', 'the folder to write, new or empty (default: DIR-q8, DIR-i4 or DIR-ternary, beside DIR)'),
     group: choice(['32', '64'], 'weights that share a scale', '32'),
   },
   notes:
-    'q8 hardly changes what a model says. ternary is for models that were trained for it: others lose much of their quality. The error printed at the end is the root mean square of what rounding changed, relative to that of the weights.',
+    'q8 hardly changes what a model says, i4 a little: small models more than large ones. ternary is for models that were trained for it: others lose much of their quality. The error printed at the end is the root mean square of what rounding changed, relative to that of the weights.',
   examples: ['quantize models/demo --to q8', 'quantize models/demo --to ternary --out small --group 64'],
   async run(flags, [dir]) {
     const to = NAMES.find((name) => name === flags.to)

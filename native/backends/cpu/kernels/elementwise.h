@@ -30,6 +30,9 @@ CONTINUO_BINARY_OPS(CONTINUO_BINARY_KERNEL)
 inline void map_lerp(const float* a, const float* b, const float* t, float* out, size_t n) {
   map(n, out, [](auto x, auto y, auto z) CONTINUO_LAMBDA { return fma(y - x, z, x); }, a, b, t);
 }
+inline void map_scale(const float* a, float factor, float* out, size_t n) {
+  map(n, out, [=](auto x) CONTINUO_LAMBDA { return x * splat<decltype(x)>(factor); }, a);
+}
 inline void map_exp(const float* a, float* out, size_t n) {
   map(n, out, [](auto x) CONTINUO_LAMBDA { return exp(x); }, a);
 }

@@ -60,9 +60,10 @@ struct Kernels : HostKernels {
   void (*unit)(const float* x, float* y, size_t rows, size_t width, size_t groups, float eps);
   // low + (high − low) · sigmoid(x), by fma.
   void (*range)(const float* x, float low, float high, float* y, size_t n);
-  // Rotary positions of one row at the clock's low word: pairs (i, i + pairs) of each head turn by increments[i] ·
-  // clock / 2³² turns.
-  void (*rope)(const float* x, float* y, size_t heads, size_t pairs, const uint32_t* increments, uint32_t clock);
+  // Rotary positions of one row at the position's low word: pairs (i, i + pairs) of each head turn by increments[i] ·
+  // position / 2³² turns; its channels from 2 · pairs on stay.
+  void (*rope)(const float* x, float* y, size_t heads, size_t channels, size_t pairs, const uint32_t* increments,
+               uint32_t position);
   // silu of a causal convolution over channels [channel, channel_end) of rows [0, rows): tail [taps−1, width] holds the
   // rows before, weights [width, taps], whose last meets the row itself.
   void (*conv)(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t width,
@@ -74,6 +75,13 @@ struct Kernels : HostKernels {
   void (*recall)(const float* M, const float* c, float* y, size_t rows, size_t stride, size_t channels);
   // What init [value][key] stands for as the first state of one head of one level.
   void (*memory_first)(const MemoryForm& form, const float* init, float* M, size_t channels);
+
+  void (*scale)(const float* a, float factor, float* out, size_t n);  // a · factor
+  // Softmax of each row [n], and each row over its sum. y may be x.
+  void (*softmax_rows)(const float* x, float* y, size_t rows, size_t n);
+  void (*normalise)(const float* x, float* y, size_t rows, size_t n);
+  // y [n] = Σ_k w[k] · x[k], of x [count, n], by fma over k from 0.
+  void (*combine)(const float* x, const float* w, float* y, size_t count, size_t n);
 };
 
 extern const Kernels generic_kernels;

@@ -12,6 +12,7 @@
 #include "backends/cpu/kernels/norm.h"
 #include "backends/cpu/kernels/quantise.h"
 #include "backends/cpu/kernels/rope.h"
+#include "backends/cpu/kernels/routing.h"
 #include "backends/cpu/kernels/wkv7.h"
 
 // clang-format off
@@ -25,5 +26,6 @@
    CONTINUO_ISA::attend, CONTINUO_ISA::attend_rows, CONTINUO_ISA::rmsnorm, CONTINUO_ISA::unit,                  \
    CONTINUO_ISA::map_range,                                                                                     \
    CONTINUO_ISA::rope, CONTINUO_ISA::conv, CONTINUO_ISA::memory, CONTINUO_ISA::mix, CONTINUO_ISA::recall,       \
-   CONTINUO_ISA::memory_first}
+   CONTINUO_ISA::memory_first, CONTINUO_ISA::map_scale, CONTINUO_ISA::softmax_rows, CONTINUO_ISA::normalise,    \
+   CONTINUO_ISA::combine}
 // clang-format on

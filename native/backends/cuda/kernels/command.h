@@ -32,6 +32,9 @@ enum class Task : uint8_t {
   read,
   write,
   gather,
+  scale,
+  gather_numbers,
+  combine,
   // Of each row by itself; whole groups of the columns.
   norm,
   rmsnorm,
@@ -39,6 +42,9 @@ enum class Task : uint8_t {
   l2norm,
   bonus,
   rope,
+  softmax,
+  normalise,
+  topk,
   attend,
   recall,
   // Walk the rows of a run; parts as above.
@@ -94,12 +100,12 @@ struct Command {
   uint32_t levels = 1;    // range, memory, memory_first, mix, gates
   uint32_t taps = 0;      // conv
   uint32_t count = 0;     // less, equal, remainder, memory_first: inputs; attend_window: places (2 or 4); rope: pairs;
-                          // memory, gates: kinds of gates
+                          // memory, gates: kinds of gates; combine: rows
   uint32_t slots = 0;     // attend_window: of the rings
   uint32_t learned = 0;   // attend_window: learned positions
   uint32_t from = 0;      // slice: the first element
   float eps = 0;
-  float scale = 0;       // attend, attend_window
+  float scale = 0;       // attend, attend_window; scale: the factor
   int64_t number = 0;    // less, equal, remainder
   uint64_t segment = 0;  // attend_window, mix
   MemoryForm form;       // memory, memory_first
@@ -125,8 +131,8 @@ struct RunArgs {
 //   values]. memory: S or 0, G or 0, M. mix: M, where it goes. gates: the bits of `levels × 3` sums so far (θ, η, α;
 //   double), which come back in `notes` at the same place.
 // Arguments of each row: attend: keys, values, first, last, slots (first, last, slots: positions). read, write: the
-//   member; read of a counter (type i64): its value. gather: where the row comes from. surprisal: the token that was
-//   expected.
+//   member; read of a counter (type i64): its value. rope: the low word of the position. gather: where the row comes
+//   from. surprisal: the token that was expected.
 struct Step {
   const uint64_t* args;
   uint64_t* notes;

@@ -5,6 +5,7 @@
 #include "backends/cuda/kernels/command.h"
 #include "backends/cuda/kernels/norm.h"
 #include "backends/cuda/kernels/rope.h"
+#include "backends/cuda/kernels/routing.h"
 #include "backends/cuda/kernels/sample.h"
 #include "base/dtype.h"
 
@@ -204,6 +205,22 @@ CONTINUO_INLINE void run_row(const Command& c, const Step& step, size_t row, Par
                   c.in_width, c.width);
       return;
     }
+    case Task::scale: {
+      const float factor = c.scale;
+      return map_columns(c, row, columns, [=](float x) { return x * factor; });
+    }
+    case Task::gather_numbers:
+      return gather_numbers(static_cast<const float*>(c.in[0]) + row * c.in_width, c.in_width,
+                            operand<int32_t>(c, 1, row), out_row(c, row), columns.begin, columns.end);
+    case Task::combine:
+      return combine(static_cast<const float*>(c.in[0]) + row * c.in_width,
+                     static_cast<const float*>(c.in[1]) + row * c.count, out_row(c, row), c.count, c.width,
+                     columns.begin, columns.end);
+    case Task::softmax: return softmax_row(operand(c, 0, row), out_row(c, row), c.width);
+    case Task::normalise: return normalise(operand(c, 0, row), out_row(c, row), c.width);
+    case Task::topk:
+      return topk(static_cast<const float*>(c.in[0]) + row * c.in_width, c.in_width,
+                  static_cast<int32_t*>(c.out) + row * c.width, c.width);
     case Task::norm:
       return norm(operand(c, 0, row), operand(c, 1, row), operand(c, 2, row), out_row(c, row), n, groups.begin,
                   groups.end, c.eps);
@@ -214,12 +231,9 @@ CONTINUO_INLINE void run_row(const Command& c, const Step& step, size_t row, Par
     case Task::bonus:
       return bonus(operand(c, 0, row), operand(c, 1, row), operand(c, 2, row), operand(c, 3, row), operand(c, 4, row),
                    out_row(c, row), n, groups.begin, groups.end);
-    case Task::rope: {
-      const RunArgs& run = run_at(step, run_of_row(step, row));
-      const auto clock = static_cast<uint32_t>(run.clock + (row - run.row));
-      return rope(operand(c, 0, row), out_row(c, row), groups.begin, groups.end, c.count,
-                  static_cast<const uint32_t*>(c.in[1]), clock);
-    }
+    case Task::rope:
+      return rope(operand(c, 0, row), out_row(c, row), groups.begin, groups.end, n, c.count,
+                  static_cast<const uint32_t*>(c.in[1]), static_cast<uint32_t>(row_arg(step, c.row_arg, row)));
     case Task::surprisal: {
       if (part.part != 0) return;
       const float nats =

@@ -1,0 +1,92 @@
+/**
+ * Gemma 3 (Gemma Team, "Gemma 3 Technical Report", 2025), its text model: alone (`gemma3_text`) or as the part `text_config` of a
+ * package that also sees pictures (`gemma3`), whose tensors for pictures are passed over. Most layers see a window and turn by one
+ * base, every sixth sees all positions and turns by another.
+ */
+import { z } from 'zod'
+import { buildDecoder, type DecoderPlan, type LayerKind } from './decoder.ts'
+import type { Family } from './family.ts'
+import { decoderMembers, planOf, readDecoderConfig } from './llama.ts'
+import { ropeIncrements, ropeOf, ropeParameters } from './rope.ts'
+
+const size = z.int().positive()
+const activation = z.literal('gelu_pytorch_tanh', 'must be "gelu_pytorch_tanh"').nullish()
+const FULL = 'full_attention'
+const SLIDING = 'sliding_attention'
+
+/** The text parts of multimodal packages leave out what is as the published code has it by default. */
+const gemma3Config = z.looseObject({
+  ...decoderMembers,
+  vocab_size: size.default(262_208),
+  hidden_size: size.default(2304),
+  num_hidden_layers: size.default(26),
+  num_attention_heads: size.default(8),
+  num_key_value_heads: size.default(4),
+  head_dim: size.default(256),
+  intermediate_size: size.default(9216),
+  max_position_embeddings: size.default(131_072),
+  rms_norm_eps: z.number().positive().default(1e-6),
+  hidden_act: activation,
+  hidden_activation: activation,
+  query_pre_attn_scalar: z.number().positive().default(256),
+  sliding_window: size.default(4096),
+  rope_local_base_freq: z.number().nullish(),
+  rope_parameters: z.looseObject({ [FULL]: ropeParameters, [SLIDING]: ropeParameters }).nullish(),
+  layer_types: z.array(z.enum([FULL, SLIDING], `must be "${FULL}" or "${SLIDING}"`)).nullish(),
+  sliding_window_pattern: size.nullish(),
+  _sliding_window_pattern: size.nullish(),
+  attn_logit_softcapping: z.null('must be null: scores are not capped').optional(),
+  final_logit_softcapping: z.number().positive().nullish(),
+  mlp_bias: z.literal(false, 'must be false: the MLP has no biases').nullish(),
+})
+type Gemma3Config = z.infer<typeof gemma3Config>
+
+const kindsOf = (config: Gemma3Config): DecoderPlan['kinds'] => {
+  const { rope_parameters: newer, sliding_window: window, head_dim: d } = config
+  const full =
+    newer == null ? ropeOf({ ...config, rope_parameters: null }, 1e6) : ropeOf({ rope_parameters: newer[FULL] }, 1e6)
+  const local =
+    newer == null ? ropeOf({ rope_theta: config.rope_local_base_freq }) : ropeOf({ rope_parameters: newer[SLIDING] })
+  const whole: LayerKind = { window: null, increments: ropeIncrements(full, d) }
+  const sliding: LayerKind = { window, increments: ropeIncrements(local, d) }
+  const pattern = config.sliding_window_pattern ?? config._sliding_window_pattern ?? 6
+  return (layers) =>
+    Array.from({ length: layers }, (_, l) => {
+      const type = config.layer_types?.[l] ?? ((l + 1) % pattern === 0 ? FULL : SLIDING)
+      return type === FULL ? whole : sliding
+    })
+}
+
+const PREFIXES = ['model.', 'language_model.model.', 'model.language_model.'] as const
+
+const build: Family['build'] = (parsed, tensors) => {
+  const { text_config, model_type, tie_word_embeddings } = Object(parsed) as Readonly<Record<string, unknown>>
+  const text = text_config == null ? parsed : { ...Object(text_config), model_type }
+  const config = readDecoderConfig(gemma3Config, text)
+  const plan = planOf(config)
+  const names = new Set(tensors.map(({ name }) => name))
+  const prefix = PREFIXES.find((each) => names.has(`${each}embed_tokens.weight`)) ?? 'model.'
+  const pictures = /^(model\.)?(vision_tower|multi_modal_projector)\./
+  const all = config.attention_bias ?? false
+  return buildDecoder(
+    {
+      ...plan,
+      kinds: kindsOf(config),
+      biases: { qkv: all, o: all },
+      headNorms: true,
+      onePlus: true,
+      postNorms: true,
+      scale: config.query_pre_attn_scalar ** -0.5,
+      activation: 'gelu',
+      embeddingScale: Math.sqrt(plan.width),
+      logitCap: config.final_logit_softcapping ?? null,
+      tied: config.tie_word_embeddings ?? (tie_word_embeddings as boolean | undefined) ?? true,
+      prefix,
+      foreign: (name) => text_config != null && pictures.test(name),
+    },
+    parsed,
+    tensors,
+  )
+}
+
+export const gemma3: Family = { windows: false, build }

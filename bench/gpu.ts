@@ -14,8 +14,7 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { versionOf } from '../src/cli/doctor/cuda.ts'
 import { bytes, count, table } from '../src/cli/output.ts'
-import { inspectTensors } from '../src/engine/engine.ts'
-import { readPackage } from '../src/models/open.ts'
+import { readPackage } from '../src/models/package.ts'
 import { RWKV7_1B5, writeRwkv7 } from './rwkv7-package.ts'
 import { modelDir, root } from './support.ts'
 
@@ -60,11 +59,10 @@ const folder = mkdtempSync(join(tmpdir(), 'continuo-gpu-'))
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }))
 
 const measure = async (dir: string): Promise<Figures> => {
-  const { config, family } = await readPackage(dir)
-  const weights = join(dir, 'model.safetensors')
+  const { config, family, tensors, files } = await readPackage(dir)
   const graph = join(folder, 'graph.json')
-  writeFileSync(graph, JSON.stringify(family.build(config, inspectTensors(weights)).graph))
-  return JSON.parse(outputOf(program, [graph, weights, values.rounds])) as Figures
+  writeFileSync(graph, JSON.stringify(family.build(config, tensors).graph))
+  return JSON.parse(outputOf(program, [graph, values.rounds, ...files])) as Figures
 }
 
 /** A smaller model may fit in the device's cache (50 MB on an H100, 126 MB on a B200): then its bytes do not come from memory. */

@@ -23,9 +23,9 @@ export {
   type Value,
   type Vector,
 } from './engine/builder-types.ts'
-export { cudaStatus, inspectTensors, openGraph } from './engine/engine.ts'
+export { cudaStatus, type Inspected, inspectFiles, inspectTensors, openGraph } from './engine/engine.ts'
 export type { Graph } from './engine/graph.ts'
-export type { CudaStatus, TensorEntry } from './engine/native.ts'
+export type { CudaStatus, FileFormat, GgufMetadata, TensorEntry } from './engine/native.ts'
 export { checkGraph, planGraph } from './engine/plan.ts'
 export type { Executor, ExecutorOptions, Fetched, Numbers, TraceEntry } from './engine/types.ts'
 export {
@@ -45,6 +45,7 @@ export {
 } from './engine/types.ts'
 export { ContinuoError, codeOf, type ErrorCode, messageOf } from './errors.ts'
 export type { LayoutEntry, StateLayout } from './memory.ts'
+export { type Asked, type Chat, type ChatOptions, openChat } from './models/chat/index.ts'
 export { type ModelPackage, openModel, openPackage } from './models/open.ts'
 export { type Quantized, quantizePackage } from './models/quantize.ts'
 export { type CacheTensor, type DecoderState, type StatefulDecoder, statefulDecoder } from './models/stateful.ts'
@@ -57,6 +58,7 @@ export type { Task, TaskOptions } from './operators/task.ts'
 export type { InputFormat } from './operators/validate.ts'
 export { type Finding, type Verification, type VerifyOptions, verifyLog } from './operators/verify.ts'
 export { startWorker, type Worker, type WorkerOptions } from './operators/worker.ts'
+export { chatTurn, type Turn } from './sessions/chat.ts'
 export { SessionManager } from './sessions/manager.ts'
 export type { OnProbe, Probe, StateReading } from './sessions/probe.ts'
 export type {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/utf8.h"
+
 namespace continuo::json {
 
 const char* name_of(Value::Kind kind) {
@@ -245,19 +247,9 @@ class Parser {
     return true;
   }
 
-  // One UTF-8 sequence, refusing overlong forms, surrogates and code points past U+10FFFF.
   bool utf8(std::string& out) {
-    const auto byte = [&](size_t i) { return at_ + i < source_.size() ? static_cast<uint8_t>(source_[at_ + i]) : 0u; };
-    const uint32_t lead = byte(0);
-    const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    if (lead < 0xC2 || lead > 0xF4) return fail("invalid UTF-8 in a string");
-    for (size_t i = 1; i < length; ++i) {
-      if ((byte(i) & 0xC0) != 0x80) return fail("invalid UTF-8 in a string");
-    }
-    const uint32_t second = byte(1);
-    const bool bad = (lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
-                     (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F);
-    if (bad) return fail("invalid UTF-8 in a string");
+    const size_t length = utf8_length(source_, at_);
+    if (length == 0) return fail("invalid UTF-8 in a string");
     out.append(source_.substr(at_, length));
     at_ += length;
     return true;

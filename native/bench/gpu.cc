@@ -12,6 +12,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "backends/cuda/check.h"
 #include "backends/cuda/cuda.h"
@@ -163,7 +166,7 @@ std::string read(const char* path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-int bench(const std::string& graph, const char* weights, size_t rounds) {
+int bench(const std::string& graph, std::span<const std::string> weights, size_t rounds) {
   ThreadPool pool(std::max(1u, std::thread::hardware_concurrency()));
   auto opened = open_cuda();
   if (!opened) return std::fprintf(stderr, "%s\n", opened.error().message.c_str()), 1;
@@ -206,10 +209,10 @@ int bench(const std::string& graph, const char* weights, size_t rounds) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count < 3) return std::fprintf(stderr, "usage: continuo_gpu_bench GRAPH.json MODEL.safetensors [ROUNDS]\n"), 2;
+  if (count < 4) return std::fprintf(stderr, "usage: continuo_gpu_bench GRAPH.json ROUNDS WEIGHTS…\n"), 2;
   try {
-    return bench(read(arguments[1]), arguments[2],
-                 count > 3 ? std::max(1ul, std::strtoul(arguments[3], nullptr, 10)) : 9);
+    const std::vector<std::string> weights(arguments + 3, arguments + count);
+    return bench(read(arguments[1]), weights, std::max(1ul, std::strtoul(arguments[2], nullptr, 10)));
   } catch (const std::exception& error) {
     return std::fprintf(stderr, "%s\n", error.what()), 1;
   }

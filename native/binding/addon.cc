@@ -78,7 +78,7 @@ ExecutorOptions options_of(const Value& value) {
   return {object.Get("memoryReuse").ToBoolean(), object.Get("trace").ToBoolean(), object.Get("watch").ToBoolean()};
 }
 
-// open(graphJson, path, threads, options, packedPath, packedKey, device, stepTarget) → Promise<handle>
+// open(graphJson, paths, threads, options, packedPath, packedKey, device, stepTarget) → Promise<handle>
 Value open(const CallbackInfo& info) {
   const auto env = info.Env();
   const Engine::OpenDevice open_device = info[6].As<Napi::String>().Utf8Value() == "cuda" ? open_cuda : open_cpu;
@@ -86,7 +86,7 @@ Value open(const CallbackInfo& info) {
       EngineHandle::make(env, info[2].As<Napi::Number>().Uint32Value(), info[7].As<Napi::Number>().DoubleValue());
   auto call = engine->begin(env);
   engine->engine().load(
-      info[0].As<Napi::String>(), info[1].As<Napi::String>(), {info[4].As<Napi::String>(), info[5].As<Napi::String>()},
+      info[0].As<Napi::String>(), paths_of(info[1]), {info[4].As<Napi::String>(), info[5].As<Napi::String>()},
       options_of(info[3]),
       [call](Result<std::shared_ptr<const Model>> loaded) mutable {
         if (!loaded) return EngineHandle::complete(std::move(call), loaded.error(), {});

@@ -1,6 +1,8 @@
 #include "binding/inspect.h"
 
+#include <limits>
 #include <sstream>
+#include <utility>
 
 #include "backends/cpu/kernels/kernels.h"
 #include "backends/cuda/cuda.h"
@@ -8,23 +10,83 @@
 #include "compile/program.h"
 #include "graph/ops.h"
 #include "runtime/executor.h"
-#include "weights/safetensors.h"
+#include "weights/tensor_files.h"
 
 namespace continuo::binding {
 
 using Napi::CallbackInfo;
 using Napi::Value;
 
-// inspect(path): the tensors that the header of a safetensors file lists.
+namespace {
+
+// Makes JavaScript values of GGUF metadata: numbers, BigInts where a number would not be exact, strings, booleans,
+// arrays.
+class Values {
+ public:
+  explicit Values(Napi::Env env) : env_(env) {}
+
+  Value of(const GgufEntry& entry) {
+    visit_gguf(entry.kind, entry.value.data(), *this);
+    return result_;
+  }
+
+  void whole(int64_t value) {
+    constexpr int64_t exact = (int64_t{1} << 53) - 1;
+    if (value >= -exact && value <= exact)
+      put(Napi::Number::New(env_, static_cast<double>(value)));
+    else
+      put(Napi::BigInt::New(env_, value));
+  }
+  void large(uint64_t value) {
+    if (value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      whole(static_cast<int64_t>(value));
+    else
+      put(Napi::BigInt::New(env_, value));
+  }
+  void real(double value) { put(Napi::Number::New(env_, value)); }
+  void boolean(bool value) { put(Napi::Boolean::New(env_, value)); }
+  void string(std::string_view value) { put(Napi::String::New(env_, value.data(), value.size())); }
+  void begin(uint64_t count) { open_.emplace_back(Napi::Array::New(env_, static_cast<size_t>(count)), 0); }
+  void end() {
+    const Value list = open_.back().first;
+    open_.pop_back();
+    put(list);
+  }
+
+ private:
+  void put(Value value) {
+    if (open_.empty()) {
+      result_ = value;
+    } else {
+      auto& [list, next] = open_.back();
+      list.Set(next++, value);
+    }
+  }
+
+  Napi::Env env_;
+  std::vector<std::pair<Napi::Array, uint32_t>> open_;
+  Value result_;
+};
+
+}  // namespace
+
+std::vector<std::string> paths_of(const Value& value) {
+  const auto list = value.As<Napi::Array>();
+  std::vector<std::string> out;
+  for (uint32_t i = 0; i < list.Length(); ++i) out.push_back(list.Get(i).As<Napi::String>());
+  return out;
+}
+
+// inspect(paths): { tensors, files }: the tensors that the headers of a model's files list, and of each file its format
+// and, of a GGUF file, its metadata as pairs of key and value.
 Value inspect(const CallbackInfo& info) {
   const auto env = info.Env();
-  auto file = MappedFile::open(info[0].As<Napi::String>());
-  if (!file) throw error_value(env, file.error());
-  auto tensors = read_safetensors(file->bytes());
-  if (!tensors) throw error_value(env, tensors.error());
-  auto out = Napi::Array::New(env, tensors->size());
-  for (size_t i = 0; i < tensors->size(); ++i) {
-    const auto& tensor = (*tensors)[i];
+  auto opened = TensorFiles::open(paths_of(info[0]));
+  if (!opened) throw error_value(env, opened.error());
+  const auto& all = opened->tensors();
+  auto tensors = Napi::Array::New(env, all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto& tensor = all[i];
     auto shape = Napi::Array::New(env, tensor.shape.size());
     for (size_t d = 0; d < tensor.shape.size(); ++d)
       shape.Set(static_cast<uint32_t>(d), static_cast<double>(tensor.shape[d]));
@@ -32,10 +94,28 @@ Value inspect(const CallbackInfo& info) {
     entry.Set("name", tensor.name);
     entry.Set("dtype", tensor.dtype);
     entry.Set("shape", shape);
+    entry.Set("file", static_cast<double>(tensor.file));
     entry.Set("offset", static_cast<double>(tensor.offset));
     entry.Set("bytes", static_cast<double>(tensor.data.size()));
-    out.Set(static_cast<uint32_t>(i), entry);
+    tensors.Set(static_cast<uint32_t>(i), entry);
   }
+  auto files = Napi::Array::New(env);
+  for (const auto& read : opened->files()) {
+    auto metadata = Napi::Array::New(env, read.metadata.size());
+    for (size_t i = 0; i < read.metadata.size(); ++i) {
+      auto pair = Napi::Array::New(env, 2);
+      pair.Set(uint32_t{0}, read.metadata[i].key);
+      pair.Set(uint32_t{1}, Values(env).of(read.metadata[i]));
+      metadata.Set(static_cast<uint32_t>(i), pair);
+    }
+    auto file = Napi::Object::New(env);
+    file.Set("format", name_of(read.format));
+    file.Set("metadata", read.format == FileFormat::gguf ? Value(metadata) : Value(env.Null()));
+    files.Set(files.Length(), file);
+  }
+  auto out = Napi::Object::New(env);
+  out.Set("tensors", tensors);
+  out.Set("files", files);
   return out;
 }
 

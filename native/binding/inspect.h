@@ -2,10 +2,14 @@
 #pragma once
 
 #include <napi.h>
+#include <string>
+#include <vector>
 
 namespace continuo::binding {
 
-// The tensors of a safetensors file, and how the blocks of a graph will run.
+// A list of paths, as an argument.
+std::vector<std::string> paths_of(const Napi::Value& value);
+// What the headers of a model's files say, and how the blocks of a graph will run.
 Napi::Value inspect(const Napi::CallbackInfo& info);
 Napi::Value plan(const Napi::CallbackInfo& info);
 // The op table, the kernels of this CPU, and CUDA on this machine.

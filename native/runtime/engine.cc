@@ -95,12 +95,12 @@ bool Engine::take(std::optional<Job>& job, std::vector<Arrival>& arrivals) {
   return job || !arrivals.empty() || !scheduler_.empty() || !inbox.stopping;
 }
 
-void Engine::load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done,
-                  OpenDevice open_device) {
-  inbox_->call([this, graph_json = std::move(graph_json), path = std::move(path), cache = std::move(cache), options,
+void Engine::load(std::string graph_json, std::vector<std::string> paths, PackCache cache, ExecutorOptions options,
+                  Loaded done, OpenDevice open_device) {
+  inbox_->call([this, graph_json = std::move(graph_json), paths = std::move(paths), cache = std::move(cache), options,
                 done = std::move(done), open_device = std::move(open_device)]() mutable {
     options_ = options;
-    source_ = [this, graph_json = std::move(graph_json), path = std::move(path), cache = std::move(cache),
+    source_ = [this, graph_json = std::move(graph_json), paths = std::move(paths), cache = std::move(cache),
                open_device = std::move(open_device)]() -> Result<std::shared_ptr<const Model>> {
       auto device = open_device();
       if (!device) return device.error();
@@ -109,7 +109,7 @@ void Engine::load(std::string graph_json, std::string path, PackCache cache, Exe
         const std::lock_guard lock(inbox_->mutex);
         unavailable_.clear();
       }
-      return Model::load(graph_json, path, pool_, *device, cache.path.empty() ? nullptr : &cache);
+      return Model::load(graph_json, paths, pool_, *device, cache.path.empty() ? nullptr : &cache);
     };
     done(load_model());
   });

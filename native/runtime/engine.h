@@ -56,10 +56,11 @@ class Engine {
   explicit Engine(size_t threads, double step_target = default_step_target);
   ~Engine();
 
-  // Must be the first call. `graph_json`, `path` and `cache` (unused where its path is empty) are those of Model::load;
-  // `open_device` gives the device, now and after a loss; `options` are those of the engine's own executor.
-  void load(std::string graph_json, std::string path, PackCache cache, ExecutorOptions options, Loaded done,
-            OpenDevice open_device);
+  // Must be the first call. `graph_json`, `paths` and `cache` (unused where its path is empty) are those of
+  // Model::load; `open_device` gives the device, now and after a loss; `options` are those of the engine's own
+  // executor.
+  void load(std::string graph_json, std::vector<std::string> paths, PackCache cache, ExecutorOptions options,
+            Loaded done, OpenDevice open_device);
   // Refuses an invalid item at once and leaves its context unclaimed. Otherwise the context stays claimed until
   // `answer` is called.
   Status submit(Item item, Answer answer);

@@ -4,6 +4,7 @@
 
 #include "graph/ops.h"
 #include "runtime/executor.h"
+#include "weights/tensor_files.h"
 
 namespace continuo {
 
@@ -129,13 +130,11 @@ Model::Model(Graph g, std::shared_ptr<Device> on)
       state_bytes(fixed_bytes(layout)),
       device(std::move(on)) {}
 
-Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, std::span<const std::byte> file,
+Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, const std::vector<Tensor>& tensors,
                                                  ThreadPool& pool, std::shared_ptr<Device> device,
                                                  const PackCache* cache) {
   auto graph = parse_graph(graph_json);
   if (!graph) return graph.error();
-  auto tensors = read_safetensors(file);
-  if (!tensors) return tensors.error();
   std::shared_ptr<Model> model(new Model(std::move(*graph), std::move(device)));
   for (const auto& block : model->graph.blocks) {
     auto program = Program::make(model->graph, block, model->constant_index);
@@ -147,7 +146,7 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, st
   for (const auto& program : model->programs) note_writes(model->graph, program.code, model->layout, model->slice_of);
   std::vector<ConstantSpec> specs;
   for (const auto& member : model->constant_index.members()) specs.push_back(spec_of(model->graph, member));
-  auto packed = pack_weights(specs, *tensors, pool, cache);
+  auto packed = pack_weights(specs, tensors, pool, cache);
   if (!packed) return packed.error();
   model->constants = std::move(packed->constants);
   for (auto& constant : model->constants) model->device->adopt(constant);
@@ -184,11 +183,20 @@ std::optional<uint64_t> Model::positions() const {
   return most;
 }
 
-Result<std::shared_ptr<const Model>> Model::load(std::string_view graph_json, const std::string& path, ThreadPool& pool,
-                                                 std::shared_ptr<Device> device, const PackCache* cache) {
-  auto file = MappedFile::open(path);
-  if (!file) return file.error();
-  return make(graph_json, file->bytes(), pool, std::move(device), cache);
+Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, std::span<const std::byte> file,
+                                                 ThreadPool& pool, std::shared_ptr<Device> device,
+                                                 const PackCache* cache) {
+  auto read = read_tensor_file(file, "model.safetensors");
+  if (!read) return read.error();
+  return make(graph_json, read->tensors, pool, std::move(device), cache);
+}
+
+Result<std::shared_ptr<const Model>> Model::load(std::string_view graph_json, std::span<const std::string> paths,
+                                                 ThreadPool& pool, std::shared_ptr<Device> device,
+                                                 const PackCache* cache) {
+  auto files = TensorFiles::open(paths);
+  if (!files) return files.error();
+  return make(graph_json, files->tensors(), pool, std::move(device), cache);
 }
 
 }  // namespace continuo

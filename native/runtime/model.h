@@ -43,13 +43,17 @@ struct FirstState {
 
 class Model {
  public:
-  // Reads a graph (JSON) and the bytes of a safetensors file, and moves the weights onto the device. Throws DeviceError
-  // where the device has no memory for them. `cache`: packed weights on disk (weights.h).
+  // Reads a graph (JSON), and moves the weights that it names onto the device. Throws DeviceError where the device has
+  // no memory for them. `cache`: packed weights on disk (weights.h).
+  static Result<std::shared_ptr<const Model>> make(std::string_view graph_json, const std::vector<Tensor>& tensors,
+                                                   ThreadPool& pool, std::shared_ptr<Device> device,
+                                                   const PackCache* cache = nullptr);
+  // The same, with the bytes of one file (tensor_files.h).
   static Result<std::shared_ptr<const Model>> make(std::string_view graph_json, std::span<const std::byte> file,
                                                    ThreadPool& pool, std::shared_ptr<Device> device,
                                                    const PackCache* cache = nullptr);
-  // The same, with a safetensors file on disk.
-  static Result<std::shared_ptr<const Model>> load(std::string_view graph_json, const std::string& path,
+  // The same, with files on disk.
+  static Result<std::shared_ptr<const Model>> load(std::string_view graph_json, std::span<const std::string> paths,
                                                    ThreadPool& pool, std::shared_ptr<Device> device,
                                                    const PackCache* cache = nullptr);
 

@@ -269,7 +269,8 @@ TEST(
     const Emulated fault("CONTINUO_EMULATED_FAULT", std::to_string(emulate::launches() + launch));
     Engine engine(1);
     std::promise<Result<std::shared_ptr<const Model>>> loaded;
-    engine.load(small().graph, file.path, {}, {}, [&](auto result) { loaded.set_value(std::move(result)); }, open_cuda);
+    engine.load(
+        small().graph, {file.path}, {}, {}, [&](auto result) { loaded.set_value(std::move(result)); }, open_cuda);
     CHECK(loaded.get_future().get());
     auto reference = std::make_shared<Context>(host.model);
     CHECK(process(*host.engine, {{reference, {1, 2, 3}, false, 0, {}}}));

@@ -311,8 +311,8 @@ TEST("model: a tensor that does not fit the graph is refused by name") {
   std::memcpy(image.data() + image.size() - 4 * 9, &nan, 4);
   CHECK_SAYS(Model::make(small.graph, image, pool, cpu_device(generic_kernels)),
              "tensor \"head\" holds NaN at element 119");
-  const auto wide = test::image_of("{\"emb\":{\"dtype\":\"F64\",\"shape\":[8,16],\"data_offsets\":[0,1024]}}", 1024);
-  CHECK_SAYS(Model::make(small.graph, wide, pool, cpu_device(generic_kernels)), "stored as F64");
+  const auto whole = test::image_of("{\"emb\":{\"dtype\":\"I64\",\"shape\":[8,16],\"data_offsets\":[0,1024]}}", 1024);
+  CHECK_SAYS(Model::make(small.graph, whole, pool, cpu_device(generic_kernels)), "stored as I64");
 }
 
 TEST("thread pool: every task runs exactly once, whatever the number of threads") {

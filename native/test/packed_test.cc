@@ -11,6 +11,7 @@
 #include "runtime/engine.h"
 #include "test/image.h"
 #include "weights/packed_file.h"
+#include "weights/safetensors.h"
 
 using namespace continuo;
 
@@ -163,7 +164,7 @@ TEST("weights: running out of memory while loading is an error, and leaves no ca
   {
     Engine engine(1);
     std::promise<Result<std::shared_ptr<const Model>>> done;
-    engine.load(graph, path, {}, {}, [&](auto result) { done.set_value(std::move(result)); }, open_cpu);
+    engine.load(graph, {path}, {}, {}, [&](auto result) { done.set_value(std::move(result)); }, open_cpu);
     const auto loaded = done.get_future().get();
     CHECK(!loaded && loaded.error().code == Code::unavailable);
     CHECK_SAYS(loaded, "ran out of resources");

@@ -361,10 +361,10 @@ TEST("weights: an invalid quantised matrix is refused with the tensor's name") {
     CHECK(pack(w, w.spec()));
     auto spec = w.spec();
     spec.tensor = "other";
-    CHECK_SAYS(pack(w, spec), "tensor \"other\" is missing from model.safetensors, expected shape [3, 70]");
+    CHECK_SAYS(pack(w, spec), "tensor \"other\" is missing from the model's files, expected shape [3, 70]");
     spec = w.spec();
     spec.scales = "other";
-    CHECK_SAYS(pack(w, spec), "tensor \"other\" is missing from model.safetensors, expected the scales of \"w.codes\"");
+    CHECK_SAYS(pack(w, spec), "tensor \"other\" is missing from the model's files, expected the scales of \"w.codes\"");
     spec = w.spec();
     spec.group = 48;
     CHECK_SAYS(pack(w, spec), "constant \"w\" has groups of 48 inputs, expected 32 or 64");

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "test/image.h"
+#include "weights/mapped_file.h"
 
 using namespace continuo;
 using test::image_of;

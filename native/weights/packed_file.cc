@@ -9,6 +9,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "weights/mapped_file.h"
+
 namespace continuo {
 
 namespace {

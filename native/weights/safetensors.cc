@@ -2,13 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <fcntl.h>
-#include <limits>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <optional>
 
 #include "base/json.h"
 
@@ -43,11 +37,9 @@ constexpr std::array<KnownDtype, 15> known_dtypes{{{"F64", 8},
 
 bool multiply(uint64_t a, uint64_t b, uint64_t& out) { return !__builtin_mul_overflow(a, b, &out); }
 
-Result<Tensor> read_entry(const std::string& name, const json::Value& entry, uint64_t data_start,
+Result<Tensor> read_entry(std::string_view file, const std::string& name, const json::Value& entry, uint64_t data_start,
                           std::span<const std::byte> data) {
-  const auto bad = [&](const auto&... parts) {
-    return invalid("model.safetensors: tensor \"", name, "\" ", parts..., advice);
-  };
+  const auto bad = [&](const auto&... parts) { return invalid(file, ": tensor \"", name, "\" ", parts..., advice); };
   if (!entry.is_object())
     return bad("is described by ", json::name_of(entry.kind),
                ", expected an object with dtype, shape and data_offsets.");
@@ -62,7 +54,8 @@ Result<Tensor> read_entry(const std::string& name, const json::Value& entry, uin
   if (known == known_dtypes.end()) return bad("has the unknown dtype \"", dtype->text.substr(0, 40), "\".");
 
   Tensor tensor{name, dtype->text, {}, 0, {}};
-  if (shape->items.size() > 8) return bad("has ", shape->items.size(), " dimensions, expected at most 8.");
+  if (shape->items.size() > max_tensor_axes)
+    return bad("has ", shape->items.size(), " dimensions, expected at most ", max_tensor_axes, ".");
   uint64_t bytes = known->bytes;
   for (const auto& item : shape->items) {
     const auto extent = item.as_u64();
@@ -87,45 +80,27 @@ Result<Tensor> read_entry(const std::string& name, const json::Value& entry, uin
 
 }  // namespace
 
-uint64_t Tensor::elements() const {
-  uint64_t n = 1;
-  for (const auto extent : shape) n *= extent;
-  return n;
-}
-
-std::optional<Dtype> Tensor::number_format() const {
-  if (dtype == "F32") return Dtype::f32;
-  if (dtype == "F16") return Dtype::f16;
-  if (dtype == "BF16") return Dtype::bf16;
-  return std::nullopt;
-}
-
-std::string shape_text(std::span<const uint64_t> shape) {
-  std::string out = "[";
-  for (size_t i = 0; i < shape.size(); ++i) out += (i ? ", " : "") + std::to_string(shape[i]);
-  return out + "]";
-}
-
-Result<std::vector<Tensor>> read_safetensors(std::span<const std::byte> bytes) {
-  if (bytes.size() < 8) return invalid("model.safetensors has ", bytes.size(), " bytes, expected at least 8.", advice);
+Result<std::vector<Tensor>> read_safetensors(std::span<const std::byte> bytes, std::string_view file) {
+  if (bytes.size() < 8) return invalid(file, " has ", bytes.size(), " bytes, expected at least 8.", advice);
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<uint64_t>(bytes[static_cast<size_t>(i)]);
   if (length > max_header || length > bytes.size() - 8) {
-    return invalid("model.safetensors announces a header of ", length, " bytes but ", bytes.size() - 8,
-                   " follow (limit ", max_header, ").", advice);
+    return invalid(file, " announces a header of ", length, " bytes but ", bytes.size() - 8, " follow (limit ",
+                   max_header, ").", advice);
   }
   const auto data = bytes.subspan(8 + length);
   auto header = json::parse({reinterpret_cast<const char*>(bytes.data()) + 8, length});
-  if (!header) return invalid("model.safetensors has a broken header: ", header.error().message, advice);
+  if (!header) return invalid(file, " has a broken header: ", header.error().message, advice);
   if (!header->is_object())
-    return invalid("model.safetensors has ", json::name_of(header->kind), " for a header, expected an object.", advice);
+    return invalid(file, " has ", json::name_of(header->kind), " for a header, expected an object.", advice);
 
   std::vector<Tensor> tensors;
   for (const auto& [name, entry] : header->members) {
     if (name == "__metadata__") continue;
-    if (name.empty() || name.size() > 1024)
-      return invalid("model.safetensors has a tensor name of ", name.size(), " bytes, expected 1 to 1024.", advice);
-    auto tensor = read_entry(name, entry, 8 + length, data);
+    if (name.empty() || name.size() > max_tensor_name)
+      return invalid(file, " has a tensor name of ", name.size(), " bytes, expected 1 to ", max_tensor_name, ".",
+                     advice);
+    auto tensor = read_entry(file, name, entry, 8 + length, data);
     if (!tensor) return tensor.error();
     tensors.push_back(std::move(*tensor));
   }
@@ -136,56 +111,14 @@ Result<std::vector<Tensor>> read_safetensors(std::span<const std::byte> bytes) {
   uint64_t expected = 8 + length;
   for (const auto& tensor : tensors) {
     if (tensor.offset != expected) {
-      return invalid("model.safetensors: the data of tensor \"", tensor.name, "\" begins at byte ", tensor.offset,
-                     ", expected ", expected, ": tensors overlap or leave a gap.", advice);
+      return invalid(file, ": the data of tensor \"", tensor.name, "\" begins at byte ", tensor.offset, ", expected ",
+                     expected, ": tensors overlap or leave a gap.", advice);
     }
     expected += tensor.data.size();
   }
   if (expected != bytes.size())
-    return invalid("model.safetensors is ", bytes.size(), " bytes long, expected ", expected, " by its header.",
-                   advice);
+    return invalid(file, " is ", bytes.size(), " bytes long, expected ", expected, " by its header.", advice);
   return tensors;
-}
-
-Result<MappedFile> MappedFile::open(const std::string& path) {
-  const auto failed = [&](const char* what) {
-    return invalid("cannot ", what, " ", path, ": ", std::strerror(errno), ".");
-  };
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return failed("open");
-  struct stat info{};
-  if (::fstat(fd, &info) != 0) {
-    const Error error = failed("read");
-    ::close(fd);
-    return error;
-  }
-  if (!S_ISREG(info.st_mode)) {
-    ::close(fd);
-    return invalid(path, " is not a regular file.");
-  }
-  const auto size = static_cast<size_t>(info.st_size);
-  if (size == 0) {
-    ::close(fd);
-    return MappedFile(nullptr, 0);
-  }
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  const Error error = data == MAP_FAILED ? failed("map") : Error{};
-  ::close(fd);
-  if (data == MAP_FAILED) return error;
-  return MappedFile(static_cast<const std::byte*>(data), size);
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 }  // namespace continuo

@@ -10,7 +10,8 @@ namespace continuo {
 enum class Layout : uint8_t { packed, rows, vector, stack };
 // What becomes of the numbers of a vector when they are read, in f32. neg_exp: −exp w, by exp_of() (map.h).
 enum class Map : uint8_t { none, one_plus, neg_exp };
-// The format of a constant's numbers in a file. `plain`: a tensor of dtype F32, F16, BF16 or F8_E4M3 (widened to f16).
+// The format of a constant's numbers in a file. `plain`: a tensor of dtype F32, F16, BF16, F8_E4M3
+// (widened to f16), F64 (rounded to f32) or a block format of GGUF (widened to f32).
 // The others are matrices W [N outputs, K inputs] of small integers q, with scales F16 [N, ⌈K/group⌉] in a tensor of
 // their own, group 32 or 64. Numbers stored past K are ignored:
 //   q8        I8 [N, K]         q, in −127…127

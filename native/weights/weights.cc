@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/memory.h"
+#include "weights/blocks.h"
 #include "weights/map.h"
 #include "weights/packed_file.h"
 #include "weights/quantised.h"
@@ -67,8 +68,38 @@ bool fits(const ConstantSpec& spec, const Tensor& tensor) {
 
 bool is_f8(const Tensor& tensor) { return tensor.dtype == "F8_E4M3"; }
 
-// The dtype in which the kernels read a plain tensor: f16 for F8_E4M3. None for a dtype that they do not read.
-std::optional<Dtype> kept_dtype(const Tensor& tensor) { return is_f8(tensor) ? Dtype::f16 : tensor.number_format(); }
+// The block format of a tensor of a GGUF file; null for plain numbers.
+const BlockFormat* blocks_of(const Tensor& tensor) {
+  const auto* format = block_format(tensor.dtype);
+  return format && format->widen ? format : nullptr;
+}
+
+// The dtype in which the kernels read a plain tensor: f16 for F8_E4M3, f32 for F64 (rounded once) and for blocks. None
+// for a dtype that they do not read.
+std::optional<Dtype> kept_dtype(const Tensor& tensor) {
+  if (is_f8(tensor)) return Dtype::f16;
+  if (tensor.dtype == "F64" || blocks_of(tensor)) return Dtype::f32;
+  return tensor.number_format();
+}
+
+// Elements of blocks, one after the other: each block is widened when the first of its elements is asked for.
+class Widened {
+ public:
+  Widened(const BlockFormat& format, const std::byte* data) : format_(format), data_(data) {}
+  uint32_t operator()(size_t i) {
+    if (const size_t block = i / format_.values; block != block_) {
+      format_.widen(data_ + block * format_.bytes, values_);
+      block_ = block;
+    }
+    return std::bit_cast<uint32_t>(values_[i % format_.values]);
+  }
+
+ private:
+  const BlockFormat& format_;
+  const std::byte* data_;
+  size_t block_ = static_cast<size_t>(-1);
+  float values_[max_block_values];
+};
 
 // Calls use(element), where element(i) gives the bits of the tensor's element i in that dtype: u32 or u16.
 template <class Use> auto with_bits(const Tensor& tensor, const Use& use) {
@@ -79,6 +110,11 @@ template <class Use> auto with_bits(const Tensor& tensor, const Use& use) {
     return bits;
   };
   if (is_f8(tensor)) return use([data](size_t i) { return widen_f8(std::to_integer<uint8_t>(data[i])); });
+  if (const auto* format = blocks_of(tensor)) return use(Widened(*format, data));
+  if (tensor.dtype == "F64")
+    return use([whole](size_t i) {
+      return std::bit_cast<uint32_t>(static_cast<float>(std::bit_cast<double>(whole(uint64_t{}, i))));
+    });
   if (tensor.dtype == "F32") return use([whole](size_t i) { return whole(uint32_t{}, i); });
   return use([whole](size_t i) { return whole(uint16_t{}, i); });
 }
@@ -107,7 +143,7 @@ float number_of(uint16_t bits, Dtype dtype) { return dtype == Dtype::f16 ? widen
 // Fills `out` with the constant; refuses numbers that are not finite.
 std::optional<Error> fill(const ConstantSpec& spec, const Tensor& tensor, Dtype dtype, std::byte* to) {
   const size_t rows = spec.shape[0], inputs = inputs_of(spec);
-  return with_bits(tensor, [&](const auto& element) {
+  return with_bits(tensor, [&](auto&& element) {
     return with_places(spec, tensor, [&](const auto& place) -> std::optional<Error> {
       using Bits = decltype(element(0));
       auto* out = reinterpret_cast<Bits*>(to);
@@ -192,12 +228,12 @@ Result<Dtype> find_tensors(Source& source, const Tensors& by_name) {
   const auto& spec = source.spec;
   const Tensor* tensor = source.tensor = find(spec.tensor);
   if (!tensor)
-    return invalid("tensor \"", spec.tensor, "\" is missing from model.safetensors, expected shape ",
+    return invalid("tensor \"", spec.tensor, "\" is missing from the model's files, expected shape ",
                    shape_text(wanted_shape(spec)), ".");
   if (spec.storage != Storage::plain) {
     source.scales = find(spec.scales);
     if (!source.scales) {
-      return invalid("tensor \"", spec.scales, "\" is missing from model.safetensors, expected the scales of \"",
+      return invalid("tensor \"", spec.scales, "\" is missing from the model's files, expected the scales of \"",
                      spec.tensor, "\" (", name_of(spec.storage), ").");
     }
     if (auto error = check_quantised(spec, *tensor, *source.scales)) return *error;
@@ -206,7 +242,7 @@ Result<Dtype> find_tensors(Source& source, const Tensors& by_name) {
   const auto dtype = kept_dtype(*tensor);
   if (!dtype)
     return invalid("tensor \"", spec.tensor, "\" is stored as ", tensor->dtype,
-                   ", expected F32, F16, BF16 or F8_E4M3: convert the model.");
+                   ", expected F32, F16, BF16, F64, F8_E4M3 or a block format of GGUF: convert the model.");
   if (!fits(spec, *tensor)) {
     return invalid("tensor \"", spec.tensor, "\" has shape ", shape_text(tensor->shape),
                    spec.view || spec.columns ? ", which lacks rows or columns of \"" : ", expected ",

@@ -1,4 +1,4 @@
-// Constants: read from the model's file once and laid out for the kernels. The file is not needed afterwards.
+// Constants: read from the model's files once and laid out for the kernels. The files are not needed afterwards.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 #include "base/result.h"
 #include "base/threads.h"
 #include "weights/packed_matrix.h"
-#include "weights/safetensors.h"
 #include "weights/storage.h"
+#include "weights/tensor.h"
 #include "weights/view.h"
 
 namespace continuo {

@@ -35,7 +35,10 @@ export const sealFlags = {
   'seal-key-old': optional('FILE', 'a former key, or the word plain for none, that is accepted where state is read'),
 }
 export const SEAL_FLAGS = Object.keys(sealFlags)
-export const modelFlag = needed('DIR', 'folder with config.json and model.safetensors')
+export const modelFlag = needed(
+  'DIR',
+  'folder of a model (config.json and its weights), a .gguf or .pth file, or owner/name of one that was pulled',
+)
 export const sessionFlag = needed('ID', 'the session')
 export const groupFlag = text('ID', 'consumer group that owns the state', 'continuo')
 export const inputTopicFlag = optional('TOPIC', 'read this topic instead of PREFIX.chunks')
@@ -156,7 +159,7 @@ export const withModel = async (
   use: (loaded: ModelPackage) => Promise<ExitCode>,
 ): Promise<ExitCode> => {
   const { openPackage } = await import('../models/open.ts')
-  const { model, tokenizer } = await openPackage(dir, {
+  const loaded = await openPackage(dir, {
     ...(threads === undefined ? {} : { threads }),
     ...(overflow === undefined ? {} : { overflow }),
     ...(device === undefined ? {} : { device }),
@@ -164,8 +167,8 @@ export const withModel = async (
     warn: say,
   })
   try {
-    return await use({ model, tokenizer })
+    return await use(loaded)
   } finally {
-    model.close()
+    loaded.model.close()
   }
 }

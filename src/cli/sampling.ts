@@ -1,4 +1,5 @@
 /** How tokens are drawn: as flags say, and where it was asked for as the package recommends. */
+import type { ModelPackage } from '../models/open.ts'
 import { recommendedSampling } from '../models/sampling.ts'
 import { on } from './flags.ts'
 
@@ -13,10 +14,14 @@ interface Drawn {
   readonly 'top-p': number
 }
 
-/** The flags, with what the package in `dir` recommends in place of their defaults; a flag that the user wrote counts. */
-export const drawn = async <F extends Drawn>(flags: F, given: ReadonlySet<string>, dir: string): Promise<F> => {
+/** The flags, with what the package recommends in place of their defaults; a flag that the user wrote counts. */
+export const drawn = <F extends Drawn>(
+  flags: F,
+  given: ReadonlySet<string>,
+  { model, sampling }: Pick<ModelPackage, 'model' | 'sampling'>,
+): F => {
   if (!flags.recommended) return flags
-  const { temperature, topK, topP } = await recommendedSampling(dir)
+  const { temperature, topK, topP } = recommendedSampling(model.dir, sampling)
   const all = { temperature, 'top-k': topK, 'top-p': topP }
   const used = Object.entries(all).filter(([name, value]) => value !== undefined && !given.has(name))
   return { ...flags, ...Object.fromEntries(used) }

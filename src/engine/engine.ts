@@ -19,6 +19,8 @@ import {
   type ContextHandle,
   type CudaStatus,
   callNative,
+  type FileFormat,
+  type GgufMetadata,
   type NativeItem,
   type TensorEntry,
 } from './native.ts'
@@ -50,7 +52,7 @@ const brokenOr = (error: unknown): unknown =>
 const maxPulse = 2n ** 63n
 
 /**
- * Loads a graph of one's own and the weights it names from a safetensors file. Blocks "step" and "predict" that return what a
+ * Loads a graph of one's own and the weights it names from one file (`inspectFiles` says of which formats). Blocks "step" and "predict" that return what a
  * language model's do (native/graph/graph.h) make it one; any other graph is driven through `createExecutor`.
  */
 export const openGraph = async (graph: Graph, path: string, options: OpenModelOptions = {}): Promise<Model> => {
@@ -60,7 +62,10 @@ export const openGraph = async (graph: Graph, path: string, options: OpenModelOp
   const shape = graph.declarations.find(({ name, kind }) => kind === 'volatile' && name === logits)
   const vocabSize = shape && 'shape' in shape ? shape.shape.reduce((product, extent) => product * extent, 1) : 0
   const tensors = inspectTensors(path)
-  return loadModel({ dir: dirname(path), modelType: 'graph', vocabSize, config: graph, graph, path, tensors }, options)
+  return loadModel(
+    { dir: dirname(path), modelType: 'graph', vocabSize, config: graph, graph, paths: [path], tensors },
+    options,
+  )
 }
 
 const misuse = (message: string): never => {
@@ -70,8 +75,28 @@ const invalid = (message: string): never => {
   throw new ContinuoError('INVALID', message)
 }
 
-/** The tensors of a safetensors file, by its header. Throws INVALID for a damaged or hostile file. */
-export const inspectTensors = (path: string): readonly TensorEntry[] => callNative((addon) => addon.inspect(path))
+/** What the headers of a model's files say. */
+export interface Inspected {
+  /** Of all files. */
+  readonly tensors: readonly TensorEntry[]
+  /** File by file. */
+  readonly formats: readonly FileFormat[]
+  /** Of the first GGUF file; null without one. */
+  readonly metadata: GgufMetadata | null
+}
+
+/**
+ * Reads the headers of a model's files: safetensors, GGUF, archives of torch.save, found by their content. Throws INVALID for a
+ * damaged or hostile file, and for a tensor that stands in two of them.
+ */
+export const inspectFiles = (paths: readonly string[]): Inspected => {
+  const { tensors, files } = callNative((addon) => addon.inspect(paths))
+  const pairs = files.find(({ metadata }) => metadata !== null)?.metadata ?? null
+  return { tensors, formats: files.map(({ format }) => format), metadata: pairs && new Map(pairs) }
+}
+
+/** The tensors of one file. Throws as `inspectFiles`. */
+export const inspectTensors = (path: string): readonly TensorEntry[] => inspectFiles([path]).tensors
 
 /** The instruction set whose kernels this CPU gets: avx512vnni, avx512, avx2 or generic. */
 export const kernelFeatures = (): string => callNative((addon) => addon.features())
@@ -116,11 +141,11 @@ export interface LoadRequest {
   readonly levels?: readonly number[]
   /** Default: neither a window nor tables with levels. */
   readonly memory?: MemoryDeclaration | undefined
-  /** The parsed content of config.json; only fingerprinted here. */
+  /** The parsed content of config.json, or the metadata of a GGUF file; only fingerprinted here. */
   readonly config: unknown
   readonly graph: Graph
-  /** Path of model.safetensors, and what `inspectTensors` said of it. */
-  readonly path: string
+  /** The files of the weights, at least one, and what `inspectFiles` said of them. */
+  readonly paths: readonly string[]
   readonly tensors: readonly TensorEntry[]
   readonly decoder?: DecoderShape | undefined
   /** Set where the graph computes something else than config.json says by itself. */
@@ -156,19 +181,19 @@ const boundedLayout = (graph: Graph): StateLayout => {
 
 /** Loads the weights a graph names. Throws INVALID for a graph or tensor that cannot be used. */
 export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
-  const { dir, modelType, vocabSize, levels = [], memory = PLAIN_MEMORY, config, graph, path, tensors } = request
+  const { dir, modelType, vocabSize, levels = [], memory = PLAIN_MEMORY, config, graph, paths, tensors } = request
   const threads = threadsOf(options)
   const device = deviceOf(options)
   const layout = boundedLayout(graph)
-  const fingerprint = await modelFingerprint(config, tensors, path, request)
+  const fingerprint = await modelFingerprint(config, tensors, paths, request)
   const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
   const opening = awaitNative((addon) =>
     addon.open(
       JSON.stringify(graph),
-      path,
+      paths,
       threads,
       { ...plain, watch },
-      keepPacked ? `${path}.packed` : '',
+      keepPacked ? `${paths[0]}.packed` : '',
       packedKey(fingerprint, graph),
       device,
       stepTargetOf(options),
@@ -366,13 +391,13 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       const refuse = (what: string, cause?: unknown): never => {
         throw new ContinuoError(
           'REFUSED',
-          `The weights in ${path} ${what} Find out who changed them before anything computed meanwhile is used; replace a model only between two runs.`,
+          `The weights in ${paths.join(', ')} ${what} Find out who changed them before anything computed meanwhile is used; replace a model only between two runs.`,
           { cause },
         )
       }
       let now = ''
       try {
-        now = await modelFingerprint(config, inspectTensors(path), path, request)
+        now = await modelFingerprint(config, inspectFiles(paths).tensors, paths, request)
       } catch (error) {
         refuse(`cannot be read any more: ${messageOf(error)}`, error)
       }

@@ -1,6 +1,6 @@
 /** Fingerprints (sha256) of what a model computes and of its state layout. Equal fingerprints: checkpoints are exchangeable. */
 import { createHash } from 'node:crypto'
-import { open } from 'node:fs/promises'
+import { type FileHandle, open } from 'node:fs/promises'
 import { ContinuoError } from '../errors.ts'
 import { MOST_NESTED } from '../json.ts'
 import type { Graph } from './graph.ts'
@@ -8,8 +8,8 @@ import { layoutText } from './layout.ts'
 import type { TensorEntry } from './native.ts'
 
 /**
- * JSON with the members of every object in order of their names: one text for one value. Throws INVALID for a value nested deeper
- * than JSON from outside may be.
+ * JSON with the members of every object in order of their names: one text for one value. What JSON has no form for (bigints, Infinity,
+ * NaN) stands bare. Throws INVALID for a value nested deeper than JSON from outside may be.
  */
 export const canonicalJson = (value: unknown, depth = 0): string => {
   if (depth > MOST_NESTED + 8)
@@ -22,6 +22,7 @@ export const canonicalJson = (value: unknown, depth = 0): string => {
       .map(([name, member]) => `${JSON.stringify(name)}:${canonicalJson(member, depth + 1)}`)
     return `{${members.join(',')}}`
   }
+  if (typeof value === 'bigint' || (typeof value === 'number' && !Number.isFinite(value))) return String(value)
   return JSON.stringify(value)
 }
 
@@ -36,7 +37,7 @@ const pieceBytes = 1 << 22
 export const modelFingerprint = async (
   config: unknown,
   tensors: readonly TensorEntry[],
-  path: string,
+  paths: readonly string[],
   {
     overflow,
     tokenizer,
@@ -59,23 +60,25 @@ export const modelFingerprint = async (
     }),
   )
   hash.update('\0')
-  const file = await open(path)
+  const files: (FileHandle | undefined)[] = []
   try {
     const piece = Buffer.allocUnsafe(pieceBytes)
-    for (const { offset, bytes } of sorted) {
+    for (const { file: at, offset, bytes } of sorted) {
+      files[at] ??= await open(paths[at]!)
+      const file = files[at]
       for (let done = 0; done < bytes; ) {
         const { bytesRead } = await file.read(piece, 0, Math.min(pieceBytes, bytes - done), offset + done)
         if (bytesRead === 0)
           throw new ContinuoError(
             'INVALID',
-            `${path} became shorter while it was read; open the model again when it is complete.`,
+            `${paths[at]} became shorter while it was read; open the model again when it is complete.`,
           )
         hash.update(piece.subarray(0, bytesRead))
         done += bytesRead
       }
     }
   } finally {
-    await file.close()
+    await Promise.all(files.map((file) => file?.close()))
   }
   return hash.digest('hex')
 }

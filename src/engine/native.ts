@@ -67,14 +67,46 @@ export interface NativeGates {
   readonly count: number
 }
 
-/** One tensor of a safetensors file, as its header describes it. */
+/** One tensor of a model's files, as its file's header describes it. */
 export interface TensorEntry {
   readonly name: string
+  /** F32, BF16, I64 …; in a GGUF file also a block format: Q4_K. */
   readonly dtype: string
+  /** Rows before columns, whatever the format. */
   readonly shape: readonly number[]
+  /** Which of the model's files it is in. */
+  readonly file: number
   /** Bytes from the start of the file. */
   readonly offset: number
   readonly bytes: number
+  /** Set where a family knows the tensor otherwise than its file has it (src/models/gguf/). */
+  readonly stored?: StoredAs
+}
+
+/** How a file has a tensor whose family names it otherwise. */
+export interface StoredAs {
+  /** Its name there. */
+  readonly name: string
+  /** A matrix [outputs, inputs] there, where the family's own packages have [inputs, outputs]. */
+  readonly outputsFirst?: true
+}
+
+/** safetensors; GGUF; the archive of torch.save (`.pth`, `pytorch_model.bin`). */
+export type FileFormat = 'safetensors' | 'gguf' | 'torch'
+
+/**
+ * The metadata of a GGUF file by their keys: numbers, bigints where a number would not be exact, strings, booleans, and arrays of
+ * them.
+ */
+export type GgufMetadata = ReadonlyMap<string, unknown>
+
+/** What `inspect` found. */
+export interface NativeInspected {
+  readonly tensors: TensorEntry[]
+  readonly files: readonly {
+    readonly format: FileFormat
+    readonly metadata: readonly (readonly [key: string, value: unknown])[] | null
+  }[]
 }
 
 export interface NativeItem {
@@ -96,14 +128,14 @@ export interface NativeItem {
 }
 
 interface Addon {
-  inspect(path: string): TensorEntry[]
+  inspect(paths: readonly string[]): NativeInspected
   plan(graph: string): BlockPlan[]
   features(): string
   operations(): readonly Operation[]
   cuda(): CudaStatus
   open(
     graph: string,
-    path: string,
+    paths: readonly string[],
     threads: number,
     options: NativeOptions,
     packedPath: string,

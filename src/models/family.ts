@@ -38,10 +38,34 @@ const quantization = z.object({
 })
 export type Quantization = z.infer<typeof quantization>
 
+/** Names of quantisations of others, as they are known. */
+const OTHERS: Readonly<Record<string, string>> = {
+  awq: 'AWQ',
+  bitsandbytes: 'bitsandbytes',
+  bitnet: 'BitNet',
+  'compressed-tensors': 'compressed-tensors',
+  fp8: 'FP8',
+  gptq: 'GPTQ',
+  mxfp4: 'MXFP4',
+  quanto: 'quanto',
+  torchao: 'torchao',
+}
+
 /** Throws INVALID when config.json names a quantisation of others. */
 export const quantizationOf = (config: unknown): Quantization | undefined => {
-  const found = (config as { quantization_config?: unknown } | null)?.quantization_config
+  const { quantization_config, text_config } = Object(config) as {
+    quantization_config?: unknown
+    text_config?: unknown
+  }
+  const found = quantization_config ?? (Object(text_config) as { quantization_config?: unknown }).quantization_config
   if (found === undefined || found === null) return undefined
+  const { quant_method: method } = Object(found) as { quant_method?: unknown }
+  if (typeof method === 'string' && method !== 'continuo') {
+    throw new ContinuoError(
+      'INVALID',
+      `The weights are quantised by ${OTHERS[method] ?? JSON.stringify(method)} (config.json, quantization_config), which Continuo does not read. Expected weights of F32, F16, BF16 or F64, a GGUF file, or a package that \`continuo quantize\` wrote: take the model in one of these.`,
+    )
+  }
   const result = quantization.safeParse(found)
   if (result.success) return result.data
   throw new ContinuoError(
@@ -62,7 +86,9 @@ export interface TensorSet {
    * under `key`, if it says anything, is another number.
    */
   layers(prefix: string, key: string, told: number | null | undefined): Layers
-  /** The shape of a tensor that must be there, as the file holds it. */
+  /** Whether the file has a matrix with outputs first that other packages of the family have with inputs first. */
+  outputsFirst(name: string): boolean
+  /** The shape of a tensor that must be there. */
   shape(name: string, what: string): readonly number[]
   /** Notes that the tensor is used; refuses it when it is missing or has another shape. Leading extents of 1 do not count. */
   take(name: string, shape: readonly number[]): Ref
@@ -98,7 +124,7 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     if (!tensor) {
       throw new ContinuoError(
         'INVALID',
-        `Tensor "${name}" is missing from model.safetensors, expected ${expected}. The model is incomplete.`,
+        `Tensor "${name}" is missing from the model's files, expected ${expected}. The model is incomplete.`,
       )
     }
     return tensor
@@ -116,7 +142,23 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
       )
     }
     left.delete(name)
-    return { ref: name }
+    return { ref: tensor.stored?.name ?? name }
+  }
+  /** The names of a family's members in the files, as a pattern. */
+  const patternOf = (name: string, { from = 0, to }: Range): string => {
+    const at = (l: number): TensorEntry | undefined => byName.get(name.replaceAll('{l}', String(l)))
+    const first = from < to ? at(from)?.stored : undefined
+    if (first === undefined) return name
+    // A number between dots or at an end.
+    const pattern = first.name.replace(new RegExp(`(?<=^|\\.)${from}(?=\\.|$)`, 'g'), '{l}')
+    for (let l = from; l < to; l += 1) {
+      if (at(l)?.stored?.name !== pattern.replaceAll('{l}', String(l)))
+        throw new ContinuoError(
+          'INVALID',
+          `Tensor "${at(l)?.stored?.name}" was expected under the name "${pattern.replaceAll('{l}', String(l))}", like that of layer ${from}.`,
+        )
+    }
+    return pattern
   }
   const scalesOf = (name: string): string => `${name}.scales`
   const storedAs = (name: string): Stored =>
@@ -159,7 +201,11 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
       )
     }
     const stored = from < to ? storedAs(at(from)) : {}
-    return { pattern: name, ...stored, ...(stored.scales === undefined ? {} : { scales: scalesOf(name) }) }
+    return {
+      pattern: patternOf(name, { from, to }),
+      ...stored,
+      ...(stored.scales === undefined ? {} : { scales: scalesOf(name) }),
+    }
   }
   const layers = (prefix: string, key: string, told: number | null | undefined): Layers => {
     const found = new Set<number>()
@@ -170,19 +216,20 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     if (found.size === 0) {
       throw new ContinuoError(
         'INVALID',
-        `Tensor "${prefix}0.…" is missing from model.safetensors, expected those of at least one layer. The model is incomplete.`,
+        `Tensor "${prefix}0.…" is missing from the model's files, expected those of at least one layer. The model is incomplete.`,
       )
     }
     if (told != null && told !== found.size) {
       throw new ContinuoError(
         'INVALID',
-        `config.json says ${key} is ${told}, but tensors "${prefix}*" of model.safetensors say ${found.size}. They belong to different models, or one of them is incomplete.`,
+        `config.json says ${key} is ${told}, but tensors "${prefix}*" of the model's files say ${found.size}. They belong to different models, or one of them is incomplete.`,
       )
     }
     return found.size as Layers
   }
   return {
     has: (name) => byName.has(name),
+    outputsFirst: (name) => byName.get(name)?.stored?.outputsFirst === true,
     layers,
     shape: (name, what) => need(name, what).shape,
     take,

@@ -1,15 +1,15 @@
 /**
- * The number formats of stored weights: F32, F16 (IEEE 754 binary16) and BF16 (the upper half of a binary32). Widening is
- * exact. Bytes and typed arrays are little-endian alike on every CPU the engine runs on.
+ * The number formats of stored weights: F32, F16 (IEEE 754 binary16), BF16 (the upper half of a binary32) and F64. Widening to f32 is
+ * exact; F64 is rounded to f32, once. Bytes and typed arrays are little-endian alike on every CPU the engine runs on.
  */
-export type FloatDtype = 'F32' | 'F16' | 'BF16'
+export type FloatDtype = 'F32' | 'F16' | 'BF16' | 'F64'
 
-const FLOATS: ReadonlySet<string> = new Set<FloatDtype>(['F32', 'F16', 'BF16'])
+const FLOATS: ReadonlySet<string> = new Set<FloatDtype>(['F32', 'F16', 'BF16', 'F64'])
 
 export const isFloat = (dtype: string): dtype is FloatDtype => FLOATS.has(dtype)
 
 /** Bytes of one number. */
-export const floatBytes = (dtype: FloatDtype): number => (dtype === 'F32' ? 4 : 2)
+export const floatBytes = (dtype: FloatDtype): number => (dtype === 'F64' ? 8 : dtype === 'F32' ? 4 : 2)
 
 /** The bits of infinity in F16; one more than those of the largest number, 65504. */
 export const F16_INFINITY = 0x7c00
@@ -43,9 +43,11 @@ export const nearestF16 = (x: number): number => {
   return ((exponent + 14) << 10) + roundHalfEven(x * 2 ** (10 - exponent))
 }
 
-/** Place of the first number that is NaN or infinite (all ones in the exponent), −1 without one. `bytes` begins at a multiple of 4. */
+/** Place of the first number that is NaN or infinite (all ones in the exponent), −1 without one; of F64 also that is none as f32. `bytes` begins at a multiple of a number's size. */
 export const firstNonFinite = (dtype: FloatDtype, bytes: Uint8Array): number => {
   const { buffer, byteOffset, length } = bytes
+  if (dtype === 'F64')
+    return new Float64Array(buffer, byteOffset, length / 8).findIndex((value) => !Number.isFinite(Math.fround(value)))
   if (dtype === 'F32') {
     const words = new Uint32Array(buffer, byteOffset, length / 4)
     for (let i = 0; i < words.length; i += 1) if ((words[i]! & 0x7f800000) === 0x7f800000) return i
@@ -57,9 +59,14 @@ export const firstNonFinite = (dtype: FloatDtype, bytes: Uint8Array): number => 
   return -1
 }
 
-/** The numbers in `bytes` (which begins at a multiple of 4), written to `out` where the format is another than F32. */
+/** The numbers in `bytes` (which begins at a multiple of a number's size), written to `out` where the format is another than F32. */
 export const widen = (dtype: FloatDtype, bytes: Uint8Array, out: Float32Array): Float32Array => {
   const { buffer, byteOffset, length } = bytes
+  if (dtype === 'F64') {
+    const numbers = new Float64Array(buffer, byteOffset, length / 8)
+    out.set(numbers)
+    return out.subarray(0, numbers.length)
+  }
   if (dtype === 'F32') return new Float32Array(buffer, byteOffset, length / 4)
   const halves = new Uint16Array(buffer, byteOffset, length / 2)
   if (dtype === 'F16') {

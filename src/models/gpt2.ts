@@ -5,7 +5,8 @@
  * the MLP, P positions, V tokens.
  *
  * Tensor names stand with `transformer.` in front, or without. The four projections of a layer are `Conv1D`: stored
- * [inputs, outputs], y = x · W + b. In packages that Continuo quantised they have outputs first, like every quantised matrix.
+ * [inputs, outputs], y = x · W + b. In packages that Continuo quantised they have outputs first, like every quantised matrix, and in
+ * GGUF files too.
  */
 import { z } from 'zod'
 import { buildGraph } from '../engine/builder.ts'
@@ -81,9 +82,11 @@ const build = (parsed: unknown, tensors: readonly TensorEntry[], overflow: Overf
   const norms = (name: string) => ({ weight: vectors(`${name}.weight`, C), bias: vectors(`${name}.bias`, C) })
   const linear = (name: string, outputs: number, inputs: number) => {
     const tensor = `${layer}${name}.weight`
-    const source = set.has(`${tensor.replace('{l}', '0')}.scales`)
-      ? set.takeMatrices(tensor, all, [outputs, inputs])
-      : { ...set.takeAll(tensor, all, [inputs, outputs]), transposed: true }
+    const first = tensor.replace('{l}', '0')
+    const source =
+      set.has(`${first}.scales`) || set.outputsFirst(first)
+        ? set.takeMatrices(tensor, all, [outputs, inputs])
+        : { ...set.takeAll(tensor, all, [inputs, outputs]), transposed: true }
     return {
       weight: g.matrices(`${name}.weight`, [outputs, inputs], source, all),
       bias: vectors(`${name}.bias`, outputs),

@@ -1,28 +1,28 @@
 /** The package that is to be quantised: read, checked, held open, so that all of it is of one version. */
-import { type FileHandle, open, stat } from 'node:fs/promises'
-import { join } from 'node:path'
-import { inspectTensors } from '../engine/engine.ts'
+import { type FileHandle, open } from 'node:fs/promises'
 import type { Graph } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
-import { ContinuoError, messageOf } from '../errors.ts'
+import { ContinuoError } from '../errors.ts'
 import { parseJson } from '../json.ts'
 import type { Family } from './family.ts'
-import { identityOf, readPackage } from './open.ts'
+import { identityOf, readPackage } from './package.ts'
 
 export type Config = Readonly<Record<string, unknown>>
 
 export interface Source {
+  /** The folder with what stands beside the weights. */
+  readonly dir: string
   readonly config: Config
   readonly graph: Graph
   readonly family: Family
   readonly tensors: readonly TensorEntry[]
-  /** `__metadata__` of model.safetensors; empty without one. */
+  /** `__metadata__` of the first file of weights; empty without one. */
   readonly metadata: Readonly<Record<string, unknown>>
-  /** Bytes of model.safetensors. */
+  /** Bytes of all files of weights. */
   readonly bytes: number
-  /** Fills `out` with the bytes of model.safetensors from `position` on. */
-  read(out: Uint8Array, position: number): Promise<void>
-  /** Throws INVALID when model.safetensors is no longer what it was at the beginning. */
+  /** Fills `out` with the bytes of the tensor's file from `position` on. */
+  read(out: Uint8Array, tensor: TensorEntry, position: number): Promise<void>
+  /** Throws INVALID when a file of weights is no longer what it was at the beginning. */
   checkUnchanged(): Promise<void>
   close(): Promise<void>
 }
@@ -34,7 +34,7 @@ const refuseQuantised = (dir: string, { quantization_config: found }: Config): v
   const { quant_method, format, group_size } = Object(found) as Config
   const what = quant_method === 'continuo' ? `${format}, group ${group_size}` : `by ${JSON.stringify(quant_method)}`
   throw invalid(
-    `${dir} is quantised already (${what}), expected a package of F32, F16 or BF16 weights. Quantise the package it was made from.`,
+    `${dir} is quantised already (${what}), expected a package of F32, F16, BF16 or F64 weights. Quantise the package it was made from.`,
   )
 }
 
@@ -49,47 +49,53 @@ const readFrom = async (file: FileHandle, out: Uint8Array, position: number, pat
 const changed = (path: string): ContinuoError =>
   invalid(`${path} changed while it was read; nothing was written. Quantise it again when nobody writes to it.`)
 
-/** Throws INVALID for a folder that is no package of a known family, or a quantised one. */
-export const openSource = async (dir: string): Promise<Source> => {
-  const { config, family } = await readPackage(dir)
-  refuseQuantised(dir, config)
-  const path = join(dir, 'model.safetensors')
-  const before = await stat(path, { bigint: true }).catch((cause) => {
+/** `__metadata__` of a safetensors file. */
+const metadataOf = async (file: FileHandle, path: string): Promise<Config> => {
+  const length = new Uint8Array(8)
+  await readFrom(file, length, 0, path)
+  const text = new Uint8Array(Number(new DataView(length.buffer).getBigUint64(0, true)))
+  await readFrom(file, text, 8, path)
+  const header = parseJson(new TextDecoder().decode(text), `The header of ${path}`) as { __metadata__?: Config }
+  return header.__metadata__ ?? {}
+}
+
+/** Throws INVALID for a path that names no package of a known family, for a GGUF file and for a quantised package. */
+export const openSource = async (path: string): Promise<Source> => {
+  const found = await readPackage(path, refuseQuantised)
+  const { dir, config, family, files, format, fileTensors: tensors } = found
+  if (format === 'gguf') {
     throw invalid(
-      `${dir} is not a model package: cannot read model.safetensors (${messageOf(cause)}). Expected a folder with config.json and model.safetensors.`,
-      cause,
+      `${path} is a GGUF file, expected a package of F32, F16, BF16 or F64 weights. Quantise the package it was made from, or use the file as it is.`,
     )
-  })
-  const tensors = inspectTensors(path)
-  const { graph } = family.build(config, tensors)
-  const file = await open(path)
+  }
+  const { graph } = family.build(config, found.tensors)
+  const handles: FileHandle[] = []
+  const close = async (): Promise<void> => {
+    await Promise.all(handles.map((file) => file.close()))
+  }
   try {
+    for (const file of files) handles.push(await open(file))
+    const before = await Promise.all(handles.map((file) => file.stat({ bigint: true })))
     const checkUnchanged = async (): Promise<void> => {
-      if (identityOf(before) !== identityOf(await file.stat({ bigint: true }))) throw changed(path)
+      for (const [at, file] of handles.entries()) {
+        if (identityOf(before[at]!) !== identityOf(await file.stat({ bigint: true }))) throw changed(files[at]!)
+      }
     }
-    await checkUnchanged()
-    const read: Source['read'] = (out, position) => readFrom(file, out, position, path)
-    const length = new Uint8Array(8)
-    await read(length, 0)
-    const text = new Uint8Array(Number(new DataView(length.buffer).getBigUint64(0, true)))
-    await read(text, 8)
-    const { __metadata__: metadata = {} } = parseJson(
-      new TextDecoder().decode(text),
-      'The header of model.safetensors',
-    ) as { __metadata__?: Config }
+    await found.checkUnchanged()
     return {
+      dir,
       config,
       graph,
       family,
       tensors,
-      metadata,
-      bytes: Number(before.size),
-      read,
+      metadata: format === 'safetensors' ? await metadataOf(handles[0]!, files[0]!) : {},
+      bytes: before.reduce((sum, { size }) => sum + Number(size), 0),
+      read: (out, { file }, position) => readFrom(handles[file]!, out, position, files[file]!),
       checkUnchanged,
-      close: () => file.close(),
+      close,
     }
   } catch (error) {
-    await file.close()
+    await close()
     throw error
   }
 }

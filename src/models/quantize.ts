@@ -9,6 +9,7 @@ import { type Graph, tensorsOf } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError } from '../errors.ts'
 import { writeSynced } from '../files.ts'
+import { pythonJson } from '../json.ts'
 import { type FloatDtype, firstNonFinite, floatBytes, isFloat, widen } from './floats.ts'
 import { type TensorFile, type TensorSpec, writeFolder, writeTensors } from './package-writer.ts'
 import { openSource, type Source } from './quantize-source.ts'
@@ -38,7 +39,7 @@ export interface Quantized {
   readonly weights: number
   /** Tensors that were copied. */
   readonly copied: number
-  /** Bytes of model.safetensors. */
+  /** Bytes of the files of weights. */
   readonly bytesBefore: number
   readonly bytesAfter: number
   /** Codes and scales, over the quantised weights. */
@@ -74,7 +75,7 @@ export const matrixTensors = (graph: Graph, turned = false): ReadonlyMap<string,
 
 /** Where the quantised copy of `dir` goes by default: beside it. */
 export const defaultOut = (dir: string, to: TargetName): string =>
-  normalize(join(dir, '..', `${basename(resolve(dir))}-${to}`))
+  normalize(join(dir, '..', `${basename(resolve(dir)).replace(/\.pth$/, '')}-${to}`))
 
 const invalid = (message: string): ContinuoError => new ContinuoError('INVALID', message)
 
@@ -129,33 +130,37 @@ interface Pass {
   readonly next: (tensor: string, done: number) => void
 }
 
-const copyTensor = async ({ source, file, next }: Pass, { name, dtype, offset, bytes }: TensorEntry): Promise<void> => {
+const copyTensor = async ({ source, file, next }: Pass, tensor: TensorEntry): Promise<void> => {
+  const { name, dtype, offset, bytes } = tensor
   const buffer = new Uint8Array(Math.min(PIECE, bytes))
   for (let done = 0; done < bytes; done += buffer.length) {
     next(name, done)
     const piece = buffer.subarray(0, Math.min(buffer.length, bytes - done))
-    await source.read(piece, offset + done)
+    await source.read(piece, tensor, offset + done)
     if (isFloat(dtype)) refuseNonFinite(name, dtype, piece, done / floatBytes(dtype))
     await file.write(name, piece, done)
   }
 }
 
-const numbersOf = (bytes: Uint8Array, size: number): Uint16Array | Uint32Array =>
-  size === 4
-    ? new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4)
-    : new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2)
+const numbersOf = (bytes: Uint8Array, size: number): Uint16Array | Uint32Array | Float64Array =>
+  size === 8
+    ? new Float64Array(bytes.buffer, bytes.byteOffset, bytes.length / 8)
+    : size === 4
+      ? new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4)
+      : new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2)
 
 /** Fills `piece` with the rows [row, row + count) of a matrix [N, K], from wherever the file has their numbers. */
 const readRows = async (
   source: Source,
-  { tensor: { name, offset }, dtype, N, K, turned }: Matrix,
+  { tensor, dtype, N, K, turned }: Matrix,
   row: number,
   count: number,
   piece: Uint8Array,
 ): Promise<void> => {
+  const { name, offset } = tensor
   const size = floatBytes(dtype)
   if (!turned) {
-    await source.read(piece, offset + row * K * size)
+    await source.read(piece, tensor, offset + row * K * size)
     refuseNonFinite(name, dtype, piece, row * K)
     return
   }
@@ -163,7 +168,7 @@ const readRows = async (
   const column = new Uint8Array(count * size) // `count` outputs of one input
   const numbers = numbersOf(column, size)
   for (let k = 0; k < K; k += 1) {
-    await source.read(column, offset + (k * N + row) * size)
+    await source.read(column, tensor, offset + (k * N + row) * size)
     refuseNonFinite(name, dtype, column, k * N + row)
     for (let r = 0; r < count; r += 1) out[r * K + k] = numbers[r]!
   }
@@ -217,7 +222,7 @@ const matricesOf = ({ graph, family, tensors }: Source): readonly Matrix[] => {
     if (shape === undefined) return []
     const { name, dtype } = tensor
     if (!isFloat(dtype))
-      throw invalid(`Tensor "${name}" is ${dtype}, expected F32, F16 or BF16: only those can be quantised.`)
+      throw invalid(`Tensor "${name}" is ${dtype}, expected F32, F16, BF16 or F64: only those can be quantised.`)
     return [{ tensor, dtype, N: shape[0], K: shape[1], turned: turned.has(tensor.name) }]
   })
 }
@@ -285,8 +290,8 @@ export const quantizePackage = async (request: QuantizeRequest): Promise<Quantiz
       }
       const bytesAfter = await writeTensors(join(folder, 'model.safetensors'), [...rest, ...coded], metadata, fill)
       await source.checkUnchanged()
-      const copied = await copyFiles(dir, folder)
-      await writeSynced(join(folder, 'config.json'), `${JSON.stringify(config, null, 2)}\n`)
+      const copied = await copyFiles(source.dir, folder)
+      await writeSynced(join(folder, 'config.json'), `${pythonJson(config)}\n`)
       const weights = matrices.reduce((sum, { N, K }) => sum + N * K, 0)
       signal?.throwIfAborted()
       return {

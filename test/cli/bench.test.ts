@@ -95,7 +95,7 @@ describe('continuo bench', () => {
     const { code, out, err } = await continuo(['bench', '--model', missing])
     expect({ code, out }).toEqual({ code: 1, out: '' })
     expect(err).toContain(`${missing} is not a model package`)
-    expect(err).toContain('Expected a folder with config.json and model.safetensors.')
+    expect(err).toContain('Expected a folder with config.json and model.safetensors')
   })
 
   it('ends on Ctrl-C with what was measured so far', async () => {

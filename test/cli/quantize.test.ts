@@ -55,7 +55,7 @@ describe('continuo quantize', () => {
     const { code, out } = await continuo(['quantize', `${dir}/`, '--to', 'ternary', '--group', '64'])
     expect(code).toBe(0)
     expect(out).toMatch(
-      /^Wrote \S+mine-ternary: 37 matrices as ternary3, group 64; 164 tensors as they were\.\n2,703,360 weights at 1\.87 bits, relative RMS error 0\.\d{3}\.\nmodel\.safetensors: 6\.3 MB → 1\.5 MB in \d+\.\d s\.\n$/,
+      /^Wrote \S+mine-ternary: 37 matrices as ternary3, group 64; 164 tensors as they were\.\n2,703,360 weights at 1\.87 bits, relative RMS error 0\.\d{3}\.\nweights: 6\.3 MB → 1\.5 MB in \d+\.\d s\.\n$/,
     )
     expect(JSON.parse(readFileSync(join(folder, 'mine-ternary', 'config.json'), 'utf8'))).toMatchObject({
       model_type: 'rwkv7',

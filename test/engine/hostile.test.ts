@@ -43,7 +43,7 @@ describe('a package that is not one', () => {
   it('no model.safetensors, a folder in its place, an empty one', async () => {
     const folder = temporaryFolder()
     writeFileSync(join(folder, 'config.json'), JSON.stringify(config))
-    expect(await refusal(folder)).toMatchObject(says('cannot open'))
+    expect(await refusal(folder)).toMatchObject(says('cannot read model.safetensors'))
     mkdirSync(join(folder, 'model.safetensors'))
     expect(await refusal(folder)).toMatchObject(says('not a regular file'))
     expect(await refusal(writePackage(config, new Uint8Array()))).toMatchObject(says('0 bytes'))

@@ -10,7 +10,7 @@ import type { TensorEntry } from '../../src/engine/native.ts'
 import { planGraph } from '../../src/engine/plan.ts'
 import { aligned, persistentSizes, printGraph, storedConstants } from '../../src/engine/print.ts'
 import { families } from '../../src/models/index.ts'
-import { readConfig } from '../../src/models/open.ts'
+import { readConfig } from '../../src/models/package.ts'
 import { hasShared, sharedModel } from './paths.ts'
 
 /** One of everything: loop, branches on an index and on a value, an early return, a table, a ring, growth, families, quantisation. */
@@ -68,15 +68,15 @@ const everything = (): Graph => {
 }
 
 const tensors: readonly TensorEntry[] = [
-  { name: 'emb.weight', dtype: 'BF16', shape: [50, 64], offset: 0, bytes: 6400 },
-  { name: 'scales.all', dtype: 'F16', shape: [4, 1, 64], offset: 0, bytes: 512 },
+  { name: 'emb.weight', dtype: 'BF16', shape: [50, 64], file: 0, offset: 0, bytes: 6400 },
+  { name: 'scales.all', dtype: 'F16', shape: [4, 1, 64], file: 0, offset: 0, bytes: 512 },
   ...[1, 2].flatMap((l) => [
-    { name: `${l}.W`, dtype: 'I8', shape: [64, 64], offset: 0, bytes: 4096 },
-    { name: `${l}.W.scales`, dtype: 'F16', shape: [64, 2], offset: 0, bytes: 256 },
+    { name: `${l}.W`, dtype: 'I8', shape: [64, 64], file: 0, offset: 0, bytes: 4096 },
+    { name: `${l}.W.scales`, dtype: 'F16', shape: [64, 2], file: 0, offset: 0, bytes: 256 },
   ]),
-  { name: 'head', dtype: 'F32', shape: [64, 8], offset: 0, bytes: 2048 },
-  { name: 'n.w', dtype: 'F32', shape: [64], offset: 0, bytes: 256 },
-  { name: 'n.b', dtype: 'F32', shape: [64], offset: 0, bytes: 256 },
+  { name: 'head', dtype: 'F32', shape: [64, 8], file: 0, offset: 0, bytes: 2048 },
+  { name: 'n.w', dtype: 'F32', shape: [64], file: 0, offset: 0, bytes: 256 },
+  { name: 'n.b', dtype: 'F32', shape: [64], file: 0, offset: 0, bytes: 256 },
 ]
 
 /** Every node with its own words: what it writes, its op, its operands. */

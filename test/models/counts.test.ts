@@ -75,7 +75,7 @@ describe.each([...packages.keys()])('%s', (name) => {
 
 test('a number of layers is refused by whoever reads a package, with both numbers', async () => {
   const folder = written('gpt2', JSON.stringify({ ...configOf('gpt2'), n_layer: 2 ** 32 }))
-  const expected = /n_layer is 4294967296, but tensors "h\.\*" of model\.safetensors say 2/
+  const expected = /n_layer is 4294967296, but tensors "h\.\*" of the model's files say 2/
   expect((await errorOf(() => opening(folder))).message).toMatch(expected)
   const quantizing = () => quantizePackage({ dir: folder, to: 'q8', group: 32, out: `${folder}-q8` })
   expect((await errorOf(quantizing)).message).toMatch(expected)

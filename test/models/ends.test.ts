@@ -3,8 +3,9 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { messageOf } from '../../src/errors.ts'
+import { readGeneration } from '../../src/models/generation.ts'
 import { openPackage } from '../../src/models/open.ts'
-import { readTokenizer } from '../../src/models/package-text.ts'
+import { readText } from '../../src/models/package-text.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import { randomRwkv7, safetensors, temporaryFolder, writePackage } from '../engine/packages.ts'
 import { byteLevel } from './tokenizer/fixtures.ts'
@@ -29,8 +30,11 @@ describe('the tokens that end a text', () => {
     if (generation !== undefined) writeFileSync(join(dir, 'generation_config.json'), JSON.stringify(generation))
     if (json !== undefined) writeFileSync(join(dir, 'tokenizer.json'), JSON.stringify(json))
     const warnings: string[] = []
-    const { endTokens } = await readTokenizer(dir, json === undefined ? 256 : 2000, config, (said) =>
-      warnings.push(said),
+    const { endTokens: told } = await readGeneration(dir)
+    const { endTokens } = await readText(
+      { dir, path: dir, config, metadata: null, endTokens: told },
+      json === undefined ? 256 : 2000,
+      (said) => warnings.push(said),
     )
     return { endTokens, warnings }
   }
@@ -54,17 +58,25 @@ describe('the tokens that end a text', () => {
     ],
     ['the one of config.json where a token is a byte', { eos_token_id: 10 }, undefined, undefined, undefined],
     ['all of config.json where a token is a byte', { eos_token_id: [10, 0] }, undefined, undefined, [0, 10]],
-    ['none where an empty list says so', { eos_token_id: 10 }, { eos_token_id: [] }, undefined, []],
+    [
+      "the tokenizer's one where an empty list says nothing",
+      { eos_token_id: 10 },
+      { eos_token_id: [] },
+      undefined,
+      undefined,
+    ],
   ])('are %s', async (_, config, generation, json, expected) => {
     expect((await read(config, generation, json)).endTokens).toEqual(expected)
   })
 
   test('beyond the model end nothing, with a warning; a malformed file is refused', async () => {
-    const { endTokens, warnings } = await read({}, { eos_token_id: [9, 2000, -1] }, named)
+    const { endTokens, warnings } = await read({}, { eos_token_id: [9, 2000] }, named)
     expect(endTokens).toEqual([9])
-    expect(warnings).toEqual([expect.stringMatching(/eos_token_id 9, 2000, -1, but the model has only 2000 ids/)])
-    for (const wrong of [{ eos_token_id: 'x' }, { eos_token_id: [1.5] }, []])
-      await expect(read({}, wrong, named)).rejects.toThrow(/generation_config.json has a malformed/)
+    expect(warnings).toEqual([
+      expect.stringMatching(/names 9, 2000 as ends of a text, but the model has only 2000 ids/),
+    ])
+    for (const wrong of [{ eos_token_id: 'x' }, { eos_token_id: [1.5] }, { eos_token_id: -1 }, []])
+      await expect(read({}, wrong, named)).rejects.toThrow(/generation_config.json cannot be used/)
     const dir = folder({}, '{')
     expect(messageOf(await openPackage(dir).catch((error: unknown) => error))).toMatch(
       /generation_config.json is not JSON/,

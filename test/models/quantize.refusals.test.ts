@@ -51,7 +51,9 @@ describe('a package that cannot be quantised', () => {
   it('is quantised already, here or by another tool', async () => {
     const out = newOut()
     await q8(write(), out)
-    expect(await refusal(out)).toContain('is quantised already (q8, group 32), expected a package of F32, F16 or BF16')
+    expect(await refusal(out)).toContain(
+      'is quantised already (q8, group 32), expected a package of F32, F16, BF16 or F64',
+    )
     expect(await refusal(config({ quantization_config: { quant_method: 'gptq' } }))).toContain(
       'is quantised already (by "gptq")',
     )
@@ -108,7 +110,7 @@ describe('a package that cannot be quantised', () => {
       ),
     )
     expect(await refusal(dir)).toBe(
-      'Tensor "blocks.0.att.key.weight" is I32, expected F32, F16 or BF16: only those can be quantised.',
+      'Tensor "blocks.0.att.key.weight" is I32, expected F32, F16, BF16 or F64: only those can be quantised.',
     )
   })
 

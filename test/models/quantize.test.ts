@@ -25,7 +25,7 @@ const stored = (dir: string): StoredFile => readStored(join(dir, 'model.safetens
 const sorted = (names: Iterable<string>): string[] => [...names].toSorted()
 
 const entries = (tensors: Tensors): TensorEntry[] =>
-  [...tensors].map(([name, { shape }]) => ({ name, shape, dtype: 'F32', offset: 0, bytes: 0 }))
+  [...tensors].map(([name, { shape }]) => ({ name, shape, dtype: 'F32', file: 0, offset: 0, bytes: 0 }))
 const matricesOf = (tensors: Tensors, config: object = CONFIG) =>
   matrixTensors(families.get('rwkv7')!.build(config, entries(tensors)).graph)
 

@@ -1,9 +1,7 @@
 /** The multiplications of one token, read off the model's graph, so that they are right for every family and every storage of the weights. */
-import { join } from 'node:path'
-import { inspectTensors } from '../../engine/engine.ts'
 import { type ConstantDeclaration, type Graph, type Node, tensorsOf } from '../../engine/graph.ts'
 import type { TensorEntry } from '../../engine/native.ts'
-import { readPackage } from '../../models/open.ts'
+import { readPackage } from '../../models/package.ts'
 
 export interface Work {
   /** Weights that a token is multiplied by; two operations each. */
@@ -23,11 +21,14 @@ export interface TokenWork {
 const TILE = 64
 const SCALE_BYTES = 2
 
-/** Bytes of a matrix [outputs, inputs], packed. Wider floats than the file's there are none, but eight bits become sixteen. */
+/** Formats of files that become two bytes a number; all others become four. */
+const HALVES: ReadonlySet<string> = new Set(['F16', 'BF16', 'F8_E4M3'])
+
+/** Bytes of a matrix [outputs, inputs], packed. */
 export const packedBytes = ({ shape, storage, group = 32 }: ConstantDeclaration, dtype: string): number => {
   const [outputs = 1, inputs = 1] = shape
   const rows = Math.ceil(outputs / TILE) * TILE
-  if (storage === undefined) return rows * inputs * (dtype === 'F32' ? 4 : 2)
+  if (storage === undefined) return rows * inputs * (HALVES.has(dtype) ? 2 : 4)
   const codes = storage === 'q8' || storage === 'i4' ? group : group / 4
   return rows * Math.ceil(inputs / group) * (codes + SCALE_BYTES)
 }
@@ -59,8 +60,7 @@ const workOf = (graph: Graph, block: string, tensors: readonly TensorEntry[]): W
 
 /** Of the package in `dir`. */
 export const tokenWork = async (dir: string): Promise<TokenWork> => {
-  const { config, family } = await readPackage(dir)
-  const tensors = inspectTensors(join(dir, 'model.safetensors'))
+  const { config, family, tensors, fileTensors } = await readPackage(dir)
   const { graph } = family.build(config, tensors)
-  return { step: workOf(graph, 'step', tensors), predict: workOf(graph, 'predict', tensors) }
+  return { step: workOf(graph, 'step', fileTensors), predict: workOf(graph, 'predict', fileTensors) }
 }

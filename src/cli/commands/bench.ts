@@ -108,7 +108,7 @@ export const bench = command({
   about:
     'Measures this machine with a model: generating for one session and for many, reading, the state of a session out and in, and commits. Rounds of all measures take turns; a figure is the median of its rounds, beside it the least and the greatest.',
   flags: {
-    model: optional('DIR', 'folder with config.json and model.safetensors (default: the shipped model)'),
+    model: optional('DIR', 'folder of a model, or a .gguf or .pth file (default: the shipped model)'),
     threads: threadsFlag,
     device: deviceFlag,
     rounds: optionalWhole('N', 'rounds of each measure (default: what half a minute takes)', { min: 1, max: 100_000 }),

@@ -92,16 +92,17 @@ export const chat = command({
     const { json, system, date } = values
     const thinking = values.thinking === 'auto' ? undefined : values.thinking === 'on'
     generateEvent('chat', values['max-tokens'], values)
-    const converse = async ({ model, tokenizer }: ModelPackage): Promise<ExitCode> => {
+    const converse = async (loaded: ModelPackage): Promise<ExitCode> => {
+      const { model, tokenizer, metadata } = loaded
       if (tokenizer === null) throw usage('This model has no tokenizer, so it cannot read messages.')
       const { dir, modelType } = model
-      const form = await openChat({ dir, modelType, tokenizer }, { system, thinking, date })
+      const form = await openChat({ dir, modelType, tokenizer, metadata }, { system, thinking, date })
       const {
         type: _type,
         requestId: _requestId,
         id: _id,
         ...options
-      } = generate.parse(generateEvent('chat', values['max-tokens'], await drawn(values, given, dir)))
+      } = generate.parse(generateEvent('chat', values['max-tokens'], drawn(values, given, loaded)))
       const stopping = untilSignal()
       const terminal = openTerminal(stopping)
       const manager = new SessionManager(model, { tokenizer, verifyWeights: false, warn: say })

@@ -81,7 +81,7 @@ export const generate = command({
   async run(flags, _, given) {
     generateEvent('prompt', flags['max-tokens'], flags)
     return withModel(flags.model, flags, async (loaded) => {
-      const request = generateEvent('prompt', flags['max-tokens'], await drawn(flags, given, loaded.model.dir))
+      const request = generateEvent('prompt', flags['max-tokens'], drawn(flags, given, loaded))
       if (loaded.tokenizer === null) throw usage('This model has no tokenizer, so it cannot read a prompt of text.')
       let ends = true
       const result = await continuePrompt(loaded, [{ type: 'text', text: flags.prompt }, request], (text) => {

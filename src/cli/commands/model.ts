@@ -1,6 +1,4 @@
 import { statSync } from 'node:fs'
-import { join } from 'node:path'
-import { inspectTensors } from '../../engine/engine.ts'
 import { layoutFingerprint, modelFingerprint } from '../../engine/fingerprint.ts'
 import { type Graph, parametersOf } from '../../engine/graph.ts'
 import { stateLayout } from '../../engine/layout.ts'
@@ -8,8 +6,8 @@ import type { TensorEntry } from '../../engine/native.ts'
 import { planGraph } from '../../engine/plan.ts'
 import { aligned, persistentSizes, printGraph, storedConstants } from '../../engine/print.ts'
 import type { BlockPlan } from '../../engine/types.ts'
-import { readPackage } from '../../models/open.ts'
-import { readTokenizer } from '../../models/package-text.ts'
+import { fileNames, readPackage } from '../../models/package.ts'
+import { readText } from '../../models/package-text.ts'
 import { command } from '../command.ts'
 import { withModel } from '../common.ts'
 import { nearest, on, optionalWhole, usage } from '../flags.ts'
@@ -28,6 +26,8 @@ interface Shown {
   /** `null`: token ids only. */
   readonly tokenizer: string | null
   readonly vocabSize: number
+  /** The name of the file of weights, or how many they are. */
+  readonly files: string
   readonly fileBytes: number
   /** Of a context that nothing was fed yet. */
   readonly contextBytes: number
@@ -37,22 +37,23 @@ interface Shown {
   readonly plans: readonly BlockPlan[]
 }
 
-const look = async (dir: string): Promise<Shown> => {
-  const { config, family } = await readPackage(dir)
-  const path = join(dir, 'model.safetensors')
-  const tensors = inspectTensors(path)
-  const { graph, vocabSize } = family.build(config, tensors)
+const look = async (path: string): Promise<Shown> => {
+  const found = await readPackage(path)
+  const { config, family, files, fileTensors: tensors } = found
+  const { graph, vocabSize } = family.build(config, found.tensors)
   const plans = planGraph(graph)
-  const { tokenizer, source, fingerprint, endTokens } = await readTokenizer(dir, vocabSize, config, say)
+  const { tokenizer, source, fingerprint, endTokens } = await readText(found, vocabSize, say)
+  for (const note of found.notes) say(note)
   return {
-    dir,
+    dir: path,
+    files: fileNames(found),
     type: config.model_type,
     parameters: parametersOf(graph),
-    fingerprint: await modelFingerprint(config, tensors, path, { tokenizer: fingerprint, endTokens }),
+    fingerprint: await modelFingerprint(found.identity, tensors, files, { tokenizer: fingerprint, endTokens }),
     layoutFingerprint: layoutFingerprint(graph),
     tokenizer: tokenizer === null ? null : (source ?? 'bytes'),
     vocabSize,
-    fileBytes: statSync(path).size,
+    fileBytes: files.reduce((sum, file) => sum + statSync(file).size, 0),
     contextBytes: stateLayout(graph).first.reduce((sum, entry) => sum + entry.bytes, 0),
     bytesPerPosition: persistentSizes(graph).reduce((sum, size) => sum + size.bytesPerPosition, 0),
     tensors,
@@ -65,7 +66,10 @@ const headLines = (shown: Shown): readonly string[] => {
   const { tokenizer, vocabSize, bytesPerPosition } = shown
   return aligned([
     ['model', `${shown.dir}: ${shown.type}`],
-    ['parameters', `${count(shown.parameters)}; model.safetensors has ${bytes(shown.fileBytes)}`],
+    [
+      'parameters',
+      `${count(shown.parameters)}; ${shown.files} ${shown.files.endsWith(' files') ? 'have' : 'has'} ${bytes(shown.fileBytes)}`,
+    ],
     ['fingerprint', shown.fingerprint],
     ['layout', shown.layoutFingerprint],
     ['tokenizer', `${tokenizer ?? 'none: token ids only'}; ${count(vocabSize)} tokens`],
@@ -107,7 +111,7 @@ export const model = command({
     'show prints the graph of a model so that it can be read beside the paper: its memory by kind, its blocks as code, and how the engine will run them. Weights are not loaded for that.',
   args: [
     { name: 'ACTION', help: 'show', required: true },
-    { name: 'DIR', help: 'folder with config.json and model.safetensors', required: true },
+    { name: 'DIR', help: 'folder of a model, or a .gguf or .pth file', required: true },
   ],
   flags: {
     plan: on('also where each volatile lies and while which lines it is alive'),

@@ -10,7 +10,7 @@ export const quantize = command({
   name: 'quantize',
   about:
     'Writes a copy of a model package whose matrices are stored as small whole numbers: 8 bits, 4 bits or three values a weight, with a scale for every group of weights. Everything else of the model stays as it is, and so does the package.',
-  args: [{ name: 'DIR', help: 'folder with config.json and model.safetensors', required: true }],
+  args: [{ name: 'DIR', help: 'folder of a model, or a .pth file', required: true }],
   flags: {
     to: needed(NAMES.join('|'), 'q8: 8 bits a weight; i4: 4 bits; ternary: −1, 0 or 1'),
     out: optional('DIR', 'the folder to write, new or empty (default: DIR-q8, DIR-i4 or DIR-ternary, beside DIR)'),
@@ -51,7 +51,7 @@ export const quantize = command({
         print(
           `${count(done.weights)} weights at ${done.bitsPerWeight.toFixed(2)} bits, relative RMS error ${done.relativeRmsError.toPrecision(3)}.`,
         )
-        print(`model.safetensors: ${bytes(done.bytesBefore)} → ${bytes(done.bytesAfter)} in ${seconds.toFixed(1)} s.`)
+        print(`weights: ${bytes(done.bytesBefore)} → ${bytes(done.bytesAfter)} in ${seconds.toFixed(1)} s.`)
         if (done.leftOut.length > 0) say(`Not copied: ${done.leftOut.join(', ')}.`)
       }
       return 0

@@ -116,7 +116,7 @@ export const checkModel = async (dir: string): Promise<readonly Check[]> => {
       fail(
         'model',
         messageOf(error),
-        'Give --model a folder with config.json and model.safetensors of a family Continuo knows.',
+        'Give --model a folder with config.json and the weights of a family Continuo knows, or a .gguf or .pth file.',
       ),
     ]
   }

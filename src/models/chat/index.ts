@@ -2,9 +2,10 @@
 import { readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { z } from 'zod'
+import type { GgufMetadata } from '../../engine/native.ts'
 import { ContinuoError, messageOf } from '../../errors.ts'
 import { MOST_CONFIG_BYTES, readJsonFile } from '../../json.ts'
-import type { GgufMetadata, Tokenizer } from '../tokenizer/index.ts'
+import type { Tokenizer } from '../tokenizer/index.ts'
 import { type NamedTokens, rwkvChat, templateChat } from './conversation.ts'
 import { chatTemplate, checkDate, MOST_TEMPLATE } from './template.ts'
 import type { Chat, ChatOptions } from './types.ts'
@@ -94,7 +95,7 @@ export interface ChatPackage {
   readonly modelType: string
   readonly tokenizer: Tokenizer
   /** Of a model that is a GGUF file. */
-  readonly gguf?: GgufMetadata | undefined
+  readonly metadata?: GgufMetadata | null
 }
 
 /**
@@ -102,7 +103,7 @@ export interface ChatPackage {
  * GGUF file, else RWKV's for RWKV-7. Throws INVALID for a package without a form, and for a template that cannot be used.
  */
 export const openChat = async (
-  { dir, modelType, tokenizer, gguf }: ChatPackage,
+  { dir, modelType, tokenizer, metadata = null }: ChatPackage,
   options: ChatOptions = {},
 ): Promise<Chat> => {
   const { turns } = tokenizer
@@ -112,7 +113,7 @@ export const openChat = async (
       `The tokenizer of ${dir} cannot write conversations. Use a package with its own.`,
     )
   if (options.date !== undefined) checkDate(options.date)
-  const found = (await inFolder(dir)) ?? (gguf === undefined ? null : inGguf(gguf, dir))
+  const found = (await inFolder(dir)) ?? (metadata === null ? null : inGguf(metadata, dir))
   if (found !== null) return templateChat(chatTemplate(found.source, found.where), turns, { ...options, ...found })
   if (modelType === 'rwkv7') return rwkvChat(turns, options)
   throw new ContinuoError(

@@ -2,6 +2,7 @@
  * The tokenizer that a GGUF file carries in its metadata (GGUF version 3, keys `tokenizer.ggml.*`): byte-level BPE (`gpt2`, whose
  * pre-tokens `tokenizer.ggml.pre` names), SentencePiece's BPE (`llama`), RWKV's trie (`rwkv`), or none (`no_vocab`).
  */
+import type { GgufMetadata } from '../../engine/native.ts'
 import { ContinuoError, messageOf } from '../../errors.ts'
 import { sha256 } from '../../hash.ts'
 import { buildTokenizer, type Json } from './build.ts'
@@ -11,14 +12,6 @@ import { type ScoredPiece, sentencePieceEncoder } from './sentencepiece.ts'
 import { trieTokenizer } from './trie.ts'
 import type { OpenedTokenizer, Tokenizer } from './types.ts'
 import { Unstreamable } from './unstreamable.ts'
-
-/** Keys and values of a GGUF file: numbers (bigint for 64 bits), booleans, strings, arrays or typed arrays of these. */
-export type GgufMetadata = ReadonlyMap<string, unknown>
-
-export interface GgufTokenizer extends OpenedTokenizer {
-  /** eos_token_id, eot_token_id and eom_token_id, in ascending order: each ends a text. */
-  readonly endTokens: readonly number[]
-}
 
 const TYPES = { normal: 1, unknown: 2, control: 3, user: 4, unused: 5, byte: 6 } as const
 
@@ -226,7 +219,7 @@ const textOf = (metadata: GgufMetadata): string => {
 export const openGgufTokenizer = (
   metadata: GgufMetadata,
   { vocabSize, path }: { readonly vocabSize: number; readonly path: string },
-): GgufTokenizer | null => {
+): OpenedTokenizer | null => {
   const invalid = (what: string, cause?: unknown): ContinuoError =>
     new ContinuoError(
       'INVALID',
@@ -237,19 +230,14 @@ export const openGgufTokenizer = (
   if (kind === undefined || NONE.includes(String(kind))) return null
   const build = typeof kind === 'string' && Object.hasOwn(BUILDS, kind) ? BUILDS[kind] : undefined
   if (build === undefined) {
-    const what = kind === 'bert' ? '"bert" (WordPiece)' : kind === 't5' ? '"t5" (Unigram)' : JSON.stringify(kind)
+    const name = typeof kind === 'string' ? JSON.stringify(kind.slice(0, 40)) : `that is no text (${typeof kind})`
+    const what = kind === 'bert' || kind === 't5' ? `${name} (${kind === 'bert' ? 'WordPiece' : 'Unigram'})` : name
     throw invalid(`has a tokenizer of kind ${what}, expected one of: ${Object.keys(BUILDS).join(', ')}.`)
   }
   try {
     const entries = entriesOf(metadata)
-    let ends: readonly number[] = []
-    const tokenizer = build(entries, vocabSize, (count) => {
-      const [eos, ...others] = ['eos_token_id', 'eot_token_id', 'eom_token_id'].map((key) => entries.id(key, count))
-      ends = [...new Set([eos, ...others])].filter((id) => id != null).sort((a, b) => a - b)
-      return eos ?? null
-    })
-    const endTokens = ends.length > 0 || tokenizer.eos === null ? ends : [tokenizer.eos]
-    return { tokenizer, source: 'GGUF', fingerprint: `${sha256(textOf(metadata))} ${tokenizer.eos}`, endTokens }
+    const tokenizer = build(entries, vocabSize, (count) => entries.id('eos_token_id', count))
+    return { tokenizer, source: 'GGUF', fingerprint: `${sha256(textOf(metadata))} ${tokenizer.eos}` }
   } catch (cause) {
     if (cause instanceof ContinuoError) throw cause
     if (cause instanceof Unstreamable) throw invalid(`has ${cause.message}.`, cause)

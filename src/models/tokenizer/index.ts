@@ -9,7 +9,7 @@ import type { OpenedTokenizer, OpenTokenizerOptions } from './types.ts'
 import { Unstreamable } from './unstreamable.ts'
 
 export { byteTokenizer } from './bytes.ts'
-export { type GgufMetadata, openGgufTokenizer } from './gguf.ts'
+export { openGgufTokenizer } from './gguf.ts'
 export { openTrie, vocabularyIn } from './rwkv.ts'
 export { eosOfConfig } from './special.ts'
 export type { OpenedTokenizer, OpenTokenizerOptions, Pushed, Tokenizer } from './types.ts'

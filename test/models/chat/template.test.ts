@@ -272,17 +272,17 @@ describe('the form of a package', () => {
   const of = (name: string): string => `{{ bos_token }}${name}:{{ messages[0].content }}`
 
   test('is chat_template.jinja, else tokenizer_config.json, a text or a list with a default, else the GGUF file', async () => {
-    const gguf = new Map<string, unknown>([
+    const metadata = new Map<string, unknown>([
       ['tokenizer.chat_template', of('gguf')],
       ['tokenizer.ggml.tokens', ['<bos>']],
       ['tokenizer.ggml.bos_token_id', 0],
     ])
     const config = { chat_template: of('config'), bos_token: { content: '<bos>' } }
-    expect(await asked({ 'chat_template.jinja': of('file'), 'tokenizer_config.json': config }, { gguf })).toBe(
+    expect(await asked({ 'chat_template.jinja': of('file'), 'tokenizer_config.json': config }, { metadata })).toBe(
       '<bos>file:x',
     )
-    expect(await asked({ 'tokenizer_config.json': config }, { gguf })).toBe('<bos>config:x')
-    expect(await asked({}, { gguf })).toBe('<bos>gguf:x')
+    expect(await asked({ 'tokenizer_config.json': config }, { metadata })).toBe('<bos>config:x')
+    expect(await asked({}, { metadata })).toBe('<bos>gguf:x')
     const list = [
       { name: 'tool_use', template: of('tools') },
       { name: 'default', template: of('default') },

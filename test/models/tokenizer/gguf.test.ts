@@ -3,8 +3,9 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import type { GgufMetadata } from '../../../src/engine/native.ts'
 import { codeOf, messageOf } from '../../../src/errors.ts'
-import { type GgufMetadata, openGgufTokenizer } from '../../../src/models/tokenizer/index.ts'
+import { openGgufTokenizer } from '../../../src/models/tokenizer/index.ts'
 import { hasShared, sharedModel } from '../../engine/paths.ts'
 import { byteLevel, cuts, inPieces, readText, text, wholeBy } from './fixtures.ts'
 
@@ -40,17 +41,17 @@ const metadataOf = (path: string): Map<string, unknown> => {
 }
 
 describe.skipIf(!hasShared).each([
-  ['llama-q8_0.gguf', 300, [2]],
-  ['llama-q4_k.gguf', 480, [2]],
-  ['rwkv7-f16.gguf', 448, [0]],
-] as const)('gguf-tiny/%s', (name, vocabSize, ends) => {
+  ['llama-q8_0.gguf', 300, 2],
+  ['llama-q4_k.gguf', 480, 2],
+  ['rwkv7-f16.gguf', 448, 0],
+] as const)('gguf-tiny/%s', (name, vocabSize, eos) => {
   const path = join(sharedModel('gguf-tiny'), name)
   const { encodings } = (
     JSON.parse(readFileSync(join(sharedModel('gguf-tiny'), 'expected.json'), 'utf8')) as {
       files: Record<string, { encodings: { text: string; ids: number[] }[] }>
     }
   ).files[name]!
-  const { tokenizer, endTokens } = openGgufTokenizer(metadataOf(path), { vocabSize, path })!
+  const { tokenizer } = openGgufTokenizer(metadataOf(path), { vocabSize, path })!
   const begins = readText(tokenizer, ['x'])[0] === 1 ? [1] : []
 
   test('gives the ids of llama.cpp, in any pieces, and its texts back', () => {
@@ -71,8 +72,7 @@ describe.skipIf(!hasShared).each([
   })
 
   test('names what ends a text; an id without a token has no text', () => {
-    expect(endTokens).toEqual(ends)
-    expect(tokenizer.eos).toBe(ends[0])
+    expect(tokenizer.eos).toBe(eos)
     for (const id of [vocabSize, 2 ** 31 - 1]) expect(tokenizer.bytesOf(id)).toHaveLength(0)
   })
 })
@@ -137,7 +137,7 @@ const joined = (word: string, scored: Readonly<Record<string, number>>): string[
 }
 
 describe('gpt2', () => {
-  const { tokenizer, endTokens } = opened(gpt2())
+  const { tokenizer } = opened(gpt2())
   const whole = wholeBy(byteLevel())
 
   test('any cut of a text gives what a tokenizer.json of the same tokens gives for the whole', () => {
@@ -159,9 +159,10 @@ describe('gpt2', () => {
     expect(readText(tokenizer, ['unused'])).toEqual(whole('unused'))
   })
 
-  test('ends a text with eos, eot and eom, and begins a context with bos where the file or its kind says so', () => {
-    expect(endTokens).toEqual([top + 1, top + 2])
-    expect(opened(gpt2({ eom_token_id: top + 3, eot_token_id: -1 })).endTokens).toEqual([top + 1, top + 3])
+  test('ends a text with eos, if there is one, and begins a context with bos where the file or its kind says so', () => {
+    expect(tokenizer.eos).toBe(top + 1)
+    for (const none of [undefined, -1, 2 ** 32 - 1])
+      expect(opened(gpt2({ eos_token_id: none })).tokenizer.eos).toBeNull()
     expect(readText(tokenizer, ['the'])).toEqual(whole('the'))
     const begun = (rest: Readonly<Record<string, unknown>>) => readText(opened(gpt2(rest)).tokenizer, ['the'])[0]
     expect(begun({ add_bos_token: true })).toBe(top)
@@ -293,4 +294,57 @@ describe('what is refused, in words', () => {
     expect(opened(new Map())).toBeNull()
     expect(opened(new Map([['tokenizer.ggml.model', 'no_vocab']]))).toBeNull()
   })
+})
+
+test('metadata changed anywhere are read or refused by name, never otherwise', () => {
+  const rwkv = new Map<string, unknown>([
+    ['tokenizer.ggml.model', 'rwkv'],
+    [
+      'tokenizer.ggml.tokens',
+      ['<s>', ...Array.from({ length: 256 }, (_, byte) => `\\x${byte.toString(16).padStart(2, '0')}`)],
+    ],
+    ['tokenizer.ggml.token_type', [3, ...Array(256).fill(1)]],
+  ])
+  const bases = [gpt2(), pieces({ a: -1, b: -2, ab: -3, '▁': -4 }), rwkv]
+  const strange = fc.oneof(
+    fc.constantFrom<unknown>(
+      undefined,
+      null,
+      '',
+      'a',
+      -1,
+      0,
+      0.5,
+      2 ** 40,
+      1n,
+      true,
+      [],
+      [[]],
+      {},
+      Number.NaN,
+      new Float64Array(3),
+    ),
+    fc.array(fc.oneof(fc.string(), fc.integer(), fc.constant(null)), { maxLength: 5 }),
+  )
+  const change = fc.tuple(fc.nat(20), fc.option(fc.nat(300), { freq: 3 }), strange)
+  fc.assert(
+    fc.property(fc.constantFrom(...bases), fc.array(change, { minLength: 1, maxLength: 3 }), (base, changes) => {
+      const metadata = new Map(base)
+      for (const [key, at, by] of changes) {
+        const name = [...base.keys()][key % base.size]!
+        const value = metadata.get(name)
+        if (at !== null && Array.isArray(value) && value.length > 0)
+          metadata.set(name, value.with(at % value.length, by))
+        else metadata.set(name, by)
+      }
+      try {
+        const found = opened(metadata)
+        if (found === null) return
+        for (const id of readText(found.tokenizer, ['ab the<s>', '世'])) expect(id >= 0 && id < 2000).toBe(true)
+      } catch (error) {
+        if (codeOf(error) !== 'INVALID') throw error
+      }
+    }),
+    { numRuns: 1500 },
+  )
 })

@@ -253,6 +253,31 @@ describe('rwkv_vocab_*.txt', () => {
   })
 })
 
+test('a million changed vocabularies are read or refused by name', { tags: 'slow' }, () => {
+  const base = Buffer.from(
+    `1 b'\\x00' 1\n257 ' the' 4\n258 "it's" 4\n259 '\\u4e16\\n' 4\n260 b'\\xe4\\xb8' 2\n261 '世界\\U0001f30a' 10\n`,
+  )
+  let state = 1
+  const next = (below: number): number => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0
+    return Math.floor((state / 2 ** 32) * below)
+  }
+  let refused = 0
+  for (let round = 0; round < 1_000_000; round += 1) {
+    const bytes = Buffer.from(base)
+    for (let changes = 1 + next(3); changes > 0; changes -= 1) bytes[next(bytes.length)] = next(256)
+    const cut = next(8) === 0 ? next(bytes.length) : bytes.length
+    try {
+      const tokens = parseVocabulary(bytes.subarray(0, cut).toString('latin1'), 400)
+      expect(tokens.size).toBeLessThanOrEqual(8)
+    } catch (error) {
+      if ((error as Error).constructor.name !== 'Unstreamable') throw error
+      refused += 1
+    }
+  }
+  expect(refused).toBeGreaterThan(500_000)
+})
+
 describe.skipIf(!hasShared)('rwkv7-pth-tiny', () => {
   const dir = sharedModel('rwkv7-pth-tiny')
   const open = async (): Promise<Tokenizer> =>

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { codeOf, messageOf } from '../../../src/errors.ts'
-import { readTokenizer } from '../../../src/models/package-text.ts'
+import { readText as readTextOf } from '../../../src/models/package-text.ts'
 import { openVocabMerges } from '../../../src/models/tokenizer/index.ts'
 import { byteLevel, cuts, inPieces, readText, text, wholeBy } from './fixtures.ts'
 
@@ -21,6 +21,8 @@ const folder = (files: Readonly<Record<string, unknown>> = {}): string => {
     writeFileSync(join(dir, name), typeof content === 'string' ? content : JSON.stringify(content))
   return dir
 }
+const read = (dir: string) =>
+  readTextOf({ dir, path: dir, config: {}, metadata: null, endTokens: null }, 1000, () => {})
 const opened = (files: Readonly<Record<string, unknown>> = {}) =>
   openVocabMerges(folder(files), { vocabSize: 1000, config: {}, warn: () => {} })
 
@@ -41,12 +43,11 @@ test('any cut of a text gives what a tokenizer.json of the same tokens gives for
 })
 
 test("is what a package without tokenizer.json and without RWKV's vocabulary is read by", async () => {
-  const read = await readTokenizer(folder(), 1000, {}, () => {})
-  expect(read).toMatchObject({
+  expect(await read(folder())).toMatchObject({
     source: 'vocab.json and merges.txt',
     fingerprint: expect.stringMatching(/^[0-9a-f]{64} \d+$/),
   })
-  const beside = await readTokenizer(folder({ 'tokenizer.json': byteLevel() }), 1000, {}, () => {})
+  const beside = await read(folder({ 'tokenizer.json': byteLevel() }))
   expect(beside.source).toBe('tokenizer.json')
 })
 

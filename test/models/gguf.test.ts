@@ -1,0 +1,321 @@
+import { createHash } from 'node:crypto'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { buildGraph } from '../../src/engine/builder.ts'
+import { ref } from '../../src/engine/builder-types.ts'
+import { inspectFiles, openGraph } from '../../src/engine/engine.ts'
+import { openPackage } from '../../src/models/open.ts'
+import { readPackage } from '../../src/models/package.ts'
+import { quantizePackage } from '../../src/models/quantize.ts'
+import { errorOf, feed, open } from '../engine/helpers.ts'
+import {
+  randomRwkv7,
+  safetensors,
+  type Tensor,
+  type Tensors,
+  temporaryFolder,
+  toFla,
+  writePackage,
+} from '../engine/packages.ts'
+import { hasShared, sharedModel } from '../engine/paths.ts'
+import { type GgufValue, ggufFile, plainF32, q8Blocks, type Stored } from './containers.ts'
+import { gpt2ConfigOf, randomGpt2 } from './gpt2.ts'
+
+interface Described {
+  readonly type: string
+  readonly shape: readonly number[]
+  readonly sha256_f32le: string
+}
+interface Expected {
+  readonly files: Readonly<
+    Record<
+      string,
+      {
+        readonly input_ids: readonly number[]
+        readonly logits: readonly number[]
+        readonly total_nll: number
+        readonly tensors: Readonly<Record<string, Described>>
+      }
+    >
+  >
+}
+const shared = sharedModel('gguf-tiny')
+const expected = (): Expected => JSON.parse(readFileSync(join(shared, 'expected.json'), 'utf8')) as Expected
+
+const write = (file: Uint8Array, name = 'model.gguf'): string => {
+  const path = join(temporaryFolder(), name)
+  writeFileSync(path, file)
+  return path
+}
+const refusal = async (path: string): Promise<string> => {
+  const { code, message } = await errorOf(() => openPackage(path))
+  expect(code).toBe('INVALID')
+  return message
+}
+
+/** Every row of a table as the engine looks it up. */
+const rowsOf = async (path: string, tensor: string, [rows = 1, width = 1]: readonly number[]): Promise<Uint8Array> => {
+  const g = buildGraph()
+  const table = g.lookup('table', [rows, width], ref(tensor))
+  const row = g.dynamic('row', [], 'i32')
+  g.block('run', [row], () => ({ out: g.embed('out', row, table) }))
+  const model = await openGraph(g.finish(), path, { threads: 1, keepPacked: false })
+  const executor = model.createExecutor()
+  const out: Buffer[] = []
+  for (let at = 0; at < rows; at += 1) {
+    executor.insert('row', [at])
+    await executor.step('run')
+    out.push(Buffer.from(Float32Array.from(executor.fetch('out').data as Float32Array).buffer))
+  }
+  model.close()
+  return Buffer.concat(out)
+}
+
+describe.skipIf(!hasShared)('the shared GGUF files', () => {
+  it('have every number of every block format bit for bit', async () => {
+    for (const [file, { tensors }] of Object.entries(expected().files)) {
+      const path = join(shared, file)
+      const found = new Map(inspectFiles([path]).tensors.map((tensor) => [tensor.name, tensor]))
+      for (const [name, { type, shape, sha256_f32le }] of Object.entries(tensors)) {
+        expect(found.get(name)).toMatchObject({ dtype: type, shape })
+        const wide = await rowsOf(path, name, shape.length === 1 ? [1, shape[0]!] : shape)
+        expect([name, createHash('sha256').update(wide).digest('hex')]).toEqual([name, sha256_f32le])
+      }
+    }
+  })
+
+  it('have metadata of every kind', () => {
+    const { metadata } = inspectFiles([join(shared, 'blocks.gguf')])
+    expect([...metadata!]).toEqual([
+      ['general.architecture', 'blocks'],
+      ['test.u8', 200],
+      ['test.i8', -100],
+      ['test.u16', 60000],
+      ['test.i16', -30000],
+      ['test.i64', -1099511627776],
+      ['test.u64', 9007199254740993n],
+      ['test.f64', 0.1],
+      ['test.bool', true],
+      [
+        'test.nested',
+        [
+          [1, -2],
+          ['a', 'ß'],
+        ],
+      ],
+    ])
+  })
+
+  it('compute what float64 computes on their numbers, however the ids are cut', async () => {
+    const { input_ids, logits, total_nll } = expected().files['rwkv7-f16.gguf']!
+    const model = await open(join(shared, 'rwkv7-f16.gguf'))
+    for (const cut of [input_ids.length, 5]) {
+      const context = model.createContext()
+      let nats = 0
+      for (let at = 0; at < input_ids.length; at += cut)
+        for (const each of await feed(model, context, input_ids.slice(at, at + cut)))
+          if (!Number.isNaN(each)) nats += each
+      const found = await model.logits(context)
+      expect(Math.max(...logits.map((value, i) => Math.abs(value - found[i]!)))).toBeLessThan(5e-4)
+      expect(Math.abs(nats - total_nll)).toBeLessThan(1e-2)
+    }
+  })
+})
+
+const rwkvSizes = { L: 3, H: 2, N: 32, F: 96, V: 64, D: { w: 32, a: 32, v: 32, g: 32 } }
+const gptSizes = { L: 2, H: 2, N: 32, F: 96, V: 64, P: 32 }
+
+const turned = ({ shape: [rows = 0, columns = 0], data }: Tensor): Tensor => ({
+  shape: [columns, rows],
+  data: Float32Array.from(data, (_, i) => data[(i % rows) * columns + Math.floor(i / rows)]!),
+})
+
+/** RWKV-7 as llama.cpp's converter writes it, from official names. */
+const rwkvGguf = (tensors: Tensors, store: (tensor: Tensor) => Stored): Uint8Array => {
+  const out = new Map<string, Stored>()
+  const whole: Readonly<Record<string, string>> = {
+    'emb.weight': 'token_embd.weight',
+    'head.weight': 'output.weight',
+    'ln_out.weight': 'output_norm.weight',
+    'ln_out.bias': 'output_norm.bias',
+    'blocks.0.ln0.weight': 'token_embd_norm.weight',
+    'blocks.0.ln0.bias': 'token_embd_norm.bias',
+  }
+  const parts: Readonly<Record<string, string>> = {
+    'ln1.weight': 'attn_norm.weight',
+    'ln1.bias': 'attn_norm.bias',
+    'ln2.weight': 'attn_norm_2.weight',
+    'ln2.bias': 'attn_norm_2.bias',
+    'att.ln_x.weight': 'time_mix_ln.weight',
+    'att.ln_x.bias': 'time_mix_ln.bias',
+    'ffn.x_k': 'channel_mix_lerp_k.weight',
+    'ffn.key.weight': 'channel_mix_key.weight',
+    'ffn.value.weight': 'channel_mix_value.weight',
+  }
+  const wide = (name: string): boolean => /(receptance|key|value|output)\.weight$/.test(name)
+  for (const [name, tensor] of tensors) {
+    const flat = { shape: [tensor.data.length], data: tensor.data }
+    const [, l, part = ''] = /^blocks\.(\d+)\.(.*)$/.exec(name) ?? []
+    if (whole[name] !== undefined)
+      out.set(whole[name], name === 'head.weight' ? store(tensor) : plainF32(tensor.shape.length === 2 ? tensor : flat))
+    else if (/^att\.x_[rwkvag]$/.test(part)) continue
+    else if (/^att\.[wavg][12]$/.test(part))
+      out.set(`blk.${l}.time_mix_${part.slice(4)}.weight`, plainF32(turned(tensor)))
+    else
+      out.set(
+        `blk.${l}.${parts[part] ?? `time_mix_${part.slice(4).replace('.weight', '')}.weight`}`,
+        wide(part) ? store(tensor) : plainF32(flat),
+      )
+  }
+  const { L, H, N } = rwkvSizes
+  for (let l = 0; l < L; l += 1) {
+    const mixes = ['r', 'w', 'k', 'v', 'a', 'g'].map((c) => tensors.get(`blocks.${l}.att.x_${c}`)!.data)
+    const data = Float32Array.from(mixes.flatMap((mix) => [...mix]))
+    out.set(`blk.${l}.time_mix_lerp_fused.weight`, plainF32({ shape: [6, 1, 1, H * N], data }))
+  }
+  return ggufFile(
+    {
+      'general.architecture': 'rwkv7',
+      'rwkv7.block_count': { u32: L },
+      'rwkv7.embedding_length': { u32: H * N },
+      'rwkv7.feed_forward_length': { u32: rwkvSizes.F },
+      'rwkv7.wkv.head_size': { u32: N },
+      'rwkv7.attention.layer_norm_epsilon': { f32: 1e-5 },
+      'tokenizer.ggml.eos_token_id': { u32: 7 },
+      'tokenizer.ggml.eot_token_id': { u32: 5 },
+    },
+    out,
+  )
+}
+
+/** GPT-2 as llama.cpp's converter writes it. */
+const gptGguf = (tensors: Tensors, more: Readonly<Record<string, GgufValue>> = {}): Uint8Array => {
+  const parts: Readonly<Record<string, string>> = {
+    ln_1: 'attn_norm',
+    ln_2: 'ffn_norm',
+    'attn.c_attn': 'attn_qkv',
+    'attn.c_proj': 'attn_output',
+    'mlp.c_fc': 'ffn_up',
+    'mlp.c_proj': 'ffn_down',
+  }
+  const whole: Readonly<Record<string, string>> = { wte: 'token_embd', wpe: 'position_embd', ln_f: 'output_norm' }
+  const out = new Map<string, Stored>()
+  for (const [name, tensor] of tensors) {
+    const [, l, part = '', kind] = /^(?:h\.(\d+)\.)?(.*)\.(weight|bias)$/.exec(name) ?? []
+    if (l === undefined) out.set(`${whole[part]}.${kind}`, plainF32(tensor))
+    else out.set(`blk.${l}.${parts[part]}.${kind}`, plainF32(tensor.shape.length === 2 ? turned(tensor) : tensor))
+  }
+  const { L, H, N, P } = gptSizes
+  return ggufFile(
+    {
+      'general.architecture': 'gpt2',
+      'gpt2.block_count': { u32: L },
+      'gpt2.context_length': { u32: P },
+      'gpt2.embedding_length': { u32: H * N },
+      'gpt2.feed_forward_length': { u32: gptSizes.F },
+      'gpt2.attention.head_count': { u32: H },
+      'gpt2.attention.layer_norm_epsilon': { f32: 1e-5 },
+      ...more,
+    },
+    out,
+  )
+}
+
+const ids = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
+const run = async (path: string) => {
+  const model = await open(path)
+  const context = model.createContext()
+  const nats = await feed(model, context, ids)
+  return { chain: context.chain, logits: await model.logits(context), nats, fingerprint: model.fingerprint, model }
+}
+
+describe('a GGUF file', () => {
+  it('of RWKV-7 gives the bits of the same weights under the names that the family knows', async () => {
+    const tensors = randomRwkv7(5, rwkvSizes)
+    const path = write(rwkvGguf(tensors, plainF32))
+    const fla = writePackage({ model_type: 'rwkv7', norm_eps: 1e-5 }, safetensors(toFla(tensors)))
+    const [a, b] = [await run(path), await run(fla)]
+    expect(a.logits).toEqual(b.logits)
+    expect(a.chain).toBe(b.chain)
+    expect(a.model.layoutFingerprint).toBe(b.model.layoutFingerprint)
+    expect(a.fingerprint).not.toBe(b.fingerprint)
+    expect((await readPackage(path)).endTokens).toEqual([5, 7])
+  })
+
+  it('of GPT-2 gives the bits of the folder of Hugging Face, alone in its folder or named', async () => {
+    const tensors = randomGpt2(6, gptSizes)
+    const path = write(gptGguf(tensors))
+    const [a, b] = [await run(path), await run(writePackage(gpt2ConfigOf(gptSizes), safetensors(tensors)))]
+    expect(a.logits).toEqual(b.logits)
+    expect(a.chain).toBe(b.chain)
+    expect((await run(join(path, '..'))).fingerprint).toBe(a.fingerprint)
+  })
+
+  it('has another fingerprint with other metadata', async () => {
+    const tensors = randomGpt2(6, gptSizes)
+    const [a, b] = [write(gptGguf(tensors)), write(gptGguf(tensors, { 'general.name': 'other' }))]
+    expect((await run(a)).fingerprint).not.toBe((await run(b)).fingerprint)
+    expect((await run(a)).chain).toBe((await run(b)).chain)
+  })
+
+  it('may hold a vocabulary of 262,144 tokens', async () => {
+    const tokens = Array.from({ length: 262_144 }, (_, at) => `token ${at} ß`)
+    const path = write(
+      gptGguf(randomGpt2(6, gptSizes), {
+        'tokenizer.ggml.tokens': tokens,
+        'tokenizer.ggml.scores': { f32s: tokens.map((_, at) => -at) },
+        'tokenizer.ggml.token_type': { i32s: tokens.map(() => 1) },
+      }),
+    )
+    const { metadata } = await readPackage(path)
+    expect(metadata!.get('tokenizer.ggml.tokens')).toEqual(tokens)
+    expect((metadata!.get('tokenizer.ggml.scores') as number[])[262_143]).toBe(-262_143)
+  })
+
+  it('with blocks of whole numbers is near the same model in f32', async () => {
+    const tensors = randomRwkv7(5, rwkvSizes)
+    const [wide, narrow] = [
+      await run(write(rwkvGguf(tensors, plainF32))),
+      await run(write(rwkvGguf(tensors, q8Blocks))),
+    ]
+    const difference = Math.max(...wide.logits.map((value, i) => Math.abs(value - narrow.logits[i]!)))
+    expect(difference).toBeGreaterThan(0)
+    expect(difference).toBeLessThan(0.5)
+  })
+
+  it('in parts is one model, named by its first', async () => {
+    const tensors = randomGpt2(6, gptSizes)
+    const dir = temporaryFolder()
+    const own = (keep: (at: number) => boolean): Tensors => new Map([...tensors].filter((_, at) => keep(at)))
+    const names = [1, 2].map((part) => join(dir, `m-0000${part}-of-00002.gguf`))
+    writeFileSync(names[0]!, gptGguf(own((at) => at % 2 === 0)))
+    writeFileSync(names[1]!, gptGguf(own((at) => at % 2 === 1)))
+    expect((await run(names[0]!)).chain).toBe((await run(write(gptGguf(tensors)))).chain)
+    expect((await run(dir)).fingerprint).toBe((await run(names[0]!)).fingerprint)
+    expect(await refusal(names[1]!)).toContain('is part 2 of 2; name the first part')
+  })
+
+  it('is refused by name where Continuo does not read it', async () => {
+    const one = new Map([['a', { shape: [1], type: 0, data: new Uint8Array(4) }]])
+    expect(await refusal(write(ggufFile({ 'general.architecture': 'llava' }, one)))).toContain(
+      'holds a "llava" model, expected one of the architectures',
+    )
+    expect(await refusal(write(ggufFile({}, one)))).toContain('has nothing under "general.architecture"')
+    expect(await refusal(write(ggufFile({ 'general.architecture': 'gpt2' }, one)))).toContain(
+      'has nothing under "gpt2.context_length"',
+    )
+    expect(await refusal(write(ggufFile({}, one, 1)))).toContain('version 1')
+    expect(await refusal(write(ggufFile({}, one, 0x03000000)))).toContain('byte-swapped')
+    const iq = new Map([['a', { shape: [256], type: 16, data: new Uint8Array(66) }]])
+    expect(await refusal(write(ggufFile({}, iq)))).toContain('stored as IQ2_XXS')
+    const tensors = randomGpt2(6, gptSizes)
+    const extra = new Map([...tensors, ['h.0.attn.c_attn.more', tensors.get('h.0.ln_1.weight')!]])
+    expect(await refusal(write(gptGguf(extra)))).toContain('is not part of this model family')
+    tensors.delete('h.1.mlp.c_fc.weight')
+    expect(await refusal(write(gptGguf(tensors)))).toContain('"h.1.mlp.c_fc.weight" is missing from the model\'s files')
+    const path = write(gptGguf(randomGpt2(6, gptSizes)))
+    const { message } = await errorOf(() => quantizePackage({ dir: path, out: `${path}-q8`, to: 'q8', group: 32 }))
+    expect(message).toContain('is a GGUF file, expected a package')
+  })
+})

@@ -2,7 +2,7 @@
 /// <reference lib="esnext.float16" />
 
 /** `q8` is GGUF's Q8_0: groups of 32 along the inputs, each 32 int8 and one f16 scale. Value = q · scale. */
-export type Format = 'f16' | 'bf16' | 'q8'
+export type Format = 'f32' | 'f16' | 'bf16' | 'q8'
 export const GROUP = 32
 
 export const bytesOf = (array: ArrayBufferView): Uint8Array =>

@@ -12,7 +12,11 @@ export const ALIGNMENT = 32
 const MAGIC = 'GGUF'
 const VERSION = 3
 
-export type MetaValue = { readonly u32: number } | { readonly f32: number } | { readonly string: string }
+export type MetaValue =
+  | { readonly u32: number }
+  | { readonly f32: number }
+  | { readonly string: string }
+  | { readonly i32s: readonly number[] }
 
 /** Type numbers of ggml, with the number of values in a block and its bytes. */
 export const ggmlTypes = {
@@ -46,6 +50,11 @@ const u64 = (value: number): Buffer => {
   out.writeBigUInt64LE(BigInt(value))
   return out
 }
+const i32 = (value: number): Buffer => {
+  const out = Buffer.alloc(4)
+  out.writeInt32LE(value)
+  return out
+}
 const f32 = (value: number): Buffer => {
   const out = Buffer.alloc(4)
   out.writeFloatLE(value)
@@ -58,6 +67,7 @@ const string = (text: string): Buffer => {
 const typed = (value: MetaValue): Buffer => {
   if ('u32' in value) return Buffer.concat([u32(4), u32(value.u32)])
   if ('f32' in value) return Buffer.concat([u32(6), f32(value.f32)])
+  if ('i32s' in value) return Buffer.concat([u32(9), u32(5), u64(value.i32s.length), ...value.i32s.map(i32)])
   return Buffer.concat([u32(8), string(value.string)])
 }
 

@@ -2,27 +2,28 @@
 import { closeSync, mkdirSync, openSync, renameSync, writeFileSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { bytesOf, type Format, GROUP, quantise, toBf16, toF16, toQ8Blocks } from './formats.ts'
-import { type GgmlType, ggufBytes, ggufHeader, type MetaValue, padded } from './gguf.ts'
+import { type GgmlType, type GgufTensor, ggufBytes, ggufHeader, type MetaValue, padded } from './gguf.ts'
 import { type Dtype, type PackageTensor, packageBytes, safetensorsLayout } from './safetensors.ts'
 import { type TensorSpec, uniform } from './tensors.ts'
 
 /** Values that are drawn at a time. Matrices that a package has transposed are smaller and are drawn as one block. */
 const BLOCK = 1 << 22
 
-const fileTypes: Readonly<Record<Format, number>> = { f16: 1, q8: 7, bf16: 32 }
-const dtypes = { f16: 'F16', bf16: 'BF16' } as const
+const fileTypes: Readonly<Record<Format, number>> = { f32: 0, f16: 1, q8: 7, bf16: 32 }
+const dtypes = { f32: 'F32', f16: 'F16', bf16: 'BF16' } as const
 
-const sixteen = (format: Format): 'f16' | 'bf16' => (format === 'bf16' ? 'bf16' : 'f16')
+/** Of tables and of what is never 8 bits. */
+const wide = (format: Format): 'f32' | 'f16' | 'bf16' => (format === 'q8' ? 'f16' : format)
 
 /** The type of a tensor's numbers in a file of this format. */
 export const storageOf = ({ role }: TensorSpec, format: Format): GgmlType =>
-  role === 'plain' ? 'f32' : role === 'matrix' ? format : sixteen(format)
+  role === 'plain' ? 'f32' : role === 'matrix' ? format : wide(format)
 
 const packageTensors = (spec: TensorSpec, format: Format): readonly PackageTensor[] => {
   const storage = storageOf(spec, format)
   return spec.names.flatMap((name): readonly PackageTensor[] => {
     if (storage !== 'q8') {
-      const dtype: Dtype = storage === 'f32' ? 'F32' : dtypes[storage]
+      const dtype: Dtype = dtypes[storage]
       return [{ name, dtype, shape: spec.shape }]
     }
     const scales = [spec.rows, spec.columns / GROUP]
@@ -52,18 +53,12 @@ export interface ModelFiles {
   readonly dir: string
 }
 
-export const writeModel = (
+const ggufOf = (
   specs: readonly TensorSpec[],
   format: Format,
   metadata: Readonly<Record<string, MetaValue>>,
-  config: Readonly<Record<string, unknown>>,
-  files: ModelFiles,
-): void => {
-  const ggufTensors = specs.map((spec) => ({
-    name: spec.gguf,
-    extents: spec.extents,
-    type: storageOf(spec, format),
-  }))
+): { readonly header: Uint8Array; readonly tensors: readonly GgufTensor[] } => {
+  const tensors = specs.map((spec) => ({ name: spec.gguf, extents: spec.extents, type: storageOf(spec, format) }))
   const header = ggufHeader(
     {
       ...metadata,
@@ -72,8 +67,42 @@ export const writeModel = (
       // Token ids only: llama.cpp takes the size of the vocabulary from the model's own key.
       'tokenizer.ggml.model': { string: 'none' },
     },
-    ggufTensors,
+    tensors,
   )
+  return { header, tensors }
+}
+
+/** Writes one model as GGUF alone. */
+export const writeGguf = (
+  specs: readonly TensorSpec[],
+  format: Format,
+  metadata: Readonly<Record<string, MetaValue>>,
+  path: string,
+): void => {
+  const { header, tensors } = ggufOf(specs, format, metadata)
+  const file = openSync(`${path}.part`, 'w')
+  try {
+    writeSync(file, header, 0, header.length, 0)
+    let at = header.length
+    specs.forEach((spec, i) => {
+      writeTensor({ ...spec, names: [] }, format, { file, at }, null)
+      at += ggufBytes(tensors[i]!)
+      at += writeSync(file, Buffer.alloc(padded(at) - at), 0, padded(at) - at, at)
+    })
+  } finally {
+    closeSync(file)
+  }
+  renameSync(`${path}.part`, path)
+}
+
+export const writeModel = (
+  specs: readonly TensorSpec[],
+  format: Format,
+  metadata: Readonly<Record<string, MetaValue>>,
+  config: Readonly<Record<string, unknown>>,
+  files: ModelFiles,
+): void => {
+  const { header, tensors: ggufTensors } = ggufOf(specs, format, metadata)
   const layout = safetensorsLayout(specs.flatMap((spec) => packageTensors(spec, format)))
   mkdirSync(files.dir, { recursive: true })
   const tensorsPath = join(files.dir, 'model.safetensors')
@@ -104,7 +133,7 @@ const writeTensor = (
   spec: TensorSpec,
   format: Format,
   gguf: { readonly file: number; readonly at: number },
-  tensors: { readonly file: number; readonly offsets: ReadonlyMap<string, number> },
+  tensors: { readonly file: number; readonly offsets: ReadonlyMap<string, number> } | null,
 ): void => {
   const { rows, columns, names } = spec
   const storage = storageOf(spec, format)
@@ -119,18 +148,18 @@ const writeTensor = (
     const values = draw(count * columns)
     const name = names[Math.floor(row / perName)]
     const before = (row % perName) * columns
-    const start = (tensor: string): number => tensors.offsets.get(tensor)!
+    const start = (tensor: string): number => tensors!.offsets.get(tensor)!
     if (storage === 'q8') {
       const quantised = quantise(values)
       ggufAt = put(gguf.file, toQ8Blocks(quantised), ggufAt)
-      if (name === undefined) continue
+      if (tensors === null || name === undefined) continue
       put(tensors.file, bytesOf(quantised.codes), start(name) + before)
       put(tensors.file, bytesOf(quantised.scales), start(`${name}.scales`) + (before / GROUP) * 2)
     } else {
       const encode = encoders[storage]
       const bytes = encode(values)
       ggufAt = put(gguf.file, bytes, ggufAt)
-      if (name === undefined) continue
+      if (tensors === null || name === undefined) continue
       const own = spec.role === 'fromRight' ? encode(transposed(values, rows, columns)) : bytes
       put(tensors.file, own, start(name) + (before * bytes.length) / values.length)
     }

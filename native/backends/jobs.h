@@ -27,14 +27,40 @@ struct QuantisedBlock {
 // block sums are added in order from 0. Nothing overflows and float(dot) is exact: with 64 terms |Σ code·q| ≤
 // 64·255·127 < 2²¹, the correction is at most 64·128·127 < 2²⁰, and |dot| ≤ 64·127·127 < 2²⁰.
 
-// The recurrence of one head over consecutive tokens. Pointers address the head's first channel in the first token's
-// row.
+// A causal convolution of each channel with its own taps over consecutive rows (conv.h).
+struct ConvRun {
+  const float *x, *tail;  // [rows][channels], and the taps − 1 rows before them
+  const float* weights;   // [channels][taps]; a channel's last tap meets the row itself
+  const float* bias;      // [channels]; null: zeros
+  float* y;               // [rows][channels]
+  size_t rows, channels, taps;
+  bool silu;
+};
+
+// RWKV-7's recurrence of one head over consecutive tokens (wkv7.h). Pointers address the head's first channel in the
+// first token's row.
 struct Wkv7Run {
   float* state;  // [channels (key)][channels (value)]: value channels are the lanes
   const float *r, *w, *k, *v, *kk, *a;
   float* y;
   size_t channels;
   size_t stride;  // floats from one token's row to the next
+  size_t tokens;
+};
+
+// Mamba-2's recurrence of one head over consecutive tokens (ssm.h). Pointers address the head's first channel, its
+// number, or the first key of its group, in the first token's row.
+struct SsmRun {
+  float* state;         // [keys][channels]: channels are the lanes
+  const float* x;       // [channels] of a token
+  const float *dt, *w;  // one number of a token: its step, and the share of the state that stays
+  const float *b, *c;   // [keys] of a token
+  float skip;           // the share of x that goes to y by itself (Mamba's D)
+  float* y;             // [channels] of a token
+  size_t channels, keys;
+  size_t stride;      // floats from one token's row of x and y to the next
+  size_t heads;       // the same, of dt and w
+  size_t key_stride;  // the same, of b and c
   size_t tokens;
 };
 

@@ -93,6 +93,7 @@ class Compiler {
   }
 
   void branch(const Node& node, std::vector<Instruction>& out, bool& ended) {
+    if (node.within) return within(node, out, ended);
     if (node.index != no_name)
       return emit(turn_of(node.index) == static_cast<uint64_t>(node.number) ? node.body : node.otherwise, out, ended);
     Instruction instruction{&node, turns_, {}, no_name, {}, {}, {}};
@@ -105,6 +106,17 @@ class Compiler {
     // Code after a branch of which one arm returned runs for rows of the other arm. After two that returned none runs.
     ended = then_ended && otherwise_ended;
     out.push_back(std::move(instruction));
+  }
+
+  // A branch that is taken where an index has one of the values that a part of it numbers.
+  void within(const Node& node, std::vector<Instruction>& out, bool& ended) {
+    const auto& index = graph_.indices[node.index];
+    const uint64_t value = turn_of(index.of);
+    const auto found = std::lower_bound(index.at.begin(), index.at.end(), value);
+    if (found == index.at.end() || *found != value) return emit(node.otherwise, out, ended);
+    turns_.emplace_back(node.index, static_cast<uint64_t>(found - index.at.begin()));
+    emit(node.body, out, ended);
+    turns_.pop_back();
   }
 
   uint32_t written(const Node& node, Name name) {

@@ -70,8 +70,12 @@ class BlockChecker {
 
   bool branch(const Node& node, Known& known, bool& ended) {
     if (node.index != no_name) {
-      if (!open_.contains(node.index))
-        return fail("a branch on \"", graph_.indices[node.index].name, "\" stands outside the loop over it.");
+      const Index looped = node.within ? graph_.indices[node.index].of : node.index;
+      if (!open_.contains(looped))
+        return fail("a branch on \"", graph_.indices[node.index].name, "\" stands outside the loop over ",
+                    node.within ? text("\"", graph_.indices[looped].name, "\".") : "it.");
+      if (node.within && open_.contains(node.index))
+        return fail("a branch on \"", graph_.indices[node.index].name, "\" stands where it has a value already.");
     } else {
       const auto& condition = graph_.declarations[node.in[0].name];
       if (!use(node, node.in[0], known)) return false;
@@ -80,7 +84,10 @@ class BlockChecker {
     }
     Known then = known, otherwise = known;
     bool then_ended = false, otherwise_ended = false;
-    if (!nodes(node.body, then, then_ended) || !nodes(node.otherwise, otherwise, otherwise_ended)) return false;
+    if (node.within) open_.insert(node.index);
+    if (!nodes(node.body, then, then_ended)) return false;
+    if (node.within) open_.erase(node.index);
+    if (!nodes(node.otherwise, otherwise, otherwise_ended)) return false;
     ended = then_ended && otherwise_ended;
     if (then_ended) {
       known = std::move(otherwise);

@@ -74,7 +74,13 @@ void check_memory(Checker& check, RowShape& out) {
 }
 
 void check_conv(Checker& check, RowShape& out) {
+  if (check.node().in.size() > 3)
+    return check.fail("has ", check.node().in.size(), " inputs, expected 2, and a third one for a bias");
   check.need_constant(1, Layout::vector, "a constant vector");
+  if (check.ok() && check.node().in.size() > 2) {
+    check.need_constant(2, Layout::vector, "a constant vector");
+    if (check.ok()) check.need_shape(2, out.extents);
+  }
   if (!check.ok()) return;
   const uint64_t taps = check.shape(1)[0] / out.extents[0];
   if (check.shape(1)[0] != taps * out.extents[0] || taps < 2 || taps > max_taps) {

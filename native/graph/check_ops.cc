@@ -22,10 +22,17 @@ void check_range(Checker& check, RowShape& out) {
 
 void check_slice(Checker& check, RowShape& out) {
   const auto& node = check.node();
-  out = {{node.to - node.from}, check.in(0).type};
-  if (check.shape(0).size() == 1 && node.to <= check.shape(0)[0]) return;
-  check.fail("input \"", check.in(0).name, "\" has shape ", shape_text(check.shape(0)), ", which has no part ",
-             node.from, " to ", node.to);
+  const auto& shape = check.shape(0);
+  if (shape.size() == 1) check.need_groups(shape[0]);
+  out = {{node.groups * (node.to - node.from)}, check.in(0).type};
+  if (!check.ok() || (shape.size() == 1 && node.to <= shape[0] / node.groups)) return;
+  check.fail("input \"", check.in(0).name, "\" has shape ", shape_text(shape), ", which has no part ", node.from,
+             " to ", node.to, node.groups > 1 ? text(" in each of ", node.groups, " groups") : "");
+}
+
+void check_repeat(Checker& check, RowShape& out) {
+  check.need_groups(out.extents[0]);
+  out.extents[0] *= check.node().times;
 }
 
 void check_cast(Checker& check, RowShape& out) { out = {check.shape(0), check.node().type}; }
@@ -120,6 +127,31 @@ void check_wkv7(Checker& check, RowShape& out) {
   // Each of the two sums of the recurrence must fit in one block of 256 terms (docs/arithmetic.md).
   if (n > 256) check.fail("a head has ", n, " channels, expected at most 256");
   check.need_state({node.groups, n, n}, Type::f32);
+}
+
+void check_ssm(Checker& check, RowShape& out) {
+  const auto& node = check.node();
+  check.need_groups(out.extents[0]);
+  for (size_t i = 1; i < 5; ++i) {
+    if (check.ok()) check.need_vector(i);
+    if (check.ok() && i < 3) check.need_shape(i, {node.groups});
+  }
+  if (check.ok()) check.need_constant(5, Layout::vector, "a constant vector");
+  if (check.ok()) check.need_shape(5, {node.groups});
+  const auto rest = check.ok() ? check.picked(*node.state) : std::vector<uint64_t>{};
+  if (!check.ok()) return;
+  const uint64_t keys = rest.size() == 3 ? rest[1] : 0, width = check.shape(3)[0];
+  // The sum of the recurrence must fit in one block of 256 terms (docs/arithmetic.md).
+  if (keys == 0 || keys > 256) {
+    check.fail("state \"", operand_text(check.graph(), *node.state), "\" has shape ", shape_text(rest),
+               ", expected [heads, n, channels of a head] with n from 1 to 256");
+  } else if (width % keys != 0 || node.groups % (width / keys) != 0) {
+    check.fail("input \"", check.in(3).name, "\" has ", width, " channels, expected ", keys,
+               " for each group of heads, and groups of equally many heads");
+  } else {
+    check.need_shape(4, check.shape(3));
+    if (check.ok()) check.need_state({node.groups, keys, out.extents[0] / node.groups}, Type::f32);
+  }
 }
 
 void check_read(Checker& check, RowShape& out) {

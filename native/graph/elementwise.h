@@ -11,7 +11,9 @@
   X(relu2, 2)                 \
   X(silu, 12)                 \
   X(gelu, 12)                 \
+  X(gelu_erf, 16)             \
   X(softplus, 12)             \
+  X(exp, 12)                  \
   X(decay, 12)
 
 // X(name, cost): two operands, the second a value or a constant vector.

@@ -4,7 +4,7 @@
 //
 // {
 //   "format": "continuo-graph/2",
-//   "indices": [{ "name": "l", "extent": 12 }],
+//   "indices": [{ "name": "l", "extent": 12 }, { "name": "a", "of": "l", "at": [3, 7, 11] }],
 //   "declarations": [
 //     { "kind": "constant", "name", "shape", "layout": "packed" | "rows" | "vector" | "stack",
 //       "ref": "<tensor>" | "pattern": "<tensor with {l}>", "over"?: "l", "from"?: n, "view"?, "columns"?, "map"?,
@@ -18,7 +18,8 @@
 //   "blocks": [{ "name", "inputs": [dynamic], "nodes": […] }]
 // }
 // node: { "op", "in": [operands], "out"?, "state"?: operand, … } | { "loop": "l", "from", "to", "nodes" }
-//     | { "branch": value, "nodes", "otherwise"? } | { "branch": "l", "equals": n, … } | { "return": { role: name } }
+//     | { "branch": value, "nodes", "otherwise"? } | { "branch": "l", "equals": n, … } | { "branch": "a", … }
+//     | { "return": { role: name } }
 // operand: "x", "W(l)", "K(l,len-1)": a name, and in brackets the terms that pick a member: numbers, indices, counters,
 // i32 values.
 //
@@ -58,8 +59,10 @@ enum class Op : uint8_t {
 #undef CONTINUO_OP
       lerp,
   range,
+  clamp,
   bonus,
   slice,
+  repeat,
   cast,
   less,
   equal,
@@ -76,6 +79,7 @@ enum class Op : uint8_t {
   cache_shift,
   cache_conv,
   cache_wkv7,
+  cache_ssm,
   cache_attend,
   cache_memory,
   cache_memory_first,
@@ -175,13 +179,16 @@ struct Node {
   int64_t number = 0;  // less, equal, remainder: the right-hand side; increment, decrement: by how much; cache_read of
                        // a counter: modulo what, or 0; branch: the index' value; topk: how many
   Type type = Type::f32;             // cast
-  std::vector<float> low, high;      // range: per level
+  std::vector<float> low, high;      // range, clamp: per level
+  uint32_t times = 1;                // repeat
+  bool silu = true;                  // cache.conv: whether the sums go through silu
   std::vector<uint32_t> increments;  // rope: per pair of channels, from the first channel of a head on
   uint64_t segment = 0;              // cache.attend, cache.mix: segments of the clock; 0: none
   MemoryForm memory;                 // cache.memory, cache.memory.first
   std::vector<uint64_t> periods;     // the same: of each level, at least 1
 
   Index index = no_name;   // loop; branch on an index
+  bool within = false;     // branch: taken where the index that `index` is a part of has one of its values
   std::vector<Node> body;  // loop; branch: then
   std::vector<Node> otherwise;
   std::vector<std::pair<std::string, Name>> results;  // return
@@ -209,6 +216,13 @@ struct Block {
 struct Indexed {
   std::string name;
   uint64_t extent;
+  // A part of another index: it numbers those values of `of` that stand in `at`, ascending. Members of a family over it
+  // have these values in their tensors' names.
+  Index of = no_name;
+  std::vector<uint64_t> at;
+
+  // What stands for the index' value in the name of a tensor.
+  uint64_t number(uint64_t value) const { return of == no_name ? value : at[value]; }
 };
 
 // A graph with these two blocks is a language model: "step" computes the last hidden vector from an i32 token,

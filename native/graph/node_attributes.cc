@@ -37,7 +37,9 @@ class Attributes {
   bool attributes(const Value& item, const OpTraits& op, bool literal, Node& node) {
     uint64_t n = 1;
     if (op.has(attribute::groups)) {
-      if (!number(item, "groups", 1, max_extent, n)) return false;
+      // A slice was one of the whole row before it could be one of each group.
+      const auto otherwise = op.op == Op::slice ? std::optional<uint64_t>(1) : std::nullopt;
+      if (!number(item, "groups", 1, max_extent, n, otherwise)) return false;
       node.groups = static_cast<uint32_t>(n);
     }
     if (op.has(attribute::eps) && !positive(item, "eps", node.eps)) return false;
@@ -70,6 +72,11 @@ class Attributes {
     if (op.has(attribute::increments) && !increments(item, node)) return false;
     if (op.has(attribute::levels) && !(floats(item, "low", node.low) && floats(item, "high", node.high))) return false;
     if (op.has(attribute::form) && !memory_form(item, node)) return false;
+    if (op.has(attribute::activation) && !activation(item, node)) return false;
+    if (op.has(attribute::times)) {
+      if (!number(item, "times", 1, max_extent, n)) return false;
+      node.times = static_cast<uint32_t>(n);
+    }
     if (op.has(attribute::modulo) || op.has(attribute::by)) {
       const bool by = op.has(attribute::by);
       if (!number(item, by ? "by" : "modulo", 1, max_extent, n, by ? 1 : 0)) return false;
@@ -113,6 +120,13 @@ class Attributes {
       out.push_back(static_cast<float>(*value));
     }
     return true;
+  }
+
+  bool activation(const Value& item, Node& node) {
+    const auto* found = item.find("activation");
+    if (!found) return true;
+    return read_word(found->text, {{"silu", true}, {"none", false}}, node.silu) ||
+           fail(user_, " has the unknown activation \"", found->text, "\", expected silu or none.");
   }
 
   bool increments(const Value& item, Node& node) {

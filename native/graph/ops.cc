@@ -34,8 +34,10 @@ constexpr auto ops = std::to_array<OpTraits>({
     CONTINUO_UNARY_OPS(CONTINUO_UNARY_TRAITS)
     {.op = Op::lerp, .name = "lerp", .in = {numbers, numbers, operand}, .elementwise = true},
     {.op = Op::range, .name = "range", .in = {vector}, .attributes = levels, .elementwise = true, .cost = 12, .check = check_range},
+    {.op = Op::clamp, .name = "clamp", .in = {vector}, .attributes = levels, .elementwise = true, .check = check_range},
     {.op = Op::bonus, .name = "bonus", .in = {vector, vector, vector, weights, vector}, .attributes = groups},
-    {.op = Op::slice, .name = "slice", .in = {any}, .attributes = part, .check = check_slice},
+    {.op = Op::slice, .name = "slice", .in = {any}, .attributes = groups | part, .check = check_slice},
+    {.op = Op::repeat, .name = "repeat", .in = {vector}, .attributes = groups | times, .check = check_repeat},
     {.op = Op::cast, .name = "cast", .in = {any}, .attributes = dtype, .check = check_cast},
     {.op = Op::less, .name = "less", .in = {any, any}, .attributes = value, .check = check_compare},
     {.op = Op::equal, .name = "equal", .in = {any, any}, .attributes = value, .check = check_compare},
@@ -55,10 +57,12 @@ constexpr auto ops = std::to_array<OpTraits>({
     // Cache operations.
     {.op = Op::cache_shift, .name = "cache.shift", .in = {vector}, .named_state = true, .rows = Rows::runs,
      .state = State::advances, .one_place = true, .check = check_shift},
-    {.op = Op::cache_conv, .name = "cache.conv", .in = {vector, form}, .named_state = true, .rows = Rows::runs,
-     .state = State::advances, .one_place = true, .check = check_conv},
+    {.op = Op::cache_conv, .name = "cache.conv", .in = {vector, form}, .more = true, .attributes = activation,
+     .named_state = true, .rows = Rows::runs, .state = State::advances, .one_place = true, .check = check_conv},
     {.op = Op::cache_wkv7, .name = "cache.wkv7", .in = {vector, vector, vector, vector, vector, vector}, .attributes = groups,
      .named_state = true, .rows = Rows::runs, .state = State::advances, .one_place = true, .check = check_wkv7},
+    {.op = Op::cache_ssm, .name = "cache.ssm", .in = {vector, form, form, form, form, form}, .attributes = groups,
+     .named_state = true, .rows = Rows::runs, .state = State::advances, .one_place = true, .check = check_ssm},
     {.op = Op::cache_attend, .name = "cache.attend", .in = {vector, form, form, form, form}, .more = true,
      .attributes = groups | attention | segment, .rows = Rows::runs, .state = State::advances, .one_place = true,
      .check = check_rings},
@@ -99,7 +103,8 @@ static_assert(in_order(), "every op has an entry, in the order of enum Op");
 
 constexpr std::string_view names[] = {"groups",       "eps",     "value",      "from to",  "dtype",
                                       "shared scale", "segment", "increments", "low high", "rule retention periods",
-                                      "modulo",       "by",      "factor",     "count"};
+                                      "modulo",       "by",      "factor",     "count",    "activation",
+                                      "times"};
 
 // Checks input i against its need; `first`: the shape of the first input.
 void check_need(Checker& check, Need need, size_t i, const std::vector<uint64_t>& first) {

@@ -67,6 +67,8 @@ constexpr uint16_t modulo = 1 << 10;
 constexpr uint16_t by = 1 << 11;
 constexpr uint16_t factor = 1 << 12;
 constexpr uint16_t count = 1 << 13;
+constexpr uint16_t activation = 1 << 14;
+constexpr uint16_t times = 1 << 15;
 }  // namespace attribute
 
 struct OpTraits {

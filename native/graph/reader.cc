@@ -64,11 +64,36 @@ class Reader {
     for (const auto& item : *list) {
       const auto* name = item.text_of("name");
       if (!fresh_name(name, "an index")) return false;
-      uint64_t extent = 0;
-      if (!number(item, "extent", text("index \"", *name, "\""), 1, 1 << 20, extent)) return false;
+      Indexed index;
+      index.name = *name;
+      const bool good = item.find("of")
+                            ? part_of(item, index)
+                            : number(item, "extent", text("index \"", *name, "\""), 1, 1 << 20, index.extent);
+      if (!good) return false;
       index_names_.emplace(*name, static_cast<Index>(graph_.indices.size()));
-      graph_.indices.push_back({*name, extent});
+      graph_.indices.push_back(std::move(index));
     }
+    return true;
+  }
+
+  // Reads an index that numbers some values of another one.
+  bool part_of(const Value& item, Indexed& index) {
+    const auto* of = item.text_of("of");
+    const auto* at = item.list_of("at");
+    const auto found = of ? index_names_.find(*of) : index_names_.end();
+    if (found == index_names_.end() || graph_.indices[found->second].of != no_name)
+      return fail("index \"", index.name, "\" is a part of \"", of ? *of : "",
+                  "\", expected an index that is declared before it and is itself no part.");
+    if (!at || at->empty()) return fail("index \"", index.name, "\" needs \"at\", the values that it numbers.");
+    index.of = found->second;
+    for (const auto& entry : *at) {
+      const auto value = entry.as_u64();
+      if (!value || *value >= graph_.indices[index.of].extent || (!index.at.empty() && *value <= index.at.back()))
+        return fail("index \"", index.name, "\" needs ascending whole numbers below ", graph_.indices[index.of].extent,
+                    " in \"at\".");
+      index.at.push_back(*value);
+    }
+    index.extent = index.at.size();
     return true;
   }
 
@@ -413,8 +438,9 @@ class Reader {
     const std::string user = text("the branch on \"", *when, "\"");
     if (const auto found = index_names_.find(*when); found != index_names_.end()) {
       node.index = found->second;
+      node.within = !item.find("equals") && graph_.indices[node.index].of != no_name;
       uint64_t equals = 0;
-      if (!number(item, "equals", user, 0, max_extent, equals)) return false;
+      if (!node.within && !number(item, "equals", user, 0, max_extent, equals)) return false;
       node.number = static_cast<int64_t>(equals);
     } else {
       Operand condition;

@@ -108,7 +108,7 @@ ConstantSpec spec_of(const Graph& graph, const ConstantIndex::Member& member) {
   const auto filled = [&](std::string name) {
     if (d.over == no_name) return name;
     const std::string hole = text("{", graph.indices[d.over].name, "}");
-    const std::string number = std::to_string(member.member);
+    const std::string number = std::to_string(graph.indices[d.over].number(member.member));
     for (size_t at = name.find(hole); at != std::string::npos; at = name.find(hole, at + number.size()))
       name.replace(at, hole.size(), number);
     return name;

@@ -39,7 +39,7 @@ TEST("every operation, product and chain has the bits that the line below sums u
   run([&](float* y) { k.rmsnorm(a.data(), weight.data(), y, rows, width, groups, 1e-5f); });
   run([&](float* y) { k.unit(a.data(), y, rows, width, groups, 1e-6f); });
   run([&](float* y) { k.range(a.data(), 0.01f, 0.5f, y, n); });
-  run([&](float* y) { k.conv(a.data(), b.data(), c.data(), y, rows, width, 4, 0, width); });
+  run([&](float* y) { k.conv({a.data(), b.data(), c.data(), nullptr, y, rows, width, 4, true}, 0, width); });
   std::vector<uint32_t> increments(21);
   for (auto& increment : increments) increment = static_cast<uint32_t>(random.next());
   run([&](float* y) {

@@ -8,22 +8,27 @@ namespace {
 
 struct Convolution {
   size_t rows, channels, taps;
+  bool silu;
   std::vector<float> x, tail, weights;  // [rows][channels], [taps − 1][channels], [channels][taps]
+  std::vector<float> bias;              // [channels], or none
   // Row `at` of the tail's rows followed by x.
   const float* row(size_t at) const { return at < taps - 1 ? &tail[at * channels] : &x[(at - (taps - 1)) * channels]; }
 };
 
 Convolution some_convolution(Random& random, size_t channels, bool wild) {
   constexpr size_t widths[] = {2, 3, 4, 7, 33, 64};
-  Convolution c{1 + random.below(40), channels, widths[random.below(std::size(widths))], {}, {}, {}};
+  Convolution c{
+      1 + random.below(40), channels, widths[random.below(std::size(widths))], random.below(2) == 0, {}, {}, {}, {}};
   const auto values = [&](size_t n) { return wild ? every_kind(random, n) : random.floats(n, -2, 2); };
   c.x = values(c.rows * channels), c.tail = values((c.taps - 1) * channels), c.weights = values(channels * c.taps);
+  if (random.below(2)) c.bias = values(channels);
   return c;
 }
 
 // Rows in two calls, the second with the tail that the first leaves; channels in two parts.
 std::vector<float> run(Random& random, const Kernels* table, const Convolution& c) {
-  Slice x(c.x, random.below(17)), weights(c.weights, random.below(17)), y(c.rows * c.channels, random.below(17));
+  Slice x(c.x, random.below(17)), weights(c.weights, random.below(17)), bias(c.bias, random.below(17)),
+      y(c.rows * c.channels, random.below(17));
   const size_t middle = random.below(c.rows + 1), channel = random.below(c.channels + 1);
   std::vector<float> between;
   for (size_t at = middle; at < middle + c.taps - 1; ++at)
@@ -31,9 +36,11 @@ std::vector<float> run(Random& random, const Kernels* table, const Convolution& 
   Slice tail(c.tail, random.below(17)), later(between, random.below(17));
   const auto part = [&](size_t from, size_t rows, Slice& before) {
     const size_t at = from * c.channels;
-    table->conv(x.data() + at, before.data(), weights.data(), y.data() + at, rows, c.channels, c.taps, 0, channel);
-    table->conv(x.data() + at, before.data(), weights.data(), y.data() + at, rows, c.channels, c.taps, channel,
-                c.channels);
+    const ConvRun job{x.data() + at, before.data(), weights.data(), c.bias.empty() ? nullptr : bias.data(),
+                      y.data() + at, rows,          c.channels,     c.taps,
+                      c.silu};
+    table->conv(job, 0, channel);
+    table->conv(job, channel, c.channels);
   };
   part(0, middle, tail);
   part(middle, c.rows - middle, later);
@@ -69,18 +76,19 @@ std::vector<float> run(Random& random, const Kernels* table, const Turn& turn) {
 }  // namespace
 
 TEST(
-    "conv: every table gives the bits of the written rule, for any width, number of taps, alignment, cut of rows and "
-    "kind of number") {
+    "conv: every table gives the bits of the written rule, with a bias or without, with silu or without, for any "
+    "width, "
+    "number of taps, alignment, cut of rows and kind of number") {
   Random random(101);
   for (const size_t channels : {1, 2, 5, 7, 16, 17, 33, 64, 67}) {
     for (int round = 0; round < 8; ++round) {
       const auto c = some_convolution(random, channels, round % 2);
       std::vector<float> want(c.rows * channels);
       for (size_t i = 0; i < want.size(); ++i) {
-        float sum = 0;
+        float sum = c.bias.empty() ? 0 : c.bias[i % channels];
         for (size_t j = 0; j < c.taps; ++j)
           sum = std::fma(c.weights[i % channels * c.taps + j], c.row(i / channels + j)[i % channels], sum);
-        want[i] = reference::silu(sum);
+        want[i] = c.silu ? reference::silu(sum) : sum;
       }
       for (const auto* table : tables()) CHECK(same(run(random, table, c), want));
     }
@@ -94,14 +102,14 @@ TEST("conv: within the derived error of the exact one") {
     for (const auto* table : tables()) {
       const auto got = run(random, table, c);
       for (size_t i = 0; i < got.size(); ++i) {
-        double sum = 0, size = 0;
+        double sum = c.bias.empty() ? 0 : c.bias[i % c.channels], size = std::abs(sum);
         for (size_t j = 0; j < c.taps; ++j) {
           const double term =
               double{c.weights[i % c.channels * c.taps + j]} * c.row(i / c.channels + j)[i % c.channels];
           sum += term, size += std::abs(term);
         }
         // Each fma rounds once. silu's slope is at most 1.1, and it errs by less than 4 units.
-        const double want = sum / (1 + std::exp(-sum));
+        const double want = c.silu ? sum / (1 + std::exp(-sum)) : sum;
         CHECK(std::abs(got[i] - want) <=
               1.1 * static_cast<double>(c.taps) * unit * size + 8 * unit * std::abs(want) + 1e-38);
       }

@@ -44,10 +44,10 @@ const std::byte* bytes(const std::vector<uint8_t>& of) { return reinterpret_cast
 
 TEST("cuda rows: functions of one number have the CPU's bits, for any width, part and range of rows") {
   using Unary = void (*Kernels::*)(const float*, float*, size_t);
-  const std::pair<Task, Unary> maps[] = {{Task::tanh, &Kernels::tanh},   {Task::sigmoid, &Kernels::sigmoid},
-                                         {Task::relu2, &Kernels::relu2}, {Task::silu, &Kernels::silu},
-                                         {Task::gelu, &Kernels::gelu},   {Task::softplus, &Kernels::softplus},
-                                         {Task::decay, &Kernels::decay}};
+  const std::pair<Task, Unary> maps[] = {{Task::tanh, &Kernels::tanh},         {Task::sigmoid, &Kernels::sigmoid},
+                                         {Task::relu2, &Kernels::relu2},       {Task::silu, &Kernels::silu},
+                                         {Task::gelu, &Kernels::gelu},         {Task::gelu_erf, &Kernels::gelu_erf},
+                                         {Task::softplus, &Kernels::softplus}, {Task::decay, &Kernels::decay}};
   Random random(201);
   for (int round = 0; round < 12; ++round) {
     for (const auto& [task, map] : maps) {
@@ -62,7 +62,8 @@ TEST("cuda rows: functions of one number have the CPU's bits, for any width, par
 }
 
 TEST(
-    "cuda rows: add, mul, lerp, range and embed have the CPU's bits, with values and with constants in the last "
+    "cuda rows: add, mul, lerp, range, clamp, slices of groups, repeat and embed have the CPU's bits, with values and "
+    "with constants in the last "
     "place") {
   Random random(202);
   for (int round = 0; round < 40; ++round) {
@@ -91,20 +92,53 @@ TEST(
               cpu.lerp(a, b, &in[2][constant ? 0 : row * width], out, width);
           });
     }
-    {
+    for (const Task task : {Task::range, Task::clamp}) {
       Steps steps(random);
       const size_t levels = 1 + random.below(4), each = 1 + width % 40, n = levels * each;
       const auto x = some_numbers(random, steps.rows * n, wild), low = random.floats(levels, -1, 0),
                  high = random.floats(levels, 0, 2);
       check_rows(
-          steps, Task::range, n, parts,
+          steps, task, n, parts,
           [&](Command& c) {
             c.in[0] = steps.in(x), c.in[1] = steps.in(low), c.in[2] = steps.in(high);
             c.levels = static_cast<uint32_t>(levels);
           },
           [&](size_t row, float* out) {
             for (size_t level = 0; level < levels; ++level) {
-              cpu.range(&x[row * n + level * each], low[level], high[level], out + level * each, each);
+              const auto kernel = task == Task::range ? cpu.range : cpu.clamp;
+              kernel(&x[row * n + level * each], low[level], high[level], out + level * each, each);
+            }
+          });
+    }
+    {
+      Steps steps(random);
+      const size_t groups = 2 + random.below(5), each = 1 + width % 40, from = random.below(each),
+                   n = 1 + random.below(each - from);
+      const auto x = some_numbers(random, steps.rows * groups * each, wild);
+      check_rows(
+          steps, Task::slice, groups * n, parts,
+          [&](Command& c) {
+            c.in[0] = steps.in(x), c.in_width = static_cast<uint32_t>(groups * each);
+            c.groups = static_cast<uint32_t>(groups), c.from = static_cast<uint32_t>(from);
+          },
+          [&](size_t row, float* out) {
+            for (size_t group = 0; group < groups; ++group)
+              std::copy_n(&x[(row * groups + group) * each + from], n, out + group * n);
+          });
+    }
+    {
+      Steps steps(random);
+      const size_t groups = 1 + random.below(6), times = 1 + random.below(6), each = 1 + width % 40, n = groups * each;
+      const auto x = some_numbers(random, steps.rows * n, wild);
+      check_rows(
+          steps, Task::repeat, n * times, parts,
+          [&](Command& c) {
+            c.in[0] = steps.in(x), c.in_width = static_cast<uint32_t>(n);
+            c.groups = static_cast<uint32_t>(groups), c.count = static_cast<uint32_t>(times);
+          },
+          [&](size_t row, float* out) {
+            for (size_t group = 0; group < groups; ++group) {
+              for (size_t i = 0; i < times; ++i, out += each) std::copy_n(&x[row * n + group * each], each, out);
             }
           });
     }

@@ -57,20 +57,23 @@ struct Heads {
 }  // namespace
 
 TEST(
-    "cuda walks: conv and the tail it leaves have the CPU's bits, for runs shorter and longer than the taps, in any "
-    "parts") {
+    "cuda walks: conv and the tail it leaves have the CPU's bits, with a bias or without, with silu or without, for "
+    "runs shorter and longer than the taps, in any parts") {
   Random random(221);
   for (int round = 0; round < 80; ++round) {
     Steps steps(random);
     const Cut cut(steps);
     const size_t width = some_length(random), taps = 2 + random.below(8), kept = taps - 1;
     const auto x = some_numbers(random, steps.rows * width, round % 2),
-               weights = some_numbers(random, width * taps, round % 2);
+               weights = some_numbers(random, width * taps, round % 2), bias = some_numbers(random, width, round % 2);
+    const bool biased = random.below(2) == 0;
     const auto there = some_there(steps);
     Table tails(steps, kept * width, there);
     Command c;
     Both<float> y;
-    c.task = Task::conv, c.width = narrow(width), c.taps = narrow(taps), c.constant = 2;
+    c.task = Task::conv, c.width = narrow(width), c.taps = narrow(taps), c.constant = 6;
+    c.silu = random.below(2) == 0;
+    if (biased) c.in[2] = steps.in(bias);
     c.in[0] = steps.in(x), c.in[1] = steps.in(weights), c.out = steps.out(y, x.size());
     c.run_arg = steps.args_of_runs({tails.args});
     for (size_t run = 0; run < steps.runs.size(); ++run) {
@@ -78,7 +81,9 @@ TEST(
       const auto [row, rows, clock, origin] = steps.runs[run];
       float* tail = tails.want(run);
       const float* in = &x[row * width];
-      cpu.conv(in, tail, weights.data(), &y.want[row * width], rows, width, taps, 0, width);
+      cpu.conv(
+          {in, tail, weights.data(), biased ? bias.data() : nullptr, &y.want[row * width], rows, width, taps, c.silu},
+          0, width);
       std::vector<float> all(tail, tail + kept * width);
       all.insert(all.end(), in, in + rows * width);
       std::copy(all.end() - static_cast<ptrdiff_t>(kept * width), all.end(), tail);
@@ -152,6 +157,43 @@ TEST("cuda walks: wkv7 has the CPU's bits over runs of any length, in any parts 
         cpu.wkv7({states.want(run) + head * n * n, &in[0][at], &in[1][at], &in[2][at], &in[3][at], &in[4][at],
                   &in[5][at], &y.want[at], n, width, steps.runs[run].rows},
                  0, n);
+      }
+    }
+    steps.run({c}, Family::recurrence, cut.first, cut.count, cut.parts);
+    CHECK(same(y) && same(states.numbers));
+  }
+}
+
+TEST("cuda walks: ssm has the CPU's bits over runs of any length, in any parts of its heads, for any groups of them") {
+  Random random(231);
+  for (int round = 0; round < 50; ++round) {
+    Steps steps(random);
+    const Cut cut(steps);
+    const size_t shared = 1 + random.below(3), key_groups = 1 + random.below(3), keys = 1 + random.below(70),
+                 heads = shared * key_groups, n = 1 + random.below(70), width = heads * n,
+                 key_width = key_groups * keys;
+    const auto there = some_there(steps);
+    Table states(steps, heads * keys * n, there);
+    const auto x = random.floats(steps.rows * width, -2, 2), dt = random.floats(steps.rows * heads, 0, 1),
+               w = random.floats(steps.rows * heads, 0.5f, 1), b = random.floats(steps.rows * key_width, -1, 1),
+               kc = random.floats(steps.rows * key_width, -1, 1), skip = random.floats(heads, -1, 1);
+    Command c;
+    Both<float> y;
+    c.task = Task::ssm, c.width = narrow(width), c.groups = narrow(heads), c.shared = narrow(shared);
+    c.count = narrow(keys), c.constant = 32;
+    const std::vector<float>* in[] = {&x, &dt, &w, &b, &kc, &skip};
+    for (size_t i = 0; i < 6; ++i) c.in[i] = steps.in(*in[i]);
+    c.out = steps.out(y, steps.rows * width);
+    c.run_arg = steps.args_of_runs({states.args});
+    for (size_t run = 0; run < steps.runs.size(); ++run) {
+      if (!cut.has(run) || !there[run]) continue;
+      const auto [row, rows, clock, origin] = steps.runs[run];
+      for (size_t head = 0; head < heads; ++head) {
+        const size_t at = row * width + head * n, one = row * heads + head,
+                     key = row * key_width + head / shared * keys;
+        cpu.ssm({states.want(run) + head * keys * n, &x[at], &dt[one], &w[one], &b[key], &kc[key], skip[head],
+                 &y.want[at], n, keys, width, heads, key_width, rows},
+                0, n);
       }
     }
     steps.run({c}, Family::recurrence, cut.first, cut.count, cut.parts);

@@ -84,6 +84,7 @@ TEST("the maps: every table gives the bits of the written rule, for any length, 
                                                      {&Kernels::log, reference::log},
                                                      {&Kernels::silu, reference::silu},
                                                      {&Kernels::gelu, reference::gelu},
+                                                     {&Kernels::gelu_erf, reference::gelu_erf},
                                                      {&Kernels::softplus, reference::softplus}};
   Random random(43);
   for (int round = 0; round < 200; ++round) {
@@ -142,6 +143,20 @@ TEST("relu2 is the nearest f32 to max(x, 0)², infinite where that is, and keeps
         CHECK(std::isnan(out[i]));
       else
         CHECK(out[i] == static_cast<float>(std::pow(std::fmax(double{x[i]}, 0.0), 2)));
+    }
+  }
+}
+
+TEST("clamp: the nearest number between its ends, on every table; NaN stays NaN") {
+  Random random(47);
+  for (int round = 0; round < 100; ++round) {
+    const auto x = every_kind(random, some_length(random));
+    const float low = random.uniform(-3, 3), high = low + random.uniform(0, 2);
+    for (const auto* table : tables()) {
+      const auto got = in_parts(random, {x}, [&](auto& in, float* out, size_t at, size_t m) {
+        table->clamp(in[0].data() + at, low, high, out, m);
+      });
+      for (size_t i = 0; i < x.size(); ++i) CHECK(same(got[i], std::isnan(x[i]) ? x[i] : std::clamp(x[i], low, high)));
     }
   }
 }

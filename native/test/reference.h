@@ -105,6 +105,21 @@ inline float gelu(float x) {
   return gated(x, power(-y, -std::fma(m, slope_tail, std::fma(m, slope, -y))));
 }
 
+inline float gelu_erf(float x) {
+  if (std::isnan(x)) return x;
+  const float m = std::fmin(std::fabs(x), 14.8f);
+  const float square = m * m, square_tail = std::fma(m, m, -square);
+  const float q = (m - 4.0f) / (m + 4.0f);
+  float p = -0x1.94e756p-14f;
+  for (const float c : {-0x1.fc9848p-14f, 0x1.5e54ap-11f, -0x1.1646f2p-12f, -0x1.463a6ap-8f, 0x1.25cf4cp-6f,
+                        -0x1.07d0d6p-5f, 0x1.d49718p-6f, 0x1.cac1bp-7f, -0x1.8c18f2p-4f, 0x1.e361eap-2f})
+    p = std::fma(p, q, c);
+  const float weight = m * (p / (m + 1.0f));
+  const auto [fraction, n] = power(square * -0.5f, -(square_tail * 0.5f));
+  if (x < 0) return -std::ldexp(weight * std::ldexp(fraction, n + 64), -64);
+  return std::copysign(std::fma(-weight, std::ldexp(fraction, n), x), x);
+}
+
 inline float softplus(float x) {
   if (std::isnan(x)) return x;
   const float t = exp(-std::fabs(x));

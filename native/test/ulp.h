@@ -33,6 +33,7 @@ template <class F> F silu(F x) { return x == -INFINITY ? F(-0.0) : x * sigmoid(x
 template <class F> F gelu(F x) {
   return x == -INFINITY ? F(-0.0) : x * sigmoid(2 * std::sqrt(2 / F(pi)) * (x + F(44715) / 1000000 * x * x * x));
 }
+template <class F> F gelu_erf(F x) { return x == -INFINITY ? F(-0.0) : x * std::erfc(-x / std::sqrt(F(2))) / 2; }
 template <class F> F softplus(F x) { return std::fmax(x, F(0)) + std::log1p(std::exp(-std::fabs(x))); }
 // The phase is folded to a quarter turn on either side of 0 while it is an integer, so that zeros are exact and their
 // neighbours precise.
@@ -108,6 +109,7 @@ inline std::vector<Elementary> elementary_functions() {
       map_function<exact::decay, exact::decay>("decay", &Kernels::decay, halves, 1.6, 0),
       map_function<exact::silu, exact::silu>("silu", &Kernels::silu, halves, 2, 1.5),
       map_function<exact::gelu, exact::gelu>("gelu", &Kernels::gelu, halves, 2, 1.5),
+      map_function<exact::gelu_erf, exact::gelu_erf>("gelu_erf", &Kernels::gelu_erf, halves, 3.7, 2),
       map_function<exact::softplus, exact::softplus>("softplus", &Kernels::softplus, halves, 1.9, 0.85),
       phase_function("sin_phase", true, exact::sin_phase<double>, exact::sin_phase<long double>, 0.8),
       phase_function("cos_phase", false, exact::cos_phase<double>, exact::cos_phase<long double>, 0.8),

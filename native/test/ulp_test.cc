@@ -62,7 +62,8 @@ TEST(
 TEST("elementary functions at the ends of their domains") {
   const float tiny = 0x1p-149f, huge = 0x1.fffffep+127f;
   for (const auto* k : tables()) {
-    for (const auto map : {k->exp, k->log, k->tanh, k->sigmoid, k->decay, k->silu, k->gelu, k->softplus, k->relu2})
+    for (const auto map :
+         {k->exp, k->log, k->tanh, k->sigmoid, k->decay, k->silu, k->gelu, k->gelu_erf, k->softplus, k->relu2})
       CHECK(std::isnan(at(map, NAN)) && std::isnan(at(map, -NAN)));
     CHECK(at(k->exp, 0) == 1 && at(k->exp, -0.0f) == 1 && at(k->exp, INFINITY) == INFINITY &&
           at(k->exp, huge) == INFINITY);
@@ -77,7 +78,7 @@ TEST("elementary functions at the ends of their domains") {
     CHECK(at(k->sigmoid, 0) == 0.5f && at(k->sigmoid, INFINITY) == 1 && same(at(k->sigmoid, -INFINITY), 0) &&
           at(k->sigmoid, -103.972f) == tiny);
     CHECK(at(k->decay, -INFINITY) == 1 && at(k->decay, INFINITY) == at(k->decay, huge));
-    for (const auto gate : {k->silu, k->gelu}) {
+    for (const auto gate : {k->silu, k->gelu, k->gelu_erf}) {
       CHECK(same(at(gate, 0), 0) && same(at(gate, -0.0f), -0.0f) && at(gate, INFINITY) == INFINITY &&
             at(gate, huge) == huge);
       CHECK(same(at(gate, -INFINITY), -0.0f) && same(at(gate, -huge), -0.0f));

@@ -8,6 +8,10 @@ export interface Index {
   readonly index: string
   readonly extent: number
 }
+/** An index that numbers some values of another one, `at`. */
+export interface Part extends Index {
+  readonly at: readonly number[]
+}
 /** Counts positions: what tables that grow and rings follow. */
 export interface Counter {
   readonly [kindOf]?: 'counter'

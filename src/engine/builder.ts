@@ -14,6 +14,7 @@ import type {
   Matrix,
   Member,
   Over,
+  Part,
   Pattern,
   Pick,
   Ref,
@@ -23,7 +24,16 @@ import type {
   Value,
   Vector,
 } from './builder-types.ts'
-import type { AxisDeclaration, Block, ConstantDeclaration, Declaration, Dtype, Graph, Node } from './graph.ts'
+import type {
+  AxisDeclaration,
+  Block,
+  ConstantDeclaration,
+  Declaration,
+  Dtype,
+  Graph,
+  IndexDeclaration,
+  Node,
+} from './graph.ts'
 import { type MemoryOps, memoryOps } from './memory-ops.ts'
 import { type RoutingOps, routingOps } from './routing-ops.ts'
 
@@ -33,6 +43,11 @@ type Shape = readonly number[]
 
 export interface GraphBuilder extends MemoryOps, RoutingOps {
   index(name: string, extent: number): Index
+  /**
+   * A part of an index: 0, 1 … number the values `at` of it, ascending. Members of a family over the part have those values in the
+   * names of their tensors; `branch` opens it.
+   */
+  part(name: string, of: Index, at: readonly number[]): Part
   matrix(name: string, shape: readonly [outputs: number, inputs: number], source: Ref): Matrix
   matrices(name: string, shape: readonly [outputs: number, inputs: number], source: Pattern, over: Over): Member<Matrix>
   /** Matrices of one shape, which `{e}` in the tensor's name numbers; without it the tensor holds them all, one after the other. */
@@ -53,9 +68,12 @@ export interface GraphBuilder extends MemoryOps, RoutingOps {
   block(name: string, inputs: readonly Value<Dtype>[], body: () => Results): void
   /** Once for each value of the index, which `body` uses to pick members; unrolled before it runs. */
   loop(index: Index, range: { readonly from?: number; readonly to?: number }, body: () => void): void
-  /** On a bool of the row, or on the value of a loop's index. */
+  /**
+   * On a bool of the row, or on the value of a loop's index, or on whether the index has one of the values of a part of it; there
+   * the part has a value too, to pick members by.
+   */
   branch(
-    condition: Value<'bool'> | { readonly index: Index; readonly equals: number },
+    condition: Value<'bool'> | { readonly index: Index; readonly equals: number } | { readonly within: Part },
     then: () => void,
     otherwise?: () => void,
   ): void
@@ -83,14 +101,18 @@ export interface GraphBuilder extends MemoryOps, RoutingOps {
   silu(out: string, x: Value): Value
   /** x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))), the form GPT-2 calls gelu_new. */
   gelu(out: string, x: Value): Value
+  /** x/2 · (1 + erf(x/√2)). */
+  geluErf(out: string, x: Value): Value
   /** log(1 + eˣ). */
   softplus(out: string, x: Value): Value
+  /** eˣ. */
+  exp(out: string, x: Value): Value
   /** exp(−e^(−1/2) · sigmoid(x)). */
   decay(out: string, x: Value): Value
   /** y + (Σ_j r_j k_j u_j) v within each group. */
   bonus(out: string, operands: { y: Value; r: Value; k: Value; u: Vector; v: Value }, groups: number): Value
-  /** Elements from … to − 1 of a vector. */
-  slice<T extends Dtype>(out: string, x: Value<T>, from: number, to: number): Value<T>
+  /** Elements from … to − 1 of a vector, or of each of its `groups` equal groups. */
+  slice<T extends Dtype>(out: string, x: Value<T>, from: number, to: number, groups?: number): Value<T>
   /** To nearest, ties to even; see native/base/cast.h for what does not fit. */
   cast<T extends Dtype>(out: string, x: Value<Dtype>, dtype: T): Value<T>
   less<T extends 'i32' | 'f32'>(out: string, a: Value<T>, b: Value<T> | number): Value<'bool'>
@@ -161,7 +183,7 @@ const operandName = (operand: Operand | Matrix | Lookup | State): string =>
           : operand.name
 
 export const buildGraph = (): GraphBuilder => {
-  const indices: { name: string; extent: number }[] = []
+  const indices: IndexDeclaration[] = []
   const declarations: Declaration[] = []
   const volatiles = new Map<string, Value<Dtype>>()
   const blocks: Block[] = []
@@ -223,6 +245,10 @@ export const buildGraph = (): GraphBuilder => {
       indices.push({ name, extent })
       return { index: name, extent }
     },
+    part: (name, of, at) => {
+      indices.push({ name, of: of.index, at })
+      return { index: name, extent: at.length, at }
+    },
     matrix: (name, shape, source) => {
       constant(name, shape, 'packed', source)
       return { matrix: name, shape }
@@ -277,7 +303,9 @@ export const buildGraph = (): GraphBuilder => {
     },
     branch: (condition, then, otherwise) => {
       const on =
-        'index' in condition ? { branch: condition.index.index, equals: condition.equals } : { branch: condition.name }
+        'index' in condition
+          ? { branch: condition.index.index, equals: condition.equals }
+          : { branch: 'within' in condition ? condition.within.index : condition.name }
       nodes.push({ ...on, nodes: collect(then), ...(otherwise ? { otherwise: collect(otherwise) } : {}) })
     },
 
@@ -296,10 +324,13 @@ export const buildGraph = (): GraphBuilder => {
     relu2: like('relu2'),
     silu: like('silu'),
     gelu: like('gelu'),
+    geluErf: like('gelu_erf'),
     softplus: like('softplus'),
+    exp: like('exp'),
     decay: like('decay'),
     bonus: (out, { y, r, k, u, v }, groups) => write('bonus', out, names(y, r, k, u, v), y.shape, 'f32', { groups }),
-    slice: (out, x, from, to) => write('slice', out, [x.name], [to - from], x.dtype, { from, to }),
+    slice: (out, x, from, to, groups = 1) =>
+      write('slice', out, [x.name], [groups * (to - from)], x.dtype, { from, to, ...(groups > 1 ? { groups } : {}) }),
     cast: (out, x, dtype) => write('cast', out, [x.name], x.shape, dtype, { dtype }),
     less: compared('less'),
     equal: compared('equal'),

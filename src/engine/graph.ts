@@ -108,24 +108,34 @@ export interface Block {
   readonly nodes: readonly Node[]
 }
 
+/** What loops count, from 0 to `extent` − 1; or a part of another index, which numbers the values `at` of that one. */
+export type IndexDeclaration =
+  | { readonly name: string; readonly extent: number; readonly of?: undefined }
+  | { readonly name: string; readonly of: string; readonly at: readonly number[] }
+
 /** A graph as it is serialised: plain JSON. */
 export interface Graph {
   readonly format: 'continuo-graph/2'
-  readonly indices: readonly { readonly name: string; readonly extent: number }[]
+  readonly indices: readonly IndexDeclaration[]
   readonly declarations: readonly Declaration[]
   readonly blocks: readonly Block[]
+}
+
+/** How many values an index has; 0 for a name that is none. */
+export const indexExtent = (graph: Graph, index: string | undefined): number => {
+  const found = graph.indices.find(({ name }) => name === index)
+  if (found === undefined) return 0
+  return found.of === undefined ? found.extent : found.at.length
 }
 
 /** The tensors of the file that a constant stands for, in order of its members, and of the matrices in each stack. */
 export const tensorsOf = (graph: Graph, constant: ConstantDeclaration): readonly string[] => {
   const { ref, pattern, over, from = 0, layout, shape } = constant
-  const extent = graph.indices.find(({ name }) => name === over)?.extent ?? 0
-  const names =
-    ref !== undefined
-      ? [ref]
-      : Array.from({ length: Math.max(0, extent - from) }, (_, i) =>
-          (pattern ?? '').replaceAll(`{${over}}`, String(from + i)),
-        )
+  const index = graph.indices.find(({ name }) => name === over)
+  const numbers = Array.from({ length: Math.max(0, indexExtent(graph, over) - from) }, (_, i) => from + i)
+  const named = (value: number): string =>
+    (pattern ?? '').replaceAll(`{${over}}`, String(index?.of === undefined ? value : index.at[value]))
+  const names = ref !== undefined ? [ref] : numbers.map(named)
   if (layout !== 'stack' || !names[0]?.includes('{e}')) return names
   return names.flatMap((name) => Array.from({ length: shape[0]! }, (_, e) => name.replace('{e}', String(e))))
 }

@@ -1,7 +1,7 @@
 /** The persistents of a graph as the bytes of a serialised context: dense, little-endian, in order of declaration. */
 import { ContinuoError } from '../errors.ts'
 import type { LayoutEntry, StateLayout } from '../memory.ts'
-import type { AxisDeclaration, Dtype, Graph } from './graph.ts'
+import { type AxisDeclaration, type Dtype, type Graph, indexExtent } from './graph.ts'
 
 /** dtypes as safetensors names them, and the array that holds such numbers: floats narrower than f32 as bits. `i64` is a counter's. */
 export const storedDtypes = {
@@ -38,13 +38,11 @@ export const layoutText = (graph: Graph): readonly (readonly unknown[])[] =>
     name,
     axes.map((axis) => {
       if (typeof axis === 'number') return axis
-      if ('index' in axis) return extentOf(graph, axis.index)
+      if ('index' in axis) return indexExtent(graph, axis.index)
       return 'ring' in axis ? `ring(${axis.ring},${axis.counter})` : `grows(${axis.grows})`
     }),
     dtype,
   ])
-
-const extentOf = (graph: Graph, index: string): number => graph.indices.find(({ name }) => name === index)?.extent ?? 0
 
 export const stateLayout = (graph: Graph): StateLayout => {
   const persistents = persistentsOf(graph)
@@ -55,7 +53,7 @@ export const stateLayout = (graph: Graph): StateLayout => {
     return persistents.map(({ name, dtype, axes }) => {
       const shape = axes.map((axis) => {
         if (typeof axis === 'number') return axis
-        if ('index' in axis) return extentOf(graph, axis.index)
+        if ('index' in axis) return indexExtent(graph, axis.index)
         return 'ring' in axis ? axis.ring : (counters.get(axis.grows) ?? 0)
       })
       const stored = storedDtypes[dtype]

@@ -1,6 +1,6 @@
 /**
- * The part of the graph builder that matrix memories need: what a Titans layer is made of. native/backends/cpu/kernels/memory.h and
- * docs/graph.md give the equations.
+ * The part of the graph builder that recurrent layers need: matrix memories, of which a Titans layer is made, causal convolutions,
+ * Mamba-2's recurrence. native/backends/cpu/kernels/memory.h and docs/graph.md give the equations.
  */
 import type { Counter, State, Value, Vector } from './builder-types.ts'
 import type { Dtype, Node } from './graph.ts'
@@ -36,13 +36,36 @@ export interface MemoryOps {
   unit(out: string, x: Value, options: { groups: number; eps: number }): Value
   /** low + (high − low) · sigmoid(x); x holds equal parts, one for each number of `low`. */
   range(out: string, x: Value, options: { low: readonly number[]; high: readonly number[] }): Value
+  /** x between low and high; x holds equal parts, one for each number of `low`. */
+  clamp(out: string, x: Value, options: { low: readonly number[]; high: readonly number[] }): Value
+  /** Each of the equal groups of x `times` times, one after the other: [a, b] of two groups, twice, gives [a, a, b, b]. */
+  repeat(out: string, x: Value, options: { groups: number; times: number }): Value
   /**
    * Turns the pairs (i, i + m) of each head's channels by increments[i] · position / 2³² turns; there are m increments, and what a head
    * has behind 2m channels stays. The position is the last that the counter, or the clock, has counted at this node.
    */
   rope(out: string, x: Value, counter: Counter, options: { heads: number; increments: readonly number[] }): Value
-  /** silu of a causal convolution: weights [C · taps], of each channel its taps in order of time; state [taps − 1, C]. */
-  cacheConv(out: string, state: State, x: Value, weights: Vector): Value
+  /**
+   * A causal convolution: weights [C · taps], of each channel its taps in order of time; state [taps − 1, C]; bias [C]. Its sums
+   * go through silu unless `activation` is none.
+   */
+  cacheConv(
+    out: string,
+    state: State,
+    x: Value,
+    weights: Vector,
+    options?: { readonly bias?: Vector | undefined; readonly activation?: 'silu' | 'none' },
+  ): Value
+  /**
+   * Mamba-2's recurrence on a state [heads, n, channels of a head]: x [C], step and share of the state that stays [heads], B and
+   * C [groups · n], D [heads]. Head h reads group ⌊h · groups / heads⌋.
+   */
+  cacheSsm(
+    out: string,
+    state: State,
+    operands: { x: Value; dt: Value; w: Value; B: Value; C: Value; D: Vector },
+    heads: number,
+  ): Value
   /**
    * Keeps the row's keys and values and attends to what its rings hold: the last w tokens since the context began, or with
    * `segment` those of the clock's present segment of so many pulses. Before them come persistent tokens (keys and values
@@ -104,10 +127,18 @@ export const memoryOps = (write: Write, append: (node: Node) => void, names: Nam
     write('rmsnorm', out, names(x, weight), x.shape, 'f32', { groups, eps }),
   unit: (out, x, options) => write('unit', out, names(x), x.shape, 'f32', options),
   range: (out, x, options) => write('range', out, names(x), x.shape, 'f32', options),
+  clamp: (out, x, options) => write('clamp', out, names(x), x.shape, 'f32', options),
+  repeat: (out, x, { groups, times }) =>
+    write('repeat', out, names(x), [x.shape[0]! * times], 'f32', { groups, times }),
   rope: (out, x, { counter }, { heads, increments }) =>
     write('rope', out, names(x), x.shape, 'f32', { state: counter, groups: heads, increments }),
-  cacheConv: (out, state, x, weights) =>
-    write('cache.conv', out, names(x, weights), x.shape, 'f32', { state: state.state }),
+  cacheConv: (out, state, x, weights, { bias, activation = 'silu' } = {}) =>
+    write('cache.conv', out, names(x, weights, ...(bias ? [bias] : [])), x.shape, 'f32', {
+      state: state.state,
+      ...(activation === 'silu' ? {} : { activation }),
+    }),
+  cacheSsm: (out, state, { x, dt, w, B, C, D }, heads) =>
+    write('cache.ssm', out, names(x, dt, w, B, C, D), x.shape, 'f32', { state: state.state, groups: heads }),
   cacheAttend: (out, q, own, { heads, shared = 1, scale, segment, context, persistent }) => {
     const row = ({ k, v, keys, values }: Keys) => names(k, v, keys, values)
     const inputs = [

@@ -9,6 +9,7 @@ import {
   type Declaration,
   type Dtype,
   type Graph,
+  indexExtent,
   type Node,
   type OpNode,
   tensorsOf,
@@ -104,7 +105,7 @@ const scalesOf = (graph: Graph, { ref, pattern, ...rest }: ConstantDeclaration):
 
 const extentOf = (graph: Graph, axis: AxisDeclaration): number => {
   if (typeof axis === 'number') return axis
-  if ('index' in axis) return graph.indices.find(({ name }) => name === axis.index)?.extent ?? 0
+  if ('index' in axis) return indexExtent(graph, axis.index)
   return 'ring' in axis ? axis.ring : 1
 }
 
@@ -225,7 +226,13 @@ const numberText = (value: number): string => {
   const short = Number(value.toPrecision(6))
   return short !== 0 && Math.abs(short) < 1e-3 ? short.toExponential() : String(short)
 }
-const attributeText = (value: unknown): string => (typeof value === 'number' ? numberText(value) : String(value))
+/** The first of many numbers are enough to recognise them. */
+const SHOWN = 4
+const attributeText = (value: unknown): string => {
+  if (!Array.isArray(value) || value.length <= 2 * SHOWN)
+    return typeof value === 'number' ? numberText(value) : String(value)
+  return `${value.slice(0, SHOWN).map(attributeText)},… (${value.length})`
+}
 
 const opCells = (graph: Graph, node: OpNode, indent: string): readonly string[] => {
   const { op, in: inputs = [], out, state, value, ...attributes } = node
@@ -249,8 +256,10 @@ const nodeRows = (graph: Graph, nodes: readonly Node[], indent: string): readonl
     }
     if ('branch' in node) {
       const { branch, equals, nodes: then, otherwise } = node as Extract<Node, { readonly branch: string }>
+      const part = equals === undefined ? graph.indices.find(({ name }) => name === branch) : undefined
+      const said = part?.of === undefined ? branch : `${part.of} = ${part.at.join(', ')} (${branch})`
       return [
-        `${indent}if ${branch}${equals === undefined ? '' : ` = ${equals}`}`,
+        `${indent}if ${said}${equals === undefined ? '' : ` = ${equals}`}`,
         ...deeper(then),
         ...(otherwise === undefined ? [] : [`${indent}else`, ...deeper(otherwise)]),
       ]
@@ -275,7 +284,11 @@ export const printBlock = (graph: Graph, { name, inputs, nodes }: Block): readon
 export const printGraph = (graph: Graph, { tensors, after = () => [] }: PrintOptions = {}): readonly string[] => [
   ...section(
     'indices',
-    graph.indices.map(({ name, extent }) => `  ${name} = 0 … ${extent - 1}`),
+    graph.indices.map((index) =>
+      index.of === undefined
+        ? `  ${index.name} = 0 … ${index.extent - 1}`
+        : `  ${index.name} = 0 … ${index.at.length - 1}, where ${index.of} = ${index.at.join(', ')}`,
+    ),
   ),
   ...section('constants', aligned(constantRows(graph, tensors), [5])),
   ...section(

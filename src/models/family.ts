@@ -1,7 +1,7 @@
 /** A model family: reads config.json of its models and turns the tensors of a package into a graph. */
 
 import { z } from 'zod'
-import type { Pattern, Ref, Stack, Stored } from '../engine/builder-types.ts'
+import type { Part, Pattern, Ref, Stack, Stored } from '../engine/builder-types.ts'
 import type { Graph } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import type { DecoderShape, Overflow } from '../engine/types.ts'
@@ -94,7 +94,10 @@ export interface TensorSet {
   take(name: string, shape: readonly number[]): Ref
   /** As `take` for a matrix [outputs, inputs], which may be quantised. */
   takeMatrix(name: string, shape: readonly [number, number]): Ref
-  /** As `take` and `takeMatrix` for a family: `{l}` in the name stands for `from` … `to` − 1. */
+  /**
+   * As `take` and `takeMatrix` for a family: `{l}` in the name stands for `from` … `to` − 1, or `{i}` for the values that the part `i` of an
+   * index numbers.
+   */
   takeAll(name: string, range: Range, shape: readonly number[]): Pattern
   takeMatrices(name: string, range: Range, shape: readonly [number, number]): Pattern
   /**
@@ -105,12 +108,18 @@ export interface TensorSet {
   takeStacks(name: string, range: Range, shape: Stack['shape']): Pattern
   /** Notes that a tensor may be there although nothing uses it. */
   ignore(name: string): void
+  /** The same of all tensors whose names begin so. */
+  ignoreAll(prefix: string): void
   /** Refuses tensors that were neither taken nor ignored. */
   finish(): void
 }
-export interface Range {
-  readonly from?: number
-  readonly to: Layers
+export type Range = { readonly from?: number; readonly to: Layers } | { readonly over: Part }
+
+/** What stands for a member in the names of its tensors, and the numbers of the members. */
+const membersOf = (range: Range): { readonly hole: string; readonly numbers: readonly number[] } => {
+  if (!('to' in range)) return { hole: `{${range.over.index}}`, numbers: range.over.at }
+  const { from = 0, to } = range
+  return { hole: '{l}', numbers: Array.from({ length: Math.max(0, to - from) }, (_, i) => from + i) }
 }
 
 /** Weights in one byte of a quantised row. */
@@ -145,17 +154,19 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     return { ref: tensor.stored?.name ?? name }
   }
   /** The names of a family's members in the files, as a pattern. */
-  const patternOf = (name: string, { from = 0, to }: Range): string => {
-    const at = (l: number): TensorEntry | undefined => byName.get(name.replaceAll('{l}', String(l)))
-    const first = from < to ? at(from)?.stored : undefined
+  const patternOf = (name: string, range: Range): string => {
+    const { hole, numbers } = membersOf(range)
+    const at = (l: number): TensorEntry | undefined => byName.get(name.replaceAll(hole, String(l)))
+    const [from] = numbers
+    const first = from === undefined ? undefined : at(from)?.stored
     if (first === undefined) return name
     // A number between dots or at an end.
-    const pattern = first.name.replace(new RegExp(`(?<=^|\\.)${from}(?=\\.|$)`, 'g'), '{l}')
-    for (let l = from; l < to; l += 1) {
-      if (at(l)?.stored?.name !== pattern.replaceAll('{l}', String(l)))
+    const pattern = first.name.replace(new RegExp(`(?<=^|\\.)${from}(?=\\.|$)`, 'g'), hole)
+    for (const l of numbers) {
+      if (at(l)?.stored?.name !== pattern.replaceAll(hole, String(l)))
         throw new ContinuoError(
           'INVALID',
-          `Tensor "${at(l)?.stored?.name}" was expected under the name "${pattern.replaceAll('{l}', String(l))}", like that of layer ${from}.`,
+          `Tensor "${at(l)?.stored?.name}" was expected under the name "${pattern.replaceAll(hole, String(l))}", like that of layer ${from}.`,
         )
     }
     return pattern
@@ -188,21 +199,22 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
   const all = <S extends readonly number[]>(
     one: (name: string, shape: S) => Ref,
     name: string,
-    { from = 0, to }: Range,
+    range: Range,
     shape: S,
   ): Pattern => {
-    const at = (l: number): string => name.replaceAll('{l}', String(l))
-    const kinds = new Set<string | undefined>()
-    for (let l = from; l < to; l += 1) kinds.add(one(at(l), shape).storage)
+    const { hole, numbers } = membersOf(range)
+    const at = (l: number): string => name.replaceAll(hole, String(l))
+    const kinds = new Set(numbers.map((l) => one(at(l), shape).storage))
     if (kinds.size > 1) {
       throw new ContinuoError(
         'INVALID',
         `Tensors "${name}" are quantised in some layers and not in others. Quantise the model anew.`,
       )
     }
-    const stored = from < to ? storedAs(at(from)) : {}
+    const [first] = numbers
+    const stored = first === undefined ? {} : storedAs(at(first))
     return {
-      pattern: patternOf(name, { from, to }),
+      pattern: patternOf(name, range),
       ...stored,
       ...(stored.scales === undefined ? {} : { scales: scalesOf(name) }),
     }
@@ -240,6 +252,9 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     takeStacks: (name, range, shape) => all(takeStack, name, range, shape),
     ignore: (name) => {
       left.delete(name)
+    },
+    ignoreAll: (prefix) => {
+      for (const name of left) if (name.startsWith(prefix)) left.delete(name)
     },
     finish: () => {
       const [extra] = left

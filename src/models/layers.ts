@@ -1,14 +1,16 @@
 /** The constants of a model's layers, and the loop over the layers: what all layers have in common is said once. */
 import type { GraphBuilder } from '../engine/builder.ts'
 import type { Index, Matrix, Member, Ref, Stack, Vector } from '../engine/builder-types.ts'
+import type { View } from '../engine/graph.ts'
 import type { Layers, TensorSet } from './family.ts'
 
 /** What a constant is made of besides its tensor. */
 type Change = Omit<Ref, 'ref'>
 
 export interface VectorOptions extends Change {
-  /** Width of the constant where it is another than the tensor's. */
+  /** Width and name of the constant where they are others than the tensor's. */
   readonly width?: number
+  readonly as?: string
   /** The layers that have it; default: all. */
   readonly where?: readonly number[]
 }
@@ -19,6 +21,14 @@ export interface LayerConstants {
   vector(name: string, shape: readonly number[], options?: VectorOptions): Member<Vector>
   /** The tensor `name`.weight. */
   matrix(name: string, shape: readonly [outputs: number, inputs: number], where?: readonly number[]): Member<Matrix>
+  /** Rows of the tensor `name`.weight [rows, inputs], which is then not quantised. */
+  part(
+    name: string,
+    as: string,
+    tensor: readonly [rows: number, inputs: number],
+    outputs: number,
+    view: View,
+  ): Member<Matrix>
   /** The tensors `name`.weight, one for each matrix: `{e}` in the name stands for its number. */
   stack(
     name: string,
@@ -47,12 +57,12 @@ export const layerConstants = (
   const tensorOf = (name: string, layer: number): string => `${prefix}${name}`.replace('{l}', String(layer))
   return {
     count: L,
-    vector: (name, shape, { where, width, ...change } = {}) => {
+    vector: (name, shape, { where, width, as = name, ...change } = {}) => {
       const wide = width ?? shape.reduce((product, extent) => product * extent, 1)
       return members<Vector>(
         where,
-        () => g.vectors(name, wide, { ...set.takeAll(`${prefix}${name}`, range, shape), ...change }, range),
-        (layer) => g.vector(`${name}.${layer}`, wide, { ...set.take(tensorOf(name, layer), shape), ...change }),
+        () => g.vectors(as, wide, { ...set.takeAll(`${prefix}${name}`, range, shape), ...change }, range),
+        (layer) => g.vector(`${as}.${layer}`, wide, { ...set.take(tensorOf(name, layer), shape), ...change }),
       )
     },
     matrix: (name, shape, where) =>
@@ -61,6 +71,8 @@ export const layerConstants = (
         () => g.matrices(name, shape, set.takeMatrices(`${prefix}${name}.weight`, range, shape), range),
         (layer) => g.matrix(`${name}.${layer}`, shape, set.takeMatrix(tensorOf(`${name}.weight`, layer), shape)),
       ),
+    part: (name, as, tensor, outputs, view) =>
+      g.matrices(as, [outputs, tensor[1]], { ...set.takeAll(`${prefix}${name}.weight`, range, tensor), view }, range),
     stack: (name, shape, where) =>
       members<Stack>(
         where,

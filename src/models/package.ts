@@ -15,7 +15,7 @@ import { MOST_CONFIG_BYTES, parsePythonJson, readJsonFile } from '../json.ts'
 import { type Family, quantizationOf } from './family.ts'
 import { type Generation, NO_GENERATION, readGeneration } from './generation.ts'
 import { readGguf } from './gguf/read.ts'
-import { families } from './index.ts'
+import { families, unnamedType } from './index.ts'
 import { checkPth, PTH_CONFIG } from './pth.ts'
 import { checkShards, readShards, type Shards } from './shards.ts'
 
@@ -54,6 +54,12 @@ const known = (): string => [...families.keys()].join(', ')
 export const EXPECTED =
   'Expected a folder with config.json and model.safetensors (or shards with their index, or pytorch_model.bin), an RWKV-7 .pth file or a .gguf file'
 
+/** A configuration that names no type, with the type that its form tells. */
+const withType = (parsed: unknown): unknown => {
+  const type = unnamedType(parsed)
+  return type === undefined ? parsed : { model_type: type, ...Object(parsed) }
+}
+
 /** The content of config.json. Throws INVALID for a folder that is no model package. */
 export const readConfig = async (dir: string): Promise<Config> => {
   const path = join(dir, 'config.json')
@@ -64,7 +70,7 @@ export const readConfig = async (dir: string): Promise<Config> => {
     if (cause instanceof ContinuoError) throw cause
     throw invalid(`${dir} is not a model package: cannot read config.json (${messageOf(cause)}). ${EXPECTED}.`, cause)
   }
-  const config = z.looseObject({ model_type: z.string() }).safeParse(parsed)
+  const config = z.looseObject({ model_type: z.string() }).safeParse(withType(parsed))
   if (!config.success) throw invalid(`${path} has no model_type, expected one of: ${known()}.`)
   return config.data
 }

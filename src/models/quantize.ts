@@ -5,7 +5,7 @@
  */
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { basename, join, normalize, resolve } from 'node:path'
-import { type Graph, tensorsOf } from '../engine/graph.ts'
+import { type Graph, type Node, type OpNode, tensorsOf } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError } from '../errors.ts'
 import { writeSynced } from '../files.ts'
@@ -51,21 +51,46 @@ export interface Quantized {
   readonly leftOut: readonly string[]
 }
 
+const opsOf = (nodes: readonly Node[]): readonly OpNode[] =>
+  nodes.flatMap((node) => {
+    const { nodes: body = [], otherwise = [] } = node as { nodes?: readonly Node[]; otherwise?: readonly Node[] }
+    return 'op' in node ? [node as OpNode] : [...opsOf(body), ...opsOf(otherwise)]
+  })
+
+/** Constants whose products say which experts a row goes to. They are small, and a rounding may turn a choice. */
+const routers = (graph: Graph): ReadonlySet<string> => {
+  const out = new Set<string>()
+  for (const { nodes } of graph.blocks) {
+    const seen = new Set<string>()
+    for (const { op, in: inputs = [], out: result } of opsOf(nodes).toReversed()) {
+      if (op !== 'topk' && !seen.has(result ?? '')) continue
+      for (const name of op === 'matmul' ? inputs.slice(1) : inputs) {
+        if (op === 'matmul') out.add(name.replace(/\(.*/, ''))
+        else seen.add(name)
+      }
+    }
+  }
+  return out
+}
+
 /**
  * The tensors of a graph that are matrices [N outputs, K inputs] as the file has them: what the graph multiplies with, and
- * does nothing else with. A tied embedding is looked up in too and is none of them, nor is what the file holds transposed; with
- * `turned` only that is.
+ * does nothing else with. None of them are a tied embedding, which is looked up in too, a tensor that holds several matrices, one
+ * that chooses experts, and what the file holds transposed; with `turned` only that is.
  */
 export const matrixTensors = (graph: Graph, turned = false): ReadonlyMap<string, readonly [N: number, K: number]> => {
   const matrices = new Map<string, readonly [number, number]>()
   const others = new Set<string>()
+  const choosing = routers(graph)
   for (const declaration of graph.declarations) {
     if (declaration.kind !== 'constant') continue
-    const { layout, shape, transposed = false } = declaration
-    const [N, K] = shape
+    const { name, layout, shape, view, columns, transposed = false } = declaration
+    const [K, N] = shape.toReversed()
+    const each =
+      layout === 'packed' || (layout === 'stack' && (declaration.ref ?? declaration.pattern)?.includes('{e}'))
+    const whole = each && view === undefined && columns === undefined && transposed === turned && !choosing.has(name)
     for (const tensor of tensorsOf(graph, declaration)) {
-      if (layout === 'packed' && transposed === turned && N !== undefined && K !== undefined)
-        matrices.set(tensor, [N, K])
+      if (whole && N !== undefined && K !== undefined) matrices.set(tensor, [N, K])
       else others.add(tensor)
     }
   }

@@ -4,8 +4,20 @@ import type { OpenModelOptions } from '../../src/engine/types.ts'
 import { quantizePackage } from '../../src/models/quantize.ts'
 import { type Dtype, randomRwkv7, type Sizes, safetensors, writePackage } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
+import { BASE, type DecoderConfig, randomDecoder } from '../models/decoders.ts'
 import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
 import { newOut } from '../models/helpers.ts'
+import {
+  falconConfig,
+  graniteConfig,
+  hybridTensors,
+  lfm2Config,
+  mamba2Config,
+  nemotronConfig,
+  qwen3NextConfig,
+  qwen35Config,
+} from '../models/hybrid-packages.ts'
+import type { HybridConfig } from '../models/hybrid-reference.ts'
 import { KIND_NAMES, KINDS, kindTensors, writeTitans } from '../models/titans-packages.ts'
 import { emulated } from './helpers.ts'
 
@@ -29,8 +41,35 @@ const quantised = async (to: 'q8' | 'ternary'): Promise<string> => {
   return out
 }
 
+const DECODER: DecoderConfig = { ...BASE, max_position_embeddings: 48 }
+const decoder = (config: DecoderConfig): string => writePackage(config, safetensors(randomDecoder(12, config), 'BF16'))
+const gemma = {
+  model_type: 'gemma3_text',
+  num_hidden_layers: 3,
+  hidden_act: 'gelu_pytorch_tanh',
+  layer_types: ['sliding_attention', 'full_attention', 'sliding_attention'],
+  sliding_window: 8,
+  query_pre_attn_scalar: 10,
+  final_logit_softcapping: 5,
+}
+const mixture = {
+  model_type: 'qwen3_moe',
+  head_dim: 6,
+  num_experts: 7,
+  num_experts_per_tok: 3,
+  moe_intermediate_size: 19,
+  norm_topk_prob: true,
+}
+const quantisedMixture = async (): Promise<string> => {
+  const out = newOut()
+  await quantizePackage({ dir: decoder({ ...DECODER, ...mixture }), out, to: 'q8', group: 32 })
+  return out
+}
+
 export const GPT2 = { L: 2, H: 3, N: 4, F: 19, V: 30, P: 48 }
 export const gpt2 = (): string => writePackage(gpt2ConfigOf(GPT2), safetensors(randomGpt2(11, GPT2)))
+
+const hybrid = (config: HybridConfig): string => writePackage(config, safetensors(hybridTensors(13, config), 'BF16'))
 
 /** A real device takes more tokens in less time. */
 const TIMES = emulated ? 1 : 20
@@ -61,6 +100,21 @@ export const packages: readonly Package[] = [
   ),
   named('GPT-2', gpt2, { lengths: [40, 12, 1], count: 7, bounded: true }),
   named('GPT-2 past its last position, in a window', gpt2, { lengths: [90, 47, 12], count: 7, options: window }),
+  named('Llama', () => decoder(DECODER), { lengths: [40, 12, 1], count: 7, bounded: true }),
+  named('Gemma 3', () => decoder({ ...DECODER, ...gemma }), { lengths: [40, 12, 1], count: 7, bounded: true }),
+  named('Qwen3-MoE', () => decoder({ ...DECODER, ...mixture }), { lengths: [40, 12, 1], count: 7, bounded: true }),
+  named('Qwen3-MoE, q8', quantisedMixture, { lengths: [40, 12, 1], count: 7, bounded: true }),
+  named('Mamba-2', () => hybrid(mamba2Config())),
+  named('Mamba-2, keys of every head, limits', () =>
+    hybrid(mamba2Config({ n_groups: 6, head_dim: 32, state_size: 64, time_step_limit: [0.1, 0.6] })),
+  ),
+  // Their positions end at 400.
+  named('LFM2', () => hybrid(lfm2Config()), { bounded: true }),
+  named('Qwen3.5', () => hybrid(qwen35Config()), { bounded: true }),
+  named('Qwen3-Next', () => hybrid(qwen3NextConfig()), { lengths: [17, 5], count: 3, bounded: true }),
+  named('Granite 4.0-H', () => hybrid(graniteConfig()), { bounded: true }),
+  named('Falcon-H1', () => hybrid(falconConfig({ mamba_rms_norm: true })), { bounded: true }),
+  named('Nemotron-H', () => hybrid(nemotronConfig()), { bounded: true }),
   named('the shipped model', () => fileURLToPath(new URL('../../models/demo', import.meta.url)), few),
   ...(hasShared
     ? [

@@ -220,17 +220,17 @@ describe('a graph as text', () => {
     for (const graph of [everything(), await packageGraph(demo)]) {
       for (const plan of planGraph(graph)) {
         const block = graph.blocks.find(({ name }) => name === plan.name)!
-        expect(unroll(block)).toHaveLength(plan.lines)
-        const { nodes, alone, inStages, rowByRow } = figuresOf(block, plan)
+        expect(unroll(graph, block)).toHaveLength(plan.lines)
+        const { nodes, alone, inStages, rowByRow } = figuresOf(graph, block, plan)
         expect(alone + inStages + rowByRow).toBe(nodes)
       }
     }
     // Six lines in each of three turns of the loop; a branch on a value is one line, whatever its arms hold.
     const [step] = everything().blocks
-    const lines = unroll(step!)
+    const lines = unroll(everything(), step!)
     expect(lines.map(({ turns }) => turns.map(([, turn]) => turn).join()).join('')).toBe('000000111111222222')
     expect(lines.slice(-3).map(({ nodes }) => nodes)).toEqual([3, 1, 1])
-    const figures = figuresOf(step!, planGraph(everything())[0]!)
+    const figures = figuresOf(everything(), step!, planGraph(everything())[0]!)
     expect(figures.serialStages.at(-1)!.last).toBe(lines.length - 1)
     expect(figures.rowByRow).toBeGreaterThan(0)
   })

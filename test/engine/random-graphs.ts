@@ -16,6 +16,7 @@ const tensor = (...shape: number[]): Tensor => ({
 })
 const weights = new Map([
   ...[0, 1, 2].map((l): [string, Tensor] => [`W.${l}`, tensor(C, C)]),
+  ['skip', tensor(2)] as [string, Tensor],
   ['b', tensor(C)] as [string, Tensor],
   ['taps', tensor(C, 3)] as [string, Tensor],
   ['levels', tensor(2, 2)] as [string, Tensor],
@@ -31,6 +32,8 @@ export const graphOf = (seed: number): Graph => {
   const g = buildGraph()
   const l = g.index('l', 3)
   const W = g.matrices('W', [C, C], pattern('W.{l}'), { over: l })
+  const part = g.part('part', l, below(2) ? [1] : [0, 2])
+  const some = g.matrices('some', [C, C], pattern('W.{part}'), { over: part })
   const b = g.vector('b', C, ref('b'))
   const free = g.counter('free')
   const bounded = g.counter('bounded', { max: 500 })
@@ -50,10 +53,12 @@ export const graphOf = (seed: number): Graph => {
   const values = g.table('clock.v', [l, ring(SEGMENT + 1, clock), C])
   const shifted = g.table('shifted', [5, C])
   const tails = g.table('tails', [5, 2, C])
+  const scans = g.table('scans', [5, 2, 2, 2])
   const M = g.table('M', [l, 2, 2, 2, 2])
   const G = g.table('G', [l, 1, 2, 2, 2])
   const mixed = g.table('mixed', [5, 2, 2, 2])
   const [taps, levels] = [g.vector('taps', 3 * C, ref('taps')), g.vector('levels', 4, ref('levels'))]
+  const skip = g.vector('skip', 2, ref('skip'))
   const x = g.dynamic('x', [C], 'f32')
   const yes = g.dynamic('yes', [], 'bool')
   const at = g.dynamic('at', [], 'i32')
@@ -67,7 +72,7 @@ export const graphOf = (seed: number): Graph => {
       const pick = (): Value => known[below(known.length)]!
       const member = () => (looping && below(2) === 0 ? l : below(3))
       for (let n = 2 + below(5); n > 0; n -= 1) {
-        const choice = below(24)
+        const choice = below(27)
         const anywhere = () => (below(2) ? at : below(5))
         const segment = below(2) ? { segment: SEGMENT } : {}
         if (choice === 0) known.push(g.add(name(), pick(), below(2) ? pick() : b))
@@ -111,6 +116,10 @@ export const graphOf = (seed: number): Graph => {
         } else if (choice === 13 && !looping && depth === 0) g.loop(l, {}, () => body([...known], depth + 1, true))
         else if (choice === 14 && looping) {
           g.branch({ index: l, equals: below(3) }, () => body([...known], 2, looping))
+        } else if (choice === 24 && looping) {
+          const own = pick()
+          const inside = (): void => void g.lerp('y', y, g.matmul(name(), own, some(part)), b)
+          g.branch({ within: part }, inside, below(2) ? () => body([...known], 2, looping) : undefined)
         } else if (choice === 15) g.cacheReset(below(2) ? S(member()) : below(3) === 0 ? moody : R())
         else if (choice === 16) {
           const turned = { heads: below(2) + 1, increments: [683565276] }
@@ -118,8 +127,23 @@ export const graphOf = (seed: number): Graph => {
         } else if (choice === 17) {
           const own = { k: pick(), v: g.tanh(name(), pick()), keys: keys(member()), values: values(member()) }
           known.push(g.cacheAttend(name(), pick(), own, { heads: 2, scale: 0.5, ...segment }))
-        } else if (choice === 18) known.push(g.cacheConv(name(), tails(anywhere()), pick(), taps))
-        else if (choice === 19) {
+        } else if (choice === 18) {
+          const options = {
+            bias: below(2) ? b : undefined,
+            activation: below(2) ? ('silu' as const) : ('none' as const),
+          }
+          known.push(g.cacheConv(name(), tails(anywhere()), pick(), taps, options))
+        } else if (choice === 25) {
+          const pair = g.slice(name(), g.sigmoid(name(), pick()), 0, 2)
+          const [B, K] = [g.tanh(name(), pick()), below(2) ? pick() : g.slice(name(), pick(), 2, 4)]
+          const keys = K.shape[0] === 2 ? g.slice(name(), B, 0, 2) : B
+          const operands = { x: pick(), dt: pair, w: pair, B: keys, C: K, D: skip }
+          known.push(g.cacheSsm(name(), scans(anywhere()), operands, 2))
+        } else if (choice === 26) {
+          const half = g.slice(name(), pick(), 1, 3)
+          const wide = g.repeat(name(), half, { groups: 1 + below(2), times: 2 })
+          known.push(g.exp(name(), g.clamp(name(), wide, { low: [-2, 0], high: [0.5, 1] })))
+        } else if (choice === 19) {
           const [q, k, v] = [pick(), pick(), pick()].map((each) => g.unit(name(), each, { groups: 2, eps: 0.1 }))
           const [theta, alpha] = [pick(), pick()].map((each) =>
             g.range(name(), each, { low: [0, 0.1], high: [1, 0.3] }),

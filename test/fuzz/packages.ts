@@ -5,6 +5,7 @@ import { ContinuoError } from '../../src/errors.ts'
 import { openPackage } from '../../src/models/open.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import { randomRwkv7, safetensors } from '../engine/packages.ts'
+import { BASE, type DecoderConfig, randomDecoder } from '../models/decoders.ts'
 import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
 import { kindTensors, KINDS as TITANS } from '../models/titans-packages.ts'
 import { byteLevel, fallback, KINDS as TOKENIZERS } from '../models/tokenizer/fixtures.ts'
@@ -16,6 +17,35 @@ const tokenizers = new Map<string, unknown>(TOKENIZERS.map(([, kind], at) => [`t
 
 const gpt2Sizes = { L: 2, H: 2, N: 4, F: null, V: 2000, P: 64 }
 const rwkv7Sizes = { L: 2, H: 2, N: 8, F: 24, V: 256, D: { w: 4, a: 4, v: 4, g: 4 } }
+
+const DECODERS: readonly DecoderConfig[] = [
+  {
+    ...BASE,
+    model_type: 'llama',
+    rope_scaling: { rope_type: 'linear', factor: 2 },
+    attention_bias: true,
+    rope_theta: 10_000,
+    vocab_size: 256,
+  },
+  {
+    ...BASE,
+    model_type: 'gemma3_text',
+    hidden_act: 'gelu_pytorch_tanh',
+    layer_types: ['sliding_attention', 'full_attention'],
+    sliding_window: 8,
+    head_dim: 6,
+    query_pre_attn_scalar: 6,
+    final_logit_softcapping: 30,
+  },
+  {
+    ...BASE,
+    model_type: 'qwen3_moe',
+    head_dim: 6,
+    num_experts: 4,
+    num_experts_per_tok: 2,
+    moe_intermediate_size: 9,
+  },
+]
 
 /** Packages by name. GPT-2 has a tokenizer.json, the others read bytes. */
 export const goodPackages = (): ReadonlyMap<string, Files> =>
@@ -41,6 +71,10 @@ export const goodPackages = (): ReadonlyMap<string, Files> =>
         'model.safetensors': safetensors(randomRwkv7(2, rwkv7Sizes)),
       },
     ],
+    ...DECODERS.map((config): [string, Files] => [
+      config.model_type,
+      { 'config.json': json(config), 'model.safetensors': safetensors(randomDecoder(3, config)) },
+    ]),
     ...Object.entries(TITANS).map(([kind, config]): [string, Files] => [
       `titans-${kind}`,
       { 'config.json': json(config), 'model.safetensors': safetensors(kindTensors(kind as keyof typeof TITANS)) },

@@ -26,21 +26,6 @@ export const randomIds = (count: number, vocabulary: number, seed: number): numb
   return Array.from({ length: count }, () => Math.floor(next() * vocabulary))
 }
 
-/** A small configuration of Llama; other families change what they have otherwise. */
-export const BASE: DecoderConfig = {
-  model_type: 'llama',
-  vocab_size: 29,
-  hidden_size: 24,
-  num_hidden_layers: 2,
-  num_attention_heads: 4,
-  num_key_value_heads: 2,
-  intermediate_size: 37,
-  max_position_embeddings: 90,
-  rms_norm_eps: 1e-5,
-  rope_theta: 10_000,
-  hidden_act: 'silu',
-}
-
 export const openRandom = (
   config: DecoderConfig,
   tensors: Tensors,

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import { bits, errorOf, feed, open } from '../engine/helpers.ts'
 import { safetensors, type Tensor, type Tensors, writePackage } from '../engine/packages.ts'
-import { againstReference, BASE, givesExpected } from './decoder-suite.ts'
-import { type DecoderConfig, randomDecoder } from './decoders.ts'
+import { againstReference, givesExpected } from './decoder-suite.ts'
+import { BASE, type DecoderConfig, randomDecoder } from './decoders.ts'
 
 givesExpected('gemma3-tiny')
 

@@ -3,8 +3,8 @@ import type { OpenModelOptions } from '../../src/engine/types.ts'
 import { ropeIncrements, ropeOf } from '../../src/models/rope.ts'
 import { bits, errorOf, feed, open } from '../engine/helpers.ts'
 import { safetensors, type Tensor, type Tensors, writePackage } from '../engine/packages.ts'
-import { againstReference, BASE, givesExpected, openRandom } from './decoder-suite.ts'
-import { type DecoderConfig, randomDecoder } from './decoders.ts'
+import { againstReference, givesExpected, openRandom } from './decoder-suite.ts'
+import { BASE, type DecoderConfig, randomDecoder } from './decoders.ts'
 
 givesExpected('llama-tiny')
 givesExpected('qwen3-tiny')

@@ -123,6 +123,7 @@ void CpuExecutor::dispatch(Space& space, const Instruction& instruction, size_t 
     case Op::cache_recall: return recall(space, instruction, runs);
     case Op::cache_shift: return shift(space, instruction, runs);
     case Op::cache_wkv7: return wkv7(space, instruction, runs);
+    case Op::cache_ssm: return ssm(space, instruction, runs);
     case Op::cache_read: return read(space, instruction, runs);
     case Op::cache_write: return write(space, instruction, runs);
     case Op::cache_increment:
@@ -151,6 +152,7 @@ void CpuExecutor::local(Space& space, const Instruction& instruction, size_t fir
   const auto& node = *instruction.node;
   switch (node.op) {
     case Op::embed: return embed(space, instruction, first, rows);
+    case Op::repeat: return repeat(space, instruction, first, rows);
     case Op::less:
     case Op::equal:
     case Op::remainder: return compare(space, instruction, first, rows);
@@ -166,8 +168,9 @@ void CpuExecutor::local(Space& space, const Instruction& instruction, size_t fir
   const std::byte* in = value(space, from) + first * in_bytes;
   std::byte* out = value(space, instruction.out) + first * out_bytes;
   if (node.op == Op::cast) return cast(in, type, out, node.type, rows * width(space, instruction.out));
-  for (size_t row = 0; row < rows; ++row)
-    std::memcpy(out + row * out_bytes, in + row * in_bytes + node.from * size_of(type), out_bytes);
+  const size_t group_in = in_bytes / node.groups, group_out = out_bytes / node.groups;
+  for (size_t group = 0; group < rows * node.groups; ++group)
+    std::memcpy(out + group * group_out, in + group * group_in + node.from * size_of(type), group_out);
 }
 
 void CpuExecutor::embed(Space& space, const Instruction& instruction, size_t first, size_t rows) {
@@ -183,6 +186,16 @@ void CpuExecutor::embed(Space& space, const Instruction& instruction, size_t fir
     const size_t from = static_cast<size_t>(ids[row]) * table.inputs;
     for (size_t i = 0; i < table.inputs; ++i)
       out[row * table.inputs + i] = read_element(table.bytes.data(), table.dtype, from + i);
+  }
+}
+
+void CpuExecutor::repeat(Space& space, const Instruction& instruction, size_t first, size_t rows) {
+  const auto& node = *instruction.node;
+  const size_t n = width(space, instruction.in[0].id) / node.groups;
+  const float* in = floats(space, instruction.in[0].id) + first * n * node.groups;
+  float* out = floats(space, instruction.out) + first * n * node.groups * node.times;
+  for (size_t group = 0; group < rows * node.groups; ++group, in += n) {
+    for (size_t i = 0; i < node.times; ++i, out += n) std::copy_n(in, n, out);
   }
 }
 
@@ -275,10 +288,12 @@ void CpuExecutor::elementwise(Space& space, const Instruction& instruction, size
       return spread([&](size_t at, size_t again, size_t count) {
         kernels.lerp(in(0) + at, in(1) + at, in(2) + again, out + at, count);
       });
-    case Op::range: {
+    case Op::range:
+    case Op::clamp: {
+      const auto kernel = node.op == Op::range ? kernels.range : kernels.clamp;
       const size_t levels = node.low.size(), each = n / levels;
       for (size_t i = 0; i < rows * levels; ++i)
-        kernels.range(in(0) + i * each, node.low[i % levels], node.high[i % levels], out + i * each, each);
+        kernel(in(0) + i * each, node.low[i % levels], node.high[i % levels], out + i * each, each);
       return;
     }
     case Op::scale: return kernels.scale(in(0), node.scale, out, rows * n);

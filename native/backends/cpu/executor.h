@@ -50,6 +50,7 @@ class CpuExecutor final : public Executor {
   void local(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void elementwise(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void embed(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void repeat(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void compare(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void topk(Space& space, const Instruction& instruction, size_t first, size_t rows);
   void gather_numbers(Space& space, const Instruction& instruction, size_t first, size_t rows);
@@ -64,6 +65,7 @@ class CpuExecutor final : public Executor {
   // executor_state.cc: what touches persistent memory.
   void shift(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void wkv7(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void ssm(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void attend(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void read(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void write(Space& space, const Instruction& instruction, std::span<const Run> runs);

@@ -24,24 +24,32 @@ void CpuExecutor::rope(Space& space, const Instruction& instruction, std::span<c
   }
 }
 
+// A task convolves some channels of a run and then moves their tail, towards older rows.
 void CpuExecutor::conv(Space& space, const Instruction& instruction, std::span<const Run> runs) {
-  const size_t width = this->width(space, instruction.out);
+  const size_t width = this->width(space, instruction.out), stripes = (width + conv_channels - 1) / conv_channels;
   const auto& weights = model_->constants[instruction.in[1].id];
+  const float* bias = instruction.in.size() > 2 ? model_->constants[instruction.in[2].id].vector() : nullptr;
   const size_t taps = weights.outputs / width, kept = taps - 1;
+  size_t rows = 0;
+  std::vector<float*> tails;
   for (const auto& run : runs) {
-    float* tail = tables(space, instruction, run)[0];
-    if (!tail) continue;
+    rows += run.rows;
+    tails.push_back(tables(space, instruction, run)[0]);
+  }
+  fork(runs.size() * stripes, rows * width * (taps + 12), [&](size_t task) {
+    const Run& run = runs[task / stripes];
+    float* const tail = tails[task / stripes];
+    if (!tail) return;
+    const size_t channel = task % stripes * conv_channels, end = std::min(width, channel + conv_channels);
     const float* x = floats(space, instruction.in[0].id) + run.row * width;
     float* y = floats(space, instruction.out) + run.row * width;
-    fork((width + conv_channels - 1) / conv_channels, run.rows * width * (taps + 12), [&](size_t task) {
-      const size_t channel = task * conv_channels;
-      kernels_.conv(x, tail, weights.vector(), y, run.rows, width, taps, channel,
-                    std::min(width, channel + conv_channels));
-    });
-    const size_t fresh = std::min(run.rows, kept);
-    std::memmove(tail, tail + fresh * width, (kept - fresh) * width * sizeof(float));
-    std::memcpy(tail + (kept - fresh) * width, x + (run.rows - fresh) * width, fresh * width * sizeof(float));
-  }
+    kernels_.conv({x, tail, weights.vector(), bias, y, run.rows, width, taps, instruction.node->silu}, channel, end);
+    for (size_t at = 0; at < kept; ++at) {
+      const size_t from = at + run.rows;  // of the tail's rows followed by the run's
+      const float* row = from < kept ? tail + from * width : x + (from - kept) * width;
+      std::copy(row + channel, row + end, tail + at * width + channel);
+    }
+  });
 }
 
 // A head of keys writes its rows and answers its queries by itself, row after row: what a ring overwrites was read

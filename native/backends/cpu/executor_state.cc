@@ -7,7 +7,7 @@ namespace continuo {
 
 namespace {
 
-constexpr size_t wkv7_lanes = 64;
+constexpr size_t wkv7_lanes = 64, ssm_lanes = 64;
 // Queries of one head that a task takes.
 constexpr size_t query_rows = 32;
 
@@ -51,6 +51,46 @@ void CpuExecutor::wkv7(Space& space, const Instruction& instruction, std::span<c
     kernels_.wkv7(job, lane, std::min(n, lane + wkv7_lanes));
   };
   fork(runs.size() * per_run, rows * width * n * 4, work);
+}
+
+void CpuExecutor::ssm(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const auto& node = *instruction.node;
+  const auto& place = instruction.places[0];
+  const auto& axes = model_->graph.declarations[place.table].axes;
+  const size_t width = this->width(space, instruction.out), heads = node.groups, n = width / heads;
+  const auto keys = static_cast<size_t>(axes[axes.size() - 2].extent);
+  const size_t key_stride = this->width(space, instruction.in[3].id), shared = heads / (key_stride / keys);
+  const float* skip = model_->constants[instruction.in[5].id].vector();
+  const size_t stripes = (n + ssm_lanes - 1) / ssm_lanes, per_run = heads * stripes;
+  const auto value_of = [&](size_t i) { return static_cast<const float*>(floats(space, instruction.in[i].id)); };
+  size_t rows = 0;
+  std::vector<float*> states;
+  for (const auto& run : runs) {
+    rows += run.rows;
+    states.push_back(tables(space, instruction, run)[0]);
+  }
+  const auto work = [&](size_t task) {
+    const Run& run = runs[task / per_run];
+    if (!states[task / per_run]) return;
+    const size_t head = task % per_run / stripes, lane = task % stripes * ssm_lanes;
+    const size_t at = run.row * width + head * n, key = run.row * key_stride + head / shared * keys;
+    const SsmRun job{states[task / per_run] + head * keys * n,
+                     value_of(0) + at,
+                     value_of(1) + run.row * heads + head,
+                     value_of(2) + run.row * heads + head,
+                     value_of(3) + key,
+                     value_of(4) + key,
+                     skip[head],
+                     floats(space, instruction.out) + at,
+                     n,
+                     keys,
+                     width,
+                     heads,
+                     key_stride,
+                     run.rows};
+    kernels_.ssm(job, lane, std::min(n, lane + ssm_lanes));
+  };
+  fork(runs.size() * per_run, rows * width * keys * 2, work);
 }
 
 void CpuExecutor::attend(Space& space, const Instruction& instruction, std::span<const Run> runs) {

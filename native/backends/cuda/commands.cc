@@ -26,6 +26,8 @@ std::optional<Task> task_of(Op op) {
     case Op::unit: return Task::unit;
     case Op::lerp: return Task::lerp;
     case Op::range: return Task::range;
+    case Op::clamp: return Task::clamp;
+    case Op::repeat: return Task::repeat;
     case Op::l2norm: return Task::l2norm;
     case Op::bonus: return Task::bonus;
     case Op::scale: return Task::scale;
@@ -44,6 +46,7 @@ std::optional<Task> task_of(Op op) {
     case Op::cache_shift: return Task::shift;
     case Op::cache_conv: return Task::conv;
     case Op::cache_wkv7: return Task::wkv7;
+    case Op::cache_ssm: return Task::ssm;
     case Op::cache_attend: return Task::attend_window;
     case Op::cache_memory: return Task::memory;
     case Op::cache_memory_first: return Task::memory_first;
@@ -129,8 +132,10 @@ class Translator {
       case Op::less:
       case Op::equal:
       case Op::remainder: c.count = narrow(in.size()); break;
+      case Op::repeat: c.count = node.times; break;
       case Op::combine: c.count = width(in[1].id); break;
       case Op::range:
+      case Op::clamp:
         c.levels = narrow(node.low.size());
         c.in[1] = literal(node.low);
         c.in[2] = literal(node.high);
@@ -145,11 +150,19 @@ class Translator {
       case Op::attend: args_of_rows(c, 5); break;
       case Op::cache_conv:
         c.taps = narrow(constant(in[1]).outputs / c.width);
+        c.silu = node.silu;
         args_of_runs(c, 1);
         break;
       case Op::cache_shift:
       case Op::cache_wkv7:
       case Op::cache_recall: args_of_runs(c, 1); break;
+      case Op::cache_ssm: {
+        const auto& axes = model_.graph.declarations[places[0].table].axes;
+        c.count = narrow(axes[axes.size() - 2].extent);
+        c.shared = c.groups / (width(in[3].id) / c.count);
+        args_of_runs(c, 1);
+        break;
+      }
       case Op::cache_attend: {
         c.count = narrow(places.size());
         const auto& table = model_.graph.declarations[places[0].table];

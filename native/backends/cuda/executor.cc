@@ -268,6 +268,7 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
       case Task::shift:
       case Task::conv:
       case Task::wkv7:
+      case Task::ssm:
       case Task::recall:
       case Task::memory_first:
       case Task::mix:

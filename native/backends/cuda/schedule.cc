@@ -18,7 +18,8 @@ constexpr uint32_t least_columns = 1024, most_parts = 32, most_blocks = 65535;
 bool grouped(Task task) { return task >= Task::norm && task != Task::surprisal && task != Task::conv; }
 // Tasks of which one head keeps a block of threads busy: a block never takes several heads.
 bool heavy(Task task) {
-  return task == Task::attend || task == Task::wkv7 || task == Task::attend_window || task == Task::memory;
+  return task == Task::attend || task == Task::wkv7 || task == Task::ssm || task == Task::attend_window ||
+         task == Task::memory;
 }
 
 // The heads or groups into which a command can be cut; 1: it reads a whole row.
@@ -86,9 +87,11 @@ class Group {
     switch (c.task) {
       case Task::slice: return c.from == 0 && c.width == c.in_width;
       case Task::embed:
+      case Task::repeat:
       case Task::gather_numbers:
       case Task::combine: return false;
       case Task::memory: return i < 3;
+      case Task::ssm: return i < 3 || c.shared == 1;
       default: return true;
     }
   }

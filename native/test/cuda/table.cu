@@ -33,6 +33,10 @@ struct Range {
   float low, span;
   CONTINUO_INLINE float operator()(float x) const { return cuda::fma(span, cuda::sigmoid(x), low); }
 };
+struct Clamp {
+  float low, high;
+  CONTINUO_INLINE float operator()(float x) const { return cuda::clamp(x, low, high); }
+};
 #define CONTINUO_UNARY(name, cost)                                            \
   struct Unary_##name {                                                       \
     CONTINUO_INLINE float operator()(float x) const { return cuda::name(x); } \
@@ -42,7 +46,6 @@ struct Range {
     CONTINUO_INLINE float operator()(float a, float b) const { return cuda::name(a, b); } \
   };
 CONTINUO_UNARY_OPS(CONTINUO_UNARY)
-CONTINUO_UNARY(exp, 12)
 CONTINUO_UNARY(log, 12)
 CONTINUO_BINARY_OPS(CONTINUO_BINARY)
 #undef CONTINUO_UNARY
@@ -78,6 +81,10 @@ void range(const float* a, float low, float high, float* out, size_t n) {
   launch(map_one<Range>, 1, next_threads(), nullptr, n, staged.out(out, n), Range{low, high - low}, staged.in(a, n));
 }
 
+void clamp(const float* a, float low, float high, float* out, size_t n) {
+  Staged staged;
+  launch(map_one<Clamp>, 1, next_threads(), nullptr, n, staged.out(out, n), Clamp{low, high}, staged.in(a, n));
+}
 void scale(const float* a, float factor, float* out, size_t n) {
   Staged staged;
   launch(map_one<Factor>, 1, next_threads(), nullptr, n, staged.out(out, n), Factor{factor}, staged.in(a, n));
@@ -203,17 +210,19 @@ void rope(const float* x, float* y, size_t heads, size_t channels, size_t pairs,
          staged.out(y, n), heads, channels, pairs, staged.in(increments, pairs), position);
 }
 
-__global__ void __launch_bounds__(1024)
-    conv_kernel(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t width,
-                size_t taps, size_t channel, size_t channel_end) {
-  cuda::conv(x, tail, weights, y, rows, width, taps, channel, channel_end);
+__global__ void __launch_bounds__(1024) conv_kernel(ConvRun run, size_t channel, size_t channel_end) {
+  cuda::conv(run, channel, channel_end);
 }
-void conv(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t width, size_t taps,
-          size_t channel, size_t channel_end) {
-  if (rows == 0 || channel == channel_end) return;
+void conv(const ConvRun& run, size_t channel, size_t channel_end) {
+  if (run.rows == 0 || channel == channel_end) return;
   Staged staged;
-  launch(conv_kernel, 1, next_threads(), nullptr, staged.in(x, rows * width), staged.in(tail, (taps - 1) * width),
-         staged.in(weights, width * taps), staged.both(y, rows * width), rows, width, taps, channel, channel_end);
+  ConvRun job = run;
+  job.x = staged.in(run.x, run.rows * run.channels);
+  job.tail = staged.in(run.tail, (run.taps - 1) * run.channels);
+  job.weights = staged.in(run.weights, run.channels * run.taps);
+  if (run.bias) job.bias = staged.in(run.bias, run.channels);
+  job.y = staged.both(run.y, run.rows * run.channels);
+  launch(conv_kernel, 1, next_threads(), nullptr, job, channel, channel_end);
 }
 
 __global__ void __launch_bounds__(1024) softmax_kernel(const float* x, float* y, size_t n) {
@@ -252,6 +261,7 @@ const Kernels cuda_kernels{{"cuda", unary<Unary_exp>, unary<Unary_log>, max, sum
                            staged::quantise,
                            staged::matmul_quantised,
                            staged::wkv7,
+                           staged::ssm,
                            norm,
                            l2norm,
                            bonus,
@@ -263,6 +273,7 @@ const Kernels cuda_kernels{{"cuda", unary<Unary_exp>, unary<Unary_log>, max, sum
                            rmsnorm,
                            unit,
                            range,
+                           clamp,
                            rope,
                            conv,
                            staged::memory,

@@ -19,6 +19,7 @@ void quantise(const PackedMatrix& w, const float* x, QuantisedBlock* out, size_t
 void matmul_quantised(const PackedMatrix& w, const QuantisedBlock* x, size_t x_rows, float* y, size_t row, size_t rows,
                       size_t tile, size_t tile_end);
 void wkv7(const Wkv7Run& run, size_t lane, size_t lane_end);
+void ssm(const SsmRun& run, size_t lane, size_t lane_end);
 void attend(const AttendRun& run);
 void attend_rows(const AttendRows& run);
 void memory(const MemoryForm& form, const MemoryRun& run);

@@ -6,6 +6,7 @@
 #include "backends/cuda/kernels/kernels.h"
 #include "backends/cuda/kernels/memory.h"
 #include "backends/cuda/kernels/multiply.h"
+#include "backends/cuda/kernels/ssm.h"
 #include "backends/cuda/kernels/wkv7.h"
 #include "test/cuda/staged.h"
 #include "test/cuda/table.h"
@@ -17,6 +18,9 @@ namespace {
 // One block of threads runs the job, as a block of the interpreter does.
 __global__ void __launch_bounds__(1024) run_wkv7(Wkv7Run run, size_t lane, size_t lane_end) {
   cuda::wkv7(run, lane, lane_end);
+}
+__global__ void __launch_bounds__(1024) run_ssm(SsmRun run, size_t lane, size_t lane_end) {
+  cuda::ssm(run, lane, lane_end);
 }
 __global__ void __launch_bounds__(1024) run_attend(AttendRun run) { cuda::attend(run); }
 __global__ void __launch_bounds__(1024) run_memory(MemoryForm form, MemoryRun run) { cuda::memory(form, run); }
@@ -133,6 +137,19 @@ void wkv7(const Wkv7Run& run, size_t lane, size_t lane_end) {
     job.*member = staged.in(run.*member, span);
   job.y = staged.both(run.y, span);
   cuda::launch(run_wkv7, 1, next_threads(), nullptr, job, lane, lane_end);
+}
+
+void ssm(const SsmRun& run, size_t lane, size_t lane_end) {
+  Staged staged;
+  SsmRun job = run;
+  job.state = staged.both(run.state, run.keys * run.channels);
+  job.x = staged.in(run.x, span_of(run.tokens, run.stride, run.channels));
+  for (const auto member : {&SsmRun::dt, &SsmRun::w})
+    job.*member = staged.in(run.*member, span_of(run.tokens, run.heads, 1));
+  for (const auto member : {&SsmRun::b, &SsmRun::c})
+    job.*member = staged.in(run.*member, span_of(run.tokens, run.key_stride, run.keys));
+  job.y = staged.both(run.y, span_of(run.tokens, run.stride, run.channels));
+  cuda::launch(run_ssm, 1, next_threads(), nullptr, job, lane, lane_end);
 }
 
 void attend(const AttendRun& run) {

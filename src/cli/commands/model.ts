@@ -89,7 +89,7 @@ const textOf = (shown: Shown, withPlan: boolean, trace: Trace | undefined): read
       tensors,
       after: (block) => {
         const plan = plans.find(({ name }) => name === block.name)!
-        return ['', ...figureLines(figuresOf(block, plan)), ...(withPlan ? planLines(block, plan) : [])]
+        return ['', ...figureLines(figuresOf(graph, block, plan)), ...(withPlan ? planLines(graph, block, plan) : [])]
       },
     }),
     ...(trace === undefined ? [] : ['', ...traceLines(trace)]),
@@ -100,7 +100,7 @@ const jsonOf = ({ tensors, plans, ...shown }: Shown, withPlan: boolean, trace: T
   ...shown,
   constants: storedConstants(shown.graph, tensors),
   persistents: persistentSizes(shown.graph),
-  blocks: shown.graph.blocks.map((block, i) => figuresOf(block, plans[i]!)),
+  blocks: shown.graph.blocks.map((block, i) => figuresOf(shown.graph, block, plans[i]!)),
   ...(withPlan ? { plans } : {}),
   ...(trace === undefined ? {} : { trace }),
 })

@@ -1,5 +1,5 @@
 /** How a block will run, as text: its figures, and with `--plan` where each volatile lies and while which lines it is alive. */
-import type { Block } from '../../engine/graph.ts'
+import type { Block, Graph } from '../../engine/graph.ts'
 import { aligned } from '../../engine/print.ts'
 import type { BlockPlan } from '../../engine/types.ts'
 import { count, plural } from '../output.ts'
@@ -31,9 +31,9 @@ const picture = (first: number, last: number, lines: number): string => {
 }
 
 /** "l = 0: lines 2 to 48", of the outermost loops. */
-const turnLines = (block: Block): readonly string[] => {
+const turnLines = (graph: Graph, block: Block): readonly string[] => {
   const turns = new Map<string, { first: number; last: number }>()
-  for (const [line, { turns: open }] of unroll(block).entries()) {
+  for (const [line, { turns: open }] of unroll(graph, block).entries()) {
     const outermost = open[0]
     if (outermost === undefined) continue
     const key = `${outermost[0]} = ${outermost[1]}`
@@ -44,13 +44,13 @@ const turnLines = (block: Block): readonly string[] => {
   return aligned([...turns].map(([turn, lines]) => [`  ${turn}`, span(lines)]))
 }
 
-export const planLines = (block: Block, plan: BlockPlan): readonly string[] => {
+export const planLines = (graph: Graph, block: Block, plan: BlockPlan): readonly string[] => {
   const values = plan.values.toSorted((a, b) => a.first - b.first || a.last - b.last || a.offset - b.offset)
   const lineText = (line: number): string => (line === plan.lines ? 'end' : String(line))
   return [
     '',
     `  plan of ${block.name}: ${plural(plan.lines, 'line')}, ${plural(values.length, 'value')} of one row`,
-    ...turnLines(block),
+    ...turnLines(graph, block),
     ...aligned(
       [
         ['  value', 'offset', 'bytes', 'from', 'to', ''],

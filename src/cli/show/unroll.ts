@@ -1,5 +1,5 @@
 /** The lines of a block as the engine counts them (native/compile/program.cc): loops unrolled, branches on an index decided. */
-import type { Block, Node } from '../../engine/graph.ts'
+import type { Block, Graph, Node } from '../../engine/graph.ts'
 import type { BlockPlan } from '../../engine/types.ts'
 
 export interface UnrolledLine {
@@ -12,21 +12,29 @@ export interface UnrolledLine {
 type Turns = UnrolledLine['turns']
 
 /** Appends what runs of `nodes`; whether they certainly end the block. A return is no line. */
-const emit = (nodes: readonly Node[], turns: Turns, out: UnrolledLine[]): boolean => {
+const emit = (graph: Graph, nodes: readonly Node[], turns: Turns, out: UnrolledLine[]): boolean => {
   for (const node of nodes) {
     if ('return' in node) return true
     if ('loop' in node) {
       const { loop, from, to, nodes: body } = node as Extract<Node, { readonly loop: string }>
-      for (let turn = from; turn < to; turn += 1) if (emit(body, [...turns, [loop, turn]], out)) return true
+      for (let turn = from; turn < to; turn += 1) if (emit(graph, body, [...turns, [loop, turn]], out)) return true
     } else if ('branch' in node) {
       const { branch, equals, nodes: then, otherwise = [] } = node as Extract<Node, { readonly branch: string }>
+      const turnOf = (name: string): number | undefined => turns.find(([index]) => index === name)?.[1]
       if (equals !== undefined) {
-        const turn = turns.find(([index]) => index === branch)?.[1]
-        if (emit(turn === equals ? then : otherwise, turns, out)) return true
+        if (emit(graph, turnOf(branch) === equals ? then : otherwise, turns, out)) return true
+        continue
+      }
+      const part = graph.indices.find(({ name }) => name === branch)
+      if (part?.of !== undefined) {
+        const value = part.at.indexOf(turnOf(part.of) ?? -1)
+        const [arm, inside]: [readonly Node[], Turns] =
+          value < 0 ? [otherwise, turns] : [then, [...turns, [branch, value]]]
+        if (emit(graph, arm, inside, out)) return true
         continue
       }
       const arms: UnrolledLine[] = []
-      const ended = [emit(then, turns, arms), emit(otherwise, turns, arms)]
+      const ended = [emit(graph, then, turns, arms), emit(graph, otherwise, turns, arms)]
       out.push({ turns, nodes: arms.reduce((sum, line) => sum + line.nodes, 0) })
       if (ended.every(Boolean)) return true
     } else {
@@ -36,9 +44,9 @@ const emit = (nodes: readonly Node[], turns: Turns, out: UnrolledLine[]): boolea
   return false
 }
 
-export const unroll = (block: Block): readonly UnrolledLine[] => {
+export const unroll = (graph: Graph, block: Block): readonly UnrolledLine[] => {
   const lines: UnrolledLine[] = []
-  emit(block.nodes, [], lines)
+  emit(graph, block.nodes, [], lines)
   return lines
 }
 
@@ -62,8 +70,8 @@ export interface BlockFigures {
   readonly peakWithoutReuse: number
 }
 
-export const figuresOf = (block: Block, plan: BlockPlan): BlockFigures => {
-  const lines = unroll(block)
+export const figuresOf = (graph: Graph, block: Block, plan: BlockPlan): BlockFigures => {
+  const lines = unroll(graph, block)
   const nodesOf = (order: BlockPlan['stages'][number]['order']): number =>
     plan.stages
       .filter((stage) => stage.order === order)

@@ -6,12 +6,20 @@ import type { GgufMetadata, TensorEntry } from '../../engine/native.ts'
 import { ContinuoError } from '../../errors.ts'
 import type { Architecture } from './architecture.ts'
 import { gpt2 } from './gpt2.ts'
+import { lfm2 } from './lfm2.ts'
+import { mamba2 } from './mamba2.ts'
 import { keysOf } from './metadata.ts'
+import { qwenHybrid } from './qwen-hybrid.ts'
 import { rwkv7 } from './rwkv7.ts'
 
 /** By `general.architecture`. */
 export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ['gpt2', gpt2],
+  ['lfm2', lfm2],
+  ['mamba2', mamba2],
+  ['qwen35', qwenHybrid('qwen35', 'qwen3_5_text')],
+  ['qwen35moe', qwenHybrid('qwen35moe', 'qwen3_5_moe_text')],
+  ['qwen3next', qwenHybrid('qwen3next', 'qwen3_next')],
   ['rwkv7', rwkv7],
 ])
 

@@ -33,9 +33,6 @@ inline void map_lerp(const float* a, const float* b, const float* t, float* out,
 inline void map_scale(const float* a, float factor, float* out, size_t n) {
   map(n, out, [=](auto x) CONTINUO_LAMBDA { return x * splat<decltype(x)>(factor); }, a);
 }
-inline void map_exp(const float* a, float* out, size_t n) {
-  map(n, out, [](auto x) CONTINUO_LAMBDA { return exp(x); }, a);
-}
 inline void map_log(const float* a, float* out, size_t n) {
   map(n, out, [](auto x) CONTINUO_LAMBDA { return log(x); }, a);
 }
@@ -85,6 +82,10 @@ inline void map_range(const float* a, float low, float high, float* out, size_t 
   map(
       n, out,
       [=](auto x) CONTINUO_LAMBDA { return fma(splat<decltype(x)>(span), sigmoid(x), splat<decltype(x)>(low)); }, a);
+}
+
+inline void map_clamp(const float* a, float low, float high, float* out, size_t n) {
+  map(n, out, [=](auto x) CONTINUO_LAMBDA { return clamp(x, low, high); }, a);
 }
 
 }  // namespace continuo::CONTINUO_ISA

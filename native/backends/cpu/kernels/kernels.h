@@ -32,6 +32,8 @@ struct Kernels : HostKernels {
                            size_t rows, size_t tile, size_t tile_end);
   // Lanes [lane, lane_end) of the value channels.
   void (*wkv7)(const Wkv7Run& run, size_t lane, size_t lane_end);
+  // Lanes [lane, lane_end) of the head's channels.
+  void (*ssm)(const SsmRun& run, size_t lane, size_t lane_end);
 
   // [rows, width] each; weight and bias [width]. Normalises every group of width/groups channels.
   void (*norm)(const float* x, const float* weight, const float* bias, float* y, size_t rows, size_t width,
@@ -60,14 +62,14 @@ struct Kernels : HostKernels {
   void (*unit)(const float* x, float* y, size_t rows, size_t width, size_t groups, float eps);
   // low + (high − low) · sigmoid(x), by fma.
   void (*range)(const float* x, float low, float high, float* y, size_t n);
+  // x where it lies between low and high, else the nearer of the two; NaN stays NaN.
+  void (*clamp)(const float* x, float low, float high, float* y, size_t n);
   // Rotary positions of one row at the position's low word: pairs (i, i + pairs) of each head turn by increments[i] ·
   // position / 2³² turns; its channels from 2 · pairs on stay.
   void (*rope)(const float* x, float* y, size_t heads, size_t channels, size_t pairs, const uint32_t* increments,
                uint32_t position);
-  // silu of a causal convolution over channels [channel, channel_end) of rows [0, rows): tail [taps−1, width] holds the
-  // rows before, weights [width, taps], whose last meets the row itself.
-  void (*conv)(const float* x, const float* tail, const float* weights, float* y, size_t rows, size_t width,
-               size_t taps, size_t channel, size_t channel_end);
+  // Channels [channel, channel_end) of all rows.
+  void (*conv)(const ConvRun& run, size_t channel, size_t channel_end);
   void (*memory)(const MemoryForm& form, const MemoryRun& run);
   // One head's levels added up: out = Σ mix[i] · M[i · stride + …] over n² numbers, by fma from 0.
   void (*mix)(const float* M, size_t stride, const float* mix, size_t levels, float* out, size_t numbers);

@@ -13,6 +13,7 @@
 #include "backends/cpu/kernels/quantise.h"
 #include "backends/cpu/kernels/rope.h"
 #include "backends/cpu/kernels/routing.h"
+#include "backends/cpu/kernels/ssm.h"
 #include "backends/cpu/kernels/wkv7.h"
 
 // clang-format off
@@ -21,10 +22,10 @@
   {{label, CONTINUO_ISA::map_exp, CONTINUO_ISA::map_log, CONTINUO_ISA::max, CONTINUO_ISA::sum_exp,              \
     CONTINUO_ISA::finite, CONTINUO_ISA::softmax},                                                               \
    CONTINUO_ISA::matmul, CONTINUO_ISA::quantise, CONTINUO_ISA::matmul_quantised, CONTINUO_ISA::wkv7,            \
-   CONTINUO_ISA::norm, CONTINUO_ISA::l2norm, CONTINUO_ISA::bonus,                                               \
+   CONTINUO_ISA::ssm, CONTINUO_ISA::norm, CONTINUO_ISA::l2norm, CONTINUO_ISA::bonus,                                               \
    CONTINUO_UNARY_OPS(CONTINUO_ENTRY) CONTINUO_BINARY_OPS(CONTINUO_ENTRY) CONTINUO_ISA::map_lerp,               \
    CONTINUO_ISA::attend, CONTINUO_ISA::attend_rows, CONTINUO_ISA::rmsnorm, CONTINUO_ISA::unit,                  \
-   CONTINUO_ISA::map_range,                                                                                     \
+   CONTINUO_ISA::map_range, CONTINUO_ISA::map_clamp,                                                            \
    CONTINUO_ISA::rope, CONTINUO_ISA::conv, CONTINUO_ISA::memory, CONTINUO_ISA::mix, CONTINUO_ISA::recall,       \
    CONTINUO_ISA::memory_first, CONTINUO_ISA::map_scale, CONTINUO_ISA::softmax_rows, CONTINUO_ISA::normalise,    \
    CONTINUO_ISA::combine}

@@ -23,7 +23,9 @@ enum class Task : uint8_t {
 #undef CONTINUO_TASK
       lerp,
   range,
+  clamp,
   slice,
+  repeat,
   cast,
   less,
   equal,
@@ -50,6 +52,7 @@ enum class Task : uint8_t {
   // Walk the rows of a run; parts as above.
   conv,
   wkv7,
+  ssm,
   attend_window,
   memory,
   memory_first,
@@ -69,6 +72,7 @@ constexpr Family family_of(Task task) {
     case Task::attend_window: return Family::attention;
     case Task::recall:
     case Task::wkv7:
+    case Task::ssm:
     case Task::memory:
     case Task::memory_first:
     case Task::mix: return Family::recurrence;
@@ -83,8 +87,9 @@ constexpr uint32_t most_inputs = 8;
 // Addresses are the device's. in[i] and out: of row 0, or of a constant (bit i of `constant`). A row of out has `width`
 // elements; memory_first and mix have no out, their width is heads × channels of a head. in[] is that of the graph's
 // node, without what is not there, and besides:
-//   range         in[1], in[2]: low, high [levels]        rope     in[1]: increments u32 [pairs]
-//   conv          in[1]: weights [width, taps]            gates    in[0] θ, in[1] η, in[2] α: null where there is none
+//   range, clamp  in[1], in[2]: low, high [levels]        rope     in[1]: increments u32 [pairs]
+//   conv          in[1]: weights [width, taps]; in[2]: bias [width] or null
+//   gates         in[0] θ, in[1] η, in[2] α: null where there is none
 //   attend_window q, k, v, [context k, v], [learned: queries, keys, values]
 //   memory        q, k, v, θ, [η], [α]                    surprisal  in[0]: logits; out: one number a row
 struct Command {
@@ -96,14 +101,15 @@ struct Command {
   uint32_t width = 0;
   uint32_t in_width = 0;  // elements of a row of in[0]; embed: rows of the table; gather, write: bytes of a row
   uint32_t groups = 1;    // heads or groups
-  uint32_t shared = 1;    // attend, attend_window: query heads that share one key head
-  uint32_t levels = 1;    // range, memory, memory_first, mix, gates
+  uint32_t shared = 1;    // attend, attend_window: query heads that share one key head; ssm: heads that share b and c
+  uint32_t levels = 1;    // range, clamp, memory, memory_first, mix, gates
   uint32_t taps = 0;      // conv
   uint32_t count = 0;     // less, equal, remainder, memory_first: inputs; attend_window: places (2 or 4); rope: pairs;
-                          // memory, gates: kinds of gates; combine: rows
+                          // memory, gates: kinds of gates; combine: rows; ssm: keys; repeat: times
   uint32_t slots = 0;     // attend_window: of the rings
   uint32_t learned = 0;   // attend_window: learned positions
   uint32_t from = 0;      // slice: the first element
+  bool silu = true;       // conv
   float eps = 0;
   float scale = 0;       // attend, attend_window; scale: the factor
   int64_t number = 0;    // less, equal, remainder
@@ -126,7 +132,7 @@ struct RunArgs {
 
 // What a step is about. args: RunArgs [runs], then per row its run [rows], then the arguments of each run
 // [run_args][runs], then the arguments of each row [row_args][rows]. An address that is 0 belongs to a run that cannot
-// go on: it is left alone. Arguments of each run: shift, conv, wkv7, recall, memory_first: the table's member.
+// go on: it is left alone. Arguments of each run: shift, conv, wkv7, ssm, recall, memory_first: the table's member.
 // attend_window: keys, values, [context keys, context
 //   values]. memory: S or 0, G or 0, M. mix: M, where it goes. gates: the bits of `levels × 3` sums so far (θ, η, α;
 //   double), which come back in `notes` at the same place.

@@ -118,6 +118,34 @@ CONTINUO_INLINE void range(const Command& c, size_t row, Span columns) {
   }
 }
 
+// x between low and high, each level of a row with its own; in[1], in[2]: low and high [levels].
+CONTINUO_INLINE void clamp(const Command& c, size_t row, Span columns) {
+  const float *x = operand(c, 0, row), *low = static_cast<const float*>(c.in[1]),
+              *high = static_cast<const float*>(c.in[2]);
+  float* y = out_row(c, row);
+  const size_t each = c.width / c.levels;
+  for (size_t i = columns.begin + threadIdx.x; i < columns.end; i += blockDim.x)
+    y[i] = clamp(x[i], low[i / each], high[i / each]);
+}
+
+// Elements `from` on of each of the row's groups.
+CONTINUO_INLINE void slice_groups(const Command& c, size_t row, Span columns) {
+  const size_t each = bytes_of(c.type), n = c.width / c.groups, stride = c.in_width / c.groups;
+  const auto* in = static_cast<const uint8_t*>(c.in[0]) + (row * c.in_width + c.from) * each;
+  auto* out = static_cast<uint8_t*>(c.out) + row * c.width * each;
+  for (size_t i = columns.begin * each + threadIdx.x; i < columns.end * each; i += blockDim.x)
+    out[i] = in[i / each / n * stride * each + i % (n * each)];
+}
+
+// Each of the row's groups `count` times.
+CONTINUO_INLINE void repeat(const Command& c, size_t row, Span columns) {
+  const size_t n = c.in_width / c.groups;
+  const float* in = static_cast<const float*>(c.in[0]) + row * c.in_width;
+  float* out = out_row(c, row);
+  for (size_t i = columns.begin + threadIdx.x; i < columns.end; i += blockDim.x)
+    out[i] = in[i / n / c.count * n + i % n];
+}
+
 // A row that is its run's first gets what the context kept, and alone keeps the run's last.
 CONTINUO_INLINE void shift(const Command& c, const Step& step, size_t row, Span columns) {
   const size_t number = run_of_row(step, row);
@@ -161,7 +189,10 @@ CONTINUO_INLINE void run_row(const Command& c, const Step& step, size_t row, Par
           columns.size(), out_row(c, row) + at, [](float x, float y, float z) { return lerp(x, y, z); }, a, b, t);
     }
     case Task::range: return range(c, row, columns);
+    case Task::clamp: return clamp(c, row, columns);
+    case Task::repeat: return repeat(c, row, columns);
     case Task::slice: {
+      if (c.groups > 1) return slice_groups(c, row, columns);
       const size_t each = bytes_of(c.type);
       return copy_bytes(static_cast<uint8_t*>(c.out) + row * c.width * each,
                         static_cast<const uint8_t*>(c.in[0]) + (row * c.in_width + c.from) * each, columns.begin * each,

@@ -6,6 +6,7 @@
 #include "backends/cuda/kernels/conv.h"
 #include "backends/cuda/kernels/memory.h"
 #include "backends/cuda/kernels/rows.h"
+#include "backends/cuda/kernels/ssm.h"
 #include "backends/cuda/kernels/wkv7.h"
 
 namespace continuo::cuda {
@@ -22,10 +23,17 @@ CONTINUO_INLINE void run_conv(const Command& c, const Step& step, size_t number,
   float* const tail = table_of(step, c, 0, number);
   if (!tail) return;
   const Span columns = part.of(c.width);
-  const float* x = head_of(c, 0, run.row * c.width);
-  conv(x, tail, static_cast<const float*>(c.in[1]), out_row(c, run.row), run.rows, c.width, c.taps, columns.begin,
-       columns.end);
-  conv_tail(x, tail, run.rows, c.width, c.taps, columns.begin, columns.end);
+  const ConvRun job{head_of(c, 0, run.row * c.width),
+                    tail,
+                    static_cast<const float*>(c.in[1]),
+                    static_cast<const float*>(c.in[2]),
+                    out_row(c, run.row),
+                    run.rows,
+                    c.width,
+                    c.taps,
+                    c.silu};
+  conv(job, columns.begin, columns.end);
+  conv_tail(job, tail, columns.begin, columns.end);
 }
 
 // The running sums of gates: in[0] θ, in[1] η, in[2] α, null where there is none. One thread adds a level's gates of
@@ -138,6 +146,33 @@ CONTINUO_INLINE void run_wkv7(const Command& c, const Step& step, size_t number,
   }
 }
 
+CONTINUO_INLINE void run_ssm(const Command& c, const Step& step, size_t number, Part part) {
+  const RunArgs& run = run_at(step, number);
+  float* const state = table_of(step, c, 0, number);
+  if (!state) return;
+  const Span heads = part.of(c.groups);
+  const size_t n = c.width / c.groups, keys = c.count, key_stride = c.groups / c.shared * keys;
+  for (size_t head = heads.begin; head < heads.end; ++head) {
+    const size_t at = run.row * c.width + head * n, one = run.row * c.groups + head,
+                 key = run.row * key_stride + head / c.shared * keys;
+    const SsmRun job{state + head * keys * n,
+                     head_of(c, 0, at),
+                     head_of(c, 1, one),
+                     head_of(c, 2, one),
+                     head_of(c, 3, key),
+                     head_of(c, 4, key),
+                     static_cast<const float*>(c.in[5])[head],
+                     static_cast<float*>(c.out) + at,
+                     n,
+                     keys,
+                     c.width,
+                     c.groups,
+                     key_stride,
+                     run.rows};
+    ssm(job, 0, n);
+  }
+}
+
 CONTINUO_INLINE void run_memory(const Command& c, const Step& step, size_t number, Part part) {
   const RunArgs& run = run_at(step, number);
   float *const S = table_of(step, c, 0, number), *const G = table_of(step, c, 1, number),
@@ -233,6 +268,7 @@ template <Family family> CONTINUO_INLINE bool run_family(const Command& c, const
     switch (c.task) {
       case Task::recall: run_recall(c, step, index, part); return true;
       case Task::wkv7: run_wkv7(c, step, index, part); return true;
+      case Task::ssm: run_ssm(c, step, index, part); return true;
       case Task::memory: run_memory(c, step, index, part); return true;
       case Task::memory_first: run_memory_first(c, step, index, part); return true;
       case Task::mix: run_mix(c, step, index, part); return true;

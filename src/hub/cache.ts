@@ -82,6 +82,6 @@ export const findModel = async (text: string, env: Env = process.env): Promise<s
   }
   throw new ContinuoError(
     'INVALID',
-    `There is no ${text} here: no such path, nothing in ${own}, and no snapshot in ${join(hubCache(env), `models--${name.owner}--${name.name}`)}. Check the name, or download it: continuo pull ${text}`,
+    `${text} is not a model package: there is no such path, and as a name it has nothing in ${own} and no snapshot in ${join(hubCache(env), `models--${name.owner}--${name.name}`)}. Correct the path, or download a model of that name: continuo pull ${text}`,
   )
 }

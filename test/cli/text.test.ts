@@ -104,7 +104,7 @@ describe('a model by its name', () => {
     const { code, err } = await continuo(['generate', '--prompt', 'x', '--model', 'some-one/else'], { env })
     expect(code).toBe(1)
     expect(err).toMatch(
-      /There is no some-one\/else here: no such path, nothing in .* download it: continuo pull some-one\/else/,
+      /some-one\/else is not a model package: there is no such path.* nothing in .* continuo pull some-one\/else/,
     )
   })
 })

@@ -1,10 +1,10 @@
 /** Models as they are published, through the command line: RWKV-7 with its vocabulary, a GGUF file with its own, and models by name. */
-import { copyFileSync, mkdirSync, readFileSync } from 'node:fs'
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { openPackage } from '../../src/models/open.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
-import { continuo, json, MODEL, temporary } from './helpers.ts'
+import { continuo, json, MODEL, sessionRow, temporary } from './helpers.ts'
 
 interface Answered {
   readonly text: string
@@ -69,6 +69,40 @@ describe.skipIf(!hasShared)('RWKV-7 as its author publishes it', () => {
     } finally {
       model.close()
     }
+  })
+})
+
+describe.skipIf(!hasShared)("RWKV's vocabulary on a stream", () => {
+  test('gives a session the same pulse and chain however its text was cut; verify agrees', async () => {
+    const dir = copied('rwkv7-pth-tiny', 'RWKV-x070-tiny.pth', 'rwkv_vocab_v20230424.txt')
+    const folder = temporary()
+    const file = join(folder, 'text.txt')
+    const log = `file:${join(folder, 'text.db')}`
+    writeFileSync(file, 'Hello, continuo! naïve café — 東京 🙂 the event had every promise.\n\n'.repeat(6))
+    for (const [session, bytes] of [
+      ['small', '5'],
+      ['large', '10000'],
+    ] as const)
+      await json(
+        'feed',
+        file,
+        '--log',
+        log,
+        '--session',
+        session,
+        '--chunk-bytes',
+        bytes,
+        '--generate',
+        '20',
+        '--seed',
+        '2',
+      )
+    const model = ['--log', log, '--model', dir, '--device', 'cpu']
+    expect(await continuo(['run', ...model, '--until-idle', '50', '--log-level', 'warn'])).toMatchObject({ code: 0 })
+    const [small, large] = [await sessionRow(log, 'small'), await sessionRow(log, 'large')]
+    expect(small.tokens).toBeGreaterThan(100)
+    for (const member of ['pulse', 'chain', 'tokens', 'generated'] as const) expect(small[member]).toBe(large[member])
+    expect(await continuo(['verify', ...model])).toMatchObject({ code: 0 })
   })
 })
 

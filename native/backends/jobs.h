@@ -18,14 +18,29 @@ constexpr size_t block_terms = 256;  // terms of an inner product per block sum
 struct QuantisedBlock {
   int8_t terms[block_terms];
   float scales[block_terms / 32];
-  int32_t corrections[block_terms / 32];  // −zero·Σ q: turns Σ code·q into Σ (code − zero)·q
+  // −zero·Σ q: turns Σ code·q into Σ (code − zero)·q; for q4_k −Σ q. For q6_k the sums of both halves of the group,
+  // the first in the low 16 bits (half_sums).
+  int32_t corrections[block_terms / 32];
 };
+
+// The corrections of a group of q6_k, and what they say.
+constexpr int32_t half_sums(int32_t first, int32_t second) {
+  return static_cast<int32_t>(static_cast<uint32_t>(second) << 16 | (static_cast<uint32_t>(first) & 0xFFFF));
+}
+constexpr int32_t first_half(int32_t sums) { return static_cast<int16_t>(sums); }
+constexpr int32_t second_half(int32_t sums) { return sums >> 16; }
 
 // The product of quantised weights and rows, block by block of 256 terms: acc = 0; for the block's groups in order
 //   dot = Σ (code − zero)·q, an exact int32;  acc = fma(float(dot), w_scale · x_scale, acc), with one f32 product of
 //   the scales;
-// block sums are added in order from 0. Nothing overflows and float(dot) is exact: with 64 terms |Σ code·q| ≤
-// 64·255·127 < 2²¹, the correction is at most 64·128·127 < 2²⁰, and |dot| ≤ 64·127·127 < 2²⁰.
+// For q4_k, whose weights are d·sc·code − dmin·mn:
+//   dot = Σ code·q;  acc = fma(float(sc · dot), d · x_scale, acc), then acc = fma(float(mn · −Σ q), dmin · x_scale,
+//   acc);
+// for q6_k, with an sc for each half of the group:
+//   acc = fma(float(sc₀ · dot₀ + sc₁ · dot₁), d · x_scale, acc).
+// Block sums are added in order from 0. Nothing overflows and float(dot) is exact: with 64 terms |Σ code·q| ≤
+// 64·255·127 < 2²¹, the correction is at most 64·128·127 < 2²⁰, and |dot| ≤ 64·127·127 < 2²⁰; a code −128 makes it
+// 64·128·127, still < 2²⁰. sc·dot of q4_k is at most 63·32·15·127 < 2²², the sum of q6_k 2·128·16·32·127 < 2²⁴.
 
 // A causal convolution of each channel with its own taps over consecutive rows (conv.h).
 struct ConvRun {

@@ -9,8 +9,11 @@
 
 namespace continuo {
 
-// q8 and ternary are integers in groups that share a scale. Only packed matrices have them (packed_matrix.h).
-enum class Dtype : uint8_t { f32, f16, bf16, q8, ternary };
+// All but f32, f16 and bf16 are integers in groups that share a scale. Only packed matrices have them
+// (packed_matrix.h).
+enum class Dtype : uint8_t { f32, f16, bf16, q8, ternary, q4, q4_k, q6_k };
+
+constexpr bool is_quantised(Dtype dtype) { return dtype > Dtype::bf16; }
 
 // Bytes of one f32, f16 or bf16.
 constexpr size_t size_of(Dtype dtype) { return dtype == Dtype::f32 ? 4 : 2; }
@@ -21,6 +24,9 @@ constexpr const char* name_of(Dtype dtype) {
     case Dtype::bf16: return "BF16";
     case Dtype::q8: return "q8";
     case Dtype::ternary: return "ternary";
+    case Dtype::q4: return "q4";
+    case Dtype::q4_k: return "q4_k";
+    case Dtype::q6_k: return "q6_k";
   }
   return "unknown";
 }

@@ -40,10 +40,7 @@ struct Task {
   cuda::Task by;
 };
 
-size_t packed_bytes(const PackedMatrix& m) {
-  const bool groups = m.dtype == Dtype::q8 || m.dtype == Dtype::ternary;
-  return groups ? m.tiles() * m.groups() * m.group_bytes() : m.tiles() * m.inputs * tile_lanes * size_of(m.dtype);
-}
+size_t packed_bytes(const PackedMatrix& m) { return m.tiles() * m.tile_bytes(); }
 
 // f16 and bf16 between 2⁻⁷ and 2, or their negatives.
 uint16_t some_half(Random& random, Dtype dtype) {
@@ -54,6 +51,26 @@ uint16_t some_half(Random& random, Dtype dtype) {
 
 std::vector<uint8_t> some_weights(Random& random, const PackedMatrix& m) {
   std::vector<uint8_t> out(packed_bytes(m));
+  if (m.dtype >= Dtype::q4) {
+    // Every byte may be anything but those of the scales.
+    for (auto& byte : out) byte = static_cast<uint8_t>(random.next());
+    const auto put_scales = [&](size_t from, size_t count) {
+      for (size_t i = from; i < from + 2 * count; i += 2) {
+        const uint16_t scale = some_half(random, Dtype::f16);
+        std::memcpy(&out[i], &scale, 2);
+      }
+    };
+    const size_t unit = m.dtype == Dtype::q4     ? m.group_bytes()
+                        : m.dtype == Dtype::q4_k ? PackedMatrix::q4_k_bytes
+                                                 : PackedMatrix::q6_k_bytes;
+    for (size_t at = 0; at < out.size(); at += unit) {
+      if (m.dtype == Dtype::q4)
+        put_scales(at + unit - PackedMatrix::scales_bytes, tile_lanes);
+      else
+        put_scales(at, m.dtype == Dtype::q4_k ? 2 * tile_lanes : tile_lanes);
+    }
+    return out;
+  }
   if (m.dtype == Dtype::q8 || m.dtype == Dtype::ternary) {
     for (size_t group = 0; group < out.size(); group += m.group_bytes()) {
       const size_t codes = m.group_bytes() - PackedMatrix::scales_bytes;
@@ -145,7 +162,10 @@ void compare(std::vector<Task>& tasks, uint32_t first, uint32_t rows) {
 }
 
 Task some_task(Random& random, Dtype dtype, size_t outputs, size_t inputs, size_t rows, bool wild) {
-  Task task{{dtype, outputs, inputs, random.below(2) ? size_t{32} : size_t{64}, nullptr},
+  const bool blocks = dtype == Dtype::q4_k || dtype == Dtype::q6_k;
+  if (blocks || dtype == Dtype::q4) inputs = (inputs + (blocks ? 255 : 31)) / (blocks ? 256 : 32) * (blocks ? 256 : 32);
+  const bool narrow = dtype >= Dtype::q4 || random.below(2) == 1;
+  Task task{{dtype, outputs, inputs, narrow ? size_t{32} : size_t{64}, nullptr},
             {},
             {},
             random.below(2) == 0,
@@ -156,7 +176,7 @@ Task some_task(Random& random, Dtype dtype, size_t outputs, size_t inputs, size_
 }
 
 constexpr Dtype plain[] = {Dtype::f32, Dtype::f16, Dtype::bf16};
-constexpr Dtype quantised[] = {Dtype::q8, Dtype::ternary};
+constexpr Dtype quantised[] = {Dtype::q8, Dtype::ternary, Dtype::q4, Dtype::q4_k, Dtype::q6_k};
 
 }  // namespace
 
@@ -169,7 +189,7 @@ TEST(
       std::vector<Task> tasks;
       const auto first = static_cast<uint32_t>(random.below(4));
       for (size_t i = rows > 30 ? 3 : 2 + random.below(cuda::most_products - 1); i > 0; --i) {
-        const Dtype dtype = integers ? quantised[random.below(2)] : plain[random.below(3)];
+        const Dtype dtype = integers ? quantised[random.below(std::size(quantised))] : plain[random.below(3)];
         tasks.push_back(some_task(random, dtype, 1 + random.below(150), some_length(random), first + rows + 1,
                                   random.below(5) == 0));
       }
@@ -187,7 +207,8 @@ TEST(
   };
   for (const auto& [outputs, inputs] :
        {Shape{1, 1}, Shape{1, 31}, Shape{64, 256}, Shape{63, 4096}, Shape{5, 8193}, Shape{33, 9000}}) {
-    for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::q8, Dtype::ternary}) {
+    for (const Dtype dtype :
+         {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::q8, Dtype::ternary, Dtype::q4, Dtype::q4_k, Dtype::q6_k}) {
       for (const uint32_t rows : {1u, 2u, 3u, 6u, 40u}) {
         std::vector<Task> tasks{some_task(random, dtype, outputs, inputs, rows + 1, false)};
         compare(tasks, 0, rows);

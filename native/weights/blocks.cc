@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <utility>
 
 #include "base/dtype.h"
 
@@ -26,9 +25,17 @@ float half_at(const std::byte* bytes) {
 int split_nibble(const std::byte* bytes, size_t i) { return nibble(byte_at(bytes, i % 16), i >= 16); }
 int fifth_bit(const std::byte* bits, size_t i) { return (byte_at(bits, i / 8) >> (i % 8) & 1) << 4; }
 
-void widen_q4_0(const std::byte* block, float* out) {
-  const float d = half_at(block);
-  for (size_t i = 0; i < 32; ++i) out[i] = product(d, split_nibble(block + 2, i) - 8);
+// d times the codes of a block.
+template <size_t Values, void (*Codes)(const std::byte*, int8_t*), size_t ScaleAt>
+void widen_codes(const std::byte* block, float* out) {
+  int8_t codes[Values];
+  Codes(block, codes);
+  const float d = half_at(block + ScaleAt);
+  for (size_t i = 0; i < Values; ++i) out[i] = product(d, codes[i]);
+}
+
+void codes_q4_0(const std::byte* block, int8_t* out) {
+  for (size_t i = 0; i < 32; ++i) out[i] = static_cast<int8_t>(split_nibble(block + 2, i) - 8);
 }
 
 void widen_q4_1(const std::byte* block, float* out) {
@@ -36,9 +43,9 @@ void widen_q4_1(const std::byte* block, float* out) {
   for (size_t i = 0; i < 32; ++i) out[i] = product(d, split_nibble(block + 4, i)) + m;
 }
 
-void widen_q5_0(const std::byte* block, float* out) {
-  const float d = half_at(block);
-  for (size_t i = 0; i < 32; ++i) out[i] = product(d, split_nibble(block + 6, i) + fifth_bit(block + 2, i) - 16);
+void codes_q5_0(const std::byte* block, int8_t* out) {
+  for (size_t i = 0; i < 32; ++i)
+    out[i] = static_cast<int8_t>(split_nibble(block + 6, i) + fifth_bit(block + 2, i) - 16);
 }
 
 void widen_q5_1(const std::byte* block, float* out) {
@@ -46,43 +53,46 @@ void widen_q5_1(const std::byte* block, float* out) {
   for (size_t i = 0; i < 32; ++i) out[i] = product(d, split_nibble(block + 8, i) + fifth_bit(block + 4, i)) + m;
 }
 
-void widen_q8_0(const std::byte* block, float* out) {
-  const float d = half_at(block);
-  for (size_t i = 0; i < 32; ++i) out[i] = product(d, signed_at(block + 2, i));
+void codes_q8_0(const std::byte* block, int8_t* out) {
+  for (size_t i = 0; i < 32; ++i) out[i] = static_cast<int8_t>(signed_at(block + 2, i));
 }
 
-// Scale and minimum of group j, six bits each, of the 12 bytes s of Q4_K and Q5_K.
-std::pair<int, int> scale_min(const std::byte* s, size_t j) {
-  if (j < 4) return {byte_at(s, j) & 63, byte_at(s, 4 + j) & 63};
-  const int low = byte_at(s, 4 + j);
-  return {(low & 15) | byte_at(s, j - 4) >> 6 << 4, low >> 4 | byte_at(s, j) >> 6 << 4};
+void codes_q4_k(const std::byte* block, int8_t* out) {
+  for (size_t i = 0; i < 256; ++i)
+    out[i] = static_cast<int8_t>(nibble(byte_at(block, 16 + 32 * (i / 64) + i % 32), i / 32 % 2 == 1));
 }
 
-// `high`: 32 bytes, one more bit of the elements that share a column; null for Q4_K.
-void widen_k(const std::byte* block, const std::byte* high, const std::byte* low, float* out) {
+void codes_q5_k(const std::byte* block, int8_t* out) {
+  for (size_t i = 0; i < 256; ++i) {
+    const int low = nibble(byte_at(block, 48 + 32 * (i / 64) + i % 32), i / 32 % 2 == 1);
+    out[i] = static_cast<int8_t>(low + ((byte_at(block, 16 + i % 32) >> i / 32 & 1) << 4));
+  }
+}
+
+template <void (*Codes)(const std::byte*, int8_t*)> void widen_k(const std::byte* block, float* out) {
+  int8_t codes[256];
+  Codes(block, codes);
   const float d = half_at(block), dmin = half_at(block + 2);
   for (size_t j = 0; j < 8; ++j) {
     const auto [sc, mn] = scale_min(block + 4, j);
     const float scale = product(d, sc), minimum = product(dmin, mn);
-    for (size_t c = 0; c < 32; ++c) {
-      const int q = nibble(byte_at(low, 32 * (j / 2) + c), j % 2 == 1) + (high ? (byte_at(high, c) >> j & 1) << 4 : 0);
-      out[32 * j + c] = product(scale, q) - minimum;
-    }
+    for (size_t i = 32 * j; i < 32 * (j + 1); ++i) out[i] = product(scale, codes[i]) - minimum;
   }
 }
 
-void widen_q4_k(const std::byte* block, float* out) { widen_k(block, nullptr, block + 16, out); }
-void widen_q5_k(const std::byte* block, float* out) { widen_k(block, block + 16, block + 48, out); }
-
-void widen_q6_k(const std::byte* block, float* out) {
-  const std::byte *ql = block, *qh = block + 128, *sc = block + 192;
-  const float d = half_at(block + 208);
+void codes_q6_k(const std::byte* block, int8_t* out) {
   for (size_t i = 0; i < 256; ++i) {
     const size_t h = i / 128, r = i % 128 / 32, c = i % 32;
-    const int low = nibble(byte_at(ql, 64 * h + 32 * (r % 2) + c), r >= 2);
-    const int q = low + ((byte_at(qh, 32 * h + c) >> 2 * r & 3) << 4);
-    out[i] = product(product(d, signed_at(sc, i / 16)), q - 32);
+    const int low = nibble(byte_at(block, 64 * h + 32 * (r % 2) + c), r >= 2);
+    out[i] = static_cast<int8_t>(low + ((byte_at(block, 128 + 32 * h + c) >> 2 * r & 3) << 4) - 32);
   }
+}
+
+void widen_q6_k(const std::byte* block, float* out) {
+  int8_t codes[256];
+  codes_q6_k(block, codes);
+  const float d = half_at(block + 208);
+  for (size_t i = 0; i < 256; ++i) out[i] = product(product(d, signed_at(block, 192 + i / 16)), codes[i]);
 }
 
 // Digit n of a byte that holds a fraction in base three, scaled to 256.
@@ -91,20 +101,18 @@ int trit(int byte, size_t n) {
   return (byte * powers[n] & 255) * 3 >> 8;
 }
 
-void widen_tq1_0(const std::byte* block, float* out) {
-  const float d = half_at(block + 52);
+void codes_tq1_0(const std::byte* block, int8_t* out) {
   // Three stretches: first element, first byte, bytes.
   constexpr size_t stretches[3][3] = {{0, 0, 32}, {160, 32, 16}, {240, 48, 4}};
   for (size_t i = 0; i < 256; ++i) {
     const auto& [first, byte, width] = stretches[i < 160 ? 0 : i < 240 ? 1 : 2];
-    out[i] = product(d, trit(byte_at(block, byte + (i - first) % width), (i - first) / width) - 1);
+    out[i] = static_cast<int8_t>(trit(byte_at(block, byte + (i - first) % width), (i - first) / width) - 1);
   }
 }
 
-void widen_tq2_0(const std::byte* block, float* out) {
-  const float d = half_at(block + 64);
+void codes_tq2_0(const std::byte* block, int8_t* out) {
   for (size_t i = 0; i < 256; ++i)
-    out[i] = product(d, (byte_at(block, i / 128 * 32 + i % 32) >> i % 128 / 32 * 2 & 3) - 1);
+    out[i] = static_cast<int8_t>((byte_at(block, i / 128 * 32 + i % 32) >> i % 128 / 32 * 2 & 3) - 1);
 }
 
 void widen_mxfp4(const std::byte* block, float* out) {
@@ -117,21 +125,21 @@ void widen_mxfp4(const std::byte* block, float* out) {
   }
 }
 
-constexpr std::array<BlockFormat, 15> formats{{{"F32", 0, 1, 4, nullptr},
-                                               {"F16", 1, 1, 2, nullptr},
-                                               {"BF16", 30, 1, 2, nullptr},
-                                               {"F64", 28, 1, 8, nullptr},
-                                               {"Q4_0", 2, 32, 18, widen_q4_0},
-                                               {"Q4_1", 3, 32, 20, widen_q4_1},
-                                               {"Q5_0", 6, 32, 22, widen_q5_0},
-                                               {"Q5_1", 7, 32, 24, widen_q5_1},
-                                               {"Q8_0", 8, 32, 34, widen_q8_0},
-                                               {"Q4_K", 12, 256, 144, widen_q4_k},
-                                               {"Q5_K", 13, 256, 176, widen_q5_k},
-                                               {"Q6_K", 14, 256, 210, widen_q6_k},
-                                               {"TQ1_0", 34, 256, 54, widen_tq1_0},
-                                               {"TQ2_0", 35, 256, 66, widen_tq2_0},
-                                               {"MXFP4", 39, 32, 17, widen_mxfp4}}};
+constexpr std::array<BlockFormat, 15> formats{{{"F32", 0, 1, 4, nullptr, nullptr},
+                                               {"F16", 1, 1, 2, nullptr, nullptr},
+                                               {"BF16", 30, 1, 2, nullptr, nullptr},
+                                               {"F64", 28, 1, 8, nullptr, nullptr},
+                                               {"Q4_0", 2, 32, 18, widen_codes<32, codes_q4_0, 0>, codes_q4_0},
+                                               {"Q4_1", 3, 32, 20, widen_q4_1, nullptr},
+                                               {"Q5_0", 6, 32, 22, widen_codes<32, codes_q5_0, 0>, codes_q5_0},
+                                               {"Q5_1", 7, 32, 24, widen_q5_1, nullptr},
+                                               {"Q8_0", 8, 32, 34, widen_codes<32, codes_q8_0, 0>, codes_q8_0},
+                                               {"Q4_K", 12, 256, 144, widen_k<codes_q4_k>, codes_q4_k},
+                                               {"Q5_K", 13, 256, 176, widen_k<codes_q5_k>, codes_q5_k},
+                                               {"Q6_K", 14, 256, 210, widen_q6_k, codes_q6_k},
+                                               {"TQ1_0", 34, 256, 54, widen_codes<256, codes_tq1_0, 52>, codes_tq1_0},
+                                               {"TQ2_0", 35, 256, 66, widen_codes<256, codes_tq2_0, 64>, codes_tq2_0},
+                                               {"MXFP4", 39, 32, 17, widen_mxfp4, nullptr}}};
 
 struct Named {
   uint32_t number;
@@ -143,6 +151,12 @@ constexpr std::array<Named, 20> others{
      {24, "I8"},     {25, "I16"},     {26, "I32"},   {27, "I64"},    {29, "IQ1_M"}, {40, "NVFP4"}}};
 
 }  // namespace
+
+ScaleMin scale_min(const std::byte* s, size_t j) {
+  if (j < 4) return {byte_at(s, j) & 63, byte_at(s, 4 + j) & 63};
+  const int low = byte_at(s, 4 + j);
+  return {(low & 15) | byte_at(s, j - 4) >> 6 << 4, low >> 4 | byte_at(s, j) >> 6 << 4};
+}
 
 const BlockFormat* block_format(std::string_view name) {
   for (const auto& format : formats) {

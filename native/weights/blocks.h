@@ -32,9 +32,18 @@ struct BlockFormat {
   uint32_t values;                                    // of a block; 1 for plain floats
   uint32_t bytes;                                     // of a block
   void (*widen)(const std::byte* block, float* out);  // null for plain floats
+  // The whole numbers q or t of a block, those that the format subtracts something from with that subtracted. Null
+  // where only `widen` is needed.
+  void (*codes)(const std::byte* block, int8_t* out);
 };
 
 constexpr size_t max_block_values = 256;
+
+// Scale and minimum of group j of Q4_K and Q5_K, six bits each, out of their 12 bytes s.
+struct ScaleMin {
+  int scale, minimum;
+};
+ScaleMin scale_min(const std::byte* s, size_t j);
 
 // Null where the engine does not read such a format.
 const BlockFormat* block_format(std::string_view name);

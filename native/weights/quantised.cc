@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "weights/block_packing.h"
+
 namespace continuo {
 
 namespace {
@@ -56,21 +58,6 @@ bool decode_row(Storage storage, const std::byte* data, size_t inputs, int8_t* r
     }
   }
   return true;
-}
-
-// Writes the numbers of one output into its lane. `group`: where this group of the tile begins.
-void put_codes(const PackedMatrix& m, std::byte* group, size_t lane, const int8_t* numbers, size_t count) {
-  for (size_t k = 0; k < count; ++k) {
-    const auto code = static_cast<uint8_t>(numbers[k] + zero_code(m.dtype));
-    const size_t at = lane * 4 + k % 4;  // in the [64][4] of this k
-    if (m.dtype == Dtype::q8) {
-      group[k / 4 * 256 + at] = std::byte{code};
-    } else {
-      std::byte& byte = group[k / 4 * 64 + at % 64];
-      const size_t shift = at / 64 * 2;
-      byte = (byte & ~(std::byte{3} << shift)) | std::byte{code} << shift;
-    }
-  }
 }
 
 }  // namespace
@@ -137,7 +124,7 @@ std::optional<Error> pack_quantised(const ConstantSpec& spec, const Tensor& code
     }
     for (size_t g = 0; g < groups; ++g) {
       std::byte* group = out + (n / tile_lanes * groups + g) * m.group_bytes();
-      put_codes(m, group, n % tile_lanes, row.data() + g * m.group, m.group);
+      put_codes(m.dtype, group, n % tile_lanes, row.data() + g * m.group, m.group);
       uint16_t scale = 0;
       if (exists) std::memcpy(&scale, scales.data.data() + (from * groups + g) * 2, 2);
       if (!std::isfinite(widen_f16(scale))) {

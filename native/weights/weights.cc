@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "base/memory.h"
-#include "weights/blocks.h"
+#include "weights/block_packing.h"
 #include "weights/map.h"
 #include "weights/packed_file.h"
 #include "weights/quantised.h"
@@ -74,12 +74,21 @@ const BlockFormat* blocks_of(const Tensor& tensor) {
   return format && format->widen ? format : nullptr;
 }
 
-// The dtype in which the kernels read a plain tensor: f16 for F8_E4M3, f32 for F64 (rounded once) and for blocks. None
-// for a dtype that they do not read.
-std::optional<Dtype> kept_dtype(const Tensor& tensor) {
-  if (is_f8(tensor)) return Dtype::f16;
-  if (tensor.dtype == "F64" || blocks_of(tensor)) return Dtype::f32;
-  return tensor.number_format();
+// How the kernels read a plain tensor: F8_E4M3 as f16, F64 (rounded once) as f32. Blocks are multiplied as they are
+// where the kernels have a dtype for it and the file has whole rows of the matrix; else they are widened to f32. None
+// for a dtype that the kernels do not read.
+std::optional<PackedAs> kept_as(const ConstantSpec& spec, const Tensor& tensor) {
+  if (is_f8(tensor)) return PackedAs{Dtype::f16, 0};
+  if (const auto* format = blocks_of(tensor)) {
+    const bool rows = spec.layout == Layout::packed && !spec.transposed && !spec.columns;
+    const auto packed =
+        rows && !tensor.shape.empty() && tensor.shape.back() == spec.shape[1] ? packed_as(*format) : std::nullopt;
+    return packed.value_or(PackedAs{Dtype::f32, 0});
+  }
+  if (tensor.dtype == "F64") return PackedAs{Dtype::f32, 0};
+  const auto dtype = tensor.number_format();
+  if (!dtype) return std::nullopt;
+  return PackedAs{*dtype, 0};
 }
 
 // Elements of blocks, one after the other: each block is widened when the first of its elements is asked for.
@@ -196,9 +205,7 @@ std::vector<ConstantSpec> members_of(const ConstantSpec& spec) {
 size_t bytes_needed(const ConstantSpec& spec, const PackedMatrix& m) {
   switch (spec.layout) {
     case Layout::packed:
-    case Layout::stack:
-      return spec.storage == Storage::plain ? m.tiles() * tile_lanes * m.inputs * size_of(m.dtype)
-                                            : m.tiles() * m.groups() * m.group_bytes();
+    case Layout::stack: return m.tiles() * m.tile_bytes();
     case Layout::rows: return m.outputs * m.inputs * size_of(m.dtype);
     case Layout::vector: return m.outputs * sizeof(float);
   }
@@ -219,8 +226,8 @@ struct Source {
 
 using Tensors = std::unordered_map<std::string_view, const Tensor*>;
 
-// Finds and checks the tensors of a source. Returns the dtype in which the kernels read them.
-Result<Dtype> find_tensors(Source& source, const Tensors& by_name) {
+// Finds and checks the tensors of a source. Returns how the kernels read them.
+Result<PackedAs> find_tensors(Source& source, const Tensors& by_name) {
   const auto find = [&](const std::string& name) {
     const auto found = by_name.find(name);
     return found == by_name.end() ? nullptr : found->second;
@@ -237,10 +244,10 @@ Result<Dtype> find_tensors(Source& source, const Tensors& by_name) {
                      spec.tensor, "\" (", name_of(spec.storage), ").");
     }
     if (auto error = check_quantised(spec, *tensor, *source.scales)) return *error;
-    return packed_dtype(spec.storage);
+    return PackedAs{packed_dtype(spec.storage), spec.group};
   }
-  const auto dtype = kept_dtype(*tensor);
-  if (!dtype)
+  const auto kept = kept_as(spec, *tensor);
+  if (!kept)
     return invalid("tensor \"", spec.tensor, "\" is stored as ", tensor->dtype,
                    ", expected F32, F16, BF16, F64, F8_E4M3 or a block format of GGUF: convert the model.");
   if (!fits(spec, *tensor)) {
@@ -248,7 +255,15 @@ Result<Dtype> find_tensors(Source& source, const Tensors& by_name) {
                    spec.view || spec.columns ? ", which lacks rows or columns of \"" : ", expected ",
                    spec.view || spec.columns ? spec.name + "\"" : "", shape_text(wanted_shape(spec)), ".");
   }
-  return *dtype;
+  return *kept;
+}
+
+// The rows of the tensor that are those of a matrix, in order.
+std::vector<size_t> rows_of(const ConstantSpec& spec) {
+  if (spec.view) return spec.view.order();
+  std::vector<size_t> rows(spec.shape[0]);
+  std::iota(rows.begin(), rows.end(), size_t{0});
+  return rows;
 }
 
 }  // namespace
@@ -277,14 +292,14 @@ Result<Packed> pack_weights(std::span<const ConstantSpec> specs, const std::vect
     const auto members = members_of(specs[i]);
     for (size_t e = 0; e < members.size(); ++e) {
       Source source{i, e, members[e]};
-      const auto dtype = find_tensors(source, by_name);
-      if (!dtype) return dtype.error();
-      if (e > 0 && *dtype != constant.dtype)
+      const auto kept = find_tensors(source, by_name);
+      if (!kept) return kept.error();
+      if (e > 0 && kept->dtype != constant.dtype)
         return invalid("tensor \"", source.spec.tensor, "\" is stored as ", source.tensor->dtype,
                        ", expected the dtype of \"", members[0].tensor, "\": all matrices of \"", specs[i].name,
                        "\" have one.");
       if (e == 0) {
-        constant = {specs[i].layout, *dtype, source.spec.shape[0], inputs_of(source.spec), specs[i].group, {}, {},
+        constant = {specs[i].layout, kept->dtype, source.spec.shape[0], inputs_of(source.spec), kept->group, {}, {},
                     members.size()};
         const size_t bytes = bytes_needed(source.spec, constant.matrix()) * members.size();
         constant.bytes = {static_cast<const std::byte*>(nullptr), bytes};
@@ -318,8 +333,12 @@ Result<Packed> pack_weights(std::span<const ConstantSpec> specs, const std::vect
     const auto& [i, member, spec, tensor, scales] = sources[s];
     const auto& constant = constants[i];
     std::byte* to = memories[i]->memory().data() + constant.bytes.size() / constant.members * member;
-    errors[s] = scales ? pack_quantised(spec, *tensor, *scales, constant.matrix(member), to)
-                       : fill(spec, *tensor, constant.dtype, to);
+    if (scales)
+      errors[s] = pack_quantised(spec, *tensor, *scales, constant.matrix(member), to);
+    else if (is_quantised(constant.dtype))
+      errors[s] = pack_blocks(*tensor, rows_of(spec), constant.matrix(member), to);
+    else
+      errors[s] = fill(spec, *tensor, constant.dtype, to);
   });
   for (auto& memory : memories) {
     if (memory) memory->seal();

@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { fileURLToPath } from 'node:url'
 import { ContinuoError, type ErrorCode } from '../errors.ts'
+import type { View } from './graph.ts'
 import type { BlockPlan, ContextHead, DeviceKind, EngineStats, TraceEntry, WorkResult } from './types.ts'
 
 declare const engineBrand: unique symbol
@@ -89,6 +90,8 @@ export interface StoredAs {
   readonly name: string
   /** A matrix [outputs, inputs] there, where the family's own packages have [inputs, outputs]. */
   readonly outputsFirst?: true
+  /** The rows there that are the family's, in its order. */
+  readonly view?: View
 }
 
 /** safetensors; GGUF; the archive of torch.save (`.pth`, `pytorch_model.bin`). */

@@ -101,8 +101,8 @@ export interface TensorSet {
   takeAll(name: string, range: Range, shape: readonly number[]): Pattern
   takeMatrices(name: string, range: Range, shape: readonly [number, number]): Pattern
   /**
-   * As `takeMatrix` for a stack [E, outputs, inputs]: `{e}` in the name stands for the number of the matrix; without it one tensor, not
-   * quantised, holds them all.
+   * As `takeMatrix` for a stack [E, outputs, inputs]: `{e}` in the name stands for the number of the matrix. One tensor, not quantised,
+   * holds them all where the name has no `{e}`, and where a tensor has that name with `{e}` in it.
    */
   takeStack(name: string, shape: Stack['shape']): Ref
   takeStacks(name: string, range: Range, shape: Stack['shape']): Pattern
@@ -151,7 +151,8 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
       )
     }
     left.delete(name)
-    return { ref: tensor.stored?.name ?? name }
+    const { stored } = tensor
+    return stored === undefined ? { ref: name } : { ref: stored.name, ...(stored.view && { view: stored.view }) }
   }
   /** The names of a family's members in the files, as a pattern. */
   const patternOf = (name: string, range: Range): string => {
@@ -163,10 +164,11 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     // A number between dots or at an end.
     const pattern = first.name.replace(new RegExp(`(?<=^|\\.)${from}(?=\\.|$)`, 'g'), hole)
     for (const l of numbers) {
-      if (at(l)?.stored?.name !== pattern.replaceAll(hole, String(l)))
+      const { name: own, view } = at(l)?.stored ?? {}
+      if (own !== pattern.replaceAll(hole, String(l)) || JSON.stringify(view) !== JSON.stringify(first.view))
         throw new ContinuoError(
           'INVALID',
-          `Tensor "${at(l)?.stored?.name}" was expected under the name "${pattern.replaceAll(hole, String(l))}", like that of layer ${from}.`,
+          `Tensor "${own}" was expected under the name "${pattern.replaceAll(hole, String(l))}", like that of layer ${from}.`,
         )
     }
     return pattern
@@ -184,7 +186,7 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     return { ...take(name, [outputs, Math.ceil(inputs / perByte[quantized.format])]), ...stored }
   }
   const takeStack = (name: string, [E, outputs, inputs]: Stack['shape']): Ref => {
-    if (!name.includes('{e}')) return take(name, [E, outputs, inputs])
+    if (!name.includes('{e}') || byName.has(name)) return take(name, [E, outputs, inputs])
     const stored = storedAs(name)
     for (let e = 0; e < E; e += 1) {
       const one = name.replace('{e}', String(e))
@@ -213,8 +215,10 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     }
     const [first] = numbers
     const stored = first === undefined ? {} : storedAs(at(first))
+    const view = first === undefined ? undefined : byName.get(at(first))?.stored?.view
     return {
       pattern: patternOf(name, range),
+      ...(view && { view }),
       ...stored,
       ...(stored.scales === undefined ? {} : { scales: scalesOf(name) }),
     }

@@ -26,15 +26,11 @@ constexpr size_t least_rows = 24;
 // Threads that have a range of their own; further ones help them.
 constexpr size_t max_ranges = 64;
 
-bool quantised(const PackedMatrix& w) { return w.dtype == Dtype::q8 || w.dtype == Dtype::ternary; }
+bool quantised(const PackedMatrix& w) { return is_quantised(w.dtype); }
 
 size_t blocks_of(const PackedMatrix& w) { return (w.inputs + block_terms - 1) / block_terms; }
 
 size_t cost_of(const PackedMatrix& w) { return w.outputs * w.inputs / (quantised(w) ? bytes_for_a_float : 1); }
-
-size_t tile_bytes(const PackedMatrix& w) {
-  return quantised(w) ? w.groups() * w.group_bytes() : w.inputs * tile_lanes * size_of(w.dtype);
-}
 
 // Calls body(begin, end) for `parts` parts of [0, n) that differ by at most 1.
 void part(size_t n, size_t parts, size_t index, const auto& body) { body(n * index / parts, n * (index + 1) / parts); }
@@ -104,7 +100,7 @@ class Multiplication {
     std::array<Range, max_ranges> ranges;
     const size_t count = std::min(pool_.threads(), max_ranges);
     size_t total = 0;
-    for (const auto& product : products_) total += product.w.tiles() * tile_bytes(product.w);
+    for (const auto& product : products_) total += product.w.tiles() * product.w.tile_bytes();
     for (size_t s = 0; s < count; ++s) {
       ranges[s].next = tile_at(total * s / count);
       ranges[s].end = tile_at(total * (s + 1) / count);
@@ -123,7 +119,7 @@ class Multiplication {
   size_t tile_at(size_t byte) const {
     size_t tile = 0;
     for (const auto& [w, x, y] : products_) {
-      const size_t bytes = tile_bytes(w);
+      const size_t bytes = w.tile_bytes();
       if (byte < w.tiles() * bytes) return tile + (byte + bytes / 2) / bytes;
       byte -= w.tiles() * bytes;
       tile += w.tiles();

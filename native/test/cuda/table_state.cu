@@ -43,11 +43,6 @@ __global__ void __launch_bounds__(1024) run_softmax(const float* x, size_t strid
 // The number of floats in `rows` rows of `width` at a stride, where the last row ends with its numbers.
 size_t span_of(size_t rows, size_t stride, size_t width) { return rows == 0 ? 0 : (rows - 1) * stride + width; }
 
-constexpr size_t element_bytes(Dtype dtype) { return cuda::is_quantised(dtype) ? 0 : size_of(dtype); }
-size_t tile_bytes(const PackedMatrix& w) {
-  return cuda::is_quantised(w.dtype) ? w.groups() * w.group_bytes() : w.inputs * tile_lanes * element_bytes(w.dtype);
-}
-
 // Multiplies tiles [tile, tile_end) of a matrix as a product of its own. Its rows of y are contiguous; the caller
 // copies them to their places.
 class Tiles {
@@ -64,8 +59,8 @@ class Tiles {
     product.outputs = static_cast<uint32_t>(wide_);
     product.inputs = static_cast<uint32_t>(w.inputs);
     product.group = static_cast<uint32_t>(w.group);
-    product.data = staged().in_line(static_cast<const std::byte*>(w.data) + tile * tile_bytes(w),
-                                    (tile_end - tile) * tile_bytes(w));
+    product.data = staged().in_line(static_cast<const std::byte*>(w.data) + tile * w.tile_bytes(),
+                                    (tile_end - tile) * w.tile_bytes());
     product.y = staged().out(sums_.data(), sums_.size());
     products_.count = 1;
   }

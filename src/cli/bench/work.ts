@@ -21,14 +21,25 @@ export interface TokenWork {
 const TILE = 64
 const SCALE_BYTES = 2
 
-/** Formats of files that become two bytes a number; all others become four. */
-const HALVES: ReadonlySet<string> = new Set(['F16', 'BF16', 'F8_E4M3'])
+/** Bytes of a number, by the format of its file, where they are not four (native/weights/packed_matrix.h). */
+const NUMBER_BYTES: Readonly<Record<string, number>> = {
+  F16: 2,
+  BF16: 2,
+  F8_E4M3: 2,
+  Q8_0: 34 / 32,
+  Q5_0: 34 / 32,
+  Q4_0: 18 / 32,
+  Q4_K: 148 / 256,
+  Q6_K: 210 / 256,
+  TQ1_0: 18 / 64,
+  TQ2_0: 18 / 64,
+}
 
 /** Bytes of a matrix [outputs, inputs], packed. */
 export const packedBytes = ({ shape, storage, group = 32 }: ConstantDeclaration, dtype: string): number => {
   const [outputs = 1, inputs = 1] = shape
   const rows = Math.ceil(outputs / TILE) * TILE
-  if (storage === undefined) return rows * inputs * (HALVES.has(dtype) ? 2 : 4)
+  if (storage === undefined) return rows * inputs * (NUMBER_BYTES[dtype] ?? 4)
   const codes = storage === 'q8' || storage === 'i4' ? group : group / 4
   return rows * Math.ceil(inputs / group) * (codes + SCALE_BYTES)
 }

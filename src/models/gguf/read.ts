@@ -5,6 +5,7 @@
 import type { GgufMetadata, TensorEntry } from '../../engine/native.ts'
 import { ContinuoError } from '../../errors.ts'
 import type { Architecture } from './architecture.ts'
+import { llama, qwen2, qwen3, qwen3moe } from './decoders.ts'
 import { gpt2 } from './gpt2.ts'
 import { lfm2 } from './lfm2.ts'
 import { mamba2 } from './mamba2.ts'
@@ -20,6 +21,10 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ['qwen35', qwenHybrid('qwen35', 'qwen3_5_text')],
   ['qwen35moe', qwenHybrid('qwen35moe', 'qwen3_5_moe_text')],
   ['qwen3next', qwenHybrid('qwen3next', 'qwen3_next')],
+  ['llama', llama],
+  ['qwen2', qwen2],
+  ['qwen3', qwen3],
+  ['qwen3moe', qwen3moe],
   ['rwkv7', rwkv7],
 ])
 
@@ -32,11 +37,11 @@ export interface GgufModel {
   readonly notes: readonly string[]
 }
 
-/** Block formats that the engine multiplies as they are; the others are widened to f32 when the model is loaded. */
-const PLAIN: ReadonlySet<string> = new Set(['F32', 'F16', 'BF16', 'F64'])
+/** Block formats that the engine widens to f32 when the model is loaded; the others it multiplies as they are (native/weights/block_packing.h). */
+const WIDENED: ReadonlySet<string> = new Set(['Q4_1', 'Q5_1', 'Q5_K', 'MXFP4'])
 
 const notesOf = (file: string, tensors: readonly TensorEntry[]): readonly string[] => {
-  const widened = [...new Set(tensors.map(({ dtype }) => dtype))].filter((dtype) => !PLAIN.has(dtype)).sort()
+  const widened = [...new Set(tensors.map(({ dtype }) => dtype))].filter((dtype) => WIDENED.has(dtype)).sort()
   if (widened.length === 0) return []
   return [
     `${file} holds weights as ${widened.join(', ')}, which are widened to f32 when they are loaded: exactly, but with 32 bits a weight in memory.`,

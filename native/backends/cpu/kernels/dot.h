@@ -27,7 +27,7 @@ struct Codes {
 struct Terms {
   Ints all;
 };
-CONTINUO_INLINE Codes load_codes(const uint8_t* p) { return {load_ints(p)}; }
+CONTINUO_INLINE Codes codes_of(Ints bytes) { return {bytes}; }
 CONTINUO_INLINE Terms load_terms(const int8_t* p) { return {(Ints)_mm512_set1_epi32(four_bytes(p))}; }
 CONTINUO_INLINE Ints dot4(Ints acc, Codes w, Terms x) {
   return (Ints)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w.all, (__m512i)x.all);
@@ -44,10 +44,7 @@ struct Codes {
 struct Terms {
   Ints even, odd;
 };
-CONTINUO_INLINE Codes load_codes(const uint8_t* p) {
-  const Ints w = load_ints(p);
-  return {w & 0x00FF00FF, cast<Ints>(cast<Unsigned>(w) >> 8)};
-}
+CONTINUO_INLINE Codes codes_of(Ints w) { return {w & 0x00FF00FF, cast<Ints>(cast<Unsigned>(w) >> 8)}; }
 CONTINUO_INLINE Terms load_terms(const int8_t* p) {
   const Shorts x = cast<Shorts>(splat_int(four_bytes(p)));
   return {cast<Ints>((x << 8) >> 8), cast<Ints>(x >> 8)};
@@ -71,8 +68,7 @@ struct Codes {
 struct Terms {
   int32_t at[4];
 };
-CONTINUO_INLINE Codes load_codes(const uint8_t* p) {
-  const Ints w = load_ints(p);
+CONTINUO_INLINE Codes codes_of(Ints w) {
   return {{w & 255, (w >> 8) & 255, (w >> 16) & 255, cast<Ints>(cast<Words>(w) >> 24)}};
 }
 CONTINUO_INLINE Terms load_terms(const int8_t* p) { return {{p[0], p[1], p[2], p[3]}}; }
@@ -81,5 +77,7 @@ CONTINUO_INLINE Ints dot4(Ints acc, Codes w, Terms x) {
 }
 
 #endif
+
+CONTINUO_INLINE Codes load_codes(const uint8_t* p) { return codes_of(load_ints(p)); }
 
 }  // namespace continuo::CONTINUO_ISA

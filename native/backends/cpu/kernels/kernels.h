@@ -27,7 +27,7 @@ struct Kernels : HostKernels {
                  size_t tile_end);
   // One row x [inputs] into its blocks out[0], out[stride], …, for products with w.
   void (*quantise)(const PackedMatrix& w, const float* x, QuantisedBlock* out, size_t stride);
-  // As matmul, for q8 and ternary; x [blocks][x_rows].
+  // As matmul, for the quantised dtypes; x [blocks][x_rows].
   void (*matmul_quantised)(const PackedMatrix& w, const QuantisedBlock* x, size_t x_rows, float* y, size_t row,
                            size_t rows, size_t tile, size_t tile_end);
   // Lanes [lane, lane_end) of the value channels.

@@ -110,8 +110,7 @@ inline void matmul(const PackedMatrix& m, const float* x, float* y, size_t row, 
     case Dtype::f32: return matmul_as<float>(m, x, y, row, rows, tile, tile_end);
     case Dtype::f16: return matmul_as<F16>(m, x, y, row, rows, tile, tile_end);
     case Dtype::bf16: return matmul_as<Bf16>(m, x, y, row, rows, tile, tile_end);
-    case Dtype::q8:
-    case Dtype::ternary: return;  // matmul_quantised
+    default: return;  // matmul_quantised
   }
 }
 

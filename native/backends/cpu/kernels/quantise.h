@@ -28,7 +28,7 @@ CONTINUO_INLINE float magnitude(const float* x, size_t group) {
   return cast<float>(fold<width>(best, [](auto a, auto b) CONTINUO_LAMBDA { return a > b ? a : b; }));
 }
 
-// Fills one group; returns the sum of its integers.
+// Fills some numbers of a group; returns the sum of their integers.
 CONTINUO_INLINE int32_t quantise_group(const float* x, size_t group, float scale, int8_t* out) {
   // Adding 1.5·2²³ rounds to the nearest integer, ties to even, which then sits in the low mantissa bits. |x / scale|
   // can pass 127 only where the scale is denormal, and then by less than a factor of 2.
@@ -63,10 +63,15 @@ inline void quantise(const PackedMatrix& w, const float* x, QuantisedBlock* out,
       const bool usable = scale > 0.0f && scale - scale == 0.0f;
       out->scales[g] = scale - scale == 0.0f ? scale : __builtin_nanf("");
       out->corrections[g] = 0;
-      if (usable)
-        out->corrections[g] = -zero * quantise_group(in + g * w.group, w.group, scale, out->terms + g * w.group);
+      const float* from = in + g * w.group;
+      int8_t* to = out->terms + g * w.group;
+      if (!usable)
+        __builtin_memset(to, 0, w.group);
+      else if (w.dtype == Dtype::q6_k)
+        out->corrections[g] =
+            half_sums(quantise_group(from, 16, scale, to), quantise_group(from + 16, 16, scale, to + 16));
       else
-        __builtin_memset(out->terms + g * w.group, 0, w.group);
+        out->corrections[g] = -zero * quantise_group(from, w.group, scale, to);
     }
   }
 }

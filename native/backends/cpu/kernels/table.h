@@ -7,7 +7,7 @@
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/kernels/kernels.h"
 #include "backends/cpu/kernels/matmul.h"
-#include "backends/cpu/kernels/matmul_quantised.h"
+#include "backends/cpu/kernels/matmul_blocks.h"
 #include "backends/cpu/kernels/memory.h"
 #include "backends/cpu/kernels/norm.h"
 #include "backends/cpu/kernels/quantise.h"
@@ -21,7 +21,7 @@
 #define CONTINUO_TABLE(label)                                                                                   \
   {{label, CONTINUO_ISA::map_exp, CONTINUO_ISA::map_log, CONTINUO_ISA::max, CONTINUO_ISA::sum_exp,              \
     CONTINUO_ISA::finite, CONTINUO_ISA::softmax},                                                               \
-   CONTINUO_ISA::matmul, CONTINUO_ISA::quantise, CONTINUO_ISA::matmul_quantised, CONTINUO_ISA::wkv7,            \
+   CONTINUO_ISA::matmul, CONTINUO_ISA::quantise, CONTINUO_ISA::matmul_integers, CONTINUO_ISA::wkv7,            \
    CONTINUO_ISA::ssm, CONTINUO_ISA::norm, CONTINUO_ISA::l2norm, CONTINUO_ISA::bonus,                                               \
    CONTINUO_UNARY_OPS(CONTINUO_ENTRY) CONTINUO_BINARY_OPS(CONTINUO_ENTRY) CONTINUO_ISA::map_lerp,               \
    CONTINUO_ISA::attend, CONTINUO_ISA::attend_rows, CONTINUO_ISA::rmsnorm, CONTINUO_ISA::unit,                  \

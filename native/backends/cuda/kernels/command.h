@@ -163,7 +163,7 @@ constexpr size_t args_in(size_t rows, size_t runs, size_t run_args, size_t row_a
 struct Product {
   Dtype dtype{};
   uint32_t outputs = 0, inputs = 0;
-  uint32_t group = 0;          // q8, ternary
+  uint32_t group = 0;          // quantised dtypes
   const void* data = nullptr;  // PackedMatrix::data, on the device
   const float* x = nullptr;    // of row 0
   float* y = nullptr;

@@ -3,6 +3,7 @@
 
 #include "backends/cuda/kernels/kernels.h"
 #include "backends/cuda/kernels/matmul.h"
+#include "backends/cuda/kernels/matmul_blocks.h"
 #include "backends/cuda/kernels/matmul_quantised.h"
 #include "backends/cuda/kernels/multiply.h"
 #include "backends/cuda/kernels/quantise.h"
@@ -88,6 +89,12 @@ void quantised_of(Products& products, uint32_t x_rows, uint32_t first, uint32_t 
   launch(quantised_many<Ternary, Group>, blocks, many_threads, stream, products, x_rows, first, rows, passes);
 }
 
+template <Dtype Kind>
+void blocks_of(Products& products, uint32_t x_rows, uint32_t first, uint32_t rows, cudaStream_t stream) {
+  const uint32_t blocks = cut_outputs(products, tile_lanes, rows);
+  launch(block_products<Kind>, blocks, block_threads, stream, products, x_rows, first, rows);
+}
+
 // The kernels that matmul_of() and quantised_of() choose from.
 template <class Stored> cudaError_t load_of() {
   return load_kernels(matmul_few<Stored, 1, 16>, matmul_few<Stored, 1, 32>, matmul_few<Stored, 2, 16>,
@@ -117,7 +124,8 @@ cudaError_t load_products() {
                           load_quantised<false, 64>, load_quantised<true, 32>, load_quantised<true, 64>}) {
     if (const cudaError_t error = part(); error != cudaSuccess) return error;
   }
-  return load_kernels(quantise_rows<32>, quantise_rows<64>);
+  return load_kernels(block_products<Dtype::q4>, block_products<Dtype::q4_k>, block_products<Dtype::q6_k>,
+                      quantise_rows<32>, quantise_rows<64>);
 }
 
 void matmul(Products products, uint32_t first, uint32_t rows, cudaStream_t stream) {
@@ -125,8 +133,7 @@ void matmul(Products products, uint32_t first, uint32_t rows, cudaStream_t strea
     case Dtype::f32: return matmul_of<float>(products, first, rows, stream);
     case Dtype::f16: return matmul_of<F16>(products, first, rows, stream);
     case Dtype::bf16: return matmul_of<Bf16>(products, first, rows, stream);
-    case Dtype::q8:
-    case Dtype::ternary: return;  // matmul_quantised
+    default: return;  // matmul_quantised
   }
 }
 
@@ -141,6 +148,9 @@ void quantise(Products products, uint32_t first, uint32_t rows, cudaStream_t str
 
 void matmul_quantised(Products products, uint32_t x_rows, uint32_t first, uint32_t rows, cudaStream_t stream) {
   const auto& one = products.of[0];
+  if (one.dtype == Dtype::q4) return blocks_of<Dtype::q4>(products, x_rows, first, rows, stream);
+  if (one.dtype == Dtype::q4_k) return blocks_of<Dtype::q4_k>(products, x_rows, first, rows, stream);
+  if (one.dtype == Dtype::q6_k) return blocks_of<Dtype::q6_k>(products, x_rows, first, rows, stream);
   if (one.dtype == Dtype::ternary) {
     if (one.group == 32)
       quantised_of<true, 32>(products, x_rows, first, rows, stream);

@@ -39,7 +39,7 @@ constexpr uint32_t enough_blocks = 264;
 // waits for memory to know its work.
 struct Products {
   Product of[most_products];
-  QuantisedBlock* quantised[most_products];  // q8, ternary: the rows, [blocks][rows]
+  QuantisedBlock* quantised[most_products];  // quantised dtypes: the rows, [blocks][rows]
   uint32_t begin[most_products];
   uint32_t count;
 };
@@ -54,7 +54,6 @@ CONTINUO_INLINE uint32_t product_at(const Products& products, uint32_t block) {
 }
 
 constexpr uint32_t pieces(uint64_t n, uint32_t of) { return static_cast<uint32_t>((n + of - 1) / of); }
-constexpr bool is_quantised(Dtype dtype) { return dtype == Dtype::q8 || dtype == Dtype::ternary; }
 
 // Stored weights, and what they are: exactly.
 struct F16 {

@@ -54,11 +54,16 @@ template <uint32_t Group> __global__ void __launch_bounds__(quantise_threads)
     out.terms[offset + lane * each + i] = static_cast<int8_t>(q);
     sum += q;
   }
+  int32_t first_sum = lane < 16 ? sum : 0;  // of q6_k, whose groups have 32 terms
 #pragma unroll
-  for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, by);
+  for (int by = 16; by > 0; by /= 2) {
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, by);
+    first_sum += __shfl_xor_sync(0xFFFFFFFFu, first_sum, by);
+  }
   if (lane == 0) {
     out.scales[offset / Group] = finite ? scale : __builtin_nanf("");
-    out.corrections[offset / Group] = -zero_code(product.dtype) * sum;
+    out.corrections[offset / Group] =
+        product.dtype == Dtype::q6_k ? half_sums(first_sum, sum - first_sum) : -zero_code(product.dtype) * sum;
   }
 }
 

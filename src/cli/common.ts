@@ -35,7 +35,10 @@ export const sealFlags = {
   'seal-key-old': optional('FILE', 'a former key, or the word plain for none, that is accepted where state is read'),
 }
 export const SEAL_FLAGS = Object.keys(sealFlags)
-export const modelFlag = needed('DIR', 'folder of a model (config.json and its weights), or a .gguf or .pth file')
+export const modelFlag = needed(
+  'DIR',
+  'folder of a model (config.json and its weights), a .gguf or .pth file, or owner/name of one that was pulled',
+)
 export const sessionFlag = needed('ID', 'the session')
 export const groupFlag = text('ID', 'consumer group that owns the state', 'continuo')
 export const inputTopicFlag = optional('TOPIC', 'read this topic instead of PREFIX.chunks')

@@ -152,6 +152,8 @@ export interface LoadRequest {
   readonly overflow?: 'window' | undefined
   /** Identity of the tokenizer (part of the fingerprint), where the package has a file for it. */
   readonly tokenizer?: string | undefined
+  /** Ids that end a generation, in ascending order, where they are others than the tokenizer's one. */
+  readonly endTokens?: readonly number[] | undefined
 }
 
 const plain = { memoryReuse: true, trace: false, watch: false }
@@ -321,6 +323,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     levels,
     memory,
     parameters: parametersOf(graph),
+    endTokens: request.endTokens ?? null,
     fingerprint,
     layoutFingerprint: layoutFingerprint(graph),
     layout,

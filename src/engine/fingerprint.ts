@@ -31,14 +31,22 @@ const pieceBytes = 1 << 22
 /**
  * sha256 over, in this order: the canonical JSON of { config, tensors: [{ name, dtype, shape }] } with tensors sorted by name,
  * a zero byte, and the bytes of every tensor in that same order. How a file orders or aligns its tensors does not matter. A
- * model opened with another `overflow` than its package has by itself is another one, and so is one that reads text otherwise:
- * then the object has the members `overflow` and `tokenizer`, too.
+ * model opened with another `overflow` than its package has by itself is another one, and so is one that reads text otherwise, or
+ * ends it with other tokens than its tokenizer's one: then the object has the members `overflow`, `tokenizer` and `endTokens`, too.
  */
 export const modelFingerprint = async (
   config: unknown,
   tensors: readonly TensorEntry[],
   paths: readonly string[],
-  { overflow, tokenizer }: { readonly overflow?: 'window' | undefined; readonly tokenizer?: string | undefined } = {},
+  {
+    overflow,
+    tokenizer,
+    endTokens,
+  }: {
+    readonly overflow?: 'window' | undefined
+    readonly tokenizer?: string | undefined
+    readonly endTokens?: readonly number[] | undefined
+  } = {},
 ): Promise<string> => {
   const sorted = tensors.toSorted((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))
   const hash = createHash('sha256')
@@ -47,6 +55,7 @@ export const modelFingerprint = async (
       config,
       overflow,
       tokenizer,
+      endTokens,
       tensors: sorted.map(({ name, dtype, shape }) => ({ name, dtype, shape })),
     }),
   )

@@ -14,6 +14,11 @@ export interface ModelInfo {
   readonly levels: readonly number[]
   /** Window and tables of the memory, as the family declares them; for statistics. */
   readonly memory: MemoryDeclaration
+  /**
+   * The ids that end a generation, in ascending order, where the package names others than its tokenizer's end of text; null: that one
+   * alone, if there is one.
+   */
+  readonly endTokens: readonly number[] | null
   /** sha256 (hex) over config.json's parsed content and every tensor (name, dtype, shape, bytes): what the model computes. */
   readonly fingerprint: string
   /** sha256 (hex) over the persistent declarations: which checkpoints fit. */

@@ -1,23 +1,24 @@
 /** Opens a model package (package.ts says what one is): its graph, its weights, its tokenizer. */
-import { existsSync } from 'node:fs'
-import { join } from 'node:path'
 import { loadModel } from '../engine/engine.ts'
 import type { GgufMetadata } from '../engine/native.ts'
 import type { Model, OpenModelOptions } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import type { Family } from './family.ts'
 import type { SamplingDefaults } from './generation.ts'
-import { type Config, readPackage } from './package.ts'
-import { byteTokenizer, eosOfConfig, openTokenizer, type Tokenizer } from './tokenizer/index.ts'
+import { readPackage } from './package.ts'
+import { readText } from './package-text.ts'
+import type { Tokenizer } from './tokenizer/index.ts'
 
 export interface ModelPackage {
   readonly model: Model
-  /** null: the package has no text form (no tokenizer.json and other than 256 tokens); it takes token ids only. */
+  /** null: the package has no text form (no file of a tokenizer and other than 256 tokens); it takes token ids only. */
   readonly tokenizer: Tokenizer | null
   /** Tokens that end a text, as the package says; null: it does not say. */
   readonly endTokens: readonly number[] | null
   /** How its publisher samples; null: the package does not say. Nothing applies it unasked. */
   readonly sampling: SamplingDefaults | null
+  /** Of a GGUF file: its chat template is in it. */
+  readonly metadata: GgufMetadata | null
 }
 
 /** `window` where it was asked for. Throws INVALID for a model that has no last position. */
@@ -34,30 +35,16 @@ const overflowOf = ({ overflow }: OpenModelOptions, modelType: string, { windows
   throw new ContinuoError('INVALID', `overflow "window" was asked for, but a "${modelType}" model ${why}`)
 }
 
-/** The tokenizer of a package and its fingerprint, which is taken over its file and the token that ends a text. */
-export const readTokenizer = async (
-  dir: string,
-  vocabSize: number,
-  config: Config,
-  warn: (message: string) => void,
-  metadata: GgufMetadata | null = null,
-): Promise<{ readonly tokenizer: Tokenizer | null; readonly fingerprint: string | undefined }> => {
-  if (existsSync(join(dir, 'tokenizer.json'))) return openTokenizer(dir, { vocabSize, config, warn })
-  if (metadata !== null) return { tokenizer: null, fingerprint: undefined }
-  const tokenizer = vocabSize === 256 ? byteTokenizer(eosOfConfig(config, vocabSize)) : null
-  return { tokenizer, fingerprint: undefined }
-}
-
 /** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
 export const openPackage = async (path: string, options: OpenModelOptions = {}): Promise<ModelPackage> => {
   const found = await readPackage(path)
-  const { config, dir, family, metadata, endTokens, sampling } = found
+  const { config, dir, family, metadata, sampling } = found
   const modelType = config.model_type
   const overflow = overflowOf(options, modelType, family)
   const { graph, vocabSize, levels = [], decoder, memory } = family.build(config, found.tensors, overflow)
   // Before the weights: it is quick, and what is wrong with it needs no model.
   const { warn = (message) => process.emitWarning(message) } = options
-  const { tokenizer, fingerprint } = await readTokenizer(dir, vocabSize, config, warn, metadata)
+  const { tokenizer, fingerprint, endTokens } = await readText(found, vocabSize, warn)
   for (const note of found.notes) warn(note)
   const model = await loadModel(
     {
@@ -73,6 +60,7 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
       decoder,
       overflow,
       tokenizer: fingerprint,
+      endTokens,
     },
     options,
   )
@@ -83,7 +71,7 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
     model.close()
     throw error
   }
-  return { model, tokenizer, endTokens, sampling }
+  return { model, tokenizer, endTokens: found.endTokens, sampling, metadata }
 }
 
 export const openModel = async (dir: string, options: OpenModelOptions = {}): Promise<Model> =>

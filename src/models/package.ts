@@ -10,6 +10,7 @@ import { z } from 'zod'
 import { type Inspected, inspectFiles } from '../engine/engine.ts'
 import type { FileFormat, GgufMetadata, TensorEntry } from '../engine/native.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
+import { findModel } from '../hub/cache.ts'
 import { MOST_CONFIG_BYTES, parsePythonJson, readJsonFile } from '../json.ts'
 import { type Family, quantizationOf } from './family.ts'
 import { type Generation, NO_GENERATION, readGeneration } from './generation.ts'
@@ -259,8 +260,9 @@ const openFile = async (path: string, file: string): Promise<Package> => {
   )
 }
 
-/** Throws INVALID for a path that names no model, or one that Continuo does not read; the message says what would be read. */
-export const readPackage = async (path: string, judge: Judge = () => {}): Promise<Package> => {
+/** `named`: a path, or owner/name of a model in a cache. Throws INVALID where it names no model, or one that Continuo does not read; the message says what would be read. */
+export const readPackage = async (named: string, judge: Judge = () => {}): Promise<Package> => {
+  const path = await findModel(named)
   const found = await stat(path).catch((cause) => {
     const what = /\.(pth|gguf)$/.test(path) ? 'it' : 'config.json'
     throw invalid(`${path} is not a model package: cannot read ${what} (${messageOf(cause)}). ${EXPECTED}.`, cause)

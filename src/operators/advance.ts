@@ -8,7 +8,14 @@
 import type { Chunk } from '../../topics/chunks.ts'
 import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
-import { type Context, ContextBroken, type ContextHead, type WorkItem, type WorkResult } from '../engine/types.ts'
+import {
+  type Context,
+  ContextBroken,
+  type ContextHead,
+  type ModelInfo,
+  type WorkItem,
+  type WorkResult,
+} from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import * as conductor from '../state/conductor.ts'
@@ -23,7 +30,7 @@ export const GENERATE_SLICE = 16
 
 /** Computes items of work: the engine of a model, or a layer before it (residency, a probe). */
 export interface Inference {
-  readonly model: Fingerprints
+  readonly model: Fingerprints & Partial<Pick<ModelInfo, 'endTokens'>>
   readonly tokenizer: Tokenizer | null
   submit(item: WorkItem): Promise<WorkResult>
 }
@@ -109,6 +116,10 @@ const surprised = (head: Head, ids: Int32Array, nats: Float32Array, tokenizer: T
   }
 }
 
+/** The ids that end a generation: the package's, else the tokenizer's one. */
+const endsOf = ({ model, tokenizer }: Inference): readonly number[] =>
+  model.endTokens ?? (tokenizer === null || tokenizer.eos === null ? [] : [tokenizer.eos])
+
 /** Up to `count` tokens. */
 async function generateSlice(
   session: SessionState,
@@ -129,7 +140,7 @@ async function generateSlice(
     generate: {
       ...{ temperature, topK, topP, seed: BigInt(event.seed), count },
       more: state.index + count < event.maxTokens,
-      ...(tokenizer !== null && tokenizer.eos !== null && { endTokens: [tokenizer.eos] }),
+      endTokens: endsOf(engine),
       ...(tokenizer !== null && { stop: { ...detokenizer.sought, vocabulary: tokenizer } }),
     },
   })

@@ -10,6 +10,7 @@ import { command } from '../command.ts'
 import { deviceFlag, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
 import { needed, usage, whole } from '../flags.ts'
 import { printable, printJson } from '../output.ts'
+import { drawn, recommendedFlag } from '../sampling.ts'
 import { generateEvent, samplingFlags } from './feed.ts'
 
 interface Outputs {
@@ -69,6 +70,7 @@ export const generate = command({
     prompt: needed('TEXT', 'what to continue'),
     'max-tokens': whole('N', 'tokens to generate at most', 256, { min: 1, max: MAX_GENERATE_TOKENS }),
     ...samplingFlags,
+    recommended: recommendedFlag,
     overflow: overflowFlag,
     threads: threadsFlag,
     device: deviceFlag,
@@ -76,9 +78,10 @@ export const generate = command({
   examples: [
     'generate --model models/demo --prompt "The harbour master wrote in his log: " --temperature 0.8 --top-p 0.95 --seed 1',
   ],
-  async run(flags) {
-    const request = generateEvent('prompt', flags['max-tokens'], flags)
+  async run(flags, _, given) {
+    generateEvent('prompt', flags['max-tokens'], flags)
     return withModel(flags.model, flags, async (loaded) => {
+      const request = generateEvent('prompt', flags['max-tokens'], drawn(flags, given, loaded))
       if (loaded.tokenizer === null) throw usage('This model has no tokenizer, so it cannot read a prompt of text.')
       let ends = true
       const result = await continuePrompt(loaded, [{ type: 'text', text: flags.prompt }, request], (text) => {

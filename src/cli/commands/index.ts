@@ -50,6 +50,16 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./generate.ts')).generate,
   },
   {
+    name: 'pull',
+    summary: 'download a model from a hub',
+    load: async () => (await import('./pull.ts')).pull,
+  },
+  {
+    name: 'chat',
+    summary: 'a conversation with a model, turn by turn',
+    load: async () => (await import('./chat.ts')).chat,
+  },
+  {
     name: 'quantize',
     summary: 'write a smaller copy of a model',
     load: async () => (await import('./quantize.ts')).quantize,

@@ -6,8 +6,8 @@ import type { TensorEntry } from '../../engine/native.ts'
 import { planGraph } from '../../engine/plan.ts'
 import { aligned, persistentSizes, printGraph, storedConstants } from '../../engine/print.ts'
 import type { BlockPlan } from '../../engine/types.ts'
-import { readTokenizer } from '../../models/open.ts'
 import { fileNames, readPackage } from '../../models/package.ts'
+import { readText } from '../../models/package-text.ts'
 import { command } from '../command.ts'
 import { withModel } from '../common.ts'
 import { nearest, on, optionalWhole, usage } from '../flags.ts'
@@ -42,16 +42,16 @@ const look = async (path: string): Promise<Shown> => {
   const { config, family, files, fileTensors: tensors } = found
   const { graph, vocabSize } = family.build(config, found.tensors)
   const plans = planGraph(graph)
-  const { tokenizer, fingerprint } = await readTokenizer(found.dir, vocabSize, config, say, found.metadata)
+  const { tokenizer, source, fingerprint, endTokens } = await readText(found, vocabSize, say)
   for (const note of found.notes) say(note)
   return {
     dir: path,
     files: fileNames(found),
     type: config.model_type,
     parameters: parametersOf(graph),
-    fingerprint: await modelFingerprint(found.identity, tensors, files, { tokenizer: fingerprint }),
+    fingerprint: await modelFingerprint(found.identity, tensors, files, { tokenizer: fingerprint, endTokens }),
     layoutFingerprint: layoutFingerprint(graph),
-    tokenizer: tokenizer === null ? null : fingerprint === undefined ? 'bytes' : 'tokenizer.json',
+    tokenizer: tokenizer === null ? null : (source ?? 'bytes'),
     vocabSize,
     fileBytes: files.reduce((sum, file) => sum + statSync(file).size, 0),
     contextBytes: stateLayout(graph).first.reduce((sum, entry) => sum + entry.bytes, 0),

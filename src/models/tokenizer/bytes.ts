@@ -31,6 +31,7 @@ export const byteTokenizer = (eos: number | null = null): Tokenizer => {
       return { ids, held: '' }
     },
     flush: (held) => encode(held),
+    turns: { special: new Map(), encode },
     bytesOf: (id) => Uint8Array.of(id),
   }
 }

@@ -1,123 +1,19 @@
-/** Tokenizers: bytes, or a tokenizer.json on a stream. docs/tokenizers.md says what is supported and why. */
+/** Tokenizers: bytes, RWKV's trie, or a tokenizer.json on a stream. docs/tokenizers.md says what is supported and why. */
 import { join } from 'node:path'
-import { Tokenizer as Library } from '@huggingface/tokenizers'
 import { ContinuoError, messageOf } from '../../errors.ts'
 import { sha256 } from '../../hash.ts'
 import { MOST_TOKENIZER_BYTES, readJsonFile } from '../../json.ts'
-import { addedTokens } from './added.ts'
-import { ALPHABET } from './alphabet.ts'
-import { byteTokenizer } from './bytes.ts'
-import { decoderOf } from './decode.ts'
-import { readTokenizerFile, type TokenizerFile } from './file.ts'
-import { FLAGS } from './held.ts'
-import { MOST_ADDED } from './limits.ts'
-import { type NormalizerPlan, normalizerOf } from './normalize.ts'
-import { type Pipeline, pipelineOf } from './pipeline.ts'
+import { buildTokenizer, type Json } from './build.ts'
 import { eosOf } from './special.ts'
-import { type Parts, streamTokenizer } from './stream.ts'
-import type { Tokenizer } from './types.ts'
+import type { OpenedTokenizer, OpenTokenizerOptions } from './types.ts'
 import { Unstreamable } from './unstreamable.ts'
 
 export { byteTokenizer } from './bytes.ts'
+export { openGgufTokenizer } from './gguf.ts'
+export { openTrie, vocabularyIn } from './rwkv.ts'
 export { eosOfConfig } from './special.ts'
-export type { Pushed, Tokenizer } from './types.ts'
-
-export interface OpenTokenizerOptions {
-  /** How many ids the model has; an id beyond is a load error. */
-  readonly vocabSize: number
-  /** The content of config.json, which tokenizer.json overrules. */
-  readonly config: { readonly [key: string]: unknown }
-  readonly warn: (message: string) => void
-}
-
-export interface OpenedTokenizer {
-  readonly tokenizer: Tokenizer
-  /** The sha256 of tokenizer.json and the token that ends a text: part of the model's fingerprint. */
-  readonly fingerprint: string
-}
-
-type Json = { readonly [key: string]: unknown }
-
-/** 256 tokens, the byte alphabet in order, and nothing else: a token is a byte, and raw bytes may pass as they are. */
-const isBytes = (file: TokenizerFile, json: Json): boolean => {
-  const preTokenizer = file.preTokenizer as { type?: unknown; add_prefix_space?: unknown } | null | undefined
-  return (
-    file.model.type === 'BPE' &&
-    file.vocab.size === 256 &&
-    file.pieces.length === 0 &&
-    ALPHABET.every((char, byte) => file.vocab.get(char) === byte) &&
-    file.added.length === 0 &&
-    file.begin.length === 0 &&
-    (json.normalizer ?? null) === null &&
-    (!preTokenizer || (preTokenizer.type === 'ByteLevel' && preTokenizer.add_prefix_space === false))
-  )
-}
-
-/** The library holds vocabulary, merges and lattice; it gets pre-tokens one by one and knows of no other stage. */
-const encoderOf = ({ model, vocab }: TokenizerFile): Parts['encode'] => {
-  const nothing = { normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null, added_tokens: [] }
-  const library = new Library({ ...nothing, model }, {}).model!
-  const unknown = library.unk_token_id
-  return (pretoken) =>
-    library([pretoken]).flatMap((token: string) => {
-      const id = vocab.get(token) ?? unknown
-      return id === undefined ? [] : [id]
-    })
-}
-
-/** A token in which the mark stands behind something else, or the mark where unknown characters of two words would become one. */
-const crossingIn =
-  ({ pieces, vocab, fusesUnknown }: TokenizerFile) =>
-  (mark: string): string | null => {
-    if (fusesUnknown && !vocab.has(mark)) return mark
-    const crosses = (piece: string): boolean => {
-      const letter = [...piece].findIndex((char) => char !== mark)
-      return letter >= 0 && piece.lastIndexOf(mark) > letter
-    }
-    return pieces.find(crosses) ?? null
-  }
-
-const flagsOf = (file: TokenizerFile, normalizer: NormalizerPlan | null, pipeline: Pipeline): number => {
-  const strips = (normalized: boolean): boolean =>
-    file.added.some((token) => token.rstrip && (token.normalized && normalizer !== null) === normalized)
-  return (
-    (file.begin.length > 0 ? FLAGS.begun : 0) |
-    (normalizer?.prepends ? FLAGS.section : 0) |
-    (pipeline.prefixFirstOnly ? FLAGS.later : 0) |
-    (pipeline.prefix !== '' ? FLAGS.part : 0) |
-    (strips(false) ? FLAGS.stripped : 0) |
-    (strips(true) ? FLAGS.strippedMarked : 0)
-  )
-}
-
-const partsOf = (file: TokenizerFile): Parts => {
-  const normalizer = normalizerOf(file.normalizer)
-  const spaceMark = normalizer?.spaceMark ?? null
-  const pipeline = pipelineOf(file.preTokenizer, spaceMark, crossingIn(file))
-  const late = normalizer === null ? [] : file.added.filter(({ normalized }) => normalized)
-  const marked = late.map((token) => ({ ...token, content: normalizer!.first(token.content) }))
-  const long = marked.find(({ content }) => content.length > MOST_ADDED)
-  if (long !== undefined)
-    throw new Unstreamable(
-      `an added token (id ${long.id}) that its normalizer makes ${long.content.length} characters long; at most ${MOST_ADDED} are taken`,
-    )
-  return {
-    added: addedTokens(file.added.filter((token) => !late.includes(token))),
-    normalizer,
-    marked: late.length === 0 ? null : addedTokens(marked),
-    pipeline,
-    encode: encoderOf(file),
-    begin: file.begin,
-    flags: flagsOf(file, normalizer, pipeline),
-  }
-}
-
-const highest = ({ vocab, added }: TokenizerFile): { readonly token: string; readonly id: number } => {
-  let most = { token: '', id: -1 }
-  for (const [token, id] of vocab) if (id > most.id) most = { token, id }
-  for (const { content, id } of added) if (id > most.id) most = { token: content, id }
-  return most
-}
+export type { OpenedTokenizer, OpenTokenizerOptions, Pushed, Tokenizer } from './types.ts'
+export { hasVocabMerges, openVocabMerges } from './vocab-merges.ts'
 
 /**
  * The tokenizer of a package that has a tokenizer.json. Throws INVALID where the file cannot be read, contradicts itself or the
@@ -139,21 +35,10 @@ export const openTokenizer = async (dir: string, options: OpenTokenizerOptions):
     throw invalid(`cannot be read as JSON: ${messageOf(cause)}.`, cause)
   }
   try {
-    const file = readTokenizerFile(json)
-    const top = highest(file)
-    if (top.id >= vocabSize)
-      throw new Unstreamable(
-        `${JSON.stringify(top.token)} with the id ${top.id}, but the model has only ${vocabSize} ids`,
-      )
-    const bytes = isBytes(file, json)
-    // All is checked before anything is said.
-    const parts = bytes ? null : partsOf(file)
-    const bytesOf = decoderOf(file)
+    const { file, tokenizer } = buildTokenizer(json, vocabSize)
     const eos = await eosOf(dir, file, config, warn)
     if (file.cutsTexts) warn(`${path} asks for truncation or padding; a stream has no length, and both are ignored.`)
-    const tokenizer =
-      parts === null ? byteTokenizer(eos) : streamTokenizer(parts, { vocabSize: top.id + 1, eos, bytesOf })
-    return { tokenizer, fingerprint: `${sha256(text)} ${eos}` }
+    return { tokenizer: tokenizer(eos), source: 'tokenizer.json', fingerprint: `${sha256(text)} ${eos}` }
   } catch (cause) {
     if (cause instanceof ContinuoError) throw cause
     if (cause instanceof Unstreamable)

@@ -39,3 +39,7 @@ export const MOST_TOKEN = 1024
 export const MOST_PREFIXES = 32
 /** Tokens that begin a context. */
 export const MOST_BEGIN = 64
+/** Nodes of a trie of tokens; RWKV's vocabulary has some 300,000. */
+export const MOST_NODES = 1 << 22
+/** Of a file of RWKV's vocabulary, in bytes; the published one has 1.1 million. */
+export const MOST_VOCABULARY_BYTES = 1 << 24

@@ -10,6 +10,8 @@ import { Unstreamable } from './unstreamable.ts'
 export interface NormalizerPlan {
   /** The mark that the normalizer puts in the place of spaces; null where it puts none. */
   readonly spaceMark: string | null
+  /** No space is left behind it. */
+  readonly leavesNoSpace: boolean
   /** It puts something before each section. */
   readonly prepends: boolean
   /** The whole of the beginning of a section. */
@@ -105,6 +107,10 @@ export const normalizerOf = (json: unknown): NormalizerPlan | null => {
   const steps = bounded(stepsOf(json))
   const lasting = steps.filter(({ kind }) => kind !== 'prepend')
   const space = steps.find((step) => step.kind === 'replace' && step.from === ' ')
+  // Only a form of Unicode could make new spaces, of other white space.
+  const after = space === undefined ? [] : steps.slice(steps.lastIndexOf(space))
+  const makesSpaces = (step: Step): boolean =>
+    step.kind === 'form' || (step.kind === 'replace' ? step.to : step.text).includes(' ')
   const splits = (char: string): boolean => {
     let image = char
     for (const step of lasting) {
@@ -120,6 +126,7 @@ export const normalizerOf = (json: unknown): NormalizerPlan | null => {
   const known = new Map<string, boolean>()
   return {
     spaceMark: space?.kind === 'replace' ? space.to : null,
+    leavesNoSpace: space !== undefined && !after.some(makesSpaces),
     prepends: lasting.length < steps.length,
     first: (text) => apply(steps, text),
     rest: (text) => apply(lasting, text),

@@ -31,18 +31,23 @@ const classTest = (source: string): Test => {
   }
 }
 
+const escaped = (char: string): string => `\\u{${char.codePointAt(0)!.toString(16)}}`
+
+/** Without regard to case, by the simple case folding of Unicode: ſ (U+017F) is an s, K (U+212A) a k. */
 const literalTest = (char: string, fold: boolean): Test => {
   const code = char.codePointAt(0)!
-  if (!fold || !/[A-Za-z]/.test(char)) return (codePoint) => codePoint === code
-  const [lower, upper] = [char.toLowerCase().charCodeAt(0), char.toUpperCase().charCodeAt(0)]
-  return (codePoint) => codePoint === lower || codePoint === upper
+  const [lower, upper] = [char.toLowerCase(), char.toUpperCase()]
+  if (!fold || lower === upper) return (codePoint) => codePoint === code
+  const pattern = new RegExp(`^${escaped(char)}$`, 'iu')
+  // Nearly all that is asked about is ASCII, and needs no question to the platform.
+  const ascii = (codePoint: number): boolean => codePoint === lower.charCodeAt(0) || codePoint === upper.charCodeAt(0)
+  return (codePoint) =>
+    codePoint < 128 && code < 128 ? ascii(codePoint) : pattern.test(String.fromCodePoint(codePoint))
 }
 
 const WORD = '\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}'
 const SHORT: Readonly<Record<string, string>> = { s: '\\p{White_Space}', d: '\\p{Nd}', w: WORD }
 const CONTROLS: Readonly<Record<string, string>> = { n: '\n', r: '\r', t: '\t', f: '\f', v: '\v' }
-
-const escaped = (char: string): string => `\\u{${char.codePointAt(0)!.toString(16)}}`
 
 /** Throws UnsupportedPattern for what is not understood. */
 export const parsePattern = (source: string): Node => {

@@ -6,6 +6,7 @@
 import { z } from 'zod'
 import { inAlphabet } from './alphabet.ts'
 import { MOST_GROWTH, MOST_INSTRUCTIONS, MOST_STAGES } from './limits.ts'
+import type { NormalizerPlan } from './normalize.ts'
 import { type Stage, splitWhole } from './pretokens.ts'
 import { compilePattern, UnsupportedPattern } from './regex.ts'
 import { Unstreamable } from './unstreamable.ts'
@@ -194,6 +195,13 @@ const add = (plan: Plan, json: { readonly type: string }): void => {
   else addStage(plan, splitting(json))
 }
 
+/** A Split of a text with a space in it, which does nothing where the normalizer leaves no space. */
+const splitsAtSpaces = (json: { readonly type: string }): boolean => {
+  if (json.type !== 'Split') return false
+  const { pattern, behavior, invert } = read(splitter, json, 'pre_tokenizer')
+  return 'String' in pattern && pattern.String.includes(' ') && behavior !== 'Removed' && !invert
+}
+
 const wholeWords = (json: { readonly type: string }): boolean => 'split' in json && json.split === false
 
 /**
@@ -202,7 +210,7 @@ const wholeWords = (json: { readonly type: string }): boolean => 'split' in json
  */
 export const pipelineOf = (
   json: unknown,
-  spaceMark: string | null,
+  normalizer: Pick<NormalizerPlan, 'spaceMark' | 'leavesNoSpace'> | null,
   crossing: (mark: string) => string | null,
 ): Pipeline => {
   const plan: Plan = {
@@ -222,7 +230,9 @@ export const pipelineOf = (
       `${what}, and ${JSON.stringify(token)} keeps words from being encoded one by one: the ids of a word would depend on text of any length`,
     )
   }
-  const items = json === null || json === undefined ? [] : flattened(json)
+  const spaceMark = normalizer?.spaceMark ?? null
+  const listed = json === null || json === undefined ? [] : flattened(json)
+  const items = normalizer?.leavesNoSpace ? listed.filter((item) => !splitsAtSpaces(item)) : listed
   if (items.length > MOST_STAGES)
     throw new Unstreamable(`${items.length} pre_tokenizers one after the other; at most ${MOST_STAGES} are taken`)
   for (const item of items) {

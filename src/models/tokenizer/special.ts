@@ -49,13 +49,14 @@ export const eosOfConfig = (config: { readonly [key: string]: unknown }, vocabSi
 
 /**
  * The id of the token that ends a text; null: none does. Says once through `warn` where config.json has another one. Throws
- * INVALID where a file of the package names one that tokenizer.json does not have.
+ * INVALID where a file of the package names one that the tokenizer does not have. `source` is its file, for messages.
  */
 export const eosOf = async (
   dir: string,
   { added, vocab }: Pick<TokenizerFile, 'added' | 'vocab'>,
   config: { readonly [key: string]: unknown },
   warn: (message: string) => void,
+  source = 'tokenizer.json',
 ): Promise<number | null> => {
   const idOf = (content: string): number | undefined =>
     added.find((token) => token.content === content)?.id ?? vocab.get(content)
@@ -67,13 +68,13 @@ export const eosOf = async (
   if (eos === undefined) {
     throw new ContinuoError(
       'INVALID',
-      `${named!.path} names ${JSON.stringify(content)} as eos_token, but tokenizer.json has no such token. Take both files from the same package.`,
+      `${named!.path} names ${JSON.stringify(content)} as eos_token, but ${source} has no such token. Take both files from the same package.`,
     )
   }
   const stale = idsIn(config.eos_token_id)
   if (stale.length > 0 && !stale.includes(eos)) {
     warn(
-      `config.json of ${dir} says eos_token_id ${stale.join(', ')}, but in tokenizer.json ${JSON.stringify(content)} has the id ${eos}. tokenizer.json counts.`,
+      `config.json of ${dir} says eos_token_id ${stale.join(', ')}, but in ${source} ${JSON.stringify(content)} has the id ${eos}. ${source} counts.`,
     )
   }
   return eos

@@ -27,6 +27,12 @@ export interface Parts {
   readonly begin: readonly number[]
   /** The flags that make a difference here; the others are not kept. */
   readonly flags: number
+  /** The special tokens, and the other added tokens in the places of `added` and `marked`. */
+  readonly apart: {
+    readonly special: ReadonlyMap<string, number>
+    readonly added: AddedTokens
+    readonly marked: AddedTokens | null
+  }
 }
 
 const REPLACEMENT = '\ufffd'
@@ -167,9 +173,21 @@ export const streamTokenizer = (parts: Parts, about: Pick<Tokenizer, 'vocabSize'
     run.read(text, false)
     return { ids: Int32Array.from(run.ids), held: run.held(half) }
   }
+  const { special, added, marked } = parts.apart
+  const untrusted: Parts = { ...parts, added, marked }
+  const nothing = { word: '', marked: '', raw: '', open: '', half: '' }
+  const AFTER = { nothing: 0, token: FLAGS.later, text: FLAGS.later | FLAGS.section | FLAGS.part } as const
   return {
     ...about,
     begun,
+    turns: {
+      special,
+      encode(text, after) {
+        const run = new Run(untrusted, { ...nothing, flags: FLAGS.begun | AFTER[after] })
+        run.read(text.toWellFormed(), true)
+        return Int32Array.from(run.ids)
+      },
+    },
     push(held, text) {
       if (text === '') return { ids: new Int32Array(0), held }
       const before = decodeHeld(held)

@@ -27,4 +27,33 @@ export interface Tokenizer {
   flush(held: string): Int32Array
   /** The bytes that a token adds to the text: UTF-8, not necessarily whole characters; nothing for special tokens and unused ids. */
   bytesOf(id: number): Uint8Array
+  /** For conversations, in which special tokens and text are told apart; absent where a conversation cannot be written. */
+  readonly turns?: Turns
+}
+
+/** Special tokens apart from text. */
+export interface Turns {
+  /** The ids of the special tokens, by their contents. */
+  readonly special: ReadonlyMap<string, number>
+  /**
+   * The ids of a whole piece of text in which no special token is looked for, and before which no tokens are put. `after`: what
+   * stands before it in the context.
+   */
+  encode(text: string, after: 'nothing' | 'text' | 'token'): Int32Array
+}
+
+export interface OpenedTokenizer {
+  readonly tokenizer: Tokenizer
+  /** The name of the file that it was read from. */
+  readonly source: string
+  /** The sha256 of the file that it was read from, and the token that ends a text: part of the model's fingerprint. */
+  readonly fingerprint: string
+}
+
+export interface OpenTokenizerOptions {
+  /** How many ids the model has; an id beyond is a load error. */
+  readonly vocabSize: number
+  /** The content of config.json, which the tokenizer's own files overrule. */
+  readonly config: { readonly [key: string]: unknown }
+  readonly warn: (message: string) => void
 }

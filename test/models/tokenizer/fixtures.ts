@@ -169,6 +169,19 @@ export const fallback = (rest: Json = {}): Json => ({
 
 const blanks = [4, 3, 2].map((length, at) => added(top + at, ' '.repeat(length), { special: false, normalized: true }))
 
+/** As Gemma: the normalizer leaves no space for its Split to find. */
+export const marked = (rest: Json = {}): Json =>
+  fallback({
+    normalizer: { type: 'Replace', pattern: { String: ' ' }, content: '▁' },
+    pre_tokenizer: { type: 'Split', pattern: { String: ' ' }, behavior: 'MergedWithPrevious', invert: false },
+    added_tokens: [
+      ...(fallback().added_tokens as Json[]),
+      // Not special, found in the raw text.
+      ...['\n', '\n\n', '\n\n\n', '<sp', '</sup>'].map((content, at) => added(1000 + at, content, { special: false })),
+    ],
+    ...rest,
+  })
+
 /**
  * Every kind. Where white space is asked for outside a Split, the library takes JavaScript's (U+FEFF, but not U+0085) and the
  * reference, as we do, Unicode's.
@@ -216,6 +229,7 @@ export const KINDS: readonly (readonly [name: string, json: Json])[] = [
     }),
   ],
   ['BPE over marked words with byte fallback', fallback()],
+  ['BPE over marked words with byte fallback and added tokens that are not special', marked()],
   [
     'BPE over a Metaspace that does not split, with byte fallback',
     fallback({

@@ -9,6 +9,7 @@ import {
   inPieces,
   isSplit,
   KINDS,
+  marked,
   open,
   readText,
   splitBy,
@@ -182,4 +183,45 @@ test.each([
     }),
     { numRuns: 500 },
   )
+})
+
+test('a run of letters without a boundary is one piece up to 4,096 units, in every published kind of pre-tokens', async () => {
+  // Chinese and Thai run to the next punctuation, a marked word to the next space; only beyond the bound may ids differ.
+  for (const json of [KINDS.find(([name]) => name === 'the pattern of Llama 3')![1], marked()]) {
+    const tokenizer = await open(json)
+    const whole = wholeBy(json)
+    const run = '記憶は流れる'.repeat(800).slice(0, MOST_HELD - 1)
+    expect(tokenizer.push('', run).ids.length).toBeLessThanOrEqual(1)
+    expect(readText(tokenizer, [...`${run}.`])).toEqual(whole(`${run}.`))
+    const { ids, held } = tokenizer.push('', `${run}記憶`)
+    expect(ids.length).toBeGreaterThan(1000)
+    expect(held.length).toBeLessThan(10)
+  }
+})
+
+test("under (?i: letters are folded as Unicode does it: 'ſ is a contraction, as 's is", async () => {
+  const pre_tokenizer = splitBy("(?i:'s|k)|\\p{L}+|[^\\p{L}]")
+  const tokenizer = await open(byteLevel({ pre_tokenizer }))
+  const apart = (...pieces: string[]): number[] => pieces.flatMap((piece) => readText(tokenizer, [piece]))
+  expect(readText(tokenizer, ["the'ſtream"])).toEqual(apart('the', "'ſ", 'tream'))
+  expect(readText(tokenizer, ["the'Stream"])).toEqual(apart('the', "'S", 'tream'))
+  expect(readText(tokenizer, ["the'ßtream"])).toEqual(apart('the', "'", 'ßtream'))
+  expect(readText(tokenizer, ['.\u212athe'])).toEqual(apart('.', '\u212a', 'the'))
+  expect(readText(tokenizer, ["the'", 'ſ', 'tream'])).toEqual(apart('the', "'ſ", 'tream'))
+})
+
+describe('a Split at a space behind a normalizer that marks words', () => {
+  test('is refused where a piece keeps words from being encoded one by one', async () => {
+    const { model } = marked() as { model: { vocab: Record<string, number>; merges: string[] } }
+    const vocab = { ...model.vocab, 'e▁': 1900, 'e▁t': 1901 }
+    const crossing = marked({ model: { ...model, vocab, merges: ['e ▁', 'e▁ t', ...model.merges] } })
+    await expect(open(crossing)).rejects.toThrow(/"e▁" keeps words from being encoded one by one/)
+  })
+
+  test('is refused where a normalizer behind could make new spaces', async () => {
+    const normalizers = [marked().normalizer, { type: 'NFKC' }]
+    await expect(open(marked({ normalizer: { type: 'Sequence', normalizers } }))).rejects.toThrow(
+      /Split with behavior MergedWithPrevious/,
+    )
+  })
 })

@@ -1,0 +1,87 @@
+/**
+ * Models by name, `owner/name` or `owner/name:file`: where `continuo pull` puts them, and where Hugging Face's own tools have put them.
+ *
+ *   $CONTINUO_CACHE (else $XDG_CACHE_HOME/continuo, else ~/.cache/continuo)
+ *     models/owner/name/            the files of the package under their own names
+ *       .pull.json                  where each came from: commit, ETag, bytes
+ *       .FILE.ETAG.part             what has come so far of a file
+ *   $HF_HUB_CACHE (else $HF_HOME/hub, else ~/.cache/huggingface/hub)
+ *     models--owner--name/          only read: refs/main names the commit, snapshots/COMMIT/ has its files
+ */
+import { readdir, readFile, stat } from 'node:fs/promises'
+import { homedir } from 'node:os'
+import { join } from 'node:path'
+import { ContinuoError } from '../errors.ts'
+
+export interface ModelName {
+  readonly owner: string
+  readonly name: string
+  /** A file of it, its path with / between folders; null: the package. */
+  readonly file: string | null
+}
+
+const PART = '[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?'
+const NAME = new RegExp(`^(${PART})/(${PART})(?::(.+))?$`)
+
+/** Whether a file of a hub may lie below a folder of ours under its own path. */
+export const isPlainPath = (path: string): boolean =>
+  path.length <= 512 &&
+  path.split('/').every((part) => /^[^\\/:*?"<>|\p{Cc}]{1,255}$/u.test(part) && !/^\.+$/.test(part)) &&
+  path.split('/').length <= 8
+
+/** null: no such name. */
+export const parseName = (text: string): ModelName | null => {
+  const [, owner, name, file = null] = NAME.exec(text) ?? []
+  if (owner === undefined || name === undefined || [owner, name].some((part) => /\.\.|--/.test(part))) return null
+  return file !== null && !isPlainPath(file) ? null : { owner, name, file }
+}
+
+type Env = Readonly<Record<string, string | undefined>>
+
+/** Where `continuo pull` puts the files of a model. */
+export const modelFolder = ({ owner, name }: ModelName, env: Env = process.env): string =>
+  join(
+    env.CONTINUO_CACHE || join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'continuo'),
+    ...['models', owner, name],
+  )
+
+const hubCache = (env: Env): string =>
+  env.HF_HUB_CACHE || join(env.HF_HOME || join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'huggingface'), 'hub')
+
+const exists = (path: string): Promise<boolean> =>
+  stat(path).then(
+    () => true,
+    () => false,
+  )
+
+/** The snapshot of Hugging Face's cache that refs/main names, or the only one there; null: it has none. */
+const snapshotOf = async ({ owner, name }: ModelName, env: Env): Promise<string | null> => {
+  const folder = join(hubCache(env), `models--${owner}--${name}`)
+  const snapshots = join(folder, 'snapshots')
+  const main = await readFile(join(folder, 'refs', 'main'), 'utf8').catch(() => '')
+  const commit = main.trim()
+  if (/^[0-9a-f]{40}$/.test(commit) && (await exists(join(snapshots, commit)))) return join(snapshots, commit)
+  const there = await readdir(snapshots).catch(() => [])
+  return there.length === 1 ? join(snapshots, there[0]!) : null
+}
+
+/**
+ * The path of a model: `text` itself where there is such a path or where it is no name; else a model of that name in our cache, then in
+ * Hugging Face's. Throws INVALID for a name that neither has. Nothing is asked of any other machine.
+ */
+export const findModel = async (text: string, env: Env = process.env): Promise<string> => {
+  const name = parseName(text)
+  if (name === null || (await exists(text))) return text
+  const own = modelFolder(name, env)
+  // A folder that only has parts of downloads is no package yet.
+  const begun = (await readdir(own).catch(() => [])).some((entry) => !entry.startsWith('.'))
+  const folders = [...(begun ? [own] : []), await snapshotOf(name, env)].filter((folder) => folder !== null)
+  for (const folder of folders) {
+    const path = name.file === null ? folder : join(folder, name.file)
+    if (await exists(path)) return path
+  }
+  throw new ContinuoError(
+    'INVALID',
+    `${text} is not a model package: there is no such path, and as a name it has nothing in ${own} and no snapshot in ${join(hubCache(env), `models--${name.owner}--${name.name}`)}. Correct the path, or download a model of that name: continuo pull ${text}`,
+  )
+}

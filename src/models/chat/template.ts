@@ -1,0 +1,155 @@
+/**
+ * Chat templates: Jinja2 with trim_blocks and lstrip_blocks, as `apply_chat_template` of the transformers library renders them.
+ * A template is a program from outside. It gets no clock, and its steps and the length of its texts are bounded.
+ */
+import { Environment, Interpreter, Template } from '@huggingface/jinja'
+import { ContinuoError, messageOf } from '../../errors.ts'
+import type { Message } from './types.ts'
+
+/** Of the source, in UTF-16 units; published templates have up to 20,000. */
+export const MOST_TEMPLATE = 1 << 20
+/** One for each statement and expression, for each element of a list and each 1,024 characters of a text that it gives. A published template takes some hundred a message. */
+const MOST_STEPS = 2_000_000
+/** Of any text that a template makes, in UTF-16 units. */
+const MOST_TEXT = 1 << 26
+/** Numbers that range() gives. */
+const MOST_RANGE = 65_536
+
+export interface Rendering {
+  readonly messages: readonly Message[]
+  readonly addGenerationPrompt: boolean
+  readonly bosToken?: string | undefined
+  readonly eosToken?: string | undefined
+  readonly thinking?: boolean | undefined
+  /** YYYY-MM-DD. */
+  readonly date?: string | undefined
+}
+
+export type ChatTemplate = (rendering: Rendering) => string
+
+interface Value {
+  readonly value: unknown
+}
+interface Evaluator {
+  evaluate(statement: unknown, environment: unknown): Value
+  run(program: unknown): Value
+}
+// The library's declarations import each other without extensions, which this module resolution does not follow.
+const Base = Interpreter as unknown as new (environment: unknown) => Evaluator
+
+class Bounded extends Base {
+  #steps = 0
+
+  override evaluate(statement: unknown, environment: unknown): Value {
+    const found = super.evaluate(statement, environment)
+    const { value } = found
+    const length = typeof value === 'string' ? value.length >> 10 : Array.isArray(value) ? value.length : 0
+    this.#steps += 1 + length
+    if (this.#steps > MOST_STEPS) throw new Error(`it takes more than ${MOST_STEPS} steps`)
+    if (typeof value === 'string' && value.length > MOST_TEXT)
+      throw new Error(`it makes a text of more than ${MOST_TEXT} characters`)
+    return found
+  }
+}
+
+const MONTHS = [
+  ...['January', 'February', 'March', 'April', 'May', 'June'],
+  ...['July', 'August', 'September', 'October', 'November', 'December'],
+]
+const DAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday']
+
+/** What strftime of C gives at midnight of a day, for the conversions that templates use. */
+const strftime = (date: string, format: string): string => {
+  const [year, month, day] = date.split('-') as [string, string, string]
+  const weekday = DAYS[new Date(`${date}T00:00:00Z`).getUTCDay()]!
+  const name = MONTHS[Number(month) - 1]!
+  const known: Readonly<Record<string, string>> = {
+    ...{
+      Y: year,
+      m: month,
+      d: day,
+      y: year.slice(2),
+      B: name,
+      b: name.slice(0, 3),
+      A: weekday,
+      a: weekday.slice(0, 3),
+    },
+    ...{ H: '00', M: '00', S: '00', I: '12', p: 'AM', F: date, e: day.replace(/^0/, ' '), '-d': day.replace(/^0/, '') },
+    ...{ '-m': month.replace(/^0/, ''), '%': '%' },
+  }
+  return format.replace(/%(-?[A-Za-z%])/g, (whole, letter: string) => {
+    const found = Object.hasOwn(known, letter) ? known[letter] : undefined
+    if (found === undefined) throw new Error(`strftime_now is asked for ${whole}, which is not known here`)
+    return found
+  })
+}
+
+/** Throws INVALID unless it is a day, YYYY-MM-DD. */
+export const checkDate = (date: string): string => {
+  const parsed = /^\d{4}-\d{2}-\d{2}$/.test(date) ? new Date(`${date}T00:00:00Z`) : null
+  if (parsed !== null && !Number.isNaN(parsed.getTime()) && parsed.toISOString().startsWith(date)) return date
+  throw new ContinuoError('INVALID', `The date is ${JSON.stringify(date)}, expected a day as YYYY-MM-DD.`)
+}
+
+const range = (start: number, stop?: number, step = 1): number[] => {
+  const [from, to] = stop === undefined ? [0, start] : [start, stop]
+  const length = Math.max(0, Math.ceil((to - from) / step))
+  if (!(length <= MOST_RANGE))
+    throw new Error(`range() is asked for ${length} numbers; at most ${MOST_RANGE} are given`)
+  return Array.from({ length }, (_, at) => from + at * step)
+}
+
+/** What Llama's templates take where nothing says which day it is. */
+const NO_DATE = '26 Jul 2024'
+
+/**
+ * `where` names the file, for messages. Throws INVALID for what is no template; so does the rendering where the template refuses a
+ * conversation, asks for a day that was not given, or goes beyond a bound.
+ */
+export const chatTemplate = (source: string, where: string): ChatTemplate => {
+  const invalid = (what: string, cause?: unknown): ContinuoError =>
+    new ContinuoError('INVALID', `The chat template of ${where} ${what}`, { cause })
+  if (source.length > MOST_TEMPLATE)
+    throw invalid(`has ${source.length} characters, expected at most ${MOST_TEMPLATE}.`)
+  let program: unknown
+  try {
+    program = new Template(source).parsed
+  } catch (cause) {
+    throw invalid(
+      `is not Jinja that @huggingface/jinja reads: ${messageOf(cause)}. Correct it, or take another.`,
+      cause,
+    )
+  }
+  return ({ messages, addGenerationPrompt, bosToken, eosToken, thinking, date }) => {
+    const globals: Readonly<Record<string, unknown>> = {
+      ...{ true: true, false: false, none: null, True: true, False: false, None: null },
+      range,
+      raise_exception: (text: unknown) => {
+        throw invalid(`refuses this conversation: ${String(text)}`)
+      },
+      strftime_now: (format: unknown) => {
+        if (date !== undefined) return strftime(date, String(format))
+        throw invalid(
+          'asks for the present date (strftime_now), and the same conversation must give the same text on any day. Name a day: --date YYYY-MM-DD.',
+        )
+      },
+      messages: messages.map(({ role, content }) => ({ role, content })),
+      add_generation_prompt: addGenerationPrompt,
+      // A template that prefers it does not ask for the clock then.
+      ...(/\bdate_string\b/.test(source) && {
+        date_string: date === undefined ? NO_DATE : strftime(date, '%d %b %Y'),
+      }),
+      ...(bosToken !== undefined && { bos_token: bosToken }),
+      ...(eosToken !== undefined && { eos_token: eosToken }),
+      ...(thinking !== undefined && { enable_thinking: thinking }),
+    }
+    try {
+      const environment = new Environment()
+      for (const [name, value] of Object.entries(globals)) environment.set(name, value)
+      return String(new Bounded(environment).run(program).value)
+    } catch (cause) {
+      if (cause instanceof ContinuoError) throw cause
+      throw invalid(`cannot be rendered: ${messageOf(cause)}. Correct it, or take another.`, cause)
+    }
+  }
+}

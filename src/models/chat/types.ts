@@ -1,0 +1,31 @@
+/** A conversation as text: what stands before each answer of the model. */
+export interface Message {
+  readonly role: 'system' | 'user' | 'assistant'
+  readonly content: string
+}
+
+export interface ChatOptions {
+  /** The first message, with the role `system`; default: none. */
+  readonly system?: string | undefined
+  /** Whether a model that can think before it answers shall; default: what its template does by itself. */
+  readonly thinking?: boolean | undefined
+  /** The day that a template may ask for, as YYYY-MM-DD; without it such a template is refused. */
+  readonly date?: string | undefined
+}
+
+export interface Asked {
+  /** What is fed before the answer: the rest of the turn before, and the message. */
+  readonly ids: Int32Array
+  /** The session holds what a rendering of the whole conversation has; false: earlier turns would be rendered otherwise by now. */
+  readonly exact: boolean
+}
+
+/** One conversation; `ask` and `answered` take turns. */
+export interface Chat {
+  /** Texts that end an answer, beside the model's ends of text; they are fed, but are no part of the answer. */
+  readonly stops: readonly string[]
+  /** Throws INVALID where the message cannot be rendered; the conversation stands as before then. */
+  ask(content: string): Asked
+  /** The answer without the stop text that ended it, if one did. */
+  answered(text: string, stop: string | null): void
+}

@@ -84,6 +84,9 @@ export const ropeOf = (config: RopeConfig, base = 10_000): Rope => {
   }
 }
 
+/** Of a head. config.json may say any number, and no tensor was compared with it yet. */
+const MOST_CHANNELS = 4096
+
 const DIGITS = 192n
 const ONE = 1n << DIGITS
 
@@ -142,6 +145,7 @@ const falling = (x: bigint): bigint => {
  * Models via Positional Interpolation" (2023); `llama3`: "The Llama 3 Herd of Models" (2024) as its published code has it.
  */
 export const ropeIncrements = ({ base, scaling }: Rope, channels: number): readonly number[] => {
+  if (channels > MOST_CHANNELS) refuse(`a head turns ${channels} channels, expected at most ${MOST_CHANNELS}.`)
   if (scaling.kind === 'factors' && scaling.factors.length !== channels / 2)
     refuse(`the rope has ${scaling.factors.length} factors, expected ${channels / 2}, one for each pair of channels.`)
   const rate = log(fixed(base))

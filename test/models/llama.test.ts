@@ -92,6 +92,11 @@ describe('a package', () => {
     ],
     ['matrices cut for training', { pretraining_tp: 2 }, /pretraining_tp must be 1/],
     ['heads of unequal width', { num_attention_heads: 5 }, /hidden_size is 24 and num_attention_heads is 5/],
+    [
+      'a head of too many channels',
+      { head_dim: 2 ** 40 },
+      /a head turns 1099511627776 channels, expected at most 4096/,
+    ],
     ['an odd head', { num_attention_heads: 8 }, /a head has 3 channels, expected an even number/],
     [
       'keys that heads cannot share',

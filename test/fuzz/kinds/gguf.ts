@@ -1,5 +1,4 @@
 /** GGUF files: their header, their metadata, their tensors, their numbers. */
-import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { randomRwkv7 } from '../../engine/packages.ts'
 import { plainF32, q8Blocks } from '../../models/containers.ts'
@@ -7,7 +6,7 @@ import { gptGguf, gptSizes, rwkvGguf, rwkvSizes } from '../../models/gguf-files.
 import { randomGpt2 } from '../../models/gpt2.ts'
 import type { OpenKind } from '../kind.ts'
 import { damagedBytes } from '../mutate.ts'
-import { usePackage } from '../packages.ts'
+import { usePackage, writeFiles } from '../packages.ts'
 
 export const open: OpenKind = async (folder) => {
   const files = new Map([
@@ -15,7 +14,7 @@ export const open: OpenKind = async (folder) => {
     ['rwkv7', rwkvGguf(randomRwkv7(2, rwkvSizes), plainF32)],
     ['rwkv7-q8', rwkvGguf(randomRwkv7(2, rwkvSizes), q8Blocks)],
   ])
-  const path = join(folder, 'model.gguf')
+  const dir = join(folder, 'package')
   return {
     bases: [...files.keys()],
     make: (base, random) => {
@@ -24,8 +23,8 @@ export const open: OpenKind = async (folder) => {
       return damagedBytes(file, random, random.next() < 0.8 ? Math.min(file.length, 9000) : file.length)
     },
     run: async (_, input) => {
-      writeFileSync(path, input)
-      return usePackage(path)
+      writeFiles(dir, { 'model.gguf': input })
+      return usePackage(join(dir, 'model.gguf'))
     },
     close: async () => {},
   }

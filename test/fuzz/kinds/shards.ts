@@ -6,7 +6,7 @@ import type { OpenKind } from '../kind.ts'
 import { damagedJson } from '../mutate.ts'
 import { usePackage, writeFiles } from '../packages.ts'
 
-const sizes = { L: 2, H: 2, N: 4, F: null, V: 256, P: 64 }
+const sizes = { L: 2, H: 2, N: 4, F: null, V: 256, P: 512 }
 
 export const open: OpenKind = async (folder) => {
   const dir = join(folder, 'package')

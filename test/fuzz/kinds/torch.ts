@@ -1,11 +1,10 @@
 /** Archives of torch.save: the pickle, the headers and the directory around it, the numbers. */
-import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { randomRwkv7 } from '../../engine/packages.ts'
 import { torchFile } from '../../models/containers.ts'
 import type { OpenKind } from '../kind.ts'
 import { damagedBytes } from '../mutate.ts'
-import { usePackage } from '../packages.ts'
+import { usePackage, writeFiles } from '../packages.ts'
 
 const sizes = { L: 2, H: 2, N: 8, F: 24, V: 256, D: { w: 4, a: 4, v: 4, g: 4 } }
 
@@ -15,7 +14,7 @@ export const open: OpenKind = async (folder) => {
     ['float', torchFile(tensors)],
     ['bfloat16', torchFile(tensors, 'BFloat16')],
   ])
-  const path = join(folder, 'model.pth')
+  const dir = join(folder, 'package')
   return {
     bases: [...files.keys()],
     make: (base, random) => {
@@ -28,8 +27,8 @@ export const open: OpenKind = async (folder) => {
       return Buffer.concat([file.subarray(0, from), damagedBytes(file.subarray(from), random)])
     },
     run: async (_, input) => {
-      writeFileSync(path, input)
-      return usePackage(path)
+      writeFiles(dir, { 'model.pth': input })
+      return usePackage(join(dir, 'model.pth'))
     },
     close: async () => {},
   }

@@ -39,7 +39,7 @@ inline Opened open(const SmallModel& small, size_t threads, Engine::OpenDevice d
   auto engine = std::make_unique<Engine>(threads);
   std::promise<Result<std::shared_ptr<const Model>>> done;
   engine->load(
-      small.graph, file.path, {}, {}, [&](auto result) { done.set_value(std::move(result)); }, std::move(device));
+      small.graph, {file.path}, {}, {}, [&](auto result) { done.set_value(std::move(result)); }, std::move(device));
   auto model = done.get_future().get();
   CHECK(model);
   return {std::move(engine), *model};

@@ -45,6 +45,7 @@ const DECODER: DecoderConfig = { ...BASE, max_position_embeddings: 48 }
 const decoder = (config: DecoderConfig): string => writePackage(config, safetensors(randomDecoder(12, config), 'BF16'))
 const gemma = {
   model_type: 'gemma3_text',
+  head_dim: 6,
   num_hidden_layers: 3,
   hidden_act: 'gelu_pytorch_tanh',
   layer_types: ['sliding_attention', 'full_attention', 'sliding_attention'],

@@ -40,8 +40,8 @@ const numbers = (name: string, extents: readonly number[], mean: number, deviati
   ),
   extents,
 })
-const layers = (of: (l: number) => readonly TensorSpec[]): readonly TensorSpec[] =>
-  Array.from({ length: L }, (_, l) => of(l)).flat()
+const layers = (of: (l: number) => readonly TensorSpec[], count = L): readonly TensorSpec[] =>
+  Array.from({ length: count }, (_, l) => of(l)).flat()
 
 const ends = (lastNorm = 'output_norm'): readonly TensorSpec[] => [
   matrix('table', 'token_embd.weight', null, [V, C], { deviation: 0.7 }),
@@ -119,6 +119,8 @@ const qwen3moe: SmallModel = {
   }),
 }
 
+/** Every sixth layer sees all positions, the others a window. */
+const GEMMA_LAYERS = 7
 const gemma3: SmallModel = {
   name: 'gemma3',
   vocabulary: V,
@@ -127,16 +129,20 @@ const gemma3: SmallModel = {
     matrix('table', 'token_embd.weight', null, [V, C], { deviation: 0.06 }),
     norm('output_norm'),
     product('output', V, C, 2),
-    ...layers((l) => [
-      norm(`blk.${l}.attn_norm`),
-      ...attention(l, 64, true),
-      norm(`blk.${l}.post_attention_norm`),
-      ...feed(l),
-      norm(`blk.${l}.post_ffw_norm`),
-    ]),
+    ...layers(
+      (l) => [
+        norm(`blk.${l}.attn_norm`),
+        ...attention(l, 64, true),
+        norm(`blk.${l}.post_attention_norm`),
+        ...feed(l),
+        norm(`blk.${l}.post_ffw_norm`),
+      ],
+      GEMMA_LAYERS,
+    ),
   ],
   metadata: metadata('gemma3', {
     ...heads(64),
+    block_count: { u32: GEMMA_LAYERS },
     'rope.freq_base': { f32: 1_000_000 },
     'attention.sliding_window': { u32: 32 },
     feed_forward_length: { u32: F },

@@ -38,6 +38,8 @@ const gemma3Config = z.looseObject({
   _sliding_window_pattern: size.nullish(),
   attn_logit_softcapping: z.null('must be null: scores are not capped').optional(),
   final_logit_softcapping: z.number().positive().nullish(),
+  /** What norms add to their weights; 0 where a file has 1 + weight. */
+  rms_norm_offset: z.union([z.literal(0), z.literal(1)]).default(1),
   mlp_bias: z.literal(false, 'must be false: the MLP has no biases').nullish(),
 })
 type Gemma3Config = z.infer<typeof gemma3Config>
@@ -78,7 +80,7 @@ const build: Family['build'] = (parsed, tensors) => {
       kinds: kindsOf(config),
       biases: { qkv: all, o: all },
       headNorms: true,
-      onePlus: true,
+      onePlus: config.rms_norm_offset === 1,
       postNorms: true,
       scale: config.query_pre_attn_scalar ** -0.5,
       activation: 'gelu',

@@ -1,5 +1,5 @@
 /**
- * Llama, Qwen2, Qwen3 and their mixtures in GGUF, as llama.cpp's converter writes them. In the architecture `llama` the rows of q and k
+ * Llama, Qwen2, Qwen3, their mixtures and Gemma 3 in GGUF, as llama.cpp's converter writes them. In the architecture `llama` the rows of q and k
  * are permuted within each head, for turning neighbours: row 2i of the file is the family's row i, row 2i + 1 its row i + d/2.
  */
 import type { View } from '../../engine/graph.ts'
@@ -159,3 +159,26 @@ export const qwen3moe: Architecture = (keys, tensors, numbers) => ({
   },
   tensors: renamed(tensors, { ...RULES, ...QWEN_EXPERTS }),
 })
+
+/** Norms are stored as 1 + weight. Every sixth layer sees all positions; the scaling of positions is for these alone. */
+export const gemma3: Architecture = (keys, tensors, numbers) => {
+  const { config, channels } = configOf(keys, tensors, numbers)
+  return {
+    config: {
+      ...config,
+      model_type: 'gemma3_text',
+      rope_theta: keys.realOr('gemma3.rope.freq_base', 1_000_000),
+      rope_local_base_freq: keys.realOr('gemma3.rope.freq_base_swa', 10_000),
+      sliding_window: keys.whole('gemma3.attention.sliding_window'),
+      query_pre_attn_scalar: channels,
+      final_logit_softcapping: keys.realOr('gemma3.final_logit_softcapping', null),
+      rms_norm_offset: 0,
+    },
+    tensors: renamed(tensors, {
+      ...RULES,
+      'blk.{l}.post_attention_norm.weight': `${layer}.post_attention_layernorm.weight`,
+      'blk.{l}.ffn_norm.weight': `${layer}.pre_feedforward_layernorm.weight`,
+      'blk.{l}.post_ffw_norm.weight': `${layer}.post_feedforward_layernorm.weight`,
+    }),
+  }
+}

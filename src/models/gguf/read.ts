@@ -6,7 +6,7 @@ import { open } from 'node:fs/promises'
 import type { GgufMetadata, TensorEntry } from '../../engine/native.ts'
 import { ContinuoError } from '../../errors.ts'
 import type { Architecture } from './architecture.ts'
-import { llama, qwen2, qwen3, qwen3moe } from './decoders.ts'
+import { gemma3, llama, qwen2, qwen3, qwen3moe } from './decoders.ts'
 import { gpt2 } from './gpt2.ts'
 import { lfm2 } from './lfm2.ts'
 import { mamba2 } from './mamba2.ts'
@@ -16,6 +16,7 @@ import { rwkv7 } from './rwkv7.ts'
 
 /** By `general.architecture`. */
 export const architectures: ReadonlyMap<string, Architecture> = new Map([
+  ['gemma3', gemma3],
   ['gpt2', gpt2],
   ['lfm2', lfm2],
   ['llama', llama],

@@ -23,13 +23,21 @@ const checked = (experts: ExpertsPlan): ExpertsPlan => {
 const qwen3MoeConfig = z.looseObject({
   ...decoderMembers,
   head_dim: size,
-  num_experts: size,
+  num_experts: size.nullish(),
+  /** The same as transformers 5 writes it. */
+  num_local_experts: size.nullish(),
   num_experts_per_tok: size,
   moe_intermediate_size: size,
   norm_topk_prob: z.boolean().nullish(),
   decoder_sparse_step: size.nullish(),
   mlp_only_layers: z.array(z.int().nonnegative()).nullish(),
 })
+
+const countOf = ({ num_experts, num_local_experts }: z.infer<typeof qwen3MoeConfig>): number => {
+  const count = num_experts ?? num_local_experts
+  if (count != null) return count
+  throw new ContinuoError('INVALID', 'config.json has no num_experts, expected how many experts a layer has.')
+}
 
 export const qwen3Moe: Family = {
   windows: false,
@@ -44,7 +52,7 @@ export const qwen3Moe: Family = {
     const step = config.decoder_sparse_step ?? 1
     const only = new Set(config.mlp_only_layers)
     const experts = checked({
-      count: config.num_experts,
+      count: countOf(config),
       chosen: config.num_experts_per_tok,
       inner: config.moe_intermediate_size,
       normalised: config.norm_topk_prob ?? false,

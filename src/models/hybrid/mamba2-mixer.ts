@@ -33,8 +33,14 @@ export interface Mamba2Plan {
   readonly factors?: Readonly<Record<'z' | 'x' | 'B' | 'C' | 'dt', number>>
 }
 
+/** Infinity as Python's json writes it, bare, and as transformers 5 does. */
+const infinity = z.union([
+  z.literal(Infinity),
+  z.object({ __float__: z.literal('Infinity') }).transform(() => Number.POSITIVE_INFINITY),
+])
+
 /** time_step_limit of a configuration. */
-export const stepLimit = z.tuple([z.number(), z.union([z.number(), z.literal(Infinity)])]).default([0, Infinity])
+export const stepLimit = z.tuple([z.number(), z.union([z.number(), infinity])]).default([0, Infinity])
 
 /** Refuses sizes that the recurrence cannot have. */
 export const refuseMamba2Sizes = ({ Hd, G, N, T, limit }: Pick<Mamba2Plan, 'Hd' | 'G' | 'N' | 'T' | 'limit'>): void => {

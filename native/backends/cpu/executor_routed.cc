@@ -10,15 +10,12 @@
 namespace continuo {
 
 size_t CpuExecutor::reserve_routed(const Program& program, size_t rows) {
-  size_t scratch = 0, bytes = gathered_.size();
-  each_routed(program.code, [&](const Instruction& instruction) {
-    const auto& stack = model_->constants[instruction.in[2].id];
-    const auto& ids = model_->graph.declarations[program.values[instruction.in[1].id].name];
-    const size_t places = rows * static_cast<size_t>(ids.elements());
-    bytes = std::max(bytes, places * (stack.inputs + stack.outputs) * sizeof(float));
+  const size_t bytes = gathered_bytes(*model_, program, rows);
+  if (bytes > gathered_.size()) gathered_ = Memory(bytes);
+  size_t scratch = 0;
+  each_routed(*model_, program, program.code, rows, [&](const Constant& stack, size_t places) {
     scratch = std::max(scratch, scratch_bytes(stack.matrix(), places));
   });
-  if (bytes > gathered_.size()) gathered_ = Memory(bytes);
   return scratch;
 }
 

@@ -24,18 +24,15 @@ Product product_with(const PackedMatrix& w) {
 }  // namespace
 
 size_t CudaExecutor::reserve_routed(const Program& program, size_t rows) {
-  size_t scratch = 0, bytes = gathered_.size();
-  each_routed(program.code, [&](const Instruction& instruction) {
-    const auto& stack = model_->constants[instruction.in[2].id];
-    const auto& ids = model_->graph.declarations[program.values[instruction.in[1].id].name];
-    const size_t places = rows * static_cast<size_t>(ids.elements());
-    bytes = std::max(bytes, places * (stack.inputs + stack.outputs) * sizeof(float));
+  const size_t bytes = gathered_bytes(*model_, program, rows);
+  if (bytes > gathered_.size()) gathered_ = DeviceMemory(device_, bytes);
+  size_t scratch = 0;
+  each_routed(*model_, program, program.code, rows, [&](const Constant& stack, size_t places) {
     // The scratch of each product of a launch is rounded up: no more than that of a row each.
     const Product p = product_with(stack.matrix());
     scratch = std::max(scratch,
                        scratch_bytes(&p, 1, static_cast<uint32_t>(places)) + most_products * scratch_bytes(&p, 1, 1));
   });
-  if (bytes > gathered_.size()) gathered_ = DeviceMemory(device_, bytes);
   return scratch;
 }
 

@@ -5,17 +5,17 @@
 
 #include "backends/cpu/executor.h"
 #include "backends/cpu/linear.h"
-#include "runtime/routes.h"
+#include "backends/cpu/routes.h"
 
 namespace continuo {
 
 size_t CpuExecutor::reserve_routed(const Program& program, size_t rows) {
-  const size_t bytes = gathered_bytes(*model_, program, rows);
-  if (bytes > gathered_.size()) gathered_ = Memory(bytes);
-  size_t scratch = 0;
+  size_t scratch = 0, bytes = gathered_.size();
   each_routed(*model_, program, program.code, rows, [&](const Constant& stack, size_t places) {
+    bytes = std::max(bytes, places * (stack.inputs + stack.outputs) * sizeof(float));
     scratch = std::max(scratch, scratch_bytes(stack.matrix(), places));
   });
+  if (bytes > gathered_.size()) gathered_ = Memory(bytes);
   return scratch;
 }
 

@@ -2,7 +2,6 @@
 // row goes to, plus the place among those.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -40,15 +39,6 @@ inline void each_routed(const Model& model, const Program& program, std::span<co
     each_routed(model, program, instruction.then, rows, visit);
     each_routed(model, program, instruction.otherwise, rows, visit);
   }
-}
-
-// The bytes of the rows that are brought together for the stacks of a program, and of their products.
-inline size_t gathered_bytes(const Model& model, const Program& program, size_t rows) {
-  size_t bytes = 0;
-  each_routed(model, program, program.code, rows, [&](const Constant& stack, size_t places) {
-    bytes = std::max(bytes, places * (stack.inputs + stack.outputs) * sizeof(float));
-  });
-  return bytes;
 }
 
 }  // namespace continuo

@@ -1,17 +1,19 @@
 // Cuts: which product, outputs and rows each thread block of a launch has, and where the rows lie. A kernel asks its
-// cut for the piece of its block:
-//
-//   product            sizes, and where x and y lie
-//   data, quantised    the matrix; of quantised dtypes the rows, [blocks][x_rows]
-//   unit               counts the outputs, in units of what the kernel takes
-//   rows               at most the height of a pass
-//   from(r), to(r)     where row r of the piece lies in x and in y
-//   quantised_row(r)   and among the quantised rows
+// cut for the piece of its block. Row r of the piece lies in row from(r) of x, to(r) of y, and quantised_row(r) of the
+// quantised rows.
 #pragma once
 
 #include "backends/cuda/kernels/panels.h"
 
 namespace continuo::cuda {
+
+struct BlockWork {
+  const Product& product;           // sizes, and where x and y lie
+  const void* data;                 // the matrix
+  const QuantisedBlock* quantised;  // quantised dtypes: the rows, [blocks][x_rows]
+  uint32_t unit;                    // counts the outputs, in units of what the kernel takes
+  uint32_t rows;                    // at most the height of a pass
+};
 
 // Rows [first, first + rows) of products side by side, in passes of `height` rows. The passes over the same outputs are
 // neighbours, so that weights come from memory once.
@@ -21,11 +23,7 @@ struct InOrder {
   uint32_t rows, height, passes;
   uint32_t x_rows;
 
-  struct Piece {
-    const Product& product;
-    const void* data;
-    const QuantisedBlock* quantised;
-    uint32_t unit, rows;
+  struct Piece : BlockWork {
     size_t row, first;
 
     CONTINUO_INLINE size_t from(uint32_t r) const { return first + row + r; }
@@ -36,13 +34,10 @@ struct InOrder {
   CONTINUO_INLINE Piece piece(uint32_t block) const {
     const uint32_t at = product_at(products, block), own = block - products.begin[at], row = own % passes * height,
                    left = rows - row;
-    return {products.of[at],
-            products.of[at].data,
-            products.quantised[at],
-            own / passes,
-            left < height ? left : height,
-            row,
-            first};
+    return {
+        {products.of[at], products.of[at].data, products.quantised[at], own / passes, left < height ? left : height},
+        row,
+        first};
   }
   // Whether the block has nothing to multiply.
   CONTINUO_INLINE bool idle(const Piece&, uint32_t, uint32_t) const { return false; }
@@ -64,11 +59,7 @@ struct ByRoute {
   uint32_t shared;  // neighbouring places that share a row of x
   uint32_t x_rows;
 
-  struct Piece {
-    const Product& product;
-    const void* data;
-    const QuantisedBlock* quantised;
-    uint32_t unit, rows;
+  struct Piece : BlockWork {
     const uint32_t* places;
     uint32_t shared, matrix;
 
@@ -79,10 +70,11 @@ struct ByRoute {
 
   CONTINUO_INLINE Piece piece(uint32_t block) const {
     const Pass& pass = passes[block % bound];
-    return {product,   static_cast<const char*>(product.data) + pass.matrix * matrix_bytes,
-            quantised, block / bound,
-            pass.rows, places + pass.first,
-            shared,    pass.matrix};
+    return {{product, static_cast<const char*>(product.data) + pass.matrix * matrix_bytes, quantised, block / bound,
+             pass.rows},
+            places + pass.first,
+            shared,
+            pass.matrix};
   }
   // Places whose number names no matrix get NaN in outputs [output, output + wide).
   CONTINUO_INLINE bool idle(const Piece& piece, uint32_t output, uint32_t wide) const {

@@ -1,4 +1,4 @@
-/** Packages for bench/long.ts: shapes of published models, and small ones with many positions; random weights in bf16. */
+/** Packages for bench/long.ts: shapes of published models, and small ones whose last position is 32,768; random weights in bf16. */
 import { type Entry, type RandomPackage, writeRandom } from './random-package.ts'
 import { RWKV7_0B1, writeRwkv7 } from './rwkv7-package.ts'
 
@@ -118,7 +118,7 @@ const small: DecoderShape = {
   keyHeads: 1,
   intermediate: 704,
   vocabulary: 256,
-  positions: 131_072,
+  positions: 32_768,
 }
 const smollm2: DecoderShape = {
   layers: 30,
@@ -146,7 +146,7 @@ const qwen35 = (): RandomPackage => {
       num_key_value_heads: G,
       head_dim: d,
       intermediate_size: F,
-      max_position_embeddings: 131_072,
+      max_position_embeddings: 32_768,
       rms_norm_eps: 1e-6,
       full_attention_interval: 4,
       linear_conv_kernel_dim: T,

@@ -7,10 +7,10 @@
  * a temporary folder. The session reads the text by the package's own tokenizer, again and again; a package without one reads
  * pseudo-random ids. A row is a tenth of the way:
  *
- *   read         tokens/s over the whole tenth, in calls of 512 tokens (fewer where a tenth is short)
- *   of a short   the median of eight calls over calls beside them of a session that stands near the beginning each time: what
- *                drifts in the machine drifts in both, so this is what length costs
- *   generate     tokens/s at the end of the tenth, the median of four requests
+ *   read/s       tokens read a second over the whole tenth, in calls of 512 tokens (fewer where a tenth is short)
+ *   of a short   the speed of eight calls over that of calls beside them of a session that stands near the beginning each time, the
+ *                median, by processor time: what drifts in the machine drifts in both, so this is what length costs
+ *   generate/s   tokens generated a second at the end of the tenth, the median of four requests; of a short as above
  *   resident     memory of the process, with both sessions and the weights
  *   state        memory that the session takes: tables that grow have room for up to twice the positions that are in use
  *   a position   what of the state has grown, over the positions so far
@@ -22,8 +22,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { sequence } from '../src/cli/bench/exactness-cases.ts'
-import { bytes, count, table } from '../src/cli/output.ts'
-import type { Context, Model } from '../src/engine/types.ts'
+import { bytes, count } from '../src/cli/output.ts'
+import type { Context, Model, WorkItem } from '../src/engine/types.ts'
 import { openPackage } from '../src/models/open.ts'
 import type { Tokenizer } from '../src/models/tokenizer/index.ts'
 import { SHAPES } from './long-packages.ts'
@@ -65,25 +65,29 @@ const source = (
   }
 }
 
-/** Tokens read by a session, and the seconds for them. */
-const read = async (model: Model, context: Context, tokens: Int32Array): Promise<number> => {
-  const started = performance.now()
-  await model.process([{ context, tokens, nats: false }])
-  return (performance.now() - started) / 1000
+/** What a call took, in seconds: on the clock, and of all processors together. */
+interface Took {
+  readonly clock: number
+  readonly cpu: number
+}
+const timed = async (model: Model, item: WorkItem): Promise<Took> => {
+  const [started, used] = [performance.now(), process.cpuUsage()]
+  await model.submit(item)
+  const { user, system } = process.cpuUsage(used)
+  return { clock: (performance.now() - started) / 1e3, cpu: (user + system) / 1e6 }
 }
 
-/** Tokens a second, with `tokens` a request. */
+const read = (model: Model, context: Context, tokens: Int32Array): Promise<Took> =>
+  timed(model, { context, tokens, nats: false })
+
 const none = new Int32Array(0)
-const generate = async (model: Model, context: Context, tokens: number): Promise<number> => {
-  const speeds: number[] = []
-  for (let n = 0; n < REQUESTS; n += 1) {
-    const started = performance.now()
-    const asking = { temperature: 0.8, topK: 40, topP: 0.95, seed: 7n, count: tokens }
-    const { generated } = await model.submit({ context, tokens: none, nats: false, generate: asking })
-    speeds.push(generated.length / ((performance.now() - started) / 1000))
-  }
-  return median(speeds)
-}
+const generate = (model: Model, context: Context, count: number): Promise<Took> =>
+  timed(model, {
+    context,
+    tokens: none,
+    nats: false,
+    generate: { temperature: 0.8, topK: 40, topP: 0.95, seed: 7n, count },
+  })
 
 interface Tenth {
   readonly to: number
@@ -91,6 +95,7 @@ interface Tenth {
   readonly speed: number
   readonly ratio: number
   readonly generated: number
+  readonly generatedRatio: number
   readonly resident: number
   readonly state: number
 }
@@ -103,13 +108,13 @@ interface Way {
   readonly take: (length: number) => Int32Array
   /** Tokens of a call that reads, and of one that generates. */
   readonly piece: number
-  readonly asked: number
+  readonly request: number
 }
 
 /** Goes from where the session stands to token `to`. */
-const tenthOf = async ({ model, long, control, take, piece, asked }: Way, to: number): Promise<Tenth> => {
+const tenthOf = async ({ model, long, control, take, piece, request }: Way, to: number): Promise<Tenth> => {
   const pieces: number[] = []
-  for (let left = to - REQUESTS * asked - Number(long.pulse); left > 0; left -= piece)
+  for (let left = to - REQUESTS * request - Number(long.pulse); left > 0; left -= piece)
     pieces.push(Math.min(piece, left))
   const every = Math.max(1, Math.floor(pieces.length / PAIRS))
   let tokens = 0
@@ -122,14 +127,21 @@ const tenthOf = async ({ model, long, control, take, piece, asked }: Way, to: nu
     const before = paired && ratios.length % 2 === 0 ? await read(model, control(), ids) : null
     const own = await read(model, long, ids)
     tokens += length
-    seconds += own
-    if (paired) ratios.push((before ?? (await read(model, control(), ids))) / own)
+    seconds += own.clock
+    if (paired) ratios.push((before ?? (await read(model, control(), ids))).cpu / own.cpu)
+  }
+  const generated: { readonly speed: number; readonly ratio: number }[] = []
+  for (let n = 0; n < REQUESTS; n += 1) {
+    const own = await generate(model, long, request)
+    const other = await generate(model, control(), request)
+    generated.push({ speed: request / own.clock, ratio: other.cpu / own.cpu })
   }
   return {
     to,
     speed: tokens / seconds,
     ratio: median(ratios),
-    generated: await generate(model, long, asked),
+    generated: median(generated.map((each) => each.speed)),
+    generatedRatio: median(generated.map((each) => each.ratio)),
     resident: process.memoryUsage.rss(),
     state: long.bytes,
   }
@@ -165,31 +177,30 @@ try {
   }
   // The first calls pay for what the engine takes once.
   for (let warm = 0; warm < 4; warm += 1) await read(model, control(), take(piece))
-  const way = { model, long, control, take, piece, asked: Math.min(64, Math.floor(piece / 8)) }
+  const way = { model, long, control, take, piece, request: Math.min(64, Math.floor(piece / 8)) }
+  const line = (cells: readonly string[]): void =>
+    void process.stdout.write(`${cells.map((cell) => cell.padStart(11)).join('')}\n`)
+  line(['to token', 'read/s', 'of a short', 'generate/s', 'of a short', 'resident', 'state', 'a position'])
   const rows: Tenth[] = []
   for (let n = 1; n <= TENTHS; n += 1) {
-    rows.push(await tenthOf(way, Math.round((end * n) / TENTHS)))
-    process.stderr.write(`${count(Number(long.pulse))} tokens\n`)
+    const row = await tenthOf(way, Math.round((end * n) / TENTHS))
+    rows.push(row)
+    line([
+      count(row.to),
+      count(row.speed),
+      row.ratio.toFixed(3),
+      count(row.generated),
+      row.generatedRatio.toFixed(3),
+      bytes(row.resident),
+      bytes(row.state),
+      bytes(Math.round((row.state - model.contextBytes) / row.to)),
+    ])
   }
-  process.stdout.write(
-    `${table(
-      ['>to token', '>read/s', '>of a short', '>generate/s', '>resident', '>state', '>a position'],
-      rows.map(({ to, speed, ratio, generated, resident, state: held }) => [
-        count(to),
-        count(speed),
-        ratio.toFixed(3),
-        count(generated),
-        bytes(resident),
-        bytes(held),
-        bytes(Math.round((held - model.contextBytes) / to)),
-      ]),
-    )}\n\n`,
-  )
   const [first, last] = [rows[0]!, rows.at(-1)!]
   const over = (of: (row: Tenth) => number): string => (of(last) / of(first)).toFixed(3)
   process.stdout.write(
-    `Last tenth over first: reading ${over(({ speed }) => speed)}, of a short session ${over(({ ratio }) => ratio)}, ` +
-      `generating ${over(({ generated }) => generated)}.\n`,
+    `\nLast tenth over first: reading ${over(({ speed }) => speed)} (of a short session ${over(({ ratio }) => ratio)}), ` +
+      `generating ${over(({ generated }) => generated)} (${over(({ generatedRatio }) => generatedRatio)}).\n`,
   )
   const [shortest, longest] = [state.length, long.serialize().length]
   process.stdout.write(

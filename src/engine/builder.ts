@@ -6,6 +6,7 @@
  * be written again: the later nodes then read what was written last. The written order is the order of work.
  */
 import type {
+  Operand as AnyOperand,
   Axis,
   Clock,
   Counter,
@@ -14,7 +15,6 @@ import type {
   Matrix,
   Member,
   Names,
-  Operand as AnyOperand,
   Over,
   Part,
   Pattern,

@@ -111,8 +111,8 @@ const openFaster = async (llama: Llama, model: BenchModel): Promise<LlamaSide> =
 }
 
 /** Continuo's side; null, with a sentence, where the engine refuses this q8 package. */
-const openOurs = async ({ format, title, files }: BenchModel): Promise<Side | null> => {
-  if (format !== 'q8') return openContinuo(files.dir, threads, sessions)
+const openOurs = async ({ format, title, files, config }: BenchModel): Promise<Side | null> => {
+  if (format !== 'q8' || config === null) return openContinuo(files.dir, threads, sessions)
   try {
     return await openContinuo(files.dir, threads, sessions)
   } catch (error) {
@@ -153,7 +153,7 @@ const measuresOf = (pair: Pair): readonly Measure[] => {
       PREFILL,
       (side) => side.prefill(ids),
       ({ fma, int8 }) =>
-        format === 'q8' && int8 !== null
+        (format === 'q8' || format === 'q4k') && int8 !== null
           ? { of: 'the int8 peak', tokensPerSecond: int8 / operations }
           : { of: 'the f32 FMA peak', tokensPerSecond: fma / operations },
     ),

@@ -1,8 +1,12 @@
 /** The number formats of both kinds of files. GGUF and safetensors are little-endian, as is every CPU that this bench runs on. */
 /// <reference lib="esnext.float16" />
+import { ggmlTypes } from './gguf.ts'
 
-/** `q8` is GGUF's Q8_0: groups of 32 along the inputs, each 32 int8 and one f16 scale. Value = q · scale. */
-export type Format = 'f32' | 'f16' | 'bf16' | 'q8'
+/**
+ * `q8` is GGUF's Q8_0: groups of 32 along the inputs, each 32 int8 and one f16 scale. Value = q · scale. `q4k` is its Q4_K: blocks of 256
+ * along the inputs, eight groups of 32 nibbles, each with a scale and a minimum of six bits. Value = (d · scale) · q − (dmin · minimum).
+ */
+export type Format = 'f32' | 'f16' | 'bf16' | 'q8' | 'q4k'
 export const GROUP = 32
 
 export const bytesOf = (array: ArrayBufferView): Uint8Array =>
@@ -52,6 +56,55 @@ export const toQ8Blocks = ({ codes, scales }: Quantised): Uint8Array => {
   for (let group = 0; group < scales.length; group += 1) {
     out.set(scaleBytes.subarray(2 * group, 2 * group + 2), group * block)
     out.set(codeBytes.subarray(group * GROUP, (group + 1) * GROUP), group * block + 2)
+  }
+  return out
+}
+
+const K_BLOCK = 256
+const SIX_BITS = 63
+
+/** Blocks of GGUF's Q4_K, 144 bytes: d, dmin (f16), 12 bytes of scales and minima, 128 bytes of nibbles. `values` is [rows, inputs], inputs a multiple of 256. */
+export const toQ4kBlocks = (values: Float32Array): Uint8Array => {
+  const out = new Uint8Array((values.length / K_BLOCK) * ggmlTypes.q4k.bytes)
+  const view = new DataView(out.buffer)
+  const scales = new Float32Array(K_BLOCK / GROUP)
+  const minima = new Float32Array(K_BLOCK / GROUP)
+  for (let first = 0, at = 0; first < values.length; first += K_BLOCK, at += ggmlTypes.q4k.bytes) {
+    for (let group = 0; group < scales.length; group += 1) {
+      let [least, greatest] = [0, 0]
+      for (const value of values.subarray(first + group * GROUP, first + (group + 1) * GROUP)) {
+        least = Math.min(least, value)
+        greatest = Math.max(greatest, value)
+      }
+      scales[group] = (greatest - least) / 15
+      minima[group] = -least
+    }
+    view.setFloat16(at, Math.max(...scales) / SIX_BITS, true)
+    view.setFloat16(at + 2, Math.max(...minima) / SIX_BITS, true)
+    const d = view.getFloat16(at, true)
+    const dmin = view.getFloat16(at + 2, true)
+    const sixBits = (value: number, unit: number): number =>
+      unit === 0 ? 0 : Math.min(SIX_BITS, Math.round(value / unit))
+    for (let group = 0; group < scales.length; group += 1) {
+      const scale = sixBits(scales[group]!, d)
+      const minimum = sixBits(minima[group]!, dmin)
+      // Groups 0 to 3: the low six bits of a byte of their own. Groups 4 to 7: four bits in a byte, the upper two above those of group − 4.
+      if (group < 4) {
+        out[at + 4 + group]! |= scale
+        out[at + 8 + group]! |= minimum
+      } else {
+        out[at + 8 + group] = (scale & 15) | ((minimum & 15) << 4)
+        out[at + group]! |= (scale >> 4) << 6
+        out[at + 4 + group]! |= (minimum >> 4) << 6
+      }
+      const step = d * scale
+      const shift = (group % 2) * 4
+      for (let i = 0; i < GROUP; i += 1) {
+        const value = values[first + group * GROUP + i]! + dmin * minimum
+        const code = step === 0 ? 0 : Math.max(0, Math.min(15, Math.round(value / step)))
+        out[at + 16 + (group >> 1) * GROUP + i]! |= code << shift
+      }
+    }
   }
   return out
 }

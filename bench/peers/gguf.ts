@@ -23,6 +23,7 @@ export const ggmlTypes = {
   f32: { id: 0, values: 1, bytes: 4 },
   f16: { id: 1, values: 1, bytes: 2 },
   q8: { id: 8, values: 32, bytes: 34 },
+  q4k: { id: 12, values: 256, bytes: 144 },
   bf16: { id: 30, values: 1, bytes: 2 },
 } as const
 export type GgmlType = keyof typeof ggmlTypes

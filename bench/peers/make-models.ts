@@ -1,19 +1,23 @@
 /**
- * Writes the models of the bench, random weights from fixed seeds, each as GGUF and as a Continuo package.
+ * Writes the models of the bench, random weights from fixed seeds: as GGUF, and those with a configuration as a Continuo package, too.
  *
- *   node make-models.ts
+ *   node make-models.ts [llama-0.1b-f16,qwen35-0.1b-q8]
  */
-import { statSync } from 'node:fs'
+import { mkdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { benchModels } from './models.ts'
-import { writeModel } from './write.ts'
+import { benchModels, modelsDir } from './models.ts'
+import { writeGguf, writeModel } from './write.ts'
 
 const megabytes = (path: string): string => `${Math.round(statSync(path).size / 1e6)} MB`
 
-for (const { title, specs, format, metadata, config, files } of benchModels) {
+const wanted = process.argv[2]?.split(',')
+mkdirSync(modelsDir, { recursive: true })
+for (const { name, title, specs, format, metadata, config, files } of benchModels) {
+  if (wanted && !wanted.includes(name)) continue
   const started = performance.now()
-  writeModel(specs, format, metadata, config, files)
+  if (config === null) writeGguf(specs, format, metadata, files.gguf)
+  else writeModel(specs, format, metadata, config, files)
   const seconds = ((performance.now() - started) / 1000).toFixed(1)
-  const tensors = join(files.dir, 'model.safetensors')
-  console.log(`${title}: ${files.gguf} (${megabytes(files.gguf)}), ${tensors} (${megabytes(tensors)}), ${seconds} s`)
+  const written = config === null ? [files.gguf] : [files.gguf, join(files.dir, 'model.safetensors')]
+  console.log(`${title}: ${written.map((path) => `${path} (${megabytes(path)})`).join(', ')}, ${seconds} s`)
 }

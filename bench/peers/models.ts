@@ -5,11 +5,12 @@ import type { Format } from './formats.ts'
 import type { MetaValue } from './gguf.ts'
 import { gpt2Config, gpt2Metadata, gpt2Sizes, gpt2Tensors } from './gpt2.ts'
 import { rwkv7Config, rwkv7Metadata, rwkv7Sizes, rwkv7Tensors } from './rwkv7.ts'
+import { decoder, qwen35, type Shape } from './shapes.ts'
 import type { TensorSpec } from './tensors.ts'
 import type { ModelFiles } from './write.ts'
 
 export interface BenchModel {
-  readonly family: 'rwkv7' | 'gpt2'
+  readonly family: 'rwkv7' | 'gpt2' | 'llama' | 'qwen35'
   readonly format: Format
   /** Of its files, and of the option --only. */
   readonly name: string
@@ -17,12 +18,14 @@ export interface BenchModel {
   readonly vocabulary: number
   readonly specs: readonly TensorSpec[]
   readonly metadata: Readonly<Record<string, MetaValue>>
-  readonly config: Readonly<Record<string, unknown>>
+  /** Of the package that Continuo opens; null: it opens the GGUF, too. */
+  readonly config: Readonly<Record<string, unknown>> | null
   readonly files: ModelFiles
 }
 
-const modelsDir = fileURLToPath(new URL('models', import.meta.url))
-export const formats: readonly Format[] = ['f16', 'bf16', 'q8']
+export const modelsDir = fileURLToPath(new URL('models', import.meta.url))
+const formats: readonly Format[] = ['f16', 'bf16', 'q8']
+const ggufFormats: readonly Format[] = ['f16', 'q8', 'q4k']
 
 const filesOf = (name: string): ModelFiles => ({ gguf: join(modelsDir, `${name}.gguf`), dir: join(modelsDir, name) })
 
@@ -50,4 +53,75 @@ const gpt2Of = (format: Format): BenchModel => ({
   files: filesOf(`gpt2-${format}`),
 })
 
-export const benchModels: readonly BenchModel[] = [...formats.map(rwkv7Of), ...formats.map(gpt2Of)]
+/** Of one file, which both sides open. */
+const ggufOf =
+  (family: 'llama' | 'qwen35', size: string, title: string, shape: Shape) =>
+  (format: Format): BenchModel => {
+    const name = `${family}-${size}-${format}`
+    const gguf = join(modelsDir, `${name}.gguf`)
+    return {
+      family,
+      format,
+      name,
+      title: `${title} ${size} ${format}`,
+      ...shape,
+      config: null,
+      files: { gguf, dir: gguf },
+    }
+  }
+
+const llamaSmall = decoder('llama', {
+  vocabulary: 32_000,
+  channels: 768,
+  layers: 12,
+  inner: 2048,
+  positions: 2048,
+  heads: 12,
+  keyHeads: 4,
+  width: 64,
+})
+const llamaLarge = decoder('llama', {
+  vocabulary: 32_000,
+  channels: 1024,
+  layers: 26,
+  inner: 4096,
+  positions: 2048,
+  heads: 16,
+  keyHeads: 8,
+  width: 64,
+})
+const qwenSmall = qwen35({
+  vocabulary: 32_000,
+  channels: 768,
+  layers: 12,
+  inner: 2048,
+  positions: 2048,
+  heads: 4,
+  keyHeads: 2,
+  width: 256,
+  deltaKeyHeads: 8,
+  deltaHeads: 8,
+  deltaWidth: 128,
+})
+const qwenLarge = qwen35({
+  vocabulary: 32_000,
+  channels: 1024,
+  layers: 24,
+  inner: 3584,
+  positions: 2048,
+  heads: 8,
+  keyHeads: 2,
+  width: 256,
+  deltaKeyHeads: 16,
+  deltaHeads: 16,
+  deltaWidth: 128,
+})
+
+export const benchModels: readonly BenchModel[] = [
+  ...formats.map(rwkv7Of),
+  ...formats.map(gpt2Of),
+  ...ggufFormats.map(ggufOf('llama', '0.1b', 'Llama', llamaSmall)),
+  ...ggufFormats.map(ggufOf('llama', '0.5b', 'Llama', llamaLarge)),
+  ...ggufFormats.map(ggufOf('qwen35', '0.1b', 'Qwen3.5', qwenSmall)),
+  ...ggufFormats.map(ggufOf('qwen35', '0.5b', 'Qwen3.5', qwenLarge)),
+]

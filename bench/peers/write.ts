@@ -1,19 +1,19 @@
 /** Writes one model twice, as GGUF and as a Continuo package, with the same numbers. Only one block of rows is in memory at a time. */
 import { closeSync, mkdirSync, openSync, renameSync, writeFileSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
-import { bytesOf, type Format, GROUP, quantise, toBf16, toF16, toQ8Blocks } from './formats.ts'
+import { bytesOf, type Format, GROUP, quantise, toBf16, toF16, toQ4kBlocks, toQ8Blocks } from './formats.ts'
 import { type GgmlType, type GgufTensor, ggufBytes, ggufHeader, type MetaValue, padded } from './gguf.ts'
-import { type Dtype, type PackageTensor, packageBytes, safetensorsLayout } from './safetensors.ts'
+import { type Dtype, type PackageTensor, safetensorsLayout } from './safetensors.ts'
 import { type TensorSpec, uniform } from './tensors.ts'
 
 /** Values that are drawn at a time. Matrices that a package has transposed are smaller and are drawn as one block. */
 const BLOCK = 1 << 22
 
-const fileTypes: Readonly<Record<Format, number>> = { f32: 0, f16: 1, q8: 7, bf16: 32 }
+const fileTypes: Readonly<Record<Format, number>> = { f32: 0, f16: 1, q8: 7, q4k: 14, bf16: 32 }
 const dtypes = { f32: 'F32', f16: 'F16', bf16: 'BF16' } as const
 
-/** Of tables and of what is never 8 bits. */
-const wide = (format: Format): 'f32' | 'f16' | 'bf16' => (format === 'q8' ? 'f16' : format)
+/** Of tables and of what is never quantised. */
+const wide = (format: Format): 'f32' | 'f16' | 'bf16' => (format === 'q8' || format === 'q4k' ? 'f16' : format)
 
 /** The type of a tensor's numbers in a file of this format. */
 export const storageOf = ({ role }: TensorSpec, format: Format): GgmlType =>
@@ -22,6 +22,7 @@ export const storageOf = ({ role }: TensorSpec, format: Format): GgmlType =>
 const packageTensors = (spec: TensorSpec, format: Format): readonly PackageTensor[] => {
   const storage = storageOf(spec, format)
   return spec.names.flatMap((name): readonly PackageTensor[] => {
+    if (storage === 'q4k') throw new Error(`${name}: a package has no Q4_K; only a GGUF file does.`)
     if (storage !== 'q8') {
       const dtype: Dtype = dtypes[storage]
       return [{ name, dtype, shape: spec.shape }]
@@ -45,6 +46,7 @@ const encoders: Readonly<Record<Exclude<GgmlType, 'q8'>, (values: Float32Array) 
   f32: bytesOf,
   f16: toF16,
   bf16: toBf16,
+  q4k: toQ4kBlocks,
 }
 
 export interface ModelFiles {
@@ -171,13 +173,17 @@ export const matrixTraffic = (
   specs: readonly TensorSpec[],
   format: Format,
 ): { readonly bytes: number; readonly weights: number; readonly headWeights: number } => {
-  const named = specs.filter(({ role, names }) => (role === 'matrix' || role === 'fromRight') && names.length > 0)
+  // A tensor without a place in a package that has others is only llama.cpp's.
+  const packaged = specs.some(({ names }) => names.length > 0)
+  const used = specs.filter(
+    ({ role, names }) => (role === 'matrix' || role === 'fromRight') && (names.length > 0 || !packaged),
+  )
   // A tied embedding is also the head.
   const head =
-    named.find(({ gguf }) => gguf === 'output.weight') ?? specs.find(({ gguf }) => gguf === 'token_embd.weight')!
-  const read = [...named.filter((spec) => spec !== head), head]
+    used.find(({ gguf }) => gguf === 'output.weight') ?? specs.find(({ gguf }) => gguf === 'token_embd.weight')!
+  const read = [...used.filter((spec) => spec !== head), head]
   const sizeOf = (spec: TensorSpec): number =>
-    packageTensors(spec, format).reduce((sum, tensor) => sum + packageBytes(tensor), 0)
+    ggufBytes({ name: spec.gguf, extents: spec.extents, type: storageOf(spec, format) })
   const weightsOf = ({ rows, columns }: TensorSpec): number => rows * columns
   return {
     bytes: read.reduce((sum, spec) => sum + sizeOf(spec), 0),

@@ -89,7 +89,7 @@ export const rwkv7Tensors = (): readonly TensorSpec[] => [
 ]
 
 export const rwkv7Metadata: Readonly<Record<string, MetaValue>> = {
-  'general.architecture': { string: 'rwkv7' },
+  'general.architecture': 'rwkv7',
   'rwkv7.context_length': { u32: 1_048_576 },
   'rwkv7.embedding_length': { u32: C },
   'rwkv7.block_count': { u32: L },

@@ -108,8 +108,6 @@ export interface TensorSet {
   takeStacks(name: string, range: Range, shape: Stack['shape']): Pattern
   /** Notes that a tensor may be there although nothing uses it. */
   ignore(name: string): void
-  /** The same of all tensors whose names begin so. */
-  ignoreAll(prefix: string): void
   /** Refuses tensors that were neither taken nor ignored. */
   finish(): void
 }
@@ -258,9 +256,6 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     takeStacks: (name, range, shape) => all(takeStack, name, range, shape),
     ignore: (name) => {
       left.delete(name)
-    },
-    ignoreAll: (prefix) => {
-      for (const name of left) if (name.startsWith(prefix)) left.delete(name)
     },
     finish: () => {
       const [extra] = left

@@ -5,12 +5,30 @@
 
 namespace continuo::CONTINUO_ISA {
 
-// A small whole number for each lane.
-template <class T> CONTINUO_INLINE Ints load_bytes(const void* p) {
-  typedef T Bytes __attribute__((vector_size(width)));
+// A small whole number for each lane. GCC widens vectors of bytes lane by lane unless an instruction is named.
+CONTINUO_INLINE Vec load_unsigned(const void* p) {
+#if defined(__AVX512F__)
+  return to_float((Ints)_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
+#elif defined(__AVX2__)
+  return to_float((Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
+#else
+  typedef uint8_t Bytes __attribute__((vector_size(width)));
   Bytes bytes;
   __builtin_memcpy(&bytes, p, sizeof bytes);
-  return __builtin_convertvector(bytes, Ints);
+  return to_float(__builtin_convertvector(bytes, Ints));
+#endif
+}
+CONTINUO_INLINE Vec load_signed(const void* p) {
+#if defined(__AVX512F__)
+  return to_float((Ints)_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
+#elif defined(__AVX2__)
+  return to_float((Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
+#else
+  typedef int8_t Bytes __attribute__((vector_size(width)));
+  Bytes bytes;
+  __builtin_memcpy(&bytes, p, sizeof bytes);
+  return to_float(__builtin_convertvector(bytes, Ints));
+#endif
 }
 
 CONTINUO_INLINE Vec load_halves(const void* p) { return load_weights(static_cast<const F16*>(p)); }
@@ -52,13 +70,16 @@ CONTINUO_INLINE void nibble_panel(const char* at, size_t count, size_t lane, con
       const size_t own = lane + v * width;
       if constexpr (k_block) {
         const Vec d = load_halves(at + own * 2), dmin = load_halves(at + PackedMatrix::scales_bytes + own * 2);
-        const Ints scale = load_bytes<uint8_t>(group + codes_bytes + own);
-        const Ints minimum = load_bytes<uint8_t>(group + codes_bytes + tile_lanes + own);
+        // Whole scales times integer sums are below 2²⁴: as floats they are the same numbers, once + 0 took a zero's
+        // sign.
+        const Vec scale = load_unsigned(group + codes_bytes + own);
+        const Vec minimum = load_unsigned(group + codes_bytes + tile_lanes + own);
 #pragma GCC unroll 16
         for (size_t r = 0; r < Rows; ++r) {
           const Vec x_scale = splat<Vec>(x[r].scales[g]);
-          acc[r][v] = fma(to_float(scale * dot[r][v]), d * x_scale, acc[r][v]);
-          acc[r][v] = fma(to_float(minimum * splat_int(x[r].corrections[g])), dmin * x_scale, acc[r][v]);
+          const Vec negative_sum = splat<Vec>(static_cast<float>(x[r].corrections[g]));
+          acc[r][v] = fma(fma(scale, to_float(dot[r][v]), Vec{}), d * x_scale, acc[r][v]);
+          acc[r][v] = fma(fma(minimum, negative_sum, Vec{}), dmin * x_scale, acc[r][v]);
         }
       } else {
         const Vec scale = load_halves(group + codes_bytes + own * 2);
@@ -72,23 +93,23 @@ CONTINUO_INLINE void nibble_panel(const char* at, size_t count, size_t lane, con
 }
 
 // One chunk of q6_k: 8 groups of 32 terms, in halves of 16.
-template <size_t Rows, size_t Lines> CONTINUO_INLINE void six_panel(const char* at, size_t lane,
-                                                                    const QuantisedBlock* x, const Sums& sums,
-                                                                    Ahead<Lines> ahead) {
-  Vec acc[Rows][quantised_vectors] = {};
+template <size_t Rows, size_t Vectors, size_t Lines>
+CONTINUO_INLINE void six_panel(const char* at, size_t lane, const QuantisedBlock* x, const Sums& sums,
+                               Ahead<Lines> ahead) {
+  Vec acc[Rows][Vectors] = {};
   for (size_t g = 0; g < 8; ++g) {
-    Ints total[Rows][quantised_vectors] = {};
+    Vec total[Rows][Vectors] = {};
     for (size_t half = 2 * g; half < 2 * g + 2; ++half) {
       ahead.fetch();
       ahead.fetch();
       int32_t corrections[Rows];
 #pragma GCC unroll 16
       for (size_t r = 0; r < Rows; ++r) {
-        const int32_t sums_of = x[r].corrections[g];
-        corrections[r] = -zero_code(Dtype::q6_k) * (half % 2 == 0 ? first_half(sums_of) : second_half(sums_of));
+        const int32_t both = x[r].corrections[g];
+        corrections[r] = -zero_code(Dtype::q6_k) * (half % 2 == 0 ? first_half(both) : second_half(both));
       }
 #pragma GCC unroll 16
-      for (size_t v = 0; v < quantised_vectors; ++v) {
+      for (size_t v = 0; v < Vectors; ++v) {
         const size_t own = lane + v * width;
         const char* codes = at + own * 4;
         const Ints high = load_ints(codes + PackedMatrix::q6_k_high + half * 256);
@@ -98,26 +119,36 @@ template <size_t Rows, size_t Lines> CONTINUO_INLINE void six_panel(const char* 
                              codes_of(((low[0] >> 4) & 0x0F0F0F0F) | (high & 0x0C0C0C0C) << 2),
                              codes_of((low[1] & 0x0F0F0F0F) | (high & 0x30303030)),
                              codes_of(((low[1] >> 4) & 0x0F0F0F0F) | ((high >> 2) & 0x30303030))};
-        const Ints scale = load_bytes<int8_t>(at + PackedMatrix::q6_k_scales + half * tile_lanes + own);
+        // Both halves together are below 2²⁴: as floats they are the same numbers.
+        const Vec scale = load_signed(at + PackedMatrix::q6_k_scales + half * tile_lanes + own);
 #pragma GCC unroll 16
         for (size_t r = 0; r < Rows; ++r) {
           Ints dot = splat_int(corrections[r]);
 #pragma GCC unroll 4
           for (size_t i = 0; i < 4; ++i) dot = dot4(dot, of[i], load_terms(x[r].terms + half * 16 + i * 4));
-          total[r][v] += scale * dot;
+          total[r][v] = fma(scale, to_float(dot), total[r][v]);
         }
       }
     }
 #pragma GCC unroll 16
-    for (size_t v = 0; v < quantised_vectors; ++v) {
+    for (size_t v = 0; v < Vectors; ++v) {
       const Vec d = load_halves(at + (lane + v * width) * 2);
 #pragma GCC unroll 16
-      for (size_t r = 0; r < Rows; ++r)
-        acc[r][v] = fma(to_float(total[r][v]), d * splat<Vec>(x[r].scales[g]), acc[r][v]);
+      for (size_t r = 0; r < Rows; ++r) acc[r][v] = fma(total[r][v], d * splat<Vec>(x[r].scales[g]), acc[r][v]);
     }
   }
   add_sums(acc, sums);
 }
+
+// The shape of a panel. Putting six bits together takes registers: of many rows, more share the codes of one vector.
+template <Dtype Kind, bool Many> struct PanelShape {
+  static constexpr size_t vectors = quantised_vectors, rows = quantised_rows;
+};
+#if defined(__AVX512F__)
+template <> struct PanelShape<Dtype::q6_k, true> {
+  static constexpr size_t vectors = 1, rows = 8;
+};
+#endif
 
 template <Dtype Kind> inline void blocks_as(const PackedMatrix& m, const QuantisedBlock* x, size_t x_rows, float* y,
                                             size_t row, size_t rows, size_t tile_begin, size_t tile_end) {
@@ -131,19 +162,23 @@ template <Dtype Kind> inline void blocks_as(const PackedMatrix& m, const Quantis
     return static_cast<const char*>(m.data) + tile * tile_bytes + block * chunk_bytes;
   };
   // Rows × one chunk, while the chunk after it is fetched.
-  const auto multiply_chunk = [&]<size_t Lines>(Ahead<Lines> ahead, size_t tile, size_t block) CONTINUO_LAMBDA {
+  const auto multiply_chunk = [&]<bool Many, size_t Lines>(Ahead<Lines> ahead, size_t tile,
+                                                           size_t block) CONTINUO_LAMBDA {
+    using Shape = PanelShape<Kind, Many>;
+    constexpr size_t lanes = Shape::vectors * width;
     const char* at = chunk(tile, block);
     const size_t n = tile * tile_lanes;
     const Sums sums{y + row * m.outputs + n, m.outputs, m.outputs - n, block == 0};
     const QuantisedBlock* terms = x + block * x_rows + row;
-    const size_t panels = (rows + quantised_rows - 1) / quantised_rows * (tile_lanes / quantised_lanes);
+    const size_t panels = (rows + Shape::rows - 1) / Shape::rows * (tile_lanes / lanes);
     ahead.step = chunk_bytes / panels / fetches;
-    each_panel<quantised_rows>(rows, [&]<size_t Rows>(size_t first) CONTINUO_LAMBDA {
-      for (size_t lane = 0; lane < least(tile_lanes, sums.lanes); lane += quantised_lanes) {
+    each_panel<Shape::rows>(rows, [&]<size_t Rows>(size_t first) CONTINUO_LAMBDA {
+      for (size_t lane = 0; lane < least(tile_lanes, sums.lanes); lane += lanes) {
+        const Sums own = sums.at(first, lane);
         if constexpr (Kind == Dtype::q6_k)
-          six_panel<Rows>(at, lane, terms + first, sums.at(first, lane), ahead);
+          six_panel<Rows, Shape::vectors>(at, lane, terms + first, own, ahead);
         else
-          nibble_panel<Kind, Rows>(at, least(8, groups - block * 8), lane, terms + first, sums.at(first, lane), ahead);
+          nibble_panel<Kind, Rows>(at, least(8, groups - block * 8), lane, terms + first, own, ahead);
         ahead.at += ahead.step * fetches;
       }
     });
@@ -151,14 +186,15 @@ template <Dtype Kind> inline void blocks_as(const PackedMatrix& m, const Quantis
   // Few rows: in order of address. Many: blocks outermost, as in matmul.h.
   if (rows <= quantised_rows) {
     for (size_t tile = tile_begin; tile < tile_end; ++tile) {
-      for (size_t block = 0; block < blocks; ++block) multiply_chunk(Ahead<5>{chunk(tile, block + 1), 0}, tile, block);
+      for (size_t block = 0; block < blocks; ++block)
+        multiply_chunk.template operator()<false>(Ahead<5>{chunk(tile, block + 1), 0}, tile, block);
     }
     return;
   }
   for (size_t block = 0; block < blocks; ++block) {
     for (size_t tile = tile_begin; tile < tile_end; ++tile) {
       const char* next = tile + 1 < tile_end ? chunk(tile + 1, block) : chunk(tile_begin, block + 1);
-      multiply_chunk(Ahead<3>{next, 0}, tile, block);
+      multiply_chunk.template operator()<true>(Ahead<3>{next, 0}, tile, block);
     }
   }
 }

@@ -59,11 +59,14 @@ export interface DecoderPlan {
   readonly mlp: MlpPlan
   /** The layers that have experts in place of the MLP; default: none. */
   readonly experts?: { readonly plan: MixturePlan; readonly includes: (layer: number) => boolean }
-  /** Names of the norms before attention and before the MLP, and of those of what they give; default: those of Llama, which has no others. */
+  /**
+   * Names of four norms: before attention, before the MLP, of what attention gives and of what the MLP gives. Default: the two of Llama,
+   * which normalises only before.
+   */
   readonly norms?: readonly [attention: string, feed: string, afterAttention: string, afterFeed: string]
 }
 
-/** What a plan follows from. */
+/** The members of the configuration that a plan follows from. */
 type Sizes = Pick<
   DecoderConfig,
   | 'vocab_size'
@@ -78,20 +81,20 @@ type Sizes = Pick<
   | 'tie_word_embeddings'
 >
 
-/** How the configuration's heads of d channels turn. */
+/** How fast the pairs of a head of d channels turn: the increments of op `rope`. */
 export const turningOf = (config: DecoderConfig, d: number): readonly number[] => ropeIncrements(ropeOf(config), d)
 
 export interface PlanOptions {
-  /** How layers see positions; heads have d channels. Default: all positions, turned as the configuration says. */
+  /** How layers see positions, with heads of d channels. */
   readonly sight: (d: number) => AttentionPlan['sight']
   readonly biases?: AttentionPlan['biases']
   /** Whether queries and keys are normalised within each head, before they turn. */
   readonly headNorms?: boolean
   /** Of all norms: 1 + weight in place of the weight. */
   readonly map?: 'one_plus' | undefined
-  /** Where the configuration does not say whether the head is the embedding. */
+  /** Whether the head is the embedding where the configuration does not say; default false. */
   readonly tied?: boolean
-  /** In front of the names of tensors. */
+  /** In front of the names of tensors; default "model.". */
   readonly root?: string
 }
 
@@ -161,12 +164,12 @@ export const buildDecoder = (plan: DecoderPlan, parsed: unknown, tensors: readon
   return places === null ? model : { ...model, memory: { window: { kind: 'sliding', places }, tables: [] } }
 }
 
-/** All layers see as much of the past. */
+/** All layers are alike: they see `window` positions (null: all), and turn as the configuration says. */
 export const everyLayer =
   (config: DecoderConfig, window: number | null = null): PlanOptions['sight'] =>
   (d): Sight => ({ window, increments: turningOf(config, d) })
 
-/** A window that no context outgrows is none. */
+/** The window of a configuration; null: it has none, or one that no context outgrows. */
 export const slidingWindow = ({
   sliding_window: window,
   max_position_embeddings: P,

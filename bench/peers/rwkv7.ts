@@ -101,7 +101,7 @@ export const rwkv7Tensors = (sizes: Rwkv7Sizes = rwkv7Sizes): readonly TensorSpe
 }
 
 export const rwkv7MetadataOf = (sizes: Rwkv7Sizes): Readonly<Record<string, MetaValue>> => ({
-  'general.architecture': { string: 'rwkv7' },
+  'general.architecture': 'rwkv7',
   'rwkv7.context_length': { u32: 1_048_576 },
   'rwkv7.embedding_length': { u32: sizes.channels },
   'rwkv7.block_count': { u32: sizes.layers },

@@ -84,7 +84,7 @@ const ggufOf = (
       'general.file_type': { u32: fileTypes[format] },
       'general.quantization_version': { u32: 2 },
       // Token ids only: llama.cpp takes the size of the vocabulary from the model's own key.
-      'tokenizer.ggml.model': { string: 'none' },
+      'tokenizer.ggml.model': 'none',
     },
     tensors,
   )

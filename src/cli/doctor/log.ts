@@ -127,6 +127,17 @@ const checkRecords = async (log: EventLog, inputTopic: string | undefined): Prom
   return found.length > 0 ? found : [ok('records', `${plural(records, 'record')} read, each as it was written`)]
 }
 
+/** The store is written and read, and what was written is removed. */
+const checkBlobs = async ({ blobs }: EventLog): Promise<readonly Check[]> => {
+  if (blobs === undefined) return []
+  try {
+    await blobs.ping()
+    return [ok('blobs', `${blobs.url} can be written and read`)]
+  } catch (error) {
+    return [fail('blobs', messageOf(error), 'Do as the sentence says.')]
+  }
+}
+
 const REMEDIES: Partial<Record<ErrorCode, string>> = {
   INVALID: 'Write the URL as the sentence says.',
   DENIED: 'Do as the sentence says.',
@@ -154,6 +165,7 @@ export const checkLog = async (
     await log.ping()
     return [
       ok('log', `${log.url} answers (${log.kind})`),
+      ...(await checkBlobs(log)),
       ...(await checkTopics(log, inputTopic, group)),
       ...(await checkRecords(log, inputTopic)),
     ]

@@ -70,7 +70,7 @@ class Naive final : public cuda::CudaExecutor {
     const StepArgs args = args_for(program.schedule, rows, runs);
     for (const auto& line : program.schedule.lines) fill(space, line, program.schedule, args, runs);
     upload(args);
-    for (const auto& line : program.schedule.lines) launch(program, line.launch, args.step, 0, rows, runs.size());
+    for (const auto& line : program.schedule.lines) launch(program, line, args.step, 0, rows, runs.size());
     cuda::check(cudaGetLastError(), "launch a step");
     end(space, runs);
   }

@@ -1,11 +1,11 @@
 // Products with matrices of GGUF blocks that are multiplied as they are.
-#include "backends/cpu/linear.h"
 #include "test/kernel_inputs.h"
 #include "test/matrices.h"
 #include "weights/block_packing.h"
 #include "weights/blocks.h"
 
 using namespace continuo;
+using test::product;
 using test::same_numbers;
 
 namespace {
@@ -80,18 +80,8 @@ struct Row {
 
 Row quantised_row(const float* x, size_t k, size_t group) {
   Row out{std::vector<int>(k), std::vector<float>(k / group)};
-  for (size_t g = 0; g < k / group; ++g) {
-    float most = 0;
-    bool finite = true;
-    for (size_t i = g * group; i < (g + 1) * group; ++i) {
-      most = std::max(most, std::abs(x[i]));
-      finite = finite && std::isfinite(x[i]);
-    }
-    const float s = most / 127.0f;
-    out.scales[g] = finite ? s : NAN;
-    for (size_t i = g * group; i < (g + 1) * group; ++i)
-      out.q[i] = finite && s > 0 ? static_cast<int>(std::clamp(std::nearbyint(x[i] / s), -127.0f, 127.0f)) : 0;
-  }
+  for (size_t g = 0; g < k / group; ++g)
+    out.scales[g] = test::quantise_by_the_rule(x + g * group, group, &out.q[g * group]);
   return out;
 }
 
@@ -146,7 +136,8 @@ bool near_exact(const Blocks& w, const std::vector<float>& x, size_t rows, const
     for (size_t i = 0; i < w.n; ++i) {
       double exact = 0, allowed = 1e-38;
       for (size_t from = 0; from < w.k; from += 32) {
-        // Groups of 64 have a step that depends on their neighbours too.
+        // The step of a group is its largest number / 127. Formats with groups of 64 take the largest of all 64
+        // numbers, which is no smaller than that of a group of 32.
         double most = 0, size = 0, sum = 0;
         for (size_t j = from / 64 * 64; j < std::min(w.k, from / 64 * 64 + 64); ++j)
           most = std::max(most, std::abs(double{x[r * w.k + j]}));
@@ -164,15 +155,6 @@ bool near_exact(const Blocks& w, const std::vector<float>& x, size_t rows, const
     }
   }
   return true;
-}
-
-std::vector<float> product(const Kernels& table, ThreadPool& pool, const PackedMatrix& m, const std::vector<float>& x,
-                           size_t rows) {
-  Memory scratch(scratch_bytes(m, rows));
-  std::vector<float> y(rows * m.outputs, -1.0f);
-  const Product product{m, x.data(), y.data()};
-  multiply(pool, table, {&product, 1}, rows, scratch);
-  return y;
 }
 
 constexpr std::string_view names[] = {"Q8_0", "Q5_0", "Q4_0", "TQ1_0", "TQ2_0", "Q4_K", "Q6_K"};
@@ -195,14 +177,7 @@ TEST("blocks: every table gives the bits of the written rule, for any format, sh
       for (const auto* table : test::tables()) {
         ThreadPool pool(1);
         CHECK(same_numbers(product(*table, pool, m, x, rows), want));
-        Memory memory(scratch_bytes(m, rows));
-        auto* blocks = memory.as<QuantisedBlock>();
-        for (size_t r = 0; r < rows; ++r) table->quantise(m, &x[r * w.k], blocks + r, rows);
-        std::vector<float> got(rows * n, NAN);
-        test::in_parts(random, rows, m.tiles(), [&](size_t row, size_t count, size_t tile, size_t end) {
-          table->matmul_quantised(m, blocks, rows, got.data(), row, count, tile, end);
-        });
-        CHECK(same_numbers(got, want));
+        CHECK(same_numbers(test::quantised_in_parts(random, *table, m, x, rows), want));
       }
     }
   }

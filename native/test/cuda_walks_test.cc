@@ -8,9 +8,6 @@ using cuda::Family;
 
 namespace {
 
-using Task = cuda::Task;
-const Kernels& cpu = generic_kernels;
-
 // A table with a member for each run of a step, of which some are missing.
 struct Table {
   Both<float> numbers;

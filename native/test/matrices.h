@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "backends/cpu/linear.h"
 #include "test/check.h"
 #include "weights/weights.h"
 
@@ -50,6 +51,15 @@ inline std::vector<Product> products(Random& random) {
   return out;
 }
 
+inline std::vector<float> product(const Kernels& table, ThreadPool& pool, const PackedMatrix& m,
+                                  const std::vector<float>& x, size_t rows) {
+  Memory scratch(scratch_bytes(m, rows));
+  std::vector<float> y(rows * m.outputs, -1.0f);
+  const continuo::Product product{m, x.data(), y.data()};
+  multiply(pool, table, {&product, 1}, rows, scratch);
+  return y;
+}
+
 // Calls run(row, rows, tile, tile_end) for a random cut of rows and tiles that covers everything once.
 template <class Run> void in_parts(Random& random, size_t rows, size_t tiles, const Run& run) {
   for (size_t row = 0; row < rows;) {
@@ -61,6 +71,33 @@ template <class Run> void in_parts(Random& random, size_t rows, size_t tiles, co
     }
     row += count;
   }
+}
+
+// The product with a quantised matrix by a kernel table itself, in such parts.
+inline std::vector<float> quantised_in_parts(Random& random, const Kernels& table, const PackedMatrix& m,
+                                             const std::vector<float>& x, size_t rows) {
+  Memory memory(scratch_bytes(m, rows));
+  auto* blocks = memory.as<QuantisedBlock>();
+  for (size_t r = 0; r < rows; ++r) table.quantise(m, &x[r * m.inputs], blocks + r, rows);
+  std::vector<float> y(rows * m.outputs, NAN);
+  in_parts(random, rows, m.tiles(), [&](size_t row, size_t count, size_t tile, size_t end) {
+    table.matmul_quantised(m, blocks, rows, y.data(), row, count, tile, end);
+  });
+  return y;
+}
+
+// One group of activations by the rule of jobs.h: writes the integers, returns the scale.
+inline float quantise_by_the_rule(const float* x, size_t count, int* q) {
+  float most = 0;
+  bool finite = true;
+  for (size_t i = 0; i < count; ++i) {
+    most = std::max(most, std::abs(x[i]));
+    finite = finite && std::isfinite(x[i]);
+  }
+  const float s = most / 127.0f;
+  for (size_t i = 0; i < count; ++i)
+    q[i] = finite && s > 0 ? static_cast<int>(std::clamp(std::nearbyint(x[i] / s), -127.0f, 127.0f)) : 0;
+  return finite ? s : NAN;
 }
 
 }  // namespace continuo::test

@@ -1,9 +1,10 @@
-#include "backends/cpu/linear.h"
 #include "test/kernel_inputs.h"
 #include "test/matrices.h"
 
 using namespace continuo;
+using test::product;
 using test::products;
+using test::quantise_by_the_rule;
 using test::same_numbers;
 
 namespace {
@@ -78,20 +79,6 @@ Quantised random_quantised(test::Random& random, Storage storage, size_t n, size
   return w;
 }
 
-// One group by the rule of kernels.h: the integers, and the scale.
-float quantise_by_the_rule(const float* x, size_t count, int* q) {
-  float most = 0;
-  bool finite = true;
-  for (size_t i = 0; i < count; ++i) {
-    most = std::max(most, std::abs(x[i]));
-    finite = finite && std::isfinite(x[i]);
-  }
-  const float s = most / 127.0f;
-  for (size_t i = 0; i < count; ++i)
-    q[i] = finite && s > 0 ? static_cast<int>(std::clamp(std::nearbyint(x[i] / s), -127.0f, 127.0f)) : 0;
-  return finite ? s : NAN;
-}
-
 std::vector<float> by_the_rule(const Quantised& w, const std::vector<float>& x, size_t rows) {
   std::vector<float> y(rows * w.n);
   std::vector<int> q(w.group);
@@ -138,19 +125,10 @@ bool near_exact(const Quantised& w, const std::vector<float>& x, size_t rows, co
   return true;
 }
 
-std::vector<float> product(const Kernels& table, ThreadPool& pool, const PackedMatrix& m, const std::vector<float>& x,
-                           size_t rows) {
-  Memory scratch(scratch_bytes(m, rows));
-  std::vector<float> y(rows * m.outputs, -1.0f);
-  const Product product{m, x.data(), y.data()};
-  multiply(pool, table, {&product, 1}, rows, scratch);
-  return y;
-}
-
 std::vector<float> product(const Kernels& table, const Quantised& w, const std::vector<float>& x, size_t rows) {
   ThreadPool pool(1);
   const auto constant = w.packed();
-  return product(table, pool, constant.matrix(), x, rows);
+  return test::product(table, pool, constant.matrix(), x, rows);
 }
 
 }  // namespace
@@ -170,14 +148,7 @@ TEST(
         const auto m = constant.matrix();
         for (const auto* table : test::tables()) {
           CHECK(same_numbers(product(*table, w, x, rows), want));
-          Memory memory(scratch_bytes(m, rows));
-          auto* blocks = memory.as<QuantisedBlock>();
-          for (size_t r = 0; r < rows; ++r) table->quantise(m, &x[r * k], blocks + r, rows);
-          std::vector<float> got(rows * n, NAN);
-          test::in_parts(random, rows, m.tiles(), [&](size_t row, size_t count, size_t tile, size_t end) {
-            table->matmul_quantised(m, blocks, rows, got.data(), row, count, tile, end);
-          });
-          CHECK(same_numbers(got, want));
+          CHECK(same_numbers(test::quantised_in_parts(random, *table, m, x, rows), want));
         }
       }
     }

@@ -1,4 +1,4 @@
-#include "test/kernel_inputs.h"
+#include "test/recurrences.h"
 
 using namespace continuo;
 using namespace continuo::test;
@@ -31,10 +31,6 @@ Head some_head(Random& random, size_t n, size_t keys, bool wild) {
   return h;
 }
 
-struct Outcome {
-  std::vector<float> y, state;  // y [tokens][n]
-};
-
 // The rule of ssm.h, one number at a time.
 Outcome rule(const Head& h) {
   Outcome out{std::vector<float>(h.tokens * h.n), h.state};
@@ -54,36 +50,27 @@ Outcome rule(const Head& h) {
   return out;
 }
 
-// Runs the tokens and lanes in parts, on slices that start anywhere.
+// On slices that start anywhere.
 Outcome run(Random& random, const Kernels* table, const Head& h) {
   const auto slice = [&](const std::vector<float>& values) { return Slice(values, random.below(17)); };
-  Slice x = slice(h.x), dt = slice(h.dt), w = slice(h.w), b = slice(h.b), c = slice(h.c), state = slice(h.state);
-  Slice y(h.tokens * h.stride, random.below(17));
-  const size_t cut = 1 + random.below(h.tokens);
-  for (size_t t = 0; t < h.tokens; t += cut) {
-    const SsmRun job{state.data(),
+  Slice x = slice(h.x), dt = slice(h.dt), w = slice(h.w), b = slice(h.b), c = slice(h.c);
+  return in_parts(random, h, [&](float* state, float* y, size_t t, size_t tokens, size_t lane, size_t end) {
+    const SsmRun job{state,
                      x.data() + t * h.stride,
                      dt.data() + t * h.heads,
                      w.data() + t * h.heads,
                      b.data() + t * h.key_stride,
                      c.data() + t * h.key_stride,
                      h.skip,
-                     y.data() + t * h.stride,
+                     y,
                      h.n,
                      h.keys,
                      h.stride,
                      h.heads,
                      h.key_stride,
-                     std::min(cut, h.tokens - t)};
-    const size_t middle = random.below(h.n + 1);
-    table->ssm(job, 0, middle);
-    table->ssm(job, middle, h.n);
-  }
-  CHECK(y.fences_stand() && state.fences_stand());
-  Outcome out{{}, state.values()};
-  for (size_t t = 0; t < h.tokens; ++t)
-    out.y.insert(out.y.end(), y.data() + t * h.stride, y.data() + t * h.stride + h.n);
-  return out;
+                     tokens};
+    table->ssm(job, lane, end);
+  });
 }
 
 }  // namespace
@@ -130,10 +117,6 @@ TEST("ssm: within the derived error of the exact recurrence") {
         y_bound[t * h.n + i] += static_cast<double>(keys + 1) * unit * size;
       }
     }
-    for (const auto* table : tables()) {
-      const auto got = run(random, table, h);
-      for (size_t i = 0; i < y.size(); ++i) CHECK(std::abs(got.y[i] - y[i]) <= 1.01 * y_bound[i]);
-      for (size_t i = 0; i < S.size(); ++i) CHECK(std::abs(got.state[i] - S[i]) <= 1.01 * E[i]);
-    }
+    for (const auto* table : tables()) check_within(run(random, table, h), {y, y_bound, S, E});
   }
 }

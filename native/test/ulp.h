@@ -109,7 +109,7 @@ inline std::vector<Elementary> elementary_functions() {
       map_function<exact::decay, exact::decay>("decay", &Kernels::decay, halves, 1.6, 0),
       map_function<exact::silu, exact::silu>("silu", &Kernels::silu, halves, 2, 1.5),
       map_function<exact::gelu, exact::gelu>("gelu", &Kernels::gelu, halves, 2, 1.5),
-      map_function<exact::gelu_erf, exact::gelu_erf>("gelu_erf", &Kernels::gelu_erf, halves, 4, 2),
+      map_function<exact::gelu_erf, exact::gelu_erf>("gelu_erf", &Kernels::gelu_erf, halves, 4.5, 2),
       map_function<exact::softplus, exact::softplus>("softplus", &Kernels::softplus, halves, 1.9, 0.85),
       phase_function("sin_phase", true, exact::sin_phase<double>, exact::sin_phase<long double>, 0.8),
       phase_function("cos_phase", false, exact::cos_phase<double>, exact::cos_phase<long double>, 0.8),

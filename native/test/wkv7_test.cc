@@ -1,4 +1,4 @@
-#include "test/kernel_inputs.h"
+#include "test/recurrences.h"
 
 using namespace continuo;
 using namespace continuo::test;
@@ -35,10 +35,6 @@ Head some_head(Random& random, size_t n, bool wild) {
   return head;
 }
 
-struct Outcome {
-  std::vector<float> y, state;  // y [tokens][n]
-};
-
 // The rule of wkv7.h, one number at a time.
 Outcome rule(const Head& h) {
   Outcome out{std::vector<float>(h.tokens * h.n), h.state};
@@ -58,35 +54,16 @@ Outcome rule(const Head& h) {
   return out;
 }
 
-// Runs the tokens and lanes in parts, on slices that start anywhere.
+// On slices that start anywhere.
 Outcome run(Random& random, const Kernels* table, const Head& h) {
   const auto slice = [&](const std::vector<float>& values) { return Slice(values, random.below(17)); };
-  Slice r = slice(h.r), w = slice(h.w), k = slice(h.k), v = slice(h.v), kk = slice(h.kk), a = slice(h.a),
-        state = slice(h.state);
-  Slice y(h.tokens * h.stride, random.below(17));
-  const size_t cut = 1 + random.below(h.tokens);
-  for (size_t t = 0; t < h.tokens; t += cut) {
+  Slice r = slice(h.r), w = slice(h.w), k = slice(h.k), v = slice(h.v), kk = slice(h.kk), a = slice(h.a);
+  return in_parts(random, h, [&](float* state, float* y, size_t t, size_t tokens, size_t lane, size_t end) {
     const size_t at = t * h.stride;
-    const Wkv7Run job{state.data(),
-                      r.data() + at,
-                      w.data() + at,
-                      k.data() + at,
-                      v.data() + at,
-                      kk.data() + at,
-                      a.data() + at,
-                      y.data() + at,
-                      h.n,
-                      h.stride,
-                      std::min(cut, h.tokens - t)};
-    const size_t middle = random.below(h.n + 1);
-    table->wkv7(job, 0, middle);
-    table->wkv7(job, middle, h.n);
-  }
-  CHECK(y.fences_stand() && state.fences_stand());
-  Outcome out{{}, state.values()};
-  for (size_t t = 0; t < h.tokens; ++t)
-    out.y.insert(out.y.end(), y.data() + t * h.stride, y.data() + t * h.stride + h.n);
-  return out;
+    const Wkv7Run job{state, r.data() + at, w.data() + at, k.data() + at, v.data() + at, kk.data() + at, a.data() + at,
+                      y,     h.n,           h.stride,      tokens};
+    table->wkv7(job, lane, end);
+  });
 }
 
 }  // namespace
@@ -138,10 +115,6 @@ TEST("wkv7: within the derived error of the exact recurrence") {
         }
       }
     }
-    for (const auto* table : tables()) {
-      const auto got = run(random, table, h);
-      for (size_t i = 0; i < y.size(); ++i) CHECK(std::abs(got.y[i] - y[i]) <= 1.01 * y_bound[i]);
-      for (size_t i = 0; i < S.size(); ++i) CHECK(std::abs(got.state[i] - S[i]) <= 1.01 * E[i]);
-    }
+    for (const auto* table : tables()) check_within(run(random, table, h), {y, y_bound, S, E});
   }
 }

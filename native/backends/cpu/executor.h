@@ -64,6 +64,10 @@ class CpuExecutor final : public Executor {
 
   // executor_state.cc: what touches persistent memory.
   void shift(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  struct Lanes {
+    size_t begin, end;  // channels of a head
+  };
+  void recur(Space& space, const Instruction& instruction, std::span<const Run> runs, size_t cost, const auto& work);
   void wkv7(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void ssm(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void attend(Space& space, const Instruction& instruction, std::span<const Run> runs);

@@ -5,16 +5,13 @@
 
 #include "backends/cpu/executor.h"
 #include "backends/cpu/linear.h"
-#include "runtime/routes.h"
+#include "backends/cpu/routes.h"
 
 namespace continuo {
 
 size_t CpuExecutor::reserve_routed(const Program& program, size_t rows) {
   size_t scratch = 0, bytes = gathered_.size();
-  each_routed(program.code, [&](const Instruction& instruction) {
-    const auto& stack = model_->constants[instruction.in[2].id];
-    const auto& ids = model_->graph.declarations[program.values[instruction.in[1].id].name];
-    const size_t places = rows * static_cast<size_t>(ids.elements());
+  each_routed(*model_, program, program.code, rows, [&](const Constant& stack, size_t places) {
     bytes = std::max(bytes, places * (stack.inputs + stack.outputs) * sizeof(float));
     scratch = std::max(scratch, scratch_bytes(stack.matrix(), places));
   });

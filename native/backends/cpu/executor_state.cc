@@ -7,7 +7,8 @@ namespace continuo {
 
 namespace {
 
-constexpr size_t wkv7_lanes = 64, ssm_lanes = 64;
+// Channels of one head that a task takes through a recurrence.
+constexpr size_t recurrent_lanes = 64;
 // Queries of one head that a task takes.
 constexpr size_t query_rows = 32;
 
@@ -27,30 +28,46 @@ void CpuExecutor::shift(Space& space, const Instruction& instruction, std::span<
   }
 }
 
-void CpuExecutor::wkv7(Space& space, const Instruction& instruction, std::span<const Run> runs) {
-  const auto& node = *instruction.node;
-  const size_t width = this->width(space, instruction.out);
-  const size_t n = width / node.groups;
-  const size_t stripes = (n + wkv7_lanes - 1) / wkv7_lanes;
-  const size_t per_run = node.groups * stripes;
+// Calls work(state, run, head, lanes) for pieces of the heads of each run, whose state is the member that the
+// instruction's place picks; not for a run after a fault. `cost`: multiply-adds of a row.
+void CpuExecutor::recur(Space& space, const Instruction& instruction, std::span<const Run> runs, size_t cost,
+                        const auto& work) {
+  const size_t heads = instruction.node->groups, n = width(space, instruction.out) / heads;
+  const size_t pieces = (n + recurrent_lanes - 1) / recurrent_lanes, per_run = heads * pieces;
   size_t rows = 0;
   std::vector<float*> states;
   for (const auto& run : runs) {
     rows += run.rows;
     states.push_back(tables(space, instruction, run)[0]);
   }
-  const auto work = [&](size_t task) {
-    const Run& run = runs[task / per_run];
-    if (!states[task / per_run]) return;
-    const size_t head = task % per_run / stripes;
-    const size_t lane = task % stripes * wkv7_lanes;
+  fork(runs.size() * per_run, rows * cost, [&](size_t task) {
+    float* const state = states[task / per_run];
+    const size_t lane = task % pieces * recurrent_lanes;
+    if (state)
+      work(state, runs[task / per_run], task % per_run / pieces, Lanes{lane, std::min(n, lane + recurrent_lanes)});
+  });
+}
+
+void CpuExecutor::wkv7(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const auto& node = *instruction.node;
+  const size_t width = this->width(space, instruction.out);
+  const size_t n = width / node.groups;
+  recur(space, instruction, runs, width * n * 4, [&](float* state, const Run& run, size_t head, Lanes lanes) {
     const size_t at = run.row * width + head * n;
     const auto in = [&](size_t i) { return static_cast<const float*>(floats(space, instruction.in[i].id)) + at; };
-    const Wkv7Run job{states[task / per_run] + head * n * n, in(0), in(1), in(2),   in(3), in(4), in(5),
-                      floats(space, instruction.out) + at,   n,     width, run.rows};
-    kernels_.wkv7(job, lane, std::min(n, lane + wkv7_lanes));
-  };
-  fork(runs.size() * per_run, rows * width * n * 4, work);
+    const Wkv7Run job{state + head * n * n,
+                      in(0),
+                      in(1),
+                      in(2),
+                      in(3),
+                      in(4),
+                      in(5),
+                      floats(space, instruction.out) + at,
+                      n,
+                      width,
+                      run.rows};
+    kernels_.wkv7(job, lanes.begin, lanes.end);
+  });
 }
 
 void CpuExecutor::ssm(Space& space, const Instruction& instruction, std::span<const Run> runs) {
@@ -61,20 +78,10 @@ void CpuExecutor::ssm(Space& space, const Instruction& instruction, std::span<co
   const auto keys = static_cast<size_t>(axes[axes.size() - 2].extent);
   const size_t key_stride = this->width(space, instruction.in[3].id), shared = heads / (key_stride / keys);
   const float* skip = model_->constants[instruction.in[5].id].vector();
-  const size_t stripes = (n + ssm_lanes - 1) / ssm_lanes, per_run = heads * stripes;
   const auto value_of = [&](size_t i) { return static_cast<const float*>(floats(space, instruction.in[i].id)); };
-  size_t rows = 0;
-  std::vector<float*> states;
-  for (const auto& run : runs) {
-    rows += run.rows;
-    states.push_back(tables(space, instruction, run)[0]);
-  }
-  const auto work = [&](size_t task) {
-    const Run& run = runs[task / per_run];
-    if (!states[task / per_run]) return;
-    const size_t head = task % per_run / stripes, lane = task % stripes * ssm_lanes;
+  recur(space, instruction, runs, width * keys * 2, [&](float* state, const Run& run, size_t head, Lanes lanes) {
     const size_t at = run.row * width + head * n, key = run.row * key_stride + head / shared * keys;
-    const SsmRun job{states[task / per_run] + head * keys * n,
+    const SsmRun job{state + head * keys * n,
                      value_of(0) + at,
                      value_of(1) + run.row * heads + head,
                      value_of(2) + run.row * heads + head,
@@ -88,9 +95,8 @@ void CpuExecutor::ssm(Space& space, const Instruction& instruction, std::span<co
                      heads,
                      key_stride,
                      run.rows};
-    kernels_.ssm(job, lane, std::min(n, lane + ssm_lanes));
-  };
-  fork(runs.size() * per_run, rows * width * keys * 2, work);
+    kernels_.ssm(job, lanes.begin, lanes.end);
+  });
 }
 
 void CpuExecutor::attend(Space& space, const Instruction& instruction, std::span<const Run> runs) {

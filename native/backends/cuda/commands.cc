@@ -229,8 +229,10 @@ Command gates_of(const Command& memory, Schedule& schedule) {
   return c;
 }
 
-Product product_of(const Model& model, const Instruction& instruction, Addresses& addresses) {
-  const PackedMatrix w = model.constants[instruction.in[1].id].matrix();
+namespace {
+
+// A product of input 0 with a packed matrix.
+Product product_with(const PackedMatrix& w, const Instruction& instruction, Addresses& addresses) {
   Product p;
   p.dtype = w.dtype;
   p.outputs = narrow(w.outputs);
@@ -242,14 +244,36 @@ Product product_of(const Model& model, const Instruction& instruction, Addresses
   return p;
 }
 
+}  // namespace
+
+Product product_of(const Model& model, const Instruction& instruction, Addresses& addresses) {
+  return product_with(model.constants[instruction.in[1].id].matrix(), instruction, addresses);
+}
+
+Routed routed_of(const Model& model, const Program& program, const Instruction& instruction, Addresses& addresses) {
+  const auto& stack = model.constants[instruction.in[2].id];
+  const auto declared = [&](size_t i) -> const Declaration& {
+    return model.graph.declarations[program.values[instruction.in[i].id].name];
+  };
+  Routed routed;
+  routed.product = product_with(stack.matrix(), instruction, addresses);
+  routed.ids = static_cast<const int32_t*>(addresses.value(instruction.in[1].id));
+  routed.chosen = narrow(declared(1).elements());
+  routed.one_input = declared(0).shape.size() == 1;
+  routed.matrices = narrow(stack.members);
+  routed.matrix_bytes = stack.bytes.size() / stack.members;
+  return routed;
+}
+
 Task epilogue_task_of(Op op) { return *task_of(op); }
 
 bool on_host(Op op) {
   const auto& traits = traits_of(op);
-  return traits.state == State::counts || traits.state == State::resets || traits.rows == Rows::control ||
-         op == Op::routed;
+  return traits.state == State::counts || traits.state == State::resets || traits.rows == Rows::control;
 }
 
-bool CudaDevice::runs(Op op) const { return on_host(op) || op == Op::matmul || task_of(op).has_value(); }
+bool CudaDevice::runs(Op op) const {
+  return on_host(op) || op == Op::matmul || op == Op::routed || task_of(op).has_value();
+}
 
 }  // namespace continuo::cuda

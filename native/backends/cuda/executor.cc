@@ -74,7 +74,7 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
       host_input_(device_),
       host_output_(device_) {
   const auto in_use = device_->use();
-  size_t args = 0, scratch = 0;
+  size_t args = 0, scratch = 0, routes = 0;
   for (auto& space : spaces_) {
     Placing placing(*this, space);
     Compiled block;
@@ -84,18 +84,23 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
     for (size_t i = 0; i < schedule.lines.size(); ++i) block.line[schedule.lines[i].instruction] = i;
     args = std::max(args, args_in(space.rows, space.rows, schedule.run_args, schedule.row_args));
     const auto need = [&](const Launch& l) {
-      if (l.products)
+      if (l.kind == Launch::Kind::products)
         scratch = std::max(
             scratch, scratch_bytes(schedule.products.data() + l.first, l.count, static_cast<uint32_t>(space.rows)));
     };
     for (const auto& line : schedule.lines) need(line.launch);
     for (const auto& l : schedule.general) need(l);
-    scratch = std::max(scratch, reserve_routed(*space.program, space.rows));
+    static_assert(max_rows * max_chosen <= most_places);
+    for (const auto& routed : schedule.routed) {
+      scratch = std::max(scratch, scratch_bytes(routed, static_cast<uint32_t>(space.rows)));
+      routes = std::max(routes, route_bytes(routed, static_cast<uint32_t>(space.rows)));
+    }
     blocks_.push_back(std::move(block));
   }
   args_ = DeviceMemory(device_, args * sizeof(uint64_t));
   notes_ = DeviceMemory(device_, args * sizeof(uint64_t));
   scratch_ = DeviceMemory(device_, scratch);
+  routes_ = DeviceMemory(device_, routes);
   rows_ = DeviceMemory(device_, args_in(max_rows, 0, 0, 1) * sizeof(uint64_t) + sizeof(Command));
   nats_ = DeviceMemory(device_, max_rows * sizeof(float));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
@@ -252,7 +257,7 @@ CudaExecutor::StepArgs CudaExecutor::args_for(const Schedule& schedule, size_t r
 // Writes the step arguments of one line. After a fault of a place the address in its run stays 0.
 void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule, const StepArgs& args,
                         std::span<const Run> runs) {
-  if (line.launch.products) return;
+  if (line.launch.kind != Launch::Kind::commands) return;
   const Instruction& instruction = *line.instruction;
   const Command& command = schedule.commands[line.launch.first];
   const size_t rows = args.step.rows;
@@ -328,14 +333,33 @@ void CudaExecutor::upload(const StepArgs& args) { send(args_.data(), host_args_,
 void CudaExecutor::launch(const Compiled& block, const Launch& launch, const Step& step, size_t first, size_t rows,
                           size_t runs) {
   const auto from = static_cast<uint32_t>(first), count = static_cast<uint32_t>(rows);
-  if (launch.products) {
-    cuda::multiply(block.schedule.products.data() + launch.first, launch.count, from, count, scratch_.data(), stream_);
-  } else {
-    const auto* commands = reinterpret_cast<const Command*>(block.commands.data()) + launch.first;
-    cuda::run(commands, launch.count, step, launch.walks ? 0 : from, launch.walks ? static_cast<uint32_t>(runs) : count,
-              launch.parts, launch.threads, stream_, launch.family);
+  switch (launch.kind) {
+    case Launch::Kind::products:
+      cuda::multiply(block.schedule.products.data() + launch.first, launch.count, from, count, scratch_.data(),
+                     stream_);
+      break;
+    case Launch::Kind::routes:
+      cuda::route(block.schedule.routed[launch.first], from, count, routes_.data(), stream_);
+      break;
+    case Launch::Kind::routed:
+      cuda::multiply_routed(block.schedule.routed[launch.first], from, count, routes_.data(), scratch_.data(), stream_);
+      break;
+    case Launch::Kind::commands: {
+      const auto* commands = reinterpret_cast<const Command*>(block.commands.data()) + launch.first;
+      cuda::run(commands, launch.count, step, launch.walks ? 0 : from,
+                launch.walks ? static_cast<uint32_t>(runs) : count, launch.parts, launch.threads, stream_,
+                launch.family);
+    }
   }
   pending_ = true;
+}
+
+void CudaExecutor::launch(const Compiled& block, const Line& line, const Step& step, size_t first, size_t rows,
+                          size_t runs) {
+  if (line.launch.kind == Launch::Kind::routed)
+    launch(block, Launch{Launch::Kind::routes, line.launch.first, 1}, step, first, rows, runs);
+  launch(block, line.launch, step, first, rows, runs);
+  if (line.gates >= 0) launch(block, gates_launch(block.schedule.commands, line.gates), step, first, rows, runs);
 }
 
 void CudaExecutor::launch_all(Space& space, const Compiled& block, const StepArgs& args, size_t rows,
@@ -443,7 +467,6 @@ void CudaExecutor::dispatch(Space& space, const Instruction& instruction, size_t
     case Op::cache_increment:
     case Op::cache_decrement: return move_counter(space, instruction, runs);
     case Op::cache_reset: return Executor::reset(space, instruction, runs);
-    case Op::routed: return routed(space, instruction, first, rows);
     default: break;
   }
   const auto& block = blocks_[block_of(space)];
@@ -451,10 +474,8 @@ void CudaExecutor::dispatch(Space& space, const Instruction& instruction, size_t
   const StepArgs args = args_for(block.schedule, first + rows, runs);
   fill(space, line, block.schedule, args, runs);
   upload(args);
-  launch(block, line.launch, args.step, first, rows, runs.size());
+  launch(block, line, args.step, first, rows, runs.size());
   check(cudaGetLastError(), "launch a node");
-  if (line.gates < 0) return;
-  launch(block, gates_launch(block.schedule.commands, line.gates), args.step, first, rows, runs.size());
   note_gates(block.schedule, {&line, 1}, args, runs);
 }
 

@@ -52,6 +52,8 @@ class CudaExecutor : public Executor {
   void fill(Space& space, const Line& line, const Schedule& schedule, const StepArgs& args, std::span<const Run> runs);
   void upload(const StepArgs& args);
   void launch(const Compiled& block, const Launch& launch, const Step& step, size_t first, size_t rows, size_t runs);
+  // All launches of one line.
+  void launch(const Compiled& block, const Line& line, const Step& step, size_t first, size_t rows, size_t runs);
 
  private:
   // A buffer of page-locked memory on the host ("pinned" in CUDA's documents).
@@ -90,9 +92,6 @@ class CudaExecutor : public Executor {
   std::byte* room(Pinned& pinned, size_t bytes);
   void send(std::byte* to, Pinned& from, size_t bytes);
   size_t block_of(const Space& space) const { return static_cast<size_t>(&space - spaces_.data()); }
-  // routed.cc. reserve_routed makes room for steps of so many rows, and returns the scratch that they need.
-  size_t reserve_routed(const Program& program, size_t rows);
-  void routed(Space& space, const Instruction& instruction, size_t first, size_t rows);
   const std::byte* to_host(const std::byte* from, size_t bytes);
   // A graph of the launches of a step; null where the device has no memory for a graph.
   cudaGraphExec_t capture(size_t block, const StepArgs& args, size_t rows, std::span<const Run> runs);
@@ -113,7 +112,7 @@ class CudaExecutor : public Executor {
   DeviceMemory args_;                   // u64 [the most args_in() of a step]
   DeviceMemory notes_;                  // as args_: results of commands at the places of their arguments (gates)
   DeviceMemory scratch_;                // of products
-  DeviceMemory gathered_;               // of routed: rows that go to one matrix, and their products
+  DeviceMemory routes_;                 // of routed products
   DeviceMemory rows_;                   // arguments of gather() and surprisals() [max_rows], and their command
   DeviceMemory nats_;                   // f32 [max_rows]: results of surprisals()
   Pinned host_args_, host_rows_, host_input_, host_output_;

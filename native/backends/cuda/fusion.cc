@@ -8,7 +8,12 @@ namespace continuo::cuda {
 
 namespace {
 
+using Kind = FusionGroup::Kind;
+
 bool is_product(const Instruction& instruction) { return instruction.node->op == Op::matmul; }
+Kind kind_of(const Instruction& instruction) {
+  return is_product(instruction) ? Kind::products : instruction.node->op == Op::routed ? Kind::routed : Kind::commands;
+}
 
 // Whether the line can be added to the group of products that ends before it.
 bool joins_products(const std::vector<Instruction>& code, const FusionGroup& group, size_t line) {
@@ -34,14 +39,15 @@ std::vector<FusionGroup> fusion_groups(const Program& program) {
   for (const auto& stage : program.stages) {
     if (stage.order == Stage::Order::row_serial) continue;
     for (size_t line = stage.first; line <= stage.last; ++line) {
-      const bool product = is_product(program.code[line]);
+      const Kind kind = kind_of(program.code[line]);
       const bool open = !groups.empty() && groups.back().last + 1 == line;
-      const bool joins =
-          open && (groups.back().products ? joins_products(program.code, groups.back(), line) : !product);
+      const bool joins = open && (groups.back().kind == Kind::products
+                                      ? joins_products(program.code, groups.back(), line)
+                                      : groups.back().kind == Kind::commands && kind == Kind::commands);
       if (joins) {
         groups.back().last = line;
       } else {
-        groups.push_back({product, line, line});
+        groups.push_back({kind, line, line});
       }
     }
   }

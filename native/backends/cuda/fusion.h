@@ -8,9 +8,9 @@
 namespace continuo::cuda {
 
 // Neighbouring lines that may run as one launch: products that do not depend on each other, with the epilogues of their
-// outputs; or the lines between two such groups.
+// outputs; the lines between two such groups; or one product with matrices that rows pick.
 struct FusionGroup {
-  bool products;
+  enum class Kind : uint8_t { commands, products, routed } kind;
   size_t first, last;  // lines of Program::code, both included
 };
 

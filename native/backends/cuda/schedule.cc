@@ -68,7 +68,7 @@ class Group {
   }
 
   Launch launch(uint32_t first) const {
-    Launch out{false, first, count_};
+    Launch out{Launch::Kind::commands, first, count_};
     // A grid has at most 65,535 blocks in this dimension; then some parts have more heads than others.
     out.parts = whole_       ? 1
                 : heads_ > 0 ? std::min(heads_, most_blocks)
@@ -119,12 +119,16 @@ class Scheduler {
       line = last + 1;
     }
     if (!out_.straight) return std::move(out_);
-    for (const auto& [products, first, last] : groups_) {
-      if (products) {
-        launch_products(first, last);
-      } else {
-        launch_commands(first, last, true, out_.decode);
-        launch_commands(first, last, false, out_.general);
+    for (const auto& [kind, first, last] : groups_) {
+      switch (kind) {
+        case FusionGroup::Kind::products: launch_products(first, last); break;
+        case FusionGroup::Kind::routed: launch_routed(first); break;
+        case FusionGroup::Kind::commands:
+          launch_commands(first, last, true, out_.decode);
+          launch_commands(first, last, false, out_.general);
+      }
+      for (size_t line = first; line <= last; ++line) {
+        if (routed_by_ == program_.code[line].out) routed_by_ = no_name;
       }
     }
     return std::move(out_);
@@ -151,11 +155,16 @@ class Scheduler {
     for (const auto& place : instruction.places) {
       for (const auto& pick : place.picks) out_.straight = out_.straight && pick.kind != Term::Kind::value;
     }
-    if (op == Op::routed) out_.straight = false;  // which matrices a row meets is a value of the row
     if (on_host(op)) return;
     if (op == Op::matmul) {
       out_.products.push_back(product_of(model_, instruction, addresses_));
-      out_.lines.push_back({&instruction, {true, static_cast<uint32_t>(out_.products.size() - 1), 1}});
+      out_.lines.push_back(
+          {&instruction, {Launch::Kind::products, static_cast<uint32_t>(out_.products.size() - 1), 1}});
+      return;
+    }
+    if (op == Op::routed) {
+      out_.routed.push_back(routed_of(model_, program_, instruction, addresses_));
+      out_.lines.push_back({&instruction, {Launch::Kind::routed, static_cast<uint32_t>(out_.routed.size() - 1), 1}});
       return;
     }
     out_.commands.push_back(command_of(model_, program_, instruction, addresses_, out_));
@@ -187,10 +196,23 @@ class Scheduler {
       }
     }
     for (size_t i = 0; i < members.size(); i += most_products) {
-      const Launch launch{true, members[i], static_cast<uint32_t>(std::min<size_t>(most_products, members.size() - i))};
+      const Launch launch{Launch::Kind::products, members[i],
+                          static_cast<uint32_t>(std::min<size_t>(most_products, members.size() - i))};
       out_.decode.push_back(launch);
       out_.general.push_back(launch);
     }
+  }
+
+  // Products by the same ids share their routes.
+  void launch_routed(size_t line) {
+    const auto& instruction = program_.code[line];
+    const uint32_t at = out_.lines[line_of_[line]].launch.first, matrices = out_.routed[at].matrices,
+                   ids = instruction.in[1].id;
+    for (auto* launches : {&out_.decode, &out_.general}) {
+      if (ids != routed_by_ || matrices != routed_among_) launches->push_back({Launch::Kind::routes, at, 1});
+      launches->push_back({Launch::Kind::routed, at, 1});
+    }
+    routed_by_ = ids, routed_among_ = matrices;
   }
 
   void launch_commands(size_t first, size_t last, bool decode, std::vector<Launch>& launches) {
@@ -222,12 +244,19 @@ class Scheduler {
   Addresses& addresses_;
   Schedule out_;
   std::vector<size_t> line_of_;  // [lines of the program]: index into Schedule::lines
+  // The ids of the last routes, a value, and the matrices among which these choose.
+  uint32_t routed_by_ = no_name, routed_among_ = 0;
 };
 
 }  // namespace
 
 Launch gates_launch(const std::vector<Command>& commands, int64_t command) {
-  return {false,       static_cast<uint32_t>(command), 1, commands[static_cast<size_t>(command)].levels, warp, true,
+  return {Launch::Kind::commands,
+          static_cast<uint32_t>(command),
+          1,
+          commands[static_cast<size_t>(command)].levels,
+          warp,
+          true,
           Family::rows};
 }
 

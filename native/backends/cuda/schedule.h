@@ -17,8 +17,14 @@
 namespace continuo::cuda {
 
 struct Launch {
-  bool products;
-  uint32_t first, count;  // indices into Schedule::products or Schedule::commands
+  enum class Kind : uint8_t {
+    commands,
+    products,
+    routes,  // groups the places of a routed product by their matrices
+    routed,  // the product: after the `routes` of the same ids, matrices and rows
+  };
+  Kind kind;
+  uint32_t first, count;  // indices into the list of Schedule: `routed` of routes and routed
   uint32_t parts = 1, threads = 32;
   bool walks = false;  // a block of threads takes a run, not a row
   Family family = Family::rows;
@@ -46,6 +52,7 @@ Launch gates_launch(const std::vector<Command>& commands, int64_t command);
 struct Schedule {
   std::vector<Command> commands;
   std::vector<Product> products;
+  std::vector<Routed> routed;
   std::vector<Line> lines;              // instructions that run on the device, also those in arms of branches
   std::vector<Launch> decode, general;  // empty where not `straight`
   bool straight = true;                 // no row_serial stage, and no index that is a value of the row

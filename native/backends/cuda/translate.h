@@ -7,12 +7,12 @@ namespace continuo::cuda {
 
 Command command_of(const Model& model, const Program& program, const Instruction& instruction, Addresses& addresses,
                    Schedule& schedule);
-// Whether no command runs the op, but the host: it moves counters, brings back first values, launches products that
-// rows pick, or is control flow.
+// Whether the host runs the op: it moves counters, brings back first values, or is control flow.
 bool on_host(Op op);
 // The command that sums the gates of a memory.
 Command gates_of(const Command& memory, Schedule& schedule);
 Product product_of(const Model& model, const Instruction& instruction, Addresses& addresses);
+Routed routed_of(const Model& model, const Program& program, const Instruction& instruction, Addresses& addresses);
 Task epilogue_task_of(Op op);
 
 }  // namespace continuo::cuda

@@ -13,6 +13,10 @@ namespace continuo::test {
 
 using cuda::Command;
 using cuda::RunArgs;
+using cuda::Task;
+
+// Whose bits the device must give.
+inline const Kernels& cpu = generic_kernels;
 
 // The result of a command (`got`), and the result that the CPU gives (`want`).
 template <class T> struct Both {
@@ -111,6 +115,31 @@ inline std::pair<size_t, size_t> some_range(Random& random, size_t n) {
 
 inline std::vector<float> some_numbers(Random& random, size_t n, bool wild) {
   return wild ? every_kind(random, n) : random.floats(n, -2, 2);
+}
+
+inline std::vector<uint8_t> some_bytes(Random& random, size_t n) {
+  std::vector<uint8_t> out(n);
+  for (auto& byte : out) byte = static_cast<uint8_t>(random.next());
+  return out;
+}
+
+inline std::byte* bytes(std::vector<uint8_t>& of) { return reinterpret_cast<std::byte*>(of.data()); }
+inline const std::byte* bytes(const std::vector<uint8_t>& of) { return reinterpret_cast<const std::byte*>(of.data()); }
+
+// One command whose output is rows of floats. `fill(command)` sets its operands and width; `want(row, out)` writes the
+// row that the CPU makes.
+template <class Fill, class Want>
+void check_rows(Steps& steps, Task task, size_t width, uint32_t parts, const Fill& fill, const Want& want) {
+  Command c;
+  c.task = task;
+  c.width = static_cast<uint32_t>(width);
+  Both<float> y;
+  c.out = steps.out(y, steps.rows * width);
+  fill(c);
+  const auto [first, count] = some_range(steps.random, steps.rows);
+  for (size_t row = first; row < first + count; ++row) want(row, &y.want[row * width]);
+  steps.run({c}, cuda::Family::rows, first, count, parts);
+  CHECK(same(y));
 }
 
 }  // namespace continuo::test

@@ -8,7 +8,7 @@ namespace continuo::CONTINUO_ISA {
 // A small whole number for each lane. GCC widens vectors of bytes lane by lane unless an instruction is named.
 CONTINUO_INLINE Vec load_unsigned(const void* p) {
 #if defined(__AVX512F__)
-  return to_float((Ints)_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
+  return to_float((Ints)_mm512_maskz_cvtepu8_epi32(0xFFFF, _mm_loadu_si128(static_cast<const __m128i*>(p))));
 #elif defined(__AVX2__)
   return to_float((Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
 #else
@@ -20,7 +20,7 @@ CONTINUO_INLINE Vec load_unsigned(const void* p) {
 }
 CONTINUO_INLINE Vec load_signed(const void* p) {
 #if defined(__AVX512F__)
-  return to_float((Ints)_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
+  return to_float((Ints)_mm512_maskz_cvtepi8_epi32(0xFFFF, _mm_loadu_si128(static_cast<const __m128i*>(p))));
 #elif defined(__AVX2__)
   return to_float((Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
 #else

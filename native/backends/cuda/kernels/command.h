@@ -174,4 +174,17 @@ struct Product {
 
 constexpr uint32_t most_products = 16;  // in one launch
 
+// Products with the matrices of a stack: place k of a row meets matrix ids[k]. An id that names none gives NaN.
+struct Routed {
+  Product product;         // data: of matrix 0; x: [inputs] of row 0, or [chosen][inputs]; y: [chosen][outputs]
+  const int32_t* ids;      // [chosen] of row 0
+  uint32_t chosen = 1;     // places of a row
+  bool one_input = false;  // all places of a row have the same x
+  uint32_t matrices = 1;
+  size_t matrix_bytes = 0;
+};
+
+// Places of a step of as many rows as a step may have.
+constexpr uint32_t most_places = 128 * static_cast<uint32_t>(max_chosen);
+
 }  // namespace continuo::cuda

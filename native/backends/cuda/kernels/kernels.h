@@ -30,6 +30,15 @@ void multiply(const Product* products, uint32_t count, uint32_t first, uint32_t 
               cudaStream_t stream);
 size_t scratch_bytes(const Product* products, uint32_t count, uint32_t rows);
 
+// Groups places of rows [first, first + rows) by their matrices, into `memory`: route_bytes() of it, on the device. No
+// host waits for the ids: the grid of what follows has blocks for all passes that there may be.
+void route(const Routed& routed, uint32_t first, uint32_t rows, void* memory, cudaStream_t stream);
+size_t route_bytes(const Routed& routed, uint32_t rows);
+// y = W·x of these rows, after route() of these ids, matrices and rows.
+void multiply_routed(const Routed& routed, uint32_t first, uint32_t rows, void* memory, void* scratch,
+                     cudaStream_t stream);
+size_t scratch_bytes(const Routed& routed, uint32_t rows);
+
 // Writes 1 to *flag where one of n numbers is not finite.
 void finite(const float* numbers, size_t n, uint32_t* flag, cudaStream_t stream);
 // Writes n elements of 1, 2, 4 or 8 bytes.

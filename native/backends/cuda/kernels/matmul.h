@@ -1,16 +1,16 @@
 // y[n] = Σ_k W[n][k] x[k] (cpu/matmul.h): fma over k in blocks of 256 from 0, and the block sums added in order from 0.
 #pragma once
 
+#include "backends/cuda/kernels/cuts.h"
 #include "backends/cuda/kernels/launch.h"
-#include "backends/cuda/kernels/panels.h"
 
 namespace continuo::cuda {
 
 // A thread: one output and one block of 256 terms, of Rows rows. Lanes threads side by side are outputs, the groups of
 // them (slots) blocks of terms. The weights of Batch terms are on their way at once, while the slot brings those terms
 // of the rows to shared memory.
-template <class Stored, uint32_t Rows, uint32_t Lanes> __global__ void __launch_bounds__(few_threads, 1)
-    matmul_few(const CONTINUO_GRID_CONSTANT Products products, size_t first, uint32_t rows, uint32_t passes) {
+template <class Stored, uint32_t Rows, uint32_t Lanes, class Cut> __global__ void __launch_bounds__(few_threads, 1)
+    matmul_few(const CONTINUO_GRID_CONSTANT Cut cut) {
   constexpr uint32_t batch = Rows <= 2 ? 64 : 32;
   // Slots of one warp begin in different banks.
   constexpr uint32_t slot_floats = Rows * batch + 4;
@@ -18,16 +18,14 @@ template <class Stored, uint32_t Rows, uint32_t Lanes> __global__ void __launch_
   static_assert(Rows * Lanes <= slot_floats, "the sums take the place of the terms");
   alignas(16) __shared__ float shared[most_slots * slot_floats];
 
-  const uint32_t at = product_at(products, blockIdx.x);
-  const Product& product = products.of[at];
-  const uint32_t unit = (blockIdx.x - products.begin[at]) / passes, pass = (blockIdx.x - products.begin[at]) % passes;
-  const uint32_t output = unit * Lanes, inputs = product.inputs;
-  const size_t row = first + pass * pass_rows;
-  const uint32_t rows_here = rows - pass * pass_rows < Rows ? rows - pass * pass_rows : Rows;
+  const auto piece = cut.piece(blockIdx.x);
+  const Product& product = piece.product;
+  const uint32_t output = piece.unit * Lanes, inputs = product.inputs;
+  if (cut.idle(piece, output, Lanes)) return;
   const uint32_t lane = threadIdx.x % Lanes, slot = threadIdx.x / Lanes, slots = blockDim.x / Lanes;
   const uint32_t blocks = pieces(inputs, block_terms);
   const Stored* const weights =
-      static_cast<const Stored*>(product.data) +
+      static_cast<const Stored*>(piece.data) +
       (output / tile_lanes * static_cast<size_t>(inputs) * tile_lanes + output % tile_lanes + lane);
   float* const terms = shared + slot * slot_floats;
 
@@ -55,7 +53,7 @@ template <class Stored, uint32_t Rows, uint32_t Lanes> __global__ void __launch_
 #pragma unroll
       for (uint32_t i = 0; i < Rows * batch / Lanes; ++i) {
         const uint32_t term = (lane + i * Lanes) % batch, r = (lane + i * Lanes) / batch;
-        brought[i] = load_once(product.x + (term < left && r < rows_here ? (row + r) * inputs + k + term : 0));
+        brought[i] = load_once(product.x + (term < left && r < piece.rows ? piece.from(r) * inputs + k + term : 0));
       }
       if (step > 0) __syncwarp();
 #pragma unroll
@@ -89,13 +87,13 @@ template <class Stored, uint32_t Rows, uint32_t Lanes> __global__ void __launch_
     outputs.add(shared, blocks - turn < slots ? blocks - turn : slots);
     if (turn + slots < blocks) __syncthreads();
   }
-  outputs.give(product, row, rows_here, output);
+  outputs.give(piece, output);
 }
 
 // A square of 64 outputs and Tall · 16 rows. Each of 16 × 16 threads has 4 outputs and Tall rows of it, whose sums stay
 // in registers.
 template <class Stored, uint32_t Tall> __global__ void __launch_bounds__(many_threads, 2)
-    matmul_many(const CONTINUO_GRID_CONSTANT Products products, size_t first, uint32_t rows, uint32_t passes) {
+    matmul_many(const CONTINUO_GRID_CONSTANT InOrder cut) {
   constexpr uint32_t slice = 16, height = Tall * 16, wide = 4;
   constexpr uint32_t row_floats = height + 4;
   struct alignas(4 * sizeof(Stored)) Weights {
@@ -104,14 +102,11 @@ template <class Stored, uint32_t Tall> __global__ void __launch_bounds__(many_th
   alignas(16) __shared__ float weights[2][slice * tile_lanes];
   alignas(16) __shared__ float terms[2][slice * row_floats];
 
-  const uint32_t at = product_at(products, blockIdx.x);
-  const Product& product = products.of[at];
-  const uint32_t tile = (blockIdx.x - products.begin[at]) / passes, pass = (blockIdx.x - products.begin[at]) % passes;
-  const uint32_t inputs = product.inputs;
-  const size_t row = first + static_cast<size_t>(pass) * height;
-  const uint32_t rows_here = rows - pass * height < height ? rows - pass * height : height;
-  const Stored* const w = static_cast<const Stored*>(product.data) + static_cast<size_t>(tile) * inputs * tile_lanes;
-  const float* const x = product.x + row * inputs;
+  const auto piece = cut.piece(blockIdx.x);
+  const Product& product = piece.product;
+  const uint32_t tile = piece.unit, inputs = product.inputs, rows_here = piece.rows;
+  const Stored* const w = static_cast<const Stored*>(piece.data) + static_cast<size_t>(tile) * inputs * tile_lanes;
+  const float* const x = product.x + piece.from(0) * inputs;
   const uint32_t t = threadIdx.x, column = t % 16 * wide, line = t / 16 * 4;
 
   // What a thread brings of a slice: 4 weights of one term, and 4 terms of each of Tall / 4 rows, which lie turned in
@@ -192,7 +187,7 @@ template <class Stored, uint32_t Tall> __global__ void __launch_bounds__(many_th
 #pragma unroll
     for (uint32_t n = 0; n < wide; ++n) {
       const uint32_t output = tile * static_cast<uint32_t>(tile_lanes) + column + n;
-      if (down < rows_here && output < product.outputs) give(product, row + down, output, total[r][n]);
+      if (down < rows_here && output < product.outputs) give(product, piece.to(down), output, total[r][n]);
     }
   }
 }

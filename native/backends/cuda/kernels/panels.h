@@ -80,6 +80,9 @@ CONTINUO_INLINE float load_once(const float* p) { return __ldg(p); }
 CONTINUO_INLINE Bf16 load_once(const Bf16* p) { return {__ldg(&p->bits)}; }
 CONTINUO_INLINE F16 load_once(const F16* p) { return {__ldg(&p->bits)}; }
 CONTINUO_INLINE uint32_t load_once(const uint32_t* p) { return __ldg(p); }
+CONTINUO_INLINE int32_t load_once(const int32_t* p) { return __ldg(p); }
+CONTINUO_INLINE uint8_t load_once(const uint8_t* p) { return __ldg(p); }
+CONTINUO_INLINE int8_t load_once(const int8_t* p) { return __ldg(p); }
 
 // One copy: it is called once per output, and would be larger than the product.
 CONTINUO_CALLED float epilogue_of(Task task, float x) {
@@ -115,13 +118,15 @@ template <uint32_t Rows, uint32_t Wide> struct Outputs {
     }
   }
 
-  CONTINUO_INLINE void give(const Product& product, size_t row, uint32_t rows, uint32_t output) const {
+  // piece: see cuts.h.
+  CONTINUO_INLINE void give(const auto& piece, uint32_t output) const {
+    const Product& product = piece.product;
 #pragma unroll
     for (uint32_t i = 0; i < owned; ++i) {
       const uint32_t at = threadIdx.x + i * blockDim.x;
       if (at >= numbers) break;
-      if (at / Wide < rows && output + at % Wide < product.outputs)
-        cuda::give(product, row + at / Wide, output + at % Wide, total[i]);
+      if (at / Wide < piece.rows && output + at % Wide < product.outputs)
+        cuda::give(product, piece.to(at / Wide), output + at % Wide, total[i]);
     }
   }
 };

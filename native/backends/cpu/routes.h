@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "compile/program.h"
+#include "runtime/model.h"
 
 namespace continuo {
 
@@ -27,12 +27,17 @@ Routes routes_of(std::span<const int32_t> ids, size_t matrices);
 // The routes from `first` on that have equally many places, at most `most` of them.
 std::span<const Route> alike(std::span<const Route> routes, size_t first, size_t most);
 
-// Visits the routed instructions of the code, also those in arms of branches.
-inline void each_routed(std::span<const Instruction> code, const auto& visit) {
+// Visits the routed instructions of the code, also those in arms of branches: visit(stack, places), with the places of
+// a step of `rows` rows.
+inline void each_routed(const Model& model, const Program& program, std::span<const Instruction> code, size_t rows,
+                        const auto& visit) {
   for (const auto& instruction : code) {
-    if (instruction.node->op == Op::routed) visit(instruction);
-    each_routed(instruction.then, visit);
-    each_routed(instruction.otherwise, visit);
+    if (instruction.node->op == Op::routed) {
+      const auto& ids = model.graph.declarations[program.values[instruction.in[1].id].name];
+      visit(model.constants[instruction.in[2].id], rows * static_cast<size_t>(ids.elements()));
+    }
+    each_routed(model, program, instruction.then, rows, visit);
+    each_routed(model, program, instruction.otherwise, rows, visit);
   }
 }
 

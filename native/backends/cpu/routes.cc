@@ -1,4 +1,4 @@
-#include "runtime/routes.h"
+#include "backends/cpu/routes.h"
 
 #include <algorithm>
 

@@ -214,9 +214,9 @@ Value serialize_part(const CallbackInfo& info) {
     const int64_t first = from.Get(i).ToNumber().Int64Value(), end = to.Get(i).ToNumber().Int64Value();
     const int64_t last = end < 0 ? positions : end;
     if (first < 0 || last < first || last > positions)
-      throw error_value(info.Env(), invalid("the part has positions ", first, " to ", last, " of \"",
-                                            model.graph.declarations[slice.name].name, "\", which has ",
-                                            positions, "."));
+      throw error_value(info.Env(),
+                        invalid("the part has positions ", first, " to ", last, " of \"",
+                                model.graph.declarations[slice.name].name, "\", which has ", positions, "."));
     rows[i] = {static_cast<size_t>(first), static_cast<size_t>(last)};
   }
   const bool rest = info[3].As<Napi::Boolean>();

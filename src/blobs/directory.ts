@@ -1,5 +1,4 @@
 /** Blobs in a folder: a name is a path below it. A blob is written under a temporary name, synced and renamed. */
-import { randomBytes } from 'node:crypto'
 import { mkdir, opendir, readFile, unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { ContinuoError, messageOf } from '../errors.ts'
@@ -41,7 +40,7 @@ export const openDirectoryStore = (given: string): BlobStore => {
     return making
   }
 
-  const store: BlobStore = {
+  return {
     url: root,
     async put(name, bytes) {
       const path = join(root, name)
@@ -70,13 +69,6 @@ export const openDirectoryStore = (given: string): BlobStore => {
         if (!isMissing(error)) throw failed('read', error)
       }
     },
-    async ping() {
-      const name = `ping/${randomBytes(8).toString('hex')}`
-      await store.put(name, new Uint8Array(1))
-      await store.get(name)
-      await store.remove(name)
-    },
     close() {},
   }
-  return store
 }

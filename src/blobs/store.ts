@@ -14,7 +14,5 @@ export interface BlobStore {
   remove(name: string): Promise<void>
   /** Names that begin with `folder` and a slash, in no order; what a killed writer left of a name counts as one. */
   list(folder: string): AsyncIterable<string>
-  /** Rejects with UNAVAILABLE or DENIED where the store cannot be written, read and listed. */
-  ping(): Promise<void>
   close(): void
 }

@@ -194,6 +194,6 @@ export interface OpenLogOptions {
   readonly tls?: TlsFiles
   /** Seals the state with a key; without it, by its sha256. */
   readonly sealKeys?: SealKeys
-  /** Where blocks of large states are kept: a folder. Default: nowhere, and snapshots are whole. */
+  /** Where blocks of large states are kept: a folder, or s3://bucket/prefix. Default: nowhere, and snapshots are whole. */
   readonly blobStore?: string
 }

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { openDirectoryStore } from '../../src/blobs/directory.ts'
-import { openBlobStore } from '../../src/blobs/open.ts'
+import { openBlobStore, tryBlobStore } from '../../src/blobs/open.ts'
 import { codeOf } from '../../src/errors.ts'
 import { contract } from './contract.ts'
 
@@ -38,8 +38,9 @@ test('a place that is no folder is said to be one, with the flag to change', asy
   const dir = fresh()
   writeFileSync(join(dir, 'file'), '')
   const store = openDirectoryStore(join(dir, 'file'))
-  for (const call of [store.put('log/0/1', new Uint8Array(1)), store.get('log/0/1'), store.ping()]) {
-    const error = await call.then(
+  const put = () => store.put('log/0/1', new Uint8Array(1))
+  for (const call of [put, () => store.get('log/0/1'), () => tryBlobStore(store)]) {
+    const error = await call().then(
       () => null,
       (thrown: unknown) => thrown,
     )
@@ -49,5 +50,5 @@ test('a place that is no folder is said to be one, with the flag to change', asy
 })
 
 test('a URL of another kind is no store', async () => {
-  await expect(openBlobStore('http://127.0.0.1/blobs')).rejects.toThrow(/A blob store is a folder/)
+  await expect(openBlobStore('http://127.0.0.1/blobs')).rejects.toThrow(/A blob store is a folder or s3/)
 })

@@ -1,6 +1,7 @@
 /** Checks of a log: reachable, and its topics as Continuo needs them. */
 import type { TopicContract } from '../../../topics/common.ts'
 import { TOPICS, type TopicNames } from '../../../topics/index.ts'
+import { tryBlobStore } from '../../blobs/open.ts'
 import { changedCount, namesOf } from '../../client/topics.ts'
 import { codeOf, type ErrorCode, messageOf } from '../../errors.ts'
 import { isCompacted } from '../../operators/compacted-input.ts'
@@ -131,7 +132,7 @@ const checkRecords = async (log: EventLog, inputTopic: string | undefined): Prom
 const checkBlobs = async ({ blobs }: EventLog): Promise<readonly Check[]> => {
   if (blobs === undefined) return []
   try {
-    await blobs.ping()
+    await tryBlobStore(blobs)
     return [ok('blobs', `${blobs.url} can be written and read`)]
   } catch (error) {
     return [fail('blobs', messageOf(error), 'Do as the sentence says.')]

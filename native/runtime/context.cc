@@ -1,7 +1,6 @@
 #include "runtime/context.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -29,12 +28,34 @@ Context::~Context() { device().dismiss(*this); }
 
 void Context::page_out() {
   memory_.page_out();
-  for (auto& grown : grown_) grown.memory.page_out();
+  for (auto& grown : grown_) grown.page_out();
 }
 
 void Context::page_in() {
   memory_.page_in();
-  for (auto& grown : grown_) grown.memory.page_in();
+  for (auto& grown : grown_) grown.page_in();
+}
+
+std::shared_ptr<Context> Context::fork() {
+  const Pinned pinned(device(), *this);
+  auto child = std::make_shared<Context>(model_);
+  const Pinned child_pinned(device(), *child);
+  device().copy(child->memory_.data(), memory_.data(), memory_.size());
+  child->counters_ = counters_;
+  child->checked_ = checked_;
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    if (slice.grows())
+      child->grown_[i] = grown_[i].fork(entered(slice), model_->graph.declarations[slice.counter].bound);
+  }
+  child->head = head;
+  child->broken = broken;
+  return child;
+}
+
+BlockTable Context::empty_table(size_t i) const {
+  const auto& slice = model_->layout[i];
+  return slice.grows() ? BlockTable(model_->device, slice, model_->graph.declarations[slice.name].init) : BlockTable();
 }
 
 void Context::reset() {
@@ -46,7 +67,7 @@ void Context::reset() {
     counters_[i] = first ? first->counters[i] : 0;
     checked_[i] = 0;
     if (slice.grows())
-      grown_[i] = Grown{};
+      grown_[i] = empty_table(i);
     else if (!first && !d.counter)
       device().fill(memory_.data() + slice.offset, slice.type, slice.elements, d.init);
   }
@@ -62,9 +83,10 @@ FirstState Context::image() const {
   return out;
 }
 
-std::byte* Context::data(Name name) {
-  const uint32_t i = model_->slice_of[name];
-  return model_->layout[i].grows() ? grown_[i].memory.data() : memory_.data() + model_->layout[i].offset;
+size_t Context::index_of(Name name, const std::byte* element) {
+  const auto& slice = model_->layout[model_->slice_of[name]];
+  if (slice.grows()) return blocks(name).index_of(element);
+  return static_cast<size_t>(element - data(name)) / size_of(slice.type);
 }
 
 int64_t Context::counter(Name name) const {
@@ -77,36 +99,18 @@ void Context::set_counter(Name name, int64_t to) {
   if (!model_->graph.declarations[name].clock) counters_[model_->slice_of[name]] = to;
 }
 
-// Copies the table into a wider one, [outer, positions, inner]. New positions have their first value.
-void Context::grow(uint32_t i, size_t positions) {
-  const auto& slice = model_->layout[i];
-  auto& grown = grown_[i];
-  const size_t each = slice.inner * size_of(slice.type);
-  Grown wider{DeviceMemory(model_->device, slice.outer * positions * each), positions};
-  for (size_t part = 0; part < slice.outer; ++part) {
-    std::byte* to = wider.memory.data() + part * positions * each;
-    if (grown.positions > 0)
-      device().copy(to, grown.memory.data() + part * grown.positions * each, grown.positions * each);
-    device().fill(to + grown.positions * each, slice.type, (positions - grown.positions) * slice.inner,
-                  model_->graph.declarations[slice.name].init);
-  }
-  grown = std::move(wider);
-}
-
-// The room doubles, so each position is copied less than twice on average.
-size_t Context::room_for(Name counter, size_t wanted) const {
-  return std::min<size_t>(model_->graph.declarations[counter].bound, std::max<size_t>(std::bit_ceil(wanted), 16));
-}
-
 bool Context::reserve(Name counter, int64_t to) {
   const auto bound = model_->graph.declarations[counter].bound;
   if (to < 0 || static_cast<uint64_t>(to) > bound) return false;
   const auto wanted = static_cast<size_t>(to);
   for (uint32_t i = 0; i < model_->layout.size(); ++i) {
-    if (model_->layout[i].counter != counter || grown_[i].positions >= wanted) continue;
-    grow(i, room_for(counter, wanted));
+    if (model_->layout[i].counter == counter) grown_[i].reserve(wanted, bound);
   }
   return true;
+}
+
+void Context::settle() {
+  for (auto& grown : grown_) grown.settle();
 }
 
 bool Context::raise(Name counter, int64_t to) {
@@ -121,16 +125,10 @@ void Context::lower(Name counter, int64_t to) {
     const auto& slice = model_->layout[i];
     if (slice.follows() != counter) continue;
     checked_[i] = std::min(checked_[i], first);
-    if (!slice.grows()) {
+    if (slice.grows())
+      grown_[i].lower(first, last);
+    else
       clear_ring(slice, first, last);
-      continue;
-    }
-    const size_t each = slice.inner * size_of(slice.type);
-    for (size_t part = 0; part < slice.outer; ++part) {
-      std::byte* from = grown_[i].memory.data() + (part * grown_[i].positions + first) * each;
-      if (last > first)
-        device().fill(from, slice.type, (last - first) * slice.inner, model_->graph.declarations[slice.name].init);
-    }
   }
   set_counter(counter, to);
 }
@@ -147,9 +145,15 @@ void Context::clear_ring(const StateSlice& slice, size_t first, size_t last) {
   }
 }
 
-size_t Context::bytes() const {
+size_t Context::bytes() {
   size_t total = memory_.size();
-  for (const auto& grown : grown_) total += grown.memory.size();
+  for (auto& grown : grown_) total += grown.bytes();
+  return total;
+}
+
+size_t Context::device_bytes() const {
+  size_t total = memory_.size();
+  for (const auto& grown : grown_) total += grown.held();
   return total;
 }
 
@@ -182,10 +186,7 @@ void Context::each_piece(size_t i, const auto& visit, Positions rows) const {
   const auto& slice = model_->layout[i];
   if (model_->graph.declarations[slice.name].counter) return;
   if (!slice.grows()) return visit(memory_.data() + slice.offset, slice.elements * size_of(slice.type));
-  const size_t each = slice.inner * size_of(slice.type);
-  const size_t stride = grown_[i].positions * each;
-  for (size_t part = 0; part < slice.outer && rows.to > rows.from; ++part)
-    visit(grown_[i].memory.data() + part * stride + rows.from * each, (rows.to - rows.from) * each);
+  grown_[i].each_piece(rows.from, rows.to, visit);
 }
 
 void Context::each_unchecked_piece(size_t i, const auto& visit) const {
@@ -281,18 +282,15 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
 
   const Pinned pinned(device(), *this);
   // Memory is taken first, because taking it can fail. Afterwards only the loss of the device can fail.
-  std::vector<Grown> grown(grown_.size());
-  std::swap(grown, grown_);
-  try {
-    for (uint32_t i = 0; i < model_->layout.size(); ++i) {
-      const auto& slice = model_->layout[i];
-      const size_t wanted = slice.grows() ? static_cast<size_t>(counters[model_->slice_of[slice.counter]]) : 0;
-      if (wanted > 0) grow(i, room_for(slice.counter, wanted));
-    }
-  } catch (...) {
-    std::swap(grown, grown_);
-    throw;
+  std::vector<BlockTable> grown(grown_.size());
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    grown[i] = empty_table(i);
+    if (slice.grows())
+      grown[i].reserve(static_cast<size_t>(counters[model_->slice_of[slice.counter]]),
+                       model_->graph.declarations[slice.counter].bound);
   }
+  grown_ = std::move(grown);
   counters_ = std::move(counters);
   broken = true;  // until every table is uploaded
   at = 0;

@@ -62,8 +62,11 @@ void Executor::begin(Space& space, std::span<const Run> runs) {
   faults_.clear();
   trace_.clear();
   non_finite_.clear();
-  // Now, because growing moves a table, and rows will hold addresses into it.
-  for (const auto& run : runs) reserve(*run.context, static_cast<size_t>(&space - spaces_.data()), run.rows);
+  // Now, because growing moves a block, and rows will hold addresses into it.
+  for (const auto& run : runs) {
+    run.context->settle();
+    reserve(*run.context, static_cast<size_t>(&space - spaces_.data()), run.rows);
+  }
 }
 
 void Executor::reserve(Context& context, size_t block, size_t rows) const {

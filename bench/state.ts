@@ -4,7 +4,7 @@
  *
  *   node bench/state.ts [--positions 1000,10000,100000] [--rounds 3] [--store blobs|whole]
  */
-import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
@@ -41,9 +41,11 @@ const sizes = { L: 4, H: 4, N: 16, F: 64, V: 256, P: Math.max(...lengths) + (rou
 const positionBytes = 2 * sizes.L * sizes.H * sizes.N * 4
 
 const bytesBelow = (folder: string): number =>
-  readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .reduce((sum, { parentPath, name }) => sum + statSync(join(parentPath, name)).size, 0)
+  !existsSync(folder)
+    ? 0
+    : readdirSync(folder, { recursive: true, withFileTypes: true })
+        .filter((entry) => entry.isFile())
+        .reduce((sum, { parentPath, name }) => sum + statSync(join(parentPath, name)).size, 0)
 
 const partBytes = async (log: EventLog, topic: string): Promise<number> => {
   const { begin, end } = await log.bounds(topic, 0)

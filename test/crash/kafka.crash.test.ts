@@ -1,7 +1,7 @@
 import { describe, inject, test } from 'vitest'
 import { temporaryFolder } from '../engine/packages.ts'
-import { FAMILIES, openFamily } from '../families.ts'
-import { crash, dozens, ONCE, QUICK } from './suite.ts'
+import { FAMILIES, inBlocks, openFamily } from '../families.ts'
+import { BLOBS, crash, dozens, ONCE, QUICK } from './suite.ts'
 
 const { brokers, missing } = inject('kafka')
 const run = Date.now().toString(36)
@@ -22,6 +22,9 @@ describe.skipIf(brokers === null)(
     }) => crash(await openFamily(key, temporaryFolder()), prefix(`once-${key}`), ONCE))
     test.each(families)('with $name, dozens of times', { tags: 'slow' }, async ({ key }) =>
       crash(await openFamily(key, temporaryFolder()), prefix(key), dozens(key)),
+    )
+    test('with snapshots in blocks, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
+      crash(inBlocks(await openFamily('qwen3', temporaryFolder()), temporaryFolder()), prefix('blocks'), BLOBS),
     )
   },
 )

@@ -8,7 +8,6 @@ import { autoDim, type Counter, plus, type Table, type Value } from '../../src/e
 import { cutParts } from '../../src/engine/growth.ts'
 import { stateLayout } from '../../src/engine/layout.ts'
 import { codeOf } from '../../src/errors.ts'
-import type { StateParts } from '../../src/memory.ts'
 import { openPackage } from '../../src/models/open.ts'
 import { createResidency } from '../../src/operators/residency.ts'
 import { type FamilyKey, openFamily } from '../families.ts'

@@ -1,5 +1,5 @@
 // `npm run test:all`: all tests, one step after the other. Each step is a command that can be run alone. All steps run, also after one
-// has failed; a list at the end says which failed, and the exit code is 1 then.
+// has failed; a list at the end says which failed and repeats the lines that name what failed, and the exit code is 1 then.
 //
 //   test                npm test
 //   test:slow           the tests with the tag "slow", which npm test leaves out
@@ -14,8 +14,11 @@
 //
 // Arguments select the steps whose names contain one of them: `npm run test:all -- asan kills`. `--ci` leaves out the steps that take a
 // quarter of an hour or more; .ci/run and `npm run test:ci` use it.
-import { spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
+import { stripVTControlCharacters } from 'node:util'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const npm = (script, ...args) => ['npm', ['run', '--silent', script, ...(args.length > 0 ? ['--', ...args] : [])]]
@@ -49,15 +52,41 @@ if (chosen.length === 0) {
   process.exit(2)
 }
 
-const ends = chosen.map(({ name, run: [command, args] }) => {
+/** Lines by which vitest, the native tests, the compilers and the sanitizers name what failed. */
+const NAMES_A_FAILURE =
+  /^\s*(FAIL|FAILED|not ok|AssertionError|Error:|TypeError:)\b|: error\b|ERROR: |runtime error|✖|was ended by/
+const SHOWN = 12
+
+/** Runs a command and passes on what it prints. `named`: the last lines of its output that name a failure. */
+const runStep = async ({ name, run: [command, args] }) => {
   console.log(`\n══ ${name}: ${command === process.execPath ? 'node' : command} ${args.join(' ')}\n`)
   const began = performance.now()
-  const { status, signal, error } = spawnSync(command, args, { cwd: root, stdio: 'inherit' })
-  const how = status === 0 ? 'passed' : `FAILED (${error?.message ?? signal ?? `exit ${status}`})`
-  return { name, passed: status === 0, how, seconds: Math.round((performance.now() - began) / 1000) }
-})
+  const child = spawn(command, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] })
+  const named = []
+  for (const [stream, shown] of [
+    [child.stdout, process.stdout],
+    [child.stderr, process.stderr],
+  ]) {
+    stream.pipe(shown, { end: false })
+    createInterface({ input: stream }).on('line', (coloured) => {
+      const line = stripVTControlCharacters(coloured)
+      if (!NAMES_A_FAILURE.test(line)) return
+      named.push(line.trim().slice(0, 200))
+      if (named.length > SHOWN) named.shift()
+    })
+  }
+  const [status, signal] = await once(child, 'close').catch((error) => [null, error.message])
+  const how = status === 0 ? 'passed' : `FAILED (${signal ?? `exit ${status}`})`
+  return { name, passed: status === 0, how, named, seconds: Math.round((performance.now() - began) / 1000) }
+}
+
+const ends = []
+for (const step of chosen) ends.push(await runStep(step))
 
 console.log('\n══ all')
-for (const { name, how, seconds } of ends) console.log(`${how.padEnd(8)} ${name}, ${seconds} s`)
+for (const { name, how, passed, named, seconds } of ends) {
+  console.log(`${how.padEnd(8)} ${name}, ${seconds} s`)
+  if (!passed) for (const line of named) console.log(`         ${line}`)
+}
 console.log(`${ends.reduce((sum, { seconds }) => sum + seconds, 0)} s`)
 process.exitCode = ends.every(({ passed }) => passed) ? 0 : 1

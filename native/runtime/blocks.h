@@ -31,7 +31,8 @@ class TableBlock {
       : room(positions), device_(std::move(device)), memory_(device_, bytes) {}
 
   const size_t room;  // positions
-  // Set by the only holder, before there is another one. Never unset.
+  // Nobody writes into the block any more. The first context that holds it sets this before a second one does; it is
+  // never unset.
   bool frozen = false;
   // Whether one of the holders counts the block's memory as its own (BlockTable::bytes).
   std::atomic<bool> counted{true};

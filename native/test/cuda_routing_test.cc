@@ -1,4 +1,5 @@
-// Commands of routers against the kernels of the CPU, over random steps that are cut into ranges of rows and parts.
+// The routing commands of CUDA (top-k, gather, combine) against the CPU's kernels, over random steps that are cut into
+// ranges of rows.
 #include "test/cuda/steps.h"
 
 using namespace continuo;

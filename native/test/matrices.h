@@ -73,7 +73,7 @@ template <class Run> void in_parts(Random& random, size_t rows, size_t tiles, co
   }
 }
 
-// The product with a quantised matrix by a kernel table itself, in such parts.
+// The product with a quantised matrix by a kernel table's own function, called for random parts of the rows and tiles.
 inline std::vector<float> quantised_in_parts(Random& random, const Kernels& table, const PackedMatrix& m,
                                              const std::vector<float>& x, size_t rows) {
   Memory memory(scratch_bytes(m, rows));

@@ -95,7 +95,7 @@ export const createCommitter = (deps: CommitterDeps) => {
   /** States that wait to be written, by session: a newer one takes the place of an older. */
   const captures = new Map<string, Capture>()
   let writing: SnapshotWriting | null = null
-  /** The blobs of a capture on their way to the store, and what came of it. */
+  /** The writing of a capture's blobs to the store; null: none is under way. `stored` gives its result once it has ended. */
   let storing: Promise<void> | null = null
   let stored: (() => Stored) | null = null
   let living = { count: 0, bytes: 0 }

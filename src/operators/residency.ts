@@ -67,7 +67,7 @@ interface Slot {
   /** Why its state is gone, found when it was to be spilled: the next use throws it. */
   lost: unknown
   closed: boolean
-  /** Itself and the contexts it may share memory with, by forks; shared by all of them. */
+  /** This slot and those of the contexts that share blocks with it through forks. All of them hold the same set. */
   kin: Set<Slot>
 }
 

@@ -46,7 +46,7 @@ const encoderOf = ({ model, vocab }: TokenizerFile): Parts['encode'] => {
 }
 
 /**
- * Names a token through which a word may be joined to the word before it: one that has `mark` in it and not at its beginning. Gives the
+ * A token of the vocabulary that has `mark` behind another character: merges that make it join a word to the word before. The
  * mark itself where it is no token and the model makes one token of neighbouring unknown characters. null: there is none.
  */
 const crossingIn =

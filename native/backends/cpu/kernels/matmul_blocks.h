@@ -1,30 +1,24 @@
 // Products of quantised rows and matrices of q4, q4_k and q6_k (jobs.h states the rule, packed_matrix.h the layout).
 #pragma once
 
+#include <type_traits>
+
 #include "backends/cpu/kernels/matmul_quantised.h"
 
 namespace continuo::CONTINUO_ISA {
 
-// A small whole number for each lane. GCC widens vectors of bytes lane by lane unless an instruction is named.
-CONTINUO_INLINE Vec load_unsigned(const void* p) {
+// Bytes of type T, u8 or i8, as a float for each lane. GCC widens vectors of bytes lane by lane unless an instruction
+// is named.
+template <class T> CONTINUO_INLINE Vec load_whole(const void* p) {
 #if defined(__AVX512F__)
-  return to_float((Ints)_mm512_maskz_cvtepu8_epi32(0xFFFF, _mm_loadu_si128(static_cast<const __m128i*>(p))));
+  const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
+  return to_float(std::is_unsigned_v<T> ? (Ints)_mm512_maskz_cvtepu8_epi32(0xFFFF, bytes)
+                                        : (Ints)_mm512_maskz_cvtepi8_epi32(0xFFFF, bytes));
 #elif defined(__AVX2__)
-  return to_float((Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
+  const __m128i bytes = _mm_loadl_epi64(static_cast<const __m128i*>(p));
+  return to_float(std::is_unsigned_v<T> ? (Ints)_mm256_cvtepu8_epi32(bytes) : (Ints)_mm256_cvtepi8_epi32(bytes));
 #else
-  typedef uint8_t Bytes __attribute__((vector_size(width)));
-  Bytes bytes;
-  __builtin_memcpy(&bytes, p, sizeof bytes);
-  return to_float(__builtin_convertvector(bytes, Ints));
-#endif
-}
-CONTINUO_INLINE Vec load_signed(const void* p) {
-#if defined(__AVX512F__)
-  return to_float((Ints)_mm512_maskz_cvtepi8_epi32(0xFFFF, _mm_loadu_si128(static_cast<const __m128i*>(p))));
-#elif defined(__AVX2__)
-  return to_float((Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
-#else
-  typedef int8_t Bytes __attribute__((vector_size(width)));
+  typedef T Bytes __attribute__((vector_size(width)));
   Bytes bytes;
   __builtin_memcpy(&bytes, p, sizeof bytes);
   return to_float(__builtin_convertvector(bytes, Ints));
@@ -72,8 +66,8 @@ CONTINUO_INLINE void nibble_panel(const char* at, size_t count, size_t lane, con
         const Vec d = load_halves(at + own * 2), dmin = load_halves(at + PackedMatrix::scales_bytes + own * 2);
         // Whole scales times integer sums are below 2²⁴: as floats they are the same numbers, once + 0 took a zero's
         // sign.
-        const Vec scale = load_unsigned(group + codes_bytes + own);
-        const Vec minimum = load_unsigned(group + codes_bytes + tile_lanes + own);
+        const Vec scale = load_whole<uint8_t>(group + codes_bytes + own);
+        const Vec minimum = load_whole<uint8_t>(group + codes_bytes + tile_lanes + own);
 #pragma GCC unroll 16
         for (size_t r = 0; r < Rows; ++r) {
           const Vec x_scale = splat<Vec>(x[r].scales[g]);
@@ -120,7 +114,7 @@ CONTINUO_INLINE void six_panel(const char* at, size_t lane, const QuantisedBlock
                              codes_of((low[1] & 0x0F0F0F0F) | (high & 0x30303030)),
                              codes_of(((low[1] >> 4) & 0x0F0F0F0F) | ((high >> 2) & 0x30303030))};
         // Both halves together are below 2²⁴: as floats they are the same numbers.
-        const Vec scale = load_signed(at + PackedMatrix::q6_k_scales + half * tile_lanes + own);
+        const Vec scale = load_whole<int8_t>(at + PackedMatrix::q6_k_scales + half * tile_lanes + own);
 #pragma GCC unroll 16
         for (size_t r = 0; r < Rows; ++r) {
           Ints dot = splat_int(corrections[r]);

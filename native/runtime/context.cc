@@ -14,6 +14,7 @@ Context::Context(std::shared_ptr<const Model> model)
       memory_(model_->device, model_->state_bytes),
       counters_(model_->layout.size(), 0),
       grown_(model_->layout.size()),
+      several_(without_room()),
       checked_(model_->layout.size(), 0) {
   device().enlist(*this);
   try {
@@ -27,14 +28,30 @@ Context::Context(std::shared_ptr<const Model> model)
 
 Context::~Context() { device().dismiss(*this); }
 
+std::vector<GrownTable> Context::without_room() const {
+  std::vector<GrownTable> out;
+  for (const uint32_t i : model_->several) out.emplace_back(*model_, model_->layout[i]);
+  return out;
+}
+
+GrownTable::Extents Context::extents(const StateSlice& slice, std::span<const int64_t> counters) const {
+  GrownTable::Extents out;
+  for (const auto& axis : model_->graph.declarations[slice.name].axes)
+    out.push_back(static_cast<size_t>(axis.counter == no_name ? static_cast<int64_t>(axis.extent)
+                                                              : counters[model_->slice_of[axis.counter]]));
+  return out;
+}
+
 void Context::page_out() {
   memory_.page_out();
   for (auto& grown : grown_) grown.memory.page_out();
+  for (auto& table : several_) table.page_out();
 }
 
 void Context::page_in() {
   memory_.page_in();
   for (auto& grown : grown_) grown.memory.page_in();
+  for (auto& table : several_) table.page_in();
 }
 
 void Context::reset() {
@@ -50,6 +67,7 @@ void Context::reset() {
     else if (!first && !d.counter)
       device().fill(memory_.data() + slice.offset, slice.type, slice.elements, d.init);
   }
+  several_ = without_room();
   if (first) device().copy(memory_.data(), first->memory.data(), memory_.size());
   head.origin = head.pulse;
   head.chain.reset();
@@ -64,7 +82,13 @@ FirstState Context::image() const {
 
 std::byte* Context::data(Name name) {
   const uint32_t i = model_->slice_of[name];
+  if (model_->layout[i].several != no_name) return several_[model_->layout[i].several].data();
   return model_->layout[i].grows() ? grown_[i].memory.data() : memory_.data() + model_->layout[i].offset;
+}
+
+size_t Context::room(Name name, size_t axis) const {
+  const uint32_t several = model_->layout[model_->slice_of[name]].several;
+  return several == no_name ? room(name) : several_[several].room(axis);
 }
 
 int64_t Context::counter(Name name) const {
@@ -106,6 +130,7 @@ bool Context::reserve(Name counter, int64_t to) {
     if (model_->layout[i].counter != counter || grown_[i].positions >= wanted) continue;
     grow(i, room_for(counter, wanted));
   }
+  for (auto& table : several_) table.reserve(counter, wanted);
   return true;
 }
 
@@ -132,6 +157,7 @@ void Context::lower(Name counter, int64_t to) {
         device().fill(from, slice.type, (last - first) * slice.inner, model_->graph.declarations[slice.name].init);
     }
   }
+  for (auto& table : several_) table.forget(counter, first, last);
   set_counter(counter, to);
 }
 
@@ -150,12 +176,19 @@ void Context::clear_ring(const StateSlice& slice, size_t first, size_t last) {
 size_t Context::bytes() const {
   size_t total = memory_.size();
   for (const auto& grown : grown_) total += grown.memory.size();
+  for (const auto& table : several_) total += table.bytes();
   return total;
 }
 
 size_t Context::serialized_bytes() const {
   size_t total = 0;
   for (const auto& slice : model_->layout) {
+    if (slice.several != no_name) {
+      size_t elements = 1;
+      for (const size_t extent : extents(slice, counters_)) elements *= extent;
+      total += elements * size_of(slice.type);
+      continue;
+    }
     total += (slice.grows() ? slice.outer * entered(slice) * slice.inner : slice.elements) * size_of(slice.type);
   }
   return total;
@@ -164,6 +197,10 @@ size_t Context::serialized_bytes() const {
 void Context::each_piece(size_t i, const auto& visit, size_t from) const {
   const auto& slice = model_->layout[i];
   if (model_->graph.declarations[slice.name].counter) return;
+  if (slice.several != no_name) {
+    const auto to = extents(slice, counters_);
+    return several_[slice.several].each_piece(GrownTable::Extents(to.size(), 0), to, visit);
+  }
   if (!slice.grows()) return visit(memory_.data() + slice.offset, slice.elements * size_of(slice.type));
   const size_t each = slice.inner * size_of(slice.type);
   const size_t stride = grown_[i].positions * each;
@@ -173,6 +210,10 @@ void Context::each_piece(size_t i, const auto& visit, size_t from) const {
 
 void Context::each_unchecked_piece(size_t i, const auto& visit) const {
   const auto& slice = model_->layout[i];
+  if (slice.several != no_name) {
+    const auto& table = several_[slice.several];
+    return table.each_piece(table.unchecked(), extents(slice, counters_), visit);
+  }
   const size_t from = checked_[i] - std::min(checked_[i], slice.write_reach);
   if (slice.ring == no_name) return each_piece(i, visit, from);
   const auto last = static_cast<size_t>(counter(slice.ring));
@@ -227,6 +268,10 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
     size_t elements = slice.elements;
     if (slice.grows())
       elements = slice.outer * slice.inner * static_cast<size_t>(counters[model_->slice_of[slice.counter]]);
+    if (slice.several != no_name) {
+      elements = 1;
+      for (const size_t extent : extents(slice, counters)) elements *= extent;
+    }
     const size_t size = elements * size_of(slice.type);
     if (state.size() - at < size)
       return invalid("the state has ", state.size(), " bytes, expected at least ", at + size,
@@ -262,7 +307,12 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
   // Memory is taken first, because taking it can fail. Afterwards only the loss of the device can fail.
   std::vector<Grown> grown(grown_.size());
   std::swap(grown, grown_);
+  auto several = without_room();
+  std::swap(several, several_);
   try {
+    for (size_t i = 0; i < model_->layout.size(); ++i) {
+      for (auto& table : several_) table.reserve(model_->layout[i].name, static_cast<size_t>(counters[i]));
+    }
     for (uint32_t i = 0; i < model_->layout.size(); ++i) {
       const auto& slice = model_->layout[i];
       const size_t wanted = slice.grows() ? static_cast<size_t>(counters[model_->slice_of[slice.counter]]) : 0;
@@ -270,6 +320,7 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
     }
   } catch (...) {
     std::swap(grown, grown_);
+    std::swap(several, several_);
     throw;
   }
   counters_ = std::move(counters);
@@ -293,6 +344,8 @@ void Context::mark_checked() {
     const Name follows = model_->layout[i].follows();
     if (follows != no_name) checked_[i] = static_cast<size_t>(counter(follows));
   }
+  for (const uint32_t i : model_->several)
+    several_[model_->layout[i].several].mark_checked(extents(model_->layout[i], counters_));
 }
 
 bool Context::finite(bool whole) {

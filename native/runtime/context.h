@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/chain.h"
+#include "runtime/grown_table.h"
 #include "runtime/model.h"
 
 namespace continuo {
@@ -65,9 +66,11 @@ class Context final : public Pageable {
   FirstState image() const;
 
   // Address of a table on the device; valid while the context is pinned. A table that does not grow: [elements]; one
-  // that grows: [outer, room(name) positions, inner].
+  // that grows: [outer, room(name) positions, inner]; along several counters: [room(name, axis) of each axis].
   std::byte* data(Name name);
   size_t room(Name name) const { return grown_[model_->slice_of[name]].positions; }
+  // Positions along an axis that grows.
+  size_t room(Name name, size_t axis) const;
 
   // A counter's value; of the clock, the pulse.
   int64_t counter(Name name) const;
@@ -108,13 +111,17 @@ class Context final : public Pageable {
   void clear_ring(const StateSlice& slice, size_t first, size_t last);
   void set_counter(Name name, int64_t to);
   size_t entered(const StateSlice& slice) const { return static_cast<size_t>(counter(slice.counter)); }
+  // Of a table that grows along several counters: its extents by the counters' values.
+  GrownTable::Extents extents(const StateSlice& slice, std::span<const int64_t> counters) const;
+  std::vector<GrownTable> without_room() const;
 
   std::shared_ptr<const Model> model_;
-  DeviceMemory memory_;            // [model.state_bytes]: all slices that do not grow, each at its offset
-  std::vector<int64_t> counters_;  // [slices]; 0 where the slice is no counter
-  std::vector<Grown> grown_;       // [slices]; empty where the slice does not grow
-  std::vector<size_t> checked_;    // [slices]: leading positions known to be finite; used where it follows a counter
-  std::atomic<bool> busy_{false};  // claimed by a call
+  DeviceMemory memory_;              // [model.state_bytes]: all slices that do not grow, each at its offset
+  std::vector<int64_t> counters_;    // [slices]; 0 where the slice is no counter
+  std::vector<Grown> grown_;         // [slices]; empty where the slice does not grow
+  std::vector<GrownTable> several_;  // [model.several]: tables that grow along several counters
+  std::vector<size_t> checked_;      // [slices]: leading positions known to be finite; used where it follows a counter
+  std::atomic<bool> busy_{false};    // claimed by a call
 };
 
 }  // namespace continuo

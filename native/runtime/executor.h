@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "runtime/context.h"
 #include "runtime/model.h"
+#include "runtime/volatile_tables.h"
 
 namespace continuo {
 
@@ -156,7 +157,8 @@ class Executor {
   // Index of the first element of the member that `place` picks for row i of the run; none after a fault.
   std::optional<size_t> locate(Space& space, const Instruction& instruction, const Place& place, const Run& run,
                                size_t i);
-  // The address of that element on the device; null after a fault.
+  // The address of that element on the device; null after a fault. Of a volatile table that the instruction writes: in
+  // the copy that the row writes.
   std::byte* find(Space& space, const Instruction& instruction, const Place& place, const Run& run, size_t i);
   using Tables = std::array<float*, 4>;  // no op has more places
   // The addresses of the members that the instruction's places pick in the run's context; all null after a fault.
@@ -179,12 +181,16 @@ class Executor {
   std::shared_ptr<const Model> model_;
   ThreadPool& pool_;
   ExecutorOptions options_;
+  VolatileTables volatile_tables_;
   std::vector<Space> spaces_;  // [blocks]
   std::vector<Fault> faults_;
   std::vector<TraceEntry> trace_;
   std::vector<Fault> non_finite_;  // with ExecutorOptions::watch: per context its first such node, in `message`
 
  private:
+  // The member of a volatile table that a place picks.
+  uint32_t member_of(const Place& place) const;
+  void end_row();
   void note(Space& space, const Instruction& instruction, size_t rows, double microseconds);
   void look(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs);
 };

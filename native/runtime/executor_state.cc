@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "graph/ops.h"
 #include "runtime/executor.h"
 
 namespace continuo {
@@ -22,7 +23,8 @@ std::optional<size_t> Executor::locate(Space& space, const Instruction& instruct
   size_t offset = 0;
   for (size_t axis = 0; axis < d.axes.size(); ++axis) {
     const auto& a = d.axes[axis];
-    const size_t extent = a.kind == Axis::Kind::grows ? run.context->room(place.table) : static_cast<size_t>(a.extent);
+    const size_t extent =
+        a.kind == Axis::Kind::grows ? run.context->room(place.table, axis) : static_cast<size_t>(a.extent);
     offset *= extent;
     if (axis >= place.picks.size()) continue;
     const auto& pick = place.picks[axis];
@@ -33,7 +35,7 @@ std::optional<size_t> Executor::locate(Space& space, const Instruction& instruct
     // position has overwritten.
     int64_t least = 0, end = static_cast<int64_t>(a.extent);
     if (a.counter != no_name) {
-      end = count_at(space, a.counter, place.seen, run, i);
+      end = count_at(space, a.counter, place.along.empty() ? place.seen : place.along[axis], run, i);
       const bool clock = model_->graph.declarations[a.counter].clock;
       if (a.kind == Axis::Kind::ring)
         least = std::max<int64_t>(clock ? static_cast<int64_t>(run.context->head.origin) : 0,
@@ -53,14 +55,28 @@ size_t Executor::elements_left(const Place& place, Context& context) const {
   const auto& d = model_->graph.declarations[place.table];
   size_t n = 1;
   for (size_t axis = place.picks.size(); axis < d.axes.size(); ++axis) {
-    n *= d.axes[axis].kind == Axis::Kind::grows ? context.room(place.table) : static_cast<size_t>(d.axes[axis].extent);
+    n *= d.axes[axis].kind == Axis::Kind::grows ? context.room(place.table, axis)
+                                                : static_cast<size_t>(d.axes[axis].extent);
   }
   return n;
 }
 
 std::byte* Executor::find(Space& space, const Instruction& instruction, const Place& place, const Run& run, size_t i) {
   const auto at = locate(space, instruction, place, run, i);
-  return at ? run.context->data(place.table) + *at * size_of(model_->graph.declarations[place.table].type) : nullptr;
+  if (!at) return nullptr;
+  const auto& d = model_->graph.declarations[place.table];
+  if (!d.volatile_table()) return run.context->data(place.table) + *at * size_of(d.type);
+  const size_t first = *at % static_cast<size_t>(d.elements());
+  if (traits_of(instruction.node->op).state != State::reads)
+    return volatile_tables_.write(member_of(place), first, elements_left(place, *run.context));
+  return const_cast<std::byte*>(volatile_tables_.read(member_of(place), first));
+}
+
+// The first pick of a family is a number once its block is unrolled.
+uint32_t Executor::member_of(const Place& place) const {
+  const auto& d = model_->graph.declarations[place.table];
+  return model_->constant_index.of(place.table,
+                                   d.over == no_name ? 0 : static_cast<uint64_t>(place.picks[0].offset) - d.from);
 }
 
 Executor::Tables Executor::tables(Space& space, const Instruction& instruction, const Run& run) {
@@ -134,6 +150,12 @@ void Executor::reset(Space& space, const Instruction& instruction, std::span<con
     for (size_t i = 0; i < run.rows; ++i) {
       if (d.counter) {
         run.context->lower(place.table, 0);
+        continue;
+      }
+      if (d.volatile_table()) {
+        if (const auto at = locate(space, instruction, place, run, i))
+          volatile_tables_.reset(member_of(place), *at % static_cast<size_t>(d.elements()),
+                                 elements_left(place, *run.context));
         continue;
       }
       std::byte* to = find(space, instruction, place, run, i);

@@ -1,8 +1,5 @@
 /** Writes RWKV-7 packages of any size for benches: random weights of sixteen bits under the official tensor names. */
-import { createHash } from 'node:crypto'
-import { mkdir, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
-import { type TensorSpec, writeTensors } from '../src/models/package-writer.ts'
+import { type Entry, type Format, writeRandom } from './random-package.ts'
 
 export interface Rwkv7Shape {
   readonly layers: number
@@ -30,9 +27,6 @@ export const RWKV7_1B5: Rwkv7Shape = {
 }
 
 const HEAD = 64
-
-/** Name, shape, and approximate magnitude of the numbers. */
-type Entry = readonly [name: string, extents: readonly number[], size: number]
 
 const entriesOf = ({ layers, channels: C, vocabulary: V, ranks }: Rwkv7Shape): readonly Entry[] => {
   const F = 4 * C
@@ -79,49 +73,8 @@ const entriesOf = ({ layers, channels: C, vocabulary: V, ranks }: Rwkv7Shape): r
   ]
 }
 
-/** The bits of random numbers, drawn once and repeated: drawing a gigabyte number by number would take longer than the bench. */
-const PIECE = 1 << 20
-const randomBits = (): Uint16Array => {
-  const out = new Uint8Array(2 * PIECE)
-  for (let at = 0; at < out.length; at += 32) out.set(createHash('sha256').update(String(at)).digest(), at)
-  return new Uint16Array(out.buffer)
-}
-
-/** Bits of the mantissa, and the bias of the exponent. */
-const FORMATS = { BF16: { mantissa: 7, bias: 127 }, F16: { mantissa: 10, bias: 15 } } as const
-
-/** Numbers of either sign whose magnitudes lie from `size` (a power of two, rounded down) to twice that; vectors of norms and mixes positive. */
-const sized = (bits: Uint16Array, dtype: keyof typeof FORMATS, size: number, positive: boolean): Uint16Array => {
-  const { mantissa, bias } = FORMATS[dtype]
-  const exponent = (bias + Math.floor(Math.log2(size))) << mantissa
-  const mask = (1 << mantissa) - 1 + (positive ? 0 : 0x8000)
-  return bits.map((word) => (word & mask) | exponent)
-}
-
 const POSITIVE = /(ln\w*\.weight|x_.|k_k|k_a)$/
-const lengthOf = (extents: readonly number[]): number => extents.reduce((product, extent) => product * extent, 1)
 
 /** Writes config.json and model.safetensors into `dir`. */
-export const writeRwkv7 = async (
-  dir: string,
-  shape: Rwkv7Shape,
-  dtype: keyof typeof FORMATS = 'BF16',
-): Promise<void> => {
-  const entries = entriesOf(shape)
-  await mkdir(dir, { recursive: true })
-  await writeFile(join(dir, 'config.json'), JSON.stringify({ model_type: 'rwkv7' }))
-  const specs: TensorSpec[] = entries.map(([name, extents]) => ({
-    name,
-    dtype,
-    shape: extents,
-    bytes: 2 * lengthOf(extents),
-  }))
-  await writeTensors(join(dir, 'model.safetensors'), specs, {}, async (file) => {
-    const bits = randomBits()
-    for (const [name, extents, size] of entries) {
-      const numbers = new Uint8Array(sized(bits, dtype, size, POSITIVE.test(name)).buffer)
-      const total = 2 * lengthOf(extents)
-      for (let at = 0; at < total; at += numbers.length) await file.write(name, numbers.subarray(0, total - at), at)
-    }
-  })
-}
+export const writeRwkv7 = (dir: string, shape: Rwkv7Shape, format?: Format): Promise<void> =>
+  writeRandom(dir, { config: { model_type: 'rwkv7' }, entries: entriesOf(shape), positive: POSITIVE }, format)

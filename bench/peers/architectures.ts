@@ -2,6 +2,7 @@
  * Small models of the architectures that both sides read from GGUF: the tensors and keys that llama.cpp's converter writes for each, with
  * random numbers. Sizes are such that every kind of layer is there, twice where there is room.
  */
+import { type Rwkv7Sizes, rwkv7MetadataOf, rwkv7Tensors } from './rwkv7.ts'
 import {
   attention,
   decoder,
@@ -157,6 +158,20 @@ const lfm2: SmallModel = {
   }),
 }
 
+const rwkv7Small: Rwkv7Sizes = {
+  layers: L,
+  channels: C,
+  inner: F,
+  vocabulary: V,
+  lowRanks: { w: 32, a: 32, v: 32, g: 64 },
+}
+const rwkv7: SmallModel = {
+  name: 'rwkv7',
+  vocabulary: V,
+  specs: rwkv7Tensors(rwkv7Small),
+  metadata: rwkv7MetadataOf(rwkv7Small),
+}
+
 export const smallModels: readonly SmallModel[] = [
   { name: 'llama', ...decoder('llama', sizes) },
   { name: 'qwen3', ...decoder('qwen3', wide, true) },
@@ -165,4 +180,5 @@ export const smallModels: readonly SmallModel[] = [
   mamba2,
   lfm2,
   gemma3,
+  rwkv7,
 ]

@@ -1,7 +1,7 @@
 /**
  * Continuo's engine beside llama.cpp, both in this process: checks that they compute the same model, then measures their speed.
  *
- *   node make-models.ts && node bench.ts [--threads 2] [--rounds 9] [--sessions 16] [--only rwkv7-f16,gpt2-q8] [--default-pool]
+ *   node make-models.ts && node bench.ts [--threads 2] [--rounds 9] [--sessions 16] [--only rwkv7-f16,gpt2-q8] [--tries 4] [--default-pool]
  *
  * Each side runs at its best: libuv's pool has one thread (pool.ts), so that llama.cpp's threads have the CPUs to themselves.
  * `--default-pool` leaves the pool as a Node program finds it.
@@ -14,7 +14,7 @@ import { cpus } from 'node:os'
 import { parseArgs } from 'node:util'
 import { kernelFeatures } from '../../src/engine/engine.ts'
 import { ContinuoError, messageOf } from '../../src/errors.ts'
-import { CALM, type CalmCount, calmly } from './calm.ts'
+import { CALM, type CalmCount, calmly, TRIES } from './calm.ts'
 import { compare, idsOf } from './check.ts'
 import { type LlamaSide, openLlama } from './llama.ts'
 import { type Llama, loadLlama } from './llama-binding.ts'
@@ -30,6 +30,8 @@ interface Settings {
   readonly threads: number
   readonly rounds: number
   readonly sessions: number
+  /** The most tries of a run that other processes disturb. */
+  readonly tries: number
   readonly models: readonly BenchModel[]
   readonly defaultPool: boolean
 }
@@ -42,11 +44,12 @@ const settings = (): Settings => {
         threads: { type: 'string', default: '2' },
         rounds: { type: 'string', default: '9' },
         sessions: { type: 'string', default: '16' },
+        tries: { type: 'string', default: String(TRIES) },
         only: { type: 'string', default: benchModels.map(({ name }) => name).join() },
         'default-pool': { type: 'boolean', default: false },
       },
     })
-    const whole = (name: 'threads' | 'rounds' | 'sessions'): number => {
+    const whole = (name: 'threads' | 'rounds' | 'sessions' | 'tries'): number => {
       const value = Number(values[name])
       if (Number.isInteger(value) && value >= 1 && value <= 256) return value
       throw new Error(`--${name} is ${values[name]}, expected a whole number from 1 to 256.`)
@@ -56,14 +59,19 @@ const settings = (): Settings => {
       if (model) return model
       throw new Error(`--only names ${wanted}, expected some of ${benchModels.map(({ name }) => name).join()}.`)
     })
-    const numbers = { threads: whole('threads'), rounds: whole('rounds'), sessions: whole('sessions') }
+    const numbers = {
+      threads: whole('threads'),
+      rounds: whole('rounds'),
+      sessions: whole('sessions'),
+      tries: whole('tries'),
+    }
     return { ...numbers, models, defaultPool: values['default-pool'] }
   } catch (error) {
     console.error(messageOf(error))
     process.exit(2)
   }
 }
-const { threads, rounds, sessions, models, defaultPool } = settings()
+const { threads, rounds, sessions, tries, models, defaultPool } = settings()
 if (!defaultPool && !hasOneThread()) process.exit(runWithOneThread())
 
 const PREFILL = 512
@@ -100,7 +108,7 @@ const openFaster = async (llama: Llama, model: BenchModel): Promise<LlamaSide> =
   for (let round = 0; round < 3; round += 1) {
     for (const [i, side] of candidates.entries()) {
       const both = async (): Promise<number> => (await side.prefill(ids)) + (await side.decode(ids, DECODE))
-      const seconds = await (round === 0 ? both() : calmly(both, newTally()))
+      const seconds = await (round === 0 ? both() : calmly(both, newTally(), tries))
       if (round > 0) best[i] = Math.min(best[i]!, seconds)
     }
   }
@@ -166,7 +174,7 @@ const runRound = async (measures: readonly Measure[], round: number, tally: Calm
   for (const { pair, run, tokens, bound, rounds: results } of measures) {
     if (!machine || pair !== asked) machine = probe(threads)
     asked = pair
-    const speed = async (side: Side): Promise<number> => tokens / (await calmly(() => run(side), tally))
+    const speed = async (side: Side): Promise<number> => tokens / (await calmly(() => run(side), tally, tries))
     const oursFirst = round % 2 === 0
     const early = pair.ours && oursFirst ? await speed(pair.ours) : null
     const theirs = await speed(pair.theirs)

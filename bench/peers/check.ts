@@ -18,7 +18,15 @@ const STEPS = 48
 const LEAST_DISTINCT = STEPS / 4
 
 /** The greatest difference (root mean square over the vocabulary) that rounding explains, as a fraction of the logits' deviation. */
-const tolerances: Readonly<Record<Format, number>> = { f32: 0.01, f16: 0.01, bf16: 0.05, q8: 0.08, q4k: 0.1 }
+const tolerances: Readonly<Record<Format, number>> = {
+  f32: 0.01,
+  f16: 0.01,
+  bf16: 0.05,
+  q8: 0.08,
+  q4: 0.1,
+  q4k: 0.1,
+  q6k: 0.1,
+}
 
 const meanOf = (values: Float32Array): number => values.reduce((sum, value) => sum + value, 0) / values.length
 

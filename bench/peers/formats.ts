@@ -5,8 +5,12 @@ import { ggmlTypes } from './gguf.ts'
 /**
  * `q8` is GGUF's Q8_0: groups of 32 along the inputs, each 32 int8 and one f16 scale. Value = q · scale. `q4k` is its Q4_K: blocks of 256
  * along the inputs, eight groups of 32 nibbles, each with a scale and a minimum of six bits. Value = (d · scale) · q − (dmin · minimum).
+ * `q4` is its Q4_0: groups of 32 nibbles and one f16 scale. Value = d · (q − 8). `q6k` is its Q6_K: blocks of 256, sixteen groups of 16
+ * codes of six bits, each with a scale of eight. Value = (d · scale) · (q − 32).
  */
-export type Format = 'f32' | 'f16' | 'bf16' | 'q8' | 'q4k'
+export type Format = 'f32' | 'f16' | 'bf16' | 'q8' | 'q4' | 'q4k' | 'q6k'
+/** Formats that only a GGUF file has. */
+export const GGUF_ONLY: ReadonlySet<string> = new Set<Format>(['q4', 'q4k', 'q6k'])
 export const GROUP = 32
 
 export const bytesOf = (array: ArrayBufferView): Uint8Array =>
@@ -60,6 +64,27 @@ export const toQ8Blocks = ({ codes, scales }: Quantised): Uint8Array => {
   return out
 }
 
+/** The number farthest from 0, with its sign. */
+const farthestOf = (values: Float32Array): number =>
+  values.reduce((far, value) => (Math.abs(value) > Math.abs(far) ? value : far), 0)
+
+/** Blocks of GGUF's Q4_0, 18 bytes: d (f16), then a byte for the codes i and i + 16. The number farthest from 0 gets the code 0. */
+export const toQ4Blocks = (values: Float32Array): Uint8Array => {
+  const { bytes } = ggmlTypes.q4
+  const out = new Uint8Array((values.length / GROUP) * bytes)
+  const view = new DataView(out.buffer)
+  for (let first = 0, at = 0; first < values.length; first += GROUP, at += bytes) {
+    const group = values.subarray(first, first + GROUP)
+    view.setFloat16(at, farthestOf(group) / -8, true)
+    const d = view.getFloat16(at, true)
+    for (const [i, value] of group.entries()) {
+      const code = d === 0 ? 8 : Math.max(0, Math.min(15, Math.round(value / d) + 8))
+      out[at + 2 + (i % 16)]! |= code << (i < 16 ? 0 : 4)
+    }
+  }
+  return out
+}
+
 const K_BLOCK = 256
 const SIX_BITS = 63
 
@@ -103,6 +128,38 @@ export const toQ4kBlocks = (values: Float32Array): Uint8Array => {
         const value = values[first + group * GROUP + i]! + dmin * minimum
         const code = step === 0 ? 0 : Math.max(0, Math.min(15, Math.round(value / step)))
         out[at + 16 + (group >> 1) * GROUP + i]! |= code << shift
+      }
+    }
+  }
+  return out
+}
+
+const Q6_GROUP = 16
+
+/**
+ * Blocks of GGUF's Q6_K, 210 bytes: 128 bytes of lower nibbles, 64 of upper pairs of bits, 16 scales (i8), d (f16). `values` is
+ * [rows, inputs], inputs a multiple of 256.
+ */
+export const toQ6kBlocks = (values: Float32Array): Uint8Array => {
+  const { bytes } = ggmlTypes.q6k
+  const out = new Uint8Array((values.length / K_BLOCK) * bytes)
+  const view = new DataView(out.buffer)
+  for (let first = 0, at = 0; first < values.length; first += K_BLOCK, at += bytes) {
+    const block = values.subarray(first, first + K_BLOCK)
+    const steps = Array.from(
+      { length: K_BLOCK / Q6_GROUP },
+      (_, group) => farthestOf(block.subarray(group * Q6_GROUP, (group + 1) * Q6_GROUP)) / -32,
+    )
+    view.setFloat16(at + 208, Math.max(...steps.map(Math.abs)) / 127, true)
+    const d = view.getFloat16(at + 208, true)
+    for (const [group, step] of steps.entries()) {
+      const scale = d === 0 ? 0 : Math.max(-127, Math.min(127, Math.round(step / d)))
+      view.setInt8(at + 192 + group, scale)
+      for (let i = group * Q6_GROUP; i < (group + 1) * Q6_GROUP; i += 1) {
+        const code = d * scale === 0 ? 32 : Math.max(0, Math.min(63, Math.round(block[i]! / (d * scale)) + 32))
+        const [half, quarter, c] = [i >> 7, (i >> 5) & 3, i & 31]
+        out[at + 64 * half + 32 * (quarter & 1) + c]! |= (code & 15) << (quarter < 2 ? 0 : 4)
+        out[at + 128 + 32 * half + c]! |= (code >> 4) << (2 * quarter)
       }
     }
   }

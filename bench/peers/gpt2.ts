@@ -61,7 +61,7 @@ export const gpt2Tensors = (format: Format): readonly TensorSpec[] => {
 }
 
 export const gpt2Metadata: Readonly<Record<string, MetaValue>> = {
-  'general.architecture': { string: 'gpt2' },
+  'general.architecture': 'gpt2',
   'gpt2.context_length': { u32: P },
   'gpt2.embedding_length': { u32: C },
   'gpt2.block_count': { u32: L },

@@ -1,7 +1,7 @@
 /**
  * llama.cpp as a judge: both sides read the same GGUF files and must compute the same logits.
  *
- *   node judge.ts [--only llama,mamba2] [--formats f32,f16,q8,q4k] [--threads 2] [--sessions 4]
+ *   node judge.ts [--only llama,mamba2] [--formats f32,f16,q8,q4,q4k,q6k] [--threads 2] [--sessions 4]
  *
  * The models are small and random (architectures.ts), and those of the bench where `npm run models` wrote them. Ends with 1 where the sides
  * differ by more than rounding explains (check.ts).
@@ -65,14 +65,14 @@ const judge = async (
 const { values } = parseArgs({
   options: {
     only: { type: 'string' },
-    formats: { type: 'string', default: 'f32,f16,q8,q4k' },
+    formats: { type: 'string', default: 'f32,f16,q8,q4,q4k,q6k' },
     threads: { type: 'string', default: '2' },
     sessions: { type: 'string', default: '4' },
   },
 })
 const formats = values.formats.split(',')
 const small = smallModels.flatMap((model) =>
-  (['f32', 'f16', 'q8', 'q4k'] as const)
+  (['f32', 'f16', 'q8', 'q4', 'q4k', 'q6k'] as const)
     .filter((format) => formats.includes(format) && (format === 'f32' || model.routed === undefined))
     .map((format) => ({ of: model.name, ...caseOf(model, format) })),
 )

@@ -2,32 +2,41 @@
 import type { MetaValue } from './gguf.ts'
 import { matrix, type TensorSpec, vector } from './tensors.ts'
 
-const L = 12
-const C = 768
+/** Channels of a head. */
 const N = 64
-const H = C / N
-const F = 3072
-const V = 65_536
-const lowRanks = { w: 64, a: 64, v: 32, g: 128 } as const
 
-export const rwkv7Sizes = { layers: L, vocabulary: V } as const
+export interface Rwkv7Sizes {
+  readonly layers: number
+  readonly channels: number
+  readonly inner: number
+  readonly vocabulary: number
+  readonly lowRanks: { readonly w: number; readonly a: number; readonly v: number; readonly g: number }
+}
+
+export const rwkv7Sizes: Rwkv7Sizes = {
+  layers: 12,
+  channels: 768,
+  inner: 3072,
+  vocabulary: 65_536,
+  lowRanks: { w: 64, a: 64, v: 32, g: 128 },
+}
 
 /** These deviations keep activations near 1, so that sixteen bits are precise enough and greedy tokens change from step to step. */
 const unit = (inputs: number, by = 1) => ({ deviation: by / Math.sqrt(inputs) })
 
-const norm = (gguf: string, name: string): readonly TensorSpec[] => [
+const norm = (gguf: string, name: string, C: number): readonly TensorSpec[] => [
   vector(`${gguf}.weight`, `${name}.weight`, C, { mean: 1, deviation: 0.1 }),
   vector(`${gguf}.bias`, `${name}.bias`, C, { deviation: 0.05 }),
 ]
 
-const layer = (l: number): readonly TensorSpec[] => {
+const layer = (l: number, { channels: C, inner: F, lowRanks }: Rwkv7Sizes): readonly TensorSpec[] => {
   const theirs = (name: string): string => `blk.${l}.${name}`
   const ours = (name: string): string => `blocks.${l}.${name}`
   const channels = (gguf: string, name: string, mean: number, deviation: number): TensorSpec =>
     vector(theirs(`${gguf}.weight`), ours(name), C, { mean, deviation }, [1, 1, C])
   const square = (name: string, deviation: { readonly deviation: number }): TensorSpec =>
     matrix('matrix', theirs(`time_mix_${name}.weight`), ours(`att.${name}.weight`), [C, C], deviation)
-  const lowRank = (which: keyof typeof lowRanks, mean: number, deviation: number, reach: number) => {
+  const lowRank = (which: keyof Rwkv7Sizes['lowRanks'], mean: number, deviation: number, reach: number) => {
     const D = lowRanks[which]
     const first = matrix('fromRight', theirs(`time_mix_${which}1.weight`), ours(`att.${which}1`), [D, C], unit(C))
     const second = matrix(
@@ -59,8 +68,8 @@ const layer = (l: number): readonly TensorSpec[] => {
     deviation: 0.2,
   }
   return [
-    ...norm(theirs('attn_norm'), ours('ln1')),
-    ...norm(theirs('attn_norm_2'), ours('ln2')),
+    ...norm(theirs('attn_norm'), ours('ln1'), C),
+    ...norm(theirs('attn_norm_2'), ours('ln2'), C),
     mixes,
     ...lowRank('w', -2, 1.5, 0.5),
     ...lowRank('a', 0, 1, 0.5),
@@ -68,11 +77,11 @@ const layer = (l: number): readonly TensorSpec[] => {
     ...lowRank('g', 0, 0, 1.5),
     channels('time_mix_k_k', 'att.k_k', 0.85, 0.1),
     channels('time_mix_k_a', 'att.k_a', 1, 0.1),
-    vector(theirs('time_mix_r_k.weight'), ours('att.r_k'), C, { deviation: 0.1 }, [H, N]),
+    vector(theirs('time_mix_r_k.weight'), ours('att.r_k'), C, { deviation: 0.1 }, [C / N, N]),
     square('receptance', unit(C)),
     square('key', unit(C)),
     square('value', unit(C)),
-    ...norm(theirs('time_mix_ln'), ours('att.ln_x')),
+    ...norm(theirs('time_mix_ln'), ours('att.ln_x'), C),
     square('output', unit(C, 0.7)),
     channels('channel_mix_lerp_k', 'ffn.x_k', 0.5, 0.2),
     matrix('matrix', theirs('channel_mix_key.weight'), ours('ffn.key.weight'), [F, C], unit(C)),
@@ -80,41 +89,46 @@ const layer = (l: number): readonly TensorSpec[] => {
   ]
 }
 
-export const rwkv7Tensors = (): readonly TensorSpec[] => [
-  matrix('table', 'token_embd.weight', 'emb.weight', [V, C], { deviation: 0.5 }),
-  ...norm('token_embd_norm', 'blocks.0.ln0'),
-  ...norm('output_norm', 'ln_out'),
-  matrix('matrix', 'output.weight', 'head.weight', [V, C], unit(C, 2)),
-  ...Array.from({ length: L }, (_, l) => layer(l)).flat(),
-]
+export const rwkv7Tensors = (sizes: Rwkv7Sizes = rwkv7Sizes): readonly TensorSpec[] => {
+  const { layers: L, channels: C, vocabulary: V } = sizes
+  return [
+    matrix('table', 'token_embd.weight', 'emb.weight', [V, C], { deviation: 0.5 }),
+    ...norm('token_embd_norm', 'blocks.0.ln0', C),
+    ...norm('output_norm', 'ln_out', C),
+    matrix('matrix', 'output.weight', 'head.weight', [V, C], unit(C, 2)),
+    ...Array.from({ length: L }, (_, l) => layer(l, sizes)).flat(),
+  ]
+}
 
-export const rwkv7Metadata: Readonly<Record<string, MetaValue>> = {
-  'general.architecture': { string: 'rwkv7' },
+export const rwkv7MetadataOf = (sizes: Rwkv7Sizes): Readonly<Record<string, MetaValue>> => ({
+  'general.architecture': 'rwkv7',
   'rwkv7.context_length': { u32: 1_048_576 },
-  'rwkv7.embedding_length': { u32: C },
-  'rwkv7.block_count': { u32: L },
-  'rwkv7.feed_forward_length': { u32: F },
+  'rwkv7.embedding_length': { u32: sizes.channels },
+  'rwkv7.block_count': { u32: sizes.layers },
+  'rwkv7.feed_forward_length': { u32: sizes.inner },
   'rwkv7.attention.head_count': { u32: 0 },
   'rwkv7.attention.layer_norm_epsilon': { f32: 1e-5 },
   'rwkv7.wkv.head_size': { u32: N },
-  'rwkv7.attention.decay_lora_rank': { u32: lowRanks.w },
-  'rwkv7.attention.iclr_lora_rank': { u32: lowRanks.a },
-  'rwkv7.attention.value_residual_mix_lora_rank': { u32: lowRanks.v },
-  'rwkv7.attention.gate_lora_rank': { u32: lowRanks.g },
-  'rwkv7.vocab_size': { u32: V },
-}
+  'rwkv7.attention.decay_lora_rank': { u32: sizes.lowRanks.w },
+  'rwkv7.attention.iclr_lora_rank': { u32: sizes.lowRanks.a },
+  'rwkv7.attention.value_residual_mix_lora_rank': { u32: sizes.lowRanks.v },
+  'rwkv7.attention.gate_lora_rank': { u32: sizes.lowRanks.g },
+  'rwkv7.vocab_size': { u32: sizes.vocabulary },
+})
+
+export const rwkv7Metadata = rwkv7MetadataOf(rwkv7Sizes)
 
 export const rwkv7Config = {
   model_type: 'rwkv7',
-  vocab_size: V,
-  hidden_size: C,
-  num_hidden_layers: L,
+  vocab_size: rwkv7Sizes.vocabulary,
+  hidden_size: rwkv7Sizes.channels,
+  num_hidden_layers: rwkv7Sizes.layers,
   head_dim: N,
-  num_heads: H,
-  intermediate_size: F,
-  decay_low_rank_dim: lowRanks.w,
-  a_low_rank_dim: lowRanks.a,
-  v_low_rank_dim: lowRanks.v,
-  gate_low_rank_dim: lowRanks.g,
+  num_heads: rwkv7Sizes.channels / N,
+  intermediate_size: rwkv7Sizes.inner,
+  decay_low_rank_dim: rwkv7Sizes.lowRanks.w,
+  a_low_rank_dim: rwkv7Sizes.lowRanks.a,
+  v_low_rank_dim: rwkv7Sizes.lowRanks.v,
+  gate_low_rank_dim: rwkv7Sizes.lowRanks.g,
   norm_eps: 1e-5,
 } as const

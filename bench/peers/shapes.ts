@@ -60,7 +60,7 @@ export const metadataOf = (
   sizes: Pick<DecoderSizes, 'vocabulary' | 'channels' | 'layers' | 'positions'>,
   keys: Readonly<Record<string, MetaValue>>,
 ): Readonly<Record<string, MetaValue>> => ({
-  'general.architecture': { string: architecture },
+  'general.architecture': architecture,
   [`${architecture}.context_length`]: { u32: sizes.positions },
   [`${architecture}.embedding_length`]: { u32: sizes.channels },
   [`${architecture}.block_count`]: { u32: sizes.layers },

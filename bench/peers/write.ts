@@ -1,7 +1,19 @@
 /** Writes one model twice, as GGUF and as a Continuo package, with the same numbers. Only one block of rows is in memory at a time. */
 import { closeSync, mkdirSync, openSync, renameSync, writeFileSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
-import { bytesOf, type Format, GROUP, quantise, toBf16, toF16, toQ4kBlocks, toQ8Blocks } from './formats.ts'
+import {
+  bytesOf,
+  type Format,
+  GGUF_ONLY,
+  GROUP,
+  quantise,
+  toBf16,
+  toF16,
+  toQ4Blocks,
+  toQ4kBlocks,
+  toQ6kBlocks,
+  toQ8Blocks,
+} from './formats.ts'
 import { type GgmlType, type GgufTensor, ggufBytes, ggufHeader, type MetaValue, padded } from './gguf.ts'
 import { type Dtype, type PackageTensor, safetensorsLayout } from './safetensors.ts'
 import { type TensorSpec, uniform } from './tensors.ts'
@@ -9,11 +21,14 @@ import { type TensorSpec, uniform } from './tensors.ts'
 /** Values that are drawn at a time. Matrices that a package has transposed are smaller and are drawn as one block. */
 const BLOCK = 1 << 22
 
-const fileTypes: Readonly<Record<Format, number>> = { f32: 0, f16: 1, q8: 7, q4k: 14, bf16: 32 }
-const dtypes = { f32: 'F32', f16: 'F16', bf16: 'BF16' } as const
+const fileTypes: Readonly<Record<Format, number>> = {
+  ...{ f32: 0, f16: 1, bf16: 32 },
+  ...{ q4: 2, q8: 7, q4k: 14, q6k: 18 },
+}
+const dtypes: Readonly<Record<string, Dtype>> = { f32: 'F32', f16: 'F16', bf16: 'BF16' }
 
 /** Of tables and of what is never quantised. */
-const wide = (format: Format): 'f32' | 'f16' | 'bf16' => (format === 'q8' || format === 'q4k' ? 'f16' : format)
+const wide = (format: Format): 'f32' | 'f16' | 'bf16' => (format === 'f32' || format === 'bf16' ? format : 'f16')
 
 /** The type of a tensor's numbers in a file of this format. */
 export const storageOf = ({ role }: TensorSpec, format: Format): GgmlType =>
@@ -22,9 +37,9 @@ export const storageOf = ({ role }: TensorSpec, format: Format): GgmlType =>
 const packageTensors = (spec: TensorSpec, format: Format): readonly PackageTensor[] => {
   const storage = storageOf(spec, format)
   return spec.names.flatMap((name): readonly PackageTensor[] => {
-    if (storage === 'q4k') throw new Error(`${name}: a package has no Q4_K; only a GGUF file does.`)
+    if (GGUF_ONLY.has(storage)) throw new Error(`${name}: a package has no ${storage}; only a GGUF file does.`)
     if (storage !== 'q8') {
-      const dtype: Dtype = dtypes[storage]
+      const dtype = dtypes[storage]!
       return [{ name, dtype, shape: spec.shape }]
     }
     const scales = [spec.rows, spec.columns / GROUP]
@@ -46,7 +61,9 @@ const encoders: Readonly<Record<Exclude<GgmlType, 'q8'>, (values: Float32Array) 
   f32: bytesOf,
   f16: toF16,
   bf16: toBf16,
+  q4: toQ4Blocks,
   q4k: toQ4kBlocks,
+  q6k: toQ6kBlocks,
 }
 
 export interface ModelFiles {
@@ -67,7 +84,7 @@ const ggufOf = (
       'general.file_type': { u32: fileTypes[format] },
       'general.quantization_version': { u32: 2 },
       // Token ids only: llama.cpp takes the size of the vocabulary from the model's own key.
-      'tokenizer.ggml.model': { string: 'none' },
+      'tokenizer.ggml.model': 'none',
     },
     tensors,
   )

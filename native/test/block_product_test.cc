@@ -137,7 +137,8 @@ bool near_exact(const Blocks& w, const std::vector<float>& x, size_t rows, const
     for (size_t i = 0; i < w.n; ++i) {
       double exact = 0, allowed = 1e-38;
       for (size_t from = 0; from < w.k; from += 32) {
-        // Groups of 64 have a step that depends on their neighbours too.
+        // The step of a group is its largest number / 127. Formats with groups of 64 take the largest of all 64
+        // numbers, which is no smaller than that of a group of 32.
         double most = 0, size = 0, sum = 0;
         for (size_t j = from / 64 * 64; j < std::min(w.k, from / 64 * 64 + 64); ++j)
           most = std::max(most, std::abs(double{x[r * w.k + j]}));

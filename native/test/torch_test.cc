@@ -44,6 +44,13 @@ Result<std::vector<PickledTensor>> pickled(const std::string& text) {
 
 }  // namespace
 
+TEST("torch: a message names an entry only where its name is UTF-8") {
+  const std::vector<ZipEntry> twice{{"m/data.pkl", "", 0}, {"\xFF", "", 0}, {"\xFF", "", 0}};
+  CHECK_SAYS(read_torch_zip(zip_image(twice), "x.pth"), "has the entry whose name is not UTF-8 twice");
+  const std::vector<ZipEntry> alone{{"\xFF/data.pkl", pickle_of(good_tensors), 0}};
+  CHECK_SAYS(read_torch_zip(zip_image(alone), "x.pth"), "has no entry whose name is not UTF-8 for tensor \"w\"");
+}
+
 TEST("torch: tensors of an archive, its local headers longer than its directory says, with zip64 and without") {
   for (const bool wide : {false, true}) {
     const auto bytes = image(pickle_of(good_tensors), wide);
@@ -76,6 +83,19 @@ TEST("torch: a parameter, a memo, and what stands behind a state_dict are read")
   CHECK((*found)[0].name == "a" && (*found)[1].name == "b" && (*found)[1].dtype == std::string("F16"));
 }
 
+TEST("torch: buffers of whole numbers and booleans stand beside the weights") {
+  const auto found = pickled(pickle_of({{"mask", "BoolStorage", "0", 6, 0, {1, 2, 3}, {6, 3, 1}},
+                                        {"bytes", "ByteStorage", "1", 4, 0, {4}, {1}},
+                                        {"small", "CharStorage", "2", 1, 0, {}, {}},
+                                        {"short", "ShortStorage", "3", 2, 0, {2}, {1}},
+                                        {"whole", "IntStorage", "4", 2, 0, {2}, {1}},
+                                        {"long", "LongStorage", "5", 2, 1, {1}, {1}}}));
+  CHECK(found && found->size() == 6);
+  std::string dtypes;
+  for (const auto& tensor : *found) dtypes += tensor.dtype + std::to_string(tensor.number_bytes) + " ";
+  CHECK(dtypes == "BOOL1 U81 I81 I162 I324 I648 ");
+}
+
 TEST("torch: a pickle that would run code is refused by name, and so is every other false one") {
   CHECK_SAYS(pickled("\x80\x02"
                      "cos\nsystem\n(" +
@@ -85,8 +105,8 @@ TEST("torch: a pickle that would run code is refused by name, and so is every ot
                      "cbuiltins\neval\n."),
              "builtins.eval");
   CHECK_SAYS(pickled("\x80\x02"
-                     "ctorch\nLongStorage\n."),
-             "tensors of LongStorage");
+                     "ctorch\nComplexFloatStorage\n."),
+             "tensors of ComplexFloatStorage");
   CHECK_SAYS(pickled("\x80\x02"
                      "i"),
              "the pickle opcode 105");

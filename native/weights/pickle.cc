@@ -61,10 +61,18 @@ struct StorageType {
   const char* dtype;
   size_t bytes;
 };
-constexpr std::array<StorageType, 4> storage_types{{{"torch BFloat16Storage", "BF16", 2},
-                                                    {"torch HalfStorage", "F16", 2},
-                                                    {"torch FloatStorage", "F32", 4},
-                                                    {"torch DoubleStorage", "F64", 8}}};
+// Whole numbers and booleans are no weights; older packages have them as buffers, such as masks of attention, which a
+// family passes over.
+constexpr std::array<StorageType, 10> storage_types{{{"torch BFloat16Storage", "BF16", 2},
+                                                     {"torch HalfStorage", "F16", 2},
+                                                     {"torch FloatStorage", "F32", 4},
+                                                     {"torch DoubleStorage", "F64", 8},
+                                                     {"torch LongStorage", "I64", 8},
+                                                     {"torch IntStorage", "I32", 4},
+                                                     {"torch ShortStorage", "I16", 2},
+                                                     {"torch CharStorage", "I8", 1},
+                                                     {"torch ByteStorage", "U8", 1},
+                                                     {"torch BoolStorage", "BOOL", 1}}};
 
 using Id = uint32_t;  // of a value
 
@@ -281,8 +289,8 @@ class Machine {
     if (!is_utf8(full)) return bad("has a data.pkl with a GLOBAL that is not UTF-8.");
     if (module == "torch" && name->ends_with("Storage"))
       return invalid(file_, " has tensors of ", *name,
-                     ", expected BFloat16Storage, HalfStorage, FloatStorage or DoubleStorage: save the model with "
-                     "weights of these alone.");
+                     ", expected BFloat16Storage, HalfStorage, FloatStorage or DoubleStorage for weights, and whole "
+                     "numbers or booleans for buffers: save the model with tensors of these alone.");
     return invalid(file_, " wants to run the Python code ", *module, ".", *name,
                    " when it is loaded, expected tensors and nothing else. Nothing was run. Do not load the file with "
                    "other tools unless you trust who made it; save the model's state_dict as safetensors.");

@@ -5,7 +5,8 @@
 //   memo       BINPUT LONG_BINPUT BINGET LONG_BINGET
 //   objects    GLOBAL BINPERSID REDUCE BUILD, the last of which is dropped
 // and these globals: torch._utils._rebuild_tensor_v2, torch._utils._rebuild_parameter, collections.OrderedDict and
-// torch.{BFloat16,Half,Float,Double}Storage. Every other opcode and global is refused by name, so nothing is executed.
+// torch.{BFloat16,Half,Float,Double,Long,Int,Short,Char,Byte,Bool}Storage. Every other opcode and global is refused by
+// name, so nothing is executed.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ namespace continuo {
 // A dense row-major view of a storage.
 struct PickledTensor {
   std::string name;
-  const char* dtype;            // F32, F16, BF16, F64
+  const char* dtype;            // F32, F16, BF16, F64; of buffers I64, I32, I16, I8, U8, BOOL
   size_t number_bytes;          // of one number
   std::string storage;          // its key: the entry NAME/data/KEY of the file
   uint64_t storage_elements;    // numbers of the whole storage

@@ -5,6 +5,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "base/utf8.h"
 #include "weights/pickle.h"
 
 namespace continuo {
@@ -22,6 +23,9 @@ template <class T> T number_at(std::span<const std::byte> bytes, size_t at) {
   std::memcpy(&out, bytes.data() + at, sizeof out);
   return out;
 }
+
+// The name of an entry in a message, which must be UTF-8. The archive's names may be anything.
+std::string shown(const std::string& name) { return is_utf8(name) ? "\"" + name + "\"" : "whose name is not UTF-8"; }
 
 struct Directory {
   uint64_t entries, at, size;
@@ -51,7 +55,7 @@ class Archive {
     const auto found = entries_.find(name);
     if (found == entries_.end()) return std::optional<std::span<const std::byte>>();
     const auto& [at, size, method, flags] = found->second;
-    const auto about = [&](const auto&... parts) { return bad("has an entry \"", name, "\" that ", parts...); };
+    const auto about = [&](const auto&... parts) { return bad("has an entry ", shown(name), " that ", parts...); };
     if (method != 0) return about("is compressed (method ", method, "), expected stored entries.");
     if ((flags & 1) != 0) return about("is encrypted.");
     if (at > directory_ || directory_ - at < local_bytes || number_at<uint32_t>(bytes_, at) != local_sign)
@@ -136,8 +140,8 @@ class Archive {
     }
     place += extra + comment;
     if (entry.method == 0 && compressed != entry.size)
-      return bad("has an entry \"", name, "\" of ", compressed, " and ", entry.size, " bytes at once.");
-    if (!entries_.emplace(name, entry).second) return bad("has the entry \"", name, "\" twice.");
+      return bad("has an entry ", shown(name), " of ", compressed, " and ", entry.size, " bytes at once.");
+    if (!entries_.emplace(name, entry).second) return bad("has the entry ", shown(name), " twice.");
     return Done{};
   }
 
@@ -171,7 +175,7 @@ Result<std::vector<Tensor>> read_torch_zip(std::span<const std::byte> bytes, std
     auto storage = archive.find(name + "/data/" + tensor.storage);
     if (!storage) return storage.error();
     if (!*storage)
-      return bad("has no entry \"", name, "/data/", tensor.storage, "\" for tensor \"", tensor.name, "\".");
+      return bad("has no entry ", shown(name + "/data/" + tensor.storage), " for tensor \"", tensor.name, "\".");
     const auto data = **storage;
     if (tensor.storage_elements > data.size() / tensor.number_bytes)
       return bad("has the tensor \"", tensor.name, "\" in a storage of ", tensor.storage_elements, " numbers, but \"",

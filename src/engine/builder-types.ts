@@ -117,3 +117,17 @@ export interface Over {
   /** The first member; default 0. */
   readonly from?: number
 }
+
+/** What appends an operation that writes the volatile `out`. */
+export type Write = <T extends Dtype>(
+  op: string,
+  out: string,
+  inputs: readonly string[],
+  shape: readonly number[],
+  dtype: T,
+  attributes?: Readonly<Record<string, unknown>>,
+) => Value<T>
+/** An operand of a node. */
+export type Operand = Value<Dtype> | Vector | Matrix | Lookup | Stack | State
+/** Operands as a node names them. */
+export type Names = (...operands: readonly Operand[]) => readonly string[]

@@ -6,6 +6,7 @@
  * be written again: the later nodes then read what was written last. The written order is the order of work.
  */
 import type {
+  Operand as AnyOperand,
   Axis,
   Clock,
   Counter,
@@ -13,6 +14,7 @@ import type {
   Lookup,
   Matrix,
   Member,
+  Names,
   Over,
   Part,
   Pattern,
@@ -25,6 +27,7 @@ import type {
   Vector,
   VolatileTable,
   VolatileTables,
+  Write,
 } from './builder-types.ts'
 import type {
   AxisDeclaration,
@@ -179,16 +182,13 @@ const axisExtent = (axis: Axis): number | null => {
   if ('index' in axis) return axis.extent
   return 'ring' in axis ? axis.ring : null
 }
-const operandName = (operand: Operand | Matrix | Lookup | State): string =>
-  'matrix' in operand
-    ? operand.matrix
-    : 'lookup' in operand
-      ? operand.lookup
-      : 'vector' in operand
-        ? operand.vector
-        : 'state' in operand
-          ? operand.state
-          : operand.name
+const operandName = (operand: AnyOperand): string => {
+  if ('matrix' in operand) return operand.matrix
+  if ('lookup' in operand) return operand.lookup
+  if ('vector' in operand) return operand.vector
+  if ('stack' in operand) return operand.stack
+  return 'state' in operand ? operand.state : operand.name
+}
 
 export const buildGraph = (): GraphBuilder => {
   const indices: IndexDeclaration[] = []
@@ -214,7 +214,7 @@ export const buildGraph = (): GraphBuilder => {
     nodes.push({ return: Object.fromEntries(Object.entries(results).map(([role, { name }]) => [role, name])) })
   }
 
-  const write = <T extends Dtype>(
+  const write: Write = <T extends Dtype>(
     op: string,
     out: string,
     inputs: readonly string[],
@@ -231,8 +231,7 @@ export const buildGraph = (): GraphBuilder => {
     declarations.push({ kind: 'volatile', name: out, shape, dtype })
     return value
   }
-  const names = (...operands: readonly (Operand | Matrix | Lookup | State)[]): readonly string[] =>
-    operands.map(operandName)
+  const names: Names = (...operands) => operands.map(operandName)
   const like =
     (op: string) =>
     (out: string, x: Value): Value =>
@@ -358,7 +357,7 @@ export const buildGraph = (): GraphBuilder => {
       write('attend', out, names(q, keys, values), q.shape, 'f32', { groups: heads, shared, scale }),
 
     ...memoryOps(write, (node) => nodes.push(node), names),
-    ...routingOps(write, (...operands) => operands.map((operand) => operandName(operand as Operand))),
+    ...routingOps(write, names),
 
     cacheShift: (out, state, x) => write('cache.shift', out, [x.name], x.shape, 'f32', { state: state.state }),
     cacheWkv7: (out, state, { r, w, k, v, kk, a }, heads) =>

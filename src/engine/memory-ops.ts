@@ -2,8 +2,8 @@
  * The part of the graph builder that recurrent layers need: matrix memories, of which a Titans layer is made, causal convolutions,
  * Mamba-2's recurrence. native/backends/cpu/kernels/memory.h and docs/graph.md give the equations.
  */
-import type { Counter, State, Value, Vector } from './builder-types.ts'
-import type { Dtype, Node } from './graph.ts'
+import type { Counter, Names, State, Value, Vector, Write } from './builder-types.ts'
+import type { Node } from './graph.ts'
 
 /** How a matrix memory is written. */
 export interface MemoryForm {
@@ -110,16 +110,6 @@ export interface MemoryOps {
   /** Σ_key M[head, key, value] x[key]. */
   cacheRecall(out: string, M: State, x: Value, heads: number): Value
 }
-
-type Write = <T extends Dtype>(
-  op: string,
-  out: string,
-  inputs: readonly string[],
-  shape: readonly number[],
-  dtype: T,
-  attributes?: Readonly<Record<string, unknown>>,
-) => Value<T>
-type Names = (...operands: readonly (Value | Vector | State)[]) => readonly string[]
 
 /** `append` takes nodes without an output. */
 export const memoryOps = (write: Write, append: (node: Node) => void, names: Names): MemoryOps => ({

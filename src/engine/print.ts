@@ -79,14 +79,17 @@ const declarationsOf = <Kind extends Declaration['kind']>(graph: Graph, kind: Ki
 export const storedConstants = (graph: Graph, tensors: readonly TensorEntry[]): readonly StoredConstant[] => {
   const byName = new Map(tensors.map((tensor) => [tensor.name, tensor]))
   return declarationsOf(graph, 'constant').map((constant) => {
-    const { name, shape, row, view, storage, scales, group } = constant
+    const { name, shape, layout, row, view, storage, scales, group } = constant
     const found = (names: readonly string[]): readonly TensorEntry[] => names.flatMap((each) => byName.get(each) ?? [])
     const own = found(tensorsOf(graph, constant))
     const scaled = scales === undefined ? [] : found(scalesOf(graph, constant))
-    const bytesOf = (tensor: TensorEntry): number =>
-      row === undefined && view === undefined
-        ? tensor.bytes
-        : (tensor.bytes / product(tensor.shape)) * Math.min(product(shape), product(tensor.shape))
+    /** Of a view the rows that it reads; a vector's rows are its numbers. */
+    const bytesOf = (tensor: TensorEntry): number => {
+      if (row === undefined && view === undefined) return tensor.bytes
+      const inputs = layout === 'vector' ? 1 : shape.at(-1)!
+      const rows = storage === undefined ? product(tensor.shape) / inputs : product(tensor.shape.slice(0, -1))
+      return tensor.bytes * Math.min(1, product(shape) / inputs / rows)
+    }
     return {
       name,
       members: tensorsOf(graph, constant).length,
@@ -94,7 +97,7 @@ export const storedConstants = (graph: Graph, tensors: readonly TensorEntry[]): 
         storage === undefined
           ? [...new Set(own.map(({ dtype }) => dtype))].join(' and ')
           : `${storage}, group ${group}`,
-      bytes: [...own.map(bytesOf), ...scaled.map(({ bytes }) => bytes)].reduce((a, b) => a + b, 0),
+      bytes: [...own, ...scaled].map(bytesOf).reduce((a, b) => a + b, 0),
     }
   })
 }

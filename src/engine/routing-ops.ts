@@ -2,8 +2,7 @@
  * The part of the graph builder that mixtures of experts need: scores become the numbers and weights of the experts that a row goes to.
  * native/backends/cpu/kernels/routing.h and docs/graph.md give the formulas.
  */
-import type { Stack, Value, Vector } from './builder-types.ts'
-import type { Dtype } from './graph.ts'
+import type { Names, Stack, Value, Write } from './builder-types.ts'
 
 export interface RoutingOps {
   /** x · factor. */
@@ -22,23 +21,12 @@ export interface RoutingOps {
   combine(out: string, x: Value, weights: Value): Value
 }
 
-type Write = <T extends Dtype>(
-  op: string,
-  out: string,
-  inputs: readonly string[],
-  shape: readonly number[],
-  dtype: T,
-  attributes?: Readonly<Record<string, unknown>>,
-) => Value<T>
-type Names = (...operands: readonly (Value<Dtype> | Vector)[]) => readonly string[]
-
 export const routingOps = (write: Write, names: Names): RoutingOps => ({
   scale: (out, x, factor) => write('scale', out, names(x), x.shape, 'f32', { factor }),
   softmax: (out, x) => write('softmax', out, names(x), x.shape, 'f32'),
   normalise: (out, x) => write('normalise', out, names(x), x.shape, 'f32'),
   topk: (out, x, count) => write('topk', out, names(x), [count], 'i32', { count }),
   gather: (out, x, ids) => write('gather', out, names(x, ids), ids.shape, 'f32'),
-  routed: (out, x, ids, { stack, shape: [, outputs] }) =>
-    write('routed', out, [...names(x, ids), stack], [ids.shape[0]!, outputs], 'f32'),
+  routed: (out, x, ids, stack) => write('routed', out, names(x, ids, stack), [ids.shape[0]!, stack.shape[1]], 'f32'),
   combine: (out, x, weights) => write('combine', out, names(x, weights), x.shape.slice(1), 'f32'),
 })

@@ -1,170 +1,177 @@
 /**
- * Decoders of the kind that Llama made common (Touvron et al., "LLaMA", 2023): attention over turned keys of which several query heads
- * share one (Ainslie et al. 2023), a gated MLP or a mixture of them, root mean square norms. Families say in a `DecoderPlan` which of
- * its parts they have; here the plan and the tensors become a graph.
+ * Decoders of the kind that Llama made common (Touvron et al., "LLaMA", 2023): every layer has attention, then a gated MLP or a mixture
+ * of experts. Families say in a `DecoderPlan` what sets them apart.
  *
- * Sizes: L layers, D channels, H query heads and G key heads of d channels, I channels inside the MLP, P positions, V tokens; E experts,
- * of which a token goes to K.
+ *   x ← x + attention(norm(x));  x ← x + feed(norm(x)), where some norm what is added too
  *
- * A context is `pastLen`, the positions in use; `keyCache` and `valueCache`, [layers, positions, G·d], of the layers that see the whole
- * context; `windowKeys` and `windowValues`, [layers, window, G·d], of those that see a window; and `hidden.last`. Keys are kept turned:
- * their positions never change. It is full after P tokens.
+ * A context is full after P tokens: its state is that of layers/attention.ts, and `hidden.last`.
  */
-import { buildGraph, type GraphBuilder } from '../engine/builder.ts'
-import { autoDim, type Counter, type Index, plus, ring, type Table, type Value } from '../engine/builder-types.ts'
+import { z } from 'zod'
+import type { Value } from '../engine/builder-types.ts'
 import type { TensorEntry } from '../engine/native.ts'
-import type { DecoderPlan, LayerKind } from './decoder-plan.ts'
-import { type DecoderWeights, decoderWeights, type Linear } from './decoder-weights.ts'
-import { type FamilyModel, quantizationOf, tensorSet } from './family.ts'
-import { eachLayer, layerConstants } from './layers.ts'
+import { keyHeadsOf, refuseConfig, size } from './config.ts'
+import type { FamilyModel } from './family.ts'
+import {
+  ATTENTION_NAMES,
+  type AttentionPlan,
+  attention,
+  HEAD_NORM_NAMES,
+  type Sight,
+  sightOf,
+} from './layers/attention.ts'
+import { type MixturePlan, mixture } from './layers/experts.ts'
+import { languageModel, namesBehind, type Outline } from './layers/language-model.ts'
+import type { Norm } from './layers/linear.ts'
+import { feedForward, MLP_NAMES, type MlpPlan } from './layers/mlp.ts'
+import { ropeIncrements, ropeMembers, ropeOf } from './rope.ts'
 
-/** The positions of a context, and the tables of the layers that see all of them (null) and of those that see a window. */
-interface State {
-  readonly pastLen: Counter
-  readonly tables: ReadonlyMap<number | null, readonly [keys: Table, values: Table]>
+const flag = z.boolean().nullish()
+
+/** What the configurations of all these families have. */
+export const decoderMembers = {
+  vocab_size: size,
+  hidden_size: size,
+  num_hidden_layers: size,
+  num_attention_heads: size,
+  num_key_value_heads: size.nullish(),
+  head_dim: size.nullish(),
+  intermediate_size: size,
+  max_position_embeddings: size,
+  rms_norm_eps: z.number().positive(),
+  hidden_act: z.literal('silu', 'must be "silu"').nullish(),
+  attention_bias: flag,
+  mlp_bias: flag,
+  tie_word_embeddings: flag,
+  sliding_window: size.nullish(),
+  use_sliding_window: z
+    .literal(false, 'must be false: windows of single layers are not read for this family')
+    .nullish(),
+  layer_types: z.array(z.literal('full_attention', 'must be "full_attention" for every layer')).nullish(),
+  pretraining_tp: z.literal(1, 'must be 1: matrices that were cut for training are not joined').nullish(),
+  ...ropeMembers,
+}
+export const decoderConfig = z.looseObject(decoderMembers)
+export type DecoderConfig = z.infer<typeof decoderConfig>
+
+export interface DecoderPlan {
+  readonly outline: Outline
+  readonly attention: AttentionPlan
+  readonly mlp: MlpPlan
+  /** The layers that have experts in place of the MLP; default: none. */
+  readonly experts?: { readonly plan: MixturePlan; readonly includes: (layer: number) => boolean }
+  /**
+   * Names of four norms: before attention, before the MLP, of what attention gives and of what the MLP gives. Default: the two of Llama,
+   * which normalises only before.
+   */
+  readonly norms?: readonly [attention: string, feed: string, afterAttention: string, afterFeed: string]
 }
 
-const stateOf = (g: GraphBuilder, plan: DecoderPlan, kinds: readonly LayerKind[], l: Index): State => {
-  const width = plan.keyHeads * plan.headWidth
-  const pastLen = g.counter('pastLen', { max: plan.positions })
-  const clock = kinds.some(({ window }) => window !== null) ? g.clock('globalStep') : null
-  const tables = new Map<number | null, readonly [Table, Table]>()
-  for (const window of new Set(kinds.map((kind) => kind.window))) {
-    const count = kinds.filter((kind) => kind.window === window).length
-    const positions = window === null ? autoDim(pastLen) : ring(window, clock!)
-    const [keys, values] = window === null ? ['keyCache', 'valueCache'] : ['windowKeys', 'windowValues']
-    const table = (name: string): Table => g.table(name, [count === kinds.length ? l : count, positions, width])
-    tables.set(window, [table(keys!), table(values!)])
-  }
-  return { pastLen, tables }
+/** The members of the configuration that a plan follows from. */
+type Sizes = Pick<
+  DecoderConfig,
+  | 'vocab_size'
+  | 'hidden_size'
+  | 'num_hidden_layers'
+  | 'num_attention_heads'
+  | 'num_key_value_heads'
+  | 'head_dim'
+  | 'intermediate_size'
+  | 'max_position_embeddings'
+  | 'rms_norm_eps'
+  | 'tie_word_embeddings'
+>
+
+/** How fast the pairs of a head of d channels turn: the increments of op `rope`. */
+export const turningOf = (config: DecoderConfig, d: number): readonly number[] => ropeIncrements(ropeOf(config), d)
+
+export interface PlanOptions {
+  /** How layers see positions, with heads of d channels. */
+  readonly sight: (d: number) => AttentionPlan['sight']
+  readonly biases?: AttentionPlan['biases']
+  /** Whether queries and keys are normalised within each head, before they turn. */
+  readonly headNorms?: boolean
+  /** Of all norms: 1 + weight in place of the weight. */
+  readonly map?: 'one_plus' | undefined
+  /** Whether the head is the embedding where the configuration does not say; default false. */
+  readonly tied?: boolean
+  /** In front of the names of tensors; default "model.". */
+  readonly root?: string
 }
 
-/** One layer: `at` picks its constants, `place` its tables. */
-const layer = (
-  g: GraphBuilder,
-  plan: DecoderPlan,
-  w: DecoderWeights,
-  { pastLen, tables }: State,
-  x: Value,
-  kind: LayerKind,
-  at: Index | number,
-  place: Index | number,
-): void => {
-  const { heads: H, keyHeads: G, headWidth: d, eps } = plan
-  const product = (name: string, value: Value, { weight }: Linear): Value => g.matmul(name, value, weight(at))
-  const biased = (name: string, value: Value, { bias }: Linear): Value =>
-    bias === null ? value : g.add(`${name}.b`, value, bias(at))
-  const activated = (name: string, value: Value): Value =>
-    plan.activation === 'gelu' ? g.gelu(name, value) : g.silu(name, value)
-
-  const attention = (n: Value): Value => {
-    // Products that do not depend on each other stand side by side: a device runs them together.
-    const products = { q: product('q', n, w.q), k: product('k', n, w.k), v: product('v', n, w.v) }
-    const turned = (name: 'q' | 'k', heads: number): Value => {
-      const value = biased(name, products[name], w[name])
-      const norm = w.headNorms?.[name]
-      const scaled = norm === undefined ? value : g.rmsnorm(`${name}.n`, value, norm(at), { groups: heads, eps })
-      return kind.increments === null
-        ? scaled
-        : g.rope(`${name}.turned`, scaled, pastLen, { heads, increments: kind.increments })
-    }
-    const [q, k, v] = [turned('q', H), turned('k', G), biased('v', products.v, w.v)]
-    const [keys, values] = tables.get(kind.window)!
-    const options = { heads: H, shared: H / G, scale: plan.scale ?? 1 / Math.sqrt(d) }
-    const attended = (): Value => {
-      if (kind.window !== null)
-        return g.cacheAttend('attn.y', q, { k, v, keys: keys(place), values: values(place) }, options)
-      g.cacheWrite(keys(place, plus(pastLen, -1)), k)
-      g.cacheWrite(values(place, plus(pastLen, -1)), v)
-      return g.attend('attn.y', q, keys(place), values(place), options)
-    }
-    return biased('attn.o', product('attn.o', attended(), w.o), w.o)
+/** The plan that follows from the configuration's sizes. Throws INVALID for sizes that do not fit together. */
+export const planOf = (config: Sizes, options: PlanOptions): DecoderPlan => {
+  const { hidden_size: C, num_attention_heads: H, rms_norm_eps: eps } = config
+  const { sight, biases = {}, headNorms = false, map, tied = false, root = 'model.' } = options
+  const d = config.head_dim ?? C / H
+  if (!Number.isInteger(d))
+    refuseConfig(`says hidden_size is ${C} and num_attention_heads is ${H}, expected heads of equal width`)
+  if (d % 2 !== 0) refuseConfig(`says a head has ${d} channels, expected an even number: channels turn in pairs`)
+  const G = keyHeadsOf(H, config.num_key_value_heads)
+  const norm = { eps, ...(map === undefined ? {} : { map }) }
+  return {
+    outline: {
+      ...{ V: config.vocab_size, C, P: config.max_position_embeddings, norm: { kind: 'rms', ...norm } },
+      ...{ layers: config.num_hidden_layers, layersKey: 'num_hidden_layers', names: namesBehind(root) },
+      tied: config.tie_word_embeddings ?? tied,
+      unused: /rotary_emb\.inv_freq$/,
+    },
+    attention: {
+      ...{ C, H, G, d, scale: 1 / Math.sqrt(d), sight: sight(d), names: ATTENTION_NAMES, biases },
+      ...(headNorms ? { norms: { ...HEAD_NORM_NAMES, ...norm } } : {}),
+    },
+    mlp: { C, F: config.intermediate_size, ...MLP_NAMES },
   }
+}
 
-  const dense = (n: Value): Value => {
-    const { gate, up, down } = w.mlp!
-    const [inner, factor] = [product('gate', n, gate), product('up', n, up)]
-    const gated = g.mul('mlp.gated', activated('mlp.gate', biased('gate', inner, gate)), biased('up', factor, up))
-    return biased('mlp.down', product('mlp.down', gated, down), down)
-  }
-
-  /** Fedus, Zoph, Shazeer, "Switch Transformers" (2021), with several experts for a token. */
-  const experts = (n: Value): Value => {
-    const { chosen, normalised } = plan.experts!
-    const { router, gate, up, down } = w.experts!
-    const shares = g.softmax('router.p', g.matmul('router.z', n, router(at)))
-    const ids = g.topk('router.ids', shares, chosen)
-    const own = g.gather('router.chosen', shares, ids)
-    const weights = normalised ? g.normalise('router.w', own) : own
-    const [inner, factor] = [g.routed('experts.gate', n, ids, gate(at)), g.routed('experts.up', n, ids, up(at))]
-    const gated = g.mul('experts.gated', activated('experts.silu', inner), factor)
-    return g.combine('experts.y', g.routed('experts.down', gated, ids, down(at)), weights)
-  }
-
-  const added = (name: string, value: Value, norm: DecoderWeights['postNorms'][number] | undefined): Value =>
-    g.add('x', x, norm === undefined ? value : g.rmsnorm(name, value, norm(at), { eps }))
-  const [afterAttention, afterFeed] = w.postNorms
-  added('attn.post', attention(g.rmsnorm('attn.n', x, w.inputNorm(at), { eps })), afterAttention)
-  const n = g.rmsnorm('mlp.n', x, w.feedNorm(at), { eps })
-  added('mlp.post', kind.sparse ? experts(n) : dense(n), afterFeed)
+/** The window that all of L layers see; null: they see others, or none. */
+const windowOf = (plan: AttentionPlan, L: number): number | null => {
+  const windows = new Set(Array.from({ length: L }, (_, layer) => sightOf(plan, layer).window))
+  const [window = null] = windows
+  return windows.size === 1 ? window : null
 }
 
 /** The model that a plan and the tensors of its package make. Throws INVALID where they do not fit. */
-export const buildDecoder = (plan: DecoderPlan, config: unknown, tensors: readonly TensorEntry[]): FamilyModel => {
-  const { vocab: V, width: D, positions: P, eps, prefix = 'model.', foreign = () => false } = plan
-  const set = tensorSet(tensors, quantizationOf(config))
-  const L = set.layers(`${prefix}layers.`, 'num_hidden_layers', plan.layers)
-  const kinds = plan.kinds(L)
-  for (const { name } of tensors) if (name.endsWith('rotary_emb.inv_freq') || foreign(name)) set.ignore(name)
-  const g = buildGraph()
-  const l = g.index('l', L)
-  const embedding = g.lookup('embed_tokens', [V, D], set.take(`${prefix}embed_tokens.weight`, [V, D]))
-  const constants = layerConstants(g, set, `${prefix}layers.{l}.`, l, L)
-  const weights = decoderWeights(constants, plan, kinds)
-  const lastNorm = g.vector('norm', D, {
-    ...set.take(`${prefix}norm.weight`, [D]),
-    ...(plan.onePlus ? { map: 'one_plus' } : {}),
+export const buildDecoder = (plan: DecoderPlan, parsed: unknown, tensors: readonly TensorEntry[]): FamilyModel => {
+  const { outline, experts, norms = ['input_layernorm', 'post_attention_layernorm'] } = plan
+  let window: number | null = null
+  const model = languageModel(parsed, tensors, outline, (build) => {
+    const { g, kinds, norm } = build
+    const { all } = kinds
+    window = windowOf(plan.attention, kinds.L)
+    const [first, second, afterAttention, afterFeed] = norms.map((name) => norm(all, name)) as [
+      Norm,
+      Norm,
+      Norm?,
+      Norm?,
+    ]
+    const attend = attention(build, all, plan.attention)
+    const includes = experts?.includes ?? (() => false)
+    const dense = kinds.kind('dense', (layer) => !includes(layer))
+    const feed = dense && feedForward(g, dense, plan.mlp)
+    const mixed = kinds.kind('moe', includes)
+    const blend = mixed && experts && mixture(g, mixed, experts.plan)
+    return (x) => {
+      const add = (name: string, y: Value, after?: Norm): void => void g.add('x', x, after ? after(name, y) : y)
+      add('attn.post', attend(first('n', x)), afterAttention)
+      const m = second('m', x)
+      kinds.run([
+        [dense, () => add('ff.post', feed!(m), afterFeed)],
+        [mixed, () => add('ff.post', blend!(m), afterFeed)],
+      ])
+    }
   })
-  // Some packages say nothing of a tied head and just have none; others hold it once more.
-  const tied = plan.tied || !set.has('lm_head.weight')
-  if (tied) set.ignore('lm_head.weight')
-  const head = g.matrix(
-    'lm_head',
-    [V, D],
-    set.takeMatrix(tied ? `${prefix}embed_tokens.weight` : 'lm_head.weight', [V, D]),
-  )
-  const state = stateOf(g, plan, kinds, l)
-  const last = g.table('hidden.last', [D])
-
-  const token = g.dynamic('token', [], 'i32')
-  g.block('step', [token], () => {
-    g.cacheIncrement(state.pastLen)
-    const embedded = g.embed('x', token, embedding)
-    const x = plan.embeddingScale === undefined ? embedded : g.scale('x', embedded, plan.embeddingScale)
-    eachLayer(
-      g,
-      l,
-      kinds,
-      ({ window }) => window,
-      (kind, at, place) => layer(g, plan, weights, state, x, kind, at, place),
-    )
-    const hidden = g.rmsnorm('hidden', x, lastNorm, { eps })
-    return { hidden, previous: g.cacheShift('hidden.previous', last(), hidden) }
-  })
-  const input = g.dynamic('predict.hidden', [D], 'f32')
-  g.block('predict', [input], () => {
-    const logits = g.matmul('logits', input, head)
-    if (plan.logitCap == null) return { logits }
-    const capped = g.tanh('logits.tanh', g.scale('logits.scaled', logits, 1 / plan.logitCap))
-    return { logits: g.scale('logits', capped, plan.logitCap) }
-  })
-
-  set.finish()
-  const [first] = kinds
-  const window = first !== undefined && kinds.every((kind) => kind.window === first.window) ? first.window : null
-  return {
-    graph: g.finish(),
-    vocabSize: V,
-    memory: { window: window === null ? null : { kind: 'sliding', places: Math.min(window, P) }, tables: [] },
-  }
+  const places = window === null ? null : Math.min(window, outline.P!)
+  return places === null ? model : { ...model, memory: { window: { kind: 'sliding', places }, tables: [] } }
 }
+
+/** All layers are alike: they see `window` positions (null: all), and turn as the configuration says. */
+export const everyLayer =
+  (config: DecoderConfig, window: number | null = null): PlanOptions['sight'] =>
+  (d): Sight => ({ window, increments: turningOf(config, d) })
+
+/** The window of a configuration; null: it has none, or one that no context outgrows. */
+export const slidingWindow = ({
+  sliding_window: window,
+  max_position_embeddings: P,
+}: Pick<DecoderConfig, 'sliding_window' | 'max_position_embeddings'>): number | null =>
+  window != null && window < P ? window : null

@@ -4,14 +4,14 @@
  */
 import { z } from 'zod'
 import type { Value } from '../engine/builder-types.ts'
+import { keyHeadsOf, readBySchema, refuseConfig, size, turningHeadWidth } from './config.ts'
 import type { Family } from './family.ts'
-import { attention } from './hybrid/attention.ts'
-import { languageModel, type Outline, readBySchema, refuseConfig } from './hybrid/language-model.ts'
-import { mamba2Mixer, refuseMamba2Sizes, stepLimit } from './hybrid/mamba2-mixer.ts'
-import { feedForward } from './hybrid/mlp.ts'
+import { ATTENTION_NAMES, attention } from './layers/attention.ts'
+import { languageModel, namesBehind, type Outline } from './layers/language-model.ts'
+import { mamba2Members, mamba2Mixer, mamba2SizesOf } from './layers/mamba2-mixer.ts'
+import { feedForward } from './layers/mlp.ts'
 import { ropeIncrements, ropeMembers, ropeOf } from './rope.ts'
 
-const size = z.int().positive()
 const number = z.number().refine((value) => value !== 0, 'must not be 0')
 const factor = number.nullish().transform((value) => value ?? 1)
 
@@ -30,17 +30,8 @@ const schema = z.looseObject({
   mlp_bias: z.boolean().default(false),
   projectors_bias: z.boolean().default(false),
   mamba_d_ssm: size.nullish(),
-  mamba_n_heads: size.default(128),
-  mamba_d_head: z.union([size, z.literal('auto')]).default('auto'),
-  mamba_n_groups: size.default(1),
-  mamba_d_state: size.default(256),
-  mamba_d_conv: size.default(4),
-  mamba_expand: size.default(2),
-  mamba_conv_bias: z.boolean().default(true),
-  mamba_proj_bias: z.boolean().default(false),
   mamba_norm_before_gate: z.boolean().default(true),
   mamba_rms_norm: z.boolean().default(false),
-  time_step_limit: stepLimit,
   embedding_multiplier: factor,
   lm_head_multiplier: factor,
   key_multiplier: factor,
@@ -51,6 +42,7 @@ const schema = z.looseObject({
   ssm_multipliers: z.array(number).length(5, 'must be five numbers').nullish(),
   mlp_multipliers: z.array(number).length(2, 'must be two numbers').nullish(),
   tie_word_embeddings: z.boolean().default(false),
+  ...mamba2Members,
   ...ropeMembers,
 })
 
@@ -59,25 +51,9 @@ export const falconH1: Family = {
   build: (parsed, tensors) => {
     const config = readBySchema(schema, parsed, 'a Falcon-H1')
     const { hidden_size: C, num_attention_heads: H, rms_norm_eps: eps } = config
-    const G = config.num_key_value_heads ?? H
-    const d = config.head_dim ?? C / H
-    if (!Number.isInteger(d) || d % 2 !== 0) refuseConfig(`says a head has ${d} channels, expected an even number`)
-    if (H % G !== 0)
-      refuseConfig(`says num_attention_heads is ${H} and num_key_value_heads is ${G}, expected a multiple of it`)
-    const D = config.mamba_d_ssm ?? config.mamba_expand * C
-    const Hd = config.mamba_n_heads
-    const P = config.mamba_d_head === 'auto' ? D / Hd : config.mamba_d_head
-    if (P * Hd !== D) refuseConfig(`has ${D} inner channels and ${Hd} heads of ${P}, expected heads that make them up`)
-    const mamba = {
-      C,
-      Hd,
-      P,
-      N: config.mamba_d_state,
-      G: config.mamba_n_groups,
-      T: config.mamba_d_conv,
-      limit: config.time_step_limit,
-    }
-    refuseMamba2Sizes(mamba)
+    const G = keyHeadsOf(H, config.num_key_value_heads)
+    const d = turningHeadWidth(C, H, config.head_dim)
+    const mamba = mamba2SizesOf(C, config, config.mamba_d_ssm ?? undefined)
     const [z0 = 1, x0 = 1, B0 = 1, C0 = 1, dt0 = 1] = config.ssm_multipliers ?? []
     const inward = config.ssm_in_multiplier
     const parts = { z: z0 * inward, x: x0 * inward, B: B0 * inward, C: C0 * inward, dt: dt0 * inward }
@@ -97,46 +73,38 @@ export const falconH1: Family = {
       V: config.vocab_size,
       C,
       P: config.max_position_embeddings,
-      eps,
+      norm: { kind: 'rms', eps },
       layers: config.num_hidden_layers,
       layersKey: 'num_hidden_layers',
       names: {
-        embedding: 'model.embed_tokens.weight',
-        layer: 'model.layers.{l}.',
-        norm: 'model.final_layernorm.weight',
-        head: 'lm_head.weight',
+        ...namesBehind('model.'),
+        norm: 'model.final_layernorm',
       },
       tied: config.tie_word_embeddings,
       embeddingFactor: config.embedding_multiplier,
       logitsFactor: config.lm_head_multiplier,
     }
-    return languageModel(parsed, tensors, outline, ({ g, kinds, positions }) => {
-      const all = kinds.kind('all', () => true)!
-      const [first, second] = [all.vector('input_layernorm.weight', [C]), all.vector('pre_ff_layernorm.weight', [C])]
+    return languageModel(parsed, tensors, outline, (build) => {
+      const { g, kinds, norm } = build
+      const { all } = kinds
+      const [first, second] = [norm(all, 'input_layernorm'), norm(all, 'pre_ff_layernorm')]
       const mix = mamba2Mixer(g, all, {
         ...mamba,
         at: 'mamba.',
         biases: { inward: config.mamba_proj_bias, outward: config.projectors_bias },
-        convBias: config.mamba_conv_bias,
         norm: config.mamba_rms_norm
           ? { eps, groups: config.mamba_n_groups, first: config.mamba_norm_before_gate }
           : null,
         ...(even ? {} : { factors: parts }),
       })
-      const attend = attention(
-        g,
-        all,
-        {
-          ...{ C, H, G, d },
-          scale: 1 / Math.sqrt(d),
-          increments: ropeIncrements(ropeOf(config), d),
-          names: { q: 'self_attn.q_proj', k: 'self_attn.k_proj', v: 'self_attn.v_proj', o: 'self_attn.o_proj' },
-          norms: null,
-          biases: { qkv: config.attention_bias, o: config.attention_bias },
-          keyFactor: config.key_multiplier,
-        },
-        positions(),
-      )
+      const attend = attention(build, all, {
+        ...{ C, H, G, d },
+        scale: 1 / Math.sqrt(d),
+        sight: { window: null, increments: ropeIncrements(ropeOf(config), d) },
+        names: ATTENTION_NAMES,
+        biases: { qkv: config.attention_bias, o: config.attention_bias },
+        keyFactor: config.key_multiplier,
+      })
       const [gate = 1, down = 1] = config.mlp_multipliers ?? []
       const feed = feedForward(g, all, {
         ...{ C, F: config.intermediate_size, biased: config.mlp_bias, factors: [gate, down] },
@@ -146,11 +114,11 @@ export const falconH1: Family = {
       })
       const times = (name: string, x: Value, by: number): Value => (by === 1 ? x : g.scale(name, x, by))
       return (x) => {
-        const n = g.rmsnorm('n', x, first(all.index), { eps })
+        const n = first('n', x)
         const mixed = times('ssm.o.s', mix(n), config.ssm_out_multiplier)
         const seen = attend(times('attn.n', n, config.attention_in_multiplier))
         const between = g.add('x.mixed', x, g.add('y', mixed, times('attn.o.s', seen, config.attention_out_multiplier)))
-        g.add('x', between, feed(g.rmsnorm('m', between, second(all.index), { eps })))
+        g.add('x', between, feed(second('m', between)))
       }
     })
   },

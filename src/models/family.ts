@@ -101,15 +101,13 @@ export interface TensorSet {
   takeAll(name: string, range: Range, shape: readonly number[]): Pattern
   takeMatrices(name: string, range: Range, shape: readonly [number, number]): Pattern
   /**
-   * As `takeMatrix` for a stack [E, outputs, inputs]: `{e}` in the name stands for the number of the matrix. One tensor, not quantised,
-   * holds them all where the name has no `{e}`, and where a tensor has that name with `{e}` in it.
+   * As `takeMatrix` for a stack [E, outputs, inputs]: `{e}` in the name stands for the number of the matrix. One tensor holds them all
+   * where the name has no `{e}`, and where a tensor has that name with `{e}` in it.
    */
   takeStack(name: string, shape: Stack['shape']): Ref
   takeStacks(name: string, range: Range, shape: Stack['shape']): Pattern
   /** Notes that a tensor may be there although nothing uses it. */
   ignore(name: string): void
-  /** The same of all tensors whose names begin so. */
-  ignoreAll(prefix: string): void
   /** Refuses tensors that were neither taken nor ignored. */
   finish(): void
 }
@@ -178,15 +176,17 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     quantized && byName.has(scalesOf(name).replace('{e}', '0'))
       ? { storage: quantized.format, scales: scalesOf(name), group: quantized.group_size }
       : {}
-  const takeMatrix = (name: string, shape: readonly [number, number]): Ref => {
+  /** A tensor [rows, inputs], which may be quantised. */
+  const takeRows = (name: string, rows: readonly number[], inputs: number): Ref => {
     const stored = storedAs(name)
-    if (!quantized || stored.storage === undefined) return take(name, shape)
-    const [outputs, inputs] = shape
-    take(scalesOf(name), [outputs, Math.ceil(inputs / quantized.group_size)])
-    return { ...take(name, [outputs, Math.ceil(inputs / perByte[quantized.format])]), ...stored }
+    if (!quantized || stored.storage === undefined) return take(name, [...rows, inputs])
+    take(scalesOf(name), [...rows, Math.ceil(inputs / quantized.group_size)])
+    return { ...take(name, [...rows, Math.ceil(inputs / perByte[quantized.format])]), ...stored }
   }
+  const takeMatrix = (name: string, [outputs, inputs]: readonly [number, number]): Ref =>
+    takeRows(name, [outputs], inputs)
   const takeStack = (name: string, [E, outputs, inputs]: Stack['shape']): Ref => {
-    if (!name.includes('{e}') || byName.has(name)) return take(name, [E, outputs, inputs])
+    if (!name.includes('{e}') || byName.has(name)) return takeRows(name, [E, outputs], inputs)
     const stored = storedAs(name)
     for (let e = 0; e < E; e += 1) {
       const one = name.replace('{e}', String(e))
@@ -256,9 +256,6 @@ export const tensorSet = (tensors: readonly TensorEntry[], quantized?: Quantizat
     takeStacks: (name, range, shape) => all(takeStack, name, range, shape),
     ignore: (name) => {
       left.delete(name)
-    },
-    ignoreAll: (prefix) => {
-      for (const name of left) if (name.startsWith(prefix)) left.delete(name)
     },
     finish: () => {
       const [extra] = left

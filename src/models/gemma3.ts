@@ -4,13 +4,12 @@
  * base, every sixth sees all positions and turns by another.
  */
 import { z } from 'zod'
-import { buildDecoder } from './decoder.ts'
-import type { DecoderPlan, LayerKind } from './decoder-plan.ts'
+import { readBySchema, size } from './config.ts'
+import { buildDecoder, decoderMembers, planOf } from './decoder.ts'
 import type { Family } from './family.ts'
-import { decoderMembers, planOf, readDecoderConfig } from './llama.ts'
+import type { AttentionPlan, Sight } from './layers/attention.ts'
 import { ropeIncrements, ropeOf, ropeParameters } from './rope.ts'
 
-const size = z.int().positive()
 const activation = z.literal('gelu_pytorch_tanh', 'must be "gelu_pytorch_tanh"').nullish()
 const FULL = 'full_attention'
 const SLIDING = 'sliding_attention'
@@ -44,51 +43,55 @@ const gemma3Config = z.looseObject({
 })
 type Gemma3Config = z.infer<typeof gemma3Config>
 
-const kindsOf = (config: Gemma3Config): DecoderPlan['kinds'] => {
-  const { rope_parameters: newer, sliding_window: window, head_dim: d } = config
-  const full =
-    newer == null ? ropeOf({ ...config, rope_parameters: null }, 1e6) : ropeOf({ rope_parameters: newer[FULL] }, 1e6)
-  const local =
-    newer == null ? ropeOf({ rope_theta: config.rope_local_base_freq }) : ropeOf({ rope_parameters: newer[SLIDING] })
-  const whole: LayerKind = { window: null, increments: ropeIncrements(full, d) }
-  const sliding: LayerKind = {
-    window: Math.min(window, config.max_position_embeddings),
-    increments: ropeIncrements(local, d),
-  }
-  const pattern = config.sliding_window_pattern ?? config._sliding_window_pattern ?? 6
-  return (layers) =>
-    Array.from({ length: layers }, (_, l) => {
-      const type = config.layer_types?.[l] ?? ((l + 1) % pattern === 0 ? FULL : SLIDING)
+/** How layers see positions, with heads of d channels. */
+const sightOf =
+  (config: Gemma3Config) =>
+  (d: number): AttentionPlan['sight'] => {
+    const { rope_parameters: newer, sliding_window: window } = config
+    const full =
+      newer == null ? ropeOf({ ...config, rope_parameters: null }, 1e6) : ropeOf({ rope_parameters: newer[FULL] }, 1e6)
+    const local =
+      newer == null ? ropeOf({ rope_theta: config.rope_local_base_freq }) : ropeOf({ rope_parameters: newer[SLIDING] })
+    const whole: Sight = { window: null, increments: ropeIncrements(full, d) }
+    const sliding: Sight = {
+      window: Math.min(window, config.max_position_embeddings),
+      increments: ropeIncrements(local, d),
+    }
+    const pattern = config.sliding_window_pattern ?? config._sliding_window_pattern ?? 6
+    return (layer) => {
+      const type = config.layer_types?.[layer] ?? ((layer + 1) % pattern === 0 ? FULL : SLIDING)
       return type === FULL ? whole : sliding
-    })
-}
+    }
+  }
 
 const PREFIXES = ['model.', 'language_model.model.', 'model.language_model.'] as const
 
 const build: Family['build'] = (parsed, tensors) => {
   const { text_config, model_type, tie_word_embeddings } = Object(parsed) as Readonly<Record<string, unknown>>
   const text = text_config == null ? parsed : { ...Object(text_config), model_type }
-  const config = readDecoderConfig(gemma3Config, text)
-  const plan = planOf(config)
+  const config = readBySchema(gemma3Config, text)
   const names = new Set(tensors.map(({ name }) => name))
-  const prefix = PREFIXES.find((each) => names.has(`${each}embed_tokens.weight`)) ?? 'model.'
-  const pictures = /^(model\.)?(vision_tower|multi_modal_projector)\./
   const all = config.attention_bias ?? false
+  const plan = planOf(config, {
+    sight: sightOf(config),
+    biases: { qkv: all, o: all },
+    headNorms: true,
+    map: config.rms_norm_offset === 1 ? 'one_plus' : undefined,
+    tied: (tie_word_embeddings as boolean | undefined) ?? true,
+    root: PREFIXES.find((each) => names.has(`${each}embed_tokens.weight`)) ?? 'model.',
+  })
+  const pictures = /rotary_emb\.inv_freq$|^(model\.)?(vision_tower|multi_modal_projector)\./
   return buildDecoder(
     {
-      ...plan,
-      kinds: kindsOf(config),
-      biases: { qkv: all, o: all },
-      headNorms: true,
-      onePlus: config.rms_norm_offset === 1,
-      postNorms: true,
-      scale: config.query_pre_attn_scalar ** -0.5,
-      activation: 'gelu',
-      embeddingScale: Math.sqrt(plan.width),
-      logitCap: config.final_logit_softcapping ?? null,
-      tied: config.tie_word_embeddings ?? (tie_word_embeddings as boolean | undefined) ?? true,
-      prefix,
-      foreign: (name) => text_config != null && pictures.test(name),
+      outline: {
+        ...plan.outline,
+        embeddingFactor: Math.sqrt(config.hidden_size),
+        logitsCap: config.final_logit_softcapping ?? null,
+        ...(text_config == null ? {} : { unused: pictures }),
+      },
+      attention: { ...plan.attention, scale: config.query_pre_attn_scalar ** -0.5 },
+      mlp: { ...plan.mlp, activation: 'gelu' },
+      norms: ['input_layernorm', 'pre_feedforward_layernorm', 'post_attention_layernorm', 'post_feedforward_layernorm'],
     },
     parsed,
     tensors,

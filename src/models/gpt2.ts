@@ -13,10 +13,8 @@ import { buildGraph } from '../engine/builder.ts'
 import { autoDim, plus, ring } from '../engine/builder-types.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import type { Overflow } from '../engine/types.ts'
-import { ContinuoError } from '../errors.ts'
+import { readBySchema, refuseConfig, size } from './config.ts'
 import { type Family, type FamilyModel, type Layers, quantizationOf, type TensorSet, tensorSet } from './family.ts'
-
-const size = z.int().positive()
 
 export const gpt2Config = z.looseObject({
   model_type: z.literal('gpt2'),
@@ -39,22 +37,14 @@ export const gpt2Config = z.looseObject({
 })
 type Config = z.infer<typeof gpt2Config>
 
-const invalid = (message: string): ContinuoError => new ContinuoError('INVALID', message)
-
 const readConfig = (parsed: unknown): Config => {
-  const result = gpt2Config.safeParse(parsed)
-  if (!result.success) {
-    const issue = result.error.issues[0]
-    throw invalid(`config.json is not a GPT-2 configuration: ${issue?.path.join('.')} ${issue?.message}.`)
-  }
-  const { n_ctx, n_positions, n_embd, n_head } = result.data
-  if (n_ctx != null && n_ctx !== n_positions) {
-    throw invalid(`config.json says n_ctx is ${n_ctx} and n_positions is ${n_positions}, expected one number.`)
-  }
-  if (n_embd % n_head !== 0) {
-    throw invalid(`config.json says n_embd is ${n_embd} and n_head is ${n_head}, expected heads of equal width.`)
-  }
-  return result.data
+  const config = readBySchema(gpt2Config, parsed, 'a GPT-2')
+  const { n_ctx, n_positions, n_embd, n_head } = config
+  if (n_ctx != null && n_ctx !== n_positions)
+    refuseConfig(`says n_ctx is ${n_ctx} and n_positions is ${n_positions}, expected one number`)
+  if (n_embd % n_head !== 0)
+    refuseConfig(`says n_embd is ${n_embd} and n_head is ${n_head}, expected heads of equal width`)
+  return config
 }
 
 /** Buffers of old checkpoints: a triangle of ones, and what stood for −∞. */

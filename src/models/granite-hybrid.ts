@@ -8,15 +8,15 @@
  * and the norm behind Mamba's gate over all channels, whatever the groups.
  */
 import { z } from 'zod'
+import { readBySchema, refuseConfig, refuseLayerTypes, size } from './config.ts'
 import type { Family } from './family.ts'
-import { attention } from './hybrid/attention.ts'
-import { mixture } from './hybrid/experts.ts'
-import { languageModel, type Outline, readBySchema, refuseConfig } from './hybrid/language-model.ts'
-import { mamba2Mixer, refuseMamba2Sizes, stepLimit } from './hybrid/mamba2-mixer.ts'
-import { feedForward } from './hybrid/mlp.ts'
+import { ATTENTION_NAMES, attention } from './layers/attention.ts'
+import { mixture } from './layers/experts.ts'
+import { languageModel, namesBehind, type Outline } from './layers/language-model.ts'
+import { mamba2Members, mamba2Mixer, mamba2SizesOf } from './layers/mamba2-mixer.ts'
+import { feedForward } from './layers/mlp.ts'
 import { ropeIncrements, ropeMembers, ropeOf } from './rope.ts'
 
-const size = z.int().positive()
 const factor = z.number().positive().default(1)
 
 const schema = z.looseObject({
@@ -40,16 +40,8 @@ const schema = z.looseObject({
   intermediate_size: size.nullish(),
   position_embedding_type: z.enum(['rope', 'nope']).nullish(),
   layer_types: z.array(z.enum(['mamba', 'attention', 'linear_attention', 'full_attention'])),
-  mamba_n_heads: size.default(128),
-  mamba_d_head: z.union([size, z.literal('auto')]).default('auto'),
-  mamba_n_groups: size.default(1),
-  mamba_d_state: size.default(256),
-  mamba_d_conv: size.default(4),
-  mamba_expand: size.default(2),
-  mamba_conv_bias: z.boolean().default(true),
-  mamba_proj_bias: z.boolean().default(false),
-  time_step_limit: stepLimit,
   tie_word_embeddings: z.boolean().default(false),
+  ...mamba2Members,
   ...ropeMembers,
 })
 
@@ -65,51 +57,30 @@ export const graniteHybrid: Family = {
       layer_types: types,
     } = config
     const G = config.num_key_value_heads ?? H
-    const D = config.mamba_expand * C
-    const Hd = config.mamba_n_heads
-    const P = config.mamba_d_head === 'auto' ? D / Hd : config.mamba_d_head
-    if (P * Hd !== D) refuseConfig(`has ${D} inner channels and ${Hd} heads of ${P}, expected heads that make them up`)
+    const mamba = mamba2SizesOf(C, config)
     if (C % H !== 0 || H % G !== 0)
       refuseConfig(
         `says num_attention_heads is ${H}, expected a divisor of hidden_size ${C} and a multiple of num_key_value_heads ${G}`,
       )
-    if (types.length !== L)
-      refuseConfig(`names ${types.length} layer_types and says num_hidden_layers is ${L}, expected one for each layer`)
-    const mamba = {
-      C,
-      Hd,
-      P,
-      N: config.mamba_d_state,
-      G: config.mamba_n_groups,
-      T: config.mamba_d_conv,
-      limit: config.time_step_limit,
-    }
-    refuseMamba2Sizes(mamba)
+    refuseLayerTypes(types, L)
     const attends = (layer: number): boolean => types[layer] === 'attention' || types[layer] === 'full_attention'
     const d = C / H
     const outline: Outline = {
       V: config.vocab_size,
       C,
       P: config.max_position_embeddings,
-      eps,
+      norm: { kind: 'rms', eps },
       layers: L,
       layersKey: 'num_hidden_layers',
-      names: {
-        embedding: 'model.embed_tokens.weight',
-        layer: 'model.layers.{l}.',
-        norm: 'model.norm.weight',
-        head: 'lm_head.weight',
-      },
+      names: namesBehind('model.'),
       tied: config.tie_word_embeddings,
       embeddingFactor: config.embedding_multiplier,
       logitsFactor: 1 / config.logits_scaling,
     }
-    return languageModel(parsed, tensors, outline, ({ g, kinds, positions }) => {
-      const all = kinds.kind('all', () => true)!
-      const [first, second] = [
-        all.vector('input_layernorm.weight', [C]),
-        all.vector('post_attention_layernorm.weight', [C]),
-      ]
+    return languageModel(parsed, tensors, outline, (build) => {
+      const { g, kinds, norm } = build
+      const { all } = kinds
+      const [first, second] = [norm(all, 'input_layernorm'), norm(all, 'post_attention_layernorm')]
       const mixing = kinds.kind('mamba', (layer) => !attends(layer))
       const mix =
         mixing &&
@@ -117,25 +88,21 @@ export const graniteHybrid: Family = {
           ...mamba,
           at: 'mamba.',
           biases: { inward: config.mamba_proj_bias, outward: config.mamba_proj_bias },
-          convBias: config.mamba_conv_bias,
           norm: { eps, groups: 1, first: false },
         })
       const full = kinds.kind('attn', attends)
       const attend =
         full &&
-        attention(
-          g,
-          full,
-          {
-            ...{ C, H, G, d },
-            scale: config.attention_multiplier,
+        attention(build, full, {
+          ...{ C, H, G, d },
+          scale: config.attention_multiplier,
+          sight: {
+            window: null,
             increments: config.position_embedding_type === 'rope' ? ropeIncrements(ropeOf(config), d) : null,
-            names: { q: 'self_attn.q_proj', k: 'self_attn.k_proj', v: 'self_attn.v_proj', o: 'self_attn.o_proj' },
-            norms: null,
-            biases: { qkv: config.attention_bias, o: config.attention_bias },
           },
-          positions(),
-        )
+          names: ATTENTION_NAMES,
+          biases: { qkv: config.attention_bias, o: config.attention_bias },
+        })
       const inward = 'shared_mlp.input_linear'
       const feed = feedForward(g, all, {
         ...{ C, F: config.shared_intermediate_size, gate: inward, up: inward },
@@ -154,18 +121,18 @@ export const graniteHybrid: Family = {
               names: {
                 router: `${at}router.layer`,
                 gateUp: `${at}input_linear.weight`,
-                down: [null, `${at}output_linear.weight`],
+                down: { all: `${at}output_linear.weight` },
               },
             })
       return (x) => {
         const added = (name: string, y: typeof x): void =>
           void g.add('x', x, share === 1 ? y : g.scale(`${name}.r`, y, share))
-        const n = g.rmsnorm('n', x, first(all.index), { eps })
+        const n = first('n', x)
         kinds.run([
           [mixing, () => added('ssm.o', mix!(n))],
           [full, () => added('attn.o', attend!(n))],
         ])
-        const m = g.rmsnorm('m', x, second(all.index), { eps })
+        const m = second('m', x)
         const own = feed(m)
         added('mlp.o', blend ? g.add('feed.y', blend(m), own) : own)
       }

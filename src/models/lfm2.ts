@@ -9,14 +9,14 @@
 import { z } from 'zod'
 import type { GraphBuilder } from '../engine/builder.ts'
 import type { Value } from '../engine/builder-types.ts'
+import { keyHeadsOf, readBySchema, refuseConfig, refuseLayerTypes, size, turningHeadWidth } from './config.ts'
 import type { Family } from './family.ts'
-import { attention } from './hybrid/attention.ts'
-import { languageModel, type Outline, readBySchema, refuseConfig } from './hybrid/language-model.ts'
-import type { LayerKind } from './hybrid/layers.ts'
-import { feedForward } from './hybrid/mlp.ts'
+import { attention } from './layers/attention.ts'
+import type { LayerKind } from './layers/kinds.ts'
+import { languageModel, namesBehind, type Outline } from './layers/language-model.ts'
+import { linear } from './layers/linear.ts'
+import { feedForward } from './layers/mlp.ts'
 import { ropeIncrements, ropeMembers, ropeOf } from './rope.ts'
-
-const size = z.int().positive()
 
 const schema = z.looseObject({
   vocab_size: size,
@@ -54,9 +54,7 @@ const innerOf = (config: Config): number => {
 }
 
 const attendingOf = ({ layer_types: types, full_attn_idxs: places, num_hidden_layers: L }: Config) => {
-  if (types != null && types.length !== L) {
-    refuseConfig(`names ${types.length} layer_types and says num_hidden_layers is ${L}, expected one for each layer`)
-  }
+  refuseLayerTypes(types, L)
   if (types == null && places == null) refuseConfig('has neither layer_types nor full_attn_idxs')
   return (layer: number): boolean => (types == null ? places!.includes(layer) : types[layer] === 'full_attention')
 }
@@ -64,21 +62,19 @@ const attendingOf = ({ layer_types: types, full_attn_idxs: places, num_hidden_la
 /** Declares the constants and states of short convolutions; what it returns computes a layer's output from its normed input. */
 const shortConvolution = (g: GraphBuilder, layers: LayerKind, C: number, T: number, biased: boolean) => {
   const { index } = layers
-  const bias = (name: string, width: number) => (biased ? layers.vector(`conv.${name}.bias`, [width]) : null)
-  const inward = { weight: layers.matrix('conv.in_proj', [3 * C, C]), bias: bias('in_proj', 3 * C) }
-  const conv = { taps: layers.vector('conv.conv.weight', [C, 1, T]), bias: bias('conv', C) }
-  const outward = { weight: layers.matrix('conv.out_proj', [C, C]), bias: bias('out_proj', C) }
+  const inward = linear(g, layers, 'conv.in_proj', [3 * C, C], biased)
+  const taps = layers.vector('conv.conv.weight', [C, 1, T])
+  const bias = biased ? layers.vector('conv.conv.bias', [C]) : null
+  const outward = linear(g, layers, 'conv.out_proj', [C, C], biased)
   const tail = g.table('conv', [index, T - 1, C])
   return (n: Value): Value => {
-    const z = g.matmul('conv.in', n, inward.weight(index))
-    const all = inward.bias ? g.add('conv.in.b', z, inward.bias(index)) : z
+    const all = inward.apply('conv.in', n)
     const [B, c, u] = ['B', 'C', 'u'].map((name, i) => g.slice(`conv.${name}`, all, i * C, (i + 1) * C))
-    const y = g.cacheConv('conv.y', tail(index), g.mul('conv.v', B!, u!), conv.taps(index), {
-      bias: conv.bias?.(index),
+    const y = g.cacheConv('conv.y', tail(index), g.mul('conv.v', B!, u!), taps(index), {
+      bias: bias?.(index),
       activation: 'none',
     })
-    const out = g.matmul('conv.o', g.mul('conv.g', c!, y), outward.weight(index))
-    return outward.bias ? g.add('conv.o.b', out, outward.bias(index)) : out
+    return outward.apply('conv.o', g.mul('conv.g', c!, y))
   }
 }
 
@@ -87,10 +83,8 @@ export const lfm2: Family = {
   build: (parsed, tensors) => {
     const config = readBySchema(schema, parsed, 'an LFM2')
     const { hidden_size: C, num_attention_heads: H, num_key_value_heads: G, norm_eps: eps, conv_L_cache: T } = config
-    const d = config.head_dim ?? C / H
-    if (!Number.isInteger(d) || d % 2 !== 0) refuseConfig(`says a head has ${d} channels, expected an even number`)
-    if (H % G !== 0)
-      refuseConfig(`says num_attention_heads is ${H} and num_key_value_heads is ${G}, expected a multiple of it`)
+    const d = turningHeadWidth(C, H, config.head_dim)
+    keyHeadsOf(H, G)
     if (T < 2 || T > 64) refuseConfig(`says conv_L_cache is ${T}, expected 2 to 64`)
     const F = innerOf(config)
     const attends = attendingOf(config)
@@ -98,48 +92,42 @@ export const lfm2: Family = {
       V: config.vocab_size,
       C,
       P: config.max_position_embeddings,
-      eps,
+      norm: { kind: 'rms', eps },
       layers: config.num_hidden_layers,
       layersKey: 'num_hidden_layers',
       names: {
-        embedding: 'model.embed_tokens.weight',
-        layer: 'model.layers.{l}.',
-        norm: 'model.embedding_norm.weight',
-        head: 'lm_head.weight',
+        ...namesBehind('model.'),
+        norm: 'model.embedding_norm',
       },
       tied: config.tie_word_embeddings ?? config.tie_embedding ?? true,
     }
-    return languageModel(parsed, tensors, outline, ({ g, kinds, positions }) => {
-      const all = kinds.kind('all', () => true)!
-      const norms = [all.vector('operator_norm.weight', [C]), all.vector('ffn_norm.weight', [C])] as const
+    return languageModel(parsed, tensors, outline, (build) => {
+      const { g, kinds, norm } = build
+      const { all } = kinds
+      const [first, second] = [norm(all, 'operator_norm'), norm(all, 'ffn_norm')]
       const mlp = feedForward(g, all, { C, F, gate: 'feed_forward.w1', up: 'feed_forward.w3', down: 'feed_forward.w2' })
       const attending = kinds.kind('attn', attends)
       const attend =
         attending &&
-        attention(
-          g,
-          attending,
-          {
-            C,
-            H,
-            G,
-            d,
-            scale: 1 / Math.sqrt(d),
-            increments: ropeIncrements(ropeOf(config, 1_000_000), d),
-            names: { q: 'self_attn.q_proj', k: 'self_attn.k_proj', v: 'self_attn.v_proj', o: 'self_attn.out_proj' },
-            norms: { q: 'self_attn.q_layernorm.weight', k: 'self_attn.k_layernorm.weight', eps },
-          },
-          positions(),
-        )
+        attention(build, attending, {
+          C,
+          H,
+          G,
+          d,
+          scale: 1 / Math.sqrt(d),
+          sight: { window: null, increments: ropeIncrements(ropeOf(config, 1_000_000), d) },
+          names: { q: 'self_attn.q_proj', k: 'self_attn.k_proj', v: 'self_attn.v_proj', o: 'self_attn.out_proj' },
+          norms: { q: 'self_attn.q_layernorm.weight', k: 'self_attn.k_layernorm.weight', eps },
+        })
       const convolving = kinds.kind('conv', (layer) => !attends(layer))
       const convolve = convolving && shortConvolution(g, convolving, C, T, config.conv_bias)
       return (x: Value) => {
-        const n = g.rmsnorm('n', x, norms[0](all.index), { eps })
+        const n = first('n', x)
         kinds.run([
           [convolving, () => void g.add('x', x, convolve!(n))],
           [attending, () => void g.add('x', x, attend!(n))],
         ])
-        g.add('x', x, mlp(g.rmsnorm('m', x, norms[1](all.index), { eps })))
+        g.add('x', x, mlp(second('m', x)))
       }
     })
   },

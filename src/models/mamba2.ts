@@ -1,5 +1,5 @@
 /**
- * Mamba-2 (Dao, Gu, 2024): one mixer a layer (hybrid/mamba2-mixer.ts), no attention, a state of constant size. Two forms of packages: those
+ * Mamba-2 (Dao, Gu, 2024): one mixer a layer (layers/mamba2-mixer.ts), no attention, a state of constant size. Two forms of packages: those
  * converted for Hugging Face's library, and the authors' own (state-spaces/mamba2-*), whose configuration has other names and whose
  * embedding is `backbone.embedding`.
  *
@@ -7,11 +7,10 @@
  */
 import { z } from 'zod'
 import type { Value } from '../engine/builder-types.ts'
+import { readBySchema, refuseConfig, size } from './config.ts'
 import type { Family } from './family.ts'
-import { languageModel, type Outline, readBySchema, refuseConfig } from './hybrid/language-model.ts'
-import { mamba2Mixer, refuseMamba2Sizes, stepLimit } from './hybrid/mamba2-mixer.ts'
-
-const size = z.int().positive()
+import { languageModel, type Outline } from './layers/language-model.ts'
+import { mamba2Mixer, refuseMamba2Sizes, stepLimit } from './layers/mamba2-mixer.ts'
 
 const converted = z.looseObject({
   vocab_size: size,
@@ -86,7 +85,7 @@ const ofConverted = (parsed: unknown): Sizes => {
     C: config.hidden_size,
     L: config.num_hidden_layers,
     layersKey: 'num_hidden_layers',
-    embedding: 'backbone.embeddings.weight',
+    embedding: 'backbone.embeddings',
     Hd: config.num_heads,
     P: config.head_dim,
     N: config.state_size,
@@ -113,7 +112,7 @@ const ofAuthors = (parsed: unknown): Sizes => {
     C,
     L: config.n_layer,
     layersKey: 'n_layer',
-    embedding: 'backbone.embedding.weight',
+    embedding: 'backbone.embedding',
     Hd: inner / ssm.headdim,
     P: ssm.headdim,
     N: ssm.d_state,
@@ -142,27 +141,26 @@ export const mamba2: Family = {
       V,
       C,
       P: null,
-      eps,
+      norm: { kind: 'rms', eps },
       layers: L,
       layersKey: sizes.layersKey,
       names: {
         embedding: sizes.embedding,
         layer: 'backbone.layers.{l}.',
-        norm: 'backbone.norm_f.weight',
-        head: 'lm_head.weight',
+        norm: 'backbone.norm_f',
+        head: 'lm_head',
       },
       tied,
     }
-    return languageModel(parsed, tensors, outline, ({ g, kinds }) => {
-      const layers = kinds.kind('mamba', () => true)!
-      const norm = layers.vector('norm.weight', [C])
-      const mixer = mamba2Mixer(g, layers, {
+    return languageModel(parsed, tensors, outline, ({ g, kinds, norm }) => {
+      const first = norm(kinds.all, 'norm')
+      const mixer = mamba2Mixer(g, kinds.all, {
         ...{ C, Hd, P, N, G, T, convBias, limit },
         at: 'mixer.',
         biases: { inward: bias, outward: bias },
         norm: { eps, groups: G, first: false },
       })
-      return (x: Value) => void g.add('x', x, mixer(g.rmsnorm('n', x, norm(layers.index), { eps })))
+      return (x: Value) => void g.add('x', x, mixer(first('n', x)))
     })
   },
 }

@@ -4,14 +4,13 @@
  * all tokens share. x ← x + op(rms(x)).
  */
 import { z } from 'zod'
+import { keyHeadsOf, readBySchema, refuseConfig, size } from './config.ts'
 import type { Family } from './family.ts'
-import { attention } from './hybrid/attention.ts'
-import { mixture } from './hybrid/experts.ts'
-import { languageModel, type Outline, readBySchema, refuseConfig } from './hybrid/language-model.ts'
-import { mamba2Mixer, refuseMamba2Sizes, stepLimit } from './hybrid/mamba2-mixer.ts'
-import { feedForward } from './hybrid/mlp.ts'
-
-const size = z.int().positive()
+import { attention } from './layers/attention.ts'
+import { mixture } from './layers/experts.ts'
+import { languageModel, type Outline } from './layers/language-model.ts'
+import { mamba2Mixer, refuseMamba2Sizes, stepLimit } from './layers/mamba2-mixer.ts'
+import { feedForward } from './layers/mlp.ts'
 
 const schema = z.looseObject({
   vocab_size: size,
@@ -93,8 +92,7 @@ export const nemotronH: Family = {
     const d = config.head_dim ?? config.attention_head_dim ?? C / H
     if (!Number.isInteger(d))
       refuseConfig(`says hidden_size is ${C} and num_attention_heads is ${H}, expected heads of equal width`)
-    if (H % G !== 0)
-      refuseConfig(`says num_attention_heads is ${H} and num_key_value_heads is ${G}, expected a multiple of it`)
+    keyHeadsOf(H, G)
     const mamba = {
       ...{ C, Hd: config.mamba_num_heads, P: config.mamba_head_dim, N: config.ssm_state_size, G: config.n_groups },
       ...{ T: config.conv_kernel, limit: config.time_step_limit },
@@ -105,86 +103,76 @@ export const nemotronH: Family = {
       V: config.vocab_size,
       C,
       P: operations.includes('*') ? config.max_position_embeddings : null,
-      eps,
+      norm: { kind: 'rms', eps },
       layers: operations.length,
       layersKey: 'hybrid_override_pattern',
       names: {
-        embedding: 'backbone.embeddings.weight',
+        embedding: 'backbone.embeddings',
         layer: 'backbone.layers.{l}.',
-        norm: 'backbone.norm_f.weight',
-        head: 'lm_head.weight',
+        norm: 'backbone.norm_f',
+        head: 'lm_head',
       },
       tied: config.tie_word_embeddings,
+      unused: /^mtp\./,
     }
-    return languageModel(
-      parsed,
-      tensors,
-      outline,
-      ({ g, kinds, positions }) => {
-        const all = kinds.kind('all', () => true)!
-        const norm = all.vector('norm.weight', [C])
-        const mixing = kinds.kind('mamba', is('M'))
-        const mix =
-          mixing &&
-          mamba2Mixer(g, mixing, {
-            ...mamba,
-            at: 'mixer.',
-            biases: { inward: config.use_bias, outward: config.use_bias },
-            convBias: config.use_conv_bias,
-            norm: { eps, groups: config.n_groups, first: false },
-          })
-        const full = kinds.kind('attn', is('*'))
-        const attend =
-          full &&
-          attention(
-            g,
-            full,
-            {
-              ...{ C, H, G, d, scale: 1 / Math.sqrt(d), increments: null, norms: null },
-              names: { q: 'mixer.q_proj', k: 'mixer.k_proj', v: 'mixer.v_proj', o: 'mixer.o_proj' },
-              biases: { qkv: config.attention_bias, o: config.attention_bias },
-            },
-            positions(),
-          )
-        const feeding = kinds.kind('mlp', is('-'))
-        const feed =
-          feeding &&
-          feedForward(g, feeding, {
-            ...{ C, F: config.intermediate_size, biased: config.mlp_bias },
-            ...{ up: 'mixer.up_proj', down: 'mixer.down_proj' },
-          })
-        const choosing = kinds.kind('moe', is('E'))
-        const [E, K] = [config.n_routed_experts, config.num_experts_per_tok]
-        if (choosing && K > E)
-          refuseConfig(`says that a token goes to ${K} of ${E} experts, expected at most all of them`)
-        const blend =
-          choosing &&
-          mixture(g, choosing, {
-            ...{ C, E, K, F: config.moe_intermediate_size, weights: 'sigmoid', factor: config.routed_scaling_factor },
-            names: {
-              router: 'mixer.gate',
-              bias: 'mixer.gate.e_score_correction_bias',
-              up: ['mixer.experts.{e}.up_proj.weight', 'mixer.experts.up_proj'],
-              down: ['mixer.experts.{e}.down_proj.weight', 'mixer.experts.down_proj'],
-            },
-          })
-        const shared =
-          choosing &&
-          feedForward(g, choosing, {
-            ...{ C, F: config.moe_shared_expert_intermediate_size, biased: config.mlp_bias, as: 'shared' },
-            ...{ up: 'mixer.shared_experts.up_proj', down: 'mixer.shared_experts.down_proj' },
-          })
-        return (x) => {
-          const n = g.rmsnorm('n', x, norm(all.index), { eps })
-          kinds.run([
-            [mixing, () => void g.add('x', x, mix!(n))],
-            [full, () => void g.add('x', x, attend!(n))],
-            [feeding, () => void g.add('x', x, feed!(n))],
-            [choosing, () => void g.add('x', x, g.add('feed.y', blend!(n), shared!(n)))],
-          ])
-        }
-      },
-      (set) => set.ignoreAll('mtp.'),
-    )
+    return languageModel(parsed, tensors, outline, (build) => {
+      const { g, kinds } = build
+      const norm = build.norm(kinds.all, 'norm')
+      const mixing = kinds.kind('mamba', is('M'))
+      const mix =
+        mixing &&
+        mamba2Mixer(g, mixing, {
+          ...mamba,
+          at: 'mixer.',
+          biases: { inward: config.use_bias, outward: config.use_bias },
+          convBias: config.use_conv_bias,
+          norm: { eps, groups: config.n_groups, first: false },
+        })
+      const full = kinds.kind('attn', is('*'))
+      const attend =
+        full &&
+        attention(build, full, {
+          ...{ C, H, G, d, scale: 1 / Math.sqrt(d), sight: { window: null, increments: null } },
+          names: { q: 'mixer.q_proj', k: 'mixer.k_proj', v: 'mixer.v_proj', o: 'mixer.o_proj' },
+          biases: { qkv: config.attention_bias, o: config.attention_bias },
+        })
+      const feeding = kinds.kind('mlp', is('-'))
+      const feed =
+        feeding &&
+        feedForward(g, feeding, {
+          ...{ C, F: config.intermediate_size, biased: config.mlp_bias },
+          ...{ up: 'mixer.up_proj', down: 'mixer.down_proj', activation: 'relu2' },
+        })
+      const choosing = kinds.kind('moe', is('E'))
+      const [E, K] = [config.n_routed_experts, config.num_experts_per_tok]
+      if (choosing && K > E)
+        refuseConfig(`says that a token goes to ${K} of ${E} experts, expected at most all of them`)
+      const blend =
+        choosing &&
+        mixture(g, choosing, {
+          ...{ C, E, K, F: config.moe_intermediate_size, weights: 'sigmoid', factor: config.routed_scaling_factor },
+          names: {
+            router: 'mixer.gate',
+            bias: 'mixer.gate.e_score_correction_bias',
+            up: { single: 'mixer.experts.{e}.up_proj.weight', all: 'mixer.experts.up_proj' },
+            down: { single: 'mixer.experts.{e}.down_proj.weight', all: 'mixer.experts.down_proj' },
+          },
+        })
+      const shared =
+        choosing &&
+        feedForward(g, choosing, {
+          ...{ C, F: config.moe_shared_expert_intermediate_size, biased: config.mlp_bias, as: 'shared' },
+          ...{ up: 'mixer.shared_experts.up_proj', down: 'mixer.shared_experts.down_proj', activation: 'relu2' },
+        })
+      return (x) => {
+        const n = norm('n', x)
+        kinds.run([
+          [mixing, () => void g.add('x', x, mix!(n))],
+          [full, () => void g.add('x', x, attend!(n))],
+          [feeding, () => void g.add('x', x, feed!(n))],
+          [choosing, () => void g.add('x', x, g.add('feed.y', blend!(n), shared!(n)))],
+        ])
+      }
+    })
   },
 }

@@ -151,6 +151,13 @@ const weightsOf = async (
 /** Looks at a configuration before the weights are looked for; throws to refuse it. */
 type Judge = (path: string, config: Config) => void
 
+/** A package whose configuration stands beside its weights. */
+const packageOf = (
+  named: Pick<Package, 'path' | 'dir' | 'config' | 'family' | 'format'>,
+  weights: Weights,
+  generation: Generation,
+): Package => ({ ...named, identity: named.config, notes: [], ...weights, metadata: null, ...generation })
+
 const openFolder = async (dir: string, there: ReadonlySet<string>, judge: Judge): Promise<Package> => {
   const config = await readConfig(dir)
   judge(dir, config)
@@ -166,18 +173,7 @@ const openFolder = async (dir: string, there: ReadonlySet<string>, judge: Judge)
   if (format === 'gguf') throw invalid(`${found.files[0]} is a GGUF file; name the file itself, with the ending .gguf.`)
   if (found.shards) checkShards(found.shards, weights.tensors)
   const generation = await readGeneration(dir)
-  return {
-    path: dir,
-    dir,
-    config,
-    identity: config,
-    family,
-    format,
-    notes: [],
-    ...weights,
-    metadata: null,
-    ...generation,
-  }
+  return packageOf({ path: dir, dir, config, family, format }, weights, generation)
 }
 
 const openPth = async (path: string, file: string): Promise<Package> => {
@@ -186,20 +182,8 @@ const openPth = async (path: string, file: string): Promise<Package> => {
   if (format !== 'torch') throw invalid(`${file} is no file of torch.save but ${format}. ${EXPECTED}.`)
   checkPth(file, weights.tensors)
   const config = PTH_CONFIG
-  const family = familyOf(file, config)
-  const dir = dirname(file)
-  return {
-    path,
-    dir,
-    config,
-    identity: config,
-    family,
-    format,
-    notes: [],
-    ...weights,
-    metadata: null,
-    ...NO_GENERATION,
-  }
+  const named = { path, dir: dirname(file), config, family: familyOf(file, config), format }
+  return packageOf(named, weights, NO_GENERATION)
 }
 
 /** `-00002-of-00003.gguf`: a part of a model that was split. */

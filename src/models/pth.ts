@@ -12,7 +12,7 @@ export const PTH_CONFIG = { model_type: 'rwkv7' } as const
 const OWN =
   /^(?:ln[012]\.(?:weight|bias)|att\.(?:x_[rwkvag]|[wavg][012]|k_k|k_a|r_k|(?:receptance|key|value|output)\.weight|ln_x\.(?:weight|bias))|ffn\.(?:x_k|(?:key|value)\.weight))$/
 
-/** Throws INVALID for a file of tensors that are no RWKV-7 model's. */
+/** Checks by their names that the tensors of a .pth file are those of an RWKV-7 model. Throws INVALID, naming what the file has instead. */
 export const checkPth = (file: string, tensors: readonly TensorEntry[]): void => {
   const names = new Set(tensors.map(({ name }) => name))
   const refuse = (what: string, because: string): never => {

@@ -74,9 +74,9 @@ const routers = (graph: Graph): ReadonlySet<string> => {
 }
 
 /**
- * The tensors of a graph that are matrices [N outputs, K inputs] as the file has them: what the graph multiplies with, and
- * does nothing else with. None of them are a tied embedding, which is looked up in too, a tensor that holds several matrices, one
- * that chooses experts, and what the file holds transposed; with `turned` only that is.
+ * The tensors of a graph whose rows are those of matrices [N outputs, K inputs], with the shape of such a matrix: what the graph multiplies
+ * with, and does nothing else with. A tensor may hold several matrices: the experts of a layer, or q, k and v. None of them are a tied
+ * embedding, which is looked up in too, a tensor that chooses experts, and what the file holds transposed; with `turned` only that is.
  */
 export const matrixTensors = (graph: Graph, turned = false): ReadonlyMap<string, readonly [N: number, K: number]> => {
   const matrices = new Map<string, readonly [number, number]>()
@@ -84,13 +84,12 @@ export const matrixTensors = (graph: Graph, turned = false): ReadonlyMap<string,
   const choosing = routers(graph)
   for (const declaration of graph.declarations) {
     if (declaration.kind !== 'constant') continue
-    const { name, layout, shape, view, columns, transposed = false } = declaration
+    const { name, layout, shape, columns, transposed = false } = declaration
     const [K, N] = shape.toReversed()
-    const each =
-      layout === 'packed' || (layout === 'stack' && (declaration.ref ?? declaration.pattern)?.includes('{e}'))
-    const whole = each && view === undefined && columns === undefined && transposed === turned && !choosing.has(name)
+    const multiplied = layout === 'packed' || layout === 'stack'
+    const byRows = multiplied && columns === undefined && transposed === turned && !choosing.has(name)
     for (const tensor of tensorsOf(graph, declaration)) {
-      if (whole && N !== undefined && K !== undefined) matrices.set(tensor, [N, K])
+      if (byRows && N !== undefined && K !== undefined) matrices.set(tensor, [N, K])
       else others.add(tensor)
     }
   }
@@ -123,26 +122,29 @@ const refuseNonFinite = (name: string, dtype: FloatDtype, piece: Uint8Array, bef
   )
 }
 
-/** A matrix to quantise. */
+/** A matrix to quantise, or several in one tensor: their rows. */
 interface Matrix {
   readonly tensor: TensorEntry
   readonly dtype: FloatDtype
+  /** Rows of the tensor, and their inputs. */
   readonly N: number
   readonly K: number
+  /** The shape of the quantised tensors but for their last axis: [N], or [experts, outputs]. */
+  readonly rows: readonly number[]
   /** The file has it [K, N]. */
   readonly turned: boolean
 }
 
 const scalesName = (name: string): string => `${name}.scales`
 
-const codesSpec = ({ tensor, N, K }: Matrix, target: Target): TensorSpec => {
+const codesSpec = ({ tensor, N, K, rows }: Matrix, target: Target): TensorSpec => {
   const width = target.rowBytes(K)
-  return { name: tensor.name, dtype: target.dtype, shape: [N, width], bytes: N * width }
+  return { name: tensor.name, dtype: target.dtype, shape: [...rows, width], bytes: N * width }
 }
 
-const scalesSpec = ({ tensor, N, K }: Matrix, group: number): TensorSpec => {
+const scalesSpec = ({ tensor, N, K, rows }: Matrix, group: number): TensorSpec => {
   const groups = Math.ceil(K / group)
-  return { name: scalesName(tensor.name), dtype: 'F16', shape: [N, groups], bytes: 2 * N * groups }
+  return { name: scalesName(tensor.name), dtype: 'F16', shape: [...rows, groups], bytes: 2 * N * groups }
 }
 
 /** Bytes of the source in memory at once; a multiple of every number's size. A longer row passes whole. */
@@ -248,7 +250,11 @@ const matricesOf = ({ graph, family, tensors }: Source): readonly Matrix[] => {
     const { name, dtype } = tensor
     if (!isFloat(dtype))
       throw invalid(`Tensor "${name}" is ${dtype}, expected F32, F16, BF16 or F64: only those can be quantised.`)
-    return [{ tensor, dtype, N: shape[0], K: shape[1], turned: turned.has(tensor.name) }]
+    const [, K] = shape
+    const N = tensor.shape.reduce((product, extent) => product * extent, 1) / K
+    const [experts = 1, outputs = N] = tensor.shape.length === 3 ? tensor.shape : []
+    const rows = experts === 1 ? [N] : [experts, outputs]
+    return [{ tensor, dtype, N, K, rows, turned: turned.has(tensor.name) }]
   })
 }
 

@@ -1,6 +1,6 @@
 /**
  * Hybrid Qwen: Qwen3-Next and Qwen3.5, one architecture in three packings (Yang et al., "Qwen3 Technical Report", 2025, and the published
- * configurations). Most layers are Gated DeltaNet (hybrid/delta-net.ts), every fourth attends with a gate on its output:
+ * configurations). Most layers are Gated DeltaNet (layers/delta-net.ts), every fourth attends with a gate on its output:
  *
  *   x ← x + mixer(rms(x));  x ← x + feed(rms(x))        norms multiply by 1 + weight, all but the DeltaNet's
  *
@@ -14,16 +14,16 @@
 import { z } from 'zod'
 import type { GraphBuilder } from '../engine/builder.ts'
 import type { Value } from '../engine/builder-types.ts'
+import { keyHeadsOf, readBySchema, refuseConfig, refuseLayerTypes, size } from './config.ts'
 import type { Family } from './family.ts'
-import { attention } from './hybrid/attention.ts'
-import { deltaNet } from './hybrid/delta-net.ts'
-import { mixture } from './hybrid/experts.ts'
-import { type Build, languageModel, type Outline, readBySchema, refuseConfig } from './hybrid/language-model.ts'
-import type { LayerKind } from './hybrid/layers.ts'
-import { feedForward } from './hybrid/mlp.ts'
+import { ATTENTION_NAMES, attention, HEAD_NORM_NAMES } from './layers/attention.ts'
+import { deltaNet } from './layers/delta-net.ts'
+import { type ExpertNames, mixture } from './layers/experts.ts'
+import type { LayerKind } from './layers/kinds.ts'
+import { type Build, languageModel, namesBehind, type Outline } from './layers/language-model.ts'
+import { feedForward, MLP_NAMES } from './layers/mlp.ts'
 import { ropeIncrements, ropeMembers, ropeOf } from './rope.ts'
 
-const size = z.int().positive()
 const share = z.number().positive().max(1).nullish()
 
 const members = z.looseObject({
@@ -77,13 +77,9 @@ const refuseSizes = (config: Config): void => {
   if (Hv % Hk !== 0) {
     refuseConfig(`says linear_num_value_heads is ${Hv} and linear_num_key_heads is ${Hk}, expected a multiple of it`)
   }
-  if (H % G !== 0)
-    refuseConfig(`says num_attention_heads is ${H} and num_key_value_heads is ${G}, expected a multiple of it`)
+  keyHeadsOf(H, G)
   if (T < 2 || T > 64) refuseConfig(`says linear_conv_kernel_dim is ${T}, expected 2 to 64`)
-  const { layer_types: types } = config
-  if (types != null && types.length !== L) {
-    refuseConfig(`names ${types.length} layer_types and says num_hidden_layers is ${L}, expected one for each layer`)
-  }
+  refuseLayerTypes(config.layer_types, L)
 }
 
 /** The channels of a head that turn: an even number. */
@@ -102,12 +98,10 @@ const turnedOf = (config: Config): number => {
 type Feed = (x: Value, n: Value) => void
 type FeedOf = (build: Build, config: Config) => Feed
 
-const NAMES = { gate: 'mlp.gate_proj', up: 'mlp.up_proj', down: 'mlp.down_proj' }
-
 const denseMembers = z.looseObject({ intermediate_size: size })
 const dense: FeedOf = ({ g, kinds }, config) => {
   const { intermediate_size: F } = readBySchema(denseMembers, config, 'a hybrid Qwen')
-  const feed = feedForward(g, kinds.kind('dense', () => true)!, { C: config.hidden_size, F, ...NAMES })
+  const feed = feedForward(g, kinds.all, { C: config.hidden_size, F, ...MLP_NAMES })
   return (x, n) => void g.add('x', x, feed(n))
 }
 
@@ -123,10 +117,10 @@ const sparseMembers = z.looseObject({
 })
 
 /** The tensors of an expert's matrices, and of the same of all experts. */
-const expertNames = (which: string): readonly [string, string] => [
-  `mlp.experts.{e}.${which}_proj.weight`,
-  `mlp.experts.${which}_proj`,
-]
+const expertNames = (which: string): ExpertNames => ({
+  single: `mlp.experts.{e}.${which}_proj.weight`,
+  all: `mlp.experts.${which}_proj`,
+})
 
 /** The expert that all tokens share: sigmoid(shared_expert_gate x) · shared_expert(x), S channels inside. */
 const sharedExpert = (g: GraphBuilder, layers: LayerKind, C: number, S: number) => {
@@ -167,7 +161,7 @@ const sparse: FeedOf = ({ g, kinds }, config) => {
   const shared = mixtures && sharedExpert(g, mixtures, C, own.shared_expert_intermediate_size)
   const denses = kinds.kind('dense', (layer) => !mixed(layer))
   if (denses && F == null) refuseConfig('has layers without experts and no intermediate_size')
-  const feed = denses && feedForward(g, denses, { C, F: F!, ...NAMES })
+  const feed = denses && feedForward(g, denses, { C, F: F!, ...MLP_NAMES })
   return (x, n) =>
     kinds.run([
       [mixtures, () => void g.add('x', x, g.add('feed.y', blend!(n), shared!(n)))],
@@ -186,79 +180,59 @@ const build =
     const { layer_types: types, full_attention_interval: interval } = config
     const attends = (layer: number): boolean =>
       types == null ? (layer + 1) % interval === 0 : types[layer] === 'full_attention'
+    const map = config.rms_norm_offset === 1 ? { map: 'one_plus' as const } : {}
     const root = multimodal ? 'model.language_model.' : 'model.'
     const outline: Outline = {
       V: config.vocab_size,
       C,
       P: config.max_position_embeddings,
-      eps,
+      norm: { kind: 'rms', eps, ...map },
       layers: config.num_hidden_layers,
       layersKey: 'num_hidden_layers',
-      names: {
-        embedding: `${root}embed_tokens.weight`,
-        layer: `${root}layers.{l}.`,
-        norm: `${root}norm.weight`,
-        head: 'lm_head.weight',
-      },
+      names: namesBehind(root),
       tied: config.tie_word_embeddings,
-      ...(config.rms_norm_offset === 1 ? { map: 'one_plus' } : {}),
+      unused: multimodal ? /^(model\.)?(mtp|visual)\./ : /^(model\.)?mtp\./,
     }
-    const ignored = ['mtp.', 'model.mtp.', ...(multimodal ? ['model.visual.'] : [])]
-    return languageModel(
-      parsed,
-      tensors,
-      outline,
-      (own) => {
-        const { g, kinds, positions } = own
-        const all = kinds.kind('all', () => true)!
-        const map = config.rms_norm_offset === 1 ? { map: 'one_plus' as const } : {}
-        const norm = (name: string) => all.vector(`${name}.weight`, [C], map)
-        const [first, second] = [norm('input_layernorm'), norm('post_attention_layernorm')]
-        const linear = kinds.kind('delta', (layer) => !attends(layer))
-        const delta =
-          linear &&
-          deltaNet(g, linear, {
-            C,
-            Hk: config.linear_num_key_heads,
-            Hv: config.linear_num_value_heads,
-            N: config.linear_key_head_dim,
-            T: config.linear_conv_kernel_dim,
-            eps,
-            tiled: config.linear_value_head_order === 'tiled',
-          })
-        const full = kinds.kind('attn', attends)
-        const attend =
-          full &&
-          attention(
-            g,
-            full,
-            {
-              C,
-              H,
-              G,
-              d,
-              scale: 1 / Math.sqrt(d),
-              increments: ropeIncrements(ropeOf(config), turned),
-              names: { q: 'self_attn.q_proj', k: 'self_attn.k_proj', v: 'self_attn.v_proj', o: 'self_attn.o_proj' },
-              norms: { q: 'self_attn.q_norm.weight', k: 'self_attn.k_norm.weight', eps, ...map },
-              gated: true,
-            },
-            positions(),
-          )
-        const feed = feedOf(own, config)
-        return (x) => {
-          const n = g.rmsnorm('n', x, first(all.index), { eps })
-          kinds.run([
-            [linear, () => void g.add('x', x, delta!(n))],
-            [full, () => void g.add('x', x, attend!(n))],
-          ])
-          feed(x, g.rmsnorm('m', x, second(all.index), { eps }))
-        }
-      },
-      (set) => {
-        for (const prefix of ignored) set.ignoreAll(prefix)
-      },
-    )
+    return languageModel(parsed, tensors, outline, (build) => {
+      const { g, kinds, norm } = build
+      const { all } = kinds
+      const [first, second] = [norm(all, 'input_layernorm'), norm(all, 'post_attention_layernorm')]
+      const linear = kinds.kind('delta', (layer) => !attends(layer))
+      const delta =
+        linear &&
+        deltaNet(g, linear, {
+          C,
+          Hk: config.linear_num_key_heads,
+          Hv: config.linear_num_value_heads,
+          N: config.linear_key_head_dim,
+          T: config.linear_conv_kernel_dim,
+          eps,
+          tiled: config.linear_value_head_order === 'tiled',
+        })
+      const full = kinds.kind('attn', attends)
+      const attend =
+        full &&
+        attention(build, full, {
+          C,
+          H,
+          G,
+          d,
+          scale: 1 / Math.sqrt(d),
+          sight: { window: null, increments: ropeIncrements(ropeOf(config), turned) },
+          names: ATTENTION_NAMES,
+          norms: { ...HEAD_NORM_NAMES, eps, ...map },
+          gated: true,
+        })
+      const feed = feedOf(build, config)
+      return (x) => {
+        const n = first('n', x)
+        kinds.run([
+          [linear, () => void g.add('x', x, delta!(n))],
+          [full, () => void g.add('x', x, attend!(n))],
+        ])
+        feed(x, second('m', x))
+      }
+    })
   }
 
 /** Dense layers; `qwen3_5_text` alone, `qwen3_5` within a multimodal package. */

@@ -11,6 +11,7 @@ import { buildGraph, type GraphBuilder } from '../engine/builder.ts'
 import type { Index, Matrix, Member, Over, Value } from '../engine/builder-types.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError } from '../errors.ts'
+import { readBySchema, size } from './config.ts'
 import {
   type Family,
   type FamilyModel,
@@ -20,8 +21,6 @@ import {
   type TensorSet,
   tensorSet,
 } from './family.ts'
-
-const size = z.int().positive()
 
 /** Sizes may be left out: the tensors tell. What stands here must agree with them. */
 export const rwkv7Config = z.looseObject({
@@ -254,15 +253,7 @@ const layerWeights = (
 }
 
 const build = (parsed: unknown, tensors: readonly TensorEntry[]): FamilyModel => {
-  const result = rwkv7Config.safeParse(parsed)
-  if (!result.success) {
-    const issue = result.error.issues[0]
-    throw new ContinuoError(
-      'INVALID',
-      `config.json is not an RWKV-7 configuration: ${issue?.path.join('.')} ${issue?.message}.`,
-    )
-  }
-  const config = result.data
+  const config = readBySchema(rwkv7Config, parsed, 'an RWKV-7')
   const set = tensorSet(tensors, quantizationOf(parsed))
   const names = set.has(fla.embedding) ? fla : official
   const sizes = readSizes(config, names, set)

@@ -1,9 +1,8 @@
 /** config.json of a Titans package, read and checked; docs/titans.md explains every key. */
 import { z } from 'zod'
 import type { MemoryForm } from '../engine/memory-ops.ts'
-import { ContinuoError } from '../errors.ts'
+import { readBySchema, refuseConfig, size } from './config.ts'
 
-const size = z.int().positive()
 const compositions = z.enum(['mac', 'mag', 'mal'])
 /** One number for all levels, or one for each. */
 const perLevel = z.union([z.number(), z.array(z.number()).nonempty()])
@@ -59,9 +58,7 @@ export type TitansConfig = Omit<Read, 'composition' | 'memory'> & {
   }
 }
 
-const refuse = (key: string, what: string): never => {
-  throw new ContinuoError('INVALID', `config.json is not a Titans configuration: ${key} ${what}.`)
-}
+const refuse = (key: string, what: string): never => refuseConfig(`is not a Titans configuration: ${key} ${what}`)
 
 /** round(2³²/(2π) · theta^(−2i/d)), the turn of pair i at one pulse in 2³²nds. */
 export const ropeIncrement = (theta: number, i: number, d: number): number =>
@@ -82,12 +79,7 @@ const checkRope = ({ head_dim: d, rope_theta, rope_increments }: Read): void => 
 
 /** Throws INVALID, naming the key, for a configuration that is incomplete or contradicts itself. */
 export const readTitansConfig = (parsed: unknown): TitansConfig => {
-  const result = schema.safeParse(parsed)
-  if (!result.success) {
-    const issue = result.error.issues[0]
-    return refuse(issue?.path.join('.') ?? '', issue?.message ?? '')
-  }
-  const config = result.data
+  const config = readBySchema(schema, parsed, 'a Titans')
   const { num_hidden_layers: L, num_attention_heads: H, num_key_value_heads: Hkv, memory } = config
   checkRope(config)
   if (H % Hkv !== 0) refuse('num_attention_heads', `is ${H}, expected a multiple of num_key_value_heads, ${Hkv}`)

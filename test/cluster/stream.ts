@@ -8,11 +8,11 @@ import { partitionOfKey } from '../../src/streams/murmur2.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { topicNames } from '../../topics/index.ts'
 import { continuo, MODEL } from '../cli/helpers.ts'
-import { rwkv7 } from '../crash/families.ts'
 import { collect } from '../crash/judge.ts'
 import { appendAll, createCrashTopics, runWorker, type WorkerRun } from '../crash/life.ts'
 import { random, scenario } from '../crash/scenario.ts'
 import { expectSame } from '../crash/suite.ts'
+import { openFamily } from '../families.ts'
 import { eventually } from '../streams/helpers.ts'
 import { type Cluster, PATIENCE } from './cluster.ts'
 
@@ -66,6 +66,7 @@ export const openStream = async (
   const names = topicNames(prefix)
   await cluster.grant('run', 'run', prefix, GROUP)
   const log = await eventually(() => openLog(cluster.plain(prefix)), PATIENCE)
+  const rwkv7 = await openFamily('rwkv7', tmpdir())
   const workers: WorkerRun[] = []
   const folder = mkdtempSync(join(tmpdir(), 'continuo-judge-'))
   onTestFinished(async () => {

@@ -10,7 +10,7 @@ import { FAILPOINTS, type Failpoint } from '../../src/failpoint.ts'
 import { murmur2 } from '../../src/streams/murmur2.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { topicNames } from '../../topics/index.ts'
-import type { CrashFamily } from './families.ts'
+import type { OpenedFamily } from '../families.ts'
 import { collect, differenceOf, type Output } from './judge.ts'
 import { createCrashTopics, finish, runWorker, unfinished, type WorkerRun } from './life.ts'
 import { PHASES, type Phase, type Phases, watchPhases } from './phases.ts'
@@ -21,7 +21,7 @@ export type Place = Failpoint | Phase
 export const PLACES: readonly Place[] = [...FAILPOINTS, ...PHASES]
 
 export interface CampaignOptions {
-  readonly family: CrashFamily
+  readonly family: OpenedFamily
   readonly disturbed: string
   readonly undisturbed: string
   readonly seed: number
@@ -174,7 +174,7 @@ const unknown = (error: unknown): number => {
 export const campaign = async (options: CampaignOptions): Promise<Compared> => {
   const { family, disturbed, undisturbed, group, kills, seed, flags, env, signal, onKill } = options
   // Families get the same events and different kills.
-  const next = random(murmur2(Buffer.from(`${seed} ${family.name}`)))
+  const next = random(murmur2(Buffer.from(`${seed} ${family.key}`)))
   const firstPhase = Math.floor(next() * PHASES.length)
   const moments = createMoments(next)
   const aims = createAims(next)

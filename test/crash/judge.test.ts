@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { openLog } from '../../src/streams/open.ts'
-import { rwkv7 } from './families.ts'
+import { openFamily } from '../families.ts'
 import { collect, differenceOf, OUTPUTS, type Output, type Result } from './judge.ts'
 import { appendAll, createCrashTopics, finish } from './life.ts'
 import { scenario } from './scenario.ts'
@@ -20,7 +20,7 @@ describe('the judge of the crash suites', () => {
     await createCrashTopics(log)
     await log.close()
     await appendAll(url, scenario(4).flat())
-    await finish(url, rwkv7)
+    await finish(url, await openFamily('rwkv7', dir))
     result = await collect(url)
   })
 

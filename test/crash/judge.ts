@@ -50,6 +50,22 @@ export const collect = async (url: string, partitions = PARTITIONS): Promise<Res
   }
 }
 
+/** Sessions that stand in the middle of a generation, by what is committed. */
+export const generating = async (url: string): Promise<number> => {
+  const log = await openLog(url)
+  try {
+    const names = topicNames(log.prefix)
+    let found = 0
+    for (let partition = 0; partition < PARTITIONS; partition += 1) {
+      const { heads } = await readPartitionState(log, names, partition, 1 << 30)
+      found += [...heads.values()].filter(({ generation }) => generation !== null).length
+    }
+    return found
+  } finally {
+    await log.close()
+  }
+}
+
 /** The first difference as a sentence; null where there is none. */
 export const differenceOf = (disturbed: Result, undisturbed: Result): string | null => {
   const list = (names: Iterable<string>): string => [...names].sort().join(', ')

@@ -11,21 +11,15 @@ import { exitCodeOfSignal, untilSignal } from '../../src/cli/signals.ts'
 import { ContinuoError, codeOf, messageOf } from '../../src/errors.ts'
 import { FAILPOINTS } from '../../src/failpoint.ts'
 import { openLog } from '../../src/streams/open.ts'
+import { FAMILIES, type FamilyKey, type OpenedFamily, openFamily } from '../families.ts'
 import { findKafka, freshPrefix } from '../kafka/broker.ts'
 import { type Compared, campaign, PLACES, type Place } from './campaign.ts'
-import { type CrashFamily, gpt2, rwkv7, rwkv7Q8, titans } from './families.ts'
 import { createCrashTopics, finish } from './life.ts'
 
 const LOGS = ['embedded', 'kafka'] as const
 type Log = (typeof LOGS)[number]
 
-const FAMILIES: Readonly<Record<string, (folder: string) => CrashFamily | Promise<CrashFamily>>> = {
-  rwkv7: () => rwkv7,
-  'rwkv7-q8': rwkv7Q8,
-  titans,
-  'gpt2-refuse': (folder) => gpt2('refuse', folder),
-  'gpt2-window': (folder) => gpt2('window', folder),
-}
+const KEYS = FAMILIES.map(({ key }) => key)
 
 const help = `npm run test:kills -- [--kills N] [--log embedded|kafka|both] [--family NAME] [--seed S] [--jobs J]
 
@@ -34,7 +28,7 @@ and chains with those of workers that nobody disturbs. Prints what was killed wh
 are kept then.
   --kills N       workers to kill on each log, shared evenly by the families (default 100)
   --log LOG       embedded, kafka or both (default both; Kafka is left out where there is none)
-  --family NAME   only this one of ${Object.keys(FAMILIES).join(', ')}
+  --family NAME   only this one of ${KEYS.join(', ')}
   --seed S        of the events and of what is killed where (default 1)
   --jobs J        campaigns that run at the same time (default: one for each core)
 
@@ -78,7 +72,7 @@ const parse = () => {
 const readFlags = () => {
   const { values } = parse()
   oneOf('log', values.log, [...LOGS, 'both'])
-  if (values.family !== undefined) oneOf('family', values.family, Object.keys(FAMILIES))
+  if (values.family !== undefined) oneOf('family', values.family, KEYS)
   return {
     help: values.help,
     kills: whole('kills', values.kills, 1),
@@ -86,14 +80,14 @@ const readFlags = () => {
     jobs: whole('jobs', values.jobs, 1),
     log: values.log,
     logs: LOGS.filter((log) => values.log === 'both' || values.log === log),
-    families: values.family === undefined ? Object.keys(FAMILIES) : [values.family],
+    families: KEYS.filter((key) => key === (values.family ?? key)),
   }
 }
 type Flags = ReturnType<typeof readFlags>
 
 interface Job {
   readonly log: Log
-  readonly family: string
+  readonly family: FamilyKey
   readonly kills: number
   readonly seed: number
 }
@@ -234,8 +228,8 @@ const kafkaGround = async (folder: string): Promise<Ground | string> => {
 
 const killOn = async (ground: Ground, folder: string, flags: Flags, stopping: AbortSignal): Promise<void> => {
   const { log, urlOf } = ground
-  const families = new Map<string, CrashFamily>()
-  for (const name of flags.families) families.set(name, await FAMILIES[name]!(join(folder, `${log}-${name}`)))
+  const families = new Map<FamilyKey, OpenedFamily>()
+  for (const key of flags.families) families.set(key, await openFamily(key, folder))
   // Workers start from compiled code here: starting is most of a short life.
   const env = { NODE_COMPILE_CACHE: join(folder, 'compiled') }
   // One with nothing to do shows that workers can start, and leaves that code.

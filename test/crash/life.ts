@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import type { EventLog, RecordIn } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { TOPICS, topicNames } from '../../topics/index.ts'
-import type { CrashFamily } from './families.ts'
+import type { OpenedFamily } from '../families.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 export const PARTITIONS = 2
@@ -33,7 +33,7 @@ const SETTINGS: readonly (readonly [flag: string, value: string])[] = [
 /** A worker of the real command line; `flags` win over the settings above. */
 export const runWorker = (
   url: string,
-  family: CrashFamily,
+  family: Pick<OpenedFamily, 'flags'>,
   flags: readonly string[] = [],
   failpoint?: string,
   more: NodeJS.ProcessEnv = {},
@@ -104,7 +104,7 @@ export const unfinished = async (log: EventLog, group: string = GROUP): Promise<
 /** One life in peace, to the end of the input. Throws unless it ends well. */
 export const finish = async (
   url: string,
-  family: CrashFamily,
+  family: Pick<OpenedFamily, 'flags'>,
   flags: readonly string[] = [],
   more: NodeJS.ProcessEnv = {},
 ): Promise<void> => {

@@ -30,6 +30,16 @@ const encode = (session: string, event: ChunkInput | string, at: number): Record
   timestamp: 1_700_000_000_000 + at,
 })
 
+const generateOf = (
+  session: string,
+  requestId: string,
+  maxTokens: number,
+  seed: number,
+  stop: string[],
+  at: number,
+): RecordIn =>
+  encode(session, { type: 'generate', requestId, maxTokens, temperature: 0.9, topP: 0.95, topK: 40, seed, stop }, at)
+
 export interface RoundSize {
   /** Events of a round, of all kinds. */
   readonly events: number
@@ -47,21 +57,10 @@ export function* rounds(seed: number, { events, tail }: RoundSize): Generator<re
   }
   let at = 0
   let request = 0
-  const generate = (session: string, maxTokens: number, stop: string[]): RecordIn =>
-    encode(
-      session,
-      {
-        type: 'generate',
-        requestId: `r${request++}`,
-        maxTokens,
-        temperature: 0.9,
-        topP: 0.95,
-        topK: 40,
-        seed: request,
-        stop,
-      },
-      at++,
-    )
+  const generate = (session: string, maxTokens: number, stop: string[]): RecordIn => {
+    const id = `r${request++}`
+    return generateOf(session, id, maxTokens, request, stop, at++)
+  }
   for (let round = 0; ; round += 1) {
     const records: RecordIn[] = []
     for (let n = 0; n < events; n += 1) {
@@ -93,6 +92,26 @@ export function* rounds(seed: number, { events, tail }: RoundSize): Generator<re
     records.push(encode(session, { type: 'text', text: 'And then ' }, at++), generate(session, tail, []))
     yield records
   }
+}
+
+/**
+ * Rounds in which every session asks for one continuation after the other, of 90 tokens at most, half of them in a fresh context: whenever a
+ * worker is killed, it generates.
+ */
+export const continuations = (count: number): readonly (readonly RecordIn[])[] => {
+  let at = 0
+  return Array.from({ length: count }, (_, round) =>
+    Array.from({ length: 5 }, (_, turn) =>
+      SESSIONS.flatMap((session, n) => {
+        const [begin, seed] = [((round * 5 + turn) * 6 + n) * 20, round * 100 + turn * 10 + n]
+        return [
+          encode(session, { type: 'boundary', reset: turn % 2 === 0 }, at++),
+          encode(session, { type: 'text', text: document.slice(begin % 12_000, (begin % 12_000) + 20) }, at++),
+          generateOf(session, `g${seed}`, 40 + ((seed * 7) % 51), seed, [], at++),
+        ]
+      }),
+    ).flat(),
+  )
 }
 
 export const scenario = (count: number, seed = 7): readonly (readonly RecordIn[])[] => {

@@ -1,23 +1,43 @@
 /**
  * The crash suite: one worker is killed again and again, at named failpoints and at random moments, while events keep
  * coming; another reads the same events undisturbed. The judge is the undisturbed one: same tokens once each, same
- * observations and dead letters, same chains.
+ * observations and dead letters, same chains. Then verify recomputes what the disturbed ones left.
  */
 import { expect } from 'vitest'
 import { FAILPOINTS, type Failpoint } from '../../src/failpoint.ts'
+import { openPackage } from '../../src/models/open.ts'
+import { verifyLog } from '../../src/operators/verify.ts'
 import type { RecordIn } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
-import type { CrashFamily } from './families.ts'
-import { collect, differenceOf, type Result } from './judge.ts'
+import { topicNames } from '../../topics/index.ts'
+import type { FamilyKey, OpenedFamily } from '../families.ts'
+import { collect, differenceOf, generating, type Result } from './judge.ts'
 import { appendAll, createCrashTopics, finish, runWorker } from './life.ts'
-import { random, scenario } from './scenario.ts'
+import { continuations, random, scenario } from './scenario.ts'
 
 export const expectSame = (disturbed: Result, undisturbed: Result): void => {
   expect(differenceOf(disturbed, undisturbed)).toBeNull()
 }
 
+/** Recomputes everything that the log holds, from its first event on. */
+const expectVerified = async (url: string, { dir, overflow }: OpenedFamily): Promise<void> => {
+  const { model, tokenizer } = await openPackage(dir, { threads: 2, device: 'cpu', overflow })
+  const log = await openLog(url)
+  try {
+    const found = await verifyLog({ log, names: topicNames(log.prefix), model, tokenizer, format: 'json' })
+    expect(found.findings).toEqual([])
+    expect(found.tokensCompared).toBeGreaterThan(0)
+    expect(found.headsCompared).toBeGreaterThan(0)
+  } finally {
+    await log.close()
+    model.close()
+  }
+}
+
 export interface CrashReport {
   readonly kills: number
+  /** Those that left a session in the middle of a generation. */
+  readonly inside: number
   readonly fired: ReadonlySet<Failpoint>
 }
 
@@ -26,11 +46,16 @@ export interface CrashPlan {
   readonly kills: number
   /** Each of them kills one at least. */
   readonly points?: readonly Failpoint[]
-  /** At which pass a point kills that has not killed yet; 1 by default. */
+  /** At which pass a point kills that has not killed yet; 1 by default. Later up to two passes later. */
   readonly pass?: number
   /** Workers that may be started, each with a round of events. */
   readonly lives?: number
+  /** Rounds of events; default: the scenario of all kinds of events. */
+  readonly rounds?: (count: number) => readonly (readonly RecordIn[])[]
 }
+
+/** Once, inside the transaction of a commit, while every session generates. */
+export const ONCE: CrashPlan = { kills: 1, points: ['commit.sent'], pass: 9, lives: 3, rounds: continuations }
 
 /** Inside a commit and right behind it: a quick look where the whole list takes minutes. The first commit of a life holds little. */
 export const QUICK: CrashPlan = {
@@ -40,10 +65,13 @@ export const QUICK: CrashPlan = {
   lives: 12,
 }
 
+/** At every failpoint and at random. */
+export const dozens = (key: FamilyKey): CrashPlan => ({ kills: key === 'rwkv7' ? 50 : 24 })
+
 /** Kills workers as planned, feeding a round of events before each life; then lets one finish in peace. */
 export const crashUntil = async (
   url: string,
-  family: CrashFamily,
+  family: OpenedFamily,
   rounds: readonly (readonly RecordIn[])[],
   { kills, points = FAILPOINTS, pass = 1 }: CrashPlan,
   seed = 11,
@@ -51,32 +79,34 @@ export const crashUntil = async (
   const next = random(seed)
   const fired = new Set<Failpoint>()
   let died = 0
+  let inside = 0
   let life = 0
-  for (; life < rounds.length && (died < kills || fired.size < points.length); life += 1) {
+  for (; life < rounds.length && (died < kills || fired.size < points.length || inside === 0); life += 1) {
     await appendAll(url, rounds[life]!)
     const named = life % 4 !== 3
     // Those that have not fired yet come first, with a small count so that they do.
     const missing = points.filter((name) => !fired.has(name))
     const name = missing[life % Math.max(1, missing.length)] ?? points[Math.floor(next() * points.length)]!
-    const point = named ? `${name}@${missing.length > 0 ? pass : 1 + Math.floor(next() * 3)}` : undefined
+    const point = named ? `${name}@${pass + (missing.length > 0 ? 0 : Math.floor(next() * 3))}` : undefined
     const worker = runWorker(url, family, ['--until-idle', '150'], point)
     const timer = named ? undefined : setTimeout(() => worker.child.kill('SIGKILL'), 300 + next() * 700)
     const { code, signal, stderr } = await worker.over
     clearTimeout(timer)
     if (signal === 'SIGKILL') {
       died += 1
+      if ((await generating(url)) > 0) inside += 1
       if (named) fired.add(name)
     } else if (code !== 0)
       throw new Error(`life ${life} (${point ?? 'random'}) ended with code ${code}, signal ${signal}:\n${stderr}`)
   }
   for (; life < rounds.length; life += 1) await appendAll(url, rounds[life]!)
-  return { kills: died, fired }
+  return { kills: died, inside, fired }
 }
 
 /** Two fresh logs, one disturbed as planned, and the comparison. `fresh` gives the URL of a log by its name. */
-export const crash = async (family: CrashFamily, fresh: (name: string) => string, plan: CrashPlan): Promise<void> => {
+export const crash = async (family: OpenedFamily, fresh: (name: string) => string, plan: CrashPlan): Promise<void> => {
   const { kills, points = FAILPOINTS, lives = 120 } = plan
-  const rounds = scenario(lives)
+  const rounds = (plan.rounds ?? scenario)(lives)
   const disturbed = fresh('disturbed')
   const undisturbed = fresh('undisturbed')
   for (const url of [disturbed, undisturbed]) {
@@ -91,5 +121,7 @@ export const crash = async (family: CrashFamily, fresh: (name: string) => string
 
   expectSame(await collect(disturbed), await collect(undisturbed))
   expect(report.kills).toBeGreaterThanOrEqual(kills)
+  expect(report.inside, 'kills inside a generation').toBeGreaterThan(0)
   expect(points.filter((name) => !report.fired.has(name))).toEqual([])
+  await expectVerified(disturbed, family)
 }

@@ -10,9 +10,9 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, inject, test } from 'vitest'
 import { openLog } from '../../src/streams/open.ts'
 import { topicNames } from '../../topics/index.ts'
+import { FAMILIES, type FamilyKey, type OpenedFamily, openFamily } from '../families.ts'
 import { ownBroker } from '../kafka/broker.ts'
 import { eventually } from '../streams/helpers.ts'
-import { type CrashFamily, gpt2, rwkv7, titans } from './families.ts'
 import { collect } from './judge.ts'
 import { appendAll, createCrashTopics, finish, runWorker, unfinished as unfinishedOf, type WorkerRun } from './life.ts'
 import { scenario } from './scenario.ts'
@@ -22,7 +22,7 @@ const dir = mkdtempSync(join(tmpdir(), 'continuo-workers-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
 
 const rounds = scenario(24, 23)
-const { brokers, missing } = inject('kafka')
+const rwkv7 = await openFamily('rwkv7', dir)
 let runs = 0
 
 /** Committed heads and cursors so far: grows with every commit of whoever commits. */
@@ -49,11 +49,22 @@ const freshLog = async (base: string): Promise<string> => {
   return url
 }
 
-const undisturbed = async (base: string, family: CrashFamily) => {
+const undisturbed = async (base: string, family: OpenedFamily) => {
   const url = await freshLog(base)
   await appendAll(url, rounds.flat())
   await finish(url, family)
   return collect(url)
+}
+
+/** Everything is finished. A slow machine may take its time; a minute in which nothing was finished is an error. */
+const drained = async (url: string): Promise<void> => {
+  for (let left = await unfinished(url); left > 0; ) {
+    const before = left
+    await eventually(async () => {
+      left = await unfinished(url)
+      expect(left).toBeLessThan(before)
+    }, 60_000)
+  }
 }
 
 /** One letter; T is a process that stands still. */
@@ -80,12 +91,8 @@ const stop = async (worker: WorkerRun): Promise<void> => {
   await ended(worker)
 }
 
-const onLog = (
-  name: string,
-  base: string,
-  families: readonly { readonly name: string; readonly open: () => CrashFamily | Promise<CrashFamily> }[],
-) =>
-  describe(`workers on ${name}`, { timeout: 300_000 }, () => {
+const onLog = (name: string, base: string, without: readonly FamilyKey[]) =>
+  describe(`workers on ${name}`, { timeout: 600_000 }, () => {
     test('one that was stopped past its session time-out is fenced, writes nothing more, and the stream is whole', async () => {
       const url = await freshLog(base)
       await appendAll(url, rounds.slice(0, 8).flat())
@@ -95,19 +102,18 @@ const onLog = (
       await appendAll(url, rounds.slice(8, 16).flat())
       const fresh = runWorker(url, rwkv7)
       // The fresh one has everything to itself once it has finished what came while the other slept.
-      await eventually(async () => expect(await unfinished(url)).toBe(0), 60_000)
+      await drained(url)
       stale.child.kill('SIGCONT')
       await appendAll(url, rounds.slice(16).flat())
-      await eventually(async () => expect(await unfinished(url)).toBe(0), 60_000)
+      await drained(url)
       await Promise.all([stop(stale), stop(fresh)])
       expect((await stale.over).stderr).toContain('"state":"migrated","code":"FENCED"')
       expectSame(await collect(url), await undisturbed(base, rwkv7))
     })
 
-    test.each(families)('that join and leave while streams run leave one whole stream, with $name', async ({
-      open,
-    }) => {
-      const family = await open()
+    const families = FAMILIES.filter(({ key }) => !without.includes(key))
+    test.each(families)('that join and leave while streams run leave one whole stream, with $name', async ({ key }) => {
+      const family = await openFamily(key, dir)
       const url = await freshLog(base)
       let workers = [runWorker(url, family)]
       for (let at = 0; at < rounds.length; at += 4) {
@@ -121,7 +127,7 @@ const onLog = (
           workers = others
         }
       }
-      await eventually(async () => expect(await unfinished(url)).toBe(0), 60_000)
+      await drained(url)
       await Promise.all(workers.map(stop))
       expectSame(await collect(url), await undisturbed(base, family))
     })
@@ -136,20 +142,12 @@ const unfinished = async (url: string): Promise<number> => {
   }
 }
 
-/** One that is not there yet: both logs ask for each family. */
-let folders = 0
-const newFolder = (): string => join(dir, `model-${folders++}`)
-
-const families = (overflow: 'refuse' | 'window') => [
-  { name: 'RWKV-7', open: () => rwkv7 },
-  { name: 'Titans', open: () => titans(newFolder()) },
-  { name: `GPT-2 (${overflow})`, open: () => gpt2(overflow, newFolder()) },
-]
-
-onLog('the embedded log', `file:${dir}`, families('refuse'))
+const { brokers, missing } = inject('kafka')
+// As in the crash suites: GPT-2 refuses what does not fit on one log, and has a window on the other.
+onLog('the embedded log', `file:${dir}`, ['gpt2-window', 'rwkv7-q8'])
 
 if (brokers === null) test.skip(`workers on Kafka (no Kafka here: ${missing})`, () => undefined)
-else onLog('Kafka', `kafka://${brokers}`, families('window'))
+else onLog('Kafka', `kafka://${brokers}`, ['gpt2-refuse', 'rwkv7-q8'])
 
 const { kafka: mortal } = await ownBroker()
 

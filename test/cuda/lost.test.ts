@@ -7,7 +7,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
 import { openLog } from '../../src/streams/open.ts'
-import type { CrashFamily } from '../crash/families.ts'
 import { collect } from '../crash/judge.ts'
 import { appendAll, createCrashTopics, runWorker } from '../crash/life.ts'
 import { scenario } from '../crash/scenario.ts'
@@ -21,10 +20,7 @@ afterAll(() => rmSync(dir, { recursive: true, force: true }))
 describe.runIf(emulated)('continuo run on a device that is lost', () => {
   it('leaves the tokens, observations and heads of a CPU, each once', async () => {
     const records = scenario(2).flat()
-    const family: CrashFamily = {
-      name: 'RWKV-7',
-      flags: ['--model', rwkv7('F32', BYTES), '--max-resident-bytes', '9000'],
-    }
+    const family = { flags: ['--model', rwkv7('F32', BYTES), '--max-resident-bytes', '9000'] }
     const feed = async (name: string) => {
       const url = `file:${join(dir, `${name}.db`)}`
       const log = await openLog(url)

@@ -1,9 +1,10 @@
-/** One arithmetic, all of it at once: instruction sets × threads × chunks × batches, on plain and on quantised weights. */
+/** One arithmetic, all of it at once: instruction sets × threads × chunks × batches, on plain and on quantised weights, with every family. */
 import { beforeAll, describe, expect, it } from 'vitest'
 import { type IsaCase, judge, runExactness } from '../../src/cli/bench/exactness.ts'
 import { quantizePackage } from '../../src/models/quantize.ts'
+import { FAMILIES, openFamily } from '../families.ts'
 import { newOut } from '../models/helpers.ts'
-import { randomRwkv7, safetensors, writePackage } from './packages.ts'
+import { randomRwkv7, safetensors, temporaryFolder, writePackage } from './packages.ts'
 
 // Odd sizes: edges of tiles, groups and blocks, and a matrix whose rows take more than one block of 256 terms.
 const SIZES = { L: 2, H: 2, N: 18, F: 259, V: 131, D: { w: 5, a: 7, v: 3, g: 11 } }
@@ -55,5 +56,28 @@ describe('exactness', () => {
       same: cases.length - 1,
       differing: [{ case: `${ran.at(-1)}, 3 threads, chunks of 512, batch of 16`, session: 5 }],
     })
+  })
+})
+
+describe('exactness of every family', () => {
+  // The cases open packages without a window; RWKV-7 is above.
+  const families = FAMILIES.filter(({ large, overflow }) => large !== true && overflow !== 'window')
+  const small = { threads: [1, 3], chunks: [1, 7, 150], batches: [1, 4], tokens: 110 }
+  const dirs = new Map<string, string>()
+  let all: Awaited<ReturnType<typeof runExactness>>
+  beforeAll(async () => {
+    for (const { key } of families) dirs.set(key, (await openFamily(key, temporaryFolder())).dir)
+    all = await runExactness({ dirs: [...dirs.values()], matrix: small })
+  })
+
+  it.each(families)('$name: one chain, one set of surprisals, tokens and logits in every combination', ({ key }) => {
+    const own = all.cases.filter(({ dir }) => dir === dirs.get(key))
+    expect(own).toHaveLength(all.ran.length * 12)
+    expect(judge(own).differing).toEqual([])
+  })
+
+  it('they are as many computations as families', () => {
+    const chains = families.map(({ key }) => judge(all.cases).chains[dirs.get(key)!])
+    expect(new Set(chains).size).toBe(families.length)
   })
 })

@@ -8,9 +8,11 @@
 import { fork } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import type { Told } from './child.ts'
+import { isAbsolute, join } from 'node:path'
+import type { Progress, Told } from './child.ts'
 import { corpusOf, keep } from './corpus.ts'
+import type { OpenKind } from './kind.ts'
+import { randomOf } from './mutate.ts'
 
 export interface FuzzOptions {
   readonly kind: string
@@ -18,7 +20,7 @@ export interface FuzzOptions {
   readonly seed: number
   /** Seconds of the processor for one case. */
   readonly seconds: number
-  /** Resident bytes of the process. */
+  /** Resident bytes of the process, beyond those it has before its first case. */
   readonly bytes: number
   /** Whether findings are kept; default true. */
   readonly keeps?: boolean
@@ -38,7 +40,7 @@ export interface Report {
   /** How cases ended, and how many so. */
   readonly ends: ReadonlyMap<string, number>
   readonly findings: readonly Finding[]
-  /** Of all processes. */
+  /** Of all processes, beyond what each had before its first case. */
   readonly peakBytes: number
 }
 
@@ -69,14 +71,32 @@ export const fuzz = async ({ kind, count, seed, seconds, bytes, keeps = true }: 
   const findings: Finding[] = []
   const replayed = corpusOf(kind).length
   let peakBytes = 0
-  const note = (at: number, base: string, what: string): void => {
-    const input = readFileSync(join(folder, 'input'))
-    const path = at >= 0 && keeps ? keep(kind, base, `found-${seed}-${at}`, input) : undefined
+  const note = (at: number, base: string, what: string, input: () => Uint8Array): void => {
+    const path = at >= 0 && keeps ? keep(kind, base, `found-${seed}-${at}`, input()) : undefined
     findings.push({ at, base, what, path })
+  }
+  /** Of a process that is gone: a case follows from kind, seed and number. */
+  const inputOf = async (at: number, base: string): Promise<Uint8Array> => {
+    const { open } = (await import(isAbsolute(kind) ? kind : `./kinds/${kind}.ts`)) as { open: OpenKind }
+    const again = await open(join(folder, 'again'))
+    try {
+      return again.make(base, randomOf(seed, at))
+    } finally {
+      await again.close()
+    }
+  }
+  /** Where the process is; null: it has begun no case. A line that is being written is read a moment later. */
+  const progressOf = (): Progress | null => {
+    try {
+      return JSON.parse(read(join(folder, 'progress')).split('\n', 1)[0]!) as Progress
+    } catch {
+      return null
+    }
   }
   /** Resolves with the case to go on with; null: all are done. */
   const runFrom = (from: number): Promise<number | null> =>
-    new Promise((resolve) => {
+    new Promise((resolve, reject) => {
+      rmSync(join(folder, 'progress'), { force: true })
       const child = fork(join(import.meta.dirname, 'child.ts'), [kind, seed, from, count, folder].map(String), {
         execArgv: ['--max-old-space-size=1024', '--expose-gc'],
         stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
@@ -84,7 +104,7 @@ export const fuzz = async ({ kind, count, seed, seconds, bytes, keeps = true }: 
         env: { ...process.env, VITEST: undefined },
       })
       const pid = child.pid!
-      let current: { at: number; base: string; used: number; began: number } | null = null
+      let current: { at: number; used: number; began: number } | null = null
       let killed = ''
       let done = false
       let said = ''
@@ -92,29 +112,28 @@ export const fuzz = async ({ kind, count, seed, seconds, bytes, keeps = true }: 
         said = (said + chunk.toString()).slice(-4000)
       })
       const watch = setInterval(() => {
-        const resident = residentOf(pid)
-        peakBytes = Math.max(peakBytes, resident)
-        if (current === null || killed !== '') return
+        const now = progressOf()
+        if (now === null || killed !== '') return
+        const grown = residentOf(pid) - now.resident
+        peakBytes = Math.max(peakBytes, grown)
+        if (current?.at !== now.at) current = { at: now.at, used: usedBy(pid), began: performance.now() }
         const used = usedBy(pid) - current.used
         const waited = (performance.now() - current.began) / 1000
-        if (resident > bytes) killed = `took ${Math.round(resident / 1e6)} MB`
+        if (grown > bytes) killed = `took ${Math.round(grown / 1e6)} MB`
         else if (used > seconds) killed = `worked for more than ${seconds} s`
         else if (waited > STILL_SECONDS) killed = `did not end within ${STILL_SECONDS} s`
         if (killed !== '') child.kill('SIGKILL')
       }, 200)
       child.on('message', (told: Told) => {
-        if ('begins' in told) {
-          current = { at: told.begins, base: told.base, used: usedBy(pid), began: performance.now() }
-        } else if ('ended' in told) {
-          ends.set(told.ended, (ends.get(told.ended) ?? 0) + 1)
-        } else if ('failed' in told) {
-          note(current!.at, current!.base, told.failed)
-        } else done = true
+        if ('failed' in told) note(told.at, told.base, told.failed, () => readFileSync(join(folder, 'input')))
+        else done = true
       })
       child.on('exit', (code, signal) => {
         clearInterval(watch)
+        const last = progressOf()
+        for (const [end, times] of Object.entries(last?.ends ?? {})) ends.set(end, (ends.get(end) ?? 0) + times)
         if (done) return resolve(null)
-        if (current === null) {
+        if (last === null) {
           findings.push({
             at: from,
             base: '',
@@ -123,8 +142,14 @@ export const fuzz = async ({ kind, count, seed, seconds, bytes, keeps = true }: 
           })
           return resolve(null)
         }
-        note(current.at, current.base, killed || `ended its process: ${signal ?? `exit ${code}`}. ${said}`)
-        resolve(current.at + 1)
+        const { at, base } = last
+        const what = killed || `ended its process: ${signal ?? `exit ${code}`}. ${said}`
+        const end = (input: Uint8Array): void => {
+          note(at, base, what, () => input)
+          resolve(at + 1)
+        }
+        if (at < 0) end(new Uint8Array())
+        else inputOf(at, base).then(end, reject)
       })
     })
   try {

@@ -1,50 +1,10 @@
 /** Writes GGUF files and archives of torch.save, from the formats' descriptions alone. */
 import type { Tensor, Tensors } from '../engine/safetensors.ts'
+import { type GgufValue, ggufHeader, padded, u16, u32 } from './gguf-header.ts'
 
-const u16 = (value: number): Buffer => {
-  const out = Buffer.alloc(2)
-  out.writeUInt16LE(value)
-  return out
-}
-const u32 = (value: number): Buffer => {
-  const out = Buffer.alloc(4)
-  out.writeUInt32LE(value)
-  return out
-}
-const u64 = (value: number): Buffer => {
-  const out = Buffer.alloc(8)
-  out.writeBigUInt64LE(BigInt(value))
-  return out
-}
-const f32 = (value: number): Buffer => {
-  const out = Buffer.alloc(4)
-  out.writeFloatLE(value)
-  return out
-}
+export type { GgufValue } from './gguf-header.ts'
+
 const floats = (values: Float32Array): Buffer => Buffer.from(values.slice().buffer)
-
-export type GgufValue =
-  | string
-  | boolean
-  | readonly string[]
-  | { readonly u32: number }
-  | { readonly f32: number }
-  | { readonly i32s: readonly number[] }
-  | { readonly f32s: readonly number[] }
-
-const text = (value: string): Buffer => Buffer.concat([u64(Buffer.byteLength(value)), Buffer.from(value)])
-
-const valueBytes = (value: GgufValue): Buffer => {
-  if (typeof value === 'string') return Buffer.concat([u32(8), text(value)])
-  if (typeof value === 'boolean') return Buffer.concat([u32(7), Buffer.from([value ? 1 : 0])])
-  if ('u32' in value) return Buffer.concat([u32(4), u32(value.u32)])
-  if ('f32' in value) return Buffer.concat([u32(6), f32(value.f32)])
-  if ('i32s' in value)
-    return Buffer.concat([u32(9), u32(5), u64(value.i32s.length), Buffer.from(Int32Array.from(value.i32s).buffer)])
-  if ('f32s' in value)
-    return Buffer.concat([u32(9), u32(6), u64(value.f32s.length), floats(Float32Array.from(value.f32s))])
-  return Buffer.concat([u32(9), u32(8), u64(value.length), ...value.map(text)])
-}
 
 /** A tensor of a GGUF file; `shape` with rows first. */
 export interface Stored {
@@ -60,19 +20,14 @@ export const ggufFile = (
   tensors: ReadonlyMap<string, Stored>,
   version = 3,
 ): Uint8Array => {
-  const entries = Object.entries(metadata)
-  const head = [Buffer.from('GGUF'), u32(version), u64(tensors.size), u64(entries.length)]
-  for (const [key, value] of entries) head.push(text(key), valueBytes(value))
-  const data: Buffer[] = []
-  let at = 0
-  for (const [name, { shape, type, data: bytes }] of tensors) {
-    head.push(text(name), u32(shape.length), ...shape.toReversed().map(u64), u32(type), u64(at))
-    const padded = Math.ceil(bytes.length / 32) * 32
-    data.push(Buffer.from(bytes), Buffer.alloc(padded - bytes.length))
-    at += padded
-  }
-  const length = head.reduce((sum, part) => sum + part.length, 0)
-  return Buffer.concat([...head, Buffer.alloc((32 - (length % 32)) % 32), ...data])
+  const entries = [...tensors].map(([name, { shape, type, data }]) => ({
+    name,
+    extents: shape.toReversed(),
+    type,
+    bytes: data.length,
+  }))
+  const data = [...tensors.values()].flatMap(({ data }) => [data, Buffer.alloc(padded(data.length) - data.length)])
+  return Buffer.concat([ggufHeader(metadata, entries, version), ...data])
 }
 
 /** The f16 nearest to a number whose f16 is normal or 0. */

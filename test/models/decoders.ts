@@ -3,6 +3,7 @@
  * modelling code publish, one token after the other, sharing nothing with the engine.
  */
 import { random, type Tensor, type Tensors } from '../engine/safetensors.ts'
+import { attended, dot, geluTanh, plus, readerOf, silu, type Vector } from './float64.ts'
 
 /** config.json as Hugging Face has it, as far as a reference reads it. */
 export interface DecoderConfig {
@@ -48,8 +49,6 @@ export const BASE: DecoderConfig = {
   rope_theta: 10_000,
   hidden_act: 'silu',
 }
-
-type Vector = readonly number[]
 
 const headWidth = ({ head_dim, hidden_size: D, num_attention_heads: H }: DecoderConfig): number => head_dim ?? D / H
 const keyHeads = ({ num_key_value_heads: G, num_attention_heads: H }: DecoderConfig): number => G ?? H
@@ -190,12 +189,6 @@ const speedOf = (told: Turn, i: number, d: number): number => {
   return (1 - share) * slow + share * f
 }
 
-const geluTanh = (u: number): number => 0.5 * u * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (u + 0.044715 * u ** 3)))
-const silu = (x: number): number => x / (1 + Math.exp(-x))
-const plus = (a: Vector, b: Vector): number[] => a.map((value, i) => value + b[i]!)
-const dot = (a: ArrayLike<number>, b: Vector, at = 0): number =>
-  b.reduce((sum, value, i) => sum + value * a[at + i]!, 0)
-
 export interface DecoderReference {
   /** Feeds a token; returns the logits that follow it. */
   readonly feed: (token: number) => number[]
@@ -205,15 +198,7 @@ export const decoderReference = (config: DecoderConfig, tensors: Tensors): Decod
   const { vocab_size: V, hidden_size: D, num_attention_heads: H, num_hidden_layers: L, rms_norm_eps: eps } = config
   const [d, G] = [headWidth(config), keyHeads(config)]
   const activated = gemma(config) ? geluTanh : silu
-  const of = (name: string): Float32Array => {
-    const tensor = tensors.get(name)
-    if (tensor === undefined) throw new Error(`the reference lacks ${name}`)
-    return tensor.data
-  }
-  const linear = (x: Vector, name: string): number[] => {
-    const [w, b] = [of(`${name}.weight`), tensors.get(`${name}.bias`)?.data]
-    return Array.from({ length: w.length / x.length }, (_, o) => dot(w, x, o * x.length) + (b?.[o] ?? 0))
-  }
+  const { of, linear } = readerOf(tensors)
   const norm = (x: Vector, name: string): number[] => {
     const w = of(`${name}.weight`)
     const scale = 1 / Math.sqrt(dot(x, x) / x.length + eps)
@@ -237,37 +222,32 @@ export const decoderReference = (config: DecoderConfig, tensors: Tensors): Decod
   const attention = (at: string, l: number, n: Vector): number[] => {
     const { window, turn } = layerOf(config, l)
     const projected = (which: 'q' | 'k', heads: number): Vector[] =>
-      headsOf(linear(n, `${at}.${which}_proj`), heads)
+      headsOf(linear(`${at}.${which}_proj`, n), heads)
         .map((head) => (normed(config) ? norm(head, `${at}.${which}_norm`) : head))
         .map((head) => turned(head, turn, past))
     const q = projected('q', H)
     const { k, v } = caches[l]!
     k.push(projected('k', G))
-    v.push(headsOf(linear(n, `${at}.v_proj`), G))
+    v.push(headsOf(linear(`${at}.v_proj`, n), G))
     const first = window === null ? 0 : Math.max(0, k.length - window)
     const out = q.flatMap((query, h) => {
       const g = Math.floor(h / (H / G))
-      const scores = k.slice(first).map((heads) => dot(query, heads[g]!) * scale)
-      const most = Math.max(...scores)
-      const weights = scores.map((score) => Math.exp(score - most))
-      const total = weights.reduce((a, b) => a + b, 0)
-      return Array.from({ length: d }, (_, i) =>
-        v.slice(first).reduce((sum, heads, p) => sum + (weights[p]! / total) * heads[g]![i]!, 0),
-      )
+      const of = (cache: readonly Vector[][]): Vector[] => cache.slice(first).map((heads) => heads[g]!)
+      return attended(query, of(k), of(v), scale)
     })
-    return linear(out, `${at}.o_proj`)
+    return linear(`${at}.o_proj`, out)
   }
 
   const gated = (n: Vector, at: string, [gate, up, down]: readonly string[]): number[] => {
-    const factor = linear(n, `${at}.${up}`)
-    const inner = linear(n, `${at}.${gate}`).map((value, i) => activated(value) * factor[i]!)
-    return linear(inner, `${at}.${down}`)
+    const factor = linear(`${at}.${up}`, n)
+    const inner = linear(`${at}.${gate}`, n).map((value, i) => activated(value) * factor[i]!)
+    return linear(`${at}.${down}`, inner)
   }
 
   const feed = (at: string, l: number, n: Vector): Vector => {
     const experts = expertsOf(config, l)
     if (experts === null) return gated(n, `${at}.mlp`, ['gate_proj', 'up_proj', 'down_proj'])
-    const scores = linear(n, `${at}.${experts.router}`)
+    const scores = linear(`${at}.${experts.router}`, n)
     const most = Math.max(...scores)
     const raised = scores.map((score) => Math.exp(score - most))
     const total = raised.reduce((a, b) => a + b, 0)

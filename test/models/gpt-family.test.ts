@@ -83,9 +83,8 @@ describe.each<readonly [string, GptConfig]>([
   test('quantised, it reads and stays close', async () => {
     const dir = writePackage(config, safetensors(tensors))
     const out = newOut()
-    // Of GPT-NeoX what holds q, k and v together stays as it is.
     const { tensors: count } = await quantizePackage({ dir, out, to: 'q8', group: 32 })
-    expect(count).toBe(config.model_type === 'gpt_neox' ? 2 * 3 + 1 : 3 * 6)
+    expect(count).toBe(config.model_type === 'gpt_neox' ? 2 * 4 + 1 : 3 * 6)
     const model = await open(out, { threads: 2 })
     const reference = gptReference(config, tensors)
     const context = model.createContext()

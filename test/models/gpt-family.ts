@@ -3,6 +3,7 @@
  * code, one token after the other, sharing nothing with the engine.
  */
 import { random, type Tensor, type Tensors } from '../engine/safetensors.ts'
+import { attended, dot, geluTanh, plus, readerOf, type Vector } from './float64.ts'
 
 export interface GptConfig {
   readonly model_type: 'gpt_neox' | 'gpt_neo'
@@ -11,8 +12,6 @@ export interface GptConfig {
   readonly max_position_embeddings: number
   readonly [more: string]: unknown
 }
-
-type Vector = readonly number[]
 
 interface Shape {
   readonly L: number
@@ -92,10 +91,6 @@ export const randomGpt = (seed: number, config: GptConfig): Map<string, Tensor> 
   return out
 }
 
-const dot = (a: ArrayLike<number>, b: Vector, at = 0): number =>
-  b.reduce((sum, value, i) => sum + value * a[at + i]!, 0)
-const plus = (a: Vector, b: Vector): number[] => a.map((value, i) => value + b[i]!)
-
 /** erf by its series, or for larger arguments by the continued fraction of erfc (Abramowitz and Stegun 7.1.5, 7.1.14). */
 const erf = (x: number): number => {
   const z = Math.abs(x)
@@ -112,22 +107,13 @@ const erf = (x: number): number => {
   return Math.sign(x) * (1 - Math.exp(-z * z) / fraction / Math.sqrt(Math.PI))
 }
 const gelu = (u: number): number => 0.5 * u * (1 + erf(u / Math.SQRT2))
-const geluNew = (u: number): number => 0.5 * u * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (u + 0.044715 * u ** 3)))
 
 export const gptReference = (config: GptConfig, tensors: Tensors): { readonly feed: (token: number) => number[] } => {
   const { vocab_size: V, hidden_size: C } = config
   const { L, H, eps } = shapeOf(config)
   const d = C / H
   const neox = config.model_type === 'gpt_neox'
-  const of = (name: string): Float32Array => {
-    const tensor = tensors.get(name)
-    if (tensor === undefined) throw new Error(`the reference lacks ${name}`)
-    return tensor.data
-  }
-  const linear = (x: Vector, name: string): number[] => {
-    const [w, b] = [of(`${name}.weight`), tensors.get(`${name}.bias`)?.data]
-    return Array.from({ length: w.length / x.length }, (_, o) => dot(w, x, o * x.length) + (b?.[o] ?? 0))
-  }
+  const { of, linear } = readerOf(tensors)
   const norm = (x: Vector, name: string): number[] => {
     const [w, b] = [of(`${name}.weight`), of(`${name}.bias`)]
     const mean = x.reduce((a, c) => a + c, 0) / C
@@ -152,13 +138,13 @@ export const gptReference = (config: GptConfig, tensors: Tensors): { readonly fe
   /** q, k, v [head][channel] of a row. */
   const projected = (n: Vector, at: string): readonly [Vector[], Vector[], Vector[]] => {
     if (neox) {
-      const all = linear(n, `${at}.query_key_value`)
+      const all = linear(`${at}.query_key_value`, n)
       const part = (h: number, which: number): Vector => all.slice((3 * h + which) * d, (3 * h + which + 1) * d)
       const heads = (which: number): Vector[] => Array.from({ length: H }, (_, h) => part(h, which))
       return [heads(0).map(turned), heads(1).map(turned), heads(2)]
     }
     const [q, k, v] = ['q', 'k', 'v'].map((each) => {
-      const all = linear(n, `${at}.${each}_proj`)
+      const all = linear(`${at}.${each}_proj`, n)
       return Array.from({ length: H }, (_, h) => all.slice(h * d, (h + 1) * d))
     })
     return [q!, k!, v!]
@@ -170,15 +156,10 @@ export const gptReference = (config: GptConfig, tensors: Tensors): { readonly fe
     v.push(value)
     const first = types[l] === 'local' ? Math.max(0, k.length - ((config.window_size as number) ?? 256)) : 0
     const out = q.flatMap((query, h) => {
-      const scores = k.slice(first).map((heads) => dot(query, heads[h]!) / (neox ? Math.sqrt(d) : 1))
-      const most = Math.max(...scores)
-      const weights = scores.map((score) => Math.exp(score - most))
-      const total = weights.reduce((a, b) => a + b, 0)
-      return Array.from({ length: d }, (_, i) =>
-        v.slice(first).reduce((sum, heads, p) => sum + (weights[p]! / total) * heads[h]![i]!, 0),
-      )
+      const of = (cache: readonly Vector[][]): Vector[] => cache.slice(first).map((heads) => heads[h]!)
+      return attended(query, of(k), of(v), neox ? 1 / Math.sqrt(d) : 1)
     })
-    return linear(out, neox ? `${at}.dense` : `${at}.out_proj`)
+    return linear(neox ? `${at}.dense` : `${at}.out_proj`, out)
   }
 
   return {
@@ -200,9 +181,9 @@ export const gptReference = (config: GptConfig, tensors: Tensors): { readonly fe
           : { n: 'ln_1', a: 'attn.attention', m: 'ln_2', up: 'mlp.c_fc', down: 'mlp.c_proj' }
         const attended = attention(norm(x, `${at}.${names.n}`), `${at}.${names.a}`, l)
         const seen = neox && config.use_parallel_residual !== false ? x : plus(x, attended)
-        const inner = linear(norm(seen, `${at}.${names.m}`), `${at}.${names.up}`)
-        const activated = inner.map(neox && (config.hidden_act ?? 'gelu') === 'gelu' ? gelu : geluNew)
-        x = plus(plus(x, attended), linear(activated, `${at}.${names.down}`))
+        const inner = linear(`${at}.${names.up}`, norm(seen, `${at}.${names.m}`))
+        const activated = inner.map(neox && (config.hidden_act ?? 'gelu') === 'gelu' ? gelu : geluTanh)
+        x = plus(plus(x, attended), linear(`${at}.${names.down}`, activated))
       }
       past += 1
       const last = norm(x, neox ? 'gpt_neox.final_layer_norm' : 'transformer.ln_f')

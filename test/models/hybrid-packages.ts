@@ -22,6 +22,19 @@ const writer = (seed: number) => {
 }
 type Writer = ReturnType<typeof writer>
 
+/** The last norm and the output projection, and with them all tensors. */
+const ended = (
+  w: Writer,
+  norm: string,
+  [V, C]: readonly [number, number],
+  tied: boolean,
+  kind: 'gain' | 'shift' = 'gain',
+): Map<string, Tensor> => {
+  w[kind](norm, C)
+  if (!tied) w.linear('lm_head', V, C)
+  return w.out
+}
+
 interface MixerSizes {
   readonly Hd: number
   readonly P: number
@@ -88,9 +101,7 @@ const mamba2Tensors = (seed: number, config: HybridConfig): Map<string, Tensor> 
     const sizes = { Hd, P, N, G, T, bias: [biased, biased] as const, convBias, norm: true }
     mixerTensors(w, `backbone.layers.${l}.mixer.`, C, sizes)
   }
-  w.gain('backbone.norm_f', C)
-  if (!config.tie_word_embeddings) w.linear('lm_head', V, C)
-  return w.out
+  return ended(w, 'backbone.norm_f', [V, C], config.tie_word_embeddings)
 }
 
 export const lfm2Config = (change: HybridConfig = {}): HybridConfig => ({
@@ -138,9 +149,7 @@ const lfm2Tensors = (seed: number, config: HybridConfig, F: number): Map<string,
     w.linear(`${at}feed_forward.w3`, F, C)
     w.linear(`${at}feed_forward.w2`, C, F)
   }
-  w.gain('model.embedding_norm', C)
-  if (config.tie_word_embeddings === false) w.linear('lm_head', V, C)
-  return w.out
+  return ended(w, 'model.embedding_norm', [V, C], config.tie_word_embeddings !== false)
 }
 
 const qwenSizes: HybridConfig = {
@@ -248,9 +257,7 @@ const qwenTensors = (seed: number, whole: HybridConfig, form: ExpertForm): Map<s
       w.put(`${at}mlp.experts.down_proj`, [E, C, F], -0.5, 0.5)
     } else for (let e = 0; e < E; e += 1) mlp(`${at}mlp.experts.${e}.`, F)
   }
-  w.shift(`${root}norm`, C)
-  if (!config.tie_word_embeddings) w.linear('lm_head', V, C)
-  return w.out
+  return ended(w, `${root}norm`, [V, C], config.tie_word_embeddings, 'shift')
 }
 
 export const graniteConfig = (change: HybridConfig = {}): HybridConfig => ({
@@ -316,9 +323,7 @@ const graniteTensors = (seed: number, config: HybridConfig): Map<string, Tensor>
       w.put(`${at}block_sparse_moe.output_linear.weight`, [E, C, Fe], -0.5, 0.5)
     }
   }
-  w.gain('model.norm', C)
-  if (!config.tie_word_embeddings) w.linear('lm_head', V, C)
-  return w.out
+  return ended(w, 'model.norm', [V, C], config.tie_word_embeddings)
 }
 
 export const falconConfig = (change: HybridConfig = {}): HybridConfig => ({
@@ -384,9 +389,7 @@ const falconTensors = (seed: number, config: HybridConfig): Map<string, Tensor> 
     w.linear(`${at}feed_forward.up_proj`, F, C, biased)
     w.linear(`${at}feed_forward.down_proj`, C, F, biased)
   }
-  w.gain('model.final_layernorm', C)
-  if (!config.tie_word_embeddings) w.linear('lm_head', V, C)
-  return w.out
+  return ended(w, 'model.final_layernorm', [V, C], config.tie_word_embeddings)
 }
 
 export const nemotronConfig = (change: HybridConfig = {}): HybridConfig => ({
@@ -449,9 +452,7 @@ const nemotronTensors = (seed: number, config: HybridConfig): Map<string, Tensor
       })
     }
   }
-  w.gain('backbone.norm_f', C)
-  if (!config.tie_word_embeddings) w.linear('lm_head', V, C)
-  return w.out
+  return ended(w, 'backbone.norm_f', [V, C], config.tie_word_embeddings)
 }
 
 /** Tensors for a configuration; `inner`: channels inside the MLP of an LFM2. */

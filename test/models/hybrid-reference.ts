@@ -3,6 +3,7 @@
  * are plain arrays, positions are counted, attention looks at lists of keys and values.
  */
 import type { Tensors } from '../engine/packages.ts'
+import { attended, plus, readerOf, sigmoid, silu } from './float64.ts'
 
 type Vec = number[]
 /** A configuration as config.json has it. */
@@ -16,29 +17,12 @@ export interface Told {
   readonly nats: Vec
 }
 
-const sigmoid = (x: number): number => 1 / (1 + Math.exp(-x))
-const silu = (x: number): number => x * sigmoid(x)
 const softplus = (x: number): number => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)))
 const sum = (x: Vec): number => x.reduce((a, b) => a + b, 0)
-const plus = (a: Vec, b: Vec): Vec => a.map((value, i) => value + b[i]!)
 const times = (a: Vec, b: Vec): Vec => a.map((value, i) => value * b[i]!)
 const by = (a: Vec, factor: number): Vec => a.map((value) => value * factor)
 const range = (n: number): Vec => Array.from({ length: n }, (_, i) => i)
 
-const readerOf = (tensors: Tensors) => {
-  const vector = (name: string): Vec => {
-    const found = tensors.get(name)
-    if (!found) throw new Error(`the reference has no ${name}`)
-    return [...found.data]
-  }
-  const linear = (name: string, x: Vec, biased = false): Vec => {
-    const { data, shape } = tensors.get(`${name}.weight`)!
-    const [rows = 0] = shape
-    const out = range(rows).map((r) => sum(x.map((value, c) => value * data[r * x.length + c]!)))
-    return biased ? plus(out, vector(`${name}.bias`)) : out
-  }
-  return { vector, linear, has: (name: string) => tensors.has(name) }
-}
 type Reader = ReturnType<typeof readerOf>
 
 const rms = (x: Vec, eps: number): Vec => by(x, 1 / Math.sqrt(sum(times(x, x)) / x.length + eps))
@@ -98,11 +82,8 @@ const attention = ({ linear }: Reader, plan: Attention): Mixer => {
     past.push({ k, v: heads(linear(names[2], n, biased[0]), G) })
     const out = q.flatMap((head, h) => {
       const own = Math.floor((h * G) / H)
-      const scores = past.map((each) => scale * sum(times(head, each.k[own]!)))
-      const most = Math.max(...scores)
-      const weights = scores.map((score) => Math.exp(score - most))
-      const total = sum(weights)
-      const y = range(d).map((i) => sum(past.map((each, p) => (weights[p]! / total) * each.v[own]![i]!)))
+      const of = (which: 'k' | 'v'): Vec[] => past.map((each) => each[which][own]!)
+      const y = attended(head, of('k'), of('v'), scale)
       return gated ? y.map((value, i) => value * sigmoid(wide[h]![d + i]!)) : y
     })
     return linear(names[3], out, biased[1])

@@ -1,10 +1,11 @@
 /** Mamba-2, LFM2 and hybrid Qwen in GGUF, written as llama.cpp's converter writes them, against the references on the same weights. */
+/// <reference lib="esnext.float16" />
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { feed, open } from '../engine/helpers.ts'
 import { random, type Tensor, type Tensors, temporaryFolder } from '../engine/packages.ts'
-import { type GgufValue, ggufFile, plainF32 } from './containers.ts'
+import { type GgufValue, ggufFile, plainF32, q8Blocks, type Stored } from './containers.ts'
 import { hybridTensors, lfm2Config, mamba2Config, qwen3NextConfig, qwen35Config } from './hybrid-packages.ts'
 import { type HybridConfig, hybridReference } from './hybrid-reference.ts'
 
@@ -255,12 +256,19 @@ const apart = (tensors: Tensors, config: HybridConfig): Map<string, Tensor> => {
   return out
 }
 
-const write = (tensors: Tensors, { metadata, rules, change, prefix }: Converted): string => {
-  const stored = [...tensors].map(([name, tensor]): [string, ReturnType<typeof plainF32>] => {
+type Store = (tensor: Tensor) => Stored
+
+/** What a converter leaves in F32: vectors, the taps of convolutions, numbers a head, routers. */
+const small = /norm|conv1d|shortconv\.conv\.|ssm_(?:a|d|dt)\b|gate_inp/
+const stays = (name: string, { shape }: Tensor): boolean => shape.length < 2 || small.test(name)
+
+const write = (tensors: Tensors, { metadata, rules, change, prefix }: Converted, store: Store = plainF32): string => {
+  const stored = [...tensors].map(([name, tensor]): [string, Stored] => {
     const [, l, rest] = name.startsWith(prefix) ? (/^(\d+)\.(.*)$/.exec(name.slice(prefix.length)) ?? []) : []
     const own = rules[rest ?? name]
     if (own === undefined) throw new Error(`there is no rule for ${name}`)
-    return [l === undefined ? own : `blk.${l}.${own}`, plainF32(change(name, tensor))]
+    const whole = l === undefined ? own : `blk.${l}.${own}`
+    return [whole, (stays(own, tensor) ? plainF32 : store)(change(name, tensor))]
   })
   const path = join(temporaryFolder(), 'model.gguf')
   writeFileSync(path, ggufFile(metadata, new Map(stored)))
@@ -268,39 +276,107 @@ const write = (tensors: Tensors, { metadata, rules, change, prefix }: Converted)
 }
 
 const moe = { num_experts: 5, num_experts_per_tok: 2, moe_intermediate_size: 11, shared_expert_intermediate_size: 9 }
-const cases: readonly (readonly [string, HybridConfig, (config: HybridConfig, tensors: Tensors) => string])[] = [
-  ['mamba2', mamba2Config(), (config, tensors) => write(tensors, mamba2(config))],
-  [
-    'mamba2, tied, of one group',
-    mamba2Config({ tie_word_embeddings: true, n_groups: 1 }),
-    (config, tensors) => write(tensors, mamba2(config)),
-  ],
-  ['lfm2', lfm2Config(), (config, tensors) => write(tensors, lfm2(config))],
-  ['qwen35', qwen35Config(), (config, tensors) => write(tensors, qwen('qwen35', config, true))],
-  [
-    'qwen35moe',
-    qwen35Config({ model_type: 'qwen3_5_moe_text', intermediate_size: undefined, ...moe }),
-    (config, tensors) => write(together(tensors, config), qwen('qwen35moe', config, true)),
-  ],
-  [
-    'qwen3next',
-    qwen3NextConfig(),
-    (config, tensors) => write(together(apart(tensors, config), config), qwen('qwen3next', config, false)),
-  ],
+const byName: Readonly<Record<string, (config: HybridConfig, tensors: Tensors, store?: Store) => string>> = {
+  mamba2: (config, tensors, store) => write(tensors, mamba2(config), store),
+  lfm2: (config, tensors, store) => write(tensors, lfm2(config), store),
+  qwen35: (config, tensors, store) => write(tensors, qwen('qwen35', config, true), store),
+  qwen35moe: (config, tensors, store) => write(together(tensors, config), qwen('qwen35moe', config, true), store),
+  qwen3next: (config, tensors, store) =>
+    write(together(apart(tensors, config), config), qwen('qwen3next', config, false), store),
+}
+const qwen35Moe = (change: HybridConfig = {}): HybridConfig =>
+  qwen35Config({ model_type: 'qwen3_5_moe_text', intermediate_size: undefined, ...moe, ...change })
+const cases: readonly (readonly [title: string, architecture: string, config: HybridConfig])[] = [
+  ['mamba2', 'mamba2', mamba2Config()],
+  ['mamba2, tied, of one group', 'mamba2', mamba2Config({ tie_word_embeddings: true, n_groups: 1 })],
+  ['lfm2', 'lfm2', lfm2Config()],
+  ['qwen35', 'qwen35', qwen35Config()],
+  ['qwen35moe', 'qwen35moe', qwen35Moe()],
+  ['qwen3next', 'qwen3next', qwen3NextConfig()],
 ]
 
+/** Sizes of which blocks of 32 make whole rows, also a head of values. */
+const even = {
+  ...{ hidden_size: 64, intermediate_size: 96, num_attention_heads: 4, head_dim: 16 },
+  ...{ linear_num_value_heads: 4, linear_key_head_dim: 32, linear_value_head_dim: 32 },
+}
+/** All experts are chosen: a score that is rounded may choose another one. */
+const evenExperts = {
+  ...{ moe_intermediate_size: 32, shared_expert_intermediate_size: 32 },
+  ...{ num_experts: 4, num_experts_per_tok: 4 },
+}
+const evenCases: typeof cases = [
+  ['mamba2', 'mamba2', mamba2Config({ hidden_size: 32, num_heads: 4, head_dim: 16, expand: 2, state_size: 16 })],
+  ['lfm2', 'lfm2', lfm2Config({ hidden_size: 64, intermediate_size: 96 })],
+  ['qwen35', 'qwen35', qwen35Config(even)],
+  ['qwen35moe', 'qwen35moe', qwen35Moe({ ...even, intermediate_size: undefined, ...evenExperts })],
+  ['qwen3next', 'qwen3next', qwen3NextConfig({ ...even, ...evenExperts })],
+]
+
+const f16: Store = ({ shape, data }) => ({ shape, type: 1, data: new Uint8Array(Float16Array.from(data).buffer) })
+
+/** The numbers that stored ones stand for. */
+const widened = ({ shape, type, data }: Stored): Tensor => {
+  if (type === 1) return { shape, data: Float32Array.from(new Float16Array(data.slice().buffer)) }
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength)
+  const out = new Float32Array((data.length / 34) * 32)
+  for (let i = 0; i < out.length; i += 1) {
+    const block = Math.floor(i / 32) * 34
+    out[i] = view.getFloat16(block, true) * view.getInt8(block + 2 + (i % 32))
+  }
+  return { shape, data: out }
+}
+/** The tensors as a file of that storage holds them: blocks are along rows, which a converter only puts into another order. */
+const rounded = (tensors: Tensors, store: Store): Tensors =>
+  new Map(
+    [...tensors].map(([name, tensor]) => {
+      const keeps = tensor.shape.length < 2 || /norm|conv1d|conv\.conv|mlp\.gate\.|shared_expert_gate/.test(name)
+      return [name, keeps ? tensor : widened(store(tensor))]
+    }),
+  )
+
+const farthest = (got: ArrayLike<number>, want: readonly number[]): number =>
+  want.reduce((most, value, i) => Math.max(most, Math.abs(got[i]! - value)), 0)
+const someTokens = (vocabulary: number): readonly number[] => {
+  const next = random(4)
+  return Array.from({ length: 30 }, () => Math.floor(next() * vocabulary))
+}
+
 describe('GGUF', () => {
-  it.each(cases)('of %s is what the equations give', async (_, config, convert) => {
-    const tensors = hybridTensors(8, config)
-    const next = random(4)
-    const tokens = Array.from({ length: 30 }, () => Math.floor(next() * config.vocab_size))
+  it.each(cases)('of %s is what the equations give', async (_, architecture, config) => {
+    for (const store of [plainF32, f16]) {
+      const tensors = store === plainF32 ? hybridTensors(8, config) : rounded(hybridTensors(8, config), store)
+      const tokens = someTokens(config.vocab_size)
+      const told = hybridReference(config, tensors, tokens)
+      const model = await open(byName[architecture]!(config, tensors, store))
+      const context = model.createContext()
+      const nats = await feed(model, context, tokens)
+      expect(farthest(await model.logits(context), told.logits)).toBeLessThan(1e-4)
+      expect(farthest(nats.slice(1), told.nats)).toBeLessThan(1e-4)
+    }
+  })
+
+  it.each(evenCases)('of %s in Q8_0 is near that, with the same bits at any cut', async (_, architecture, config) => {
+    const tensors = rounded(hybridTensors(8, config), q8Blocks)
+    const tokens = someTokens(config.vocab_size)
     const told = hybridReference(config, tensors, tokens)
-    const model = await open(convert(config, tensors))
-    const context = model.createContext()
-    const nats = await feed(model, context, tokens)
-    const farthest = (got: ArrayLike<number>, want: readonly number[]): number =>
-      want.reduce((most, value, i) => Math.max(most, Math.abs(got[i]! - value)), 0)
-    expect(farthest(await model.logits(context), told.logits)).toBeLessThan(1e-4)
-    expect(farthest(nats.slice(1), told.nats)).toBeLessThan(1e-4)
+    const path = byName[architecture]!(config, tensors, q8Blocks)
+    const chains = new Set<string>()
+    for (const [cut, threads] of [
+      [30, 1],
+      [7, 2],
+      [1, 1],
+    ] as const) {
+      const model = await open(path, { threads })
+      const context = model.createContext()
+      for (let at = 0; at < tokens.length; at += cut) await feed(model, context, tokens.slice(at, at + cut))
+      const found = await model.logits(context)
+      const error = Math.hypot(...told.logits.map((value, i) => found[i]! - value))
+      // Activations have 8 bits.
+      expect(error).toBeGreaterThan(0)
+      expect(error / Math.hypot(...told.logits)).toBeLessThan(0.1)
+      chains.add(context.chain)
+    }
+    expect(chains.size).toBe(1)
   })
 })

@@ -5,37 +5,51 @@ import { feed, open } from '../engine/helpers.ts'
 import { random, safetensors, writePackage } from '../engine/packages.ts'
 import { newOut, q8 } from './helpers.ts'
 import {
+  type ExpertForm,
   falconConfig,
   graniteConfig,
   hybridTensors,
   lfm2Config,
   mamba2Config,
   nemotronConfig,
+  qwen3NextConfig,
   qwen35Config,
 } from './hybrid-packages.ts'
-import { hybridReference } from './hybrid-reference.ts'
+import { type HybridConfig, hybridReference } from './hybrid-reference.ts'
 import { dequantisedTensors, readStored } from './quantized.ts'
 
-const configs = [
-  mamba2Config(),
-  lfm2Config(),
-  qwen35Config(),
-  qwen35Config({ tie_word_embeddings: true }),
-  graniteConfig(),
-  falconConfig(),
-  nemotronConfig(),
-]
+interface Setting {
+  readonly config: HybridConfig
+  readonly form?: ExpertForm
+  readonly to?: 'q8' | 'i4'
+}
+const experts = { num_local_experts: 5, num_experts_per_tok: 2, intermediate_size: 33 }
+const settings: Readonly<Record<string, Setting>> = {
+  mamba2: { config: mamba2Config() },
+  lfm2: { config: lfm2Config() },
+  qwen3_5_text: { config: qwen35Config() },
+  'qwen3_5_text, tied': { config: qwen35Config({ tie_word_embeddings: true }) },
+  'qwen3_next, all experts of a layer in one tensor': { config: qwen3NextConfig(), form: 'fused' },
+  granitemoehybrid: { config: graniteConfig() },
+  'granitemoehybrid with experts': { config: graniteConfig(experts) },
+  'granitemoehybrid with experts, in 4 bits': { config: graniteConfig(experts), to: 'i4' },
+  falcon_h1: { config: falconConfig() },
+  nemotron_h: { config: nemotronConfig() },
+}
 
-describe.each(configs.map((config) => [config.model_type as string, config] as const))('%s in 8 bits', (_, config) => {
+describe.each(Object.entries(settings))('%s, quantised', (_, { config, form = 'single', to = 'q8' }) => {
   it('is near the equations on the weights that it holds', async () => {
-    const dir = writePackage(config, safetensors(hybridTensors(4, config)))
+    const dir = writePackage(config, safetensors(hybridTensors(4, config, { form })))
     const out = newOut()
-    const { tensors, copied } = await q8(dir, out)
+    const { tensors, copied } = await q8(dir, out, { to })
     expect(tensors).toBeGreaterThan(4)
     expect(copied).toBeGreaterThan(5)
     const stored = [dir, out].map((folder) => readStored(join(folder, 'model.safetensors')))
     for (const name of stored[1]!.tensors.keys())
-      expect(name).not.toMatch(/(A_log|conv1d\.weight|norm\.weight)\.scales$/)
+      expect(name).not.toMatch(/(A_log|conv1d\.weight|norm\.weight|router\.layer\.weight|mlp\.gate\.weight)\.scales$/)
+    for (const [name, { shape }] of stored[0]!.tensors)
+      if (/experts|(in|out)put_linear/.test(name))
+        expect(stored[1]!.tensors.get(`${name}.scales`)?.shape.length).toBe(shape.length)
     const next = random(6)
     const tokens = Array.from({ length: 20 }, () => Math.floor(next() * 37))
     const told = hybridReference(config, dequantisedTensors(stored[0]!, stored[1]!, 32), tokens)

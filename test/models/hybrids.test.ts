@@ -55,6 +55,17 @@ describe.skipIf(!hasShared).each(['mamba2-tiny', 'lfm2-tiny', 'qwen35-tiny', 'qw
   })
 })
 
+it('a step without a limit may stand as transformers 5 writes Infinity', async () => {
+  const tensors = hybridTensors(3, mamba2Config())
+  const logitsOf = async (limit: unknown): Promise<Float32Array> => {
+    const model = await open(write(mamba2Config({ time_step_limit: limit }), tensors))
+    const context = model.createContext()
+    await feed(model, context, [1, 2, 3])
+    return model.logits(context)
+  }
+  expect(await logitsOf([0, { __float__: 'Infinity' }])).toEqual(await logitsOf([0, 1e30]))
+})
+
 interface Setting {
   readonly config: HybridConfig
   readonly inner?: number

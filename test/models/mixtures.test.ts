@@ -39,10 +39,21 @@ describe('a package', () => {
     ['more experts than a row can choose among', { num_experts: 2 ** 40 }, /mlp\.gate\.weight" has shape/],
     ['another inner width', { moe_intermediate_size: 20 }, /has shape \[19, 24\], expected \[20, 24\]/],
     ['no experts', { num_experts: 0 }, /num_experts/],
+    ['saying nothing of experts', { num_experts: undefined }, /has no num_experts, expected how many/],
   ])('is refused for %s', async (_, changed, message) => {
     const error = await errorOf(() => opened(changed))
     expect(error.code).toBe('INVALID')
     expect(error.message).toMatch(message)
+  })
+
+  test('may name the number of experts as transformers 5 does', async () => {
+    const logitsOf = async (changed: object): Promise<Float32Array> => {
+      const model = await opened(changed)
+      const context = model.createContext()
+      await feed(model, context, [1, 2, 3])
+      return model.logits(context)
+    }
+    expect(await logitsOf({ num_experts: undefined, num_local_experts: 7 })).toEqual(await logitsOf({}))
   })
 
   test('without one expert, or with one too many, is refused by its name', async () => {

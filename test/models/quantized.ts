@@ -55,17 +55,18 @@ export const numbersOf = ({ dtype, bytes }: Stored): number[] => {
 }
 
 export interface Dequantised {
-  /** [N, K] */
+  /** [N, K]; of several matrices in one tensor the rows of all. */
   readonly values: number[]
   /** The scale of each weight, [N, K]. */
   readonly scales: number[]
 }
 
-/** What the matrix [N, K] of a quantised package stands for. */
+/** What the rows [N, K] of a tensor of a quantised package stand for. */
 export const dequantise = ({ tensors, metadata }: StoredFile, name: string, K: number, group: number): Dequantised => {
   const codes = tensors.get(name)!
   const stored = numbersOf(tensors.get(`${name}.scales`)!)
-  const [N = 0, width = 0] = codes.shape
+  const width = codes.shape.at(-1) ?? 0
+  const N = codes.shape.slice(0, -1).reduce((rows, extent) => rows * extent, 1)
   const groups = Math.ceil(K / group)
   const values: number[] = []
   const scales: number[] = []
@@ -90,7 +91,7 @@ export const dequantisedTensors = (original: StoredFile, quantised: StoredFile, 
   for (const [name, { shape }] of original.tensors) {
     const kept = quantised.tensors.get(name)!
     const values = quantised.tensors.has(`${name}.scales`)
-      ? dequantise(quantised, name, shape[1]!, group).values
+      ? dequantise(quantised, name, shape.at(-1)!, group).values
       : numbersOf(kept)
     out.set(name, { shape, data: Float32Array.from(values) })
   }

@@ -2,11 +2,14 @@
 import fc from 'fast-check'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
+import { sha256 } from '../../src/hash.ts'
 import type { SessionManager } from '../../src/sessions/manager.ts'
 import { pulseMismatch } from '../../src/state/head.ts'
 import { decodeSnapshot } from '../../src/state/snapshot.ts'
 import type { Head } from '../../topics/state.ts'
 import { errorOf, feed, open, sameBytes } from '../engine/helpers.ts'
+import { temporaryFolder } from '../engine/packages.ts'
+import { FAMILIES, openFamily } from '../families.ts'
 import { forged } from './forged.ts'
 import { ids, managed, SMALL, smallPackage } from './helpers.ts'
 
@@ -69,6 +72,34 @@ describe('a checkpoint', () => {
     expect(manager.listSessions().map(({ id }) => id)).toEqual(['book'])
     expect(manager.stats).toMatchObject({ resident: 1 })
     expect((await manager.resumeSession(blob, { id: 'copy' })).chain).toBe(manager.listSessions()[0]!.chain)
+  })
+
+  it.each(
+    FAMILIES.filter(({ large }) => large !== true),
+  )('of $name goes on in another model as if it had stayed, and with any bit flipped is refused', async ({ key }) => {
+    const { dir: folder, overflow } = await openFamily(key, temporaryFolder())
+    const [one, other] = [await open(folder, { threads: 1, overflow }), await open(folder, { threads: 3, overflow })]
+    const [here, there] = [managed(one), managed(other)]
+    here.createSession('book')
+    await here.process('book', ids(5, 61, 256))
+    await here.generate('book', { maxTokens: 17, seed: 3 })
+    const blob = await here.checkpointSession('book')
+    await fc.assert(
+      fc.asyncProperty(fc.nat(blob.length - 1), fc.nat(7), async (at, bit) => {
+        const bad = blob.slice()
+        bad[at]! ^= 1 << bit
+        expect(await errorOf(() => there.resumeSession(bad))).toMatchObject({ code: 'REFUSED' })
+      }),
+      { numRuns: 60 },
+    )
+    await there.resumeSession(blob)
+    const further = async (manager: SessionManager) => {
+      const { nats } = await manager.process('book', ids(6, 9, 256))
+      const { ids: drawn, logprobs } = await manager.generate('book', { maxTokens: 12, seed: 4 })
+      const { head, state } = decodeSnapshot(await manager.checkpointSession('book'), one.layout)
+      return { nats, drawn, logprobs, chain: head.chain, pulse: head.conductor.globalStep, state: sha256(state) }
+    }
+    expect(await further(there)).toEqual(await further(here))
   })
 
   it('holds what is only for people to read under its checksum, too', async () => {

@@ -7,8 +7,8 @@ import { ContinuoError, messageOf } from '../../errors.ts'
 import { MOST_CONFIG_BYTES, readJsonFile } from '../../json.ts'
 import type { Tokenizer } from '../tokenizer/index.ts'
 import { type NamedTokens, rwkvChat, templateChat } from './conversation.ts'
-import { chatTemplate, checkDate, MOST_TEMPLATE } from './template.ts'
-import type { Chat, ChatOptions } from './types.ts'
+import { checkDate } from './date.ts'
+import { type Chat, type ChatOptions, MOST_TEMPLATE } from './types.ts'
 
 export type { Asked, Chat, ChatOptions, Message } from './types.ts'
 
@@ -114,7 +114,11 @@ export const openChat = async (
     )
   if (options.date !== undefined) checkDate(options.date)
   const found = (await inFolder(dir)) ?? (metadata === null ? null : inGguf(metadata, dir))
-  if (found !== null) return templateChat(chatTemplate(found.source, found.where), turns, { ...options, ...found })
+  if (found !== null) {
+    // Loaded here: only conversations by a template need the library that reads Jinja.
+    const { chatTemplate } = await import('./template.ts')
+    return templateChat(chatTemplate(found.source, found.where), turns, { ...options, ...found })
+  }
   if (modelType === 'rwkv7') return rwkvChat(turns, options)
   throw new ContinuoError(
     'INVALID',

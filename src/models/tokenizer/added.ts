@@ -45,13 +45,16 @@ export const addedTokens = (tokens: readonly AddedToken[]): AddedTokens => {
 }
 
 export interface Found {
-  /** Where the undecided begins. */
+  /** Where the text begins that more text may still make part of an added token. */
   readonly rest: number
-  /** White space that comes next is dropped. */
+  /** Whether white space at the beginning of the next text is dropped: the last token found has rstrip. */
   readonly stripping: boolean
 }
 
-/** Gives text and tokens in order. `stripping` is what the call before said. */
+/**
+ * Finds the added tokens of a text. Calls `giveText` and `giveToken` in the order of the text. `ended`: no more text follows.
+ * `stripping`: what `Found.stripping` of the call before was.
+ */
 export const findAdded = (
   { root, stripsLeft }: AddedTokens,
   text: string,

@@ -30,7 +30,10 @@ const isBytes = (file: TokenizerFile, json: Json): boolean => {
   )
 }
 
-/** The library holds vocabulary, merges and lattice; it gets pre-tokens one by one and knows of no other stage. */
+/**
+ * What turns a pre-token into ids: the model of @huggingface/tokenizers, which has the vocabulary and the merges or the lattice. The
+ * library's own normalizer, pre-tokenizer and decoder are not used.
+ */
 const encoderOf = ({ model, vocab }: TokenizerFile): Parts['encode'] => {
   const nothing = { normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null, added_tokens: [] }
   const library = new Library({ ...nothing, model }, {}).model!
@@ -42,7 +45,10 @@ const encoderOf = ({ model, vocab }: TokenizerFile): Parts['encode'] => {
     })
 }
 
-/** A token in which the mark stands behind something else, or the mark where unknown characters of two words would become one. */
+/**
+ * Names a token through which a word may be joined to the word before it: one that has `mark` in it and not at its beginning. Gives the
+ * mark itself where it is no token and the model makes one token of neighbouring unknown characters. null: there is none.
+ */
 const crossingIn =
   ({ pieces, vocab, fusesUnknown }: TokenizerFile) =>
   (mark: string): string | null => {
@@ -111,8 +117,8 @@ export interface Built {
 }
 
 /**
- * All is checked before anything is returned. `encode` takes the place of the library where the model's pieces are not joined by
- * merges. Throws Unstreamable, and what the library throws.
+ * Builds the tokenizer of the content of a tokenizer.json. `encode` turns a pre-token into ids in place of the library. Checks the whole
+ * content first; throws Unstreamable, and what the library throws.
  */
 export const buildTokenizer = (json: Json, vocabSize: number, encode?: Parts['encode']): Built => {
   const file = readTokenizerFile(json)

@@ -11,7 +11,7 @@ import { Unstreamable } from './unstreamable.ts'
 const utf8 = new TextEncoder()
 const NOTHING = new Uint8Array(0)
 
-/** A step has the token's bytes, or a text for the next step. */
+/** A step of the decoder turns the text of a token into its bytes, which are final, or into the text that the next step gets. */
 type Step = (token: string) => string | Uint8Array
 
 const byteLevel: Step = (token) => {
@@ -29,7 +29,7 @@ const byteFallback: Step = (token) => {
   return hex === undefined ? token : Uint8Array.of(Number.parseInt(hex, 16))
 }
 
-/** What the steps have in common, gathered while they are read. */
+/** What the limits of all steps together are judged by; counted while the steps are read. */
 interface Seen {
   fused: boolean
   steps: number

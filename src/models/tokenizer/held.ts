@@ -1,15 +1,16 @@
 /**
- * What is held back, as one string: plain text wherever possible. Text inside the tokenizer is well formed, so lone low
- * surrogates are free to mark what is not text. docs/formats.md (Held text) is the specification.
+ * The text that a tokenizer holds back between two calls, and its flags, written as one string. Most such strings are plain text. Text
+ * inside the tokenizer has no lone surrogates, so lone low surrogates can mark what is not text. docs/formats.md (Held text) is the
+ * specification.
  */
 export interface Held {
-  /** Has the context begun, and other answers of one bit; see FLAGS. */
+  /** The sum of those of FLAGS that hold. */
   readonly flags: number
-  /** Normalized text that has no end of a pre-token yet. */
+  /** Normalized text whose first pre-token may still grow. */
   readonly word: string
   /** Normalized text that may become an added token. */
   readonly marked: string
-  /** Text whose last character may still be composed. */
+  /** Text whose last character the normalizer may still compose with what follows. */
   readonly raw: string
   /** Text that may become an added token. */
   readonly open: string
@@ -18,15 +19,15 @@ export interface Held {
 }
 
 export const FLAGS = {
-  /** The tokens that begin a context are out. */
+  /** The ids that begin a context were given out. */
   begun: 1,
-  /** The section has text: it gets nothing put before it any more. */
+  /** The section has text already, so the normalizer puts nothing before what follows. */
   section: 2,
-  /** The text has an added token or a section behind it: this is not its first part. */
+  /** An added token or a section came before: what follows is not the first part of the text. */
   later: 4,
   /** White space that follows is dropped (an added token with rstrip went before), in the text as given. */
   stripped: 8,
-  /** The part has text: it gets no prefix any more. */
+  /** The part has text already, so the pre-tokenizer puts no prefix before what follows. */
   part: 16,
   /** White space that follows is dropped, in normalized text. */
   strippedMarked: 32,

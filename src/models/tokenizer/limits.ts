@@ -1,6 +1,6 @@
 /**
- * Where a text gives no place to cut, it is cut after so many UTF-16 units, counted from where the piece in hand began and so
- * independent of chunks. It bounds every part of what is held back. Part of the state format.
+ * A piece of text in which no place to cut is found is cut after so many UTF-16 units. They are counted from the beginning of the piece, so
+ * the place does not depend on chunks. No part of the text that is held back is longer. Part of the state format.
  */
 export const MOST_HELD = 4096
 
@@ -13,9 +13,8 @@ export const wholeAt = (text: string, at: number): number => {
 }
 
 /**
- * Windows of MOST_HELD units that a text may be looked at through, beside one for each so many units. A piece is longer than
- * its window or begins in it, so published patterns need three for each MOST_HELD units; each costs up to
- * MOST_INSTRUCTIONS · MOST_HELD steps.
+ * How often a pattern may look at a whole window of MOST_HELD units of a text: `most` times, and once more for each `units` UTF-16 units of
+ * the text. Published patterns need three windows for each MOST_HELD units. A window costs up to MOST_INSTRUCTIONS · MOST_HELD steps.
  */
 export const WINDOWS = { most: 16, units: 512 } as const
 

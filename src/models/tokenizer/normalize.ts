@@ -10,13 +10,13 @@ import { Unstreamable } from './unstreamable.ts'
 export interface NormalizerPlan {
   /** The mark that the normalizer puts in the place of spaces; null where it puts none. */
   readonly spaceMark: string | null
-  /** No space is left behind it. */
+  /** Whether text that it normalized has no space. */
   readonly leavesNoSpace: boolean
-  /** It puts something before each section. */
+  /** Whether it puts something before each section. */
   readonly prepends: boolean
-  /** The whole of the beginning of a section. */
+  /** Normalizes the first part of a section, with what is put before it. */
   readonly first: (text: string) => string
-  /** A part behind the beginning. */
+  /** Normalizes any later part of a section. */
   readonly rest: (text: string) => string
   /** Whether text may be cut before this character. */
   readonly splitsBefore: (char: string) => boolean

@@ -15,9 +15,9 @@ export interface Pipeline {
   /** Put before the first text of a part, unless it begins with one of `unless`; '' for none. */
   readonly prefix: string
   readonly unless: readonly string[]
-  /** Only before the very first text. */
+  /** Whether the prefix is put before the first part of a text only. */
   readonly prefixFirstOnly: boolean
-  /** Unit for unit, so that places stay. */
+  /** Replaces characters by others of as many UTF-16 units. */
   readonly translate: (text: string) => string
   readonly stages: readonly Stage[]
   /** Turns a whole piece into pre-tokens. */
@@ -102,7 +102,9 @@ const count = (plan: Plan, stage: Stage): void => {
     )
 }
 
-/** A stage looks into streaming text as long as nothing has changed the text; then only into whole pieces. */
+/**
+ * Adds a stage to those that split text as it streams in. Behind a step that changes the text of pieces, it splits whole pieces instead.
+ */
 const addStage = (plan: Plan, stage: Stage): void => {
   count(plan, stage)
   if (plan.finish.length === 0) plan.stages.push(stage)
@@ -135,7 +137,7 @@ const addByteLevel = (plan: Plan, json: unknown): void => {
   plan.finish.push((piece) => [inAlphabet(piece)])
 }
 
-/** Words begin with their marks: "▁" before each word, a run of them before the first of its letters. */
+/** Splits before each word: a word is a run of marks ("▁") and the characters up to the next mark. */
 const wordStage = (mark: string): Stage => {
   const char = quoted(mark)
   return stageOf(`${char}*[^${char}]+|${char}+`, true)

@@ -15,17 +15,17 @@ import type { Pushed, Tokenizer } from './types.ts'
 import { unfinishedAtEnd } from './unfinished.ts'
 
 export interface Parts {
-  /** Looked for in the text as it is. */
+  /** Added tokens that are looked for in the text as it is. */
   readonly added: AddedTokens
   readonly normalizer: NormalizerPlan | null
-  /** Looked for in the normalized text. */
+  /** Added tokens that are looked for in the normalized text. */
   readonly marked: AddedTokens | null
   readonly pipeline: Pipeline
   /** The ids of a pre-token. */
   readonly encode: (pretoken: string) => readonly number[]
   /** Ids that begin a context. */
   readonly begin: readonly number[]
-  /** The flags that make a difference here; the others are not kept. */
+  /** The sum of those of FLAGS that this tokenizer needs; the others are left out of the held text. */
   readonly flags: number
   /** The special tokens, and the other added tokens in the places of `added` and `marked`. */
   readonly apart: {
@@ -37,7 +37,7 @@ export interface Parts {
 
 const REPLACEMENT = '\ufffd'
 
-/** The state of one text between two calls, spelled out. */
+/** One call: what was held back before it, read from the held text, and the ids that it gives. */
 class Run {
   readonly ids: number[] = []
   private readonly parts: Parts
@@ -69,7 +69,7 @@ class Run {
       for (const id of this.parts.encode(pretoken)) this.ids.push(id)
   }
 
-  /** Normalized text without added tokens. */
+  /** Splits normalized text in which no added token stands into pre-tokens. */
   private partText = (text: string): void => {
     const { prefix, unless, prefixFirstOnly, translate, stages } = this.parts.pipeline
     if (!this.has(FLAGS.part)) {
@@ -107,7 +107,7 @@ class Run {
     if (ended) this.endPart()
   }
 
-  /** One stretch of text that the normalizer takes by itself. */
+  /** Normalizes a piece of text that can be normalized alone, and goes on with the result. */
   private stretch(text: string, normalizer: NormalizerPlan): void {
     if (text === '') return
     const fresh = !this.has(FLAGS.section)

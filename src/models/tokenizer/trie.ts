@@ -98,7 +98,7 @@ const trieOf = (tokens: ReadonlyMap<number, Uint8Array>): Trie => {
   return trie
 }
 
-/** Puts out the certain tokens and returns how many bytes they have; all of them where the text has `ended`. */
+/** Appends the tokens that no later byte can change to `ids`, or all tokens where the text has `ended`; returns how many bytes they have. */
 const encode = (trie: Trie, bytes: Uint8Array, ended: boolean, ids: number[]): number => {
   let at = 0
   while (at < bytes.length) {
@@ -144,7 +144,7 @@ const asHeld = (bytes: Uint8Array): string => {
   return held
 }
 
-/** Reads any string; a high surrogate at the end is not among the bytes. */
+/** The bytes of a held text, and the high surrogate at its end, if there is one. Takes any string. */
 const bytesOfHeld = (held: string): { readonly bytes: Uint8Array; readonly half: string } => {
   const half = isHighHalf(held.slice(-1)) ? held.slice(-1) : ''
   const pieces = held.slice(0, held.length - half.length).split(/([\udc80-\udcff]+)/u)

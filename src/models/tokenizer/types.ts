@@ -9,9 +9,9 @@ export interface Pushed {
 }
 
 /**
- * `held` is '' where nothing of the present context has been read; otherwise it is what the last call returned, or `begun`
- * where a text has ended (or ids were fed) and the context goes on. It is bounded, and plain text but for lone surrogates
- * that mark what text cannot say (docs/formats.md, Held text).
+ * Every call gets and returns `held`, the text that is held back: '' at the beginning of a context; then what the last call returned; and
+ * `begun` when a text has ended, or ids were fed, and the context goes on. Its length is bounded. Lone surrogates in it mark what
+ * is not text (docs/formats.md, Held text).
  */
 export interface Tokenizer {
   readonly vocabSize: number

@@ -10,7 +10,7 @@
  */
 import type { GraphBuilder } from '../../engine/builder.ts'
 import type { Matrix, Member, Value } from '../../engine/builder-types.ts'
-import type { LayerKind } from './layers.ts'
+import type { LayerKind } from './kinds.ts'
 
 export interface DeltaNetPlan {
   readonly C: number

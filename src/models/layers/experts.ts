@@ -8,7 +8,7 @@
  */
 import type { GraphBuilder } from '../../engine/builder.ts'
 import type { Value } from '../../engine/builder-types.ts'
-import type { LayerKind } from './layers.ts'
+import type { LayerKind } from './kinds.ts'
 
 export interface MixturePlan {
   readonly C: number
@@ -23,17 +23,25 @@ export interface MixturePlan {
   readonly weights: 'softmax' | 'divided' | 'chosen' | 'sigmoid'
   /** What the weights are multiplied by; default 1. */
   readonly factor?: number
-  /** Names behind the layer's prefix, of tensors. The first of a pair: {e} stands for the expert. */
+  /** Names behind the layer's prefix, of tensors. */
   readonly names: {
     /** Without .weight. */
     readonly router: string
     /** Of the choice, for `sigmoid`. */
     readonly bias?: string
+    /** Gate and up of all experts in one tensor; where the package has it, it goes before `gate` and `up`. */
     readonly gateUp?: string
-    readonly gate?: readonly [single: string, all: string]
-    readonly up?: readonly [single: string, all: string]
-    readonly down: readonly [single: string | null, all: string]
+    /** None: there is no gate. */
+    readonly gate?: ExpertNames
+    readonly up?: ExpertNames
+    readonly down: ExpertNames
   }
+}
+
+/** How a package may name a matrix of the experts: with {e} for the expert, or as one tensor of all of them. At least one of both. */
+export interface ExpertNames {
+  readonly single?: string
+  readonly all?: string
 }
 
 /** Declares the layers' constants; what it returns computes a layer's output from its normed input. */
@@ -43,14 +51,13 @@ export const mixture = (g: GraphBuilder, layers: LayerKind, plan: MixturePlan) =
   const bias = names.bias === undefined ? null : layers.vector(names.bias, [E])
   const router = layers.matrix(names.router, [E, C])
   const half = (gateUp: string, name: string, from: number) =>
-    layers.stack(gateUp, [E, 2 * F, C], {
+    layers.stack(gateUp, [E, F, C], {
       as: `experts.${name}_proj`,
-      outputs: F,
+      rows: 2 * F,
       view: { each: 2 * F, repeat: 1, step: 0, parts: [[from, F]] },
     })
-  const stack = (name: string, pair: readonly [string | null, string], outputs: number, inputs: number) => {
-    const [single, all] = pair
-    const tensor = single === null || layers.has(all) ? all : single
+  const stack = (name: string, { single, all }: ExpertNames, outputs: number, inputs: number) => {
+    const tensor = all !== undefined && (single === undefined || layers.has(all)) ? all : single!
     return layers.stack(tensor, [E, outputs, inputs], { as: `experts.${name}_proj` })
   }
   const { gateUp } = names

@@ -11,8 +11,9 @@
 import { z } from 'zod'
 import type { GraphBuilder } from '../../engine/builder.ts'
 import type { Value } from '../../engine/builder-types.ts'
-import { refuseConfig } from './language-model.ts'
-import type { LayerKind } from './layers.ts'
+import { refuseConfig, size } from '../config.ts'
+import type { LayerKind } from './kinds.ts'
+import { linear } from './linear.ts'
 
 export interface Mamba2Plan {
   readonly C: number
@@ -33,8 +34,14 @@ export interface Mamba2Plan {
   readonly factors?: Readonly<Record<'z' | 'x' | 'B' | 'C' | 'dt', number>>
 }
 
+/** Infinity as Python's json writes it, bare, and as transformers 5 does. */
+const infinity = z.union([
+  z.literal(Infinity),
+  z.object({ __float__: z.literal('Infinity') }).transform(() => Number.POSITIVE_INFINITY),
+])
+
 /** time_step_limit of a configuration. */
-export const stepLimit = z.tuple([z.number(), z.union([z.number(), z.literal(Infinity)])]).default([0, Infinity])
+export const stepLimit = z.tuple([z.number(), z.union([z.number(), infinity])]).default([0, Infinity])
 
 /** Refuses sizes that the recurrence cannot have. */
 export const refuseMamba2Sizes = ({ Hd, G, N, T, limit }: Pick<Mamba2Plan, 'Hd' | 'G' | 'N' | 'T' | 'limit'>): void => {
@@ -42,6 +49,33 @@ export const refuseMamba2Sizes = ({ Hd, G, N, T, limit }: Pick<Mamba2Plan, 'Hd' 
   if (N > 256) refuseConfig(`says the state has ${N} numbers a channel, expected at most 256`)
   if (T < 2 || T > 64) refuseConfig(`says the convolution has ${T} taps, expected 2 to 64`)
   if (!(limit[0] <= limit[1])) refuseConfig(`says the step lies between ${limit[0]} and ${limit[1]}, expected a range`)
+}
+
+/** What Granite and Falcon-H1 say of their mixers. */
+export const mamba2Members = {
+  mamba_n_heads: size.default(128),
+  mamba_d_head: z.union([size, z.literal('auto')]).default('auto'),
+  mamba_n_groups: size.default(1),
+  mamba_d_state: size.default(256),
+  mamba_d_conv: size.default(4),
+  mamba_expand: size.default(2),
+  mamba_conv_bias: z.boolean().default(true),
+  mamba_proj_bias: z.boolean().default(false),
+  time_step_limit: stepLimit,
+}
+const members = z.object(mamba2Members)
+
+/** The sizes that follow from these members; D: inner channels. Throws INVALID for sizes that the recurrence cannot have. */
+export const mamba2SizesOf = (C: number, config: z.infer<typeof members>, D = config.mamba_expand * C) => {
+  const Hd = config.mamba_n_heads
+  const P = config.mamba_d_head === 'auto' ? D / Hd : config.mamba_d_head
+  if (P * Hd !== D) refuseConfig(`has ${D} inner channels and ${Hd} heads of ${P}, expected heads that make them up`)
+  const sizes = {
+    ...{ C, Hd, P, N: config.mamba_d_state, G: config.mamba_n_groups, T: config.mamba_d_conv },
+    ...{ convBias: config.mamba_conv_bias, limit: config.time_step_limit },
+  }
+  refuseMamba2Sizes(sizes)
+  return sizes
 }
 
 /** The largest f32: a step that is not above it is any step. */
@@ -54,8 +88,7 @@ export const mamba2Mixer = (g: GraphBuilder, layers: LayerKind, plan: Mamba2Plan
   const keys = G * N
   const channels = D + 2 * keys
   const { index } = layers
-  const inward = layers.matrix(`${at}in_proj`, [D + channels + Hd, C])
-  const inBias = biases.inward ? layers.vector(`${at}in_proj.bias`, [D + channels + Hd]) : null
+  const inward = linear(g, layers, `${at}in_proj`, [D + channels + Hd, C], biases.inward)
   // Parts that are multiplied by different numbers are convolved by themselves.
   const parts =
     factors === undefined
@@ -88,8 +121,7 @@ export const mamba2Mixer = (g: GraphBuilder, layers: LayerKind, plan: Mamba2Plan
   const skip = layers.vector(`${at}D`, [Hd])
   const stepBias = layers.vector(`${at}dt_bias`, [Hd])
   const normWeight = norm ? layers.vector(`${at}norm.weight`, [D]) : null
-  const outward = layers.matrix(`${at}out_proj`, [C, D])
-  const outBias = biases.outward ? layers.vector(`${at}out_proj.bias`, [C]) : null
+  const outward = linear(g, layers, `${at}out_proj`, [C, D], biases.outward)
   const S = g.table('S', [index, Hd, N, P])
 
   const times = (name: string, x: Value, factor = 1): Value => (factor === 1 ? x : g.scale(name, x, factor))
@@ -100,8 +132,7 @@ export const mamba2Mixer = (g: GraphBuilder, layers: LayerKind, plan: Mamba2Plan
     return low <= 0 && high === LARGEST ? step : g.clamp('ssm.dt.c', step, { low: [low], high: [high] })
   }
   return (n: Value): Value => {
-    const product = g.matmul('ssm.in', n, inward(index))
-    const all = inBias ? g.add('ssm.in.b', product, inBias(index)) : product
+    const all = inward.apply('ssm.in', n)
     const z = times('ssm.z.s', g.slice('ssm.z', all, 0, D), factors?.z)
     const dt = times('ssm.dt.s', g.slice('ssm.dt.z', all, D + channels, D + channels + Hd), factors?.dt)
     const convolved = convolutions.map(({ name, from, width, factor, taps, bias: own, tail }) => {
@@ -121,7 +152,6 @@ export const mamba2Mixer = (g: GraphBuilder, layers: LayerKind, plan: Mamba2Plan
     const normed = (v: Value): Value =>
       norm && normWeight ? g.rmsnorm('ssm.y.n', v, normWeight(index), { groups: norm.groups, eps: norm.eps }) : v
     const out = norm?.first ? g.mul('ssm.y.g', normed(y), gate) : normed(g.mul('ssm.y.g', y, gate))
-    const result = g.matmul('ssm.o', out, outward(index))
-    return outBias ? g.add('ssm.o.b', result, outBias(index)) : result
+    return outward.apply('ssm.o', out)
   }
 }

@@ -5,11 +5,14 @@
 #include <cstdint>
 
 #include "graph/forms.h"
+#include "runtime/block_list.h"
 #include "weights/packed_matrix.h"
 
 namespace continuo {
 
 constexpr size_t block_terms = 256;  // terms of an inner product per block sum
+// A block of attention lies in one block of a table.
+static_assert(block_terms == block_positions);
 
 // A block of one row's activations, quantised for one dtype and group of weights. Per group: s = max|x| / 127 and
 // q = x / s, rounded to the nearest integer, ties to even, and clamped to ±127; s = 0 gives q = 0. A group that holds a
@@ -79,13 +82,14 @@ struct SsmRun {
   size_t tokens;
 };
 
-// One row of keys and values that a query looks along: positions [first, last), whose channels lie at (p mod slots) ·
-// stride.
+// One row of keys and values that a query looks along: positions [first, last). The channels of a position lie at
+// (p mod slots) · stride from keys and values, or in blocks; then keys and values are null, and slots is 0.
 struct AttendPart {
   const float* q;  // [channels]
   const float *keys, *values;
   size_t stride;
   size_t first, last, slots;
+  BlockList key_blocks = {}, value_blocks = {};
 };
 // Attention of one head of one token, over its parts in order.
 struct AttendRun {

@@ -126,6 +126,19 @@ Value create_context(const CallbackInfo& info) {
               context_tag);
 }
 
+// forkContext(context)
+Value fork_context(const CallbackInfo& info) {
+  const auto parent = idle_context(info[0]);
+  if (parent->context->broken)
+    throw error_value(info.Env(),
+                      {Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
+  auto context = parent->context->fork();
+  const auto bytes = static_cast<int64_t>(context->bytes());
+  Napi::MemoryManagement::AdjustExternalMemory(info.Env(), bytes);
+  return wrap(info.Env(), std::make_shared<ContextHandle>(ContextHandle{parent->engine, std::move(context), bytes}),
+              context_tag);
+}
+
 Value close_context(const CallbackInfo& info) {
   auto context = idle_context(info[0]);
   Napi::MemoryManagement::AdjustExternalMemory(info.Env(), -context->reported);
@@ -457,6 +470,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("positions", Napi::Function::New(env, guarded<positions>));
   exports.Set("unavailableReason", Napi::Function::New(env, guarded<unavailable_reason>));
   exports.Set("createContext", Napi::Function::New(env, guarded<create_context>));
+  exports.Set("forkContext", Napi::Function::New(env, guarded<fork_context>));
   exports.Set("closeContext", Napi::Function::New(env, guarded<close_context>));
   exports.Set("head", Napi::Function::New(env, guarded<head>));
   exports.Set("reset", Napi::Function::New(env, guarded<reset>));

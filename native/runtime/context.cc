@@ -1,7 +1,6 @@
 #include "runtime/context.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -44,14 +43,37 @@ GrownTable::Extents Context::extents(const StateSlice& slice, std::span<const in
 
 void Context::page_out() {
   memory_.page_out();
-  for (auto& grown : grown_) grown.memory.page_out();
+  for (auto& grown : grown_) grown.page_out();
   for (auto& table : several_) table.page_out();
 }
 
 void Context::page_in() {
   memory_.page_in();
-  for (auto& grown : grown_) grown.memory.page_in();
+  for (auto& grown : grown_) grown.page_in();
   for (auto& table : several_) table.page_in();
+}
+
+std::shared_ptr<Context> Context::fork() {
+  const Pinned pinned(device(), *this);
+  auto child = std::make_shared<Context>(model_);
+  const Pinned child_pinned(device(), *child);
+  device().copy(child->memory_.data(), memory_.data(), memory_.size());
+  child->counters_ = counters_;
+  child->checked_ = checked_;
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    if (slice.grows())
+      child->grown_[i] = grown_[i].fork(entered(slice), model_->graph.declarations[slice.counter].bound);
+  }
+  for (size_t i = 0; i < several_.size(); ++i) child->several_[i] = several_[i].copy();
+  child->head = head;
+  child->broken = broken;
+  return child;
+}
+
+BlockTable Context::empty_table(size_t i) const {
+  const auto& slice = model_->layout[i];
+  return slice.grows() ? BlockTable(model_->device, slice, model_->graph.declarations[slice.name].init) : BlockTable();
 }
 
 void Context::reset() {
@@ -63,7 +85,7 @@ void Context::reset() {
     counters_[i] = first ? first->counters[i] : 0;
     checked_[i] = 0;
     if (slice.grows())
-      grown_[i] = Grown{};
+      grown_[i] = empty_table(i);
     else if (!first && !d.counter)
       device().fill(memory_.data() + slice.offset, slice.type, slice.elements, d.init);
   }
@@ -81,14 +103,14 @@ FirstState Context::image() const {
 }
 
 std::byte* Context::data(Name name) {
-  const uint32_t i = model_->slice_of[name];
-  if (model_->layout[i].several != no_name) return several_[model_->layout[i].several].data();
-  return model_->layout[i].grows() ? grown_[i].memory.data() : memory_.data() + model_->layout[i].offset;
+  const auto& slice = model_->layout[model_->slice_of[name]];
+  return slice.several == no_name ? memory_.data() + slice.offset : several_[slice.several].data();
 }
 
-size_t Context::room(Name name, size_t axis) const {
-  const uint32_t several = model_->layout[model_->slice_of[name]].several;
-  return several == no_name ? room(name) : several_[several].room(axis);
+size_t Context::index_of(Name name, const std::byte* element) {
+  const auto& slice = model_->layout[model_->slice_of[name]];
+  if (slice.grows()) return blocks(name).index_of(element);
+  return static_cast<size_t>(element - data(name)) / size_of(slice.type);
 }
 
 int64_t Context::counter(Name name) const {
@@ -101,37 +123,19 @@ void Context::set_counter(Name name, int64_t to) {
   if (!model_->graph.declarations[name].clock) counters_[model_->slice_of[name]] = to;
 }
 
-// Copies the table into a wider one, [outer, positions, inner]. New positions have their first value.
-void Context::grow(uint32_t i, size_t positions) {
-  const auto& slice = model_->layout[i];
-  auto& grown = grown_[i];
-  const size_t each = slice.inner * size_of(slice.type);
-  Grown wider{DeviceMemory(model_->device, slice.outer * positions * each), positions};
-  for (size_t part = 0; part < slice.outer; ++part) {
-    std::byte* to = wider.memory.data() + part * positions * each;
-    if (grown.positions > 0)
-      device().copy(to, grown.memory.data() + part * grown.positions * each, grown.positions * each);
-    device().fill(to + grown.positions * each, slice.type, (positions - grown.positions) * slice.inner,
-                  model_->graph.declarations[slice.name].init);
-  }
-  grown = std::move(wider);
-}
-
-// The room doubles, so each position is copied less than twice on average.
-size_t Context::room_for(Name counter, size_t wanted) const {
-  return std::min<size_t>(model_->graph.declarations[counter].bound, std::max<size_t>(std::bit_ceil(wanted), 16));
-}
-
 bool Context::reserve(Name counter, int64_t to) {
   const auto bound = model_->graph.declarations[counter].bound;
   if (to < 0 || static_cast<uint64_t>(to) > bound) return false;
   const auto wanted = static_cast<size_t>(to);
   for (uint32_t i = 0; i < model_->layout.size(); ++i) {
-    if (model_->layout[i].counter != counter || grown_[i].positions >= wanted) continue;
-    grow(i, room_for(counter, wanted));
+    if (model_->layout[i].counter == counter) grown_[i].reserve(wanted, bound);
   }
   for (auto& table : several_) table.reserve(counter, wanted);
   return true;
+}
+
+void Context::settle() {
+  for (auto& grown : grown_) grown.settle();
 }
 
 bool Context::raise(Name counter, int64_t to) {
@@ -146,16 +150,10 @@ void Context::lower(Name counter, int64_t to) {
     const auto& slice = model_->layout[i];
     if (slice.follows() != counter) continue;
     checked_[i] = std::min(checked_[i], first);
-    if (!slice.grows()) {
+    if (slice.grows())
+      grown_[i].lower(first, last);
+    else
       clear_ring(slice, first, last);
-      continue;
-    }
-    const size_t each = slice.inner * size_of(slice.type);
-    for (size_t part = 0; part < slice.outer; ++part) {
-      std::byte* from = grown_[i].memory.data() + (part * grown_[i].positions + first) * each;
-      if (last > first)
-        device().fill(from, slice.type, (last - first) * slice.inner, model_->graph.declarations[slice.name].init);
-    }
   }
   for (auto& table : several_) table.forget(counter, first, last);
   set_counter(counter, to);
@@ -173,9 +171,16 @@ void Context::clear_ring(const StateSlice& slice, size_t first, size_t last) {
   }
 }
 
-size_t Context::bytes() const {
+size_t Context::bytes() {
   size_t total = memory_.size();
-  for (const auto& grown : grown_) total += grown.memory.size();
+  for (auto& grown : grown_) total += grown.bytes();
+  for (const auto& table : several_) total += table.bytes();
+  return total;
+}
+
+size_t Context::device_bytes() const {
+  size_t total = memory_.size();
+  for (const auto& grown : grown_) total += grown.held();
   for (const auto& table : several_) total += table.bytes();
   return total;
 }
@@ -202,10 +207,7 @@ void Context::each_piece(size_t i, const auto& visit, size_t from) const {
     return several_[slice.several].each_piece(GrownTable::Extents(to.size(), 0), to, visit);
   }
   if (!slice.grows()) return visit(memory_.data() + slice.offset, slice.elements * size_of(slice.type));
-  const size_t each = slice.inner * size_of(slice.type);
-  const size_t stride = grown_[i].positions * each;
-  for (size_t part = 0; part < slice.outer && entered(slice) > from; ++part)
-    visit(grown_[i].memory.data() + part * stride + from * each, (entered(slice) - from) * each);
+  grown_[i].each_piece(from, entered(slice), visit);
 }
 
 void Context::each_unchecked_piece(size_t i, const auto& visit) const {
@@ -305,24 +307,18 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
 
   const Pinned pinned(device(), *this);
   // Memory is taken first, because taking it can fail. Afterwards only the loss of the device can fail.
-  std::vector<Grown> grown(grown_.size());
-  std::swap(grown, grown_);
+  std::vector<BlockTable> grown(grown_.size());
   auto several = without_room();
-  std::swap(several, several_);
-  try {
-    for (size_t i = 0; i < model_->layout.size(); ++i) {
-      for (auto& table : several_) table.reserve(model_->layout[i].name, static_cast<size_t>(counters[i]));
-    }
-    for (uint32_t i = 0; i < model_->layout.size(); ++i) {
-      const auto& slice = model_->layout[i];
-      const size_t wanted = slice.grows() ? static_cast<size_t>(counters[model_->slice_of[slice.counter]]) : 0;
-      if (wanted > 0) grow(i, room_for(slice.counter, wanted));
-    }
-  } catch (...) {
-    std::swap(grown, grown_);
-    std::swap(several, several_);
-    throw;
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    grown[i] = empty_table(i);
+    if (slice.grows())
+      grown[i].reserve(static_cast<size_t>(counters[model_->slice_of[slice.counter]]),
+                       model_->graph.declarations[slice.counter].bound);
+    for (auto& table : several) table.reserve(slice.name, static_cast<size_t>(counters[i]));
   }
+  grown_ = std::move(grown);
+  several_ = std::move(several);
   counters_ = std::move(counters);
   broken = true;  // until every table is uploaded
   at = 0;

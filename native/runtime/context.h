@@ -1,8 +1,8 @@
 // Context: one mutable timeline: its persistent memory, its clock and its chain.
 //
-// Tables lie in the memory of the model's device. Counters lie in the host's memory, because the host computes from
-// them which positions a step reads and writes. Between calls the device may page a context out, so code that touches
-// its tables pins it first.
+// Tables lie in the memory of the model's device: those that grow in blocks (blocks.h), the others in one span.
+// Counters lie in the host's memory, because the host computes from them which positions a step reads and writes.
+// Between calls the device may page a context out, so code that touches its tables pins it first.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/blocks.h"
 #include "runtime/chain.h"
 #include "runtime/grown_table.h"
 #include "runtime/model.h"
@@ -52,11 +53,17 @@ class Context final : public Pageable {
   void serialize(std::span<std::byte> out);
   Status restore(std::span<const std::byte> state, const Head& head);
 
-  // Bytes of memory that the tables take now, on the device or, while paged out, on the host.
-  size_t bytes() const;
+  // A new context that goes on from here by itself: state, clock and chain are this one's, gates are not. It shares the
+  // full blocks of tables that grow along one counter and copies the rest. To be called between two steps, by the call
+  // that has claimed this context. Throws as the constructor does.
+  std::shared_ptr<Context> fork();
+
+  // Bytes of memory that the tables take now, on the device or, while paged out, on the host. A block that several
+  // contexts share is counted by one of them.
+  size_t bytes();
   void page_out() override;
   void page_in() override;
-  size_t device_bytes() const override { return bytes(); }
+  size_t device_bytes() const override;
   // True if all numbers that were written since the last finite(), reset() or restore() are finite. Of a table that
   // follows a counter, only the positions that a row could write since then are read; with `whole`, all positions. To
   // be called between two steps, by the call that has claimed the context.
@@ -66,21 +73,26 @@ class Context final : public Pageable {
   FirstState image() const;
 
   // Address of a table on the device; valid while the context is pinned. A table that does not grow: [elements]; one
-  // that grows: [outer, room(name) positions, inner]; along several counters: [room(name, axis) of each axis].
+  // that grows along several counters: [room(name, axis) of each axis].
   std::byte* data(Name name);
-  size_t room(Name name) const { return grown_[model_->slice_of[name]].positions; }
-  // Positions along an axis that grows.
-  size_t room(Name name, size_t axis) const;
+  // Positions along an axis of a table that grows along several counters; of another axis its extent.
+  size_t room(Name name, size_t axis) const { return several(name).room(axis); }
+  // A table that grows.
+  BlockTable& blocks(Name name) { return grown_[model_->slice_of[name]]; }
+  // Index of an element by its address, in elements from the beginning of the table: see BlockTable::index_of.
+  size_t index_of(Name name, const std::byte* element);
 
   // A counter's value; of the clock, the pulse.
   int64_t counter(Name name) const;
-  // Sets the counter to the larger value `to`. Tables that follow it get room for so many positions; their room
-  // doubles. False beyond the counter's bound; then nothing has changed.
+  // Sets the counter to the larger value `to`. Tables that follow it get room for so many positions. False beyond the
+  // counter's bound; then nothing has changed.
   bool raise(Name counter, int64_t to);
   // Sets the counter to the smaller value `to`. Positions from there on return to their first value.
   void lower(Name counter, int64_t to);
   // Makes room for `to` positions in the tables that follow the counter, which stays as it is.
   bool reserve(Name counter, int64_t to);
+  // No step computes with this context now: blocks that a step had to replace are let go.
+  void settle();
 
   // A context belongs to one call at a time. `claim` fails while another call has claimed it.
   bool claim() { return !busy_.exchange(true, std::memory_order_acquire); }
@@ -95,10 +107,6 @@ class Context final : public Pageable {
   bool broken = false;
 
  private:
-  struct Grown {
-    DeviceMemory memory;   // [outer, positions, inner] of the slice
-    size_t positions = 0;  // room, not the counter's value
-  };
   Device& device() const { return *model_->device; }
   // Visits the bytes of a slice that is no counter: one piece, or of a growing table one piece for each outer part,
   // with positions `from` up to its counter.
@@ -106,19 +114,19 @@ class Context final : public Pageable {
   // Visits the bytes of a slice that finite() has to read.
   void each_unchecked_piece(size_t slice, const auto& visit) const;
   void mark_checked();
-  size_t room_for(Name counter, size_t wanted) const;
-  void grow(uint32_t slice, size_t positions);
+  BlockTable empty_table(size_t slice) const;
   void clear_ring(const StateSlice& slice, size_t first, size_t last);
   void set_counter(Name name, int64_t to);
   size_t entered(const StateSlice& slice) const { return static_cast<size_t>(counter(slice.counter)); }
   // Of a table that grows along several counters: its extents by the counters' values.
   GrownTable::Extents extents(const StateSlice& slice, std::span<const int64_t> counters) const;
   std::vector<GrownTable> without_room() const;
+  const GrownTable& several(Name name) const { return several_[model_->layout[model_->slice_of[name]].several]; }
 
   std::shared_ptr<const Model> model_;
   DeviceMemory memory_;              // [model.state_bytes]: all slices that do not grow, each at its offset
   std::vector<int64_t> counters_;    // [slices]; 0 where the slice is no counter
-  std::vector<Grown> grown_;         // [slices]; empty where the slice does not grow
+  std::vector<BlockTable> grown_;    // [slices]; empty where the slice does not grow
   std::vector<GrownTable> several_;  // [model.several]: tables that grow along several counters
   std::vector<size_t> checked_;      // [slices]: leading positions known to be finite; used where it follows a counter
   std::atomic<bool> busy_{false};    // claimed by a call

@@ -71,8 +71,11 @@ void Executor::begin(Space& space, std::span<const Run> runs) {
   trace_.clear();
   non_finite_.clear();
   end_row();  // of a step that did not come to its end
-  // Now, because growing moves a table, and rows will hold addresses into it.
-  for (const auto& run : runs) reserve(*run.context, static_cast<size_t>(&space - spaces_.data()), run.rows);
+  // Now, because growing moves a block, and rows will hold addresses into it.
+  for (const auto& run : runs) {
+    run.context->settle();
+    reserve(*run.context, static_cast<size_t>(&space - spaces_.data()), run.rows);
+  }
 }
 
 void Executor::reserve(Context& context, size_t block, size_t rows) const {

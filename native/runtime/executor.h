@@ -154,28 +154,38 @@ class Executor {
   // executor_state.cc
   // The value of a counter as row i of the run sees it; `seen`: see Pick.
   int64_t count_at(const Space& space, Name counter, int64_t seen, const Run& run, size_t i) const;
-  // Index of the first element of the member that `place` picks for row i of the run; none after a fault.
-  std::optional<size_t> locate(Space& space, const Instruction& instruction, const Place& place, const Run& run,
+  // The first element of the member that `place` picks for row i of the run, by its indices before, on and behind the
+  // axis that grows; where none does, `before` alone counts. None after a fault.
+  struct Member {
+    size_t before = 0, position = 0, behind = 0;
+  };
+  std::optional<Member> locate(Space& space, const Instruction& instruction, const Place& place, const Run& run,
                                size_t i);
-  // The address of that element on the device; null after a fault. Of a volatile table that the instruction writes: in
-  // the copy that the row writes.
-  std::byte* find(Space& space, const Instruction& instruction, const Place& place, const Run& run, size_t i);
+  // The address of that element on the device, to be read, or written as well; null after a fault. Of a volatile table
+  // to be written: in the copy that the row writes.
+  std::byte* find(Space& space, const Instruction& instruction, const Place& place, const Run& run, size_t i,
+                  bool writes);
+  // Elements of the member that `place` picks, of a table that is volatile or grows along several counters. They lie
+  // side by side.
+  size_t elements_left(const Place& place, const Context& context) const;
   using Tables = std::array<float*, 4>;  // no op has more places
   // The addresses of the members that the instruction's places pick in the run's context; all null after a fault.
   Tables tables(Space& space, const Instruction& instruction, const Run& run);
-  // Row i of a run attends to positions first … last − 1; position p lies in slot p mod slots of its tables.
-  struct Window {
+  // The keys and values that row i of a run attends to, positions first … last − 1. In a ring position p lies in slot
+  // p mod slots from keys and values; in tables that grow slots is 0, and the blocks say where. None after a fault.
+  struct History {
+    const std::byte *keys, *values;
     size_t first, last, slots;
+    BlockList key_blocks, value_blocks;
   };
-  Window window(Space& space, const Instruction& instruction, const Run& run, size_t i);
+  std::optional<History> history(Space& space, const Instruction& instruction, const Run& run, size_t i);
   // The low word of the position that row i has by the counter of a rope: the last one that the counter counts.
   uint32_t position(const Space& space, const Instruction& instruction, const Run& run, size_t i) const;
   // The result of a cache.read of a counter in row i.
   int32_t count_read(const Space& space, const Instruction& instruction, const Run& run, size_t i) const;
-  // Elements of the member that `place` picks.
-  size_t elements_left(const Place& place, Context& context) const;
   void move_counter(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void reset(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void clear(Space& space, const Instruction& instruction, const Run& run, size_t i);
   void fault(const Instruction& instruction, Context& context, const std::string& what);
 
   std::shared_ptr<const Model> model_;

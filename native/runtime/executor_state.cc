@@ -17,59 +17,71 @@ int64_t Executor::count_at(const Space& space, Name counter, int64_t seen, const
   return run.context->counter(counter) + space.growth[counter] * static_cast<int64_t>(run.number + i) + seen;
 }
 
-std::optional<size_t> Executor::locate(Space& space, const Instruction& instruction, const Place& place, const Run& run,
-                                       size_t i) {
+std::optional<Executor::Member> Executor::locate(Space& space, const Instruction& instruction, const Place& place,
+                                                 const Run& run, size_t i) {
   const auto& d = model_->graph.declarations[place.table];
-  size_t offset = 0;
+  Member out;
+  size_t* index = &out.before;
   for (size_t axis = 0; axis < d.axes.size(); ++axis) {
     const auto& a = d.axes[axis];
-    const size_t extent =
-        a.kind == Axis::Kind::grows ? run.context->room(place.table, axis) : static_cast<size_t>(a.extent);
-    offset *= extent;
-    if (axis >= place.picks.size()) continue;
-    const auto& pick = place.picks[axis];
-    int64_t at = pick.offset;
-    if (pick.kind == Term::Kind::counter) at += count_at(space, pick.id, pick.seen, run, i);
-    if (pick.kind == Term::Kind::value) at += number(space, pick.id, run.row + i);
-    // Valid along an axis that follows a counter: positions below the counter; of a ring only those that no later
-    // position has overwritten.
-    int64_t least = 0, end = static_cast<int64_t>(a.extent);
-    if (a.counter != no_name) {
-      end = count_at(space, a.counter, place.along.empty() ? place.seen : place.along[axis], run, i);
-      const bool clock = model_->graph.declarations[a.counter].clock;
-      if (a.kind == Axis::Kind::ring)
-        least = std::max<int64_t>(clock ? static_cast<int64_t>(run.context->head.origin) : 0,
-                                  end - static_cast<int64_t>(a.extent));
+    const bool grows = a.kind == Axis::Kind::grows && place.along.empty();
+    const bool several = a.kind == Axis::Kind::grows && !grows;  // the table grows along several counters
+    if (!grows) *index *= several ? run.context->room(place.table, axis) : static_cast<size_t>(a.extent);
+    if (axis < place.picks.size()) {
+      const auto& pick = place.picks[axis];
+      int64_t at = pick.offset;
+      if (pick.kind == Term::Kind::counter) at += count_at(space, pick.id, pick.seen, run, i);
+      if (pick.kind == Term::Kind::value) at += number(space, pick.id, run.row + i);
+      // Valid along an axis that follows a counter: positions below the counter; of a ring only those that no later
+      // position has overwritten.
+      int64_t least = 0, end = static_cast<int64_t>(a.extent);
+      if (a.counter != no_name) {
+        end = count_at(space, a.counter, several ? place.along[axis] : place.seen, run, i);
+        const bool clock = model_->graph.declarations[a.counter].clock;
+        if (a.kind == Axis::Kind::ring)
+          least = std::max<int64_t>(clock ? static_cast<int64_t>(run.context->head.origin) : 0,
+                                    end - static_cast<int64_t>(a.extent));
+      }
+      if (at < least || at >= end) {
+        fault(instruction, *run.context,
+              text("position ", at, " of \"", d.name, "\" is not there, expected ", least, " to ", end - 1, "."));
+        return std::nullopt;
+      }
+      const auto place_of = static_cast<size_t>(at);
+      if (grows)
+        out.position = place_of;
+      else
+        *index += a.kind == Axis::Kind::ring ? place_of % static_cast<size_t>(a.extent) : place_of;
     }
-    if (at < least || at >= end) {
-      fault(instruction, *run.context,
-            text("position ", at, " of \"", d.name, "\" is not there, expected ", least, " to ", end - 1, "."));
-      return std::nullopt;
-    }
-    offset += a.kind == Axis::Kind::ring ? static_cast<size_t>(at) % extent : static_cast<size_t>(at);
+    if (grows) index = &out.behind;
   }
-  return offset;
+  return out;
 }
 
-size_t Executor::elements_left(const Place& place, Context& context) const {
+size_t Executor::elements_left(const Place& place, const Context& context) const {
   const auto& d = model_->graph.declarations[place.table];
   size_t n = 1;
-  for (size_t axis = place.picks.size(); axis < d.axes.size(); ++axis) {
-    n *= d.axes[axis].kind == Axis::Kind::grows ? context.room(place.table, axis)
-                                                : static_cast<size_t>(d.axes[axis].extent);
-  }
+  for (size_t axis = place.picks.size(); axis < d.axes.size(); ++axis)
+    n *= place.along.empty() ? static_cast<size_t>(d.axes[axis].extent) : context.room(place.table, axis);
   return n;
 }
 
-std::byte* Executor::find(Space& space, const Instruction& instruction, const Place& place, const Run& run, size_t i) {
+std::byte* Executor::find(Space& space, const Instruction& instruction, const Place& place, const Run& run, size_t i,
+                          bool writes) {
   const auto at = locate(space, instruction, place, run, i);
   if (!at) return nullptr;
   const auto& d = model_->graph.declarations[place.table];
-  if (!d.volatile_table()) return run.context->data(place.table) + *at * size_of(d.type);
-  const size_t first = *at % static_cast<size_t>(d.elements());
-  if (traits_of(instruction.node->op).state != State::reads)
-    return volatile_tables_.write(member_of(place), first, elements_left(place, *run.context));
-  return const_cast<std::byte*>(volatile_tables_.read(member_of(place), first));
+  if (d.volatile_table()) {
+    const size_t first = at->before % static_cast<size_t>(d.elements());
+    if (writes) return volatile_tables_.write(member_of(place), first, elements_left(place, *run.context));
+    return const_cast<std::byte*>(volatile_tables_.read(member_of(place), first));
+  }
+  const size_t each = size_of(d.type);
+  if (!model_->layout[model_->slice_of[place.table]].grows()) return run.context->data(place.table) + at->before * each;
+  auto& table = run.context->blocks(place.table);
+  std::byte* position =
+      writes ? table.write(at->before, at->position) : const_cast<std::byte*>(table.read(at->before, at->position));
+  return position + at->behind * each;
 }
 
 // The first pick of a family is a number once its block is unrolled.
@@ -80,27 +92,41 @@ uint32_t Executor::member_of(const Place& place) const {
 }
 
 Executor::Tables Executor::tables(Space& space, const Instruction& instruction, const Run& run) {
+  const bool writes = traits_of(instruction.node->op).state != State::reads;
   Tables out{};
   for (size_t i = 0; i < instruction.places.size(); ++i) {
-    out[i] = reinterpret_cast<float*>(find(space, instruction, instruction.places[i], run, 0));
+    out[i] = reinterpret_cast<float*>(find(space, instruction, instruction.places[i], run, 0, writes));
     if (!out[i]) return {};
   }
   return out;
 }
 
 // An empty window is a fault: a softmax over no position has no value.
-Executor::Window Executor::window(Space& space, const Instruction& instruction, const Run& run, size_t i) {
+std::optional<Executor::History> Executor::history(Space& space, const Instruction& instruction, const Run& run,
+                                                   size_t i) {
   const auto& place = instruction.places[0];
   const auto& axis = model_->graph.declarations[place.table].axes[place.picks.size()];
-  const bool ring = axis.kind == Axis::Kind::ring;
-  Window out{};
+  History out{};
   out.last = static_cast<size_t>(count_at(space, axis.counter, place.seen, run, i));
-  out.slots = ring ? static_cast<size_t>(axis.extent) : std::max<size_t>(1, run.context->room(place.table));
-  out.first = ring && out.last > out.slots ? out.last - out.slots : 0;
-  if (out.last == 0)
+  if (out.last == 0) {
     fault(instruction, *run.context,
           text("there is no position to attend to: counter \"", model_->graph.declarations[axis.counter].name,
                "\" is 0."));
+    return std::nullopt;
+  }
+  if (axis.kind == Axis::Kind::ring) {
+    out.slots = static_cast<size_t>(axis.extent);
+    out.first = out.last > out.slots ? out.last - out.slots : 0;
+    out.keys = find(space, instruction, place, run, i, false);
+    out.values = find(space, instruction, instruction.places[1], run, i, false);
+    return out.keys && out.values ? std::optional(out) : std::nullopt;
+  }
+  for (const size_t which : {0, 1}) {
+    const auto& own = instruction.places[which];
+    const auto at = locate(space, instruction, own, run, i);
+    if (!at) return std::nullopt;
+    (which == 0 ? out.key_blocks : out.value_blocks) = {run.context->blocks(own.table).directory(), at->before, 0};
+  }
   return out;
 }
 
@@ -152,15 +178,44 @@ void Executor::reset(Space& space, const Instruction& instruction, std::span<con
         run.context->lower(place.table, 0);
         continue;
       }
-      if (d.volatile_table()) {
-        if (const auto at = locate(space, instruction, place, run, i))
-          volatile_tables_.reset(member_of(place), *at % static_cast<size_t>(d.elements()),
-                                 elements_left(place, *run.context));
-        continue;
-      }
-      std::byte* to = find(space, instruction, place, run, i);
-      if (to) model_->device->fill(to, d.type, elements_left(place, *run.context), d.init);
+      clear(space, instruction, run, i);
     }
+  }
+}
+
+// Sets the member that the instruction's place picks for row i of the run to its first value.
+void Executor::clear(Space& space, const Instruction& instruction, const Run& run, size_t i) {
+  const auto& place = instruction.places[0];
+  const auto& d = model_->graph.declarations[place.table];
+  const auto at = locate(space, instruction, place, run, i);
+  if (!at) return;
+  if (d.volatile_table()) {
+    const size_t first = at->before % static_cast<size_t>(d.elements());
+    return volatile_tables_.reset(member_of(place), first, elements_left(place, *run.context));
+  }
+  if (!place.along.empty()) {
+    std::byte* to = run.context->data(place.table);
+    const size_t left = elements_left(place, *run.context);
+    if (left > 0) model_->device->fill(to + at->before * size_of(d.type), d.type, left, d.init);
+    return;
+  }
+  size_t before = 1, behind = 1;  // elements of the member around the axis that grows
+  bool grows = false, whole = true;
+  for (size_t axis = 0; axis < d.axes.size(); ++axis) {
+    const bool picked = axis < place.picks.size();
+    if (d.axes[axis].kind == Axis::Kind::grows)
+      grows = true, whole = !picked;
+    else if (!picked)
+      (grows ? behind : before) *= static_cast<size_t>(d.axes[axis].extent);
+  }
+  if (!grows) {
+    std::byte* to = run.context->data(place.table) + at->before * size_of(d.type);
+    model_->device->fill(to, d.type, before, d.init);
+  } else if (whole) {
+    auto& table = run.context->blocks(place.table);
+    table.clear(at->before, before, 0, table.room());
+  } else {
+    model_->device->fill(find(space, instruction, place, run, i, true), d.type, behind, d.init);
   }
 }
 

@@ -44,6 +44,15 @@ void GrownTable::reserve(Name counter, size_t positions) {
   });
 }
 
+GrownTable GrownTable::copy() const {
+  GrownTable out(*model_, *slice_);
+  out.memory_ = DeviceMemory(model_->device, memory_.size());
+  if (memory_.size() > 0) model_->device->copy(out.memory_.data(), memory_.data(), memory_.size());
+  out.rooms_ = rooms_;
+  out.checked_ = checked_;
+  return out;
+}
+
 void GrownTable::forget(Name counter, size_t first, size_t last) {
   for (size_t axis = 0; axis < rooms_.size(); ++axis) {
     if (declaration_->axes[axis].counter != counter) continue;

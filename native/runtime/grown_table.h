@@ -25,6 +25,7 @@ class GrownTable {
   std::byte* data() { return memory_.data(); }
   size_t bytes() const { return memory_.size(); }
   size_t room(size_t axis) const { return rooms_[axis]; }
+  GrownTable copy() const;
   void page_out() { memory_.page_out(); }
   void page_in() { memory_.page_in(); }
 

@@ -239,6 +239,55 @@ TEST("cuda walks: attend has the CPU's bits for queries that share keys, rings a
 }
 
 TEST(
+    "cuda walks: attend to tables in blocks has the bits of one span, wherever the blocks lie and whatever their "
+    "room") {
+  Random random(225);
+  for (int round = 0; round < 40; ++round) {
+    Steps steps(random);
+    const size_t shared = 1 + random.below(3), keys = 1 + random.below(3), n = 1 + random.below(70),
+                 groups = keys * shared, width = groups * n, stride = keys * n, outer = 1 + random.below(3);
+    const size_t positions = 1 + random.below(random.below(3) ? 300 : 1800), member = random.below(outer);
+    const float scale = random.uniform(0.1f, 1);
+    const auto q = random.floats(steps.rows * width, -2, 2);
+    Command c;
+    Both<float> y;
+    c.task = Task::attend, c.width = narrow(width), c.groups = narrow(groups), c.shared = narrow(shared),
+    c.scale = scale;
+    c.in[0] = steps.in(q), c.out = steps.out(y, q.size());
+    // Keys and values as one span for the CPU, and in blocks for the device.
+    std::vector<float> spans[2];
+    const BlockAt* lists[2];
+    for (const size_t which : {0, 1}) {
+      spans[which] = random.floats(positions * stride, -1, 1);
+      std::vector<BlockAt> list;
+      for (size_t base = 0; base < positions; base += 256) {
+        const size_t there = std::min<size_t>(256, positions - base);
+        const size_t room = base + 256 < positions ? 256 : there + random.below(257 - there);
+        auto block = random.floats(outer * room * stride, -1, 1);
+        std::copy_n(&spans[which][base * stride], there * stride, &block[member * room * stride]);
+        list.push_back({reinterpret_cast<const std::byte*>(steps.in(block)), room});
+      }
+      lists[which] = steps.in(list);
+    }
+    const auto [first, count] = some_range(random, steps.rows);
+    std::vector<std::vector<uint64_t>> args(cuda::attend_args);
+    for (size_t row = 0; row < steps.rows; ++row) {
+      const size_t last = 1 + random.below(positions), from = random.below(2) * random.below(last);
+      const uint64_t row_args[] = {arg_of(lists[0]), arg_of(lists[1]), from, last, 0, member, member};
+      for (size_t arg = 0; arg < cuda::attend_args; ++arg) args[arg].push_back(row_args[arg]);
+      for (size_t head = 0; row >= first && row < first + count && head < groups; ++head) {
+        const size_t at = row * width + head * n, key = head / shared * n;
+        cpu.attend(
+            {{{&q[at], &spans[0][key], &spans[1][key], stride, from, last, positions}}, 1, &y.want[at], n, scale});
+      }
+    }
+    c.row_arg = steps.args_of_rows(args);
+    steps.run({c}, Family::attention, first, count, narrow(1 + random.below(4)));
+    CHECK(same(y));
+  }
+}
+
+TEST(
     "cuda walks: attend_window writes its rings and answers in the CPU's bits: windows, segments, contexts and learned "
     "positions") {
   Random random(225);

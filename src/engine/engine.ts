@@ -241,9 +241,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     state.bytes = callNative((addon) => addon.stateBytes(state.handle))
   }
 
-  const createContext = (): Context => {
-    needOpen()
-    const handle = callNative((addon) => addon.createContext(engine))
+  const contextOf = (handle: ContextHandle): Context => {
     const state: ContextState = {
       handle,
       head: callNative((addon) => addon.head(handle)),
@@ -263,6 +261,9 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
         return state.head.chain
       },
       get bytes() {
+        // Asked anew: of blocks that it shares, other contexts may have ceased to count some.
+        if (!closed && !state.closed && state.busy === undefined)
+          state.bytes = callNative((addon) => addon.stateBytes(handle))
         return state.bytes
       },
       reset() {
@@ -308,6 +309,11 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     return context
   }
 
+  const createContext = (): Context => {
+    needOpen()
+    return contextOf(callNative((addon) => addon.createContext(engine)))
+  }
+
   const submitted = async (state: ContextState, work: NativeItem): Promise<WorkResult> => {
     try {
       return await withBusy([state], 'submit', () => awaitNative((addon) => addon.submit(engine, work)))
@@ -332,6 +338,11 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     decoder: request.decoder ?? null,
     device,
     createContext,
+
+    forkContext(context) {
+      const { handle } = idle(context, 'The context to fork')
+      return contextOf(callNative((addon) => addon.forkContext(handle)))
+    },
 
     unavailableReason: () => (closed ? null : callNative((addon) => addon.unavailableReason(engine)) || null),
 

@@ -150,6 +150,7 @@ interface Addon {
   positions(engine: EngineHandle): number | null
   unavailableReason(engine: EngineHandle): string
   createContext(engine: EngineHandle): ContextHandle
+  forkContext(context: ContextHandle): ContextHandle
   closeContext(context: ContextHandle): void
   head(context: ContextHandle): ContextHead
   reset(context: ContextHandle): void

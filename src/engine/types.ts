@@ -58,7 +58,7 @@ export interface ContextHead {
 export interface Context extends ContextHead {
   /** Returns the state to its first values; the clock goes on and `origin` becomes `pulse`. The chain folds the reset in. */
   reset(): void
-  /** Memory that its persistents take, in bytes. While a call runs: before it. */
+  /** Memory that its persistents take, in bytes; a block that forks share is counted by one of them. While a call runs: before it. */
   readonly bytes: number
   /** For people to look at: no part of the state. Empty for models without a matrix memory. */
   gates(): readonly GateStatistics[]
@@ -208,6 +208,12 @@ export interface EngineStats {
 
 export interface Model extends ModelInfo {
   createContext(): Context
+  /**
+   * A context that goes on from where this one stands, each by itself: state, clock and chain are copied, gates are not. Tables that
+   * grow share their full blocks of 256 positions until one of the contexts changes them, so a fork costs O(blocks). Throws MISUSE while
+   * a call has the context, and for one whose state is not usable.
+   */
+  forkContext(context: Context): Context
   /**
    * Why its device, which was lost, could not be had again, and what to do; null unless that is so. Contexts cannot be had until it can: most
    * often only by another process.

@@ -40,6 +40,11 @@ export interface ResidencyStats {
 export interface Residency {
   /** A context at its first state; it takes memory from its first use on. `name` stands in messages. */
   createContext(name?: string): Context
+  /**
+   * As `forkContext` of the model, of a context that was created here. One that is spilled is read back first. A fork that was spilled
+   * comes back with memory of its own.
+   */
+  forkContext(context: Context, name?: string): Context
   /** As `submit` of the model, for a context that was created here. Rejects with `SpillLost` when its spill file is missing or was changed. */
   submit(item: WorkItem): Promise<WorkResult>
   readonly stats: ResidencyStats
@@ -61,6 +66,8 @@ interface Slot {
   /** Why its state is gone, found when it was to be spilled: the next use throws it. */
   lost: unknown
   closed: boolean
+  /** Itself and the contexts it may share memory with, by forks; shared by all of them. */
+  kin: Set<Slot>
 }
 
 interface Waiting {
@@ -73,7 +80,7 @@ interface Waiting {
 const RETRY = 1000
 
 export const createResidency = (
-  model: Pick<Model, 'createContext' | 'submit'>,
+  model: Pick<Model, 'createContext' | 'forkContext' | 'submit'>,
   {
     maxBytes = Number.POSITIVE_INFINITY,
     spillDir,
@@ -129,6 +136,16 @@ export const createResidency = (
     slot.real = null
     stats.residentBytes -= slot.bytes
     stats.resident -= 1
+    recount(slot)
+  }
+
+  /** Memory that it counted and shared is counted by another context now: one that is busy is measured when it rests. */
+  const recount = ({ kin }: Slot): void => {
+    for (const slot of kin) {
+      if (slot.real === null || slot.busy) continue
+      measure(slot)
+      return
+    }
   }
 
   /** Returns whether the context has left memory; if not, it stays as it was. */
@@ -247,7 +264,7 @@ export const createResidency = (
     return initial
   }
 
-  const createContext = (name?: string): Context => {
+  const slotOf = (name: string | undefined): Slot => {
     const { bytes, ...head } = first()
     const slot: Slot = {
       name,
@@ -259,7 +276,13 @@ export const createResidency = (
       broken: false,
       lost: null,
       closed: false,
+      kin: new Set(),
     }
+    slot.kin.add(slot)
+    return slot
+  }
+
+  const contextOf = (slot: Slot): Context => {
     const context: Context = {
       get pulse() {
         return (slot.real ?? slot.head).pulse
@@ -319,6 +342,7 @@ export const createResidency = (
         if (slot.real !== null) left(slot)
         if (slot.spilled !== null) forget(slot)
         slot.closed = true
+        slot.kin.delete(slot)
         drain()
       },
     }
@@ -326,12 +350,30 @@ export const createResidency = (
     return context
   }
 
+  const knownSlot = (context: Context): Slot => {
+    const slot = slots.get(context)
+    if (slot === undefined) throw new ContinuoError('MISUSE', 'The context was not made here; use createContext().')
+    own(slot)
+    return slot
+  }
+
   return {
-    createContext,
+    createContext: (name) => contextOf(slotOf(name)),
+    forkContext(context, name) {
+      const parent = knownSlot(context)
+      const child = slotOf(name)
+      if (parent.lost !== null) throw parent.lost
+      if (parent.real === null && parent.spilled === null) return contextOf(child)
+      const real = model.forkContext(present(parent))
+      parent.kin.add(child)
+      child.kin = parent.kin
+      arrived(child, real)
+      rest(child)
+      rest(parent)
+      return contextOf(child)
+    },
     async submit(item) {
-      const slot = slots.get(item.context)
-      if (slot === undefined) throw new ContinuoError('MISUSE', 'The context was not made here; use createContext().')
-      own(slot)
+      const slot = knownSlot(item.context)
       await admitted(slot)
       try {
         return await model.submit({ ...item, context: slot.real! })

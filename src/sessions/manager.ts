@@ -198,6 +198,29 @@ export class SessionManager {
   }
 
   /**
+   * A new session that goes on from where this one stands, once the calls made on it so far have had their turns: state, clock,
+   * origin, chain, sums and held text are its own copies from then on, as after `checkpointSession` and `resumeSession`, whose options
+   * it takes. Phase and seed are the parent's where `options` do not say. Rejects with MISUSE for an id that is open and for a session
+   * that is closed, with REFUSED for one whose memory is not finite or lost.
+   */
+  async fork(session: SessionHandle | string, id: string, options: SessionOptions = {}): Promise<SessionHandle> {
+    this.#checkNew(id)
+    return this.#inTurn(session, async (entry) => {
+      // Another call may have begun a session of this id meanwhile.
+      this.#checkNew(id)
+      checkUsable(entry)
+      const { head, seed } = entry
+      const { conductor } = head
+      const context = this.#contexts.forkContext(entry.context, id)
+      const phase = options.phase ?? conductor.phase
+      return this.#enter({ ...head, session: id, snapshot: null, conductor: { ...conductor, phase } }, context, {
+        seed,
+        ...options,
+      })
+    })
+  }
+
+  /**
    * What the session has cost and what became of its memory. In phase `test` it is the end: text that was held back is read,
    * and nothing can be fed afterwards, only checkpointed and closed.
    */

@@ -22,7 +22,7 @@ const consumer = (): string => {
   return folder
 }
 
-it('has three examples', () => expect(examples).toHaveLength(3))
+it('has four examples', () => expect(examples).toHaveLength(4))
 
 it.each(
   examples.map(([, source, printed], n) => [n + 1, source!, printed!] as const),

@@ -161,9 +161,8 @@ void CpuExecutor::memory(Space& space, const Instruction& instruction, std::span
   fork(runs.size() * heads, rows * levels * width * n * 4, work);
   for (size_t i = 0; i < runs.size(); ++i) {
     if (const float* M = memories[i][last])
-      note_gates(
-          space, instruction, runs[i],
-          static_cast<size_t>(M - reinterpret_cast<float*>(runs[i].context->data(instruction.places.back().table))));
+      note_gates(space, instruction, runs[i],
+                 runs[i].context->index_of(instruction.places.back().table, reinterpret_cast<const std::byte*>(M)));
   }
 }
 

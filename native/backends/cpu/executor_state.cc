@@ -12,6 +12,16 @@ constexpr size_t recurrent_lanes = 64;
 // Queries of one head that a task takes.
 constexpr size_t query_rows = 32;
 
+bool same(const BlockList& a, const BlockList& b) { return a.blocks == b.blocks && a.member == b.member; }
+
+// Whether a row looks along the same keys and values as the rows of the block, one position further.
+bool follows(const AttendPart& part, const AttendRows& rows) {
+  const auto& first = rows.part;
+  return first.keys == part.keys && first.values == part.values && same(first.key_blocks, part.key_blocks) &&
+         same(first.value_blocks, part.value_blocks) && first.first == part.first &&
+         first.last + rows.rows == part.last && (part.slots == 0 || part.last - part.first <= part.slots);
+}
+
 }  // namespace
 
 void CpuExecutor::shift(Space& space, const Instruction& instruction, std::span<const Run> runs) {
@@ -101,7 +111,6 @@ void CpuExecutor::ssm(Space& space, const Instruction& instruction, std::span<co
 
 void CpuExecutor::attend(Space& space, const Instruction& instruction, std::span<const Run> runs) {
   const auto& node = *instruction.node;
-  const auto& places = instruction.places;
   const size_t width = this->width(space, instruction.out);
   const size_t channels = width / node.groups;
   const size_t stride = width / node.shared;
@@ -113,26 +122,27 @@ void CpuExecutor::attend(Space& space, const Instruction& instruction, std::span
     for (size_t i = 0; i < run.rows; ++i) {
       const size_t at = (run.row + i) * width;
       float* y = floats(space, instruction.out) + at;
-      const auto [first, last, slots] = window(space, instruction, run, i);
-      const auto* keys = reinterpret_cast<const float*>(find(space, instruction, places[0], run, i));
-      const auto* values = reinterpret_cast<const float*>(find(space, instruction, places[1], run, i));
-      if (last == 0 || !keys || !values) {
+      const auto seen = history(space, instruction, run, i);
+      if (!seen) {
         std::fill_n(y, width, 0.0f);
         open = false;
         continue;
       }
-      positions += last - first;
-      if (open) {
-        auto& block = blocks.back();
-        const auto& part = block.part;
-        if (block.rows < query_rows && part.keys == keys && part.values == values && part.slots == slots &&
-            part.first == first && part.last + block.rows == last && last - first <= slots) {
-          ++block.rows;
-          continue;
-        }
+      const AttendPart part{floats(space, instruction.in[0].id) + at,
+                            reinterpret_cast<const float*>(seen->keys),
+                            reinterpret_cast<const float*>(seen->values),
+                            stride,
+                            seen->first,
+                            seen->last,
+                            seen->slots,
+                            seen->key_blocks,
+                            seen->value_blocks};
+      positions += part.last - part.first;
+      if (open && blocks.back().rows < query_rows && follows(part, blocks.back())) {
+        ++blocks.back().rows;
+        continue;
       }
-      const float* q = floats(space, instruction.in[0].id) + at;
-      blocks.push_back({{q, keys, values, stride, first, last, slots}, y, 1, width, channels, node.scale});
+      blocks.push_back({part, y, 1, width, channels, node.scale});
       open = true;
     }
   }
@@ -141,8 +151,8 @@ void CpuExecutor::attend(Space& space, const Instruction& instruction, std::span
     const size_t head = task % node.groups, shared = head / node.shared;
     job.y += head * channels;
     job.part.q += head * channels;
-    job.part.keys += shared * channels;
-    job.part.values += shared * channels;
+    if (job.part.slots > 0) job.part.keys += shared * channels, job.part.values += shared * channels;
+    job.part.key_blocks.channel = job.part.value_blocks.channel = shared * channels;
     if (job.rows == 1)
       kernels_.attend({{job.part}, 1, job.y, channels, node.scale});
     else
@@ -164,7 +174,7 @@ void CpuExecutor::read(Space& space, const Instruction& instruction, std::span<c
         std::memcpy(to, &count, sizeof count);
         continue;
       }
-      const std::byte* from = find(space, instruction, place, run, i);
+      const std::byte* from = find(space, instruction, place, run, i, false);
       if (from)
         std::memcpy(to, from, bytes);
       else
@@ -179,7 +189,7 @@ void CpuExecutor::write(Space& space, const Instruction& instruction, std::span<
   const size_t bytes = space.program->values[from].bytes;
   for (const auto& run : runs) {
     for (size_t i = 0; i < run.rows; ++i) {
-      std::byte* to = find(space, instruction, place, run, i);
+      std::byte* to = find(space, instruction, place, run, i, true);
       if (to) std::memcpy(to, value(space, from) + (run.row + i) * bytes, bytes);
     }
   }

@@ -147,7 +147,7 @@ class Translator {
         c.constant |= 2;
         args_of_rows(c, 1);
         break;
-      case Op::attend: args_of_rows(c, 5); break;
+      case Op::attend: args_of_rows(c, attend_args); break;
       case Op::cache_conv:
         c.taps = narrow(constant(in[1]).outputs / c.width);
         c.silu = node.silu;

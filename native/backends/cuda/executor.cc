@@ -294,11 +294,16 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
       }
       case Task::attend:
         for (size_t i = 0; i < run.rows; ++i) {
-          const auto [first, last, slots] = window(space, instruction, run, i);
-          const auto* keys = find(space, instruction, instruction.places[0], run, i);
-          const auto* values = find(space, instruction, instruction.places[1], run, i);
-          const bool there = last > 0 && keys && values;
-          const uint64_t about[] = {there ? arg(keys) : 0, there ? arg(values) : 0, first, last, slots};
+          const auto seen = history(space, instruction, run, i);
+          if (!seen) continue;
+          const auto &keys = seen->key_blocks, &values = seen->value_blocks;
+          const uint64_t about[] = {seen->slots > 0 ? arg(seen->keys) : arg(keys.blocks),
+                                    seen->slots > 0 ? arg(seen->values) : arg(values.blocks),
+                                    seen->first,
+                                    seen->last,
+                                    seen->slots,
+                                    keys.member,
+                                    values.member};
           for (size_t k = 0; k < std::size(about); ++k) of_row(k, run.row + i) = about[k];
         }
         break;
@@ -308,9 +313,10 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
       case Task::read:
       case Task::write:
         for (size_t i = 0; i < run.rows; ++i) {
-          of_row(0, run.row + i) = command.type == Type::i64
-                                       ? arg(count_read(space, instruction, run, i))
-                                       : arg(find(space, instruction, instruction.places[0], run, i));
+          of_row(0, run.row + i) =
+              command.type == Type::i64
+                  ? arg(count_read(space, instruction, run, i))
+                  : arg(find(space, instruction, instruction.places[0], run, i, command.task == Task::write));
         }
         break;
       default: return;
@@ -450,7 +456,8 @@ GateSums* CudaExecutor::gate_sums(const Line& line, const Schedule& schedule, co
   const Name table = line.instruction->places.back().table;
   const uint64_t M = args.host[run_arg_at(args.step.rows, runs.size(), memory.run_arg + 2, run)];
   if (M == 0) return nullptr;
-  const size_t n = memory.width / memory.groups, at = (M - arg(runs[run].context->data(table))) / sizeof(float);
+  const size_t n = memory.width / memory.groups,
+               at = runs[run].context->index_of(table, reinterpret_cast<const std::byte*>(M));
   return &runs[run].context->gates[{table, at + level * memory.groups * n * n}];
 }
 

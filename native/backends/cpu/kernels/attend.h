@@ -22,6 +22,23 @@ struct Slot {
   }
 };
 
+// Where a block of positions of a table that grows begins.
+CONTINUO_INLINE const float* block_data(const BlockList& list, size_t block, size_t stride) {
+  return reinterpret_cast<const float*>(list.blocks[block].data) + list.member * list.blocks[block].room * stride +
+         list.channel;
+}
+
+// The part as the block sees it that has this position: its keys and values lie in slots.
+CONTINUO_INLINE AttendPart in_slots(const AttendPart& part, size_t position) {
+  AttendPart out = part;
+  if (!part.key_blocks.blocks) return out;
+  const size_t block = position / block_positions;
+  out.keys = block_data(part.key_blocks, block, part.stride);
+  out.values = block_data(part.value_blocks, block, part.stride);
+  out.slots = block_positions;
+  return out;
+}
+
 // What the blocks walked so far leave behind.
 struct AttendSums {
   float m = 0.0f, total = 0.0f;
@@ -147,7 +164,7 @@ inline void attend(const AttendRun& run) {
     for (size_t first = part.first; first < part.last;) {
       size_t last = (first / block_terms + 1) * block_terms;
       if (last > part.last) last = part.last;
-      attend_block(run, part, first, last, sums);
+      attend_block(run, in_slots(part, first), first, last, sums);
       first = last;
     }
   }

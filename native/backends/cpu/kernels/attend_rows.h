@@ -99,12 +99,12 @@ CONTINUO_INLINE Scores<Rows, Vectors> halved(const float* q, size_t stride, cons
 inline void attend_few(const AttendRows& run) {
   alignas(64) float turned[block_terms * turned_keys];
   alignas(64) float scores[query_rows][block_terms];
-  const auto& part = run.part;
   AttendSums sums[query_rows];
-  const size_t end = part.last + run.rows - 1;
-  for (size_t first = part.first; first < end;) {
+  const size_t end = run.part.last + run.rows - 1;
+  for (size_t first = run.part.first; first < end;) {
     size_t last = (first / block_terms + 1) * block_terms;
     if (last > end) last = end;
+    const AttendPart part = in_slots(run.part, first);
     const Slot begin{first % part.slots, part.slots};
     // Positions of the block that a query sees, and the first query that sees one from `p` on.
     const auto seen = [&](size_t row) { return least(last, part.last + row) - first; };

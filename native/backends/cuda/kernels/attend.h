@@ -19,10 +19,21 @@ CONTINUO_INLINE size_t slot_after(size_t slot, size_t after, size_t slots) {
   return slot;
 }
 
-// scores[p] = scale · (q · k_p) of `count` positions from a slot on: sixteen lanes, one for each partial sum, take
-// `side` positions at a time.
-CONTINUO_INLINE void attend_scores(const AttendRun& run, const AttendPart& part, size_t slot, uint32_t count,
-                                   float* scores) {
+// Where a block of positions of a table that grows begins.
+CONTINUO_INLINE const float* block_data(const BlockList& list, size_t block, size_t stride) {
+  return reinterpret_cast<const float*>(list.blocks[block].data) + list.member * list.blocks[block].room * stride +
+         list.channel;
+}
+
+// Where the blocks of positions begin that are walked at a time, of a part that lies in blocks.
+struct StageBlocks {
+  const float *keys[attend_blocks], *values[attend_blocks];
+};
+
+// scores[p] = scale · (q · k_p) of `count` positions: sixteen lanes, one for each partial sum, take `side` positions at
+// a time. The first of them lies in a slot; in blocks, `slot` counts from the beginning of blocks.keys[0].
+CONTINUO_INLINE void attend_scores(const AttendRun& run, const AttendPart& part, const StageBlocks& blocks, size_t slot,
+                                   uint32_t count, float* scores) {
   constexpr uint32_t side = 4;
   const uint32_t lane = threadIdx.x % partials, team = threadIdx.x / partials, teams = blockDim.x / partials;
   // All lanes of a warp go round as often as its first.
@@ -32,8 +43,13 @@ CONTINUO_INLINE void attend_scores(const AttendRun& run, const AttendPart& part,
     float total[side] = {};
 #pragma unroll
     for (uint32_t i = 0; i < side; ++i) {
-      const uint32_t p = own + i * teams;
-      keys[i] = part.keys + slot_after(slot, p < count ? p : 0, part.slots) * part.stride;
+      const uint32_t p = own + i * teams < count ? own + i * teams : 0;
+      if (part.slots > 0) {
+        keys[i] = part.keys + slot_after(slot, p, part.slots) * part.stride;
+      } else {
+        const size_t at = slot + p;
+        keys[i] = blocks.keys[at / block_positions] + at % block_positions * part.stride;
+      }
     }
     for (size_t block = 0; block < run.channels; block += block_terms) {
       const size_t end = block + block_terms < run.channels ? block + block_terms : run.channels;
@@ -75,12 +91,15 @@ CONTINUO_INLINE float attend_sum(const float* weights, uint32_t begin, uint32_t 
   return join(partial);
 }
 
-// Σ w_p v_p of one channel over positions begin … end of the stage that starts at `slot`, by fma from 0.
-CONTINUO_INLINE float attend_values(const AttendPart& part, size_t slot, uint32_t begin, uint32_t end,
-                                    const float* weights, size_t channel) {
+// Σ w_p v_p of one channel over positions begin … end of the stage that starts at `slot`, by fma from 0. In blocks, all
+// of them lie in one.
+CONTINUO_INLINE float attend_values(const AttendPart& part, const StageBlocks& blocks, size_t slot, uint32_t begin,
+                                    uint32_t end, const float* weights, size_t channel) {
   constexpr uint32_t side = 8;
-  const float* const values = part.values + channel;
-  size_t at = slot_after(slot, begin, part.slots);
+  const bool in_blocks = part.slots == 0;
+  const size_t slots = in_blocks ? block_positions : part.slots;
+  const float* const values = (in_blocks ? blocks.values[(slot + begin) / block_positions] : part.values) + channel;
+  size_t at = in_blocks ? (slot + begin) % block_positions : slot_after(slot, begin, slots);
   float sum = 0.0f;
   uint32_t p = begin;
   for (; p + side <= end; p += side) {
@@ -88,14 +107,14 @@ CONTINUO_INLINE float attend_values(const AttendPart& part, size_t slot, uint32_
 #pragma unroll
     for (uint32_t i = 0; i < side; ++i) {
       v[i] = values[at * part.stride];
-      if (++at == part.slots) at = 0;
+      if (++at == slots) at = 0;
     }
 #pragma unroll
     for (uint32_t i = 0; i < side; ++i) sum = fma(weights[p + i], v[i], sum);
   }
   for (; p < end; ++p) {
     sum = fma(weights[p], values[at * part.stride], sum);
-    if (++at == part.slots) at = 0;
+    if (++at == slots) at = 0;
   }
   return sum;
 }
@@ -105,6 +124,7 @@ CONTINUO_INLINE float attend_values(const AttendPart& part, size_t slot, uint32_
 __device__ inline void attend(const AttendRun& run) {
   __shared__ float scores[attend_blocks * block_terms];
   __shared__ float weights[attend_blocks * block_terms];
+  __shared__ StageBlocks blocks;
   float* const sums = scores;  // [blocks][lanes], once the scores have become weights
   const uint32_t t = threadIdx.x, threads = blockDim.x;
   const size_t lanes = (run.channels + 31) / 32 * 32;
@@ -115,13 +135,21 @@ __device__ inline void attend(const AttendRun& run) {
   bool begun = false;
   for (size_t i = 0; i < run.count; ++i) {
     const AttendPart& part = run.parts[i];
-    size_t slot = part.first % part.slots;
+    const bool in_blocks = part.slots == 0;
+    size_t slot = part.first % (in_blocks ? block_positions : part.slots);
     for (size_t first = part.first; first < part.last;) {
       const size_t base = first / block_terms * block_terms;
       const size_t last = base + together * block_terms < part.last ? base + together * block_terms : part.last;
       const uint32_t count = static_cast<uint32_t>(last - first);
       const uint32_t skipped = static_cast<uint32_t>(first - base);  // positions of the first block that are not seen
-      attend_scores(run, part, slot, count, scores);
+      if (in_blocks) {
+        if (t < attend_blocks && base + t * block_positions < last) {
+          blocks.keys[t] = block_data(part.key_blocks, base / block_positions + t, part.stride);
+          blocks.values[t] = block_data(part.value_blocks, base / block_positions + t, part.stride);
+        }
+        __syncthreads();
+      }
+      attend_scores(run, part, blocks, slot, count, scores);
       __syncthreads();
 
       const bool before = begun;
@@ -153,13 +181,13 @@ __device__ inline void attend(const AttendRun& run) {
       }
       if (together == 1) {
         for (size_t channel = t; channel < run.channels; channel += threads) {
-          const float sum = attend_values(part, slot, 0, count, weights, channel);
+          const float sum = attend_values(part, blocks, slot, 0, count, weights, channel);
           run.y[channel] = (before ? run.y[channel] * carry[0] : 0.0f) + sum;
         }
       } else {
         const uint32_t block = t / static_cast<uint32_t>(lanes), channel = t % static_cast<uint32_t>(lanes);
         const bool takes = block < together && begin_of(block) < count && channel < run.channels;
-        if (takes) sums[t] = attend_values(part, slot, begin_of(block), end_of(block), weights, channel);
+        if (takes) sums[t] = attend_values(part, blocks, slot, begin_of(block), end_of(block), weights, channel);
         __syncthreads();
         if (t < run.channels) {
           float y = before ? run.y[t] * carry[0] : 0.0f;
@@ -173,7 +201,7 @@ __device__ inline void attend(const AttendRun& run) {
       }
       __syncthreads();
       first = last;
-      slot = slot_after(slot, count, part.slots);
+      slot = in_blocks ? 0 : slot_after(slot, count, part.slots);
     }
   }
   for (size_t channel = t; channel < run.channels; channel += threads) run.y[channel] = run.y[channel] / total;

@@ -136,9 +136,11 @@ struct RunArgs {
 // attend_window: keys, values, [context keys, context
 //   values]. memory: S or 0, G or 0, M. mix: M, where it goes. gates: the bits of `levels × 3` sums so far (θ, η, α;
 //   double), which come back in `notes` at the same place.
-// Arguments of each row: attend: keys, values, first, last, slots (first, last, slots: positions). read, write: the
-//   member; read of a counter (type i64): its value. rope: the low word of the position. gather: where the row comes
-//   from. surprisal: the token that was expected.
+// Arguments of each row: attend: keys, values, first, last, slots (first, last, slots: positions); where slots is 0,
+// keys
+//   and values are the blocks of tables that grow (BlockAt), and two more arguments say which member of each. read,
+//   write: the member; read of a counter (type i64): its value. rope: the low word of the position. gather: where the
+//   row comes from. surprisal: the token that was expected.
 struct Step {
   const uint64_t* args;
   uint64_t* notes;
@@ -147,6 +149,7 @@ struct Step {
 };
 
 constexpr uint32_t args_of_run = sizeof(RunArgs) / 8;
+constexpr uint32_t attend_args = 7;  // of a row
 
 // Where an argument lies.
 constexpr size_t run_arg_at(size_t rows, size_t runs, size_t arg, size_t run) {

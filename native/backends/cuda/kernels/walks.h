@@ -56,15 +56,22 @@ CONTINUO_INLINE void run_gates(const Command& c, const Step& step, size_t number
 // One head of one row after another, in `part` of the heads.
 CONTINUO_INLINE void run_attend(const Command& c, const Step& step, size_t row, Part part) {
   const auto arg = [&](size_t i) { return row_arg(step, c.row_arg + i, row); };
-  const auto *keys = reinterpret_cast<const float*>(arg(0)), *values = reinterpret_cast<const float*>(arg(1));
-  if (!keys) return;
+  if (arg(0) == 0) return;
+  const size_t slots = arg(4);
   const Span heads = part.of(c.groups);
   const size_t channels = c.width / c.groups, stride = c.width / c.shared, at = row * c.width;
   for (size_t head = heads.begin; head < heads.end; ++head) {
     const size_t shared = head / c.shared * channels;
     AttendRun job{{}, 1, static_cast<float*>(c.out) + at + head * channels, channels, c.scale};
-    job.parts[0] = {
-        head_of(c, 0, at + head * channels), keys + shared, values + shared, stride, arg(2), arg(3), arg(4)};
+    auto& part = job.parts[0];
+    part = {head_of(c, 0, at + head * channels), nullptr, nullptr, stride, arg(2), arg(3), slots};
+    if (slots > 0) {
+      part.keys = reinterpret_cast<const float*>(arg(0)) + shared;
+      part.values = reinterpret_cast<const float*>(arg(1)) + shared;
+    } else {
+      part.key_blocks = {reinterpret_cast<const BlockAt*>(arg(0)), arg(5), shared};
+      part.value_blocks = {reinterpret_cast<const BlockAt*>(arg(1)), arg(6), shared};
+    }
     if (head > heads.begin) __syncthreads();
     attend(job);
   }

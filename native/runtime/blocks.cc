@@ -1,0 +1,215 @@
+#include "runtime/blocks.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace continuo {
+
+namespace {
+
+constexpr size_t least_room = 16;   // positions of a block
+constexpr size_t least_listed = 8;  // blocks that a directory has room for
+
+// The room of a block that must take `wanted` positions, of `left` that the table may still have.
+size_t room_for(size_t wanted, size_t left) {
+  return std::min({std::max(std::bit_ceil(wanted), least_room), block_positions, left});
+}
+
+}  // namespace
+
+void TableBlock::come() {
+  const std::lock_guard lock(mutex_);
+  ++holders_;
+  ++present_;
+}
+
+void TableBlock::go(bool present) noexcept {
+  // The use of the device comes before the lock, as in every call of the device.
+  const InUse in_use(device_);
+  const std::lock_guard lock(mutex_);
+  --holders_;
+  if (!present || --present_ > 0 || holders_ == 0) return;
+  try {
+    memory_.page_out();
+  } catch (const std::exception&) {
+    // The block stays on the device until the next holder is paged in and out again.
+  }
+}
+
+void TableBlock::page_out() {
+  const std::lock_guard lock(mutex_);
+  if (present_ == 1) memory_.page_out();
+  --present_;
+}
+
+void TableBlock::page_in() {
+  const std::lock_guard lock(mutex_);
+  if (present_ == 0) memory_.page_in();
+  ++present_;
+}
+
+void BlockHold::page_out() {
+  if (!present_) return;
+  block_->page_out();
+  present_ = false;
+}
+
+void BlockHold::page_in() {
+  if (present_) return;
+  block_->page_in();
+  present_ = true;
+}
+
+void BlockHold::drop() noexcept {
+  if (!block_) return;
+  if (counts) block_->counted = false;
+  block_->go(present_);
+  block_.reset();
+}
+
+std::shared_ptr<TableBlock> BlockTable::make(size_t room) {
+  return std::make_shared<TableBlock>(device_, slice_->outer * room * position_bytes(), room);
+}
+
+void BlockTable::reserve(size_t positions, size_t bound) {
+  while (room() < positions) {
+    const size_t base = blocks_.empty() ? 0 : (blocks_.size() - 1) * block_positions;
+    if (!blocks_.empty() && blocks_.back()->room < std::min(block_positions, bound - base)) {
+      widen(room_for(positions - base, bound - base));
+      continue;
+    }
+    const size_t begin = blocks_.size() * block_positions;
+    auto block = make(room_for(positions - begin, bound - begin));
+    // New memory is zero.
+    if (std::bit_cast<uint64_t>(init_) != 0) fill(block->data(), slice_->outer * block->room);
+    blocks_.emplace_back(std::move(block), true);
+    listed_ = false;
+  }
+}
+
+// Copies the last block into one with more room.
+void BlockTable::widen(size_t room) {
+  auto& last = blocks_.back();
+  auto wider = make(room);
+  const size_t each = position_bytes();
+  for (size_t part = 0; part < slice_->outer; ++part) {
+    std::byte* to = wider->data() + part * room * each;
+    device_->copy(to, last->data() + part * last->room * each, last->room * each);
+    if (std::bit_cast<uint64_t>(init_) != 0) fill(to + last->room * each, room - last->room);
+  }
+  last = BlockHold(std::move(wider), true);
+  listed_ = false;
+}
+
+// Replaces a frozen block by a copy that this table alone holds.
+void BlockTable::own(size_t i) {
+  auto& hold = blocks_[i];
+  if (!hold->frozen) return;
+  auto copy = make(hold->room);
+  device_->copy(copy->data(), hold->data(), hold->bytes());
+  replaced_.push_back(std::move(hold));
+  hold = BlockHold(std::move(copy), true);
+  listed_ = false;
+}
+
+const std::byte* BlockTable::read(size_t part, size_t position) const {
+  const auto& block = blocks_[position / block_positions];
+  return block->data() + (part * block->room + position % block_positions) * position_bytes();
+}
+
+std::byte* BlockTable::write(size_t part, size_t position) {
+  own(position / block_positions);
+  return const_cast<std::byte*>(read(part, position));
+}
+
+void BlockTable::clear(size_t part, size_t parts, size_t first, size_t last) {
+  for (size_t at = first; at < last;) {
+    const auto& block = blocks_[at / block_positions];
+    const size_t begin = at % block_positions, end = std::min(block->room, begin + (last - at));
+    own(at / block_positions);
+    if (begin == 0 && end == block->room) {
+      fill(block->data() + part * block->room * position_bytes(), parts * block->room);
+    } else {
+      for (size_t i = part; i < part + parts; ++i)
+        fill(block->data() + (i * block->room + begin) * position_bytes(), end - begin);
+    }
+    at += end - begin;
+  }
+}
+
+void BlockTable::lower(size_t first, size_t last) {
+  for (size_t i = (first + block_positions - 1) / block_positions; i < blocks_.size(); ++i) {
+    if (!blocks_[i]->frozen) continue;
+    blocks_.erase(blocks_.begin() + static_cast<ptrdiff_t>(i), blocks_.end());
+    listed_ = false;
+  }
+  clear(0, slice_->outer, first, std::min(last, room()));
+}
+
+size_t BlockTable::index_of(const std::byte* element) const {
+  const size_t each = slice_->inner;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const auto& block = blocks_[i];
+    if (std::less<>{}(element, block->data()) || !std::less<>{}(element, block->data() + block->bytes())) continue;
+    const size_t at = static_cast<size_t>(element - block->data()) / size_of(slice_->type), position = at / each;
+    return ((i * block_positions + position % block->room) * slice_->outer + position / block->room) * each + at % each;
+  }
+  return 0;
+}
+
+const BlockAt* BlockTable::directory() {
+  if (!listed_) {
+    const size_t wanted = std::bit_ceil(std::max(blocks_.size(), least_listed)) * sizeof(BlockAt);
+    if (directory_.size() < wanted) directory_ = DeviceMemory(device_, wanted);
+    std::vector<BlockAt> list;
+    for (const auto& block : blocks_) list.push_back({block->data(), block->room});
+    if (!list.empty())
+      device_->upload(directory_.data(), reinterpret_cast<const std::byte*>(list.data()),
+                      list.size() * sizeof(BlockAt));
+    listed_ = true;
+  }
+  return reinterpret_cast<const BlockAt*>(directory_.data());
+}
+
+BlockTable BlockTable::fork(size_t entered, size_t bound) {
+  BlockTable out(device_, *slice_, init_);
+  const size_t full = entered / block_positions;
+  for (size_t i = 0; i < full; ++i) {
+    // Read before it is written: other holders of a block that is frozen already may read it now.
+    if (!blocks_[i]->frozen) blocks_[i]->frozen = true;
+    out.blocks_.emplace_back(blocks_[i].block(), false);
+  }
+  out.reserve(entered, bound);
+  for (size_t part = 0; part < slice_->outer && entered % block_positions > 0; ++part)
+    device_->copy(out.write(part, full * block_positions), read(part, full * block_positions),
+                  entered % block_positions * position_bytes());
+  return out;
+}
+
+size_t BlockTable::bytes() {
+  size_t total = directory_.size();
+  for (auto& block : blocks_) {
+    if (!block.counts) block.counts = !block->counted.exchange(true);
+    if (block.counts) total += block->bytes();
+  }
+  return total;
+}
+
+size_t BlockTable::held() const {
+  size_t total = 0;
+  for (const auto& block : blocks_) total += block->bytes();
+  return total;
+}
+
+void BlockTable::page_out() {
+  settle();
+  for (auto& block : blocks_) block.page_out();
+  directory_ = {};
+  listed_ = false;
+}
+
+void BlockTable::page_in() {
+  for (auto& block : blocks_) block.page_in();
+}
+
+}  // namespace continuo

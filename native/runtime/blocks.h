@@ -1,0 +1,149 @@
+// A table that grows, as a list of blocks of 256 positions.
+//
+// All blocks but the last have room for 256 positions. The last one's room doubles from 16 to 256, so that short
+// contexts stay small; once it has 256, growing adds a block, and nothing that stands is copied again.
+//
+// Several contexts may hold the same block: a fork shares the blocks that are full. A shared block is frozen: nobody
+// writes into it any more, also when one context alone is left that holds it. A table that must change a frozen block
+// copies it first, and lets its other holders keep the old one.
+//
+// Paging. A block belongs to the device for as long as one of its holders is paged in. It moves to the host's memory
+// when the last of them is paged out or goes away, and comes back with the first that is paged in. So whatever
+// context the device pages out, blocks that others need stay where they are.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/block_list.h"
+#include "runtime/device.h"
+#include "runtime/model.h"
+
+namespace continuo {
+
+// [outer, room, inner] elements of a slice.
+class TableBlock {
+ public:
+  TableBlock(std::shared_ptr<Device> device, size_t bytes, size_t positions)
+      : room(positions), device_(std::move(device)), memory_(device_, bytes) {}
+
+  const size_t room;  // positions
+  // Set by the only holder, before there is another one. Never unset.
+  bool frozen = false;
+  // Whether one of the holders counts the block's memory as its own (BlockTable::bytes).
+  std::atomic<bool> counted{true};
+
+  std::byte* data() { return memory_.data(); }
+  size_t bytes() const { return memory_.size(); }
+
+  // A holder comes, which is paged in; or goes.
+  void come();
+  void go(bool present) noexcept;
+  // A holder is paged out, or in. A DeviceError changes nothing.
+  void page_out();
+  void page_in();
+
+ private:
+  const std::shared_ptr<Device> device_;
+  std::mutex mutex_;
+  DeviceMemory memory_;
+  size_t holders_ = 0, present_ = 0;  // all holders; those that are paged in
+};
+
+// What one context holds of one block.
+class BlockHold {
+ public:
+  bool counts;  // the block's memory is counted here
+
+  BlockHold(std::shared_ptr<TableBlock> block, bool own) : counts(own), block_(std::move(block)) { block_->come(); }
+  BlockHold(BlockHold&&) noexcept = default;
+  BlockHold& operator=(BlockHold&& other) noexcept {
+    drop();
+    block_ = std::move(other.block_);
+    present_ = other.present_;
+    counts = other.counts;
+    return *this;
+  }
+  ~BlockHold() { drop(); }
+
+  TableBlock* operator->() const { return block_.get(); }
+  const std::shared_ptr<TableBlock>& block() const { return block_; }
+  void page_out();
+  void page_in();
+
+ private:
+  void drop() noexcept;
+
+  std::shared_ptr<TableBlock> block_;
+  bool present_ = true;
+};
+
+// The growing table of one context. Its context must be pinned for all calls but bytes(), held() and paging.
+class BlockTable {
+ public:
+  // Of a slice that does not grow: always empty.
+  BlockTable() = default;
+  // `slice` must outlive the table; `init`: the first value of every element.
+  BlockTable(std::shared_ptr<Device> device, const StateSlice& slice, double init)
+      : device_(std::move(device)), slice_(&slice), init_(init) {}
+
+  // Positions that the blocks have room for.
+  size_t room() const { return blocks_.empty() ? 0 : (blocks_.size() - 1) * block_positions + blocks_.back()->room; }
+  // Makes room for `positions` of at most `bound`. New positions have their first value.
+  void reserve(size_t positions, size_t bound);
+  // Address of [part, position, 0]. `write` copies a frozen block first.
+  const std::byte* read(size_t part, size_t position) const;
+  std::byte* write(size_t part, size_t position);
+  // Sets positions first … last − 1 of parts part … part + parts − 1 to their first value.
+  void clear(size_t part, size_t parts, size_t first, size_t last);
+  // The same of all parts, where `last` is the number of positions. Frozen blocks that keep no position are let go
+  // with their room.
+  void lower(size_t first, size_t last);
+  // Visits the bytes of positions from … to − 1, part by part, as a dense [outer, to − from, inner] has them.
+  void each_piece(size_t from, size_t to, const auto& visit) const {
+    for (size_t part = 0; part < slice_->outer && from < to; ++part) {
+      for (size_t at = from; at < to;) {
+        const size_t end = std::min(to, (at / block_positions + 1) * block_positions);
+        visit(read(part, at), (end - at) * position_bytes());
+        at = end;
+      }
+    }
+  }
+  // The index of an element's address, as if the table were [positions, outer, inner]: it stays when the table grows.
+  size_t index_of(const std::byte* element) const;
+  // The blocks on the device, for kernels; valid until the table changes or is paged out.
+  const BlockAt* directory();
+  // Blocks that were replaced since the last call may be freed: nothing computes with them any more.
+  void settle() { replaced_.clear(); }
+
+  // A table of a fork, with the first `entered` positions: it shares the blocks that are full of them, and copies the
+  // positions behind.
+  BlockTable fork(size_t entered, size_t bound);
+
+  // Bytes of the blocks, of those that are shared only where no other holder counts them.
+  size_t bytes();
+  // Bytes of all blocks that it holds.
+  size_t held() const;
+  void page_out();
+  void page_in();
+
+ private:
+  size_t position_bytes() const { return slice_->inner * size_of(slice_->type); }
+  std::shared_ptr<TableBlock> make(size_t room);
+  void widen(size_t room);
+  void own(size_t block);
+  void fill(std::byte* to, size_t positions) { device_->fill(to, slice_->type, positions * slice_->inner, init_); }
+
+  std::shared_ptr<Device> device_;
+  const StateSlice* slice_ = nullptr;
+  double init_ = 0;
+  std::vector<BlockHold> blocks_;
+  std::vector<BlockHold> replaced_;  // kept, because a step that is under way may read them
+  DeviceMemory directory_;           // BlockAt [at least blocks_.size()]
+  bool listed_ = false;              // the directory is that of blocks_ as they are
+};
+
+}  // namespace continuo

@@ -22,6 +22,14 @@ export const FAILPOINTS = [
   'snapshot.part',
   /** All parts are in the log, and no head names them. */
   'snapshot.written',
+  /** A blob of a snapshot is durable; others and the manifest are not written. */
+  'blobs.put',
+  /** All blobs of a snapshot are durable; its manifest is not written. */
+  'blobs.written',
+  /** Dead blobs were found; none is removed. */
+  'blobs.swept',
+  /** A dead blob was removed, and others were not. */
+  'blobs.removed',
   /** The transaction is put together; nothing was sent. */
   'commit.prepared',
   /** Inside the transaction: records are sent, offsets are not. */

@@ -16,13 +16,56 @@ export interface LayoutEntry {
 
 /** Where the persistents stand in a serialised context. Tables that grow have as many positions as the counters inside say. */
 export interface StateTensors {
-  /** Throws REFUSED when the state has another length than its counters ask for. */
-  tensors(state: Uint8Array): readonly LayoutEntry[]
+  /**
+   * `skipped`: of a table that grows, how many of its first positions the state leaves out; default: none. Throws REFUSED when the
+   * state has another length than its counters ask for.
+   */
+  tensors(state: Uint8Array, skipped?: (table: string) => number): readonly LayoutEntry[]
 }
+
+/** Positions of a block: what the arithmetic sums in one run, and what a blob of a snapshot holds. */
+export const BLOCK_POSITIONS = 256
+
+/** The tables that grow with one counter that nothing lowers. Their early positions never change again, so they are cut into blocks. */
+export interface Growth {
+  readonly counter: string
+  /** How many of the last positions a later token may still write. */
+  readonly reach: number
+  /** In order of declaration. */
+  readonly tables: readonly GrowingTable[]
+}
+
+/** In a serialised context [outer, positions, row]. */
+export interface GrowingTable {
+  readonly name: string
+  /** The axis that grows. */
+  readonly axis: number
+  readonly outer: number
+  /** Bytes of one position in one of the `outer` parts. */
+  readonly row: number
+}
+
+/** How many blocks no later token can write, with so many positions. */
+export const frozenBlocks = ({ reach }: Pick<Growth, 'reach'>, positions: number): number =>
+  Math.max(0, Math.floor((positions - reach) / BLOCK_POSITIONS))
 
 export interface StateLayout extends StateTensors {
   /** Of a context before its first token. */
   readonly first: readonly LayoutEntry[]
+  /** In order of the counters' declaration; none for models without tables that grow. */
+  readonly growth: readonly Growth[]
+}
+
+/**
+ * A copy of a state in parts. `hot` is the state without its frozen blocks: growing tables begin with the first position behind them.
+ * A block holds 256 positions of all tables of one growth: table after table, [outer, 256, row] each.
+ */
+export interface StateParts {
+  readonly hot: Uint8Array
+  /** Of each growth: how many blocks are frozen. */
+  readonly frozen: readonly number[]
+  /** Of each growth: the last of these blocks, all but those that the caller has. */
+  readonly fresh: readonly (readonly Uint8Array[])[]
 }
 
 /** Averages of the gates of one level of a matrix memory, over heads and the tokens since its context is in memory. */

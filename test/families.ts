@@ -140,6 +140,8 @@ export interface OpenedFamily {
   readonly overflow: Overflow
   /** Of `continuo run`. */
   readonly flags: readonly string[]
+  /** Where blocks of its snapshots lie; undefined: they are whole. */
+  readonly blobStore?: string
 }
 
 let folders = 0
@@ -157,3 +159,10 @@ export const openFamily = async (key: FamilyKey, folder: string): Promise<Opened
     flags: overflow === undefined ? flags : [...flags, '--overflow', overflow],
   }
 }
+
+/** The same with snapshots in blocks. Several logs may share the store. */
+export const inBlocks = (family: OpenedFamily, blobStore: string): OpenedFamily => ({
+  ...family,
+  blobStore,
+  flags: [...family.flags, '--blob-store', blobStore],
+})

@@ -65,6 +65,8 @@ export const snapshotRef = z.strictObject({
   parts: z.int().min(1),
   bytes: z.int().min(1),
   sha256,
+  /** Blobs that the snapshot names, and their bytes; missing where it names none. */
+  blobs: z.strictObject({ count: z.int().min(1), bytes: z.int().min(1) }).optional(),
 })
 export type SnapshotRef = z.infer<typeof snapshotRef>
 
@@ -115,6 +117,11 @@ export const partitionCursor = z.strictObject({
   topic: z.string(),
   /** Kafka's id of that topic, where it has one: the offsets are not valid in another topic of the same name. */
   topicId: z.string().optional(),
+  /** Under which name the blobs of this log lie in its blob store; missing before there were any. */
+  logId: z
+    .string()
+    .regex(/^[0-9a-f]{32}$/)
+    .optional(),
   partition: count,
   /** Every input record below this offset is finished. */
   offset: count,

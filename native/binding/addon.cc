@@ -199,6 +199,46 @@ Value serialize(const CallbackInfo& info) {
   return out;
 }
 
+// counters(context): the value of each persistent that is a counter, in order of declaration; of the others 0.
+Value counters(const CallbackInfo& info) {
+  const auto context = idle_context(info[0]);
+  const auto& model = context->context->model();
+  auto out = Napi::Array::New(info.Env(), model.layout.size());
+  for (uint32_t i = 0; i < model.layout.size(); ++i) {
+    const Name name = model.layout[i].name;
+    const bool counter = model.graph.declarations[name].counter;
+    out.Set(i, Napi::Number::New(info.Env(), counter ? static_cast<double>(context->context->counter(name)) : 0));
+  }
+  return out;
+}
+
+// serializePart(context, from, to, rest): arrays of numbers, one for each persistent; a `to` of −1: up to its counter.
+Value serialize_part(const CallbackInfo& info) {
+  auto context = idle_context(info[0]);
+  if (context->context->broken)
+    throw error_value(info.Env(),
+                      {Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
+  const auto& model = context->context->model();
+  const auto from = info[1].As<Napi::Array>(), to = info[2].As<Napi::Array>();
+  std::vector<Positions> rows(model.layout.size());
+  for (uint32_t i = 0; i < rows.size(); ++i) {
+    const auto& slice = model.layout[i];
+    if (!slice.grows()) continue;
+    const int64_t positions = context->context->counter(slice.counter);
+    const int64_t first = from.Get(i).ToNumber().Int64Value(), end = to.Get(i).ToNumber().Int64Value();
+    const int64_t last = end < 0 ? positions : end;
+    if (first < 0 || last < first || last > positions)
+      throw error_value(info.Env(),
+                        invalid("the part has positions ", first, " to ", last, " of \"",
+                                model.graph.declarations[slice.name].name, "\", which has ", positions, "."));
+    rows[i] = {static_cast<size_t>(first), static_cast<size_t>(last)};
+  }
+  const bool rest = info[3].As<Napi::Boolean>();
+  auto out = Napi::Uint8Array::New(info.Env(), context->context->part_bytes(rows, rest));
+  context->context->serialize_part(rows, rest, {reinterpret_cast<std::byte*>(out.Data()), out.ByteLength()});
+  return out;
+}
+
 // restore(context, state, pulse, origin, chain)
 Value restore(const CallbackInfo& info) {
   auto context = idle_context(info[0]);
@@ -475,6 +515,8 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("head", Napi::Function::New(env, guarded<head>));
   exports.Set("reset", Napi::Function::New(env, guarded<reset>));
   exports.Set("serialize", Napi::Function::New(env, guarded<serialize>));
+  exports.Set("counters", Napi::Function::New(env, guarded<counters>));
+  exports.Set("serializePart", Napi::Function::New(env, guarded<serialize_part>));
   exports.Set("restore", Napi::Function::New(env, guarded<restore>));
   exports.Set("tokenBytes", Napi::Function::New(env, guarded<token_bytes>));
   exports.Set("stats", Napi::Function::New(env, guarded<stats>));

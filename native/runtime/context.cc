@@ -185,21 +185,37 @@ size_t Context::device_bytes() const {
   return total;
 }
 
-size_t Context::serialized_bytes() const {
+std::vector<Positions> Context::whole() const {
+  std::vector<Positions> out(model_->layout.size());
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (model_->layout[i].grows()) out[i].to = entered(model_->layout[i]);
+  }
+  return out;
+}
+
+size_t Context::serialized_bytes() const { return part_bytes(whole(), true); }
+
+size_t Context::part_bytes(std::span<const Positions> rows, bool rest) const {
   size_t total = 0;
-  for (const auto& slice : model_->layout) {
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    size_t fixed = slice.elements;
     if (slice.several != no_name) {
-      size_t elements = 1;
-      for (const size_t extent : extents(slice, counters_)) elements *= extent;
-      total += elements * size_of(slice.type);
-      continue;
+      fixed = 1;
+      for (const size_t extent : extents(slice, counters_)) fixed *= extent;
     }
-    total += (slice.grows() ? slice.outer * entered(slice) * slice.inner : slice.elements) * size_of(slice.type);
+    if (!rest) fixed = 0;
+    total += (slice.grows() ? slice.outer * (rows[i].to - rows[i].from) * slice.inner : fixed) * size_of(slice.type);
   }
   return total;
 }
 
 void Context::each_piece(size_t i, const auto& visit, size_t from) const {
+  const auto& slice = model_->layout[i];
+  each_piece(i, visit, slice.grows() ? Positions{from, entered(slice)} : Positions{});
+}
+
+void Context::each_piece(size_t i, const auto& visit, Positions rows) const {
   const auto& slice = model_->layout[i];
   if (model_->graph.declarations[slice.name].counter) return;
   if (slice.several != no_name) {
@@ -207,7 +223,7 @@ void Context::each_piece(size_t i, const auto& visit, size_t from) const {
     return several_[slice.several].each_piece(GrownTable::Extents(to.size(), 0), to, visit);
   }
   if (!slice.grows()) return visit(memory_.data() + slice.offset, slice.elements * size_of(slice.type));
-  grown_[i].each_piece(from, entered(slice), visit);
+  grown_[i].each_piece(rows.from, rows.to, visit);
 }
 
 void Context::each_unchecked_piece(size_t i, const auto& visit) const {
@@ -230,7 +246,9 @@ void Context::each_unchecked_piece(size_t i, const auto& visit) const {
   }
 }
 
-void Context::serialize(std::span<std::byte> out) {
+void Context::serialize(std::span<std::byte> out) { serialize_part(whole(), true, out); }
+
+void Context::serialize_part(std::span<const Positions> rows, bool rest, std::span<std::byte> out) {
   const Pinned pinned(device(), *this);
   // Neighbouring tables are downloaded together; a counter ends such a run, because it lies on the host.
   std::vector<Piece> pieces;
@@ -243,10 +261,12 @@ void Context::serialize(std::span<std::byte> out) {
     pieces.clear();
   };
   for (size_t i = 0; i < model_->layout.size(); ++i) {
-    each_piece(i, [&](const std::byte* from, size_t bytes) {
+    if (!rest && !model_->layout[i].grows()) continue;
+    const auto note = [&](const std::byte* from, size_t bytes) {
       pieces.push_back({from, bytes});
       waiting += bytes;
-    });
+    };
+    each_piece(i, note, rows[i]);
     if (!model_->graph.declarations[model_->layout[i].name].counter) continue;
     flush();
     std::memcpy(to, &counters_[i], sizeof counters_[i]);

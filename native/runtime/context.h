@@ -32,6 +32,11 @@ struct Head {
   Chain chain;
 };
 
+// Positions from … to − 1 of a table that grows.
+struct Positions {
+  size_t from = 0, to = 0;
+};
+
 class Context final : public Pageable {
  public:
   // Throws DeviceError or std::bad_alloc where the device or the host has no memory for it.
@@ -51,6 +56,10 @@ class Context final : public Pageable {
   // nothing.
   size_t serialized_bytes() const;  // bytes that `serialize` writes
   void serialize(std::span<std::byte> out);
+  // A part of the same copy: of each growing table the positions `rows`[slice], of which none lies beyond its counter;
+  // everything else with `rest` only.
+  size_t part_bytes(std::span<const Positions> rows, bool rest) const;
+  void serialize_part(std::span<const Positions> rows, bool rest, std::span<std::byte> out);
   Status restore(std::span<const std::byte> state, const Head& head);
 
   // A new context that goes on from here by itself: state, clock and chain are this one's, gates are not. It shares the
@@ -109,14 +118,16 @@ class Context final : public Pageable {
  private:
   Device& device() const { return *model_->device; }
   // Visits the bytes of a slice that is no counter: one piece, or of a growing table one piece for each outer part,
-  // with positions `from` up to its counter.
+  // with positions `from` up to its counter, or those of `rows`.
   void each_piece(size_t slice, const auto& visit, size_t from = 0) const;
+  void each_piece(size_t slice, const auto& visit, Positions rows) const;
   // Visits the bytes of a slice that finite() has to read.
   void each_unchecked_piece(size_t slice, const auto& visit) const;
   void mark_checked();
   BlockTable empty_table(size_t slice) const;
   void clear_ring(const StateSlice& slice, size_t first, size_t last);
   void set_counter(Name name, int64_t to);
+  std::vector<Positions> whole() const;  // [slices]: all positions
   size_t entered(const StateSlice& slice) const { return static_cast<size_t>(counter(slice.counter)); }
   // Of a table that grows along several counters: its extents by the counters' values.
   GrownTable::Extents extents(const StateSlice& slice, std::span<const int64_t> counters) const;

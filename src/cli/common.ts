@@ -34,6 +34,13 @@ export const sealFlags = {
   'seal-key': optional('FILE', 'the key that state is sealed with: 32 bytes or more, as they are or in hexadecimal'),
   'seal-key-old': optional('FILE', 'a former key, or the word plain for none, that is accepted where state is read'),
 }
+/** For commands that read or write whole states. */
+export const blobFlags = {
+  'blob-store': optional(
+    'DIR',
+    'where blocks of large states are kept; without it every snapshot is whole, in the log',
+  ),
+}
 export const SEAL_FLAGS = Object.keys(sealFlags)
 export const modelFlag = needed(
   'DIR',
@@ -56,7 +63,7 @@ export const overflowFlag = choice(
 export const partitionsFlag = optionalWhole('N', 'partitions of topics that are missing (default 1)', { min: 1 })
 export const formatFlag = choice(['json', 'text'], 'events as JSON, or records of plain text', 'json')
 
-export type LogValues = Values<typeof logFlags> & Partial<SealValues>
+export type LogValues = Values<typeof logFlags> & Partial<SealValues & BlobValues>
 
 /** The options of `openLog` for TLS. */
 export const tlsOf = ({ 'tls-ca': ca, 'tls-cert': cert, 'tls-key': key }: Values<typeof tlsFlags>): OpenLogOptions => ({
@@ -72,6 +79,12 @@ export const sealOf = (flags: Partial<SealValues>): OpenLogOptions => {
   return keys === null ? {} : { sealKeys: keys }
 }
 
+type BlobValues = Values<typeof blobFlags>
+
+/** The option of `openLog` for the blob store. */
+export const blobsOf = ({ 'blob-store': blobStore }: Partial<BlobValues>): OpenLogOptions =>
+  blobStore === undefined ? {} : { blobStore }
+
 /** Opens the log for the time of `use`. A URL of the wrong form is a usage error, and so are files that cannot serve. */
 export const withLog = async (
   flags: LogValues,
@@ -81,7 +94,7 @@ export const withLog = async (
   const { log: url } = flags
   const opening = async (): Promise<EventLog> => {
     const missing = existing ? missingFile(url) : null
-    if (missing === null) return openLog(url, { ...tlsOf(flags), ...sealOf(flags), ...options })
+    if (missing === null) return openLog(url, { ...tlsOf(flags), ...sealOf(flags), ...blobsOf(flags), ...options })
     throw new ContinuoError(
       'UNAVAILABLE',
       `There is no log at ${missing}. Check --log, or create one: continuo topics apply --log ${url}`,

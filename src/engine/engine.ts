@@ -12,6 +12,7 @@ import { type MemoryDeclaration, PLAIN_MEMORY, type StateLayout } from '../memor
 import { executorOf } from './executor.ts'
 import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
 import { type Graph, parametersOf } from './graph.ts'
+import { takeParts } from './growth.ts'
 import { nativeItem } from './items.ts'
 import { stateLayout } from './layout.ts'
 import {
@@ -285,6 +286,13 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       serialize() {
         own()
         return callNative((addon) => addon.serialize(handle))
+      },
+      capture(known) {
+        own()
+        const counters = callNative((addon) => addon.counters(handle))
+        return takeParts(layout, counters, known, ({ from, to }, rest) =>
+          callNative((addon) => addon.serializePart(handle, from, to, rest)),
+        )
       },
       restore(bytes, head) {
         own()

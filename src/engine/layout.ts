@@ -1,7 +1,8 @@
 /** The persistents of a graph as the bytes of a serialised context: dense, little-endian, in order of declaration. */
 import { ContinuoError } from '../errors.ts'
-import type { LayoutEntry, StateLayout } from '../memory.ts'
+import type { GrowingTable, LayoutEntry, StateLayout } from '../memory.ts'
 import { type AxisDeclaration, type Dtype, type Graph, indexExtent } from './graph.ts'
+import { growthOf } from './growth.ts'
 
 /** dtypes as safetensors names them, and the array that holds such numbers: floats narrower than f32 as bits. `i64` is a counter's. */
 export const storedDtypes = {
@@ -29,6 +30,32 @@ const persistentsOf = (graph: Graph): readonly Persistent[] =>
     return [{ name: declaration.name, dtype: declaration.dtype, axes: declaration.axes }]
   })
 
+/** The tables that grow with each counter and with no other, in order of the counters' declaration. */
+const growingTables = (
+  graph: Graph,
+  persistents: readonly Persistent[],
+): ReadonlyMap<string, readonly GrowingTable[]> => {
+  const tables = new Map<string, GrowingTable[]>()
+  for (const { name, dtype } of persistents) if (dtype === 'i64') tables.set(name, [])
+  for (const { name, dtype, axes } of persistents) {
+    const growing = axes.flatMap((each, i) => (typeof each !== 'number' && 'grows' in each ? [i] : []))
+    const [axis] = growing
+    if (axis === undefined || growing.length > 1) continue
+    const product = (some: readonly AxisDeclaration[], from: number): number =>
+      some.reduce<number>((count, each) => {
+        if (typeof each === 'number') return count * each
+        return 'index' in each ? count * indexExtent(graph, each.index) : count
+      }, from)
+    tables.get((axes[axis] as { readonly grows: string }).grows)?.push({
+      name,
+      axis,
+      outer: product(axes.slice(0, axis), 1),
+      row: product(axes.slice(axis + 1), storedDtypes[dtype].array.BYTES_PER_ELEMENT),
+    })
+  }
+  return new Map([...tables].filter(([, grown]) => grown.length > 0))
+}
+
 /**
  * What the layout fingerprint is taken over: [name, axes, dtype] of every persistent; an axis is its extent, or
  * "ring(n,counter)", or "grows(counter)".
@@ -44,17 +71,19 @@ export const layoutText = (graph: Graph): readonly (readonly unknown[])[] =>
     dtype,
   ])
 
+const nothingSkipped = (): number => 0
+
 export const stateLayout = (graph: Graph): StateLayout => {
   const persistents = persistentsOf(graph)
   /** A counter is declared, and so stored, before the tables that grow with it. */
-  const place = (read: (at: number) => bigint): readonly LayoutEntry[] => {
+  const place = (read: (at: number) => bigint, skipped: (table: string) => number): readonly LayoutEntry[] => {
     const counters = new Map<string, number>()
     let offset = 0
     return persistents.map(({ name, dtype, axes }) => {
       const shape = axes.map((axis) => {
         if (typeof axis === 'number') return axis
         if ('index' in axis) return indexExtent(graph, axis.index)
-        return 'ring' in axis ? axis.ring : (counters.get(axis.grows) ?? 0)
+        return 'ring' in axis ? axis.ring : Math.max(0, (counters.get(axis.grows) ?? 0) - skipped(name))
       })
       const stored = storedDtypes[dtype]
       const bytes = shape.reduce((product, extent) => product * extent, stored.array.BYTES_PER_ELEMENT)
@@ -65,9 +94,9 @@ export const stateLayout = (graph: Graph): StateLayout => {
     })
   }
   return {
-    tensors: (state) => {
+    tensors: (state, skipped = nothingSkipped) => {
       const view = new DataView(state.buffer, state.byteOffset, state.byteLength)
-      const entries = place((at) => (at + 8 <= state.length ? view.getBigInt64(at, true) : 0n))
+      const entries = place((at) => (at + 8 <= state.length ? view.getBigInt64(at, true) : 0n), skipped)
       const expected = entries.reduce((sum, { bytes }) => sum + bytes, 0)
       if (expected !== state.length) {
         throw new ContinuoError(
@@ -77,6 +106,7 @@ export const stateLayout = (graph: Graph): StateLayout => {
       }
       return entries
     },
-    first: place(() => 0n),
+    first: place(() => 0n, nothingSkipped),
+    growth: growthOf(graph, growingTables(graph, persistents)),
   }
 }

@@ -155,6 +155,10 @@ interface Addon {
   head(context: ContextHandle): ContextHead
   reset(context: ContextHandle): void
   serialize(context: ContextHandle): Uint8Array
+  /** Of each persistent in the order of the layout: its value where it is a counter, else 0. */
+  counters(context: ContextHandle): readonly number[]
+  /** Of each persistent that grows the positions from … to − 1 (−1: up to its counter); the others only with `rest`. */
+  serializePart(context: ContextHandle, from: readonly number[], to: readonly number[], rest: boolean): Uint8Array
   restore(context: ContextHandle, state: Uint8Array, pulse: bigint, origin: bigint, chain: string): void
   tokenBytes(bytes: Uint8Array, ends: Uint32Array): TokenBytesHandle
   submit(engine: EngineHandle, item: NativeItem): Promise<WorkResult>

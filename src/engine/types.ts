@@ -3,7 +3,7 @@
  * `native/` implements them; `src/engine/engine.ts` validates, explains and hands over.
  */
 import { ContinuoError } from '../errors.ts'
-import type { GateStatistics, MemoryDeclaration, StateLayout } from '../memory.ts'
+import type { GateStatistics, MemoryDeclaration, StateLayout, StateParts } from '../memory.ts'
 
 export interface ModelInfo {
   readonly dir: string
@@ -64,6 +64,8 @@ export interface Context extends ContextHead {
   gates(): readonly GateStatistics[]
   /** A copy of every persistent, laid out as `layout` says. Refused while the context is being processed. */
   serialize(): Uint8Array
+  /** The same copy in parts, without the first `known`[i] blocks of `layout.growth`[i]. Refused likewise. */
+  capture(known: readonly number[]): StateParts
   /** Replaces state and head. Refuses a wrong length and non-finite numbers; then the context is as it was. */
   restore(state: Uint8Array, head: ContextHead): void
   close(): void

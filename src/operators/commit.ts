@@ -13,7 +13,7 @@ import type { Sessions } from './sessions.ts'
 
 export type { Commit } from './committer.ts'
 
-export interface CommitDeps extends CommitterDeps {
+export interface CommitDeps extends Omit<CommitterDeps, 'wake'> {
   readonly sessions: CommitterDeps['sessions'] & Pick<Sessions, 'unsaved' | 'pressure'>
   /** Time between the beginnings of two commits, ms. */
   readonly interval: number
@@ -29,7 +29,6 @@ export const commit =
   (deps: CommitDeps): OperatorFunction<EmittedStep, Commit> =>
   (source) =>
     new Observable<Commit>((subscriber) => {
-      const committer = createCommitter(deps)
       const pending: EmittedStep[] = []
       let pendingBytes = 0
       let ended = false
@@ -39,6 +38,7 @@ export const commit =
         endWait?.()
         endWait = null
       }
+      const committer = createCommitter({ ...deps, wake })
 
       /** Waits for the next round: at once over budget or at the end, else when the interval has passed. */
       const due = async (lastStart: number): Promise<void> => {
@@ -48,6 +48,10 @@ export const commit =
           if (work && (left <= 0 || pending.length >= BUDGET_STEPS || pendingBytes >= BUDGET_BYTES)) return
           if (committer.hasSnapshotWork) {
             await committer.snapshotStep()
+            continue
+          }
+          if (committer.hasSweepWork) {
+            await committer.sweepStep()
             continue
           }
           await new Promise<void>((resolve) => {
@@ -76,7 +80,7 @@ export const commit =
         for (const { capture, needsSnapshot } of steps) {
           if (capture === undefined || !needsSnapshot) continue
           committer.capture(capture)
-          while (committer.hasSnapshotWork) await committer.snapshotStep()
+          await committer.finishSnapshots()
         }
         const done = await committer.commit(steps)
         deps.backlog.release(steps.length)
@@ -95,13 +99,14 @@ export const commit =
           await committer.compact()
           // Also when commits follow each other without a pause, snapshots make way.
           await committer.snapshotStep()
+          await committer.sweepStep()
         }
         // Farewell: what no snapshot holds yet is saved, so that the next start replays nothing.
         failpoint('stop.drained')
-        while (committer.hasSnapshotWork) await committer.snapshotStep()
+        await committer.finishSnapshots()
         for (const capture of deps.sessions.unsaved()) {
           committer.capture(capture)
-          while (committer.hasSnapshotWork) await committer.snapshotStep()
+          await committer.finishSnapshots()
         }
         if (committer.hasTouched) await round()
         subscriber.complete()
@@ -147,6 +152,7 @@ export const commit =
         cancelled = true
         upstream.unsubscribe()
         pressure.unsubscribe()
+        committer.stop()
         wake()
       }
     })

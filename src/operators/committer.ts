@@ -7,12 +7,16 @@
 import type { TopicNames } from '../../topics/index.ts'
 import { codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
+import type { StateLayout } from '../memory.ts'
 import { type Fingerprints, type Head, type PartitionCursor, type SnapshotRef, seal } from '../state/head.ts'
 import { type LiveEntry, type LiveIndex, recordBytes } from '../state/live-index.ts'
+import { type BlobNames, encodeManifest, hotTensors, namedIn } from '../state/manifest.ts'
 import { type MemoryReport, type ModelMemory, memoryStats } from '../state/memory-stats.ts'
 import { encodeSnapshot } from '../state/snapshot.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
 import type { Watermark } from '../streams/watermark.ts'
+import { createSweep } from './blob-sweep.ts'
+import type { PartitionBlobs } from './blobs.ts'
 import type { EmittedStep } from './emit.ts'
 import type { Sessions } from './sessions.ts'
 import { readSnapshot, type SnapshotWriting, writeSnapshot } from './snapshots.ts'
@@ -29,7 +33,11 @@ export interface CommitterDeps {
   readonly writer: PartitionWriter
   readonly watermark: Watermark
   readonly sessions: Pick<Sessions, 'heads' | 'committed' | 'relieve'>
-  readonly model: Fingerprints & ModelMemory
+  readonly model: Fingerprints & ModelMemory & { readonly layout: StateLayout }
+  /** Where blocks of snapshots lie; null: snapshots are whole. */
+  readonly blobs: PartitionBlobs | null
+  /** The log's id in its blob store. */
+  readonly logId: string | undefined
   readonly stateIndex: LiveIndex
   readonly snapshotIndex: LiveIndex
   /** Sessions whose head carries a former seal. */
@@ -42,6 +50,14 @@ export interface CommitterDeps {
   readonly warn: (message: string) => void
   /** Called for each state that becomes a snapshot. */
   readonly onSnapshot?: (capture: Capture, seen: MemoryReport) => void
+  /** Called when work that went on beside the commits has come to where it can go on here. */
+  readonly wake: () => void
+}
+
+/** A capture whose blobs are durable, to be written as a snapshot. */
+interface Stored {
+  readonly capture: Capture
+  readonly names: BlobNames | null
 }
 
 /** A commit as the rest of the worker sees it. */
@@ -72,16 +88,30 @@ interface Prepared {
 }
 
 export const createCommitter = (deps: CommitterDeps) => {
-  const { log, names, partition, writer, watermark, sessions, model, stateIndex, snapshotIndex } = deps
+  const { log, names, partition, writer, watermark, sessions, model, stateIndex, snapshotIndex, blobs } = deps
   /** Sessions whose head must be written although no step touched them: a new snapshot, or compaction. */
   const touched = new Set<string>()
   const refs = new Map<string, SnapshotRef>()
   /** States that wait to be written, by session: a newer one takes the place of an older. */
   const captures = new Map<string, Capture>()
   let writing: SnapshotWriting | null = null
+  /** The blobs of a capture on their way to the store, and what came of it. */
+  let storing: Promise<void> | null = null
+  let stored: (() => Stored) | null = null
+  let living = { count: 0, bytes: 0 }
   /** The input offset of the last commit. */
   let committedTo = watermark.position().offset
-  for (const [id, { snapshot }] of sessions.heads) if (snapshot !== null) refs.set(id, snapshot)
+  /** Every change of `refs`, so that what committed heads name is known without counting. */
+  const setRef = (session: string, ref: SnapshotRef | undefined): void => {
+    const { count: less = 0, bytes: lost = 0 } = refs.get(session)?.blobs ?? {}
+    const { count: more = 0, bytes: won = 0 } = ref?.blobs ?? {}
+    living = { count: living.count - less + more, bytes: living.bytes - lost + won }
+    if (ref === undefined) {
+      refs.delete(session)
+      blobs?.dead.add(lost)
+    } else refs.set(session, ref)
+  }
+  for (const [id, { snapshot }] of sessions.heads) if (snapshot !== null) setRef(id, snapshot)
   const statePlace = { topic: names.state, partition, keys: log.sealKeys }
   const resealing = [...deps.resealing]
   /** Some heads a commit, so that a rotated key delays no commit for long. */
@@ -105,6 +135,7 @@ export const createCommitter = (deps: CommitterDeps) => {
       group: deps.group,
       topic: names.chunks,
       ...(deps.topicId !== undefined && { topicId: deps.topicId }),
+      ...(deps.logId !== undefined && { logId: deps.logId }),
       partition,
       offset,
       done: done.map(([from, to]) => [from, to]),
@@ -155,7 +186,7 @@ export const createCommitter = (deps: CommitterDeps) => {
       sessions.committed(head)
       stateIndex.put(head.session, place(at))
       if (!forgets(head)) continue
-      refs.delete(head.session)
+      setRef(head.session, undefined)
       snapshotIndex.drop(head.session)
     }
     stateIndex.put('', place(heads.length))
@@ -178,32 +209,101 @@ export const createCommitter = (deps: CommitterDeps) => {
 
   /** A snapshot is whole in the log; the next commit's head names it. */
   const written = (session: string, ref: SnapshotRef): void => {
-    refs.set(session, ref)
+    setRef(session, ref)
     touched.add(session)
     snapshotIndex.put(session, { offset: ref.first, bytes: ref.bytes })
   }
 
+  /** Begins to write the state as a snapshot: whole, or as a manifest with the names of its blobs. */
+  const begin = ({ capture: taken, names: blocks }: Stored): void => {
+    const { head, state, gates } = taken
+    const tensors = blocks === null ? model.layout.tensors(state) : hotTensors(model.layout, state, blocks)
+    const seen = memoryStats(model, head.conductor, state, gates, tensors)
+    deps.onSnapshot?.(taken, seen)
+    const file =
+      blocks === null
+        ? encodeSnapshot(head, state, model.layout, seen.stats)
+        : encodeManifest(head, state, model.layout, blobs!.folder, blocks, seen.stats)
+    const named = blocks === null ? undefined : namedIn(model.layout, blocks)
+    const pulse = head.conductor.globalStep
+    writing = writeSnapshot(names.snapshots, head.session, pulse, file, deps.partBytes, named)
+  }
+
+  /** Writes the blobs of a capture beside the commits, however long the store takes. */
+  const store = (taken: Capture): void => {
+    storing = blobs!
+      .write(taken)
+      .then(
+        (blocks) => () => ({ capture: taken, names: blocks }),
+        (error: unknown) => () => {
+          throw error
+        },
+      )
+      .then((outcome) => {
+        storing = null
+        stored = outcome
+        deps.wake()
+      })
+  }
+
   /** One small piece of snapshot work. Returns whether there may be more. */
   const snapshotStep = async (): Promise<boolean> => {
+    if (writing === null && stored !== null) {
+      const outcome = stored
+      stored = null
+      begin(outcome())
+    }
     if (writing === null) {
       const [next] = captures.values()
-      if (next === undefined) return false
-      const { head, state } = next
-      captures.delete(head.session)
-      const seen = memoryStats(model, head.conductor, state, next.gates)
-      deps.onSnapshot?.(next, seen)
-      const file = encodeSnapshot(head, state, model.layout, seen.stats)
-      writing = writeSnapshot(names.snapshots, head.session, head.conductor.globalStep, file, deps.partBytes)
+      if (next === undefined || storing !== null) return false
+      captures.delete(next.head.session)
+      if (next.blocks !== undefined) {
+        store(next)
+        return false
+      }
+      begin({ capture: next, names: null })
     }
-    const ref = await writing.step(writer)
+    const ref = await writing!.step(writer)
     if (ref !== null) {
-      written(writing.session, ref)
+      written(writing!.session, ref)
       writing = null
       // The next ones at once, so that one commit names all that were written since the last.
       relieve()
     }
     return true
   }
+
+  const hasSnapshotWork = (): boolean => writing !== null || stored !== null || (storing === null && captures.size > 0)
+
+  /** All snapshot work, to its end. */
+  const finishSnapshots = async (): Promise<void> => {
+    while (hasSnapshotWork() || storing !== null) {
+      await storing
+      await snapshotStep()
+    }
+  }
+
+  /** Nothing is on its way to the blob store or to a commit. */
+  const isQuiet = (): boolean => storing === null && stored === null && writing === null && touched.size === 0
+
+  const sweep =
+    blobs === null
+      ? null
+      : createSweep({
+          log,
+          names,
+          partition,
+          writer,
+          blobs,
+          heads: sessions.heads,
+          floor: snapshotIndex.floor,
+          living: () => living,
+          *captured() {
+            for (const { blocks } of captures.values()) yield* blocks?.known.flat() ?? []
+          },
+          warn: deps.warn,
+          wake: deps.wake,
+        })
 
   /** Writes the oldest living state again when the dead outweigh the living. */
   const compact = async (): Promise<void> => {
@@ -221,13 +321,14 @@ export const createCommitter = (deps: CommitterDeps) => {
         if (codeOf(error) !== 'REFUSED') throw error
         // When its session is rebuilt the same error leads to its events. Other sessions must not be stopped by it.
         deps.warn(`${messageOf(error)} It is forgotten.`)
-        refs.delete(id)
+        setRef(id, undefined)
         snapshotIndex.drop(id)
         touched.add(id)
         return null
       })
       if (file === null) continue
-      const again = writeSnapshot(names.snapshots, id, head.snapshot.pulse, file, deps.partBytes)
+      const { pulse, blobs: named } = head.snapshot
+      const again = writeSnapshot(names.snapshots, id, pulse, file, deps.partBytes, named)
       let ref: SnapshotRef | null = null
       while (ref === null) ref = await again.step(writer)
       written(id, ref)
@@ -273,7 +374,17 @@ export const createCommitter = (deps: CommitterDeps) => {
       return touched.size > 0
     },
     get hasSnapshotWork() {
-      return writing !== null || captures.size > 0
+      return hasSnapshotWork()
+    },
+    finishSnapshots,
+    get hasSweepWork() {
+      return sweep !== null && isQuiet() && sweep.hasWork
+    },
+    async sweepStep() {
+      if (sweep !== null && isQuiet() && sweep.hasWork) await sweep.step()
+    },
+    stop() {
+      sweep?.stop()
     },
   }
 }

@@ -11,6 +11,7 @@
  * Busy contexts stay. Where they fill the bound, others wait for their turn, in order; one that is larger than the bound goes
  * alone. Callers get contexts like the engine's own, and cannot tell where the state of one is.
  */
+import { cutParts } from '../engine/growth.ts'
 import type { Context, ContextHead, Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { openSpillFolder, type SpillFile } from '../state/spill.ts'
@@ -80,7 +81,7 @@ interface Waiting {
 const RETRY = 1000
 
 export const createResidency = (
-  model: Pick<Model, 'createContext' | 'forkContext' | 'submit'>,
+  model: Pick<Model, 'createContext' | 'forkContext' | 'submit' | 'layout'>,
   {
     maxBytes = Number.POSITIVE_INFINITY,
     spillDir,
@@ -264,6 +265,18 @@ export const createResidency = (
     return initial
   }
 
+  /** The state of a context that is not in memory. */
+  const outside = (slot: Slot): Uint8Array => {
+    if (slot.spilled !== null) return folder.read(slot.spilled, label(slot))
+    if (slot.lost !== null) throw slot.lost
+    const context = model.createContext()
+    try {
+      return context.serialize()
+    } finally {
+      context.close()
+    }
+  }
+
   const slotOf = (name: string | undefined): Slot => {
     const { bytes, ...head } = first()
     const slot: Slot = {
@@ -309,15 +322,11 @@ export const createResidency = (
       },
       serialize() {
         own(slot)
-        if (slot.real !== null) return slot.real.serialize()
-        if (slot.spilled !== null) return folder.read(slot.spilled, label(slot))
-        if (slot.lost !== null) throw slot.lost
-        const context = model.createContext()
-        try {
-          return context.serialize()
-        } finally {
-          context.close()
-        }
+        return slot.real === null ? outside(slot) : slot.real.serialize()
+      },
+      capture(known) {
+        own(slot)
+        return slot.real === null ? cutParts(model.layout, outside(slot), known) : slot.real.capture(known)
       },
       restore(state, head) {
         own(slot)

@@ -11,9 +11,10 @@ import type { Context, Model } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import { checkFits, faultOfHead, type Head, headDifference, sameHead, samePlace } from '../state/head.ts'
-import { decodeSnapshot } from '../state/snapshot.ts'
+import type { BlobName } from '../state/manifest.ts'
 import type { EventLog } from '../streams/log.ts'
 import { advance, clockOf, type Inference, initialHead, type SessionState } from './advance.ts'
+import { BlockLost, type KnownBlocks, wholeSnapshot } from './blobs.ts'
 import { compactionHint } from './compacted-input.ts'
 import { SessionLost } from './set-aside.ts'
 import { readSnapshot } from './snapshots.ts'
@@ -27,6 +28,8 @@ export interface RestoreDeps {
   readonly model: Model
   readonly engine: Inference
   readonly validate: ValidateOptions
+  /** Called for a block that is missing or damaged. */
+  readonly distrust?: (blob: BlobName) => void
   /** Called when a snapshot is of no use and the events take its place. */
   readonly warn?: (message: string) => void
 }
@@ -34,6 +37,12 @@ export interface RestoreDeps {
 /** Bytes asked for at a time: for a few records not a whole megabyte of those behind them, which Kafka would send. */
 const MAX_BYTES = 1 << 20
 const RECORD_BYTES = 4096
+
+/**
+ * `unsaved`: the snapshot that its head names is of no use, so another should take its place. `blocks`: those of the snapshot that it was
+ * rebuilt from.
+ */
+export type Restored = SessionState & { readonly unsaved?: true; readonly blocks?: KnownBlocks }
 
 /** A session's own events in [from, until), validated; rejected ones left out, as they were the first time. */
 export async function* sessionEvents(
@@ -70,14 +79,14 @@ const disagree = (target: Head, reached: Head, hint: string): Disagreement =>
 
 /** Loads the snapshot that the head names; null where it names none. Throws `SessionLost` where it is of no use. */
 const loadSnapshot = async (
-  { log, names, model }: RestoreDeps,
+  { log, names, model, distrust }: RestoreDeps,
   partition: number,
   target: Head,
-): Promise<SessionState | null> => {
+): Promise<Restored | null> => {
   if (target.snapshot === null) return null
   try {
     const file = await readSnapshot(log, names.snapshots, partition, target)
-    const { head, state } = decodeSnapshot(file, model.layout)
+    const { head, state, names: blobs } = await wholeSnapshot(log, file, model.layout)
     checkFits(head, model)
     const fault = faultOfHead(head, model)
     if (fault !== null) throw new SessionLost(`The snapshot of session "${target.session}" cannot be used: ${fault}.`)
@@ -87,9 +96,11 @@ const loadSnapshot = async (
       )
     }
     failpoint('restore.snapshot')
-    return { head, context: filled(model, state, head) }
+    const blocks = blobs === null ? undefined : { origin: head.conductor.origin, names: blobs }
+    return { head, context: filled(model, state, head), ...(blocks && { blocks }) }
   } catch (error) {
     const code = codeOf(error)
+    if (error instanceof BlockLost) distrust?.(error.blob)
     // INVALID: the engine does not take the state.
     if (code !== 'REFUSED' && code !== 'INVALID') throw error
     throw error instanceof SessionLost ? error : new SessionLost(messageOf(error), { cause: error })
@@ -111,19 +122,16 @@ const filled = (model: Model, state: Uint8Array | null, head: Head): Context => 
 /** With the first state at the head's clock and chain: all that a session needs which was closed or set aside. */
 export const blankSession = (model: Model, head: Head): SessionState => ({ head, context: filled(model, null, head) })
 
-/** `unsaved`: the snapshot that its head names is of no use, so another should take its place. */
-export type Restored = SessionState & { readonly unsaved?: true }
-
 /** Carries the session on from `base`, or from its first event, until it stands where `target` does, and compares the two. */
 const replayed = async (
   deps: RestoreDeps,
   partition: number,
   target: Head,
-  base: SessionState | null,
+  base: Restored | null,
   signal: AbortSignal | undefined,
-): Promise<SessionState> => {
+): Promise<Restored> => {
   const { model, engine } = deps
-  let session = base
+  let session: SessionState | null = base
   const from = base === null ? target.born : base.head.cursor.offset + (base.head.cursor.complete ? 1 : 0)
   try {
     if (session === null || !samePlace(session.head, target)) {
@@ -163,7 +171,7 @@ const replayed = async (
     if (!sameHead(target, session.head))
       throw disagree(target, session.head, await compactionHint(deps.log, deps.names.chunks))
     failpoint('restore.done')
-    return { head: target, context: session.context }
+    return { head: target, context: session.context, ...(base?.blocks && { blocks: base.blocks }) }
   } catch (error) {
     session?.context.close()
     if (codeOf(error) === 'POSITION') {

@@ -9,6 +9,7 @@ import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { Head } from '../state/head.ts'
 import { SpillLost } from '../state/spill.ts'
 import { type Inference, initialHead, type SessionState } from './advance.ts'
+import type { PartitionBlobs } from './blobs.ts'
 import { createQueue, type Queue } from './queue.ts'
 import { createResting, isSaved, type LiveSession } from './resting.ts'
 import { blankSession, Disagreement, type Restored } from './restore.ts'
@@ -20,6 +21,8 @@ import { createUnsaved } from './unsaved.ts'
 export interface SessionsOptions {
   readonly model: Model
   readonly engine: Inference
+  /** Where frozen blocks lie; null: snapshots are whole. */
+  readonly blobs: PartitionBlobs | null
   readonly snapshotEvery: number
   /** Records of the partition after which an idle session is saved, too: a rebuild reads all that came since. */
   readonly snapshotRecords: number
@@ -95,18 +98,22 @@ type Brought = Restored & { readonly aside?: Step }
 export const spillLostOf = (session: string, error: SpillLost): SpillLost =>
   new SpillLost(`Session "${session}": ${error.message}`, { cause: error })
 
-const captureOf = ({ head, context }: SessionState): Capture => {
+const captureOf = ({ head, context }: SessionState, blobs: PartitionBlobs | null): Capture => {
   try {
-    return { head, state: context.serialize(), gates: context.gates() }
+    if (blobs === null) return { head, state: context.serialize(), gates: context.gates() }
+    const names = blobs.known(head.session, head.conductor.origin)
+    const { hot, frozen, fresh } = context.capture(names.map(({ length }) => length))
+    const known = names.map((own, g) => own.slice(0, frozen[g]))
+    return { head, state: hot, blocks: { known, fresh }, gates: context.gates() }
   } catch (error) {
     throw error instanceof SpillLost ? spillLostOf(head.session, error) : error
   }
 }
 
 /** null: the context is gone with its device, and a farewell is no reason to fail. The session is rebuilt from the log. */
-const captureIfThere = (session: SessionState): Capture | null => {
+const captureIfThere = (session: SessionState, blobs: PartitionBlobs | null): Capture | null => {
   try {
-    return captureOf(session)
+    return captureOf(session, blobs)
   } catch (error) {
     if (codeOf(error) === 'UNAVAILABLE') return null
     throw error
@@ -125,7 +132,7 @@ const MAX_RESTORES = 4
 const MAX_REFRESHES = 2
 
 export const createSessions = (options: SessionsOptions): Sessions => {
-  const { model, snapshotEvery, snapshotRecords, maxContexts, restore, stopping } = options
+  const { model, blobs, snapshotEvery, snapshotRecords, maxContexts, restore, stopping } = options
   const heads = new Map<string, Head>()
   const live = new Map<string, LiveSession>()
   const coming = new Map<string, Arrival>()
@@ -151,6 +158,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       if (session === undefined) return false
       put(session, null)
       live.delete(session.head.session)
+      blobs?.end(session.head.session)
       session.context.close()
       return true
     },
@@ -208,7 +216,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     session.due = false
     unsaved.end(session.head.session)
     if (!session.busy) put(session, capturing)
-    return captureOf(session)
+    return captureOf(session, blobs)
   }
 
   /** The snapshot that a head names may be compacted and trimmed while it is being read; then the newer head names it. */
@@ -248,7 +256,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     try {
       if (!(await rooms.enter(restores))) return null
       try {
-        const { head, context, aside, unsaved: stale = false } = await make(heads.get(id))
+        const { head, context, blocks, aside, unsaved: stale = false } = await make(heads.get(id))
         if (closed) context.close()
         checkOpen()
         // In the place that was kept for it, before anybody else looks.
@@ -258,6 +266,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
         const captured = stale ? Number.NEGATIVE_INFINITY : (known?.snapshot?.pulse ?? -1)
         const session: LiveSession = { head, context, busy, captured, due, list: null }
         live.set(id, session)
+        blobs?.begin(id, blocks)
         settle(session)
         return { session, ...(aside && { aside }) }
       } catch (error) {
@@ -346,7 +355,10 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       heads.set(head.session, head)
       if (head.status !== 'open') unsaved.end(head.session)
       const session = live.get(head.session)
-      if (session !== undefined) settle(session)
+      if (session === undefined) return
+      // Its context may stay for long, and nothing of it is needed any more.
+      if (head.status !== 'open') blobs?.begin(head.session, undefined)
+      settle(session)
     },
     *unsaved() {
       for (const session of live.values()) {
@@ -354,7 +366,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
         const { session: id, status } = session.head
         const isUnsaved = session.due || unsaved.has(id) || heads.get(id)?.snapshot?.pulse !== pulse
         if (status !== 'open' || !isUnsaved) continue
-        const captured = captureIfThere(session)
+        const captured = captureIfThere(session, blobs)
         if (captured !== null) yield captured
       }
     },

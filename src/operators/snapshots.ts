@@ -19,12 +19,14 @@ export interface SnapshotWriting {
   step(writer: PartitionWriter): Promise<SnapshotRef | null>
 }
 
+/** `blobs`: those that the file names, where it is a manifest. */
 export const writeSnapshot = (
   topic: string,
   session: string,
   pulse: number,
   file: Uint8Array,
   partBytes: number = PART_BYTES,
+  blobs?: SnapshotRef['blobs'],
 ): SnapshotWriting => {
   const parts = splitParts(file, partBytes)
   const hash = sha256(file)
@@ -47,7 +49,8 @@ export const writeSnapshot = (
         return null
       }
       failpoint('snapshot.written')
-      return { pulse, first, last: offsets.at(-1)!, parts: parts.length, bytes: file.length, sha256: hash }
+      const last = offsets.at(-1)!
+      return { pulse, first, last, parts: parts.length, bytes: file.length, sha256: hash, ...(blobs && { blobs }) }
     },
   }
 }

@@ -16,6 +16,7 @@ import type { EventLog, PartitionWriter } from '../streams/log.ts'
 import { createSource } from '../streams/source.ts'
 import { createWatermark } from '../streams/watermark.ts'
 import { createBacklog } from './backlog.ts'
+import { openBlobs } from './blobs.ts'
 import type { Commit } from './commit.ts'
 import { openState } from './partition-state.ts'
 import { pipeline } from './pipeline.ts'
@@ -94,16 +95,28 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     const state = await openState(writer, options, partition, options.compactFloor)
     failpoint('restore.read')
     const { heads, stateIndex, snapshotIndex, resealing } = state
-    const { offset: from, done, topicId } = state.cursor
+    const claimed = { log, names, model, partition, writer }
+    const { blobs, cursor } = await openBlobs(claimed, state.cursor, heads)
+    const { offset: from, done, topicId, logId } = cursor
     const watermark = createWatermark({ offset: from, done })
     const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal, undefined, topicId)
     const backlog = createBacklog(BACKLOG_STEPS)
     const validation = { format: options.format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
     const engine = { model, tokenizer, submit: contexts.submit }
-    const restoring = { log, names, model, engine, validate: validation, warn: options.warn }
+    const distrust = blobs?.distrust
+    const restoring = {
+      log,
+      names,
+      model,
+      engine,
+      validate: validation,
+      warn: options.warn,
+      ...(distrust && { distrust }),
+    }
     sessions = createSessions({
       model,
       engine,
+      blobs,
       snapshotEvery: options.snapshotEvery,
       snapshotRecords: options.snapshotRecords,
       maxContexts: options.maxContexts,
@@ -130,6 +143,8 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       group,
       partition,
       topicId,
+      blobs,
+      logId,
       writer,
       watermark,
       sessions,

@@ -5,8 +5,9 @@ import type { Observation } from '../../topics/observations.ts'
 import type { Stopped } from '../../topics/state.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import type { ContinuoError } from '../errors.ts'
-import type { GateStatistics } from '../memory.ts'
+import type { GateStatistics, StateParts } from '../memory.ts'
 import type { Head } from '../state/head.ts'
+import type { BlobNames } from '../state/manifest.ts'
 import type { StoredRecord } from '../streams/log.ts'
 
 /** After validate: an event that means something by itself. */
@@ -53,8 +54,16 @@ export type Output =
 /** State copied out of the engine right after a step, to become a snapshot. */
 export interface Capture {
   readonly head: Head
+  /** The whole, or its hot part where `blocks` has the rest. */
   readonly state: Uint8Array
+  readonly blocks?: CapturedBlocks
   readonly gates: readonly GateStatistics[]
+}
+
+/** The frozen blocks of a state, of each growth: first those that lie in the blob store, then copies of the others. */
+export interface CapturedBlocks {
+  readonly known: BlobNames
+  readonly fresh: StateParts['fresh']
 }
 
 /**

@@ -3,11 +3,11 @@
 import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import type { TopicNames } from '../../topics/index.ts'
 import { messageOf } from '../errors.ts'
-import type { StateTensors } from '../memory.ts'
+import type { StateLayout } from '../memory.ts'
 import { faultOfHead, type Head, type PartitionCursor, unseal } from '../state/head.ts'
-import { decodeSnapshot } from '../state/snapshot.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
+import { BlockLost, wholeSnapshot } from './blobs.ts'
 import { isGenesisCursor } from './partition-state.ts'
 import { readSnapshot } from './snapshots.ts'
 
@@ -116,7 +116,7 @@ export const readSnapshots = async (
   log: EventLog,
   names: TopicNames,
   partition: number,
-  layout: StateTensors,
+  layout: StateLayout,
   heads: readonly At<Head>[],
   found: Found,
 ): Promise<Map<string, At<StoredSnapshot>[]>> => {
@@ -130,10 +130,12 @@ export const readSnapshots = async (
     seen.add(ref.first)
     const where = `${names.snapshots}, partition ${partition}, offsets ${ref.first} to ${ref.last}`
     try {
-      const snapshot = decodeSnapshot(await readSnapshot(log, names.snapshots, partition, head), layout)
+      const snapshot = await wholeSnapshot(log, await readSnapshot(log, names.snapshots, partition, head), layout)
       const place = placeOf(snapshot.head)
       snapshots.set(place, [...(snapshots.get(place) ?? []), { what: snapshot, where }])
     } catch (error) {
+      // The blocks of an older snapshot are garbage before the snapshot is; those that it shares with the newest were read there.
+      if (error instanceof BlockLost && head !== newest) continue
       found({ kind: 'snapshot', session: head.session, where, message: messageOf(error) })
     }
   }

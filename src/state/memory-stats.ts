@@ -3,7 +3,7 @@
  * from them, and a replay may find others (gates are averages since the context is in memory).
  */
 import { z } from 'zod'
-import type { GateStatistics, MemoryDeclaration, MemoryTable, StateTensors } from '../memory.ts'
+import type { GateStatistics, LayoutEntry, MemoryDeclaration, MemoryTable, StateTensors } from '../memory.ts'
 import { type TensorHealth, tableLevels, tensorHealth } from './health.ts'
 
 const level = z.object({
@@ -88,15 +88,19 @@ export interface MemoryReport {
   readonly stats: MemoryStats
 }
 
-/** Statistics of a serialised context. Throws REFUSED when the state does not fit the model's layout. */
+/**
+ * Statistics of a serialised context; `tensors`: those in `state`, where it is not the whole. Throws REFUSED when the state does not fit
+ * the model's layout.
+ */
 export const memoryStats = (
   model: ModelMemory,
   clock: Clock,
   state: Uint8Array,
   gates: readonly GateStatistics[],
+  tensors: readonly LayoutEntry[] = model.layout.tensors(state),
 ): MemoryReport => {
   const tables = tableLevels(model.memory)
-  const health = tensorHealth(model.layout.tensors(state), state, tables)
+  const health = tensorHealth(tensors, state, tables)
   const stats = { window: windowOf(model, clock), levels: levelsOf(model, health, gates) }
   return { health, stats: Object.keys(tables).length === 0 ? stats : { ...stats, tables } }
 }

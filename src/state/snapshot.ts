@@ -25,35 +25,51 @@ const stored = z.record(
 const metadataSchema = z.record(z.string(), z.string())
 
 const FORMAT = 'continuo-snapshot'
+/** A whole state; and one that is continued by blobs. */
 const VERSION = '1'
+const IN_BLOCKS = '2'
 
 const broken = (what: string): ContinuoError =>
   new ContinuoError('REFUSED', `The snapshot ${what}. Nothing was changed; use another copy of it.`)
 
+/** How a file of version 2 continues its tensors by blobs (manifest.ts): members of its metadata. */
+export interface ManifestText {
+  readonly store: string
+  readonly growth: string
+  readonly blobs: string
+}
+
 /** An exported file has no head in a log that names its sha256, so it carries one of its own. */
-const checkOf = (head: string, state: Uint8Array, vitals = ''): string =>
-  createHash('sha256').update(head).update(state).update(vitals).digest('hex')
+const checkOf = (head: string, state: Uint8Array, vitals = '', manifest?: ManifestText): string => {
+  const hash = createHash('sha256').update(head).update(state).update(vitals)
+  if (manifest !== undefined) hash.update(manifest.store).update(manifest.growth).update(manifest.blobs)
+  return hash.digest('hex')
+}
+
+const entryOf = ({ dtype, shape, offset, bytes }: LayoutEntry) => ({
+  dtype,
+  shape,
+  data_offsets: [offset, offset + bytes],
+})
 
 /** `stats` are for people who look at the file (memory-stats.ts), where they are named `vitals`. */
-export const encodeSnapshot = (
+export const encodeFile = (
   head: Head,
   state: Uint8Array,
-  layout: StateTensors,
+  entries: readonly LayoutEntry[],
   stats?: MemoryStats,
+  manifest?: ManifestText,
 ): Uint8Array => {
-  const tensors = Object.fromEntries(
-    layout
-      .tensors(state)
-      .map(({ name, dtype, shape, offset, bytes }) => [name, { dtype, shape, data_offsets: [offset, offset + bytes] }]),
-  )
+  const tensors = Object.fromEntries(entries.map((entry) => [entry.name, entryOf(entry)]))
   const inside = JSON.stringify({ ...head, snapshot: null })
   const told = stats && JSON.stringify(stats)
   const metadata = {
     format: FORMAT,
-    version: VERSION,
+    version: manifest === undefined ? VERSION : IN_BLOCKS,
     head: inside,
-    sha256: checkOf(inside, state, told),
+    sha256: checkOf(inside, state, told, manifest),
     ...(told !== undefined && { vitals: told }),
+    ...manifest,
   }
   const json = JSON.stringify({ __metadata__: metadata, ...tensors })
   const raw = new TextEncoder().encode(json)
@@ -65,6 +81,10 @@ export const encodeSnapshot = (
   file.set(state, 8 + length)
   return file
 }
+
+/** The whole state in one file. */
+export const encodeSnapshot = (head: Head, state: Uint8Array, layout: StateTensors, stats?: MemoryStats): Uint8Array =>
+  encodeFile(head, state, layout.tensors(state), stats)
 
 /** The HMAC of an exported file, over the parts that its own checksum covers, and that checksum. */
 const exportSeal = (key: Uint8Array, { text, check, vitals = '' }: SnapshotHeader): string =>
@@ -120,6 +140,7 @@ interface SnapshotHeader {
   /** Head and vitals as they stand in the file, and the checksum over them and the state. */
   readonly text: string
   readonly vitals: string | undefined
+  readonly manifest: ManifestText | undefined
   readonly check: string
   /** Where the tensors begin. */
   readonly end: number
@@ -132,11 +153,17 @@ const readHeader = (file: Uint8Array): SnapshotHeader => {
   try {
     const header = new TextDecoder('utf-8', { fatal: true }).decode(file.subarray(8, 8 + length))
     const tensors = parseJson(header, 'The header') as Record<string, unknown>
-    const { format, version, head: text = '', sha256: check = '', vitals } = metadataSchema.parse(tensors.__metadata__)
-    if (format !== FORMAT || version !== VERSION) {
-      throw broken(`is of format ${format} version ${version}; expected ${FORMAT} version ${VERSION}`)
+    const metadata = metadataSchema.parse(tensors.__metadata__)
+    const { format, version, head: text = '', sha256: check = '', vitals } = metadata
+    const { store = '', growth = '', blobs = '' } = metadata
+    if (format !== FORMAT || (version !== VERSION && version !== IN_BLOCKS)) {
+      throw broken(
+        `is of format ${format} version ${version}; expected ${FORMAT} version ${VERSION} or, in blocks, ${IN_BLOCKS}`,
+      )
     }
-    return { head: headSchema.parse(parseJson(text, 'The head')), tensors, text, vitals, check, end: 8 + length }
+    const head = headSchema.parse(parseJson(text, 'The head'))
+    const manifest = version === VERSION ? undefined : { store, growth, blobs }
+    return { head, tensors, text, vitals, manifest, check, end: 8 + length }
   } catch (error) {
     if (error instanceof ContinuoError)
       throw error.code === 'REFUSED' ? error : broken(`cannot be read. ${error.message}`)
@@ -156,16 +183,23 @@ const statsIn = (text = ''): MemoryStats | null => {
   }
 }
 
+/** A snapshot file by itself. */
+export interface SnapshotFile extends Snapshot {
+  /** The tensors in `state` that it names itself. */
+  readonly tensors: readonly LayoutEntry[]
+  readonly stats: MemoryStats | null
+  /** How blobs continue the state; null where it is whole. */
+  readonly manifest: ManifestText | null
+}
+
 /**
  * A snapshot read without its model: the tensors are those that it names itself. Throws REFUSED when it fails its checksum or
  * its tensors do not fill the file.
  */
-export const readSnapshotFile = (
-  file: Uint8Array,
-): Snapshot & { readonly tensors: readonly LayoutEntry[]; readonly stats: MemoryStats | null } => {
-  const { head, tensors: named, text, vitals, check, end } = readHeader(file)
+export const readSnapshotFile = (file: Uint8Array): SnapshotFile => {
+  const { head, tensors: named, text, vitals, manifest, check, end } = readHeader(file)
   const state = file.subarray(end)
-  const actual = checkOf(text, state, vitals)
+  const actual = checkOf(text, state, vitals, manifest)
   if (actual !== check) throw broken(`fails its checksum: it says ${check}, its content gives ${actual}`)
   const { __metadata__: _metadata, ...rest } = named
   const entries = stored.safeParse(rest)
@@ -183,25 +217,48 @@ export const readSnapshotFile = (
       return { name, dtype, shape, offset: from, bytes: to - from }
     },
   )
-  return { head, state, tensors, stats: statsIn(vitals) }
+  return { head, state, tensors, stats: statsIn(vitals), manifest: manifest ?? null }
 }
 
-/** Throws REFUSED when the file is not a snapshot of this layout. */
-export const decodeSnapshot = (file: Uint8Array, layout: StateTensors): Snapshot => {
-  const { head, tensors, text, vitals, check, end } = readHeader(file)
-  const state = file.subarray(end)
+/** Throws REFUSED unless the tensors that a file names are those of the layout. */
+const checkNamed = (named: Readonly<Record<string, unknown>>, state: Uint8Array, layout: StateTensors): void => {
   const known = new Set(['__metadata__'])
-  for (const { name, dtype, shape, offset, bytes } of layout.tensors(state)) {
-    const found = JSON.stringify(tensors[name] ?? null)
-    const wanted = JSON.stringify({ dtype, shape, data_offsets: [offset, offset + bytes] })
+  for (const entry of layout.tensors(state)) {
+    const { name } = entry
+    const found = JSON.stringify(named[name] ?? null)
+    const wanted = JSON.stringify(entryOf(entry))
     if (found !== wanted) throw broken(`has ${name} as ${found}; the model's layout says ${wanted}`)
     known.add(name)
   }
-  const more = Object.keys(tensors).find((name) => !known.has(name))
+  const more = Object.keys(named).find((name) => !known.has(name))
   if (more !== undefined) throw broken(`has a tensor ${JSON.stringify(more)}, which the model's layout does not know`)
+}
+
+const checkPulse = ({ cursor, conductor }: Head): void => {
+  if (cursor.pulse !== conductor.globalStep) throw pulseMismatch(cursor.pulse, conductor.globalStep)
+}
+
+/** A state that was put together from a file and its blobs. Throws REFUSED when it is not of this layout. */
+export const checkWhole = (
+  { head, state }: Snapshot,
+  tensors: readonly LayoutEntry[],
+  layout: StateTensors,
+): Snapshot => {
+  checkNamed(Object.fromEntries(tensors.map((entry) => [entry.name, entryOf(entry)])), state, layout)
+  checkPulse(head)
+  return { head, state }
+}
+
+/** Throws REFUSED when the file is not a whole snapshot of this layout. */
+export const decodeSnapshot = (file: Uint8Array, layout: StateTensors): Snapshot => {
+  const { head, tensors, text, vitals, manifest, check, end } = readHeader(file)
+  if (manifest !== undefined)
+    throw broken('is in blocks, which lie in a blob store; a file that continuo export writes is whole')
+  const state = file.subarray(end)
+  checkNamed(tensors, state, layout)
   const actual = checkOf(text, state, vitals)
   if (actual !== check) throw broken(`fails its checksum: it says ${check}, its content gives ${actual}`)
-  if (head.cursor.pulse !== head.conductor.globalStep) throw pulseMismatch(head.cursor.pulse, head.conductor.globalStep)
+  checkPulse(head)
   return { head, state }
 }
 

@@ -1,3 +1,5 @@
+import { openBlobStore } from '../blobs/open.ts'
+import type { BlobStore } from '../blobs/store.ts'
 import { ContinuoError } from '../errors.ts'
 import type { EventLog, OpenLogOptions } from './log.ts'
 
@@ -11,8 +13,22 @@ import type { EventLog, OpenLogOptions } from './log.ts'
  * Throws INVALID for a URL of another form, UNAVAILABLE or DENIED when the log does not answer.
  */
 export const openLog = async (url: string, options: OpenLogOptions = {}): Promise<EventLog> => {
+  const { sealKeys, blobStore } = options
+  const blobs = blobStore === undefined ? undefined : await openBlobStore(blobStore)
   const log = await openPlain(url, options)
-  return options.sealKeys === undefined ? log : Object.assign(log, { sealKeys: options.sealKeys })
+  if (sealKeys !== undefined) Object.assign(log, { sealKeys })
+  return blobs === undefined ? log : withBlobs(log, blobs)
+}
+
+const withBlobs = (log: EventLog, blobs: BlobStore): EventLog => {
+  const { close } = log
+  return Object.assign(log, {
+    blobs,
+    async close() {
+      blobs.close()
+      await close.call(log)
+    },
+  })
 }
 
 const openPlain = async (url: string, options: OpenLogOptions): Promise<EventLog> => {

@@ -6,7 +6,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { codeOf } from '../../src/errors.ts'
-import { FAILPOINTS, type Failpoint } from '../../src/failpoint.ts'
+import type { Failpoint } from '../../src/failpoint.ts'
 import { murmur2 } from '../../src/streams/murmur2.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { topicNames } from '../../topics/index.ts'
@@ -14,11 +14,12 @@ import type { OpenedFamily } from '../families.ts'
 import { collect, differenceOf, type Output } from './judge.ts'
 import { createCrashTopics, finish, runWorker, unfinished, type WorkerRun } from './life.ts'
 import { PHASES, type Phase, type Phases, watchPhases } from './phases.ts'
+import { PLAIN_POINTS } from './points.ts'
 import { random, rounds } from './scenario.ts'
 
 /** A failpoint's name, or the phase in which a random moment fell. */
 export type Place = Failpoint | Phase
-export const PLACES: readonly Place[] = [...FAILPOINTS, ...PHASES]
+export const PLACES: readonly Place[] = [...PLAIN_POINTS, ...PHASES]
 
 export interface CampaignOptions {
   readonly family: OpenedFamily
@@ -82,7 +83,7 @@ interface Aim {
 
 /** The failpoint that was tried least often so far comes next. */
 const createAims = (next: () => number) => {
-  const aims: readonly Aim[] = FAILPOINTS.map((name) => ({ name, order: next(), tries: 0, reach: PASSES }))
+  const aims: readonly Aim[] = PLAIN_POINTS.map((name) => ({ name, order: next(), tries: 0, reach: PASSES }))
   return {
     draw: (): { readonly aim: Aim; readonly count: number } => {
       const aim = aims.reduce((a, b) => (b.tries < a.tries || (b.tries === a.tries && b.order < a.order) ? b : a))

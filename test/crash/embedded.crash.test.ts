@@ -2,8 +2,8 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, test } from 'vitest'
-import { FAMILIES, openFamily } from '../families.ts'
-import { crash, dozens, ONCE, QUICK } from './suite.ts'
+import { FAMILIES, inBlocks, openFamily } from '../families.ts'
+import { BLOBS, crash, dozens, ONCE, QUICK, QUICK_BLOBS } from './suite.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-crash-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
@@ -20,5 +20,11 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
     crash(await openFamily(key, dir), on(`once-${key}`), ONCE))
   test.each(families)('with $name, dozens of times', { tags: 'slow' }, async ({ key }) =>
     crash(await openFamily(key, dir), on(key), dozens(key)),
+  )
+  const blocks = async () => inBlocks(await openFamily('qwen3', dir), join(dir, 'store'))
+  test('with snapshots in blocks, between a blob and the commit that names it', async () =>
+    crash(await blocks(), on('once-blocks'), QUICK_BLOBS))
+  test('with snapshots in blocks, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
+    crash(await blocks(), on('blocks'), BLOBS),
   )
 })

@@ -9,12 +9,12 @@ import { parseArgs } from 'node:util'
 import { count, plural, print, say, table } from '../../src/cli/output.ts'
 import { exitCodeOfSignal, untilSignal } from '../../src/cli/signals.ts'
 import { ContinuoError, codeOf, messageOf } from '../../src/errors.ts'
-import { FAILPOINTS } from '../../src/failpoint.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { FAMILIES, type FamilyKey, type OpenedFamily, openFamily } from '../families.ts'
 import { findKafka, freshPrefix } from '../kafka/broker.ts'
 import { type Compared, campaign, PLACES, type Place } from './campaign.ts'
 import { createCrashTopics, finish } from './life.ts'
+import { PLAIN_POINTS } from './points.ts'
 
 const LOGS = ['embedded', 'kafka'] as const
 type Log = (typeof LOGS)[number]
@@ -38,7 +38,7 @@ Example:  npm run test:kills -- --kills 1000
 /** Kills of one pair of logs at most: a campaign's log and its comparison stay small however many kills are asked for. */
 const CAMPAIGN = 50
 /** Kills of a log from which on every failpoint must have been among them. */
-const ENOUGH = 20 * FAILPOINTS.length
+const ENOUGH = 20 * PLAIN_POINTS.length
 
 const whole = (name: string, text: string, min: number): number => {
   const value = Number(text)
@@ -142,7 +142,7 @@ const createTally = (families: readonly string[]) => {
         count(sum(place, null)),
       ]
       const named = (place: Place): string =>
-        FAILPOINTS.some((name) => name === place) ? place : `random: while ${place}`
+        PLAIN_POINTS.some((name) => name === place) ? place : `random: while ${place}`
       const header = [`killed on ${log}`, ...families.map((family) => `>${family}`), '>all']
       print(`\n${table(header, [...PLACES.map((place) => row(named(place), place)), row('all', null)])}`)
       const again = kills.filter((kill) => kill.again).length

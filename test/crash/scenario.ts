@@ -118,3 +118,20 @@ export const scenario = (count: number, seed = 7): readonly (readonly RecordIn[]
   const source = rounds(seed, { events: 8, tail: 300 })
   return Array.from({ length: count }, () => source.next().value)
 }
+
+/** Rounds in which half of the sessions begin a fresh context and read more than two blocks of 256 tokens, and one generates. */
+export const turnovers = (count: number): readonly (readonly RecordIn[])[] => {
+  let at = 0
+  return Array.from({ length: count }, (_, round) => {
+    const begun = SESSIONS.filter((_, n) => (n + round) % 2 === 0)
+    const records = begun.flatMap((session, n) => {
+      const begin = (round * 577 + n * 1301) % (document.length - 560)
+      return [
+        encode(session, { type: 'boundary', reset: true }, at++),
+        encode(session, { type: 'text', text: document.slice(begin, begin + 560) }, at++),
+      ]
+    })
+    const last = begun[round % begun.length]!
+    return [...records, generateOf(last, `t${round}`, 120, round, [], at++)]
+  })
+}

@@ -4,7 +4,7 @@
  * observations and dead letters, same chains. Then verify recomputes what the disturbed ones left.
  */
 import { expect } from 'vitest'
-import { FAILPOINTS, type Failpoint } from '../../src/failpoint.ts'
+import type { Failpoint } from '../../src/failpoint.ts'
 import { openPackage } from '../../src/models/open.ts'
 import { verifyLog } from '../../src/operators/verify.ts'
 import type { RecordIn } from '../../src/streams/log.ts'
@@ -13,16 +13,17 @@ import { topicNames } from '../../topics/index.ts'
 import type { FamilyKey, OpenedFamily } from '../families.ts'
 import { collect, differenceOf, generating, type Result } from './judge.ts'
 import { appendAll, createCrashTopics, finish, runWorker } from './life.ts'
-import { continuations, random, scenario } from './scenario.ts'
+import { BLOB_POINTS, PLAIN_POINTS } from './points.ts'
+import { continuations, random, scenario, turnovers } from './scenario.ts'
 
 export const expectSame = (disturbed: Result, undisturbed: Result): void => {
   expect(differenceOf(disturbed, undisturbed)).toBeNull()
 }
 
 /** Recomputes everything that the log holds, from its first event on. */
-const expectVerified = async (url: string, { dir, overflow }: OpenedFamily): Promise<void> => {
+const expectVerified = async (url: string, { dir, overflow, blobStore }: OpenedFamily): Promise<void> => {
   const { model, tokenizer } = await openPackage(dir, { threads: 2, device: 'cpu', overflow })
-  const log = await openLog(url)
+  const log = await openLog(url, blobStore === undefined ? {} : { blobStore })
   try {
     const found = await verifyLog({ log, names: topicNames(log.prefix), model, tokenizer, format: 'json' })
     expect(found.findings).toEqual([])
@@ -65,6 +66,21 @@ export const QUICK: CrashPlan = {
   lives: 12,
 }
 
+/** Between a blob and the commit that names it. */
+export const QUICK_BLOBS: CrashPlan = {
+  kills: 3,
+  points: ['blobs.put', 'blobs.written', 'snapshot.written'],
+  lives: 12,
+}
+
+/** On the way of a blob from its writing to its removal, while sessions begin anew all the time. */
+export const BLOBS: CrashPlan = {
+  kills: 16,
+  points: [...BLOB_POINTS, 'restore.snapshot', 'snapshot.written', 'commit.sent', 'commit.ended'],
+  lives: 60,
+  rounds: turnovers,
+}
+
 /** At every failpoint and at random. */
 export const dozens = (key: FamilyKey): CrashPlan => ({ kills: key === 'rwkv7' ? 50 : 24 })
 
@@ -73,7 +89,7 @@ export const crashUntil = async (
   url: string,
   family: OpenedFamily,
   rounds: readonly (readonly RecordIn[])[],
-  { kills, points = FAILPOINTS, pass = 1 }: CrashPlan,
+  { kills, points = PLAIN_POINTS, pass = 1 }: CrashPlan,
   seed = 11,
 ): Promise<CrashReport> => {
   const next = random(seed)
@@ -105,7 +121,7 @@ export const crashUntil = async (
 
 /** Two fresh logs, one disturbed as planned, and the comparison. `fresh` gives the URL of a log by its name. */
 export const crash = async (family: OpenedFamily, fresh: (name: string) => string, plan: CrashPlan): Promise<void> => {
-  const { kills, points = FAILPOINTS, lives = 120 } = plan
+  const { kills, points = PLAIN_POINTS, lives = 120 } = plan
   const rounds = (plan.rounds ?? scenario)(lives)
   const disturbed = fresh('disturbed')
   const undisturbed = fresh('undisturbed')

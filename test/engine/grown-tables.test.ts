@@ -5,7 +5,7 @@ import { buildGraph, type GraphBuilder } from '../../src/engine/builder.ts'
 import { autoDim, type Counter, plus, ring, type Table, type Value } from '../../src/engine/builder-types.ts'
 import { openGraph } from '../../src/engine/engine.ts'
 import type { Graph } from '../../src/engine/graph.ts'
-import { layoutText } from '../../src/engine/layout.ts'
+import { layoutText, stateLayout } from '../../src/engine/layout.ts'
 import { checkGraph, planGraph } from '../../src/engine/plan.ts'
 import { printGraph } from '../../src/engine/print.ts'
 import type { Executor } from '../../src/engine/types.ts'
@@ -265,6 +265,43 @@ describe('tables that grow along several counters', () => {
       'M     [2, grows with rows, grows with cols, 2]  f32  init 0.5  0 B  and 16 B for each of rows × cols',
     )
     expect(layoutText(table).at(-1)).toEqual(['M', [2, 'grows(rows)', 'grows(cols)', 2], 'f32'])
+  })
+
+  it('stay whole in snapshots that are cut into blocks, and are copied whole by a fork', async () => {
+    const g = buildGraph()
+    const x = g.dynamic('x', [C], 'f32')
+    const [rows, cols] = [g.counter('rows', { max: 1000 }), g.counter('cols', { max: 1000 })]
+    const K = g.table('K', [autoDim(rows), C])
+    const M = g.table('M', [autoDim(rows), autoDim(cols), C])
+    g.block('run', [x], () => {
+      g.cacheIncrement(rows)
+      g.cacheIncrement(cols)
+      g.cacheWrite(K(plus(rows, -1)), x)
+      g.cacheWrite(M(plus(rows, -1), 0), x)
+      return { y: g.tanh('y', x) }
+    })
+    const graph = g.finish()
+    const { growth } = stateLayout(graph)
+    expect(growth.map(({ counter, tables }) => [counter, tables.map(({ name }) => name)])).toEqual([['rows', ['K']]])
+    const path = join(writePackage({}, rawSafetensors('{}')), 'model.safetensors')
+    const model = await openGraph(graph, path, { threads: 1, ...testDevice })
+    onTestFinished(() => model.close())
+    const executor = model.createExecutor()
+    const grow = async (each: Executor, count: number): Promise<void> => {
+      each.insert(
+        'x',
+        Array.from({ length: count * C }, (_, i) => i),
+      )
+      await each.step()
+    }
+    for (const count of [100, 100, 100]) await grow(executor, count)
+    const state = executor.context.serialize()
+    const child = model.createExecutor({ context: model.forkContext(executor.context) })
+    expect(sameBytes(child.context.serialize(), state)).toBe(true)
+    await grow(child, 3)
+    expect(sameBytes(executor.context.serialize(), state)).toBe(true)
+    await grow(executor, 3)
+    expect(sameBytes(child.context.serialize(), executor.context.serialize())).toBe(true)
   })
 
   const refused = (axes: (a: Counter, b: Counter) => Parameters<GraphBuilder['table']>[1], max = 9): Graph => {

@@ -23,7 +23,7 @@ const names = topicNames('continuo')
 const model = {
   fingerprint: 'a'.repeat(64),
   layoutFingerprint: 'b'.repeat(64),
-  layout: { tensors: () => [] },
+  layout: { tensors: () => [], first: [], growth: [] },
   levels: [],
   positions: null,
   memory: PLAIN_MEMORY,
@@ -58,6 +58,8 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
     pressure: NEVER,
   },
   model,
+  blobs: null,
+  logId: undefined,
   resealing: [],
   stateIndex: createLiveIndex(1 << 20),
   snapshotIndex: createLiveIndex(1 << 20),

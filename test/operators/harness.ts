@@ -63,18 +63,20 @@ export interface BenchOptions {
   readonly url?: string
   /** `max.message.bytes` of the input topic. */
   readonly largest?: number
+  /** Where blocks of large states are kept; default: snapshots are whole. */
+  readonly blobStore?: string
 }
 
 export const createBench = async (
   shared: { model: Model; tokenizer: Tokenizer | null } | string,
   partitions = 1,
-  { url: given, largest }: BenchOptions = {},
+  { url: given, largest, blobStore }: BenchOptions = {},
 ): Promise<Bench> => {
   const dir = given === undefined ? mkdtempSync(join(tmpdir(), 'continuo-')) : null
   const url = given ?? `file:${join(dir!, 'log.db')}`
   const own = typeof shared === 'string'
   const { model, tokenizer } = own ? await openPackage(shared, { threads: 2 }) : shared
-  const log = await openLog(url)
+  const log = await openLog(url, blobStore === undefined ? {} : { blobStore })
   const names = topicNames(log.prefix)
   await log.createTopics(
     TOPICS.map(({ name, settings }) => ({

@@ -7,8 +7,8 @@ import { checkFits, faultOfHead, sameHead, seal, unseal } from '../../src/state/
 import { createLiveIndex } from '../../src/state/live-index.ts'
 import { decodeSnapshot, encodeSnapshot, joinParts, splitParts } from '../../src/state/snapshot.ts'
 import type { Head } from '../../topics/state.ts'
+import { head, model } from './heads.ts'
 
-const model = { fingerprint: 'a'.repeat(64), layoutFingerprint: 'b'.repeat(64) }
 const persistents = (p: readonly number[], names: readonly [string, string] = ['p', 'S']) => {
   const g = buildGraph()
   g.table(names[0], p)
@@ -16,35 +16,6 @@ const persistents = (p: readonly number[], names: readonly [string, string] = ['
   return stateLayout(g.finish())
 }
 const layout = persistents([2])
-
-const head = (pulse = 12): Head => ({
-  type: 'head',
-  version: 1,
-  session: 'log-7',
-  model: model.fingerprint,
-  layout: model.layoutFingerprint,
-  status: 'open',
-  settings: { surprisal: false },
-  cursor: {
-    topic: 'continuo.chunks',
-    partition: 0,
-    offset: 3,
-    token: 12,
-    complete: true,
-    held: '',
-    chunk: null,
-    hash: 'c'.repeat(64),
-    rng: pulse,
-    pulse,
-  },
-  conductor: { globalStep: pulse, phase: 'stream', origin: 0 },
-  chain: '0123456789abcdef0123456789abcdef',
-  born: 3,
-  totals: { tokens: 12, predictions: 11, nats: 17.25, generated: 0 },
-  span: { fromPulse: 12, tokens: 0, predictions: 0, bytes: 0, nats: 0, surprisal: [] },
-  generation: null,
-  snapshot: null,
-})
 
 describe('state records', () => {
   test('a sealed record opens to itself', () => {

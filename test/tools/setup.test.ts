@@ -13,7 +13,7 @@ import { eventually } from '../streams/helpers.ts'
 
 const TOOLS = [
   ...['setup.mjs', 'build-native.mjs', 'cuda.mjs', 'addon.mjs', 'native-tests.mjs'],
-  ...['asan.mjs', 'nvcc.mjs', 'gpu.mjs', 'gpu-bench.mjs', 'gpu-needs.mjs'],
+  ...['asan.mjs', 'fuzz-readers.mjs', 'nvcc.mjs', 'gpu.mjs', 'gpu-bench.mjs', 'gpu-needs.mjs'],
 ]
 const tools = fileURLToPath(new URL('../../tools/', import.meta.url))
 let root = ''

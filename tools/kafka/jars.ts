@@ -10,11 +10,10 @@
 import { execFile, spawn } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
-import { cp, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { cp, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
-import { ContinuoError } from '../../src/errors.ts'
+import { copyJars, javaVersion, locked, once } from '../jars.ts'
 import { brokerProperties, freePorts } from './properties.ts'
 import { watch } from './watch.ts'
 
@@ -22,96 +21,13 @@ const run = promisify(execFile)
 const here = import.meta.dirname
 const lib = join(here, 'lib')
 const ready = join(here, '.ready')
+const KAFKA = { what: 'Apache Kafka', otherwise: ', start a Docker engine, or name a running broker in KAFKA_BROKERS' }
 
 export interface Jars {
   /** Arguments for `java` up to and including the class path. */
   readonly javaArgs: readonly string[]
   /** A formatted storage folder to copy. */
   readonly formatted: string
-}
-
-const javaVersion = async (): Promise<string> => {
-  const { stderr } = await run('java', ['-version']).catch(() => {
-    throw new ContinuoError(
-      'UNAVAILABLE',
-      'Starting Apache Kafka without Docker needs Java 17 or newer: install a JDK (for example openjdk-17-jre-headless).',
-    )
-  })
-  const version = /version "([^"]+)"/.exec(stderr)?.[1] ?? 'unknown'
-  if (Number(/^\d+/.exec(version)?.[0] ?? 0) < 17)
-    throw new ContinuoError('UNAVAILABLE', `Apache Kafka 4 needs Java 17 or newer, this is Java ${version}.`)
-  return version
-}
-
-/** Lets one process at a time prepare files, since test workers start together. Takes over the lock of a process that has ended. */
-const locked = async (work: () => Promise<void>): Promise<void> => {
-  await mkdir(ready, { recursive: true })
-  const lock = join(ready, 'lock')
-  for (;;) {
-    try {
-      await writeFile(lock, String(process.pid), { flag: 'wx' })
-      break
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
-      const holder = Number(await readFile(lock, 'utf8').catch(() => ''))
-      if (holder > 0 && !isRunning(holder)) await rm(lock, { force: true })
-      await delay(100)
-    }
-  }
-  try {
-    await work()
-  } finally {
-    await rm(lock, { force: true })
-  }
-}
-
-const isRunning = (pid: number): boolean => {
-  try {
-    return process.kill(pid, 0)
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM'
-  }
-}
-
-/** Makes `target` by filling a temporary folder and renaming it. Where another process was faster, its folder stays. */
-const once = async (target: string, fill: (folder: string) => Promise<void>): Promise<void> => {
-  const folder = `${target}.${process.pid}.tmp`
-  await mkdir(folder, { recursive: true })
-  try {
-    await fill(folder)
-    await rename(folder, target).catch(async (error: NodeJS.ErrnoException) => {
-      if (error.code !== 'ENOTEMPTY' && error.code !== 'EEXIST') throw error
-    })
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
-}
-
-const fetchJars = async (pomHash: string, say: (line: string) => void): Promise<void> => {
-  const stamp = await readFile(join(lib, '.pom'), 'utf8').catch(() => '')
-  if (stamp === pomHash) return
-  say('Fetching Apache Kafka with Maven (once, about 45 MB) …')
-  await rm(lib, { recursive: true, force: true })
-  await once(lib, async (folder) => {
-    const args = [
-      '-q',
-      '-B',
-      '-f',
-      join(here, 'pom.xml'),
-      'dependency:copy-dependencies',
-      `-DoutputDirectory=${folder}`,
-    ]
-    await run('mvn', args, { maxBuffer: 1 << 26 }).catch((error: NodeJS.ErrnoException & { stdout?: string }) => {
-      if (error.code === 'ENOENT')
-        throw new ContinuoError(
-          'UNAVAILABLE',
-          'Fetching Apache Kafka needs Maven: install it (for example: apt install maven), start a Docker engine, or name a running broker in KAFKA_BROKERS.',
-        )
-      const reason = /\[ERROR\] (.*)/.exec(error.stdout ?? '')?.[1] ?? error.message
-      throw new ContinuoError('UNAVAILABLE', `Maven could not fetch Apache Kafka: ${reason}`, { cause: error })
-    })
-    await writeFile(join(folder, '.pom'), pomHash)
-  })
 }
 
 const format = async (formatted: string): Promise<void> => {
@@ -171,7 +87,7 @@ const archive = async (jsa: string, base: readonly string[], formatted: string):
 
 /** Fetches the jars, formats a storage and makes the archive, where they are missing. Only the first call takes seconds and the network. */
 export const prepareJars = async (say: (line: string) => void = () => {}): Promise<Jars> => {
-  const java = await javaVersion()
+  const java = await javaVersion('Apache Kafka')
   const pomHash = createHash('sha256')
     .update(await readFile(join(here, 'pom.xml')))
     .digest('hex')
@@ -187,8 +103,8 @@ export const prepareJars = async (say: (line: string) => void = () => {}): Promi
     '-cp',
     join(lib, '*'),
   ]
-  await locked(async () => {
-    await fetchJars(pomHash, say)
+  await locked(ready, async () => {
+    await copyJars(here, pomHash, KAFKA, say)
     if (!existsSync(formatted)) await format(formatted)
     if (existsSync(jsa)) return
     say('Preparing a fast start (once) …')

@@ -1,6 +1,6 @@
 import { withoutUrls } from '../../streams/shown.ts'
 import { command } from '../command.ts'
-import { groupFlag, SEAL_FLAGS, sealFlags, sealOf, TLS_FLAGS, tlsFlags, tlsOf } from '../common.ts'
+import { blobFlags, blobsOf, groupFlag, SEAL_FLAGS, sealFlags, sealOf, TLS_FLAGS, tlsFlags, tlsOf } from '../common.ts'
 import type { Check } from '../doctor/check.ts'
 import { checkLog } from '../doctor/log.ts'
 import { checkEngine, checkModel, checkVersions } from '../doctor/machine.ts'
@@ -17,20 +17,26 @@ export const doctor = command({
     log: optional('URL', 'check this log, too'),
     ...tlsFlags,
     ...sealFlags,
+    ...blobFlags,
     model: optional('DIR', 'check this model, too'),
     group: groupFlag,
     'input-topic': optional('TOPIC', 'the input topic, if it is not PREFIX.chunks'),
   },
   examples: ['doctor --log file:continuo.db --model models/demo'],
   async run(flags, _args, given) {
-    if (flags.log === undefined) refuseIdle(given, [...TLS_FLAGS, ...SEAL_FLAGS, 'input-topic', 'group'], '--log URL')
+    if (flags.log === undefined)
+      refuseIdle(given, [...TLS_FLAGS, ...SEAL_FLAGS, 'blob-store', 'input-topic', 'group'], '--log URL')
     const found: Check[] = [
       ...checkVersions(),
       ...checkEngine(),
       ...(flags.model === undefined ? [] : await checkModel(flags.model)),
       ...(flags.log === undefined
         ? []
-        : await checkLog(flags.log, flags['input-topic'], flags.group, { ...tlsOf(flags), ...sealOf(flags) })),
+        : await checkLog(flags.log, flags['input-topic'], flags.group, {
+            ...tlsOf(flags),
+            ...sealOf(flags),
+            ...blobsOf(flags),
+          })),
     ]
     // A word of the command line that was taken for a folder or a topic may be a URL.
     const hide = (text: string): string => withoutUrls(text, process.argv.slice(2))

@@ -4,6 +4,7 @@ import { namesOf } from '../../client/topics.ts'
 import { ContinuoError } from '../../errors.ts'
 import { writeDurably } from '../../files.ts'
 import type { ModelPackage } from '../../models/open.ts'
+import { wholeFile } from '../../operators/blobs.ts'
 import { restoreSession } from '../../operators/restore.ts'
 import { readSnapshot } from '../../operators/snapshots.ts'
 import { checkFits, type Head, sameHead } from '../../state/head.ts'
@@ -11,6 +12,7 @@ import { encodeSnapshot, sealExport, snapshotHead } from '../../state/snapshot.t
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
+  blobFlags,
   deviceFlag,
   formatFlag,
   inputTopicFlag,
@@ -46,7 +48,7 @@ const findHead = async (log: EventLog, names: TopicNames, partition: number, ses
 const atHead = async (log: EventLog, names: TopicNames, partition: number, head: Head): Promise<Uint8Array | null> => {
   if (head.snapshot === null || head.snapshot.pulse !== head.conductor.globalStep) return null
   const file = await readSnapshot(log, names.snapshots, partition, head)
-  return sameHead(snapshotHead(file), head) ? file : null
+  return sameHead(snapshotHead(file), head) ? wholeFile(log, file) : null
 }
 
 export const exportSession = command({
@@ -57,6 +59,7 @@ export const exportSession = command({
   flags: {
     ...logFlags,
     ...sealFlags,
+    ...blobFlags,
     session: sessionFlag,
     force: on('write over FILE where it is there already'),
     model: optional('DIR', 'needed where the session moved on since its newest snapshot'),

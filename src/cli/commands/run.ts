@@ -13,6 +13,7 @@ import type { EventLog } from '../../streams/log.ts'
 import { type Hosted, host, type Outcome } from '../../worker/host.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
+  blobFlags,
   deviceFlag,
   formatFlag,
   groupFlag,
@@ -120,6 +121,7 @@ const tellOutcome = (outcome: Outcome, json: boolean): void => {
 const FLAGS = {
   ...logFlags,
   ...sealFlags,
+  ...blobFlags,
   model: modelFlag,
   group: groupFlag,
   'input-topic': inputTopicFlag,

@@ -5,6 +5,7 @@ import { type Verification, verifyLog } from '../../operators/verify.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command } from '../command.ts'
 import {
+  blobFlags,
   deviceFlag,
   formatFlag,
   inputTopicFlag,
@@ -53,6 +54,7 @@ export const verify = command({
   flags: {
     ...logFlags,
     ...sealFlags,
+    ...blobFlags,
     model: modelFlag,
     session: optional('ID', 'only this session'),
     'input-topic': inputTopicFlag,

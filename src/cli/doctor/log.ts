@@ -1,6 +1,7 @@
 /** Checks of a log: reachable, and its topics as Continuo needs them. */
 import type { TopicContract } from '../../../topics/common.ts'
 import { TOPICS, type TopicNames } from '../../../topics/index.ts'
+import { tryBlobStore } from '../../blobs/open.ts'
 import { changedCount, namesOf } from '../../client/topics.ts'
 import { codeOf, type ErrorCode, messageOf } from '../../errors.ts'
 import { isCompacted } from '../../operators/compacted-input.ts'
@@ -127,6 +128,17 @@ const checkRecords = async (log: EventLog, inputTopic: string | undefined): Prom
   return found.length > 0 ? found : [ok('records', `${plural(records, 'record')} read, each as it was written`)]
 }
 
+/** The store is written and read, and what was written is removed. */
+const checkBlobs = async ({ blobs }: EventLog): Promise<readonly Check[]> => {
+  if (blobs === undefined) return []
+  try {
+    await tryBlobStore(blobs)
+    return [ok('blobs', `${blobs.url} can be written and read`)]
+  } catch (error) {
+    return [fail('blobs', messageOf(error), 'Do as the sentence says.')]
+  }
+}
+
 const REMEDIES: Partial<Record<ErrorCode, string>> = {
   INVALID: 'Write the URL as the sentence says.',
   DENIED: 'Do as the sentence says.',
@@ -154,6 +166,7 @@ export const checkLog = async (
     await log.ping()
     return [
       ok('log', `${log.url} answers (${log.kind})`),
+      ...(await checkBlobs(log)),
       ...(await checkTopics(log, inputTopic, group)),
       ...(await checkRecords(log, inputTopic)),
     ]

@@ -1,0 +1,179 @@
+/**
+ * The cost of snapshots: for sessions of different lengths, the bytes that 1,000 new tokens add to log and blob store, and the time from
+ * the capture of a state until a committed head names it. Sessions of that length are made from random numbers and imported.
+ *
+ *   node bench/state.ts [--positions 1000,10000,100000] [--rounds 3] [--store blobs|whole]
+ */
+import { existsSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { parseArgs } from 'node:util'
+import type { Model } from '../src/engine/types.ts'
+import { openPackage } from '../src/models/open.ts'
+import { openState } from '../src/operators/partition-state.ts'
+import { writeSnapshot } from '../src/operators/snapshots.ts'
+import { startWorker } from '../src/operators/worker.ts'
+import { type Head, type SnapshotRef, seal } from '../src/state/head.ts'
+import { encodeSnapshot } from '../src/state/snapshot.ts'
+import type { EventLog } from '../src/streams/log.ts'
+import { openLog } from '../src/streams/open.ts'
+import { safetensors, writePackageTo } from '../test/engine/safetensors.ts'
+import { gpt2ConfigOf, randomGpt2 } from '../test/models/gpt2.ts'
+import { TOPICS, topicNames } from '../topics/index.ts'
+import { median } from './support.ts'
+
+const { values } = parseArgs({
+  options: {
+    positions: { type: 'string', default: '1000,10000,100000' },
+    rounds: { type: 'string', default: '3' },
+    store: { type: 'string', default: 'blobs' },
+  },
+})
+const lengths = values.positions.split(',').map(Number)
+const rounds = Number(values.rounds)
+const TOKENS = 1000
+const GROUP = 'bench'
+const SESSION = 'long'
+
+const dir = mkdtempSync(join(tmpdir(), 'continuo-state-'))
+const sizes = { L: 4, H: 4, N: 16, F: 64, V: 256, P: Math.max(...lengths) + (rounds + 2) * TOKENS }
+/** Keys and values of one position. */
+const positionBytes = 2 * sizes.L * sizes.H * sizes.N * 4
+
+const bytesBelow = (folder: string): number =>
+  !existsSync(folder)
+    ? 0
+    : readdirSync(folder, { recursive: true, withFileTypes: true })
+        .filter((entry) => entry.isFile())
+        .reduce((sum, { parentPath, name }) => sum + statSync(join(parentPath, name)).size, 0)
+
+const partBytes = async (log: EventLog, topic: string): Promise<number> => {
+  const { begin, end } = await log.bounds(topic, 0)
+  let bytes = 0
+  for await (const { records } of log.read(topic, 0, begin, { until: end }))
+    for (const { value } of records) bytes += value?.length ?? 0
+  return bytes
+}
+
+/** A state of so many positions, all numbers small. */
+const stateOf = (model: Model, positions: number): Uint8Array => {
+  const { first } = model.layout
+  const state = new Uint8Array(positions * positionBytes + first.reduce((sum, { bytes }) => sum + bytes, 0))
+  new DataView(state.buffer).setBigInt64(first.find(({ dtype }) => dtype === 'I64')!.offset, BigInt(positions), true)
+  for (const { dtype, offset, bytes } of model.layout.tensors(state)) {
+    if (dtype !== 'F32') continue
+    const numbers = new Float32Array(state.buffer, offset, bytes / 4)
+    for (let at = 0; at < numbers.length; at += 1) numbers[at] = ((at * 7919) % 1009) / 1009 - 0.5
+  }
+  return state
+}
+
+/** Begins the session in the log as an import does. */
+const begin = async (log: EventLog, model: Model, positions: number): Promise<void> => {
+  const names = topicNames(log.prefix)
+  const writer = await log.claim(GROUP, names.chunks, 0)
+  const { cursor } = await openState(writer, { log, names, group: GROUP, model, warn: console.error }, 0, 0)
+  const head: Head = {
+    type: 'head',
+    version: 1,
+    session: SESSION,
+    model: model.fingerprint,
+    layout: model.layoutFingerprint,
+    status: 'open',
+    settings: { surprisal: false },
+    cursor: {
+      topic: names.chunks,
+      partition: 0,
+      offset: cursor.offset - 1,
+      token: 0,
+      complete: true,
+      held: '',
+      chunk: null,
+      hash: '0'.repeat(64),
+      rng: positions,
+      pulse: positions,
+    },
+    conductor: { globalStep: positions, phase: 'stream', origin: 0 },
+    chain: '0'.repeat(32),
+    born: -1,
+    totals: { tokens: positions, predictions: positions - 1, nats: 0, generated: 0 },
+    span: { fromPulse: positions, tokens: 0, predictions: 0, bytes: 0, nats: 0, surprisal: [] },
+    generation: null,
+    snapshot: null,
+  }
+  const file = encodeSnapshot(head, stateOf(model, positions), model.layout)
+  const writing = writeSnapshot(names.snapshots, SESSION, positions, file)
+  let ref: SnapshotRef | null = null
+  while (ref === null) ref = await writing.step(writer)
+  const place = { topic: names.state, partition: 0 }
+  const records = [{ ...head, snapshot: ref }, cursor].map((each) => ({ topic: names.state, ...seal(each, place) }))
+  await writer.commit(records, cursor.offset)
+  await writer.close()
+}
+
+const measure = async (model: Model, positions: number, at: number) => {
+  const store = join(dir, `blobs-${at}`)
+  const log = await openLog(`file:${join(dir, `${at}.db`)}`, values.store === 'blobs' ? { blobStore: store } : {})
+  const names = topicNames(log.prefix)
+  await log.createTopics(TOPICS.map(({ name, settings }) => ({ name: names[name], partitions: 1, config: settings })))
+  await begin(log, model, positions)
+  let named = Promise.withResolvers<number>()
+  const worker = await startWorker({
+    log,
+    names,
+    model,
+    tokenizer: null,
+    group: GROUP,
+    format: 'json',
+    commitInterval: 5,
+    snapshotEvery: TOKENS,
+    maxContexts: 2,
+    compactFloor: 2 ** 40,
+    onCommit: () => {
+      const snapshot = worker.tasks.get(0)?.sessions.get(SESSION)?.snapshot
+      if (snapshot !== undefined && snapshot !== null) named.resolve(snapshot.pulse)
+    },
+    warn: console.error,
+  })
+  const used = async (): Promise<number> =>
+    (values.store === 'blobs' ? bytesBelow(store) : 0) + (await partBytes(log, names.snapshots))
+  const found: { bytes: number; seconds: number }[] = []
+  for (let round = 0; round <= rounds; round += 1) {
+    const before = await used()
+    const target = positions + (round + 1) * TOKENS
+    const tokens = Array.from({ length: TOKENS }, (_, i) => (i * 31 + round) % sizes.V)
+    const value = Buffer.from(JSON.stringify({ type: 'tokens', tokens }))
+    let read = 0
+    await log.append(names.chunks, [{ key: Buffer.from(SESSION), value }])
+    for (;;) {
+      named = Promise.withResolvers()
+      const pulse = await named.promise
+      const head = worker.tasks.get(0)?.sessions.get(SESSION)
+      if (read === 0 && head?.conductor.globalStep === target) read = performance.now()
+      if (pulse >= target) break
+    }
+    // The first snapshot writes what the import brought.
+    if (round > 0) found.push({ bytes: (await used()) - before, seconds: (performance.now() - read) / 1000 })
+  }
+  await worker.stop()
+  await log.close()
+  return found
+}
+
+try {
+  writePackageTo(dir, gpt2ConfigOf(sizes), safetensors(randomGpt2(9, sizes)))
+  const { model } = await openPackage(dir)
+  const linear = TOKENS * positionBytes
+  console.log(`${values.store}: ${positionBytes} bytes a position, ${linear} for ${TOKENS} tokens`)
+  for (const [at, positions] of lengths.entries()) {
+    const found = await measure(model, positions, at)
+    const bytes = median(found.map((each) => each.bytes))
+    const ms = median(found.map((each) => each.seconds)) * 1000
+    console.log(
+      `${String(positions).padStart(8)} positions: ${Math.round(bytes)} bytes (${(bytes / linear).toFixed(2)} ×), ${ms.toFixed(0)} ms from the last token to the commit that names the snapshot`,
+    )
+  }
+  model.close()
+} finally {
+  rmSync(dir, { recursive: true, force: true })
+}

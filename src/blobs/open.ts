@@ -1,0 +1,28 @@
+import { randomBytes } from 'node:crypto'
+import { ContinuoError } from '../errors.ts'
+import { openDirectoryStore } from './directory.ts'
+import type { BlobStore } from './store.ts'
+
+/** Opens a store of blobs by its name: a folder, or `s3://bucket[/prefix]`. Throws INVALID for another form. */
+export const openBlobStore = async (name: string): Promise<BlobStore> => {
+  const scheme = /^([a-z][a-z0-9+.-]+):/i.exec(name)?.[1]
+  if (scheme === undefined) return openDirectoryStore(name)
+  if (scheme === 's3') {
+    // Loaded only here: it takes as long to load as the rest of the program.
+    const { openS3Store } = await import('./s3.ts')
+    return openS3Store(name)
+  }
+  throw new ContinuoError(
+    'INVALID',
+    `A blob store is a folder or s3://bucket/prefix, and "${scheme}:" is the beginning of something else. Try --blob-store /var/lib/continuo/blobs.`,
+  )
+}
+
+/** Writes, reads and removes a blob. Throws UNAVAILABLE or DENIED where one of them cannot be done. */
+export const tryBlobStore = async (store: BlobStore): Promise<void> => {
+  const name = `ping/${randomBytes(8).toString('hex')}`
+  await store.put(name, new Uint8Array(1))
+  await store.get(name)
+  for await (const _ of store.list('ping')) break
+  await store.remove(name)
+}

@@ -1,0 +1,132 @@
+/**
+ * Tables that grow, as blocks. Where nothing lowers the counter and every write goes to the last positions, a position that was left
+ * behind stands for good. This is read off the graph; a table for which it cannot be shown stays whole in every snapshot.
+ */
+import {
+  BLOCK_POSITIONS,
+  frozenBlocks,
+  type GrowingTable,
+  type Growth,
+  type StateLayout,
+  type StateParts,
+} from '../memory.ts'
+import type { Graph, Node, OpNode } from './graph.ts'
+
+/** Nodes of all blocks, loops and branches. */
+function* nodesOf(nodes: readonly Node[]): Generator<OpNode> {
+  for (const node of nodes) {
+    if ('nodes' in node) {
+      yield* nodesOf(node.nodes as readonly Node[])
+      yield* nodesOf(('otherwise' in node ? (node.otherwise as readonly Node[]) : undefined) ?? [])
+    } else if ('op' in node) yield node
+  }
+}
+
+/** "K(l,len-1)": K, and the picks of its axes. */
+const placeOf = (state: string): { readonly name: string; readonly picks: readonly string[] } => {
+  const [, name = state, picks] = /^(.*?)\((.*)\)$/.exec(state) ?? []
+  return { name, picks: picks === undefined ? [] : picks.split(',') }
+}
+
+/** How far back from the counter the node writes the table that it names as its state; null: anywhere. */
+const reachOf = (op: string, table: GrowingTable, counter: string, picks: readonly string[]): number | null => {
+  if (op === 'cache.read') return 0
+  const pick = picks[table.axis]
+  if (op !== 'cache.write' || pick === undefined || !pick.startsWith(counter)) return null
+  const offset = pick.slice(counter.length)
+  return /^-[1-9]\d{0,5}$/.test(offset) ? Number(offset.slice(1)) : null
+}
+
+/** The same of a table that it names among its operands. */
+const operandReach = (op: string): number | null => {
+  // It writes the row's own key and value, at the newest position.
+  if (op === 'cache.attend') return 1
+  return op.startsWith('cache.') ? null : 0
+}
+
+/** `tables` by the counter that they grow with. */
+export const growthOf = (graph: Graph, tables: ReadonlyMap<string, readonly GrowingTable[]>): readonly Growth[] => {
+  const nodes = [...nodesOf(graph.blocks.flatMap((block) => block.nodes))]
+  return [...tables].flatMap(([counter, grown]) => {
+    let reach = 0
+    for (const { op, state, in: operands = [] } of nodes) {
+      const place = state === undefined ? null : placeOf(state)
+      if (place?.name === counter && (op === 'cache.decrement' || op === 'cache.reset')) return []
+      const table = grown.find(({ name }) => name === place?.name)
+      const reaches = [
+        table === undefined ? 0 : reachOf(op, table, counter, place!.picks),
+        ...operands.filter((each) => grown.some(({ name }) => name === placeOf(each).name)).map(() => operandReach(op)),
+      ]
+      for (const back of reaches) {
+        if (back === null) return []
+        reach = Math.max(reach, back)
+      }
+    }
+    return [{ counter, reach, tables: grown }]
+  })
+}
+
+/** Positions from … to − 1 of each persistent that grows, in the order of the layout; `to` −1: up to its counter. */
+export interface Ranges {
+  readonly from: readonly number[]
+  readonly to: readonly number[]
+}
+
+/**
+ * Takes a state apart. `counters`: the value of each persistent that is a counter; `known`: of each growth, the blocks that the caller
+ * has; `part` copies those positions, and what does not grow only with `rest`.
+ */
+export const takeParts = (
+  { first, growth }: StateLayout,
+  counters: readonly number[],
+  known: readonly number[],
+  part: (ranges: Ranges, rest: boolean) => Uint8Array,
+): StateParts => {
+  const indexOf = (wanted: string): number => first.findIndex(({ name }) => name === wanted)
+  const frozen = growth.map((each) => frozenBlocks(each, counters[indexOf(each.counter)]!))
+  const filled = (value: number): number[] => first.map(() => value)
+  const block = ({ tables }: Growth, at: number): Uint8Array => {
+    const [from, to] = [filled(0), filled(0)]
+    for (const { name } of tables) {
+      from[indexOf(name)] = at * BLOCK_POSITIONS
+      to[indexOf(name)] = (at + 1) * BLOCK_POSITIONS
+    }
+    return part({ from, to }, false)
+  }
+  const behind = filled(0)
+  for (const [g, { tables }] of growth.entries())
+    for (const { name } of tables) behind[indexOf(name)] = frozen[g]! * BLOCK_POSITIONS
+  return {
+    hot: part({ from: behind, to: filled(-1) }, true),
+    frozen,
+    fresh: growth.map((each, g) => {
+      const have = Math.min(known[g] ?? 0, frozen[g]!)
+      return Array.from({ length: frozen[g]! - have }, (_, i) => block(each, have + i))
+    }),
+  }
+}
+
+/** The same of a state that was serialised before. Throws REFUSED when it does not fit the layout. */
+export const cutParts = (layout: StateLayout, state: Uint8Array, known: readonly number[]): StateParts => {
+  const entries = layout.tensors(state)
+  const view = new DataView(state.buffer, state.byteOffset, state.byteLength)
+  const counters = entries.map(({ dtype, offset }) => (dtype === 'I64' ? Number(view.getBigInt64(offset, true)) : 0))
+  const tables = new Map(layout.growth.flatMap((growth) => growth.tables).map((table) => [table.name, table]))
+  return takeParts(layout, counters, known, ({ from, to }, rest) => {
+    const pieces: Uint8Array[] = []
+    for (const [i, { name, shape, offset, bytes }] of entries.entries()) {
+      const table = tables.get(name)
+      if (table === undefined) {
+        if (rest) pieces.push(state.subarray(offset, offset + bytes))
+        continue
+      }
+      const positions = shape[table.axis]!
+      const [first, last] = [from[i]!, to[i]! < 0 ? positions : to[i]!]
+      for (let part = 0; part < table.outer; part += 1) {
+        const at = offset + part * positions * table.row
+        pieces.push(state.subarray(at + first * table.row, at + last * table.row))
+      }
+    }
+    return new Uint8Array(Buffer.concat(pieces))
+  })
+}

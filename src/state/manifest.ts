@@ -1,0 +1,221 @@
+/**
+ * A snapshot in blocks: a manifest names the frozen blocks of the tables that grow by the sha256 of their bytes, and holds the rest of
+ * the state. It is a snapshot file of version 2 (docs/formats.md): the tensors are those of the hot part, and `growth` in its metadata
+ * says how the blocks continue them, so that the whole can be put together without the model.
+ */
+import { z } from 'zod'
+import type { Head } from '../../topics/state.ts'
+import { ContinuoError } from '../errors.ts'
+import { parseJson } from '../json.ts'
+import { BLOCK_POSITIONS, type Growth, type LayoutEntry, type StateLayout } from '../memory.ts'
+import type { MemoryStats } from './memory-stats.ts'
+import { encodeFile, type SnapshotFile } from './snapshot.ts'
+
+/** A blob as a manifest names it: the sha256 of its bytes, and what tells this copy of it from others. Hexadecimal, 64 and 16 digits. */
+export interface BlobName {
+  readonly hash: string
+  readonly place: string
+}
+
+/** Blobs of each growth, block by block. */
+export type BlobNames = readonly (readonly BlobName[])[]
+
+const ENTRY_BYTES = 40
+/** Of one position in one table. */
+const MAX_ROW_BYTES = 2 ** 24
+
+const count = z.int().min(0)
+const growthSchema = z.array(
+  z.strictObject({
+    counter: z.string(),
+    blocks: z
+      .int()
+      .min(0)
+      .max(2 ** 31 / BLOCK_POSITIONS),
+    tables: z.array(z.tuple([z.string(), count])).min(1),
+  }),
+)
+
+const refuse = (what: string): never => {
+  throw new ContinuoError('REFUSED', `The snapshot ${what}. Nothing was changed; use another copy of it.`)
+}
+
+const packNames = (names: BlobNames): string => {
+  const all = names.flat()
+  const bytes = Buffer.alloc(all.length * ENTRY_BYTES)
+  for (const [i, { hash, place }] of all.entries()) {
+    bytes.write(hash, i * ENTRY_BYTES, 'hex')
+    bytes.writeBigUInt64LE(BigInt(`0x${place}`), i * ENTRY_BYTES + 32)
+  }
+  return bytes.toString('base64')
+}
+
+/** `store`: where in the blob store the blobs of this partition lie. `hot` as `StateParts` has it. */
+export const encodeManifest = (
+  head: Head,
+  hot: Uint8Array,
+  layout: StateLayout,
+  store: string,
+  names: BlobNames,
+  stats?: MemoryStats,
+): Uint8Array => {
+  const growth = layout.growth.map(({ counter, tables }, g) => ({
+    counter,
+    blocks: names[g]!.length,
+    tables: tables.map(({ name, axis }) => [name, axis]),
+  }))
+  return encodeFile(head, hot, hotTensors(layout, hot, names), stats, {
+    store,
+    growth: JSON.stringify(growth),
+    blobs: packNames(names),
+  })
+}
+
+/** The tensors of the hot part. Throws REFUSED when it does not fit layout and blocks. */
+export const hotTensors = (layout: StateLayout, hot: Uint8Array, names: BlobNames): readonly LayoutEntry[] => {
+  const skipped = new Map(
+    layout.growth.flatMap(({ tables }, g) =>
+      tables.map(({ name, axis }) => [name, { axis, blocks: names[g]!.length }]),
+    ),
+  )
+  return layout.tensors(hot, (name) => (skipped.get(name)?.blocks ?? 0) * BLOCK_POSITIONS)
+}
+
+export interface Manifest {
+  readonly head: Head
+  readonly store: string
+  readonly names: BlobNames
+}
+
+/** A growth as the file describes it, with the tensors of its hot part. */
+interface Described {
+  readonly blocks: number
+  readonly tables: readonly {
+    readonly entry: LayoutEntry
+    readonly axis: number
+    readonly outer: number
+    readonly row: number
+  }[]
+}
+
+const jsonOf = (text: string): unknown => {
+  try {
+    return parseJson(text, 'growth')
+  } catch {
+    return undefined
+  }
+}
+
+const described = (file: SnapshotFile): readonly Described[] => {
+  const parsed = growthSchema.safeParse(jsonOf(file.manifest!.growth))
+  if (!parsed.success) return refuse('describes its blocks in a form that it does not have')
+  const seen = new Set<string>()
+  return parsed.data.map(({ blocks, tables }) => ({
+    blocks,
+    tables: tables.map(([name, axis]) => {
+      const entry = file.tensors.find((each) => each.name === name)
+      if (entry === undefined || seen.has(name) || axis >= entry.shape.length)
+        return refuse(`has blocks of a tensor ${JSON.stringify(name)} that it does not hold`)
+      seen.add(name)
+      const product = (extents: readonly number[]): number => extents.reduce((a, b) => a * b, 1)
+      const outer = product(entry.shape.slice(0, axis))
+      const rows = outer * entry.shape[axis]!
+      const width = entry.dtype === 'F32' || entry.dtype === 'I32' ? 4 : ({ F16: 2, BF16: 2 }[entry.dtype] ?? 1)
+      const row = product(entry.shape.slice(axis + 1)) * width
+      if (!(outer * row > 0 && outer * row <= MAX_ROW_BYTES) || rows * row !== entry.bytes)
+        return refuse(`has ${name} with ${entry.bytes} bytes for its shape`)
+      return { entry, axis, outer, row }
+    }),
+  }))
+}
+
+/** The blobs that a snapshot file names; null: it is whole. Throws REFUSED for a file that contradicts itself. */
+export const readManifest = (file: SnapshotFile): Manifest | null => {
+  if (file.manifest === null) return null
+  const packed = Buffer.from(file.manifest.blobs, 'base64')
+  const growth = described(file)
+  const wanted = growth.reduce((sum, { blocks }) => sum + blocks, 0)
+  if (packed.length !== wanted * ENTRY_BYTES)
+    return refuse(`names ${packed.length / ENTRY_BYTES} blobs and has ${wanted} blocks`)
+  if (!/^[0-9a-f]{32}\/\d{1,10}$/.test(file.manifest.store))
+    return refuse(`says that its blobs lie in ${JSON.stringify(file.manifest.store)}`)
+  let at = 0
+  const next = (): BlobName => {
+    const entry = packed.subarray(at, at + ENTRY_BYTES)
+    at += ENTRY_BYTES
+    return { hash: entry.toString('hex', 0, 32), place: entry.readBigUInt64LE(32).toString(16).padStart(16, '0') }
+  }
+  const names = growth.map(({ blocks }) => Array.from({ length: blocks }, next))
+  return { head: file.head, store: file.manifest.store, names }
+}
+
+/**
+ * The whole state: the hot part of the file with its blocks before it. `blobs`: of each growth, block by block, with the bytes that
+ * their names say. Throws REFUSED where a blob has another length than its tables need.
+ */
+export const assemble = (
+  file: SnapshotFile,
+  blobs: readonly (readonly Uint8Array[])[],
+): { readonly state: Uint8Array; readonly tensors: readonly LayoutEntry[] } => {
+  const growth = described(file)
+  const tables = new Map(
+    growth.flatMap(({ blocks, tables }, g) => tables.map((table) => [table.entry.name, { ...table, blocks, g }])),
+  )
+  // Before memory is taken for them.
+  for (const [g, { tables: own }] of growth.entries()) {
+    const bytes = own.reduce((sum, { outer, row }) => sum + outer * row * BLOCK_POSITIONS, 0)
+    for (const blob of blobs[g]!)
+      if (blob.length !== bytes) return refuse(`has a block of ${blob.length} bytes; its tables have ${bytes}`)
+  }
+  let length = 0
+  const tensors = file.tensors.map((entry): LayoutEntry => {
+    const table = tables.get(entry.name)
+    const added = table === undefined ? 0 : table.blocks * BLOCK_POSITIONS
+    const bytes = entry.bytes + added * (table === undefined ? 0 : table.outer * table.row)
+    const shape = entry.shape.map((extent, axis) => (axis === table?.axis ? extent + added : extent))
+    const placed = { ...entry, shape, offset: length, bytes }
+    length += bytes
+    return placed
+  })
+  const state = new Uint8Array(length)
+  for (const [i, entry] of file.tensors.entries()) {
+    const table = tables.get(entry.name)
+    const from = file.state.subarray(entry.offset, entry.offset + entry.bytes)
+    const to = tensors[i]!.offset
+    if (table === undefined) {
+      state.set(from, to)
+      continue
+    }
+    const { outer, row, blocks } = table
+    const [before, behind] = [blocks * BLOCK_POSITIONS * row, entry.bytes / Math.max(1, outer)]
+    for (let part = 0; part < outer; part += 1)
+      state.set(from.subarray(part * behind, (part + 1) * behind), to + part * (before + behind) + before)
+  }
+  for (const [g, { tables: own }] of growth.entries()) {
+    for (const [block, blob] of blobs[g]!.entries()) {
+      let at = 0
+      for (const { entry, axis, outer, row } of own) {
+        const { offset, shape } = tensors.find(({ name }) => name === entry.name)!
+        const piece = BLOCK_POSITIONS * row
+        for (let part = 0; part < outer; part += 1) {
+          state.set(blob.subarray(at, at + piece), offset + part * shape[axis]! * row + block * piece)
+          at += piece
+        }
+      }
+    }
+  }
+  return { state, tensors }
+}
+
+/** Bytes of a block of this growth. */
+export const blockBytes = ({ tables }: Growth): number =>
+  tables.reduce((sum, { outer, row }) => sum + outer * row * BLOCK_POSITIONS, 0)
+
+/** What a reference to a manifest says of its blobs. */
+export const namedIn = (
+  { growth }: StateLayout,
+  names: BlobNames,
+): { readonly count: number; readonly bytes: number } => ({
+  count: names.reduce((sum, own) => sum + own.length, 0),
+  bytes: names.reduce((sum, own, g) => sum + own.length * blockBytes(growth[g]!), 0),
+})

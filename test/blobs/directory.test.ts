@@ -1,0 +1,54 @@
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, onTestFinished, test } from 'vitest'
+import { openDirectoryStore } from '../../src/blobs/directory.ts'
+import { openBlobStore, tryBlobStore } from '../../src/blobs/open.ts'
+import { codeOf } from '../../src/errors.ts'
+import { contract } from './contract.ts'
+
+const fresh = (): string => {
+  const dir = mkdtempSync(join(tmpdir(), 'continuo-blobs-'))
+  onTestFinished(() => rmSync(dir, { recursive: true, force: true }))
+  return dir
+}
+
+contract('a folder', async (claim) => {
+  const store = openDirectoryStore(join(fresh(), 'not', 'there', 'yet'))
+  try {
+    await claim(store)
+  } finally {
+    store.close()
+  }
+})
+
+test('a temporary file that a killed writer left is listed, and can be removed', async () => {
+  const dir = fresh()
+  const store = openDirectoryStore(dir)
+  await store.put('log/0/whole', new Uint8Array(4))
+  writeFileSync(join(dir, 'log', '0', 'half.4711.tmp'), 'ha')
+  const names: string[] = []
+  for await (const name of store.list('log/0')) names.push(name)
+  expect(names.sort()).toEqual(['log/0/half.4711.tmp', 'log/0/whole'])
+  await store.remove('log/0/half.4711.tmp')
+  expect(readdirSync(join(dir, 'log', '0'))).toEqual(['whole'])
+})
+
+test('a place that is no folder is said to be one, with the flag to change', async () => {
+  const dir = fresh()
+  writeFileSync(join(dir, 'file'), '')
+  const store = openDirectoryStore(join(dir, 'file'))
+  const put = () => store.put('log/0/1', new Uint8Array(1))
+  for (const call of [put, () => store.get('log/0/1'), () => tryBlobStore(store)]) {
+    const error = await call().then(
+      () => null,
+      (thrown: unknown) => thrown,
+    )
+    expect(codeOf(error)).toBe('UNAVAILABLE')
+    expect(String(error)).toMatch(/blob store .*file could not be .*--blob-store/)
+  }
+})
+
+test('a URL of another kind is no store', async () => {
+  await expect(openBlobStore('http://127.0.0.1/blobs')).rejects.toThrow(/A blob store is a folder or s3/)
+})

@@ -1,0 +1,56 @@
+/** A bench with a model whose state grows, and a blob store in a folder. */
+import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, onTestFinished } from 'vitest'
+import { openPackage } from '../../src/models/open.ts'
+import { safetensors, writePackageTo } from '../engine/safetensors.ts'
+import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
+import { type Bench, type BenchOptions, createBench } from './harness.ts'
+
+/** Of a block: 2 tables of 2 layers with 8 channels in f32. */
+export const BLOCK_BYTES = 2 * 2 * 256 * 8 * 4
+
+/** A folder for the length of a test. */
+export const freshFolder = (): string => {
+  const dir = mkdtempSync(join(tmpdir(), 'continuo-blobs-'))
+  onTestFinished(() => rmSync(dir, { recursive: true, force: true }))
+  return dir
+}
+
+/** Files below the folder, but for the marks of the log. */
+export const blobsIn = (dir: string): readonly string[] =>
+  readdirSync(dir, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && entry.name !== 'log')
+    .map(({ parentPath, name }) => join(parentPath, name))
+    .sort()
+
+/** For the top of a test file. */
+export const growingBenches = () => {
+  const dir = mkdtempSync(join(tmpdir(), 'continuo-growing-'))
+  let shared: Awaited<ReturnType<typeof openPackage>>
+  beforeAll(async () => {
+    const sizes = { L: 2, H: 2, N: 4, F: 16, V: 256, P: 4096 }
+    mkdirSync(dir, { recursive: true })
+    writePackageTo(dir, gpt2ConfigOf(sizes), safetensors(randomGpt2(3, sizes)))
+    shared = await openPackage(dir, { threads: 1 })
+  })
+  afterAll(() => {
+    shared.model.close()
+    rmSync(dir, { recursive: true, force: true })
+  })
+  return {
+    async use(claim: (bench: Bench) => Promise<void>, options: BenchOptions = {}, partitions = 1): Promise<void> {
+      const bench = await createBench(shared, partitions, options)
+      try {
+        await claim(bench)
+      } finally {
+        await bench.close()
+      }
+    },
+  }
+}
+
+/** Text that differs with the seed from its first character on. */
+export const textOf = (length: number, seed = 1): string =>
+  Array.from({ length }, (_, at) => String.fromCharCode(97 + ((at * at + at * seed + seed * 7) % 26))).join('')

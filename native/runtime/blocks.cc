@@ -85,6 +85,15 @@ void BlockTable::reserve(size_t positions, size_t bound) {
     blocks_.emplace_back(std::move(block), true);
     listed_ = false;
   }
+  make_directory();
+}
+
+// Takes the memory of the directory. No step does: it could not wait for other contexts to leave the device.
+void BlockTable::make_directory() {
+  const size_t wanted = std::bit_ceil(std::max(blocks_.size(), least_listed)) * sizeof(BlockAt);
+  if (blocks_.empty() || directory_.size() >= wanted) return;
+  directory_ = DeviceMemory(device_, wanted);
+  listed_ = false;
 }
 
 // Copies the last block into one with more room.
@@ -159,8 +168,6 @@ size_t BlockTable::index_of(const std::byte* element) const {
 
 const BlockAt* BlockTable::directory() {
   if (!listed_) {
-    const size_t wanted = std::bit_ceil(std::max(blocks_.size(), least_listed)) * sizeof(BlockAt);
-    if (directory_.size() < wanted) directory_ = DeviceMemory(device_, wanted);
     std::vector<BlockAt> list;
     for (const auto& block : blocks_) list.push_back({block->data(), block->room});
     if (!list.empty())
@@ -210,6 +217,7 @@ void BlockTable::page_out() {
 
 void BlockTable::page_in() {
   for (auto& block : blocks_) block.page_in();
+  make_directory();
 }
 
 }  // namespace continuo

@@ -134,6 +134,7 @@ class BlockTable {
   size_t position_bytes() const { return slice_->inner * size_of(slice_->type); }
   std::shared_ptr<TableBlock> make(size_t room);
   void widen(size_t room);
+  void make_directory();
   void own(size_t block);
   void fill(std::byte* to, size_t positions) { device_->fill(to, slice_->type, positions * slice_->inner, init_); }
 

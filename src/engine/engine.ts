@@ -391,6 +391,14 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
           idle(context, "The executor's context")
           return callNative((addon) => addon.fetch(handle, block, rows, declaration))
         },
+        widened: (declaration, member) => {
+          idle(context, "The executor's context")
+          return callNative((addon) => addon.fetchConstant(handle, declaration, member))
+        },
+        files: () => {
+          needOpen()
+          return { paths, tensors: inspectFiles(paths).tensors }
+        },
         trace: () => {
           idle(context, "The executor's context")
           return callNative((addon) => addon.trace(handle))

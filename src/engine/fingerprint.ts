@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto'
 import { type FileHandle, open } from 'node:fs/promises'
 import { ContinuoError } from '../errors.ts'
 import { MOST_NESTED } from '../json.ts'
-import type { Graph } from './graph.ts'
+import { type Graph, isBound } from './graph.ts'
 import { layoutText } from './layout.ts'
 import type { TensorEntry } from './native.ts'
 
@@ -100,7 +100,7 @@ export const packedKey = (fingerprint: string, graph: Graph): string =>
         packingVersion,
         fingerprint,
         indices: graph.indices,
-        constants: graph.declarations.filter(({ kind }) => kind === 'constant'),
+        constants: graph.declarations.filter(isBound),
       }),
     )
     .digest('hex')

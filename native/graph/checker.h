@@ -143,9 +143,9 @@ class Checker {
       fail("state \"", state().name, "\" is ", name_of(state().type), ", expected ", name_of(type), ": cast it");
   }
 
-  // Input i is a table of vectors along an axis that follows a counter: K(l) with axes [l, positions, channels].
-  // Returns the counter.
-  Name need_history(size_t i, uint64_t channels) {
+  // Input i is a table of vectors along an axis that follows a counter: K(l) with axes [l, positions, channels], of f32
+  // or, where `narrow` allows it, of f16 or bf16. Returns the counter.
+  Name need_history(size_t i, uint64_t channels, bool narrow = false) {
     const auto rest = picked(node_.in[i]);
     if (!ok()) return no_name;
     const auto& d = in(i);
@@ -156,9 +156,10 @@ class Checker {
     } else if (rest.size() != 2 || d.axes[axis].counter == no_name) {
       fail("input \"", operand_text(graph_, node_.in[i]),
            "\" must leave two axes: one that grows or is a ring, and the channels");
-    } else if (rest[1] != channels || d.type != Type::f32) {
+    } else if (rest[1] != channels ||
+               (d.type != Type::f32 && !(narrow && (d.type == Type::f16 || d.type == Type::bf16)))) {
       fail("input \"", operand_text(graph_, node_.in[i]), "\" holds ", rest[1], " channels of ", name_of(d.type),
-           ", expected ", channels, " of f32");
+           ", expected ", channels, " of f32", narrow ? ", f16 or bf16" : "");
     } else {
       return d.axes[axis].counter;
     }

@@ -31,8 +31,9 @@ const pieceBytes = 1 << 22
 /**
  * sha256 over, in this order: the canonical JSON of { config, tensors: [{ name, dtype, shape }] } with tensors sorted by name,
  * a zero byte, and the bytes of every tensor in that same order. How a file orders or aligns its tensors does not matter. A
- * model opened with another `overflow` than its package has by itself is another one, and so is one that reads text otherwise, or
- * ends it with other tokens than its tokenizer's one: then the object has the members `overflow`, `tokenizer` and `endTokens`, too.
+ * model opened with another `overflow` than its package has by itself is another one, and so is one that keeps keys and values narrower than
+ * f32, reads text otherwise, or ends it with other tokens than its tokenizer's one: then the object has the members `overflow`,
+ * `cacheDtype`, `tokenizer` and `endTokens`, too.
  */
 export const modelFingerprint = async (
   config: unknown,
@@ -40,10 +41,12 @@ export const modelFingerprint = async (
   paths: readonly string[],
   {
     overflow,
+    cacheDtype,
     tokenizer,
     endTokens,
   }: {
     readonly overflow?: 'window' | undefined
+    readonly cacheDtype?: 'f16' | 'bf16' | undefined
     readonly tokenizer?: string | undefined
     readonly endTokens?: readonly number[] | undefined
   } = {},
@@ -54,6 +57,7 @@ export const modelFingerprint = async (
     canonicalJson({
       config,
       overflow,
+      cacheDtype,
       tokenizer,
       endTokens,
       tensors: sorted.map(({ name, dtype, shape }) => ({ name, dtype, shape })),

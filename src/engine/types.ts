@@ -83,6 +83,7 @@ export interface Sampling {
 }
 
 export type Overflow = 'refuse' | 'window'
+export type CacheDtype = 'f32' | 'f16' | 'bf16'
 
 /** A context's state stopped being finite, or a node of its graph met a value it cannot use. It takes reset, restore and close only. */
 export class ContextBroken extends ContinuoError {
@@ -263,6 +264,11 @@ export interface OpenModelOptions {
    * Another model to all that checks fingerprints.
    */
   readonly overflow?: Overflow
+  /**
+   * How the keys and values that `attend` reads are kept: rounded to f16 or bf16 they take half the memory, and the model is another one to
+   * all that checks fingerprints. Default: `cache_dtype` of config.json, else f32.
+   */
+  readonly cacheDtype?: CacheDtype
   /** Engine threads; default: the number of CPUs available, at most 16. */
   readonly threads?: number
   /**

@@ -154,8 +154,8 @@ void attend(const AttendRun& run) {
     auto& part = job.parts[i];
     const size_t span = span_of(part.slots, part.stride, run.channels);
     part.q = staged.in(part.q, run.channels);
-    part.keys = staged.in(part.keys, span);
-    part.values = staged.in(part.values, span);
+    part.keys = staged.in(static_cast<const std::byte*>(part.keys), span * size_of(part.dtype));
+    part.values = staged.in(static_cast<const std::byte*>(part.values), span * size_of(part.dtype));
   }
   job.y = staged.out(run.y, run.channels);
   cuda::launch(run_attend, 1, next_threads(), nullptr, job);

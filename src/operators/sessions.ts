@@ -9,7 +9,9 @@ import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { Head } from '../state/head.ts'
 import { SpillLost } from '../state/spill.ts'
 import { type Inference, initialHead, type SessionState } from './advance.ts'
+import type { Backlog } from './backlog.ts'
 import type { PartitionBlobs } from './blobs.ts'
+import { forkedHead } from './fork.ts'
 import { createQueue, type Queue } from './queue.ts'
 import { createResting, isSaved, type LiveSession } from './resting.ts'
 import { blankSession, Disagreement, type Restored } from './restore.ts'
@@ -23,6 +25,8 @@ export interface SessionsOptions {
   readonly engine: Inference
   /** Where frozen blocks lie; null: snapshots are whole. */
   readonly blobs: PartitionBlobs | null
+  /** Bytes of copied states that their commits wait for; a fork waits for room among them. */
+  readonly copies: Pick<Backlog, 'room'>
   readonly snapshotEvery: number
   /** Records of the partition after which an idle session is saved, too: a rebuild reads all that came since. */
   readonly snapshotRecords: number
@@ -55,6 +59,8 @@ export interface Sessions {
    * `rest`, which is not called for a session whose call failed halfway.
    */
   acquire(work: Tokenized): Promise<Acquired | null>
+  /** The same for an event that forks another session, whose events the caller holds back meanwhile. */
+  fork(work: Tokenized & { readonly parent: Head }): Promise<Acquired | null>
   /** The session has read input from this offset on; what came after its last capture is unsaved. */
   began(session: string, offset: number): void
   /** A copy of the state as it stands; the caller knows that its head is committed, or commits with it. */
@@ -132,7 +138,7 @@ const MAX_RESTORES = 4
 const MAX_REFRESHES = 2
 
 export const createSessions = (options: SessionsOptions): Sessions => {
-  const { model, blobs, snapshotEvery, snapshotRecords, maxContexts, restore, stopping } = options
+  const { model, blobs, copies, snapshotEvery, snapshotRecords, maxContexts, restore, stopping } = options
   const heads = new Map<string, Head>()
   const live = new Map<string, LiveSession>()
   const coming = new Map<string, Arrival>()
@@ -232,12 +238,11 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   }
 
   let disagreements = 0
-  /** The substitute of a session that is lost: its head as it is set aside, and a memory in its first state. */
-  const lost = (error: unknown, work: Tokenized): Brought => {
+  /** The substitute of a session that is lost: this head as it is set aside, and a memory in its first state. */
+  const lost = (error: unknown, work: Tokenized, head: Head): Brought => {
     if (!(error instanceof SessionLost)) throw error
     if (error instanceof Disagreement) disagreements += 1
     if (disagreements >= MAX_DISAGREEMENTS) throw error
-    const head = heads.get(work.session)!
     const reason = reasonOf(work.session, error.message)
     const aside = setAside(head, work, { cause: 'storage', reason }, engine.tokenizer !== null)
     return { ...blankSession(model, aside.head), aside: { ...aside, failure: error } }
@@ -289,23 +294,77 @@ export const createSessions = (options: SessionsOptions): Sessions => {
           disagreements = 0
           return session
         } catch (error) {
-          return lost(error, work)
+          return lost(error, work, known)
         }
       }
       const context = model.createContext()
       return { head: initialHead(work, model, context.chain), context }
     })
 
+  /** A session in memory, when nobody brings it there any more. */
+  const resident = async (id: string): Promise<LiveSession | undefined> => {
+    await coming.get(id)?.over
+    const known = live.get(id)
+    if (known !== undefined) occupy(known)
+    return known
+  }
+
   const acquire = async (work: Tokenized): Promise<Acquired | null> => {
-    await coming.get(work.session)?.over
-    const known = live.get(work.session)
-    if (known !== undefined) {
-      occupy(known)
-      return { session: known, fresh: false }
-    }
+    const known = await resident(work.session)
+    if (known !== undefined) return { session: known, fresh: false }
     const fresh = !heads.has(work.session)
     const begun = await begin(work)
     return begun === null ? null : { ...begun, fresh }
+  }
+
+  /** The child as it begins; null when the task ends before its parent is in memory. */
+  const born = async (work: Tokenized, { session: id }: Head): Promise<Brought | null> => {
+    const parent = (await resident(id)) ?? (await bring(id, true, () => tracked(rebuild(id))))?.session
+    if (parent === undefined) return null
+    const { head, context } = parent
+    const { origin } = head.conductor
+    const names = blobs?.known(id, origin)
+    try {
+      const forked = model.forkContext(context)
+      rest(parent)
+      return { head: forkedHead(work, head), context: forked, ...(names && { blocks: { origin, names } }) }
+    } catch (error) {
+      throw error instanceof SpillLost ? spillLostOf(id, error) : error
+    }
+  }
+
+  /** The child takes the place of the session that was closed, or the next place for a context. */
+  const placed = async (child: Brought): Promise<Acquired | null> => {
+    const { head, context, blocks, aside } = child
+    const { session: id } = head
+    const outcome = { fresh: true, ...(aside && { aside }) }
+    const known = await resident(id)
+    if (known !== undefined) {
+      known.context.close()
+      known.head = head
+      known.context = context
+      blobs?.begin(id, blocks)
+      return { session: known, ...outcome }
+    }
+    const begun = await bring(id, true, async () => child)
+    if (begun === null) context.close()
+    return begun === null ? null : { session: begun.session, ...outcome }
+  }
+
+  /**
+   * A child is in memory before it has a place, because neither may wait while it holds the other's: so one fork at a time, and at most one
+   * context more than there are places.
+   */
+  let forking: Promise<unknown> = Promise.resolve()
+  const fork: Sessions['fork'] = (work) => {
+    const forked = forking.then(async () => {
+      await copies.room()
+      if (stopping.aborted) return null
+      const child = await born(work, work.parent).catch((error) => lost(error, work, forkedHead(work, work.parent)))
+      return child === null ? null : placed(child)
+    })
+    forking = forked.catch(() => undefined)
+    return forked
   }
 
   /** Rebuilds a session only so that it can be saved. An event of the session waits until that is done. */
@@ -343,6 +402,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     engine,
     newest: (id) => live.get(id)?.head ?? heads.get(id),
     acquire,
+    fork,
     began: unsaved.begin,
     capture,
     rest,

@@ -15,7 +15,7 @@ describe('bySession', () => {
     const done = lastValueFrom(
       source.pipe(
         bySession(
-          ({ key }) => key,
+          ({ key }) => [key],
           ({ key, n }) =>
             new Observable<string>((subscriber) => {
               const gate = new Subject<string>()
@@ -52,7 +52,7 @@ describe('bySession', () => {
     const done = lastValueFrom(
       from(items).pipe(
         bySession(
-          () => 'one',
+          () => ['one'],
           (item) => item,
         ),
         toArray(),
@@ -74,7 +74,7 @@ describe('bySession', () => {
         { key: 'b', what: failing },
       ]).pipe(
         bySession(
-          ({ key }) => key,
+          ({ key }) => [key],
           ({ what }) => what,
         ),
       ),

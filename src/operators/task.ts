@@ -117,6 +117,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       names,
       model,
       engine,
+      heads: { get: (id: string) => sessions?.heads.get(id) },
       validate: validation,
       warn: options.warn,
       ...(distrust && { distrust }),

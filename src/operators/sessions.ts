@@ -11,13 +11,13 @@ import { SpillLost } from '../state/spill.ts'
 import { type Inference, initialHead, type SessionState } from './advance.ts'
 import type { Backlog } from './backlog.ts'
 import type { PartitionBlobs } from './blobs.ts'
-import { forkedHead } from './fork.ts'
+import { type Acquired, type Brought, createForks, type Fork, spillLostOf, type Take } from './forks.ts'
 import { createQueue, type Queue } from './queue.ts'
 import { createResting, isSaved, type LiveSession } from './resting.ts'
 import { blankSession, Disagreement, type Restored } from './restore.ts'
 import { createRooms } from './rooms.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
-import type { Capture, Step, Tokenized } from './types.ts'
+import type { Capture, Tokenized } from './types.ts'
 import { createUnsaved } from './unsaved.ts'
 
 export interface SessionsOptions {
@@ -40,15 +40,6 @@ export interface SessionsOptions {
   readonly warn: (message: string) => void
 }
 
-/** A session for one event. */
-export interface Acquired {
-  readonly session: LiveSession
-  /** The session begins with this event. */
-  readonly fresh: boolean
-  /** The step that sets it aside, where what the log should hold of it is lost. */
-  readonly aside?: Step
-}
-
 export interface Sessions {
   /** The engine for these sessions: once the task is over it refuses work, and closes the contexts that it still had. */
   readonly engine: Inference
@@ -60,7 +51,7 @@ export interface Sessions {
    */
   acquire(work: Tokenized): Promise<Acquired | null>
   /** The same for an event that forks another session, whose events the caller holds back meanwhile. */
-  fork(work: Tokenized & { readonly parent: Head }): Promise<Acquired | null>
+  readonly fork: Fork
   /** The session has read input from this offset on; what came after its last capture is unsaved. */
   began(session: string, offset: number): void
   /** A copy of the state as it stands; the caller knows that its head is committed, or commits with it. */
@@ -96,13 +87,6 @@ interface Arrival {
   due: boolean
   readonly over: Promise<unknown>
 }
-
-/** A session that was made or rebuilt, or what takes its place with the step that sets it aside. */
-type Brought = Restored & { readonly aside?: Step }
-
-/** With the session in its message, because the engine knows contexts only. */
-export const spillLostOf = (session: string, error: SpillLost): SpillLost =>
-  new SpillLost(`Session "${session}": ${error.message}`, { cause: error })
 
 const captureOf = ({ head, context }: SessionState, blobs: PartitionBlobs | null): Capture => {
   try {
@@ -238,6 +222,11 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   }
 
   let disagreements = 0
+  const rebuilt = async (id: string): Promise<Restored> => {
+    const session = await tracked(rebuild(id))
+    disagreements = 0
+    return session
+  }
   /** The substitute of a session that is lost: this head as it is set aside, and a memory in its first state. */
   const lost = (error: unknown, work: Tokenized, head: Head): Brought => {
     if (!(error instanceof SessionLost)) throw error
@@ -253,7 +242,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     id: string,
     busy: boolean,
     make: (known: Head | undefined) => Promise<Brought>,
-  ): Promise<{ readonly session: LiveSession; readonly aside?: Step } | null> => {
+  ): ReturnType<Take> => {
     let over = (): void => undefined
     const arrival: Arrival = { due: lapsed.delete(id), over: new Promise<void>((resolve) => (over = resolve)) }
     coming.set(id, arrival)
@@ -286,86 +275,33 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     }
   }
 
-  const begin = (work: Tokenized): ReturnType<typeof bring> =>
-    bring(work.session, true, async (known) => {
+  /** The session in memory, where `make` brings it unless it is there. One event has it then. */
+  const take: Take = async (id, make) => {
+    while (coming.has(id)) await coming.get(id)!.over
+    const known = live.get(id)
+    if (known === undefined) return bring(id, true, make)
+    occupy(known)
+    return { session: known }
+  }
+
+  const acquire = async (work: Tokenized): Promise<Acquired | null> => {
+    let fresh = false
+    const taken = await take(work.session, async (known) => {
       if (known !== undefined) {
         try {
-          const session = await tracked(rebuild(work.session))
-          disagreements = 0
-          return session
+          return await rebuilt(work.session)
         } catch (error) {
           return lost(error, work, known)
         }
       }
+      fresh = true
       const context = model.createContext()
       return { head: initialHead(work, model, context.chain), context }
     })
-
-  /** A session in memory, when nobody brings it there any more. */
-  const resident = async (id: string): Promise<LiveSession | undefined> => {
-    await coming.get(id)?.over
-    const known = live.get(id)
-    if (known !== undefined) occupy(known)
-    return known
+    return taken === null ? null : { ...taken, fresh }
   }
 
-  const acquire = async (work: Tokenized): Promise<Acquired | null> => {
-    const known = await resident(work.session)
-    if (known !== undefined) return { session: known, fresh: false }
-    const fresh = !heads.has(work.session)
-    const begun = await begin(work)
-    return begun === null ? null : { ...begun, fresh }
-  }
-
-  /** The child as it begins; null when the task ends before its parent is in memory. */
-  const born = async (work: Tokenized, { session: id }: Head): Promise<Brought | null> => {
-    const parent = (await resident(id)) ?? (await bring(id, true, () => tracked(rebuild(id))))?.session
-    if (parent === undefined) return null
-    const { head, context } = parent
-    const { origin } = head.conductor
-    const names = blobs?.known(id, origin)
-    try {
-      const forked = model.forkContext(context)
-      rest(parent)
-      return { head: forkedHead(work, head), context: forked, ...(names && { blocks: { origin, names } }) }
-    } catch (error) {
-      throw error instanceof SpillLost ? spillLostOf(id, error) : error
-    }
-  }
-
-  /** The child takes the place of the session that was closed, or the next place for a context. */
-  const placed = async (child: Brought): Promise<Acquired | null> => {
-    const { head, context, blocks, aside } = child
-    const { session: id } = head
-    const outcome = { fresh: true, ...(aside && { aside }) }
-    const known = await resident(id)
-    if (known !== undefined) {
-      known.context.close()
-      known.head = head
-      known.context = context
-      blobs?.begin(id, blocks)
-      return { session: known, ...outcome }
-    }
-    const begun = await bring(id, true, async () => child)
-    if (begun === null) context.close()
-    return begun === null ? null : { session: begun.session, ...outcome }
-  }
-
-  /**
-   * A child is in memory before it has a place, because neither may wait while it holds the other's: so one fork at a time, and at most one
-   * context more than there are places.
-   */
-  let forking: Promise<unknown> = Promise.resolve()
-  const fork: Sessions['fork'] = (work) => {
-    const forked = forking.then(async () => {
-      await copies.room()
-      if (stopping.aborted) return null
-      const child = await born(work, work.parent).catch((error) => lost(error, work, forkedHead(work, work.parent)))
-      return child === null ? null : placed(child)
-    })
-    forking = forked.catch(() => undefined)
-    return forked
-  }
+  const fork = createForks({ model, blobs, copies, stopping, take, rest, rebuilt, lost })
 
   /** Rebuilds a session only so that it can be saved. An event of the session waits until that is done. */
   const refresh = async (id: string): Promise<void> => {

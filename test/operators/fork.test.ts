@@ -178,7 +178,7 @@ onBothLogs((fresh: () => BenchOptions) => {
     ))
 })
 
-test('verify finds a head that names another parent, pulse or chain, and a fork whose head was removed', () =>
+test('verify finds a head that names another parent, pulse or chain, or none', () =>
   use(async (bench) => {
     await bench.feed(read('parent', 'Once upon'), read('other', 'Once upon'), forked('child', 'parent'))
     await bench.settle()
@@ -196,13 +196,32 @@ test('verify finds a head that names another parent, pulse or chain, and a fork 
     ]) {
       await plant(bench, 'child', { head: (head) => ({ ...head, from: wrong }) })
       const found = await findings()
-      expect(found).toHaveLength(1)
-      expect(found[0]).toMatch(/^The head differs from the recomputation: from: /)
-      await plant(bench, 'child', { head: (head) => ({ ...head, from: right }) })
-      await log.trim(names.state, 0, (await log.bounds(names.state, 0)).end - 2)
-      expect(await findings()).not.toEqual([])
-      return
+      expect(found.length).toBeGreaterThan(0)
+      expect(new Set(found.map((message) => message.slice(0, 46)))).toEqual(
+        new Set(['The head differs from the recomputation: from:']),
+      )
     }
+    await plant(bench, 'child', { head: ({ from: _, ...head }) => head })
+    expect((await findings()).at(-1)).toContain('from: undefined against {"session":"parent"')
+  }))
+
+test('verify finds a fork whose head was removed', () =>
+  use(async (bench) => {
+    await bench.feed(forked('child', 'parent'), read('parent', 'Once upon'))
+    await bench.settle()
+    await bench.feed(forked('child', 'parent'))
+    await bench.settle()
+    const { log, names, tokenizer } = bench
+    // The last two records of the state are heads of a later commit and their cursor.
+    await bench.feed(read('parent', ' a time'))
+    await bench.settle({ snapshotEvery: 1_000_000 })
+    const { end } = await log.bounds(names.state, 0)
+    await log.trim(names.state, 0, end - 2)
+    const { findings } = await verifyLog({ log, names, model: model(), tokenizer, format: 'json' })
+    expect(findings.map(({ message }) => message)).toContain(
+      'The partition cursor says that offset 2 is finished, but no head of session "child" stands there.',
+    )
+    expect(findings.filter(({ kind }) => kind === 'deadletter')).toEqual([])
   }))
 
 test('a child whose snapshot is gone is computed again with its parents, where they went on', () =>
@@ -221,10 +240,10 @@ test('a child whose snapshot is gone is computed again with its parents, where t
     await bench.settle()
     const before = await bench.heads()
     await bench.log.trim(bench.names.snapshots, 0, (await bench.log.bounds(bench.names.snapshots, 0)).end)
-    await bench.feed(read('c', 'four'), read('a', 'four'), read('alone', 'one two three four'))
+    await bench.feed(read('c', 'four'), read('a', 'four'), read('b', 'four'), read('alone', 'one two three four'))
     const warnings: string[] = []
     const { restored } = await bench.settle({ warn: (message) => warnings.push(message) })
-    expect(restored.sort()).toEqual(['a', 'c'])
+    expect(restored.sort()).toEqual(['a', 'b', 'c'])
     expect(warnings.join()).toContain('Session "c" is computed again from its first event')
     const heads = await bench.heads()
     expect(heads.get('c')!.chain).toBe(heads.get('alone')!.chain)

@@ -36,8 +36,10 @@ export const forkEvents = async (
   const options = { until, undecodable: true, ...(signal && { signal }) }
   for await (const batch of log.read(topic, partition, from, options)) {
     for (const record of batch.records) {
-      const value = Buffer.from(record.value ?? [])
-      if (!MARKS.some((mark) => value.includes(mark))) continue
+      const { value } = record
+      if (value === null) continue
+      const bytes = Buffer.from(value.buffer, value.byteOffset, value.length)
+      if (!MARKS.some((mark) => bytes.includes(mark))) continue
       const valid = validateRecord(record, validation)
       const parent = valid.kind === 'valid' ? parentOf(valid) : null
       if (valid.kind === 'valid' && parent !== null && parent !== valid.session)

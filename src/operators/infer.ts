@@ -69,8 +69,10 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   // A new context on an old clock: save it at once, so that no replay has to begin before it.
   if (session.head.status !== 'open' || parent !== undefined) session.captured = Number.NEGATIVE_INFINITY
   // Where a session was set aside because its past is lost, no replay could lead to what it does from here on. A fork must not need the
-  // past of its parent, which goes on and may be closed.
-  const needsSnapshot = (session.head.stopped !== undefined || parent !== undefined) && aside === undefined
+  // past of its parent, which goes on and may be closed: neither when it begins nor when it begins anew.
+  const { head } = session
+  const isFork = parent !== undefined || (head.from !== undefined && head.status === 'closed')
+  const needsSnapshot = (head.stopped !== undefined || isFork) && aside === undefined
   let failed = false
   try {
     if (aside !== undefined) {

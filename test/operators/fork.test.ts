@@ -1,13 +1,18 @@
 /** Forks on the stream: what a child is, when it is made, what it needs afterwards, and what is refused. */
 import { expect, test } from 'vitest'
+import { openPackage } from '../../src/models/open.ts'
+import { wholeFile } from '../../src/operators/blobs.ts'
+import { readSnapshot } from '../../src/operators/snapshots.ts'
 import { verifyLog } from '../../src/operators/verify.ts'
 import type { Head } from '../../src/state/head.ts'
+import { decodeSnapshot } from '../../src/state/snapshot.ts'
 import { partitionOfKey } from '../../src/streams/murmur2.ts'
 import { textOf as decoded } from '../../src/text.ts'
 import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import { temporaryFolder } from '../engine/packages.ts'
+import { FAMILIES, openFamily } from '../families.ts'
 import { blobsIn, freshFolder, growingBenches, textOf } from './block-bench.ts'
-import { type Bench, type BenchOptions, benches, event, onBothLogs, verified } from './harness.ts'
+import { type Bench, type BenchOptions, benches, createBench, event, onBothLogs, verified } from './harness.ts'
 import { plant } from './planting.ts'
 
 const { use, model } = benches()
@@ -351,4 +356,34 @@ test('a child names the blocks of its parent and writes none of them again', () 
     },
     { blobStore },
   )
+})
+
+test.each(FAMILIES)('with $name, a child has the state of a session that read the same', async ({ key }) => {
+  const { dir, overflow } = await openFamily(key, temporaryFolder())
+  const shared = await openPackage(dir, { threads: 2, device: 'cpu', overflow })
+  const bench = await createBench(shared, 1, { blobStore: freshFolder() })
+  try {
+    // Over the window of some of them, and not to the last position of others.
+    const before = (id: string) => [read(id, textOf(70)), asked(id, 'p', 20)]
+    const after = (id: string) => [read(id, textOf(9, 3)), asked(id, 'q', 10)]
+    const child = [...before('parent'), forked('child', 'parent'), read('parent', 'elsewhere'), ...after('child')]
+    await bench.feed(...child, ...before('alone'), ...after('alone'))
+    await bench.settle({ commitInterval: 1 })
+    const heads = await bench.heads()
+    expect(past(heads.get('child')!)).toEqual(past(heads.get('alone')!))
+    const states = ['child', 'alone'].map(async (id) => {
+      const file = await readSnapshot(bench.log, bench.names.snapshots, 0, heads.get(id)!)
+      return decodeSnapshot(await wholeFile(bench.log, file), shared.model.layout).state
+    })
+    const [mine, other] = await Promise.all(states)
+    expect(Buffer.compare(mine!, other!)).toBe(0)
+    // From its snapshot, in a worker that comes new.
+    await bench.feed(asked('child', 'r', 5), asked('alone', 'r', 5))
+    await bench.settle()
+    expect((await told(bench, 'child')).at(-1)).toEqual((await told(bench, 'alone')).at(-1))
+    await verified(bench)
+  } finally {
+    await bench.close()
+    shared.model.close()
+  }
 })

@@ -27,7 +27,7 @@ export const bySession =
       const finishIfIdle = (): void => {
         if (ended && queues.size === 0) subscriber.complete()
       }
-      /** Takes an entry that is over out of its queues. Returns those that were only behind it. */
+      /** Takes an entry that is over out of its queues. Returns those that were only behind it, the one to begin with last. */
       const leave = ({ keys }: Entry<T, K>): Entry<T, K>[] => {
         const next: Entry<T, K>[] = []
         for (const key of keys) {
@@ -37,7 +37,7 @@ export const bySession =
           if (first === undefined) queues.delete(key)
           else {
             first.behind -= 1
-            if (first.behind === 0) next.push(first)
+            if (first.behind === 0) next.unshift(first)
           }
         }
         return next

@@ -76,7 +76,7 @@ describe('bySession', () => {
     finish('a1')
     expect(running()).toBe('ab2')
     finish('ab2')
-    expect(running()).toBe('bc3 a3')
+    expect(running()).toBe('a3 bc3')
     finish('bc3')
     expect(running()).toBe('a3 b5 c4')
     source.complete()

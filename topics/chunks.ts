@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { KEPT, type TopicContract } from './common.ts'
+import { KEPT, sessionId, type TopicContract } from './common.ts'
 
 const id = z.string().max(256).optional()
 
@@ -13,6 +13,11 @@ export const open = z.strictObject({
   id,
   /** Emit the surprisal of every token, in nats, with each observation. */
   surprisal: z.boolean().default(false),
+  /**
+   * The session begins as a fork of this one, of the same partition: with its state, clock, chain and sums as they are after all of its
+   * records before this one. Only where the session is new or closed.
+   */
+  from: z.strictObject({ session: sessionId }).optional(),
 })
 
 /** Text to read: as a string, or as base64 `bytes` where the text is not valid UTF-8 (or was cut inside a character). */
@@ -77,6 +82,7 @@ export const chunks: TopicContract = {
   settings: KEPT,
   examples: [
     { type: 'open', surprisal: true },
+    { type: 'open', from: { session: 'prompt' } },
     { type: 'text', text: 'It was the best of times, ', id: 'page-1' },
     { type: 'text', bytes: 'aXQgd2FzIHRoZSB3b3JzdCBvZiB0aW1lcyw=' },
     { type: 'tokens', tokens: [105, 116] },

@@ -100,6 +100,8 @@ export const head = z.strictObject({
   chain,
   /** Offset of the session's first record, where a replay without a snapshot begins. −1: imported, so its first events are not in this log. */
   born: z.int().min(-1),
+  /** Where the record at `born` forked the session from, as it was then; missing in a session that is no fork. */
+  from: z.strictObject({ session: sessionId, pulse: count, chain }).optional(),
   totals: z.strictObject({ tokens: count, predictions: count, nats: z.number(), generated: count }),
   /** The observation in progress: spans the record's tokens since the last `observed` event. */
   span,

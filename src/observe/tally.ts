@@ -56,7 +56,9 @@ export const createTally = (): Tally => {
       for (const { head, outputs } of steps) {
         for (const { to } of outputs) if (to === 'deadletters') sum.deadLetters += 1
         if (head === null) continue
-        const before = last.get(head.session) ?? NONE
+        // A fork begins with the sums of its parent, and what the session had before counts no more.
+        const isBirth = head.from !== undefined && head.cursor.offset === head.born
+        const before = isBirth ? head.totals : (last.get(head.session) ?? NONE)
         sum.read += head.totals.tokens - before.tokens
         sum.generated += head.totals.generated - before.generated
         sum.predictions += head.totals.predictions - before.predictions

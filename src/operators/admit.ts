@@ -88,5 +88,7 @@ export const admit = async (file: Uint8Array, model: Model, tokenizer: Tokenizer
   if (fault !== null) refuse(session, fault)
   checkHeld(head, tokenizer, model.vocabSize)
   await tryOut(snapshot, model)
-  return snapshot
+  // The parent of a fork is in another log, like the session's first record.
+  const { from: _, ...taken } = head
+  return { ...snapshot, head: taken }
 }

@@ -1,8 +1,8 @@
-/** The backlog of the commit stage: steps that wait for their transaction, and the sessions that wait for room among them. */
-/** Counts steps; sessions wait while there are too many. */
+/** The backlog of the commit stage: what waits for its transaction, and the sessions that wait for room among it. */
+/** Counts steps, or bytes; sessions wait while there are too many. */
 export interface Backlog {
-  add(records: number): void
-  release(records: number): void
+  add(more: number): void
+  release(fewer: number): void
   room(): Promise<void> | undefined
 }
 

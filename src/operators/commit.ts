@@ -10,6 +10,7 @@ import type { Backlog } from './backlog.ts'
 import { type Commit, type CommitterDeps, createCommitter } from './committer.ts'
 import type { EmittedStep } from './emit.ts'
 import type { Sessions } from './sessions.ts'
+import { copiedBytes } from './types.ts'
 
 export type { Commit } from './committer.ts'
 
@@ -19,6 +20,8 @@ export interface CommitDeps extends Omit<CommitterDeps, 'wake'> {
   readonly interval: number
   /** Released after each commit, so that waiting sessions can go on. */
   readonly backlog: Backlog
+  /** The same of bytes: states that steps cannot commit without (`needsSnapshot`). */
+  readonly copies: Backlog
 }
 
 /** Steps of one transaction at most, and the backlog at which a commit does not wait for its time. */
@@ -77,13 +80,16 @@ export const commit =
 
       const round = async (): Promise<void> => {
         const steps = take()
+        let copied = 0
         for (const { capture, needsSnapshot } of steps) {
           if (capture === undefined || !needsSnapshot) continue
           committer.capture(capture)
           await committer.finishSnapshots()
+          copied += copiedBytes(capture)
         }
         const done = await committer.commit(steps)
         deps.backlog.release(steps.length)
+        deps.copies.release(copied)
         subscriber.next(done)
       }
 

@@ -7,17 +7,23 @@ import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import { SpillLost } from '../state/spill.ts'
 import { advance } from './advance.ts'
-import { type Sessions, spillLostOf } from './sessions.ts'
+import type { Backlog } from './backlog.ts'
+import { spillLostOf } from './forks.ts'
+import type { Sessions } from './sessions.ts'
 import { type Bounded, tokenizeEvent } from './tokenize.ts'
-import type { Rejected, Step, Tokenized, Valid } from './types.ts'
+import { copiedBytes, type Rejected, type Step, type Tokenized, type Valid } from './types.ts'
 
 export interface InferDeps {
-  readonly sessions: Pick<Sessions, 'engine' | 'newest' | 'acquire' | 'began' | 'capture' | 'rest'>
+  readonly sessions: Pick<Sessions, 'engine' | 'newest' | 'acquire' | 'fork' | 'began' | 'capture' | 'rest'>
   readonly model: Bounded
+  /** Partitions of the input. */
+  readonly partitions: number
   /** Pulses after which a session's state is captured. */
   readonly snapshotEvery: number
   /** Resolves when the stages behind have room for another step; undefined when they have it now. */
   readonly room: () => Promise<void> | undefined
+  /** Counts the bytes of states whose commit waits for them. */
+  readonly copies: Pick<Backlog, 'add'>
   /** No step begins after it fires. */
   readonly stopping: AbortSignal
   /** Called for every session that is set aside. */
@@ -46,20 +52,27 @@ const named = (error: unknown, { session, record }: Tokenized): unknown => {
 
 /** The steps of one event. */
 async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
-  const { sessions, model, snapshotEvery, room, stopping, warn } = deps
+  const { sessions, model, snapshotEvery, room, copies, stopping, warn } = deps
   const { engine } = sessions
-  const work = tokenizeEvent(event, sessions.newest(event.session), engine.tokenizer, model)
+  const work = tokenizeEvent(event, sessions.newest(event.session), engine.tokenizer, model, {
+    newest: sessions.newest,
+    partitions: deps.partitions,
+  })
   if (work.kind === 'rejected') {
     yield rejectedStep(work)
     return
   }
-  const acquired = await sessions.acquire(work)
+  const { parent } = work
+  const acquired = await (parent === undefined ? sessions.acquire(work) : sessions.fork({ ...work, parent }))
   if (acquired === null) return
   const { session, fresh, aside } = acquired
   // A new context on an old clock: save it at once, so that no replay has to begin before it.
-  if (session.head.status !== 'open') session.captured = Number.NEGATIVE_INFINITY
-  // Where a session was set aside because its past is lost, no replay could lead to what it does from here on.
-  const needsSnapshot = session.head.stopped !== undefined && aside === undefined
+  if (session.head.status !== 'open' || parent !== undefined) session.captured = Number.NEGATIVE_INFINITY
+  // Where a session was set aside because its past is lost, no replay could lead to what it does from here on. A fork must not need the
+  // past of its parent, which goes on and may be closed: neither when it begins nor when it begins anew.
+  const { head } = session
+  const isFork = parent !== undefined || (head.from !== undefined && head.status === 'closed')
+  const needsSnapshot = (head.stopped !== undefined || isFork) && aside === undefined
   let failed = false
   try {
     if (aside !== undefined) {
@@ -75,6 +88,7 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
       if (pulse - since >= snapshotEvery && step.head!.status === 'open') {
         const capture = sessions.capture(session)
         failpoint('snapshot.captured')
+        if (needsSnapshot) copies.add(copiedBytes(capture))
         yield { ...step, capture, ...(needsSnapshot && { needsSnapshot }) }
       } else yield step
       await room()

@@ -12,6 +12,7 @@ import type { StoredRecord } from '../streams/log.ts'
 import { bySession } from './by-session.ts'
 import { type Commit, type CommitDeps, commit } from './commit.ts'
 import { emit } from './emit.ts'
+import { sessionsOf } from './fork.ts'
 import { type InferDeps, infer } from './infer.ts'
 import { type ValidateOptions, validate } from './validate.ts'
 
@@ -26,7 +27,7 @@ const subscribe = (records: AsyncIterable<StoredRecord>): Observable<StoredRecor
 export const pipeline = (deps: PipelineDeps): Observable<Commit> =>
   subscribe(deps.records).pipe(
     validate(deps.validation),
-    bySession((item) => item.session, infer(deps.inference)),
+    bySession(sessionsOf, infer(deps.inference)),
     emit(deps.names),
     commit(deps),
   )

@@ -373,12 +373,18 @@ export const createResidency = (
       const child = slotOf(name)
       if (parent.lost !== null) throw parent.lost
       if (parent.real === null && parent.spilled === null) return contextOf(child)
-      const real = model.forkContext(present(parent))
-      parent.kin.add(child)
-      child.kin = parent.kin
-      arrived(child, real)
-      rest(child)
-      rest(parent)
+      const source = present(parent)
+      // Until both are there: the child that arrives must not have its parent spilled.
+      idle.delete(parent)
+      try {
+        const real = model.forkContext(source)
+        parent.kin.add(child)
+        child.kin = parent.kin
+        arrived(child, real)
+        rest(child)
+      } finally {
+        rest(parent)
+      }
       return contextOf(child)
     },
     async submit(item) {

@@ -75,9 +75,10 @@ export const createResting = ({ heads, snapshotEvery, snapshotRecords }: Resting
     session.list = list
   }
 
-  const isShort = ({ snapshot, born, cursor, conductor }: Head): boolean =>
+  const isShort = ({ snapshot, born, from, cursor, conductor }: Head): boolean =>
     snapshot === null &&
     born >= 0 &&
+    from === undefined &&
     conductor.globalStep <= Math.min(SHORT_PULSES, snapshotEvery) &&
     cursor.offset - born < Math.min(SHORT_RECORDS, snapshotRecords)
 

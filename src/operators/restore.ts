@@ -6,68 +6,36 @@
  * A snapshot that is gone or damaged is done without where the session's events are still there: then all of them are read again.
  * Where they are not, the session is lost (`SessionLost`), and nothing else with it.
  */
-import type { TopicNames } from '../../topics/index.ts'
 import type { Context, Model } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import { checkFits, faultOfHead, type Head, headDifference, sameHead, samePlace } from '../state/head.ts'
 import type { BlobName } from '../state/manifest.ts'
-import type { EventLog } from '../streams/log.ts'
-import { advance, clockOf, type Inference, initialHead, type SessionState } from './advance.ts'
+import { advance, clockOf, type SessionState } from './advance.ts'
+import { parentBefore } from './ancestors.ts'
 import { BlockLost, type KnownBlocks, wholeSnapshot } from './blobs.ts'
 import { compactionHint } from './compacted-input.ts'
+import { NOBODY, parentOf, sessionFor } from './fork.ts'
+import { type ReplayDeps, sessionEvents } from './replay.ts'
 import { SessionLost } from './set-aside.ts'
 import { readSnapshot } from './snapshots.ts'
 import { tokenizeEvent } from './tokenize.ts'
-import type { Valid } from './types.ts'
-import { type ValidateOptions, validateRecord } from './validate.ts'
+import type { Tokenized, Valid } from './types.ts'
 
-export interface RestoreDeps {
-  readonly log: EventLog
-  readonly names: TopicNames
-  readonly model: Model
-  readonly engine: Inference
-  readonly validate: ValidateOptions
+export interface RestoreDeps extends ReplayDeps {
+  /** Committed heads: the parent of a fork is taken from there while it stands where it was forked. */
+  readonly heads?: Pick<ReadonlyMap<string, Head>, 'get'>
   /** Called for a block that is missing or damaged. */
   readonly distrust?: (blob: BlobName) => void
   /** Called when a snapshot is of no use and the events take its place. */
   readonly warn?: (message: string) => void
 }
 
-/** Bytes asked for at a time: for a few records not a whole megabyte of those behind them, which Kafka would send. */
-const MAX_BYTES = 1 << 20
-const RECORD_BYTES = 4096
-
 /**
  * `unsaved`: the snapshot that its head names is of no use, so another should take its place. `blocks`: those of the snapshot that it was
  * rebuilt from.
  */
 export type Restored = SessionState & { readonly unsaved?: true; readonly blocks?: KnownBlocks }
-
-/** A session's own events in [from, until), validated; rejected ones left out, as they were the first time. */
-export async function* sessionEvents(
-  { log, names, validate }: RestoreDeps,
-  partition: number,
-  session: string,
-  from: number,
-  until: number,
-  signal?: AbortSignal,
-): AsyncGenerator<Valid> {
-  const key = Buffer.from(session)
-  const maxBytes = Math.min(MAX_BYTES, RECORD_BYTES * Math.max(1, until - from))
-  for await (const batch of log.read(names.chunks, partition, from, {
-    until,
-    maxBytes,
-    undecodable: true,
-    ...(signal && { signal }),
-  })) {
-    for (const record of batch.records) {
-      if (record.key === null || !key.equals(record.key)) continue
-      const valid = validateRecord(record, validate)
-      if (valid.kind === 'valid') yield valid
-    }
-  }
-}
 
 /** A session was computed again, and the result is another than the committed one. */
 export class Disagreement extends SessionLost {}
@@ -122,6 +90,47 @@ const filled = (model: Model, state: Uint8Array | null, head: Head): Context => 
 /** With the first state at the head's clock and chain: all that a session needs which was closed or set aside. */
 export const blankSession = (model: Model, head: Head): SessionState => ({ head, context: filled(model, null, head) })
 
+/** The parent of a session that begins with the event at `offset`, as it was then. */
+const parentAt = async (
+  deps: RestoreDeps,
+  partition: number,
+  from: NonNullable<Head['from']>,
+  offset: number,
+  signal: AbortSignal | undefined,
+): Promise<SessionState> => {
+  const head = deps.heads?.get(from.session)
+  const stands =
+    head?.status === 'open' &&
+    head.cursor.complete &&
+    head.cursor.offset < offset &&
+    head.conductor.globalStep === from.pulse &&
+    head.chain === from.chain
+  if (!stands) return parentBefore(deps, partition, from, offset, signal)
+  return restoreSession(deps, partition, head, signal)
+}
+
+/** The session as it meets an event, where the event is accepted; `from` is of the session's committed head. */
+const meet = async (
+  deps: RestoreDeps,
+  partition: number,
+  event: Valid,
+  session: SessionState | null,
+  from: Head['from'],
+  signal: AbortSignal | undefined,
+): Promise<{ readonly work: Tokenized; readonly session: SessionState; readonly fresh: boolean } | null> => {
+  const { model, engine } = deps
+  // Its head was born with its last fork, so only its first event can be one.
+  const isFork = session === null && from !== undefined && parentOf(event) === from.session
+  const parent = isFork ? await parentAt(deps, partition, from, event.record.offset, signal) : undefined
+  try {
+    const others = parent === undefined ? NOBODY : { newest: () => parent.head, partitions: 1 }
+    const work = tokenizeEvent(event, session?.head, engine.tokenizer, model, others)
+    return work.kind === 'rejected' ? null : { work, ...sessionFor(work, session ?? undefined, model, parent) }
+  } finally {
+    parent?.context.close()
+  }
+}
+
 /** Carries the session on from `base`, or from its first event, until it stands where `target` does, and compares the two. */
 const replayed = async (
   deps: RestoreDeps,
@@ -130,12 +139,12 @@ const replayed = async (
   base: Restored | null,
   signal: AbortSignal | undefined,
 ): Promise<Restored> => {
-  const { model, engine } = deps
   let session: SessionState | null = base
   const from = base === null ? target.born : base.head.cursor.offset + (base.head.cursor.complete ? 1 : 0)
   try {
     if (session === null || !samePlace(session.head, target)) {
-      const events = sessionEvents(deps, partition, target.session, from, target.cursor.offset + 1, signal)
+      const own = (id: string): boolean => id === target.session
+      const events = sessionEvents(deps, partition, own, from, target.cursor.offset + 1, signal)
       replay: for await (const event of events) {
         const { cursor } = session?.head ?? {}
         if (
@@ -144,15 +153,10 @@ const replayed = async (
         ) {
           continue
         }
-        const work = tokenizeEvent(event, session?.head, engine.tokenizer, model)
-        if (work.kind === 'rejected') continue
-        let fresh = false
-        if (session === null) {
-          const context = model.createContext()
-          session = { head: initialHead(work, model, context.chain), context }
-          fresh = true
-        }
-        for await (const step of advance(session, work, fresh, engine)) {
+        const met = await meet(deps, partition, event, session, target.from, signal)
+        if (met === null) continue
+        session = met.session
+        for await (const step of advance(session, met.work, met.fresh, deps.engine)) {
           failpoint('restore.replay')
           if (signal?.aborted) break replay
           if (samePlace(step.head!, target)) break replay

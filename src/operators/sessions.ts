@@ -9,13 +9,15 @@ import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { Head } from '../state/head.ts'
 import { SpillLost } from '../state/spill.ts'
 import { type Inference, initialHead, type SessionState } from './advance.ts'
+import type { Backlog } from './backlog.ts'
 import type { PartitionBlobs } from './blobs.ts'
+import { type Acquired, type Brought, createForks, type Fork, spillLostOf, type Take } from './forks.ts'
 import { createQueue, type Queue } from './queue.ts'
 import { createResting, isSaved, type LiveSession } from './resting.ts'
 import { blankSession, Disagreement, type Restored } from './restore.ts'
 import { createRooms } from './rooms.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
-import type { Capture, Step, Tokenized } from './types.ts'
+import type { Capture, Tokenized } from './types.ts'
 import { createUnsaved } from './unsaved.ts'
 
 export interface SessionsOptions {
@@ -23,6 +25,8 @@ export interface SessionsOptions {
   readonly engine: Inference
   /** Where frozen blocks lie; null: snapshots are whole. */
   readonly blobs: PartitionBlobs | null
+  /** Bytes of copied states that their commits wait for; a fork waits for room among them. */
+  readonly copies: Pick<Backlog, 'room'>
   readonly snapshotEvery: number
   /** Records of the partition after which an idle session is saved, too: a rebuild reads all that came since. */
   readonly snapshotRecords: number
@@ -36,15 +40,6 @@ export interface SessionsOptions {
   readonly warn: (message: string) => void
 }
 
-/** A session for one event. */
-export interface Acquired {
-  readonly session: LiveSession
-  /** The session begins with this event. */
-  readonly fresh: boolean
-  /** The step that sets it aside, where what the log should hold of it is lost. */
-  readonly aside?: Step
-}
-
 export interface Sessions {
   /** The engine for these sessions: once the task is over it refuses work, and closes the contexts that it still had. */
   readonly engine: Inference
@@ -55,6 +50,8 @@ export interface Sessions {
    * `rest`, which is not called for a session whose call failed halfway.
    */
   acquire(work: Tokenized): Promise<Acquired | null>
+  /** The same for an event that forks another session, whose events the caller holds back meanwhile. */
+  readonly fork: Fork
   /** The session has read input from this offset on; what came after its last capture is unsaved. */
   began(session: string, offset: number): void
   /** A copy of the state as it stands; the caller knows that its head is committed, or commits with it. */
@@ -91,13 +88,6 @@ interface Arrival {
   readonly over: Promise<unknown>
 }
 
-/** A session that was made or rebuilt, or what takes its place with the step that sets it aside. */
-type Brought = Restored & { readonly aside?: Step }
-
-/** With the session in its message, because the engine knows contexts only. */
-export const spillLostOf = (session: string, error: SpillLost): SpillLost =>
-  new SpillLost(`Session "${session}": ${error.message}`, { cause: error })
-
 const captureOf = ({ head, context }: SessionState, blobs: PartitionBlobs | null): Capture => {
   try {
     if (blobs === null) return { head, state: context.serialize(), gates: context.gates() }
@@ -132,7 +122,7 @@ const MAX_RESTORES = 4
 const MAX_REFRESHES = 2
 
 export const createSessions = (options: SessionsOptions): Sessions => {
-  const { model, blobs, snapshotEvery, snapshotRecords, maxContexts, restore, stopping } = options
+  const { model, blobs, copies, snapshotEvery, snapshotRecords, maxContexts, restore, stopping } = options
   const heads = new Map<string, Head>()
   const live = new Map<string, LiveSession>()
   const coming = new Map<string, Arrival>()
@@ -232,12 +222,16 @@ export const createSessions = (options: SessionsOptions): Sessions => {
   }
 
   let disagreements = 0
-  /** The substitute of a session that is lost: its head as it is set aside, and a memory in its first state. */
-  const lost = (error: unknown, work: Tokenized): Brought => {
+  const rebuilt = async (id: string): Promise<Restored> => {
+    const session = await tracked(rebuild(id))
+    disagreements = 0
+    return session
+  }
+  /** The substitute of a session that is lost: this head as it is set aside, and a memory in its first state. */
+  const lost = (error: unknown, work: Tokenized, head: Head): Brought => {
     if (!(error instanceof SessionLost)) throw error
     if (error instanceof Disagreement) disagreements += 1
     if (disagreements >= MAX_DISAGREEMENTS) throw error
-    const head = heads.get(work.session)!
     const reason = reasonOf(work.session, error.message)
     const aside = setAside(head, work, { cause: 'storage', reason }, engine.tokenizer !== null)
     return { ...blankSession(model, aside.head), aside: { ...aside, failure: error } }
@@ -248,7 +242,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     id: string,
     busy: boolean,
     make: (known: Head | undefined) => Promise<Brought>,
-  ): Promise<{ readonly session: LiveSession; readonly aside?: Step } | null> => {
+  ): ReturnType<Take> => {
     let over = (): void => undefined
     const arrival: Arrival = { due: lapsed.delete(id), over: new Promise<void>((resolve) => (over = resolve)) }
     coming.set(id, arrival)
@@ -281,32 +275,33 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     }
   }
 
-  const begin = (work: Tokenized): ReturnType<typeof bring> =>
-    bring(work.session, true, async (known) => {
+  /** The session in memory, where `make` brings it unless it is there. One event has it then. */
+  const take: Take = async (id, make) => {
+    while (coming.has(id)) await coming.get(id)!.over
+    const known = live.get(id)
+    if (known === undefined) return bring(id, true, make)
+    occupy(known)
+    return { session: known }
+  }
+
+  const acquire = async (work: Tokenized): Promise<Acquired | null> => {
+    let fresh = false
+    const taken = await take(work.session, async (known) => {
       if (known !== undefined) {
         try {
-          const session = await tracked(rebuild(work.session))
-          disagreements = 0
-          return session
+          return await rebuilt(work.session)
         } catch (error) {
-          return lost(error, work)
+          return lost(error, work, known)
         }
       }
+      fresh = true
       const context = model.createContext()
       return { head: initialHead(work, model, context.chain), context }
     })
-
-  const acquire = async (work: Tokenized): Promise<Acquired | null> => {
-    await coming.get(work.session)?.over
-    const known = live.get(work.session)
-    if (known !== undefined) {
-      occupy(known)
-      return { session: known, fresh: false }
-    }
-    const fresh = !heads.has(work.session)
-    const begun = await begin(work)
-    return begun === null ? null : { ...begun, fresh }
+    return taken === null ? null : { ...taken, fresh }
   }
+
+  const fork = createForks({ model, blobs, copies, stopping, take, rest, rebuilt, lost })
 
   /** Rebuilds a session only so that it can be saved. An event of the session waits until that is done. */
   const refresh = async (id: string): Promise<void> => {
@@ -343,6 +338,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     engine,
     newest: (id) => live.get(id)?.head ?? heads.get(id),
     acquire,
+    fork,
     began: unsaved.begin,
     capture,
     rest,

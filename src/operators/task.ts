@@ -63,6 +63,8 @@ const orRebuilt = (error: unknown): unknown =>
 
 /** Sessions between finished steps and the log, in steps. */
 const BACKLOG_STEPS = 4096
+/** States copied for steps that wait for their commit, after which no other session is forked. */
+const COPIED_BYTES = 64 * 1024 * 1024
 
 /**
  * A task whose process stood still may have lost its partition without noticing. Then another worker moves the state on while this one
@@ -81,7 +83,11 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
   const options = withDefaults(given)
   const { log, names, group, tokenizer, contexts } = options
   // A session's context may be spilled to a file, so sessions get those of the residency and never the engine's own.
-  const model: Model = { ...options.model, createContext: () => contexts.createContext() }
+  const model: Model = {
+    ...options.model,
+    createContext: () => contexts.createContext(),
+    forkContext: (context) => contexts.forkContext(context),
+  }
   const stopping = new AbortController()
   let failure: unknown
   const life = createLifecycle((state) => options.onState?.(partition, state, failure))
@@ -101,6 +107,8 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     const watermark = createWatermark({ offset: from, done })
     const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal, undefined, topicId)
     const backlog = createBacklog(BACKLOG_STEPS)
+    const copies = createBacklog(COPIED_BYTES)
+    const partitions = await log.partitions(names.chunks)
     const validation = { format: options.format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
     const engine = { model, tokenizer, submit: contexts.submit }
     const distrust = blobs?.distrust
@@ -109,6 +117,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       names,
       model,
       engine,
+      heads: { get: (id: string) => sessions?.heads.get(id) },
       validate: validation,
       warn: options.warn,
       ...(distrust && { distrust }),
@@ -117,6 +126,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       model,
       engine,
       blobs,
+      copies,
       snapshotEvery: options.snapshotEvery,
       snapshotRecords: options.snapshotRecords,
       maxContexts: options.maxContexts,
@@ -130,7 +140,8 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       warn: options.warn,
     })
     const { snapshotEvery, warn } = options
-    const inference = { sessions, model, snapshotEvery, room: backlog.room, stopping: stopping.signal, warn }
+    const { signal } = stopping
+    const inference = { sessions, model, partitions, snapshotEvery, room: backlog.room, copies, stopping: signal, warn }
     for (const head of heads.values()) sessions.resume(head)
     load = () => watermark.load.records
     offset = () => watermark.position().offset
@@ -153,6 +164,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       resealing,
       snapshotIndex,
       backlog,
+      copies,
       validation,
       inference,
       format: options.format,

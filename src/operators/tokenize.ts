@@ -10,6 +10,7 @@
 import { ContinuoError } from '../errors.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
+import { faultOfFork, NOBODY, type Others } from './fork.ts'
 import type { Rejected, Tokenized, Valid } from './types.ts'
 
 const NONE = new Int32Array(0)
@@ -64,12 +65,16 @@ export interface Bounded {
   readonly positions: number | null
 }
 
-/** `head` is the newest of the session, undefined for a session that has none yet. */
+/**
+ * `head` is the newest of the session, undefined for a session that has none yet. `others` has the sessions that it may be forked from;
+ * without them there are none.
+ */
 export const tokenizeEvent = (
   { record, session, event, hash }: Valid,
   head: Head | undefined,
   given: Tokenizer | null,
   { positions }: Bounded,
+  others: Others = NOBODY,
 ): Tokenized | Rejected => {
   const reject = (reason: string): Rejected => ({ kind: 'rejected', record, session, reason })
   const tokenizer = given ?? missing
@@ -93,6 +98,11 @@ export const tokenizeEvent = (
   const stopped = head?.status === 'stopped' ? head.stopped : undefined
   if (stopped !== undefined && event.type !== 'close' && !(event.type === 'boundary' && event.reset)) {
     return reject(`${stopped.reason} A "${event.type}" event arrived.`)
+  }
+  if (event.type === 'open' && event.from !== undefined) {
+    const parent = others.newest(event.from.session)
+    const fault = faultOfFork({ record, session }, event.from.session, head, parent, others.partitions)
+    return fault === null ? { ...tokenized, held: parent!.cursor.held, parent: parent! } : reject(fault)
   }
   const asked = ids.length + (event.type === 'generate' ? event.maxTokens : 0)
   if (head !== undefined && head.conductor.globalStep > CLOCK_END - asked) {

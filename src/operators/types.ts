@@ -38,6 +38,8 @@ export interface Tokenized extends SessionEvent {
   readonly ids: Int32Array
   /** Text the tokenizer holds back after this event. */
   readonly held: string
+  /** The head that the session begins at, where the event forks it from another. */
+  readonly parent?: Head
 }
 
 /** With this event its session was set aside, after so many of its tokens. */
@@ -65,6 +67,10 @@ export interface CapturedBlocks {
   readonly known: BlobNames
   readonly fresh: StateParts['fresh']
 }
+
+/** Bytes that a capture holds in memory. */
+export const copiedBytes = ({ state, blocks }: Capture): number =>
+  (blocks?.fresh.flat() ?? []).reduce((sum, { length }) => sum + length, state.length)
 
 /**
  * After infer: an atom of progress of one session. What it emits and the head it leaves commit together or not at all,

@@ -5,6 +5,7 @@ import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import type { Inference, SessionState } from './advance.ts'
+import type { ForkEvent } from './ancestors.ts'
 import type { InputFormat, ValidateOptions } from './validate.ts'
 import type { At, DeadLetter, Finding, Found, StoredSnapshot, StoredState } from './verify-stored.ts'
 
@@ -39,6 +40,16 @@ export type Totals = {
   -readonly [K in keyof Verification]: Verification[K] extends readonly (infer T)[] ? T[] : Verification[K]
 }
 
+export const noTotals = (): Totals => ({
+  sessions: 0,
+  partial: [],
+  events: 0,
+  tokensCompared: 0,
+  headsCompared: 0,
+  snapshotsCompared: 0,
+  findings: [],
+})
+
 /** One session under verification. */
 export interface Subject {
   readonly target: Head
@@ -48,16 +59,24 @@ export interface Subject {
   readonly outputs: { tokens: StoredRecord[]; observations: StoredRecord[] }
   session: SessionState | null
   finished: boolean
+  /** Its state cannot be had before this offset: the events that lead there are gone. */
+  begins: number
+  /** Computed for the sake of its forks only: nothing is compared. */
+  readonly isSilent: boolean
 }
 
 /** One partition under verification. */
 export interface Scene {
   readonly options: VerifyOptions
   readonly partition: number
+  /** Partitions of the input. */
+  readonly partitions: number
   readonly engine: Inference
   readonly validation: ValidateOptions
   readonly stored: StoredState
   readonly deadLetters: ReadonlyMap<number, DeadLetter>
+  /** Forks that the input asks for. */
+  readonly forks: readonly ForkEvent[]
   readonly begin: number
   readonly end: number
   /** Whether the partition cursor says that the record is finished. */
@@ -65,3 +84,6 @@ export interface Scene {
   readonly totals: Totals
   readonly found: Found
 }
+
+/** The same without a word: for sessions that are computed only because others need them. */
+export const silenced = (scene: Scene): Scene => ({ ...scene, totals: noTotals(), found: () => undefined })

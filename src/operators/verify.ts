@@ -7,19 +7,28 @@
  * The recomputation shares the operators with the live stream (it must: they define what an event means) but starts from
  * the events alone; what it is compared with was written by other processes at other times.
  */
-import type { Cause } from '../../topics/common.ts'
 import { codeOf, messageOf } from '../errors.ts'
 import { type Head, headDifference, sameHead } from '../state/head.ts'
 import { countChanged } from '../streams/grown.ts'
 import type { StoredRecord } from '../streams/log.ts'
-import { textOf } from '../text.ts'
-import { advance, blank, initialHead, type SessionState } from './advance.ts'
+import { advance, blank, type SessionState } from './advance.ts'
+import { forkEvents, withAncestors } from './ancestors.ts'
+import { parentOf, sessionFor } from './fork.ts'
 import { setAside } from './set-aside.ts'
 import { tokenizeEvent } from './tokenize.ts'
 import type { Step, Tokenized } from './types.ts'
 import { validateRecord } from './validate.ts'
 import { compareDeadLetter, compareOutput, conclude, missingHead } from './verify-compare.ts'
-import type { Scene, Subject, Totals, Verification, VerifyOptions } from './verify-scene.ts'
+import {
+  noTotals,
+  type Scene,
+  type Subject,
+  silenced,
+  type Totals,
+  type Verification,
+  type VerifyOptions,
+} from './verify-scene.ts'
+import { beginAtSnapshot, beginWithoutParent, isGone, isOfLostLife, skipTo } from './verify-start.ts'
 import {
   type At,
   all,
@@ -37,62 +46,7 @@ export type { Finding } from './verify-stored.ts'
 /** Sessions recomputed in one pass over a partition: bounds the contexts in memory. */
 const SESSIONS_A_PASS = 256
 
-const NOTHING = new Uint8Array(0)
-
-const startOf =
-  (pulse: number, offset: number, complete: boolean) =>
-  (record: StoredRecord): boolean => {
-    const value = JSON.parse(textOf(record.value ?? NOTHING)) as {
-      cause: Cause
-      toPulse?: number
-      pulse?: number
-      finish?: string | null
-    }
-    if (value.cause.offset !== offset) return value.cause.offset > offset
-    // The end of a generation may come without tokens, at the pulse where the head before it stands.
-    return !complete && ((value.toPulse ?? value.pulse ?? 0) > pulse || typeof value.finish === 'string')
-  }
-
-/** Where the first events are gone: the oldest snapshot from which the events that are left lead on. */
-const beginAtSnapshot = (subject: Subject, { begin, options, totals, found }: Scene): void => {
-  const { target } = subject
-  const usable = [...subject.snapshots.values()]
-    .flat()
-    .map(({ what }) => what)
-    .filter(({ head }) => head.cursor.offset + (head.cursor.complete ? 1 : 0) >= begin)
-    .sort((a, b) => a.head.cursor.pulse - b.head.cursor.pulse)
-  const base = usable[0]
-  if (base === undefined) {
-    found({
-      kind: 'input',
-      session: target.session,
-      where: options.names.chunks,
-      message: `Session "${target.session}" began before offset ${begin}, where the log now begins, and no snapshot is left to start from. It cannot be recomputed.`,
-    })
-    subject.finished = true
-    return
-  }
-  const { head, state } = base
-  const context = options.model.createContext()
-  const { globalStep, origin } = head.conductor
-  context.restore(state, { pulse: BigInt(globalStep), origin: BigInt(origin), chain: head.chain })
-  subject.session = { head, context }
-  const later = startOf(head.cursor.pulse, head.cursor.offset, head.cursor.complete)
-  for (const topic of ['tokens', 'observations'] as const) subject.outputs[topic] = subject.outputs[topic].filter(later)
-  for (const map of [subject.heads, subject.snapshots]) {
-    for (const [place] of map) {
-      const [offset, token] = place.split('/').map(Number) as [number, number]
-      if (offset > head.cursor.offset || (offset === head.cursor.offset && token > head.cursor.token)) continue
-      // The end of an event may come without a token of its own.
-      const ends = place === placeOf({ ...head, cursor: { ...head.cursor, complete: true } })
-      if (!ends || head.cursor.complete) map.delete(place)
-    }
-  }
-  totals.partial.push({ session: target.session, fromPulse: globalStep })
-  if (placeOf(head) === placeOf(target)) subject.finished = true
-}
-
-const createSubject = async (scene: Scene, list: readonly At<Head>[]): Promise<Subject> => {
+const createSubject = async (scene: Scene, list: readonly At<Head>[], isSilent: boolean): Promise<Subject> => {
   const { options, partition, found } = scene
   const heads = new Map<string, At<Head>[]>()
   for (const each of list) heads.set(placeOf(each.what), [...(heads.get(placeOf(each.what)) ?? []), each])
@@ -103,41 +57,102 @@ const createSubject = async (scene: Scene, list: readonly At<Head>[]): Promise<S
     outputs: { tokens: [], observations: [] },
     session: null,
     finished: false,
+    begins: 0,
+    isSilent,
   }
 }
 
-const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<void> => {
-  const { options, partition, engine, begin, end } = scene
-  const { log, names } = options
+/** The subjects of a pass: these sessions, and those whose forks they are, of which nothing is compared. */
+const createSubjects = async (
+  scene: Scene,
+  ids: readonly string[],
+  needed: ReadonlyMap<string, number>,
+): Promise<Map<string, Subject>> => {
+  const { options, partition, stored } = scene
   const subjects = new Map<string, Subject>()
+  for (const id of ids) subjects.set(id, await createSubject(scene, stored.heads.get(id)!, false))
+  for (const id of needed.keys()) {
+    const list = stored.heads.get(id)
+    if (list !== undefined && !subjects.has(id)) subjects.set(id, await createSubject(silenced(scene), list, true))
+  }
+  for (const topic of ['tokens', 'observations'] as const) {
+    for await (const record of all(options.log, options.names[topic], partition))
+      subjects.get(keyText(record))?.outputs[topic].push(record)
+  }
+  return subjects
+}
+
+/** One record of a session under verification. */
+const verifyRecord = async (
+  scene: Scene,
+  subject: Subject,
+  record: StoredRecord,
+  subjects: ReadonlyMap<string, Subject>,
+): Promise<void> => {
+  const { options, engine } = scene
+  const valid = validateRecord(record, scene.validation)
+  if (valid.kind === 'rejected' || record.offset < subject.begins) return
+  const { cursor } = subject.session?.head ?? {}
+  if (cursor !== undefined && (record.offset < cursor.offset || (record.offset === cursor.offset && cursor.complete)))
+    return
+  const parent = subjects.get(parentOf(valid) ?? '')
+  if (parent !== undefined && isGone(parent, record)) {
+    beginWithoutParent(scene, subject, record)
+    return
+  }
+  const others = { newest: (id: string) => subjects.get(id)?.session?.head, partitions: scene.partitions }
+  const out = tokenizeEvent(valid, subject.session?.head, engine.tokenizer, options.model, others)
+  if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
+  else if (isOfLostLife(subject, record)) skipTo(subject, subject.target.born, scene)
+  else if (!subject.finished) await recompute(scene, subject, out, parent)
+  else if (scene.isDone(record.offset) && record.offset > subject.target.cursor.offset) missingHead(scene, record)
+}
+
+/** A fork whose session has no head: it must have been refused. */
+const verifyRefused = (scene: Scene, record: StoredRecord, subjects: ReadonlyMap<string, Subject>): void => {
+  const valid = validateRecord(record, scene.validation)
+  const parent = valid.kind === 'valid' ? subjects.get(parentOf(valid) ?? '') : undefined
+  if (valid.kind === 'rejected' || parent === undefined || isGone(parent, record)) return
+  const others = { newest: (id: string) => subjects.get(id)?.session?.head, partitions: scene.partitions }
+  const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, scene.options.model, others)
+  if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
+  else if (scene.isDone(record.offset)) missingHead(scene, record)
+}
+
+const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<void> => {
+  const { options, partition, begin, end, stored, forks } = scene
+  const { log, names } = options
+  const quiet = silenced(scene)
+  const needed = withAncestors(
+    forks,
+    ids.map((id) => [id, Number.POSITIVE_INFINITY]),
+  )
+  const forkAt = new Map(forks.map((fork) => [fork.offset, fork]))
+  let subjects = new Map<string, Subject>()
   try {
-    for (const id of ids) subjects.set(id, await createSubject(scene, scene.stored.heads.get(id)!))
-    for (const topic of ['tokens', 'observations'] as const) {
-      for await (const record of all(log, names[topic], partition))
-        subjects.get(keyText(record))?.outputs[topic].push(record)
-    }
-    for (const subject of subjects.values()) if (subject.target.born < begin) beginAtSnapshot(subject, scene)
+    subjects = await createSubjects(scene, ids, needed)
+    for (const subject of subjects.values())
+      if (subject.target.born < begin) beginAtSnapshot(subject, subject.isSilent ? quiet : scene)
     for await (const batch of log.read(names.chunks, partition, begin, { until: end, undecodable: true })) {
       for (const record of batch.records) {
-        const subject = subjects.get(keyText(record))
-        if (subject === undefined) continue
-        const valid = validateRecord(record, scene.validation)
-        if (valid.kind === 'rejected') continue
-        const { cursor } = subject.session?.head ?? {}
-        if (
-          cursor !== undefined &&
-          (record.offset < cursor.offset || (record.offset === cursor.offset && cursor.complete))
-        ) {
-          continue
+        const id = keyText(record)
+        const subject = subjects.get(id)
+        const fork = forkAt.get(record.offset)
+        const parent = fork && subjects.get(fork.parent)
+        if (subject !== undefined) {
+          if (record.offset < needed.get(id)!)
+            await verifyRecord(subject.isSilent ? quiet : scene, subject, record, subjects)
+        } else if (parent?.isSilent === false && !stored.heads.has(id) && options.session === undefined)
+          verifyRefused(scene, record, subjects)
+        // No fork of this pass follows that needs it.
+        if (parent?.isSilent === true && needed.get(fork!.parent) === record.offset) {
+          parent.session?.context.close()
+          subjects.delete(fork!.parent)
         }
-        const out = tokenizeEvent(valid, subject.session?.head, engine.tokenizer, options.model)
-        if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
-        else if (!subject.finished) await recompute(scene, subject, out)
-        else if (scene.isDone(record.offset) && record.offset > subject.target.cursor.offset) missingHead(scene, record)
       }
       options.onProgress?.({ partition, offset: batch.next, end })
     }
-    for (const [id, subject] of subjects) conclude(scene, id, subject)
+    for (const [id, subject] of subjects) if (!subject.isSilent) conclude(scene, id, subject)
   } finally {
     for (const { session } of subjects.values()) session?.context.close()
   }
@@ -155,7 +170,7 @@ async function* steps(
 ): AsyncGenerator<Step> {
   const letter = deadLetters.get(work.record.offset)
   const after = Number(/^storage\/(\d+)$/.exec(letter?.stopped ?? '')?.[1])
-  if (fresh || letter === undefined || Number.isNaN(after)) {
+  if ((fresh && work.parent === undefined) || letter === undefined || Number.isNaN(after)) {
     yield* advance(session, work, fresh, engine)
     return
   }
@@ -172,15 +187,17 @@ async function* steps(
 }
 
 /** Runs one event through the session and compares what its steps say with what the log says. */
-const recompute = async (scene: Scene, subject: Subject, work: Tokenized): Promise<void> => {
+const recompute = async (
+  scene: Scene,
+  subject: Subject,
+  work: Tokenized,
+  parent: Subject | undefined,
+): Promise<void> => {
   const { options, totals, found } = scene
-  const fresh = subject.session === null
   totals.events += 1
-  if (subject.session === null) {
-    const context = options.model.createContext()
-    subject.session = { head: initialHead(work, options.model, context.chain), context }
-  }
-  const { session, target } = subject
+  const { session, fresh } = sessionFor(work, subject.session ?? undefined, options.model, parent?.session ?? undefined)
+  subject.session = session
+  const { target } = subject
   for await (const step of steps(scene, session, work, fresh)) {
     for (const output of step.outputs) {
       if (output.to === 'deadletters') compareDeadLetter(scene, step.record, output)
@@ -220,8 +237,9 @@ const verifyStatic = async (scene: Scene): Promise<void> => {
     for (const record of batch.records) {
       const valid = validateRecord(record, scene.validation)
       if (valid.kind === 'rejected') compareDeadLetter(scene, record, valid)
-      else if (!stored.heads.has(valid.session)) {
-        const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, options.model)
+      else if (!stored.heads.has(valid.session) && !stored.heads.has(parentOf(valid) ?? '')) {
+        const others = { newest: () => undefined, partitions: scene.partitions }
+        const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, options.model, others)
         if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
         else if (isDone(record.offset)) missingHead(scene, record)
       }
@@ -241,19 +259,28 @@ const verifyStatic = async (scene: Scene): Promise<void> => {
   }
 }
 
-const verifyPartition = async (options: VerifyOptions, partition: number, totals: Totals): Promise<void> => {
+const verifyPartition = async (
+  options: VerifyOptions,
+  [partition, partitions]: readonly [partition: number, of: number],
+  totals: Totals,
+): Promise<void> => {
   const { log, names, model, tokenizer, format } = options
   const found: Found = (finding) => totals.findings.push({ partition, ...finding })
   const stored = await readState(log, names, partition, found)
   const { cursor } = stored
+  const { begin, end } = await log.bounds(names.chunks, partition)
+  const validation = { format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
   const scene: Scene = {
     options,
     partition,
+    partitions,
     engine: { model, tokenizer, submit: model.submit },
-    validation: { format, vocabSize: model.vocabSize, readsText: tokenizer !== null },
+    validation,
     stored,
     deadLetters: await readDeadLetters(log, names, partition),
-    ...(await log.bounds(names.chunks, partition)),
+    forks: await forkEvents(log, names.chunks, partition, [begin, end], validation),
+    begin,
+    end,
     isDone: (offset) =>
       cursor !== null && (offset < cursor.offset || cursor.done.some(([from, to]) => offset >= from && offset < to)),
     totals,
@@ -269,15 +296,7 @@ const verifyPartition = async (options: VerifyOptions, partition: number, totals
 
 /** Throws only when the log cannot be read; what does not match is a finding. */
 export const verifyLog = async (options: VerifyOptions): Promise<Verification> => {
-  const totals: Totals = {
-    sessions: 0,
-    partial: [],
-    events: 0,
-    tokensCompared: 0,
-    headsCompared: 0,
-    snapshotsCompared: 0,
-    findings: [],
-  }
+  const totals = noTotals()
   const { log, names } = options
   const [now, before] = await Promise.all([log.partitions(names.chunks), log.partitions(names.state)])
   if (now !== before) {
@@ -286,7 +305,7 @@ export const verifyLog = async (options: VerifyOptions): Promise<Verification> =
   }
   for (let partition = 0; partition < Math.min(now, before); partition += 1) {
     try {
-      await verifyPartition(options, partition, totals)
+      await verifyPartition(options, [partition, now], totals)
     } catch (error) {
       if (codeOf(error) !== 'REFUSED' && codeOf(error) !== 'POSITION') throw error
       totals.findings.push({

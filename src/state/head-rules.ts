@@ -66,6 +66,15 @@ const faultOfGeneration = ({ generation, cursor }: Head): string | null => {
   return tail.length > MOST_TAIL ? 'the end of its generated text is longer than any stop string' : null
 }
 
+const faultOfFork = ({ from, born, session, conductor }: Head): string | null => {
+  if (from === undefined) return null
+  if (born < 0) return `it was forked from session "${from.session}" by a record of another log`
+  if (from.session === session) return 'it was forked from itself'
+  return from.pulse > conductor.globalStep
+    ? `it was forked at pulse ${from.pulse}, after its clock, which stands at ${conductor.globalStep}`
+    : null
+}
+
 /** The rule that the head breaks, as the second half of a sentence ("Session … cannot be used: …"); null: none. */
 export const faultOf = (head: Head, { positions }: Positions = { positions: null }): string | null => {
   const { cursor, conductor, status, stopped } = head
@@ -81,5 +90,5 @@ export const faultOf = (head: Head, { positions }: Positions = { positions: null
   if (status !== 'open' && !cursor.complete) return `it is ${status} in the middle of a record`
   if (cursor.held.length > MOST_HELD)
     return `it holds back ${cursor.held.length} characters, more than a tokenizer does (${MOST_HELD})`
-  return faultOfSums(head) ?? faultOfSpan(head) ?? faultOfGeneration(head)
+  return faultOfSums(head) ?? faultOfSpan(head) ?? faultOfGeneration(head) ?? faultOfFork(head)
 }

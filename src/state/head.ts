@@ -175,7 +175,7 @@ export const sameHead = (a: Head, b: Head): boolean =>
 /** The fields in which two heads differ, for a message. */
 export const headDifference = (a: Head, b: Head): string => {
   const fields: string[] = []
-  for (const key of Object.keys(a) as (keyof Head)[]) {
+  for (const key of Object.keys({ ...a, ...b }) as (keyof Head)[]) {
     if (key === 'snapshot') continue
     if (isDeepStrictEqual(a[key], b[key])) continue
     fields.push(`${key}: ${JSON.stringify(a[key])} against ${JSON.stringify(b[key])}`)

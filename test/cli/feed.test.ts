@@ -146,6 +146,30 @@ describe('continuo feed', () => {
 const holds = (log: string, expected: readonly unknown[]): Promise<void> =>
   eventually(async () => expect(await eventsIn(log)).toEqual(expected))
 
+describe('continuo feed --from', () => {
+  it('begins a session as a fork, which sessions shows with its parent', async () => {
+    const log = newLog()
+    await json('feed', write('prompt', 'The harbour froze'), '--log', log, '--session', 'prompt')
+    await json('feed', '--log', log, '--session', 'child', '--from', 'prompt', '--generate', '4')
+    expect((await eventsIn(log))[1]).toEqual({ type: 'open', from: { session: 'prompt' } })
+    // What a fork takes over was read by its parent, and counts there.
+    expect((await runUntilIdle(log)).out).toContain('17 tokens read, 4 generated')
+    const rows = await json('sessions', '--log', log)
+    const child = rows.find(({ session }) => session === 'child')!
+    expect(child).toMatchObject({ from: { session: 'prompt', pulse: 17 }, pulse: 21 })
+    const one = await continuo(['sessions', '--log', log, '--session', 'child'])
+    expect(one.out).toContain('Session "child" began as a fork of "prompt", at pulse 17.\n')
+    expect(await continuo(['feed', '--log', log, '--session', 'x', '--from', ''])).toMatchObject({ code: 2 })
+    // Its clock goes back to the parent's.
+    await json('feed', '--log', log, '--session', 'child', '--close')
+    await json('feed', '--log', log, '--session', 'child', '--from', 'prompt')
+    expect(await runUntilIdle(log)).toMatchObject({
+      code: 0,
+      out: expect.stringContaining('0 tokens read, 0 generated'),
+    })
+  })
+})
+
 describe('continuo feed from a pipe', () => {
   it('sends what has come when nothing more comes, in whole characters; the cuts change nothing', {
     tags: 'slow',

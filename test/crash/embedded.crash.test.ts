@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, test } from 'vitest'
 import { FAMILIES, inBlocks, openFamily } from '../families.ts'
-import { BLOBS, crash, dozens, ONCE, QUICK, QUICK_BLOBS } from './suite.ts'
+import { BLOBS, crash, dozens, FORKS, ONCE, QUICK, QUICK_BLOBS, QUICK_FORKS } from './suite.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-crash-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
@@ -24,6 +24,14 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
   const blocks = async () => inBlocks(await openFamily('qwen3', dir), join(dir, 'store'))
   test('with snapshots in blocks, between a blob and the commit that names it', async () =>
     crash(await blocks(), on('once-blocks'), QUICK_BLOBS))
+  test('with sessions that are forked, between the birth of a fork and the commit of its first snapshot', async () =>
+    crash(await openFamily('qwen35', dir), on('few-forks'), QUICK_FORKS))
+  test.each(families)('with $name, while sessions are forked', { tags: 'slow' }, async ({ key }) =>
+    crash(await openFamily(key, dir), on(`forks-${key}`), FORKS),
+  )
+  test('with snapshots in blocks, while sessions are forked', { tags: 'slow' }, async () =>
+    crash(await blocks(), on('forks-blocks'), FORKS),
+  )
   test('with snapshots in blocks, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
     crash(await blocks(), on('blocks'), BLOBS),
   )

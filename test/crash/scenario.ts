@@ -5,6 +5,7 @@
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import type { RecordIn } from '../../src/streams/log.ts'
+import { partitionOfKey } from '../../src/streams/murmur2.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
 
 const document = readFileSync(fileURLToPath(new URL('../../docs/demo/harbour-log.txt', import.meta.url)), 'utf8')
@@ -134,4 +135,42 @@ export const turnovers = (count: number): readonly (readonly RecordIn[])[] => {
     const last = begun[round % begun.length]!
     return [...records, generateOf(last, `t${round}`, 120, round, [], at++)]
   })
+}
+
+/**
+ * Rounds in which every session is forked between two of its events, often while it generates. Each has three children and a grandchild, which are
+ * closed and forked anew in turn, so that forks come to new and to closed sessions. Some forks name a session of the other partition.
+ */
+export const forks = (count: number, partitions: number): readonly (readonly RecordIn[])[] => {
+  const homeOf = (id: string): number => partitionOfKey(Buffer.from(id), partitions)
+  const childOf = (session: string, n: number, home = homeOf(session)): string => {
+    for (let salt = 0; ; salt += 1) if (homeOf(`${session}-${n}-${salt}`) === home) return `${session}-${n}-${salt}`
+  }
+  let at = 0
+  const text = (session: string, length: number): RecordIn => {
+    const begin = (at * 97) % 12_000
+    return encode(session, { type: 'text', text: document.slice(begin, begin + length), id: `f${at}` }, at++)
+  }
+  const fork = (session: string, parent: string): readonly RecordIn[] => [
+    encode(session, { type: 'close' }, at++),
+    encode(session, { type: 'open', surprisal: at % 2 === 0, from: { session: parent } }, at++),
+  ]
+  return Array.from({ length: count }, (_, round) =>
+    SESSIONS.flatMap((session, n) => {
+      const seed = round * 10 + n
+      const child = childOf(session, round % 3)
+      const grandchild = childOf(session, 3)
+      return [
+        ...((round + n) % 4 === 0 ? [encode(session, { type: 'boundary', reset: true }, at++)] : []),
+        text(session, 30 + (seed % 40)),
+        ...((round + n) % 2 === 0 ? [generateOf(session, `p${seed}`, 24, seed, [], at++)] : []),
+        ...fork(child, session),
+        text(session, 12),
+        text(child, 8),
+        generateOf(child, `c${seed}`, 20 + n, seed, [], at++),
+        ...((round + n) % 3 === 0 ? [...fork(grandchild, child), text(grandchild, 9)] : []),
+        ...(n === round % 6 ? fork(childOf(session, 4, (homeOf(session) + 1) % partitions), session) : []),
+      ]
+    }),
+  )
 }

@@ -12,9 +12,9 @@ import { openLog } from '../../src/streams/open.ts'
 import { topicNames } from '../../topics/index.ts'
 import type { FamilyKey, OpenedFamily } from '../families.ts'
 import { collect, differenceOf, generating, type Result } from './judge.ts'
-import { appendAll, createCrashTopics, finish, runWorker } from './life.ts'
+import { appendAll, createCrashTopics, finish, PARTITIONS, runWorker } from './life.ts'
 import { BLOB_POINTS, PLAIN_POINTS } from './points.ts'
-import { continuations, random, scenario, turnovers } from './scenario.ts'
+import { continuations, forks, random, scenario, turnovers } from './scenario.ts'
 
 export const expectSame = (disturbed: Result, undisturbed: Result): void => {
   expect(differenceOf(disturbed, undisturbed)).toBeNull()
@@ -79,6 +79,35 @@ export const BLOBS: CrashPlan = {
   points: [...BLOB_POINTS, 'restore.snapshot', 'snapshot.written', 'commit.sent', 'commit.ended'],
   lives: 60,
   rounds: turnovers,
+}
+
+const forking = (count: number) => forks(count, PARTITIONS)
+
+/** Between the birth of a fork and the commit that names its first snapshot, and right behind that. */
+export const QUICK_FORKS: CrashPlan = {
+  kills: 3,
+  points: ['snapshot.captured', 'snapshot.written', 'commit.ended'],
+  pass: 5,
+  lives: 10,
+  rounds: forking,
+}
+
+/** The same, more often and also where sessions are rebuilt and snapshots removed. */
+export const FORKS: CrashPlan = {
+  kills: 12,
+  points: [
+    'snapshot.captured',
+    'snapshot.part',
+    'snapshot.written',
+    'commit.prepared',
+    'commit.sent',
+    'commit.offsets',
+    'commit.ended',
+    'restore.snapshot',
+    'restore.done',
+  ],
+  lives: 60,
+  rounds: forking,
 }
 
 /** At every failpoint and at random. */

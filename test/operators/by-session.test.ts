@@ -15,7 +15,7 @@ describe('bySession', () => {
     const done = lastValueFrom(
       source.pipe(
         bySession(
-          ({ key }) => key,
+          ({ key }) => [key],
           ({ key, n }) =>
             new Observable<string>((subscriber) => {
               const gate = new Subject<string>()
@@ -46,13 +46,51 @@ describe('bySession', () => {
     expect(await done).toEqual(seen)
   })
 
+  test('what belongs to two sessions comes after all before it in both, and before all behind it', async () => {
+    const gates = new Map<string, Subject<string>>()
+    const source = new Subject<string>()
+    const done = lastValueFrom(
+      source.pipe(
+        bySession(
+          // "ab2": the second event of the sessions a and b.
+          (name) => name.slice(0, -1).split(''),
+          (name) => {
+            const gate = new Subject<string>()
+            gates.set(name, gate)
+            return gate
+          },
+        ),
+        toArray(),
+      ),
+    )
+    const running = (): string => [...gates.keys()].join(' ')
+    const finish = (name: string): void => {
+      gates.get(name)!.next(name)
+      gates.get(name)!.complete()
+      gates.delete(name)
+    }
+    for (const name of ['a1', 'b1', 'ab2', 'a3', 'bc3', 'c4', 'b5']) source.next(name)
+    expect(running()).toBe('a1 b1')
+    finish('b1')
+    expect(running()).toBe('a1')
+    finish('a1')
+    expect(running()).toBe('ab2')
+    finish('ab2')
+    expect(running()).toBe('a3 bc3')
+    finish('bc3')
+    expect(running()).toBe('a3 b5 c4')
+    source.complete()
+    for (const name of ['c4', 'a3', 'b5']) finish(name)
+    expect(await done).toEqual(['b1', 'a1', 'ab2', 'bc3', 'c4', 'a3', 'b5'])
+  })
+
   test('thousands of items that complete at once do not overflow the stack', async () => {
     const gate = new Subject<number>()
     const items = [gate, ...Array.from({ length: 50_000 }, (_, n) => of(n))]
     const done = lastValueFrom(
       from(items).pipe(
         bySession(
-          () => 'one',
+          () => ['one'],
           (item) => item,
         ),
         toArray(),
@@ -74,7 +112,7 @@ describe('bySession', () => {
         { key: 'b', what: failing },
       ]).pipe(
         bySession(
-          ({ key }) => key,
+          ({ key }) => [key],
           ({ what }) => what,
         ),
       ),

@@ -67,6 +67,7 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
   format: 'json',
   interval,
   backlog: createBacklog(100),
+  copies: createBacklog(1 << 20),
   warn: () => undefined,
 })
 

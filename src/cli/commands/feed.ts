@@ -46,9 +46,9 @@ export const generateEvent = (requestId: string, maxTokens: number, flags: Sampl
   throw usage(`This request to generate cannot be sent: ${issue.path.join('.')}: ${issue.message}.`)
 }
 
-export const checkSession = (id: string): string => {
+export const checkSession = (id: string, flag = '--session'): string => {
   if (sessionId.safeParse(id).success) return id
-  throw usage(`--session takes 1 to 512 characters; this one has ${id.length}.`)
+  throw usage(`${flag} takes 1 to 512 characters; this one has ${id.length}.`)
 }
 
 /** Where what was sent lies, as the end of a sentence. */
@@ -71,6 +71,10 @@ export const feed = command({
     session: sessionFlag,
     'input-topic': optional('TOPIC', 'write to this topic instead of PREFIX.chunks'),
     'chunk-bytes': whole('N', 'size of the pieces', CHUNK_BYTES, { min: 4, max: MAX_CHUNK_BYTES }),
+    from: optional(
+      'ID',
+      'first begin the session, new or closed, as a fork of this one, which must be of the same partition',
+    ),
     surprisal: on('have the surprisal of every token reported: −ln of its probability'),
     generate: optionalWhole('N', 'then continue for N tokens', { min: 1, max: MAX_GENERATE_TOKENS }),
     'request-id': optional('ID', 'name of that request (default: a random one)'),
@@ -85,6 +89,7 @@ export const feed = command({
     'feed book.txt --log file:continuo.db --session book --generate 200 --temperature 0.8',
     'feed --log file:continuo.db --session book --generate 100 --stop ". "',
     'feed - --log file:continuo.db --session journal',
+    'feed --log file:continuo.db --session sequel --from book --generate 200 --seed 2',
   ],
   async run(flags, [file], given) {
     const session = checkSession(flags.session)
@@ -95,9 +100,13 @@ export const feed = command({
     if (requestId !== null) after.push(generateEvent(requestId, flags.generate!, flags))
     if (flags.boundary || flags.reset) after.push({ type: 'boundary', reset: flags.reset })
     if (flags.close) after.push({ type: 'close' })
-    const before: ChunkInput[] = flags.surprisal ? [{ type: 'open', surprisal: true }] : []
+    const from = flags.from === undefined ? undefined : { session: checkSession(flags.from, '--from') }
+    const settings = { ...(flags.surprisal && { surprisal: true }), ...(from && { from }) }
+    const before: ChunkInput[] = Object.keys(settings).length > 0 ? [{ type: 'open', ...settings }] : []
     if (file === undefined && after.length + before.length === 0) {
-      throw usage('continuo feed needs a FILE (or - for standard input), or one of --generate, --boundary, --close.')
+      throw usage(
+        'continuo feed needs a FILE (or - for standard input), or one of --from, --generate, --boundary, --close.',
+      )
     }
     const input = file === undefined ? null : await openInput(file)
     const send = async (log: EventLog): Promise<ExitCode> => {

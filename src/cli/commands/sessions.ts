@@ -21,6 +21,7 @@ const asJson = (head: Head, partition: number, seen: Health | undefined) => ({
   partition,
   status: head.status,
   ...(head.stopped !== undefined && { stopped: head.stopped }),
+  ...(head.from !== undefined && { from: head.from }),
   pulse: head.conductor.globalStep,
   origin: head.conductor.origin,
   ...head.totals,
@@ -182,6 +183,11 @@ export const sessions = command({
             ),
           )
         else if (flags.session === undefined) print('No sessions yet.')
+        for (const [{ session, from }] of flags.session === undefined ? [] : heads)
+          if (from !== undefined)
+            print(
+              `Session "${printable(session)}" began as a fork of "${printable(from.session)}", at pulse ${count(from.pulse)}.`,
+            )
         for (const [{ status, stopped }] of heads) if (status === 'stopped') print(printable(stopped!.reason))
         const norms = [...healths].flatMap(([head, { health }]) => healthRows(head, health))
         const levels = [...healths].flatMap(([head, { stats }]) => levelRows(head, stats))

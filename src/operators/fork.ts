@@ -1,0 +1,94 @@
+/**
+ * Forks on the stream: an `open` event with `from` begins its session with the state of another session of the partition, the parent, as it
+ * is when the event has its turn. That is after all earlier records of both sessions, and before all later ones (by-session.ts): so
+ * what the child gets follows from the order of the partition alone.
+ */
+import type { Model } from '../engine/types.ts'
+import { ContinuoError } from '../errors.ts'
+import type { Head } from '../state/head.ts'
+import { partitionOfKey } from '../streams/murmur2.ts'
+import { initialHead, type SessionState } from './advance.ts'
+import { cursorAt, spanFrom } from './spans.ts'
+import type { Rejected, SessionEvent, Tokenized, Valid } from './types.ts'
+
+/** The other sessions of a partition. */
+export interface Others {
+  /** The newest head of a session. */
+  readonly newest: (session: string) => Head | undefined
+  /** Partitions of the input. */
+  readonly partitions: number
+}
+
+export const NOBODY: Others = { newest: () => undefined, partitions: 1 }
+
+/** The parent that an event names; null where it is no fork. */
+export const parentOf = ({ event }: SessionEvent): string | null =>
+  event.type === 'open' && event.from !== undefined ? event.from.session : null
+
+/** The sessions whose order an event stands in: its own, and the one that it forks. */
+export const sessionsOf = (item: Valid | Rejected): readonly (string | null)[] => {
+  const parent = item.kind === 'valid' ? parentOf(item) : null
+  return parent === null || parent === item.session ? [item.session] : [item.session, parent]
+}
+
+/** Why `session` cannot begin as a fork of `from`, as a sentence; null: it can. */
+export const faultOfFork = (
+  { record, session }: Pick<SessionEvent, 'record' | 'session'>,
+  from: string,
+  head: Head | undefined,
+  parent: Head | undefined,
+  partitions: number,
+): string | null => {
+  const what = `Session "${session}" cannot begin as a fork of session "${from}"`
+  if (from === session) return `${what}: that is the session itself. Name another one in "from", or leave it out.`
+  if (head?.status === 'open')
+    return `${what}: expected a session that is new or closed, and it is open, at pulse ${head.conductor.globalStep}. Send "close" first, or use another id.`
+  if (parent === undefined) {
+    const home = partitionOfKey(Buffer.from(from), partitions)
+    if (home !== record.partition)
+      return `${what}: a session and its fork are in one partition of the input, and this record is in partition ${record.partition}, while records with the key "${from}" belong to partition ${home}. Use an id for the fork that belongs to partition ${home} too, or send the record to that partition.`
+    return `${what}: partition ${record.partition} has no such session before this record. Send the parent's events first, or correct its id.`
+  }
+  if (parent.status === 'closed')
+    return `${what}: expected one that is open, and it is closed. Fork it before its "close".`
+  return parent.status === 'stopped'
+    ? `${what}: expected one that is open. ${parent.stopped?.reason ?? 'It was set aside.'}`
+    : null
+}
+
+/** The head of a session that begins with this record as a fork: that of its parent, with a place and a birth of its own. */
+export const forkedHead = ({ session, record, event, hash }: Tokenized, parent: Head): Head => {
+  const { conductor, chain, cursor } = parent
+  return {
+    ...parent,
+    session,
+    settings: { surprisal: event.type === 'open' && event.surprisal },
+    cursor: { ...cursor, ...cursorAt({ record, session, event, hash }) },
+    born: record.offset,
+    from: { session: parent.session, pulse: conductor.globalStep, chain },
+    span: spanFrom(conductor.globalStep),
+    generation: null,
+    snapshot: null,
+  }
+}
+
+/**
+ * The session that an event finds when it is computed again, and whether it begins there: the known one; where there is none, a new one; and in
+ * place of either a fork of `parent`, where the event was accepted as one.
+ */
+export const sessionFor = (
+  work: Tokenized,
+  known: SessionState | undefined,
+  model: Model,
+  parent: SessionState | undefined,
+): { readonly session: SessionState; readonly fresh: boolean } => {
+  if (work.parent !== undefined) {
+    if (parent === undefined) throw new ContinuoError('INTERNAL', `Session "${work.parent.session}" has no context.`)
+    const context = model.forkContext(parent.context)
+    known?.context.close()
+    return { session: { head: forkedHead(work, parent.head), context }, fresh: true }
+  }
+  if (known !== undefined) return { session: known, fresh: false }
+  const context = model.createContext()
+  return { session: { head: initialHead(work, model, context.chain), context }, fresh: true }
+}

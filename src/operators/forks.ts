@@ -1,0 +1,100 @@
+/** How a session of a partition gets its context from another one's, while both are in memory. */
+import type { Model } from '../engine/types.ts'
+import type { Head } from '../state/head.ts'
+import { SpillLost } from '../state/spill.ts'
+import type { Backlog } from './backlog.ts'
+import type { PartitionBlobs } from './blobs.ts'
+import { forkedHead } from './fork.ts'
+import type { LiveSession } from './resting.ts'
+import type { Restored } from './restore.ts'
+import type { Step, Tokenized } from './types.ts'
+
+/** A session for one event. */
+export interface Acquired {
+  readonly session: LiveSession
+  /** The session begins with this event. */
+  readonly fresh: boolean
+  /** The step that sets it aside, where what the log should hold of it is lost. */
+  readonly aside?: Step
+}
+
+/** A session that was made or rebuilt, or what takes its place with the step that sets it aside. */
+export type Brought = Restored & { readonly aside?: Step }
+
+/** Gets a session into memory for one event, where `make` gives it unless it is there; null when the task ends before. */
+export type Take = (
+  id: string,
+  make: (known: Head | undefined) => Promise<Brought>,
+) => Promise<Omit<Acquired, 'fresh'> | null>
+
+export type Fork = (work: Tokenized & { readonly parent: Head }) => Promise<Acquired | null>
+
+export interface ForksDeps {
+  readonly model: Pick<Model, 'forkContext'>
+  readonly blobs: PartitionBlobs | null
+  readonly copies: Pick<Backlog, 'room'>
+  readonly stopping: AbortSignal
+  readonly take: Take
+  readonly rest: (session: LiveSession) => void
+  readonly rebuilt: (id: string) => Promise<Restored>
+  /** What takes the place of a session whose stored state is lost, from this head on; throws what is no loss. */
+  readonly lost: (error: unknown, work: Tokenized, head: Head) => Brought
+}
+
+/** With the session in its message, because the engine knows contexts only. */
+export const spillLostOf = (session: string, error: SpillLost): SpillLost =>
+  new SpillLost(`Session "${session}": ${error.message}`, { cause: error })
+
+/**
+ * A child is in memory before it has a place there, because neither may wait for a place while it holds the other's. So one session is forked
+ * at a time, and a partition has one context more at most than it has places.
+ */
+export const createForks = ({ model, blobs, copies, stopping, take, rest, rebuilt, lost }: ForksDeps): Fork => {
+  /** The child as it begins; null when the task ends before its parent is in memory. */
+  const begun = async (work: Tokenized, { session: id }: Head): Promise<Brought | null> => {
+    const taken = await take(id, () => rebuilt(id))
+    if (taken === null) return null
+    const { head, context } = taken.session
+    const { origin } = head.conductor
+    // What of the parent lies in the blob store lies there for the child, too.
+    const names = blobs?.known(id, origin)
+    try {
+      const forked = model.forkContext(context)
+      rest(taken.session)
+      return { head: forkedHead(work, head), context: forked, ...(names && { blocks: { origin, names } }) }
+    } catch (error) {
+      throw error instanceof SpillLost ? spillLostOf(id, error) : error
+    }
+  }
+
+  /** The child takes the place of the session that was closed, where that is in memory still, or the next one that is free. */
+  const placed = async (child: Brought): Promise<Acquired | null> => {
+    const { head, context, blocks, aside } = child
+    const taken = await take(head.session, async () => child)
+    if (taken === null) {
+      context.close()
+      return null
+    }
+    const { session } = taken
+    if (session.context !== context) {
+      session.context.close()
+      session.context = context
+      session.head = head
+      blobs?.begin(head.session, blocks)
+    }
+    return { session, fresh: true, ...(aside && { aside }) }
+  }
+
+  let last: Promise<unknown> = Promise.resolve()
+  return (work) => {
+    const forked = last.then(async () => {
+      await copies.room()
+      if (stopping.aborted) return null
+      const { parent } = work
+      const child = await begun(work, parent).catch((error) => lost(error, work, forkedHead(work, parent)))
+      return child === null ? null : placed(child)
+    })
+    last = forked.catch(() => undefined)
+    return forked
+  }
+}

@@ -1,0 +1,44 @@
+/** Reads a part of the input again, for sessions that are computed again. */
+import type { TopicNames } from '../../topics/index.ts'
+import type { Model } from '../engine/types.ts'
+import type { EventLog } from '../streams/log.ts'
+import { textOf } from '../text.ts'
+import type { Inference } from './advance.ts'
+import type { Valid } from './types.ts'
+import { type ValidateOptions, validateRecord } from './validate.ts'
+
+export interface ReplayDeps {
+  readonly log: EventLog
+  readonly names: TopicNames
+  readonly model: Model
+  readonly engine: Inference
+  readonly validate: ValidateOptions
+}
+
+/** Bytes asked for at a time: for a few records not a whole megabyte of those behind them, which Kafka would send. */
+const MAX_BYTES = 1 << 20
+const RECORD_BYTES = 4096
+
+/** The events of some sessions in [from, until), validated; those left out that no session would accept. */
+export async function* sessionEvents(
+  { log, names, validate }: ReplayDeps,
+  partition: number,
+  isWanted: (session: string) => boolean,
+  from: number,
+  until: number,
+  signal?: AbortSignal,
+): AsyncGenerator<Valid> {
+  const maxBytes = Math.min(MAX_BYTES, RECORD_BYTES * Math.max(1, until - from))
+  for await (const batch of log.read(names.chunks, partition, from, {
+    until,
+    maxBytes,
+    undecodable: true,
+    ...(signal && { signal }),
+  })) {
+    for (const record of batch.records) {
+      if (record.key === null || !isWanted(textOf(record.key))) continue
+      const valid = validateRecord(record, validate)
+      if (valid.kind === 'valid') yield valid
+    }
+  }
+}

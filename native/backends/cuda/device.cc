@@ -209,6 +209,7 @@ void CudaDevice::download(std::byte* to, std::span<const Piece> pieces) {
   const std::lock_guard lock(transfers_mutex_);
   size_t waiting = 0;
   const auto flush = [&] {
+    if (waiting == 0) return;
     check(cudaStreamSynchronize(transfers_), "copy from the device");
     std::memcpy(to, staging_, waiting);
     to += waiting;

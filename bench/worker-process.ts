@@ -23,7 +23,7 @@ export interface WorkerProcess {
   cpu(): number | null
   /** Bytes in use after a collection of garbage. */
   memory(): Promise<Memory>
-  /** Address of /metrics; resolves when the worker serves it. Only with the flag `--metrics-port`. */
+  /** Of its metrics and health, without a path; resolves when they are served. Only with the flag `--metrics-port`. */
   readonly url: Promise<string>
   stop(signal: 'SIGTERM' | 'SIGKILL'): Promise<void>
 }

@@ -1,5 +1,5 @@
 /**
- * Checks docs/scale.md at a thousandth of its largest load: one real Kafka broker, several worker processes, many sessions of which few are
+ * Checks docs/scale.md at a part of its largest load: one real Kafka broker, several worker processes, many sessions of which few are
  * busy. Measures the constants in a small run, predicts with bench/scale/formulas.ts, runs the load, and prints predicted beside measured.
  *
  *   node bench/scale.ts [--sessions 100000] [--partitions 64] [--workers 4] [--rate 100] [--seconds 60] [--zipf 1]

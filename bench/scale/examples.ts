@@ -38,7 +38,7 @@ const LOADS = [
 const STATES = [
   { tokens: 90_000, snapshotEvery: 16_384, leaving: 100, returning: 100, positionBytes: 0, positions: 0 },
   { tokens: 1000, snapshotEvery: 16_384, leaving: 1, returning: 1, positionBytes: 46_080, positions: 2000 },
-  { tokens: 100_000, snapshotEvery: 16_384, leaving: 100, returning: 100, positionBytes: 131_072, positions: 8000 },
+  { tokens: 2000, snapshotEvery: 16_384, leaving: 0.2, returning: 0.2, positionBytes: 131_072, positions: 8000 },
 ] as const
 
 const REPLICAS = 3
@@ -137,6 +137,9 @@ const written = (n: number): string => {
   return String(Number(n.toFixed(digits))).includes('e') ? n.toFixed(digits) : String(Number(n.toFixed(digits)))
 }
 
+/** The heading behind which the examples stand. */
+const EXAMPLES = '## Examples'
+
 const ROW = /^\| `(\w+)` \| ([\d.,]+) \|/
 
 /** The constants in the table of the page. */
@@ -154,10 +157,12 @@ export const worked = (page: string, constants: Constants): string => {
     .split('\n')
     .map((line) => line.replace(ROW, (_, name: keyof Constants) => `| \`${name}\` | ${written(constants[name])} |`))
   const rows = new Map(examples(constantsOf(filled.join('\n'))).map(({ what, values }) => [what, values]))
+  const begin = filled.indexOf(EXAMPLES)
   return filled
-    .map((line) => {
-      const values = rows.get(/^\| (.*?) \| /.exec(line)?.[1] ?? '')
-      return values === undefined ? line : `| ${/^\| (.*?) \| /.exec(line)![1]} | ${values.join(' | ')} |`
+    .map((line, at) => {
+      const what = /^\| (.*?) \| /.exec(line)?.[1] ?? ''
+      const values = at > begin ? rows.get(what) : undefined
+      return values === undefined ? line : `| ${what} | ${values.join(' | ')} |`
     })
     .join('\n')
 }

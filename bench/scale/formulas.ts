@@ -40,7 +40,7 @@ export interface Constants {
   readonly partitionMemory: number
   readonly idleMemory: number
   readonly contextMemory: number
-  /** Bytes of a snapshot; with a blob store what it writes beside the blobs. */
+  /** Bytes of a snapshot of a state that does not grow. */
   readonly snapshotBytes: number
 }
 
@@ -250,7 +250,7 @@ export const stateRates = (c: Constants, load: States) => {
   const blocks = positionBytes === 0 ? 0 : positions / FIXED.blockPositions
   // Behind the last full block lies half a block on average.
   const rest = (positionBytes * FIXED.blockPositions) / 2
-  const file = c.snapshotBytes + blocks * FIXED.manifestBytes + (positionBytes === 0 ? 0 : rest)
+  const file = positionBytes === 0 ? c.snapshotBytes : rest + blocks * FIXED.manifestBytes
   return {
     snapshotBytes: snapshots * file,
     snapshotRequests: snapshots * 3,

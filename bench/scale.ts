@@ -178,7 +178,11 @@ try {
   row('CPU seconds of the workers', begun * c.eventCpu + commits * c.commitCpu, one.cpu - zero.cpu)
   row('CPU seconds of the broker', begun * c.brokerEventCpu + commits * c.brokerCommitCpu, one.broker - zero.broker)
   row('bytes of state', begun * c.headBytes + commits * (c.cursorBytes + c.batchBytes), grown('state', one, zero))
-  row('bytes of observations', begun * c.observationBytes + commits * c.batchBytes, grown('observations', one, zero))
+  row(
+    'bytes of observations',
+    begun * (c.openedBytes + c.observationBytes) + commits * c.batchBytes,
+    grown('observations', one, zero),
+  )
   row("bytes of Kafka's own topics", commits * c.ownBytes, grown('own', one, zero))
 
   say(`events at ${values.rate} a second for ${values.seconds} s`)

@@ -89,7 +89,7 @@ const solve = (
 }
 
 /** What a record takes on the disk: its bytes, and the lengths and differences before them (docs of Kafka's format, version 2). */
-const diskBytes = ({ key, value, headers }: StoredRecord): number => {
+export const diskBytes = ({ key, value, headers }: StoredRecord): number => {
   const varint = (n: number): number => (n < 64 ? 1 : n < 8192 ? 2 : 3)
   const sized = (n: number): number => varint(n) + n
   const inside =
@@ -118,11 +118,14 @@ const everything = async ({ log, partitions }: Scene, topic: string): Promise<St
 const sizes = async (scene: Scene) => {
   const { names } = scene
   const state = await everything(scene, names.state)
+  const observations = await everything(scene, names.observations)
+  const opens = ({ value }: StoredRecord): boolean => JSON.parse(Buffer.from(value ?? []).toString()).type === 'opened'
   return {
     inputBytes: mean(await everything(scene, names.chunks)),
     headBytes: mean(state.filter(({ key }) => key !== null && key.length > 0)),
     cursorBytes: mean(state.filter(({ key }) => key === null || key.length === 0)),
-    observationBytes: mean(await everything(scene, names.observations)),
+    openedBytes: mean(observations.filter(opens)),
+    observationBytes: mean(observations.filter((record) => !opens(record))),
     generatedBytes: mean(await everything(scene, names.tokens)),
   }
 }

@@ -11,6 +11,8 @@ export interface Constants {
   readonly headBytes: number
   readonly cursorBytes: number
   readonly observationBytes: number
+  /** The same of the observation that a session has begun. */
+  readonly openedBytes: number
   readonly generatedBytes: number
   /** Bytes that a transaction adds to each topic that it writes to: the header of a batch, and the marker. */
   readonly batchBytes: number
@@ -50,6 +52,7 @@ export const NAMES = [
   'headBytes',
   'cursorBytes',
   'observationBytes',
+  'openedBytes',
   'generatedBytes',
   'batchBytes',
   'ownBytes',

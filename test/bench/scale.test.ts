@@ -63,15 +63,16 @@ describe('the formulas', () => {
       await feed(eventOf(1001, true), eventOf(1002, true))
       await feed(...Array.from({ length: SESSIONS }, (_, n) => eventOf(n)))
       await running.idle()
-      const size = async (topic: 'state' | 'observations' | 'tokens', own: (key: string) => boolean) => {
-        const some = (await records(topic)).filter(({ key }) => own(Buffer.from(key ?? []).toString()))
+      const size = async (topic: 'state' | 'observations' | 'tokens', own: (key: string, value: string) => boolean) => {
+        const text = (bytes: Uint8Array | null): string => Buffer.from(bytes ?? []).toString()
+        const some = (await records(topic)).filter(({ key, value }) => own(text(key), text(value)))
         return some.reduce((sum, record) => sum + recordBytes(record), 0) / some.length
       }
       const c: Constants = {
         ...(Object.fromEntries(NAMES.map((name) => [name, 0])) as unknown as Constants),
         headBytes: await size('state', (key) => key !== ''),
         cursorBytes: await size('state', (key) => key === ''),
-        observationBytes: await size('observations', () => true),
+        observationBytes: await size('observations', (_, value) => value.includes('"observed"')),
         generatedBytes: await size('tokens', () => true),
       }
       const bytes = async (topic: 'state' | 'observations' | 'tokens') =>

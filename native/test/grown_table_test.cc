@@ -77,7 +77,8 @@ float* place(Context& context, Name M, const Cell& at) {
 
 std::vector<float> table_in(const std::vector<std::byte>& state, size_t count) {
   std::vector<float> out(count);
-  std::memcpy(out.data(), state.data() + 2 * sizeof(int64_t) + 3 * sizeof(int32_t), count * sizeof(float));
+  if (count > 0)
+    std::memcpy(out.data(), state.data() + 2 * sizeof(int64_t) + 3 * sizeof(int32_t), count * sizeof(float));
   return out;
 }
 

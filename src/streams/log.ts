@@ -13,7 +13,7 @@
  * numbers, exact below 2^53.
  */
 import type { Observable } from 'rxjs'
-import type { BlobStore } from '../blobs/store.ts'
+import type { SharedStore } from '../blobs/store.ts'
 import type { SealKeys } from '../seal-key.ts'
 
 /** Names may repeat, as in Kafka. */
@@ -131,7 +131,7 @@ export interface EventLog {
   /** The keys that seal the state of this log (seal-key.ts); without them a checksum does. */
   readonly sealKeys?: SealKeys
   /** Where blocks of large states lie; without it every snapshot is whole, in the log. */
-  readonly blobs?: BlobStore
+  readonly blobs?: SharedStore
   readonly kind: 'embedded' | 'kafka'
   /** As given, without credentials. */
   readonly url: string

@@ -5,8 +5,11 @@ import { tryBlobStore } from '../../src/blobs/open.ts'
 import { inShared } from '../../src/blobs/shared.ts'
 import type { BlobReader, BlobStore, SharedStore, Wanted } from '../../src/blobs/store.ts'
 
-const bytesOf = (length: number, seed: number): Uint8Array =>
-  Uint8Array.from({ length }, (_, at) => (at * 31 + seed) & 0xff)
+const bytesOf = (length: number, seed: number): Uint8Array => {
+  const bytes = new Uint8Array(length)
+  for (let at = 0; at < length; at += 1) bytes[at] = at * 31 + seed
+  return bytes
+}
 const hashOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
 
 const namesOf = async (store: SharedStore, folder: string): Promise<readonly string[]> => {

@@ -42,8 +42,11 @@ const using = async (url: string, claim: (opened: Opened) => Promise<void>): Pro
   }
 }
 
-const bytesOf = (length: number, seed: number): Uint8Array =>
-  Uint8Array.from({ length }, (_, at) => (at * 31 + seed) & 0xff)
+const bytesOf = (length: number, seed: number): Uint8Array => {
+  const bytes = new Uint8Array(length)
+  for (let at = 0; at < length; at += 1) bytes[at] = at * 31 + seed
+  return bytes
+}
 const put = async (store: TopicStore, bytes: Uint8Array): Promise<Wanted> => {
   const hash = sha256(bytes)
   return { hash, place: await store.put(hash, bytes), bytes: bytes.length }

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, test } from 'vitest'
 import { FAMILIES, inBlocks, openFamily } from '../families.ts'
-import { BLOBS, crash, dozens, ONCE, QUICK, QUICK_BLOBS } from './suite.ts'
+import { BLOBS, BLOBS_IN_TOPIC, crash, dozens, ONCE, QUICK, QUICK_BLOBS } from './suite.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-crash-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
@@ -24,6 +24,10 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
   const blocks = async () => inBlocks(await openFamily('qwen3', dir), join(dir, 'store'))
   test('with snapshots in blocks, between a blob and the commit that names it', async () =>
     crash(await blocks(), on('once-blocks'), QUICK_BLOBS))
+  test('with blocks in the log, between a blob and the commit that names it', async () =>
+    crash(await openFamily('qwen3', dir), on('once-topic'), QUICK_BLOBS))
+  test('with blocks in the log, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
+    crash(await openFamily('qwen3', dir), on('topic'), BLOBS_IN_TOPIC))
   test('with snapshots in blocks, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
     crash(await blocks(), on('blocks'), BLOBS),
   )

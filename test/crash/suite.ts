@@ -13,7 +13,7 @@ import { topicNames } from '../../topics/index.ts'
 import type { FamilyKey, OpenedFamily } from '../families.ts'
 import { collect, differenceOf, generating, type Result } from './judge.ts'
 import { appendAll, createCrashTopics, finish, runWorker } from './life.ts'
-import { BLOB_POINTS, PLAIN_POINTS } from './points.ts'
+import { BLOB_POINTS, PLAIN_POINTS, TOPIC_POINTS } from './points.ts'
 import { continuations, random, scenario, turnovers } from './scenario.ts'
 
 export const expectSame = (disturbed: Result, undisturbed: Result): void => {
@@ -79,6 +79,14 @@ export const BLOBS: CrashPlan = {
   points: [...BLOB_POINTS, 'restore.snapshot', 'snapshot.written', 'commit.sent', 'commit.ended'],
   lives: 60,
   rounds: turnovers,
+}
+
+/** The same in the log itself; what lives long there is in the way of a trim. */
+export const BLOBS_IN_TOPIC: CrashPlan = {
+  ...BLOBS,
+  kills: 18,
+  points: [...TOPIC_POINTS, 'restore.snapshot', 'snapshot.written', 'commit.sent', 'commit.ended'],
+  lives: 80,
 }
 
 /** At every failpoint and at random. */

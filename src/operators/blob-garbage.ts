@@ -109,10 +109,7 @@ export const createGarbage = (
 }
 
 /** Of a session that moves on while its snapshot is being read, the newer one counts. */
-const manifestOf = async (
-  { log, names, partition, heads }: GarbageDeps,
-  session: string,
-): Promise<Manifest | null> => {
+const manifestOf = async ({ log, names, partition, heads }: GarbageDeps, session: string): Promise<Manifest | null> => {
   for (;;) {
     const head = heads.get(session)
     if (head?.snapshot?.blobs === undefined) return null

@@ -178,7 +178,12 @@ export const openTopicStore = async (
         const group = parts.slice(at, at + SNAPSHOT_GROUP_PARTS)
         const records = group.map(async (value, index): Promise<OutRecord> => {
           const check = parts.length === 1 ? hash : await sha256Aside(value)
-          return { topic, key: utf8.encode(blobKey(hash, at + index)), value, headers: [[PART_CHECK, utf8.encode(check)]] }
+          return {
+            topic,
+            key: utf8.encode(blobKey(hash, at + index)),
+            value,
+            headers: [[PART_CHECK, utf8.encode(check)]],
+          }
         })
         const offsets = await writer.bulk(await Promise.all(records))
         if (place < 0) place = offsets[0]!

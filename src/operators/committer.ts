@@ -15,9 +15,9 @@ import { type MemoryReport, type ModelMemory, memoryStats } from '../state/memor
 import { encodeSnapshot } from '../state/snapshot.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
 import type { Watermark } from '../streams/watermark.ts'
+import type { Garbage } from './blob-garbage.ts'
 import { createSweep } from './blob-sweep.ts'
 import { createTrim } from './blob-trim.ts'
-import type { Garbage } from './blob-garbage.ts'
 import type { PartitionBlobs } from './blobs.ts'
 import type { EmittedStep } from './emit.ts'
 import type { Sessions } from './sessions.ts'
@@ -287,7 +287,8 @@ export const createCommitter = (deps: CommitterDeps) => {
     return true
   }
 
-  const hasSnapshotWork = (): boolean => writing !== null || stored !== null || (storing === null && nextCapture() !== undefined)
+  const hasSnapshotWork = (): boolean =>
+    writing !== null || stored !== null || (storing === null && nextCapture() !== undefined)
 
   /** All snapshot work, to its end. */
   const finishSnapshots = async (): Promise<void> => {

@@ -11,7 +11,15 @@ import type { BlobName } from '../blobs/store.ts'
 import type { Context, Model } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
-import { checkFits, faultOfHead, type Head, headDifference, type SnapshotRef, sameHead, samePlace } from '../state/head.ts'
+import {
+  checkFits,
+  faultOfHead,
+  type Head,
+  headDifference,
+  type SnapshotRef,
+  sameHead,
+  samePlace,
+} from '../state/head.ts'
 import type { EventLog } from '../streams/log.ts'
 import { advance, clockOf, type Inference, initialHead, type SessionState } from './advance.ts'
 import { BlockLost, type KnownBlocks, wholeSnapshot } from './blobs.ts'
@@ -80,11 +88,7 @@ const disagree = (target: Head, reached: Head, hint: string): Disagreement =>
   )
 
 /** Loads the snapshot that the head names; null where it names none. Throws `SessionLost` where it is of no use. */
-const loadSnapshot = async (
-  deps: RestoreDeps,
-  partition: number,
-  target: Head,
-): Promise<Restored | null> => {
+const loadSnapshot = async (deps: RestoreDeps, partition: number, target: Head): Promise<Restored | null> => {
   const { log, names, model, distrust, newest } = deps
   if (target.snapshot === null) return null
   try {

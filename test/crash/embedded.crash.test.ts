@@ -27,7 +27,8 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
   test('with blocks in the log, between a blob and the commit that names it', async () =>
     crash(await openFamily('qwen3', dir), on('once-topic'), QUICK_BLOBS))
   test('with blocks in the log, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
-    crash(await openFamily('qwen3', dir), on('topic'), BLOBS_IN_TOPIC))
+    crash(await openFamily('qwen3', dir), on('topic'), BLOBS_IN_TOPIC),
+  )
   test('with snapshots in blocks, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
     crash(await blocks(), on('blocks'), BLOBS),
   )

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "graph/forms.h"
+#include "graph/narrow.h"
 #include "runtime/block_list.h"
 #include "weights/packed_matrix.h"
 
@@ -83,13 +84,15 @@ struct SsmRun {
 };
 
 // One row of keys and values that a query looks along: positions [first, last). The channels of a position lie at
-// (p mod slots) · stride from keys and values, or in blocks; then keys and values are null, and slots is 0.
+// (p mod slots) · stride from keys and values, or in blocks; then keys and values are null, and slots is 0. Keys and
+// values of f16 or bf16 are widened exactly.
 struct AttendPart {
   const float* q;  // [channels]
-  const float *keys, *values;
-  size_t stride;
+  const void *keys, *values;
+  size_t stride;  // numbers
   size_t first, last, slots;
   BlockList key_blocks = {}, value_blocks = {};
+  Dtype dtype = Dtype::f32;  // f32, f16 or bf16
 };
 // Attention of one head of one token, over its parts in order.
 struct AttendRun {

@@ -4,6 +4,7 @@
 #include "backends/cuda/cuda.h"
 #include "binding/handles.h"
 #include "binding/inspect.h"
+#include "weights/widen.h"
 
 namespace continuo::binding {
 
@@ -433,6 +434,26 @@ Value fetch(const CallbackInfo& info) {
   return out;
 }
 
+// fetchConstant(executor, declaration, member): the numbers of a constant, or of a family's member, counted from 0, in
+// f32.
+Value fetch_constant(const CallbackInfo& info) {
+  const auto env = info.Env();
+  const auto executor = idle_executor(info[0]);
+  const auto& model = executor->host->executor->model();
+  const auto declaration = info[1].As<Napi::Number>().Uint32Value(), member = info[2].As<Napi::Number>().Uint32Value();
+  const uint32_t id = model.constant_index.of(declaration, member);
+  if (id >= model.constants.size() || model.constant_index.members()[id].declaration != declaration)
+    throw error_value(env, internal("there is no such member of a constant."));
+  const auto& constant = model.constants[id];
+  const InUse in_use(model.device);
+  std::vector<std::byte> bytes(constant.bytes.size());
+  const Piece all{constant.bytes.data(), constant.bytes.size()};
+  model.device->download(bytes.data(), {&all, 1});
+  auto out = Napi::Float32Array::New(env, numbers_of(constant));
+  widen(constant, bytes, out.Data());
+  return out;
+}
+
 // trace(executor): a TraceEntry for each node of the last step.
 Value trace(const CallbackInfo& info) {
   const auto env = info.Env();
@@ -506,6 +527,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("createExecutor", Napi::Function::New(env, guarded<create_executor>));
   exports.Set("step", Napi::Function::New(env, guarded<step>));
   exports.Set("fetch", Napi::Function::New(env, guarded<fetch>));
+  exports.Set("fetchConstant", Napi::Function::New(env, guarded<fetch_constant>));
   exports.Set("trace", Napi::Function::New(env, guarded<trace>));
   exports.Set("closeEngine", Napi::Function::New(env, guarded<close_engine>));
   return exports;

@@ -53,7 +53,7 @@ class Arranger {
             if (dynamic_counters_.contains(counter))
               dynamic_counters.emplace(counter, std::pair(line, line)).first->second.second = line;
           };
-          touch(graph_.followed(at.table));
+          graph_.each_followed(at.table, touch);
           for (const auto& pick : at.picks) {
             if (pick.kind == Term::Kind::counter) touch(pick.id);
           }
@@ -98,6 +98,8 @@ class Arranger {
     };
     if (std::any_of(list.begin(), list.end(), row_dependent)) return false;
     if (std::all_of(list.begin(), list.end(), reads)) return true;
+    // Each row begins with the numbers of the file.
+    if (graph_.declarations[table].volatile_table()) return false;
     if (list.size() == 1 && recurrence(list[0].op)) return true;
     // Only the first row of a segment mixes, and a step stays within a segment: all rows of a step read the same mix.
     if (traits_of(list[0].op).state == State::mixes && list[0].segment > 0) {
@@ -105,26 +107,31 @@ class Arranger {
       if (std::all_of(rest.begin(), rest.end(), reads) || (rest.size() == 1 && recurrence(rest[0].op))) return true;
     }
     // Rows may also run at once where every row writes positions of its own along a growing axis before any row reads.
-    const Axis* axis = graph_.declarations[table].growing();
-    if (!axis || dynamic_counters_.contains(axis->counter)) return false;
-    const auto each_row = std::find_if(program_.growth.begin(), program_.growth.end(),
-                                       [&](const auto& g) { return g.first == axis->counter; });
+    const auto& axes = graph_.declarations[table].axes;
+    for (size_t axis = 0; axis < axes.size(); ++axis) {
+      if (axes[axis].kind == Axis::Kind::grows && apart_along(axis, axes[axis].counter, list)) return true;
+    }
+    return false;
+  }
+
+  // Whether all writes come before all reads, and each row writes only positions along this axis that it added itself.
+  // Then no row reads or writes what a later row writes: to it those positions are not there.
+  bool apart_along(size_t axis, Name counter, const std::vector<Access>& list) const {
+    if (dynamic_counters_.contains(counter)) return false;
+    const auto each_row =
+        std::find_if(program_.growth.begin(), program_.growth.end(), [&](const auto& g) { return g.first == counter; });
     if (each_row == program_.growth.end()) return false;
     bool reading = false;
     for (const auto& access : list) {
-      if (reads(access)) {
+      if (traits_of(access.op).state == State::reads) {
         reading = true;
         continue;
       }
       if (reading || traits_of(access.op).state != State::writes) return false;
       const auto& picks = access.place->picks;
-      const auto follows = std::find_if(picks.begin(), picks.end(), [&](const Pick& p) {
-        return p.kind == Term::Kind::counter && p.id == axis->counter;
-      });
-      // Positions of different rows must differ: a row may write only positions that it added itself.
-      if (follows == picks.end() || follows->offset + follows->seen < 0 ||
-          follows->offset + follows->seen >= each_row->second)
-        return false;
+      if (axis >= picks.size() || picks[axis].kind != Term::Kind::counter || picks[axis].id != counter) return false;
+      const int64_t at = picks[axis].offset + picks[axis].seen;
+      if (at < 0 || at >= each_row->second) return false;
     }
     return true;
   }

@@ -183,10 +183,12 @@ class Compiler {
         pick = {Term::Kind::number, 0, term.offset + static_cast<int64_t>(turn_of(term.id)), 0};
       if (term.kind == Term::Kind::value) pick.id = written(node, term.id);
       const auto extent = static_cast<int64_t>(d.axes[i].extent);
+      // A volatile table has the members of its family only.
+      const auto least = i == 0 && d.volatile_table() && d.over != no_name ? static_cast<int64_t>(d.from) : 0;
       if (pick.kind == Term::Kind::number && d.axes[i].counter == no_name &&
-          (pick.offset < 0 || pick.offset >= extent)) {
+          (pick.offset < least || pick.offset >= extent)) {
         fail("node ", node_text(graph_, node), " picks ", pick.offset, " in \"", operand_text(graph_, operand),
-             "\", expected 0 to ", extent - 1, ".");
+             "\", expected ", least, " to ", extent - 1, ".");
       }
       out.picks.push_back(pick);
     }
@@ -214,6 +216,9 @@ class Compiler {
     const auto number = [&](Instruction& instruction, bool) {
       for (auto& at : instruction.places) {
         at.seen = so_far[graph_.followed(at.table)];
+        if (graph_.declarations[at.table].growing() > 1) {
+          for (const auto& axis : graph_.declarations[at.table].axes) at.along.push_back(so_far[axis.counter]);
+        }
         for (auto& pick : at.picks) {
           if (pick.kind == Term::Kind::counter) pick.seen = so_far[pick.id];
         }
@@ -266,7 +271,7 @@ class Compiler {
 ConstantIndex::ConstantIndex(const Graph& graph) : base_(graph.declarations.size(), 0) {
   for (Name name = 0; name < graph.declarations.size(); ++name) {
     const auto& d = graph.declarations[name];
-    if (d.kind != Kind::constant) continue;
+    if (d.kind != Kind::constant && !d.volatile_table()) continue;
     base_[name] = members_.size();
     const uint64_t first = d.over == no_name ? 0 : d.from;
     const uint64_t end = d.over == no_name ? 1 : graph.indices[d.over].extent;

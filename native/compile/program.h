@@ -38,8 +38,9 @@ struct Pick {
 // A member of a persistent table: the elements that are left once `picks` has an index for each leading axis.
 struct Place {
   Name table = no_name;
-  std::vector<Pick> picks;  // [leading axes]
-  int64_t seen = 0;         // as Pick::seen, of the counter that the table is or that its axis follows
+  std::vector<Pick> picks;     // [leading axes]
+  int64_t seen = 0;            // as Pick::seen, of the counter that the table is or that its axis follows
+  std::vector<int64_t> along;  // [axes] where the table grows along several counters: the same, of each axis' counter
 };
 
 struct Instruction {
@@ -71,7 +72,8 @@ struct Value {
   bool reset = false;  // a row may leave it unwritten, so it is zeroed when a step begins
 };
 
-// Numbers the members of all constants. A constant that is no family has one member.
+// Numbers the members of all constants, and of all volatile tables, whose numbers in the file are constants too. What
+// is no family has one member.
 class ConstantIndex {
  public:
   explicit ConstantIndex(const Graph& graph);

@@ -108,6 +108,9 @@ class BlockChecker {
       const auto& d = graph_.declarations[name];
       if (d.kind != Kind::volatile_)
         return fail("\"", d.name, "\" is returned as ", role, " but is ", name_of(d.kind), ", expected volatile.");
+      if (d.volatile_table())
+        return fail("\"", d.name, "\" is returned as ", role,
+                    " but is a volatile table: return what cache.read reads of it.");
       if (!known.contains(name)) return fail("\"", d.name, "\" is returned as ", role, " before anything wrote it.");
     }
     if (returned_ && block_.results != node.results) return fail("its returns name different results.");
@@ -118,7 +121,7 @@ class BlockChecker {
 
   bool use(const Node& node, const Operand& operand, const Known& known) {
     const auto& d = graph_.declarations[operand.name];
-    const bool row = d.kind == Kind::volatile_ || d.kind == Kind::dynamic;
+    const bool row = (d.kind == Kind::volatile_ && !d.volatile_table()) || d.kind == Kind::dynamic;
     if (row && !known.contains(operand.name))
       return fail("node ", node_text(graph_, node), " uses \"", d.name, "\" before anything wrote it.");
     for (const auto& term : operand.at) {
@@ -135,10 +138,11 @@ class BlockChecker {
   }
 
   bool op(const Node& node, Known& known) {
-    if (node.state && node.op == Op::cache_write && graph_.declarations[node.state->name].kind != Kind::persistent) {
+    if (node.state && node.op == Op::cache_write && graph_.declarations[node.state->name].kind != Kind::persistent &&
+        !graph_.declarations[node.state->name].volatile_table()) {
       const auto& d = graph_.declarations[node.state->name];
       return fail("node ", node_text(graph_, node), " writes ", name_of(d.kind), " \"", d.name,
-                  "\"; cache operations write persistents only.");
+                  "\"; cache operations write persistents and volatile tables only.");
     }
     for (const auto& input : node.in) {
       if (!use(node, input, known)) return false;
@@ -151,6 +155,9 @@ class BlockChecker {
                   "\"; a node's out is volatile",
                   d.kind == Kind::persistent ? ", and persistents are written by cache operations." : ".");
     }
+    if (written && graph_.declarations[node.out].volatile_table())
+      return fail("node ", node_text(graph_, node), " writes \"", graph_.declarations[node.out].name,
+                  "\", which is a volatile table: cache.write writes it.");
     auto shape = check_node(graph_, node);
     if (!shape) {
       error_ = shape.error();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/checker.h"
+#include "graph/narrow.h"
 
 namespace continuo {
 
@@ -108,8 +109,15 @@ void check_histories(Checker& check, RowShape& out) {
   check.need_heads(out.extents[0]);
   if (!check.ok()) return;
   const uint64_t channels = out.extents[0] / node.shared;
-  const Name keys = check.need_history(1, channels);
-  const Name values = check.need_history(2, channels);
+  const Name keys = check.need_history(1, channels, true);
+  const Name values = check.need_history(2, channels, true);
+  if (check.ok() && check.in(1).type != check.in(2).type)
+    check.fail("keys \"", check.in(1).name, "\" are ", name_of(check.in(1).type), ", values \"", check.in(2).name,
+               "\" ", name_of(check.in(2).type), ", expected one type");
+  const uint64_t own = out.extents[0] / node.groups;
+  if (check.ok() && check.in(1).type != Type::f32 && own > most_narrow_channels)
+    check.fail("a head has ", own, " channels of ", name_of(check.in(1).type), ", expected at most ",
+               most_narrow_channels, ", or f32");
   const auto extent = [&](size_t i) { return check.in(i).axes[node.in[i].at.size()].extent; };
   if (check.ok() && (keys != values || extent(1) != extent(2))) {
     check.fail("keys \"", check.in(1).name, "\" and values \"", check.in(2).name,

@@ -29,6 +29,8 @@ class Checker {
       fail("input \"", d.name, "\" is persistent; only cache operations touch it, through \"state\"");
     else if (d.kind == Kind::constant)
       fail("input \"", d.name, "\" is constant, expected a value of the row");
+    else if (d.volatile_table())
+      fail("input \"", d.name, "\" is a volatile table, expected a value of the row: cache.read reads a table");
     else if (!node_.in[i].at.empty())
       fail("input \"", operand_text(graph_, node_.in[i]), "\" picks a member of a value, which has none");
   }
@@ -86,10 +88,12 @@ class Checker {
   // Extents of the axes that are left of a persistent once `operand` has picked a member; a growing axis has extent 0.
   std::vector<uint64_t> picked(const Operand& operand) {
     const auto& d = graph_.declarations[operand.name];
-    if (d.kind != Kind::persistent) {
+    if (d.kind != Kind::persistent && !d.volatile_table()) {
       fail("state \"", d.name, "\" is ", name_of(d.kind), ", expected persistent");
       return {};
     }
+    const bool family = d.volatile_table() && d.over != no_name;
+    if (d.volatile_table()) need_volatile_table(operand);
     if (operand.at.size() > d.axes.size()) {
       fail("state \"", operand_text(graph_, operand), "\" picks along ", operand.at.size(), " axes, but there are ",
            d.axes.size());
@@ -109,7 +113,24 @@ class Checker {
              graph_.declarations[d.axes[i].counter].name, "\"");
       }
     }
-    return {d.shape.begin() + static_cast<ptrdiff_t>(operand.at.size()), d.shape.end()};
+    if (!ok()) return {};
+    return {d.shape.begin() + static_cast<ptrdiff_t>(operand.at.size() - family), d.shape.end()};
+  }
+
+  // What may touch a volatile table, and how it names a member.
+  void need_volatile_table(const Operand& operand) {
+    const auto& d = graph_.declarations[operand.name];
+    constexpr Op ops[] = {Op::cache_read,  Op::cache_write, Op::cache_reset, Op::cache_recall,
+                          Op::cache_shift, Op::cache_conv,  Op::cache_wkv7,  Op::cache_ssm};
+    if (!node_.state || &operand != &*node_.state ||
+        std::find(std::begin(ops), std::end(ops), node_.op) == std::end(ops))
+      fail("\"", d.name,
+           "\" is a volatile table, which only cache.read, cache.write, cache.reset, cache.recall, "
+           "cache.shift, cache.conv, cache.wkv7 and cache.ssm touch, as their state");
+    else if (d.over != no_name && (operand.at.empty() || (operand.at[0].kind != Term::Kind::number &&
+                                                          operand.at[0].kind != Term::Kind::index)))
+      fail("state \"", operand_text(graph_, operand),
+           "\" must pick one member of the family, by a number or a loop's index");
   }
 
   void need_state(const std::vector<uint64_t>& expected, Type type) {
@@ -122,19 +143,23 @@ class Checker {
       fail("state \"", state().name, "\" is ", name_of(state().type), ", expected ", name_of(type), ": cast it");
   }
 
-  // Input i is a table of vectors along an axis that follows a counter: K(l) with axes [l, positions, channels].
-  // Returns the counter.
-  Name need_history(size_t i, uint64_t channels) {
+  // Input i is a table of vectors along an axis that follows a counter: K(l) with axes [l, positions, channels], of f32
+  // or, where `narrow` allows it, of f16 or bf16. Returns the counter.
+  Name need_history(size_t i, uint64_t channels, bool narrow = false) {
     const auto rest = picked(node_.in[i]);
     if (!ok()) return no_name;
     const auto& d = in(i);
     const size_t axis = node_.in[i].at.size();
-    if (rest.size() != 2 || d.axes[axis].counter == no_name) {
+    if (d.growing() > 1) {
+      fail("input \"", operand_text(graph_, node_.in[i]),
+           "\" grows along several counters, expected a table that grows along one or is a ring");
+    } else if (rest.size() != 2 || d.axes[axis].counter == no_name) {
       fail("input \"", operand_text(graph_, node_.in[i]),
            "\" must leave two axes: one that grows or is a ring, and the channels");
-    } else if (rest[1] != channels || d.type != Type::f32) {
+    } else if (rest[1] != channels ||
+               (d.type != Type::f32 && !(narrow && (d.type == Type::f16 || d.type == Type::bf16)))) {
       fail("input \"", operand_text(graph_, node_.in[i]), "\" holds ", rest[1], " channels of ", name_of(d.type),
-           ", expected ", channels, " of f32");
+           ", expected ", channels, " of f32", narrow ? ", f16 or bf16" : "");
     } else {
       return d.axes[axis].counter;
     }
@@ -174,8 +199,8 @@ class Checker {
     const auto rest = picked(operand);
     if (!ok()) return 0;
     const auto& d = graph_.declarations[operand.name];
-    if (rest.size() != 4 || rest[0] != levels || rest[1] != heads || rest[2] != rest[3] || rest[2] > 256 ||
-        d.type != Type::f32) {
+    if (rest.size() != 4 || rest[0] != levels || rest[1] != heads || rest[2] != rest[3] || rest[2] == 0 ||
+        rest[2] > 256 || d.type != Type::f32) {
       fail("\"", operand_text(graph_, operand), "\" has shape ", shape_text(rest), " of ", name_of(d.type),
            ", expected [", levels, ", ", heads, ", n, n] of f32 with n at most 256");
       return 0;

@@ -10,6 +10,8 @@
 //       "ref": "<tensor>" | "pattern": "<tensor with {l}>", "over"?: "l", "from"?: n, "view"?, "columns"?, "map"?,
 //       "transposed"?, "row"?, "storage"?: "q8" | "i4" | "ternary2" | "ternary3", "scales"?, "group"? },
 //     { "kind": "dynamic" | "volatile", "name", "shape", "dtype" },
+//     { "kind": "volatile", "name", "shape", "dtype": "f32", "ref" | "pattern", "over"?, "from"? },
+//       a table that every row finds as the file has it, and may write,
 //     { "kind": "persistent", "name", "counter": true, "max"?: n, "clock"?: true },
 //       a clock counts the tokens ever fed to the context, the row's own included. The engine moves it; it is no part
 //       of the state,
@@ -132,7 +134,7 @@ struct Declaration {
   View view, columns;  // which rows of the tensor, and which inputs of a packed matrix
   Map map = Map::none;
 
-  // Persistents.
+  // Persistents. Also of a volatile table: the index that numbers its members, where it is a family, then `shape`.
   std::vector<Axis> axes;
   double init = 0;
   bool counter = false;
@@ -144,13 +146,14 @@ struct Declaration {
     for (const auto extent : shape) n *= extent;
     return n;
   }
-  // The axis that grows, if one does.
-  const Axis* growing() const {
-    for (const auto& axis : axes) {
-      if (axis.kind == Axis::Kind::grows) return &axis;
-    }
-    return nullptr;
+  // How many axes grow.
+  size_t growing() const {
+    size_t n = 0;
+    for (const auto& axis : axes) n += axis.kind == Axis::Kind::grows;
+    return n;
   }
+  // Whether it is a volatile table: a volatile that is bound to tensors of the file.
+  bool volatile_table() const { return kind == Kind::volatile_ && !tensor.empty(); }
 };
 
 // The index along one axis: `offset`, plus the loop index, counter or i32 value where there is one.
@@ -253,6 +256,14 @@ struct Graph {
       if (axis.counter != no_name) return axis.counter;
     }
     return no_name;
+  }
+  // The same, for a table that grows along several counters too.
+  void each_followed(Name table, const auto& visit) const {
+    const auto& d = declarations[table];
+    if (d.counter) visit(table);
+    for (const auto& axis : d.axes) {
+      if (axis.counter != no_name) visit(axis.counter);
+    }
   }
 };
 

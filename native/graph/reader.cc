@@ -21,6 +21,8 @@ using json::Value;
 // The most elements of a tensor. Like max_extent: more than any model needs, and no size in bytes overflows 64 bits.
 constexpr uint64_t max_elements = uint64_t{1} << 40;
 constexpr size_t max_view_parts = 1024;
+// Room along each of them is up to twice what is entered.
+constexpr size_t max_growing_axes = 4;
 
 class Reader {
  public:
@@ -109,7 +111,7 @@ class Reader {
       d.name = *name;
       const bool good = *kind == "constant"     ? constant(item, d)
                         : *kind == "dynamic"    ? row_memory(item, d, Kind::dynamic)
-                        : *kind == "volatile"   ? row_memory(item, d, Kind::volatile_)
+                        : *kind == "volatile"   ? volatile_memory(item, d)
                         : *kind == "persistent" ? persistent(item, d)
                                                 : fail("\"", d.name, "\" has the unknown kind \"", *kind, "\".");
       if (!good) return false;
@@ -147,6 +149,29 @@ class Reader {
   bool row_memory(const Value& item, Declaration& d, Kind kind) {
     d.kind = kind;
     return shape(item, d) && type(item, d);
+  }
+
+  bool volatile_memory(const Value& item, Declaration& d) {
+    if (!row_memory(item, d, Kind::volatile_)) return false;
+    const auto* ref = item.text_of("ref");
+    const auto* pattern = item.text_of("pattern");
+    if (!ref && !pattern) return true;
+    const std::string user = text("volatile \"", d.name, "\", which is bound to tensors,");
+    if (ref && pattern) return fail(user, " has both ref (one tensor) and pattern (a family), expected one of them.");
+    d.tensor = ref ? *ref : *pattern;
+    if (d.tensor.empty()) return fail(user, " names no tensor.");
+    if (d.type != Type::f32)
+      return fail(user, " is ", name_of(d.type), ", expected f32: what the file holds is widened.");
+    if (d.shape.empty()) return fail(user, " has no axis, expected at least one.");
+    for (const char* member : {"layout", "transposed", "row", "view", "columns", "map", "storage", "scales", "group"}) {
+      if (item.find(member))
+        return fail(user, " has \"", member, "\", which only constants have: it takes its tensors as they are.");
+    }
+    d.layout = Layout::vector;
+    if (pattern && !family(item, d)) return false;
+    if (pattern) d.axes.push_back({Axis::Kind::index, graph_.indices[d.over].extent, no_name});
+    for (const auto extent : d.shape) d.axes.push_back({Axis::Kind::fixed, extent, no_name});
+    return true;
   }
 
   bool constant(const Value& item, Declaration& d) {
@@ -225,13 +250,14 @@ class Reader {
   }
 
   bool family(const Value& item, Declaration& d) {
+    const std::string user = text(name_of(d.kind), " \"", d.name, "\"");
     const auto* over = item.text_of("over");
     const auto found = over ? index_names_.find(*over) : index_names_.end();
-    if (found == index_names_.end()) return fail("constant \"", d.name, "\" has a pattern but no index it runs over.");
+    if (found == index_names_.end()) return fail(user, " has a pattern but no index it runs over.");
     d.over = found->second;
     if (d.tensor.find(text("{", *over, "}")) == std::string::npos && d.view.each == 0)
-      return fail("constant \"", d.name, "\": its pattern \"", d.tensor, "\" lacks {", *over, "}.");
-    return number(item, "from", text("constant \"", d.name, "\""), 0, graph_.indices[d.over].extent - 1, d.from, 0);
+      return fail(user, ": its pattern \"", d.tensor, "\" lacks {", *over, "}.");
+    return number(item, "from", user, 0, graph_.indices[d.over].extent - 1, d.from, 0);
   }
 
   bool stored(const Value& item, Declaration& d) {
@@ -316,8 +342,12 @@ class Reader {
       return fail(user, " has an axis over \"", *counter, "\", expected a counter declared before it.");
     axis.counter = found->second;
     for (const auto& other : d.axes) {
-      if (other.counter != no_name) return fail(user, " has two axes that follow a counter, expected at most one.");
+      if (other.counter != no_name && (ring || other.kind == Axis::Kind::ring))
+        return fail(user,
+                    " has a ring beside another axis that follows a counter, expected a ring alone, or only axes "
+                    "that grow.");
     }
+    if (d.growing() == max_growing_axes) return fail(user, " grows along more than ", max_growing_axes, " axes.");
     if (ring) {
       axis.kind = Axis::Kind::ring;
       return number(item, "ring", user, 1, max_extent, axis.extent);

@@ -13,6 +13,7 @@ Context::Context(std::shared_ptr<const Model> model)
       memory_(model_->device, model_->state_bytes),
       counters_(model_->layout.size(), 0),
       grown_(model_->layout.size()),
+      several_(without_room()),
       checked_(model_->layout.size(), 0) {
   device().enlist(*this);
   try {
@@ -26,14 +27,30 @@ Context::Context(std::shared_ptr<const Model> model)
 
 Context::~Context() { device().dismiss(*this); }
 
+std::vector<GrownTable> Context::without_room() const {
+  std::vector<GrownTable> out;
+  for (const uint32_t i : model_->several) out.emplace_back(*model_, model_->layout[i]);
+  return out;
+}
+
+GrownTable::Extents Context::extents(const StateSlice& slice, std::span<const int64_t> counters) const {
+  GrownTable::Extents out;
+  for (const auto& axis : model_->graph.declarations[slice.name].axes)
+    out.push_back(static_cast<size_t>(axis.counter == no_name ? static_cast<int64_t>(axis.extent)
+                                                              : counters[model_->slice_of[axis.counter]]));
+  return out;
+}
+
 void Context::page_out() {
   memory_.page_out();
   for (auto& grown : grown_) grown.page_out();
+  for (auto& table : several_) table.page_out();
 }
 
 void Context::page_in() {
   memory_.page_in();
   for (auto& grown : grown_) grown.page_in();
+  for (auto& table : several_) table.page_in();
 }
 
 std::shared_ptr<Context> Context::fork() {
@@ -48,6 +65,7 @@ std::shared_ptr<Context> Context::fork() {
     if (slice.grows())
       child->grown_[i] = grown_[i].fork(entered(slice), model_->graph.declarations[slice.counter].bound);
   }
+  for (size_t i = 0; i < several_.size(); ++i) child->several_[i] = several_[i].copy();
   child->head = head;
   child->broken = broken;
   return child;
@@ -71,6 +89,7 @@ void Context::reset() {
     else if (!first && !d.counter)
       device().fill(memory_.data() + slice.offset, slice.type, slice.elements, d.init);
   }
+  several_ = without_room();
   if (first) device().copy(memory_.data(), first->memory.data(), memory_.size());
   head.origin = head.pulse;
   head.chain.reset();
@@ -81,6 +100,11 @@ FirstState Context::image() const {
   FirstState out{DeviceMemory(model_->device, memory_.size()), counters_};
   device().copy(out.memory.data(), memory_.data(), memory_.size());
   return out;
+}
+
+std::byte* Context::data(Name name) {
+  const auto& slice = model_->layout[model_->slice_of[name]];
+  return slice.several == no_name ? memory_.data() + slice.offset : several_[slice.several].data();
 }
 
 size_t Context::index_of(Name name, const std::byte* element) {
@@ -106,6 +130,7 @@ bool Context::reserve(Name counter, int64_t to) {
   for (uint32_t i = 0; i < model_->layout.size(); ++i) {
     if (model_->layout[i].counter == counter) grown_[i].reserve(wanted, bound);
   }
+  for (auto& table : several_) table.reserve(counter, wanted);
   return true;
 }
 
@@ -130,6 +155,7 @@ void Context::lower(Name counter, int64_t to) {
     else
       clear_ring(slice, first, last);
   }
+  for (auto& table : several_) table.forget(counter, first, last);
   set_counter(counter, to);
 }
 
@@ -148,12 +174,14 @@ void Context::clear_ring(const StateSlice& slice, size_t first, size_t last) {
 size_t Context::bytes() {
   size_t total = memory_.size();
   for (auto& grown : grown_) total += grown.bytes();
+  for (const auto& table : several_) total += table.bytes();
   return total;
 }
 
 size_t Context::device_bytes() const {
   size_t total = memory_.size();
   for (const auto& grown : grown_) total += grown.held();
+  for (const auto& table : several_) total += table.bytes();
   return total;
 }
 
@@ -171,7 +199,12 @@ size_t Context::part_bytes(std::span<const Positions> rows, bool rest) const {
   size_t total = 0;
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
-    const size_t fixed = rest ? slice.elements : 0;
+    size_t fixed = slice.elements;
+    if (slice.several != no_name) {
+      fixed = 1;
+      for (const size_t extent : extents(slice, counters_)) fixed *= extent;
+    }
+    if (!rest) fixed = 0;
     total += (slice.grows() ? slice.outer * (rows[i].to - rows[i].from) * slice.inner : fixed) * size_of(slice.type);
   }
   return total;
@@ -185,12 +218,20 @@ void Context::each_piece(size_t i, const auto& visit, size_t from) const {
 void Context::each_piece(size_t i, const auto& visit, Positions rows) const {
   const auto& slice = model_->layout[i];
   if (model_->graph.declarations[slice.name].counter) return;
+  if (slice.several != no_name) {
+    const auto to = extents(slice, counters_);
+    return several_[slice.several].each_piece(GrownTable::Extents(to.size(), 0), to, visit);
+  }
   if (!slice.grows()) return visit(memory_.data() + slice.offset, slice.elements * size_of(slice.type));
   grown_[i].each_piece(rows.from, rows.to, visit);
 }
 
 void Context::each_unchecked_piece(size_t i, const auto& visit) const {
   const auto& slice = model_->layout[i];
+  if (slice.several != no_name) {
+    const auto& table = several_[slice.several];
+    return table.each_piece(table.unchecked(), extents(slice, counters_), visit);
+  }
   const size_t from = checked_[i] - std::min(checked_[i], slice.write_reach);
   if (slice.ring == no_name) return each_piece(i, visit, from);
   const auto last = static_cast<size_t>(counter(slice.ring));
@@ -249,6 +290,10 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
     size_t elements = slice.elements;
     if (slice.grows())
       elements = slice.outer * slice.inner * static_cast<size_t>(counters[model_->slice_of[slice.counter]]);
+    if (slice.several != no_name) {
+      elements = 1;
+      for (const size_t extent : extents(slice, counters)) elements *= extent;
+    }
     const size_t size = elements * size_of(slice.type);
     if (state.size() - at < size)
       return invalid("the state has ", state.size(), " bytes, expected at least ", at + size,
@@ -283,14 +328,17 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head) 
   const Pinned pinned(device(), *this);
   // Memory is taken first, because taking it can fail. Afterwards only the loss of the device can fail.
   std::vector<BlockTable> grown(grown_.size());
+  auto several = without_room();
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
     grown[i] = empty_table(i);
     if (slice.grows())
       grown[i].reserve(static_cast<size_t>(counters[model_->slice_of[slice.counter]]),
                        model_->graph.declarations[slice.counter].bound);
+    for (auto& table : several) table.reserve(slice.name, static_cast<size_t>(counters[i]));
   }
   grown_ = std::move(grown);
+  several_ = std::move(several);
   counters_ = std::move(counters);
   broken = true;  // until every table is uploaded
   at = 0;
@@ -312,6 +360,8 @@ void Context::mark_checked() {
     const Name follows = model_->layout[i].follows();
     if (follows != no_name) checked_[i] = static_cast<size_t>(counter(follows));
   }
+  for (const uint32_t i : model_->several)
+    several_[model_->layout[i].several].mark_checked(extents(model_->layout[i], counters_));
 }
 
 bool Context::finite(bool whole) {

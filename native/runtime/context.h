@@ -14,6 +14,7 @@
 
 #include "runtime/blocks.h"
 #include "runtime/chain.h"
+#include "runtime/grown_table.h"
 #include "runtime/model.h"
 
 namespace continuo {
@@ -62,8 +63,8 @@ class Context final : public Pageable {
   Status restore(std::span<const std::byte> state, const Head& head);
 
   // A new context that goes on from here by itself: state, clock and chain are this one's, gates are not. It shares the
-  // full blocks of tables that grow and copies the rest. To be called between two steps, by the call that has claimed
-  // this context. Throws as the constructor does.
+  // full blocks of tables that grow along one counter and copies the rest. To be called between two steps, by the call
+  // that has claimed this context. Throws as the constructor does.
   std::shared_ptr<Context> fork();
 
   // Bytes of memory that the tables take now, on the device or, while paged out, on the host. A block that several
@@ -80,8 +81,11 @@ class Context final : public Pageable {
   // A copy of the tables that do not grow, as they lie in memory, and of the counters: see Model::first.
   FirstState image() const;
 
-  // Address of a table that does not grow, [elements], on the device; valid while the context is pinned.
-  std::byte* data(Name name) { return memory_.data() + model_->layout[model_->slice_of[name]].offset; }
+  // Address of a table on the device; valid while the context is pinned. A table that does not grow: [elements]; one
+  // that grows along several counters: [room(name, axis) of each axis].
+  std::byte* data(Name name);
+  // Positions along an axis of a table that grows along several counters; of another axis its extent.
+  size_t room(Name name, size_t axis) const { return several(name).room(axis); }
   // A table that grows.
   BlockTable& blocks(Name name) { return grown_[model_->slice_of[name]]; }
   // Index of an element by its address, in elements from the beginning of the table: see BlockTable::index_of.
@@ -125,13 +129,18 @@ class Context final : public Pageable {
   void set_counter(Name name, int64_t to);
   std::vector<Positions> whole() const;  // [slices]: all positions
   size_t entered(const StateSlice& slice) const { return static_cast<size_t>(counter(slice.counter)); }
+  // Of a table that grows along several counters: its extents by the counters' values.
+  GrownTable::Extents extents(const StateSlice& slice, std::span<const int64_t> counters) const;
+  std::vector<GrownTable> without_room() const;
+  const GrownTable& several(Name name) const { return several_[model_->layout[model_->slice_of[name]].several]; }
 
   std::shared_ptr<const Model> model_;
-  DeviceMemory memory_;            // [model.state_bytes]: all slices that do not grow, each at its offset
-  std::vector<int64_t> counters_;  // [slices]; 0 where the slice is no counter
-  std::vector<BlockTable> grown_;  // [slices]; empty where the slice does not grow
-  std::vector<size_t> checked_;    // [slices]: leading positions known to be finite; used where it follows a counter
-  std::atomic<bool> busy_{false};  // claimed by a call
+  DeviceMemory memory_;              // [model.state_bytes]: all slices that do not grow, each at its offset
+  std::vector<int64_t> counters_;    // [slices]; 0 where the slice is no counter
+  std::vector<BlockTable> grown_;    // [slices]; empty where the slice does not grow
+  std::vector<GrownTable> several_;  // [model.several]: tables that grow along several counters
+  std::vector<size_t> checked_;      // [slices]: leading positions known to be finite; used where it follows a counter
+  std::atomic<bool> busy_{false};    // claimed by a call
 };
 
 }  // namespace continuo

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "graph/ops.h"
+
 namespace continuo {
 
 namespace {
@@ -10,11 +12,17 @@ namespace {
 // Memory that the rows of a block's widest value may take (16 MiB). It bounds the rows of a step.
 constexpr size_t widest_bytes = size_t{1} << 24;
 
+bool writes_volatile_table(const Graph& graph, const Instruction& instruction) {
+  return traits_of(instruction.node->op).state != State::reads &&
+         std::any_of(instruction.places.begin(), instruction.places.end(),
+                     [&](const Place& place) { return graph.declarations[place.table].volatile_table(); });
+}
+
 }  // namespace
 
 Executor::Executor(std::shared_ptr<const Model> model, ThreadPool& pool, ExecutorOptions options,
                    std::vector<Lifetime> (*lifetimes)(const Program&))
-    : model_(std::move(model)), pool_(pool), options_(options) {
+    : model_(std::move(model)), pool_(pool), options_(options), volatile_tables_(*model_) {
   for (const auto& program : model_->programs) {
     Space space{&program, Plan::make(lifetimes(program), options.reuse), rows_for(program), {}, {}};
     space.memory = DeviceMemory(model_->device, space.plan.bytes * space.rows);
@@ -62,6 +70,7 @@ void Executor::begin(Space& space, std::span<const Run> runs) {
   faults_.clear();
   trace_.clear();
   non_finite_.clear();
+  end_row();  // of a step that did not come to its end
   // Now, because growing moves a block, and rows will hold addresses into it.
   for (const auto& run : runs) {
     run.context->settle();
@@ -99,16 +108,27 @@ void Executor::step(size_t block, size_t rows, std::span<const Run> runs) {
 
 void Executor::row_by_row(Space& space, const Stage& stage, size_t rows, std::span<const Run> runs) {
   const auto code = std::span(space.program->code).subspan(stage.first, stage.last - stage.first + 1);
-  const bool branches =
-      std::any_of(code.begin(), code.end(), [](const Instruction& i) { return i.node->op == Op::branch; });
-  // With one row of each context and no branch, no row depends on another: all rows run at once.
-  if (!branches && std::all_of(runs.begin(), runs.end(), [](const Run& run) { return run.rows == 1; })) {
+  const bool apart = std::any_of(code.begin(), code.end(), [&](const Instruction& i) {
+    return i.node->op == Op::branch || writes_volatile_table(model_->graph, i);
+  });
+  // With one row of each context, no branch and no volatile table that a row writes, no row depends on another: all
+  // rows run at once.
+  if (!apart && std::all_of(runs.begin(), runs.end(), [](const Run& run) { return run.rows == 1; })) {
     for (const auto& instruction : code) run(space, instruction, 0, rows, runs);
     return;
   }
   for (const auto& run : runs) {
-    for (size_t i = 0; i < run.rows; ++i) row_through(space, code, {run.context, run.row + i, 1, run.number + i});
+    for (size_t i = 0; i < run.rows; ++i) {
+      row_through(space, code, {run.context, run.row + i, 1, run.number + i});
+      end_row();
+    }
   }
+}
+
+void Executor::end_row() {
+  if (!volatile_tables_.written()) return;
+  settle();
+  volatile_tables_.end_row();
 }
 
 bool Executor::row_through(Space& space, std::span<const Instruction> code, const Run& row) {

@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "runtime/context.h"
 #include "runtime/model.h"
+#include "runtime/volatile_tables.h"
 
 namespace continuo {
 
@@ -160,9 +161,13 @@ class Executor {
   };
   std::optional<Member> locate(Space& space, const Instruction& instruction, const Place& place, const Run& run,
                                size_t i);
-  // The address of that element on the device, to be read, or written as well; null after a fault.
+  // The address of that element on the device, to be read, or written as well; null after a fault. Of a volatile table
+  // to be written: in the copy that the row writes.
   std::byte* find(Space& space, const Instruction& instruction, const Place& place, const Run& run, size_t i,
                   bool writes);
+  // Elements of the member that `place` picks, of a table that is volatile or grows along several counters. They lie
+  // side by side.
+  size_t elements_left(const Place& place, const Context& context) const;
   using Tables = std::array<float*, 4>;  // no op has more places
   // The addresses of the members that the instruction's places pick in the run's context; all null after a fault.
   Tables tables(Space& space, const Instruction& instruction, const Run& run);
@@ -186,12 +191,16 @@ class Executor {
   std::shared_ptr<const Model> model_;
   ThreadPool& pool_;
   ExecutorOptions options_;
+  VolatileTables volatile_tables_;
   std::vector<Space> spaces_;  // [blocks]
   std::vector<Fault> faults_;
   std::vector<TraceEntry> trace_;
   std::vector<Fault> non_finite_;  // with ExecutorOptions::watch: per context its first such node, in `message`
 
  private:
+  // The member of a volatile table that a place picks.
+  uint32_t member_of(const Place& place) const;
+  void end_row();
   void note(Space& space, const Instruction& instruction, size_t rows, double microseconds);
   void look(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs);
 };

@@ -24,8 +24,9 @@ std::optional<Executor::Member> Executor::locate(Space& space, const Instruction
   size_t* index = &out.before;
   for (size_t axis = 0; axis < d.axes.size(); ++axis) {
     const auto& a = d.axes[axis];
-    const bool grows = a.kind == Axis::Kind::grows;
-    if (!grows) *index *= static_cast<size_t>(a.extent);
+    const bool grows = a.kind == Axis::Kind::grows && place.along.empty();
+    const bool several = a.kind == Axis::Kind::grows && !grows;  // the table grows along several counters
+    if (!grows) *index *= several ? run.context->room(place.table, axis) : static_cast<size_t>(a.extent);
     if (axis < place.picks.size()) {
       const auto& pick = place.picks[axis];
       int64_t at = pick.offset;
@@ -35,7 +36,7 @@ std::optional<Executor::Member> Executor::locate(Space& space, const Instruction
       // position has overwritten.
       int64_t least = 0, end = static_cast<int64_t>(a.extent);
       if (a.counter != no_name) {
-        end = count_at(space, a.counter, place.seen, run, i);
+        end = count_at(space, a.counter, several ? place.along[axis] : place.seen, run, i);
         const bool clock = model_->graph.declarations[a.counter].clock;
         if (a.kind == Axis::Kind::ring)
           least = std::max<int64_t>(clock ? static_cast<int64_t>(run.context->head.origin) : 0,
@@ -57,16 +58,37 @@ std::optional<Executor::Member> Executor::locate(Space& space, const Instruction
   return out;
 }
 
+size_t Executor::elements_left(const Place& place, const Context& context) const {
+  const auto& d = model_->graph.declarations[place.table];
+  size_t n = 1;
+  for (size_t axis = place.picks.size(); axis < d.axes.size(); ++axis)
+    n *= place.along.empty() ? static_cast<size_t>(d.axes[axis].extent) : context.room(place.table, axis);
+  return n;
+}
+
 std::byte* Executor::find(Space& space, const Instruction& instruction, const Place& place, const Run& run, size_t i,
                           bool writes) {
   const auto at = locate(space, instruction, place, run, i);
   if (!at) return nullptr;
-  const size_t each = size_of(model_->graph.declarations[place.table].type);
+  const auto& d = model_->graph.declarations[place.table];
+  if (d.volatile_table()) {
+    const size_t first = at->before % static_cast<size_t>(d.elements());
+    if (writes) return volatile_tables_.write(member_of(place), first, elements_left(place, *run.context));
+    return const_cast<std::byte*>(volatile_tables_.read(member_of(place), first));
+  }
+  const size_t each = size_of(d.type);
   if (!model_->layout[model_->slice_of[place.table]].grows()) return run.context->data(place.table) + at->before * each;
   auto& table = run.context->blocks(place.table);
   std::byte* position =
       writes ? table.write(at->before, at->position) : const_cast<std::byte*>(table.read(at->before, at->position));
   return position + at->behind * each;
+}
+
+// The first pick of a family is a number once its block is unrolled.
+uint32_t Executor::member_of(const Place& place) const {
+  const auto& d = model_->graph.declarations[place.table];
+  return model_->constant_index.of(place.table,
+                                   d.over == no_name ? 0 : static_cast<uint64_t>(place.picks[0].offset) - d.from);
 }
 
 Executor::Tables Executor::tables(Space& space, const Instruction& instruction, const Run& run) {
@@ -167,6 +189,16 @@ void Executor::clear(Space& space, const Instruction& instruction, const Run& ru
   const auto& d = model_->graph.declarations[place.table];
   const auto at = locate(space, instruction, place, run, i);
   if (!at) return;
+  if (d.volatile_table()) {
+    const size_t first = at->before % static_cast<size_t>(d.elements());
+    return volatile_tables_.reset(member_of(place), first, elements_left(place, *run.context));
+  }
+  if (!place.along.empty()) {
+    std::byte* to = run.context->data(place.table);
+    const size_t left = elements_left(place, *run.context);
+    if (left > 0) model_->device->fill(to + at->before * size_of(d.type), d.type, left, d.init);
+    return;
+  }
   size_t before = 1, behind = 1;  // elements of the member around the axis that grows
   bool grows = false, whole = true;
   for (size_t axis = 0; axis < d.axes.size(); ++axis) {

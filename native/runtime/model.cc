@@ -27,12 +27,16 @@ void find_axes(const Declaration& d, StateSlice& slice) {
 }
 
 // write_reach of a cache.write to this place, where an axis of the table follows a counter.
+size_t reach_along(const Declaration& d, const Place& place, size_t axis) {
+  if (d.axes[axis].counter == no_name || axis >= place.picks.size()) return StateSlice::anywhere;
+  const auto& pick = place.picks[axis];
+  if (pick.kind != Term::Kind::counter || pick.id != d.axes[axis].counter) return StateSlice::anywhere;
+  return static_cast<size_t>(std::max<int64_t>(0, -pick.offset));
+}
+
 size_t reach_of(const Declaration& d, const Place& place) {
-  for (size_t axis = 0; axis < std::min(d.axes.size(), place.picks.size()); ++axis) {
-    if (d.axes[axis].counter == no_name) continue;
-    const auto& pick = place.picks[axis];
-    if (pick.kind != Term::Kind::counter || pick.id != d.axes[axis].counter) return StateSlice::anywhere;
-    return static_cast<size_t>(std::max<int64_t>(0, -pick.offset));
+  for (size_t axis = 0; axis < d.axes.size(); ++axis) {
+    if (d.axes[axis].counter != no_name) return reach_along(d, place, axis);
   }
   return StateSlice::anywhere;
 }
@@ -54,6 +58,10 @@ void note_writes(const Graph& graph, std::span<const Instruction> code, std::vec
       // cache.attend writes the row's own key and value, at the newest position.
       if (op == Op::cache_attend) reach = 1;
       layout[i].write_reach = std::max(layout[i].write_reach, reach);
+      const auto& d = graph.declarations[place.table];
+      for (size_t axis = 0; axis < layout[i].reaches.size(); ++axis)
+        layout[i].reaches[axis] = std::max(layout[i].reaches[axis],
+                                           op == Op::cache_write ? reach_along(d, place, axis) : StateSlice::anywhere);
     }
   }
 }
@@ -61,10 +69,17 @@ void note_writes(const Graph& graph, std::span<const Instruction> code, std::vec
 std::vector<StateSlice> lay_out(const Graph& graph) {
   std::vector<StateSlice> layout;
   size_t offset = 0;
+  uint32_t several = 0;
   for (Name name = 0; name < graph.declarations.size(); ++name) {
     const auto& d = graph.declarations[name];
     if (d.kind != Kind::persistent || d.clock) continue;
     StateSlice slice{name, d.type};
+    if (d.growing() > 1) {
+      slice.several = several++;
+      slice.reaches.assign(d.axes.size(), 0);
+      layout.push_back(slice);
+      continue;
+    }
     find_axes(d, slice);
     if (!slice.grows()) {
       slice.offset = offset;
@@ -85,7 +100,8 @@ std::vector<uint32_t> numbered(const std::vector<StateSlice>& layout, size_t dec
 size_t fixed_bytes(const std::vector<StateSlice>& layout) {
   size_t bytes = 0;
   for (const auto& slice : layout) {
-    if (!slice.grows()) bytes = slice.offset + (slice.elements * size_of(slice.type) + line - 1) / line * line;
+    if (!slice.grows() && slice.several == no_name)
+      bytes = slice.offset + (slice.elements * size_of(slice.type) + line - 1) / line * line;
   }
   return bytes;
 }
@@ -113,6 +129,15 @@ ConstantSpec spec_of(const Graph& graph, const ConstantIndex::Member& member) {
       name.replace(at, hole.size(), number);
     return name;
   };
+  if (d.volatile_table()) {
+    ConstantSpec table;
+    table.name = d.name;
+    table.layout = Layout::vector;
+    table.shape = {d.elements()};
+    table.tensor = filled(d.tensor);
+    table.extents = d.shape;
+    return table;
+  }
   // In a stack `each` leads from matrix to matrix.
   const bool stack = d.layout == Layout::stack;
   return {d.name,    d.layout,  d.shape,          filled(d.tensor), d.transposed,
@@ -142,7 +167,10 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, co
     if (auto good = check_device(*model->device, model->graph, program->code); !good) return good.error();
     model->programs.push_back(std::move(*program));
   }
-  for (auto& slice : model->layout) slice.write_reach = 0;
+  for (uint32_t i = 0; i < model->layout.size(); ++i) {
+    model->layout[i].write_reach = 0;
+    if (model->layout[i].several != no_name) model->several.push_back(i);
+  }
   for (const auto& program : model->programs) note_writes(model->graph, program.code, model->layout, model->slice_of);
   std::vector<ConstantSpec> specs;
   for (const auto& member : model->constant_index.members()) specs.push_back(spec_of(model->graph, member));

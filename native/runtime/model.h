@@ -15,10 +15,10 @@
 namespace continuo {
 
 // One persistent of a context. A slice that does not grow lies at `offset` in the context's memory, on a cache line. A
-// table that grows has memory of its own. At most one axis of a table follows a counter (reader.cc); around it the
-// elements are
+// table that grows has memory of its own. Where one axis of a table follows a counter, the elements around it are
 //   a ring          [outer, places, inner]
 //   a growing table [outer, positions it has room for, inner]
+// A table that grows along several counters is a GrownTable (grown_table.h).
 struct StateSlice {
   Name name;
   Type type;
@@ -31,6 +31,9 @@ struct StateSlice {
   // Where an axis follows a counter: from the counter's value back to the oldest position that a row may write.
   size_t write_reach = anywhere;
   static constexpr size_t anywhere = static_cast<size_t>(-1);
+  // Where the table grows along several counters: its index among such tables, and [axes] write_reach along each axis.
+  uint32_t several = no_name;
+  std::vector<size_t> reaches = {};
   bool grows() const { return counter != no_name; }
   Name follows() const { return grows() ? counter : ring; }
 };
@@ -64,11 +67,12 @@ class Model {
   const Graph graph;
   const ConstantIndex constant_index;
   std::vector<StateSlice> layout;        // [slices], in order of declaration; the clock has no slice
+  std::vector<uint32_t> several;         // the slices of tables that grow along several counters
   const std::vector<uint32_t> slice_of;  // [declarations]: index into layout, or no_name
   const size_t state_bytes;              // of all slices that do not grow
   const std::shared_ptr<Device> device;
   const HostKernels& host() const { return device->host_kernels(); }
-  std::vector<Constant> constants;  // [members of constant_index], in the device's memory
+  std::vector<Constant> constants;  // [members of constant_index], in the device's memory; of a volatile table f32
   std::vector<Program> programs;    // [blocks]
   std::optional<FirstState> first;  // where the graph has a block "first"
   std::string note;                 // why packed weights on disk were not used; else empty

@@ -3,6 +3,7 @@
 #include "test/matrices.h"
 #include "weights/block_packing.h"
 #include "weights/blocks.h"
+#include "weights/widen.h"
 
 using namespace continuo;
 using test::product;
@@ -260,5 +261,26 @@ TEST("blocks: a scale that is not finite is refused with the tensor's name") {
     std::memcpy(&w.bytes[w.format->bytes * (512 / w.format->values) + places_of(name).d], &infinity, 2);
     CHECK_SAYS(test::pack_one(w.spec(), {w.tensor()}),
                "tensor \"w\" holds a scale that is not finite in block 0 of row 1");
+  }
+}
+
+TEST("block products: a constant read back gives the numbers of its file's blocks, those of a view in its order") {
+  test::Random random(72);
+  for (const char* name : {"Q8_0", "Q5_0", "Q4_0", "TQ1_0", "TQ2_0", "Q4_K", "Q6_K"}) {
+    for (const size_t n : {1, 66, 130}) {
+      const auto w = random_blocks(random, name, n, 512);
+      const auto numbers = w.widened();
+      const auto read_back = [](const Constant& constant) {
+        std::vector<float> out(numbers_of(constant));
+        widen(constant, constant.bytes, out.data());
+        return out;
+      };
+      CHECK(same_numbers(read_back(w.packed()), numbers));
+      if (n == 1) continue;
+      // Every other row.
+      std::vector<float> some;
+      for (size_t row = 1; row < n; row += 2) some.insert(some.end(), &numbers[row * 512], &numbers[row * 512] + 512);
+      CHECK(same_numbers(read_back(w.packed({1, 1, 0, 0, {{0, n / 2, 2}}})), some));
+    }
   }
 }

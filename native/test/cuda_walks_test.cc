@@ -1,5 +1,6 @@
 // Commands that walk the rows of a run or read recurrent state, against the CPU's kernels with the executor's
 // arguments.
+#include "base/cast.h"
 #include "test/cuda/steps.h"
 
 using namespace continuo;
@@ -239,10 +240,11 @@ TEST("cuda walks: attend has the CPU's bits for queries that share keys, rings a
 }
 
 TEST(
-    "cuda walks: attend to tables in blocks has the bits of one span, wherever the blocks lie and whatever their "
-    "room") {
+    "cuda walks: attend to tables in blocks has the bits of one span, wherever the blocks lie, whatever their room and "
+    "type") {
   Random random(225);
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 60; ++round) {
+    const Type type = std::array{Type::f32, Type::f16, Type::bf16}[random.below(3)];
     Steps steps(random);
     const size_t shared = 1 + random.below(3), keys = 1 + random.below(3), n = 1 + random.below(70),
                  groups = keys * shared, width = groups * n, stride = keys * n, outer = 1 + random.below(3);
@@ -253,19 +255,28 @@ TEST(
     Both<float> y;
     c.task = Task::attend, c.width = narrow(width), c.groups = narrow(groups), c.shared = narrow(shared),
     c.scale = scale;
+    c.dtype = stored_as(type);
     c.in[0] = steps.in(q), c.out = steps.out(y, q.size());
     // Keys and values as one span for the CPU, and in blocks for the device.
     std::vector<float> spans[2];
     const BlockAt* lists[2];
     for (const size_t which : {0, 1}) {
+      // Numbers that the type holds.
       spans[which] = random.floats(positions * stride, -1, 1);
+      for (auto& number : spans[which]) {
+        std::byte stored[4];
+        write_number(stored, type, 0, number);
+        number = static_cast<float>(read_number(stored, type, 0));
+      }
       std::vector<BlockAt> list;
       for (size_t base = 0; base < positions; base += 256) {
         const size_t there = std::min<size_t>(256, positions - base);
         const size_t room = base + 256 < positions ? 256 : there + random.below(257 - there);
         auto block = random.floats(outer * room * stride, -1, 1);
         std::copy_n(&spans[which][base * stride], there * stride, &block[member * room * stride]);
-        list.push_back({reinterpret_cast<const std::byte*>(steps.in(block)), room});
+        std::vector<std::byte> stored(block.size() * size_of(type));
+        for (size_t i = 0; i < block.size(); ++i) write_number(stored.data(), type, i, block[i]);
+        list.push_back({steps.in(stored), room});
       }
       lists[which] = steps.in(list);
     }

@@ -1,5 +1,6 @@
 #include "test/kernel_inputs.h"
 #include "test/matrices.h"
+#include "weights/widen.h"
 
 using namespace continuo;
 using test::product;
@@ -379,4 +380,20 @@ TEST("weights: an invalid quantised matrix is refused with the tensor's name") {
   };
   CHECK_SAYS(scale(0x7C00), "tensor \"w.scales\" holds an infinity at element 4");
   CHECK_SAYS(scale(0xFE00), "tensor \"w.scales\" holds NaN at element 4");
+}
+
+TEST("quantised: a constant read back gives its integers times their scales") {
+  test::Random random(71);
+  for (const Storage storage : storages) {
+    for (const size_t group : {32, 64}) {
+      for (const auto& [n, k] : {std::pair<size_t, size_t>{1, 1}, {65, 257}, {3, 700}}) {
+        const auto w = random_quantised(random, storage, n, k, group);
+        const Constant constant = w.packed();
+        std::vector<float> got(numbers_of(constant)), want(n * k);
+        widen(constant, constant.bytes, got.data());
+        for (size_t i = 0; i < n * k; ++i) want[i] = static_cast<float>(w.q[i]) * w.scale(i / k, i % k / group);
+        CHECK(same_numbers(got, want));
+      }
+    }
+  }
 }

@@ -25,7 +25,7 @@ std::vector<uint64_t> squeezed(const std::vector<uint64_t>& shape) {
 
 std::vector<uint64_t> wanted_shape(const ConstantSpec& spec) {
   if (spec.transposed) return {spec.shape[1], spec.shape[0]};
-  return spec.shape;
+  return spec.extents.empty() ? spec.shape : spec.extents;
 }
 
 size_t inputs_of(const ConstantSpec& spec) {
@@ -62,7 +62,7 @@ bool fits(const ConstantSpec& spec, const Tensor& tensor) {
     return tensor.shape.size() >= 2 && static_cast<uint64_t>(spec.row) < tensor.shape[0] &&
            tensor.elements() / tensor.shape[0] == spec.shape[0];
   }
-  if (spec.layout == Layout::vector) return tensor.elements() == spec.shape[0];
+  if (spec.layout == Layout::vector && spec.extents.empty()) return tensor.elements() == spec.shape[0];
   return squeezed(tensor.shape) == squeezed(wanted_shape(spec));
 }
 

@@ -30,6 +30,8 @@ struct ConstantSpec {
   View view = {};                    // rows of the tensor: outputs, rows or elements. Of a stack: of matrix 0
   View columns = {};                 // packed, plain: inputs
   Map map = Map::none;               // vector
+  // vector: the extents that its tensor must have, where it is a table in row-major order. Empty: any.
+  std::vector<uint64_t> extents = {};
 };
 
 // Immutable. Copies share their bytes, which `owner` keeps alive: a block of memory, or a mapping of the cache file.

@@ -2,7 +2,7 @@
 import { closeSync, existsSync, openSync, readSync } from 'node:fs'
 import type { TopicNames } from '../../topics/index.ts'
 import { partitionsIn } from '../client/topics.ts'
-import type { DeviceKind, Model, Overflow } from '../engine/types.ts'
+import type { CacheDtype, DeviceKind, Model, Overflow } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { ModelPackage } from '../models/open.ts'
 import { type PartitionState, readPartitionState } from '../operators/partition-state.ts'
@@ -13,7 +13,7 @@ import { countChanged } from '../streams/grown.ts'
 import type { EventLog, OpenLogOptions } from '../streams/log.ts'
 import { openLog } from '../streams/open.ts'
 import type { ExitCode } from './command.ts'
-import { choice, needed, optional, optionalWhole, text, usage, type Values } from './flags.ts'
+import { choice, needed, optional, optionalChoice, optionalWhole, text, usage, type Values } from './flags.ts'
 import { say } from './output.ts'
 
 export const logFlag = needed('URL', 'the log, file:PATH or kafka://HOST:PORT/PREFIX')
@@ -59,6 +59,10 @@ export const overflowFlag = choice(
   ['refuse', 'window'],
   'past the last position of a model that has one: refuse, or attend to a window (untrained; another model to the log)',
   'refuse',
+)
+export const cacheDtypeFlag = optionalChoice(
+  ['f32', 'f16', 'bf16'],
+  'how keys and values are kept (default: as the package says, else f32; narrower: another model to the log)',
 )
 export const partitionsFlag = optionalWhole('N', 'partitions of topics that are missing (default 1)', { min: 1 })
 export const formatFlag = choice(['json', 'text'], 'events as JSON, or records of plain text', 'json')
@@ -156,6 +160,7 @@ interface OpenFlags {
   readonly threads?: number | undefined
   readonly 'step-target'?: number
   readonly overflow?: Overflow
+  readonly 'cache-dtype'?: CacheDtype | undefined
   readonly device?: DeviceKind | 'auto'
 }
 
@@ -168,13 +173,14 @@ export const runsOn = async ({ device }: Pick<Model, 'device'>) => {
 /** Loads a model package for the time of `use`. */
 export const withModel = async (
   dir: string,
-  { threads, overflow, device, 'step-target': stepTarget }: OpenFlags,
+  { threads, overflow, 'cache-dtype': cacheDtype, device, 'step-target': stepTarget }: OpenFlags,
   use: (loaded: ModelPackage) => Promise<ExitCode>,
 ): Promise<ExitCode> => {
   const { openPackage } = await import('../models/open.ts')
   const loaded = await openPackage(dir, {
     ...(threads === undefined ? {} : { threads }),
     ...(overflow === undefined ? {} : { overflow }),
+    ...(cacheDtype === undefined ? {} : { cacheDtype }),
     ...(device === undefined ? {} : { device }),
     ...(stepTarget === undefined ? {} : { stepTarget }),
     warn: say,

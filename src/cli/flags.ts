@@ -92,17 +92,25 @@ export const on = (help: string): Flag<boolean> => ({
   read: (given) => given.length > 0,
 })
 
+const oneOf = <T extends string>(options: readonly T[], value: string, name: string): T => {
+  const known = options.find((option) => option === value)
+  if (known === undefined) throw usage(`--${name} is one of ${options.join(', ')}; "${value}" is none of them.`)
+  return known
+}
+
 export const choice = <const T extends string>(options: readonly T[], help: string, fallback: NoInfer<T>): Flag<T> => ({
   kind: 'value',
   hint: options.join('|'),
   help,
   fallback,
-  read(given, name) {
-    const value = given.at(-1) ?? fallback
-    const known = options.find((option) => option === value)
-    if (known === undefined) throw usage(`--${name} is one of ${options.join(', ')}; "${value}" is none of them.`)
-    return known
-  },
+  read: (given, name) => oneOf(options, given.at(-1) ?? fallback, name),
+})
+
+export const optionalChoice = <const T extends string>(options: readonly T[], help: string): Flag<T | undefined> => ({
+  kind: 'value',
+  hint: options.join('|'),
+  help,
+  read: (given, name) => (given.length === 0 ? undefined : oneOf(options, given.at(-1)!, name)),
 })
 
 const number =

@@ -59,10 +59,17 @@ export interface State {
 /** K(l, t): a persistent table with symbolic indices. */
 export type Table = (...picks: readonly Pick[]) => State
 
+/** W(l, r): a volatile table. Of a family the first pick is the member: a number or a loop's index. */
+export type VolatileTable = (...picks: readonly Pick[]) => State
+export type VolatileTables = (
+  at: Index | number | { readonly of: Index; readonly plus: number },
+  ...picks: readonly Pick[]
+) => State
+
 export type Axis = number | Index | { readonly ring: number; readonly counter: Counter } | { readonly grows: Counter }
 /** An axis of n places that are used over and over: position p lies in place p mod n. */
 export const ring = (n: number, counter: Counter): Axis => ({ ring: n, counter })
-/** An axis that has as many places as its counter says; memory is taken in blocks of 256 places as it grows, up to the counter's `max`. */
+/** An axis that has as many places as its counter says; memory is taken in blocks of 256 places as it grows, up to the counter's `max`. A table may have several. */
 export const autoDim = (counter: Counter): Axis => ({ grows: counter })
 
 /** E matrices of one shape, of which a row picks some. */
@@ -90,11 +97,11 @@ export interface Reading extends Stored {
   /** Vectors: what becomes of each number, in f32. */
   readonly map?: VectorMap
 }
-/** Binds a constant to one tensor of the file. */
+/** Binds a constant or a volatile table to one tensor of the file. */
 export interface Ref extends Reading {
   readonly ref: string
 }
-/** Binds a family of constants to tensors whose names differ in a number. */
+/** Binds a family of constants, or of volatile tables, to tensors whose names differ in a number. */
 export interface Pattern extends Reading {
   readonly pattern: string
 }

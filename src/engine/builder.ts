@@ -18,13 +18,15 @@ import type {
   Over,
   Part,
   Pattern,
-  Pick,
   Ref,
   Stack,
   State,
   Table,
+  Pick as TermPick,
   Value,
   Vector,
+  VolatileTable,
+  VolatileTables,
   Write,
 } from './builder-types.ts'
 import type {
@@ -65,6 +67,12 @@ export interface GraphBuilder extends MemoryOps, RoutingOps {
   clock(name: string): Clock
   /** A persistent; every element begins as `init`, or as a block named "first", without inputs, leaves it. */
   table(name: string, axes: readonly Axis[], options?: { readonly init?: number; readonly dtype?: Dtype }): Table
+  /**
+   * A volatile that is bound to a tensor: in every row it begins as the file has it, in f32, and cache operations may write it. No other
+   * row sees what they wrote.
+   */
+  volatileTable(name: string, shape: Shape, source: Pick<Ref, 'ref'>): VolatileTable
+  volatileTables(name: string, shape: Shape, source: Pick<Pattern, 'pattern'>, over: Over): VolatileTables
   dynamic<T extends Dtype>(name: string, shape: Shape, dtype: T): Value<T>
 
   /** Appends a block; what `body` appends stands in it, what it returns are the block's results. */
@@ -155,13 +163,13 @@ export interface GraphBuilder extends MemoryOps, RoutingOps {
   finish(): Graph
 }
 
-const pickText = (pick: Pick): string => {
+const pickText = (pick: TermPick): string => {
   if (typeof pick === 'number') return String(pick)
   if ('of' in pick) return `${pickText(pick.of)}${pick.plus > 0 ? '+' : ''}${pick.plus === 0 ? '' : pick.plus}`
   if ('index' in pick) return pick.index
   return 'counter' in pick ? pick.counter : pick.name
 }
-const picked = (name: string, picks: readonly Pick[]): string =>
+const picked = (name: string, picks: readonly TermPick[]): string =>
   picks.length === 0 ? name : `${name}(${picks.map(pickText).join(',')})`
 
 const axisDeclaration = (axis: Axis): AxisDeclaration => {
@@ -287,6 +295,14 @@ export const buildGraph = (): GraphBuilder => {
     table: (name, axes, { init = 0, dtype = 'f32' } = {}) => {
       declarations.push({ kind: 'persistent', name, dtype, init, axes: axes.map(axisDeclaration) })
       return (...picks) => ({ state: picked(name, picks), shape: axes.slice(picks.length).map(axisExtent), dtype })
+    },
+    volatileTable: (name, shape, source) => {
+      declarations.push({ kind: 'volatile', name, shape, dtype: 'f32', ...source })
+      return (...picks) => ({ state: picked(name, picks), shape: shape.slice(picks.length), dtype: 'f32' })
+    },
+    volatileTables: (name, shape, source, over) => {
+      declarations.push({ kind: 'volatile', name, shape, dtype: 'f32', ...source, ...family(over) })
+      return (...picks) => ({ state: picked(name, picks), shape: shape.slice(picks.length - 1), dtype: 'f32' })
     },
     dynamic: (name, shape, dtype) => {
       declarations.push({ kind: 'dynamic', name, shape, dtype })

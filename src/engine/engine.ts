@@ -151,6 +151,8 @@ export interface LoadRequest {
   readonly decoder?: DecoderShape | undefined
   /** Set where the graph computes something else than config.json says by itself. */
   readonly overflow?: 'window' | undefined
+  /** Set where keys and values are kept narrower than f32. */
+  readonly cacheDtype?: 'f16' | 'bf16' | undefined
   /** Identity of the tokenizer (part of the fingerprint), where the package has a file for it. */
   readonly tokenizer?: string | undefined
   /** Ids that end a generation, in ascending order, where they are others than the tokenizer's one. */
@@ -390,6 +392,14 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
         fetch: (block, rows, declaration) => {
           idle(context, "The executor's context")
           return callNative((addon) => addon.fetch(handle, block, rows, declaration))
+        },
+        widened: (declaration, member) => {
+          idle(context, "The executor's context")
+          return callNative((addon) => addon.fetchConstant(handle, declaration, member))
+        },
+        files: () => {
+          needOpen()
+          return { paths, tensors: inspectFiles(paths).tensors }
         },
         trace: () => {
           idle(context, "The executor's context")

@@ -6,12 +6,13 @@
  */
 import { ContinuoError } from '../errors.ts'
 import type { LayoutEntry } from '../memory.ts'
-import type { Dtype, Graph } from './graph.ts'
+import { type ConstantCalls, fetchConstant } from './constants.ts'
+import { type Dtype, type Graph, isBound } from './graph.ts'
 import { storedDtypes } from './layout.ts'
 import type { Context, Executor, Numbers, TraceEntry } from './types.ts'
 
 /** The calls of the engine that an executor makes; `engine.ts` implements them. */
-export interface ExecutorCalls {
+export interface ExecutorCalls extends ConstantCalls {
   readonly graph: Graph
   readonly context: Context
   readonly traces: boolean
@@ -101,8 +102,15 @@ export const executorOf = (calls: ExecutorCalls): Executor => {
       last = { block: at, rows }
     },
 
-    fetch(name) {
-      const declaration = declared(name)
+    fetch(name, options = {}) {
+      const [, plain, member] = /^([^(]*)\((\d+)\)$/.exec(name) ?? [undefined, name, undefined]
+      const declaration = declared(plain!)
+      if (isBound(declaration))
+        return fetchConstant(calls, declaration, member === undefined ? undefined : Number(member), options)
+      if (member !== undefined || options.widened)
+        misuse(
+          `"${name}" is ${declaration.kind}: only constants and volatile tables have members to fetch and are widened.`,
+        )
       if (declaration.kind === 'persistent') {
         if ('counter' in declaration && declaration.clock) {
           return { dtype: storedDtypes.i64.name, shape: [], data: BigInt64Array.of(context.pulse) }
@@ -116,7 +124,7 @@ export const executorOf = (calls: ExecutorCalls): Executor => {
       }
       if (declaration.kind !== 'volatile') {
         return misuse(
-          `"${name}" is ${declaration.kind}${declaration.kind === 'dynamic' ? ' and was cleared by the step' : ''}. What can be fetched are persistents and volatiles.`,
+          `"${name}" is ${declaration.kind}${declaration.kind === 'dynamic' ? ' and was cleared by the step' : ''}. What can be fetched are constants, persistents and volatiles.`,
         )
       }
       if (!last) return misuse(`There is nothing to fetch before the first step, or after one that failed.`)

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto'
 import { type FileHandle, open } from 'node:fs/promises'
 import { ContinuoError } from '../errors.ts'
 import { MOST_NESTED } from '../json.ts'
-import type { Graph } from './graph.ts'
+import { type Graph, isBound } from './graph.ts'
 import { layoutText } from './layout.ts'
 import type { TensorEntry } from './native.ts'
 
@@ -31,8 +31,9 @@ const pieceBytes = 1 << 22
 /**
  * sha256 over, in this order: the canonical JSON of { config, tensors: [{ name, dtype, shape }] } with tensors sorted by name,
  * a zero byte, and the bytes of every tensor in that same order. How a file orders or aligns its tensors does not matter. A
- * model opened with another `overflow` than its package has by itself is another one, and so is one that reads text otherwise, or
- * ends it with other tokens than its tokenizer's one: then the object has the members `overflow`, `tokenizer` and `endTokens`, too.
+ * model opened with another `overflow` than its package has by itself is another one, and so is one that keeps keys and values narrower than
+ * f32, reads text otherwise, or ends it with other tokens than its tokenizer's one: then the object has the members `overflow`,
+ * `cacheDtype`, `tokenizer` and `endTokens`, too.
  */
 export const modelFingerprint = async (
   config: unknown,
@@ -40,10 +41,12 @@ export const modelFingerprint = async (
   paths: readonly string[],
   {
     overflow,
+    cacheDtype,
     tokenizer,
     endTokens,
   }: {
     readonly overflow?: 'window' | undefined
+    readonly cacheDtype?: 'f16' | 'bf16' | undefined
     readonly tokenizer?: string | undefined
     readonly endTokens?: readonly number[] | undefined
   } = {},
@@ -54,6 +57,7 @@ export const modelFingerprint = async (
     canonicalJson({
       config,
       overflow,
+      cacheDtype,
       tokenizer,
       endTokens,
       tensors: sorted.map(({ name, dtype, shape }) => ({ name, dtype, shape })),
@@ -100,7 +104,7 @@ export const packedKey = (fingerprint: string, graph: Graph): string =>
         packingVersion,
         fingerprint,
         indices: graph.indices,
-        constants: graph.declarations.filter(({ kind }) => kind === 'constant'),
+        constants: graph.declarations.filter(isBound),
       }),
     )
     .digest('hex')

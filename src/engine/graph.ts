@@ -58,13 +58,32 @@ export type AxisDeclaration =
   | { readonly ring: number; readonly counter: string }
   | { readonly grows: string }
 
+/** A volatile that is bound to tensors: a table that every row finds as the file has it, and may write. */
+export interface VolatileTableDeclaration {
+  readonly kind: 'volatile'
+  readonly name: string
+  /** Shape of one member. */
+  readonly shape: readonly number[]
+  readonly dtype: 'f32'
+  /** Either one tensor or a family of them, as in a constant. */
+  readonly ref?: string
+  readonly pattern?: string
+  readonly over?: string
+  readonly from?: number
+}
+
+/** What is bound to tensors of the file. */
+export type BoundDeclaration = ConstantDeclaration | VolatileTableDeclaration
+
 export type Declaration =
-  | ConstantDeclaration
+  | BoundDeclaration
   | {
       readonly kind: 'dynamic' | 'volatile'
       readonly name: string
       readonly shape: readonly number[]
       readonly dtype: Dtype
+      readonly ref?: undefined
+      readonly pattern?: undefined
     }
   | {
       readonly kind: 'persistent'
@@ -128,9 +147,14 @@ export const indexExtent = (graph: Graph, index: string | undefined): number => 
   return found.of === undefined ? found.extent : found.at.length
 }
 
-/** The tensors of the file that a constant stands for, in order of its members, and of the matrices in each stack. */
-export const tensorsOf = (graph: Graph, constant: ConstantDeclaration): readonly string[] => {
-  const { ref, pattern, over, from = 0, layout, shape } = constant
+export const isBound = (declaration: Declaration): declaration is BoundDeclaration =>
+  declaration.kind === 'constant' ||
+  (declaration.kind === 'volatile' && (declaration.ref ?? declaration.pattern) !== undefined)
+
+/** The tensors of the file that a constant or a volatile table stands for, in order of its members, and of the matrices in each stack. */
+export const tensorsOf = (graph: Graph, bound: BoundDeclaration): readonly string[] => {
+  const { ref, pattern, over, from = 0, shape } = bound
+  const layout = bound.kind === 'constant' ? bound.layout : undefined
   const index = graph.indices.find(({ name }) => name === over)
   const numbers = Array.from({ length: Math.max(0, indexExtent(graph, over) - from) }, (_, i) => from + i)
   const named = (value: number): string =>
@@ -140,18 +164,20 @@ export const tensorsOf = (graph: Graph, constant: ConstantDeclaration): readonly
   return names.flatMap((name) => Array.from({ length: shape[0]! }, (_, e) => name.replace('{e}', String(e))))
 }
 
-/** Numbers that the graph's constants hold, each part of a tensor counted once. */
+const wholeTensor: Pick<ConstantDeclaration, 'row' | 'view' | 'columns'> = {}
+
+/** Numbers that the graph's constants and volatile tables hold, each part of a tensor counted once. */
 export const parametersOf = (graph: Graph): number => {
   const counted = new Map<string, number>()
   for (const declaration of graph.declarations) {
-    if (declaration.kind !== 'constant') continue
-    const { shape, row, view, columns } = declaration
+    if (!isBound(declaration)) continue
+    const { shape } = declaration
+    const { row, view, columns } = declaration.kind === 'constant' ? declaration : wholeTensor
+    const stack = declaration.kind === 'constant' && declaration.layout === 'stack'
     const part = view === undefined && columns === undefined ? `${row ?? ''}` : JSON.stringify({ view, columns })
     const tensors = tensorsOf(graph, declaration)
-    const members = declaration.layout === 'stack' && !(declaration.ref ?? declaration.pattern)?.includes('{e}')
-    const elements = shape
-      .slice(declaration.layout === 'stack' && !members ? 1 : 0)
-      .reduce((n, extent) => n * extent, 1)
+    const members = stack && !(declaration.ref ?? declaration.pattern)?.includes('{e}')
+    const elements = shape.slice(stack && !members ? 1 : 0).reduce((n, extent) => n * extent, 1)
     for (const [i, tensor] of tensors.entries())
       counted.set(`${tensor} ${part} ${view?.each === undefined || members ? '' : i}`, elements)
   }

@@ -30,7 +30,7 @@ const persistentsOf = (graph: Graph): readonly Persistent[] =>
     return [{ name: declaration.name, dtype: declaration.dtype, axes: declaration.axes }]
   })
 
-/** The tables that grow with each counter, in order of the counters' declaration. */
+/** The tables that grow with each counter and with no other, in order of the counters' declaration. */
 const growingTables = (
   graph: Graph,
   persistents: readonly Persistent[],
@@ -38,8 +38,9 @@ const growingTables = (
   const tables = new Map<string, GrowingTable[]>()
   for (const { name, dtype } of persistents) if (dtype === 'i64') tables.set(name, [])
   for (const { name, dtype, axes } of persistents) {
-    const axis = axes.findIndex((each) => typeof each !== 'number' && 'grows' in each)
-    if (axis < 0) continue
+    const growing = axes.flatMap((each, i) => (typeof each !== 'number' && 'grows' in each ? [i] : []))
+    const [axis] = growing
+    if (axis === undefined || growing.length > 1) continue
     const product = (some: readonly AxisDeclaration[], from: number): number =>
       some.reduce<number>((count, each) => {
         if (typeof each === 'number') return count * each

@@ -169,6 +169,7 @@ interface Addon {
   createExecutor(context: ContextHandle, options: NativeOptions): ExecutorHandle
   step(executor: ExecutorHandle, block: number, rows: number, inputs: readonly Uint8Array[]): Promise<void>
   fetch(executor: ExecutorHandle, block: number, rows: number, declaration: number): Uint8Array<ArrayBuffer> | null
+  fetchConstant(executor: ExecutorHandle, declaration: number, member: number): Float32Array<ArrayBuffer>
   trace(executor: ExecutorHandle): TraceEntry[]
   closeEngine(engine: EngineHandle): void
 }

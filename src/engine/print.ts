@@ -5,11 +5,13 @@
 import {
   type AxisDeclaration,
   type Block,
+  type BoundDeclaration,
   type ConstantDeclaration,
   type Declaration,
   type Dtype,
   type Graph,
   indexExtent,
+  isBound,
   type Node,
   type OpNode,
   tensorsOf,
@@ -33,8 +35,10 @@ export interface PersistentSize {
   readonly name: string
   /** Before anything was read. */
   readonly bytes: number
-  /** Bytes that each position adds, of a table that grows. */
+  /** Bytes that each position adds, of a table that grows along one counter. */
   readonly bytesPerPosition: number
+  /** Of a table that grows along several counters: what each combination of their positions adds. */
+  readonly bytesPerPlace?: number
 }
 
 export interface PrintOptions {
@@ -121,9 +125,18 @@ export const persistentSizes = (graph: Graph): readonly PersistentSize[] =>
     }
     const { axes, dtype } = persistent
     const bytes = product(axes.map((axis) => extentOf(graph, axis))) * storedDtypes[dtype].array.BYTES_PER_ELEMENT
-    const grows = axes.some((axis) => typeof axis === 'object' && 'grows' in axis)
-    return grows ? { name, bytes: 0, bytesPerPosition: bytes } : { name, bytes, bytesPerPosition: 0 }
+    const growing = countersOf(axes).length
+    return {
+      name,
+      bytes: growing === 0 ? bytes : 0,
+      bytesPerPosition: growing === 1 ? bytes : 0,
+      ...(growing > 1 && { bytesPerPlace: bytes }),
+    }
   })
+
+/** The counters along which a table grows. */
+const countersOf = (axes: readonly AxisDeclaration[]): readonly string[] =>
+  axes.flatMap((axis) => (typeof axis === 'object' && 'grows' in axis ? [axis.grows] : []))
 
 const axisText = (axis: AxisDeclaration): string => {
   if (typeof axis === 'number') return String(axis)
@@ -132,7 +145,7 @@ const axisText = (axis: AxisDeclaration): string => {
 }
 
 /** "att.v1(l), l from 1". */
-const familyText = ({ name, over, from = 0 }: ConstantDeclaration): string =>
+const familyText = ({ name, over, from = 0 }: BoundDeclaration): string =>
   over === undefined ? name : `${name}(${over})${from === 0 ? '' : `, ${over} from ${from}`}`
 
 const sourceText = ({ ref, pattern, row, transposed, view, columns, map }: ConstantDeclaration): string => {
@@ -161,7 +174,7 @@ const constantRows = (graph: Graph, tensors: readonly TensorEntry[] | undefined)
 const persistentRows = (graph: Graph): readonly (readonly string[])[] => {
   const sizes = persistentSizes(graph)
   return declarationsOf(graph, 'persistent').map((persistent, i) => {
-    const { name, bytes, bytesPerPosition } = sizes[i]!
+    const { name, bytes, bytesPerPosition, bytesPerPlace } = sizes[i]!
     if ('counter' in persistent) {
       if (persistent.clock) return [`  ${name}`, 'clock', 'i64', "the context's own", '', '']
       const bound = persistent.max === undefined ? '' : ` to ${count(persistent.max)}`
@@ -173,7 +186,11 @@ const persistentRows = (graph: Graph): readonly (readonly string[])[] => {
       persistent.dtype,
       `init ${numberText(persistent.init)}`,
       `${count(bytes)} B`,
-      bytesPerPosition > 0 ? `and ${count(bytesPerPosition)} B a position` : '',
+      bytesPerPosition > 0
+        ? `and ${count(bytesPerPosition)} B a position`
+        : bytesPerPlace !== undefined
+          ? `and ${count(bytesPerPlace)} B for each of ${countersOf(persistent.axes).join(' × ')}`
+          : '',
     ]
   })
 }
@@ -195,13 +212,23 @@ const wrapped = (heading: string, names: readonly string[]): readonly string[] =
   return [...lines, line]
 }
 
+/** Volatile tables: their members, and the tensors they are bound to. */
+const volatileTableRows = (graph: Graph): readonly (readonly string[])[] =>
+  declarationsOf(graph, 'volatile').flatMap((table) =>
+    isBound(table)
+      ? [[`  ${familyText(table)}`, shapeText(table.shape), table.dtype, (table.ref ?? table.pattern)!]]
+      : [],
+  )
+
 const rowText = ({ shape, dtype }: { readonly shape: readonly number[]; readonly dtype: Dtype }): string =>
   dtype === 'f32' ? shapeText(shape) : `${shapeText(shape)} ${dtype}`
 
 /** Volatiles of one shape and dtype stand together: there are many, and the code shows each. */
 const volatileLines = (graph: Graph): readonly string[] => {
   const groups = new Map<string, { readonly row: readonly string[]; readonly names: string[] }>()
-  for (const { name, shape, dtype } of declarationsOf(graph, 'volatile')) {
+  for (const declaration of declarationsOf(graph, 'volatile')) {
+    if (isBound(declaration)) continue
+    const { name, shape, dtype } = declaration
     const bytes = product(shape) * storedDtypes[dtype].array.BYTES_PER_ELEMENT
     const group = groups.get(rowText({ shape, dtype })) ?? {
       row: [`  ${shapeText(shape)}`, dtype, `${count(bytes)} B a row`],
@@ -299,6 +326,7 @@ export const printGraph = (graph: Graph, { tensors, after = () => [] }: PrintOpt
     aligned(declarationsOf(graph, 'dynamic').map(({ name, shape, dtype }) => [`  ${name}`, shapeText(shape), dtype])),
   ),
   ...section('persistents', aligned(persistentRows(graph), [4])),
+  ...section('volatile tables', aligned(volatileTableRows(graph))),
   ...section('volatiles', volatileLines(graph)),
   ...graph.blocks.flatMap((block) => [...printBlock(graph, block), ...after(block), '']).slice(0, -1),
 ]

@@ -83,6 +83,7 @@ export interface Sampling {
 }
 
 export type Overflow = 'refuse' | 'window'
+export type CacheDtype = 'f32' | 'f16' | 'bf16'
 
 /** A context's state stopped being finite, or a node of its graph met a value it cannot use. It takes reset, restore and close only. */
 export class ContextBroken extends ContinuoError {
@@ -163,11 +164,19 @@ export interface ExecutorOptions {
 export type Numbers = Float32Array | Uint16Array | Uint8Array | Int8Array | Int32Array | BigInt64Array
 
 export interface Fetched {
-  /** As safetensors names it. */
+  /** As safetensors names it; of a tensor in blocks as GGUF does: Q4_K. */
   readonly dtype: string
   /** Of a volatile: rows first. */
   readonly shape: readonly number[]
+  /** Blocks, and dtypes that have no array here, as bytes. */
   readonly data: Numbers
+  /** Of a quantised constant as the file has it: its scales. */
+  readonly scales?: Fetched
+}
+
+export interface FetchOptions {
+  /** Constants only: the numbers that operations compute with, in f32, in the shape that the graph declares. Default false: as the file has them. */
+  readonly widened?: boolean
 }
 
 export interface Executor {
@@ -179,8 +188,13 @@ export interface Executor {
    * rows differ, with REFUSED when a row cannot be done.
    */
   step(block?: string): Promise<void>
-  /** A persistent, or a volatile of the last step. Throws MISUSE for other kinds and for a volatile whose memory was given on. */
-  fetch(name: string): Fetched
+  /**
+   * A persistent, a volatile of the last step, or a constant: of a family a member, `W(2)`. A constant comes as its tensor stands in the
+   * file, which is read again; or `widened`, from the engine's memory. Throws MISUSE for a dynamic, for a volatile whose memory was given
+   * on and for a family without its member; INVALID for a member that is not there or a constant above 2 GiB; REFUSED where the file is
+   * gone or lacks the tensor.
+   */
+  fetch(name: string, options?: FetchOptions): Fetched
   /** Each node of the last step: op, shape, rows, time, bytes. Throws MISUSE unless the executor traces. */
   trace(): readonly TraceEntry[]
 }
@@ -250,6 +264,11 @@ export interface OpenModelOptions {
    * Another model to all that checks fingerprints.
    */
   readonly overflow?: Overflow
+  /**
+   * How the keys and values that `attend` reads are kept: rounded to f16 or bf16 they take half the memory, and the model is another one to
+   * all that checks fingerprints. Default: `cache_dtype` of config.json, else f32.
+   */
+  readonly cacheDtype?: CacheDtype
   /** Engine threads; default: the number of CPUs available, at most 16. */
   readonly threads?: number
   /**

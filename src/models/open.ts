@@ -3,6 +3,7 @@ import { loadModel } from '../engine/engine.ts'
 import type { GgufMetadata } from '../engine/native.ts'
 import type { Model, OpenModelOptions } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
+import { cacheDtypeOf, withCacheDtype } from './cache-dtype.ts'
 import type { Family } from './family.ts'
 import type { SamplingDefaults } from './generation.ts'
 import { readPackage } from './package.ts'
@@ -41,6 +42,7 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
   const { config, dir, family, metadata, sampling } = found
   const modelType = config.model_type
   const overflow = overflowOf(options, modelType, family)
+  const cacheDtype = cacheDtypeOf(options.cacheDtype, config)
   const { graph, vocabSize, levels = [], decoder, memory } = family.build(config, found.tensors, overflow)
   // Before the weights: it is quick, and what is wrong with it needs no model.
   const { warn = (message) => process.emitWarning(message) } = options
@@ -54,11 +56,13 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
       levels,
       memory,
       config: found.identity,
-      graph,
+      graph: withCacheDtype(graph, cacheDtype, modelType),
       paths: found.files,
       tensors: found.fileTensors,
-      decoder,
+      // Such a decoder has its caches as f32.
+      decoder: cacheDtype === 'f32' ? decoder : undefined,
       overflow,
+      cacheDtype: cacheDtype === 'f32' ? undefined : cacheDtype,
       tokenizer: fingerprint,
       endTokens,
     },

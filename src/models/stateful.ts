@@ -107,12 +107,12 @@ const checkState = (state: DecoderState, { layers, heads, positions, channels }:
   return pastLen
 }
 
-/** Throws INVALID for a model without such caches, or one that was opened with `overflow: 'window'`. */
+/** Throws INVALID for a model without such caches, or one that was opened with `overflow: 'window'` or narrow caches. */
 export const statefulDecoder = (model: Model): StatefulDecoder => {
   const { decoder: shape, vocabSize } = model
   if (shape === null) {
     throw invalid(
-      `A stateful decoder needs key and value caches over all positions; a "${model.modelType}" model as it was opened has none. Open a "gpt2" package with overflow "refuse".`,
+      `A stateful decoder needs key and value caches over all positions; a "${model.modelType}" model as it was opened has none. Open a "gpt2" package with overflow "refuse" and cacheDtype "f32".`,
     )
   }
   const context: Context = model.createContext()

@@ -102,6 +102,17 @@ export const packages: readonly Package[] = [
   named('GPT-2', gpt2, { lengths: [40, 12, 1], count: 7, bounded: true }),
   named('GPT-2 past its last position, in a window', gpt2, { lengths: [90, 47, 12], count: 7, options: window }),
   named('Llama', () => decoder(DECODER), { lengths: [40, 12, 1], count: 7, bounded: true }),
+  named('Llama, caches of f16', () => decoder(DECODER), {
+    lengths: [40, 12, 1],
+    count: 7,
+    options: { cacheDtype: 'f16' },
+    bounded: true,
+  }),
+  named('GPT-2 in a window, caches of bf16', gpt2, {
+    lengths: [60, 12],
+    count: 7,
+    options: { ...window, cacheDtype: 'bf16' },
+  }),
   named('Gemma 3', () => decoder({ ...DECODER, ...gemma }), { lengths: [40, 12, 1], count: 7, bounded: true }),
   named('Qwen3-MoE', () => decoder({ ...DECODER, ...mixture }), { lengths: [40, 12, 1], count: 7, bounded: true }),
   named('Qwen3-MoE, q8', quantisedMixture, { lengths: [40, 12, 1], count: 7, bounded: true }),

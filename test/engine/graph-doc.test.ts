@@ -9,22 +9,33 @@ import { temporaryFolder } from './packages.ts'
 const root = join(import.meta.dirname, '..', '..')
 const page = readFileSync(join(root, 'docs', 'graph.md'), 'utf8')
 
-/** Text between fences that begin like this. */
-const fenced = (opening: string): string => {
-  const begin = page.lastIndexOf(`\n${opening}\n`) + opening.length + 2
-  return page.slice(begin, page.indexOf('```', begin))
-}
+/** The programs of the page, under the headings above them, and what the page says they print. */
+const examples = [...page.matchAll(/\n```ts\n(.*?)```\n\nIt prints:\n\n```\n(.*?)```/gs)].map(
+  ({ 1: source = '', 2: printed = '', index }) => ({
+    heading: [...page.slice(0, index).matchAll(/^###? (.*)$/gm)].at(-1)![1]!,
+    source,
+    printed,
+  }),
+)
 
 describe('docs/graph.md', () => {
-  it('has an example that runs and prints what the page says', () => {
+  it('has programs, each with what it prints', () => {
+    expect(examples.map(({ heading }) => heading)).toEqual([
+      'An example',
+      'Constants for the host',
+      'A volatile table',
+      'A table that grows along two counters',
+    ])
+    expect(page.split('\n```ts\n')).toHaveLength(examples.length + 1)
+  })
+
+  it.each(examples)('$heading: the program runs and prints what the page says', ({ source, printed }) => {
     const file = join(temporaryFolder(), 'example.ts')
-    const source = fenced('```ts')
     expect(source).toContain("from './src/engine/builder.ts'")
     // It lies elsewhere here, so that a test writes nothing into the project.
     writeFileSync(file, source.replaceAll("from './src/", `from '${root}/src/`))
-    const printed = execFileSync(process.execPath, [file], { encoding: 'utf8', env: { ...process.env, NO_COLOR: '1' } })
-    const said = page.slice(page.indexOf('It prints:'))
-    expect(printed).toBe(said.slice(said.indexOf('```\n') + 4, said.lastIndexOf('```')))
+    const options = { encoding: 'utf8', env: { ...process.env, NO_COLOR: '1' } } as const
+    expect(execFileSync(process.execPath, [file], options)).toBe(printed)
   })
 
   it('has every operation of the op table in one row of its tables, with its operands, attributes and state', () => {

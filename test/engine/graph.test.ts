@@ -129,12 +129,12 @@ describe('graphs', () => {
     [
       'a cache write to a constant',
       changed((_, n) => n.splice(2, 0, { op: 'cache.write', in: ['x'], state: 'mix' })),
-      'writes constant "mix"; cache operations write persistents only',
+      'writes constant "mix"; cache operations write persistents and volatile tables only',
     ],
     [
       'a cache write to a dynamic',
       changed((_, n) => n.splice(2, 0, { op: 'cache.write', in: ['x'], state: 'h' })),
-      'writes dynamic "h"; cache operations write persistents only',
+      'writes dynamic "h"; cache operations write persistents and volatile tables only',
     ],
     [
       'a read of a persistent',

@@ -56,6 +56,9 @@ export const graphOf = (seed: number): Graph => {
   const scans = g.table('scans', [5, 2, 2, 2])
   const M = g.table('M', [l, 2, 2, 2, 2])
   const G = g.table('G', [l, 1, 2, 2, 2])
+  // What every row finds as the file has it, and what grows along two counters.
+  const fast = g.volatileTables('fast', [1, C, C], pattern('W.{l}'), { over: l })
+  const board = g.table('board', [autoDim(bounded), 2, autoDim(moody), C], { init: 0.125 })
   const mixed = g.table('mixed', [5, 2, 2, 2])
   const [taps, levels] = [g.vector('taps', 3 * C, ref('taps')), g.vector('levels', 4, ref('levels'))]
   const skip = g.vector('skip', 2, ref('skip'))
@@ -72,7 +75,7 @@ export const graphOf = (seed: number): Graph => {
       const pick = (): Value => known[below(known.length)]!
       const member = () => (looping && below(2) === 0 ? l : below(3))
       for (let n = 2 + below(5); n > 0; n -= 1) {
-        const choice = below(27)
+        const choice = below(31)
         const anywhere = () => (below(2) ? at : below(5))
         const segment = below(2) ? { segment: SEGMENT } : {}
         if (choice === 0) known.push(g.add(name(), pick(), below(2) ? pick() : b))
@@ -139,6 +142,20 @@ export const graphOf = (seed: number): Graph => {
           const keys = K.shape[0] === 2 ? g.slice(name(), B, 0, 2) : B
           const operands = { x: pick(), dt: pair, w: pair, B: keys, C: K, D: skip }
           known.push(g.cacheSsm(name(), scans(anywhere()), operands, 2))
+        } else if (choice === 27) {
+          const row = below(2) ? g.remainder(name(), at, C) : below(C)
+          if (below(4) === 0) g.cacheReset(fast(member()))
+          g.cacheWrite(fast(member(), 0, row), g.tanh(name(), pick()))
+        } else if (choice === 28) known.push(g.cacheRecall(name(), fast(member()), pick(), 1))
+        else if (choice === 29) {
+          g.cacheIncrement(bounded)
+          g.cacheIncrement(moody)
+          const part = below(2)
+          g.cacheWrite(board(plus(bounded, -1), part, plus(moody, -1)), g.tanh(name(), pick()))
+          if (below(2)) known.push(g.cacheRead(name(), board(plus(bounded, -1), below(2), plus(moody, -1))))
+        } else if (choice === 30) {
+          if (below(2)) known.push(g.cacheShift(name(), fast(member(), 0, below(C)), pick()))
+          else known.push(g.cacheRead(name(), fast(member(), 0, below(C))))
         } else if (choice === 26) {
           const half = g.slice(name(), pick(), 1, 3)
           const wide = g.repeat(name(), half, { groups: 1 + below(2), times: 2 })

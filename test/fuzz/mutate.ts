@@ -63,6 +63,8 @@ const ODD: readonly unknown[] = [
 const NAMES = ['extra', '', 'toString', 'constructor', '__proto__', 'length', 'type']
 const DEPTHS = [40, 70, 3000, 100_000]
 const NEST = '\u0001nest'
+/** Places of one case at most that are nested so deeply: a list may repeat one of them thousands of times. */
+const MOST_NESTS = 8
 
 type Key = string | number
 type Holder = Record<Key, unknown>
@@ -110,7 +112,12 @@ export const damagedJson = (value: unknown, random: Random): string => {
   }
   const depth = random.pick(DEPTHS)
   // In the text: JSON.stringify could not write what is nested so deeply.
-  return JSON.stringify(out).replaceAll(JSON.stringify(NEST), `${'['.repeat(depth)}${']'.repeat(depth)}`)
+  const deep = `${'['.repeat(depth)}${']'.repeat(depth)}`
+  let nests = 0
+  return JSON.stringify(out).replaceAll(JSON.stringify(NEST), () => {
+    nests += 1
+    return nests <= MOST_NESTS ? deep : '[]'
+  })
 }
 
 /** One to eight places below `end` flipped, overwritten or copied from elsewhere; or the end cut off. */

@@ -114,6 +114,7 @@ void CpuExecutor::attend(Space& space, const Instruction& instruction, std::span
   const size_t width = this->width(space, instruction.out);
   const size_t channels = width / node.groups;
   const size_t stride = width / node.shared;
+  const Dtype dtype = stored_as(model_->graph.declarations[instruction.places[0].table].type);
   // Consecutive rows that look along the same keys and values, each one position further than the row before it.
   std::vector<AttendRows> blocks;
   size_t positions = 0;
@@ -129,14 +130,15 @@ void CpuExecutor::attend(Space& space, const Instruction& instruction, std::span
         continue;
       }
       const AttendPart part{floats(space, instruction.in[0].id) + at,
-                            reinterpret_cast<const float*>(seen->keys),
-                            reinterpret_cast<const float*>(seen->values),
+                            seen->keys,
+                            seen->values,
                             stride,
                             seen->first,
                             seen->last,
                             seen->slots,
                             seen->key_blocks,
-                            seen->value_blocks};
+                            seen->value_blocks,
+                            dtype};
       positions += part.last - part.first;
       if (open && blocks.back().rows < query_rows && follows(part, blocks.back())) {
         ++blocks.back().rows;
@@ -151,7 +153,10 @@ void CpuExecutor::attend(Space& space, const Instruction& instruction, std::span
     const size_t head = task % node.groups, shared = head / node.shared;
     job.y += head * channels;
     job.part.q += head * channels;
-    if (job.part.slots > 0) job.part.keys += shared * channels, job.part.values += shared * channels;
+    const auto channel_of = [&](const void* data) {
+      return static_cast<const std::byte*>(data) + shared * channels * size_of(dtype);
+    };
+    if (job.part.slots > 0) job.part.keys = channel_of(job.part.keys), job.part.values = channel_of(job.part.values);
     job.part.key_blocks.channel = job.part.value_blocks.channel = shared * channels;
     if (job.rows == 1)
       kernels_.attend({{job.part}, 1, job.y, channels, node.scale});

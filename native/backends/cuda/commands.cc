@@ -5,6 +5,7 @@
 #include "backends/cuda/device.h"
 #include "backends/cuda/schedule.h"
 #include "backends/cuda/translate.h"
+#include "graph/narrow.h"
 #include "graph/ops.h"
 #include "runtime/executor.h"
 
@@ -147,7 +148,10 @@ class Translator {
         c.constant |= 2;
         args_of_rows(c, 1);
         break;
-      case Op::attend: args_of_rows(c, attend_args); break;
+      case Op::attend:
+        c.dtype = stored_as(model_.graph.declarations[places[0].table].type);
+        args_of_rows(c, attend_args);
+        break;
       case Op::cache_conv:
         c.taps = narrow(constant(in[1]).outputs / c.width);
         c.silu = node.silu;

@@ -43,6 +43,22 @@ __global__ void __launch_bounds__(1024) run_softmax(const float* x, size_t strid
 // The number of floats in `rows` rows of `width` at a stride, where the last row ends with its numbers.
 size_t span_of(size_t rows, size_t stride, size_t width) { return rows == 0 ? 0 : (rows - 1) * stride + width; }
 
+// Copies the blocks of positions [0, part.last), each up to the end of the member that the list names, and the list of
+// the copies.
+BlockList staged_blocks(Staged& staged, const BlockList& list, const AttendPart& part) {
+  if (!list.blocks) return list;
+  std::vector<BlockAt> copies((part.last + block_positions - 1) / block_positions);
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const BlockAt& block = list.blocks[i];
+    const size_t numbers = (list.member + 1) * block.room * part.stride;
+    copies[i] = {staged.in(block.data, numbers * size_of(part.dtype)), block.room};
+  }
+  auto* on_device = staged.scratch<BlockAt>(copies.size());
+  must(cudaMemcpy(on_device, copies.data(), copies.size() * sizeof(BlockAt), cudaMemcpyHostToDevice),
+       "cannot copy to the device");
+  return {on_device, list.member, list.channel};
+}
+
 // Multiplies tiles [tile, tile_end) of a matrix as a product of its own. Its rows of y are contiguous; the caller
 // copies them to their places.
 class Tiles {
@@ -154,8 +170,10 @@ void attend(const AttendRun& run) {
     auto& part = job.parts[i];
     const size_t span = span_of(part.slots, part.stride, run.channels);
     part.q = staged.in(part.q, run.channels);
-    part.keys = staged.in(part.keys, span);
-    part.values = staged.in(part.values, span);
+    part.keys = staged.in(static_cast<const std::byte*>(part.keys), span * size_of(part.dtype));
+    part.values = staged.in(static_cast<const std::byte*>(part.values), span * size_of(part.dtype));
+    part.key_blocks = staged_blocks(staged, part.key_blocks, part);
+    part.value_blocks = staged_blocks(staged, part.value_blocks, part);
   }
   job.y = staged.out(run.y, run.channels);
   cuda::launch(run_attend, 1, next_threads(), nullptr, job);

@@ -4,7 +4,7 @@ import { ContinuoError } from '../../errors.ts'
 import { writeDurably } from '../../files.ts'
 import type { Tokenizer } from '../../models/tokenizer/types.ts'
 import { command } from '../command.ts'
-import { deviceFlag, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
+import { cacheDtypeFlag, deviceFlag, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
 import { optional, usage, whole } from '../flags.ts'
 import { readAll } from '../input.ts'
 import { bitsPer, count, print, printJson } from '../output.ts'
@@ -79,6 +79,7 @@ export const evaluate = command({
     'chunk-tokens': whole('N', 'tokens a call; changes the speed, never the result', 4096, { min: 1 }),
     logits: optional('FILE', 'write the logits after the last token: raw little-endian f32'),
     overflow: overflowFlag,
+    'cache-dtype': cacheDtypeFlag,
     threads: threadsFlag,
     device: deviceFlag,
   },

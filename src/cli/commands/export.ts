@@ -13,6 +13,7 @@ import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
   blobFlags,
+  cacheDtypeFlag,
   deviceFlag,
   formatFlag,
   inputTopicFlag,
@@ -66,12 +67,14 @@ export const exportSession = command({
     'input-topic': inputTopicFlag,
     'input-format': formatFlag,
     overflow: overflowFlag,
+    'cache-dtype': cacheDtypeFlag,
     threads: threadsFlag,
     device: deviceFlag,
   },
   examples: ['export --log file:continuo.db --session book book.safetensors --model models/demo'],
   async run(flags, [path], given) {
-    if (flags.model === undefined) refuseIdle(given, ['input-format', 'overflow', 'threads', 'device'], '--model DIR')
+    if (flags.model === undefined)
+      refuseIdle(given, ['input-format', 'overflow', 'cache-dtype', 'threads', 'device'], '--model DIR')
     const session = checkSession(flags.session)
     const checkFree = (): void => {
       if (!flags.force && existsSync(path!))

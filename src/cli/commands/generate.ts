@@ -7,7 +7,7 @@ import { tokenizeEvent } from '../../operators/tokenize.ts'
 import type { Rejected, Tokenized } from '../../operators/types.ts'
 import { validateRecord } from '../../operators/validate.ts'
 import { command } from '../command.ts'
-import { deviceFlag, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
+import { cacheDtypeFlag, deviceFlag, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
 import { needed, usage, whole } from '../flags.ts'
 import { printable, printJson } from '../output.ts'
 import { drawn, recommendedFlag } from '../sampling.ts'
@@ -72,6 +72,7 @@ export const generate = command({
     ...samplingFlags,
     recommended: recommendedFlag,
     overflow: overflowFlag,
+    'cache-dtype': cacheDtypeFlag,
     threads: threadsFlag,
     device: deviceFlag,
   },

@@ -11,6 +11,7 @@ import { checkExport, encodeSnapshot, type Snapshot } from '../../state/snapshot
 import type { PartitionWriter } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
+  cacheDtypeFlag,
   deviceFlag,
   groupFlag,
   inputTopicFlag,
@@ -136,6 +137,7 @@ export const importSession = command({
     group: groupFlag,
     'input-topic': inputTopicFlag,
     overflow: overflowFlag,
+    'cache-dtype': cacheDtypeFlag,
     threads: threadsFlag,
     device: deviceFlag,
   },

@@ -14,6 +14,7 @@ import { type Hosted, host, type Outcome } from '../../worker/host.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
   blobFlags,
+  cacheDtypeFlag,
   deviceFlag,
   formatFlag,
   groupFlag,
@@ -128,6 +129,7 @@ const FLAGS = {
   'input-format': formatFlag,
   partitions: partitionsFlag,
   overflow: overflowFlag,
+  'cache-dtype': cacheDtypeFlag,
   threads: threadsFlag,
   device: deviceFlag,
   'step-target': real(

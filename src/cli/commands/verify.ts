@@ -6,6 +6,7 @@ import type { EventLog } from '../../streams/log.ts'
 import { command } from '../command.ts'
 import {
   blobFlags,
+  cacheDtypeFlag,
   deviceFlag,
   formatFlag,
   inputTopicFlag,
@@ -60,6 +61,7 @@ export const verify = command({
     'input-topic': inputTopicFlag,
     'input-format': formatFlag,
     overflow: overflowFlag,
+    'cache-dtype': cacheDtypeFlag,
     threads: threadsFlag,
     device: deviceFlag,
   },

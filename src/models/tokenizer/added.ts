@@ -26,9 +26,11 @@ const isWhite = (unit: number): boolean =>
     ? unit === 0x20 || (unit >= 9 && unit <= 13)
     : unit >= 0x85 && /\p{White_Space}/u.test(String.fromCharCode(unit))
 
+/** A token without characters is nowhere in a text. */
 export const addedTokens = (tokens: readonly AddedToken[]): AddedTokens => {
   const root: Branch = { next: new Map(), token: null }
   for (const token of tokens) {
+    if (token.content === '') continue
     let branch = root
     for (let at = 0; at < token.content.length; at += 1) {
       const unit = token.content.charCodeAt(at)

@@ -227,7 +227,7 @@ export const openGgufTokenizer = (
       { cause },
     )
   const kind = metadata.get('tokenizer.ggml.model')
-  if (kind === undefined || NONE.includes(String(kind))) return null
+  if (kind === undefined || (typeof kind === 'string' && NONE.includes(kind))) return null
   const build = typeof kind === 'string' && Object.hasOwn(BUILDS, kind) ? BUILDS[kind] : undefined
   if (build === undefined) {
     const name = typeof kind === 'string' ? JSON.stringify(kind.slice(0, 40)) : `that is no text (${typeof kind})`

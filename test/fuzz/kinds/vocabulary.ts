@@ -60,6 +60,15 @@ const trieLines = [
   `259 b'\\xe4\\xb8' 2`,
 ]
 
+/** Arrays within arrays that the reader of a GGUF file gives out (max_gguf_nesting in native/weights/gguf.h); it refuses more. */
+const GGUF_NESTING = 4
+const depthOf = (value: unknown): number => {
+  let depth = -1
+  for (let level = [value]; level.length > 0; depth += 1)
+    level = level.flatMap((one) => (typeof one === 'object' && one !== null ? Object.values(one) : []))
+  return depth
+}
+
 const read = (tokenizer: Tokenizer, text: string): void => {
   const { ids, held } = tokenizer.push('', text)
   for (const id of [...ids, ...tokenizer.flush(held)]) {
@@ -92,6 +101,7 @@ export const open: OpenKind = async (folder) => {
       } catch {
         throw new ContinuoError('INVALID', 'This is no list of entries at all.')
       }
+      if (depthOf(values) > 1 + GGUF_NESTING) throw new ContinuoError('INVALID', 'The arrays are nested too deep.')
       const found = openGgufTokenizer(new Map(Object.entries(Object(values))) as never, {
         vocabSize: VOCABULARY,
         path: 'x.gguf',

@@ -290,6 +290,16 @@ describe('what is refused, in words', () => {
     expect(codeOf(failed)).toBe('INVALID')
   })
 
+  test('a control token without characters is nowhere in a text', () => {
+    const bytes = Array.from({ length: 256 }, (_, byte) => `\\x${byte.toString(16).padStart(2, '0')}`)
+    const metadata = new Map<string, unknown>([
+      ['tokenizer.ggml.model', 'rwkv'],
+      ['tokenizer.ggml.tokens', ['', ...bytes]],
+      ['tokenizer.ggml.token_type', [3, ...Array(256).fill(1)]],
+    ])
+    expect(readText(opened(metadata as never)!.tokenizer, ['ab'])).toEqual([0x61 + 1, 0x62 + 1])
+  })
+
   test('a file without a tokenizer is one of ids', () => {
     expect(opened(new Map())).toBeNull()
     expect(opened(new Map([['tokenizer.ggml.model', 'no_vocab']]))).toBeNull()

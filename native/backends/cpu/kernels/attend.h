@@ -22,21 +22,57 @@ struct Slot {
   }
 };
 
-// Where a block of positions of a table that grows begins.
-CONTINUO_INLINE const float* block_data(const BlockList& list, size_t block, size_t stride) {
-  return reinterpret_cast<const float*>(list.blocks[block].data) + list.member * list.blocks[block].room * stride +
-         list.channel;
+// The keys or values of consecutive positions as f32: those of a position lie at slot · stride.
+struct Vectors {
+  const float* data;
+  size_t stride;
+  Slot first;
+};
+
+// Room for the channels of a block of narrow keys or values.
+struct Widened {
+  alignas(64) float numbers[block_terms * most_narrow_channels];
+};
+
+template <class S>
+CONTINUO_INLINE void widen_rows(const S* from, size_t stride, Slot slot, size_t count, size_t channels, float* to) {
+  for (size_t p = 0; p < count; ++p, slot.next(), to += channels) {
+    const S* row = from + slot.at * stride;
+    size_t i = 0;
+    for (; i + width <= channels; i += width) store(to + i, load_weights(row + i));
+    if (i == channels) continue;
+    // The numbers behind the row may be another's memory.
+    S rest[width] = {};
+    for (size_t lane = 0; i + lane < channels; ++lane) rest[lane] = row[i + lane];
+    alignas(64) float wide[width];
+    store(wide, load_weights(rest));
+    for (size_t lane = 0; i < channels; ++i, ++lane) to[i] = wide[lane];
+  }
 }
 
-// The part as the block sees it that has this position: its keys and values lie in slots.
-CONTINUO_INLINE AttendPart in_slots(const AttendPart& part, size_t position) {
-  AttendPart out = part;
-  if (!part.key_blocks.blocks) return out;
-  const size_t block = position / block_positions;
-  out.keys = block_data(part.key_blocks, block, part.stride);
-  out.values = block_data(part.value_blocks, block, part.stride);
-  out.slots = block_positions;
-  return out;
+// The keys or values of positions of one block, `count` from `position` on; narrow ones are widened into `room`.
+CONTINUO_INLINE Vectors vectors(const AttendPart& part, const void* data, const BlockList& list, size_t position,
+                                size_t count, size_t channels, Widened& room) {
+  Slot slot{position % (list.blocks ? block_positions : part.slots), list.blocks ? block_positions : part.slots};
+  size_t offset = 0;
+  if (list.blocks) {
+    const BlockAt& block = list.blocks[position / block_positions];
+    data = block.data;
+    offset = list.member * block.room * part.stride + list.channel;
+  }
+  if (part.dtype == Dtype::f32) return {static_cast<const float*>(data) + offset, part.stride, slot};
+  if (part.dtype == Dtype::f16)
+    widen_rows(static_cast<const F16*>(data) + offset, part.stride, slot, count, channels, room.numbers);
+  else
+    widen_rows(static_cast<const Bf16*>(data) + offset, part.stride, slot, count, channels, room.numbers);
+  return {room.numbers, channels, {0, block_terms}};
+}
+CONTINUO_INLINE Vectors keys_of(const AttendPart& part, size_t position, size_t count, size_t channels, Widened& room) {
+  return vectors(part, part.keys, part.key_blocks, position, count, channels, room);
+}
+CONTINUO_INLINE Vectors values_of(const AttendPart& part, size_t position, size_t count, size_t channels,
+                                  Widened& room) {
+  return vectors(part, part.values, part.value_blocks, position, count, channels, room);
 }
 
 // What the blocks walked so far leave behind.
@@ -55,18 +91,19 @@ struct Weighed {
 };
 
 // Channels from `lane` on, of queries in order of their counts. Positions that all of them see are read once for all.
-template <class T, size_t Vectors, size_t Rows>
-CONTINUO_INLINE void attend_lanes(const AttendPart& part, Slot slot, const Weighed* queries, size_t lane) {
+template <class T, size_t Count, size_t Rows>
+CONTINUO_INLINE void attend_lanes(const Vectors& of, const Weighed* queries, size_t lane) {
   constexpr size_t step = sizeof(T) / sizeof(float);
-  T sum[Rows][Vectors] = {};
+  T sum[Rows][Count] = {};
+  Slot slot = of.first;
   size_t p = 0;
   for (; p < queries[0].count; ++p, slot.next()) {
-    const float* values = part.values + slot.at * part.stride + lane;
+    const float* values = of.data + slot.at * of.stride + lane;
 #pragma GCC unroll 16
     for (size_t r = 0; r < Rows; ++r) {
       const T weight = splat<T>(queries[r].weights[p]);
 #pragma GCC unroll 16
-      for (size_t i = 0; i < Vectors; ++i) sum[r][i] = fma(weight, load<T>(values + i * step), sum[r][i]);
+      for (size_t i = 0; i < Count; ++i) sum[r][i] = fma(weight, load<T>(values + i * step), sum[r][i]);
     }
   }
 #pragma GCC unroll 16
@@ -74,13 +111,13 @@ CONTINUO_INLINE void attend_lanes(const AttendPart& part, Slot slot, const Weigh
     const auto& query = queries[r];
     Slot further = slot;
     for (size_t later = p; later < query.count; ++later, further.next()) {
-      const float* values = part.values + further.at * part.stride + lane;
+      const float* values = of.data + further.at * of.stride + lane;
       const T weight = splat<T>(query.weights[later]);
 #pragma GCC unroll 16
-      for (size_t i = 0; i < Vectors; ++i) sum[r][i] = fma(weight, load<T>(values + i * step), sum[r][i]);
+      for (size_t i = 0; i < Count; ++i) sum[r][i] = fma(weight, load<T>(values + i * step), sum[r][i]);
     }
 #pragma GCC unroll 16
-    for (size_t i = 0; i < Vectors; ++i) {
+    for (size_t i = 0; i < Count; ++i) {
       float* y = query.y + lane + i * step;
       // The first block has nothing before it: whatever lies in y must not count, not even a NaN.
       const T before = !query.begun ? T{} : load<T>(y) * splat<T>(query.carry);
@@ -90,12 +127,11 @@ CONTINUO_INLINE void attend_lanes(const AttendPart& part, Slot slot, const Weigh
 }
 
 // Σ w_p v_p of a block, joined to what came before.
-template <size_t Rows>
-CONTINUO_INLINE void attend_values(size_t channels, const AttendPart& part, Slot slot, const Weighed* queries) {
+template <size_t Rows> CONTINUO_INLINE void attend_values(size_t channels, const Vectors& of, const Weighed* queries) {
   size_t lane = 0;
-  for (; lane + 4 * width <= channels; lane += 4 * width) attend_lanes<Vec, 4, Rows>(part, slot, queries, lane);
-  for (; lane + width <= channels; lane += width) attend_lanes<Vec, 1, Rows>(part, slot, queries, lane);
-  for (; lane < channels; ++lane) attend_lanes<float, 1, Rows>(part, slot, queries, lane);
+  for (; lane + 4 * width <= channels; lane += 4 * width) attend_lanes<Vec, 4, Rows>(of, queries, lane);
+  for (; lane + width <= channels; lane += width) attend_lanes<Vec, 1, Rows>(of, queries, lane);
+  for (; lane < channels; ++lane) attend_lanes<float, 1, Rows>(of, queries, lane);
 }
 
 // Scores of positions from `first` on become their weights; m and Z move on. Returns c.
@@ -123,25 +159,26 @@ CONTINUO_INLINE float attend_weights(float* weights, size_t first, size_t count,
   return carry;
 }
 
-// scale · (q · k_p) of `count` positions from a slot on.
-CONTINUO_INLINE void attend_scores(const AttendRun& run, const AttendPart& part, size_t count, Slot slot,
+// scale · (q · k_p) of `count` positions.
+CONTINUO_INLINE void attend_scores(const AttendRun& run, const float* q, const Vectors& of, size_t count,
                                    float* scores) {
+  Slot slot = of.first;
   size_t p = 0;
   if (run.channels % partials == 0) {
     for (; p + width <= count; p += width) {
       const float* keys[width];
-      for (size_t which = 0; which < width; ++which, slot.next()) keys[which] = part.keys + slot.at * part.stride;
+      for (size_t which = 0; which < width; ++which, slot.next()) keys[which] = of.data + slot.at * of.stride;
       const Vec sums = reduce_lanes(run.channels, [&](Vec acc, size_t i, size_t which) CONTINUO_LAMBDA {
-        return fma(load<Vec>(part.q + i), load<Vec>(keys[which] + i), acc);
+        return fma(load<Vec>(q + i), load<Vec>(keys[which] + i), acc);
       });
       store(scores + p, splat<Vec>(run.scale) * sums);
     }
   }
   for (; p < count; ++p, slot.next()) {
-    const float* key = part.keys + slot.at * part.stride;
+    const float* key = of.data + slot.at * of.stride;
     scores[p] = run.scale * reduce(run.channels, [&](auto acc, size_t i) CONTINUO_LAMBDA {
                   using T = decltype(acc);
-                  return fma(load<T>(part.q + i), load<T>(key + i), acc);
+                  return fma(load<T>(q + i), load<T>(key + i), acc);
                 });
   }
 }
@@ -149,12 +186,12 @@ CONTINUO_INLINE void attend_scores(const AttendRun& run, const AttendPart& part,
 CONTINUO_INLINE void attend_block(const AttendRun& run, const AttendPart& part, size_t first, size_t last,
                                   AttendSums& sums) {
   float weights[block_terms];
-  const Slot begin{first % part.slots, part.slots};
-  attend_scores(run, part, last - first, begin, weights);
+  Widened wide;
+  attend_scores(run, part.q, keys_of(part, first, last - first, run.channels, wide), last - first, weights);
   const bool begun = sums.begun;
   const float carry = attend_weights(weights, first, last - first, sums);
   const Weighed query{weights, last - first, run.y, begun, carry};
-  attend_values<1>(run.channels, part, begin, &query);
+  attend_values<1>(run.channels, values_of(part, first, last - first, run.channels, wide), &query);
 }
 
 inline void attend(const AttendRun& run) {
@@ -164,7 +201,7 @@ inline void attend(const AttendRun& run) {
     for (size_t first = part.first; first < part.last;) {
       size_t last = (first / block_terms + 1) * block_terms;
       if (last > part.last) last = part.last;
-      attend_block(run, in_slots(part, first), first, last, sums);
+      attend_block(run, part, first, last, sums);
       first = last;
     }
   }

@@ -38,12 +38,13 @@ template <size_t run = width / 2> CONTINUO_INLINE void turn(Vec* rows) {
   if constexpr (run > 1) turn<run / 2>(rows);
 }
 
-// The channels of `count` keys from a slot on as [channels][turned_keys]; what lies past the last key is zero.
-inline void turn_keys(const AttendPart& part, Slot slot, size_t count, size_t channels, float* turned) {
+// The channels of `count` keys as [channels][turned_keys]; what lies past the last key is zero. Returns the slot behind
+// them.
+inline Slot turn_keys(const Vectors& of, Slot slot, size_t count, size_t channels, float* turned) {
   for (size_t p = 0; p < turned_keys; p += width) {
     const float* keys[width];
     for (size_t which = 0; which < width; ++which) {
-      keys[which] = p + which < count ? part.keys + slot.at * part.stride : nullptr;
+      keys[which] = p + which < count ? of.data + slot.at * of.stride : nullptr;
       if (keys[which]) slot.next();
     }
     size_t i = 0;
@@ -60,6 +61,7 @@ inline void turn_keys(const AttendPart& part, Slot slot, size_t count, size_t ch
         turned[i * turned_keys + p + which] = keys[which] ? keys[which][i] : 0.0f;
     }
   }
+  return slot;
 }
 
 template <size_t Rows, size_t Vectors> struct Scores {
@@ -99,21 +101,21 @@ CONTINUO_INLINE Scores<Rows, Vectors> halved(const float* q, size_t stride, cons
 inline void attend_few(const AttendRows& run) {
   alignas(64) float turned[block_terms * turned_keys];
   alignas(64) float scores[query_rows][block_terms];
+  Widened wide;
   AttendSums sums[query_rows];
   const size_t end = run.part.last + run.rows - 1;
   for (size_t first = run.part.first; first < end;) {
     size_t last = (first / block_terms + 1) * block_terms;
     if (last > end) last = end;
-    const AttendPart part = in_slots(run.part, first);
-    const Slot begin{first % part.slots, part.slots};
+    const AttendPart& part = run.part;
+    const Vectors keys = keys_of(part, first, last - first, run.channels, wide);
     // Positions of the block that a query sees, and the first query that sees one from `p` on.
     const auto seen = [&](size_t row) { return least(last, part.last + row) - first; };
     const auto seeing = [&](size_t p) { return p < part.last ? 0 : p - part.last + 1; };
-    Slot slot = begin;
+    Slot slot = keys.first;
     for (size_t p = 0; first + p < last; p += turned_keys) {
       const size_t count = least(turned_keys, last - first - p);
-      turn_keys(part, slot, count, run.channels, turned);
-      for (size_t i = 0; i < count; ++i) slot.next();
+      slot = turn_keys(keys, slot, count, run.channels, turned);
       const size_t from = seeing(first + p);
       each_panel<score_rows>(run.rows - from, [&]<size_t Rows>(size_t row) CONTINUO_LAMBDA {
         for (size_t lane = 0; lane < count; lane += score_vectors * width) {
@@ -135,8 +137,9 @@ inline void attend_few(const AttendRows& run) {
       const float carry = attend_weights(scores[row], first, seen(row), sums[row]);
       queries[row] = {scores[row], seen(row), run.y + row * run.stride, begun, carry};
     }
+    const Vectors values = values_of(part, first, last - first, run.channels, wide);
     each_panel<value_rows>(run.rows - from, [&]<size_t Rows>(size_t row) CONTINUO_LAMBDA {
-      attend_values<Rows>(run.channels, part, begin, queries + from + row);
+      attend_values<Rows>(run.channels, values, queries + from + row);
     });
     first = last;
   }

@@ -58,7 +58,7 @@ template <size_t Lines, class Stored> CONTINUO_INLINE void multiply_chunk(const 
 // Few rows are bound by the stream of weights: tiles outermost, so that it comes in order of address.
 template <class Stored>
 inline void few_rows(const PackedMatrix& m, const float* x, float* y, size_t rows, size_t tile, size_t tile_end) {
-  constexpr size_t lines = tile_lanes * sizeof(Stored) / 64;
+  constexpr size_t lines = few_lines(panel_lanes, tile_lanes * sizeof(Stored) / 64);
   const Stored* w = static_cast<const Stored*>(m.data) + tile * m.inputs * tile_lanes;
   for (; tile < tile_end; ++tile) {
     const size_t n = tile * tile_lanes;

@@ -179,9 +179,10 @@ template <Dtype Kind> inline void blocks_as(const PackedMatrix& m, const Quantis
   };
   // Few rows: in order of address. Many: blocks outermost, as in matmul.h.
   if (rows <= quantised_rows) {
+    constexpr size_t lines = few_lines(PanelShape<Kind, false>::vectors * width, 5);
     for (size_t tile = tile_begin; tile < tile_end; ++tile) {
       for (size_t block = 0; block < blocks; ++block)
-        multiply_chunk.template operator()<false>(Ahead<5>{chunk(tile, block + 1), 0}, tile, block);
+        multiply_chunk.template operator()<false>(Ahead<lines>{chunk(tile, block + 1), 0}, tile, block);
     }
     return;
   }

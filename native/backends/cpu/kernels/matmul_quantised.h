@@ -118,7 +118,8 @@ template <size_t Group> inline void quantised_as(const PackedMatrix& m, const Qu
   // Few rows: in order of address. Many: blocks outermost, as in matmul.h.
   if (rows <= quantised_rows) {
     for (size_t tile = tile_begin; tile < tile_end; ++tile) {
-      for (size_t g = 0; g < groups; g += per_block) multiply_chunk(Ahead<5>{chunk(tile, g + per_block), 0}, tile, g);
+      for (size_t g = 0; g < groups; g += per_block)
+        multiply_chunk(Ahead<few_lines(quantised_lanes, 5)>{chunk(tile, g + per_block), 0}, tile, g);
     }
     return;
   }

@@ -3,6 +3,7 @@
 // order.
 #pragma once
 
+#include "backends/cuda/kernels/panels.h"
 #include "backends/cuda/kernels/reduce.h"
 #include "backends/cuda/kernels/scalar.h"
 #include "backends/jobs.h"
@@ -20,35 +21,45 @@ CONTINUO_INLINE size_t slot_after(size_t slot, size_t after, size_t slots) {
 }
 
 // Where a block of positions of a table that grows begins.
-CONTINUO_INLINE const float* block_data(const BlockList& list, size_t block, size_t stride) {
-  return reinterpret_cast<const float*>(list.blocks[block].data) + list.member * list.blocks[block].room * stride +
-         list.channel;
+CONTINUO_INLINE const std::byte* block_data(const BlockList& list, size_t block, const AttendPart& part) {
+  const BlockAt& at = list.blocks[block];
+  return at.data + (list.member * at.room * part.stride + list.channel) * size_of(part.dtype);
 }
 
 // Where the blocks of positions begin that are walked at a time, of a part that lies in blocks.
 struct StageBlocks {
-  const float *keys[attend_blocks], *values[attend_blocks];
+  const std::byte *keys[attend_blocks], *values[attend_blocks];
 };
+
+// Calls f with a number of the type in which keys and values are stored.
+template <class F> CONTINUO_INLINE auto as_stored(Dtype dtype, const F& f) {
+  switch (dtype) {
+    case Dtype::f16: return f(F16{});
+    case Dtype::bf16: return f(Bf16{});
+    default: return f(0.0f);
+  }
+}
 
 // scores[p] = scale · (q · k_p) of `count` positions: sixteen lanes, one for each partial sum, take `side` positions at
 // a time. The first of them lies in a slot; in blocks, `slot` counts from the beginning of blocks.keys[0].
-CONTINUO_INLINE void attend_scores(const AttendRun& run, const AttendPart& part, const StageBlocks& blocks, size_t slot,
-                                   uint32_t count, float* scores) {
+template <class S> CONTINUO_INLINE void attend_scores(const AttendRun& run, const AttendPart& part,
+                                                      const StageBlocks& blocks, size_t slot, uint32_t count,
+                                                      float* scores) {
   constexpr uint32_t side = 4;
   const uint32_t lane = threadIdx.x % partials, team = threadIdx.x / partials, teams = blockDim.x / partials;
   // All lanes of a warp go round as often as its first.
   for (uint32_t from = threadIdx.x / 32 * (32 / partials); from < count; from += side * teams) {
     const uint32_t own = from + team % (32 / partials);
-    const float* keys[side];
+    const S* keys[side];
     float total[side] = {};
 #pragma unroll
     for (uint32_t i = 0; i < side; ++i) {
       const uint32_t p = own + i * teams < count ? own + i * teams : 0;
       if (part.slots > 0) {
-        keys[i] = part.keys + slot_after(slot, p, part.slots) * part.stride;
+        keys[i] = static_cast<const S*>(part.keys) + slot_after(slot, p, part.slots) * part.stride;
       } else {
         const size_t at = slot + p;
-        keys[i] = blocks.keys[at / block_positions] + at % block_positions * part.stride;
+        keys[i] = reinterpret_cast<const S*>(blocks.keys[at / block_positions]) + at % block_positions * part.stride;
       }
     }
     for (size_t block = 0; block < run.channels; block += block_terms) {
@@ -58,7 +69,7 @@ CONTINUO_INLINE void attend_scores(const AttendRun& run, const AttendPart& part,
       for (size_t i = block + lane; i < end; i += partials) {
         const float q = part.q[i];
 #pragma unroll
-        for (uint32_t j = 0; j < side; ++j) partial[j] = fma(q, keys[j][i], partial[j]);
+        for (uint32_t j = 0; j < side; ++j) partial[j] = fma(q, widen(keys[j][i]), partial[j]);
       }
 #pragma unroll
       for (uint32_t j = 0; j < side; ++j) total[j] += join(partial[j]);
@@ -93,12 +104,14 @@ CONTINUO_INLINE float attend_sum(const float* weights, uint32_t begin, uint32_t 
 
 // Σ w_p v_p of one channel over positions begin … end of the stage that starts at `slot`, by fma from 0. In blocks, all
 // of them lie in one.
-CONTINUO_INLINE float attend_values(const AttendPart& part, const StageBlocks& blocks, size_t slot, uint32_t begin,
-                                    uint32_t end, const float* weights, size_t channel) {
+template <class S> CONTINUO_INLINE float attend_values(const AttendPart& part, const StageBlocks& blocks, size_t slot,
+                                                       uint32_t begin, uint32_t end, const float* weights,
+                                                       size_t channel) {
   constexpr uint32_t side = 8;
   const bool in_blocks = part.slots == 0;
   const size_t slots = in_blocks ? block_positions : part.slots;
-  const float* const values = (in_blocks ? blocks.values[(slot + begin) / block_positions] : part.values) + channel;
+  const void* const data = in_blocks ? blocks.values[(slot + begin) / block_positions] : part.values;
+  const S* const values = static_cast<const S*>(data) + channel;
   size_t at = in_blocks ? (slot + begin) % block_positions : slot_after(slot, begin, slots);
   float sum = 0.0f;
   uint32_t p = begin;
@@ -106,14 +119,14 @@ CONTINUO_INLINE float attend_values(const AttendPart& part, const StageBlocks& b
     float v[side];
 #pragma unroll
     for (uint32_t i = 0; i < side; ++i) {
-      v[i] = values[at * part.stride];
+      v[i] = widen(values[at * part.stride]);
       if (++at == slots) at = 0;
     }
 #pragma unroll
     for (uint32_t i = 0; i < side; ++i) sum = fma(weights[p + i], v[i], sum);
   }
   for (; p < end; ++p) {
-    sum = fma(weights[p], values[at * part.stride], sum);
+    sum = fma(weights[p], widen(values[at * part.stride]), sum);
     if (++at == slots) at = 0;
   }
   return sum;
@@ -144,12 +157,13 @@ __device__ inline void attend(const AttendRun& run) {
       const uint32_t skipped = static_cast<uint32_t>(first - base);  // positions of the first block that are not seen
       if (in_blocks) {
         if (t < attend_blocks && base + t * block_positions < last) {
-          blocks.keys[t] = block_data(part.key_blocks, base / block_positions + t, part.stride);
-          blocks.values[t] = block_data(part.value_blocks, base / block_positions + t, part.stride);
+          blocks.keys[t] = block_data(part.key_blocks, base / block_positions + t, part);
+          blocks.values[t] = block_data(part.value_blocks, base / block_positions + t, part);
         }
         __syncthreads();
       }
-      attend_scores(run, part, blocks, slot, count, scores);
+      as_stored(part.dtype,
+                [&](auto number) { attend_scores<decltype(number)>(run, part, blocks, slot, count, scores); });
       __syncthreads();
 
       const bool before = begun;
@@ -179,15 +193,20 @@ __device__ inline void attend(const AttendRun& run) {
         if (begin >= count) break;
         total = total * carry[block] + attend_sum(weights, begin, end, block == 0 ? static_cast<uint32_t>(first) : 0);
       }
+      const auto values_sum = [&](uint32_t begin, uint32_t end, size_t channel) {
+        return as_stored(part.dtype, [&](auto number) {
+          return attend_values<decltype(number)>(part, blocks, slot, begin, end, weights, channel);
+        });
+      };
       if (together == 1) {
         for (size_t channel = t; channel < run.channels; channel += threads) {
-          const float sum = attend_values(part, blocks, slot, 0, count, weights, channel);
+          const float sum = values_sum(0, count, channel);
           run.y[channel] = (before ? run.y[channel] * carry[0] : 0.0f) + sum;
         }
       } else {
         const uint32_t block = t / static_cast<uint32_t>(lanes), channel = t % static_cast<uint32_t>(lanes);
         const bool takes = block < together && begin_of(block) < count && channel < run.channels;
-        if (takes) sums[t] = attend_values(part, blocks, slot, begin_of(block), end_of(block), weights, channel);
+        if (takes) sums[t] = values_sum(begin_of(block), end_of(block), channel);
         __syncthreads();
         if (t < run.channels) {
           float y = before ? run.y[t] * carry[0] : 0.0f;

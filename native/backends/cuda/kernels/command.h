@@ -96,7 +96,7 @@ struct Command {
   Task task{};
   Type type = Type::f32;      // slice, cast, less, equal, remainder, read, write: of in[0], or of the table
   Type type_out = Type::f32;  // cast
-  Dtype dtype = Dtype::f32;   // embed: of the table
+  Dtype dtype = Dtype::f32;   // embed, attend: of the table
   uint32_t constant = 0;
   uint32_t width = 0;
   uint32_t in_width = 0;  // elements of a row of in[0]; embed: rows of the table; gather, write: bytes of a row

@@ -65,9 +65,10 @@ CONTINUO_INLINE void run_attend(const Command& c, const Step& step, size_t row, 
     AttendRun job{{}, 1, static_cast<float*>(c.out) + at + head * channels, channels, c.scale};
     auto& part = job.parts[0];
     part = {head_of(c, 0, at + head * channels), nullptr, nullptr, stride, arg(2), arg(3), slots};
+    part.dtype = c.dtype;
     if (slots > 0) {
-      part.keys = reinterpret_cast<const float*>(arg(0)) + shared;
-      part.values = reinterpret_cast<const float*>(arg(1)) + shared;
+      part.keys = reinterpret_cast<const std::byte*>(arg(0)) + shared * size_of(c.dtype);
+      part.values = reinterpret_cast<const std::byte*>(arg(1)) + shared * size_of(c.dtype);
     } else {
       part.key_blocks = {reinterpret_cast<const BlockAt*>(arg(0)), arg(5), shared};
       part.value_blocks = {reinterpret_cast<const BlockAt*>(arg(1)), arg(6), shared};

@@ -7,8 +7,8 @@
  *
  * A look reads every manifest, so it comes when the topic has grown by as much as lived at the last one, or when sessions that were reset or
  * closed named more than the others do. Moved is only what lies before half
- * of the dead, and only when more is dead than alive. So reading and copying cost a fixed share of what is written, and the topic holds about
- * twice what lives, or `floor` more.
+ * of the dead, and only when more is dead than alive. So reading and copying cost a fixed share of what is written, and the topic holds two
+ * to four times what lives at most, or `floor` more.
  */
 import type { BlobName, Wanted } from '../blobs/store.ts'
 import { failpoint } from '../failpoint.ts'

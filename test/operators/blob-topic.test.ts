@@ -71,7 +71,7 @@ onBothLogs((fresh) => {
         await eventually(async () => {
           await bench.feed(read('other', 'a little'))
           await running.idle()
-          expect(await bytesIn(bench)).toBeLessThanOrEqual(2 * living + 5 * BLOCK_BYTES)
+          expect(await bytesIn(bench)).toBeLessThanOrEqual(4 * living + 4 * BLOCK_BYTES)
           expect((await bench.log.bounds(bench.names.blobs, 0)).begin).toBeGreaterThan(7)
         })
         await running.worker.stop()

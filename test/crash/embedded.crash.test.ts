@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, test } from 'vitest'
 import { FAMILIES, inBlocks, openFamily } from '../families.ts'
-import { BLOBS, crash, dozens, FORKS, ONCE, QUICK, QUICK_BLOBS, QUICK_FORKS } from './suite.ts'
+import { BLOBS, BLOBS_IN_TOPIC, crash, dozens, FORKS, ONCE, QUICK, QUICK_BLOBS, QUICK_FORKS } from './suite.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-crash-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
@@ -31,6 +31,11 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
   )
   test('with snapshots in blocks, while sessions are forked', { tags: 'slow' }, async () =>
     crash(await blocks(), on('forks-blocks'), FORKS),
+  )
+  test('with blocks in the log, between a blob and the commit that names it', async () =>
+    crash(await openFamily('qwen3', dir), on('once-topic'), QUICK_BLOBS))
+  test('with blocks in the log, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
+    crash(await openFamily('qwen3', dir), on('topic'), BLOBS_IN_TOPIC),
   )
   test('with snapshots in blocks, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
     crash(await blocks(), on('blocks'), BLOBS),

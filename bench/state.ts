@@ -2,7 +2,7 @@
  * The cost of snapshots: for sessions of different lengths, the bytes that 1,000 new tokens add to log and blob store, and the time from
  * the capture of a state until a committed head names it. Sessions of that length are made from random numbers and imported.
  *
- *   node bench/state.ts [--positions 1000,10000,100000] [--rounds 3] [--store blobs|whole]
+ *   node bench/state.ts [--positions 1000,10000,100000] [--rounds 3] [--blob-store topic|folder] [--log kafka://…]
  */
 import { existsSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -26,7 +26,8 @@ const { values } = parseArgs({
   options: {
     positions: { type: 'string', default: '1000,10000,100000' },
     rounds: { type: 'string', default: '3' },
-    store: { type: 'string', default: 'blobs' },
+    'blob-store': { type: 'string', default: 'topic' },
+    log: { type: 'string' },
   },
 })
 const lengths = values.positions.split(',').map(Number)
@@ -113,7 +114,10 @@ const begin = async (log: EventLog, model: Model, positions: number): Promise<vo
 
 const measure = async (model: Model, positions: number, at: number) => {
   const store = join(dir, `blobs-${at}`)
-  const log = await openLog(`file:${join(dir, `${at}.db`)}`, values.store === 'blobs' ? { blobStore: store } : {})
+  const inTopic = values['blob-store'] === 'topic'
+  const url =
+    values.log === undefined ? `file:${join(dir, `${at}.db`)}` : `${values.log}/state-${Date.now().toString(36)}`
+  const log = await openLog(url, inTopic ? {} : { blobStore: store })
   const names = topicNames(log.prefix)
   await log.createTopics(TOPICS.map(({ name, settings }) => ({ name: names[name], partitions: 1, config: settings })))
   await begin(log, model, positions)
@@ -136,7 +140,7 @@ const measure = async (model: Model, positions: number, at: number) => {
     warn: console.error,
   })
   const used = async (): Promise<number> =>
-    (values.store === 'blobs' ? bytesBelow(store) : 0) + (await partBytes(log, names.snapshots))
+    (inTopic ? await partBytes(log, names.blobs) : bytesBelow(store)) + (await partBytes(log, names.snapshots))
   const found: { bytes: number; seconds: number }[] = []
   for (let round = 0; round <= rounds; round += 1) {
     const before = await used()
@@ -164,7 +168,7 @@ try {
   writePackageTo(dir, gpt2ConfigOf(sizes), safetensors(randomGpt2(9, sizes)))
   const { model } = await openPackage(dir)
   const linear = TOKENS * positionBytes
-  console.log(`${values.store}: ${positionBytes} bytes a position, ${linear} for ${TOKENS} tokens`)
+  console.log(`${values['blob-store']}: ${positionBytes} bytes a position, ${linear} for ${TOKENS} tokens`)
   for (const [at, positions] of lengths.entries()) {
     const found = await measure(model, positions, at)
     const bytes = median(found.map((each) => each.bytes))

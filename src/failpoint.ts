@@ -28,7 +28,9 @@ export const FAILPOINTS = [
   'blobs.written',
   /** Dead blobs were found; none is removed. */
   'blobs.swept',
-  /** A dead blob was removed, and others were not. */
+  /** Living blobs of a topic were copied to its end; no manifest names the copies. */
+  'blobs.moved',
+  /** A dead blob was removed, and others were not; a topic was trimmed. */
   'blobs.removed',
   /** The transaction is put together; nothing was sent. */
   'commit.prepared',

@@ -24,7 +24,7 @@ export type Cause = z.infer<typeof cause>
 /** The content of a topic file: the contract between writers and readers of the topic. */
 export interface TopicContract {
   /** Name without prefix. */
-  readonly name: 'chunks' | 'tokens' | 'observations' | 'state' | 'snapshots' | 'deadletters'
+  readonly name: 'chunks' | 'tokens' | 'observations' | 'state' | 'snapshots' | 'blobs' | 'deadletters'
   readonly purpose: string
   readonly key: string
   /** JSON schema of the value, where the value is JSON. */

@@ -1,5 +1,6 @@
 /** The contract with other programs: one file for each topic. */
 import { z } from 'zod'
+import { blobs } from './blobs.ts'
 import { chunks } from './chunks.ts'
 import type { TopicContract } from './common.ts'
 import { deadletters } from './deadletters.ts'
@@ -8,7 +9,7 @@ import { snapshots } from './snapshots.ts'
 import { state } from './state.ts'
 import { tokens } from './tokens.ts'
 
-export const TOPICS: readonly TopicContract[] = [chunks, tokens, observations, state, snapshots, deadletters]
+export const TOPICS: readonly TopicContract[] = [chunks, tokens, observations, state, snapshots, blobs, deadletters]
 
 export type TopicNames = Readonly<Record<TopicContract['name'], string>>
 
@@ -19,6 +20,7 @@ export const topicNames = (prefix: string, input?: string): TopicNames => ({
   observations: `${prefix}.observations`,
   state: `${prefix}.state`,
   snapshots: `${prefix}.snapshots`,
+  blobs: `${prefix}.blobs`,
   deadletters: `${prefix}.deadletters`,
 })
 

@@ -65,8 +65,8 @@ export const snapshotRef = z.strictObject({
   parts: z.int().min(1),
   bytes: z.int().min(1),
   sha256,
-  /** Blobs that the snapshot names, and their bytes; missing where it names none. */
-  blobs: z.strictObject({ count: z.int().min(1), bytes: z.int().min(1) }).optional(),
+  /** Blobs that the snapshot names, and their bytes; missing where it names none. `in`: missing where a folder or S3 has them. */
+  blobs: z.strictObject({ count: z.int().min(1), bytes: z.int().min(1), in: z.literal('topic').optional() }).optional(),
 })
 export type SnapshotRef = z.infer<typeof snapshotRef>
 

@@ -3,11 +3,11 @@ import { mkdir, opendir, readFile, unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { ContinuoError, messageOf } from '../errors.ts'
 import { syncFolder, writeDurably } from '../files.ts'
-import type { BlobStore } from './store.ts'
+import type { SharedStore } from './store.ts'
 
 const isMissing = (error: unknown): boolean => (error as NodeJS.ErrnoException).code === 'ENOENT'
 
-export const openDirectoryStore = (given: string): BlobStore => {
+export const openDirectoryStore = (given: string): SharedStore => {
   const root = resolve(given)
   /** Folders that are there, and last. */
   const made = new Map<string, Promise<void>>()

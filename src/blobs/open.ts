@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto'
 import { ContinuoError } from '../errors.ts'
 import { openDirectoryStore } from './directory.ts'
-import type { BlobStore } from './store.ts'
+import type { SharedStore } from './store.ts'
 
 /** Opens a store of blobs by its name: a folder, or `s3://bucket[/prefix]`. Throws INVALID for another form. */
-export const openBlobStore = async (name: string): Promise<BlobStore> => {
+export const openBlobStore = async (name: string): Promise<SharedStore> => {
   const scheme = /^([a-z][a-z0-9+.-]+):/i.exec(name)?.[1]
   if (scheme === undefined) return openDirectoryStore(name)
   if (scheme === 's3') {
@@ -19,7 +19,7 @@ export const openBlobStore = async (name: string): Promise<BlobStore> => {
 }
 
 /** Writes, reads and removes a blob. Throws UNAVAILABLE or DENIED where one of them cannot be done. */
-export const tryBlobStore = async (store: BlobStore): Promise<void> => {
+export const tryBlobStore = async (store: SharedStore): Promise<void> => {
   const name = `ping/${randomBytes(8).toString('hex')}`
   await store.put(name, new Uint8Array(1))
   await store.get(name)

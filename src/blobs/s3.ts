@@ -12,7 +12,7 @@ import {
   S3ServiceException,
 } from '@aws-sdk/client-s3'
 import { ContinuoError, messageOf } from '../errors.ts'
-import type { BlobStore } from './store.ts'
+import type { SharedStore } from './store.ts'
 
 export interface S3Options {
   /** ms; default: a minute. Of a whole call, with its retries. */
@@ -33,7 +33,7 @@ export const parseS3Url = (url: string): { readonly bucket: string; readonly pre
 const DENYING =
   /credential|^(AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|NoSuchBucket|PermanentRedirect)/i
 
-export const openS3Store = (url: string, { limit = 60_000 }: S3Options = {}): BlobStore => {
+export const openS3Store = (url: string, { limit = 60_000 }: S3Options = {}): SharedStore => {
   const { bucket, prefix } = parseS3Url(url)
   const { AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION } = process.env
   const custom = AWS_ENDPOINT_URL_S3 ?? AWS_ENDPOINT_URL

@@ -1,9 +1,45 @@
 /**
- * The port to a store of blobs: immutable runs of bytes, each written once under a name of its own. Three rules make it safe to share
- * among workers, and each caller keeps them (docs/architecture.md, Blobs): nobody writes a name twice, a record names a blob only when
- * the blob is durable, and a blob is removed only by who owns its partition, once no record names it.
+ * Two ports. `BlobStore` keeps the blobs of one partition: immutable runs of bytes, each named by its sha256 and by the *place* of this copy
+ * of it. It has three adapters: a folder and S3, which are shared among partitions and logs (shared.ts), and the topic of the partition
+ * (operators/blob-topic.ts).
+ *
+ * The port asks for a place instead of taking a name, and neither lists nor removes, because a topic can do neither: a record's offset is
+ * known once it is written, and what is dead leaves by a trim of all that lies before it. How dead blobs leave is therefore a matter of each
+ * kind: operators/blob-sweep.ts and operators/blob-trim.ts.
+ *
+ * Three rules hold for all (docs/architecture.md, Blobs): no copy is written over another, a record names a blob only when the blob is
+ * durable, and a blob is removed only by who owns its partition, once no record names it.
  */
-export interface BlobStore {
+
+/** A blob as a manifest names it: the sha256 of its bytes, and what tells this copy of it from others. Hexadecimal, 64 and 16 digits. */
+export interface BlobName {
+  readonly hash: string
+  readonly place: string
+}
+
+/** A blob to be read, with its size. */
+export interface Wanted extends BlobName {
+  readonly bytes: number
+}
+
+export interface BlobReader {
+  /** Where, for messages; without credentials. */
+  readonly url: string
+  /**
+   * Calls `found` once for each of `wanted`, by its index there and in any order, with what is stored, which may be damaged; null: there is
+   * none. Several calls of `found` may be under way at once; the next one waits for one of them. Rejects with UNAVAILABLE or DENIED where
+   * it cannot be told what is there, and with what `found` rejects with.
+   */
+  get(wanted: readonly Wanted[], found: (at: number, bytes: Uint8Array | null) => Promise<void>): Promise<void>
+}
+
+export interface BlobStore extends BlobReader {
+  /** Resolves, with the place, when the bytes are durable. Rejects with UNAVAILABLE or DENIED, in a topic with FENCED. */
+  put(hash: string, bytes: Uint8Array): Promise<string>
+}
+
+/** The port to a store that is shared: runs of bytes under names. A name is written once. */
+export interface SharedStore {
   /** As given, without credentials. */
   readonly url: string
   /** Resolves when the bytes are durable under the name. Rejects with UNAVAILABLE or DENIED; a part of a blob is never seen. */

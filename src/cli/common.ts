@@ -38,7 +38,7 @@ export const sealFlags = {
 export const blobFlags = {
   'blob-store': optional(
     'DIR',
-    'where blocks of large states are kept; without it every snapshot is whole, in the log',
+    'folder or s3://bucket/prefix for blocks of large states; without it they are kept in the log',
   ),
 }
 export const SEAL_FLAGS = Object.keys(sealFlags)

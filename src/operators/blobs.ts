@@ -1,21 +1,24 @@
 /**
  * The blobs of one partition. A snapshot in blocks (state/manifest.ts) is written in this order: the blobs that are new, each durable
  * before the next word; the manifest, as any snapshot ahead of the commit; the head that names it. A crash between any two of them
- * leaves garbage and nothing else. blob-sweep.ts removes it.
+ * leaves garbage and nothing else. blob-trim.ts and blob-sweep.ts remove it.
  *
- * A blob lies at `<log id>/<partition>/<sha256>.<place>` in the store. The log id is a random number that the partition's cursor
- * carries: two logs may share a store. The place is a random number of each copy, so a name is written once and never again: what a
- * sweep found dead cannot come to life under its hands.
+ * Blobs lie in the topic of the partition (blob-topic.ts), or in a store that several logs may share, in a folder `<log id>/<partition>`
+ * (blobs/shared.ts). The log id is a random number that the partition's cursor carries.
  */
 import { randomBytes } from 'node:crypto'
-import type { TopicNames } from '../../topics/index.ts'
-import type { BlobStore } from '../blobs/store.ts'
+import { blobs as contract } from '../../topics/blobs.ts'
+import { type TopicNames, topicNames } from '../../topics/index.ts'
+import { inParallel } from '../blobs/parallel.ts'
+import { inShared } from '../blobs/shared.ts'
+import type { BlobName, BlobReader, BlobStore, SharedStore } from '../blobs/store.ts'
 import type { Model } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
+import { sha256Aside } from '../hash.ts'
 import type { StateLayout } from '../memory.ts'
 import { type Head, type PartitionCursor, seal } from '../state/head.ts'
-import { assemble, type BlobName, type BlobNames, blockBytes, readManifest } from '../state/manifest.ts'
+import { assemble, type BlobNames, blockBytes, IN_TOPIC, type Manifest, readManifest } from '../state/manifest.ts'
 import {
   checkWhole,
   decodeSnapshot,
@@ -24,53 +27,17 @@ import {
   type Snapshot,
   type SnapshotFile,
 } from '../state/snapshot.ts'
-import type { EventLog, PartitionWriter } from '../streams/log.ts'
+import type { EventLog } from '../streams/log.ts'
+import { offsetOf, openTopicStore, type TopicStore, topicReader } from './blob-topic.ts'
+import type { TurnWriter } from './turns.ts'
 import type { Capture } from './types.ts'
 
-/** Transfers of one snapshot at a time: enough for a disk or a network, and few blocks in memory. */
-const READS = 16
+/** Blobs of one snapshot that are hashed and written at a time. */
 const WRITES = 4
 
 const text = new TextEncoder()
 /** A small blob that every partition of a log has in its store: without it another store was named. */
 const MARK = 'log'
-
-export const nameIn = (folder: string, { hash, place }: BlobName): string => `${folder}/${hash}.${place}`
-
-const NAME = /\/([0-9a-f]{64})\.([0-9a-f]{16})$/
-/** Of the whole name of a blob; null for other names. */
-export const parseName = (name: string): BlobName | null => {
-  const [, hash, place] = NAME.exec(name) ?? []
-  return hash === undefined ? null : { hash, place: place! }
-}
-
-/** On a thread of its own: hashing a block takes as long as a step. */
-const hashOf = async (bytes: Uint8Array): Promise<string> =>
-  Buffer.from(await crypto.subtle.digest('SHA-256', bytes as Uint8Array<ArrayBuffer>)).toString('hex')
-
-/** At most `limit` at a time; the results in order. After a failure no other item is begun. */
-export const inParallel = async <T, R>(
-  items: readonly T[],
-  limit: number,
-  work: (item: T) => Promise<R>,
-): Promise<R[]> => {
-  const results: R[] = []
-  let next = 0
-  const lane = async (): Promise<void> => {
-    while (next < items.length) {
-      const at = next
-      next += 1
-      try {
-        results[at] = await work(items[at]!)
-      } catch (error) {
-        next = items.length
-        throw error
-      }
-    }
-  }
-  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, lane))
-  return results
-}
 
 /** A block of a session's snapshot cannot be had. */
 export class BlockLost extends ContinuoError {
@@ -82,21 +49,30 @@ export class BlockLost extends ContinuoError {
   }
 }
 
-const readBlock = async (
-  store: BlobStore,
-  folder: string,
+/** `bytes`: what the store gave for the blob. Throws BlockLost. */
+const checkBlock = async (
+  { url }: BlobReader,
   session: string,
   block: number,
   blob: BlobName,
+  bytes: Uint8Array | null,
 ): Promise<Uint8Array> => {
-  const bytes = await store.get(nameIn(folder, blob))
   const what = `Block ${block} of session "${session}" (sha256 ${blob.hash.slice(0, 12)}…)`
-  if (bytes === null) throw new BlockLost(`${what} is not in the blob store ${store.url}.`, blob)
-  const actual = await hashOf(bytes)
+  if (bytes === null) throw new BlockLost(`${what} is not in the blob store ${url}.`, blob)
+  const actual = await sha256Aside(bytes)
   if (actual === blob.hash) return bytes
   throw new BlockLost(
-    `${what} is damaged in the blob store ${store.url}: its ${bytes.length} bytes have the sha256 ${actual.slice(0, 12)}….`,
+    `${what} is damaged in the blob store ${url}: its ${bytes.length} bytes have the sha256 ${actual.slice(0, 12)}….`,
     blob,
+  )
+}
+
+const readerOf = (log: EventLog, { store: where, head }: Manifest): BlobReader => {
+  if (where === IN_TOPIC) return topicReader(log, topicNames(log.prefix).blobs, head.cursor.partition)
+  if (log.blobs !== undefined) return inShared(log.blobs, where)
+  throw new ContinuoError(
+    'UNAVAILABLE',
+    `The newest snapshot of session "${head.session}" is in blocks, which lie in a blob store: name it, --blob-store.`,
   )
 }
 
@@ -104,24 +80,20 @@ const readBlock = async (
 const joined = async (log: EventLog, read: SnapshotFile) => {
   const manifest = readManifest(read)
   if (manifest === null) return null
-  const { names, store: folder, head } = manifest
-  const { blobs } = log
-  if (blobs === undefined)
-    throw new ContinuoError(
-      'UNAVAILABLE',
-      `The newest snapshot of session "${head.session}" is in blocks, which lie in a blob store: name it, --blob-store.`,
-    )
-  const numbered = names.flatMap((own, g) => own.map((blob, block) => ({ g, blob, block })))
-  const bytes = await inParallel(numbered, READS, ({ blob, block }) =>
-    readBlock(blobs, folder, head.session, block, blob),
-  )
-  const blocks = names.map((_, g) => bytes.filter((_, i) => numbered[i]!.g === g))
-  return { ...assemble(read, blocks), names }
+  const { names, sizes, store: where, head } = manifest
+  const reader = readerOf(log, manifest)
+  const numbered = names.flatMap((own, g) => own.map((blob, block) => ({ g, blob, block, ...blob, bytes: sizes[g]! })))
+  const blocks: Uint8Array[][] = names.map(() => [])
+  await reader.get(numbered, async (at, bytes) => {
+    const { g, blob, block } = numbered[at]!
+    blocks[g]![block] = await checkBlock(reader, head.session, block, blob, bytes)
+  })
+  return { ...assemble(read, blocks), names, where }
 }
 
-/** A snapshot with all its blocks, and their names where it has any. */
+/** A snapshot with all its blocks. `blocks`: their names, and where they lie; null where it has none. */
 export interface WholeSnapshot extends Snapshot {
-  readonly names: BlobNames | null
+  readonly blocks: Omit<KnownBlocks, 'origin'> | null
 }
 
 /**
@@ -131,9 +103,9 @@ export interface WholeSnapshot extends Snapshot {
 export const wholeSnapshot = async (log: EventLog, file: Uint8Array, layout: StateLayout): Promise<WholeSnapshot> => {
   const read = readSnapshotFile(file)
   const whole = await joined(log, read)
-  if (whole === null) return { ...decodeSnapshot(file, layout), names: null }
-  const { state, tensors, names } = whole
-  return { ...checkWhole({ head: read.head, state }, tensors, layout), names }
+  if (whole === null) return { ...decodeSnapshot(file, layout), blocks: null }
+  const { state, tensors, names, where } = whole
+  return { ...checkWhole({ head: read.head, state }, tensors, layout), blocks: { names, where } }
 }
 
 /** The same as one file with the blocks inside, without the model. */
@@ -147,12 +119,20 @@ export const wholeFile = async (log: EventLog, file: Uint8Array): Promise<Uint8A
 export interface KnownBlocks {
   readonly origin: number
   readonly names: BlobNames
+  /** As a manifest says it. */
+  readonly where: string
 }
+
+/** How the dead leave. */
+export type Removal =
+  | { readonly by: 'name'; readonly store: SharedStore; readonly folder: string }
+  | { readonly by: 'trim'; readonly store: TopicStore }
 
 export interface PartitionBlobs {
   readonly store: BlobStore
-  /** Where in the store. */
-  readonly folder: string
+  readonly removal: Removal
+  /** As a manifest says it. */
+  readonly where: string
   /** Blocks of the session that need not be captured again. */
   known(session: string, origin: number): BlobNames
   /** The session's context came to memory, with these blocks; and has left it. */
@@ -162,10 +142,16 @@ export interface PartitionBlobs {
   write(capture: Capture): Promise<BlobNames | null>
   /** The copy is lost or damaged: it is given to no session any more. */
   distrust(blob: BlobName): void
+  /** Copies of blobs, by the places of the old ones: from here on they are named instead. */
+  move(moved: ReadonlyMap<string, BlobName>): void
   /** From here on a block counts as there only where it was written later, or belongs to a session in memory; and what `write` names is noted. */
   forgetOthers(): void
-  /** The names that sessions in memory go on from, and those that `write` gave since `forgetOthers`. */
+  /** Those names. */
+  noted(): Iterable<BlobName>
+  /** The names that sessions in memory go on from, and those that were noted. */
   held(): Iterable<BlobName>
+  /** From here on only such blobs are named again; a session that went on from others is captured anew. */
+  retain(isKept: (place: string) => boolean): void
   /** Ends the noting. */
   swept(): void
   /** Bytes of blocks that were named and probably are not any more; `add` counts more of them, `clear` none. */
@@ -174,7 +160,8 @@ export interface PartitionBlobs {
   readonly blockBytes: number
 }
 
-const createBlobs = (store: BlobStore, folder: string, layout: StateLayout): PartitionBlobs => {
+const createBlobs = (where: string, removal: Removal, layout: StateLayout): PartitionBlobs => {
+  const store = removal.by === 'trim' ? removal.store : inShared(removal.store, removal.folder)
   const none: BlobNames = layout.growth.map(() => [])
   const sizes = layout.growth.map(blockBytes)
   const sessions = new Map<string, KnownBlocks>()
@@ -183,13 +170,17 @@ const createBlobs = (store: BlobStore, folder: string, layout: StateLayout): Par
   const noted = new Map<string, BlobName>()
   let noting = false
   let dead = 0
+  /** As `move` got it last, for captures and rebuilds that began before. */
+  let moved: ReadonlyMap<string, BlobName> = new Map()
+
+  const isLeft = ({ place }: BlobName): boolean => removal.by === 'trim' && offsetOf(place) < removal.store.begin
+  const current = (names: BlobNames): BlobNames => names.map((own) => own.map((blob) => moved.get(blob.place) ?? blob))
 
   const stored = async (bytes: Uint8Array): Promise<BlobName> => {
-    const hash = await hashOf(bytes)
+    const hash = await sha256Aside(bytes)
     const found = byHash.get(hash)
     if (found !== undefined) return found
-    const blob = { hash, place: randomBytes(8).toString('hex') }
-    await store.put(nameIn(folder, blob), bytes)
+    const blob = { hash, place: await store.put(hash, bytes) }
     failpoint('blobs.put')
     byHash.set(hash, blob)
     return blob
@@ -207,34 +198,62 @@ const createBlobs = (store: BlobStore, folder: string, layout: StateLayout): Par
 
   return {
     store,
-    folder,
+    removal,
+    where,
     known(session, origin) {
       const found = sessions.get(session)
       return found?.origin === origin ? found.names : none
     },
-    begin(session, blocks = { origin: -1, names: none }) {
-      sessions.set(session, blocks)
-      for (const blob of blocks.names.flat()) byHash.set(blob.hash, blob)
+    begin(session, blocks) {
+      const names = blocks?.where === where ? current(blocks.names) : none
+      // What was moved and left while the session was being rebuilt is captured anew.
+      const known = names.some((own) => own.some(isLeft)) ? none : names
+      sessions.set(session, { origin: blocks?.origin ?? -1, names: known, where })
+      for (const blob of known.flat()) byHash.set(blob.hash, blob)
     },
     end: (session) => sessions.delete(session),
     async write({ head, blocks }) {
       if (blocks === undefined) return null
       const fresh = blocks.fresh.flatMap((own, g) => own.map((bytes) => ({ g, bytes })))
       const added = await inParallel(fresh, WRITES, ({ bytes }) => stored(bytes))
-      const names = blocks.known.map((own, g) => [...own, ...added.filter((_, i) => fresh[i]!.g === g)])
-      if (noting) for (const blob of names.flat()) noted.set(nameIn(folder, blob), blob)
+      const known = current(blocks.known)
+      const names = known.map((own, g) => [...own, ...added.filter((_, i) => fresh[i]!.g === g)])
+      const left = names.flat().find(isLeft)
+      if (left !== undefined)
+        throw new ContinuoError(
+          'UNAVAILABLE',
+          `A block of session "${head.session}" (sha256 ${left.hash.slice(0, 12)}…) left ${store.url} while its snapshot waited. The session is rebuilt from the snapshot before.`,
+        )
+      if (noting) for (const blob of names.flat()) noted.set(blob.place, blob)
       failpoint('blobs.written')
-      replace(head.session, { origin: head.conductor.origin, names })
+      replace(head.session, { origin: head.conductor.origin, names, where })
       return names.every((own) => own.length === 0) ? null : names
     },
     distrust({ hash, place }) {
       if (byHash.get(hash)?.place === place) byHash.delete(hash)
+    },
+    move(places) {
+      moved = places
+      for (const [session, blocks] of sessions) sessions.set(session, { ...blocks, names: current(blocks.names) })
+      for (const [hash, { place }] of byHash) {
+        const now = moved.get(place)
+        if (now !== undefined) byHash.set(hash, now)
+      }
     },
     forgetOthers() {
       noting = true
       noted.clear()
       byHash.clear()
       for (const { names } of sessions.values()) for (const blob of names.flat()) byHash.set(blob.hash, blob)
+    },
+    noted: () => noted.values(),
+    retain(isKept) {
+      byHash.clear()
+      for (const [session, blocks] of sessions) {
+        const blobs = blocks.names.flat()
+        if (!blobs.every(({ place }) => isKept(place))) sessions.set(session, { ...blocks, names: none })
+        else for (const blob of blobs) byHash.set(blob.hash, blob)
+      }
     },
     *held() {
       yield* noted.values()
@@ -264,29 +283,41 @@ export interface Claimed {
   readonly names: TopicNames
   readonly model: Pick<Model, 'layout'>
   readonly partition: number
-  readonly writer: PartitionWriter
+  readonly writer: TurnWriter
+  /** Bytes of a blob in one record at most. */
+  readonly partBytes: number
 }
 
 /**
- * The blobs of a partition that was just claimed; null where the log has no store, or the model no tables that grow. The first time, the
- * log's id is drawn, marked in the store and committed with the cursor. Throws REFUSED where heads name blobs and no store was given, or
- * another than theirs: then every session would be computed again, or set aside.
+ * The blobs of a partition that was just claimed; null where the model has no tables that grow. They lie in the log's blob store, or, where it
+ * was opened without one, in the topic of the partition. The first time with a store, the log's id is drawn, marked in the store and
+ * committed with the cursor. Throws REFUSED where heads name blobs in a store and none was given, or another than theirs: then every session
+ * would be computed again, or set aside.
  */
 export const openBlobs = async (
-  { log, names, model, partition, writer }: Claimed,
+  { log, names, model, partition, writer, partBytes }: Claimed,
   cursor: PartitionCursor,
   heads: ReadonlyMap<string, Head>,
 ): Promise<{ readonly blobs: PartitionBlobs | null; readonly cursor: PartitionCursor }> => {
   const store = log.blobs
-  const named = [...heads.values()].find(({ snapshot }) => snapshot?.blobs !== undefined)
+  const isElsewhere = ({ snapshot }: Head): boolean => snapshot?.blobs !== undefined && snapshot.blobs.in !== IN_TOPIC
+  const named = [...heads.values()].find(isElsewhere)
   if (store === undefined) {
-    if (named === undefined) return { blobs: null, cursor }
-    throw new ContinuoError(
-      'REFUSED',
-      `The snapshot of session "${named.session}" in ${names.state}, partition ${partition}, has blocks in a blob store, and none was given. Nothing was changed. Name the store: --blob-store.`,
-    )
+    if (named !== undefined)
+      throw new ContinuoError(
+        'REFUSED',
+        `The snapshot of session "${named.session}" in ${names.state}, partition ${partition}, has blocks in a blob store, and none was given. Nothing was changed. Name the store: --blob-store.`,
+      )
+    if (model.layout.growth.length === 0) return { blobs: null, cursor }
+    await ensureTopic(log, names)
+    const topic = await openTopicStore(log, names.blobs, writer, partBytes)
+    return { blobs: createBlobs(IN_TOPIC, { by: 'trim', store: topic }, model.layout), cursor }
   }
   if (model.layout.growth.length === 0) return { blobs: null, cursor }
+  const inFolder = (logId: string): PartitionBlobs => {
+    const folder = folderOf(logId)
+    return createBlobs(folder, { by: 'name', store, folder }, model.layout)
+  }
   const folderOf = (logId: string): string => `${logId}/${partition}`
   if (cursor.logId !== undefined) {
     const folder = folderOf(cursor.logId)
@@ -295,12 +326,19 @@ export const openBlobs = async (
         'REFUSED',
         `The blob store ${store.url} does not belong to ${names.state}, partition ${partition}: it has no ${folder}/${MARK}. Nothing was changed. Name the store that the workers before used (--blob-store), or bring its content back.`,
       )
-    return { blobs: createBlobs(store, folder, model.layout), cursor }
+    return { blobs: inFolder(cursor.logId), cursor }
   }
   const logId = randomBytes(16).toString('hex')
   const marked: PartitionCursor = { ...cursor, logId }
   await store.put(`${folderOf(logId)}/${MARK}`, text.encode(`${names.state}, partition ${partition}\n`))
   const sealed = seal(marked, { topic: names.state, partition, keys: log.sealKeys })
   await writer.commit([{ topic: names.state, ...sealed }], cursor.offset)
-  return { blobs: createBlobs(store, folderOf(logId), model.layout), cursor: marked }
+  return { blobs: inFolder(logId), cursor: marked }
+}
+
+/** Logs of older versions have no such topic. */
+const ensureTopic = async (log: EventLog, names: TopicNames): Promise<void> => {
+  if ((await log.topics()).some(({ name }) => name === names.blobs)) return
+  const partitions = await log.partitions(names.chunks)
+  await log.createTopics([{ name: names.blobs, partitions, config: contract.settings }])
 }

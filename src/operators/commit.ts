@@ -53,8 +53,8 @@ export const commit =
             await committer.snapshotStep()
             continue
           }
-          if (committer.hasSweepWork) {
-            await committer.sweepStep()
+          if (committer.hasGarbageWork) {
+            await committer.garbageStep()
             continue
           }
           await new Promise<void>((resolve) => {
@@ -105,7 +105,7 @@ export const commit =
           await committer.compact()
           // Also when commits follow each other without a pause, snapshots make way.
           await committer.snapshotStep()
-          await committer.sweepStep()
+          await committer.garbageStep()
         }
         // Farewell: what no snapshot holds yet is saved, so that the next start replays nothing.
         failpoint('stop.drained')

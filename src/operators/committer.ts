@@ -15,7 +15,9 @@ import { type MemoryReport, type ModelMemory, memoryStats } from '../state/memor
 import { encodeSnapshot } from '../state/snapshot.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
 import type { Watermark } from '../streams/watermark.ts'
+import type { Garbage } from './blob-garbage.ts'
 import { createSweep } from './blob-sweep.ts'
+import { createTrim } from './blob-trim.ts'
 import type { PartitionBlobs } from './blobs.ts'
 import type { EmittedStep } from './emit.ts'
 import type { Sessions } from './sessions.ts'
@@ -98,13 +100,19 @@ export const createCommitter = (deps: CommitterDeps) => {
   /** The writing of a capture's blobs to the store; null: none is under way. `stored` gives its result once it has ended. */
   let storing: Promise<void> | null = null
   let stored: (() => Stored) | null = null
+  /** Captures since garbage was looked at. */
+  let begun = 0
   let living = { count: 0, bytes: 0 }
   /** The input offset of the last commit. */
   let committedTo = watermark.position().offset
+  const isInTopic = blobs?.removal.by === 'trim'
+  /** What it names in this store. */
+  const here = (ref: SnapshotRef | undefined): Partial<NonNullable<SnapshotRef['blobs']>> =>
+    ref?.blobs !== undefined && (ref.blobs.in !== undefined) === isInTopic ? ref.blobs : {}
   /** Every change of `refs`, so that what committed heads name is known without counting. */
   const setRef = (session: string, ref: SnapshotRef | undefined): void => {
-    const { count: less = 0, bytes: lost = 0 } = refs.get(session)?.blobs ?? {}
-    const { count: more = 0, bytes: won = 0 } = ref?.blobs ?? {}
+    const { count: less = 0, bytes: lost = 0 } = here(refs.get(session))
+    const { count: more = 0, bytes: won = 0 } = here(ref)
     living = { count: living.count - less + more, bytes: living.bytes - lost + won }
     if (ref === undefined) {
       refs.delete(session)
@@ -223,8 +231,8 @@ export const createCommitter = (deps: CommitterDeps) => {
     const file =
       blocks === null
         ? encodeSnapshot(head, state, model.layout, seen.stats)
-        : encodeManifest(head, state, model.layout, blobs!.folder, blocks, seen.stats)
-    const named = blocks === null ? undefined : namedIn(model.layout, blocks)
+        : encodeManifest(head, state, model.layout, blobs!.where, blocks, seen.stats)
+    const named = blocks === null ? undefined : namedIn(model.layout, blocks, blobs!.where)
     const pulse = head.conductor.globalStep
     writing = writeSnapshot(names.snapshots, head.session, pulse, file, deps.partBytes, named)
   }
@@ -246,17 +254,23 @@ export const createCommitter = (deps: CommitterDeps) => {
       })
   }
 
+  /** The oldest capture, where its turn has come: dead blobs wait for a quiet moment, and between some captures there is one. */
+  const nextCapture = (): Capture | undefined => {
+    const [next] = captures.values()
+    return garbage !== null && begun >= MAX_CAPTURES && garbage.hasWork ? undefined : next
+  }
+
   /** One small piece of snapshot work. Returns whether there may be more. */
-  const snapshotStep = async (): Promise<boolean> => {
+  const snapshotStep = async (next = nextCapture()): Promise<boolean> => {
     if (writing === null && stored !== null) {
       const outcome = stored
       stored = null
       begin(outcome())
     }
     if (writing === null) {
-      const [next] = captures.values()
       if (next === undefined || storing !== null) return false
       captures.delete(next.head.session)
+      begun += 1
       if (next.blocks !== undefined) {
         store(next)
         return false
@@ -273,37 +287,64 @@ export const createCommitter = (deps: CommitterDeps) => {
     return true
   }
 
-  const hasSnapshotWork = (): boolean => writing !== null || stored !== null || (storing === null && captures.size > 0)
+  const hasSnapshotWork = (): boolean =>
+    writing !== null || stored !== null || (storing === null && nextCapture() !== undefined)
 
   /** All snapshot work, to its end. */
   const finishSnapshots = async (): Promise<void> => {
-    while (hasSnapshotWork() || storing !== null) {
+    while (hasSnapshotWork() || storing !== null || captures.size > 0) {
       await storing
-      await snapshotStep()
+      // Whatever else waits.
+      await snapshotStep([...captures.values()][0])
     }
   }
 
   /** Nothing is on its way to the blob store or to a commit. */
   const isQuiet = (): boolean => storing === null && stored === null && writing === null && touched.size === 0
 
-  const sweep =
-    blobs === null
-      ? null
-      : createSweep({
-          log,
-          names,
-          partition,
-          writer,
-          blobs,
-          heads: sessions.heads,
-          floor: snapshotIndex.floor,
-          living: () => living,
-          *captured() {
-            for (const { blocks } of captures.values()) yield* blocks?.known.flat() ?? []
-          },
-          warn: deps.warn,
-          wake: deps.wake,
-        })
+  /** Writes the session's snapshot again, with what `change` makes of it (null: not at all). Returns its bytes. */
+  const renew = async (id: string, change: (file: Uint8Array) => Uint8Array | null): Promise<number> => {
+    const head = sessions.heads.get(id)
+    if (head === undefined || head.snapshot === null || refs.get(id)?.first !== head.snapshot.first) return 0
+    const file = await readSnapshot(log, names.snapshots, partition, head).catch((error: unknown) => {
+      if (codeOf(error) !== 'REFUSED') throw error
+      // When its session is rebuilt the same error leads to its events. Other sessions must not be stopped by it.
+      deps.warn(`${messageOf(error)} It is forgotten.`)
+      setRef(id, undefined)
+      snapshotIndex.drop(id)
+      touched.add(id)
+      return null
+    })
+    const changed = file === null ? null : change(file)
+    if (changed === null) return 0
+    const { pulse, blobs: named } = head.snapshot
+    const again = writeSnapshot(names.snapshots, id, pulse, changed, deps.partBytes, named)
+    let ref: SnapshotRef | null = null
+    while (ref === null) ref = await again.step(writer)
+    written(id, ref)
+    return ref.bytes
+  }
+
+  const createGarbageOf = ({ removal }: PartitionBlobs): Garbage => {
+    const garbage = {
+      log,
+      names,
+      partition,
+      writer,
+      blobs: blobs!,
+      heads: sessions.heads,
+      floor: snapshotIndex.floor,
+      living: () => living,
+      *captured() {
+        for (const { blocks } of captures.values()) yield* blocks?.known.flat() ?? []
+      },
+      renew,
+      warn: deps.warn,
+      wake: deps.wake,
+    }
+    return removal.by === 'trim' ? createTrim(garbage, removal.store) : createSweep(garbage, removal)
+  }
+  const garbage = blobs === null ? null : createGarbageOf(blobs)
 
   /** Writes the oldest living state again when the dead outweigh the living. */
   const compact = async (): Promise<void> => {
@@ -314,25 +355,7 @@ export const createCommitter = (deps: CommitterDeps) => {
     if (worthTrimming(snapshotIndex)) return
     // The index stands in the order of offsets: a snapshot half written must be in it before others are written behind it.
     while (writing !== null) await snapshotStep()
-    for (const id of snapshotIndex.toCompact(COMPACT_BYTES)) {
-      const head = sessions.heads.get(id)
-      if (head === undefined || head.snapshot === null || refs.get(id)?.first !== head.snapshot.first) continue
-      const file = await readSnapshot(log, names.snapshots, partition, head).catch((error: unknown) => {
-        if (codeOf(error) !== 'REFUSED') throw error
-        // When its session is rebuilt the same error leads to its events. Other sessions must not be stopped by it.
-        deps.warn(`${messageOf(error)} It is forgotten.`)
-        setRef(id, undefined)
-        snapshotIndex.drop(id)
-        touched.add(id)
-        return null
-      })
-      if (file === null) continue
-      const { pulse, blobs: named } = head.snapshot
-      const again = writeSnapshot(names.snapshots, id, pulse, file, deps.partBytes, named)
-      let ref: SnapshotRef | null = null
-      while (ref === null) ref = await again.step(writer)
-      written(id, ref)
-    }
+    for (const id of snapshotIndex.toCompact(COMPACT_BYTES)) await renew(id, (file) => file)
   }
 
   const worthTrimming = (index: LiveIndex): boolean =>
@@ -377,14 +400,16 @@ export const createCommitter = (deps: CommitterDeps) => {
       return hasSnapshotWork()
     },
     finishSnapshots,
-    get hasSweepWork() {
-      return sweep !== null && isQuiet() && sweep.hasWork
+    get hasGarbageWork() {
+      return garbage !== null && isQuiet() && garbage.hasWork
     },
-    async sweepStep() {
-      if (sweep !== null && isQuiet() && sweep.hasWork) await sweep.step()
+    async garbageStep() {
+      if (garbage === null || !isQuiet() || !garbage.hasWork) return
+      begun = 0
+      await garbage.step()
     },
     stop() {
-      sweep?.stop()
+      garbage?.stop()
     },
   }
 }

@@ -57,11 +57,11 @@ export const createForks = ({ model, blobs, copies, stopping, take, rest, rebuil
     const { head, context } = taken.session
     const { origin } = head.conductor
     // What of the parent lies in the blob store lies there for the child, too.
-    const names = blobs?.known(id, origin)
+    const blocks = blobs === null ? undefined : { origin, names: blobs.known(id, origin), where: blobs.where }
     try {
       const forked = model.forkContext(context)
       rest(taken.session)
-      return { head: forkedHead(work, head), context: forked, ...(names && { blocks: { origin, names } }) }
+      return { head: forkedHead(work, head), context: forked, ...(blocks && { blocks }) }
     } catch (error) {
       throw error instanceof SpillLost ? spillLostOf(id, error) : error
     }

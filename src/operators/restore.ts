@@ -6,11 +6,19 @@
  * A snapshot that is gone or damaged is done without where the session's events are still there: then all of them are read again.
  * Where they are not, the session is lost (`SessionLost`), and nothing else with it.
  */
+import type { BlobName } from '../blobs/store.ts'
 import type { Context, Model } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
-import { checkFits, faultOfHead, type Head, headDifference, sameHead, samePlace } from '../state/head.ts'
-import type { BlobName } from '../state/manifest.ts'
+import {
+  checkFits,
+  faultOfHead,
+  type Head,
+  headDifference,
+  type SnapshotRef,
+  sameHead,
+  samePlace,
+} from '../state/head.ts'
 import { advance, clockOf, type SessionState } from './advance.ts'
 import { parentBefore } from './ancestors.ts'
 import { BlockLost, type KnownBlocks, wholeSnapshot } from './blobs.ts'
@@ -27,6 +35,8 @@ export interface RestoreDeps extends ReplayDeps {
   readonly heads?: Pick<ReadonlyMap<string, Head>, 'get'>
   /** Called for a block that is missing or damaged. */
   readonly distrust?: (blob: BlobName) => void
+  /** The snapshot that the committed head of a session names by now: it may be written again elsewhere at any time. */
+  readonly newest?: (session: string) => SnapshotRef | null
   /** Called when a snapshot is of no use and the events take its place. */
   readonly warn?: (message: string) => void
 }
@@ -46,15 +56,12 @@ const disagree = (target: Head, reached: Head, hint: string): Disagreement =>
   )
 
 /** Loads the snapshot that the head names; null where it names none. Throws `SessionLost` where it is of no use. */
-const loadSnapshot = async (
-  { log, names, model, distrust }: RestoreDeps,
-  partition: number,
-  target: Head,
-): Promise<Restored | null> => {
+const loadSnapshot = async (deps: RestoreDeps, partition: number, target: Head): Promise<Restored | null> => {
+  const { log, names, model, distrust, newest } = deps
   if (target.snapshot === null) return null
   try {
     const file = await readSnapshot(log, names.snapshots, partition, target)
-    const { head, state, names: blobs } = await wholeSnapshot(log, file, model.layout)
+    const { head, state, blocks: stored } = await wholeSnapshot(log, file, model.layout)
     checkFits(head, model)
     const fault = faultOfHead(head, model)
     if (fault !== null) throw new SessionLost(`The snapshot of session "${target.session}" cannot be used: ${fault}.`)
@@ -64,10 +71,14 @@ const loadSnapshot = async (
       )
     }
     failpoint('restore.snapshot')
-    const blocks = blobs === null ? undefined : { origin: head.conductor.origin, names: blobs }
+    const blocks = stored === null ? undefined : { origin: head.conductor.origin, ...stored }
     return { head, context: filled(model, state, head), ...(blocks && { blocks }) }
   } catch (error) {
     const code = codeOf(error)
+    const now = newest?.(target.session) ?? null
+    // What was read may have been trimmed while it was read, once the same state stood elsewhere.
+    if (code === 'REFUSED' && now !== null && now.pulse === target.snapshot.pulse && now.first > target.snapshot.first)
+      return loadSnapshot(deps, partition, { ...target, snapshot: now })
     if (error instanceof BlockLost) distrust?.(error.blob)
     // INVALID: the engine does not take the state.
     if (code !== 'REFUSED' && code !== 'INVALID') throw error

@@ -24,6 +24,7 @@ import type { Residency } from './residency.ts'
 import { restoreSession } from './restore.ts'
 import { createSessions, type Sessions } from './sessions.ts'
 import { type WorkerSettings, withDefaults } from './settings.ts'
+import { inTurns, type TurnWriter } from './turns.ts'
 
 export interface TaskOptions extends WorkerSettings {
   readonly log: EventLog
@@ -96,12 +97,12 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
   let offset = () => -1
   let lastActivity = performance.now()
 
-  const run = async (writer: PartitionWriter): Promise<void> => {
+  const run = async (writer: TurnWriter): Promise<void> => {
     life.to('restoring')
     const state = await openState(writer, options, partition, options.compactFloor)
     failpoint('restore.read')
     const { heads, stateIndex, snapshotIndex, resealing } = state
-    const claimed = { log, names, model, partition, writer }
+    const claimed = { log, names, model, partition, writer, partBytes: options.partBytes }
     const { blobs, cursor } = await openBlobs(claimed, state.cursor, heads)
     const { offset: from, done, topicId, logId } = cursor
     const watermark = createWatermark({ offset: from, done })
@@ -121,6 +122,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       validate: validation,
       warn: options.warn,
       ...(distrust && { distrust }),
+      newest: (session: string) => sessions?.heads.get(session)?.snapshot ?? null,
     }
     sessions = createSessions({
       model,
@@ -193,10 +195,10 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
   }
 
   const live = async (): Promise<{ state: TaskState; error?: unknown }> => {
-    let writer: PartitionWriter | null = null
+    let writer: TurnWriter | null = null
     try {
       life.to('claiming')
-      writer = await log.claim(group, names.chunks, partition)
+      writer = inTurns(await log.claim(group, names.chunks, partition))
       failpoint('claim.done')
       if (!stopping.signal.aborted) await run(writer)
       await writer.close()

@@ -4,21 +4,19 @@
  * says how the blocks continue them, so that the whole can be put together without the model.
  */
 import { z } from 'zod'
-import type { Head } from '../../topics/state.ts'
+import type { Head, SnapshotRef } from '../../topics/state.ts'
+import type { BlobName } from '../blobs/store.ts'
 import { ContinuoError } from '../errors.ts'
 import { parseJson } from '../json.ts'
 import { BLOCK_POSITIONS, type Growth, type LayoutEntry, type StateLayout } from '../memory.ts'
 import type { MemoryStats } from './memory-stats.ts'
 import { encodeFile, type SnapshotFile } from './snapshot.ts'
 
-/** A blob as a manifest names it: the sha256 of its bytes, and what tells this copy of it from others. Hexadecimal, 64 and 16 digits. */
-export interface BlobName {
-  readonly hash: string
-  readonly place: string
-}
-
 /** Blobs of each growth, block by block. */
 export type BlobNames = readonly (readonly BlobName[])[]
+
+/** Where blobs lie: the member `store` of a manifest. Either the folder of the partition in a shared store, or this: in its own topic. */
+export const IN_TOPIC = 'topic'
 
 const ENTRY_BYTES = 40
 /** Of one position in one table. */
@@ -50,7 +48,7 @@ const packNames = (names: BlobNames): string => {
   return bytes.toString('base64')
 }
 
-/** `store`: where in the blob store the blobs of this partition lie. `hot` as `StateParts` has it. */
+/** `store`: where the blobs of this partition lie, as above. `hot` as `StateParts` has it. */
 export const encodeManifest = (
   head: Head,
   hot: Uint8Array,
@@ -85,6 +83,8 @@ export interface Manifest {
   readonly head: Head
   readonly store: string
   readonly names: BlobNames
+  /** Bytes of a blob of each growth. */
+  readonly sizes: readonly number[]
 }
 
 /** A growth as the file describes it, with the tensors of its hot part. */
@@ -98,6 +98,9 @@ interface Described {
   }[]
 }
 
+const bytesOfBlock = ({ tables }: Pick<Described, 'tables'>): number =>
+  tables.reduce((sum, { outer, row }) => sum + outer * row * BLOCK_POSITIONS, 0)
+
 const jsonOf = (text: string): unknown => {
   try {
     return parseJson(text, 'growth')
@@ -106,7 +109,7 @@ const jsonOf = (text: string): unknown => {
   }
 }
 
-const described = (file: SnapshotFile): readonly Described[] => {
+const describedIn = (file: SnapshotFile): readonly Described[] => {
   const parsed = growthSchema.safeParse(jsonOf(file.manifest!.growth))
   if (!parsed.success) return refuse('describes its blocks in a form that it does not have')
   const seen = new Set<string>()
@@ -133,11 +136,11 @@ const described = (file: SnapshotFile): readonly Described[] => {
 export const readManifest = (file: SnapshotFile): Manifest | null => {
   if (file.manifest === null) return null
   const packed = Buffer.from(file.manifest.blobs, 'base64')
-  const growth = described(file)
+  const growth = describedIn(file)
   const wanted = growth.reduce((sum, { blocks }) => sum + blocks, 0)
   if (packed.length !== wanted * ENTRY_BYTES)
     return refuse(`names ${packed.length / ENTRY_BYTES} blobs and has ${wanted} blocks`)
-  if (!/^[0-9a-f]{32}\/\d{1,10}$/.test(file.manifest.store))
+  if (file.manifest.store !== IN_TOPIC && !/^[0-9a-f]{32}\/\d{1,10}$/.test(file.manifest.store))
     return refuse(`says that its blobs lie in ${JSON.stringify(file.manifest.store)}`)
   let at = 0
   const next = (): BlobName => {
@@ -146,8 +149,15 @@ export const readManifest = (file: SnapshotFile): Manifest | null => {
     return { hash: entry.toString('hex', 0, 32), place: entry.readBigUInt64LE(32).toString(16).padStart(16, '0') }
   }
   const names = growth.map(({ blocks }) => Array.from({ length: blocks }, next))
-  return { head: file.head, store: file.manifest.store, names }
+  return { head: file.head, store: file.manifest.store, names, sizes: growth.map(bytesOfBlock) }
 }
+
+/** The same file with other places of its blobs. */
+export const withNames = (file: SnapshotFile, names: BlobNames): Uint8Array =>
+  encodeFile(file.head, file.state, file.tensors, file.stats ?? undefined, {
+    ...file.manifest!,
+    blobs: packNames(names),
+  })
 
 /**
  * The whole state: the hot part of the file with its blocks before it. `blobs`: of each growth, block by block, with the bytes that
@@ -157,13 +167,13 @@ export const assemble = (
   file: SnapshotFile,
   blobs: readonly (readonly Uint8Array[])[],
 ): { readonly state: Uint8Array; readonly tensors: readonly LayoutEntry[] } => {
-  const growth = described(file)
+  const growth = describedIn(file)
   const tables = new Map(
     growth.flatMap(({ blocks, tables }, g) => tables.map((table) => [table.entry.name, { ...table, blocks, g }])),
   )
   // Before memory is taken for them.
-  for (const [g, { tables: own }] of growth.entries()) {
-    const bytes = own.reduce((sum, { outer, row }) => sum + outer * row * BLOCK_POSITIONS, 0)
+  for (const [g, described] of growth.entries()) {
+    const bytes = bytesOfBlock(described)
     for (const blob of blobs[g]!)
       if (blob.length !== bytes) return refuse(`has a block of ${blob.length} bytes; its tables have ${bytes}`)
   }
@@ -211,11 +221,9 @@ export const assemble = (
 export const blockBytes = ({ tables }: Growth): number =>
   tables.reduce((sum, { outer, row }) => sum + outer * row * BLOCK_POSITIONS, 0)
 
-/** What a reference to a manifest says of its blobs. */
-export const namedIn = (
-  { growth }: StateLayout,
-  names: BlobNames,
-): { readonly count: number; readonly bytes: number } => ({
+/** What a reference to a manifest says of its blobs, which lie in `store`. */
+export const namedIn = ({ growth }: StateLayout, names: BlobNames, store: string): SnapshotRef['blobs'] => ({
   count: names.reduce((sum, own) => sum + own.length, 0),
   bytes: names.reduce((sum, own, g) => sum + own.length * blockBytes(growth[g]!), 0),
+  ...(store === IN_TOPIC && { in: IN_TOPIC }),
 })

@@ -13,7 +13,7 @@
  * numbers, exact below 2^53.
  */
 import type { Observable } from 'rxjs'
-import type { BlobStore } from '../blobs/store.ts'
+import type { SharedStore } from '../blobs/store.ts'
 import type { SealKeys } from '../seal-key.ts'
 
 /** Names may repeat, as in Kafka. */
@@ -130,8 +130,8 @@ export interface PartitionWriter {
 export interface EventLog {
   /** The keys that seal the state of this log (seal-key.ts); without them a checksum does. */
   readonly sealKeys?: SealKeys
-  /** Where blocks of large states lie; without it every snapshot is whole, in the log. */
-  readonly blobs?: BlobStore
+  /** Where blocks of large states lie; without it in the log, in a topic of their own. */
+  readonly blobs?: SharedStore
   readonly kind: 'embedded' | 'kafka'
   /** As given, without credentials. */
   readonly url: string
@@ -194,6 +194,6 @@ export interface OpenLogOptions {
   readonly tls?: TlsFiles
   /** Seals the state with a key; without it, by its sha256. */
   readonly sealKeys?: SealKeys
-  /** Where blocks of large states are kept: a folder, or s3://bucket/prefix. Default: nowhere, and snapshots are whole. */
+  /** Where blocks of large states are kept: a folder, or s3://bucket/prefix. Default: in the log. */
   readonly blobStore?: string
 }

@@ -1,5 +1,5 @@
 import { openBlobStore } from '../blobs/open.ts'
-import type { BlobStore } from '../blobs/store.ts'
+import type { SharedStore } from '../blobs/store.ts'
 import { ContinuoError } from '../errors.ts'
 import type { EventLog, OpenLogOptions } from './log.ts'
 
@@ -20,7 +20,7 @@ export const openLog = async (url: string, options: OpenLogOptions = {}): Promis
   return blobs === undefined ? log : withBlobs(log, blobs)
 }
 
-const withBlobs = (log: EventLog, blobs: BlobStore): EventLog => {
+const withBlobs = (log: EventLog, blobs: SharedStore): EventLog => {
   const { close } = log
   return Object.assign(log, {
     blobs,

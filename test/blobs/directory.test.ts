@@ -5,7 +5,7 @@ import { expect, onTestFinished, test } from 'vitest'
 import { openDirectoryStore } from '../../src/blobs/directory.ts'
 import { openBlobStore, tryBlobStore } from '../../src/blobs/open.ts'
 import { codeOf } from '../../src/errors.ts'
-import { contract } from './contract.ts'
+import { sharedContract } from './contract.ts'
 
 const fresh = (): string => {
   const dir = mkdtempSync(join(tmpdir(), 'continuo-blobs-'))
@@ -13,7 +13,7 @@ const fresh = (): string => {
   return dir
 }
 
-contract('a folder', async (claim) => {
+sharedContract('a folder', async (claim) => {
   const store = openDirectoryStore(join(fresh(), 'not', 'there', 'yet'))
   try {
     await claim(store)

@@ -15,7 +15,7 @@ import { type S3Server, startS3 } from '../../tools/s3/server.ts'
 import { crash, QUICK_BLOBS } from '../crash/suite.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { inBlocks, openFamily } from '../families.ts'
-import { contract } from './contract.ts'
+import { sharedContract } from './contract.ts'
 
 let server: S3Server
 let folders = 0
@@ -28,7 +28,7 @@ afterAll(async () => {
   await server.stop()
 })
 
-contract('S3', async (claim) => {
+sharedContract('S3', async (claim) => {
   const store = await openBlobStore(`s3://blobs/place-${folders++}`)
   try {
     await claim(store)

@@ -32,7 +32,7 @@ describe.skipIf(brokers === null)(
       await json('topics', 'apply', '--log', log)
       const { code, out } = await continuo(['doctor', '--log', log])
       expect(code, out).toBe(0)
-      expect(out).toMatch(/^ok {4}topics +6 topics of 1 partition, settings as needed$/m)
+      expect(out).toMatch(/^ok {4}topics +7 topics of 1 partition, settings as needed$/m)
     })
 
     it('judges the retention that a topic inherits from the broker like one of its own, and says what to set', async () => {

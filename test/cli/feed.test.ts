@@ -189,7 +189,7 @@ describe('continuo feed from a pipe', () => {
     feeding.child.stdin!.write(second.subarray(3, 7))
     await eventually(async () => expect((await eventsIn(log)).at(-1)).toEqual({ type: 'text', text: '\u20ac' }))
     feeding.child.stdin!.end(second.subarray(7))
-    expect(await feeding.done).toMatchObject({ code: 0, err: `Created 6 topics in ${log}.\n` })
+    expect(await feeding.done).toMatchObject({ code: 0, err: `Created 7 topics in ${log}.\n` })
     expect((await eventsIn(log)).slice(3)).toEqual([
       { type: 'text', text: '\u{1f30a}bb' },
       { type: 'boundary', reset: false },

@@ -203,7 +203,9 @@ describe('continuo doctor', () => {
     expect(out).toMatch(/FAIL {2}partitions .*continuo\.tokens has 1, the input topic continuo\.chunks has 2/)
     expect(out).toMatch(/FAIL {2}settings .*cleanup\.policy=compact/)
     expect(out).toMatch(/FAIL {2}settings .*retention\.ms=1000/)
-    expect(out).toMatch(/warn {2}topics .*missing: continuo\.observations, continuo\.snapshots, continuo\.deadletters/)
+    expect(out).toMatch(
+      /warn {2}topics .*missing: continuo\.observations, continuo\.snapshots, continuo\.blobs, continuo\.deadletters/,
+    )
     const faults = out.split('\n').filter((line) => /^(FAIL|warn)/.test(line)).length
     expect(out.match(/^ +→ ./gm)).toHaveLength(faults)
     const [told] = await json('doctor').catch(() => [{ ok: false }])

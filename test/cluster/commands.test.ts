@@ -48,7 +48,7 @@ describe('a secured cluster', () => {
     // A right reaches every broker a moment after it was given.
     await eventually(async () => good(await as('topics-apply', ['topics', 'apply', '--partitions', '3'])), PATIENCE)
     expect(good(await as('topics-list', ['topics', 'list']))).toContain(names.snapshots)
-    expect(good(await as('doctor', ['doctor']))).toContain('6 topics of 3 partitions, settings as needed')
+    expect(good(await as('doctor', ['doctor']))).toContain('7 topics of 3 partitions, settings as needed')
     await cluster.whole()
   })
 

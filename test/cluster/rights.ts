@@ -27,6 +27,7 @@ const ROWS = [
   'tokens, observations, dead letters',
   'state',
   'snapshots',
+  'blobs',
   'the group',
   'the transactional ids `<group>-<topic>-<partition>`',
 ] as const
@@ -52,6 +53,7 @@ export const readRights = (): ReadonlyMap<string, Rights> => {
     'tokens, observations, dead letters': [],
     state: [],
     snapshots: [],
+    blobs: [],
     'the group': [],
     'the transactional ids `<group>-<topic>-<partition>`': [],
   })
@@ -81,6 +83,7 @@ export const aclsOf = (user: string, rights: Rights, prefix: string, group: stri
     'tokens, observations, dead letters': topics(names.tokens, names.observations, names.deadletters),
     state: topics(names.state),
     snapshots: topics(names.snapshots),
+    blobs: topics(names.blobs),
     'the group': [[Resource.GROUP, group, Pattern.LITERAL]],
     'the transactional ids `<group>-<topic>-<partition>`': [
       [Resource.TRANSACTIONAL_ID, `${group}-${names.chunks}-`, Pattern.PREFIXED],

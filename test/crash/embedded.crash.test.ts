@@ -3,13 +3,15 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, test } from 'vitest'
 import { FAMILIES, inBlocks, openFamily } from '../families.ts'
-import { BLOBS, crash, dozens, FORKS, ONCE, QUICK, QUICK_BLOBS, QUICK_FORKS } from './suite.ts'
+import { BLOBS, BLOBS_IN_TOPIC, crash, dozens, FORKS, ONCE, QUICK, QUICK_BLOBS, QUICK_FORKS } from './suite.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-crash-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
 
 // Matrices of 8 bits and windows are tried on Kafka.
 const families = FAMILIES.filter(({ key }) => key !== 'rwkv7-q8' && key !== 'gpt2-window')
+// One of each kind of state is forked while workers are killed; test/operators/fork.test.ts forks them all.
+const forked = FAMILIES.filter(({ key }) => key === 'rwkv7' || key === 'titans')
 const on = (which: string) => (name: string) => `file:${join(dir, `${which}-${name}.db`)}`
 
 describe('a worker on the embedded log, killed at every failpoint and at random, leaves what an undisturbed one leaves', {
@@ -26,11 +28,16 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
     crash(await blocks(), on('once-blocks'), QUICK_BLOBS))
   test('with sessions that are forked, between the birth of a fork and the commit of its first snapshot', async () =>
     crash(await openFamily('qwen35', dir), on('few-forks'), QUICK_FORKS))
-  test.each(families)('with $name, while sessions are forked', { tags: 'slow' }, async ({ key }) =>
+  test.each(forked)('with $name, while sessions are forked', { tags: 'slow' }, async ({ key }) =>
     crash(await openFamily(key, dir), on(`forks-${key}`), FORKS),
   )
   test('with snapshots in blocks, while sessions are forked', { tags: 'slow' }, async () =>
     crash(await blocks(), on('forks-blocks'), FORKS),
+  )
+  test('with blocks in the log, between a blob and the commit that names it', async () =>
+    crash(await openFamily('qwen3', dir), on('once-topic'), QUICK_BLOBS))
+  test('with blocks in the log, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
+    crash(await openFamily('qwen3', dir), on('topic'), BLOBS_IN_TOPIC),
   )
   test('with snapshots in blocks, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
     crash(await blocks(), on('blocks'), BLOBS),

@@ -1,7 +1,7 @@
 import { describe, inject, test } from 'vitest'
 import { temporaryFolder } from '../engine/packages.ts'
 import { FAMILIES, inBlocks, openFamily } from '../families.ts'
-import { BLOBS, crash, dozens, FORKS, ONCE, QUICK } from './suite.ts'
+import { BLOBS, BLOBS_IN_TOPIC, crash, dozens, FORKS, ONCE, QUICK } from './suite.ts'
 
 const { brokers, missing } = inject('kafka')
 const run = Date.now().toString(36)
@@ -31,6 +31,9 @@ describe.skipIf(brokers === null)(
     )
     test('with a hybrid, while sessions are forked', { tags: 'slow' }, async () =>
       crash(await openFamily('qwen35', temporaryFolder()), prefix('forks'), FORKS),
+    )
+    test('with blocks in the log, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
+      crash(await openFamily('qwen3', temporaryFolder()), prefix('topic'), BLOBS_IN_TOPIC),
     )
     test('with snapshots in blocks, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
       crash(inBlocks(await openFamily('qwen3', temporaryFolder()), temporaryFolder()), prefix('blocks'), BLOBS),

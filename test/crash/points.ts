@@ -6,5 +6,8 @@ const ofBlobs = (name: Failpoint): boolean => name.startsWith('blobs.')
 /** Those of a worker whose snapshots are whole. */
 export const PLAIN_POINTS: readonly Failpoint[] = FAILPOINTS.filter((name) => !ofBlobs(name))
 
-/** Those that only a worker passes whose snapshots are in blocks. */
-export const BLOB_POINTS: readonly Failpoint[] = FAILPOINTS.filter(ofBlobs)
+/** Those that only a worker passes whose snapshots are in blocks, which lie in the log. */
+export const TOPIC_POINTS: readonly Failpoint[] = FAILPOINTS.filter(ofBlobs)
+
+/** The same, where a folder or S3 has the blocks. */
+export const BLOB_POINTS: readonly Failpoint[] = TOPIC_POINTS.filter((name) => name !== 'blobs.moved')

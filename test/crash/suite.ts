@@ -13,8 +13,8 @@ import { topicNames } from '../../topics/index.ts'
 import type { FamilyKey, OpenedFamily } from '../families.ts'
 import { collect, differenceOf, generating, type Result } from './judge.ts'
 import { appendAll, createCrashTopics, finish, PARTITIONS, runWorker } from './life.ts'
-import { BLOB_POINTS, PLAIN_POINTS } from './points.ts'
-import { continuations, forks, random, scenario, turnovers } from './scenario.ts'
+import { BLOB_POINTS, PLAIN_POINTS, TOPIC_POINTS } from './points.ts'
+import { continuations, forks, random, residents, scenario, turnovers } from './scenario.ts'
 
 export const expectSame = (disturbed: Result, undisturbed: Result): void => {
   expect(differenceOf(disturbed, undisturbed)).toBeNull()
@@ -108,6 +108,14 @@ export const FORKS: CrashPlan = {
   ],
   lives: 60,
   rounds: forking,
+}
+
+/** From the writing of a blob in the log to its removal. Some that live long are in the way of a trim, and are moved. */
+export const BLOBS_IN_TOPIC: CrashPlan = {
+  kills: 10,
+  points: [...TOPIC_POINTS, 'restore.snapshot', 'commit.ended'],
+  lives: 40,
+  rounds: residents,
 }
 
 /** At every failpoint and at random. */

@@ -63,14 +63,16 @@ export interface BenchOptions {
   readonly url?: string
   /** `max.message.bytes` of the input topic. */
   readonly largest?: number
-  /** Where blocks of large states are kept; default: snapshots are whole. */
+  /** Where blocks of large states are kept; default: in the log. */
   readonly blobStore?: string
+  /** A topic that the log lacks, as those of older versions do. */
+  readonly without?: keyof TopicNames
 }
 
 export const createBench = async (
   shared: { model: Model; tokenizer: Tokenizer | null } | string,
   partitions = 1,
-  { url: given, largest, blobStore }: BenchOptions = {},
+  { url: given, largest, blobStore, without }: BenchOptions = {},
 ): Promise<Bench> => {
   const dir = given === undefined ? mkdtempSync(join(tmpdir(), 'continuo-')) : null
   const url = given ?? `file:${join(dir!, 'log.db')}`
@@ -79,7 +81,7 @@ export const createBench = async (
   const log = await openLog(url, blobStore === undefined ? {} : { blobStore })
   const names = topicNames(log.prefix)
   await log.createTopics(
-    TOPICS.map(({ name, settings }) => ({
+    TOPICS.filter(({ name }) => name !== without).map(({ name, settings }) => ({
       name: names[name],
       partitions,
       config:

@@ -8,7 +8,7 @@ import { stateLayout } from '../../src/engine/layout.ts'
 import { sha256 } from '../../src/hash.ts'
 import type { StateLayout } from '../../src/memory.ts'
 import { assemble, type BlobNames, encodeManifest, readManifest } from '../../src/state/manifest.ts'
-import { encodeFile, readSnapshotFile, type SnapshotFile } from '../../src/state/snapshot.ts'
+import { checkWhole, encodeFile, readSnapshotFile, type SnapshotFile } from '../../src/state/snapshot.ts'
 import { head } from './heads.ts'
 
 /** Two counters with tables of several shapes and dtypes, and a table that does not grow. */
@@ -78,13 +78,17 @@ describe('a manifest', () => {
     expect(Buffer.compare(some.hot, all.hot)).toBe(0)
   })
 
-  test('with any flipped bit fails its checksum or cannot be read', () => {
-    const { file } = written(600, 300)
+  test('with any flipped bit fails its checksum, cannot be read, or names other tensors than the model', () => {
+    const { file, fresh } = written(600, 300)
     fc.assert(
       fc.property(fc.nat(file.length - 1), fc.nat(7), (at, bit) => {
         const bad = file.slice()
         bad[at]! ^= 1 << bit
-        expect(() => readManifest(readSnapshotFile(bad))).toThrow(/^The snapshot /)
+        expect(() => {
+          const read = readSnapshotFile(bad)
+          const { state, tensors } = assemble(read, fresh)
+          checkWhole({ head: read.head, state }, tensors, LAYOUT)
+        }).toThrow(/^The snapshot /)
       }),
     )
   })

@@ -1,6 +1,7 @@
 import type { TopicNames } from '../../../topics/index.ts'
 import { namesOf } from '../../client/topics.ts'
 import { messageOf } from '../../errors.ts'
+import { wholeFile } from '../../operators/blobs.ts'
 import { readSnapshot } from '../../operators/snapshots.ts'
 import type { Head } from '../../state/head.ts'
 import { type TensorHealth, tensorHealth } from '../../state/health.ts'
@@ -8,7 +9,7 @@ import type { MemoryStats } from '../../state/memory-stats.ts'
 import { readSnapshotFile } from '../../state/snapshot.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command } from '../command.ts'
-import { inputTopicFlag, logFlags, partitionsOf, sealFlags, stateOf, withExistingLog } from '../common.ts'
+import { blobFlags, inputTopicFlag, logFlags, partitionsOf, sealFlags, stateOf, withExistingLog } from '../common.ts'
 import { on, optional } from '../flags.ts'
 import { bitsPer, count, plural, print, printable, printJson, say, table } from '../output.ts'
 
@@ -58,10 +59,10 @@ interface Health {
   readonly stats: MemoryStats | null
 }
 
-/** The norms in a session's newest snapshot, by the tensors that it names itself; none where there is no snapshot. */
+/** The norms in a session's newest snapshot with its blocks, by the tensors that it names itself; none where there is no snapshot. */
 const healthOf = async (log: EventLog, names: TopicNames, head: Head, partition: number): Promise<Health> => {
   if (head.snapshot === null) return { health: [], stats: null }
-  const file = readSnapshotFile(await readSnapshot(log, names.snapshots, partition, head))
+  const file = readSnapshotFile(await wholeFile(log, await readSnapshot(log, names.snapshots, partition, head)))
   return { health: tensorHealth(file.tensors, file.state, file.stats?.tables), stats: file.stats }
 }
 
@@ -151,6 +152,7 @@ export const sessions = command({
   flags: {
     ...logFlags,
     ...sealFlags,
+    ...blobFlags,
     session: optional('ID', 'only this session'),
     health: on(
       'norms of the memory in the newest snapshot, of each tensor where it is largest; of a memory with levels also what its gates were and what waits to be written',

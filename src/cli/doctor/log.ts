@@ -41,7 +41,7 @@ const checkPartitions = (input: TopicInfo, others: readonly TopicInfo[], names: 
  * Kafka counts a limit of −1 as none. How long events are kept is for their owner to decide; a session's state is not.
  */
 const checkSettings = (topic: TopicInfo, role: TopicContract['name']): readonly Check[] => {
-  const isState = role === 'state' || role === 'snapshots'
+  const isState = role === 'state' || role === 'snapshots' || role === 'blobs'
   const found: Check[] = []
   const set = (key: string, wanted: string, hard: boolean, why: string): void => {
     const value = topic.config[key]

@@ -1,0 +1,60 @@
+/** A session whose snapshot lies in blocks, in the log or in a folder: every command sees the whole of it. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { openFamily } from '../families.ts'
+import { continuo, DOCUMENT, json, temporary } from './helpers.ts'
+
+const TEXT = readFileSync(DOCUMENT, 'utf8').slice(0, 700)
+
+interface Norm {
+  readonly name: string
+  readonly layer: number
+  readonly norm: number
+}
+
+test.each([
+  ['the topic of blobs', false],
+  ['a folder', true],
+])('with its blocks in %s', async (_, isFolder) => {
+  const folder = temporary()
+  const { dir: model } = await openFamily('qwen3', folder)
+  const log = `file:${join(folder, 'log.db')}`
+  const store = join(folder, 'store')
+  const place = isFolder ? ['--blob-store', store] : []
+  expect((await continuo(['feed', '-', '--log', log, '--session', 'kept'], { input: TEXT })).code).toBe(0)
+  const run = ['run', '--log', log, '--model', model, '--until-idle', '50', '--log-level', 'warn', ...place]
+  expect(await continuo(run)).toMatchObject({ code: 0 })
+  // 700 positions are two full blocks.
+  if (isFolder)
+    expect(readdirSync(store, { recursive: true }).filter((name) => /\.[0-9a-f]{16}$/.test(String(name)))).toHaveLength(
+      2,
+    )
+  else expect(existsSync(store)).toBe(false)
+
+  const file = join(folder, 'kept.safetensors')
+  expect(await continuo(['export', '--log', log, '--session', 'kept', file, ...place])).toMatchObject({ code: 0 })
+  const bytes = readFileSync(file)
+  const header = 8 + Number(bytes.readBigUInt64LE(0))
+  const { shape, data_offsets: at } = JSON.parse(bytes.toString('utf8', 8, header)).keyCache as {
+    shape: readonly number[]
+    data_offsets: readonly [number, number]
+  }
+  expect(shape).toContain(700)
+  const keys = new Float32Array(Uint8Array.from(bytes.subarray(header + at[0], header + at[1])).buffer)
+  const { health } = (
+    await json<{ health: readonly Norm[] }>('sessions', '--log', log, '--session', 'kept', '--health', ...place)
+  )[0]!
+  const layers = shape[0]!
+  expect(health.filter(({ name }) => name === 'keyCache')).toEqual(
+    Array.from({ length: layers }, (_layer, layer) => {
+      const part = keys.subarray((layer * keys.length) / layers, ((layer + 1) * keys.length) / layers)
+      return expect.objectContaining({ layer, norm: expect.closeTo(Math.hypot(...part), 6) })
+    }),
+  )
+  expect(await continuo(['verify', '--log', log, '--model', model, ...place])).toMatchObject({ code: 0 })
+  if (!isFolder) return
+  const without = await continuo(['export', '--log', log, '--session', 'kept', join(folder, 'none.safetensors')])
+  expect(without.code).toBe(1)
+  expect(without.err).toMatch(/--blob-store/)
+})

@@ -100,7 +100,7 @@ test('the topics are created once; a log without input is INVALID, another numbe
   const log = await temporaryLog()
   const names = namesOf(log)
   expect((await errorOf(() => partitionsIn(log, names))).code).toBe('INVALID')
-  expect(await ensureInput(log, names)).toHaveLength(6)
+  expect(await ensureInput(log, names)).toHaveLength(7)
   expect(await ensureInput(log, names)).toEqual([])
   expect(await partitionsIn(log, names)).toEqual({ partitions: 1, changed: null })
   const { code, message } = await errorOf(() => ensureTopics(log, names, 2))

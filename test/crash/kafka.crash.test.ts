@@ -11,6 +11,8 @@ const families = FAMILIES.filter(({ key }) => key !== 'gpt2-refuse')
 const elsewhere = ['rwkv7', 'titans']
 // Their states are of the kinds that the others have, and dozens of kills of each would take many minutes.
 const onceOnly = ['rwkv7-q8', 'gpt2-window', 'qwen3', 'qwen3moe']
+// A worker that lives for seconds moves no blob within a broker; test/operators/blob-topic.test.ts has it moved there.
+const topicPlan = { ...BLOBS_IN_TOPIC, points: BLOBS_IN_TOPIC.points!.filter((name) => name !== 'blobs.moved') }
 const prefix = (which: string) => (name: string) => `kafka://${brokers}/crash-${run}-${which}-${name}`
 
 describe.skipIf(brokers === null)(
@@ -33,7 +35,7 @@ describe.skipIf(brokers === null)(
       crash(await openFamily('qwen35', temporaryFolder()), prefix('forks'), FORKS),
     )
     test('with blocks in the log, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
-      crash(await openFamily('qwen3', temporaryFolder()), prefix('topic'), BLOBS_IN_TOPIC),
+      crash(await openFamily('qwen3', temporaryFolder()), prefix('topic'), topicPlan),
     )
     test('with snapshots in blocks, from the writing of a blob to its removal', { tags: 'slow' }, async () =>
       crash(inBlocks(await openFamily('qwen3', temporaryFolder()), temporaryFolder()), prefix('blocks'), BLOBS),

@@ -21,7 +21,8 @@ class VolatileTables {
   // The address on the device of element `first` of a member, for reading: of the copy where the row has written the
   // member.
   const std::byte* read(uint32_t member, size_t first) const;
-  // The same, where the row is about to write elements first … first + count − 1. Throws DeviceError or std::bad_alloc.
+  // The same, for a row that is about to write the elements first … first + count − 1. Throws DeviceError or
+  // std::bad_alloc.
   std::byte* write(uint32_t member, size_t first, size_t count);
   // Sets these elements to what the file has.
   void reset(uint32_t member, size_t first, size_t count);

@@ -28,7 +28,7 @@ export interface BlobReader {
   /**
    * Calls `found` once for each of `wanted`, by its index there and in any order, with what is stored, which may be damaged; null: there is
    * none. Several calls of `found` may be under way at once; the next one waits for one of them. Rejects with UNAVAILABLE or DENIED where
-   * it cannot be told what is there, and with what `found` rejects with.
+   * the store gives no answer. An error of `found` rejects the call with that error.
    */
   get(wanted: readonly Wanted[], found: (at: number, bytes: Uint8Array | null) => Promise<void>): Promise<void>
 }

@@ -1,7 +1,7 @@
 /**
  * The blobs of a partition in its own topic: parts under the keys `<sha256>#0`, `<sha256>#1`, …, the place of a blob is the offset of its
  * first part. Parts are written as those of snapshots are, ahead of the commit that will name them; parts of several blobs may lie between
- * each other. Whether a blob is whole and right is told by its hash, which the reader compares.
+ * each other. The reader compares the hash of the joined parts with the blob's name.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { blobKey } from '../../topics/blobs.ts'

@@ -1,4 +1,4 @@
-/** How a session of a partition gets its context from another one's, while both are in memory. */
+/** Forks within a partition: the context of the child is a copy of the parent's, which is brought into memory for it. */
 import type { Model } from '../engine/types.ts'
 import type { Head } from '../state/head.ts'
 import { SpillLost } from '../state/spill.ts'

@@ -1,6 +1,6 @@
 /**
  * A partition's writer takes one call at a time. Here calls wait for each other: those of the committer in their order, and bulk behind
- * them. So bulk is written beside the commits, and a commit waits for one call of it at most.
+ * them (bulk: the parts of blobs). A commit waits for one call with such parts at most.
  */
 import { codeOf } from '../errors.ts'
 import type { OutRecord, PartitionWriter } from '../streams/log.ts'

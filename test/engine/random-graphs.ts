@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import { buildGraph } from '../../src/engine/builder.ts'
 import { autoDim, type Counter, pattern, plus, ref, ring, type Value } from '../../src/engine/builder-types.ts'
 import type { Graph } from '../../src/engine/graph.ts'
-import type { Model } from '../../src/engine/types.ts'
+import type { Executor, Model } from '../../src/engine/types.ts'
 import { ContinuoError } from '../../src/errors.ts'
 import { random, safetensors, type Tensor, writePackage } from './packages.ts'
 
@@ -212,6 +212,22 @@ export interface Row {
   readonly at: number
 }
 
+/** Gives the rows of a step to the three inputs `x`, `yes` and `at`. */
+export const insertRows = (executor: Executor, part: readonly Row[]): void => {
+  executor.insert(
+    'x',
+    part.flatMap(({ x }) => x),
+  )
+  executor.insert(
+    'yes',
+    part.map(({ yes }) => yes),
+  )
+  executor.insert(
+    'at',
+    part.map(({ at }) => at),
+  )
+}
+
 /** Everything the rows leave, or what stopped them, with each step as long as `cuts` says in turn. */
 export const outcome = async (
   model: Model,
@@ -225,18 +241,7 @@ export const outcome = async (
   for (let from = 0, i = 0; from < rows.length; i += 1) {
     const part = rows.slice(from, from + Math.min(cuts[i % cuts.length]!, segments ? SEGMENT - (from % SEGMENT) : 60))
     from += part.length
-    executor.insert(
-      'x',
-      part.flatMap(({ x }) => x),
-    )
-    executor.insert(
-      'yes',
-      part.map(({ yes }) => yes),
-    )
-    executor.insert(
-      'at',
-      part.map(({ at }) => at),
-    )
+    insertRows(executor, part)
     try {
       await executor.step()
     } catch (error) {

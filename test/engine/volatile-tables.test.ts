@@ -10,6 +10,7 @@ import { printGraph } from '../../src/engine/print.ts'
 import type { Executor, Model } from '../../src/engine/types.ts'
 import { bits, errorOf, feed, sameBytes, testDevice } from './helpers.ts'
 import { random, safetensors, type Tensor, writePackage } from './packages.ts'
+import { insertRows } from './random-graphs.ts'
 
 const [L, R, C, V] = [3, 5, 4, 7]
 const next = random(17)
@@ -56,18 +57,7 @@ const rows = (count: number): Row[] =>
     at: Math.floor(next() * R),
   }))
 const step = async (executor: Executor, part: readonly Row[]): Promise<void> => {
-  executor.insert(
-    'x',
-    part.flatMap(({ x }) => x),
-  )
-  executor.insert(
-    'yes',
-    part.map(({ yes }) => yes),
-  )
-  executor.insert(
-    'at',
-    part.map(({ at }) => at),
-  )
+  insertRows(executor, part)
   await executor.step()
 }
 const list = (executor: Executor, name: string): number[] => Array.from(executor.fetch(name).data, Number)

@@ -12,7 +12,7 @@
 
 namespace continuo::CONTINUO_ISA {
 
-// `lines` cache lines with each term of a few rows whose panels have `lanes` lanes; none where the hardware does it.
+// Cache lines that a panel of few rows fetches ahead with each term: none where it is as wide as a tile (see above).
 constexpr size_t few_lines(size_t lanes, size_t lines) { return lanes == tile_lanes ? 0 : lines; }
 
 // The part of the next chunk that one panel fetches: `step` bytes with each term, at most `Lines` cache lines.

@@ -117,8 +117,8 @@ export const plant = async (given: Planting): Promise<void> => {
         cursor: { ...template.cursor, partition, offset: cursor.offset - 1 },
       }
       if (!snapshots) return head
-      const file = encodeSnapshot(head, state, model.layout)
-      const writing = writeSnapshot(names.snapshots, session, head.cursor.pulse, file)
+      const file = await encodeSnapshot(head, state, model.layout)
+      const writing = await writeSnapshot(names.snapshots, session, head.cursor.pulse, [file])
       let ref: SnapshotRef | null = null
       while (ref === null) ref = await writing.step(joined)
       return { ...head, snapshot: ref }

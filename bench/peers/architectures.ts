@@ -19,7 +19,7 @@ import {
 } from './shapes.ts'
 import { matrix, type TensorSpec } from './tensors.ts'
 
-export interface SmallModel extends Shape {
+export interface SmallModel extends Omit<Shape, 'layers'> {
   readonly name: string
   /** Products round activations to the format of their matrix, and a rounded score may choose another expert: F32 alone is compared. */
   readonly routed?: true

@@ -199,7 +199,7 @@ const main = async (pairs: Pair[]): Promise<boolean> => {
     const ours = await openOurs(model)
     pairs.push({ model, ours, theirs })
     if (!ours) continue
-    const { same, sentence } = await compare(ours, theirs, model.vocabulary, model.format, sessions)
+    const { same, sentence } = await compare(ours, theirs, model.vocabulary, model.format, sessions, model.layers)
     console.log(`${model.title}: ${sentence}`)
     allSame &&= same
   }

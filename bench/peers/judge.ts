@@ -25,6 +25,7 @@ interface Case {
   readonly path: string
   readonly vocabulary: number
   readonly format: Format
+  readonly layers?: number
   /** Writes the file; absent: it is there. */
   readonly write?: () => void
 }
@@ -39,7 +40,7 @@ const caseOf = (model: SmallModel, format: Format): Case => {
 
 const judge = async (
   llama: Llama,
-  { title, path, vocabulary, format, write }: Case,
+  { title, path, vocabulary, format, layers, write }: Case,
   threads: number,
   sessions: number,
 ): Promise<boolean> => {
@@ -48,7 +49,7 @@ const judge = async (
   try {
     const ours = await openContinuo(path, threads, sessions)
     try {
-      const { same, sentence } = await compare(ours, theirs, vocabulary, format, sessions)
+      const { same, sentence } = await compare(ours, theirs, vocabulary, format, sessions, layers)
       console.log(`${title}: ${sentence}`)
       return same
     } finally {
@@ -78,7 +79,9 @@ const small = smallModels.flatMap((model) =>
 )
 const large = benchModels
   .filter(({ format, files }) => formats.includes(format) && existsSync(files.gguf))
-  .map(({ family, title, vocabulary, format, files }) => ({ of: family, title, path: files.gguf, vocabulary, format }))
+  .map(({ family, title, vocabulary, format, layers, files }) => {
+    return { of: family, title, path: files.gguf, vocabulary, format, layers }
+  })
 const wanted = values.only?.split(',')
 const cases: readonly (Case & { readonly of: string })[] = [...small, ...large].filter(
   ({ of }) => wanted === undefined || wanted.includes(of),

@@ -16,6 +16,7 @@ export interface BenchModel {
   readonly name: string
   readonly title: string
   readonly vocabulary: number
+  readonly layers: number
   readonly specs: readonly TensorSpec[]
   readonly metadata: Readonly<Record<string, MetaValue>>
   /** Of the package that Continuo opens; null: it opens the GGUF, too. */
@@ -35,6 +36,7 @@ const rwkv7Of = (format: Format): BenchModel => ({
   name: `rwkv7-${format}`,
   title: `RWKV-7 0.1B ${format}`,
   vocabulary: rwkv7Sizes.vocabulary,
+  layers: rwkv7Sizes.layers,
   specs: rwkv7Tensors(),
   metadata: rwkv7Metadata,
   config: rwkv7Config,
@@ -47,6 +49,7 @@ const gpt2Of = (format: Format): BenchModel => ({
   name: `gpt2-${format}`,
   title: `GPT-2 small ${format}`,
   vocabulary: gpt2Sizes.vocabulary,
+  layers: gpt2Sizes.layers,
   specs: gpt2Tensors(format),
   metadata: gpt2Metadata,
   config: gpt2Config(format),

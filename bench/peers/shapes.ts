@@ -7,6 +7,7 @@ import { matrix, type TensorSpec, vector } from './tensors.ts'
 
 export interface Shape {
   readonly vocabulary: number
+  readonly layers: number
   readonly specs: readonly TensorSpec[]
   readonly metadata: Readonly<Record<string, MetaValue>>
 }
@@ -99,6 +100,7 @@ export const feed = (l: number, { channels, inner }: DecoderSizes): readonly Ten
 /** Of `llama`, and, with norms of the heads of queries and keys, of `qwen3`. */
 export const decoder = (architecture: string, sizes: DecoderSizes, headNorms = false): Shape => ({
   vocabulary: sizes.vocabulary,
+  layers: sizes.layers,
   specs: [
     ...ends(sizes.vocabulary, sizes.channels),
     ...layersOf(sizes.layers, (l) => [
@@ -133,6 +135,7 @@ const delta = (l: number, { channels, deltaKeyHeads, deltaHeads, deltaWidth }: H
 
 export const qwen35 = (sizes: HybridSizes): Shape => ({
   vocabulary: sizes.vocabulary,
+  layers: sizes.layers,
   specs: [
     ...ends(sizes.vocabulary, sizes.channels),
     ...layersOf(sizes.layers, (l) => [

@@ -1,17 +1,33 @@
 /**
  * The cost of snapshots: for sessions of different lengths, the bytes that 1,000 new tokens add to log and blob store, and the time from
- * the capture of a state until a committed head names it. Sessions of that length are made from random numbers and imported.
+ * the capture of a state until a committed head names it; then the time of restoring each from its snapshot, beside that of reading the files
+ * that hold it, and of forking it. Sessions of that length are made from random numbers and imported.
  *
- *   node bench/state.ts [--positions 1000,10000,100000] [--rounds 3] [--blob-store topic|folder] [--log kafka://…]
+ *   node bench/state.ts [--positions 1000,10000,100000] [--rounds 3] [--blob-store topic|folder] [--log kafka://…] [--dir DIR]
+ *
+ * DIR lies on the disk that is measured; default: the folder for temporary files. Where the program may empty the cache of files (root, Linux), it
+ * also measures with an empty one.
  */
-import { existsSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs'
+import {
+  closeSync,
+  existsSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import type { Model } from '../src/engine/types.ts'
+import type { Context, Model } from '../src/engine/types.ts'
 import { openPackage } from '../src/models/open.ts'
 import { openState } from '../src/operators/partition-state.ts'
+import { restoreSession } from '../src/operators/restore.ts'
 import { writeSnapshot } from '../src/operators/snapshots.ts'
+import { readState } from '../src/operators/verify-stored.ts'
 import { startWorker } from '../src/operators/worker.ts'
 import { type Head, type SnapshotRef, seal } from '../src/state/head.ts'
 import { encodeSnapshot } from '../src/state/snapshot.ts'
@@ -28,6 +44,7 @@ const { values } = parseArgs({
     rounds: { type: 'string', default: '3' },
     'blob-store': { type: 'string', default: 'topic' },
     log: { type: 'string' },
+    dir: { type: 'string', default: tmpdir() },
   },
 })
 const lengths = values.positions.split(',').map(Number)
@@ -36,17 +53,19 @@ const TOKENS = 1000
 const GROUP = 'bench'
 const SESSION = 'long'
 
-const dir = mkdtempSync(join(tmpdir(), 'continuo-state-'))
+const dir = mkdtempSync(join(values.dir, 'continuo-state-'))
 const sizes = { L: 4, H: 4, N: 16, F: 64, V: 256, P: Math.max(...lengths) + (rounds + 2) * TOKENS }
 /** Keys and values of one position. */
 const positionBytes = 2 * sizes.L * sizes.H * sizes.N * 4
 
-const bytesBelow = (folder: string): number =>
+const filesBelow = (folder: string): readonly string[] =>
   !existsSync(folder)
-    ? 0
+    ? []
     : readdirSync(folder, { recursive: true, withFileTypes: true })
         .filter((entry) => entry.isFile())
-        .reduce((sum, { parentPath, name }) => sum + statSync(join(parentPath, name)).size, 0)
+        .map(({ parentPath, name }) => join(parentPath, name))
+
+const bytesBelow = (folder: string): number => filesBelow(folder).reduce((sum, path) => sum + statSync(path).size, 0)
 
 const partBytes = async (log: EventLog, topic: string): Promise<number> => {
   const { begin, end } = await log.bounds(topic, 0)
@@ -102,8 +121,8 @@ const begin = async (log: EventLog, model: Model, positions: number): Promise<vo
     generation: null,
     snapshot: null,
   }
-  const file = encodeSnapshot(head, stateOf(model, positions), model.layout)
-  const writing = writeSnapshot(names.snapshots, SESSION, positions, file)
+  const file = await encodeSnapshot(head, stateOf(model, positions), model.layout)
+  const writing = await writeSnapshot(names.snapshots, SESSION, positions, [file])
   let ref: SnapshotRef | null = null
   while (ref === null) ref = await writing.step(writer)
   const place = { topic: names.state, partition: 0 }
@@ -112,12 +131,99 @@ const begin = async (log: EventLog, model: Model, positions: number): Promise<vo
   await writer.close()
 }
 
-const measure = async (model: Model, positions: number, at: number) => {
+const inTopic = values['blob-store'] === 'topic'
+
+interface Place {
+  readonly url: string
+  /** What is opened as a log there. */
+  readonly open: () => Promise<EventLog>
+  /** Of blobs, where they lie in a folder. */
+  readonly store: string
+  /** Files that hold the blobs; none for a log that is not on this machine. */
+  readonly files: () => readonly string[]
+}
+
+const placeOf = (at: number): Place => {
   const store = join(dir, `blobs-${at}`)
-  const inTopic = values['blob-store'] === 'topic'
-  const url =
-    values.log === undefined ? `file:${join(dir, `${at}.db`)}` : `${values.log}/state-${Date.now().toString(36)}`
-  const log = await openLog(url, inTopic ? {} : { blobStore: store })
+  const file = join(dir, `${at}.db`)
+  const url = values.log === undefined ? `file:${file}` : `${values.log}/state-${Date.now().toString(36)}`
+  return {
+    url,
+    store,
+    open: () => openLog(url, inTopic ? {} : { blobStore: store }),
+    files: () => (inTopic ? (values.log === undefined ? [file] : []) : filesBelow(store)),
+  }
+}
+
+/** False where this program may not. */
+const emptyCache = (): boolean => {
+  try {
+    writeFileSync('/proc/sys/vm/drop_caches', '3')
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** Reads them one after the other, 8 MB at a time; bytes a second. */
+const readSpeed = (files: readonly string[]): number => {
+  const buffer = Buffer.allocUnsafe(8e6)
+  const started = performance.now()
+  let bytes = 0
+  for (const path of files) {
+    const file = openSync(path, 'r')
+    for (
+      let read = readSync(file, buffer, 0, buffer.length, null);
+      read > 0;
+      read = readSync(file, buffer, 0, buffer.length, null)
+    )
+      bytes += read
+    closeSync(file)
+  }
+  return bytes / ((performance.now() - started) / 1000)
+}
+
+const restoring = async (model: Model, { open }: Place): Promise<Context> => {
+  const log = await open()
+  const names = topicNames(log.prefix)
+  const { heads } = await readState(log, names, 0, ({ message }) => {
+    throw new Error(message)
+  })
+  const engine = { model, tokenizer: null, submit: model.submit }
+  const validate = { format: 'json', vocabSize: model.vocabSize, readsText: false } as const
+  const head = heads.get(SESSION)!.at(-1)!.what
+  const { context } = await restoreSession({ log, names, model, engine, validate }, 0, head)
+  await log.close()
+  return context
+}
+
+/** Seconds of a restore, with the log opened for it; seconds that reading the files takes beside it; and a fork, ms. */
+const measureRestore = async (model: Model, place: Place) => {
+  const timed = async (isCold: boolean) => {
+    const found = { restore: [] as number[], speed: [] as number[], fork: [] as number[] }
+    for (let round = 0; round < rounds; round += 1) {
+      if (isCold) emptyCache()
+      found.speed.push(readSpeed(place.files()))
+      if (isCold) emptyCache()
+      const started = performance.now()
+      const context = await restoring(model, place)
+      found.restore.push((performance.now() - started) / 1000)
+      for (let fork = 0; fork < 20; fork += 1) {
+        const begun = performance.now()
+        const child = model.forkContext(context)
+        found.fork.push(performance.now() - begun)
+        child.close()
+      }
+      context.close()
+    }
+    return { restore: median(found.restore), speed: median(found.speed), fork: median(found.fork) }
+  }
+  return { warm: await timed(false), cold: emptyCache() ? await timed(true) : null }
+}
+
+const measure = async (model: Model, positions: number, place: Place) => {
+  const { store } = place
+  const log = await place.open()
   const names = topicNames(log.prefix)
   await log.createTopics(TOPICS.map(({ name, settings }) => ({ name: names[name], partitions: 1, config: settings })))
   await begin(log, model, positions)
@@ -157,7 +263,8 @@ const measure = async (model: Model, positions: number, at: number) => {
       if (pulse >= target) break
     }
     // The first snapshot writes what the import brought.
-    if (round > 0) found.push({ bytes: (await used()) - before, seconds: (performance.now() - read) / 1000 })
+    const seconds = (performance.now() - read) / 1000
+    if (round > 0) found.push({ bytes: (await used()) - before, seconds })
   }
   await worker.stop()
   await log.close()
@@ -170,12 +277,23 @@ try {
   const linear = TOKENS * positionBytes
   console.log(`${values['blob-store']}: ${positionBytes} bytes a position, ${linear} for ${TOKENS} tokens`)
   for (const [at, positions] of lengths.entries()) {
-    const found = await measure(model, positions, at)
+    const place = placeOf(at)
+    const found = await measure(model, positions, place)
     const bytes = median(found.map((each) => each.bytes))
     const ms = median(found.map((each) => each.seconds)) * 1000
     console.log(
       `${String(positions).padStart(8)} positions: ${Math.round(bytes)} bytes (${(bytes / linear).toFixed(2)} ×), ${ms.toFixed(0)} ms from the last token to the commit that names the snapshot`,
     )
+    const gigabytes = (positions * positionBytes) / 1e9
+    const { warm, cold } = await measureRestore(model, place)
+    const perGigabyte = (seconds: number): string => `${(seconds / gigabytes).toFixed(2)} s per GB`
+    console.log(
+      `         restored in ${warm.restore.toFixed(3)} s from the page cache, ${perGigabyte(warm.restore)}; forked in ${warm.fork.toFixed(3)} ms`,
+    )
+    if (cold !== null && place.files().length > 0)
+      console.log(
+        `         restored in ${cold.restore.toFixed(3)} s from the disk, ${perGigabyte(cold.restore)}: ${((gigabytes * 1e9) / cold.restore / cold.speed).toFixed(2)} of the ${(cold.speed / 1e9).toFixed(2)} GB/s that reading its files gives`,
+      )
   }
   model.close()
 } finally {

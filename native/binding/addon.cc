@@ -2,8 +2,10 @@
 // the checks here only keep a wrong call from corrupting memory.
 #include "backends/cpu/device.h"
 #include "backends/cuda/cuda.h"
+#include "binding/bulk.h"
 #include "binding/handles.h"
 #include "binding/inspect.h"
+#include "binding/job.h"
 #include "weights/widen.h"
 
 namespace continuo::binding {
@@ -50,6 +52,15 @@ ContextRef idle_context(const Value& value) {
   auto context = open_context(value);
   if (context->context->busy())
     throw error_value(value.Env(), {Code::misuse, "the context is busy; wait for the call that has it."});
+  return context;
+}
+
+// The context of a handle that no call uses and whose state can be read.
+ContextRef readable_context(const Value& value) {
+  auto context = idle_context(value);
+  if (context->context->broken)
+    throw error_value(value.Env(),
+                      {Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
   return context;
 }
 
@@ -128,10 +139,7 @@ Value create_context(const CallbackInfo& info) {
 
 // forkContext(context)
 Value fork_context(const CallbackInfo& info) {
-  const auto parent = idle_context(info[0]);
-  if (parent->context->broken)
-    throw error_value(info.Env(),
-                      {Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
+  const auto parent = readable_context(info[0]);
   auto context = parent->context->fork();
   const auto bytes = static_cast<int64_t>(context->bytes());
   Napi::MemoryManagement::AdjustExternalMemory(info.Env(), bytes);
@@ -139,10 +147,18 @@ Value fork_context(const CallbackInfo& info) {
               context_tag);
 }
 
+// Giving back the memory of a large state takes milliseconds, so a job does it.
 Value close_context(const CallbackInfo& info) {
   auto context = idle_context(info[0]);
   Napi::MemoryManagement::AdjustExternalMemory(info.Env(), -context->reported);
-  context->context.reset();
+  // Who asks for the size of a fork now must not wait for the job.
+  context->context->discount();
+  Job job;
+  job.body = [last = std::move(context->context)]() mutable -> Status {
+    last.reset();
+    return Done{};
+  };
+  (void)promise_of(info.Env(), std::move(job));
   return info.Env().Undefined();
 }
 
@@ -190,10 +206,7 @@ Value reset(const CallbackInfo& info) {
 }
 
 Value serialize(const CallbackInfo& info) {
-  auto context = idle_context(info[0]);
-  if (context->context->broken)
-    throw error_value(info.Env(),
-                      {Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
+  auto context = readable_context(info[0]);
   auto out = Napi::Uint8Array::New(info.Env(), context->context->serialized_bytes());
   context->context->serialize({reinterpret_cast<std::byte*>(out.Data()), out.ByteLength()});
   return out;
@@ -212,44 +225,138 @@ Value counters(const CallbackInfo& info) {
   return out;
 }
 
-// serializePart(context, from, to, rest): arrays of numbers, one for each persistent; a `to` of −1: up to its counter.
-Value serialize_part(const CallbackInfo& info) {
-  auto context = idle_context(info[0]);
-  if (context->context->broken)
-    throw error_value(info.Env(),
-                      {Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
-  const auto& model = context->context->model();
-  const auto from = info[1].As<Napi::Array>(), to = info[2].As<Napi::Array>();
+// Which positions of each persistent that grows: arrays of numbers, one for each persistent; a `to` of −1: up to its
+// counter.
+std::vector<Positions> positions_of(const Context& context, const Value& first_ones, const Value& last_ones) {
+  const auto& model = context.model();
+  const auto from = first_ones.As<Napi::Array>(), to = last_ones.As<Napi::Array>();
   std::vector<Positions> rows(model.layout.size());
   for (uint32_t i = 0; i < rows.size(); ++i) {
     const auto& slice = model.layout[i];
     if (!slice.grows()) continue;
-    const int64_t positions = context->context->counter(slice.counter);
+    const int64_t positions = context.counter(slice.counter);
     const int64_t first = from.Get(i).ToNumber().Int64Value(), end = to.Get(i).ToNumber().Int64Value();
     const int64_t last = end < 0 ? positions : end;
     if (first < 0 || last < first || last > positions)
-      throw error_value(info.Env(),
+      throw error_value(from.Env(),
                         invalid("the part has positions ", first, " to ", last, " of \"",
                                 model.graph.declarations[slice.name].name, "\", which has ", positions, "."));
     rows[i] = {static_cast<size_t>(first), static_cast<size_t>(last)};
   }
+  return rows;
+}
+
+// partBytes(context, from, to, rest): bytes of a part of the state.
+Value part_bytes(const CallbackInfo& info) {
+  const auto context = readable_context(info[0])->context;
+  const auto rows = positions_of(*context, info[1], info[2]);
+  const auto bytes = context->part_bytes(rows, info[3].As<Napi::Boolean>());
+  return Napi::Number::New(info.Env(), static_cast<double>(bytes));
+}
+
+// A job that has the context to itself until it settles.
+Job job_on(const EngineRef& engine, const std::shared_ptr<Context>& context, std::function<Status()> body) {
+  Job job;
+  if (context) (void)context->claim();
+  job.body = std::move(body);
+  job.end = [engine, context] {
+    engine->forget();
+    if (context) context->release();
+  };
+  return job;
+}
+
+// The promise of a job on an engine's context; the engine cannot be closed before it settles.
+Value promise_of(Napi::Env env, const EngineRef& engine, Job job) {
+  const auto call = engine->begin(env);
+  start(env, std::move(job), call->deferred);
+  return call->deferred.Promise();
+}
+
+// capture(context, from, to, rest, out) → Promise<void>: copies a part of the state; `out` has its bytes.
+Value capture(const CallbackInfo& info) {
+  auto handle = readable_context(info[0]);
+  const auto context = handle->context;
+  auto rows = positions_of(*context, info[1], info[2]);
   const bool rest = info[3].As<Napi::Boolean>();
-  auto out = Napi::Uint8Array::New(info.Env(), context->context->part_bytes(rows, rest));
-  context->context->serialize_part(rows, rest, {reinterpret_cast<std::byte*>(out.Data()), out.ByteLength()});
-  return out;
+  if (info[4].As<Napi::Uint8Array>().ByteLength() != context->part_bytes(rows, rest))
+    throw error_value(info.Env(), internal("the array does not have the length of the part."));
+  auto to = std::make_shared<std::span<std::byte>>();
+  Job job = job_on(handle->engine, context, [context, rows = std::move(rows), rest, to]() -> Status {
+    context->serialize_part(rows, rest, *to);
+    return Done{};
+  });
+  *to = keep(job, info[4]);
+  return promise_of(info.Env(), handle->engine, std::move(job));
+}
+
+// The head in three arguments from `at` on: pulse, origin, chain.
+Head head_of(const CallbackInfo& info, size_t at) {
+  const auto chain = Chain::from_hex(info[at + 2].As<Napi::String>().Utf8Value());
+  if (!chain) throw error_value(info.Env(), invalid("a chain is 32 lower-case hex digits."));
+  return {u64_of(info[at]), u64_of(info[at + 1]), *chain};
 }
 
 // restore(context, state, pulse, origin, chain)
 Value restore(const CallbackInfo& info) {
   auto context = idle_context(info[0]);
   const auto state = info[1].As<Napi::Uint8Array>();
-  const auto chain = Chain::from_hex(info[4].As<Napi::String>().Utf8Value());
-  if (!chain) throw error_value(info.Env(), invalid("a chain is 32 lower-case hex digits."));
-  const Head to{u64_of(info[2]), u64_of(info[3]), *chain};
+  const Head to = head_of(info, 2);
   rebind(context);
   auto done = context->context->restore({reinterpret_cast<const std::byte*>(state.Data()), state.ByteLength()}, to);
   if (!done) throw error_value(info.Env(), done.error());
   return info.Env().Undefined();
+}
+
+// load(engine, context, state, pulse, origin, chain) → Promise<handle>: state and head of the context; without a
+// context of a new one. Without a state it gets the first one.
+Value load(const CallbackInfo& info) {
+  const auto env = info.Env();
+  auto engine = open_engine(info[0]);
+  const auto handle = info[1].IsExternal() ? idle_context(info[1]) : nullptr;
+  const Head to = head_of(info, 3);
+  const auto model = engine->model();
+  if (model->device->lost()) engine->engine().reload();
+  const auto given = handle ? handle->context : nullptr;
+  auto loaded = std::make_shared<std::shared_ptr<Context>>();
+  auto state = std::make_shared<std::span<std::byte>>();
+  const bool whole = info[2].IsTypedArray();
+  Job job = job_on(engine, given, [model, given, loaded, state, whole, to]() -> Status {
+    // A context whose device was lost gets a successor on the new device.
+    const bool lives = given && !given->model().device->lost();
+    auto context = lives ? given : std::make_shared<Context>(model);
+    if (whole) {
+      if (auto done = context->restore(*state, to); !done) return done;
+    } else {
+      context->reset();
+      context->head = to;
+    }
+    *loaded = std::move(context);
+    return Done{};
+  });
+  if (whole) *state = keep(job, info[2]);
+  job.value = [engine, handle, loaded](Napi::Env settled) -> Value {
+    if (handle) {
+      handle->context = std::move(*loaded);
+      return settled.Undefined();
+    }
+    const auto bytes = static_cast<int64_t>((*loaded)->bytes());
+    Napi::MemoryManagement::AdjustExternalMemory(settled, bytes);
+    return wrap(settled, std::make_shared<ContextHandle>(ContextHandle{engine, std::move(*loaded), bytes}),
+                context_tag);
+  };
+  return promise_of(env, engine, std::move(job));
+}
+
+// restart(context) → Promise<void>: as reset.
+Value restart(const CallbackInfo& info) {
+  auto handle = idle_context(info[0]);
+  rebind(handle);
+  const auto context = handle->context;
+  return promise_of(info.Env(), handle->engine, job_on(handle->engine, context, [context]() -> Status {
+                      context->reset();
+                      return Done{};
+                    }));
 }
 
 // The promise of a call; rejected at once where the engine refused the call.
@@ -516,8 +623,15 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("reset", Napi::Function::New(env, guarded<reset>));
   exports.Set("serialize", Napi::Function::New(env, guarded<serialize>));
   exports.Set("counters", Napi::Function::New(env, guarded<counters>));
-  exports.Set("serializePart", Napi::Function::New(env, guarded<serialize_part>));
+  exports.Set("partBytes", Napi::Function::New(env, guarded<part_bytes>));
+  exports.Set("capture", Napi::Function::New(env, guarded<capture>));
   exports.Set("restore", Napi::Function::New(env, guarded<restore>));
+  exports.Set("load", Napi::Function::New(env, guarded<load>));
+  exports.Set("restart", Napi::Function::New(env, guarded<restart>));
+  exports.Set("digest", Napi::Function::New(env, guarded<digest>));
+  exports.Set("join", Napi::Function::New(env, guarded<join>));
+  exports.Set("scatter", Napi::Function::New(env, guarded<scatter>));
+  exports.Set("norms", Napi::Function::New(env, guarded<norms>));
   exports.Set("tokenBytes", Napi::Function::New(env, guarded<token_bytes>));
   exports.Set("stats", Napi::Function::New(env, guarded<stats>));
   exports.Set("submit", Napi::Function::New(env, guarded<submit>));

@@ -202,6 +202,13 @@ size_t BlockTable::bytes() {
   return total;
 }
 
+void BlockTable::discount() {
+  for (auto& block : blocks_) {
+    if (block.counts) block->counted = false;
+    block.counts = false;
+  }
+}
+
 size_t BlockTable::held() const {
   size_t total = 0;
   for (const auto& block : blocks_) total += block->bytes();

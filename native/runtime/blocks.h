@@ -126,6 +126,9 @@ class BlockTable {
 
   // Bytes of the blocks, of those that are shared only where no other holder counts them.
   size_t bytes();
+  // Leaves the memory of shared blocks to be counted by the other contexts that hold them. To be called before the
+  // table is freed.
+  void discount();
   // Bytes of all blocks that it holds.
   size_t held() const;
   void page_out();

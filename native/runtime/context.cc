@@ -171,6 +171,10 @@ void Context::clear_ring(const StateSlice& slice, size_t first, size_t last) {
   }
 }
 
+void Context::discount() {
+  for (auto& grown : grown_) grown.discount();
+}
+
 size_t Context::bytes() {
   size_t total = memory_.size();
   for (auto& grown : grown_) total += grown.bytes();

@@ -70,6 +70,8 @@ class Context final : public Pageable {
   // Bytes of memory that the tables take now, on the device or, while paged out, on the host. A block that several
   // contexts share is counted by one of them.
   size_t bytes();
+  // From here on bytes() of its forks counts the blocks that they share. To be called before the context is freed.
+  void discount();
   void page_out() override;
   void page_in() override;
   size_t device_bytes() const override;

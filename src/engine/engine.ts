@@ -7,12 +7,13 @@
  */
 import { availableParallelism } from 'node:os'
 import { dirname } from 'node:path'
+import { uninitialised } from '../bulk.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { type MemoryDeclaration, PLAIN_MEMORY, type StateLayout } from '../memory.ts'
 import { executorOf } from './executor.ts'
 import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
 import { type Graph, parametersOf } from './graph.ts'
-import { takeParts } from './growth.ts'
+import { type Ranges, takeParts } from './growth.ts'
 import { nativeItem } from './items.ts'
 import { stateLayout } from './layout.ts'
 import {
@@ -32,6 +33,7 @@ import {
   type ContextHead,
   type DecoderShape,
   type DeviceKind,
+  type EngineContext,
   type EngineStats,
   type Model,
   type OpenModelOptions,
@@ -244,7 +246,24 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     state.bytes = callNative((addon) => addon.stateBytes(state.handle))
   }
 
-  const contextOf = (handle: ContextHandle): Context => {
+  /** Throws INVALID for a state or a head that cannot be. */
+  const checkLoaded = (bytes: Uint8Array | null, { pulse, origin }: ContextHead): void => {
+    if (bytes !== null && !(bytes instanceof Uint8Array)) invalid('The state to restore must be a Uint8Array.')
+    if (typeof pulse !== 'bigint' || typeof origin !== 'bigint' || pulse < 0n || origin < 0n || pulse >= maxPulse) {
+      invalid(`The head to restore has pulse ${pulse} and origin ${origin}, expected bigints from 0 to 2^63 − 1.`)
+    }
+    if (origin > pulse) invalid(`The head to restore has origin ${origin} after its pulse ${pulse}.`)
+  }
+
+  /** A part of the state of a context that is busy with this. */
+  const copied = async (handle: ContextHandle, { from, to }: Ranges, rest: boolean): Promise<Uint8Array> => {
+    const out = uninitialised(callNative((addon) => addon.partBytes(handle, from, to, rest)))
+    await awaitNative((addon) => addon.capture(handle, from, to, rest, out))
+    return out
+  }
+  const everything: Ranges = { from: layout.first.map(() => 0), to: layout.first.map(() => -1) }
+
+  const contextOf = (handle: ContextHandle): EngineContext => {
     const state: ContextState = {
       handle,
       head: callNative((addon) => addon.head(handle)),
@@ -253,7 +272,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       closed: false,
     }
     const own = (): ContextState => idle(context, 'The context')
-    const context: Context = {
+    const context: EngineContext = {
       get pulse() {
         return state.head.pulse
       },
@@ -289,23 +308,32 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
         own()
         return callNative((addon) => addon.serialize(handle))
       },
-      capture(known) {
-        own()
-        const counters = callNative((addon) => addon.counters(handle))
-        return takeParts(layout, counters, known, ({ from, to }, rest) =>
-          callNative((addon) => addon.serializePart(handle, from, to, rest)),
-        )
+      async state() {
+        return withBusy([own()], 'state', () => copied(handle, everything, true))
+      },
+      async capture(known) {
+        return withBusy([own()], 'capture', async () => {
+          const counters = callNative((addon) => addon.counters(handle))
+          return takeParts(layout, counters, known, (ranges, rest) => copied(handle, ranges, rest))
+        })
       },
       restore(bytes, head) {
         own()
+        checkLoaded(bytes, head)
         const { pulse, origin, chain } = head
-        if (!(bytes instanceof Uint8Array)) invalid('The state to restore must be a Uint8Array.')
-        if (typeof pulse !== 'bigint' || typeof origin !== 'bigint' || pulse < 0n || origin < 0n || pulse >= maxPulse) {
-          invalid(`The head to restore has pulse ${pulse} and origin ${origin}, expected bigints from 0 to 2^63 − 1.`)
-        }
-        if (origin > pulse) invalid(`The head to restore has origin ${origin} after its pulse ${pulse}.`)
         callNative((addon) => addon.restore(handle, bytes, pulse, origin, String(chain)))
         look(state)
+      },
+      async load(bytes, head) {
+        const held = own()
+        checkLoaded(bytes, head)
+        const { pulse, origin, chain } = head
+        await withBusy([held], 'load', () =>
+          awaitNative((addon) => addon.load(engine, handle, bytes, pulse, origin, String(chain))),
+        )
+      },
+      async restart() {
+        await withBusy([own()], 'restart', () => awaitNative((addon) => addon.restart(handle)))
       },
       close() {
         // Also after its model: the memory goes when the last of them is closed.
@@ -319,7 +347,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     return context
   }
 
-  const createContext = (): Context => {
+  const createContext = (): EngineContext => {
     needOpen()
     return contextOf(callNative((addon) => addon.createContext(engine)))
   }
@@ -348,6 +376,13 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     decoder: request.decoder ?? null,
     device,
     createContext,
+
+    async openContext(bytes, head) {
+      needOpen()
+      checkLoaded(bytes, head)
+      const { pulse, origin, chain } = head
+      return contextOf(await awaitNative((addon) => addon.load(engine, null, bytes, pulse, origin, String(chain))))
+    },
 
     forkContext(context) {
       const { handle } = idle(context, 'The context to fork')

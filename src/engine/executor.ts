@@ -9,12 +9,12 @@ import type { LayoutEntry } from '../memory.ts'
 import { type ConstantCalls, fetchConstant } from './constants.ts'
 import { type Dtype, type Graph, isBound } from './graph.ts'
 import { storedDtypes } from './layout.ts'
-import type { Context, Executor, Numbers, TraceEntry } from './types.ts'
+import type { EngineContext, Executor, Numbers, TraceEntry } from './types.ts'
 
 /** The calls of the engine that an executor makes; `engine.ts` implements them. */
 export interface ExecutorCalls extends ConstantCalls {
   readonly graph: Graph
-  readonly context: Context
+  readonly context: EngineContext
   readonly traces: boolean
   step(block: number, rows: number, inputs: readonly Uint8Array[]): Promise<void>
   fetch(block: number, rows: number, declaration: number): Uint8Array<ArrayBuffer> | null

@@ -2,6 +2,7 @@
  * Tables that grow, as blocks. Where nothing lowers the counter and every write goes to the last positions, a position that was left
  * behind stands for good. This is read off the graph; a table for which it cannot be shown stays whole in every snapshot.
  */
+import { join } from '../bulk.ts'
 import {
   BLOCK_POSITIONS,
   frozenBlocks,
@@ -76,16 +77,16 @@ export interface Ranges {
  * Takes a state apart. `counters`: the value of each persistent that is a counter; `known`: of each growth, the blocks that the caller
  * has; `part` copies those positions, and what does not grow only with `rest`.
  */
-export const takeParts = (
+export const takeParts = async (
   { first, growth }: StateLayout,
   counters: readonly number[],
   known: readonly number[],
-  part: (ranges: Ranges, rest: boolean) => Uint8Array,
-): StateParts => {
+  part: (ranges: Ranges, rest: boolean) => Promise<Uint8Array>,
+): Promise<StateParts> => {
   const indexOf = (wanted: string): number => first.findIndex(({ name }) => name === wanted)
   const frozen = growth.map((each) => frozenBlocks(each, counters[indexOf(each.counter)]!))
   const filled = (value: number): number[] => first.map(() => value)
-  const block = ({ tables }: Growth, at: number): Uint8Array => {
+  const block = ({ tables }: Growth, at: number): Promise<Uint8Array> => {
     const [from, to] = [filled(0), filled(0)]
     for (const { name } of tables) {
       from[indexOf(name)] = at * BLOCK_POSITIONS
@@ -96,18 +97,20 @@ export const takeParts = (
   const behind = filled(0)
   for (const [g, { tables }] of growth.entries())
     for (const { name } of tables) behind[indexOf(name)] = frozen[g]! * BLOCK_POSITIONS
-  return {
-    hot: part({ from: behind, to: filled(-1) }, true),
-    frozen,
-    fresh: growth.map((each, g) => {
-      const have = Math.min(known[g] ?? 0, frozen[g]!)
-      return Array.from({ length: frozen[g]! - have }, (_, i) => block(each, have + i))
-    }),
-  }
+  const hot = await part({ from: behind, to: filled(-1) }, true)
+  // One after the other: a context does one thing at a time.
+  const fresh: Uint8Array[][] = growth.map(() => [])
+  for (const [g, each] of growth.entries())
+    for (let at = Math.min(known[g] ?? 0, frozen[g]!); at < frozen[g]!; at += 1) fresh[g]!.push(await block(each, at))
+  return { hot, frozen, fresh }
 }
 
 /** The same of a state that was serialised before. Throws REFUSED when it does not fit the layout. */
-export const cutParts = (layout: StateLayout, state: Uint8Array, known: readonly number[]): StateParts => {
+export const cutParts = async (
+  layout: StateLayout,
+  state: Uint8Array,
+  known: readonly number[],
+): Promise<StateParts> => {
   const entries = layout.tensors(state)
   const view = new DataView(state.buffer, state.byteOffset, state.byteLength)
   const counters = entries.map(({ dtype, offset }) => (dtype === 'I64' ? Number(view.getBigInt64(offset, true)) : 0))
@@ -127,6 +130,6 @@ export const cutParts = (layout: StateLayout, state: Uint8Array, known: readonly
         pieces.push(state.subarray(at + first * table.row, at + last * table.row))
       }
     }
-    return new Uint8Array(Buffer.concat(pieces))
+    return join(pieces)
   })
 }

@@ -1,7 +1,5 @@
 /** The functions of the addon in `native/`, typed. Only `src/engine/` calls them. */
-import { existsSync } from 'node:fs'
-import { createRequire } from 'node:module'
-import { fileURLToPath } from 'node:url'
+import { loadAddon } from '../addon.ts'
 import { ContinuoError, type ErrorCode } from '../errors.ts'
 import type { View } from './graph.ts'
 import type { BlockPlan, ContextHead, DeviceKind, EngineStats, TraceEntry, WorkResult } from './types.ts'
@@ -158,8 +156,34 @@ interface Addon {
   /** Of each persistent in the order of the layout: its value where it is a counter, else 0. */
   counters(context: ContextHandle): readonly number[]
   /** Of each persistent that grows the positions from … to − 1 (−1: up to its counter); the others only with `rest`. */
-  serializePart(context: ContextHandle, from: readonly number[], to: readonly number[], rest: boolean): Uint8Array
+  partBytes(context: ContextHandle, from: readonly number[], to: readonly number[], rest: boolean): number
+  /** Copies such a part into `out`, which has its length. */
+  capture(
+    context: ContextHandle,
+    from: readonly number[],
+    to: readonly number[],
+    rest: boolean,
+    out: Uint8Array,
+  ): Promise<void>
   restore(context: ContextHandle, state: Uint8Array, pulse: bigint, origin: bigint, chain: string): void
+  /** State (null: the first one) and head of the context, or of a new one. */
+  load(
+    engine: EngineHandle,
+    context: ContextHandle,
+    state: Uint8Array | null,
+    pulse: bigint,
+    origin: bigint,
+    chain: string,
+  ): Promise<void>
+  load(
+    engine: EngineHandle,
+    context: null,
+    state: Uint8Array | null,
+    pulse: bigint,
+    origin: bigint,
+    chain: string,
+  ): Promise<ContextHandle>
+  restart(context: ContextHandle): Promise<void>
   tokenBytes(bytes: Uint8Array, ends: Uint32Array): TokenBytesHandle
   submit(engine: EngineHandle, item: NativeItem): Promise<WorkResult>
   stats(engine: EngineHandle): EngineStats
@@ -172,28 +196,6 @@ interface Addon {
   fetchConstant(executor: ExecutorHandle, declaration: number, member: number): Float32Array<ArrayBuffer>
   trace(executor: ExecutorHandle): TraceEntry[]
   closeEngine(engine: EngineHandle): void
-}
-
-/** Tests put other builds in its place: with sanitizers, or with the CUDA kernels emulated. */
-const addonPath =
-  process.env.CONTINUO_ADDON ?? fileURLToPath(new URL('../../native/build/Release/continuo.node', import.meta.url))
-let loaded: Addon | undefined
-
-export const native = (): Addon => {
-  if (loaded) return loaded
-  if (!existsSync(addonPath)) {
-    throw new ContinuoError('UNAVAILABLE', 'The native engine is not built. Run `npm run setup`.')
-  }
-  try {
-    loaded = createRequire(import.meta.url)(addonPath) as Addon
-  } catch (cause) {
-    throw new ContinuoError(
-      'UNAVAILABLE',
-      'The native engine does not load on this system. Run `npm run setup` to build it again.',
-      { cause },
-    )
-  }
-  return loaded
 }
 
 const nativeCodes: ReadonlySet<string> = new Set<ErrorCode>(['INVALID', 'MISUSE', 'REFUSED', 'UNAVAILABLE', 'INTERNAL'])
@@ -213,7 +215,7 @@ const fromNative = (error: unknown): ContinuoError => {
 /** Calls into the addon, translating what it throws. */
 export const callNative = <T>(call: (addon: Addon) => T): T => {
   try {
-    return call(native())
+    return call(loadAddon() as Addon)
   } catch (error) {
     throw fromNative(error)
   }
@@ -222,7 +224,7 @@ export const callNative = <T>(call: (addon: Addon) => T): T => {
 /** As `callNative`, for calls that answer with a promise. */
 export const awaitNative = async <T>(call: (addon: Addon) => Promise<T>): Promise<T> => {
   try {
-    return await call(native())
+    return await call(loadAddon() as Addon)
   } catch (error) {
     throw fromNative(error)
   }

@@ -55,20 +55,37 @@ export interface ContextHead {
   readonly chain: string
 }
 
+/**
+ * One timeline, wherever its state lies. What touches the whole state is done on another thread and answers with a promise; until it
+ * settles the context is busy, as with any other call.
+ */
 export interface Context extends ContextHead {
-  /** Returns the state to its first values; the clock goes on and `origin` becomes `pulse`. The chain folds the reset in. */
-  reset(): void
   /** Memory that its persistents take, in bytes; a block that forks share is counted by one of them. While a call runs: before it. */
   readonly bytes: number
   /** For people to look at: no part of the state. Empty for models without a matrix memory. */
   gates(): readonly GateStatistics[]
-  /** A copy of every persistent, laid out as `layout` says. Refused while the context is being processed. */
-  serialize(): Uint8Array
-  /** The same copy in parts, without the first `known`[i] blocks of `layout.growth`[i]. Refused likewise. */
-  capture(known: readonly number[]): StateParts
-  /** Replaces state and head. Refuses a wrong length and non-finite numbers; then the context is as it was. */
-  restore(state: Uint8Array, head: ContextHead): void
+  /** A copy of every persistent, laid out as `layout` says. Rejects while another call has the context. */
+  state(): Promise<Uint8Array>
+  /** The same copy in parts, without the first `known`[i] blocks of `layout.growth`[i]. Rejects likewise. */
+  capture(known: readonly number[]): Promise<StateParts>
+  /**
+   * Replaces state and head; null: by the first state. Rejects for a wrong length and non-finite numbers; then the context is as it was.
+   * `state` must not change before the promise settles.
+   */
+  load(state: Uint8Array | null, head: ContextHead): Promise<void>
+  /** Returns the state to its first values; the clock goes on and `origin` becomes `pulse`. The chain folds the reset in. */
+  restart(): Promise<void>
   close(): void
+}
+
+/** A context of the engine's own. A program may have the calling thread do the work, and wait for it. */
+export interface EngineContext extends Context {
+  /** As `restart`. */
+  reset(): void
+  /** As `state`. */
+  serialize(): Uint8Array
+  /** As `load`. */
+  restore(state: Uint8Array, head: ContextHead): void
 }
 
 export interface Sampling {
@@ -85,7 +102,7 @@ export interface Sampling {
 export type Overflow = 'refuse' | 'window'
 export type CacheDtype = 'f32' | 'f16' | 'bf16'
 
-/** A context's state stopped being finite, or a node of its graph met a value it cannot use. It takes reset, restore and close only. */
+/** A context's state stopped being finite, or a node of its graph met a value it cannot use. It takes load, restart and close only. */
 export class ContextBroken extends ContinuoError {
   constructor(message: string) {
     super('REFUSED', message)
@@ -151,7 +168,7 @@ export interface TraceEntry {
 
 export interface ExecutorOptions {
   /** A context of this model; default: a new one. */
-  readonly context?: Context
+  readonly context?: EngineContext
   /** Plan volatile memory by liveness; default true. Without it every volatile keeps its own memory and can be fetched. */
   readonly memoryReuse?: boolean
   /** Time every node. */
@@ -180,7 +197,7 @@ export interface FetchOptions {
 }
 
 export interface Executor {
-  readonly context: Context
+  readonly context: EngineContext
   /** One or more rows of a dynamic, one after the other. Throws MISUSE for what the host may not write, INVALID for a wrong length or type. */
   insert(name: string, rows: Numbers | readonly number[]): void
   /**
@@ -210,13 +227,15 @@ export interface EngineStats {
 }
 
 export interface Model extends ModelInfo {
-  createContext(): Context
+  createContext(): EngineContext
+  /** A new context with this state (null: the first one) and head, made on another thread. Rejects as `Context.load`. */
+  openContext(state: Uint8Array | null, head: ContextHead): Promise<EngineContext>
   /**
    * A context that goes on from where this one stands, each by itself: state, clock and chain are copied, gates are not. Tables that
    * grow share their full blocks of 256 positions until one of the contexts changes them, so a fork costs O(blocks). Throws MISUSE while
    * a call has the context, and for one whose state is not usable.
    */
-  forkContext(context: Context): Context
+  forkContext(context: Context): EngineContext
   /**
    * Why its device, which was lost, could not be had again, and what to do; null unless that is so. Contexts cannot be had until it can: most
    * often only by another process.
@@ -231,7 +250,7 @@ export interface Model extends ModelInfo {
    *
    * Rejects before anything is written when the item is invalid (INVALID) or its context closed, busy or another model's (MISUSE).
    * INVALID: the item's tokens exceed the positions that its context has left; nothing of it was fed. `ContextBroken` (REFUSED): its
-   * state stopped being finite; its context takes nothing but `reset`, `restore` and `close` from then on. UNAVAILABLE: memory or the
+   * state stopped being finite; its context takes nothing but `load`, `restart` and `close` from then on. UNAVAILABLE: memory or the
    * device was lost, and the context's state with it.
    */
   submit(item: WorkItem): Promise<WorkResult>

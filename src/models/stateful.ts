@@ -7,7 +7,7 @@
  *
  * A wrong call is refused before anything is written; state and pastLen are then what they were.
  */
-import type { Context, DecoderShape, Model } from '../engine/types.ts'
+import type { DecoderShape, EngineContext, Model } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import type { LayoutEntry } from '../memory.ts'
 
@@ -115,7 +115,7 @@ export const statefulDecoder = (model: Model): StatefulDecoder => {
       `A stateful decoder needs key and value caches over all positions; a "${model.modelType}" model as it was opened has none. Open a "gpt2" package with overflow "refuse" and cacheDtype "f32".`,
     )
   }
-  const context: Context = model.createContext()
+  const context: EngineContext = model.createContext()
   // A state that others may have written says nothing of a chain: what is restored begins one of its own.
   const { chain } = context
   let busy = false

@@ -43,13 +43,10 @@ const checkHeld = ({ session, cursor }: Head, tokenizer: Tokenizer | null, vocab
 
 /** The engine is the judge of the state: it must take it, and the token after it must leave every number finite. */
 const tryOut = async ({ head, state }: Snapshot, model: Model): Promise<void> => {
-  const context = model.createContext()
+  const context = await model
+    .openContext(state, clockOf(head))
+    .catch((error: unknown) => refuse(head.session, messageOf(error), error))
   try {
-    try {
-      context.restore(state, clockOf(head))
-    } catch (error) {
-      refuse(head.session, messageOf(error), error)
-    }
     const { globalStep, origin } = head.conductor
     if (model.positions !== null && globalStep - origin >= model.positions) return
     try {
@@ -68,7 +65,7 @@ const tryOut = async ({ head, state }: Snapshot, model: Model): Promise<void> =>
  * says what cannot be; INVALID where it is whole and no session to go on with (closed, set aside, a clock beyond 2⁵²).
  */
 export const admit = async (file: Uint8Array, model: Model, tokenizer: Tokenizer | null): Promise<Snapshot> => {
-  const snapshot = decodeSnapshot(file, model.layout)
+  const snapshot = await decodeSnapshot(file, model.layout)
   const { head } = snapshot
   const { session, status, conductor, cursor } = head
   checkFits(head, model)

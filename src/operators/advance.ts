@@ -33,7 +33,12 @@ export interface Inference {
   readonly model: Fingerprints & Partial<Pick<ModelInfo, 'endTokens'>>
   readonly tokenizer: Tokenizer | null
   submit(item: WorkItem): Promise<WorkResult>
+  /** Runs another call that has the context to itself; absent where nobody closes contexts meanwhile. */
+  readonly alone?: <T>(context: Context, call: () => Promise<T>) => Promise<T>
 }
+
+const alone = <T>({ alone: run }: Pick<Inference, 'alone'>, context: Context, call: () => Promise<T>): Promise<T> =>
+  run === undefined ? call() : run(context, call)
 
 /** A session in memory: its head after the last step, and its context. */
 export interface SessionState {
@@ -184,12 +189,17 @@ async function generateSlice(
 }
 
 /** The event's own act, after its tokens were read. */
-const conclude = (session: SessionState, work: Tokenized, outputs: Output[]): Head => {
+const conclude = async (
+  session: SessionState,
+  work: Tokenized,
+  outputs: Output[],
+  engine: Inference,
+): Promise<Head> => {
   const { event, record } = work
   let { head } = session
   const common = { version: 1, session: head.session, cause: causeOf(record, event.id ?? null) } as const
   if (event.type === 'boundary' && event.reset) {
-    session.context.reset()
+    await alone(engine, session.context, () => session.context.restart())
     const next = conductor.reset(head.conductor)
     head = { ...head, conductor: next, chain: session.context.chain }
   }
@@ -214,10 +224,8 @@ export const clockOf = ({ conductor, chain }: Head): ContextHead => ({
 })
 
 /** Puts the memory back to its first state, at the clock and chain of this head; a broken context is of use again. */
-export const blank = (context: Context, head: Head): void => {
-  context.reset()
-  context.restore(context.serialize(), clockOf(head))
-}
+export const blank = (engine: Pick<Inference, 'alone'>, context: Context, head: Head): Promise<void> =>
+  alone(engine, context, () => context.load(null, clockOf(head)))
 
 /**
  * Yields the steps of one event and leaves the session after the last of them. `fresh` says that the session began with
@@ -238,7 +246,7 @@ export async function* advance(
   const resuming = !fresh && resumes(session.head, work)
   if (!resuming) {
     const reopened = session.head.status === 'closed'
-    if (reopened) session.context.reset()
+    if (reopened) await alone(engine, session.context, () => session.context.restart())
     const { stopped, ...before } = session.head
     session.head = {
       ...before,
@@ -268,13 +276,13 @@ export async function* advance(
   }
 
   /** The last step of an event whose next `tokens` tokens broke the context. */
-  const brokenBy = (error: unknown, tokens: number): Step => {
+  const brokenBy = async (error: unknown, tokens: number): Promise<Step> => {
     if (!(error instanceof ContextBroken)) throw error
     const from = session.head.conductor.globalStep
     const why = `its state stopped being finite with the tokens of pulses ${from} to ${from + tokens}`
     const reason = reasonOf(session.head.session, why)
     const aside = setAside(session.head, work, { cause: 'computation', reason }, readsText)
-    blank(session.context, aside.head)
+    await blank(engine, session.context, aside.head)
     return emit({ ...aside, outputs: [...outputs, ...aside.outputs], failure: error })
   }
 
@@ -286,7 +294,7 @@ export async function* advance(
     try {
       result = await engine.submit({ context: session.context, tokens: slice, nats: true })
     } catch (error) {
-      yield brokenBy(error, slice.length)
+      yield await brokenBy(error, slice.length)
       return
     }
     let head = surprised(moved(session.head, result, slice.length), slice, result.nats, engine.tokenizer)
@@ -321,7 +329,7 @@ export async function* advance(
       try {
         step = await generateSlice(session, work, event, count, engine)
       } catch (error) {
-        yield brokenBy(error, count)
+        yield await brokenBy(error, count)
         return
       }
       if (!step.done) {
@@ -339,7 +347,7 @@ export async function* advance(
     outputs.push(observed.output)
     session.head = observed.head
   }
-  const head = conclude(session, work, outputs)
+  const head = await conclude(session, work, outputs, engine)
   const cursor = { ...head.cursor, complete: true, held: work.held }
   yield emit({ record, session: head.session, outputs, head: { ...head, cursor }, done: true })
 }

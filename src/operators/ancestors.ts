@@ -105,7 +105,8 @@ export const parentBefore = async (
         const others = { newest: (other: string) => sessions.get(other)?.head, partitions: 1 }
         const work = tokenizeEvent(event, sessions.get(id)?.head, engine.tokenizer, model, others)
         if (work.kind === 'tokenized') {
-          const { session, fresh } = sessionFor(work, sessions.get(id), model, sessions.get(parent ?? ''))
+          const known = sessions.get(id)
+          const { session, fresh } = await sessionFor(work, known, model, sessions.get(parent ?? ''))
           sessions.set(id, session)
           for await (const _ of advance(session, work, fresh, engine)) checkWanted()
         }

@@ -23,6 +23,9 @@ import type { EventLog, PartitionWriter } from '../streams/log.ts'
 import type { PartitionBlobs } from './blobs.ts'
 import { readSnapshot } from './snapshots.ts'
 
+/** Gives the new content of a snapshot file, in pieces; null: the file stays as it is. */
+export type Change = (file: Uint8Array) => Promise<readonly Uint8Array[] | null>
+
 export interface GarbageDeps {
   readonly log: EventLog
   readonly names: TopicNames
@@ -37,8 +40,8 @@ export interface GarbageDeps {
   readonly living: () => { readonly count: number; readonly bytes: number }
   /** Blobs that captures on their way name. */
   readonly captured: () => Iterable<BlobName>
-  /** Writes the snapshot of a session again, with what `change` makes of its file; null: it stays. Returns the bytes written. */
-  readonly renew: (session: string, change: (file: Uint8Array) => Uint8Array | null) => Promise<number>
+  /** Writes the snapshot of a session again. Returns the bytes written. */
+  readonly renew: (session: string, change: Change) => Promise<number>
   readonly warn: (message: string) => void
   /** Called when there is something for the next quiet moment. */
   readonly wake: () => void
@@ -114,7 +117,7 @@ const manifestOf = async ({ log, names, partition, heads }: GarbageDeps, session
     const head = heads.get(session)
     if (head?.snapshot?.blobs === undefined) return null
     try {
-      return readManifest(readSnapshotFile(await readSnapshot(log, names.snapshots, partition, head)))
+      return readManifest(await readSnapshotFile(await readSnapshot(log, names.snapshots, partition, head)))
     } catch (error) {
       if (codeOf(error) !== 'REFUSED' || heads.get(session) === head) throw error
     }

@@ -8,8 +8,8 @@ import { blobKey } from '../../topics/blobs.ts'
 import { PART_BYTES, PART_CHECK } from '../../topics/snapshots.ts'
 import { inParallel } from '../blobs/parallel.ts'
 import type { BlobReader, BlobStore, Wanted } from '../blobs/store.ts'
+import { digest } from '../bulk.ts'
 import { codeOf } from '../errors.ts'
-import { sha256Aside } from '../hash.ts'
 import { splitParts } from '../state/snapshot.ts'
 import type { EventLog, OutRecord, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
@@ -177,7 +177,7 @@ export const openTopicStore = async (
       for (let at = 0; at < parts.length; at += SNAPSHOT_GROUP_PARTS) {
         const group = parts.slice(at, at + SNAPSHOT_GROUP_PARTS)
         const records = group.map(async (value, index): Promise<OutRecord> => {
-          const check = parts.length === 1 ? hash : await sha256Aside(value)
+          const check = parts.length === 1 ? hash : await digest([value])
           return {
             topic,
             key: utf8.encode(blobKey(hash, at + index)),

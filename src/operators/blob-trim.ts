@@ -11,8 +11,8 @@
  * to four times what lives at most, or `floor` more.
  */
 import type { BlobName, Wanted } from '../blobs/store.ts'
+import { digest } from '../bulk.ts'
 import { failpoint } from '../failpoint.ts'
-import { sha256Aside } from '../hash.ts'
 import { readManifest, withNames } from '../state/manifest.ts'
 import { readSnapshotFile } from '../state/snapshot.ts'
 import { createGarbage, type Garbage, type GarbageDeps, readManifests, type Stage, type Work } from './blob-garbage.ts'
@@ -114,7 +114,7 @@ export const createTrim = (deps: GarbageDeps, store: TopicStore): Garbage => {
         const { hash, place } = victims[at]!
         if (state.stopped) return
         // Who needs it is told when its session is rebuilt.
-        if (bytes === null || (await sha256Aside(bytes)) !== hash) lost.add(offsetOf(place))
+        if (bytes === null || (await digest([bytes])) !== hash) lost.add(offsetOf(place))
         else places.set(place, { hash, place: await store.put(hash, bytes) })
       })
       failpoint('blobs.moved')
@@ -132,8 +132,8 @@ export const createTrim = (deps: GarbageDeps, store: TopicStore): Garbage => {
   const rename = async (sessions: string[], places: ReadonlyMap<string, BlobName>): Promise<Work | null> => {
     let bytes = 0
     while (sessions.length > 0 && bytes < RENEW_BYTES)
-      bytes += await renew(sessions.shift()!, (file) => {
-        const read = readSnapshotFile(file)
+      bytes += await renew(sessions.shift()!, async (file) => {
+        const read = await readSnapshotFile(file)
         const manifest = readManifest(read)
         if (manifest?.store !== blobs.where) return null
         return withNames(

@@ -12,17 +12,17 @@ import { type TopicNames, topicNames } from '../../topics/index.ts'
 import { inParallel } from '../blobs/parallel.ts'
 import { inShared } from '../blobs/shared.ts'
 import type { BlobName, BlobReader, BlobStore, SharedStore } from '../blobs/store.ts'
+import { digest, join } from '../bulk.ts'
 import type { Model } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
-import { sha256Aside } from '../hash.ts'
 import type { StateLayout } from '../memory.ts'
 import { type Head, type PartitionCursor, seal } from '../state/head.ts'
-import { assemble, type BlobNames, blockBytes, IN_TOPIC, type Manifest, readManifest } from '../state/manifest.ts'
+import { assembly, type BlobNames, blockBytes, IN_TOPIC, type Manifest, readManifest } from '../state/manifest.ts'
 import {
   checkWhole,
   decodeSnapshot,
-  encodeFile,
+  filePieces,
   readSnapshotFile,
   type Snapshot,
   type SnapshotFile,
@@ -49,18 +49,19 @@ export class BlockLost extends ContinuoError {
   }
 }
 
-/** `bytes`: what the store gave for the blob. Throws BlockLost. */
+/** `bytes`: what the store gave for the blob; `take` returns their sha256. Throws BlockLost. */
 const checkBlock = async (
   { url }: BlobReader,
   session: string,
   block: number,
   blob: BlobName,
   bytes: Uint8Array | null,
-): Promise<Uint8Array> => {
+  take: (bytes: Uint8Array) => Promise<string>,
+): Promise<void> => {
   const what = `Block ${block} of session "${session}" (sha256 ${blob.hash.slice(0, 12)}…)`
   if (bytes === null) throw new BlockLost(`${what} is not in the blob store ${url}.`, blob)
-  const actual = await sha256Aside(bytes)
-  if (actual === blob.hash) return bytes
+  const actual = await take(bytes)
+  if (actual === blob.hash) return
   throw new BlockLost(
     `${what} is damaged in the blob store ${url}: its ${bytes.length} bytes have the sha256 ${actual.slice(0, 12)}….`,
     blob,
@@ -83,12 +84,12 @@ const joined = async (log: EventLog, read: SnapshotFile) => {
   const { names, sizes, store: where, head } = manifest
   const reader = readerOf(log, manifest)
   const numbered = names.flatMap((own, g) => own.map((blob, block) => ({ g, blob, block, ...blob, bytes: sizes[g]! })))
-  const blocks: Uint8Array[][] = names.map(() => [])
+  const whole = assembly(read)
   await reader.get(numbered, async (at, bytes) => {
     const { g, blob, block } = numbered[at]!
-    blocks[g]![block] = await checkBlock(reader, head.session, block, blob, bytes)
+    await checkBlock(reader, head.session, block, blob, bytes, (found) => whole.place(g, block, found))
   })
-  return { ...assemble(read, blocks), names, where }
+  return { ...(await whole.finish()), names, where }
 }
 
 /** A snapshot with all its blocks. `blocks`: their names, and where they lie; null where it has none. */
@@ -101,18 +102,18 @@ export interface WholeSnapshot extends Snapshot {
  * missing or does not fit the layout, UNAVAILABLE where it has blocks and the log was opened without a store for them.
  */
 export const wholeSnapshot = async (log: EventLog, file: Uint8Array, layout: StateLayout): Promise<WholeSnapshot> => {
-  const read = readSnapshotFile(file)
+  const read = await readSnapshotFile(file)
   const whole = await joined(log, read)
-  if (whole === null) return { ...decodeSnapshot(file, layout), blocks: null }
+  if (whole === null) return { ...(await decodeSnapshot(file, layout)), blocks: null }
   const { state, tensors, names, where } = whole
   return { ...checkWhole({ head: read.head, state }, tensors, layout), blocks: { names, where } }
 }
 
 /** The same as one file with the blocks inside, without the model. */
 export const wholeFile = async (log: EventLog, file: Uint8Array): Promise<Uint8Array> => {
-  const read = readSnapshotFile(file)
+  const read = await readSnapshotFile(file)
   const whole = await joined(log, read)
-  return whole === null ? file : encodeFile(read.head, whole.state, whole.tensors, read.stats ?? undefined)
+  return whole === null ? file : join(await filePieces(read.head, whole.state, whole.tensors, read.stats ?? undefined))
 }
 
 /** The frozen blocks of a session as its newest snapshot names them, while the context that began at `origin` goes on. */
@@ -177,7 +178,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
   const current = (names: BlobNames): BlobNames => names.map((own) => own.map((blob) => moved.get(blob.place) ?? blob))
 
   const stored = async (bytes: Uint8Array): Promise<BlobName> => {
-    const hash = await sha256Aside(bytes)
+    const hash = await digest([bytes])
     const found = byHash.get(hash)
     if (found !== undefined) return found
     const blob = { hash, place: await store.put(hash, bytes) }

@@ -110,7 +110,7 @@ export const commit =
         // Farewell: what no snapshot holds yet is saved, so that the next start replays nothing.
         failpoint('stop.drained')
         await committer.finishSnapshots()
-        for (const capture of deps.sessions.unsaved()) {
+        for await (const capture of deps.sessions.unsaved()) {
           committer.capture(capture)
           await committer.finishSnapshots()
         }

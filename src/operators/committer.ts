@@ -10,12 +10,12 @@ import { failpoint } from '../failpoint.ts'
 import type { StateLayout } from '../memory.ts'
 import { type Fingerprints, type Head, type PartitionCursor, type SnapshotRef, seal } from '../state/head.ts'
 import { type LiveEntry, type LiveIndex, recordBytes } from '../state/live-index.ts'
-import { type BlobNames, encodeManifest, hotTensors, namedIn } from '../state/manifest.ts'
+import { encodeManifest, hotTensors, namedIn } from '../state/manifest.ts'
 import { type MemoryReport, type ModelMemory, memoryStats } from '../state/memory-stats.ts'
-import { encodeSnapshot } from '../state/snapshot.ts'
+import { filePieces } from '../state/snapshot.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
 import type { Watermark } from '../streams/watermark.ts'
-import type { Garbage } from './blob-garbage.ts'
+import type { Change, Garbage } from './blob-garbage.ts'
 import { createSweep } from './blob-sweep.ts'
 import { createTrim } from './blob-trim.ts'
 import type { PartitionBlobs } from './blobs.ts'
@@ -56,12 +56,6 @@ export interface CommitterDeps {
   readonly wake: () => void
 }
 
-/** A capture whose blobs are durable, to be written as a snapshot. */
-interface Stored {
-  readonly capture: Capture
-  readonly names: BlobNames | null
-}
-
 /** A commit as the rest of the worker sees it. */
 export interface Commit {
   readonly partition: number
@@ -97,9 +91,16 @@ export const createCommitter = (deps: CommitterDeps) => {
   /** States that wait to be written, by session: a newer one takes the place of an older. */
   const captures = new Map<string, Capture>()
   let writing: SnapshotWriting | null = null
-  /** The writing of a capture's blobs to the store; null: none is under way. `stored` gives its result once it has ended. */
+  /** Captures that are being copied. */
+  const copies = new Set<Promise<void>>()
+  /**
+   * What goes on beside the commits before a capture can be written to the log: its blobs are written to the store, it is measured and hashed.
+   * null: nothing is. `stored` gives the result once it has ended.
+   */
   let storing: Promise<void> | null = null
-  let stored: (() => Stored) | null = null
+  let stored: (() => SnapshotWriting) | null = null
+  /** Why a capture could not be copied. */
+  let failed: { readonly error: unknown } | null = null
   /** Captures since garbage was looked at. */
   let begun = 0
   let living = { count: 0, bytes: 0 }
@@ -160,8 +161,18 @@ export const createCommitter = (deps: CommitterDeps) => {
 
   /** Lets contexts go that others wait for. What waits to be written is held in memory, so it is limited. */
   const relieve = (): void => {
-    const limit = Math.max(0, MAX_CAPTURES - captures.size)
-    for (const taken of sessions.relieve(limit, committedTo)) capture(taken)
+    const limit = Math.max(0, MAX_CAPTURES - captures.size - copies.size)
+    for (const taken of sessions.relieve(limit, committedTo)) {
+      const copy = taken
+        .then(capture, (error: unknown) => {
+          failed ??= { error }
+        })
+        .then(() => {
+          copies.delete(copy)
+          deps.wake()
+        })
+      copies.add(copy)
+    }
   }
 
   /** Puts the records of one transaction together. */
@@ -222,27 +233,27 @@ export const createCommitter = (deps: CommitterDeps) => {
     snapshotIndex.put(session, { offset: ref.first, bytes: ref.bytes })
   }
 
-  /** Begins to write the state as a snapshot: whole, or as a manifest with the names of its blobs. */
-  const begin = ({ capture: taken, names: blocks }: Stored): void => {
+  /** A capture as a snapshot that can be written: whole, or as a manifest with the names of its blobs. */
+  const encoded = async (taken: Capture): Promise<SnapshotWriting> => {
     const { head, state, gates } = taken
+    const blocks = taken.blocks === undefined ? null : await blobs!.write(taken)
     const tensors = blocks === null ? model.layout.tensors(state) : hotTensors(model.layout, state, blocks)
-    const seen = memoryStats(model, head.conductor, state, gates, tensors)
+    const seen = await memoryStats(model, head.conductor, state, gates, tensors)
     deps.onSnapshot?.(taken, seen)
     const file =
       blocks === null
-        ? encodeSnapshot(head, state, model.layout, seen.stats)
+        ? filePieces(head, state, tensors, seen.stats)
         : encodeManifest(head, state, model.layout, blobs!.where, blocks, seen.stats)
     const named = blocks === null ? undefined : namedIn(model.layout, blocks, blobs!.where)
     const pulse = head.conductor.globalStep
-    writing = writeSnapshot(names.snapshots, head.session, pulse, file, deps.partBytes, named)
+    return writeSnapshot(names.snapshots, head.session, pulse, await file, deps.partBytes, named)
   }
 
-  /** Writes the blobs of a capture beside the commits, however long the store takes. */
+  /** Works on a capture beside the commits, however long the store takes. */
   const store = (taken: Capture): void => {
-    storing = blobs!
-      .write(taken)
+    storing = encoded(taken)
       .then(
-        (blocks) => () => ({ capture: taken, names: blocks }),
+        (ready) => () => ready,
         (error: unknown) => () => {
           throw error
         },
@@ -262,24 +273,22 @@ export const createCommitter = (deps: CommitterDeps) => {
 
   /** One small piece of snapshot work. Returns whether there may be more. */
   const snapshotStep = async (next = nextCapture()): Promise<boolean> => {
+    if (failed !== null) throw failed.error
     if (writing === null && stored !== null) {
       const outcome = stored
       stored = null
-      begin(outcome())
+      writing = outcome()
     }
     if (writing === null) {
       if (next === undefined || storing !== null) return false
       captures.delete(next.head.session)
       begun += 1
-      if (next.blocks !== undefined) {
-        store(next)
-        return false
-      }
-      begin({ capture: next, names: null })
+      store(next)
+      return false
     }
-    const ref = await writing!.step(writer)
+    const ref = await writing.step(writer)
     if (ref !== null) {
-      written(writing!.session, ref)
+      written(writing.session, ref)
       writing = null
       // The next ones at once, so that one commit names all that were written since the last.
       relieve()
@@ -288,22 +297,23 @@ export const createCommitter = (deps: CommitterDeps) => {
   }
 
   const hasSnapshotWork = (): boolean =>
-    writing !== null || stored !== null || (storing === null && nextCapture() !== undefined)
+    failed !== null || writing !== null || stored !== null || (storing === null && nextCapture() !== undefined)
 
   /** All snapshot work, to its end. */
   const finishSnapshots = async (): Promise<void> => {
-    while (hasSnapshotWork() || storing !== null || captures.size > 0) {
-      await storing
+    while (hasSnapshotWork() || storing !== null || captures.size > 0 || copies.size > 0) {
+      await Promise.all([storing, ...copies])
       // Whatever else waits.
       await snapshotStep([...captures.values()][0])
     }
   }
 
-  /** Nothing is on its way to the blob store or to a commit. */
-  const isQuiet = (): boolean => storing === null && stored === null && writing === null && touched.size === 0
+  /** Nothing is on its way to the blob store or to a commit, and no capture is being copied, whose blocks nobody could name yet. */
+  const isQuiet = (): boolean =>
+    copies.size === 0 && storing === null && stored === null && writing === null && touched.size === 0
 
-  /** Writes the session's snapshot again, with what `change` makes of it (null: not at all). Returns its bytes. */
-  const renew = async (id: string, change: (file: Uint8Array) => Uint8Array | null): Promise<number> => {
+  /** Writes the session's snapshot again, with what `change` makes of it. Returns its bytes. */
+  const renew = async (id: string, change: Change): Promise<number> => {
     const head = sessions.heads.get(id)
     if (head === undefined || head.snapshot === null || refs.get(id)?.first !== head.snapshot.first) return 0
     const file = await readSnapshot(log, names.snapshots, partition, head).catch((error: unknown) => {
@@ -315,10 +325,10 @@ export const createCommitter = (deps: CommitterDeps) => {
       touched.add(id)
       return null
     })
-    const changed = file === null ? null : change(file)
+    const changed = file === null ? null : await change(file)
     if (changed === null) return 0
     const { pulse, blobs: named } = head.snapshot
-    const again = writeSnapshot(names.snapshots, id, pulse, changed, deps.partBytes, named)
+    const again = await writeSnapshot(names.snapshots, id, pulse, changed, deps.partBytes, named)
     let ref: SnapshotRef | null = null
     while (ref === null) ref = await again.step(writer)
     written(id, ref)
@@ -355,7 +365,7 @@ export const createCommitter = (deps: CommitterDeps) => {
     if (worthTrimming(snapshotIndex)) return
     // The index stands in the order of offsets: a snapshot half written must be in it before others are written behind it.
     while (writing !== null) await snapshotStep()
-    for (const id of snapshotIndex.toCompact(COMPACT_BYTES)) await renew(id, (file) => file)
+    for (const id of snapshotIndex.toCompact(COMPACT_BYTES)) await renew(id, async (file) => [file])
   }
 
   const worthTrimming = (index: LiveIndex): boolean =>

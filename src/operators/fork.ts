@@ -3,11 +3,11 @@
  * is when the event has its turn. That is after all earlier records of both sessions, and before all later ones (by-session.ts): so
  * what the child gets follows from the order of the partition alone.
  */
-import type { Model } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
-import type { Head } from '../state/head.ts'
+import type { Fingerprints, Head } from '../state/head.ts'
 import { partitionOfKey } from '../streams/murmur2.ts'
 import { initialHead, type SessionState } from './advance.ts'
+import type { Contexts } from './residency.ts'
 import { cursorAt, spanFrom } from './spans.ts'
 import type { Rejected, SessionEvent, Tokenized, Valid } from './types.ts'
 
@@ -76,15 +76,15 @@ export const forkedHead = ({ session, record, event, hash }: Tokenized, parent: 
  * The session that an event finds when it is computed again, and whether it begins there: the known one; where there is none, a new one; and in
  * place of either a fork of `parent`, where the event was accepted as one.
  */
-export const sessionFor = (
+export const sessionFor = async (
   work: Tokenized,
   known: SessionState | undefined,
-  model: Model,
+  model: Fingerprints & Contexts,
   parent: SessionState | undefined,
-): { readonly session: SessionState; readonly fresh: boolean } => {
+): Promise<{ readonly session: SessionState; readonly fresh: boolean }> => {
   if (work.parent !== undefined) {
     if (parent === undefined) throw new ContinuoError('INTERNAL', `Session "${work.parent.session}" has no context.`)
-    const context = model.forkContext(parent.context)
+    const context = await model.forkContext(parent.context)
     known?.context.close()
     return { session: { head: forkedHead(work, parent.head), context }, fresh: true }
   }

@@ -1,5 +1,5 @@
 /** Forks within a partition: the context of the child is a copy of the parent's, which is brought into memory for it. */
-import type { Model } from '../engine/types.ts'
+import type { Context } from '../engine/types.ts'
 import type { Head } from '../state/head.ts'
 import { SpillLost } from '../state/spill.ts'
 import type { Backlog } from './backlog.ts'
@@ -30,7 +30,7 @@ export type Take = (
 export type Fork = (work: Tokenized & { readonly parent: Head }) => Promise<Acquired | null>
 
 export interface ForksDeps {
-  readonly model: Pick<Model, 'forkContext'>
+  readonly forkContext: (parent: Context) => Promise<Context>
   readonly blobs: PartitionBlobs | null
   readonly copies: Pick<Backlog, 'room'>
   readonly stopping: AbortSignal
@@ -38,7 +38,7 @@ export interface ForksDeps {
   readonly rest: (session: LiveSession) => void
   readonly rebuilt: (id: string) => Promise<Restored>
   /** What takes the place of a session whose stored state is lost, from this head on; throws what is no loss. */
-  readonly lost: (error: unknown, work: Tokenized, head: Head) => Brought
+  readonly lost: (error: unknown, work: Tokenized, head: Head) => Promise<Brought>
 }
 
 /** With the session in its message, because the engine knows contexts only. */
@@ -49,7 +49,7 @@ export const spillLostOf = (session: string, error: SpillLost): SpillLost =>
  * A child is in memory before it has a place there, because neither may wait for a place while it holds the other's. So one session is forked
  * at a time, and a partition has one context more at most than it has places.
  */
-export const createForks = ({ model, blobs, copies, stopping, take, rest, rebuilt, lost }: ForksDeps): Fork => {
+export const createForks = ({ forkContext, blobs, copies, stopping, take, rest, rebuilt, lost }: ForksDeps): Fork => {
   /** The child as it begins; null when the task ends before its parent is in memory. */
   const begun = async (work: Tokenized, { session: id }: Head): Promise<Brought | null> => {
     const taken = await take(id, () => rebuilt(id))
@@ -59,7 +59,7 @@ export const createForks = ({ model, blobs, copies, stopping, take, rest, rebuil
     // What of the parent lies in the blob store lies there for the child, too.
     const blocks = blobs === null ? undefined : { origin, names: blobs.known(id, origin), where: blobs.where }
     try {
-      const forked = model.forkContext(context)
+      const forked = await forkContext(context)
       rest(taken.session)
       return { head: forkedHead(work, head), context: forked, ...(blocks && { blocks }) }
     } catch (error) {

@@ -86,7 +86,7 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
       sessions.began(work.session, work.record.offset)
       if (step.failure !== undefined) warn(`${step.head!.stopped!.reason} (${step.failure.message})`)
       if (pulse - since >= snapshotEvery && step.head!.status === 'open') {
-        const capture = sessions.capture(session)
+        const capture = await sessions.capture(session)
         failpoint('snapshot.captured')
         if (needsSnapshot) copies.add(copiedBytes(capture))
         yield { ...step, capture, ...(needsSnapshot && { needsSnapshot }) }

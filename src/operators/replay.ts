@@ -1,16 +1,17 @@
 /** Reads a part of the input again, for sessions that are computed again. */
 import type { TopicNames } from '../../topics/index.ts'
-import type { Model } from '../engine/types.ts'
+import type { ModelInfo } from '../engine/types.ts'
 import type { EventLog } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import type { Inference } from './advance.ts'
+import type { Contexts } from './residency.ts'
 import type { Valid } from './types.ts'
 import { type ValidateOptions, validateRecord } from './validate.ts'
 
 export interface ReplayDeps {
   readonly log: EventLog
   readonly names: TopicNames
-  readonly model: Model
+  readonly model: ModelInfo & Contexts
   readonly engine: Inference
   readonly validate: ValidateOptions
 }

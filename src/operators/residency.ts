@@ -3,18 +3,26 @@
  * most `maxBytes`. A context that needs room has the idle one that was not used for longest spilled to a file (state/spill.ts); at
  * its next use the spilled one is a context of the engine again, with the same bytes, clock and chain.
  *
- *               use                   room                      settled
- *   spilled ───────────▶ waiting ────────────────▶ busy ─────────────────▶ idle ──▶ spilled
- *   idle ─────────────────────────────────────────▶                         ▲ │
- *                                                                           └─┘ reset, restore
+ *                use                    room                      settled          another needs room
+ *   outside ───────────▶ waiting ────────────────▶ busy ─────────────────▶ idle ──────────────────────▶ leaving ──▶ outside
+ *   idle ──────────────────────────────────────────▶
  *
  * Busy contexts stay. Where they fill the bound, others wait for their turn, in order; one that is larger than the bound goes
- * alone. Callers get contexts like the engine's own, and cannot tell where the state of one is.
+ * alone. A context counts until its spill file is written, and one that comes counts from when it was let in. Copying, hashing, reading and
+ * writing go on beside the event loop. Callers get contexts like the engine's own, and cannot tell where the state of one is.
  */
 import { cutParts } from '../engine/growth.ts'
-import type { Context, ContextHead, Model, WorkItem, WorkResult } from '../engine/types.ts'
+import type { Context, ContextHead, EngineContext, Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { openSpillFolder, type SpillFile } from '../state/spill.ts'
+import { createQueue } from './queue.ts'
+
+/** Where contexts are made. */
+export interface Contexts {
+  createContext(): Context
+  /** As `forkContext` of the model, of a context that was made here. */
+  forkContext(context: Context): Context | Promise<Context>
+}
 
 export interface ResidencyOptions {
   /** Bytes of contexts in memory at most; default: no bound. A context counts until its spill file is written. */
@@ -45,24 +53,29 @@ export interface Residency {
    * As `forkContext` of the model, of a context that was created here. One that is spilled is read back first. A fork that was spilled
    * comes back with memory of its own.
    */
-  forkContext(context: Context, name?: string): Context
+  forkContext(context: Context, name?: string): Promise<Context>
   /** As `submit` of the model, for a context that was created here. Rejects with `SpillLost` when its spill file is missing or was changed. */
   submit(item: WorkItem): Promise<WorkResult>
   readonly stats: ResidencyStats
-  /** Removes the spill files, and with them the contexts that are in one. */
-  close(): void
+  /** Removes the spill files, and with them the contexts that are in one. Resolves when none is being written any more. */
+  close(): Promise<void>
 }
 
 interface Slot {
   readonly name: string | undefined
-  /** null: it is spilled, or nothing was ever fed to it. */
-  real: Context | null
+  /** null: it is spilled, or nothing was ever fed to it since `head`. */
+  real: EngineContext | null
   spilled: SpillFile | null
   /** While it is not in memory. */
   head: ContextHead
   bytes: number
+  /** A call has it, or waits for it. */
   busy: boolean
-  /** Its state stopped being finite, or a call lost it; the engine takes only reset, restore and close, and spilling it would keep nothing. */
+  /** A call has it in memory, or on its way there. */
+  active: boolean
+  /** Settles when its spill file is written, or could not be. */
+  leaving: Promise<void> | null
+  /** Its state stopped being finite, or a call lost it; the engine takes only load, restart and close, and spilling it would keep nothing. */
   broken: boolean
   /** Why its state is gone, found when it was to be spilled: the next use throws it. */
   lost: unknown
@@ -74,14 +87,13 @@ interface Slot {
 interface Waiting {
   readonly slot: Slot
   readonly enter: () => void
-  readonly refuse: (error: unknown) => void
 }
 
 /** Time in which memory is used instead, after a spill file could not be written, before the disk is tried again, ms. */
 const RETRY = 1000
 
 export const createResidency = (
-  model: Pick<Model, 'createContext' | 'forkContext' | 'submit' | 'layout'>,
+  model: Pick<Model, 'createContext' | 'openContext' | 'forkContext' | 'submit' | 'layout'>,
   {
     maxBytes = Number.POSITIVE_INFINITY,
     spillDir,
@@ -98,17 +110,24 @@ export const createResidency = (
   const slots = new WeakMap<Context, Slot>()
   /** In memory and free to go, in order of last use. */
   const idle = new Set<Slot>()
-  const waiting: Waiting[] = []
+  const leaving = new Set<Slot>()
+  const waiting = createQueue<Waiting>()
+  /** Memory of all that wait. */
+  let wanted = 0
   let initial: (ContextHead & { readonly bytes: number }) | null = null
+  /** Contexts in memory, or on their way there, that calls have. */
   let active = 0
+  /** Memory of those on their way there. */
+  let coming = 0
   let retryAt = Number.NEGATIVE_INFINITY
+  let closed = false
   const stats = { residentBytes: 0, resident: 0, spilled: 0, spillReads: 0, spillWrites: 0, failures: 0 }
 
   const label = ({ name }: Slot): string => (name === undefined ? 'a context' : `session "${name}"`)
 
   const own = (slot: Slot): void => {
     if (slot.closed) throw new ContinuoError('MISUSE', 'The context is closed; create another.')
-    if (slot.busy) throw new ContinuoError('MISUSE', 'The context is busy: submit() has it. Await that call first.')
+    if (slot.busy) throw new ContinuoError('MISUSE', 'The context is busy: another call has it. Await that call first.')
   }
 
   /** Accounts for what the engine says of the context in memory. */
@@ -117,16 +136,18 @@ export const createResidency = (
     slot.bytes = slot.real!.bytes
   }
 
-  const arrived = (slot: Slot, real: Context): void => {
+  const arrived = (slot: Slot, real: EngineContext): void => {
     slot.real = real
     slot.bytes = real.bytes
     stats.residentBytes += slot.bytes
     stats.resident += 1
-    if (slot.spilled !== null) forget(slot)
+    forget(slot)
   }
 
+  /** Its spill file is of no use any more. */
   const forget = (slot: Slot): void => {
-    folder.drop(slot.spilled!)
+    if (slot.spilled === null) return
+    folder.drop(slot.spilled)
     slot.spilled = null
     stats.spilled -= 1
   }
@@ -143,117 +164,169 @@ export const createResidency = (
   /** Memory that it counted and shared is counted by another context now: one that is busy is measured when it rests. */
   const recount = ({ kin }: Slot): void => {
     for (const slot of kin) {
-      if (slot.real === null || slot.busy) continue
+      if (slot.real === null || slot.busy || slot.leaving !== null) continue
       measure(slot)
       return
     }
   }
 
-  /** Returns whether the context has left memory; if not, it stays as it was. */
-  const spill = (slot: Slot): boolean => {
-    if (performance.now() < retryAt) return false
+  /** Writes a context to its file and takes it out of memory; where that fails, it stays as it was. */
+  const written = async (slot: Slot): Promise<void> => {
     const { pulse, origin, chain } = slot.real!
     let state: Uint8Array
     try {
-      state = slot.real!.serialize()
+      state = await slot.real!.state()
     } catch (error) {
       // Its device was lost, say: there is nothing to keep, nor a reason to keep it here.
       slot.lost = error
       left(slot)
-      return true
+      return
     }
     try {
-      slot.spilled = folder.write(state)
+      slot.spilled = await folder.write(state)
     } catch (error) {
+      if (slot.closed) return left(slot)
+      idle.add(slot)
+      if (closed) return
       stats.failures += 1
       retryAt = performance.now() + RETRY
       warn(`${messageOf(error)} The context stays in memory, above the bound of ${maxBytes} bytes.`)
-      return false
+      return
     }
     slot.head = { pulse, origin, chain }
     left(slot)
     stats.spilled += 1
     stats.spillWrites += 1
-    return true
+    if (slot.closed) forget(slot)
   }
 
-  /** Whether `need` more bytes can be taken now. Where spill files cannot be written the bound gives way: work goes on. */
-  const makeRoom = (need: number): boolean => {
-    while (stats.residentBytes + need > maxBytes) {
-      const [oldest] = idle
-      if (oldest === undefined) return false
-      if (!spill(oldest)) return true
-    }
-    return true
+  const spill = (slot: Slot): void => {
+    idle.delete(slot)
+    leaving.add(slot)
+    slot.leaving = written(slot).then(() => {
+      slot.leaving = null
+      leaving.delete(slot)
+      if (slot.busy) idle.delete(slot)
+      drain()
+    })
   }
 
-  const load = (slot: Slot): void => {
-    if (slot.lost !== null) throw slot.lost
-    const real = model.createContext()
-    try {
-      if (slot.spilled !== null) real.restore(folder.read(slot.spilled, label(slot)), slot.head)
-    } catch (error) {
-      real.close()
-      throw error
+  /** Has idle contexts spilled until there is room for all that wait, or none is idle: one in use does not go before those that wait. */
+  const makeRoom = (): void => {
+    if (performance.now() < retryAt) return
+    let going = [...leaving].reduce((sum, { bytes }) => sum + bytes, 0)
+    for (const oldest of idle) {
+      if (stats.residentBytes - going + coming + wanted <= maxBytes) return
+      going += oldest.bytes
+      spill(oldest)
     }
-    if (slot.spilled !== null) stats.spillReads += 1
-    arrived(slot, real)
   }
 
-  /** The context in memory, for a call that cannot wait; the bound is kept afterwards by `rest`. */
-  const present = (slot: Slot): Context => {
-    if (slot.real === null) {
-      makeRoom(slot.bytes)
-      load(slot)
-    }
-    return slot.real!
+  /** Whether a context of so many bytes can come now. Where spill files cannot be written the bound gives way: work goes on. */
+  const mayEnter = (need: number): boolean => {
+    if (stats.residentBytes + coming + need <= maxBytes) return true
+    makeRoom()
+    return leaving.size === 0 && (active === 0 || performance.now() < retryAt)
+  }
+
+  const activate = (slot: Slot): void => {
+    slot.active = true
+    active += 1
   }
 
   const drain = (): void => {
-    for (;;) {
-      const [next] = waiting
-      if (next === undefined || !mayEnter(next.slot)) return
-      waiting.shift()
-      try {
-        enter(next.slot)
-        next.enter()
-      } catch (error) {
-        next.slot.busy = false
-        next.refuse(error)
-      }
+    for (let next = waiting.first; next !== undefined && mayEnter(next.slot.bytes); next = waiting.first) {
+      waiting.delete(next)
+      wanted -= next.slot.bytes
+      activate(next.slot)
+      coming += next.slot.bytes
+      next.enter()
+    }
+  }
+
+  /** The state of a context that is not in memory becomes one of the engine's. */
+  const opened = async (slot: Slot): Promise<EngineContext> => {
+    if (slot.lost !== null) throw slot.lost
+    if (slot.spilled === null) return model.openContext(null, slot.head)
+    const real = await model.openContext(await folder.read(slot.spilled, label(slot)), slot.head)
+    stats.spillReads += 1
+    return real
+  }
+
+  /** Has the context in memory for a call: where its state is outside, waits for room and takes what `open` makes of it. */
+  const bring = async (slot: Slot, open: (slot: Slot) => Promise<EngineContext>): Promise<void> => {
+    if (slot.real !== null) return activate(slot)
+    await new Promise<void>((resolve) => {
+      wanted += slot.bytes
+      waiting.add({ slot, enter: resolve })
+      drain()
+    })
+    const reserved = slot.bytes
+    try {
+      arrived(slot, await open(slot))
+    } finally {
+      coming -= reserved
     }
   }
 
   /** The context is used no more for now. */
   const rest = (slot: Slot): void => {
-    measure(slot)
-    idle.delete(slot)
-    if (!slot.broken) idle.add(slot)
-    // One that is larger than the bound and alone would only go and come back with each call.
-    if (stats.resident > 1) makeRoom(0)
+    slot.busy = false
+    if (slot.active) active -= 1
+    slot.active = false
+    if (slot.real !== null) {
+      measure(slot)
+      idle.delete(slot)
+      if (!slot.broken) idle.add(slot)
+      // One that is larger than the bound and alone would only go and come back with each call.
+      if (stats.resident > 1) makeRoom()
+    }
     drain()
   }
 
-  const mayEnter = ({ real, bytes }: Slot): boolean => real !== null || makeRoom(bytes) || active === 0
-
-  const enter = (slot: Slot): void => {
-    if (slot.real === null) load(slot)
-    idle.delete(slot)
-    active += 1
-  }
-
-  const admitted = async (slot: Slot): Promise<void> => {
+  /** Runs a call that has the context to itself, wherever its state is. */
+  const alone = async <T>(slot: Slot, call: () => Promise<T>): Promise<T> => {
+    own(slot)
     slot.busy = true
     idle.delete(slot)
-    if (slot.real !== null || (waiting.length === 0 && mayEnter(slot))) {
-      try {
-        return enter(slot)
-      } catch (error) {
-        slot.busy = false
-        throw error
-      }
+    try {
+      // No gap in which others could not see that it is in use.
+      if (slot.leaving !== null) await slot.leaving
+      return await call()
+    } finally {
+      rest(slot)
     }
-    return new Promise((resolve, reject) => waiting.push({ slot, enter: resolve, refuse: reject }))
+  }
+
+  /** The same with the context in memory. */
+  const present = <T>(slot: Slot, call: (real: EngineContext) => Promise<T>, open = opened): Promise<T> =>
+    alone(slot, async () => {
+      await bring(slot, open)
+      return call(slot.real!)
+    })
+
+  /** The same with a copy of the state in its file, where it is not in memory. */
+  const copied = <T>(
+    slot: Slot,
+    inside: (real: EngineContext) => Promise<T>,
+    outside: (state: Uint8Array) => T | Promise<T>,
+  ): Promise<T> =>
+    alone(slot, async () => {
+      if (slot.real === null) return outside(await stateOf(slot))
+      activate(slot)
+      return inside(slot.real)
+    })
+
+  /** The state of a context that is not in memory. */
+  const stateOf = async (slot: Slot): Promise<Uint8Array> => {
+    if (slot.lost !== null) throw slot.lost
+    if (slot.spilled !== null) return folder.read(slot.spilled, label(slot))
+    const context = await model.openContext(null, slot.head)
+    try {
+      return await context.state()
+    } finally {
+      context.close()
+    }
   }
 
   const first = (): ContextHead & { readonly bytes: number } => {
@@ -265,18 +338,6 @@ export const createResidency = (
     return initial
   }
 
-  /** The state of a context that is not in memory. */
-  const outside = (slot: Slot): Uint8Array => {
-    if (slot.spilled !== null) return folder.read(slot.spilled, label(slot))
-    if (slot.lost !== null) throw slot.lost
-    const context = model.createContext()
-    try {
-      return context.serialize()
-    } finally {
-      context.close()
-    }
-  }
-
   const slotOf = (name: string | undefined): Slot => {
     const { bytes, ...head } = first()
     const slot: Slot = {
@@ -286,6 +347,8 @@ export const createResidency = (
       head,
       bytes,
       busy: false,
+      active: false,
+      leaving: null,
       broken: false,
       lost: null,
       closed: false,
@@ -293,6 +356,11 @@ export const createResidency = (
     }
     slot.kin.add(slot)
     return slot
+  }
+
+  const mended = (slot: Slot): void => {
+    slot.broken = false
+    slot.lost = null
   }
 
   const contextOf = (slot: Slot): Context => {
@@ -309,49 +377,66 @@ export const createResidency = (
       get bytes() {
         return slot.bytes
       },
-      reset() {
-        own(slot)
-        present(slot).reset()
-        slot.broken = false
-        rest(slot)
-      },
-      // Gates are counted by the engine's context, and that was closed when this one was spilled.
+      // Gates are counted by the engine's context, and that is closed when this one is spilled.
       gates() {
         own(slot)
-        return slot.real?.gates() ?? []
+        return slot.leaving === null ? (slot.real?.gates() ?? []) : []
       },
-      serialize() {
-        own(slot)
-        return slot.real === null ? outside(slot) : slot.real.serialize()
+      async state() {
+        return copied(
+          slot,
+          (real) => real.state(),
+          (state) => state,
+        )
       },
-      capture(known) {
-        own(slot)
-        return slot.real === null ? cutParts(model.layout, outside(slot), known) : slot.real.capture(known)
+      async capture(known) {
+        return copied(
+          slot,
+          (real) => real.capture(known),
+          (state) => cutParts(model.layout, state, known),
+        )
       },
-      restore(state, head) {
-        own(slot)
-        if (slot.real !== null) slot.real.restore(state, head)
-        else {
-          makeRoom(slot.bytes)
-          const real = model.createContext()
-          try {
-            real.restore(state, head)
-          } catch (error) {
-            real.close()
-            throw error
+      async load(state, head) {
+        if (state !== null || slot.real !== null || slot.leaving !== null) {
+          let made = false
+          const open = (): Promise<EngineContext> => {
+            made = true
+            return model.openContext(state, head)
           }
-          arrived(slot, real)
+          const loaded = async (real: EngineContext): Promise<void> => {
+            if (!made) await real.load(state, head)
+            mended(slot)
+          }
+          await present(slot, loaded, open)
+        } else {
+          // The first state takes no memory before it is used.
+          own(slot)
+          forget(slot)
+          slot.bytes = first().bytes
+          slot.head = { pulse: head.pulse, origin: head.origin, chain: head.chain }
+          mended(slot)
         }
-        slot.broken = false
-        slot.lost = null
-        rest(slot)
+      },
+      async restart() {
+        // What is outside is not read for this: its head says where the clock stands.
+        const fresh = (): Promise<EngineContext> => model.openContext(null, slot.head)
+        await present(
+          slot,
+          async (real) => {
+            await real.restart()
+            mended(slot)
+          },
+          fresh,
+        )
       },
       close() {
         own(slot)
-        if (slot.real !== null) left(slot)
-        if (slot.spilled !== null) forget(slot)
         slot.closed = true
         slot.kin.delete(slot)
+        // One that is leaving goes when it has left.
+        if (slot.leaving !== null) return
+        if (slot.real !== null) left(slot)
+        forget(slot)
         drain()
       },
     }
@@ -368,40 +453,39 @@ export const createResidency = (
 
   return {
     createContext: (name) => contextOf(slotOf(name)),
-    forkContext(context, name) {
+    async forkContext(context, name) {
       const parent = knownSlot(context)
       const child = slotOf(name)
       if (parent.lost !== null) throw parent.lost
-      if (parent.real === null && parent.spilled === null) return contextOf(child)
-      const source = present(parent)
-      // Until both are there: the child that arrives must not have its parent spilled.
-      idle.delete(parent)
-      try {
-        const real = model.forkContext(source)
+      if (parent.real === null && parent.spilled === null) {
+        child.head = parent.head
+        return contextOf(child)
+      }
+      return present(parent, async (from) => {
+        const real = model.forkContext(from)
         parent.kin.add(child)
         child.kin = parent.kin
         arrived(child, real)
         rest(child)
-      } finally {
-        rest(parent)
-      }
-      return contextOf(child)
+        return contextOf(child)
+      })
     },
     async submit(item) {
       const slot = knownSlot(item.context)
-      await admitted(slot)
-      try {
-        return await model.submit({ ...item, context: slot.real! })
-      } catch (error) {
-        if (codeOf(error) === 'REFUSED' || codeOf(error) === 'UNAVAILABLE') slot.broken = true
-        throw error
-      } finally {
-        active -= 1
-        slot.busy = false
-        rest(slot)
-      }
+      return present(slot, async (context) => {
+        try {
+          return await model.submit({ ...item, context })
+        } catch (error) {
+          if (codeOf(error) === 'REFUSED' || codeOf(error) === 'UNAVAILABLE') slot.broken = true
+          throw error
+        }
+      })
     },
     stats,
-    close: () => folder.close(),
+    async close() {
+      closed = true
+      await Promise.all([...leaving].map((slot) => slot.leaving))
+      folder.close()
+    },
   }
 }

@@ -27,6 +27,8 @@ export interface LiveSession extends SessionState {
   captured: number
   /** To be saved as soon as it rests. */
   due: boolean
+  /** Settles when the copy of its state is made that was begun while it was at rest. */
+  copying: Promise<void> | null
   /** Where it stands at rest. */
   list: Queue<LiveSession> | null
 }
@@ -90,9 +92,9 @@ export const createResting = ({ heads, snapshotEvery, snapshotRecords }: Resting
     put,
     isShort,
     settle(session) {
-      const { busy, captured, due, head } = session
+      const { busy, copying, captured, due, head } = session
       const committed = heads.get(head.session)
-      if (busy || committed === undefined || !samePlace(committed, head)) return
+      if (busy || copying !== null || committed === undefined || !samePlace(committed, head)) return
       if (due && committed.status === 'open') put(session, overdue)
       else if (isSaved(committed)) put(session, free)
       else if (captured === head.conductor.globalStep) put(session, capturing)

@@ -7,7 +7,7 @@
  * Where they are not, the session is lost (`SessionLost`), and nothing else with it.
  */
 import type { BlobName } from '../blobs/store.ts'
-import type { Context, Model } from '../engine/types.ts'
+import type { Context } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import {
@@ -25,6 +25,7 @@ import { BlockLost, type KnownBlocks, wholeSnapshot } from './blobs.ts'
 import { compactionHint } from './compacted-input.ts'
 import { NOBODY, parentOf, sessionFor } from './fork.ts'
 import { type ReplayDeps, sessionEvents } from './replay.ts'
+import type { Contexts } from './residency.ts'
 import { SessionLost } from './set-aside.ts'
 import { readSnapshot } from './snapshots.ts'
 import { tokenizeEvent } from './tokenize.ts'
@@ -72,7 +73,7 @@ const loadSnapshot = async (deps: RestoreDeps, partition: number, target: Head):
     }
     failpoint('restore.snapshot')
     const blocks = stored === null ? undefined : { origin: head.conductor.origin, ...stored }
-    return { head, context: filled(model, state, head), ...(blocks && { blocks }) }
+    return { head, context: await filled(model, state, head), ...(blocks && { blocks }) }
   } catch (error) {
     const code = codeOf(error)
     const now = newest?.(target.session) ?? null
@@ -87,10 +88,10 @@ const loadSnapshot = async (deps: RestoreDeps, partition: number, target: Head):
 }
 
 /** A context with this state; none is left over when the state is refused. */
-const filled = (model: Model, state: Uint8Array | null, head: Head): Context => {
+const filled = async (model: Contexts, state: Uint8Array | null, head: Head): Promise<Context> => {
   const context = model.createContext()
   try {
-    context.restore(state ?? context.serialize(), clockOf(head))
+    await context.load(state, clockOf(head))
     return context
   } catch (error) {
     context.close()
@@ -99,7 +100,10 @@ const filled = (model: Model, state: Uint8Array | null, head: Head): Context => 
 }
 
 /** With the first state at the head's clock and chain: all that a session needs which was closed or set aside. */
-export const blankSession = (model: Model, head: Head): SessionState => ({ head, context: filled(model, null, head) })
+export const blankSession = async (model: Contexts, head: Head): Promise<SessionState> => ({
+  head,
+  context: await filled(model, null, head),
+})
 
 /** The parent of a session that begins with the event at `offset`, as it was then. */
 const parentAt = async (
@@ -136,7 +140,7 @@ const meet = async (
   try {
     const others = parent === undefined ? NOBODY : { newest: () => parent.head, partitions: 1 }
     const work = tokenizeEvent(event, session?.head, engine.tokenizer, model, others)
-    return work.kind === 'rejected' ? null : { work, ...sessionFor(work, session ?? undefined, model, parent) }
+    return work.kind === 'rejected' ? null : { work, ...(await sessionFor(work, session ?? undefined, model, parent)) }
   } finally {
     parent?.context.close()
   }

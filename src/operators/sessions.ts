@@ -4,7 +4,7 @@
  * of the input that they are read again. resting.ts decides which context may be given back, rooms.ts which session gets the next place.
  */
 import { type Observable, Subject } from 'rxjs'
-import type { Context, Model, WorkItem, WorkResult } from '../engine/types.ts'
+import type { Context, ModelInfo, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { Head } from '../state/head.ts'
 import { SpillLost } from '../state/spill.ts'
@@ -13,6 +13,7 @@ import type { Backlog } from './backlog.ts'
 import type { PartitionBlobs } from './blobs.ts'
 import { type Acquired, type Brought, createForks, type Fork, spillLostOf, type Take } from './forks.ts'
 import { createQueue, type Queue } from './queue.ts'
+import type { Contexts } from './residency.ts'
 import { createResting, isSaved, type LiveSession } from './resting.ts'
 import { blankSession, Disagreement, type Restored } from './restore.ts'
 import { createRooms } from './rooms.ts'
@@ -21,7 +22,7 @@ import type { Capture, Tokenized } from './types.ts'
 import { createUnsaved } from './unsaved.ts'
 
 export interface SessionsOptions {
-  readonly model: Model
+  readonly model: ModelInfo & Contexts
   readonly engine: Inference
   /** Where frozen blocks lie; null: snapshots are whole. */
   readonly blobs: PartitionBlobs | null
@@ -54,8 +55,8 @@ export interface Sessions {
   readonly fork: Fork
   /** The session has read input from this offset on; what came after its last capture is unsaved. */
   began(session: string, offset: number): void
-  /** A copy of the state as it stands; the caller knows that its head is committed, or commits with it. */
-  capture(session: LiveSession): Capture
+  /** A copy of the session's state. To be called by the event that has the session; the session's head is committed already, or is committed with the copy. */
+  capture(session: LiveSession): Promise<Capture>
   rest(session: LiveSession): void
   /** Committed heads. */
   readonly heads: ReadonlyMap<string, Head>
@@ -64,14 +65,15 @@ export interface Sessions {
   /** A head was committed. */
   committed(head: Head): void
   /** States that no snapshot holds yet, for the farewell; each is copied when it is asked for, if it can be. Only while nothing runs. */
-  unsaved(): Iterable<Capture>
+  unsaved(): AsyncIterable<Capture>
   /**
    * At most `limit` states that need a snapshot: those whose unsaved input begins long before `position`, where the partition
    * stands, and those whose contexts others wait for. Each is handed out once. Only what is committed is captured or given
-   * back: a session is restored from its committed head, and a snapshot must never be ahead of the head that names it. To be
-   * called after each commit, and on `pressure`. Costs nothing for sessions that are not handed out.
+   * back: a session is restored from its committed head, and a snapshot must never be ahead of the head that names it. Each is being copied
+   * when it is handed out; an event of its session waits for the end of the copy. To be called after each commit, and on `pressure`. Costs
+   * nothing for sessions that are not handed out.
    */
-  relieve(limit: number, position: number): readonly Capture[]
+  relieve(limit: number, position: number): readonly Promise<Capture>[]
   /** Fires when a session waits for a context, or a state for its snapshot. */
   readonly pressure: Observable<void>
   readonly live: number
@@ -88,22 +90,23 @@ interface Arrival {
   readonly over: Promise<unknown>
 }
 
-const captureOf = ({ head, context }: SessionState, blobs: PartitionBlobs | null): Capture => {
+const captureOf = async ({ head, context }: SessionState, blobs: PartitionBlobs | null): Promise<Capture> => {
   try {
-    if (blobs === null) return { head, state: context.serialize(), gates: context.gates() }
+    const gates = context.gates()
+    if (blobs === null) return { head, state: await context.state(), gates }
     const names = blobs.known(head.session, head.conductor.origin)
-    const { hot, frozen, fresh } = context.capture(names.map(({ length }) => length))
+    const { hot, frozen, fresh } = await context.capture(names.map(({ length }) => length))
     const known = names.map((own, g) => own.slice(0, frozen[g]))
-    return { head, state: hot, blocks: { known, fresh }, gates: context.gates() }
+    return { head, state: hot, blocks: { known, fresh }, gates }
   } catch (error) {
     throw error instanceof SpillLost ? spillLostOf(head.session, error) : error
   }
 }
 
 /** null: the context is gone with its device, and a farewell is no reason to fail. The session is rebuilt from the log. */
-const captureIfThere = (session: SessionState, blobs: PartitionBlobs | null): Capture | null => {
+const captureIfThere = async (session: SessionState, blobs: PartitionBlobs | null): Promise<Capture | null> => {
   try {
-    return captureOf(session, blobs)
+    return await captureOf(session, blobs)
   } catch (error) {
     if (codeOf(error) === 'UNAVAILABLE') return null
     throw error
@@ -183,7 +186,20 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       checkOpen()
     }
   }
-  const engine: Inference = { ...options.engine, submit: (item) => tracked(submitted(item)) }
+  /** A call that the context has to itself; where the task closes meanwhile, the context is closed after it. */
+  const alone = <T>(context: Context, call: () => Promise<T>): Promise<T> => {
+    const running = async (): Promise<T> => {
+      inWork.add(context)
+      try {
+        return await call()
+      } finally {
+        inWork.delete(context)
+        if (closed) context.close()
+      }
+    }
+    return tracked(running())
+  }
+  const engine: Inference = { ...options.engine, submit: (item) => tracked(submitted(item)), alone }
 
   const settle = (session: LiveSession): void => {
     resting.settle(session)
@@ -201,12 +217,27 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     if (session.list === overdue || (session.list === savable && rooms.wanted > 0)) pressure.next()
   }
 
-  const capture = (session: LiveSession): Capture => {
+  const capture = (session: LiveSession): Promise<Capture> => {
     session.captured = session.head.conductor.globalStep
     session.due = false
     unsaved.end(session.head.session)
-    if (!session.busy) put(session, capturing)
-    return captureOf(session, blobs)
+    return alone(session.context, () => captureOf(session, blobs))
+  }
+
+  /** The same of a session at rest, which nobody else gets meanwhile. */
+  const captureAtRest = async (session: LiveSession): Promise<Capture> => {
+    put(session, capturing)
+    const copying = capture(session)
+    session.copying = copying.then(
+      () => undefined,
+      () => undefined,
+    )
+    try {
+      return await copying
+    } finally {
+      session.copying = null
+      if (!closed) settle(session)
+    }
   }
 
   /** The snapshot that a head names may be compacted and trimmed while it is being read; then the newer head names it. */
@@ -228,13 +259,13 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     return session
   }
   /** The substitute of a session that is lost: this head as it is set aside, and a memory in its first state. */
-  const lost = (error: unknown, work: Tokenized, head: Head): Brought => {
+  const lost = async (error: unknown, work: Tokenized, head: Head): Promise<Brought> => {
     if (!(error instanceof SessionLost)) throw error
     if (error instanceof Disagreement) disagreements += 1
     if (disagreements >= MAX_DISAGREEMENTS) throw error
     const reason = reasonOf(work.session, error.message)
     const aside = setAside(head, work, { cause: 'storage', reason }, engine.tokenizer !== null)
-    return { ...blankSession(model, aside.head), aside: { ...aside, failure: error } }
+    return { ...(await blankSession(model, aside.head)), aside: { ...aside, failure: error } }
   }
 
   /** Gets the session a context: for an event (`busy`), or only to be saved. null when the task ends before. */
@@ -258,7 +289,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
         // What took a long rebuild is saved as soon as it rests: the next crash must not make it longer.
         const due = !busy || arrival.due || stale || (known !== undefined && !isSaved(known) && !isShort(known))
         const captured = stale ? Number.NEGATIVE_INFINITY : (known?.snapshot?.pulse ?? -1)
-        const session: LiveSession = { head, context, busy, captured, due, list: null }
+        const session: LiveSession = { head, context, busy, captured, due, copying: null, list: null }
         live.set(id, session)
         blobs?.begin(id, blocks)
         settle(session)
@@ -277,7 +308,11 @@ export const createSessions = (options: SessionsOptions): Sessions => {
 
   /** The session in memory, where `make` brings it unless it is there. One event has it then. */
   const take: Take = async (id, make) => {
-    while (coming.has(id)) await coming.get(id)!.over
+    for (;;) {
+      const held = coming.get(id)?.over ?? live.get(id)?.copying
+      if (held == null) break
+      await held
+    }
     const known = live.get(id)
     if (known === undefined) return bring(id, true, make)
     occupy(known)
@@ -291,7 +326,7 @@ export const createSessions = (options: SessionsOptions): Sessions => {
         try {
           return await rebuilt(work.session)
         } catch (error) {
-          return lost(error, work, known)
+          return await lost(error, work, known)
         }
       }
       fresh = true
@@ -301,7 +336,8 @@ export const createSessions = (options: SessionsOptions): Sessions => {
     return taken === null ? null : { ...taken, fresh }
   }
 
-  const fork = createForks({ model, blobs, copies, stopping, take, rest, rebuilt, lost })
+  const forkContext = (parent: Context): Promise<Context> => alone(parent, async () => model.forkContext(parent))
+  const fork = createForks({ forkContext, blobs, copies, stopping, take, rest, rebuilt, lost })
 
   /** Rebuilds a session only so that it can be saved. An event of the session waits until that is done. */
   const refresh = async (id: string): Promise<void> => {
@@ -356,23 +392,23 @@ export const createSessions = (options: SessionsOptions): Sessions => {
       if (head.status !== 'open') blobs?.begin(head.session, undefined)
       settle(session)
     },
-    *unsaved() {
+    async *unsaved() {
       for (const session of live.values()) {
         const pulse = session.head.conductor.globalStep
         const { session: id, status } = session.head
         const isUnsaved = session.due || unsaved.has(id) || heads.get(id)?.snapshot?.pulse !== pulse
         if (status !== 'open' || !isUnsaved) continue
-        const captured = captureIfThere(session, blobs)
+        const captured = await captureIfThere(session, blobs)
         if (captured !== null) yield captured
       }
     },
     relieve(limit, at) {
       position = at
       ripen()
-      const captures: Capture[] = []
+      const captures: Promise<Capture>[] = []
       const takeFrom = (list: Queue<LiveSession>, count: number): void => {
         for (let left = count; left > 0 && captures.length < limit && list.first !== undefined; left -= 1)
-          captures.push(capture(list.first))
+          captures.push(captureAtRest(list.first))
       }
       takeFrom(overdue, limit)
       takeFrom(savable, rooms.wanted - capturing.size)

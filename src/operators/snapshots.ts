@@ -1,10 +1,10 @@
 /** Snapshots in the log: written in parts ahead of the head that names them, read back and verified. */
 import { PART_BYTES, PART_CHECK, partKey } from '../../topics/snapshots.ts'
+import { digest, join } from '../bulk.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
-import { sha256 } from '../hash.ts'
 import type { Head, SnapshotRef } from '../state/head.ts'
-import { joinParts, splitParts } from '../state/snapshot.ts'
+import { joinParts } from '../state/snapshot.ts'
 import type { EventLog, OutRecord, PartitionWriter } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 
@@ -13,46 +13,64 @@ const utf8 = new TextEncoder()
 /** Parts of one transaction: bulk goes in small steps, so that a commit never waits long behind it. */
 export const SNAPSHOT_GROUP_PARTS = 2
 
+/** Asked for at a time, so that one part comes: the next ones wait until other work had its turn. */
+const READ_BYTES = 4096
+
 export interface SnapshotWriting {
   readonly session: string
   /** Writes the next group of parts. Returns the reference when the last one is in the log. */
   step(writer: PartitionWriter): Promise<SnapshotRef | null>
 }
 
-/** `blobs`: those that the file names, where it is a manifest. */
-export const writeSnapshot = (
+/**
+ * `file`: its pieces, one after the other; they must not change until the last part is written. `blobs`: those that the file names, where it
+ * is a manifest.
+ */
+export const writeSnapshot = async (
   topic: string,
   session: string,
   pulse: number,
-  file: Uint8Array,
+  file: readonly Uint8Array[],
   partBytes: number = PART_BYTES,
   blobs?: SnapshotRef['blobs'],
-): SnapshotWriting => {
-  const parts = splitParts(file, partBytes)
-  const hash = sha256(file)
+): Promise<SnapshotWriting> => {
+  const bytes = file.reduce((sum, { length }) => sum + length, 0)
+  const parts = Math.ceil(bytes / partBytes)
+  const hash = await digest(file)
   let written = 0
   let first = -1
+  const part = async (index: number): Promise<OutRecord> => {
+    const value = await join(slices(file, index * partBytes, (index + 1) * partBytes))
+    const check = utf8.encode(await digest([value]))
+    return { topic, key: utf8.encode(partKey(session, index)), value, headers: [[PART_CHECK, check]] }
+  }
   return {
     session,
     async step(writer) {
-      const group: OutRecord[] = parts.slice(written, written + SNAPSHOT_GROUP_PARTS).map((value, index) => ({
-        topic,
-        key: utf8.encode(partKey(session, written + index)),
-        value,
-        headers: [[PART_CHECK, utf8.encode(sha256(value))]],
-      }))
+      const count = Math.min(SNAPSHOT_GROUP_PARTS, parts - written)
+      const group = await Promise.all(Array.from({ length: count }, (_, at) => part(written + at)))
       const offsets = await writer.append(group)
       if (first < 0) first = offsets[0]!
       written += group.length
-      if (written < parts.length) {
+      if (written < parts) {
         failpoint('snapshot.part')
         return null
       }
       failpoint('snapshot.written')
       const last = offsets.at(-1)!
-      return { pulse, first, last, parts: parts.length, bytes: file.length, sha256: hash, ...(blobs && { blobs }) }
+      return { pulse, first, last, parts, bytes, sha256: hash, ...(blobs && { blobs }) }
     },
   }
+}
+
+/** Bytes from … to − 1 of the pieces one after the other. */
+const slices = (pieces: readonly Uint8Array[], from: number, to: number): readonly Uint8Array[] => {
+  let begin = 0
+  return pieces.flatMap((piece) => {
+    const [first, last] = [from - begin, to - begin]
+    begin += piece.length
+    return last <= 0 || first >= piece.length ? [] : [piece.subarray(Math.max(0, first), last)]
+  })
 }
 
 /** Reads the snapshot a head names. Throws REFUSED when a part is missing or fails its checksum. */
@@ -67,12 +85,12 @@ export const readSnapshot = async (
   const keys = new Map(Array.from({ length: ref.parts }, (_, part) => [partKey(session, part), part]))
   const parts: Uint8Array[] = []
   try {
-    for await (const batch of log.read(topic, partition, ref.first, { until: ref.last + 1 })) {
+    for await (const batch of log.read(topic, partition, ref.first, { until: ref.last + 1, maxBytes: READ_BYTES })) {
       for (const { key, value, headers, offset } of batch.records) {
         const part = key === null ? undefined : keys.get(textOf(key))
         if (part === undefined || value === null) continue
         const check = headers.find(([name]) => name === PART_CHECK)?.[1]
-        if (check === undefined || textOf(check) !== sha256(value)) {
+        if (check === undefined || textOf(check) !== (await digest([value]))) {
           throw new ContinuoError(
             'REFUSED',
             `Part ${part} of the snapshot of session "${session}" at ${topic}, partition ${partition}, offset ${offset} fails its checksum. Nothing was changed; restore the log from a copy.`,

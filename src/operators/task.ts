@@ -3,7 +3,7 @@
  * See streams/lifecycle.ts for the states and docs/architecture.md (Resume) for the protocol.
  */
 import type { TopicNames } from '../../topics/index.ts'
-import type { Model } from '../engine/types.ts'
+import type { Model, ModelInfo } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
@@ -20,7 +20,7 @@ import { openBlobs } from './blobs.ts'
 import type { Commit } from './commit.ts'
 import { openState } from './partition-state.ts'
 import { pipeline } from './pipeline.ts'
-import type { Residency } from './residency.ts'
+import type { Contexts, Residency } from './residency.ts'
 import { restoreSession } from './restore.ts'
 import { createSessions, type Sessions } from './sessions.ts'
 import { type WorkerSettings, withDefaults } from './settings.ts'
@@ -84,7 +84,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
   const options = withDefaults(given)
   const { log, names, group, tokenizer, contexts } = options
   // A session's context may be spilled to a file, so sessions get those of the residency and never the engine's own.
-  const model: Model = {
+  const model: ModelInfo & Contexts = {
     ...options.model,
     createContext: () => contexts.createContext(),
     forkContext: (context) => contexts.forkContext(context),

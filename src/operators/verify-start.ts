@@ -2,6 +2,7 @@
 import type { Cause } from '../../topics/common.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
+import { clockOf } from './advance.ts'
 import type { Scene, Subject } from './verify-scene.ts'
 import { placeOf, type StoredSnapshot } from './verify-stored.ts'
 
@@ -26,11 +27,13 @@ const startOf =
     return !complete && ((value.toPulse ?? value.pulse ?? 0) > pulse || typeof value.finish === 'string')
   }
 
-const beginAt = (subject: Subject, { head, state }: StoredSnapshot, { options, totals }: Scene): void => {
+const beginAt = async (
+  subject: Subject,
+  { head, state }: StoredSnapshot,
+  { options, totals }: Scene,
+): Promise<void> => {
   const { target } = subject
-  const context = options.model.createContext()
-  const { globalStep, origin } = head.conductor
-  context.restore(state, { pulse: BigInt(globalStep), origin: BigInt(origin), chain: head.chain })
+  const context = await options.model.openContext(state, clockOf(head))
   subject.session?.context.close()
   subject.session = { head, context }
   subject.begins = head.cursor.offset
@@ -45,7 +48,7 @@ const beginAt = (subject: Subject, { head, state }: StoredSnapshot, { options, t
       if (!ends || head.cursor.complete) map.delete(place)
     }
   }
-  totals.partial.push({ session: target.session, fromPulse: globalStep })
+  totals.partial.push({ session: target.session, fromPulse: head.conductor.globalStep })
   if (placeOf(head) === placeOf(target)) subject.finished = true
 }
 
@@ -68,11 +71,11 @@ const beginNowhere = (subject: Subject, { options, found }: Scene, why: string):
 }
 
 /** Where the first events are gone: the oldest snapshot from which the events that are left lead on. */
-export const beginAtSnapshot = (subject: Subject, scene: Scene): void => {
+export const beginAtSnapshot = async (subject: Subject, scene: Scene): Promise<void> => {
   const { begin } = scene
   const base = oldest(subject, ({ head: { cursor } }) => cursor.offset + (cursor.complete ? 1 : 0) >= begin)
   if (base === undefined) beginNowhere(subject, scene, `began before offset ${begin}, where the log now begins`)
-  else beginAt(subject, base, scene)
+  else await beginAt(subject, base, scene)
 }
 
 /** Whether the state of the session before this record cannot be had. */
@@ -102,12 +105,12 @@ export const isOfLostLife = ({ target, session, outputs }: Subject, record: Stor
 }
 
 /** At a fork whose parent cannot be had: the oldest snapshot of the life that begins there; unless the event was refused. */
-export const beginWithoutParent = (scene: Scene, subject: Subject, { offset }: StoredRecord): void => {
+export const beginWithoutParent = async (scene: Scene, subject: Subject, { offset }: StoredRecord): Promise<void> => {
   const { target } = subject
   const letter = scene.deadLetters.get(offset)
   if (subject.finished || (letter !== undefined && letter.stopped === null)) return
   const base = oldest(subject, ({ head }) => head.born === offset && head.from !== undefined)
-  if (base !== undefined) beginAt(subject, base, scene)
+  if (base !== undefined) await beginAt(subject, base, scene)
   else if (target.born > offset) skipTo(subject, target.born, scene)
   else beginNowhere(subject, scene, `was forked at offset ${offset} from a session that cannot be computed up to there`)
 }

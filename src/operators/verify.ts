@@ -97,7 +97,7 @@ const verifyRecord = async (
     return
   const parent = subjects.get(parentOf(valid) ?? '')
   if (parent !== undefined && isGone(parent, record)) {
-    beginWithoutParent(scene, subject, record)
+    await beginWithoutParent(scene, subject, record)
     return
   }
   const others = { newest: (id: string) => subjects.get(id)?.session?.head, partitions: scene.partitions }
@@ -132,7 +132,7 @@ const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<voi
   try {
     subjects = await createSubjects(scene, ids, needed)
     for (const subject of subjects.values())
-      if (subject.target.born < begin) beginAtSnapshot(subject, subject.isSilent ? quiet : scene)
+      if (subject.target.born < begin) await beginAtSnapshot(subject, subject.isSilent ? quiet : scene)
     for await (const batch of log.read(names.chunks, partition, begin, { until: end, undecodable: true })) {
       for (const record of batch.records) {
         const id = keyText(record)
@@ -182,7 +182,7 @@ async function* steps(
   }
   const aside = setAside(session.head, work, { cause: 'storage', reason: letter.reason }, engine.tokenizer !== null)
   session.head = aside.head
-  blank(session.context, aside.head)
+  await blank(engine, session.context, aside.head)
   yield aside
 }
 
@@ -195,7 +195,12 @@ const recompute = async (
 ): Promise<void> => {
   const { options, totals, found } = scene
   totals.events += 1
-  const { session, fresh } = sessionFor(work, subject.session ?? undefined, options.model, parent?.session ?? undefined)
+  const { session, fresh } = await sessionFor(
+    work,
+    subject.session ?? undefined,
+    options.model,
+    parent?.session ?? undefined,
+  )
   subject.session = session
   const { target } = subject
   for await (const step of steps(scene, session, work, fresh)) {
@@ -212,7 +217,7 @@ const recompute = async (
     }
     for (const { what, where } of subject.snapshots.get(place) ?? []) {
       totals.snapshotsCompared += 1
-      if (sameHead(what.head, step.head!) && Buffer.compare(what.state, session.context.serialize()) === 0) continue
+      if (sameHead(what.head, step.head!) && Buffer.compare(what.state, await session.context.state()) === 0) continue
       found({
         kind: 'snapshot',
         session: work.session,

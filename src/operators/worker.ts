@@ -177,8 +177,8 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     },
   })
 
-  const membership = await log.join(group, names.chunks).catch((error: unknown) => {
-    contexts.close()
+  const membership = await log.join(group, names.chunks).catch(async (error: unknown) => {
+    await contexts.close()
     throw error
   })
   let subscription: Subscription | undefined
@@ -239,7 +239,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
       const running = [...tasks.values()]
       for (const task of running) task.stop()
       await Promise.all(running.map(({ over: done }) => done))
-      contexts.close()
+      await contexts.close()
       subscription?.unsubscribe()
       await membership.leave().catch((error: unknown) => {
         if (codeOf(error) !== 'UNAVAILABLE') throw error

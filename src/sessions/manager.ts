@@ -159,8 +159,8 @@ export class SessionManager {
           'A cursor inside a record (complete: false) cannot stand beside text that is held back. Name a place between two records, or end the text first.',
         )
       }
-      const state = context.serialize()
-      const { stats } = this.#look(entry, state)
+      const state = await context.state()
+      const { stats } = await this.#look(entry, state)
       return encodeSnapshot({ ...head, cursor: place, snapshot: null }, state, this.#model.layout, stats)
     })
   }
@@ -188,7 +188,7 @@ export class SessionManager {
     }
     const context = this.#contexts.createContext(id)
     try {
-      context.restore(state, clockOf(head))
+      await context.load(state, clockOf(head))
     } catch (error) {
       context.close()
       throw new ContinuoError('REFUSED', `Session "${id}" cannot be resumed: ${messageOf(error)}`, { cause: error })
@@ -211,7 +211,7 @@ export class SessionManager {
       checkUsable(entry)
       const { head, seed } = entry
       const { conductor } = head
-      const context = this.#contexts.forkContext(entry.context, id)
+      const context = await this.#contexts.forkContext(entry.context, id)
       const phase = options.phase ?? conductor.phase
       return this.#enter({ ...head, session: id, snapshot: null, conductor: { ...conductor, phase } }, context, {
         seed,
@@ -232,7 +232,7 @@ export class SessionManager {
       if (phase === 'test' && entry.status === 'open' && entry.left > 0 && rest.length > 0)
         await this.#advance(entry, { type: 'boundary', reset: false }, new Uint8Array(0), {})
       const { totals, conductor, chain } = entry.head
-      const { health, stats } = this.#look(entry, entry.context.serialize())
+      const { health, stats } = await this.#look(entry, await entry.context.state())
       if (phase === 'test') entry.status = 'assessed'
       return {
         session: entry.handle.id,
@@ -266,7 +266,7 @@ export class SessionManager {
     this.#closed = true
     await Promise.all([...this.#sessions.values()].map(({ turn }) => turn))
     for (const entry of [...this.#sessions.values()]) this.#leave(entry)
-    this.#contexts.close()
+    await this.#contexts.close()
     if (this.#verifyWeights) await this.#model.verifyWeights()
   }
 
@@ -409,8 +409,8 @@ export class SessionManager {
   }
 
   /** The memory's norms; says so when one of them is about to leave f32. */
-  #look({ handle, head, context }: SessionEntry, state: Uint8Array): MemoryReport {
-    const seen = memoryStats(this.#model, head.conductor, state, context.gates())
+  async #look({ handle, head, context }: SessionEntry, state: Uint8Array): Promise<MemoryReport> {
+    const seen = await memoryStats(this.#model, head.conductor, state, context.gates())
     for (const sentence of diverging(handle.id, handle.pulse, seen.health)) this.#warn(sentence)
     return seen
   }

@@ -22,8 +22,8 @@ export interface Probe {
   readonly phase: Phase
   /** The memory levels that fire with that token, as indices into `model.levels`. */
   readonly activeLevels: readonly number[]
-  /** Names are those of `model.layout`. Throws INVALID for another one, MISUSE after the observer returned. */
-  read(name: string): StateReading
+  /** Names are those of `model.layout`. Rejects with INVALID for another one, with MISUSE after the observer is done. */
+  read(name: string): Promise<StateReading>
 }
 
 /** An error that it throws is the call's: the token is not fed. */
@@ -52,7 +52,7 @@ export const observe = async (
   conductor: ConductorState,
   context: Context,
 ): Promise<void> => {
-  let state: Uint8Array | null = null
+  let copy: Promise<Uint8Array> | null = null
   let over = false
   try {
     await onProbe({
@@ -60,19 +60,21 @@ export const observe = async (
       pulse: conductor.globalStep,
       phase: conductor.phase,
       activeLevels: activeLevels(conductor, model.levels),
-      read(name) {
+      async read(name) {
         if (over) {
           throw new ContinuoError(
             'MISUSE',
             `The probe of session "${session}" at pulse ${conductor.globalStep} is over and the session moved on. Read before the observer returns.`,
           )
         }
-        state ??= context.serialize()
-        return readingOf(model, state, name)
+        copy ??= context.state()
+        return readingOf(model, await copy, name)
       },
     })
   } finally {
     over = true
+    // An observer may be done without its copy.
+    await Promise.allSettled([copy])
   }
 }
 

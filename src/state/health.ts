@@ -2,6 +2,7 @@
  * Health of a memory: how large its tensors have become. A memory that rewrites itself can diverge; its norm says so long
  * before a number stops being finite and the engine refuses to go on.
  */
+import { normsOf } from '../bulk.ts'
 import type { LayoutEntry, MemoryDeclaration, StateTensors } from '../memory.ts'
 
 export interface TensorHealth {
@@ -20,28 +21,6 @@ export interface TensorHealth {
 /** f32 ends at 3.4·10³⁸, and products of a norm beyond this with gates and keys come near. */
 export const DIVERGING = 1e30
 
-const littleEndian = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1
-
-const floatsOf = (state: Uint8Array, { offset, bytes }: LayoutEntry): Float32Array => {
-  const count = bytes / 4
-  const from = state.byteOffset + offset
-  if (littleEndian && from % 4 === 0) return new Float32Array(state.buffer, from, count)
-  const view = new DataView(state.buffer, from, bytes)
-  return Float32Array.from({ length: count }, (_, at) => view.getFloat32(at * 4, true))
-}
-
-const measured = (values: Float32Array): { readonly norm: number; readonly max: number } => {
-  // Squares of f32 and sums of 2⁵⁰ of them are finite in f64.
-  let sum = 0
-  let max = 0
-  for (const value of values) {
-    sum += value * value
-    // Keeps NaN.
-    max = Math.max(max, Math.abs(value))
-  }
-  return { norm: Math.sqrt(sum), max }
-}
-
 /** Tables with levels by name, and the levels on their second axis. */
 export type TableLevels = Readonly<Record<string, number[]>>
 
@@ -49,33 +28,35 @@ export const tableLevels = ({ tables }: MemoryDeclaration): TableLevels =>
   Object.fromEntries(tables.map(({ name, levels }) => [name, [...levels]]))
 
 /** Norms of every f32 tensor of a serialised context, for each layer [and level], in the order of the layout. */
-export const tensorHealth = (
+export const tensorHealth = async (
   tensors: readonly LayoutEntry[],
   state: Uint8Array,
   levelsOf: TableLevels = {},
-): readonly TensorHealth[] =>
-  tensors.flatMap((tensor) => {
-    const { name, dtype, shape, bytes } = tensor
+): Promise<readonly TensorHealth[]> => {
+  const parts = tensors.flatMap(({ name, dtype, shape, offset, bytes }) => {
     if (dtype !== 'F32' || bytes === 0) return []
-    const values = floatsOf(state, tensor)
     const layers = shape.length >= 2 ? shape[0]! : 1
     const declared = Object.hasOwn(levelsOf, name) ? levelsOf[name]! : []
     // A file may say what its tensors are not.
     const levels = shape.length >= 3 && shape[1] === declared.length ? declared : [null]
-    const each = values.length / layers / levels.length
-    return Array.from({ length: layers * levels.length }, (_, at) => ({
-      name,
-      layer: Math.floor(at / levels.length),
-      level: levels[at % levels.length]!,
-      ...measured(values.subarray(at * each, (at + 1) * each)),
-    }))
+    const count = bytes / 4 / layers / levels.length
+    return Array.from({ length: layers * levels.length }, (_, at) => {
+      const which = { name, layer: Math.floor(at / levels.length), level: levels[at % levels.length]! }
+      return { which, floats: { offset: offset + 4 * at * count, count } }
+    })
   })
+  const norms = await normsOf(
+    state,
+    parts.map(({ floats }) => floats),
+  )
+  return parts.map(({ which }, at) => ({ ...which, ...norms[at]! }))
+}
 
-/** The same by the model's layout and declaration. Throws REFUSED when the state does not fit it. */
-export const health = (
+/** The same by the model's layout and declaration. Rejects with REFUSED when the state does not fit it. */
+export const health = async (
   model: { readonly layout: StateTensors; readonly memory: MemoryDeclaration },
   state: Uint8Array,
-): readonly TensorHealth[] => tensorHealth(model.layout.tensors(state), state, tableLevels(model.memory))
+): Promise<readonly TensorHealth[]> => tensorHealth(model.layout.tensors(state), state, tableLevels(model.memory))
 
 /** The largest norm of each tensor over its layers and levels. */
 export const largestNorms = (parts: readonly TensorHealth[]): ReadonlyMap<string, number> => {

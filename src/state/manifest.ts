@@ -6,11 +6,12 @@
 import { z } from 'zod'
 import type { Head, SnapshotRef } from '../../topics/state.ts'
 import type { BlobName } from '../blobs/store.ts'
+import { digest, type Move, scatter, uninitialised } from '../bulk.ts'
 import { ContinuoError } from '../errors.ts'
 import { parseJson } from '../json.ts'
 import { BLOCK_POSITIONS, type Growth, type LayoutEntry, type StateLayout } from '../memory.ts'
 import type { MemoryStats } from './memory-stats.ts'
-import { encodeFile, type SnapshotFile } from './snapshot.ts'
+import { filePieces, type SnapshotFile } from './snapshot.ts'
 
 /** Blobs of each growth, block by block. */
 export type BlobNames = readonly (readonly BlobName[])[]
@@ -48,7 +49,7 @@ const packNames = (names: BlobNames): string => {
   return bytes.toString('base64')
 }
 
-/** `store`: where the blobs of this partition lie, as above. `hot` as `StateParts` has it. */
+/** As two pieces, header and state. `store`: where the blobs of this partition lie, as above. `hot` as `StateParts` has it. */
 export const encodeManifest = (
   head: Head,
   hot: Uint8Array,
@@ -56,13 +57,13 @@ export const encodeManifest = (
   store: string,
   names: BlobNames,
   stats?: MemoryStats,
-): Uint8Array => {
+): ReturnType<typeof filePieces> => {
   const growth = layout.growth.map(({ counter, tables }, g) => ({
     counter,
     blocks: names[g]!.length,
     tables: tables.map(({ name, axis }) => [name, axis]),
   }))
-  return encodeFile(head, hot, hotTensors(layout, hot, names), stats, {
+  return filePieces(head, hot, hotTensors(layout, hot, names), stats, {
     store,
     growth: JSON.stringify(growth),
     blobs: packNames(names),
@@ -153,68 +154,103 @@ export const readManifest = (file: SnapshotFile): Manifest | null => {
 }
 
 /** The same file with other places of its blobs. */
-export const withNames = (file: SnapshotFile, names: BlobNames): Uint8Array =>
-  encodeFile(file.head, file.state, file.tensors, file.stats ?? undefined, {
+export const withNames = (file: SnapshotFile, names: BlobNames): ReturnType<typeof filePieces> =>
+  filePieces(file.head, file.state, file.tensors, file.stats ?? undefined, {
     ...file.manifest!,
     blobs: packNames(names),
   })
 
-/**
- * The whole state: the hot part of the file with its blocks before it. `blobs`: of each growth, block by block, with the bytes that
- * their names say. Throws REFUSED where a blob has another length than its tables need.
- */
-export const assemble = (
-  file: SnapshotFile,
-  blobs: readonly (readonly Uint8Array[])[],
-): { readonly state: Uint8Array; readonly tensors: readonly LayoutEntry[] } => {
+/** The whole state: the hot part of a file with its blocks before it, which are put in as they come. */
+export interface Assembly {
+  /** Copies a block of growth `g` into the state. Returns the sha256 of the bytes, for the caller to compare with the blob's name. */
+  place(g: number, block: number, bytes: Uint8Array): Promise<string>
+  /** To be called when all are in. Rejects with REFUSED where one had another length than its tables need. */
+  finish(): Promise<{ readonly state: Uint8Array; readonly tensors: readonly LayoutEntry[] }>
+}
+
+/** Copies bytes to where they belong. Returns their sha256. */
+type Placing = (state: Uint8Array) => Promise<string>
+
+/** Throws REFUSED where the file contradicts itself. */
+export const assembly = (file: SnapshotFile): Assembly => {
   const growth = describedIn(file)
-  const tables = new Map(
-    growth.flatMap(({ blocks, tables }, g) => tables.map((table) => [table.entry.name, { ...table, blocks, g }])),
+  const sizes = growth.map(bytesOfBlock)
+  /** The tables that blocks continue, with the positions in the blocks. */
+  const grown = new Map(
+    growth.flatMap(({ blocks, tables }) =>
+      tables.map((table) => [table.entry, { ...table, added: blocks * BLOCK_POSITIONS }] as const),
+    ),
   )
-  // Before memory is taken for them.
-  for (const [g, described] of growth.entries()) {
-    const bytes = bytesOfBlock(described)
-    for (const blob of blobs[g]!)
-      if (blob.length !== bytes) return refuse(`has a block of ${blob.length} bytes; its tables have ${bytes}`)
-  }
   let length = 0
-  const tensors = file.tensors.map((entry): LayoutEntry => {
-    const table = tables.get(entry.name)
-    const added = table === undefined ? 0 : table.blocks * BLOCK_POSITIONS
-    const bytes = entry.bytes + added * (table === undefined ? 0 : table.outer * table.row)
-    const shape = entry.shape.map((extent, axis) => (axis === table?.axis ? extent + added : extent))
-    const placed = { ...entry, shape, offset: length, bytes }
-    length += bytes
-    return placed
-  })
-  const state = new Uint8Array(length)
-  for (const [i, entry] of file.tensors.entries()) {
-    const table = tables.get(entry.name)
-    const from = file.state.subarray(entry.offset, entry.offset + entry.bytes)
-    const to = tensors[i]!.offset
-    if (table === undefined) {
-      state.set(from, to)
-      continue
-    }
-    const { outer, row, blocks } = table
-    const [before, behind] = [blocks * BLOCK_POSITIONS * row, entry.bytes / Math.max(1, outer)]
-    for (let part = 0; part < outer; part += 1)
-      state.set(from.subarray(part * behind, (part + 1) * behind), to + part * (before + behind) + before)
+  const placed = new Map(
+    file.tensors.map((entry): [LayoutEntry, LayoutEntry] => {
+      const table = grown.get(entry)
+      const bytes = entry.bytes + (table === undefined ? 0 : table.added * table.outer * table.row)
+      const shape = entry.shape.map((extent, axis) => (axis === table?.axis ? extent + table.added : extent))
+      const offset = length
+      length += bytes
+      return [entry, { ...entry, shape, offset, bytes }]
+    }),
+  )
+
+  const placeHot: Placing = (state) => {
+    const moves = file.tensors.flatMap((entry): Move[] => {
+      const table = grown.get(entry)
+      const to = placed.get(entry)!.offset
+      if (table === undefined) return [{ from: entry.offset, to, bytes: entry.bytes }]
+      const [before, bytes] = [table.added * table.row, entry.bytes / table.outer]
+      return Array.from({ length: table.outer }, (_, part) => ({
+        from: entry.offset + part * bytes,
+        to: to + part * (before + bytes) + before,
+        bytes,
+      }))
+    })
+    return scatter(file.state, moves, state)
   }
-  for (const [g, { tables: own }] of growth.entries()) {
-    for (const [block, blob] of blobs[g]!.entries()) {
-      let at = 0
-      for (const { entry, axis, outer, row } of own) {
-        const { offset, shape } = tensors.find(({ name }) => name === entry.name)!
-        const piece = BLOCK_POSITIONS * row
-        for (let part = 0; part < outer; part += 1) {
-          state.set(blob.subarray(at, at + piece), offset + part * shape[axis]! * row + block * piece)
-          at += piece
-        }
+
+  const placeBlock =
+    (g: number, block: number, blob: Uint8Array): Placing =>
+    (state) => {
+      let from = 0
+      const moves = growth[g]!.tables.flatMap(({ entry, axis, outer, row }) => {
+        const { offset, shape } = placed.get(entry)!
+        const bytes = BLOCK_POSITIONS * row
+        return Array.from({ length: outer }, (_, part) => {
+          const move = { from, to: offset + part * shape[axis]! * row + block * bytes, bytes }
+          from += bytes
+          return move
+        })
+      })
+      return scatter(blob, moves, state)
+    }
+
+  /** Memory is taken once a block of each growth has shown that they are as large as the file says. */
+  let state: Uint8Array | null = null
+  const shown = new Set<number>()
+  const early: Placing[] = []
+  let fault: string | null = null
+  return {
+    async place(g, block, bytes) {
+      if (bytes.length !== sizes[g]) {
+        fault = `has a block of ${bytes.length} bytes; its tables have ${sizes[g]}`
+        return digest([bytes])
       }
-    }
+      shown.add(g)
+      const placing = placeBlock(g, block, bytes)
+      if (growth.every(({ blocks }, at) => blocks === 0 || shown.has(at))) {
+        state ??= uninitialised(length)
+        return placing(state)
+      }
+      early.push(placing)
+      return digest([bytes])
+    },
+    async finish() {
+      if (fault !== null) return refuse(fault)
+      const whole = state ?? uninitialised(length)
+      await Promise.all([placeHot, ...early].map((placing) => placing(whole)))
+      return { state: whole, tensors: [...placed.values()] }
+    },
   }
-  return { state, tensors }
 }
 
 /** Bytes of a block of this growth. */

@@ -89,18 +89,18 @@ export interface MemoryReport {
 }
 
 /**
- * Statistics of a serialised context; `tensors`: those in `state`, where it is not the whole. Throws REFUSED when the state does not fit
- * the model's layout.
+ * Statistics of a serialised context; `tensors`: those in `state`, where it is not the whole. Rejects with REFUSED when the state does not
+ * fit the model's layout.
  */
-export const memoryStats = (
+export const memoryStats = async (
   model: ModelMemory,
   clock: Clock,
   state: Uint8Array,
   gates: readonly GateStatistics[],
   tensors: readonly LayoutEntry[] = model.layout.tensors(state),
-): MemoryReport => {
+): Promise<MemoryReport> => {
   const tables = tableLevels(model.memory)
-  const health = tensorHealth(tensors, state, tables)
+  const health = await tensorHealth(tensors, state, tables)
   const stats = { window: windowOf(model, clock), levels: levelsOf(model, health, gates) }
   return { health, stats: Object.keys(tables).length === 0 ? stats : { ...stats, tables } }
 }

@@ -5,11 +5,10 @@
  * Layout (docs/formats.md): u64 little-endian length of the header; the header, JSON padded with spaces to a multiple of 8;
  * the tensors, dense, in the order of the model's layout.
  */
-import { createHash } from 'node:crypto'
 import { z } from 'zod'
 import { type Head, head as headSchema, type SnapshotRef } from '../../topics/state.ts'
+import { digest, join } from '../bulk.ts'
 import { ContinuoError } from '../errors.ts'
-import { sha256 } from '../hash.ts'
 import { parseJson } from '../json.ts'
 import type { LayoutEntry, StateTensors } from '../memory.ts'
 import { hmac, type SealKeys, sameSeal } from '../seal-key.ts'
@@ -29,6 +28,8 @@ const FORMAT = 'continuo-snapshot'
 const VERSION = '1'
 const IN_BLOCKS = '2'
 
+const utf8 = new TextEncoder()
+
 const broken = (what: string): ContinuoError =>
   new ContinuoError('REFUSED', `The snapshot ${what}. Nothing was changed; use another copy of it.`)
 
@@ -39,11 +40,13 @@ export interface ManifestText {
   readonly blobs: string
 }
 
-/** An exported file has no head in a log that names its sha256, so it carries one of its own. */
-const checkOf = (head: string, state: Uint8Array, vitals = '', manifest?: ManifestText): string => {
-  const hash = createHash('sha256').update(head).update(state).update(vitals)
-  if (manifest !== undefined) hash.update(manifest.store).update(manifest.growth).update(manifest.blobs)
-  return hash.digest('hex')
+/**
+ * What the file's own checksum is taken over: an exported file has no head in a log that names its sha256. Texts stand in the order in
+ * which they are hashed.
+ */
+const checked = (head: string, state: Uint8Array, vitals = '', manifest?: ManifestText): readonly Uint8Array[] => {
+  const { store = '', growth = '', blobs = '' } = manifest ?? {}
+  return [utf8.encode(head), state, utf8.encode(`${vitals}${store}${growth}${blobs}`)]
 }
 
 const entryOf = ({ dtype, shape, offset, bytes }: LayoutEntry) => ({
@@ -52,14 +55,17 @@ const entryOf = ({ dtype, shape, offset, bytes }: LayoutEntry) => ({
   data_offsets: [offset, offset + bytes],
 })
 
-/** `stats` are for people who look at the file (memory-stats.ts), where they are named `vitals`. */
-export const encodeFile = (
+/**
+ * A snapshot file as two pieces: its header, and the state itself. `stats` are for people who look at the file (memory-stats.ts), where
+ * they are named `vitals`.
+ */
+export const filePieces = async (
   head: Head,
   state: Uint8Array,
   entries: readonly LayoutEntry[],
   stats?: MemoryStats,
   manifest?: ManifestText,
-): Uint8Array => {
+): Promise<readonly [header: Uint8Array, state: Uint8Array]> => {
   const tensors = Object.fromEntries(entries.map((entry) => [entry.name, entryOf(entry)]))
   const inside = JSON.stringify({ ...head, snapshot: null })
   const told = stats && JSON.stringify(stats)
@@ -67,24 +73,30 @@ export const encodeFile = (
     format: FORMAT,
     version: manifest === undefined ? VERSION : IN_BLOCKS,
     head: inside,
-    sha256: checkOf(inside, state, told, manifest),
+    sha256: await digest(checked(inside, state, told, manifest)),
     ...(told !== undefined && { vitals: told }),
     ...manifest,
   }
-  const json = JSON.stringify({ __metadata__: metadata, ...tensors })
-  const raw = new TextEncoder().encode(json)
+  return [headerBytes({ __metadata__: metadata, ...tensors }), state]
+}
+
+/** The length of the header and the header, padded. */
+const headerBytes = (content: unknown): Uint8Array => {
+  const raw = utf8.encode(JSON.stringify(content))
   const length = Math.ceil(raw.length / 8) * 8
-  const file = new Uint8Array(8 + length + state.length)
-  new DataView(file.buffer).setBigUint64(0, BigInt(length), true)
-  file.fill(0x20, 8, 8 + length)
-  file.set(raw, 8)
-  file.set(state, 8 + length)
-  return file
+  const header = new Uint8Array(8 + length).fill(0x20, 8)
+  new DataView(header.buffer).setBigUint64(0, BigInt(length), true)
+  header.set(raw, 8)
+  return header
 }
 
 /** The whole state in one file. */
-export const encodeSnapshot = (head: Head, state: Uint8Array, layout: StateTensors, stats?: MemoryStats): Uint8Array =>
-  encodeFile(head, state, layout.tensors(state), stats)
+export const encodeSnapshot = async (
+  head: Head,
+  state: Uint8Array,
+  layout: StateTensors,
+  stats?: MemoryStats,
+): Promise<Uint8Array> => join(await filePieces(head, state, layout.tensors(state), stats))
 
 /** The HMAC of an exported file, over the parts that its own checksum covers, and that checksum. */
 const exportSeal = (key: Uint8Array, { text, check, vitals = '' }: SnapshotHeader): string =>
@@ -94,21 +106,12 @@ const exportSeal = (key: Uint8Array, { text, check, vitals = '' }: SnapshotHeade
     [text, vitals, check].map((part) => utf8.encode(part)),
   )
 
-const utf8 = new TextEncoder()
-
 /** The same file with an HMAC in its header: what `continuo export` writes with a key. */
-export const sealExport = (file: Uint8Array, { key }: SealKeys): Uint8Array => {
+export const sealExport = async (file: Uint8Array, { key }: SealKeys): Promise<Uint8Array> => {
   const header = readHeader(file)
   const { __metadata__, ...tensors } = header.tensors as Record<string, Record<string, string>>
   const sealed = { ...__metadata__, hmac: exportSeal(key, header) }
-  const raw = utf8.encode(JSON.stringify({ __metadata__: sealed, ...tensors }))
-  const length = Math.ceil(raw.length / 8) * 8
-  const state = file.subarray(header.end)
-  const all = new Uint8Array(8 + length + state.length).fill(0x20, 8, 8 + length)
-  new DataView(all.buffer).setBigUint64(0, BigInt(length), true)
-  all.set(raw, 8)
-  all.set(state, 8 + length)
-  return all
+  return join([headerBytes({ __metadata__: sealed, ...tensors }), file.subarray(header.end)])
 }
 
 /** Throws REFUSED unless the file's seal is the one that the keys ask for. Its checksum is for `decodeSnapshot`. */
@@ -193,13 +196,13 @@ export interface SnapshotFile extends Snapshot {
 }
 
 /**
- * A snapshot read without its model: the tensors are those that it names itself. Throws REFUSED when it fails its checksum or
+ * A snapshot read without its model: the tensors are those that it names itself. Rejects with REFUSED when it fails its checksum or
  * its tensors do not fill the file.
  */
-export const readSnapshotFile = (file: Uint8Array): SnapshotFile => {
+export const readSnapshotFile = async (file: Uint8Array): Promise<SnapshotFile> => {
   const { head, tensors: named, text, vitals, manifest, check, end } = readHeader(file)
   const state = file.subarray(end)
-  const actual = checkOf(text, state, vitals, manifest)
+  const actual = await digest(checked(text, state, vitals, manifest))
   if (actual !== check) throw broken(`fails its checksum: it says ${check}, its content gives ${actual}`)
   const { __metadata__: _metadata, ...rest } = named
   const entries = stored.safeParse(rest)
@@ -249,14 +252,14 @@ export const checkWhole = (
   return { head, state }
 }
 
-/** Throws REFUSED when the file is not a whole snapshot of this layout. */
-export const decodeSnapshot = (file: Uint8Array, layout: StateTensors): Snapshot => {
+/** Rejects with REFUSED when the file is not a whole snapshot of this layout. */
+export const decodeSnapshot = async (file: Uint8Array, layout: StateTensors): Promise<Snapshot> => {
   const { head, tensors, text, vitals, manifest, check, end } = readHeader(file)
   if (manifest !== undefined)
     throw broken('is in blocks, which lie in a blob store; a file that continuo export writes is whole')
   const state = file.subarray(end)
   checkNamed(tensors, state, layout)
-  const actual = checkOf(text, state, vitals)
+  const actual = await digest(checked(text, state, vitals))
   if (actual !== check) throw broken(`fails its checksum: it says ${check}, its content gives ${actual}`)
   checkPulse(head)
   return { head, state }
@@ -269,15 +272,19 @@ export const splitParts = (file: Uint8Array, size: number): readonly Uint8Array[
   return parts
 }
 
-/** Puts parts together and compares with what the head names. Throws REFUSED. */
-export const joinParts = (session: string, parts: readonly Uint8Array[], ref: SnapshotRef): Uint8Array => {
-  const file = Buffer.concat(parts)
-  if (parts.length !== ref.parts || file.length !== ref.bytes) {
+/** Puts parts together and compares with what the head names. Rejects with REFUSED. */
+export const joinParts = async (
+  session: string,
+  parts: readonly Uint8Array[],
+  ref: SnapshotRef,
+): Promise<Uint8Array> => {
+  const bytes = parts.reduce((sum, { length }) => sum + length, 0)
+  if (parts.length !== ref.parts || bytes !== ref.bytes) {
     throw broken(
-      `of session "${session}" at pulse ${ref.pulse} has ${parts.length} parts and ${file.length} bytes in the log; its head names ${ref.parts} and ${ref.bytes}`,
+      `of session "${session}" at pulse ${ref.pulse} has ${parts.length} parts and ${bytes} bytes in the log; its head names ${ref.parts} and ${ref.bytes}`,
     )
   }
-  const actual = sha256(file)
+  const [file, actual] = await Promise.all([join(parts), digest(parts)])
   if (actual !== ref.sha256) {
     throw broken(
       `of session "${session}" at pulse ${ref.pulse} fails its checksum: its head says ${ref.sha256}, the bytes give ${actual}`,

@@ -2,15 +2,13 @@
  * Spilling: idle contexts that make room in memory for others, each as a file in a folder of this process. A spill file is no truth:
  * the process that wrote it reads it once, and removes it at its end. So it is neither synced nor described in the file; its length
  * and sha256 stay in memory, where they cannot be changed together with the file.
- *
- * Reading and writing block. A state is copied out of the engine and hashed in the same turn, so a context is at any moment
- * either in memory or in a file, never half of both.
  */
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { open, rm, writeFile } from 'node:fs/promises'
 import { hostname, tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { digest, uninitialised } from '../bulk.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
-import { sha256 as digest } from '../hash.ts'
 
 export interface SpillFile {
   readonly path: string
@@ -29,10 +27,10 @@ export class SpillLost extends ContinuoError {
 export interface SpillFolder {
   /** Where the files lie; made at the first write. */
   readonly dir: string | null
-  /** Throws DENIED or UNAVAILABLE (a full disk); nothing is left over then. */
-  write(state: Uint8Array): SpillFile
-  /** Throws `SpillLost`; `who` names the context in its message. */
-  read(file: SpillFile, who: string): Uint8Array
+  /** Rejects with DENIED or UNAVAILABLE (a full disk); nothing is left over then. */
+  write(state: Uint8Array): Promise<SpillFile>
+  /** Rejects with `SpillLost`; `who` names the context in its message. */
+  read(file: SpillFile, who: string): Promise<Uint8Array>
   drop(file: SpillFile): void
   /** Removes the folder. */
   close(): void
@@ -73,6 +71,27 @@ const unwritable = (path: string, cause: unknown): ContinuoError => {
   )
 }
 
+/** The file's size, and its first bytes, at most `bytes`. */
+const contentOf = async (
+  path: string,
+  bytes: number,
+): Promise<{ readonly size: number; readonly content: Uint8Array }> => {
+  const file = await open(path)
+  try {
+    const { size } = await file.stat()
+    const content = uninitialised(Math.min(size, bytes))
+    let at = 0
+    while (at < content.length) {
+      const { bytesRead } = await file.read(content, at, content.length - at, at)
+      if (bytesRead === 0) break
+      at += bytesRead
+    }
+    return { size: at < content.length ? at : size, content: content.subarray(0, at) }
+  } finally {
+    await file.close()
+  }
+}
+
 /** A fresh folder for spill files below `base`. Throws DENIED or UNAVAILABLE when `base` is given and cannot be used. */
 export const openSpillFolder = (base?: string): SpillFolder => {
   const host = hostname().replaceAll(/[^\w.-]/g, '_')
@@ -96,41 +115,34 @@ export const openSpillFolder = (base?: string): SpillFolder => {
     get dir() {
       return dir
     },
-    write(state) {
+    async write(state) {
       const path = join(folder(), `${++count}.page`)
       try {
         // A memory is as private as what was read into it.
-        writeFileSync(path, state, { flag: 'wx', mode: 0o600 })
+        const writing = writeFile(path, state, { flag: 'wx', mode: 0o600 })
+        const [sha256] = await Promise.all([digest([state]), writing])
+        return { path, bytes: state.length, sha256 }
       } catch (error) {
-        rmSync(path, { force: true })
+        await rm(path, { force: true }).catch(() => undefined)
         throw unwritable(path, error)
       }
-      return { path, bytes: state.length, sha256: digest(state) }
     },
-    read({ path, bytes, sha256 }, who) {
-      let state: Uint8Array
-      try {
-        // Node's Buffer has another `slice` than the array it passes for.
-        const { buffer, byteOffset, length } = readFileSync(path)
-        state = new Uint8Array(buffer, byteOffset, length)
-      } catch (cause) {
+    async read({ path, bytes, sha256 }, who) {
+      const found = await contentOf(path, bytes).catch((cause: unknown) => {
         throw new SpillLost(
           `The spill file of ${who}, ${path}, cannot be read: ${messageOf(cause)}. Its memory is lost here; resume it from its last checkpoint.`,
           { cause },
         )
-      }
-      const actual = digest(state)
-      if (state.length === bytes && actual === sha256) return state
+      })
+      const actual = await digest([found.content])
+      if (found.size === bytes && actual === sha256) return found.content
       throw new SpillLost(
-        `The spill file of ${who}, ${path}, was changed: ${bytes} bytes with sha256 ${sha256.slice(0, 12)}… were written, ${state.length} bytes with ${actual.slice(0, 12)}… are there. Its memory is lost here; resume it from its last checkpoint.`,
+        `The spill file of ${who}, ${path}, was changed: ${bytes} bytes with sha256 ${sha256.slice(0, 12)}… were written, ${found.size} bytes with ${actual.slice(0, 12)}… are there. Its memory is lost here; resume it from its last checkpoint.`,
       )
     },
     drop({ path }) {
-      try {
-        rmSync(path, { recursive: true, force: true })
-      } catch {
-        // It is garbage now, and goes with the folder.
-      }
+      // It is garbage now, and what cannot be removed goes with the folder.
+      rm(path, { recursive: true, force: true }).catch(() => undefined)
     },
     close() {
       if (dir !== null) rmSync(dir, { recursive: true, force: true })

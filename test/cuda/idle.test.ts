@@ -42,7 +42,7 @@ describe.runIf(emulated)('contexts at rest on a device that is lost', () => {
     ]
     const use = (context: Context, count = 1) => residency.submit({ context, tokens: tokens(count), nats: false })
     await use(first)
-    const saved = { state: first.serialize(), head: { pulse: first.pulse, origin: first.origin, chain: first.chain } }
+    const saved = { state: await first.state(), head: { pulse: first.pulse, origin: first.origin, chain: first.chain } }
     await use(second)
 
     // On until the device is lost: by the worker's second partition, whose task begins again.
@@ -58,15 +58,15 @@ describe.runIf(emulated)('contexts at rest on a device that is lost', () => {
     expect(residency.stats).toMatchObject({ resident: 2, spillWrites: 0, failures: 0 })
     expect(warnings).toEqual([])
     expect(await errorOf(() => use(first))).toMatchObject(GONE)
-    expect(await errorOf(() => first.serialize())).toMatchObject(GONE)
+    expect(await errorOf(() => first.state())).toMatchObject(GONE)
     expect(await errorOf(() => use(second))).toMatchObject(GONE)
-    first.restore(saved.state, saved.head)
-    second.restore(saved.state, saved.head)
+    await first.load(saved.state, saved.head)
+    await second.load(saved.state, saved.head)
     await use(first, 9)
     await use(second, 9)
     expect(first.chain).toBe(second.chain)
-    expect(sameBytes(first.serialize(), second.serialize())).toBe(true)
-    residency.close()
+    expect(sameBytes(await first.state(), await second.state())).toBe(true)
+    await residency.close()
 
     await running.worker.stop()
     expect(running.states.filter(({ state }) => state === 'closed').map(({ partition }) => partition)).toEqual([0, 1])

@@ -1,6 +1,6 @@
 /** Work of several sessions, on one device or on both, and what it leaves, to be compared to the last bit. */
 import { createHash } from 'node:crypto'
-import type { Context, DeviceKind, Model, WorkItem } from '../../src/engine/types.ts'
+import type { DeviceKind, EngineContext, Model, WorkItem } from '../../src/engine/types.ts'
 import type { GateStatistics } from '../../src/memory.ts'
 import { random } from '../crash/scenario.ts'
 
@@ -41,7 +41,7 @@ const none = new Int32Array(0)
 
 interface Reader {
   readonly reading: Reading
-  context: Context
+  context: EngineContext
   on: DeviceKind
   read: number
   written: number
@@ -50,7 +50,7 @@ interface Reader {
   readonly logprobs: Float32Array[]
 }
 
-const readerOf = (reading: Reading, context: Context, on: DeviceKind): Reader => ({
+const readerOf = (reading: Reading, context: EngineContext, on: DeviceKind): Reader => ({
   ...{ reading, context, on, read: 0, written: 0 },
   ...{ nats: [], generated: [], logprobs: [] },
 })

@@ -1,7 +1,7 @@
 /** Tables that grow lie in blocks of 256 positions: the bits are those of one span, and forks share what is full. */
 import { createHash } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
-import type { Context, Model } from '../../src/engine/types.ts'
+import type { EngineContext, Model } from '../../src/engine/types.ts'
 import { BASE, type DecoderConfig, randomDecoder } from '../models/decoders.ts'
 import { hybridTensors, qwen3NextConfig } from '../models/hybrid-packages.ts'
 import { bits, errorOf, feed, generate, open, sameBytes, testDevice } from './helpers.ts'
@@ -15,11 +15,11 @@ const tokens = (count: number, seed = 1): number[] =>
 const GOLDEN = 'e5fbf8eea3df6e81edf05eda64ac94da fa0a69a8ce8f601cdd3189701876c0124988a612066d7711f45fe1f312049409'
 const drawn = { temperature: 1, topK: 0, topP: 1, seed: 5n }
 
-const expectSame = (a: Context, b: Context): void => {
+const expectSame = (a: EngineContext, b: EngineContext): void => {
   expect([a.pulse, a.origin, a.chain]).toEqual([b.pulse, b.origin, b.chain])
   expect(sameBytes(a.serialize(), b.serialize())).toBe(true)
 }
-const restored = (model: Model, from: Context): Context => {
+const restored = (model: Model, from: EngineContext): EngineContext => {
   const { pulse, origin, chain } = from
   const context = model.createContext()
   context.restore(from.serialize(), { pulse, origin, chain })
@@ -64,7 +64,7 @@ describe.each([
   beforeAll(() => {
     path = dir()
   })
-  const parentOf = async (model: Model, count = 300): Promise<Context> => {
+  const parentOf = async (model: Model, count = 300): Promise<EngineContext> => {
     const context = model.createContext()
     await feed(model, context, tokens(count), false)
     return context

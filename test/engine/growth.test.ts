@@ -99,21 +99,21 @@ test.each([
     })
   for (const count of [255, 1, 1, 300]) {
     await feed(count, count)
-    const state = context.serialize()
+    const state = await context.state()
     for (const known of [[], [1], [9]]) {
-      const wanted = cutParts(model.layout, state, known)
-      expect(context.capture(known)).toEqual(wanted)
+      const wanted = await cutParts(model.layout, state, known)
+      expect(await context.capture(known)).toEqual(wanted)
     }
   }
   // The other one drives it out of memory.
-  const wanted = context.capture([])
+  const wanted = await context.capture([])
   await contexts.submit({ context: other, tokens: Int32Array.of(1), nats: false })
   expect(contexts.stats.spilled).toBe(1)
-  expect(context.capture([])).toEqual(wanted)
+  expect(await context.capture([])).toEqual(wanted)
   context.close()
-  expect(() => context.capture([])).toThrow(/closed/)
+  await expect(context.capture([])).rejects.toThrow(/closed/)
   other.close()
-  contexts.close()
+  await contexts.close()
   model.close()
 })
 
@@ -123,7 +123,7 @@ test('a context that a call has is not captured', async () => {
   const context = model.createContext()
   const busy = model.submit({ context, tokens: Int32Array.of(1, 2, 3), nats: false })
   try {
-    context.capture([])
+    await context.capture([])
     expect.unreachable()
   } catch (error) {
     expect(codeOf(error)).toBe('MISUSE')

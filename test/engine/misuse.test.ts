@@ -1,6 +1,6 @@
 /** Every method × {open, busy, closed, model closed} × {allowed, refused}; and every argument that is wrong. */
 import { beforeAll, describe, expect, it } from 'vitest'
-import { type Context, ContextBroken, type Model, type WorkItem } from '../../src/engine/types.ts'
+import { ContextBroken, type EngineContext, type Model, type WorkItem } from '../../src/engine/types.ts'
 import { errorOf, feed, greedy, none, open, sameBytes } from './helpers.ts'
 import { randomRwkv7, safetensors, writePackage } from './packages.ts'
 
@@ -12,14 +12,14 @@ beforeAll(() => {
   )
 })
 
-const work = (context: Context, tokens: readonly number[] = [1]): WorkItem => ({
+const work = (context: EngineContext, tokens: readonly number[] = [1]): WorkItem => ({
   context,
   tokens: Int32Array.from(tokens),
   nats: false,
 })
 const long = new Array<number>(3000).fill(1)
 
-const methods: Record<string, (model: Model, context: Context) => unknown> = {
+const methods: Record<string, (model: Model, context: EngineContext) => unknown> = {
   process: (model, context) => model.process([work(context)]),
   logits: (model, context) => model.logits(context),
   reset: (_, context) => context.reset(),
@@ -30,6 +30,10 @@ const methods: Record<string, (model: Model, context: Context) => unknown> = {
       origin: 0n,
       chain: '0'.repeat(32),
     }),
+  state: (_, context) => context.state(),
+  capture: (_, context) => context.capture([]),
+  load: (_, context) => context.load(null, { pulse: 1n, origin: 0n, chain: '0'.repeat(32) }),
+  restart: (_, context) => context.restart(),
   close: (_, context) => context.close(),
 }
 
@@ -54,6 +58,26 @@ describe('misuse matrix', () => {
     await running
     await model.process([work(undisturbed, long)])
     expect(context.chain).toBe(undisturbed.chain)
+  })
+
+  it('a context that is being copied refuses other calls, and the model stays open for it', async () => {
+    const model = await open(dir)
+    const context = model.createContext()
+    await feed(model, context, [1, 2])
+    const copy = context.state()
+    for (const call of Object.values(methods))
+      expect(await errorOf(() => call(model, context))).toMatchObject({
+        code: 'MISUSE',
+        message: expect.stringContaining('busy'),
+      })
+    const { pulse, origin, chain } = context
+    const twin = await model.openContext(await copy, { pulse, origin, chain })
+    expect(sameBytes(await twin.state(), context.serialize())).toBe(true)
+    expect([await feed(model, twin, [3]), twin.chain]).toEqual([await feed(model, context, [3]), context.chain])
+    await twin.restart()
+    context.reset()
+    expect([twin.origin, twin.chain]).toEqual([context.origin, context.chain])
+    expect(sameBytes(await twin.state(), context.serialize())).toBe(true)
   })
 
   it.each(Object.keys(methods))('%s is refused on a closed context', async (name) => {

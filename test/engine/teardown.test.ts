@@ -48,6 +48,28 @@ describe('teardown', { timeout: 60_000 }, () => {
     expect(end).toEqual({ code: 7, signal: null, out: '' })
   })
 
+  it('a process exits, and a worker of it ends, while states are copied and contexts freed', async () => {
+    const end = await run(`
+      const model = await openModel(dir, { threads: 2 })
+      const contexts = Array.from({ length: 50 }, () => model.createContext())
+      for (const context of contexts) context.state().then(() => context.close()).catch(() => {})
+      process.exit(7)`)
+    expect(end).toEqual({ code: 7, signal: null, out: '' })
+    const ended = await run(`
+      import { Worker } from 'node:worker_threads'
+      const source = \`
+        import { parentPort } from 'node:worker_threads'
+        import { openModel } from '${open}'
+        const model = await openModel('\${dir}', { threads: 2 })
+        const contexts = Array.from({ length: 50 }, () => model.createContext())
+        for (const context of contexts) context.state().then(() => context.close()).catch(() => {})
+        parentPort.postMessage('begun')\`
+      const url = new URL('data:text/javascript,' + encodeURIComponent(source))
+      const worker = new Worker(url)
+      worker.once('message', async () => console.log(await worker.terminate()))`)
+    expect(ended).toEqual({ code: 0, signal: null, out: '1\n' })
+  })
+
   it('a process stays until its calls are answered, and an open model alone does not keep it', async () => {
     const end = await run(`
       const model = await openModel(dir, { threads: 2 })

@@ -1,6 +1,6 @@
 /** Keys and values kept as f16 or bf16: rounded once when they are written, widened exactly when they are read. */
 import { describe, expect, it, test } from 'vitest'
-import type { CacheDtype, Context, Model } from '../../src/engine/types.ts'
+import type { CacheDtype, EngineContext, Model } from '../../src/engine/types.ts'
 import { statefulDecoder } from '../../src/models/stateful.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import { bits, errorOf, feed, generate, open, sameBytes } from '../engine/helpers.ts'
@@ -39,7 +39,7 @@ const rounded = (values: Float32Array, dtype: CacheDtype): Uint16Array => {
   return Uint16Array.from(words, (word) => (word + 0x7fff + ((word >>> 16) & 1)) >>> 16)
 }
 /** The numbers of a table as they are stored, of layer 0: keys and values that no attention has touched yet. */
-const layer0 = (model: Model, context: Context, name: string): Uint8Array => {
+const layer0 = (model: Model, context: EngineContext, name: string): Uint8Array => {
   const state = context.serialize()
   const { offset, bytes, shape } = model.layout.tensors(state).find((entry) => entry.name === name)!
   return state.slice(offset, offset + bytes / shape[0]!)

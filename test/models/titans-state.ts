@@ -1,5 +1,5 @@
 /** Looks into the contexts of Titans models. */
-import type { Context, Model } from '../../src/engine/types.ts'
+import type { EngineContext, Model } from '../../src/engine/types.ts'
 import type { LayoutEntry } from '../../src/memory.ts'
 
 /** [layer][level][head]. */
@@ -18,7 +18,11 @@ export const tableOf = (
 }
 
 /** Frobenius norms of the memories, momenta and buffers; 0 where a form has none. `levels` are the periods. */
-export const normsOf = (model: Model, context: Context, levels: readonly number[]): Record<'M' | 'S' | 'G', Norms> => {
+export const normsOf = (
+  model: Model,
+  context: EngineContext,
+  levels: readonly number[],
+): Record<'M' | 'S' | 'G', Norms> => {
   const state = context.serialize()
   const [layers = 0, , heads = 0] = tableOf(model, state, NAMES.M)?.entry.shape ?? []
   const slow = levels.filter((period) => period > 1)

@@ -1,6 +1,6 @@
 /** What the retentions of a Titans memory promise, over thousands of tokens (docs/titans.md, "What is bounded"). */
 import { describe, expect, it } from 'vitest'
-import type { Context, Model } from '../../src/engine/types.ts'
+import type { EngineContext, Model } from '../../src/engine/types.ts'
 import { feed, open } from '../engine/helpers.ts'
 import type { Tensors } from '../engine/packages.ts'
 import { randomTitans, someTokens, type TitansChange, titansConfig, writeTitans } from './titans-packages.ts'
@@ -11,7 +11,7 @@ const TOKENS = 3000
 const SLACK = 1 + 1e-4
 
 /** Feeds `TOKENS` random tokens, with long runs of one token among them, and calls `look` after each piece. */
-const long = async (model: Model, look: (context: Context, fed: number) => void): Promise<void> => {
+const long = async (model: Model, look: (context: EngineContext, fed: number) => void): Promise<void> => {
   const context = model.createContext()
   look(context, 0)
   const random = someTokens(9, TOKENS, model.vocabSize)
@@ -47,7 +47,7 @@ const opened = async (change: TitansChange) => {
   const model = await open(writeTitans(config, tensors))
   const { levels } = config.memory
   const bounds = [0, 1].map((layer) => valueBounds(config, tensors, layer))
-  return { model, levels, bounds, norms: (context: Context) => normsOf(model, context, levels) }
+  return { model, levels, bounds, norms: (context: EngineContext) => normsOf(model, context, levels) }
 }
 
 describe('a Titans memory stays within what its retention promises', () => {

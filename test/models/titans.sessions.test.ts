@@ -1,7 +1,7 @@
 /** Titans sessions: saved and loaded anywhere, beside others, reset and begun at any clock. */
 import fc from 'fast-check'
 import { beforeAll, describe, expect, it } from 'vitest'
-import type { Context, ContextHead, Model, WorkItem } from '../../src/engine/types.ts'
+import type { ContextHead, EngineContext, Model, WorkItem } from '../../src/engine/types.ts'
 import { bits, feed, generate, open, sameBytes } from '../engine/helpers.ts'
 import { surprisalOf } from '../engine/oracle.ts'
 import { KIND_NAMES, KINDS, type Kind, kindTensors, someTokens, writeTitans } from './titans-packages.ts'
@@ -11,10 +11,10 @@ const dirs = {} as Record<Kind, string>
 beforeAll(() => {
   for (const name of KIND_NAMES) dirs[name] = writeTitans(KINDS[name], kindTensors(name))
 })
-const headOf = ({ pulse, origin, chain }: Context): ContextHead => ({ pulse, origin, chain })
+const headOf = ({ pulse, origin, chain }: EngineContext): ContextHead => ({ pulse, origin, chain })
 
 /** A context of this model as a new one is, at another clock. */
-const firstAt = (model: Model, clock: bigint, chain = '0'.repeat(32)): Context => {
+const firstAt = (model: Model, clock: bigint, chain = '0'.repeat(32)): EngineContext => {
   const context = model.createContext()
   context.restore(context.serialize(), { pulse: clock, origin: clock, chain })
   return context

@@ -44,10 +44,11 @@ onBothLogs((fresh) => {
       expect(bytes).toBeLessThan(BLOCK_BYTES + 4096)
       await verified(bench)
       const head = (await bench.heads()).get('s')!
-      const manifest = readSnapshotFile(await readSnapshot(bench.log, bench.names.snapshots, 0, head)).manifest!
+      const file = await readSnapshot(bench.log, bench.names.snapshots, 0, head)
+      const manifest = (await readSnapshotFile(file)).manifest!
       expect(manifest.store).toBe('topic')
       const whole = await wholeFile(bench.log, await readSnapshot(bench.log, bench.names.snapshots, 0, head))
-      expect(decodeSnapshot(whole, bench.model.layout).state.length).toBeGreaterThan(6 * BLOCK_BYTES)
+      expect((await decodeSnapshot(whole, bench.model.layout)).state.length).toBeGreaterThan(6 * BLOCK_BYTES)
     }, fresh()))
 
   test(

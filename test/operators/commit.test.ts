@@ -53,7 +53,7 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
   sessions: {
     heads: new Map(),
     committed: () => undefined,
-    unsaved: () => [],
+    async *unsaved() {},
     relieve: () => [],
     pressure: NEVER,
   },
@@ -178,7 +178,7 @@ describe('commit', () => {
     let most = 0
     const relieve = (limit: number) => {
       most = Math.max(most, limit)
-      return heads.splice(0, limit).map((head) => ({ head, state: new Uint8Array(0), gates: [] }))
+      return heads.splice(0, limit).map(async (head) => ({ head, state: new Uint8Array(0), gates: [] }))
     }
     const first = Promise.withResolvers<void>()
     const all = Promise.withResolvers<void>()

@@ -373,7 +373,8 @@ test.each(FAMILIES)('with $name, a child has the state of a session that read th
     expect(past(heads.get('child')!)).toEqual(past(heads.get('alone')!))
     const states = ['child', 'alone'].map(async (id) => {
       const file = await readSnapshot(bench.log, bench.names.snapshots, 0, heads.get(id)!)
-      return decodeSnapshot(await wholeFile(bench.log, file), shared.model.layout).state
+      const { state } = await decodeSnapshot(await wholeFile(bench.log, file), shared.model.layout)
+      return state
     })
     const [mine, other] = await Promise.all(states)
     expect(Buffer.compare(mine!, other!)).toBe(0)

@@ -30,10 +30,10 @@ export const plant = async (
 ): Promise<void> => {
   const { heads, cursor } = await readPartitionState(log, names, 0, 1 << 30)
   const before = heads.get(session)!
-  const old = decodeSnapshot(await readSnapshot(log, names.snapshots, 0, before), model.layout)
+  const old = await decodeSnapshot(await readSnapshot(log, names.snapshots, 0, before), model.layout)
   const writer = await log.claim(group, names.chunks, 0)
-  const file = encodeSnapshot(old.head, state?.(old.state) ?? old.state, model.layout)
-  const writing = writeSnapshot(names.snapshots, session, old.head.conductor.globalStep, file)
+  const file = await encodeSnapshot(old.head, state?.(old.state) ?? old.state, model.layout)
+  const writing = await writeSnapshot(names.snapshots, session, old.head.conductor.globalStep, [file])
   let ref: SnapshotRef | null = null
   while (ref === null) ref = await writing.step(writer)
   // seal() would not write some of these.

@@ -242,15 +242,15 @@ describe('verify', () => {
   test('finds a snapshot with a flipped bit, and one that was made anew with every seal in order', () =>
     withBench(async (bench) => {
       const { layout } = bench.model
-      let forged: Uint8Array = new Uint8Array(0)
-      const forge = (value: Uint8Array): Uint8Array => {
-        const { head, state, stats } = readSnapshotFile(value)
-        // As long as it was: only its bytes give it away.
-        forged = encodeSnapshot(head, flipped(state, 1001), layout, stats!)
-        return forged
-      }
+      let newest: Uint8Array = new Uint8Array(0)
+      tamper(bench, (_, rows) => {
+        newest = rows('snapshots').at(-1)!.value
+      })
+      const { head: named, state, stats } = await readSnapshotFile(newest)
+      // As long as it was: only its bytes give it away.
+      const forged = await encodeSnapshot(named, flipped(state, 1001), layout, stats!)
       const last = (rows: readonly Row[]): Row => rows.at(-1)!
-      replace(bench, 'snapshots', last, forge)
+      replace(bench, 'snapshots', last, () => forged)
       const found = await findings(bench)
       expect(found.some(({ kind, message }) => kind === 'snapshot' && message.includes('fails its checksum'))).toBe(
         true,

@@ -1,7 +1,7 @@
 /** Which contexts are in memory: the bound, the order, spilled ones that come back exactly, and those that do not. */
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import type { Context, Model } from '../../src/engine/types.ts'
 import { createResidency, type Residency, type ResidencyOptions } from '../../src/operators/residency.ts'
 import { openSpillFolder, SpillLost } from '../../src/state/spill.ts'
@@ -27,9 +27,9 @@ const spilling = async (contexts: number, options: ResidencyOptions = {}) => {
 const fed = (residency: Residency, context: Context, tokens: readonly number[]) =>
   residency.submit({ context, tokens: Int32Array.from(tokens), nats: true })
 
-const expectSame = (a: Context, b: Context): void => {
+const expectSame = async (a: Context, b: Context): Promise<void> => {
   expect([a.pulse, a.origin, a.chain]).toEqual([b.pulse, b.origin, b.chain])
-  expect(sameBytes(a.serialize(), b.serialize())).toBe(true)
+  expect(sameBytes(await a.state(), await b.state())).toBe(true)
 }
 
 const alone = async (model: Model, ...calls: readonly (readonly number[])[]): Promise<Context> => {
@@ -42,31 +42,32 @@ describe('a context in a spill file', () => {
   it('is a context like any other: same bytes, clock, origin and chain, also through reset, serialize and restore', async () => {
     const { model, residency, files } = await spilling(1)
     const [a, b] = [residency.createContext('a'), residency.createContext('b')]
-    expectSame(a, model.createContext())
+    await expectSame(a, model.createContext())
     await fed(residency, a, ids(1, 20, 40))
     await fed(residency, b, ids(2, 20, 40))
     expect(residency.stats).toMatchObject({ resident: 1, spilled: 1, spillWrites: 1, spillReads: 0 })
     expect(residency.stats.residentBytes).toBe(model.contextBytes)
     const whole = await alone(model, ids(1, 20, 40))
-    expectSame(a, whole)
-    const state = a.serialize()
+    await expectSame(a, whole)
+    const state = await a.state()
     // Looking does not bring it back.
     expect(residency.stats).toMatchObject({ spilled: 1, spillReads: 0 })
-    a.reset()
-    whole.reset()
-    expectSame(a, whole)
-    expect(residency.stats).toMatchObject({ resident: 1, spilled: 1, spillReads: 1, spillWrites: 2 })
-    b.restore(state, { pulse: 20n, origin: 0n, chain: '0'.repeat(32) })
+    await a.restart()
+    await whole.restart()
+    await expectSame(a, whole)
+    // What a restart forgets is not read for it.
+    expect(residency.stats).toMatchObject({ resident: 1, spilled: 1, spillReads: 0, spillWrites: 2 })
+    await b.load(state, { pulse: 20n, origin: 0n, chain: '0'.repeat(32) })
     await fed(residency, a, ids(3, 4, 40))
     await feed(model, whole, ids(3, 4, 40))
-    expectSame(a, whole)
+    await expectSame(a, whole)
     expect([b.pulse, b.chain]).toEqual([20n, '0'.repeat(32)])
-    expect(sameBytes(b.serialize(), state)).toBe(true)
-    expect(files()).toHaveLength(1)
+    expect(sameBytes(await b.state(), state)).toBe(true)
+    await vi.waitFor(() => expect(files()).toHaveLength(1))
     b.close()
-    expect(files()).toHaveLength(0)
+    await vi.waitFor(() => expect(files()).toHaveLength(0))
     expect(residency.stats).toMatchObject({ resident: 1, spilled: 0 })
-    residency.close()
+    await residency.close()
   })
 
   it('is the one that was not used for longest', async () => {
@@ -83,7 +84,7 @@ describe('a context in a spill file', () => {
     await fed(residency, b, [3])
     for (const context of [a, d]) await fed(residency, context, [4])
     expect(residency.stats).toMatchObject({ spillReads: 1, spillWrites: 2 })
-    residency.close()
+    await residency.close()
   })
 
   it('never was busy: what is in work stays in memory, and others wait in order', async () => {
@@ -94,18 +95,19 @@ describe('a context in a spill file', () => {
     await Promise.all(
       contexts.map(async (context, n) => {
         const call = fed(residency, context, ids(n, 3, 40))
-        expect(await errorOf(() => context.serialize())).toMatchObject({ code: 'MISUSE' })
+        expect(await errorOf(() => context.state())).toMatchObject({ code: 'MISUSE' })
         expect(await errorOf(() => fed(residency, context, [1]))).toMatchObject({ code: 'MISUSE' })
         await call
         order.push(n)
         most = Math.max(most, residency.stats.residentBytes)
       }),
     )
-    expect(order).toEqual(contexts.map((_, n) => n))
+    // There are two at a time, so one may end before the one that came before it, and before no other.
+    expect(order.map((n, at) => Math.abs(n - at)).filter((places) => places > 1)).toEqual([])
     expect(most).toBe(2 * model.contextBytes)
     expect(residency.stats).toMatchObject({ resident: 2, spilled: 28, spillWrites: 28 })
-    for (const [n, context] of contexts.entries()) expectSame(context, await alone(model, ids(n, 3, 40)))
-    residency.close()
+    for (const [n, context] of contexts.entries()) await expectSame(context, await alone(model, ids(n, 3, 40)))
+    await residency.close()
   })
 
   it('larger than the bound goes alone, and works', async () => {
@@ -119,8 +121,8 @@ describe('a context in a spill file', () => {
     const before = residency.stats.spillReads
     for (let n = 0; n < 5; n += 1) await fed(residency, b, [n])
     expect(residency.stats.spillReads - before).toBeLessThanOrEqual(1)
-    expectSame(a, await alone(model, [0, 1, 2, 3, 4]))
-    residency.close()
+    await expectSame(a, await alone(model, [0, 1, 2, 3, 4]))
+    await residency.close()
   })
 })
 
@@ -128,24 +130,25 @@ describe('a context whose state stopped being finite', () => {
   it('stays where it is: no spill file could bring it back, and only a reset or a restore does', async () => {
     const { model, residency } = await spilling(1)
     const [broken, other] = [residency.createContext('broken'), residency.createContext('other')]
-    const state = broken.serialize()
+    const state = await broken.state()
     const view = new DataView(state.buffer, state.byteOffset, state.length)
     for (let at = 0; at < state.length; at += 4) view.setFloat32(at, 3e38, true)
-    broken.restore(state, { pulse: 4n, origin: 0n, chain: broken.chain })
+    await broken.load(state, { pulse: 4n, origin: 0n, chain: broken.chain })
     expect((await errorOf(() => fed(residency, broken, [1]))).message).toContain('finite')
     await fed(residency, other, [1, 2])
     // It is the other one that makes room.
-    expect(residency.stats).toMatchObject({ spilled: 1, spillReads: 0, residentBytes: model.contextBytes })
+    const made = { spilled: 1, spillReads: 0, residentBytes: model.contextBytes }
+    await vi.waitFor(() => expect(residency.stats).toMatchObject(made))
     expect((await errorOf(() => fed(residency, broken, [1]))).message).toMatch(/reset|restore/)
     expect(residency.stats).toMatchObject({ spilled: 1, spillReads: 0 })
-    broken.reset()
+    await broken.restart()
     await fed(residency, broken, [1, 2])
     await fed(residency, other, [3])
     // Again one of many, and out of the way.
     expect(residency.stats).toMatchObject({ resident: 1, spilled: 1, residentBytes: model.contextBytes })
     expect(broken.origin).toBe(5n)
-    expectSame(other, await alone(model, [1, 2, 3]))
-    residency.close()
+    await expectSame(other, await alone(model, [1, 2, 3]))
+    await residency.close()
   })
 })
 
@@ -176,16 +179,16 @@ describe('a spill file that is not what was written', () => {
     const { reason } = calls[1] as PromiseRejectedResult
     expect(reason).toBeInstanceOf(SpillLost)
     expect(reason).toMatchObject({ code: 'REFUSED', message: expect.stringContaining(`session "a", ${path}`) })
-    expect(() => a.serialize()).toThrow(SpillLost)
+    await expect(a.state()).rejects.toThrow(SpillLost)
     await expect(fed(residency, a, [2])).rejects.toThrow(SpillLost)
-    expectSame(b, await alone(model, [2, 3]))
-    expectSame(c, await alone(model, [3]))
+    await expectSame(b, await alone(model, [2, 3]))
+    await expectSame(c, await alone(model, [3]))
     // What it was can come back from elsewhere.
     const old = await alone(model, [1])
-    a.restore(old.serialize(), old)
+    await a.load(await old.state(), old)
     await fed(residency, a, [2])
-    expectSame(a, await alone(model, [1, 2]))
-    residency.close()
+    await expectSame(a, await alone(model, [1, 2]))
+    await residency.close()
   })
 })
 
@@ -213,14 +216,14 @@ describe('the folder of the spill files', () => {
     // Not once for each call.
     expect(warnings).toHaveLength(residency.stats.failures)
     expect(warnings.length).toBeLessThan(4)
-    expectSame(a, await alone(model, [1, 2, 3]))
-    residency.close()
+    await expectSame(a, await alone(model, [1, 2, 3]))
+    await residency.close()
   })
 
   it('is closed to others, belongs to one process, and is swept when that process is gone', async () => {
     const base = temporaryFolder()
     const spills = openSpillFolder(base)
-    const file = spills.write(Uint8Array.of(1, 2, 3))
+    const file = await spills.write(Uint8Array.of(1, 2, 3))
     const gone = join(
       base,
       file.path
@@ -233,13 +236,13 @@ describe('the folder of the spill files', () => {
     mkdirSync(foreign)
     const second = openSpillFolder(base)
     expect([existsSync(gone), existsSync(foreign), existsSync(file.path)]).toEqual([false, true, true])
-    expect([...spills.read(file, 'x')]).toEqual([1, 2, 3])
+    expect([...(await spills.read(file, 'x'))]).toEqual([1, 2, 3])
     second.close()
     spills.close()
     expect(readdirSync(base)).toEqual(['continuo-pages~another.host~4194305~abc'])
   })
 
-  it('is made beside what another user left there and nobody else may remove', () => {
+  it('is made beside what another user left there and nobody else may remove', async () => {
     const base = temporaryFolder()
     const spills = openSpillFolder(base)
     const left = spills.dir!.replace(`~${process.pid}~`, '~4194305~')
@@ -252,7 +255,7 @@ describe('the folder of the spill files', () => {
       // Root may remove anything.
       if (root) process.seteuid!(65_534)
       const second = openSpillFolder(base)
-      expect([...second.read(second.write(Uint8Array.of(4)), 'x')]).toEqual([4])
+      expect([...(await second.read(await second.write(Uint8Array.of(4)), 'x'))]).toEqual([4])
       second.close()
     } finally {
       if (root) process.seteuid!(0)

@@ -1,6 +1,6 @@
 /** Contexts in memory: how many, who waits, and what a stop does to those who wait or rebuild. */
 import { describe, expect, test } from 'vitest'
-import type { Context, Model } from '../../src/engine/types.ts'
+import type { EngineContext, Model } from '../../src/engine/types.ts'
 import { SHORT_PULSES, SHORT_RECORDS } from '../../src/operators/resting.ts'
 import type { Head } from '../../src/state/head.ts'
 import type { EventLog } from '../../src/streams/log.ts'
@@ -11,22 +11,23 @@ const { use } = benches()
 
 /** The model, telling how many of its contexts are open and were at most. */
 const counted = (model: Model): { readonly model: Model; open: number; most: number } => {
+  const watched = (context: EngineContext): EngineContext => {
+    count.open += 1
+    count.most = Math.max(count.most, count.open)
+    const close = context.close.bind(context)
+    context.close = () => {
+      close()
+      count.open -= 1
+    }
+    return context
+  }
   const count = {
     open: 0,
     most: 0,
     model: {
       ...model,
-      createContext: (): Context => {
-        const context = model.createContext()
-        count.open += 1
-        count.most = Math.max(count.most, count.open)
-        const close = context.close.bind(context)
-        context.close = () => {
-          close()
-          count.open -= 1
-        }
-        return context
-      },
+      createContext: () => watched(model.createContext()),
+      openContext: async (...given: Parameters<Model['openContext']>) => watched(await model.openContext(...given)),
     },
   }
   return count
@@ -348,7 +349,7 @@ describe('rebuilding', () => {
 
   test('does not hold up a stop, and changes nothing when it is cut short', { tags: 'slow' }, async () => {
     await use(async (bench) => {
-      await withPast(bench, 1, 40_000)
+      await withPast(bench, 1, 20_000)
       const before = (await bench.heads()).get('s0')!
       let tokens = 0
       const running = await bench.start({
@@ -363,7 +364,7 @@ describe('rebuilding', () => {
       })
       await eventually(() => expect(tokens).toBeGreaterThan(0))
       await running.worker.stop()
-      expect(tokens).toBeLessThan(40_000)
+      expect(tokens).toBeLessThan(20_000)
       expect(running.states.at(-1)?.state).toBe('closed')
       expect((await bench.heads()).get('s0')).toEqual(before)
       const { restored } = await bench.settle()

@@ -72,6 +72,7 @@ describe('a worker in the memory of two contexts', () => {
     await feedAll(bench, 6)
     const running = await bench.start({ maxResidentBytes: 1, spillDir, retryPause: 1 })
     await running.idle()
+    await eventually(() => expect(running.worker.residency.spilled).toBe(5))
     const folder = join(spillDir, readdirSync(spillDir)[0]!)
     for (const name of readdirSync(folder)) writeFileSync(join(folder, name), 'not what it was')
     for (let n = 0; n < 6; n += 1) await bench.feed(event(`s${n}`, { type: 'text', text: ' And then?' }))
@@ -98,6 +99,8 @@ describe('a worker in the memory of two contexts', () => {
     // Nothing of the two is in a snapshot: the third gets room when the state of the first, which is spilled, was saved.
     const running = await bench.start({ maxResidentBytes: 1, maxContexts: 2, spillDir, retryPause: 1 })
     await running.idle()
+    // A context leaves memory beside the events.
+    await eventually(() => expect(running.worker.residency.spilled).toBe(1))
     const folder = join(spillDir, readdirSync(spillDir)[0]!)
     const pages = readdirSync(folder)
     expect(pages).toHaveLength(1)

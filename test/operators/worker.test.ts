@@ -131,15 +131,15 @@ describe('a worker', () => {
     // Finite numbers that overflow with the next token.
     const doomed: Model = {
       ...bench.model,
-      createContext: () => {
-        const context = bench.model.createContext()
-        const reset = context.reset.bind(context)
-        context.reset = () => {
-          reset()
-          const state = context.serialize()
+      openContext: async (...given) => {
+        const context = await bench.model.openContext(...given)
+        const restart = context.restart.bind(context)
+        context.restart = async () => {
+          await restart()
+          const state = await context.state()
           const view = new DataView(state.buffer, state.byteOffset, state.length)
           for (let byte = 0; byte < state.length; byte += 4) view.setFloat32(byte, 3e38, true)
-          context.restore(state, context)
+          await context.load(state, context)
         }
         return context
       },

@@ -29,7 +29,7 @@ const begun = async (): Promise<{ model: Model; manager: SessionManager; blob: U
 describe('a checkpoint', () => {
   it('is the file that continuo export writes: it decodes by the model and holds the whole state', async () => {
     const { model, blob } = await begun()
-    const { head, state } = decodeSnapshot(blob, model.layout)
+    const { head, state } = await decodeSnapshot(blob, model.layout)
     const alone = model.createContext()
     await feed(model, alone, ids(5, 21, 40))
     expect(sameBytes(state, alone.serialize())).toBe(true)
@@ -96,7 +96,7 @@ describe('a checkpoint', () => {
     const further = async (manager: SessionManager) => {
       const { nats } = await manager.process('book', ids(6, 9, 256))
       const { ids: drawn, logprobs } = await manager.generate('book', { maxTokens: 12, seed: 4 })
-      const { head, state } = decodeSnapshot(await manager.checkpointSession('book'), one.layout)
+      const { head, state } = await decodeSnapshot(await manager.checkpointSession('book'), one.layout)
       return { nats, drawn, logprobs, chain: head.chain, pulse: head.conductor.globalStep, state: sha256(state) }
     }
     expect(await further(there)).toEqual(await further(here))

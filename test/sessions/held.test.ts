@@ -81,7 +81,7 @@ it('a session exported inside a record is refused where text is held: whether it
   const manager = managed(model, { tokenizer })
   const session = manager.createSession('s')
   await manager.process(session, text)
-  const { head, state } = decodeSnapshot(await manager.checkpointSession(session), model.layout)
+  const { head, state } = await decodeSnapshot(await manager.checkpointSession(session), model.layout)
   // As `continuo export` writes it while a worker generates: the text is fed, and still held until the record is finished.
   const context = model.createContext()
   const { globalStep, origin } = head.conductor
@@ -98,7 +98,7 @@ it('a session exported inside a record is refused where text is held: whether it
     expect(step.head!.generation).not.toBeNull()
     break
   }
-  const blob = encodeSnapshot(live.head, context.serialize(), model.layout)
+  const blob = await encodeSnapshot(live.head, context.serialize(), model.layout)
   context.close()
   expect(live.head.cursor).toMatchObject({ complete: false, held: head.cursor.held })
   expect(await errorOf(() => manager.resumeSession(blob, { id: 'copy' }))).toMatchObject({
@@ -170,7 +170,7 @@ it('a session that came from a log says in its checkpoint that its past lies els
   const manager = managed(model, { tokenizer })
   const session = manager.createSession('s')
   await manager.process(session, text)
-  const { head, state } = decodeSnapshot(await manager.checkpointSession(session), model.layout)
-  await manager.resumeSession(encodeSnapshot({ ...head, born: 7 }, state, model.layout), { id: 'copy' })
-  expect(decodeSnapshot(await manager.checkpointSession('copy'), model.layout).head).toMatchObject({ born: -1 })
+  const { head, state } = await decodeSnapshot(await manager.checkpointSession(session), model.layout)
+  await manager.resumeSession(await encodeSnapshot({ ...head, born: 7 }, state, model.layout), { id: 'copy' })
+  expect((await decodeSnapshot(await manager.checkpointSession('copy'), model.layout)).head).toMatchObject({ born: -1 })
 })

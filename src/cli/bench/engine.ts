@@ -1,5 +1,5 @@
 /** The engine alone: generating for one session and for many, reading, and the state of a session out and in. */
-import type { Context, Model, Sampling } from '../../engine/types.ts'
+import type { EngineContext, Model, Sampling } from '../../engine/types.ts'
 import { bytes, count } from '../output.ts'
 import { startBandwidth } from './bandwidth.ts'
 import { sequence } from './exactness-cases.ts'
@@ -165,7 +165,7 @@ export const sessions = async (model: Model, many: number): Promise<Measure> => 
 }
 
 export const snapshot = async (model: Model): Promise<Measure> => {
-  const context: Context = model.createContext()
+  const context: EngineContext = model.createContext()
   await model.process([{ context, tokens: sequence(0, fits(model, PROMPT), model.vocabSize), nats: false }])
   const { pulse, origin, chain } = context
   let state = context.serialize()

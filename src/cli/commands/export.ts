@@ -90,7 +90,7 @@ export const exportSession = command({
       const partition = await log.partitionOf(names.state, Buffer.from(session))
       const head = await findHead(log, names, partition, session)
       const finish = async (plain: Uint8Array): Promise<ExitCode> => {
-        const file = log.sealKeys === undefined ? plain : sealExport(plain, log.sealKeys)
+        const file = log.sealKeys === undefined ? plain : await sealExport(plain, log.sealKeys)
         checkFree()
         await writeDurably(path!, file)
         const { conductor, chain, cursor } = head
@@ -118,9 +118,9 @@ export const exportSession = command({
         const engine = { model, tokenizer, submit: model.submit }
         const validate = { format: flags['input-format'], vocabSize: model.vocabSize, readsText: tokenizer !== null }
         const restored = await restoreSession({ log, names, model, engine, validate }, partition, head)
-        const state = restored.context.serialize()
+        const state = await restored.context.state()
         restored.context.close()
-        return finish(encodeSnapshot(head, state, model.layout))
+        return finish(await encodeSnapshot(head, state, model.layout))
       })
     })
   },

@@ -7,7 +7,7 @@ import { openState, type Reading } from '../../operators/partition-state.ts'
 import { writeSnapshot } from '../../operators/snapshots.ts'
 import type { SealKeys } from '../../seal-key.ts'
 import { type Head, type PartitionCursor, type SnapshotRef, seal } from '../../state/head.ts'
-import { checkExport, encodeSnapshot, type Snapshot } from '../../state/snapshot.ts'
+import { checkExport, filePieces, type Snapshot } from '../../state/snapshot.ts'
 import type { PartitionWriter } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
@@ -108,12 +108,8 @@ const write = async (
   const { names, model } = place
   const cursor = await cursorFor(place, writer, session)
   const placed = headIn(head, session, cursor)
-  const writing = writeSnapshot(
-    names.snapshots,
-    session,
-    placed.conductor.globalStep,
-    encodeSnapshot(placed, state, model.layout),
-  )
+  const file = await filePieces(placed, state, model.layout.tensors(state))
+  const writing = await writeSnapshot(names.snapshots, session, placed.conductor.globalStep, file)
   let ref: SnapshotRef | null = null
   while (ref === null) ref = await writing.step(writer)
   const records = [{ ...placed, snapshot: ref }, cursor].map((record) => ({

@@ -62,8 +62,8 @@ interface Health {
 /** The norms in a session's newest snapshot with its blocks, by the tensors that it names itself; none where there is no snapshot. */
 const healthOf = async (log: EventLog, names: TopicNames, head: Head, partition: number): Promise<Health> => {
   if (head.snapshot === null) return { health: [], stats: null }
-  const file = readSnapshotFile(await wholeFile(log, await readSnapshot(log, names.snapshots, partition, head)))
-  return { health: tensorHealth(file.tensors, file.state, file.stats?.tables), stats: file.stats }
+  const file = await readSnapshotFile(await wholeFile(log, await readSnapshot(log, names.snapshots, partition, head)))
+  return { health: await tensorHealth(file.tensors, file.state, file.stats?.tables), stats: file.stats }
 }
 
 const HEALTH_HEADER = ['session', '>snapshot at', 'tensor', '>layer', '>norm', '>largest']

@@ -37,6 +37,11 @@ export interface Database {
   read<T>(doing: string, look: () => T): Promise<T>
   /** One ACID transaction, on disk when the promise resolves; undone when `act` throws. Notifies `changes`. */
   write<T>(doing: string, act: () => T): Promise<T>
+  /**
+   * Waits for `work`, which writes through another connection of this process; no `write` begins meanwhile, for it would wait for the file's
+   * lock inside SQLite. Notifies `changes`.
+   */
+  aside<T>(work: () => Promise<T>): Promise<T>
   close(): void
 }
 
@@ -146,6 +151,8 @@ export const openDatabase = async (path: string, options: DatabaseOptions = {}):
   const commit = prepare('COMMIT')
   const changes = watchChanges(() => version.get()!.data_version)
   let closed = false
+  /** Settles when the last call of `aside` is over. */
+  let beside: Promise<unknown> | null = null
 
   const transaction = <T>(doing: string, opening: Query<unknown>, act: () => T): Promise<T> =>
     persist(path, doing, patience, () => {
@@ -166,7 +173,23 @@ export const openDatabase = async (path: string, options: DatabaseOptions = {}):
     changes,
     prepare,
     read: (doing, look) => transaction(doing, begin, look),
+    aside: async (work) => {
+      while (beside !== null) await beside
+      const working = work()
+      const over = working.then(
+        () => undefined,
+        () => undefined,
+      )
+      beside = over
+      try {
+        return await working
+      } finally {
+        if (beside === over) beside = null
+        changes.notify()
+      }
+    },
     write: async (doing, act) => {
+      while (beside !== null) await beside
       const result = await transaction(doing, beginImmediate, act)
       changes.notify()
       return result

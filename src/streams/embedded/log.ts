@@ -5,6 +5,7 @@
 import { ContinuoError } from '../../errors.ts'
 import type { EventLog, OpenLogOptions } from '../log.ts'
 import { partitionOfKey } from '../murmur2.ts'
+import { openBulk } from './bulk.ts'
 import { type DatabaseOptions, openDatabase } from './database.ts'
 import { explain } from './faults.ts'
 import { openGroups } from './groups.ts'
@@ -30,7 +31,9 @@ export const openEmbeddedLog = async (
   try {
     const topics = openTopics(db, prefix)
     const records = openRecords(db)
-    const claims = openClaims(db, topics, records)
+    const { patience, maxPages } = options
+    const bulk = openBulk(db, { path, prefix, ...(patience && { patience }), ...(maxPages && { maxPages }) })
+    const claims = openClaims(db, topics, records, bulk)
     const groups = openGroups(db, topics, sessionTimeout)
     const read = openReader(db, topics, records)
     const trim = openTrim(db, topics, records)
@@ -80,6 +83,7 @@ export const openEmbeddedLog = async (
       ping: () => db.write('reaching the log', () => {}),
       close: async () => {
         await groups.close()
+        await bulk.close()
         db.close()
       },
     }

@@ -1,0 +1,116 @@
+/**
+ * Large appends, on a thread with a connection of its own: SQLite copies, checksums and syncs megabytes of snapshot in one call, and on the
+ * event loop everything else would wait for it. The transaction is the one that the writer itself would run.
+ */
+import { Worker } from 'node:worker_threads'
+import { ContinuoError, type ErrorCode } from '../../errors.ts'
+import type { OutRecord } from '../log.ts'
+import type { Database, DatabaseOptions } from './database.ts'
+
+/** The owner of an input partition, as its claim says it. */
+export interface Owner {
+  readonly group: string
+  readonly topic: string
+  readonly partition: number
+  readonly epoch: number
+}
+
+export interface BulkData extends DatabaseOptions {
+  readonly path: string
+  readonly prefix: string
+}
+
+export interface BulkRequest {
+  readonly id: number
+  readonly owner: Owner
+  readonly records: readonly OutRecord[]
+}
+
+export type BulkAnswer =
+  | { readonly id: number; readonly offsets: readonly number[] }
+  | { readonly id: number; readonly code: ErrorCode; readonly message: string }
+
+export interface Bulk {
+  /** Whether these records are worth the way to the thread. */
+  takes(records: readonly OutRecord[]): boolean
+  /** As the `append` of the owner's writer. */
+  append(owner: Owner, records: readonly OutRecord[]): Promise<readonly number[]>
+  close(): Promise<void>
+}
+
+/** Fewer bytes are written at once. */
+const BULK_BYTES = 64 * 1024
+/** Pages of the write-ahead log after which a commit of this thread moves them to the database; the other thread does it after 1,000. */
+const CHECKPOINT_PAGES = 8000
+
+interface Waiting {
+  readonly resolve: (offsets: readonly number[]) => void
+  readonly reject: (error: unknown) => void
+}
+
+const bytesOf = ({ value }: OutRecord): number => value?.length ?? 0
+
+export const openBulk = (db: Database, data: BulkData): Bulk => {
+  const waiting = new Map<number, Waiting>()
+  let thread: Worker | null = null
+  let last = 0
+
+  const fail = (cause: unknown): void => {
+    thread = null
+    const error = new ContinuoError('UNAVAILABLE', `The thread that writes to ${data.path} ended: ${String(cause)}.`, {
+      cause,
+    })
+    for (const { reject } of waiting.values()) reject(error)
+    waiting.clear()
+  }
+
+  const start = (): Worker => {
+    const worker = new Worker(new URL('./bulk-thread.ts', import.meta.url), { workerData: data })
+    worker.on('message', (answer: BulkAnswer) => {
+      const call = waiting.get(answer.id)
+      waiting.delete(answer.id)
+      if ('offsets' in answer) call?.resolve(answer.offsets)
+      else call?.reject(new ContinuoError(answer.code, answer.message))
+      // An idle log must not keep the process alive.
+      if (waiting.size === 0) worker.unref()
+    })
+    worker.once('error', fail)
+    worker.once('exit', (code) => {
+      if (thread === worker) fail(`exit code ${code}`)
+    })
+    db.prepare(`PRAGMA wal_autocheckpoint = ${CHECKPOINT_PAGES}`).get()
+    return worker
+  }
+
+  return {
+    takes: (records) => records.reduce((sum, record) => sum + bytesOf(record), 0) >= BULK_BYTES,
+    append(owner, records) {
+      return db.aside(
+        () =>
+          new Promise((resolve, reject) => {
+            thread ??= start()
+            const worker = thread
+            last += 1
+            waiting.set(last, { resolve, reject })
+            worker.ref()
+            // Copies: a message takes the whole buffer that a value lies in.
+            const copies = records.map((record) => ({
+              ...record,
+              value: record.value && Uint8Array.from(record.value),
+            }))
+            const request: BulkRequest = { id: last, owner, records: copies }
+            worker.postMessage(
+              request,
+              copies.flatMap(({ value }) => (value === null ? [] : [value.buffer])),
+            )
+          }),
+      )
+    },
+    async close() {
+      const worker = thread
+      thread = null
+      await worker?.terminate()
+      if (waiting.size > 0) fail('the log was closed')
+    },
+  }
+}

@@ -175,10 +175,17 @@ export const forks = (count: number, partitions: number): readonly (readonly Rec
   )
 }
 
-/** The same beside sessions that read two blocks once and then rest: what they left is in the way of what dies behind it. */
+/** Turnovers that one life reads: fewer, and on a busy machine it is over before enough has died to be worth a move. */
+const TURNOVERS = 5
+
+/** The same, more of it at a time, beside sessions that read two blocks once and then rest: what they left is in the way of what dies behind it. */
 export const residents = (count: number): readonly (readonly RecordIn[])[] => {
   const resting = ['hazel', 'ivy', 'juniper', 'larch'].map((session, n) =>
     encode(session, { type: 'text', text: document.slice(n * 991, n * 991 + 560) }, n),
   )
-  return turnovers(count).map((records, round) => (round === 0 ? [...resting, ...records] : records))
+  const all = turnovers(count * TURNOVERS)
+  return Array.from({ length: count }, (_, round) => [
+    ...(round === 0 ? resting : []),
+    ...all.slice(round * TURNOVERS, (round + 1) * TURNOVERS).flat(),
+  ])
 }

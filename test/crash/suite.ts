@@ -121,7 +121,7 @@ export const BLOBS_IN_TOPIC: CrashPlan = {
   inGeneration: false,
   kills: 10,
   points: [...TOPIC_POINTS, 'restore.snapshot', 'commit.ended'],
-  lives: 40,
+  lives: 14,
   rounds: residents,
 }
 

@@ -28,8 +28,9 @@ export interface Planting {
 
 export const sessionName = (n: number): string => `session-${String(n).padStart(7, '0')}`
 
-/** Joins appends that come in the same turn into one transaction. */
+/** Joins appends that come while another one is under way, or in the same turn, into one transaction. */
 const gathered = (writer: PartitionWriter): PartitionWriter => {
+  let last: Promise<void> | null = null
   let waiting: { records: readonly OutRecord[]; done: PromiseWithResolvers<readonly number[]> }[] = []
   const flush = async (): Promise<void> => {
     const all = waiting
@@ -49,7 +50,11 @@ const gathered = (writer: PartitionWriter): PartitionWriter => {
     ...writer,
     append(records) {
       const done = Promise.withResolvers<readonly number[]>()
-      if (waiting.push({ records, done }) === 1) setImmediate(() => void flush())
+      // One after the other: a writer has one call at a time.
+      if (waiting.push({ records, done }) === 1) {
+        const turn = new Promise<void>((resolve) => setImmediate(resolve))
+        last = Promise.all([last, turn]).then(flush)
+      }
       return done.promise
     },
   }

@@ -1,6 +1,6 @@
 /**
  * Residency: which contexts are in memory. All contexts of a process are made here and processed here; together they take at
- * most `maxBytes`. A context that needs room has the idle one that was not used for longest spilled to a file (state/spill.ts); at
+ * most `maxBytes`. A context that needs room has the idle one that was not used for longest spilled to files (state/pages.ts); at
  * its next use the spilled one is a context of the engine again, with the same bytes, clock and chain.
  *
  *                use                    room                      settled          another needs room
@@ -11,10 +11,11 @@
  * alone. A context counts until its spill file is written, and one that comes counts from when it was let in. Copying, hashing, reading and
  * writing go on beside the event loop. Callers get contexts like the engine's own, and cannot tell where the state of one is.
  */
-import { cutParts } from '../engine/growth.ts'
 import type { Context, ContextHead, EngineContext, Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { openSpillFolder, type SpillFile } from '../state/spill.ts'
+import type { StateParts } from '../memory.ts'
+import { createPages, type Pages } from '../state/pages.ts'
+import { openSpillFolder } from '../state/spill.ts'
 import { createQueue } from './queue.ts'
 
 /** Where contexts are made. */
@@ -65,7 +66,8 @@ interface Slot {
   readonly name: string | undefined
   /** null: it is spilled, or nothing was ever fed to it since `head`. */
   real: EngineContext | null
-  spilled: SpillFile | null
+  /** What of it lies in files. It is spilled where the hot part does. */
+  pages: Pages
   /** While it is not in memory. */
   head: ContextHead
   bytes: number
@@ -107,6 +109,7 @@ export const createResidency = (
     )
   }
   const folder = openSpillFolder(spillDir)
+  const files = createPages(model.layout, folder)
   const slots = new WeakMap<Context, Slot>()
   /** In memory and free to go, in order of last use. */
   const idle = new Set<Slot>()
@@ -144,12 +147,17 @@ export const createResidency = (
     forget(slot)
   }
 
-  /** Its spill file is of no use any more. */
-  const forget = (slot: Slot): void => {
-    if (slot.spilled === null) return
-    folder.drop(slot.spilled)
-    slot.spilled = null
+  /** It is not spilled any more. Its blocks keep their files, for the next time. */
+  const forget = ({ pages }: Slot): void => {
+    if (pages.hot === null) return
+    files.cool(pages)
     stats.spilled -= 1
+  }
+
+  /** What it was is of no use any more. */
+  const clear = (slot: Slot): void => {
+    forget(slot)
+    files.clear(slot.pages)
   }
 
   const left = (slot: Slot): void => {
@@ -170,12 +178,12 @@ export const createResidency = (
     }
   }
 
-  /** Writes a context to its file and takes it out of memory; where that fails, it stays as it was. */
+  /** Writes a context to files and takes it out of memory; where that fails, it stays as it was. */
   const written = async (slot: Slot): Promise<void> => {
     const { pulse, origin, chain } = slot.real!
-    let state: Uint8Array
+    let parts: StateParts
     try {
-      state = await slot.real!.state()
+      parts = await slot.real!.capture(files.known(slot.pages))
     } catch (error) {
       // Its device was lost, say: there is nothing to keep, nor a reason to keep it here.
       slot.lost = error
@@ -183,9 +191,12 @@ export const createResidency = (
       return
     }
     try {
-      slot.spilled = await folder.write(state)
+      await files.write(slot.pages, parts)
     } catch (error) {
-      if (slot.closed) return left(slot)
+      if (slot.closed) {
+        clear(slot)
+        return left(slot)
+      }
       idle.add(slot)
       if (closed) return
       stats.failures += 1
@@ -197,7 +208,7 @@ export const createResidency = (
     left(slot)
     stats.spilled += 1
     stats.spillWrites += 1
-    if (slot.closed) forget(slot)
+    if (slot.closed) clear(slot)
   }
 
   const spill = (slot: Slot): void => {
@@ -247,8 +258,8 @@ export const createResidency = (
   /** The state of a context that is not in memory becomes one of the engine's. */
   const opened = async (slot: Slot): Promise<EngineContext> => {
     if (slot.lost !== null) throw slot.lost
-    if (slot.spilled === null) return model.openContext(null, slot.head)
-    const real = await model.openContext(await folder.read(slot.spilled, label(slot)), slot.head)
+    if (slot.pages.hot === null) return model.openContext(null, slot.head)
+    const real = await model.openContext(await files.read(slot.pages, label(slot)), slot.head)
     stats.spillReads += 1
     return real
   }
@@ -305,29 +316,26 @@ export const createResidency = (
       return call(slot.real!)
     })
 
-  /** The same with a copy of the state in its file, where it is not in memory. */
+  /** A copy: `outside` makes it of the files, where the context is in them, and then it stays there. */
   const copied = <T>(
     slot: Slot,
     inside: (real: EngineContext) => Promise<T>,
-    outside: (state: Uint8Array) => T | Promise<T>,
+    outside: (pages: Pages, who: string) => Promise<T>,
   ): Promise<T> =>
     alone(slot, async () => {
-      if (slot.real === null) return outside(await stateOf(slot))
-      activate(slot)
-      return inside(slot.real)
+      if (slot.real !== null) {
+        activate(slot)
+        return inside(slot.real)
+      }
+      if (slot.lost !== null) throw slot.lost
+      if (slot.pages.hot !== null) return outside(slot.pages, label(slot))
+      const context = await model.openContext(null, slot.head)
+      try {
+        return await inside(context)
+      } finally {
+        context.close()
+      }
     })
-
-  /** The state of a context that is not in memory. */
-  const stateOf = async (slot: Slot): Promise<Uint8Array> => {
-    if (slot.lost !== null) throw slot.lost
-    if (slot.spilled !== null) return folder.read(slot.spilled, label(slot))
-    const context = await model.openContext(null, slot.head)
-    try {
-      return await context.state()
-    } finally {
-      context.close()
-    }
-  }
 
   const first = (): ContextHead & { readonly bytes: number } => {
     if (initial !== null) return initial
@@ -343,7 +351,7 @@ export const createResidency = (
     const slot: Slot = {
       name,
       real: null,
-      spilled: null,
+      pages: files.none(),
       head,
       bytes,
       busy: false,
@@ -383,17 +391,13 @@ export const createResidency = (
         return slot.leaving === null ? (slot.real?.gates() ?? []) : []
       },
       async state() {
-        return copied(
-          slot,
-          (real) => real.state(),
-          (state) => state,
-        )
+        return copied(slot, (real) => real.state(), files.read)
       },
       async capture(known) {
         return copied(
           slot,
           (real) => real.capture(known),
-          (state) => cutParts(model.layout, state, known),
+          (pages, who) => files.capture(pages, known, who),
         )
       },
       async load(state, head) {
@@ -405,13 +409,14 @@ export const createResidency = (
           }
           const loaded = async (real: EngineContext): Promise<void> => {
             if (!made) await real.load(state, head)
+            files.clear(slot.pages)
             mended(slot)
           }
           await present(slot, loaded, open)
         } else {
           // The first state takes no memory before it is used.
           own(slot)
-          forget(slot)
+          clear(slot)
           slot.bytes = first().bytes
           slot.head = { pulse: head.pulse, origin: head.origin, chain: head.chain }
           mended(slot)
@@ -424,6 +429,7 @@ export const createResidency = (
           slot,
           async (real) => {
             await real.restart()
+            files.clear(slot.pages)
             mended(slot)
           },
           fresh,
@@ -436,7 +442,7 @@ export const createResidency = (
         // One that is leaving goes when it has left.
         if (slot.leaving !== null) return
         if (slot.real !== null) left(slot)
-        forget(slot)
+        clear(slot)
         drain()
       },
     }
@@ -457,7 +463,7 @@ export const createResidency = (
       const parent = knownSlot(context)
       const child = slotOf(name)
       if (parent.lost !== null) throw parent.lost
-      if (parent.real === null && parent.spilled === null) {
+      if (parent.real === null && parent.pages.hot === null) {
         child.head = parent.head
         return contextOf(child)
       }
@@ -465,6 +471,7 @@ export const createResidency = (
         const real = model.forkContext(from)
         parent.kin.add(child)
         child.kin = parent.kin
+        child.pages = files.share(parent.pages)
         arrived(child, real)
         rest(child)
         return contextOf(child)

@@ -70,14 +70,15 @@ export const encodeManifest = (
   })
 }
 
-/** The tensors of the hot part. Throws REFUSED when it does not fit layout and blocks. */
-export const hotTensors = (layout: StateLayout, hot: Uint8Array, names: BlobNames): readonly LayoutEntry[] => {
-  const skipped = new Map(
-    layout.growth.flatMap(({ tables }, g) =>
-      tables.map(({ name, axis }) => [name, { axis, blocks: names[g]!.length }]),
-    ),
-  )
-  return layout.tensors(hot, (name) => (skipped.get(name)?.blocks ?? 0) * BLOCK_POSITIONS)
+/** Something for each block of a growth. */
+interface Blocks {
+  readonly length: number
+}
+
+/** The tensors of the hot part behind these blocks of each growth. Throws REFUSED when it does not fit layout and blocks. */
+export const hotTensors = (layout: StateLayout, hot: Uint8Array, blocks: readonly Blocks[]): readonly LayoutEntry[] => {
+  const skipped = new Map(layout.growth.flatMap(({ tables }, g) => tables.map(({ name }) => [name, blocks[g]!.length])))
+  return layout.tensors(hot, (name) => (skipped.get(name) ?? 0) * BLOCK_POSITIONS)
 }
 
 export interface Manifest {
@@ -172,8 +173,22 @@ export interface Assembly {
 type Placing = (state: Uint8Array) => Promise<string>
 
 /** Throws REFUSED where the file contradicts itself. */
-export const assembly = (file: SnapshotFile): Assembly => {
-  const growth = describedIn(file)
+export const assembly = (file: SnapshotFile): Assembly => assemble(file.state, file.tensors, describedIn(file))
+
+/** The same of parts that never were in a snapshot, behind these blocks of each growth. Throws REFUSED when `hot` does not fit. */
+export const assemblyOf = (layout: StateLayout, hot: Uint8Array, blocks: readonly Blocks[]): Assembly => {
+  const tensors = hotTensors(layout, hot, blocks)
+  const growth = layout.growth.map(({ tables }, g) => ({
+    blocks: blocks[g]!.length,
+    tables: tables.map(({ name, axis, outer, row }) => {
+      const entry = tensors.find((each) => each.name === name)!
+      return { entry, axis, outer, row }
+    }),
+  }))
+  return assemble(hot, tensors, growth)
+}
+
+const assemble = (hot: Uint8Array, tensors: readonly LayoutEntry[], growth: readonly Described[]): Assembly => {
   const sizes = growth.map(bytesOfBlock)
   /** The tables that blocks continue, with the positions in the blocks. */
   const grown = new Map(
@@ -183,7 +198,7 @@ export const assembly = (file: SnapshotFile): Assembly => {
   )
   let length = 0
   const placed = new Map(
-    file.tensors.map((entry): [LayoutEntry, LayoutEntry] => {
+    tensors.map((entry): [LayoutEntry, LayoutEntry] => {
       const table = grown.get(entry)
       const bytes = entry.bytes + (table === undefined ? 0 : table.added * table.outer * table.row)
       const shape = entry.shape.map((extent, axis) => (axis === table?.axis ? extent + table.added : extent))
@@ -194,7 +209,7 @@ export const assembly = (file: SnapshotFile): Assembly => {
   )
 
   const placeHot: Placing = (state) => {
-    const moves = file.tensors.flatMap((entry): Move[] => {
+    const moves = tensors.flatMap((entry): Move[] => {
       const table = grown.get(entry)
       const to = placed.get(entry)!.offset
       if (table === undefined) return [{ from: entry.offset, to, bytes: entry.bytes }]
@@ -205,7 +220,7 @@ export const assembly = (file: SnapshotFile): Assembly => {
         bytes,
       }))
     })
-    return scatter(file.state, moves, state)
+    return scatter(hot, moves, state)
   }
 
   const placeBlock =

@@ -1,6 +1,6 @@
 /**
- * Spilling: idle contexts that make room in memory for others, each as a file in a folder of this process. A spill file is no truth:
- * the process that wrote it reads it once, and removes it at its end. So it is neither synced nor described in the file; its length
+ * Spilling: idle contexts that make room in memory for others, as files in a folder of this process (pages.ts says which). A spill file is no
+ * truth: the process that wrote it reads it, and removes it at its end. So it is neither synced nor described in the file; its length
  * and sha256 stay in memory, where they cannot be changed together with the file.
  */
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
@@ -29,8 +29,11 @@ export interface SpillFolder {
   readonly dir: string | null
   /** Rejects with DENIED or UNAVAILABLE (a full disk); nothing is left over then. */
   write(state: Uint8Array): Promise<SpillFile>
-  /** Rejects with `SpillLost`; `who` names the context in its message. */
-  read(file: SpillFile, who: string): Promise<Uint8Array>
+  /**
+   * Rejects with `SpillLost`; `who` names the context in its message. `hash` gives the sha256 of the bytes, and may do more with them
+   * while it has them; what it did counts for nothing when the promise rejects.
+   */
+  read(file: SpillFile, who: string, hash?: (bytes: Uint8Array) => Promise<string>): Promise<Uint8Array>
   drop(file: SpillFile): void
   /** Removes the folder. */
   close(): void
@@ -127,14 +130,14 @@ export const openSpillFolder = (base?: string): SpillFolder => {
         throw unwritable(path, error)
       }
     },
-    async read({ path, bytes, sha256 }, who) {
+    async read({ path, bytes, sha256 }, who, hash = (content) => digest([content])) {
       const found = await contentOf(path, bytes).catch((cause: unknown) => {
         throw new SpillLost(
           `The spill file of ${who}, ${path}, cannot be read: ${messageOf(cause)}. Its memory is lost here; resume it from its last checkpoint.`,
           { cause },
         )
       })
-      const actual = await digest([found.content])
+      const actual = await hash(found.content)
       if (found.size === bytes && actual === sha256) return found.content
       throw new SpillLost(
         `The spill file of ${who}, ${path}, was changed: ${bytes} bytes with sha256 ${sha256.slice(0, 12)}… were written, ${found.size} bytes with ${actual.slice(0, 12)}… are there. Its memory is lost here; resume it from its last checkpoint.`,

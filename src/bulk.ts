@@ -13,10 +13,43 @@ interface Bulk {
 
 const bulk = (): Bulk => loadAddon() as Bulk
 
-/** Memory that is yet to be written, in a buffer of its own. Zeroing a large one would take as long as the copy into it. */
+/** Memory below this comes and goes without being noticed. */
+const LARGE = 1 << 16
+/** What is kept for others at most. */
+const SPARE_BYTES = 1 << 28
+const spare: ArrayBuffer[] = []
+let spareBytes = 0
+
+/** The smallest that is large enough, and not so large that most of it would lie idle. */
+const takeSpare = (bytes: number): ArrayBuffer | null => {
+  let best = -1
+  for (const [at, { byteLength }] of spare.entries())
+    if (byteLength >= bytes && byteLength <= 2 * bytes && (best < 0 || byteLength < spare[best]!.byteLength)) best = at
+  if (best < 0) return null
+  const [taken] = spare.splice(best, 1)
+  spareBytes -= taken!.byteLength
+  return taken!
+}
+
+/** Memory that is yet to be written. Zeroing a large one would take as long as the copy into it. */
 export const uninitialised = (bytes: number): Uint8Array<ArrayBuffer> => {
+  const used = bytes < LARGE ? null : takeSpare(bytes)
+  if (used !== null) return new Uint8Array(used, 0, bytes)
   const { buffer, byteOffset, length } = Buffer.allocUnsafeSlow(bytes)
   return new Uint8Array(buffer as ArrayBuffer, byteOffset, length)
+}
+
+/**
+ * For memory that came from `uninitialised` and that nobody reads any more: the next one may have it. Every large array that V8 makes anew
+ * brings a collection of garbage nearer, and with states of many megabytes these would fill a third of the event loop's time.
+ */
+export const giveBack = (...used: readonly Uint8Array<ArrayBufferLike>[]): void => {
+  for (const { buffer, byteOffset } of used) {
+    if (!(buffer instanceof ArrayBuffer) || byteOffset !== 0 || spare.includes(buffer)) continue
+    if (buffer.byteLength < LARGE || spareBytes + buffer.byteLength > SPARE_BYTES) continue
+    spare.push(buffer)
+    spareBytes += buffer.byteLength
+  }
 }
 
 /** sha256 of the pieces one after the other, 64 hexadecimal digits. */

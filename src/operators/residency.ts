@@ -11,6 +11,7 @@
  * alone. A context counts until its spill file is written, and one that comes counts from when it was let in. Copying, hashing, reading and
  * writing go on beside the event loop. Callers get contexts like the engine's own, and cannot tell where the state of one is.
  */
+import { giveBack } from '../bulk.ts'
 import type { Context, ContextHead, EngineContext, Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { StateParts } from '../memory.ts'
@@ -259,7 +260,9 @@ export const createResidency = (
   const opened = async (slot: Slot): Promise<EngineContext> => {
     if (slot.lost !== null) throw slot.lost
     if (slot.pages.hot === null) return model.openContext(null, slot.head)
-    const real = await model.openContext(await files.read(slot.pages, label(slot)), slot.head)
+    const state = await files.read(slot.pages, label(slot))
+    const real = await model.openContext(state, slot.head)
+    giveBack(state)
     stats.spillReads += 1
     return real
   }

@@ -1,6 +1,6 @@
 /** Snapshots in the log: written in parts ahead of the head that names them, read back and verified. */
 import { PART_BYTES, PART_CHECK, partKey } from '../../topics/snapshots.ts'
-import { digest, join } from '../bulk.ts'
+import { digest, giveBack, join } from '../bulk.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import type { Head, SnapshotRef } from '../state/head.ts'
@@ -50,6 +50,7 @@ export const writeSnapshot = async (
       const count = Math.min(SNAPSHOT_GROUP_PARTS, parts - written)
       const group = await Promise.all(Array.from({ length: count }, (_, at) => part(written + at)))
       const offsets = await writer.append(group)
+      giveBack(...group.flatMap(({ value }) => value ?? []))
       if (first < 0) first = offsets[0]!
       written += group.length
       if (written < parts) {

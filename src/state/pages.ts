@@ -4,6 +4,7 @@
  * context comes back. So a context that leaves again writes what is new since it left.
  */
 import { inParallel } from '../blobs/parallel.ts'
+import { giveBack } from '../bulk.ts'
 import type { StateLayout, StateParts } from '../memory.ts'
 import { assemblyOf } from './manifest.ts'
 import type { SpillFile, SpillFolder } from './spill.ts'
@@ -29,7 +30,10 @@ export interface PageFiles {
   none(): Pages
   /** Of each growth: how many blocks need not be written again. */
   known(pages: Pages): readonly number[]
-  /** Writes a copy of the context that was taken with these `known`. Rejects as `SpillFolder.write`; nothing has changed then. */
+  /**
+   * Writes a copy of the context that was taken with these `known`, and takes its memory. Rejects as `SpillFolder.write`; nothing has
+   * changed then.
+   */
   write(pages: Pages, parts: StateParts): Promise<void>
   /** The whole state of a context that is outside. Rejects with `SpillLost`; `who` names the context in its message. */
   read(pages: Pages, who: string): Promise<Uint8Array>
@@ -77,6 +81,7 @@ export const createPages = (layout: StateLayout, folder: SpillFolder): PageFiles
           pages.blocks[g]!.push(...others.slice(at, at + length).map((file) => ({ file, holders: 1 })))
           at += length
         }
+        giveBack(...all)
       } catch (error) {
         failed = true
         for (const file of written) folder.drop(file)
@@ -91,7 +96,8 @@ export const createPages = (layout: StateLayout, folder: SpillFolder): PageFiles
         await inParallel(own, AT_A_TIME, ({ file }, block) =>
           folder.read(file, who, (bytes) => whole.place(g, block, bytes)),
         )
-      return (await whole.finish()).state
+      const { state } = await whole.finish()
+      return state
     },
     async capture(pages, has, who) {
       const frozen = known(pages)

@@ -1,30 +1,32 @@
-/** The thread of bulk.ts: appends for the owners of partitions, one after the other. */
+/** The thread of bulk.ts: transactions for the owners of partitions, one after the other. */
 import { parentPort, workerData } from 'node:worker_threads'
 import { codeOf, type ErrorCode, messageOf } from '../../errors.ts'
-import type { BulkAnswer, BulkData, BulkRequest } from './bulk.ts'
+import { type BulkAnswer, type BulkData, type BulkRequest, buffersOf } from './bulk.ts'
 import { openDatabase } from './database.ts'
 import { openRecords } from './records.ts'
 import { openTopics } from './topics.ts'
 import { openTransactions } from './writer.ts'
 
 const { path, prefix, ...options } = workerData as BulkData
-const answer = (message: BulkAnswer): void => parentPort!.postMessage(message)
+const answer = (message: BulkAnswer): void => parentPort!.postMessage(message, buffersOf(message.values))
 
 const opened = openDatabase(path, options).then((db) => ({
   db,
   write: openTransactions(db, openTopics(db, prefix), openRecords(db)),
 }))
 
-const append = async ({ owner, records }: BulkRequest): Promise<readonly number[]> => {
+const transact = async ({ owner, records, inputOffset }: BulkRequest): Promise<readonly number[]> => {
   const { db, write } = await opened
   const { group, topic, partition } = owner
-  return db.write(`committing for ${group}/${topic}[${partition}]`, () => write(owner, records, null))
+  return db.write(`committing for ${group}/${topic}[${partition}]`, () => write(owner, records, inputOffset))
 }
 
 parentPort!.on('message', (request: BulkRequest) => {
-  append(request).then(
-    (offsets) => answer({ id: request.id, offsets }),
+  const { id, records } = request
+  const values = records.map(({ value }) => value)
+  transact(request).then(
+    (offsets) => answer({ id, values, offsets }),
     (error: unknown) =>
-      answer({ id: request.id, code: (codeOf(error) ?? 'INTERNAL') as ErrorCode, message: messageOf(error) }),
+      answer({ id, values, code: (codeOf(error) ?? 'INTERNAL') as ErrorCode, message: messageOf(error) }),
   )
 })

@@ -1,8 +1,10 @@
 /**
  * Large appends, on a thread with a connection of its own: SQLite copies, checksums and syncs megabytes of snapshot in one call, and on the
- * event loop everything else would wait for it. The transaction is the one that the writer itself would run.
+ * event loop everything else would wait for it. A log that had one has the commits of its writers there as well. The transaction is the one
+ * that the writer itself would run. Logs of small records never start the thread.
  */
 import { Worker } from 'node:worker_threads'
+import { giveBack, join } from '../../bulk.ts'
 import { ContinuoError, type ErrorCode } from '../../errors.ts'
 import type { OutRecord } from '../log.ts'
 import type { Database, DatabaseOptions } from './database.ts'
@@ -24,17 +26,20 @@ export interface BulkRequest {
   readonly id: number
   readonly owner: Owner
   readonly records: readonly OutRecord[]
+  readonly inputOffset: number | null
 }
 
-export type BulkAnswer =
-  | { readonly id: number; readonly offsets: readonly number[] }
-  | { readonly id: number; readonly code: ErrorCode; readonly message: string }
+/** `values`: those of the request, for others to use. */
+export type BulkAnswer = { readonly id: number; readonly values: readonly (Uint8Array | null)[] } & (
+  | { readonly offsets: readonly number[] }
+  | { readonly code: ErrorCode; readonly message: string }
+)
 
 export interface Bulk {
-  /** Whether these records are worth the way to the thread. */
+  /** Whether these records are worth the way to the thread. Once it runs, all are: a commit is synced there, and the event loop goes on. */
   takes(records: readonly OutRecord[]): boolean
-  /** As the `append` of the owner's writer. */
-  append(owner: Owner, records: readonly OutRecord[]): Promise<readonly number[]>
+  /** As `commit` of the owner's writer, or with null as its `append`. */
+  write(owner: Owner, records: readonly OutRecord[], inputOffset: number | null): Promise<readonly number[]>
   close(): Promise<void>
 }
 
@@ -47,6 +52,10 @@ interface Waiting {
   readonly resolve: (offsets: readonly number[]) => void
   readonly reject: (error: unknown) => void
 }
+
+/** What a message with these values takes along. */
+export const buffersOf = (values: readonly (Uint8Array | null)[]): ArrayBuffer[] =>
+  values.flatMap((value) => (value?.buffer instanceof ArrayBuffer ? [value.buffer] : []))
 
 const bytesOf = ({ value }: OutRecord): number => value?.length ?? 0
 
@@ -69,6 +78,7 @@ export const openBulk = (db: Database, data: BulkData): Bulk => {
     worker.on('message', (answer: BulkAnswer) => {
       const call = waiting.get(answer.id)
       waiting.delete(answer.id)
+      giveBack(...answer.values.filter((value) => value !== null))
       if ('offsets' in answer) call?.resolve(answer.offsets)
       else call?.reject(new ContinuoError(answer.code, answer.message))
       // An idle log must not keep the process alive.
@@ -83,8 +93,12 @@ export const openBulk = (db: Database, data: BulkData): Bulk => {
   }
 
   return {
-    takes: (records) => records.reduce((sum, record) => sum + bytesOf(record), 0) >= BULK_BYTES,
-    append(owner, records) {
+    takes: (records) => thread !== null || records.reduce((sum, record) => sum + bytesOf(record), 0) >= BULK_BYTES,
+    async write(owner, records, inputOffset) {
+      // A message takes the whole buffer that a value lies in, so it gets copies.
+      const copied = async (record: OutRecord): Promise<OutRecord> =>
+        record.value === null ? record : { ...record, value: await join([record.value]) }
+      const copies = await Promise.all(records.map(copied))
       return db.aside(
         () =>
           new Promise((resolve, reject) => {
@@ -93,16 +107,8 @@ export const openBulk = (db: Database, data: BulkData): Bulk => {
             last += 1
             waiting.set(last, { resolve, reject })
             worker.ref()
-            // Copies: a message takes the whole buffer that a value lies in.
-            const copies = records.map((record) => ({
-              ...record,
-              value: record.value && Uint8Array.from(record.value),
-            }))
-            const request: BulkRequest = { id: last, owner, records: copies }
-            worker.postMessage(
-              request,
-              copies.flatMap(({ value }) => (value === null ? [] : [value.buffer])),
-            )
+            const request: BulkRequest = { id: last, owner, records: copies, inputOffset }
+            worker.postMessage(request, buffersOf(copies.map(({ value }) => value)))
           }),
       )
     },

@@ -71,7 +71,11 @@ export const openReader = (db: Database, topics: Topics, records: Records): Read
       if (position >= until) return
       if (batch.records.length > 0) await nextTurn()
       else if (follow) await db.changes.wait(mark, signal)
-      else return
+      else {
+        // Who looks again and again must not keep the event loop from what would bring him a record.
+        await nextTurn()
+        return
+      }
     }
   }
 }

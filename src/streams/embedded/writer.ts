@@ -89,10 +89,9 @@ export const openClaims = (db: Database, topics: Topics, records: Records, bulk:
       if (refusal !== null) throw refusal
       if (inputOffset !== null && !(Number.isSafeInteger(inputOffset) && inputOffset >= 0))
         throw new ContinuoError('INVALID', `An input offset is a whole number from 0 on, ${inputOffset} is not.`)
-      const running =
-        inputOffset === null && bulk.takes(outs)
-          ? bulk.append(owner, outs)
-          : db.write(`committing for ${name}`, () => write(owner, outs, inputOffset))
+      const running = bulk.takes(outs)
+        ? bulk.write(owner, outs, inputOffset)
+        : db.write(`committing for ${name}`, () => write(owner, outs, inputOffset))
       underWay = running
       try {
         return await running

@@ -29,6 +29,8 @@ export interface Contexts {
 export interface ResidencyOptions {
   /** Bytes of contexts in memory at most; default: no bound. A context counts until its spill file is written. */
   readonly maxBytes?: number | undefined
+  /** Bytes of spill files at most; default: no bound. Where one would be too many, its context stays in memory above that bound. */
+  readonly maxSpillBytes?: number | undefined
   /** Where the folder of the spill files is made; default: the system's folder for temporary files. */
   readonly spillDir?: string | undefined
   /** Called when a context cannot be spilled and so stays in memory. */
@@ -41,6 +43,8 @@ export interface ResidencyStats {
   /** Contexts in memory, and in spill files. */
   readonly resident: number
   readonly spilled: number
+  /** Of all spill files: those of contexts that are in one, and blocks that contexts in memory would not have to write again. */
+  readonly spillBytes: number
   /** So far. */
   readonly spillReads: number
   readonly spillWrites: number
@@ -99,18 +103,17 @@ export const createResidency = (
   model: Pick<Model, 'createContext' | 'openContext' | 'forkContext' | 'submit' | 'layout'>,
   {
     maxBytes = Number.POSITIVE_INFINITY,
+    maxSpillBytes = Number.POSITIVE_INFINITY,
     spillDir,
     warn = (message) => process.emitWarning(message),
   }: ResidencyOptions = {},
 ): Residency => {
-  if (!(maxBytes > 0)) {
-    throw new ContinuoError(
-      'INVALID',
-      `The bound of resident contexts is ${maxBytes}, expected a number of bytes above 0.`,
-    )
-  }
+  const bounds = { 'resident contexts': maxBytes, 'spill files': maxSpillBytes }
+  for (const [what, bound] of Object.entries(bounds))
+    if (!(bound > 0))
+      throw new ContinuoError('INVALID', `The bound of ${what} is ${bound}, expected a number of bytes above 0.`)
   const folder = openSpillFolder(spillDir)
-  const files = createPages(model.layout, folder)
+  const files = createPages(model.layout, folder, maxSpillBytes)
   const slots = new WeakMap<Context, Slot>()
   /** In memory and free to go, in order of last use. */
   const idle = new Set<Slot>()
@@ -125,7 +128,17 @@ export const createResidency = (
   let coming = 0
   let retryAt = Number.NEGATIVE_INFINITY
   let closed = false
-  const stats = { residentBytes: 0, resident: 0, spilled: 0, spillReads: 0, spillWrites: 0, failures: 0 }
+  const stats = {
+    residentBytes: 0,
+    resident: 0,
+    spilled: 0,
+    get spillBytes() {
+      return files.bytes
+    },
+    spillReads: 0,
+    spillWrites: 0,
+    failures: 0,
+  }
 
   const label = ({ name }: Slot): string => (name === undefined ? 'a context' : `session "${name}"`)
 
@@ -184,7 +197,7 @@ export const createResidency = (
     const { pulse, origin, chain } = slot.real!
     let parts: StateParts
     try {
-      parts = await slot.real!.capture(files.known(slot.pages))
+      parts = await slot.real!.capture(files.leave(slot.pages))
     } catch (error) {
       // Its device was lost, say: there is nothing to keep, nor a reason to keep it here.
       slot.lost = error

@@ -5,6 +5,7 @@
  */
 import { inParallel } from '../blobs/parallel.ts'
 import { giveBack } from '../bulk.ts'
+import { ContinuoError } from '../errors.ts'
 import type { StateLayout, StateParts } from '../memory.ts'
 import { assemblyOf } from './manifest.ts'
 import type { SpillFile, SpillFolder } from './spill.ts'
@@ -27,12 +28,15 @@ export interface Pages {
 }
 
 export interface PageFiles {
+  /** Of all files. */
+  readonly bytes: number
   none(): Pages
-  /** Of each growth: how many blocks need not be written again. */
-  known(pages: Pages): readonly number[]
+  /** The context is to leave: of each growth, how many blocks need not be written again. They stay until `write` is over. */
+  leave(pages: Pages): readonly number[]
   /**
-   * Writes a copy of the context that was taken with these `known`, and takes its memory. Rejects as `SpillFolder.write`; nothing has
-   * changed then.
+   * Writes a copy of the context that was taken with what `leave` gave as known, and takes its memory. Rejects as `SpillFolder.write`, and with
+   * UNAVAILABLE where the files would take more than they may; nothing has changed then, but that contexts in memory may have lost files that
+   * they do not need.
    */
   write(pages: Pages, parts: StateParts): Promise<void>
   /** The whole state of a context that is outside. Rejects with `SpillLost`; `who` names the context in its message. */
@@ -47,34 +51,95 @@ export interface PageFiles {
   clear(pages: Pages): void
 }
 
-export const createPages = (layout: StateLayout, folder: SpillFolder): PageFiles => {
-  const known = ({ blocks }: Pages): number[] => blocks.map(({ length }) => length)
+/** `maxBytes`: what all files may take. */
+export const createPages = (
+  layout: StateLayout,
+  folder: SpillFolder,
+  maxBytes = Number.POSITIVE_INFINITY,
+): PageFiles => {
+  let bytes = 0
+  /** Of contexts in memory that are not leaving, those with blocks in files: the one that came back first is the first. */
+  const clean = new Set<Pages>()
+  const counts = ({ blocks }: Pages): number[] => blocks.map(({ length }) => length)
+
+  const drop = (file: SpillFile): void => {
+    bytes -= file.bytes
+    folder.drop(file)
+  }
+
+  const stay = (pages: Pages): void => {
+    if (pages.blocks.some(({ length }) => length > 0)) clean.add(pages)
+  }
 
   const cool = (pages: Pages): void => {
-    if (pages.hot !== null) folder.drop(pages.hot)
+    if (pages.hot !== null) drop(pages.hot)
     pages.hot = null
+    stay(pages)
+  }
+
+  const clear = (pages: Pages): void => {
+    if (pages.hot !== null) drop(pages.hot)
+    pages.hot = null
+    clean.delete(pages)
+    for (const own of pages.blocks)
+      for (const block of own.splice(0)) {
+        block.holders -= 1
+        if (block.holders === 0) drop(block.file)
+      }
+  }
+
+  /** Room for so many bytes more, where files of contexts in memory make it: what they hold is written again when these leave. */
+  const makeRoom = (more: number): void => {
+    for (const other of clean) {
+      if (bytes + more <= maxBytes) return
+      clear(other)
+    }
+    if (bytes + more <= maxBytes) return
+    throw new ContinuoError(
+      'UNAVAILABLE',
+      `Spill files take ${bytes} bytes, and a context with ${more} bytes would bring them above their bound of ${maxBytes}. Give them more (--max-spill-bytes).`,
+    )
+  }
+
+  /** Counts the bytes from the beginning of their writing on, and where it fails no more. */
+  const counted = async <T>(more: number, writing: Promise<T>): Promise<T> => {
+    bytes += more
+    try {
+      return await writing
+    } catch (error) {
+      bytes -= more
+      throw error
+    }
   }
 
   const readBlocks = (pages: Pages, g: number, from: number, who: string): Promise<Uint8Array[]> =>
     inParallel(pages.blocks[g]!.slice(from), AT_A_TIME, ({ file }) => folder.read(file, who))
 
   return {
+    get bytes() {
+      return bytes
+    },
     none: () => ({ hot: null, blocks: layout.growth.map(() => []) }),
-    known,
+    leave(pages) {
+      clean.delete(pages)
+      return counts(pages)
+    },
     async write(pages, { hot, fresh }) {
       const written: SpillFile[] = []
       let failed = false
-      const write = async (bytes: Uint8Array): Promise<SpillFile> => {
-        const file = await folder.write(bytes)
+      const write = async (content: Uint8Array): Promise<SpillFile> => {
+        const file = await folder.write(content)
         // Others may still be on their way when one fails.
         if (failed) folder.drop(file)
         else written.push(file)
         return file
       }
+      const all = [hot, ...fresh.flat()]
+      let more = 0
+      for (const { length } of all) more += length
       try {
-        const all = [hot, ...fresh.flat()]
-        const [first, ...others] = await inParallel(all, AT_A_TIME, write)
-        cool(pages)
+        makeRoom(more)
+        const [first, ...others] = await counted(more, inParallel(all, AT_A_TIME, write))
         pages.hot = first!
         let at = 0
         for (const [g, { length }] of fresh.entries()) {
@@ -85,6 +150,7 @@ export const createPages = (layout: StateLayout, folder: SpillFolder): PageFiles
       } catch (error) {
         failed = true
         for (const file of written) folder.drop(file)
+        stay(pages)
         throw error
       }
     },
@@ -96,11 +162,10 @@ export const createPages = (layout: StateLayout, folder: SpillFolder): PageFiles
         await inParallel(own, AT_A_TIME, ({ file }, block) =>
           folder.read(file, who, (bytes) => whole.place(g, block, bytes)),
         )
-      const { state } = await whole.finish()
-      return state
+      return (await whole.finish()).state
     },
     async capture(pages, has, who) {
-      const frozen = known(pages)
+      const frozen = counts(pages)
       const hot = await folder.read(pages.hot!, who)
       const fresh: Uint8Array[][] = []
       for (const g of frozen.keys()) fresh.push(await readBlocks(pages, g, has[g] ?? 0, who))
@@ -108,16 +173,11 @@ export const createPages = (layout: StateLayout, folder: SpillFolder): PageFiles
     },
     share(pages) {
       for (const block of pages.blocks.flat()) block.holders += 1
-      return { hot: null, blocks: pages.blocks.map((own) => [...own]) }
+      const shared = { hot: null, blocks: pages.blocks.map((own) => [...own]) }
+      cool(shared)
+      return shared
     },
     cool,
-    clear(pages) {
-      cool(pages)
-      for (const own of pages.blocks)
-        for (const block of own.splice(0)) {
-          block.holders -= 1
-          if (block.holders === 0) folder.drop(block.file)
-        }
-    },
+    clear,
   }
 }

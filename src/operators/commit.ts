@@ -1,27 +1,26 @@
 /**
  * commit: steps become transactions: outputs, heads, the partition cursor, and the input offset with them. Here is when: every so
- * often, or earlier over budget; snapshots are written between two transactions and never in their way. committer.ts has what.
+ * often, or earlier over budget; snapshots are written between two transactions and never in their way. committer.ts has what is in a
+ * transaction, snapshot-writer.ts what goes ahead of it, compaction.ts what is removed behind it.
  */
 import { Observable, type OperatorFunction } from 'rxjs'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import { recordBytes } from '../state/live-index.ts'
-import type { Backlog } from './backlog.ts'
 import { type Commit, type CommitterDeps, createCommitter } from './committer.ts'
+import { type CompactionDeps, createCompaction } from './compaction.ts'
 import type { EmittedStep } from './emit.ts'
-import type { Sessions } from './sessions.ts'
-import { copiedBytes } from './types.ts'
+import { createSnapshotWriter, type SnapshotWriterDeps } from './snapshot-writer.ts'
 
 export type { Commit } from './committer.ts'
 
-export interface CommitDeps extends Omit<CommitterDeps, 'wake'> {
-  readonly sessions: CommitterDeps['sessions'] & Pick<Sessions, 'unsaved' | 'pressure'>
+export interface CommitDeps
+  extends Omit<CommitterDeps, 'model'>,
+    Omit<SnapshotWriterDeps, 'model' | 'wake' | 'isGarbageDue'>,
+    Omit<CompactionDeps, 'wake' | 'snapshots'> {
+  readonly model: CommitterDeps['model'] & SnapshotWriterDeps['model']
   /** Time between the beginnings of two commits, ms. */
   readonly interval: number
-  /** Released after each commit, so that waiting sessions can go on. */
-  readonly backlog: Backlog
-  /** The same of bytes: states that steps cannot commit without (`needsSnapshot`). */
-  readonly copies: Backlog
 }
 
 /** Steps of one transaction at most, and the backlog at which a commit does not wait for its time. */
@@ -41,20 +40,23 @@ export const commit =
         endWait?.()
         endWait = null
       }
-      const committer = createCommitter({ ...deps, wake })
+      const { table } = deps
+      const commitOne = createCommitter(deps)
+      const snapshots = createSnapshotWriter({ ...deps, wake, isGarbageDue: () => compaction.isGarbageDue })
+      const compaction = createCompaction({ ...deps, wake, snapshots })
 
       /** Waits for the next round: at once over budget or at the end, else when the interval has passed. */
       const due = async (lastStart: number): Promise<void> => {
         while (!cancelled && !ended) {
-          const work = pending.length > 0 || committer.hasTouched
+          const work = pending.length > 0 || table.hasTouched
           const left = lastStart + deps.interval - performance.now()
           if (work && (left <= 0 || pending.length >= BUDGET_STEPS || pendingBytes >= BUDGET_BYTES)) return
-          if (committer.hasSnapshotWork) {
-            await committer.snapshotStep()
+          if (snapshots.hasWork) {
+            await snapshots.step()
             continue
           }
-          if (committer.hasGarbageWork) {
-            await committer.garbageStep()
+          if (compaction.hasGarbageWork) {
+            await compaction.garbageStep()
             continue
           }
           await new Promise<void>((resolve) => {
@@ -80,16 +82,12 @@ export const commit =
 
       const round = async (): Promise<void> => {
         const steps = take()
-        let copied = 0
-        for (const { capture, needsSnapshot } of steps) {
-          if (capture === undefined || !needsSnapshot) continue
-          committer.capture(capture)
-          await committer.finishSnapshots()
-          copied += copiedBytes(capture)
+        for (const { head } of steps) {
+          if (head === null || !table.captures.isRequired(head)) continue
+          table.captures.due(head)
+          await snapshots.finish()
         }
-        const done = await committer.commit(steps)
-        deps.backlog.release(steps.length)
-        deps.copies.release(copied)
+        const done = await commitOne(steps)
         subscriber.next(done)
       }
 
@@ -101,20 +99,17 @@ export const commit =
           if (ended && pending.length === 0) break
           lastStart = performance.now()
           await round()
-          await committer.trim()
-          await committer.compact()
+          await compaction.trim()
+          await compaction.compact()
           // Also when commits follow each other without a pause, snapshots make way.
-          await committer.snapshotStep()
-          await committer.garbageStep()
+          await snapshots.step()
+          await compaction.garbageStep()
         }
         // Farewell: what no snapshot holds yet is saved, so that the next start replays nothing.
         failpoint('stop.drained')
-        await committer.finishSnapshots()
-        for await (const capture of deps.sessions.unsaved()) {
-          committer.capture(capture)
-          await committer.finishSnapshots()
-        }
-        if (committer.hasTouched) await round()
+        await snapshots.finish()
+        await table.saveRest(snapshots.finish)
+        if (table.hasTouched) await round()
         subscriber.complete()
       }
 
@@ -127,20 +122,12 @@ export const commit =
             : new ContinuoError('INTERNAL', `Commit failed: ${String(error)}`, { cause: error })
         subscriber.error(wrapped)
       }
-      const pressure = deps.sessions.pressure.subscribe(() => {
-        // What is thrown at a Subject ends the process.
-        try {
-          committer.relieve()
-        } catch (error) {
-          fail(error)
-        }
-        wake()
-      })
+      table.onWork(wake)
       const upstream = source.subscribe({
         next: (step) => {
           pending.push(step)
           for (const record of step.records) pendingBytes += recordBytes(record)
-          deps.backlog.add(1)
+          table.arrived()
           if (pending.length === 1 || pending.length >= BUDGET_STEPS || pendingBytes >= BUDGET_BYTES) wake()
         },
         error: (error) => {
@@ -157,8 +144,7 @@ export const commit =
       return () => {
         cancelled = true
         upstream.unsubscribe()
-        pressure.unsubscribe()
-        committer.stop()
+        compaction.stop()
         wake()
       }
     })

@@ -2,7 +2,6 @@
 import type { Context } from '../engine/types.ts'
 import type { Head } from '../state/head.ts'
 import { SpillLost } from '../state/spill.ts'
-import type { Backlog } from './backlog.ts'
 import type { PartitionBlobs } from './blobs.ts'
 import { forkedHead } from './fork.ts'
 import type { LiveSession } from './resting.ts'
@@ -32,7 +31,8 @@ export type Fork = (work: Tokenized & { readonly parent: Head }) => Promise<Acqu
 export interface ForksDeps {
   readonly forkContext: (parent: Context) => Promise<Context>
   readonly blobs: PartitionBlobs | null
-  readonly copies: Pick<Backlog, 'room'>
+  /** Resolves when another state may be copied that its commit waits for; undefined when it may now. */
+  readonly room: () => Promise<void> | undefined
   readonly stopping: AbortSignal
   readonly take: Take
   readonly rest: (session: LiveSession) => void
@@ -49,7 +49,7 @@ export const spillLostOf = (session: string, error: SpillLost): SpillLost =>
  * A child is in memory before it has a place there, because neither may wait for a place while it holds the other's. So one session is forked
  * at a time, and a partition has one context more at most than it has places.
  */
-export const createForks = ({ forkContext, blobs, copies, stopping, take, rest, rebuilt, lost }: ForksDeps): Fork => {
+export const createForks = ({ forkContext, blobs, room, stopping, take, rest, rebuilt, lost }: ForksDeps): Fork => {
   /** The child as it begins; null when the task ends before its parent is in memory. */
   const begun = async (work: Tokenized, { session: id }: Head): Promise<Brought | null> => {
     const taken = await take(id, () => rebuilt(id))
@@ -88,7 +88,7 @@ export const createForks = ({ forkContext, blobs, copies, stopping, take, rest, 
   let last: Promise<unknown> = Promise.resolve()
   return (work) => {
     const forked = last.then(async () => {
-      await copies.room()
+      await room()
       if (stopping.aborted) return null
       const { parent } = work
       const child = await begun(work, parent).catch((error) => lost(error, work, forkedHead(work, parent)))

@@ -7,23 +7,20 @@ import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import { SpillLost } from '../state/spill.ts'
 import { advance } from './advance.ts'
-import type { Backlog } from './backlog.ts'
 import { spillLostOf } from './forks.ts'
-import type { Sessions } from './sessions.ts'
+import type { LiveSessions } from './live-sessions.ts'
+import type { SessionTable } from './session-table.ts'
 import { type Bounded, tokenizeEvent } from './tokenize.ts'
-import { copiedBytes, type Rejected, type Step, type Tokenized, type Valid } from './types.ts'
+import type { Rejected, Step, Tokenized, Valid } from './types.ts'
 
 export interface InferDeps {
-  readonly sessions: Pick<Sessions, 'engine' | 'newest' | 'acquire' | 'fork' | 'began' | 'capture' | 'rest'>
+  readonly table: Pick<SessionTable, 'newest' | 'stepped' | 'room' | 'captures'>
+  readonly sessions: Pick<LiveSessions, 'engine' | 'acquire' | 'fork' | 'capture' | 'rest'>
   readonly model: Bounded
   /** Partitions of the input. */
   readonly partitions: number
   /** Pulses after which a session's state is captured. */
   readonly snapshotEvery: number
-  /** Resolves when the stages behind have room for another step; undefined when they have it now. */
-  readonly room: () => Promise<void> | undefined
-  /** Counts the bytes of states whose commit waits for them. */
-  readonly copies: Pick<Backlog, 'add'>
   /** No step begins after it fires. */
   readonly stopping: AbortSignal
   /** Called for every session that is set aside. */
@@ -52,10 +49,10 @@ const named = (error: unknown, { session, record }: Tokenized): unknown => {
 
 /** The steps of one event. */
 async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
-  const { sessions, model, snapshotEvery, room, copies, stopping, warn } = deps
+  const { table, sessions, model, snapshotEvery, stopping, warn } = deps
   const { engine } = sessions
-  const work = tokenizeEvent(event, sessions.newest(event.session), engine.tokenizer, model, {
-    newest: sessions.newest,
+  const work = tokenizeEvent(event, table.newest(event.session), engine.tokenizer, model, {
+    newest: table.newest,
     partitions: deps.partitions,
   })
   if (work.kind === 'rejected') {
@@ -77,21 +74,23 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   try {
     if (aside !== undefined) {
       warn(aside.head!.stopped!.reason)
+      table.stepped(aside.head!)
       yield aside
       return
     }
     for await (const step of advance(session, work, fresh, engine)) {
-      const pulse = step.head!.conductor.globalStep
+      const head = step.head!
+      const pulse = head.conductor.globalStep
       const since = session.captured === -1 ? 0 : session.captured
-      sessions.began(work.session, work.record.offset)
-      if (step.failure !== undefined) warn(`${step.head!.stopped!.reason} (${step.failure.message})`)
-      if (pulse - since >= snapshotEvery && step.head!.status === 'open') {
+      table.stepped(head)
+      if (step.failure !== undefined) warn(`${head.stopped!.reason} (${step.failure.message})`)
+      if (pulse - since >= snapshotEvery && head.status === 'open') {
         const capture = await sessions.capture(session)
         failpoint('snapshot.captured')
-        if (needsSnapshot) copies.add(copiedBytes(capture))
-        yield { ...step, capture, ...(needsSnapshot && { needsSnapshot }) }
-      } else yield step
-      await room()
+        table.captures.ofStep(head, capture, needsSnapshot)
+      }
+      yield step
+      await table.room()
       if (stopping.aborted) return
     }
   } catch (error) {

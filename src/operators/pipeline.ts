@@ -4,7 +4,7 @@
  *   subscribe → validate → bySession(tokenize → infer) → emit → commit
  *
  * Outside `bySession` things happen in the order of the partition, inside it in the order of each session. Backpressure
- * runs the other way: commit lets sessions wait (`backlog`), sessions hold their records, and the source delivers no more
+ * runs the other way: commit lets sessions wait (the table's `room`), sessions hold their records, and the source delivers no more
  * than the watermark has room for.
  */
 import { from, type Observable } from 'rxjs'

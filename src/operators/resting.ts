@@ -19,6 +19,7 @@
 import { type Head, samePlace } from '../state/head.ts'
 import type { SessionState } from './advance.ts'
 import { createQueue, type Queue } from './queue.ts'
+import { isSaved } from './session-table.ts'
 
 /** A session whose context is in memory. */
 export interface LiveSession extends SessionState {
@@ -40,10 +41,6 @@ export interface LiveSession extends SessionState {
  */
 export const SHORT_PULSES = 64
 export const SHORT_RECORDS = 256
-
-/** Whether nothing is lost when the context goes: it is in a snapshot, or no longer needed. */
-export const isSaved = ({ status, snapshot, conductor }: Head): boolean =>
-  status !== 'open' || snapshot?.pulse === conductor.globalStep
 
 export interface Resting {
   readonly free: Queue<LiveSession>

@@ -15,14 +15,14 @@ import { createLifecycle, type TaskState, verdictOf } from '../streams/lifecycle
 import type { EventLog, PartitionWriter } from '../streams/log.ts'
 import { createSource } from '../streams/source.ts'
 import { createWatermark } from '../streams/watermark.ts'
-import { createBacklog } from './backlog.ts'
 import { openBlobs } from './blobs.ts'
 import type { Commit } from './commit.ts'
+import { createLiveSessions, type LiveSessions } from './live-sessions.ts'
 import { openState } from './partition-state.ts'
 import { pipeline } from './pipeline.ts'
 import type { Contexts, Residency } from './residency.ts'
 import { restoreSession } from './restore.ts'
-import { createSessions, type Sessions } from './sessions.ts'
+import { createSessionTable } from './session-table.ts'
 import { type WorkerSettings, withDefaults } from './settings.ts'
 import { inTurns, type TurnWriter } from './turns.ts'
 
@@ -62,7 +62,7 @@ export interface Task {
 const orRebuilt = (error: unknown): unknown =>
   error instanceof SpillLost ? new ContinuoError('UNAVAILABLE', error.message, { cause: error }) : error
 
-/** Sessions between finished steps and the log, in steps. */
+/** Steps between infer and the log, from which on sessions wait. */
 const BACKLOG_STEPS = 4096
 /** States copied for steps that wait for their commit, after which no other session is forked. */
 const COPIED_BYTES = 64 * 1024 * 1024
@@ -92,7 +92,8 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
   const stopping = new AbortController()
   let failure: unknown
   const life = createLifecycle((state) => options.onState?.(partition, state, failure))
-  let sessions: Sessions | null = null
+  let sessions: LiveSessions | null = null
+  let committed = (): ReadonlyMap<string, Head> => new Map()
   let load = () => 0
   let offset = () => -1
   let lastActivity = performance.now()
@@ -107,8 +108,14 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     const { offset: from, done, topicId, logId } = cursor
     const watermark = createWatermark({ offset: from, done })
     const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal, undefined, topicId)
-    const backlog = createBacklog(BACKLOG_STEPS)
-    const copies = createBacklog(COPIED_BYTES)
+    const table = createSessionTable({
+      heads: heads.values(),
+      position: watermark.position().offset,
+      blobs,
+      maxSteps: BACKLOG_STEPS,
+      maxRequired: COPIED_BYTES,
+    })
+    committed = () => table.heads
     const partitions = await log.partitions(names.chunks)
     const validation = { format: options.format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
     const engine = { model, tokenizer, submit: contexts.submit }
@@ -118,17 +125,17 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       names,
       model,
       engine,
-      heads: { get: (id: string) => sessions?.heads.get(id) },
+      heads: table.heads,
       validate: validation,
       warn: options.warn,
       ...(distrust && { distrust }),
-      newest: (session: string) => sessions?.heads.get(session)?.snapshot ?? null,
+      newest: (session: string) => table.heads.get(session)?.snapshot ?? null,
     }
-    sessions = createSessions({
+    sessions = createLiveSessions({
+      table,
       model,
       engine,
       blobs,
-      copies,
       snapshotEvery: options.snapshotEvery,
       snapshotRecords: options.snapshotRecords,
       maxContexts: options.maxContexts,
@@ -142,9 +149,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       warn: options.warn,
     })
     const { snapshotEvery, warn } = options
-    const { signal } = stopping
-    const inference = { sessions, model, partitions, snapshotEvery, room: backlog.room, copies, stopping: signal, warn }
-    for (const head of heads.values()) sessions.resume(head)
+    const inference = { table, sessions, model, partitions, snapshotEvery, stopping: stopping.signal, warn }
     load = () => watermark.load.records
     offset = () => watermark.position().offset
     if (stopping.signal.aborted) return
@@ -160,13 +165,11 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       logId,
       writer,
       watermark,
-      sessions,
+      table,
       model,
       stateIndex,
       resealing,
       snapshotIndex,
-      backlog,
-      copies,
       validation,
       inference,
       format: options.format,
@@ -226,7 +229,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       return { records: load(), lastActivity }
     },
     get sessions() {
-      return sessions?.heads ?? new Map()
+      return committed()
     },
     get liveContexts() {
       return sessions?.live ?? 0

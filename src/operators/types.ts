@@ -85,9 +85,6 @@ export interface Step {
   readonly head: Head | null
   /** The record is finished. */
   readonly done: boolean
-  readonly capture?: Capture
-  /** The head may commit only when it names the snapshot of `capture`: no replay leads to it. */
-  readonly needsSnapshot?: true
   /** The session was set aside with this step, and this is why. */
   readonly failure?: ContinuoError
 }

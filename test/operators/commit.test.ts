@@ -3,13 +3,14 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { lastValueFrom, NEVER, Subject, tap, toArray } from 'rxjs'
+import { lastValueFrom, Subject, tap, toArray } from 'rxjs'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { PLAIN_MEMORY } from '../../src/memory.ts'
 import { createBacklog } from '../../src/operators/backlog.ts'
 import { type Commit, type CommitDeps, commit } from '../../src/operators/commit.ts'
 import type { EmittedStep } from '../../src/operators/emit.ts'
 import { readPartitionState } from '../../src/operators/partition-state.ts'
+import { type ContextHolder, createSessionTable } from '../../src/operators/session-table.ts'
 import { begin } from '../../src/state/conductor.ts'
 import type { Head } from '../../src/state/head.ts'
 import { createLiveIndex } from '../../src/state/live-index.ts'
@@ -50,13 +51,13 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
   partition: 0,
   writer: await log.claim('g', names.chunks, 0),
   watermark,
-  sessions: {
-    heads: new Map(),
-    committed: () => undefined,
-    async *unsaved() {},
-    relieve: () => [],
-    pressure: NEVER,
-  },
+  table: createSessionTable({
+    heads: [],
+    position: watermark.position().offset,
+    blobs: null,
+    maxSteps: 100,
+    maxRequired: 1 << 20,
+  }),
   model,
   blobs: null,
   logId: undefined,
@@ -66,8 +67,6 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
   partBytes: 900_000,
   format: 'json',
   interval,
-  backlog: createBacklog(100),
-  copies: createBacklog(1 << 20),
   warn: () => undefined,
 })
 
@@ -171,15 +170,22 @@ describe('commit', () => {
 
   test('states that others wait for are written as long as there are any, a few at a time, between two commits', async () => {
     const source = new Subject<EmittedStep>()
-    const pressure = new Subject<void>()
     const hour = 3_600_000
     const mine = await deps(hour)
     const heads = Array.from({ length: 50 }, (_, n) => headOf(`s${n}`))
     let most = 0
-    const relieve = (limit: number) => {
-      most = Math.max(most, limit)
-      return heads.splice(0, limit).map(async (head) => ({ head, state: new Uint8Array(0), gates: [] }))
+    let waiting = false
+    const { captures } = mine.table
+    const holder: ContextHolder = {
+      committed() {
+        const places = waiting ? captures.places : 0
+        most = Math.max(most, places)
+        for (const head of heads.splice(0, places))
+          captures.atRest(Promise.resolve({ head, state: new Uint8Array(0), gates: [] }))
+      },
+      saveRest: async () => undefined,
     }
+    mine.table.attach(holder)
     const first = Promise.withResolvers<void>()
     const all = Promise.withResolvers<void>()
     let commits = 0
@@ -187,7 +193,6 @@ describe('commit', () => {
       source.pipe(
         commit({
           ...mine,
-          sessions: { ...mine.sessions, relieve, pressure },
           onSnapshot: ({ head }) => {
             if (head.session === 's49') all.resolve()
           },
@@ -201,13 +206,30 @@ describe('commit', () => {
     )
     source.next(step(0))
     await first.promise
-    pressure.next()
+    waiting = true
+    mine.table.makeRoom()
     await all.promise
     expect(commits).toBe(1)
-    expect(most).toBeLessThanOrEqual(8)
+    expect(most).toBe(8)
     source.complete()
     await done
     expect(new Set((await readAll(log, names.snapshots)).map(({ key }) => text(key))).size).toBe(50)
+  })
+
+  test('an error while room is made ends it, also while it waits for its time', async () => {
+    const source = new Subject<EmittedStep>()
+    const mine = await deps(3_600_000)
+    const first = Promise.withResolvers<void>()
+    const done = lastValueFrom(
+      source.pipe(
+        commit(mine),
+        tap(() => first.resolve()),
+      ),
+    )
+    source.next(step(0))
+    await first.promise
+    mine.table.captures.atRest(Promise.reject(new Error('the device is gone')))
+    await expect(done).rejects.toMatchObject({ code: 'INTERNAL', message: 'Commit failed: Error: the device is gone' })
   })
 
   test('an error upstream ends it: what was pending is not written', async () => {

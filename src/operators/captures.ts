@@ -1,0 +1,121 @@
+/**
+ * Copies of states on their way from contexts in memory to their snapshots. A session has one in the queue at most: a newer one takes
+ * the place of an older.
+ *
+ *   copied with a step ──its head commits──▶ ┐
+ *                                            ├─ queued ──▶ taken, to be written
+ *   copying, of a session at rest ─────────▶ ┘
+ *
+ * What is copied with a step waits for the step, because a head must never name a snapshot that is ahead of it.
+ */
+import type { Head } from '../state/head.ts'
+import { createBacklog } from './backlog.ts'
+import { type Capture, copiedBytes } from './types.ts'
+
+/** States copied only to make room, being copied or queued: they are held in memory. */
+export const MAX_CAPTURES = 8
+
+export interface Captures {
+  /** Copied with the step that left this head. `required`: the head may commit only when it names the snapshot, as no replay leads to it. */
+  ofStep(head: Head, capture: Capture, required: boolean): void
+  /** Being copied, of a session at rest. Where that fails, `first` throws the error. */
+  atRest(copying: Promise<Capture>): void
+  /** Copied, of a session at rest. */
+  queue(capture: Capture): void
+  /** How many more may be copied at rest now. */
+  readonly places: number
+  /** Resolves when there is room for the bytes of another required capture; undefined when there is now. */
+  room(): Promise<void> | undefined
+
+  /** Whether the head may commit only when it names the snapshot of its capture, which is not queued yet. */
+  isRequired(head: Head): boolean
+  /** The head commits next: the capture of its step is queued, if there is one. */
+  due(head: Head): void
+  /** The oldest in the queue. Throws what `fail` was told. */
+  readonly first: Capture | undefined
+  /** Takes it out of the queue. */
+  take(capture: Capture): void
+  /** All that are queued. */
+  queued(): Iterable<Capture>
+  /** Whether a copy is being made. */
+  readonly isCopying: boolean
+  /** Resolves when those that are being made now are. */
+  copied(): Promise<void>
+  /** Required captures that were due have been committed. */
+  committed(): void
+  /** Something went wrong with making room; the commit stage is to end with this error. */
+  fail(error: unknown): void
+  readonly hasFailed: boolean
+}
+
+/** `maxRequired`: bytes of required captures from which on `room` waits. `wake`: called when a capture was queued, or could not be copied. */
+export const createCaptures = (maxRequired: number, wake: () => void): Captures => {
+  const ofSteps = new Map<Head, { readonly capture: Capture; readonly required: boolean }>()
+  const queue = new Map<string, Capture>()
+  const copies = new Set<Promise<void>>()
+  const required = createBacklog(maxRequired)
+  /** Bytes of required captures whose heads commit next. */
+  let committing = 0
+  let failed: { readonly error: unknown } | null = null
+
+  const enqueue = (capture: Capture): void => {
+    queue.delete(capture.head.session)
+    queue.set(capture.head.session, capture)
+  }
+  const fail = (error: unknown): void => {
+    failed ??= { error }
+    wake()
+  }
+
+  return {
+    ofStep(head, capture, isRequired) {
+      // It is written at once when its turn comes, and an older one behind it would be named in its place.
+      if (isRequired)
+        for (const [older, { required: stays }] of ofSteps)
+          if (older.session === head.session && !stays) ofSteps.delete(older)
+      ofSteps.set(head, { capture, required: isRequired })
+      if (isRequired) required.add(copiedBytes(capture))
+    },
+    atRest(copying) {
+      const copy = copying.then(enqueue, fail).then(() => {
+        copies.delete(copy)
+        wake()
+      })
+      copies.add(copy)
+    },
+    queue: enqueue,
+    get places() {
+      return Math.max(0, MAX_CAPTURES - queue.size - copies.size)
+    },
+    room: required.room,
+    isRequired: (head) => ofSteps.get(head)?.required === true,
+    due(head) {
+      const found = ofSteps.get(head)
+      if (found === undefined) return
+      ofSteps.delete(head)
+      enqueue(found.capture)
+      if (found.required) committing += copiedBytes(found.capture)
+    },
+    get first() {
+      if (failed !== null) throw failed.error
+      const [next] = queue.values()
+      return next
+    },
+    take: ({ head }) => void queue.delete(head.session),
+    queued: () => queue.values(),
+    get isCopying() {
+      return copies.size > 0
+    },
+    async copied() {
+      await Promise.all(copies)
+    },
+    committed() {
+      required.release(committing)
+      committing = 0
+    },
+    fail,
+    get hasFailed() {
+      return failed !== null
+    },
+  }
+}

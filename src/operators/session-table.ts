@@ -1,0 +1,184 @@
+/**
+ * The sessions of a partition as infer and commit share them; neither knows the other. Infer writes what its steps leave: heads, and
+ * captures of states. Commit takes from here what a transaction holds, and writes back what the log has. Each side is called when the
+ * other has something for it: commit through `wake`, the contexts in memory through `ContextHolder`.
+ *
+ *   infer ──heads, captures──▶ table ──take──▶ commit
+ *         ◀──committed, room── table ◀──note──
+ */
+import { type Head, type SnapshotRef, samePlace } from '../state/head.ts'
+import { createBacklog } from './backlog.ts'
+import type { PartitionBlobs } from './blobs.ts'
+import { type Captures, createCaptures } from './captures.ts'
+import { createSnapshotRefs, type SnapshotRefs } from './snapshot-refs.ts'
+import type { Step } from './types.ts'
+import { createUnsaved, type Unsaved } from './unsaved.ts'
+
+/** Those who hold the contexts of sessions in memory. */
+export interface ContextHolder {
+  /** These heads were committed; there may be places for captures. Throws what the commit stage is to end with. */
+  committed(heads: readonly Head[]): void
+  /** Queues a capture of each state that no snapshot holds yet, one after the other; `written` writes it. Only while nothing runs. */
+  saveRest(written: () => Promise<void>): Promise<void>
+}
+
+export interface SessionTable {
+  /** Committed heads. */
+  readonly heads: ReadonlyMap<string, Head>
+  /** From where on the input of sessions is not in a snapshot or a capture. */
+  readonly unsaved: Unsaved
+  readonly captures: Captures
+
+  /** For infer. The newest head of a session, committed or not; undefined for a session that has none yet. */
+  newest(session: string): Head | undefined
+  /** A step has left this head. */
+  stepped(head: Head): void
+  /** Resolves when there is room for another step; undefined when there is now. */
+  room(): Promise<void> | undefined
+  /** Who is told what was committed. Before, nobody is. */
+  attach(holder: ContextHolder): void
+
+  /** The input offset of the last commit. */
+  readonly position: number
+  /** For commit. Who is told that there is work; called at any time. */
+  onWork(wake: () => void): void
+  /** A step waits for its commit. */
+  arrived(): void
+  /** The newest snapshot of a session that is whole in the log, whether a committed head names it or not. */
+  snapshotOf(session: string): SnapshotRef | undefined
+  /** What those snapshots name in the blob store. */
+  readonly living: SnapshotRefs['living']
+  /** A snapshot is whole in the log: the next commit's head names it. */
+  written(session: string, ref: SnapshotRef): void
+  /** The snapshot is of no use: the next commit's head names none. */
+  forget(session: string): void
+  /** The head is to be written with the next commit, though no step touched it. */
+  touch(session: string): void
+  /** Whether the next commit has such heads. */
+  readonly hasTouched: boolean
+  /** The heads of the next transaction, which has these steps. */
+  prepare(steps: readonly Pick<Step, 'head'>[]): readonly Head[]
+  /** They are committed, with `steps` steps, up to this input offset. */
+  committed(heads: readonly Head[], steps: number, position: number): void
+  /** There may be places for captures: states that wait to be saved are copied now. */
+  makeRoom(): void
+  /** As in `ContextHolder`. */
+  saveRest(written: () => Promise<void>): Promise<void>
+}
+
+/** Whether nothing is lost when the context goes: it is in a snapshot, or no longer needed. */
+export const isSaved = ({ status, snapshot, conductor }: Head): boolean =>
+  status !== 'open' || snapshot?.pulse === conductor.globalStep
+
+/** A closed session can be recomputed from its events, unless they lie in another log (`born` −1). It names no snapshot. */
+export const needsNoSnapshot = ({ status, born }: Head): boolean => status === 'closed' && born >= 0
+
+export interface TableOptions {
+  /** Those that the task begins with. */
+  readonly heads: Iterable<Head>
+  readonly position: number
+  /** null: snapshots are whole. */
+  readonly blobs: PartitionBlobs | null
+  /** Steps between infer and the log, from which on sessions wait. */
+  readonly maxSteps: number
+  /** Bytes of states that their commits wait for, from which on forks wait. */
+  readonly maxRequired: number
+}
+
+export const createSessionTable = (options: TableOptions): SessionTable => {
+  const heads = new Map<string, Head>()
+  /** Of sessions that have steps to commit. */
+  const ahead = new Map<string, Head>()
+  const unsaved = createUnsaved()
+  const refs = createSnapshotRefs(options.blobs)
+  /** Sessions whose head must be written although no step touched them: a new snapshot, or compaction. */
+  const touched = new Set<string>()
+  const steps = createBacklog(options.maxSteps)
+  let { position } = options
+  let holder: ContextHolder | null = null
+  let wake = (): void => undefined
+  const captures = createCaptures(options.maxRequired, () => wake())
+
+  for (const head of options.heads) {
+    const { session, snapshot, born, cursor } = head
+    heads.set(session, head)
+    if (snapshot !== null) refs.set(session, snapshot)
+    // What came after an older snapshot came before the head's own record, and where is not known.
+    if (!isSaved(head)) unsaved.begin(session, snapshot === null ? born : cursor.offset)
+  }
+
+  const noted = (head: Head): void => {
+    const { session } = head
+    heads.set(session, head)
+    const newest = ahead.get(session)
+    if (newest !== undefined && samePlace(newest, head)) ahead.delete(session)
+    if (head.status !== 'open') unsaved.end(session)
+    if (needsNoSnapshot(head)) refs.set(session, undefined)
+  }
+
+  return {
+    heads,
+    unsaved,
+    captures,
+    newest: (session) => ahead.get(session) ?? heads.get(session),
+    stepped(head) {
+      ahead.set(head.session, head)
+      unsaved.begin(head.session, head.cursor.offset)
+    },
+    room: steps.room,
+    attach(attached) {
+      holder = attached
+    },
+    get position() {
+      return position
+    },
+    onWork(woken) {
+      wake = woken
+    },
+    arrived: () => steps.add(1),
+    snapshotOf: refs.get,
+    get living() {
+      return refs.living
+    },
+    written(session, ref) {
+      refs.set(session, ref)
+      touched.add(session)
+    },
+    forget(session) {
+      refs.set(session, undefined)
+      touched.add(session)
+    },
+    touch: (session) => void touched.add(session),
+    get hasTouched() {
+      return touched.size > 0
+    },
+    prepare(taken) {
+      const changed = new Map<string, Head>()
+      for (const { head } of taken) {
+        if (head === null) continue
+        changed.set(head.session, head)
+        captures.due(head)
+      }
+      for (const id of touched) {
+        const head = changed.get(id) ?? heads.get(id)
+        if (head !== undefined) changed.set(id, head)
+      }
+      touched.clear()
+      return [...changed.values()].map((head) => ({
+        ...head,
+        snapshot: needsNoSnapshot(head) ? null : (refs.get(head.session) ?? null),
+      }))
+    },
+    committed(committed, count, to) {
+      position = to
+      for (const head of committed) noted(head)
+      holder?.committed(committed)
+      steps.release(count)
+      captures.committed()
+    },
+    makeRoom: () => holder?.committed([]),
+    async saveRest(written) {
+      await holder?.saveRest(written)
+    },
+  }
+}

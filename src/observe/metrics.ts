@@ -3,7 +3,7 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom
 import type { TopicNames } from '../../topics/index.ts'
 import type { Model } from '../engine/types.ts'
 import type { Commit } from '../operators/commit.ts'
-import type { ResidencyStats } from '../operators/residency.ts'
+import type { ContextStoreStats } from '../operators/context-store.ts'
 import type { Worker } from '../operators/worker.ts'
 import { largestNorms } from '../state/health.ts'
 import type { MemoryReport } from '../state/memory-stats.ts'
@@ -97,22 +97,23 @@ export const createMetrics = ({ log, names, model, worker }: MetricsDeps): Metri
       for (const [partition, { liveBytes }] of worker()?.tasks ?? []) this.set({ partition }, liveBytes)
     },
   })
-  const ofResidency = (name: string, help: string, value: (stats: ResidencyStats) => number): Gauge =>
+  const ofContexts = (name: string, help: string, value: (stats: ContextStoreStats) => number): Gauge =>
     new Gauge({
       name,
       help,
       registers,
       collect() {
-        const stats = worker()?.residency
+        const stats = worker()?.contexts
         if (stats !== undefined) this.set(value(stats))
       },
     })
-  ofResidency('continuo_resident_bytes', 'Memory of contexts; --max-resident-bytes bounds it', (s) => s.residentBytes)
-  ofResidency('continuo_resident_contexts', 'Contexts in memory', (s) => s.resident)
-  ofResidency('continuo_paged_contexts', 'Contexts spilled to files', (s) => s.spilled)
-  const moved = (name: string, help: string, value: (stats: ResidencyStats) => number): Counter =>
+  ofContexts('continuo_resident_bytes', 'Memory of contexts; --max-resident-bytes bounds it', (s) => s.residentBytes)
+  ofContexts('continuo_resident_contexts', 'Contexts in memory', (s) => s.resident)
+  ofContexts('continuo_paged_contexts', 'Contexts spilled to files', (s) => s.spilled)
+  ofContexts('continuo_spill_bytes', 'Bytes of spill files; --max-spill-bytes bounds it', (s) => s.spillBytes)
+  const moved = (name: string, help: string, value: (stats: ContextStoreStats) => number): Counter =>
     fromStats(name, help, () => {
-      const stats = worker()?.residency
+      const stats = worker()?.contexts
       return stats === undefined ? 0 : value(stats)
     })
   moved('continuo_page_ins_total', 'Contexts read back from their spill file', (s) => s.spillReads)

@@ -28,7 +28,7 @@ import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
 export const FEED_SLICE = 256
 export const GENERATE_SLICE = 16
 
-/** Computes items of work: the engine of a model, or a layer before it (residency, a probe). */
+/** Computes items of work: the engine of a model, or a layer before it (the context store, a probe). */
 export interface Inference {
   readonly model: Fingerprints & Partial<Pick<ModelInfo, 'endTokens'>>
   readonly tokenizer: Tokenizer | null

@@ -7,7 +7,7 @@ import { ContinuoError } from '../errors.ts'
 import type { Fingerprints, Head } from '../state/head.ts'
 import { partitionOfKey } from '../streams/murmur2.ts'
 import { initialHead, type SessionState } from './advance.ts'
-import type { Contexts } from './residency.ts'
+import type { Contexts } from './context-store.ts'
 import { cursorAt, spanFrom } from './spans.ts'
 import type { Rejected, SessionEvent, Tokenized, Valid } from './types.ts'
 

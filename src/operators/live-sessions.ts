@@ -11,9 +11,9 @@ import { type Inference, initialHead } from './advance.ts'
 import type { PartitionBlobs } from './blobs.ts'
 import { createCalls } from './calls.ts'
 import { captureIfThere, captureOf } from './capture.ts'
+import type { Contexts } from './context-store.ts'
 import { type Acquired, type Brought, createForks, type Fork, type Take } from './forks.ts'
 import { createQueue, type Queue } from './queue.ts'
-import type { Contexts } from './residency.ts'
 import { createResting, type LiveSession } from './resting.ts'
 import { blankSession, Disagreement, type Restored } from './restore.ts'
 import { createRooms } from './rooms.ts'
@@ -53,6 +53,8 @@ export interface LiveSessions {
   /** A copy of the session's state, for the event that has the session. Its head is committed already, or commits with the copy. */
   capture(session: LiveSession): Promise<Capture>
   rest(session: LiveSession): void
+  /** Spill files have no room for this context any more: it goes at once where it is saved, and else as soon as it is. False: it is in use. */
+  release(context: Context): boolean
   /** Contexts in memory. */
   readonly live: number
   /** Memory of their contexts. */
@@ -83,6 +85,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
   const { table, model, blobs, snapshotEvery, snapshotRecords, maxContexts, restore, stopping } = options
   const { heads, unsaved, captures } = table
   const live = new Map<string, LiveSession>()
+  const owners = new WeakMap<Context, LiveSession>()
   const coming = new Map<string, Arrival>()
   const resting = createResting({ heads, snapshotEvery, snapshotRecords })
   const { free, savable, overdue, capturing, put, isShort } = resting
@@ -96,25 +99,31 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     maxRestores: MAX_RESTORES,
     alive: () => live.size,
     giveBackOne() {
-      const session = free.first
-      if (session === undefined) return false
-      put(session, null)
-      live.delete(session.head.session)
-      blobs?.end(session.head.session)
-      session.context.close()
+      if (free.first === undefined) return false
+      giveBack(free.first)
       return true
     },
     onPressure: () => makeRoom(),
   })
   stopping.addEventListener('abort', rooms.close)
 
+  const giveBack = (session: LiveSession): void => {
+    put(session, null)
+    live.delete(session.head.session)
+    blobs?.end(session.head.session)
+    session.context.close()
+  }
+
   const settle = (session: LiveSession): void => {
     resting.settle(session)
-    if (session.list === free) rooms.admit()
+    if (session.list !== free) return
+    if (session.parting) giveBack(session)
+    rooms.admit()
   }
 
   const occupy = (session: LiveSession): void => {
     session.busy = true
+    session.parting = false
     put(session, null)
   }
 
@@ -196,8 +205,9 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
         // What took a long rebuild is saved as soon as it rests: the next crash must not make it longer.
         const due = !busy || arrival.due || stale || (known !== undefined && !isSaved(known) && !isShort(known))
         const captured = stale ? Number.NEGATIVE_INFINITY : (known?.snapshot?.pulse ?? -1)
-        const session: LiveSession = { head, context, busy, captured, due, copying: null, list: null }
+        const session: LiveSession = { head, context, busy, captured, due, parting: false, copying: null, list: null }
         live.set(id, session)
+        owners.set(context, session)
         blobs?.begin(id, blocks)
         settle(session)
         return { session, ...(aside && { aside }) }
@@ -336,6 +346,15 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     fork,
     capture,
     rest,
+    release(context) {
+      const session = owners.get(context)
+      if (session === undefined || session.busy || calls.isClosed) return false
+      session.parting = true
+      session.due ||= session.list !== free
+      settle(session)
+      makeRoom()
+      return true
+    },
     get live() {
       return live.size
     },

@@ -4,7 +4,7 @@ import type { ModelInfo } from '../engine/types.ts'
 import type { EventLog } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import type { Inference } from './advance.ts'
-import type { Contexts } from './residency.ts'
+import type { Contexts } from './context-store.ts'
 import type { Valid } from './types.ts'
 import { type ValidateOptions, validateRecord } from './validate.ts'
 

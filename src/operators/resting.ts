@@ -28,6 +28,8 @@ export interface LiveSession extends SessionState {
   captured: number
   /** To be saved as soon as it rests. */
   due: boolean
+  /** To be given back as soon as it may go. */
+  parting: boolean
   /** Settles when the copy of its state is made that was begun while it was at rest. */
   copying: Promise<void> | null
   /** Where it stands at rest. */

@@ -20,6 +20,8 @@ export interface WorkerSettings {
   readonly compactFloor: number
   /** Memory of all contexts of the process, bytes; those not in use go to files beyond it. Default: no bound. */
   readonly maxResidentBytes?: number | undefined
+  /** Bytes of those files; contexts go to the log beyond it. Default: no bound. */
+  readonly maxSpillBytes?: number | undefined
   /** Where the folder for those files is made; default: the system's folder for temporary files. */
   readonly spillDir?: string | undefined
 }

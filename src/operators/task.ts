@@ -3,7 +3,7 @@
  * See streams/lifecycle.ts for the states and docs/architecture.md (Resume) for the protocol.
  */
 import type { TopicNames } from '../../topics/index.ts'
-import type { Model, ModelInfo } from '../engine/types.ts'
+import type { Context, Model, ModelInfo } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
@@ -17,10 +17,10 @@ import { createSource } from '../streams/source.ts'
 import { createWatermark } from '../streams/watermark.ts'
 import { openBlobs } from './blobs.ts'
 import type { Commit } from './commit.ts'
+import type { ContextStore, Contexts } from './context-store.ts'
 import { createLiveSessions, type LiveSessions } from './live-sessions.ts'
 import { openState } from './partition-state.ts'
 import { pipeline } from './pipeline.ts'
-import type { Contexts, Residency } from './residency.ts'
 import { restoreSession } from './restore.ts'
 import { createSessionTable } from './session-table.ts'
 import { type WorkerSettings, withDefaults } from './settings.ts'
@@ -32,7 +32,7 @@ export interface TaskOptions extends WorkerSettings {
   readonly model: Model
   readonly tokenizer: Tokenizer | null
   /** Where contexts are made and processed, for all tasks of the process. */
-  readonly contexts: Residency
+  readonly contexts: ContextStore
   readonly onCommit?: (commit: Commit) => void
   readonly onState?: (partition: number, state: TaskState, error?: unknown) => void
   /** Called with the statistics of a memory that was just saved. */
@@ -83,11 +83,12 @@ const orOvertaken = async (error: unknown, writer: PartitionWriter | null): Prom
 export const startTask = (partition: number, given: TaskOptions): Task => {
   const options = withDefaults(given)
   const { log, names, group, tokenizer, contexts } = options
-  // A session's context may be spilled to a file, so sessions get those of the residency and never the engine's own.
+  // A session's context may be spilled to files, so sessions get those of the store and never the engine's own.
+  const release = (context: Context): boolean => sessions?.release(context) ?? false
   const model: ModelInfo & Contexts = {
     ...options.model,
-    createContext: () => contexts.createContext(),
-    forkContext: (context) => contexts.forkContext(context),
+    createContext: () => contexts.createContext(undefined, release),
+    forkContext: (context) => contexts.forkContext(context, undefined, release),
   }
   const stopping = new AbortController()
   let failure: unknown

@@ -7,7 +7,7 @@ import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { TaskState } from '../streams/lifecycle.ts'
 import type { Assignment } from '../streams/log.ts'
 import { checkCount, type Service, startCensus } from './census.ts'
-import { createResidency, type ResidencyStats } from './residency.ts'
+import { type ContextStoreStats, createContextStore } from './context-store.ts'
 import { startTask, type Task, type TaskOptions } from './task.ts'
 
 export interface WorkerOptions extends Omit<TaskOptions, 'contexts'> {
@@ -40,7 +40,7 @@ export interface Worker {
   readonly assigned: readonly number[]
   readonly tasks: ReadonlyMap<number, Task>
   /** Statistics over the contexts of all tasks. */
-  readonly residency: ResidencyStats
+  readonly contexts: ContextStoreStats
   /** Partitions whose state refuses to resume, with the reason. */
   readonly refused: ReadonlyMap<number, unknown>
   /** Why the task of a partition was lost last, until another one commits. */
@@ -62,11 +62,12 @@ const CENSUS_INTERVAL = 5000
 const doublings = 6
 
 export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
-  const { log, group, names, maxResidentBytes, spillDir } = options
+  const { log, group, names, maxResidentBytes, maxSpillBytes, spillDir } = options
   const partitions = await checkCount(log, names)
-  const contexts = createResidency(options.model, {
+  const contexts = createContextStore(options.model, {
     warn: options.warn,
     maxBytes: maxResidentBytes,
+    maxSpillBytes,
     spillDir,
   })
   const tasks = new Map<number, Task>()
@@ -213,7 +214,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
       return halted
     },
     troubles,
-    residency: contexts.stats,
+    contexts: contexts.stats,
     over,
     idleFor(ms) {
       const now = performance.now()

@@ -7,7 +7,7 @@ import { ContinuoError, messageOf } from '../errors.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import { admit } from '../operators/admit.ts'
 import { advance, clockOf, initialHead, type SessionState } from '../operators/advance.ts'
-import { createResidency, type Residency, type ResidencyStats } from '../operators/residency.ts'
+import { type ContextStore, type ContextStoreStats, createContextStore } from '../operators/context-store.ts'
 import { tokenizeEvent } from '../operators/tokenize.ts'
 import type { Tokenized } from '../operators/types.ts'
 import { begin } from '../state/conductor.ts'
@@ -44,7 +44,7 @@ import type {
 export class SessionManager {
   readonly #model: Model
   readonly #tokenizer: Tokenizer | null
-  readonly #contexts: Residency
+  readonly #contexts: ContextStore
   readonly #sessions = new Map<string, SessionEntry>()
   readonly #onProbe: OnProbe | undefined
   readonly #probeEvery: number | undefined
@@ -54,9 +54,11 @@ export class SessionManager {
 
   /** Throws INVALID for an option that cannot be, DENIED or UNAVAILABLE for a `spillDir` that cannot be written. */
   constructor(model: Model, options: SessionManagerOptions = {}) {
-    const { maxResidentBytes, spillDir, tokenizer = null, onProbe, probeEvery, verifyWeights = true } = options
+    const { maxResidentBytes, maxSpillBytes, spillDir, onProbe, probeEvery } = options
+    const { tokenizer = null, verifyWeights = true } = options
     const { warn = (message: string) => process.emitWarning(message) } = options
     checkWhole(maxResidentBytes, 'maxResidentBytes', 1)
+    checkWhole(maxSpillBytes, 'maxSpillBytes', 1)
     checkWhole(probeEvery, 'probeEvery', 1)
     if (probeEvery !== undefined && onProbe === undefined)
       invalid('probeEvery goes with onProbe; alone it does nothing.')
@@ -66,15 +68,16 @@ export class SessionManager {
     this.#probeEvery = probeEvery
     this.#verifyWeights = verifyWeights
     this.#warn = warn
-    this.#contexts = createResidency(model, {
+    this.#contexts = createContextStore(model, {
       warn,
       maxBytes: maxResidentBytes,
+      maxSpillBytes,
       spillDir,
     })
   }
 
   /** Contexts in memory and in spill files. */
-  get stats(): ResidencyStats {
+  get stats(): ContextStoreStats {
     return { ...this.#contexts.stats }
   }
 

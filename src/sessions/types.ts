@@ -11,6 +11,8 @@ import type { OnProbe } from './probe.ts'
 export interface SessionManagerOptions {
   /** Memory of all contexts together, bytes; those not in use go to files beyond it. Default: no bound. */
   readonly maxResidentBytes?: number
+  /** Bytes of those files; beyond it contexts stay in memory, and `warn` says so. Default: no bound. */
+  readonly maxSpillBytes?: number
   /** Where the folder for those files is made; default: the system's folder for temporary files. */
   readonly spillDir?: string
   /** Reads and writes text; without it sessions take token ids only. */

@@ -27,6 +27,18 @@ export interface Pages {
   readonly blocks: BlockFile[][]
 }
 
+/** The spill files have reached their bound. */
+export class SpillFull extends ContinuoError {
+  /** Bytes that would have to go. */
+  readonly missing: number
+
+  constructor(message: string, missing: number) {
+    super('UNAVAILABLE', message)
+    this.missing = missing
+    this.name = 'SpillFull'
+  }
+}
+
 export interface PageFiles {
   /** Of all files. */
   readonly bytes: number
@@ -35,7 +47,7 @@ export interface PageFiles {
   leave(pages: Pages): readonly number[]
   /**
    * Writes a copy of the context that was taken with what `leave` gave as known, and takes its memory. Rejects as `SpillFolder.write`, and with
-   * UNAVAILABLE where the files would take more than they may; nothing has changed then, but that contexts in memory may have lost files that
+   * `SpillFull` where the files would take more than they may; nothing has changed then, but that contexts in memory may have lost files that
    * they do not need.
    */
   write(pages: Pages, parts: StateParts): Promise<void>
@@ -95,9 +107,9 @@ export const createPages = (
       clear(other)
     }
     if (bytes + more <= maxBytes) return
-    throw new ContinuoError(
-      'UNAVAILABLE',
+    throw new SpillFull(
       `Spill files take ${bytes} bytes, and a context with ${more} bytes would bring them above their bound of ${maxBytes}. Give them more (--max-spill-bytes).`,
+      bytes + more - maxBytes,
     )
   }
 

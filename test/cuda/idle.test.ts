@@ -1,7 +1,7 @@
 /** A device that is lost takes the contexts that rest, too: they are no reason to fail for whoever needs room, or stops. */
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { Context } from '../../src/engine/types.ts'
-import { createResidency } from '../../src/operators/residency.ts'
+import { createContextStore } from '../../src/operators/context-store.ts'
 import { errorOf, open, sameBytes } from '../engine/helpers.ts'
 import { createBench, event } from '../operators/harness.ts'
 import { eventually } from '../streams/helpers.ts'
@@ -34,7 +34,7 @@ describe.runIf(emulated)('contexts at rest on a device that is lost', () => {
     const two = 2 * model.contextBytes
     const warnings: string[] = []
     const warn = (message: string): void => void warnings.push(message)
-    const residency = createResidency(model, { maxBytes: two, warn })
+    const residency = createContextStore(model, { maxBytes: two, warn })
     const [first, second, third] = ['1', '2', '3'].map((name) => residency.createContext(name)) as [
       Context,
       Context,

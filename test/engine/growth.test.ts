@@ -9,7 +9,7 @@ import { cutParts } from '../../src/engine/growth.ts'
 import { stateLayout } from '../../src/engine/layout.ts'
 import { codeOf } from '../../src/errors.ts'
 import { openPackage } from '../../src/models/open.ts'
-import { createResidency } from '../../src/operators/residency.ts'
+import { createContextStore } from '../../src/operators/context-store.ts'
 import { type FamilyKey, openFamily } from '../families.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-growth-'))
@@ -88,7 +88,7 @@ test.each([
 ] as const)('the engine takes a state of %s apart as the slow reference does, in memory and spilled', async (key) => {
   const { dir: path } = await openFamily(key, dir)
   const { model } = await openPackage(path, { threads: 2, device: 'cpu' })
-  const contexts = createResidency(model, { maxBytes: 1, spillDir: dir, warn: () => undefined })
+  const contexts = createContextStore(model, { maxBytes: 1, spillDir: dir, warn: () => undefined })
   const context = contexts.createContext()
   const other = contexts.createContext()
   const feed = (from: number, count: number) =>

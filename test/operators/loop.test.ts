@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, it } from 'vitest'
 import { writeTitans } from '../../bench/titans-package.ts'
 import { openModel } from '../../src/models/open.ts'
-import { createResidency } from '../../src/operators/residency.ts'
+import { createContextStore } from '../../src/operators/context-store.ts'
 import { decodeSnapshot, encodeSnapshot } from '../../src/state/snapshot.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { head } from '../state/heads.ts'
@@ -20,7 +20,7 @@ it('waits with large states about as long as at rest', { tags: 'slow' }, async (
   const sizes = { hidden: 64, layers: 6, heads: 16, keyHeads: 4, headDim: 128, intermediate: 64 }
   await writeTitans(dir, { composition: 'mal', levels: [1, 4], window: 16, segment: 16, ...sizes })
   const model = await openModel(dir, { threads: 1, device: 'cpu' })
-  const contexts = createResidency(model, { maxBytes: 1.5 * model.contextBytes, spillDir: dir })
+  const contexts = createContextStore(model, { maxBytes: 1.5 * model.contextBytes, spillDir: dir })
   const both = [contexts.createContext('a'), contexts.createContext('b')]
   const round = async (): Promise<void> => {
     for (const context of both) {

@@ -37,7 +37,7 @@ describe('a worker in the memory of two contexts', () => {
           ...(bounded && { maxResidentBytes, spillDir }),
         })
         await running.idle()
-        const { residentBytes, resident, spilled, spillReads } = running.worker.residency
+        const { residentBytes, resident, spilled, spillReads } = running.worker.contexts
         if (bounded) {
           expect(spillReads).toBeGreaterThan(24)
           expect(spilled).toBeGreaterThan(10)
@@ -66,13 +66,46 @@ describe('a worker in the memory of two contexts', () => {
     expect(texts[1]).toEqual(texts[0])
   })
 
+  test('and in files of as many sends the others to the log, and commits the same', async () => {
+    const chains: Record<string, string>[] = []
+    for (const bounded of [false, true]) {
+      await use(async (bench) => {
+        const spillDir = temporaryFolder()
+        const maxResidentBytes = 2 * bench.model.contextBytes
+        const maxSpillBytes = 3 * bench.model.contextBytes
+        const running = await bench.start({
+          maxContexts: 24,
+          snapshotEvery: 1000,
+          ...(bounded && { maxResidentBytes, maxSpillBytes, spillDir }),
+        })
+        const { contexts, tasks } = running.worker
+        for (const round of [1, 2]) {
+          await feedAll(bench, 24)
+          await running.idle()
+          if (!bounded) continue
+          // What has no place in memory and files goes, once it is saved.
+          await eventually(() => expect(contexts.residentBytes).toBeLessThanOrEqual(maxResidentBytes))
+          expect(contexts.spillBytes).toBeLessThanOrEqual(maxSpillBytes)
+          expect([...tasks.values()][0]!.liveContexts).toBeLessThanOrEqual(5)
+          if (round === 2) expect(running.restored.length).toBeGreaterThanOrEqual(19)
+        }
+        if (!bounded) expect([running.restored.length, contexts.resident]).toEqual([0, 24])
+        await running.worker.stop()
+        chains.push(Object.fromEntries([...(await bench.heads())].map(([id, { chain }]) => [id, chain]).sort()))
+        await verified(bench)
+      }, 1)
+    }
+    expect(Object.keys(chains[0]!)).toHaveLength(24)
+    expect(chains[1]).toEqual(chains[0])
+  })
+
   test('whose spill file was damaged begins the task again from the log: nothing is refused, nothing is lost', async () => {
     const bench = await open()
     const spillDir = temporaryFolder()
     await feedAll(bench, 6)
     const running = await bench.start({ maxResidentBytes: 1, spillDir, retryPause: 1 })
     await running.idle()
-    await eventually(() => expect(running.worker.residency.spilled).toBe(5))
+    await eventually(() => expect(running.worker.contexts.spilled).toBe(5))
     const folder = join(spillDir, readdirSync(spillDir)[0]!)
     for (const name of readdirSync(folder)) writeFileSync(join(folder, name), 'not what it was')
     for (let n = 0; n < 6; n += 1) await bench.feed(event(`s${n}`, { type: 'text', text: ' And then?' }))
@@ -100,7 +133,7 @@ describe('a worker in the memory of two contexts', () => {
     const running = await bench.start({ maxResidentBytes: 1, maxContexts: 2, spillDir, retryPause: 1 })
     await running.idle()
     // A context leaves memory beside the events.
-    await eventually(() => expect(running.worker.residency.spilled).toBe(1))
+    await eventually(() => expect(running.worker.contexts.spilled).toBe(1))
     const folder = join(spillDir, readdirSync(spillDir)[0]!)
     const pages = readdirSync(folder)
     expect(pages).toHaveLength(1)

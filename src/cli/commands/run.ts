@@ -152,6 +152,7 @@ const FLAGS = {
   'max-resident-bytes': optionalWhole('BYTES', 'memory of all contexts at most; idle ones beyond it go to files', {
     min: 1,
   }),
+  'max-spill-bytes': optionalWhole('BYTES', 'those files at most; contexts beyond it go to the log', { min: 1 }),
   'spill-dir': formerly('page-dir', optional('DIR', 'where those files lie (default: a fresh temporary folder)')),
   'part-bytes': whole('BYTES', 'a snapshot is written in records of at most', PART_BYTES, {
     min: 1024,
@@ -184,6 +185,7 @@ const settingsOf = (flags: Values<typeof FLAGS>): WorkerSettings => ({
   partBytes: flags['part-bytes'],
   compactFloor: flags['compact-floor'],
   maxResidentBytes: flags['max-resident-bytes'],
+  maxSpillBytes: flags['max-spill-bytes'],
   spillDir: flags['spill-dir'],
 })
 
@@ -201,7 +203,8 @@ export const run = command({
   ],
   async run(flags, _args, given) {
     if (flags['metrics-port'] === undefined) refuseIdle(given, ['metrics-host'], '--metrics-port P')
-    if (flags['max-resident-bytes'] === undefined) refuseIdle(given, ['spill-dir'], '--max-resident-bytes BYTES')
+    if (flags['max-resident-bytes'] === undefined)
+      refuseIdle(given, ['max-spill-bytes', 'spill-dir'], '--max-resident-bytes BYTES')
     const stopping = untilSignal('Stopping: finishing the step in hand, saving. Once more ends at once.')
     const serve = async (log: EventLog, loaded: ModelPackage): Promise<ExitCode> => {
       const names = namesOf(log, flags['input-topic'])

@@ -1,32 +1,25 @@
 /**
- * Residency: which contexts are in memory. All contexts of a process are made here and processed here; together they take at
- * most `maxBytes`. A context that needs room has the idle one that was not used for longest spilled to files (state/pages.ts); at
- * its next use the spilled one is a context of the engine again, with the same bytes, clock and chain.
+ * The rungs below a device on which the contexts of a process stand: memory, files, and what their owners keep elsewhere, which for a worker is
+ * the log. (Between device and memory the engine moves blocks by itself: native/runtime/device.h.) Each rung has a bound, and one rule
+ * for all: where one is full, what was not used for longest goes one rung down.
  *
  *                use                    room                      settled          another needs room
  *   outside ───────────▶ waiting ────────────────▶ busy ─────────────────▶ idle ──────────────────────▶ leaving ──▶ outside
- *   idle ──────────────────────────────────────────▶
+ *   idle ──────────────────────────────────────────▶                                          outside ──files full──▶ released
  *
- * Busy contexts stay. Where they fill the bound, others wait for their turn, in order; one that is larger than the bound goes
- * alone. A context counts until its spill file is written, and one that comes counts from when it was let in. Copying, hashing, reading and
- * writing go on beside the event loop. Callers get contexts like the engine's own, and cannot tell where the state of one is.
+ * Busy contexts stay. Where they fill the memory, others wait for their turn, in order; one that is larger than the bound goes
+ * alone. A context counts until its files are written, and one that comes counts from when it was let in. What moves to files are
+ * blocks (state/pages.ts). Copying, hashing, reading and writing go on beside the event loop.
  */
 import { giveBack } from '../bulk.ts'
-import type { Context, ContextHead, EngineContext, Model, WorkItem, WorkResult } from '../engine/types.ts'
-import { ContinuoError, codeOf, messageOf } from '../errors.ts'
+import type { ContextHead, EngineContext, Model } from '../engine/types.ts'
+import { ContinuoError, messageOf } from '../errors.ts'
 import type { StateParts } from '../memory.ts'
-import { createPages, type Pages } from '../state/pages.ts'
+import { createPages, type PageFiles, type Pages, SpillFull } from '../state/pages.ts'
 import { openSpillFolder } from '../state/spill.ts'
 import { createQueue } from './queue.ts'
 
-/** Where contexts are made. */
-export interface Contexts {
-  createContext(): Context
-  /** As `forkContext` of the model, of a context that was made here. */
-  forkContext(context: Context): Context | Promise<Context>
-}
-
-export interface ResidencyOptions {
+export interface RungsOptions {
   /** Bytes of contexts in memory at most; default: no bound. A context counts until its spill file is written. */
   readonly maxBytes?: number | undefined
   /** Bytes of spill files at most; default: no bound. Where one would be too many, its context stays in memory above that bound. */
@@ -37,7 +30,7 @@ export interface ResidencyOptions {
   readonly warn?: (message: string) => void
 }
 
-export interface ResidencyStats {
+export interface RungsStats {
   /** Memory of the contexts in memory. */
   readonly residentBytes: number
   /** Contexts in memory, and in spill files. */
@@ -52,23 +45,11 @@ export interface ResidencyStats {
   readonly failures: number
 }
 
-export interface Residency {
-  /** A context at its first state; it takes memory from its first use on. `name` stands in messages. */
-  createContext(name?: string): Context
-  /**
-   * As `forkContext` of the model, of a context that was created here. One that is spilled is read back first. A fork that was spilled
-   * comes back with memory of its own.
-   */
-  forkContext(context: Context, name?: string): Promise<Context>
-  /** As `submit` of the model, for a context that was created here. Rejects with `SpillLost` when its spill file is missing or was changed. */
-  submit(item: WorkItem): Promise<WorkResult>
-  readonly stats: ResidencyStats
-  /** Removes the spill files, and with them the contexts that are in one. Resolves when none is being written any more. */
-  close(): Promise<void>
-}
-
-interface Slot {
+/** A context, wherever it is. */
+export interface Slot {
   readonly name: string | undefined
+  /** Asks its owner to close it. Whether it does so, at once or as soon as its state is kept elsewhere. */
+  readonly release: () => boolean
   /** null: it is spilled, or nothing was ever fed to it since `head`. */
   real: EngineContext | null
   /** What of it lies in files. It is spilled where the hot part does. */
@@ -91,6 +72,37 @@ interface Slot {
   kin: Set<Slot>
 }
 
+export interface Rungs {
+  readonly files: PageFiles
+  readonly stats: RungsStats
+  /** A context in its first state, which takes no memory before it is used. */
+  add(name: string | undefined, release: () => boolean): Slot
+  /** Clock, chain and memory of a context in its first state. */
+  first(): ContextHead & { readonly bytes: number }
+  /** Throws MISUSE for a context that is closed or that a call has. */
+  own(slot: Slot): void
+  /** Runs a call that has the context to itself and in memory. `open` makes it of what is outside; default: with the state that it had. */
+  present<T>(
+    slot: Slot,
+    call: (real: EngineContext) => Promise<T>,
+    open?: (slot: Slot) => Promise<EngineContext>,
+  ): Promise<T>
+  /** Runs a call that only looks: `outside` gets the files of a context that is in them, and it stays there. */
+  looking<T>(
+    slot: Slot,
+    inside: (real: EngineContext) => Promise<T>,
+    outside: (pages: Pages, who: string) => Promise<T>,
+  ): Promise<T>
+  /** It is in memory, as this context of the engine, and idle: a fork of one that is. */
+  born(slot: Slot, real: EngineContext): void
+  /** What it has in files is of no use any more: it begins anew. */
+  clear(slot: Slot): void
+  /** It is gone. */
+  remove(slot: Slot): void
+  /** Removes the spill files, and with them the contexts that are in one. Resolves when none is being written any more. */
+  close(): Promise<void>
+}
+
 interface Waiting {
   readonly slot: Slot
   readonly enter: () => void
@@ -98,26 +110,29 @@ interface Waiting {
 
 /** Time in which memory is used instead, after a spill file could not be written, before the disk is tried again, ms. */
 const RETRY = 1000
+/** Contexts on their way to files: each has a copy in memory. */
+const MAX_LEAVING = 4
 
-export const createResidency = (
-  model: Pick<Model, 'createContext' | 'openContext' | 'forkContext' | 'submit' | 'layout'>,
+export const createRungs = (
+  model: Pick<Model, 'createContext' | 'openContext' | 'layout'>,
   {
     maxBytes = Number.POSITIVE_INFINITY,
     maxSpillBytes = Number.POSITIVE_INFINITY,
     spillDir,
     warn = (message) => process.emitWarning(message),
-  }: ResidencyOptions = {},
-): Residency => {
+  }: RungsOptions = {},
+): Rungs => {
   const bounds = { 'resident contexts': maxBytes, 'spill files': maxSpillBytes }
   for (const [what, bound] of Object.entries(bounds))
     if (!(bound > 0))
       throw new ContinuoError('INVALID', `The bound of ${what} is ${bound}, expected a number of bytes above 0.`)
   const folder = openSpillFolder(spillDir)
   const files = createPages(model.layout, folder, maxSpillBytes)
-  const slots = new WeakMap<Context, Slot>()
   /** In memory and free to go, in order of last use. */
   const idle = new Set<Slot>()
   const leaving = new Set<Slot>()
+  /** In files: the one that left first is the first. */
+  const outside = new Set<Slot>()
   const waiting = createQueue<Waiting>()
   /** Memory of all that wait. */
   let wanted = 0
@@ -127,11 +142,16 @@ export const createResidency = (
   /** Memory of those on their way there. */
   let coming = 0
   let retryAt = Number.NEGATIVE_INFINITY
+  /** There was no room among the files, and none was read back or closed since. */
+  let isFull = false
+  let toldAt = Number.NEGATIVE_INFINITY
   let closed = false
   const stats = {
     residentBytes: 0,
     resident: 0,
-    spilled: 0,
+    get spilled() {
+      return outside.size
+    },
     get spillBytes() {
       return files.bytes
     },
@@ -162,10 +182,11 @@ export const createResidency = (
   }
 
   /** It is not spilled any more. Its blocks keep their files, for the next time. */
-  const forget = ({ pages }: Slot): void => {
-    if (pages.hot === null) return
-    files.cool(pages)
-    stats.spilled -= 1
+  const forget = (slot: Slot): void => {
+    if (slot.pages.hot === null) return
+    files.cool(slot.pages)
+    outside.delete(slot)
+    isFull = false
   }
 
   /** What it was is of no use any more. */
@@ -192,6 +213,22 @@ export const createResidency = (
     }
   }
 
+  /** Files have no room for so many bytes more: owners of contexts in them are asked, the oldest first. Work goes on above the bound. */
+  const filesFull = (bytes: number): void => {
+    isFull = true
+    let asked = 0
+    for (const slot of [...outside]) {
+      if (asked >= bytes) return
+      if (!slot.busy && slot.release()) asked += slot.pages.hot?.bytes ?? slot.bytes
+    }
+    if (asked > 0 || performance.now() < toldAt + RETRY) return
+    toldAt = performance.now()
+    stats.failures += 1
+    warn(
+      `Spill files take ${files.bytes} bytes of ${maxSpillBytes} (--max-spill-bytes), and nothing in them may go. Contexts stay in memory, above the bound of ${maxBytes} bytes.`,
+    )
+  }
+
   /** Writes a context to files and takes it out of memory; where that fails, it stays as it was. */
   const written = async (slot: Slot): Promise<void> => {
     const { pulse, origin, chain } = slot.real!
@@ -213,6 +250,7 @@ export const createResidency = (
       }
       idle.add(slot)
       if (closed) return
+      if (error instanceof SpillFull) return filesFull(error.missing)
       stats.failures += 1
       retryAt = performance.now() + RETRY
       warn(`${messageOf(error)} The context stays in memory, above the bound of ${maxBytes} bytes.`)
@@ -220,7 +258,9 @@ export const createResidency = (
     }
     slot.head = { pulse, origin, chain }
     left(slot)
-    stats.spilled += 1
+    outside.add(slot)
+    // Its owner can be asked now.
+    isFull = false
     stats.spillWrites += 1
     if (slot.closed) clear(slot)
   }
@@ -232,16 +272,16 @@ export const createResidency = (
       slot.leaving = null
       leaving.delete(slot)
       if (slot.busy) idle.delete(slot)
-      drain()
+      settle()
     })
   }
 
   /** Has idle contexts spilled until there is room for all that wait, or none is idle: one in use does not go before those that wait. */
   const makeRoom = (): void => {
-    if (performance.now() < retryAt) return
+    if (closed || isFull || performance.now() < retryAt) return
     let going = [...leaving].reduce((sum, { bytes }) => sum + bytes, 0)
     for (const oldest of idle) {
-      if (stats.residentBytes - going + coming + wanted <= maxBytes) return
+      if (leaving.size >= MAX_LEAVING || stats.residentBytes - going + coming + wanted <= maxBytes) return
       going += oldest.bytes
       spill(oldest)
     }
@@ -251,7 +291,7 @@ export const createResidency = (
   const mayEnter = (need: number): boolean => {
     if (stats.residentBytes + coming + need <= maxBytes) return true
     makeRoom()
-    return leaving.size === 0 && (active === 0 || performance.now() < retryAt)
+    return leaving.size === 0 && (active === 0 || isFull || performance.now() < retryAt)
   }
 
   const activate = (slot: Slot): void => {
@@ -296,6 +336,13 @@ export const createResidency = (
     }
   }
 
+  /** Something came to rest, or left. */
+  const settle = (): void => {
+    // One that is larger than the bound and alone would only go and come back with each call.
+    if (stats.resident > 1) makeRoom()
+    drain()
+  }
+
   /** The context is used no more for now. */
   const rest = (slot: Slot): void => {
     slot.busy = false
@@ -305,10 +352,8 @@ export const createResidency = (
       measure(slot)
       idle.delete(slot)
       if (!slot.broken) idle.add(slot)
-      // One that is larger than the bound and alone would only go and come back with each call.
-      if (stats.resident > 1) makeRoom()
     }
-    drain()
+    settle()
   }
 
   /** Runs a call that has the context to itself, wherever its state is. */
@@ -325,15 +370,13 @@ export const createResidency = (
     }
   }
 
-  /** The same with the context in memory. */
   const present = <T>(slot: Slot, call: (real: EngineContext) => Promise<T>, open = opened): Promise<T> =>
     alone(slot, async () => {
       await bring(slot, open)
       return call(slot.real!)
     })
 
-  /** A copy: `outside` makes it of the files, where the context is in them, and then it stays there. */
-  const copied = <T>(
+  const looking = <T>(
     slot: Slot,
     inside: (real: EngineContext) => Promise<T>,
     outside: (pages: Pages, who: string) => Promise<T>,
@@ -362,149 +405,36 @@ export const createResidency = (
     return initial
   }
 
-  const slotOf = (name: string | undefined): Slot => {
-    const { bytes, ...head } = first()
-    const slot: Slot = {
-      name,
-      real: null,
-      pages: files.none(),
-      head,
-      bytes,
-      busy: false,
-      active: false,
-      leaving: null,
-      broken: false,
-      lost: null,
-      closed: false,
-      kin: new Set(),
-    }
-    slot.kin.add(slot)
-    return slot
-  }
-
-  const mended = (slot: Slot): void => {
-    slot.broken = false
-    slot.lost = null
-  }
-
-  const contextOf = (slot: Slot): Context => {
-    const context: Context = {
-      get pulse() {
-        return (slot.real ?? slot.head).pulse
-      },
-      get origin() {
-        return (slot.real ?? slot.head).origin
-      },
-      get chain() {
-        return (slot.real ?? slot.head).chain
-      },
-      get bytes() {
-        return slot.bytes
-      },
-      // Gates are counted by the engine's context, and that is closed when this one is spilled.
-      gates() {
-        own(slot)
-        return slot.leaving === null ? (slot.real?.gates() ?? []) : []
-      },
-      async state() {
-        return copied(slot, (real) => real.state(), files.read)
-      },
-      async capture(known) {
-        return copied(
-          slot,
-          (real) => real.capture(known),
-          (pages, who) => files.capture(pages, known, who),
-        )
-      },
-      async load(state, head) {
-        if (state !== null || slot.real !== null || slot.leaving !== null) {
-          let made = false
-          const open = (): Promise<EngineContext> => {
-            made = true
-            return model.openContext(state, head)
-          }
-          const loaded = async (real: EngineContext): Promise<void> => {
-            if (!made) await real.load(state, head)
-            files.clear(slot.pages)
-            mended(slot)
-          }
-          await present(slot, loaded, open)
-        } else {
-          // The first state takes no memory before it is used.
-          own(slot)
-          clear(slot)
-          slot.bytes = first().bytes
-          slot.head = { pulse: head.pulse, origin: head.origin, chain: head.chain }
-          mended(slot)
-        }
-      },
-      async restart() {
-        // What is outside is not read for this: its head says where the clock stands.
-        const fresh = (): Promise<EngineContext> => model.openContext(null, slot.head)
-        await present(
-          slot,
-          async (real) => {
-            await real.restart()
-            files.clear(slot.pages)
-            mended(slot)
-          },
-          fresh,
-        )
-      },
-      close() {
-        own(slot)
-        slot.closed = true
-        slot.kin.delete(slot)
-        // One that is leaving goes when it has left.
-        if (slot.leaving !== null) return
-        if (slot.real !== null) left(slot)
-        clear(slot)
-        drain()
-      },
-    }
-    slots.set(context, slot)
-    return context
-  }
-
-  const knownSlot = (context: Context): Slot => {
-    const slot = slots.get(context)
-    if (slot === undefined) throw new ContinuoError('MISUSE', 'The context was not made here; use createContext().')
-    own(slot)
-    return slot
-  }
-
   return {
-    createContext: (name) => contextOf(slotOf(name)),
-    async forkContext(context, name) {
-      const parent = knownSlot(context)
-      const child = slotOf(name)
-      if (parent.lost !== null) throw parent.lost
-      if (parent.real === null && parent.pages.hot === null) {
-        child.head = parent.head
-        return contextOf(child)
-      }
-      return present(parent, async (from) => {
-        const real = model.forkContext(from)
-        parent.kin.add(child)
-        child.kin = parent.kin
-        child.pages = files.share(parent.pages)
-        arrived(child, real)
-        rest(child)
-        return contextOf(child)
-      })
-    },
-    async submit(item) {
-      const slot = knownSlot(item.context)
-      return present(slot, async (context) => {
-        try {
-          return await model.submit({ ...item, context })
-        } catch (error) {
-          if (codeOf(error) === 'REFUSED' || codeOf(error) === 'UNAVAILABLE') slot.broken = true
-          throw error
-        }
-      })
-    },
+    files,
     stats,
+    first,
+    own,
+    present,
+    looking,
+    clear,
+    add(name, release) {
+      const { bytes, ...head } = first()
+      const flags = { busy: false, active: false, broken: false, closed: false }
+      const empty = { real: null, leaving: null, lost: null }
+      const slot: Slot = { name, release, pages: files.none(), head, bytes, kin: new Set(), ...flags, ...empty }
+      slot.kin.add(slot)
+      return slot
+    },
+    born(slot, real) {
+      arrived(slot, real)
+      rest(slot)
+    },
+    remove(slot) {
+      own(slot)
+      slot.closed = true
+      slot.kin.delete(slot)
+      // One that is leaving goes when it has left.
+      if (slot.leaving !== null) return
+      if (slot.real !== null) left(slot)
+      clear(slot)
+      settle()
+    },
     async close() {
       closed = true
       await Promise.all([...leaving].map((slot) => slot.leaving))

@@ -1,0 +1,169 @@
+/**
+ * The contexts of a process, of all its partitions or of a SessionManager: made, forked and processed here, and kept where there is room for
+ * them (rungs.ts). Callers get contexts like the engine's own, and cannot tell where the state of one is.
+ */
+import type { Context, EngineContext, Model, WorkItem, WorkResult } from '../engine/types.ts'
+import { ContinuoError, codeOf } from '../errors.ts'
+import { createRungs, type RungsOptions, type RungsStats, type Slot } from './rungs.ts'
+
+export type ContextStoreOptions = RungsOptions
+export type ContextStoreStats = RungsStats
+
+/** Where contexts are made. */
+export interface Contexts {
+  createContext(): Context
+  /** As `forkContext` of the model, of a context that was made here. */
+  forkContext(context: Context): Context | Promise<Context>
+}
+
+/** Closes the context as soon as its state is kept elsewhere, at once or later; false: it stays. */
+export type Release = (context: Context) => boolean
+
+export interface ContextStore {
+  /**
+   * A context at its first state; it takes memory from its first use on. `name` stands in messages. `release` is called when spill files
+   * have reached their bound and this context was in one for longest: it closes the context when its state is kept elsewhere, at once or later.
+   */
+  createContext(name?: string, release?: Release): Context
+  /**
+   * As `forkContext` of the model, of a context that was created here. One that is spilled is read back first. A fork that was spilled
+   * comes back with memory of its own.
+   */
+  forkContext(context: Context, name?: string, release?: Release): Promise<Context>
+  /** As `submit` of the model, for a context that was created here. Rejects with `SpillLost` when its spill file is missing or was changed. */
+  submit(item: WorkItem): Promise<WorkResult>
+  readonly stats: ContextStoreStats
+  /** Removes the spill files, and with them the contexts that are in one. Resolves when none is being written any more. */
+  close(): Promise<void>
+}
+
+export const createContextStore = (
+  model: Pick<Model, 'createContext' | 'openContext' | 'forkContext' | 'submit' | 'layout'>,
+  options: ContextStoreOptions = {},
+): ContextStore => {
+  const rungs = createRungs(model, options)
+  const { files } = rungs
+  const slots = new WeakMap<Context, Slot>()
+
+  const mended = (slot: Slot): void => {
+    slot.broken = false
+    slot.lost = null
+  }
+
+  const contextOf = (slot: Slot): Context => {
+    const context: Context = {
+      get pulse() {
+        return (slot.real ?? slot.head).pulse
+      },
+      get origin() {
+        return (slot.real ?? slot.head).origin
+      },
+      get chain() {
+        return (slot.real ?? slot.head).chain
+      },
+      get bytes() {
+        return slot.bytes
+      },
+      // Gates are counted by the engine's context, and that is closed when this one is spilled.
+      gates() {
+        rungs.own(slot)
+        return slot.leaving === null ? (slot.real?.gates() ?? []) : []
+      },
+      async state() {
+        return rungs.looking(slot, (real) => real.state(), files.read)
+      },
+      async capture(known) {
+        return rungs.looking(
+          slot,
+          (real) => real.capture(known),
+          (pages, who) => files.capture(pages, known, who),
+        )
+      },
+      async load(state, head) {
+        if (state !== null || slot.real !== null || slot.leaving !== null) {
+          let made = false
+          const open = (): Promise<EngineContext> => {
+            made = true
+            return model.openContext(state, head)
+          }
+          const loaded = async (real: EngineContext): Promise<void> => {
+            if (!made) await real.load(state, head)
+            rungs.clear(slot)
+            mended(slot)
+          }
+          await rungs.present(slot, loaded, open)
+        } else {
+          // The first state takes no memory before it is used.
+          rungs.own(slot)
+          rungs.clear(slot)
+          slot.bytes = rungs.first().bytes
+          slot.head = { pulse: head.pulse, origin: head.origin, chain: head.chain }
+          mended(slot)
+        }
+      },
+      async restart() {
+        // What is outside is not read for this: its head says where the clock stands.
+        const fresh = (): Promise<EngineContext> => model.openContext(null, slot.head)
+        await rungs.present(
+          slot,
+          async (real) => {
+            await real.restart()
+            rungs.clear(slot)
+            mended(slot)
+          },
+          fresh,
+        )
+      },
+      close: () => rungs.remove(slot),
+    }
+    slots.set(context, slot)
+    return context
+  }
+
+  const knownSlot = (context: Context): Slot => {
+    const slot = slots.get(context)
+    if (slot === undefined) throw new ContinuoError('MISUSE', 'The context was not made here; use createContext().')
+    rungs.own(slot)
+    return slot
+  }
+
+  const create = (name: string | undefined, release: Release | undefined): { slot: Slot; context: Context } => {
+    const slot = rungs.add(name, () => release?.(context) ?? false)
+    const context = contextOf(slot)
+    return { slot, context }
+  }
+
+  return {
+    createContext: (name, release) => create(name, release).context,
+    async forkContext(context, name, release) {
+      const parent = knownSlot(context)
+      if (parent.lost !== null) throw parent.lost
+      const child = create(name, release)
+      if (parent.real === null && parent.pages.hot === null) {
+        child.slot.head = parent.head
+        return child.context
+      }
+      return rungs.present(parent, async (from) => {
+        const real = model.forkContext(from)
+        parent.kin.add(child.slot)
+        child.slot.kin = parent.kin
+        child.slot.pages = files.share(parent.pages)
+        rungs.born(child.slot, real)
+        return child.context
+      })
+    },
+    async submit(item) {
+      const slot = knownSlot(item.context)
+      return rungs.present(slot, async (context) => {
+        try {
+          return await model.submit({ ...item, context })
+        } catch (error) {
+          if (codeOf(error) === 'REFUSED' || codeOf(error) === 'UNAVAILABLE') slot.broken = true
+          throw error
+        }
+      })
+    },
+    stats: rungs.stats,
+    close: rungs.close,
+  }
+}

@@ -1,4 +1,5 @@
 /** Copies of states, for snapshots. */
+import { giveBack } from '../bulk.ts'
 import { codeOf } from '../errors.ts'
 import { SpillLost } from '../state/spill.ts'
 import type { SessionState } from './advance.ts'
@@ -19,6 +20,9 @@ export const captureOf = async ({ head, context }: SessionState, blobs: Partitio
     throw error instanceof SpillLost ? spillLostOf(head.session, error) : error
   }
 }
+
+/** Nobody needs the capture any more: others may have its memory. */
+export const drop = ({ state, blocks }: Capture): void => giveBack(state, ...(blocks?.fresh.flat() ?? []))
 
 /** null: the context is gone with its device, and a farewell is no reason to fail. The session is rebuilt from the log. */
 export const captureIfThere = async (session: SessionState, blobs: PartitionBlobs | null): Promise<Capture | null> => {

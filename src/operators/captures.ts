@@ -10,6 +10,7 @@
  */
 import type { Head } from '../state/head.ts'
 import { createBacklog } from './backlog.ts'
+import { drop } from './capture.ts'
 import { type Capture, copiedBytes } from './types.ts'
 
 /** States copied only to make room, being copied or queued: they are held in memory. */
@@ -59,6 +60,8 @@ export const createCaptures = (maxRequired: number, wake: () => void): Captures 
   let failed: { readonly error: unknown } | null = null
 
   const enqueue = (capture: Capture): void => {
+    const older = queue.get(capture.head.session)
+    if (older !== undefined && older !== capture) drop(older)
     queue.delete(capture.head.session)
     queue.set(capture.head.session, capture)
   }
@@ -71,8 +74,11 @@ export const createCaptures = (maxRequired: number, wake: () => void): Captures 
     ofStep(head, capture, isRequired) {
       // It is written at once when its turn comes, and an older one behind it would be named in its place.
       if (isRequired)
-        for (const [older, { required: stays }] of ofSteps)
-          if (older.session === head.session && !stays) ofSteps.delete(older)
+        for (const [older, { capture: superseded, required: stays }] of ofSteps) {
+          if (older.session !== head.session || stays) continue
+          ofSteps.delete(older)
+          drop(superseded)
+        }
       ofSteps.set(head, { capture, required: isRequired })
       if (isRequired) required.add(copiedBytes(capture))
     },

@@ -11,6 +11,7 @@ import { type MemoryReport, type ModelMemory, memoryStats } from '../state/memor
 import { filePieces } from '../state/snapshot.ts'
 import type { PartitionWriter } from '../streams/log.ts'
 import type { PartitionBlobs } from './blobs.ts'
+import { drop } from './capture.ts'
 import { MAX_CAPTURES } from './captures.ts'
 import type { SessionTable } from './session-table.ts'
 import { type SnapshotWriting, writeSnapshot } from './snapshots.ts'
@@ -58,6 +59,8 @@ export const createSnapshotWriter = (deps: SnapshotWriterDeps): SnapshotWriter =
   /** What goes on beside the commits before a capture can be written to the log; null: nothing is. `stored` gives the result once it has ended. */
   let storing: Promise<void> | null = null
   let stored: (() => SnapshotWriting) | null = null
+  /** That is being stored or written. */
+  let current: Capture | null = null
   /** Captures begun since garbage was looked at. */
   let begun = 0
 
@@ -78,6 +81,7 @@ export const createSnapshotWriter = (deps: SnapshotWriterDeps): SnapshotWriter =
   }
 
   const store = (taken: Capture): void => {
+    current = taken
     storing = encoded(taken)
       .then(
         (ready) => () => ready,
@@ -118,6 +122,8 @@ export const createSnapshotWriter = (deps: SnapshotWriterDeps): SnapshotWriter =
     if (ref === null) return
     written(writing.session, ref)
     writing = null
+    if (current !== null) drop(current)
+    current = null
     // The next ones at once, so that one commit names all that were written since the last.
     table.makeRoom()
   }

@@ -540,7 +540,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("restore", Napi::Function::New(env, guarded<restore>));
   exports.Set("load", Napi::Function::New(env, guarded<load>));
   exports.Set("fill", Napi::Function::New(env, guarded<fill>));
-  exports.Set("placeBlock", Napi::Function::New(env, guarded<place_block>));
+  exports.Set("placeBlocks", Napi::Function::New(env, guarded<place_blocks>));
   exports.Set("placeFiles", Napi::Function::New(env, guarded<place_files>));
   exports.Set("filled", Napi::Function::New(env, guarded<filled>));
   exports.Set("dropFilling", Napi::Function::New(env, guarded<drop_filling>));

@@ -22,8 +22,11 @@ using FillingRef = std::shared_ptr<FillingHandle>;
 struct Begun {
   std::shared_ptr<Filling> filling;
 };
+struct Given {
+  std::vector<BlockBytes> blocks;
+};
 struct Placed {
-  std::string hash;
+  std::vector<std::string> hashes;
   std::vector<bool> good;
 };
 
@@ -71,20 +74,26 @@ Value fill(const CallbackInfo& info) {
   return promise_of(info.Env(), engine, std::move(job));
 }
 
-// placeBlock(filling, growth, block, bytes) → Promise<string>: the sha256 of the bytes.
-Value place_block(const CallbackInfo& info) {
+// placeBlocks(filling, growths, blocks, arrays) → Promise<string[]>: the sha256 of each array.
+Value place_blocks(const CallbackInfo& info) {
   const auto handle = open_filling(info[0]);
-  const BlockName name{index_of(info[1]), index_of(info[2])};
-  auto bytes = std::make_shared<std::span<std::byte>>();
+  const auto growths = info[1].As<Napi::Array>(), blocks = info[2].As<Napi::Array>(),
+             arrays = info[3].As<Napi::Array>();
+  auto given = std::make_shared<Given>();
   auto placed = std::make_shared<Placed>();
-  Job job = job_on(handle->engine, nullptr, [filling = handle->filling, name, bytes, placed]() -> Status {
-    auto hash = filling->place(name, *bytes);
-    if (!hash) return hash.error();
-    placed->hash = std::move(*hash);
+  Job job = job_on(handle->engine, nullptr, [filling = handle->filling, given, placed]() -> Status {
+    auto hashes = filling->place(given->blocks);
+    if (!hashes) return hashes.error();
+    placed->hashes = std::move(*hashes);
     return Done{};
   });
-  *bytes = keep(job, info[3]);
-  job.value = [placed](Napi::Env env) -> Value { return Napi::String::New(env, placed->hash); };
+  for (uint32_t i = 0; i < arrays.Length(); ++i)
+    given->blocks.push_back({{index_of(growths.Get(i)), index_of(blocks.Get(i))}, keep(job, arrays.Get(i))});
+  job.value = [placed](Napi::Env env) -> Value {
+    auto out = Napi::Array::New(env, placed->hashes.size());
+    for (uint32_t i = 0; i < placed->hashes.size(); ++i) out.Set(i, Napi::String::New(env, placed->hashes[i]));
+    return out;
+  };
   return promise_of(info.Env(), handle->engine, std::move(job));
 }
 

@@ -73,7 +73,7 @@ class Device {
   virtual std::byte* allocate_unwritten(size_t bytes) { return allocate(bytes); }
   virtual void release(std::byte* data, size_t bytes) noexcept = 0;
   // Whether its memory is the host's, which then may be written without `upload`.
-  virtual bool on_host() const { return false; }
+  virtual bool in_host_memory() const { return false; }
   // Host memory for the bytes that are paged out.
   virtual std::byte* allocate_host(size_t bytes) = 0;
   virtual void release_host(std::byte* data) noexcept = 0;

@@ -1,6 +1,7 @@
 #include "runtime/filling.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -53,6 +54,26 @@ class File {
   int descriptor_;
 };
 
+// At most as many as there are lanes.
+std::vector<std::string> hashes_of(std::span<const BlockBytes> blocks) {
+  std::array<Sha256, Sha256::lanes> hashes;
+  const size_t length = blocks[0].bytes.size();
+  const bool together =
+      blocks.size() == Sha256::lanes &&
+      std::all_of(blocks.begin(), blocks.end(), [&](const BlockBytes& block) { return block.bytes.size() == length; });
+  if (together) {
+    std::array<std::span<const std::byte>, Sha256::lanes> pieces;
+    for (size_t i = 0; i < pieces.size(); ++i) pieces[i] = blocks[i].bytes;
+    Sha256::update(hashes, pieces);
+  }
+  std::vector<std::string> out;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (!together) hashes[i].update(blocks[i].bytes);
+    out.push_back(hashes[i].hex());
+  }
+  return out;
+}
+
 }  // namespace
 
 Filling::Filling(std::shared_ptr<Context> context, std::vector<Growth> growths)
@@ -85,13 +106,23 @@ Result<std::shared_ptr<Filling>> Filling::begin(std::shared_ptr<const Model> mod
   return std::shared_ptr<Filling>(new Filling(std::move(context), std::move(growths)));
 }
 
-Status Filling::take(BlockName name) {
+Status Filling::take(const auto& wanted) {
   const std::lock_guard lock(mutex_);
-  if (name.growth >= stages_.size() || name.block >= stages_[name.growth].size())
-    return internal("the state has no block ", name.block, " of growth ", name.growth, ".");
-  auto& stage = stages_[name.growth][name.block];
-  if (stage != Stage::awaited) return internal("block ", name.block, " of growth ", name.growth, " is there already.");
-  stage = Stage::busy;
+  std::vector<Stage*> taken;
+  const auto give_back = [&](Error error) -> Error {
+    for (Stage* stage : taken) *stage = Stage::awaited;
+    return error;
+  };
+  for (const auto& each : wanted) {
+    const auto [growth, block] = each.name;
+    if (growth >= stages_.size() || block >= stages_[growth].size())
+      return give_back(internal("the state has no block ", block, " of growth ", growth, "."));
+    Stage& stage = stages_[growth][block];
+    if (stage != Stage::awaited)
+      return give_back(internal("block ", block, " of growth ", growth, " is there already."));
+    stage = Stage::busy;
+    taken.push_back(&stage);
+  }
   return Done{};
 }
 
@@ -114,32 +145,41 @@ std::optional<Error> Filling::fault_in(const Part& part, size_t block, size_t fr
   return damaged(table(part), bytes.data(), s.type, bad, index);
 }
 
-Result<std::string> Filling::place(BlockName name, std::span<const std::byte> bytes) {
-  if (auto taken = take(name); !taken) return taken.error();
-  Sha256 hash;
-  hash.update(bytes);
-  const size_t expected = sizes_[name.growth];
-  if (bytes.size() != expected) {
-    leave(name, Stage::written,
-          invalid("the snapshot has a block of ", bytes.size(), " bytes; its tables have ", expected, "."));
-    return hash.hex();
-  }
+std::optional<Error> Filling::put(const BlockBytes& block) {
+  const auto [growth, at] = block.name;
+  if (block.bytes.size() != sizes_[growth])
+    return invalid("the snapshot has a block of ", block.bytes.size(), " bytes; its tables have ", sizes_[growth], ".");
   std::optional<Error> fault;
+  size_t from = 0;
+  for (const auto& part : parts_[growth]) {
+    const auto own = block.bytes.subspan(from, part.bytes);
+    if (!fault) fault = fault_in(part, at, 0, own);
+    device().upload(place_of(part, at), own.data(), own.size());
+    from += part.bytes;
+  }
+  return fault;
+}
+
+Result<std::vector<std::string>> Filling::place(std::span<const BlockBytes> blocks) {
+  std::vector<std::string> hashes;
+  if (blocks.empty()) return hashes;
+  if (auto taken = take(blocks); !taken) return taken.error();
+  size_t done = 0;
   try {
     const Pinned pinned(device(), *context_);
-    size_t at = 0;
-    for (const auto& part : parts_[name.growth]) {
-      const auto own = bytes.subspan(at, part.bytes);
-      if (!fault) fault = fault_in(part, name.block, 0, own);
-      device().upload(place_of(part, name.block), own.data(), own.size());
-      at += part.bytes;
+    while (done < blocks.size()) {
+      const auto group = blocks.subspan(done, std::min(Sha256::lanes, blocks.size() - done));
+      for (auto& hash : hashes_of(group)) hashes.push_back(std::move(hash));
+      for (const auto& block : group) {
+        leave(block.name, Stage::written, put(block));
+        ++done;
+      }
     }
   } catch (...) {
-    leave(name, Stage::awaited);
+    for (; done < blocks.size(); ++done) leave(blocks[done].name, Stage::awaited);
     throw;
   }
-  leave(name, Stage::written, std::move(fault));
-  return hash.hex();
+  return hashes;
 }
 
 // The files that are read side by side.
@@ -157,7 +197,7 @@ class Filling::Reading {
   std::vector<bool> read() {
     std::array<Sha256, Sha256::lanes> hashes;
     const size_t growth = wanted_[0].name.growth;
-    const bool direct = filling_.device().on_host();
+    const bool direct = filling_.device().in_host_memory();
     std::vector<std::byte> staging(direct ? 0 : filling_.sizes_[growth] * wanted_.size());
     size_t at = 0;
     for (const auto& part : filling_.parts_[growth]) {
@@ -212,13 +252,9 @@ class Filling::Reading {
 Result<std::vector<bool>> Filling::read(std::span<const BlockFile> files) {
   std::vector<bool> good(files.size(), false);
   if (files.empty()) return good;
-  for (size_t i = 0; i < files.size(); ++i) {
-    const bool same = files[i].name.growth == files[0].name.growth;
-    auto taken = same ? take(files[i].name) : Status(internal("blocks of several growths in one call."));
-    if (taken) continue;
-    while (i-- > 0) leave(files[i].name, Stage::awaited);
-    return taken.error();
-  }
+  const auto is_other = [&](const BlockFile& file) { return file.name.growth != files[0].name.growth; };
+  if (std::any_of(files.begin(), files.end(), is_other)) return internal("blocks of several growths in one call.");
+  if (auto taken = take(files); !taken) return taken.error();
   size_t done = 0;
   try {
     const Pinned pinned(device(), *context_);

@@ -27,6 +27,11 @@ struct BlockName {
   size_t growth = 0, block = 0;
 };
 
+struct BlockBytes {
+  BlockName name;
+  std::span<const std::byte> bytes;
+};
+
 // A file whose content is to be a block.
 struct BlockFile {
   BlockName name;
@@ -40,9 +45,9 @@ class Filling {
   static Result<std::shared_ptr<Filling>> begin(std::shared_ptr<const Model> model, std::span<const std::byte> hot,
                                                 std::vector<Growth> growths, const Head& head);
 
-  // Writes a block. The sha256 of its bytes, which the caller compares with its name. A wrong length and numbers that
-  // no state can have are held against the filling: see finish().
-  Result<std::string> place(BlockName name, std::span<const std::byte> bytes);
+  // Writes blocks. The sha256 of the bytes of each, which the caller compares with its name. A wrong length and numbers
+  // that no state can have are held against the filling: see finish().
+  Result<std::vector<std::string>> place(std::span<const BlockBytes> blocks);
   // Writes blocks of one growth from their files. True for each file that could be read and has length and hash. The
   // others may be placed again.
   Result<std::vector<bool>> read(std::span<const BlockFile> files);
@@ -59,8 +64,8 @@ class Filling {
   class Reading;
 
   Filling(std::shared_ptr<Context> context, std::vector<Growth> growths);
-  // Reserves a block for one thread; and says how it went.
-  Status take(BlockName name);
+  // Reserves blocks for one thread, all or none; and says how it went with one.
+  Status take(const auto& wanted);
   void leave(BlockName name, Stage stage, std::optional<Error> fault = std::nullopt);
   Device& device() const { return *context_->model().device; }
   const StateSlice& slice(const Part& part) const { return context_->model().layout[part.slice]; }
@@ -68,6 +73,7 @@ class Filling {
   std::byte* place_of(const Part& part, size_t block) {
     return context_->blocks(slice(part).name).expected(block).data();
   }
+  std::optional<Error> put(const BlockBytes& block);
   // What is wrong with bytes that begin at `from` of a part of a block.
   std::optional<Error> fault_in(const Part& part, size_t block, size_t from, std::span<const std::byte> bytes) const;
 

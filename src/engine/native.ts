@@ -197,7 +197,13 @@ interface Addon {
     origin: bigint,
     chain: string,
   ): Promise<FillingHandle>
-  placeBlock(filling: FillingHandle, growth: number, block: number, bytes: Uint8Array): Promise<string>
+  /** The sha256 of each array. */
+  placeBlocks(
+    filling: FillingHandle,
+    growths: readonly number[],
+    blocks: readonly number[],
+    arrays: readonly Uint8Array[],
+  ): Promise<readonly string[]>
   placeFiles(
     filling: FillingHandle,
     growth: number,

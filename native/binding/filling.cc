@@ -33,6 +33,7 @@ struct Placed {
 FillingRef open_filling(const Value& value) {
   auto filling = unwrap<FillingRef>(value, filling_tag);
   if (!filling->filling) throw error_value(value.Env(), {Code::misuse, "the filling is over."});
+  if (filling->engine->closed()) throw error_value(value.Env(), {Code::misuse, "the model is closed."});
   return filling;
 }
 

@@ -176,6 +176,20 @@ describe.each(devices)('a state in parts, on the device %s', (device) => {
     standing.close()
   })
 
+  test('whose model is closed meanwhile is refused', async () => {
+    const family = await openFamily('qwen3', dir)
+    const { model: other } = await openPackage(family.dir, { threads: 1, device })
+    for (const way of Object.keys(ways)) {
+      const source = sourceOf(parts, async (sink) => {
+        if (way === Object.keys(ways)[0]) other.close()
+        await ways[way]!(sink, blocks)
+      })
+      await expect(other.openContext(source, headOf(context))).rejects.toThrow(
+        /the model is closed|The model is closed/,
+      )
+    }
+  })
+
   test.each(['bytes', 'files'])('with a number that is not finite is refused where it stands, as %s', async (way) => {
     // Of the value cache, behind the first table: its second outer part, position 300, its last channel.
     const { tables } = model.layout.growth[0]!

@@ -21,6 +21,7 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { parseArgs } from 'node:util'
 import type { Context, Model } from '../src/engine/types.ts'
 import { openPackage } from '../src/models/open.ts'
@@ -197,17 +198,26 @@ const restoring = async (model: Model, { open }: Place): Promise<Context> => {
   return context
 }
 
-/** Seconds of a restore, with the log opened for it; seconds that reading the files takes beside it; and a fork, ms. */
+/**
+ * Seconds of a restore, with the log opened for it, and of CPU in it; p99 of the event loop's delay meanwhile, ms; the speed of reading the
+ * files beside it; and a fork, ms.
+ */
 const measureRestore = async (model: Model, place: Place) => {
   const timed = async (isCold: boolean) => {
-    const found = { restore: [] as number[], speed: [] as number[], fork: [] as number[] }
+    const found = { restore: [] as number[], cpu: [] as number[], speed: [] as number[], fork: [] as number[] }
+    const loop = monitorEventLoopDelay({ resolution: 1 })
     for (let round = 0; round < rounds; round += 1) {
       if (isCold) emptyCache()
       found.speed.push(readSpeed(place.files()))
       if (isCold) emptyCache()
+      const cpu = process.cpuUsage()
       const started = performance.now()
+      loop.enable()
       const context = await restoring(model, place)
+      loop.disable()
       found.restore.push((performance.now() - started) / 1000)
+      const { user, system } = process.cpuUsage(cpu)
+      found.cpu.push((user + system) / 1e6)
       for (let fork = 0; fork < 20; fork += 1) {
         const begun = performance.now()
         const child = model.forkContext(context)
@@ -216,7 +226,9 @@ const measureRestore = async (model: Model, place: Place) => {
       }
       context.close()
     }
-    return { restore: median(found.restore), speed: median(found.speed), fork: median(found.fork) }
+    const { restore, cpu, speed, fork } = found
+    const delay = loop.percentile(99) / 1e6 - 1
+    return { restore: median(restore), cpu: median(cpu), speed: median(speed), fork: median(fork), delay }
   }
   return { warm: await timed(false), cold: emptyCache() ? await timed(true) : null }
 }
@@ -286,13 +298,14 @@ try {
     )
     const gigabytes = (positions * positionBytes) / 1e9
     const { warm, cold } = await measureRestore(model, place)
-    const perGigabyte = (seconds: number): string => `${(seconds / gigabytes).toFixed(2)} s per GB`
+    const perGigabyte = ({ restore, cpu, delay }: typeof warm): string =>
+      `${(restore / gigabytes).toFixed(2)} s and ${(cpu / gigabytes).toFixed(2)} s of CPU per GB, event loop p99 ${delay.toFixed(1)} ms`
     console.log(
-      `         restored in ${warm.restore.toFixed(3)} s from the page cache, ${perGigabyte(warm.restore)}; forked in ${warm.fork.toFixed(3)} ms`,
+      `         restored in ${warm.restore.toFixed(3)} s from the page cache, ${perGigabyte(warm)}; forked in ${warm.fork.toFixed(3)} ms`,
     )
     if (cold !== null && place.files().length > 0)
       console.log(
-        `         restored in ${cold.restore.toFixed(3)} s from the disk, ${perGigabyte(cold.restore)}: ${((gigabytes * 1e9) / cold.restore / cold.speed).toFixed(2)} of the ${(cold.speed / 1e9).toFixed(2)} GB/s that reading its files gives`,
+        `         restored in ${cold.restore.toFixed(3)} s from the disk, ${perGigabyte(cold)}: ${((gigabytes * 1e9) / cold.restore / cold.speed).toFixed(2)} of the ${(cold.speed / 1e9).toFixed(2)} GB/s that reading its files gives`,
       )
   }
   model.close()

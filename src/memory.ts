@@ -68,6 +68,34 @@ export interface StateParts {
   readonly fresh: readonly (readonly Uint8Array[])[]
 }
 
+/** A block of growth `g`, by its number there. */
+export interface BlockPlace {
+  readonly g: number
+  readonly block: number
+}
+
+/** A file that holds a block, with the sha256 that its bytes should have. */
+export interface BlockFile extends BlockPlace {
+  readonly path: string
+  readonly hash: string
+}
+
+/** Where the blocks of a state are put. */
+export interface BlockSink {
+  /** Takes a block. Returns the sha256 of the bytes, for the caller to compare. They must not change before the promise settles. */
+  bytes(place: BlockPlace, bytes: Uint8Array): Promise<string>
+  /** Takes blocks of one growth from their files; false for each that is not there or has another length or hash, which may be put again. */
+  files(files: readonly BlockFile[]): Promise<readonly boolean[]>
+}
+
+/** A state that comes in parts: `hot` as `StateParts` has it, and of each growth so many blocks before it. */
+export interface StateSource {
+  readonly hot: Uint8Array
+  readonly blocks: readonly number[]
+  /** Puts every block once. Who loads the state rejects with what this rejects with. */
+  fill(sink: BlockSink): Promise<void>
+}
+
 /** Averages of the gates of one level of a matrix memory, over heads and the tokens since its context is in memory. */
 export interface GateStatistics {
   /** The table of the memory, as the layout names it. */

@@ -1,5 +1,6 @@
 #include "base/cast.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -66,6 +67,17 @@ template <class T> T whole(double value) {
   return static_cast<T>(near);
 }
 
+// Whether an exponent is all ones: infinity or NaN. Without an early end, so that compilers use vectors.
+template <class Word> bool any_special(const std::byte* data, size_t n, Word exponent) {
+  Word found = 0;
+  for (size_t k = 0; k < n; ++k) {
+    Word bits;
+    std::memcpy(&bits, data + k * sizeof bits, sizeof bits);
+    found |= static_cast<Word>((bits & exponent) == exponent);
+  }
+  return found != 0;
+}
+
 }  // namespace
 
 double read_number(const std::byte* data, Type type, size_t index) {
@@ -104,6 +116,25 @@ void fill(std::byte* out, Type type, size_t n, double value) {
 
 void cast(const std::byte* in, Type from, std::byte* out, Type to, size_t n) {
   for (size_t i = 0; i < n; ++i) write_number(out, to, i, read_number(in, from, i));
+}
+
+size_t first_not_finite(const std::byte* data, Type type, size_t n) {
+  if (!is_float(type)) return n;
+  constexpr size_t together = 4096;
+  for (size_t from = 0; from < n; from += together) {
+    const size_t end = std::min(n, from + together);
+    const std::byte* at = data + from * size_of(type);
+    if (type == Type::f32 && !any_special<uint32_t>(at, end - from, 0x7F800000)) continue;
+    if (type == Type::f16 && !any_special<uint16_t>(at, end - from, 0x7C00)) continue;
+    if (type == Type::bf16 && !any_special<uint16_t>(at, end - from, 0x7F80)) continue;
+    for (size_t k = from; k < end; ++k) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, data + k * size_of(type), size_of(type));
+      const double value = type == Type::f32 ? std::bit_cast<float>(bits) : read_number(data, type, k);
+      if (!std::isfinite(value)) return k;
+    }
+  }
+  return n;
 }
 
 }  // namespace continuo

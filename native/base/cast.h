@@ -14,6 +14,8 @@ double read_number(const std::byte* data, Type type, size_t index);
 void write_number(std::byte* data, Type type, size_t index, double value);
 // Writes n elements, each the number of `type` nearest to `value`.
 void fill(std::byte* out, Type type, size_t n, double value);
+// Index of the first number that is not finite, n where all are; at any alignment. Of other types than floats all are.
+size_t first_not_finite(const std::byte* data, Type type, size_t n);
 void cast(const std::byte* in, Type from, std::byte* out, Type to, size_t n);
 
 }  // namespace continuo

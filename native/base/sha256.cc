@@ -57,33 +57,61 @@ void compress(uint32_t* state, const std::byte* blocks, size_t count) {
 
 // The instructions take the state as two vectors, {f, e, b, a} and {h, g, d, c} from the lowest lane on, and compute
 // two rounds each (Intel Architecture Instruction Set Extensions, "SHA extensions").
-__attribute__((target("sha,sse4.1"))) void compress_extended(uint32_t* state, const std::byte* blocks, size_t count) {
+// `count` blocks of each lane; the lanes are independent, and their rounds take turns.
+template <size_t lanes>
+__attribute__((target("sha,sse4.1"))) inline void compress_lanes(const std::array<uint32_t*, lanes>& states,
+                                                                 std::array<const std::byte*, lanes> blocks,
+                                                                 size_t count) {
   const __m128i big_endian = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
   const auto load = [](const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); };
-  const __m128i badc = _mm_shuffle_epi32(load(state), 0xB1), efgh = _mm_shuffle_epi32(load(state + 4), 0x1B);
-  __m128i feba = _mm_alignr_epi8(badc, efgh, 8), hgdc = _mm_blend_epi16(efgh, badc, 0xF0);
-  for (; count > 0; --count, blocks += block_bytes) {
-    const __m128i feba_before = feba, hgdc_before = hgdc;
-    __m128i w[4];  // the last sixteen words of the schedule, four in each
-    for (size_t t = 0; t < 16; ++t) {
-      __m128i& now = w[t % 4];
-      if (t < 4) {
-        now = _mm_shuffle_epi8(load(blocks + 16 * t), big_endian);
-      } else {
-        const __m128i last = w[(t + 3) % 4], before = w[(t + 2) % 4];
-        now = _mm_sha256msg1_epu32(now, w[(t + 1) % 4]);
-        now = _mm_sha256msg2_epu32(_mm_add_epi32(now, _mm_alignr_epi8(last, before, 4)), last);
-      }
-      const __m128i sum = _mm_add_epi32(now, load(constants + 4 * t));
-      hgdc = _mm_sha256rnds2_epu32(hgdc, feba, sum);
-      feba = _mm_sha256rnds2_epu32(feba, hgdc, _mm_shuffle_epi32(sum, 0x0E));
-    }
-    feba = _mm_add_epi32(feba, feba_before);
-    hgdc = _mm_add_epi32(hgdc, hgdc_before);
+  __m128i feba[lanes], hgdc[lanes];
+  for (size_t i = 0; i < lanes; ++i) {
+    const __m128i badc = _mm_shuffle_epi32(load(states[i]), 0xB1), efgh = _mm_shuffle_epi32(load(states[i] + 4), 0x1B);
+    feba[i] = _mm_alignr_epi8(badc, efgh, 8), hgdc[i] = _mm_blend_epi16(efgh, badc, 0xF0);
   }
-  const __m128i abef = _mm_shuffle_epi32(feba, 0x1B), dchg = _mm_shuffle_epi32(hgdc, 0xB1);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(state), _mm_blend_epi16(abef, dchg, 0xF0));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(state + 4), _mm_alignr_epi8(dchg, abef, 8));
+  for (; count > 0; --count) {
+    __m128i feba_before[lanes], hgdc_before[lanes];
+    __m128i w[lanes][4];  // the last sixteen words of the schedule, four in each
+    for (size_t i = 0; i < lanes; ++i) feba_before[i] = feba[i], hgdc_before[i] = hgdc[i];
+#pragma GCC unroll 16
+    for (size_t t = 0; t < 16; ++t) {
+      const __m128i constant = load(constants + 4 * t);
+#pragma GCC unroll 4
+      for (size_t i = 0; i < lanes; ++i) {
+        __m128i& now = w[i][t % 4];
+        if (t < 4) {
+          now = _mm_shuffle_epi8(load(blocks[i] + 16 * t), big_endian);
+        } else {
+          const __m128i last = w[i][(t + 3) % 4], before = w[i][(t + 2) % 4];
+          now = _mm_sha256msg1_epu32(now, w[i][(t + 1) % 4]);
+          now = _mm_sha256msg2_epu32(_mm_add_epi32(now, _mm_alignr_epi8(last, before, 4)), last);
+        }
+        const __m128i sum = _mm_add_epi32(now, constant);
+        hgdc[i] = _mm_sha256rnds2_epu32(hgdc[i], feba[i], sum);
+        feba[i] = _mm_sha256rnds2_epu32(feba[i], hgdc[i], _mm_shuffle_epi32(sum, 0x0E));
+      }
+    }
+    for (size_t i = 0; i < lanes; ++i) {
+      feba[i] = _mm_add_epi32(feba[i], feba_before[i]);
+      hgdc[i] = _mm_add_epi32(hgdc[i], hgdc_before[i]);
+      blocks[i] += block_bytes;
+    }
+  }
+  for (size_t i = 0; i < lanes; ++i) {
+    const __m128i abef = _mm_shuffle_epi32(feba[i], 0x1B), dchg = _mm_shuffle_epi32(hgdc[i], 0xB1);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(states[i]), _mm_blend_epi16(abef, dchg, 0xF0));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(states[i] + 4), _mm_alignr_epi8(dchg, abef, 8));
+  }
+}
+
+__attribute__((target("sha,sse4.1"))) void compress_extended(uint32_t* state, const std::byte* blocks, size_t count) {
+  compress_lanes<1>({state}, {blocks}, count);
+}
+
+__attribute__((target("sha,sse4.1"))) void compress_together(const std::array<uint32_t*, Sha256::lanes>& states,
+                                                             const std::array<const std::byte*, Sha256::lanes>& blocks,
+                                                             size_t count) {
+  compress_lanes<Sha256::lanes>(states, blocks, count);
 }
 
 bool has_extensions() {
@@ -122,6 +150,26 @@ void Sha256::update(std::span<const std::byte> bytes) {
   compress_(state_.data(), bytes.data(), blocks);
   const auto behind = bytes.subspan(blocks * block_bytes);
   std::copy(behind.begin(), behind.end(), rest_.begin());
+}
+
+void Sha256::update(std::span<Sha256, lanes> hashes, const std::array<std::span<const std::byte>, lanes>& pieces) {
+  size_t together = 0;
+#if defined(__x86_64__)
+  const auto stands = [](const Sha256& hash) {
+    return hash.compress_ == compress_extended && hash.length_ % block_bytes == 0;
+  };
+  if (std::all_of(hashes.begin(), hashes.end(), stands)) {
+    std::array<uint32_t*, lanes> states{};
+    std::array<const std::byte*, lanes> blocks{};
+    together = pieces[0].size() / block_bytes * block_bytes;
+    for (size_t i = 0; i < lanes; ++i) {
+      states[i] = hashes[i].state_.data(), blocks[i] = pieces[i].data();
+      hashes[i].length_ += together;
+    }
+    compress_together(states, blocks, together / block_bytes);
+  }
+#endif
+  for (size_t i = 0; i < lanes; ++i) hashes[i].update(pieces[i].subspan(together));
 }
 
 // 5.1.1: a bit 1, zeros, and the length in bits as 64 bits.

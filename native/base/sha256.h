@@ -17,6 +17,11 @@ class Sha256 {
   explicit Sha256(bool extensions);
 
   void update(std::span<const std::byte> bytes);
+  // Each hash takes its own piece; all pieces have one length. The extensions wait for their own results most of the
+  // time, so one core hashes four runs of bytes in little more than half the time that it takes for one after the
+  // other.
+  static constexpr size_t lanes = 4;
+  static void update(std::span<Sha256, lanes> hashes, const std::array<std::span<const std::byte>, lanes>& pieces);
   // 64 lower-case hex digits. To be called once, as the last call.
   std::string hex();
 

@@ -3,9 +3,9 @@
 #include "backends/cpu/device.h"
 #include "backends/cuda/cuda.h"
 #include "binding/bulk.h"
-#include "binding/handles.h"
+#include "binding/filling.h"
 #include "binding/inspect.h"
-#include "binding/job.h"
+#include "binding/values.h"
 #include "weights/widen.h"
 
 namespace continuo::binding {
@@ -14,62 +14,6 @@ namespace {
 
 using Napi::CallbackInfo;
 using Napi::Value;
-using EngineRef = std::shared_ptr<EngineHandle>;
-using ContextRef = std::shared_ptr<ContextHandle>;
-
-constexpr napi_type_tag engine_tag{0x636f6e74696e756f, 0x656e67696e650001};
-constexpr napi_type_tag context_tag{0x636f6e74696e756f, 0x636f6e7465787401};
-constexpr napi_type_tag executor_tag{0x636f6e74696e756f, 0x6578656375746f01};
-constexpr napi_type_tag token_bytes_tag{0x636f6e74696e756f, 0x746f6b656e627901};
-
-template <class T> Napi::External<T> wrap(Napi::Env env, T value, const napi_type_tag& tag) {
-  auto external = Napi::External<T>::New(env, new T(std::move(value)), [](Napi::Env, T* owned) { delete owned; });
-  external.TypeTag(&tag);
-  return external;
-}
-
-template <class T> T unwrap(const Value& value, const napi_type_tag& tag) {
-  if (!value.IsExternal()) throw error_value(value.Env(), internal("expected a handle."));
-  const auto external = value.As<Napi::External<T>>();
-  if (!external.CheckTypeTag(&tag)) throw error_value(value.Env(), internal("expected a handle of another type."));
-  return *external.Data();
-}
-
-EngineRef open_engine(const Value& value) {
-  auto engine = unwrap<EngineRef>(value, engine_tag);
-  if (engine->closed()) throw error_value(value.Env(), {Code::misuse, "the model is closed."});
-  return engine;
-}
-
-ContextRef open_context(const Value& value) {
-  auto context = unwrap<ContextRef>(value, context_tag);
-  if (!context->context) throw error_value(value.Env(), {Code::misuse, "the context is closed."});
-  return context;
-}
-
-// The context of a handle; throws while a call uses it.
-ContextRef idle_context(const Value& value) {
-  auto context = open_context(value);
-  if (context->context->busy())
-    throw error_value(value.Env(), {Code::misuse, "the context is busy; wait for the call that has it."});
-  return context;
-}
-
-// The context of a handle that no call uses and whose state can be read.
-ContextRef readable_context(const Value& value) {
-  auto context = idle_context(value);
-  if (context->context->broken)
-    throw error_value(value.Env(),
-                      {Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
-  return context;
-}
-
-uint64_t u64_of(const Value& value) {
-  bool lossless = false;
-  const uint64_t out = value.As<Napi::BigInt>().Uint64Value(&lossless);
-  if (!lossless) throw error_value(value.Env(), invalid("expected a whole number below 2⁶⁴."));
-  return out;
-}
 
 Napi::Object head_value(Napi::Env env, const Head& head) {
   auto out = Napi::Object::New(env);
@@ -147,18 +91,12 @@ Value fork_context(const CallbackInfo& info) {
               context_tag);
 }
 
-// Giving back the memory of a large state takes milliseconds, so a job does it.
 Value close_context(const CallbackInfo& info) {
   auto context = idle_context(info[0]);
   Napi::MemoryManagement::AdjustExternalMemory(info.Env(), -context->reported);
   // Who asks for the size of a fork now must not wait for the job.
   context->context->discount();
-  Job job;
-  job.body = [last = std::move(context->context)]() mutable -> Status {
-    last.reset();
-    return Done{};
-  };
-  (void)promise_of(info.Env(), std::move(job));
+  free_beside(info.Env(), std::move(context->context));
   return info.Env().Undefined();
 }
 
@@ -254,25 +192,6 @@ Value part_bytes(const CallbackInfo& info) {
   return Napi::Number::New(info.Env(), static_cast<double>(bytes));
 }
 
-// A job that has the context to itself until it settles.
-Job job_on(const EngineRef& engine, const std::shared_ptr<Context>& context, std::function<Status()> body) {
-  Job job;
-  if (context) (void)context->claim();
-  job.body = std::move(body);
-  job.end = [engine, context] {
-    engine->forget();
-    if (context) context->release();
-  };
-  return job;
-}
-
-// The promise of a job on an engine's context; the engine cannot be closed before it settles.
-Value promise_of(Napi::Env env, const EngineRef& engine, Job job) {
-  const auto call = engine->begin(env);
-  start(env, std::move(job), call->deferred);
-  return call->deferred.Promise();
-}
-
 // capture(context, from, to, rest, out) → Promise<void>: copies a part of the state; `out` has its bytes.
 Value capture(const CallbackInfo& info) {
   auto handle = readable_context(info[0]);
@@ -288,13 +207,6 @@ Value capture(const CallbackInfo& info) {
   });
   *to = keep(job, info[4]);
   return promise_of(info.Env(), handle->engine, std::move(job));
-}
-
-// The head in three arguments from `at` on: pulse, origin, chain.
-Head head_of(const CallbackInfo& info, size_t at) {
-  const auto chain = Chain::from_hex(info[at + 2].As<Napi::String>().Utf8Value());
-  if (!chain) throw error_value(info.Env(), invalid("a chain is 32 lower-case hex digits."));
-  return {u64_of(info[at]), u64_of(info[at + 1]), *chain};
 }
 
 // restore(context, state, pulse, origin, chain)
@@ -627,6 +539,11 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("capture", Napi::Function::New(env, guarded<capture>));
   exports.Set("restore", Napi::Function::New(env, guarded<restore>));
   exports.Set("load", Napi::Function::New(env, guarded<load>));
+  exports.Set("fill", Napi::Function::New(env, guarded<fill>));
+  exports.Set("placeBlocks", Napi::Function::New(env, guarded<place_blocks>));
+  exports.Set("placeFiles", Napi::Function::New(env, guarded<place_files>));
+  exports.Set("filled", Napi::Function::New(env, guarded<filled>));
+  exports.Set("dropFilling", Napi::Function::New(env, guarded<drop_filling>));
   exports.Set("restart", Napi::Function::New(env, guarded<restart>));
   exports.Set("digest", Napi::Function::New(env, guarded<digest>));
   exports.Set("join", Napi::Function::New(env, guarded<join>));

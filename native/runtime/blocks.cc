@@ -68,7 +68,16 @@ void BlockHold::drop() noexcept {
 }
 
 std::shared_ptr<TableBlock> BlockTable::make(size_t room) {
-  return std::make_shared<TableBlock>(device_, slice_->outer * room * position_bytes(), room);
+  return std::make_shared<TableBlock>(device_, DeviceMemory(device_, bytes_of(room)), room);
+}
+
+void BlockTable::expect(size_t blocks) {
+  blocks_.reserve(blocks);
+  for (size_t i = 0; i < blocks; ++i) {
+    auto memory = DeviceMemory::unwritten(device_, bytes_of(block_positions));
+    blocks_.emplace_back(std::make_shared<TableBlock>(device_, std::move(memory), block_positions), true);
+  }
+  listed_ = false;
 }
 
 void BlockTable::reserve(size_t positions, size_t bound) {

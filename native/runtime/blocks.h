@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "runtime/block_list.h"
@@ -27,8 +28,8 @@ namespace continuo {
 // [outer, room, inner] elements of a slice.
 class TableBlock {
  public:
-  TableBlock(std::shared_ptr<Device> device, size_t bytes, size_t positions)
-      : room(positions), device_(std::move(device)), memory_(device_, bytes) {}
+  TableBlock(std::shared_ptr<Device> device, DeviceMemory memory, size_t positions)
+      : room(positions), device_(std::move(device)), memory_(std::move(memory)) {}
 
   const size_t room;  // positions
   // Nobody writes into the block any more. The first context that holds it sets this before a second one does; it is
@@ -95,6 +96,10 @@ class BlockTable {
   size_t room() const { return blocks_.empty() ? 0 : (blocks_.size() - 1) * block_positions + blocks_.back()->room; }
   // Makes room for `positions` of at most `bound`. New positions have their first value.
   void reserve(size_t positions, size_t bound);
+  // Begins an empty table with so many blocks of 256 positions, which the caller writes before anything reads them.
+  void expect(size_t blocks);
+  // Of a block that was expected, [outer, 256, inner].
+  std::span<std::byte> expected(size_t block) { return {blocks_[block]->data(), blocks_[block]->bytes()}; }
   // Address of [part, position, 0]. `write` copies a frozen block first.
   const std::byte* read(size_t part, size_t position) const;
   std::byte* write(size_t part, size_t position);
@@ -136,6 +141,7 @@ class BlockTable {
 
  private:
   size_t position_bytes() const { return slice_->inner * size_of(slice_->type); }
+  size_t bytes_of(size_t positions) const { return slice_->outer * positions * position_bytes(); }
   std::shared_ptr<TableBlock> make(size_t room);
   void widen(size_t room);
   void make_directory();

@@ -214,22 +214,6 @@ size_t Context::part_bytes(std::span<const Positions> rows, bool rest) const {
   return total;
 }
 
-void Context::each_piece(size_t i, const auto& visit, size_t from) const {
-  const auto& slice = model_->layout[i];
-  each_piece(i, visit, slice.grows() ? Positions{from, entered(slice)} : Positions{});
-}
-
-void Context::each_piece(size_t i, const auto& visit, Positions rows) const {
-  const auto& slice = model_->layout[i];
-  if (model_->graph.declarations[slice.name].counter) return;
-  if (slice.several != no_name) {
-    const auto to = extents(slice, counters_);
-    return several_[slice.several].each_piece(GrownTable::Extents(to.size(), 0), to, visit);
-  }
-  if (!slice.grows()) return visit(memory_.data() + slice.offset, slice.elements * size_of(slice.type));
-  grown_[i].each_piece(rows.from, rows.to, visit);
-}
-
 void Context::each_unchecked_piece(size_t i, const auto& visit) const {
   const auto& slice = model_->layout[i];
   if (slice.several != no_name) {
@@ -277,86 +261,6 @@ void Context::serialize_part(std::span<const Positions> rows, bool rest, std::sp
     to += sizeof counters_[i];
   }
   flush();
-}
-
-Status Context::restore(std::span<const std::byte> state, const Head& new_head) {
-  if (new_head.origin > new_head.pulse)
-    return invalid("the state's origin ", new_head.origin, " lies after its pulse ", new_head.pulse, ".");
-  // Positions are counted in int64: a larger clock would wrap, and the loops over positions would have no end.
-  if (new_head.pulse > INT64_MAX)
-    return invalid("the state's pulse ", new_head.pulse, " is too large for the clock, expected at most 2⁶³ − 1.");
-  // First everything is checked. A table's counter is declared before the table, so its value is read before.
-  std::vector<int64_t> counters(model_->layout.size(), 0);
-  size_t at = 0;
-  for (size_t i = 0; i < model_->layout.size(); ++i) {
-    const auto& slice = model_->layout[i];
-    const auto& d = model_->graph.declarations[slice.name];
-    size_t elements = slice.elements;
-    if (slice.grows())
-      elements = slice.outer * slice.inner * static_cast<size_t>(counters[model_->slice_of[slice.counter]]);
-    if (slice.several != no_name) {
-      elements = 1;
-      for (const size_t extent : extents(slice, counters)) elements *= extent;
-    }
-    const size_t size = elements * size_of(slice.type);
-    if (state.size() - at < size)
-      return invalid("the state has ", state.size(), " bytes, expected at least ", at + size,
-                     " by this model's layout.");
-    const std::byte* from = state.data() + at;
-    at += size;
-    if (d.counter) {
-      std::memcpy(&counters[i], from, sizeof(int64_t));
-      if (counters[i] < 0 || static_cast<uint64_t>(counters[i]) > d.bound) {
-        return invalid("the state's counter \"", d.name, "\" is ", counters[i], ", expected 0 to ", d.bound,
-                       ": the snapshot is damaged.");
-      }
-    } else if (slice.type == Type::boolean) {
-      for (size_t k = 0; k < elements; ++k) {
-        if (std::to_integer<int>(from[k]) > 1)
-          return invalid("the state's \"", d.name, "\" holds ", std::to_integer<int>(from[k]),
-                         " for a bool at element ", k, ": the snapshot is damaged.");
-      }
-    } else if (is_float(slice.type)) {
-      for (size_t k = 0; k < elements; ++k) {
-        if (std::isfinite(slice.type == Type::f32 ? read_element(from, Dtype::f32, k)
-                                                  : read_number(from, slice.type, k)))
-          continue;
-        return invalid("the state's \"", d.name, "\" holds a number that is not finite at element ", k,
-                       ": the snapshot is damaged.");
-      }
-    }
-  }
-  if (at != state.size())
-    return invalid("the state has ", state.size(), " bytes, expected ", at, " by this model's layout.");
-
-  const Pinned pinned(device(), *this);
-  // Memory is taken first, because taking it can fail. Afterwards only the loss of the device can fail.
-  std::vector<BlockTable> grown(grown_.size());
-  auto several = without_room();
-  for (size_t i = 0; i < model_->layout.size(); ++i) {
-    const auto& slice = model_->layout[i];
-    grown[i] = empty_table(i);
-    if (slice.grows())
-      grown[i].reserve(static_cast<size_t>(counters[model_->slice_of[slice.counter]]),
-                       model_->graph.declarations[slice.counter].bound);
-    for (auto& table : several) table.reserve(slice.name, static_cast<size_t>(counters[i]));
-  }
-  grown_ = std::move(grown);
-  several_ = std::move(several);
-  counters_ = std::move(counters);
-  broken = true;  // until every table is uploaded
-  at = 0;
-  for (size_t i = 0; i < model_->layout.size(); ++i) {
-    each_piece(i, [&](const std::byte* to, size_t bytes) {
-      device().upload(const_cast<std::byte*>(to), state.data() + at, bytes);
-      at += bytes;
-    });
-    if (model_->graph.declarations[model_->layout[i].name].counter) at += sizeof(int64_t);
-  }
-  head = new_head;
-  broken = false;
-  mark_checked();
-  return Done{};
 }
 
 void Context::mark_checked() {

@@ -60,7 +60,10 @@ class Context final : public Pageable {
   // everything else with `rest` only.
   size_t part_bytes(std::span<const Positions> rows, bool rest) const;
   void serialize_part(std::span<const Positions> rows, bool rest, std::span<std::byte> out);
-  Status restore(std::span<const std::byte> state, const Head& head);
+  Status restore(std::span<const std::byte> state, const Head& head) { return restore(state, head, {}); }
+  // The same of a state without the first `behind`[slice] positions of growing tables, multiples of 256: they come as
+  // blocks, which the caller checks and writes (BlockTable::expected) before anything reads the context.
+  Status restore(std::span<const std::byte> state, const Head& head, std::span<const size_t> behind);
 
   // A new context that goes on from here by itself: state, clock and chain are this one's, gates are not. It shares the
   // full blocks of tables that grow along one counter and copies the rest. To be called between two steps, by the call
@@ -119,6 +122,8 @@ class Context final : public Pageable {
 
  private:
   Device& device() const { return *model_->device; }
+  // The counters of a state, once all of it was checked. [slices]
+  Result<std::vector<int64_t>> checked(std::span<const std::byte> state, std::span<const size_t> behind) const;
   // Visits the bytes of a slice that is no counter: one piece, or of a growing table one piece for each outer part,
   // with positions `from` up to its counter, or those of `rows`.
   void each_piece(size_t slice, const auto& visit, size_t from = 0) const;
@@ -144,5 +149,21 @@ class Context final : public Pageable {
   std::vector<size_t> checked_;      // [slices]: leading positions known to be finite; used where it follows a counter
   std::atomic<bool> busy_{false};    // claimed by a call
 };
+
+inline void Context::each_piece(size_t i, const auto& visit, size_t from) const {
+  const auto& slice = model_->layout[i];
+  each_piece(i, visit, slice.grows() ? Positions{from, entered(slice)} : Positions{});
+}
+
+inline void Context::each_piece(size_t i, const auto& visit, Positions rows) const {
+  const auto& slice = model_->layout[i];
+  if (model_->graph.declarations[slice.name].counter) return;
+  if (slice.several != no_name) {
+    const auto to = extents(slice, counters_);
+    return several_[slice.several].each_piece(GrownTable::Extents(to.size(), 0), to, visit);
+  }
+  if (!slice.grows()) return visit(memory_.data() + slice.offset, slice.elements * size_of(slice.type));
+  grown_[i].each_piece(rows.from, rows.to, visit);
+}
 
 }  // namespace continuo

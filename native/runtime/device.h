@@ -69,7 +69,11 @@ class Device {
 
   // Zeroed memory, aligned to a cache line. Throws DeviceError or std::bad_alloc.
   virtual std::byte* allocate(size_t bytes) = 0;
+  // The same for memory that is written before anything reads it: it need not be zeroed.
+  virtual std::byte* allocate_unwritten(size_t bytes) { return allocate(bytes); }
   virtual void release(std::byte* data, size_t bytes) noexcept = 0;
+  // Whether its memory is the host's, which then may be written without `upload`.
+  virtual bool in_host_memory() const { return false; }
   // Host memory for the bytes that are paged out.
   virtual std::byte* allocate_host(size_t bytes) = 0;
   virtual void release_host(std::byte* data) noexcept = 0;
@@ -141,6 +145,14 @@ class DeviceMemory {
   DeviceMemory() = default;
   DeviceMemory(std::shared_ptr<Device> device, size_t bytes) : device_(std::move(device)), size_(bytes) {
     if (size_ > 0) data_ = device_->allocate(size_);
+  }
+  // Memory that is yet to be written.
+  static DeviceMemory unwritten(std::shared_ptr<Device> device, size_t bytes) {
+    DeviceMemory out;
+    out.device_ = std::move(device);
+    if (bytes > 0) out.data_ = out.device_->allocate_unwritten(bytes);
+    out.size_ = bytes;
+    return out;
   }
   DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
   DeviceMemory& operator=(DeviceMemory&& other) noexcept {

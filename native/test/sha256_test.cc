@@ -1,6 +1,8 @@
 // SHA-256 against the examples of FIPS 180-4, and the CPU's extensions against the rounds as they are written.
 #include "base/sha256.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "test/check.h"
@@ -48,5 +50,26 @@ TEST("sha256: pieces of any length give the hash of the whole") {
       left = left.subspan(n);
     }
     CHECK(hash.hex() == want);
+  }
+}
+
+TEST("sha256: four at a time give the hashes of each") {
+  test::Random random(6);
+  for (int round = 0; round < 200; ++round) {
+    std::array<std::string, Sha256::lanes> texts;
+    std::array<Sha256, Sha256::lanes> hashes{Sha256(round % 2 == 0), {}, {}, {}};
+    const size_t length = random.below(700);
+    for (auto& text : texts) {
+      text.resize(length);
+      for (char& c : text) c = static_cast<char>(random.next());
+    }
+    for (size_t at = 0; at < length;) {
+      const size_t n = std::min(length - at, random.below(2) == 0 ? 64 * random.below(4) : 1 + random.below(150));
+      std::array<std::span<const std::byte>, Sha256::lanes> pieces;
+      for (size_t i = 0; i < pieces.size(); ++i) pieces[i] = bytes_of(texts[i]).subspan(at, n);
+      Sha256::update(hashes, pieces);
+      at += n;
+    }
+    for (size_t i = 0; i < texts.size(); ++i) CHECK(hashes[i].hex() == hash_of(texts[i], false));
   }
 }

@@ -55,6 +55,7 @@ export const openDirectoryStore = (given: string): SharedStore => {
         throw failed('read', error)
       }
     },
+    pathOf: (name) => join(root, name),
     async remove(name) {
       try {
         await unlink(join(root, name))

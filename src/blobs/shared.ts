@@ -22,4 +22,5 @@ export const inShared = (store: SharedStore, folder: string): BlobStore => ({
   async get(wanted, found) {
     await inParallel(wanted, READS, async (blob, at) => found(at, await store.get(nameIn(folder, blob))))
   },
+  ...(store.pathOf && { pathOf: (blob: BlobName) => store.pathOf!(nameIn(folder, blob)) }),
 })

@@ -31,6 +31,8 @@ export interface BlobReader {
    * the store gives no answer. An error of `found` rejects the call with that error.
    */
   get(wanted: readonly Wanted[], found: (at: number, bytes: Uint8Array | null) => Promise<void>): Promise<void>
+  /** Where blobs are files: the path of this one, if it is there. Who cannot use the file asks `get`. */
+  pathOf?(blob: BlobName): string
 }
 
 export interface BlobStore extends BlobReader {
@@ -46,6 +48,8 @@ export interface SharedStore {
   put(name: string, bytes: Uint8Array): Promise<void>
   /** null: there is none. Rejects with UNAVAILABLE or DENIED where that cannot be told. */
   get(name: string): Promise<Uint8Array | null>
+  /** Where what it keeps are files: the path of the one under this name, if it is there. */
+  pathOf?(name: string): string
   /** One that is not there is removed already. Rejects with UNAVAILABLE or DENIED. */
   remove(name: string): Promise<void>
   /** Names that begin with `folder` and a slash, in no order; what a killed writer left of a name counts as one. */

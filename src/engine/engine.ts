@@ -9,8 +9,9 @@ import { availableParallelism } from 'node:os'
 import { dirname } from 'node:path'
 import { uninitialised } from '../bulk.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { type MemoryDeclaration, PLAIN_MEMORY, type StateLayout } from '../memory.ts'
+import { type MemoryDeclaration, PLAIN_MEMORY, type StateLayout, type StateSource } from '../memory.ts'
 import { executorOf } from './executor.ts'
+import { fillFrom, isSource } from './filling.ts'
 import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
 import { type Graph, parametersOf } from './graph.ts'
 import { type Ranges, takeParts } from './growth.ts'
@@ -247,7 +248,8 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
   }
 
   /** Throws INVALID for a state or a head that cannot be. */
-  const checkLoaded = (bytes: Uint8Array | null, { pulse, origin }: ContextHead): void => {
+  const checkLoaded = (state: Uint8Array | StateSource | null, { pulse, origin }: ContextHead): void => {
+    const bytes = isSource(state) ? state.hot : state
     if (bytes !== null && !(bytes instanceof Uint8Array)) invalid('The state to restore must be a Uint8Array.')
     if (typeof pulse !== 'bigint' || typeof origin !== 'bigint' || pulse < 0n || origin < 0n || pulse >= maxPulse) {
       invalid(`The head to restore has pulse ${pulse} and origin ${origin}, expected bigints from 0 to 2^63 − 1.`)
@@ -324,13 +326,17 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
         callNative((addon) => addon.restore(handle, bytes, pulse, origin, String(chain)))
         look(state)
       },
-      async load(bytes, head) {
+      async load(from, head) {
         const held = own()
-        checkLoaded(bytes, head)
+        checkLoaded(from, head)
         const { pulse, origin, chain } = head
-        await withBusy([held], 'load', () =>
-          awaitNative((addon) => addon.load(engine, handle, bytes, pulse, origin, String(chain))),
-        )
+        await withBusy([held], 'load', () => {
+          if (isSource(from))
+            return fillFrom(engine, layout, from, head, (filling) =>
+              callNative((addon) => addon.filled(filling, handle)),
+            )
+          return awaitNative((addon) => addon.load(engine, handle, from, pulse, origin, String(chain)))
+        })
       },
       async restart() {
         await withBusy([own()], 'restart', () => awaitNative((addon) => addon.restart(handle)))
@@ -377,11 +383,15 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     device,
     createContext,
 
-    async openContext(bytes, head) {
+    async openContext(from, head) {
       needOpen()
-      checkLoaded(bytes, head)
+      checkLoaded(from, head)
       const { pulse, origin, chain } = head
-      return contextOf(await awaitNative((addon) => addon.load(engine, null, bytes, pulse, origin, String(chain))))
+      if (isSource(from))
+        return fillFrom(engine, layout, from, head, (filling) =>
+          contextOf(callNative((addon) => addon.filled(filling, null))),
+        )
+      return contextOf(await awaitNative((addon) => addon.load(engine, null, from, pulse, origin, String(chain))))
     },
 
     forkContext(context) {

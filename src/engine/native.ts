@@ -7,11 +7,12 @@ import type { BlockPlan, ContextHead, DeviceKind, EngineStats, TraceEntry, WorkR
 declare const engineBrand: unique symbol
 declare const contextBrand: unique symbol
 declare const executorBrand: unique symbol
+declare const fillingBrand: unique symbol
 declare const tokenBytesBrand: unique symbol
 export type EngineHandle = { readonly [engineBrand]: true }
 export type ContextHandle = { readonly [contextBrand]: true }
 export type ExecutorHandle = { readonly [executorBrand]: true }
-
+export type FillingHandle = { readonly [fillingBrand]: true }
 export type TokenBytesHandle = { readonly [tokenBytesBrand]: true }
 
 export interface NativeOptions {
@@ -183,6 +184,38 @@ interface Addon {
     origin: bigint,
     chain: string,
   ): Promise<ContextHandle>
+  /**
+   * A context that is made of parts: the state without its blocks first. `tables`: of each growth, the indices of its tables in the layout;
+   * `blocks`: how many blocks of it will come.
+   */
+  fill(
+    engine: EngineHandle,
+    hot: Uint8Array,
+    tables: readonly (readonly number[])[],
+    blocks: readonly number[],
+    pulse: bigint,
+    origin: bigint,
+    chain: string,
+  ): Promise<FillingHandle>
+  /** The sha256 of each array. */
+  placeBlocks(
+    filling: FillingHandle,
+    growths: readonly number[],
+    blocks: readonly number[],
+    arrays: readonly Uint8Array[],
+  ): Promise<readonly string[]>
+  placeFiles(
+    filling: FillingHandle,
+    growth: number,
+    blocks: readonly number[],
+    paths: readonly string[],
+    hashes: readonly string[],
+  ): Promise<readonly boolean[]>
+  /** Ends it: its context becomes that of the handle, or gets a new one. */
+  filled(filling: FillingHandle, context: ContextHandle): void
+  filled(filling: FillingHandle, context: null): ContextHandle
+  /** Lets go of one that may be over. */
+  dropFilling(filling: FillingHandle): void
   restart(context: ContextHandle): Promise<void>
   tokenBytes(bytes: Uint8Array, ends: Uint32Array): TokenBytesHandle
   submit(engine: EngineHandle, item: NativeItem): Promise<WorkResult>

@@ -3,7 +3,7 @@
  * `native/` implements them; `src/engine/engine.ts` validates, explains and hands over.
  */
 import { ContinuoError } from '../errors.ts'
-import type { GateStatistics, MemoryDeclaration, StateLayout, StateParts } from '../memory.ts'
+import type { GateStatistics, MemoryDeclaration, StateLayout, StateParts, StateSource } from '../memory.ts'
 
 export interface ModelInfo {
   readonly dir: string
@@ -69,10 +69,10 @@ export interface Context extends ContextHead {
   /** The same copy in parts, without the first `known`[i] blocks of `layout.growth`[i]. Rejects likewise. */
   capture(known: readonly number[]): Promise<StateParts>
   /**
-   * Replaces state and head; null: by the first state. Rejects for a wrong length and non-finite numbers; then the context is as it was.
-   * `state` must not change before the promise settles.
+   * Replaces state and head; null: by the first state. Rejects for a wrong length and non-finite numbers, and as the source of a state in
+   * parts does; then the context is as it was. `state` must not change before the promise settles.
    */
-  load(state: Uint8Array | null, head: ContextHead): Promise<void>
+  load(state: Uint8Array | StateSource | null, head: ContextHead): Promise<void>
   /** Returns the state to its first values; the clock goes on and `origin` becomes `pulse`. The chain folds the reset in. */
   restart(): Promise<void>
   close(): void
@@ -229,7 +229,7 @@ export interface EngineStats {
 export interface Model extends ModelInfo {
   createContext(): EngineContext
   /** A new context with this state (null: the first one) and head, made on another thread. Rejects as `Context.load`. */
-  openContext(state: Uint8Array | null, head: ContextHead): Promise<EngineContext>
+  openContext(state: Uint8Array | StateSource | null, head: ContextHead): Promise<EngineContext>
   /**
    * A context that goes on from where this one stands, each by itself: state, clock and chain are copied, gates are not. Tables that
    * grow share their full blocks of 256 positions until one of the contexts changes them, so a fork costs O(blocks). Throws MISUSE while

@@ -8,7 +8,7 @@ import { blobKey } from '../../topics/blobs.ts'
 import { PART_BYTES, PART_CHECK } from '../../topics/snapshots.ts'
 import { inParallel } from '../blobs/parallel.ts'
 import type { BlobReader, BlobStore, Wanted } from '../blobs/store.ts'
-import { digest } from '../bulk.ts'
+import { digest, join } from '../bulk.ts'
 import { codeOf } from '../errors.ts'
 import { splitParts } from '../state/snapshot.ts'
 import type { EventLog, OutRecord, StoredRecord } from '../streams/log.ts'
@@ -19,6 +19,8 @@ import type { TurnWriter } from './turns.ts'
 /** Blobs that lie close to each other are read in one go, of this size at most; so many go at a time. */
 const SPAN_BYTES = 8 << 20
 const SPANS = 4
+/** So many bytes are worth the threads that read beside the event loop. */
+const BULK_BYTES = 8 << 20
 /** Offsets between two of them that are read over. */
 const GAP = 8
 /** Bytes of a batch at most. */
@@ -69,35 +71,54 @@ const spansOf = (readings: readonly Reading[]): readonly (readonly Reading[])[] 
 /** Where the partition's blobs are read. */
 export const topicReader = (log: EventLog, topic: string, partition: number): BlobReader => {
   /** Reads on until all of them are found or passed. Those that are left are not there. */
-  const readSpan = async (open: Set<Reading>, give: (reading: Reading) => Promise<void>): Promise<void> => {
+  const readSpan = async (
+    open: Set<Reading>,
+    bulk: boolean,
+    give: (reading: Reading) => Promise<void>,
+  ): Promise<void> => {
     const [begin] = open
     const wanted = [...open].reduce((sum, { bytes }) => sum + bytes, 0)
     const maxBytes = Math.min(BATCH_BYTES, wanted + 1024)
     let over = 0
-    for await (const { records } of log.read(topic, partition, begin!.offset, { maxBytes })) {
-      for (const record of records) {
-        let taken = false
-        for (const reading of open) {
-          if (!takes(reading, record)) continue
-          taken = true
-          reading.parts.push(record.value ?? new Uint8Array(0))
-          reading.length += record.value?.length ?? 0
-          if (reading.length < reading.bytes) continue
-          open.delete(reading)
-          await give(reading)
+    /** The blobs of the batch before: the next one is read meanwhile. */
+    let giving: Promise<unknown> = Promise.resolve()
+    try {
+      for await (const { records } of log.read(topic, partition, begin!.offset, { maxBytes, bulk })) {
+        await giving
+        const found: Promise<void>[] = []
+        for (const record of records) {
+          let taken = false
+          for (const reading of open) {
+            if (!takes(reading, record)) continue
+            taken = true
+            reading.parts.push(record.value ?? new Uint8Array(0))
+            reading.length += record.value?.length ?? 0
+            if (reading.length < reading.bytes) continue
+            open.delete(reading)
+            found.push(give(reading))
+          }
+          if (!taken) over += record.value?.length ?? 0
         }
-        if (!taken) over += record.value?.length ?? 0
+        giving = Promise.all(found)
+        // Awaited later, also where reading ends with an error.
+        giving.catch(() => undefined)
+        if (open.size === 0) break
+        // Its first part would be behind us.
+        const passed = (records.at(-1)?.offset ?? -1) + 1
+        const isHopeless = ({ offset, parts }: Reading): boolean => parts.length === 0 && offset < passed
+        if (over > BETWEEN_BYTES + wanted || [...open].every(isHopeless)) break
       }
-      if (open.size === 0) return
-      // Its first part would be behind us.
-      const passed = (records.at(-1)?.offset ?? -1) + 1
-      const isHopeless = ({ offset, parts }: Reading): boolean => parts.length === 0 && offset < passed
-      if (over > BETWEEN_BYTES + wanted || [...open].every(isHopeless)) return
+    } finally {
+      await giving
     }
   }
 
   /** The same, where an end of the topic lies between them: an owner trims what is dead at any time, and what was written is seen later. */
-  const readThere = async (open: Set<Reading>, give: (reading: Reading) => Promise<void>): Promise<void> => {
+  const readThere = async (
+    open: Set<Reading>,
+    bulk: boolean,
+    give: (reading: Reading) => Promise<void>,
+  ): Promise<void> => {
     for (let tries = 1; ; tries += 1) {
       const { begin, end } = await log.bounds(topic, partition)
       for (const reading of open) {
@@ -108,7 +129,7 @@ export const topicReader = (log: EventLog, topic: string, partition: number): Bl
       const seen = new Set([...open].filter(({ offset }) => offset < end))
       for (const reading of seen) open.delete(reading)
       try {
-        if (seen.size > 0) await readSpan(seen, give)
+        if (seen.size > 0) await readSpan(seen, bulk, give)
       } catch (error) {
         if (codeOf(error) !== 'POSITION' || tries >= TRIES) throw error
         for (const reading of seen) open.add(reading)
@@ -135,11 +156,13 @@ export const topicReader = (log: EventLog, topic: string, partition: number): Bl
       const give = async (reading: Reading): Promise<void> => {
         const { at, parts } = reading
         reading.done = true
-        const bytes = parts.length === 1 ? parts[0]! : Buffer.concat(parts)
+        const bytes = parts.length === 1 ? parts[0]! : await join(parts)
         parts.length = 0
         for (const each of at) await found(each, bytes)
       }
-      await inParallel(spansOf([...byPlace.values()]), SPANS, async (span) => readThere(new Set(span), give))
+      const readings = [...byPlace.values()]
+      const bulk = readings.reduce((sum, { bytes }) => sum + bytes, 0) >= BULK_BYTES
+      await inParallel(spansOf(readings), SPANS, async (span) => readThere(new Set(span), bulk, give))
       for (const { at, done } of byPlace.values()) if (!done) for (const each of at) await found(each, null)
     },
   }

@@ -50,7 +50,7 @@ export class BlockLost extends ContinuoError {
 }
 
 /** `bytes`: what the store gave for the blob; `take` returns their sha256. Throws BlockLost. */
-const checkBlock = async (
+export const checkBlock = async (
   { url }: BlobReader,
   session: string,
   block: number,
@@ -68,7 +68,7 @@ const checkBlock = async (
   )
 }
 
-const readerOf = (log: EventLog, { store: where, head }: Manifest): BlobReader => {
+export const readerOf = (log: EventLog, { store: where, head }: Manifest): BlobReader => {
   if (where === IN_TOPIC) return topicReader(log, topicNames(log.prefix).blobs, head.cursor.partition)
   if (log.blobs !== undefined) return inShared(log.blobs, where)
   throw new ContinuoError(
@@ -77,13 +77,17 @@ const readerOf = (log: EventLog, { store: where, head }: Manifest): BlobReader =
   )
 }
 
+/** Its blobs one after the other, and the block that each is. */
+export const numberedBlobs = ({ names, sizes }: Manifest) =>
+  names.flatMap((own, g) => own.map((blob, block) => ({ g, block, blob, ...blob, bytes: sizes[g]! })))
+
 /** What a manifest and its blobs make together; null for a snapshot that is whole. */
 const joined = async (log: EventLog, read: SnapshotFile) => {
   const manifest = readManifest(read)
   if (manifest === null) return null
-  const { names, sizes, store: where, head } = manifest
+  const { names, store: where, head } = manifest
   const reader = readerOf(log, manifest)
-  const numbered = names.flatMap((own, g) => own.map((blob, block) => ({ g, blob, block, ...blob, bytes: sizes[g]! })))
+  const numbered = numberedBlobs(manifest)
   const whole = assembly(read)
   await reader.get(numbered, async (at, bytes) => {
     const { g, blob, block } = numbered[at]!

@@ -10,6 +10,7 @@ import type { BlobName } from '../blobs/store.ts'
 import type { Context } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
+import type { StateSource } from '../memory.ts'
 import {
   checkFits,
   faultOfHead,
@@ -21,13 +22,14 @@ import {
 } from '../state/head.ts'
 import { advance, clockOf, type SessionState } from './advance.ts'
 import { parentBefore } from './ancestors.ts'
-import { BlockLost, type KnownBlocks, wholeSnapshot } from './blobs.ts'
+import { BlockLost, type KnownBlocks } from './blobs.ts'
 import { compactionHint } from './compacted-input.ts'
 import type { Contexts } from './context-store.ts'
 import { NOBODY, parentOf, sessionFor } from './fork.ts'
 import { type ReplayDeps, sessionEvents } from './replay.ts'
 import { SessionLost } from './set-aside.ts'
 import { readSnapshot } from './snapshots.ts'
+import { storedState } from './stored-state.ts'
 import { tokenizeEvent } from './tokenize.ts'
 import type { Tokenized, Valid } from './types.ts'
 
@@ -62,7 +64,7 @@ const loadSnapshot = async (deps: RestoreDeps, partition: number, target: Head):
   if (target.snapshot === null) return null
   try {
     const file = await readSnapshot(log, names.snapshots, partition, target)
-    const { head, state, blocks: stored } = await wholeSnapshot(log, file, model.layout)
+    const { head, state, blocks: stored } = await storedState(log, file, model.layout)
     checkFits(head, model)
     const fault = faultOfHead(head, model)
     if (fault !== null) throw new SessionLost(`The snapshot of session "${target.session}" cannot be used: ${fault}.`)
@@ -88,7 +90,7 @@ const loadSnapshot = async (deps: RestoreDeps, partition: number, target: Head):
 }
 
 /** A context with this state; none is left over when the state is refused. */
-const filled = async (model: Contexts, state: Uint8Array | null, head: Head): Promise<Context> => {
+const filled = async (model: Contexts, state: Uint8Array | StateSource | null, head: Head): Promise<Context> => {
   const context = model.createContext()
   try {
     await context.load(state, clockOf(head))

@@ -154,6 +154,20 @@ export const readManifest = (file: SnapshotFile): Manifest | null => {
   return { head: file.head, store: file.manifest.store, names, sizes: growth.map(bytesOfBlock) }
 }
 
+/** Whether its blocks are those of the layout, and what it holds itself is the rest of the same tensors: then it needs no `assembly`. */
+export const isOfLayout = (file: SnapshotFile, { names }: Manifest, layout: StateLayout): boolean => {
+  const described = describedIn(file).map(({ tables }) => tables.map(({ entry, axis }) => [entry.name, axis]))
+  const known = layout.growth.map(({ tables }) => tables.map(({ name, axis }) => [name, axis]))
+  if (JSON.stringify(described) !== JSON.stringify(known)) return false
+  const text = (entries: readonly LayoutEntry[]): string =>
+    JSON.stringify(entries.map(({ name, dtype, shape, offset, bytes }) => [name, dtype, shape, offset, bytes]))
+  try {
+    return text(hotTensors(layout, file.state, names)) === text(file.tensors)
+  } catch {
+    return false
+  }
+}
+
 /** The same file with other places of its blobs. */
 export const withNames = (file: SnapshotFile, names: BlobNames): ReturnType<typeof filePieces> =>
   filePieces(file.head, file.state, file.tensors, file.stats ?? undefined, {

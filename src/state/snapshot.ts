@@ -237,7 +237,8 @@ const checkNamed = (named: Readonly<Record<string, unknown>>, state: Uint8Array,
   if (more !== undefined) throw broken(`has a tensor ${JSON.stringify(more)}, which the model's layout does not know`)
 }
 
-const checkPulse = ({ cursor, conductor }: Head): void => {
+/** Throws REFUSED for a head that contradicts itself. */
+export const checkPulse = ({ cursor, conductor }: Head): void => {
   if (cursor.pulse !== conductor.globalStep) throw pulseMismatch(cursor.pulse, conductor.globalStep)
 }
 

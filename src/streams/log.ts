@@ -70,6 +70,8 @@ export interface ReadOptions {
   readonly follow?: boolean
   /** Rough size of a batch; at least one record is returned. Default 1 MiB. */
   readonly maxBytes?: number
+  /** Much is to be read: where reading stops the event loop, it is done on other threads. Default false. */
+  readonly bulk?: boolean
   /** Gives a batch that was written as it is and that cannot be decoded as one record. Default: REFUSED. */
   readonly undecodable?: boolean
   /** Ends the iteration (without an error) soon after it fires. */

@@ -1,8 +1,9 @@
 /** What every store of blobs promises (src/blobs/store.ts). Nothing here knows where the bytes lie. */
 import { createHash } from 'node:crypto'
+import { existsSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { tryBlobStore } from '../../src/blobs/open.ts'
-import { inShared } from '../../src/blobs/shared.ts'
+import { inShared, nameIn } from '../../src/blobs/shared.ts'
 import type { BlobReader, BlobStore, SharedStore, Wanted } from '../../src/blobs/store.ts'
 
 const bytesOf = (length: number, seed: number): Uint8Array => {
@@ -109,6 +110,18 @@ export const sharedContract = (
         for (const size of sizes) expect(Buffer.compare((await store.get(`a/${size}`))!, bytesOf(size, 7))).toBe(0)
         expect(await store.get('a/2')).toBeNull()
         expect(await store.get('b/1')).toBeNull()
+      }))
+
+    test('has each blob as a file where it says that its blobs are files, and no file for one that is gone', () =>
+      use(async (store) => {
+        if (store.pathOf === undefined) return
+        const blobs = inShared(store, 'log/0')
+        const bytes = bytesOf(500_000, 5)
+        const blob = await putting(blobs, bytes)
+        expect(readFileSync(blobs.pathOf!(blob)).equals(bytes)).toBe(true)
+        expect(existsSync(blobs.pathOf!({ ...blob, place: 'f'.repeat(16) }))).toBe(false)
+        await store.remove(nameIn('log/0', blob))
+        expect(existsSync(blobs.pathOf!(blob))).toBe(false)
       }))
 
     test('lists the names of one folder and of no other', () =>

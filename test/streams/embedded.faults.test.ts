@@ -192,6 +192,12 @@ describe('the file of the embedded log', () => {
     expect(valuesOf(await readAll(log, 't'))).toEqual(['y', 'z'])
   })
 
+  test('that is closed ends what is read in bulk', async () => {
+    const log = await openWithTopic()
+    const reading = readAll(log, 't', 0, { bulk: true })
+    await Promise.all([refuses(reading, 'UNAVAILABLE', path, 'closed'), log.close()])
+  })
+
   test('gives trimmed space to new records', async () => {
     const log = await openWithTopic()
     const writer = await log.claim('g', 't', 0)
@@ -237,7 +243,8 @@ describe('a record that was changed in the file', () => {
       Array.from({ length: 5 }, () => whole),
     )
     flip(column, 3)
-    await refuses(readAll(log, 't'), 'REFUSED', 'offset 3', 't[0]', 'checksum')
+    for (const bulk of [false, true])
+      await refuses(readAll(log, 't', 0, { bulk }), 'REFUSED', 'offset 3', 't[0]', 'checksum')
     expect((await readAll(log, 't', 0, { until: 3 })).length).toBe(3)
     expect((await readAll(log, 't', 0, { from: 4 })).length).toBe(1)
   })

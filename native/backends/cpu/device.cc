@@ -18,10 +18,13 @@ constexpr size_t line = 64;
 const HostKernels& CpuDevice::host_kernels() const { return kernels_; }
 
 std::byte* CpuDevice::allocate(size_t bytes) {
-  const size_t rounded = (bytes + line - 1) / line * line;
-  auto* data = allocate_aligned(rounded, line);
-  std::memset(data, 0, rounded);
+  auto* data = allocate_unwritten(bytes);
+  std::memset(data, 0, bytes);
   return data;
+}
+
+std::byte* CpuDevice::allocate_unwritten(size_t bytes) {
+  return allocate_aligned((bytes + line - 1) / line * line, line);
 }
 
 void CpuDevice::release(std::byte* data, size_t) noexcept { free_aligned(data); }

@@ -22,6 +22,8 @@ class CpuDevice : public Device {
   bool runs(Op) const override { return true; }
 
   std::byte* allocate(size_t bytes) override;
+  std::byte* allocate_unwritten(size_t bytes) override;
+  bool in_host_memory() const override { return true; }
   void release(std::byte* data, size_t bytes) noexcept override;
   std::byte* allocate_host(size_t bytes) override { return allocate(bytes); }
   void release_host(std::byte* data) noexcept override { release(data, 0); }

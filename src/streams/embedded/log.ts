@@ -9,7 +9,8 @@ import { openBulk } from './bulk.ts'
 import { type DatabaseOptions, openDatabase } from './database.ts'
 import { explain } from './faults.ts'
 import { openGroups } from './groups.ts'
-import { openReader } from './read.ts'
+import { openBatches, openReader } from './read.ts'
+import { openReaders } from './readers.ts'
 import { checkRecord, openRecords } from './records.ts'
 import { openTopics } from './topics.ts'
 import { openTrim } from './trim.ts'
@@ -32,10 +33,12 @@ export const openEmbeddedLog = async (
     const topics = openTopics(db, prefix)
     const records = openRecords(db)
     const { patience, maxPages } = options
-    const bulk = openBulk(db, { path, prefix, ...(patience && { patience }), ...(maxPages && { maxPages }) })
+    const data = { path, prefix, ...(patience && { patience }), ...(maxPages && { maxPages }) }
+    const bulk = openBulk(db, data)
+    const readers = openReaders(data)
     const claims = openClaims(db, topics, records, bulk)
     const groups = openGroups(db, topics, sessionTimeout)
-    const read = openReader(db, topics, records)
+    const read = openReader(db, openBatches(db, topics, records), readers.batches)
     const trim = openTrim(db, topics, records)
     const turns = new Map<string, number>()
     /** Round robin, for records without a key. */
@@ -83,6 +86,7 @@ export const openEmbeddedLog = async (
       ping: () => db.write('reaching the log', () => {}),
       close: async () => {
         await groups.close()
+        await readers.close()
         await bulk.close()
         db.close()
       },

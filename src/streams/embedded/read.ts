@@ -18,14 +18,25 @@ export type Read = (
 
 const MAX_BYTES = 1 << 20
 
-export const openReader = (db: Database, topics: Topics, records: Records): Read => {
+/** What is read at one time. */
+export interface BatchRequest {
+  readonly name: string
+  readonly partition: number
+  readonly from: number
+  readonly until: number
+  readonly maxBytes: number
+}
+
+export type Batches = (request: BatchRequest) => Promise<Batch>
+
+export const openBatches = (db: Database, topics: Topics, records: Records): Batches => {
   const selectRecords = db.prepare<RecordRow>(
     `SELECT "offset", timestamp, key, headers, value, checksum FROM records
      WHERE topic = ? AND partition = ? AND "offset" >= ? AND "offset" < ? ORDER BY "offset"`,
   )
 
   /** Bounds and records in one snapshot, or a trim in between could hide a gap. */
-  const batchAt = (name: string, partition: number, from: number, until: number, maxBytes: number): Batch => {
+  const batchAt = ({ name, partition, from, until, maxBytes }: BatchRequest): Batch => {
     const topic = topics.findPartition(name, partition)
     const { begin, end } = records.bounds(topic, partition)
     if (from < begin || from > end)
@@ -56,21 +67,25 @@ export const openReader = (db: Database, topics: Topics, records: Records): Read
     return { records: batch, next }
   }
 
-  return async function* read(name, partition, from, options = {}) {
-    const { until = Number.MAX_SAFE_INTEGER, follow = false, maxBytes = MAX_BYTES, signal } = options
+  return (request) =>
+    db.read(`reading ${request.name}[${request.partition}] at ${request.from}`, () => batchAt(request))
+}
+
+/** `beside`: the same on other threads. */
+export const openReader = ({ changes }: Pick<Database, 'changes'>, batches: Batches, beside: Batches): Read =>
+  async function* read(name, partition, from, options = {}) {
+    const { until = Number.MAX_SAFE_INTEGER, follow = false, maxBytes = MAX_BYTES, bulk = false, signal } = options
     if (!Number.isSafeInteger(from))
       throw new ContinuoError('INVALID', `A position is a whole number, ${from} is not. Begin at bounds().begin.`)
+    const next = bulk ? beside : batches
     for (let position = from; !signal?.aborted; ) {
-      const mark = db.changes.mark()
-      const at = position
-      const batch = await db.read(`reading ${name}[${partition}] at ${at}`, () =>
-        batchAt(name, partition, at, until, maxBytes),
-      )
+      const mark = changes.mark()
+      const batch = await next({ name, partition, from: position, until, maxBytes })
       position = batch.next
       if (batch.records.length > 0) yield batch
       if (position >= until) return
       if (batch.records.length > 0) await nextTurn()
-      else if (follow) await db.changes.wait(mark, signal)
+      else if (follow) await changes.wait(mark, signal)
       else {
         // Who looks again and again must not keep the event loop from what would bring him a record.
         await nextTurn()
@@ -78,4 +93,3 @@ export const openReader = (db: Database, topics: Topics, records: Records): Read
       }
     }
   }
-}

@@ -44,6 +44,30 @@ export const isRead = ({ fresh, openAt }: Fixture): void => {
       expect(await readAll(log, a, 0, { from: stored[5]!.offset, until: stored[3]!.offset, follow: true })).toEqual([])
     })
 
+    test('in bulk as otherwise: the same records in the same order, to the same ends, and as it grows', async () => {
+      const { store, log, a } = await fresh()
+      const records = Array.from({ length: 12 }, (_, i) => ({
+        key: i % 4 === 0 ? null : bytes(`key ${i}`),
+        value: i % 5 === 0 ? null : new Uint8Array(i % 3 === 0 ? 200_000 : 100 * i).fill(i),
+        headers: i % 2 === 0 ? [] : ([['h', bytes(String(i))]] as const),
+      }))
+      for (const each of records) await log.append(a, [each], 0)
+      await take(log, a, 0, records.length)
+      const plain = await readAll(log, a, 0)
+      expect(await readAll(log, a, 0, { bulk: true })).toEqual(plain)
+      expect(await readAll(log, a, 0, { bulk: true, maxBytes: 1 })).toEqual(plain)
+      const { begin, end } = await log.bounds(a, 0)
+      const part = { from: plain[3]!.offset, until: plain[9]!.offset }
+      expect(await readAll(log, a, 0, { ...part, bulk: true })).toEqual(plain.slice(3, 9))
+      const together = [0, 1, 2, 3, 4].map(() => readAll(log, a, 0, { from: begin, bulk: true, maxBytes: 1000 }))
+      for (const found of await Promise.all(together)) expect(found).toEqual(plain)
+      await refuses(readAll(log, a, 0, { from: end + 7, bulk: true }), 'POSITION', end + 7, end)
+      const other = await openAt(store)
+      const more = readAll(log, a, 0, { from: end, until: end + 1, follow: true, bulk: true })
+      await other.append(a, [record('later')], 0)
+      expect(valuesOf(await more)).toEqual(['later'])
+    })
+
     test('in batches whose next is the position after them', async () => {
       const { log, a } = await fresh()
       for (let i = 0; i < 10; i++) await log.append(a, [record(String(i))], 0)

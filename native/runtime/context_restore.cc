@@ -1,0 +1,93 @@
+// Context::restore: a state is checked whole, memory is taken, and then it is written.
+#include <cstring>
+
+#include "runtime/context.h"
+#include "runtime/damage.h"
+
+namespace continuo {
+
+Result<std::vector<int64_t>> Context::checked(std::span<const std::byte> state, std::span<const size_t> behind) const {
+  // A table's counter is declared before the table, so its value is read before.
+  std::vector<int64_t> counters(model_->layout.size(), 0);
+  size_t at = 0;
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    const auto& d = model_->graph.declarations[slice.name];
+    size_t elements = slice.elements;
+    if (slice.grows()) {
+      const auto positions = static_cast<size_t>(counters[model_->slice_of[slice.counter]]);
+      const size_t elsewhere = behind.empty() ? 0 : behind[i];
+      if (positions < elsewhere)
+        return invalid("the state's \"", d.name, "\" has ", elsewhere, " positions in blocks, expected at most ",
+                       positions, ": the snapshot is damaged.");
+      elements = slice.outer * slice.inner * (positions - elsewhere);
+    }
+    if (slice.several != no_name) {
+      elements = 1;
+      for (const size_t extent : extents(slice, counters)) elements *= extent;
+    }
+    const size_t size = elements * size_of(slice.type);
+    if (state.size() - at < size)
+      return invalid("the state has ", state.size(), " bytes, expected at least ", at + size,
+                     " by this model's layout.");
+    const std::byte* from = state.data() + at;
+    at += size;
+    if (d.counter) {
+      std::memcpy(&counters[i], from, sizeof(int64_t));
+      if (counters[i] < 0 || static_cast<uint64_t>(counters[i]) > d.bound) {
+        return invalid("the state's counter \"", d.name, "\" is ", counters[i], ", expected 0 to ", d.bound,
+                       ": the snapshot is damaged.");
+      }
+    } else if (const size_t bad = first_impossible(from, slice.type, elements); bad < elements) {
+      return damaged(d.name, from, slice.type, bad, bad);
+    }
+  }
+  if (at != state.size())
+    return invalid("the state has ", state.size(), " bytes, expected ", at, " by this model's layout.");
+  return counters;
+}
+
+Status Context::restore(std::span<const std::byte> state, const Head& new_head, std::span<const size_t> behind) {
+  if (new_head.origin > new_head.pulse)
+    return invalid("the state's origin ", new_head.origin, " lies after its pulse ", new_head.pulse, ".");
+  // Positions are counted in int64: a larger clock would wrap, and the loops over positions would have no end.
+  if (new_head.pulse > INT64_MAX)
+    return invalid("the state's pulse ", new_head.pulse, " is too large for the clock, expected at most 2⁶³ − 1.");
+  auto counters = checked(state, behind);
+  if (!counters) return counters.error();
+
+  const Pinned pinned(device(), *this);
+  // Memory is taken first, because taking it can fail. Afterwards only the loss of the device can fail.
+  std::vector<BlockTable> grown(grown_.size());
+  auto several = without_room();
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    grown[i] = empty_table(i);
+    if (slice.grows()) {
+      if (!behind.empty()) grown[i].expect(behind[i] / block_positions);
+      grown[i].reserve(static_cast<size_t>((*counters)[model_->slice_of[slice.counter]]),
+                       model_->graph.declarations[slice.counter].bound);
+    }
+    for (auto& table : several) table.reserve(slice.name, static_cast<size_t>((*counters)[i]));
+  }
+  grown_ = std::move(grown);
+  several_ = std::move(several);
+  counters_ = std::move(*counters);
+  broken = true;  // until every table is uploaded
+  size_t at = 0;
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    const auto upload = [&](const std::byte* to, size_t bytes) {
+      device().upload(const_cast<std::byte*>(to), state.data() + at, bytes);
+      at += bytes;
+    };
+    each_piece(i, upload, slice.grows() && !behind.empty() ? behind[i] : 0);
+    if (model_->graph.declarations[slice.name].counter) at += sizeof(int64_t);
+  }
+  head = new_head;
+  broken = false;
+  mark_checked();
+  return Done{};
+}
+
+}  // namespace continuo

@@ -1,0 +1,79 @@
+/** Contexts from states that come in parts: each block goes at once to where it stays. */
+import type { BlockPlace, BlockSink, StateLayout, StateSource } from '../memory.ts'
+import { awaitNative, callNative, type EngineHandle, type FillingHandle } from './native.ts'
+import type { ContextHead } from './types.ts'
+
+export const isSource = (state: Uint8Array | StateSource | null): state is StateSource =>
+  typeof state === 'object' && state !== null && 'hot' in state
+
+/** Blocks of one job: so many are hashed at a time. */
+const TOGETHER = 4
+/** Jobs at a time; blocks that come meanwhile are gathered. */
+const JOBS = 2
+
+interface Waiting extends BlockPlace {
+  readonly bytes: Uint8Array
+  readonly resolve: (hash: string) => void
+  readonly reject: (error: unknown) => void
+}
+
+/** Puts blocks that come at about the same time in one job. */
+const gathered = (filling: FillingHandle): BlockSink['bytes'] => {
+  const waiting: Waiting[] = []
+  let jobs = 0
+  const next = async (): Promise<void> => {
+    if (jobs === JOBS) return
+    jobs += 1
+    while (waiting.length > 0) {
+      const group = waiting.splice(0, TOGETHER)
+      const [growths, blocks, arrays] = [
+        group.map(({ g }) => g),
+        group.map(({ block }) => block),
+        group.map(({ bytes }) => bytes),
+      ]
+      try {
+        const hashes = await awaitNative((addon) => addon.placeBlocks(filling, growths, blocks, arrays))
+        for (const [at, { resolve }] of group.entries()) resolve(hashes[at]!)
+      } catch (error) {
+        for (const { reject } of group) reject(error)
+      }
+    }
+    jobs -= 1
+  }
+  return ({ g, block }, bytes) =>
+    new Promise((resolve, reject) => {
+      waiting.push({ g, block, bytes, resolve, reject })
+      // Not at once: others may come in this turn.
+      void Promise.resolve().then(next)
+    })
+}
+
+/** Hands the filled context to `take`. Rejects as `Context.load`; then nothing is left of it. */
+export const fillFrom = async <T>(
+  engine: EngineHandle,
+  { first, growth }: StateLayout,
+  { hot, blocks, fill }: StateSource,
+  { pulse, origin, chain }: ContextHead,
+  take: (filling: FillingHandle) => T,
+): Promise<T> => {
+  const tables = growth.map((each) => each.tables.map((table) => first.findIndex(({ name }) => name === table.name)))
+  const filling = await awaitNative((addon) => addon.fill(engine, hot, tables, blocks, pulse, origin, String(chain)))
+  try {
+    await fill({
+      bytes: gathered(filling),
+      files: (files) =>
+        awaitNative((addon) =>
+          addon.placeFiles(
+            filling,
+            files[0]?.g ?? 0,
+            files.map(({ block }) => block),
+            files.map(({ path }) => path),
+            files.map(({ hash }) => hash),
+          ),
+        ),
+    })
+    return take(filling)
+  } finally {
+    callNative((addon) => addon.dropFilling(filling))
+  }
+}

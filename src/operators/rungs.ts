@@ -313,9 +313,9 @@ export const createRungs = (
   const opened = async (slot: Slot): Promise<EngineContext> => {
     if (slot.lost !== null) throw slot.lost
     if (slot.pages.hot === null) return model.openContext(null, slot.head)
-    const state = await files.read(slot.pages, label(slot))
-    const real = await model.openContext(state, slot.head)
-    giveBack(state)
+    const source = await files.source(slot.pages, label(slot))
+    const real = await model.openContext(source, slot.head)
+    giveBack(source.hot)
     stats.spillReads += 1
     return real
   }

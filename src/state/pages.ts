@@ -6,12 +6,14 @@
 import { inParallel } from '../blobs/parallel.ts'
 import { giveBack } from '../bulk.ts'
 import { ContinuoError } from '../errors.ts'
-import type { StateLayout, StateParts } from '../memory.ts'
+import type { StateLayout, StateParts, StateSource } from '../memory.ts'
 import { assemblyOf } from './manifest.ts'
 import type { SpillFile, SpillFolder } from './spill.ts'
 
 /** Files written or read at the same time, for one context. */
 const AT_A_TIME = 4
+/** Blocks of one call, which a thread reads and checks. */
+const FILES = 16
 
 interface BlockFile {
   readonly file: SpillFile
@@ -53,6 +55,8 @@ export interface PageFiles {
   write(pages: Pages, parts: StateParts): Promise<void>
   /** The whole state of a context that is outside. Rejects with `SpillLost`; `who` names the context in its message. */
   read(pages: Pages, who: string): Promise<Uint8Array>
+  /** The same as `Model.openContext` takes it: blocks go from their files to where they stay. Loading it rejects likewise. */
+  source(pages: Pages, who: string): Promise<StateSource>
   /** The same as a capture has it, without the blocks that the caller has. */
   capture(pages: Pages, known: readonly number[], who: string): Promise<StateParts>
   /** For a fork of the context, which is in memory. */
@@ -61,6 +65,17 @@ export interface PageFiles {
   cool(pages: Pages): void
   /** The context began anew or is closed: none of its files is of use to it. */
   clear(pages: Pages): void
+}
+
+/** Of one growth each, and few enough that other work finds a thread. */
+const inCalls = <T extends { readonly g: number }>(files: readonly T[]): T[][] => {
+  const calls: T[][] = []
+  for (const file of files) {
+    const last = calls.at(-1)
+    if (last !== undefined && last[0]!.g === file.g && last.length < FILES) last.push(file)
+    else calls.push([file])
+  }
+  return calls
 }
 
 /** `maxBytes`: what all files may take. */
@@ -175,6 +190,20 @@ export const createPages = (
           folder.read(file, who, (bytes) => whole.place(g, block, bytes)),
         )
       return (await whole.finish()).state
+    },
+    async source(pages, who) {
+      const fill: StateSource['fill'] = async (sink) => {
+        const calls = pages.blocks.flatMap((own, g) =>
+          own.map(({ file }, block) => ({ g, block, path: file.path, hash: file.sha256, file })),
+        )
+        await inParallel(inCalls(calls), AT_A_TIME, async (call) => {
+          const found = await sink.files(call)
+          // What is wrong with a file is found out, and said, by reading it.
+          for (const [at, { g, block, file }] of call.entries())
+            if (!found[at]) await folder.read(file, who, (bytes) => sink.bytes({ g, block }, bytes))
+        })
+      }
+      return { hot: await folder.read(pages.hot!, who), blocks: counts(pages), fill }
     },
     async capture(pages, has, who) {
       const frozen = counts(pages)

@@ -192,7 +192,8 @@ size_t Context::device_bytes() const {
 std::vector<Positions> Context::whole() const {
   std::vector<Positions> out(model_->layout.size());
   for (size_t i = 0; i < out.size(); ++i) {
-    if (model_->layout[i].grows()) out[i].to = entered(model_->layout[i]);
+    const auto& slice = model_->layout[i];
+    if (slice.follows() != no_name) out[i].to = slice.grows() ? entered(slice) : slice.places;
   }
   return out;
 }
@@ -209,14 +210,15 @@ size_t Context::part_bytes(std::span<const Positions> rows, bool rest) const {
       for (const size_t extent : extents(slice, counters_)) fixed *= extent;
     }
     if (!rest) fixed = 0;
-    total += (slice.grows() ? slice.outer * (rows[i].to - rows[i].from) * slice.inner : fixed) * size_of(slice.type);
+    const bool follows = slice.follows() != no_name;
+    total += (follows ? slice.outer * (rows[i].to - rows[i].from) * slice.inner : fixed) * size_of(slice.type);
   }
   return total;
 }
 
 void Context::each_piece(size_t i, const auto& visit, size_t from) const {
   const auto& slice = model_->layout[i];
-  each_piece(i, visit, slice.grows() ? Positions{from, entered(slice)} : Positions{});
+  each_piece(i, visit, slice.grows() ? Positions{from, entered(slice)} : Positions{0, slice.places});
 }
 
 void Context::each_piece(size_t i, const auto& visit, Positions rows) const {
@@ -226,8 +228,12 @@ void Context::each_piece(size_t i, const auto& visit, Positions rows) const {
     const auto to = extents(slice, counters_);
     return several_[slice.several].each_piece(GrownTable::Extents(to.size(), 0), to, visit);
   }
-  if (!slice.grows()) return visit(memory_.data() + slice.offset, slice.elements * size_of(slice.type));
-  grown_[i].each_piece(rows.from, rows.to, visit);
+  if (slice.grows()) return grown_[i].each_piece(rows.from, rows.to, visit);
+  const std::byte* data = memory_.data() + slice.offset;
+  const size_t each = slice.inner * size_of(slice.type), places = rows.to - rows.from;
+  if (places == slice.places) return visit(data, slice.elements * size_of(slice.type));
+  for (size_t part = 0; part < slice.outer && places > 0; ++part)
+    visit(data + (part * slice.places + rows.from) * each, places * each);
 }
 
 void Context::each_unchecked_piece(size_t i, const auto& visit) const {
@@ -265,7 +271,7 @@ void Context::serialize_part(std::span<const Positions> rows, bool rest, std::sp
     pieces.clear();
   };
   for (size_t i = 0; i < model_->layout.size(); ++i) {
-    if (!rest && !model_->layout[i].grows()) continue;
+    if (!rest && model_->layout[i].follows() == no_name) continue;
     const auto note = [&](const std::byte* from, size_t bytes) {
       pieces.push_back({from, bytes});
       waiting += bytes;

@@ -32,7 +32,7 @@ struct Head {
   Chain chain;
 };
 
-// Positions from … to − 1 of a table that grows.
+// Positions from … to − 1 of a table that grows, or places of a ring.
 struct Positions {
   size_t from = 0, to = 0;
 };
@@ -56,8 +56,8 @@ class Context final : public Pageable {
   // nothing.
   size_t serialized_bytes() const;  // bytes that `serialize` writes
   void serialize(std::span<std::byte> out);
-  // A part of the same copy: of each growing table the positions `rows`[slice], of which none lies beyond its counter;
-  // everything else with `rest` only.
+  // A part of the same copy: of each growing table the positions `rows`[slice], of which none lies beyond its counter,
+  // of each ring these places; everything else with `rest` only.
   size_t part_bytes(std::span<const Positions> rows, bool rest) const;
   void serialize_part(std::span<const Positions> rows, bool rest, std::span<std::byte> out);
   Status restore(std::span<const std::byte> state, const Head& head);
@@ -120,7 +120,7 @@ class Context final : public Pageable {
  private:
   Device& device() const { return *model_->device; }
   // Visits the bytes of a slice that is no counter: one piece, or of a growing table one piece for each outer part,
-  // with positions `from` up to its counter, or those of `rows`.
+  // with positions `from` up to its counter, or those of `rows`. Of a ring, so many pieces where `rows` are not all.
   void each_piece(size_t slice, const auto& visit, size_t from = 0) const;
   void each_piece(size_t slice, const auto& visit, Positions rows) const;
   // Visits the bytes of a slice that finite() has to read.
@@ -129,7 +129,7 @@ class Context final : public Pageable {
   BlockTable empty_table(size_t slice) const;
   void clear_ring(const StateSlice& slice, size_t first, size_t last);
   void set_counter(Name name, int64_t to);
-  std::vector<Positions> whole() const;  // [slices]: all positions
+  std::vector<Positions> whole() const;  // [slices]: all positions, or places
   size_t entered(const StateSlice& slice) const { return static_cast<size_t>(counter(slice.counter)); }
   // Of a table that grows along several counters: its extents by the counters' values.
   GrownTable::Extents extents(const StateSlice& slice, std::span<const int64_t> counters) const;

@@ -7,6 +7,7 @@ import { type Observable, Subject } from 'rxjs'
 import type { Context, ModelInfo, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { Head } from '../state/head.ts'
+import { endOf, within } from '../state/manifest.ts'
 import { SpillLost } from '../state/spill.ts'
 import { type Inference, initialHead, type SessionState } from './advance.ts'
 import type { Backlog } from './backlog.ts'
@@ -95,8 +96,9 @@ const captureOf = async ({ head, context }: SessionState, blobs: PartitionBlobs 
     const gates = context.gates()
     if (blobs === null) return { head, state: await context.state(), gates }
     const names = blobs.known(head.session, head.conductor.origin)
-    const { hot, frozen, fresh } = await context.capture(names.map(({ length }) => length))
-    const known = names.map((own, g) => own.slice(0, frozen[g]))
+    const parts = { pulse: head.conductor.globalStep, ends: names.map(endOf) }
+    const { hot, frozen, fresh } = await context.capture(parts)
+    const known = names.map((own, g) => within(own, frozen[g]!))
     return { head, state: hot, blocks: { known, fresh }, gates }
   } catch (error) {
     throw error instanceof SpillLost ? spillLostOf(head.session, error) : error

@@ -1,14 +1,18 @@
 /** Sessions of a model with a window: their rings lie in blocks, of which a snapshot writes those that a new lap wrote. */
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
+import { cutParts } from '../../src/engine/growth.ts'
 import { wholeFile } from '../../src/operators/blobs.ts'
 import { readSnapshot } from '../../src/operators/snapshots.ts'
 import { verifyLog } from '../../src/operators/verify.ts'
-import { readManifest } from '../../src/state/manifest.ts'
+import { encodeManifest, namedIn, readManifest } from '../../src/state/manifest.ts'
 import { decodeSnapshot, readSnapshotFile } from '../../src/state/snapshot.ts'
+import { safetensors, writePackage } from '../engine/packages.ts'
+import { BASE, randomDecoder } from '../models/decoders.ts'
 import { eventually } from '../streams/helpers.ts'
 import { BLOCK_BYTES, blobsIn, freshFolder, growingBenches, textOf } from './block-bench.ts'
-import { type Bench, event, verified } from './harness.ts'
+import { type Bench, createBench, event, verified } from './harness.ts'
+import { plantFile } from './planting.ts'
 
 /** Four blocks; the last one has 132 places. */
 const WINDOW = 900
@@ -167,4 +171,54 @@ test('verify names a block that is missing, and one that is damaged; such a sess
     },
     { blobStore },
   )
+})
+
+/** Layers that see 300 positions beside one that sees all. */
+const mixed = (): string => {
+  const { hidden_act: _, rope_theta: __, ...sizes } = BASE
+  const config = {
+    ...sizes,
+    model_type: 'gemma3_text',
+    head_dim: 6,
+    max_position_embeddings: 4000,
+    sliding_window: 300,
+    query_pre_attn_scalar: 10,
+    hidden_activation: 'gelu_pytorch_tanh',
+    layer_types: ['sliding_attention', 'full_attention'],
+  }
+  return writePackage(config, safetensors(randomDecoder(8, config)))
+}
+
+test('a manifest of a version that kept rings in the file is gone on from, and the next one has their blocks', async () => {
+  const blobStore = freshFolder()
+  const bench = await createBench(mixed(), 1, { blobStore })
+  const { model } = bench
+  const tokens = (count: number) => Array.from({ length: count }, (_, at) => (at * 7) % 29)
+  const read = (count: number) => event('s', { type: 'tokens', tokens: tokens(count) })
+  try {
+    await bench.feed(read(700))
+    await bench.settle()
+    const manifest = readManifest(await readSnapshotFile(await fileOf(bench, 's')))!
+    expect(model.layout.growth.map(({ counter, places }) => [counter, places])).toEqual([
+      ['pastLen', undefined],
+      ['globalStep', 300],
+    ])
+    // As that version wrote it: without the second growth, whose places are all in the file.
+    const { state } = await exported(bench, 's')
+    const growth = model.layout.growth.slice(0, 1)
+    const layout = { ...model.layout, growth }
+    const { hot } = await cutParts(layout, state, { pulse: 700, ends: [] })
+    const own = manifest.names.slice(0, 1)
+    const file = await encodeManifest(manifest.head, hot, layout, manifest.store, own)
+    await plantFile(bench, 's', file, namedIn(layout, own, manifest.store))
+    await bench.feed(read(100))
+    expect((await bench.settle()).restored).toEqual(['s'])
+    const later = readManifest(await readSnapshotFile(await fileOf(bench, 's')))!
+    expect(later.names[0]!.slice(0, 2)).toEqual(own[0])
+    // Two blocks a lap. Position 799 lies in the first one of lap 2, and the second one has that of lap 1.
+    expect(later.names[1]!.map(({ run }) => run)).toEqual([5])
+    await verified(bench)
+  } finally {
+    await bench.close()
+  }
 })

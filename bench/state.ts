@@ -3,7 +3,10 @@
  * the capture of a state until a committed head names it; then the time of restoring each from its snapshot, beside that of reading the files
  * that hold it, and of forking it. Sessions of that length are made from random numbers and imported.
  *
- *   node bench/state.ts [--positions 1000,10000,100000] [--rounds 3] [--blob-store topic|folder] [--log kafka://…] [--dir DIR]
+ *   node bench/state.ts [--positions 1000,10000,100000] [--window 0] [--rounds 3] [--blob-store topic|folder] [--log kafka://…]
+ *     [--dir DIR]
+ *
+ * With a window the model sees so many positions, and keeps no others; the sessions have read as many as `--positions` says.
  *
  * DIR lies on the disk that is measured; default: the folder for temporary files. Where the program may empty the cache of files (root, Linux), it
  * also measures with an empty one.
@@ -42,6 +45,7 @@ import { median } from './support.ts'
 const { values } = parseArgs({
   options: {
     positions: { type: 'string', default: '1000,10000,100000' },
+    window: { type: 'string', default: '0' },
     rounds: { type: 'string', default: '3' },
     'blob-store': { type: 'string', default: 'topic' },
     log: { type: 'string' },
@@ -49,13 +53,14 @@ const { values } = parseArgs({
   },
 })
 const lengths = values.positions.split(',').map(Number)
+const window = Number(values.window)
 const rounds = Number(values.rounds)
 const TOKENS = 1000
 const GROUP = 'bench'
 const SESSION = 'long'
 
 const dir = mkdtempSync(join(values.dir, 'continuo-state-'))
-const sizes = { L: 4, H: 4, N: 16, F: 64, V: 256, P: Math.max(...lengths) + (rounds + 2) * TOKENS }
+const sizes = { L: 4, H: 4, N: 16, F: 64, V: 256, P: window || Math.max(...lengths) + (rounds + 2) * TOKENS }
 /** Keys and values of one position. */
 const positionBytes = 2 * sizes.L * sizes.H * sizes.N * 4
 
@@ -76,10 +81,15 @@ const partBytes = async (log: EventLog, topic: string): Promise<number> => {
   return bytes
 }
 
+/** Those of which the state has keys and values after so many. */
+const kept = (positions: number): number => (window === 0 ? positions : Math.min(window, positions))
+
 /** A state of so many positions, all numbers small. */
 const stateOf = (model: Model, positions: number): Uint8Array => {
   const { first } = model.layout
-  const state = new Uint8Array(positions * positionBytes + first.reduce((sum, { bytes }) => sum + bytes, 0))
+  const state = new Uint8Array(
+    (window === 0 ? positions * positionBytes : 0) + first.reduce((sum, { bytes }) => sum + bytes, 0),
+  )
   new DataView(state.buffer).setBigInt64(first.find(({ dtype }) => dtype === 'I64')!.offset, BigInt(positions), true)
   for (const { dtype, offset, bytes } of model.layout.tensors(state)) {
     if (dtype !== 'F32') continue
@@ -285,9 +295,10 @@ const measure = async (model: Model, positions: number, place: Place) => {
 
 try {
   writePackageTo(dir, gpt2ConfigOf(sizes), safetensors(randomGpt2(9, sizes)))
-  const { model } = await openPackage(dir)
+  const { model } = await openPackage(dir, { overflow: window === 0 ? 'refuse' : 'window' })
   const linear = TOKENS * positionBytes
-  console.log(`${values['blob-store']}: ${positionBytes} bytes a position, ${linear} for ${TOKENS} tokens`)
+  const whole = window === 0 ? '' : `, ${window * positionBytes} for the window`
+  console.log(`${values['blob-store']}: ${positionBytes} bytes a position, ${linear} for ${TOKENS} tokens${whole}`)
   for (const [at, positions] of lengths.entries()) {
     const place = placeOf(at)
     const found = await measure(model, positions, place)
@@ -296,7 +307,7 @@ try {
     console.log(
       `${String(positions).padStart(8)} positions: ${Math.round(bytes)} bytes (${(bytes / linear).toFixed(2)} ×), ${ms.toFixed(0)} ms from the last token to the commit that names the snapshot`,
     )
-    const gigabytes = (positions * positionBytes) / 1e9
+    const gigabytes = (kept(positions) * positionBytes) / 1e9
     const { warm, cold } = await measureRestore(model, place)
     const perGigabyte = ({ restore, cpu, delay }: typeof warm): string =>
       `${(restore / gigabytes).toFixed(2)} s and ${(cpu / gigabytes).toFixed(2)} s of CPU per GB, event loop p99 ${delay.toFixed(1)} ms`

@@ -17,7 +17,7 @@ export interface LayoutEntry {
 /** Where the persistents stand in a serialised context. Tables that grow have as many positions as the counters inside say. */
 export interface StateTensors {
   /**
-   * `skipped`: of a table that grows, how many of its first positions the state leaves out; default: none. Throws REFUSED when the
+   * `skipped`: of a table in blocks, how many of its positions the state leaves out; default: none. Throws REFUSED when the
    * state has another length than its counters ask for.
    */
   tensors(state: Uint8Array, skipped?: (table: string) => number): readonly LayoutEntry[]
@@ -26,11 +26,17 @@ export interface StateTensors {
 /** Positions of a block: what the arithmetic sums in one run, and what a blob of a snapshot holds. */
 export const BLOCK_POSITIONS = 256
 
-/** The tables that grow with one counter that nothing lowers. Their early positions never change again, so they are cut into blocks. */
+/**
+ * Tables that follow one counter, where no token writes an earlier position again. So they are cut into blocks, each of which holds a
+ * *run* of positions. Of tables that grow, run k is positions 256k … 256k + 255. Of rings, see `runsOf`.
+ */
 export interface Growth {
+  /** Of rings it may be the clock, which is no part of the state. */
   readonly counter: string
   /** How many of the last positions a later token may still write. */
   readonly reach: number
+  /** Of rings: how many places they have, more than 256. Missing where the tables grow. */
+  readonly places?: number
   /** In order of declaration. */
   readonly tables: readonly GrowingTable[]
 }
@@ -38,34 +44,79 @@ export interface Growth {
 /** In a serialised context [outer, positions, row]. */
 export interface GrowingTable {
   readonly name: string
-  /** The axis that grows. */
+  /** The axis that follows the counter. */
   readonly axis: number
   readonly outer: number
   /** Bytes of one position in one of the `outer` parts. */
   readonly row: number
 }
 
-/** How many blocks no later token can write, with so many positions. */
-export const frozenBlocks = ({ reach }: Pick<Growth, 'reach'>, positions: number): number =>
-  Math.max(0, Math.floor((positions - reach) / BLOCK_POSITIONS))
+/** Blocks of a ring: the last one is shorter where 256 does not divide its places. */
+export const ringBlocks = (places: number): number => Math.ceil(places / BLOCK_POSITIONS)
+
+/** Runs first … end − 1. */
+export interface Runs {
+  readonly first: number
+  readonly end: number
+}
+
+/**
+ * The runs that no later token can write, and that are still there, where the counter has this value.
+ *
+ * A ring of P places has n = ⌈P / 256⌉ blocks, and position p lies in place p mod P. Runs are counted through the laps: run (L + 1)·n + b
+ * is what block b holds from lap L on, until the next lap reaches it; L = −1 is what it began with. So each block holds one run at any
+ * time, and all stand but that of the last position. A ring has `reach` 1 at most: with more, the last positions may lie in two blocks.
+ * After a reset a clock counts on, and the runs of the lap before are what the reset left. Blocks with the same bytes are one blob, so what
+ * no token has reached costs a blob or two, where the file itself would hold all of it.
+ */
+export const runsOf = ({ reach, places }: Pick<Growth, 'reach' | 'places'>, positions: number): Runs => {
+  if (places === undefined) return { first: 0, end: Math.max(0, Math.floor((positions - reach) / BLOCK_POSITIONS)) }
+  const last = Math.max(0, positions - 1)
+  const blocks = ringBlocks(places)
+  const end = (Math.floor(last / places) + 1) * blocks + Math.floor((last % places) / BLOCK_POSITIONS)
+  return { first: end - blocks + 1, end }
+}
+
+/** The places of a block: from … to − 1. */
+export const placesOf = (
+  { places }: Pick<Growth, 'places'>,
+  run: number,
+): { readonly from: number; readonly to: number } => {
+  const from = (places === undefined ? run : run % ringBlocks(places)) * BLOCK_POSITIONS
+  return { from, to: Math.min(from + BLOCK_POSITIONS, places ?? Number.POSITIVE_INFINITY) }
+}
 
 export interface StateLayout extends StateTensors {
   /** Of a context before its first token. */
   readonly first: readonly LayoutEntry[]
-  /** In order of the counters' declaration; none for models without tables that grow. */
+  /** First of tables that grow, in order of the counters' declaration; then of rings, in order of theirs. */
   readonly growth: readonly Growth[]
 }
 
 /**
- * A copy of a state in parts. `hot` is the state without its frozen blocks: growing tables begin with the first position behind them.
- * A block holds 256 positions of all tables of one growth: table after table, [outer, 256, row] each.
+ * A copy of a state in parts. `hot` is the state without its frozen blocks: growing tables begin with the first position behind them, and
+ * rings have the places of one block. A block holds the places of one run in all tables of one growth: table after table,
+ * [outer, places, row] each.
  */
 export interface StateParts {
   readonly hot: Uint8Array
-  /** Of each growth: how many blocks are frozen. */
-  readonly frozen: readonly number[]
-  /** Of each growth: the last of these blocks, all but those that the caller has. */
-  readonly fresh: readonly (readonly Uint8Array[])[]
+  /** Of each growth: the runs in frozen blocks. */
+  readonly frozen: readonly Runs[]
+  /** Of each growth: the last of these, all but those that the caller has. */
+  readonly fresh: readonly (readonly FreshBlock[])[]
+}
+
+export interface FreshBlock {
+  readonly run: number
+  readonly bytes: Uint8Array
+}
+
+/** What the caller of a capture has of the frozen blocks. */
+export interface KnownParts {
+  /** Where the context stands. */
+  readonly pulse: number
+  /** Of each growth: one past the last run that it has; it has all those before it that are still there. */
+  readonly ends: readonly number[]
 }
 
 /** A block of growth `g`, by its number there. */

@@ -42,11 +42,14 @@ const titans = {
   segment: 20,
 } as const
 
-const GPT2 = { L: 2, H: 4, N: 32, F: 256, V: 256, P: 128 }
-const gpt2 = (folder: string): string => {
-  mkdirSync(folder, { recursive: true })
-  return writePackageTo(folder, gpt2ConfigOf(GPT2), safetensors(randomGpt2(5, GPT2)))
-}
+const GPT2 = { L: 2, H: 4, N: 32, F: 256, V: 256 }
+const gpt2 =
+  (P: number) =>
+  (folder: string): string => {
+    const sizes = { ...GPT2, P }
+    mkdirSync(folder, { recursive: true })
+    return writePackageTo(folder, gpt2ConfigOf(sizes), safetensors(randomGpt2(5, sizes)))
+  }
 
 const DECODER: DecoderConfig = {
   ...BASE,
@@ -101,15 +104,22 @@ const list = [
     },
     residentBytes: 600_000,
   },
-  // 128 positions: a context overflows again and again, into the dead letters or over its window.
+  // 128 positions: a context overflows again and again, into the dead letters.
   {
     key: 'gpt2-refuse',
     name: 'GPT-2 that refuses what does not fit',
-    write: gpt2,
+    write: gpt2(128),
     residentBytes: 500_000,
     overflow: 'refuse',
   },
-  { key: 'gpt2-window', name: 'GPT-2 with a window', write: gpt2, residentBytes: 500_000, overflow: 'window' },
+  // Two blocks, the second one short: contexts go round their rings again and again.
+  {
+    key: 'gpt2-window',
+    name: 'GPT-2 with a window',
+    write: gpt2(300),
+    residentBytes: 1_400_000,
+    overflow: 'window',
+  },
   { key: 'qwen3', name: 'a decoder (Qwen3)', write: decoder({ model_type: 'qwen3' }), residentBytes: 1_500_000 },
   // Recurrent layers with convolutions, and one layer of attention.
   { key: 'qwen35', name: 'a hybrid (Qwen3.5)', write: qwen35, residentBytes: 1_000_000 },

@@ -10,7 +10,7 @@ export default defineConfig({
     tags: suites.tags,
     include: [
       'test/cuda/**/*.test.ts',
-      'test/engine/{blocks,constants,executor,filling,grown-tables,memory-graphs,custom-model,volatile-tables}.test.ts',
+      'test/engine/{blocks,constants,executor,filling,grown-tables,memory-graphs,custom-model,rings,volatile-tables}.test.ts',
       'test/models/stateful.test.ts',
     ],
     env: { CONTINUO_TEST_DEVICE: 'cuda' },

@@ -192,7 +192,8 @@ size_t Context::device_bytes() const {
 std::vector<Positions> Context::whole() const {
   std::vector<Positions> out(model_->layout.size());
   for (size_t i = 0; i < out.size(); ++i) {
-    if (model_->layout[i].grows()) out[i].to = entered(model_->layout[i]);
+    const auto& slice = model_->layout[i];
+    if (slice.follows() != no_name) out[i].to = slice.grows() ? entered(slice) : slice.places;
   }
   return out;
 }
@@ -209,7 +210,8 @@ size_t Context::part_bytes(std::span<const Positions> rows, bool rest) const {
       for (const size_t extent : extents(slice, counters_)) fixed *= extent;
     }
     if (!rest) fixed = 0;
-    total += (slice.grows() ? slice.outer * (rows[i].to - rows[i].from) * slice.inner : fixed) * size_of(slice.type);
+    const bool follows = slice.follows() != no_name;
+    total += (follows ? slice.outer * (rows[i].to - rows[i].from) * slice.inner : fixed) * size_of(slice.type);
   }
   return total;
 }
@@ -249,7 +251,7 @@ void Context::serialize_part(std::span<const Positions> rows, bool rest, std::sp
     pieces.clear();
   };
   for (size_t i = 0; i < model_->layout.size(); ++i) {
-    if (!rest && !model_->layout[i].grows()) continue;
+    if (!rest && model_->layout[i].follows() == no_name) continue;
     const auto note = [&](const std::byte* from, size_t bytes) {
       pieces.push_back({from, bytes});
       waiting += bytes;

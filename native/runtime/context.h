@@ -32,7 +32,7 @@ struct Head {
   Chain chain;
 };
 
-// Positions from … to − 1 of a table that grows.
+// Positions from … to − 1 of a table that grows, or places of a ring.
 struct Positions {
   size_t from = 0, to = 0;
 };
@@ -56,8 +56,8 @@ class Context final : public Pageable {
   // nothing.
   size_t serialized_bytes() const;  // bytes that `serialize` writes
   void serialize(std::span<std::byte> out);
-  // A part of the same copy: of each growing table the positions `rows`[slice], of which none lies beyond its counter;
-  // everything else with `rest` only.
+  // A part of the same copy: of each growing table the positions `rows`[slice], of which none lies beyond its counter,
+  // of each ring these places; everything else with `rest` only.
   size_t part_bytes(std::span<const Positions> rows, bool rest) const;
   void serialize_part(std::span<const Positions> rows, bool rest, std::span<std::byte> out);
   Status restore(std::span<const std::byte> state, const Head& head) { return restore(state, head, {}); }
@@ -125,7 +125,7 @@ class Context final : public Pageable {
   // The counters of a state, once all of it was checked. [slices]
   Result<std::vector<int64_t>> checked(std::span<const std::byte> state, std::span<const size_t> behind) const;
   // Visits the bytes of a slice that is no counter: one piece, or of a growing table one piece for each outer part,
-  // with positions `from` up to its counter, or those of `rows`.
+  // with positions `from` up to its counter, or those of `rows`. Of a ring, so many pieces where `rows` are not all.
   void each_piece(size_t slice, const auto& visit, size_t from = 0) const;
   void each_piece(size_t slice, const auto& visit, Positions rows) const;
   // Visits the bytes of a slice that finite() has to read.
@@ -134,7 +134,7 @@ class Context final : public Pageable {
   BlockTable empty_table(size_t slice) const;
   void clear_ring(const StateSlice& slice, size_t first, size_t last);
   void set_counter(Name name, int64_t to);
-  std::vector<Positions> whole() const;  // [slices]: all positions
+  std::vector<Positions> whole() const;  // [slices]: all positions, or places
   size_t entered(const StateSlice& slice) const { return static_cast<size_t>(counter(slice.counter)); }
   // Of a table that grows along several counters: its extents by the counters' values.
   GrownTable::Extents extents(const StateSlice& slice, std::span<const int64_t> counters) const;
@@ -152,7 +152,7 @@ class Context final : public Pageable {
 
 inline void Context::each_piece(size_t i, const auto& visit, size_t from) const {
   const auto& slice = model_->layout[i];
-  each_piece(i, visit, slice.grows() ? Positions{from, entered(slice)} : Positions{});
+  each_piece(i, visit, slice.grows() ? Positions{from, entered(slice)} : Positions{0, slice.places});
 }
 
 inline void Context::each_piece(size_t i, const auto& visit, Positions rows) const {
@@ -162,8 +162,12 @@ inline void Context::each_piece(size_t i, const auto& visit, Positions rows) con
     const auto to = extents(slice, counters_);
     return several_[slice.several].each_piece(GrownTable::Extents(to.size(), 0), to, visit);
   }
-  if (!slice.grows()) return visit(memory_.data() + slice.offset, slice.elements * size_of(slice.type));
-  grown_[i].each_piece(rows.from, rows.to, visit);
+  if (slice.grows()) return grown_[i].each_piece(rows.from, rows.to, visit);
+  const std::byte* data = memory_.data() + slice.offset;
+  const size_t each = slice.inner * size_of(slice.type), places = rows.to - rows.from;
+  if (places == slice.places) return visit(data, slice.elements * size_of(slice.type));
+  for (size_t part = 0; part < slice.outer && places > 0; ++part)
+    visit(data + (part * slice.places + rows.from) * each, places * each);
 }
 
 }  // namespace continuo

@@ -315,6 +315,8 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       },
       async capture(known) {
         return withBusy([own()], 'capture', async () => {
+          if (BigInt(known.pulse) !== state.head.pulse)
+            misuse(`A capture at pulse ${known.pulse} was asked for, and the context stands at ${state.head.pulse}.`)
           const counters = callNative((addon) => addon.counters(handle))
           return takeParts(layout, counters, known, (ranges, rest) => copied(handle, ranges, rest))
         })

@@ -1,13 +1,16 @@
 /**
- * Tables that grow, as blocks. Where nothing lowers the counter and every write goes to the last positions, a position that was left
- * behind stands for good. This is read off the graph; a table for which it cannot be shown stays whole in every snapshot.
+ * Tables that grow, and rings, as blocks. Where nothing lowers the counter and every write goes to the last positions, a position that
+ * was left behind stands for good, in a ring until the next lap. This is read off the graph; a table for which it cannot be shown stays
+ * whole in every snapshot.
  */
 import { join } from '../bulk.ts'
 import {
-  BLOCK_POSITIONS,
-  frozenBlocks,
+  type FreshBlock,
   type GrowingTable,
   type Growth,
+  type KnownParts,
+  placesOf,
+  runsOf,
   type StateLayout,
   type StateParts,
 } from '../memory.ts'
@@ -45,72 +48,83 @@ const operandReach = (op: string): number | null => {
   return op.startsWith('cache.') ? null : 0
 }
 
-/** `tables` by the counter that they grow with. */
-export const growthOf = (graph: Graph, tables: ReadonlyMap<string, readonly GrowingTable[]>): readonly Growth[] => {
+/** Tables that follow one counter. */
+export type Followers = Pick<Growth, 'counter' | 'places' | 'tables'>
+
+/** What of these is written at the last positions only; a ring at the very last. */
+export const growthOf = (graph: Graph, followers: readonly Followers[]): readonly Growth[] => {
   const nodes = [...nodesOf(graph.blocks.flatMap((block) => block.nodes))]
-  return [...tables].flatMap(([counter, grown]) => {
+  return followers.flatMap((each) => {
+    const { counter, places, tables } = each
     let reach = 0
     for (const { op, state, in: operands = [] } of nodes) {
       const place = state === undefined ? null : placeOf(state)
       if (place?.name === counter && (op === 'cache.decrement' || op === 'cache.reset')) return []
-      const table = grown.find(({ name }) => name === place?.name)
+      const table = tables.find(({ name }) => name === place?.name)
       const reaches = [
         table === undefined ? 0 : reachOf(op, table, counter, place!.picks),
-        ...operands.filter((each) => grown.some(({ name }) => name === placeOf(each).name)).map(() => operandReach(op)),
+        ...operands.filter((one) => tables.some(({ name }) => name === placeOf(one).name)).map(() => operandReach(op)),
       ]
       for (const back of reaches) {
         if (back === null) return []
         reach = Math.max(reach, back)
       }
     }
-    return [{ counter, reach, tables: grown }]
+    return places !== undefined && reach > 1 ? [] : [{ ...each, reach }]
   })
 }
 
-/** Positions from … to − 1 of each persistent that grows, in the order of the layout; `to` −1: up to its counter. */
+/**
+ * Positions from … to − 1 of each persistent that grows, places of each ring, in the order of the layout; `to` −1: up to its counter, or
+ * all places.
+ */
 export interface Ranges {
   readonly from: readonly number[]
   readonly to: readonly number[]
 }
 
 /**
- * Takes a state apart. `counters`: the value of each persistent that is a counter; `known`: of each growth, the blocks that the caller
- * has; `part` copies those positions, and what does not grow only with `rest`.
+ * Takes a state apart. `counters`: the value of each persistent that is a counter. `part` copies those positions and places; what follows
+ * no counter, only with `rest`.
  */
 export const takeParts = async (
   { first, growth }: StateLayout,
   counters: readonly number[],
-  known: readonly number[],
+  { pulse, ends }: KnownParts,
   part: (ranges: Ranges, rest: boolean) => Promise<Uint8Array>,
 ): Promise<StateParts> => {
   const indexOf = (wanted: string): number => first.findIndex(({ name }) => name === wanted)
-  const frozen = growth.map((each) => frozenBlocks(each, counters[indexOf(each.counter)]!))
+  // The clock has no place in the layout.
+  const frozen = growth.map((each) => runsOf(each, counters[indexOf(each.counter)] ?? pulse))
   const filled = (value: number): number[] => first.map(() => value)
-  const block = ({ tables }: Growth, at: number): Promise<Uint8Array> => {
-    const [from, to] = [filled(0), filled(0)]
-    for (const { name } of tables) {
-      from[indexOf(name)] = at * BLOCK_POSITIONS
-      to[indexOf(name)] = (at + 1) * BLOCK_POSITIONS
+  const choose = ({ from, to }: { from: number[]; to: number[] }, each: Growth, run: number): void => {
+    const places = placesOf(each, run)
+    for (const { name } of each.tables) {
+      from[indexOf(name)] = places.from
+      to[indexOf(name)] = places.to
     }
-    return part({ from, to }, false)
   }
-  const behind = filled(0)
-  for (const [g, { tables }] of growth.entries())
-    for (const { name } of tables) behind[indexOf(name)] = frozen[g]! * BLOCK_POSITIONS
-  const hot = await part({ from: behind, to: filled(-1) }, true)
+  const hot = { from: filled(0), to: filled(-1) }
+  for (const [g, each] of growth.entries()) {
+    choose(hot, each, frozen[g]!.end)
+    if (each.places === undefined) for (const { name } of each.tables) hot.to[indexOf(name)] = -1
+  }
+  const copy = await part(hot, true)
   // One after the other: a context does one thing at a time.
-  const fresh: Uint8Array[][] = growth.map(() => [])
-  for (const [g, each] of growth.entries())
-    for (let at = Math.min(known[g] ?? 0, frozen[g]!); at < frozen[g]!; at += 1) fresh[g]!.push(await block(each, at))
-  return { hot, frozen, fresh }
+  const fresh: FreshBlock[][] = growth.map(() => [])
+  for (const [g, each] of growth.entries()) {
+    const { first: oldest, end } = frozen[g]!
+    for (let run = Math.max(oldest, Math.min(ends[g] ?? 0, end)); run < end; run += 1) {
+      const block = { from: filled(0), to: filled(0) }
+      choose(block, each, run)
+      fresh[g]!.push({ run, bytes: await part(block, false) })
+    }
+  }
+  return { hot: copy, frozen, fresh }
 }
 
 /** The same of a state that was serialised before. Throws REFUSED when it does not fit the layout. */
-export const cutParts = async (
-  layout: StateLayout,
-  state: Uint8Array,
-  known: readonly number[],
-): Promise<StateParts> => {
+export const cutParts = async (layout: StateLayout, state: Uint8Array, known: KnownParts): Promise<StateParts> => {
   const entries = layout.tensors(state)
   const view = new DataView(state.buffer, state.byteOffset, state.byteLength)
   const counters = entries.map(({ dtype, offset }) => (dtype === 'I64' ? Number(view.getBigInt64(offset, true)) : 0))

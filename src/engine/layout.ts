@@ -1,8 +1,8 @@
 /** The persistents of a graph as the bytes of a serialised context: dense, little-endian, in order of declaration. */
 import { ContinuoError } from '../errors.ts'
-import type { GrowingTable, LayoutEntry, StateLayout } from '../memory.ts'
+import { BLOCK_POSITIONS, type GrowingTable, type LayoutEntry, type StateLayout } from '../memory.ts'
 import { type AxisDeclaration, type Dtype, type Graph, indexExtent } from './graph.ts'
-import { growthOf } from './growth.ts'
+import { type Followers, growthOf } from './growth.ts'
 
 /** dtypes as safetensors names them, and the array that holds such numbers: floats narrower than f32 as bits. `i64` is a counter's. */
 export const storedDtypes = {
@@ -30,30 +30,36 @@ const persistentsOf = (graph: Graph): readonly Persistent[] =>
     return [{ name: declaration.name, dtype: declaration.dtype, axes: declaration.axes }]
   })
 
-/** The tables that grow with each counter and with no other, in order of the counters' declaration. */
-const growingTables = (
-  graph: Graph,
-  persistents: readonly Persistent[],
-): ReadonlyMap<string, readonly GrowingTable[]> => {
-  const tables = new Map<string, GrowingTable[]>()
-  for (const { name, dtype } of persistents) if (dtype === 'i64') tables.set(name, [])
+/**
+ * Those that grow with each counter and with no other, in order of the counters' declaration; and behind them the rings of more than one
+ * block, in order of their own. A ring that is no longer than a block is written there by every token, so nothing of it ever stands.
+ */
+const followersOf = (graph: Graph, persistents: readonly Persistent[]): readonly Followers[] => {
+  const tables = new Map<string, { counter: string; places?: number; tables: GrowingTable[] }>()
+  for (const { name, dtype } of persistents) if (dtype === 'i64') tables.set(name, { counter: name, tables: [] })
   for (const { name, dtype, axes } of persistents) {
-    const growing = axes.flatMap((each, i) => (typeof each !== 'number' && 'grows' in each ? [i] : []))
-    const [axis] = growing
-    if (axis === undefined || growing.length > 1) continue
+    const following = axes.flatMap((each, i) => (typeof each === 'number' || 'index' in each ? [] : [i]))
+    const [axis] = following
+    if (axis === undefined || following.length > 1) continue
     const product = (some: readonly AxisDeclaration[], from: number): number =>
       some.reduce<number>((count, each) => {
         if (typeof each === 'number') return count * each
         return 'index' in each ? count * indexExtent(graph, each.index) : count
       }, from)
-    tables.get((axes[axis] as { readonly grows: string }).grows)?.push({
-      name,
-      axis,
-      outer: product(axes.slice(0, axis), 1),
-      row: product(axes.slice(axis + 1), storedDtypes[dtype].array.BYTES_PER_ELEMENT),
-    })
+    const outer = product(axes.slice(0, axis), 1)
+    const row = product(axes.slice(axis + 1), storedDtypes[dtype].array.BYTES_PER_ELEMENT)
+    const follows = axes[axis] as Exclude<AxisDeclaration, number | { readonly index: string }>
+    const table = { name, axis, outer, row }
+    if ('grows' in follows) tables.get(follows.grows)?.tables.push(table)
+    else if (follows.ring > BLOCK_POSITIONS) {
+      const { ring: places, counter } = follows
+      const key = `${counter} ${places}`
+      const found = tables.get(key)
+      if (found === undefined) tables.set(key, { counter, places, tables: [table] })
+      else found.tables.push(table)
+    }
   }
-  return new Map([...tables].filter(([, grown]) => grown.length > 0))
+  return [...tables.values()].filter((each) => each.tables.length > 0)
 }
 
 /**
@@ -83,7 +89,8 @@ export const stateLayout = (graph: Graph): StateLayout => {
       const shape = axes.map((axis) => {
         if (typeof axis === 'number') return axis
         if ('index' in axis) return indexExtent(graph, axis.index)
-        return 'ring' in axis ? axis.ring : Math.max(0, (counters.get(axis.grows) ?? 0) - skipped(name))
+        const positions = 'ring' in axis ? axis.ring : (counters.get(axis.grows) ?? 0)
+        return Math.max(0, positions - skipped(name))
       })
       const stored = storedDtypes[dtype]
       const bytes = shape.reduce((product, extent) => product * extent, stored.array.BYTES_PER_ELEMENT)
@@ -107,6 +114,6 @@ export const stateLayout = (graph: Graph): StateLayout => {
       return entries
     },
     first: place(() => 0n, nothingSkipped),
-    growth: growthOf(graph, growingTables(graph, persistents)),
+    growth: growthOf(graph, followersOf(graph, persistents)),
   }
 }

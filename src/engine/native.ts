@@ -156,7 +156,7 @@ interface Addon {
   serialize(context: ContextHandle): Uint8Array
   /** Of each persistent in the order of the layout: its value where it is a counter, else 0. */
   counters(context: ContextHandle): readonly number[]
-  /** Of each persistent that grows the positions from … to − 1 (−1: up to its counter); the others only with `rest`. */
+  /** Of each persistent that grows the positions, of each ring the places from … to − 1 (−1: all); the others only with `rest`. */
   partBytes(context: ContextHandle, from: readonly number[], to: readonly number[], rest: boolean): number
   /** Copies such a part into `out`, which has its length. */
   capture(

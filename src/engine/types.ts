@@ -3,7 +3,7 @@
  * `native/` implements them; `src/engine/engine.ts` validates, explains and hands over.
  */
 import { ContinuoError } from '../errors.ts'
-import type { GateStatistics, MemoryDeclaration, StateLayout, StateParts, StateSource } from '../memory.ts'
+import type { GateStatistics, KnownParts, MemoryDeclaration, StateLayout, StateParts, StateSource } from '../memory.ts'
 
 export interface ModelInfo {
   readonly dir: string
@@ -66,8 +66,8 @@ export interface Context extends ContextHead {
   gates(): readonly GateStatistics[]
   /** A copy of every persistent, laid out as `layout` says. Rejects while another call has the context. */
   state(): Promise<Uint8Array>
-  /** The same copy in parts, without the first `known`[i] blocks of `layout.growth`[i]. Rejects likewise. */
-  capture(known: readonly number[]): Promise<StateParts>
+  /** The same copy in parts, without the blocks that are known. Rejects likewise, and with MISUSE at another pulse than `known` says. */
+  capture(known: KnownParts): Promise<StateParts>
   /**
    * Replaces state and head; null: by the first state. Rejects for a wrong length and non-finite numbers, and as the source of a state in
    * parts does; then the context is as it was. `state` must not change before the promise settles.

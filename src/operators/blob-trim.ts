@@ -59,7 +59,8 @@ export const createTrim = (deps: GarbageDeps, store: TopicStore): Garbage => {
     const sessions = new Map<string, readonly number[]>()
     await readManifests(deps, (session, { names, sizes }) => {
       for (const [g, own] of names.entries())
-        for (const blob of own) found.set(offsetOf(blob.place), { ...blob, bytes: sizes[g]! })
+        for (const [i, { hash, place }] of own.entries())
+          found.set(offsetOf(place), { hash, place, bytes: sizes[g]![i]! })
       sessions.set(
         session,
         names.flat().map(({ place }) => offsetOf(place)),

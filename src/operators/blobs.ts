@@ -11,14 +11,22 @@ import { blobs as contract } from '../../topics/blobs.ts'
 import { type TopicNames, topicNames } from '../../topics/index.ts'
 import { inParallel } from '../blobs/parallel.ts'
 import { inShared } from '../blobs/shared.ts'
-import type { BlobName, BlobReader, BlobStore, SharedStore } from '../blobs/store.ts'
+import type { BlobName, BlobReader, BlobStore, SharedStore, Wanted } from '../blobs/store.ts'
 import { digest, join } from '../bulk.ts'
 import type { Model } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import type { StateLayout } from '../memory.ts'
 import { type Head, type PartitionCursor, seal } from '../state/head.ts'
-import { assembly, type BlobNames, blockBytes, IN_TOPIC, type Manifest, readManifest } from '../state/manifest.ts'
+import {
+  assembly,
+  type BlobNames,
+  blockBytes,
+  IN_TOPIC,
+  type Manifest,
+  type RunName,
+  readManifest,
+} from '../state/manifest.ts'
 import {
   checkWhole,
   decodeSnapshot,
@@ -77,9 +85,25 @@ export const readerOf = (log: EventLog, { store: where, head }: Manifest): BlobR
   )
 }
 
-/** Its blobs one after the other, and the block that each is. */
-export const numberedBlobs = ({ names, sizes }: Manifest) =>
-  names.flatMap((own, g) => own.map((blob, block) => ({ g, block, blob, ...blob, bytes: sizes[g]! })))
+/** A blob, and each block that it is. A ring that is not full, or was reset, names the same one for several blocks: it is read once. */
+export interface NamedBlob extends Wanted {
+  readonly blob: BlobName
+  readonly at: readonly { readonly g: number; readonly block: number; readonly run: number }[]
+}
+
+export const blobsOf = ({ names, sizes }: Manifest): readonly NamedBlob[] => {
+  const found = new Map<string, NamedBlob & { readonly at: { g: number; block: number; run: number }[] }>()
+  for (const [g, own] of names.entries()) {
+    for (const [block, { run, hash, place }] of own.entries()) {
+      const key = `${hash}.${place}`
+      const at = { g, block, run }
+      const known = found.get(key)
+      if (known !== undefined) known.at.push(at)
+      else found.set(key, { hash, place, bytes: sizes[g]![block]!, blob: { hash, place }, at: [at] })
+    }
+  }
+  return [...found.values()]
+}
 
 /** What a manifest and its blobs make together; null for a snapshot that is whole. */
 const joined = async (log: EventLog, read: SnapshotFile) => {
@@ -87,11 +111,12 @@ const joined = async (log: EventLog, read: SnapshotFile) => {
   if (manifest === null) return null
   const { names, store: where, head } = manifest
   const reader = readerOf(log, manifest)
-  const numbered = numberedBlobs(manifest)
   const whole = assembly(read)
-  await reader.get(numbered, async (at, bytes) => {
-    const { g, blob, block } = numbered[at]!
-    await checkBlock(reader, head.session, block, blob, bytes, (found) => whole.place(g, block, found))
+  const blobs = blobsOf(manifest)
+  await reader.get(blobs, async (index, bytes) => {
+    const { blob, at } = blobs[index]!
+    for (const { g, block, run } of at)
+      await checkBlock(reader, head.session, run, blob, bytes, (found) => whole.place(g, block, found))
   })
   return { ...(await whole.finish()), names, where }
 }
@@ -168,10 +193,12 @@ export interface PartitionBlobs {
 const createBlobs = (where: string, removal: Removal, layout: StateLayout): PartitionBlobs => {
   const store = removal.by === 'trim' ? removal.store : inShared(removal.store, removal.folder)
   const none: BlobNames = layout.growth.map(() => [])
-  const sizes = layout.growth.map(blockBytes)
+  const { growth } = layout
   const sessions = new Map<string, KnownBlocks>()
   /** Where the block with this hash lies, for sessions that have the same one. */
   const byHash = new Map<string, BlobName>()
+  /** Being written: the blocks of a ring that is empty are all the same. */
+  const puts = new Map<string, Promise<BlobName>>()
   const noted = new Map<string, BlobName>()
   let noting = false
   let dead = 0
@@ -179,16 +206,23 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
   let moved: ReadonlyMap<string, BlobName> = new Map()
 
   const isLeft = ({ place }: BlobName): boolean => removal.by === 'trim' && offsetOf(place) < removal.store.begin
-  const current = (names: BlobNames): BlobNames => names.map((own) => own.map((blob) => moved.get(blob.place) ?? blob))
+  const current = (names: BlobNames): BlobNames =>
+    names.map((own) => own.map((blob) => ({ ...blob, ...moved.get(blob.place) })))
 
   const stored = async (bytes: Uint8Array): Promise<BlobName> => {
     const hash = await digest([bytes])
-    const found = byHash.get(hash)
+    const found = byHash.get(hash) ?? (await puts.get(hash))
     if (found !== undefined) return found
-    const blob = { hash, place: await store.put(hash, bytes) }
-    failpoint('blobs.put')
-    byHash.set(hash, blob)
-    return blob
+    const put = store.put(hash, bytes).then((place) => ({ hash, place }))
+    puts.set(hash, put)
+    try {
+      const blob = await put
+      failpoint('blobs.put')
+      byHash.set(hash, blob)
+      return blob
+    } finally {
+      puts.delete(hash)
+    }
   }
 
   const replace = (session: string, blocks: KnownBlocks): void => {
@@ -197,7 +231,8 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
     sessions.set(session, blocks)
     for (const [g, own] of before.names.entries()) {
       const now = new Set(blocks.names[g]!.map(({ hash }) => hash))
-      for (const { hash } of own) if (!now.has(hash)) dead += sizes[g]!
+      const gone = new Map(own.filter(({ hash }) => !now.has(hash)).map(({ hash, run }) => [hash, run]))
+      for (const run of gone.values()) dead += blockBytes(growth[g]!, run)
     }
   }
 
@@ -210,7 +245,8 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       return found?.origin === origin ? found.names : none
     },
     begin(session, blocks) {
-      const names = blocks?.where === where ? current(blocks.names) : none
+      // A manifest from before rings had blocks has none of theirs.
+      const names = blocks?.where === where ? current(none.map((own, g) => blocks.names[g] ?? own)) : none
       // What was moved and left while the session was being rebuilt is captured anew.
       const known = names.some((own) => own.some(isLeft)) ? none : names
       sessions.set(session, { origin: blocks?.origin ?? -1, names: known, where })
@@ -219,10 +255,12 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
     end: (session) => sessions.delete(session),
     async write({ head, blocks }) {
       if (blocks === undefined) return null
-      const fresh = blocks.fresh.flatMap((own, g) => own.map((bytes) => ({ g, bytes })))
-      const added = await inParallel(fresh, WRITES, ({ bytes }) => stored(bytes))
+      const fresh = blocks.fresh.flatMap((own, g) => own.map((block) => ({ g, ...block })))
+      const added = await inParallel(fresh, WRITES, async ({ g, run, bytes }) => ({ g, run, ...(await stored(bytes)) }))
       const known = current(blocks.known)
-      const names = known.map((own, g) => [...own, ...added.filter((_, i) => fresh[i]!.g === g)])
+      const of = (wanted: number): RunName[] =>
+        added.filter(({ g }) => g === wanted).map(({ hash, place, run }) => ({ hash, place, run }))
+      const names = known.map((own, g) => [...own, ...of(g)])
       const left = names.flat().find(isLeft)
       if (left !== undefined)
         throw new ContinuoError(
@@ -279,7 +317,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
         dead = 0
       },
     },
-    blockBytes: sizes.reduce((sum, bytes) => sum + bytes, 0) / Math.max(1, sizes.length),
+    blockBytes: growth.reduce((sum, each) => sum + blockBytes(each, 0), 0) / Math.max(1, growth.length),
   }
 }
 
@@ -294,8 +332,8 @@ export interface Claimed {
 }
 
 /**
- * The blobs of a partition that was just claimed; null where the model has no tables that grow. They lie in the log's blob store, or, where it
- * was opened without one, in the topic of the partition. The first time with a store, the log's id is drawn, marked in the store and
+ * The blobs of a partition that was just claimed; null where the model has no tables in blocks. They lie in the log's blob store, or, where
+ * it was opened without one, in the topic of the partition. The first time with a store, the log's id is drawn, marked in the store and
  * committed with the cursor. Throws REFUSED where heads name blobs in a store and none was given, or another than theirs: then every session
  * would be computed again, or set aside.
  */

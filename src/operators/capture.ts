@@ -1,6 +1,7 @@
 /** Copies of states, for snapshots. */
 import { giveBack } from '../bulk.ts'
 import { codeOf } from '../errors.ts'
+import { endOf, within } from '../state/manifest.ts'
 import { SpillLost } from '../state/spill.ts'
 import type { SessionState } from './advance.ts'
 import type { PartitionBlobs } from './blobs.ts'
@@ -13,8 +14,9 @@ export const captureOf = async ({ head, context }: SessionState, blobs: Partitio
     const gates = context.gates()
     if (blobs === null) return { head, state: await context.state(), gates }
     const names = blobs.known(head.session, head.conductor.origin)
-    const { hot, frozen, fresh } = await context.capture(names.map(({ length }) => length))
-    const known = names.map((own, g) => own.slice(0, frozen[g]))
+    const parts = { pulse: head.conductor.globalStep, ends: names.map(endOf) }
+    const { hot, frozen, fresh } = await context.capture(parts)
+    const known = names.map((own, g) => within(own, frozen[g]!))
     return { head, state: hot, blocks: { known, fresh }, gates }
   } catch (error) {
     throw error instanceof SpillLost ? spillLostOf(head.session, error) : error
@@ -22,7 +24,8 @@ export const captureOf = async ({ head, context }: SessionState, blobs: Partitio
 }
 
 /** Nobody needs the capture any more: others may have its memory. */
-export const drop = ({ state, blocks }: Capture): void => giveBack(state, ...(blocks?.fresh.flat() ?? []))
+export const drop = ({ state, blocks }: Capture): void =>
+  giveBack(state, ...(blocks?.fresh.flat().map(({ bytes }) => bytes) ?? []))
 
 /** null: the context is gone with its device, and a farewell is no reason to fail. The session is rebuilt from the log. */
 export const captureIfThere = async (session: SessionState, blobs: PartitionBlobs | null): Promise<Capture | null> => {

@@ -234,7 +234,7 @@ export const createRungs = (
     const { pulse, origin, chain } = slot.real!
     let parts: StateParts
     try {
-      parts = await slot.real!.capture(files.leave(slot.pages))
+      parts = await slot.real!.capture({ pulse: Number(pulse), ends: files.leave(slot.pages) })
     } catch (error) {
       // Its device was lost, say: there is nothing to keep, nor a reason to keep it here.
       slot.lost = error
@@ -315,7 +315,7 @@ export const createRungs = (
     if (slot.pages.hot === null) return model.openContext(null, slot.head)
     const source = await files.source(slot.pages, label(slot))
     const real = await model.openContext(source, slot.head)
-    giveBack(source.hot)
+    giveBack(source instanceof Uint8Array ? source : source.hot)
     stats.spillReads += 1
     return real
   }

@@ -8,7 +8,7 @@ import type { Head } from '../state/head.ts'
 import { isOfLayout, readManifest } from '../state/manifest.ts'
 import { checkPulse, decodeSnapshot, readSnapshotFile } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
-import { checkBlock, type KnownBlocks, numberedBlobs, readerOf, wholeSnapshot } from './blobs.ts'
+import { blobsOf, checkBlock, type KnownBlocks, readerOf, wholeSnapshot } from './blobs.ts'
 
 /** Files of one call, which a thread reads, hashes and checks: a few milliseconds, so that other work finds a thread. */
 const FILES = 16
@@ -34,7 +34,8 @@ export const storedState = async (log: EventLog, file: Uint8Array, layout: State
   const reader = readerOf(log, manifest)
   const { pathOf } = reader
   const fill: StateSource['fill'] = async (sink) => {
-    let left = numberedBlobs(manifest)
+    // Only rings name a blob twice.
+    let left = blobsOf(manifest).flatMap((each) => each.at.map((place) => ({ ...each, ...place })))
     if (pathOf !== undefined) {
       const calls = names.flatMap((_, g) => {
         const own = left.filter((each) => each.g === g)

@@ -70,7 +70,7 @@ export interface CapturedBlocks {
 
 /** Bytes that a capture holds in memory. */
 export const copiedBytes = ({ state, blocks }: Capture): number =>
-  (blocks?.fresh.flat() ?? []).reduce((sum, { length }) => sum + length, state.length)
+  (blocks?.fresh.flat() ?? []).reduce((sum, { bytes }) => sum + bytes.length, state.length)
 
 /**
  * After infer: an atom of progress of one session. What it emits and the head it leaves commit together or not at all,

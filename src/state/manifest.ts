@@ -1,7 +1,7 @@
 /**
- * A snapshot in blocks: a manifest names the frozen blocks of the tables that grow by the sha256 of their bytes, and holds the rest of
- * the state. It is a snapshot file of version 2 (docs/formats.md): the tensors are those of the hot part, and `growth` in its metadata
- * says how the blocks continue them, so that the whole can be put together without the model.
+ * A snapshot in blocks: a manifest names the frozen blocks of rings and of tables that grow by the sha256 of their bytes, and holds the
+ * rest of the state. It is a snapshot file of version 2 (docs/formats.md): the tensors are those of the hot part, and `growth` in its
+ * metadata says how the blocks continue them, so that the whole can be put together without the model.
  */
 import { z } from 'zod'
 import type { Head, SnapshotRef } from '../../topics/state.ts'
@@ -9,12 +9,31 @@ import type { BlobName } from '../blobs/store.ts'
 import { digest, type Move, scatter, uninitialised } from '../bulk.ts'
 import { ContinuoError } from '../errors.ts'
 import { parseJson } from '../json.ts'
-import { BLOCK_POSITIONS, type Growth, type LayoutEntry, type StateLayout } from '../memory.ts'
+import {
+  BLOCK_POSITIONS,
+  type Growth,
+  type LayoutEntry,
+  placesOf,
+  type Runs,
+  ringBlocks,
+  type StateLayout,
+} from '../memory.ts'
 import type { MemoryStats } from './memory-stats.ts'
 import { filePieces, type SnapshotFile } from './snapshot.ts'
 
-/** Blobs of each growth, block by block. */
-export type BlobNames = readonly (readonly BlobName[])[]
+/** The blob of a run (memory.ts). */
+export interface RunName extends BlobName {
+  readonly run: number
+}
+
+/** Blobs of each growth, run by run. */
+export type BlobNames = readonly (readonly RunName[])[]
+
+/** One past the last run that is named. */
+export const endOf = (own: readonly RunName[]): number => (own.at(-1)?.run ?? -1) + 1
+/** Those of runs that are still there. */
+export const within = (own: readonly RunName[], { first, end }: Runs): readonly RunName[] =>
+  own.filter(({ run }) => run >= first && run < end)
 
 /** Where blobs lie: the member `store` of a manifest. Either the folder of the partition in a shared store, or this: in its own topic. */
 export const IN_TOPIC = 'topic'
@@ -31,6 +50,8 @@ const growthSchema = z.array(
       .int()
       .min(0)
       .max(2 ** 31 / BLOCK_POSITIONS),
+    /** Of rings: how many places they have, and the first run that is named. */
+    ring: z.tuple([count.max(2 ** 31), count]).optional(),
     tables: z.array(z.tuple([z.string(), count])).min(1),
   }),
 )
@@ -39,7 +60,7 @@ const refuse = (what: string): never => {
   throw new ContinuoError('REFUSED', `The snapshot ${what}. Nothing was changed; use another copy of it.`)
 }
 
-const packNames = (names: BlobNames): string => {
+const packNames = (names: readonly (readonly BlobName[])[]): string => {
   const all = names.flat()
   const bytes = Buffer.alloc(all.length * ENTRY_BYTES)
   for (const [i, { hash, place }] of all.entries()) {
@@ -58,9 +79,10 @@ export const encodeManifest = (
   names: BlobNames,
   stats?: MemoryStats,
 ): ReturnType<typeof filePieces> => {
-  const growth = layout.growth.map(({ counter, tables }, g) => ({
+  const growth = layout.growth.map(({ counter, places, tables }, g) => ({
     counter,
     blocks: names[g]!.length,
+    ...(places !== undefined && { ring: [places, names[g]![0]!.run] }),
     tables: tables.map(({ name, axis }) => [name, axis]),
   }))
   return filePieces(head, hot, hotTensors(layout, hot, names), stats, {
@@ -70,38 +92,59 @@ export const encodeManifest = (
   })
 }
 
-/** Something for each block of a growth. */
-interface Blocks {
-  readonly length: number
+/** A block of a growth, by its run. */
+export interface RunOf {
+  readonly run: number
 }
 
-/** The tensors of the hot part behind these blocks of each growth. Throws REFUSED when it does not fit layout and blocks. */
-export const hotTensors = (layout: StateLayout, hot: Uint8Array, blocks: readonly Blocks[]): readonly LayoutEntry[] => {
-  const skipped = new Map(layout.growth.flatMap(({ tables }, g) => tables.map(({ name }) => [name, blocks[g]!.length])))
-  return layout.tensors(hot, (name) => (skipped.get(name) ?? 0) * BLOCK_POSITIONS)
+/** The tensors of the hot part beside these blocks of each growth. Throws REFUSED when it does not fit layout and blocks. */
+export const hotTensors = (
+  layout: StateLayout,
+  hot: Uint8Array,
+  blocks: readonly (readonly RunOf[])[],
+): readonly LayoutEntry[] => {
+  const skipped = new Map(
+    layout.growth.flatMap((growth, g) => {
+      const positions = blocks[g]!.reduce((sum, { run }) => sum + positionsOf(growth, run), 0)
+      return growth.tables.map(({ name }) => [name, positions] as const)
+    }),
+  )
+  return layout.tensors(hot, (name) => skipped.get(name) ?? 0)
 }
 
 export interface Manifest {
   readonly head: Head
   readonly store: string
   readonly names: BlobNames
-  /** Bytes of a blob of each growth. */
-  readonly sizes: readonly number[]
+  /** Their bytes. */
+  readonly sizes: readonly (readonly number[])[]
 }
 
 /** A growth as the file describes it, with the tensors of its hot part. */
-interface Described {
+interface Described extends Pick<Growth, 'places'> {
+  /** The first run that is named, and how many are. */
+  readonly first: number
   readonly blocks: number
-  readonly tables: readonly {
-    readonly entry: LayoutEntry
-    readonly axis: number
-    readonly outer: number
-    readonly row: number
-  }[]
+  readonly tables: readonly Table[]
 }
 
-const bytesOfBlock = ({ tables }: Pick<Described, 'tables'>): number =>
-  tables.reduce((sum, { outer, row }) => sum + outer * row * BLOCK_POSITIONS, 0)
+interface Table {
+  readonly entry: LayoutEntry
+  readonly axis: number
+  readonly outer: number
+  readonly row: number
+}
+
+const positionsOf = (growth: Pick<Growth, 'places'>, run: number): number => {
+  const { from, to } = placesOf(growth, run)
+  return to - from
+}
+
+/** Bytes of the block of a run. */
+export const blockBytes = (
+  growth: Pick<Growth, 'places'> & { readonly tables: readonly Pick<Table, 'outer' | 'row'>[] },
+  run: number,
+): number => growth.tables.reduce((sum, { outer, row }) => sum + outer * row, 0) * positionsOf(growth, run)
 
 const jsonOf = (text: string): unknown => {
   try {
@@ -111,27 +154,42 @@ const jsonOf = (text: string): unknown => {
   }
 }
 
+const product = (extents: readonly number[]): number => extents.reduce((a, b) => a * b, 1)
+
+const tableIn = (file: SnapshotFile, name: string, axis: number): Table => {
+  const entry = file.tensors.find((each) => each.name === name)
+  if (entry === undefined || axis >= entry.shape.length)
+    return refuse(`has blocks of a tensor ${JSON.stringify(name)} that it does not hold`)
+  const outer = product(entry.shape.slice(0, axis))
+  const rows = outer * entry.shape[axis]!
+  const width = entry.dtype === 'F32' || entry.dtype === 'I32' ? 4 : ({ F16: 2, BF16: 2 }[entry.dtype] ?? 1)
+  const row = product(entry.shape.slice(axis + 1)) * width
+  if (!(outer * row > 0 && outer * row <= MAX_ROW_BYTES) || rows * row !== entry.bytes)
+    return refuse(`has ${name} with ${entry.bytes} bytes for its shape`)
+  return { entry, axis, outer, row }
+}
+
 const describedIn = (file: SnapshotFile): readonly Described[] => {
   const parsed = growthSchema.safeParse(jsonOf(file.manifest!.growth))
   if (!parsed.success) return refuse('describes its blocks in a form that it does not have')
   const seen = new Set<string>()
-  return parsed.data.map(({ blocks, tables }) => ({
-    blocks,
-    tables: tables.map(([name, axis]) => {
-      const entry = file.tensors.find((each) => each.name === name)
-      if (entry === undefined || seen.has(name) || axis >= entry.shape.length)
-        return refuse(`has blocks of a tensor ${JSON.stringify(name)} that it does not hold`)
+  return parsed.data.map(({ blocks, ring, tables: named }) => {
+    const tables = named.map(([name, axis]) => {
+      if (seen.has(name)) return refuse(`has blocks of a tensor ${JSON.stringify(name)} twice`)
       seen.add(name)
-      const product = (extents: readonly number[]): number => extents.reduce((a, b) => a * b, 1)
-      const outer = product(entry.shape.slice(0, axis))
-      const rows = outer * entry.shape[axis]!
-      const width = entry.dtype === 'F32' || entry.dtype === 'I32' ? 4 : ({ F16: 2, BF16: 2 }[entry.dtype] ?? 1)
-      const row = product(entry.shape.slice(axis + 1)) * width
-      if (!(outer * row > 0 && outer * row <= MAX_ROW_BYTES) || rows * row !== entry.bytes)
-        return refuse(`has ${name} with ${entry.bytes} bytes for its shape`)
-      return { entry, axis, outer, row }
-    }),
-  }))
+      return tableIn(file, name, axis)
+    })
+    if (ring === undefined) return { first: 0, blocks, tables }
+    const [places, first] = ring
+    if (blocks !== ringBlocks(places) - 1)
+      return refuse(`names ${blocks} blocks of a ring that has ${places} places, and so ${ringBlocks(places)} blocks`)
+    // The file holds the block that no run is named of.
+    const held = positionsOf({ places }, first + blocks)
+    for (const { entry, axis } of tables)
+      if (entry.shape[axis] !== held)
+        return refuse(`holds ${entry.shape[axis]} places of the ring ${entry.name}, expected ${held}`)
+    return { first, blocks, places, tables }
+  })
 }
 
 /** The blobs that a snapshot file names; null: it is whole. Throws REFUSED for a file that contradicts itself. */
@@ -145,17 +203,20 @@ export const readManifest = (file: SnapshotFile): Manifest | null => {
   if (file.manifest.store !== IN_TOPIC && !/^[0-9a-f]{32}\/\d{1,10}$/.test(file.manifest.store))
     return refuse(`says that its blobs lie in ${JSON.stringify(file.manifest.store)}`)
   let at = 0
-  const next = (): BlobName => {
+  const next = (run: number): RunName => {
     const entry = packed.subarray(at, at + ENTRY_BYTES)
     at += ENTRY_BYTES
-    return { hash: entry.toString('hex', 0, 32), place: entry.readBigUInt64LE(32).toString(16).padStart(16, '0') }
+    return { run, hash: entry.toString('hex', 0, 32), place: entry.readBigUInt64LE(32).toString(16).padStart(16, '0') }
   }
-  const names = growth.map(({ blocks }) => Array.from({ length: blocks }, next))
-  return { head: file.head, store: file.manifest.store, names, sizes: growth.map(bytesOfBlock) }
+  const names = growth.map(({ first, blocks }) => Array.from({ length: blocks }, (_, block) => next(first + block)))
+  const sizes = names.map((own, g) => own.map(({ run }) => blockBytes(growth[g]!, run)))
+  return { head: file.head, store: file.manifest.store, names, sizes }
 }
 
 /** Whether its blocks are those of the layout, and what it holds itself is the rest of the same tensors: then it needs no `assembly`. */
 export const isOfLayout = (file: SnapshotFile, { names }: Manifest, layout: StateLayout): boolean => {
+  // Rings are put together.
+  if (layout.growth.some(({ places }) => places !== undefined)) return false
   const described = describedIn(file).map(({ tables }) => tables.map(({ entry, axis }) => [entry.name, axis]))
   const known = layout.growth.map(({ tables }) => tables.map(({ name, axis }) => [name, axis]))
   if (JSON.stringify(described) !== JSON.stringify(known)) return false
@@ -169,15 +230,18 @@ export const isOfLayout = (file: SnapshotFile, { names }: Manifest, layout: Stat
 }
 
 /** The same file with other places of its blobs. */
-export const withNames = (file: SnapshotFile, names: BlobNames): ReturnType<typeof filePieces> =>
+export const withNames = (file: SnapshotFile, names: readonly (readonly BlobName[])[]): ReturnType<typeof filePieces> =>
   filePieces(file.head, file.state, file.tensors, file.stats ?? undefined, {
     ...file.manifest!,
     blobs: packNames(names),
   })
 
-/** The whole state: the hot part of a file with its blocks before it, which are put in as they come. */
+/** The whole state: the hot part of a file with its blocks, which are put in as they come. */
 export interface Assembly {
-  /** Copies a block of growth `g` into the state. Returns the sha256 of the bytes, for the caller to compare with the blob's name. */
+  /**
+   * Copies the block that name number `block` of growth `g` stands for into the state. Returns the sha256 of the bytes, for the caller to
+   * compare with the blob's name.
+   */
   place(g: number, block: number, bytes: Uint8Array): Promise<string>
   /** To be called when all are in. Rejects with REFUSED where one had another length than its tables need. */
   finish(): Promise<{ readonly state: Uint8Array; readonly tensors: readonly LayoutEntry[] }>
@@ -189,10 +253,12 @@ type Placing = (state: Uint8Array) => Promise<string>
 /** Throws REFUSED where the file contradicts itself. */
 export const assembly = (file: SnapshotFile): Assembly => assemble(file.state, file.tensors, describedIn(file))
 
-/** The same of parts that never were in a snapshot, behind these blocks of each growth. Throws REFUSED when `hot` does not fit. */
-export const assemblyOf = (layout: StateLayout, hot: Uint8Array, blocks: readonly Blocks[]): Assembly => {
+/** The same of parts that never were in a snapshot, with these blocks of each growth. Throws REFUSED when `hot` does not fit. */
+export const assemblyOf = (layout: StateLayout, hot: Uint8Array, blocks: readonly (readonly RunOf[])[]): Assembly => {
   const tensors = hotTensors(layout, hot, blocks)
-  const growth = layout.growth.map(({ tables }, g) => ({
+  const growth = layout.growth.map(({ places, tables }, g) => ({
+    ...(places !== undefined && { places }),
+    first: blocks[g]![0]?.run ?? 0,
     blocks: blocks[g]!.length,
     tables: tables.map(({ name, axis, outer, row }) => {
       const entry = tensors.find((each) => each.name === name)!
@@ -203,12 +269,15 @@ export const assemblyOf = (layout: StateLayout, hot: Uint8Array, blocks: readonl
 }
 
 const assemble = (hot: Uint8Array, tensors: readonly LayoutEntry[], growth: readonly Described[]): Assembly => {
-  const sizes = growth.map(bytesOfBlock)
-  /** The tables that blocks continue, with the positions in the blocks. */
+  /** Of each tensor in blocks: its positions in the blocks, and where among all of them those in the file begin. */
   const grown = new Map(
-    growth.flatMap(({ blocks, tables }) =>
-      tables.map((table) => [table.entry, { ...table, added: blocks * BLOCK_POSITIONS }] as const),
-    ),
+    growth.flatMap(({ first, blocks, places, tables }) => {
+      const { from } = placesOf({ ...(places !== undefined && { places }) }, first + blocks)
+      return tables.map((table) => {
+        const added = places === undefined ? from : places - table.entry.shape[table.axis]!
+        return [table.entry, { ...table, added, from }] as const
+      })
+    }),
   )
   let length = 0
   const placed = new Map(
@@ -227,10 +296,10 @@ const assemble = (hot: Uint8Array, tensors: readonly LayoutEntry[], growth: read
       const table = grown.get(entry)
       const to = placed.get(entry)!.offset
       if (table === undefined) return [{ from: entry.offset, to, bytes: entry.bytes }]
-      const [before, bytes] = [table.added * table.row, entry.bytes / table.outer]
+      const bytes = entry.bytes / table.outer
       return Array.from({ length: table.outer }, (_, part) => ({
         from: entry.offset + part * bytes,
-        to: to + part * (before + bytes) + before,
+        to: to + part * (table.added * table.row + bytes) + table.from * table.row,
         bytes,
       }))
     })
@@ -241,11 +310,12 @@ const assemble = (hot: Uint8Array, tensors: readonly LayoutEntry[], growth: read
     (g: number, block: number, blob: Uint8Array): Placing =>
     (state) => {
       let from = 0
+      const places = placesOf(growth[g]!, growth[g]!.first + block)
       const moves = growth[g]!.tables.flatMap(({ entry, axis, outer, row }) => {
         const { offset, shape } = placed.get(entry)!
-        const bytes = BLOCK_POSITIONS * row
+        const bytes = (places.to - places.from) * row
         return Array.from({ length: outer }, (_, part) => {
-          const move = { from, to: offset + part * shape[axis]! * row + block * bytes, bytes }
+          const move = { from, to: offset + (part * shape[axis]! + places.from) * row, bytes }
           from += bytes
           return move
         })
@@ -260,8 +330,9 @@ const assemble = (hot: Uint8Array, tensors: readonly LayoutEntry[], growth: read
   let fault: string | null = null
   return {
     async place(g, block, bytes) {
-      if (bytes.length !== sizes[g]) {
-        fault = `has a block of ${bytes.length} bytes; its tables have ${sizes[g]}`
+      const wanted = blockBytes(growth[g]!, growth[g]!.first + block)
+      if (bytes.length !== wanted) {
+        fault = `has a block of ${bytes.length} bytes; its tables have ${wanted}`
         return digest([bytes])
       }
       shown.add(g)
@@ -282,13 +353,12 @@ const assemble = (hot: Uint8Array, tensors: readonly LayoutEntry[], growth: read
   }
 }
 
-/** Bytes of a block of this growth. */
-export const blockBytes = ({ tables }: Growth): number =>
-  tables.reduce((sum, { outer, row }) => sum + outer * row * BLOCK_POSITIONS, 0)
-
-/** What a reference to a manifest says of its blobs, which lie in `store`. */
-export const namedIn = ({ growth }: StateLayout, names: BlobNames, store: string): SnapshotRef['blobs'] => ({
-  count: names.reduce((sum, own) => sum + own.length, 0),
-  bytes: names.reduce((sum, own, g) => sum + own.length * blockBytes(growth[g]!), 0),
-  ...(store === IN_TOPIC && { in: IN_TOPIC }),
-})
+/** What a reference to a manifest says of its blobs, which lie in `store`. Blocks with the same bytes are one blob. */
+export const namedIn = ({ growth }: StateLayout, names: BlobNames, store: string): SnapshotRef['blobs'] => {
+  const sizes = new Map(names.flatMap((own, g) => own.map(({ hash, run }) => [hash, blockBytes(growth[g]!, run)])))
+  return {
+    count: sizes.size,
+    bytes: [...sizes.values()].reduce((sum, bytes) => sum + bytes, 0),
+    ...(store === IN_TOPIC && { in: IN_TOPIC }),
+  }
+}

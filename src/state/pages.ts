@@ -6,8 +6,8 @@
 import { inParallel } from '../blobs/parallel.ts'
 import { giveBack } from '../bulk.ts'
 import { ContinuoError } from '../errors.ts'
-import type { StateLayout, StateParts, StateSource } from '../memory.ts'
-import { assemblyOf } from './manifest.ts'
+import type { FreshBlock, KnownParts, Runs, StateLayout, StateParts, StateSource } from '../memory.ts'
+import { assemblyOf, type RunOf } from './manifest.ts'
 import type { SpillFile, SpillFolder } from './spill.ts'
 
 /** Files written or read at the same time, for one context. */
@@ -15,7 +15,7 @@ const AT_A_TIME = 4
 /** Blocks of one call, which a thread reads and checks. */
 const FILES = 16
 
-interface BlockFile {
+interface BlockFile extends RunOf {
   readonly file: SpillFile
   /** Contexts that have it. */
   holders: number
@@ -25,7 +25,9 @@ interface BlockFile {
 export interface Pages {
   /** null: the context is in memory, or was never used. */
   hot: SpillFile | null
-  /** Of each growth of the layout its first blocks. */
+  /** Of each growth of the layout, where the context left last: the runs in frozen blocks. */
+  frozen: readonly Runs[]
+  /** Those of them that lie in files, which are all while it is outside. */
   readonly blocks: BlockFile[][]
 }
 
@@ -45,7 +47,7 @@ export interface PageFiles {
   /** Of all files. */
   readonly bytes: number
   none(): Pages
-  /** The context is to leave: of each growth, how many blocks need not be written again. They stay until `write` is over. */
+  /** The context is to leave: what of each growth need not be written again, as `KnownParts.ends` has it. It stays until `write` is over. */
   leave(pages: Pages): readonly number[]
   /**
    * Writes a copy of the context that was taken with what `leave` gave as known, and takes its memory. Rejects as `SpillFolder.write`, and with
@@ -55,10 +57,10 @@ export interface PageFiles {
   write(pages: Pages, parts: StateParts): Promise<void>
   /** The whole state of a context that is outside. Rejects with `SpillLost`; `who` names the context in its message. */
   read(pages: Pages, who: string): Promise<Uint8Array>
-  /** The same as `Model.openContext` takes it: blocks go from their files to where they stay. Loading it rejects likewise. */
-  source(pages: Pages, who: string): Promise<StateSource>
+  /** The same as `Model.openContext` takes it: blocks of tables that grow go from their files to where they stay. Loading it rejects likewise. */
+  source(pages: Pages, who: string): Promise<Uint8Array | StateSource>
   /** The same as a capture has it, without the blocks that the caller has. */
-  capture(pages: Pages, known: readonly number[], who: string): Promise<StateParts>
+  capture(pages: Pages, known: KnownParts, who: string): Promise<StateParts>
   /** For a fork of the context, which is in memory. */
   share(pages: Pages): Pages
   /** The context is in memory again. */
@@ -87,11 +89,18 @@ export const createPages = (
   let bytes = 0
   /** Of contexts in memory that are not leaving, those with blocks in files: the one that came back first is the first. */
   const clean = new Set<Pages>()
-  const counts = ({ blocks }: Pages): number[] => blocks.map(({ length }) => length)
+  const hasRings = layout.growth.some(({ places }) => places !== undefined)
 
   const drop = (file: SpillFile): void => {
     bytes -= file.bytes
     folder.drop(file)
+  }
+
+  const letGo = (own: BlockFile[]): void => {
+    for (const block of own.splice(0)) {
+      block.holders -= 1
+      if (block.holders === 0) drop(block.file)
+    }
   }
 
   const stay = (pages: Pages): void => {
@@ -108,11 +117,7 @@ export const createPages = (
     if (pages.hot !== null) drop(pages.hot)
     pages.hot = null
     clean.delete(pages)
-    for (const own of pages.blocks)
-      for (const block of own.splice(0)) {
-        block.holders -= 1
-        if (block.holders === 0) drop(block.file)
-      }
+    for (const own of pages.blocks) letGo(own)
   }
 
   /** Room for so many bytes more, where files of contexts in memory make it: what they hold is written again when these leave. */
@@ -139,19 +144,27 @@ export const createPages = (
     }
   }
 
-  const readBlocks = (pages: Pages, g: number, from: number, who: string): Promise<Uint8Array[]> =>
-    inParallel(pages.blocks[g]!.slice(from), AT_A_TIME, ({ file }) => folder.read(file, who))
+  const read: PageFiles['read'] = async (pages, who) => {
+    const hot = await folder.read(pages.hot!, who)
+    if (pages.blocks.every(({ length }) => length === 0)) return hot
+    const whole = assemblyOf(layout, hot, pages.blocks)
+    for (const [g, own] of pages.blocks.entries())
+      await inParallel(own, AT_A_TIME, ({ file }, block) =>
+        folder.read(file, who, (bytes) => whole.place(g, block, bytes)),
+      )
+    return (await whole.finish()).state
+  }
 
   return {
     get bytes() {
       return bytes
     },
-    none: () => ({ hot: null, blocks: layout.growth.map(() => []) }),
+    none: () => ({ hot: null, frozen: [], blocks: layout.growth.map(() => []) }),
     leave(pages) {
       clean.delete(pages)
-      return counts(pages)
+      return pages.blocks.map((own) => (own.at(-1)?.run ?? -1) + 1)
     },
-    async write(pages, { hot, fresh }) {
+    async write(pages, { hot, frozen, fresh }) {
       const written: SpillFile[] = []
       let failed = false
       const write = async (content: Uint8Array): Promise<SpillFile> => {
@@ -161,17 +174,21 @@ export const createPages = (
         else written.push(file)
         return file
       }
-      const all = [hot, ...fresh.flat()]
+      const all = [hot, ...fresh.flat().map((block) => block.bytes)]
       let more = 0
       for (const { length } of all) more += length
       try {
         makeRoom(more)
         const [first, ...others] = await counted(more, inParallel(all, AT_A_TIME, write))
         pages.hot = first!
+        pages.frozen = frozen
         let at = 0
-        for (const [g, { length }] of fresh.entries()) {
-          pages.blocks[g]!.push(...others.slice(at, at + length).map((file) => ({ file, holders: 1 })))
-          at += length
+        for (const [g, own] of pages.blocks.entries()) {
+          // Of a ring the next lap takes the place of earlier runs.
+          const kept = own.filter(({ run }) => run >= frozen[g]!.first)
+          for (const block of kept) block.holders += 1
+          letGo(own)
+          own.push(...kept, ...fresh[g]!.map(({ run }) => ({ run, file: others[at++]!, holders: 1 })))
         }
         giveBack(...all)
       } catch (error) {
@@ -181,17 +198,9 @@ export const createPages = (
         throw error
       }
     },
-    async read(pages, who) {
-      const hot = await folder.read(pages.hot!, who)
-      if (pages.blocks.every(({ length }) => length === 0)) return hot
-      const whole = assemblyOf(layout, hot, pages.blocks)
-      for (const [g, own] of pages.blocks.entries())
-        await inParallel(own, AT_A_TIME, ({ file }, block) =>
-          folder.read(file, who, (bytes) => whole.place(g, block, bytes)),
-        )
-      return (await whole.finish()).state
-    },
+    read,
     async source(pages, who) {
+      if (hasRings) return read(pages, who)
       const fill: StateSource['fill'] = async (sink) => {
         const calls = pages.blocks.flatMap((own, g) =>
           own.map(({ file }, block) => ({ g, block, path: file.path, hash: file.sha256, file })),
@@ -203,18 +212,22 @@ export const createPages = (
             if (!found[at]) await folder.read(file, who, (bytes) => sink.bytes({ g, block }, bytes))
         })
       }
-      return { hot: await folder.read(pages.hot!, who), blocks: counts(pages), fill }
+      return { hot: await folder.read(pages.hot!, who), blocks: pages.blocks.map(({ length }) => length), fill }
     },
-    async capture(pages, has, who) {
-      const frozen = counts(pages)
+    async capture(pages, { ends }, who) {
       const hot = await folder.read(pages.hot!, who)
-      const fresh: Uint8Array[][] = []
-      for (const g of frozen.keys()) fresh.push(await readBlocks(pages, g, has[g] ?? 0, who))
-      return { hot, frozen, fresh }
+      const fresh: FreshBlock[][] = []
+      for (const [g, own] of pages.blocks.entries()) {
+        const wanted = own.filter(({ run }) => run >= (ends[g] ?? 0))
+        fresh.push(
+          await inParallel(wanted, AT_A_TIME, async ({ run, file }) => ({ run, bytes: await folder.read(file, who) })),
+        )
+      }
+      return { hot, frozen: pages.frozen, fresh }
     },
     share(pages) {
       for (const block of pages.blocks.flat()) block.holders += 1
-      const shared = { hot: null, blocks: pages.blocks.map((own) => [...own]) }
+      const shared = { ...pages, hot: null, blocks: pages.blocks.map((own) => [...own]) }
       cool(shared)
       return shared
     },

@@ -26,6 +26,8 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
   const blocks = async () => inBlocks(await openFamily('qwen3', dir), join(dir, 'store'))
   test('with snapshots in blocks, between a blob and the commit that names it', async () =>
     crash(await blocks(), on('once-blocks'), QUICK_BLOBS))
+  test('with a window in blocks, between a blob and the commit that names it', async () =>
+    crash(inBlocks(await openFamily('gpt2-window', dir), join(dir, 'windows')), on('once-window'), QUICK_BLOBS))
   test('with sessions that are forked, between the birth of a fork and the commit of its first snapshot', async () =>
     crash(await openFamily('qwen35', dir), on('few-forks'), QUICK_FORKS))
   test.each(forked)('with $name, while sessions are forked', { tags: 'slow' }, async ({ key }) =>

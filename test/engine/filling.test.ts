@@ -21,7 +21,7 @@ interface Block extends BlockFile {
 const blocksOf = ({ fresh }: StateParts, folder: string): readonly Block[] => {
   mkdirSync(folder, { recursive: true })
   return fresh.flatMap((own, g) =>
-    own.map((bytes, block) => {
+    own.map(({ run: block, bytes }) => {
       const path = join(folder, `${g}.${block}`)
       writeFileSync(path, bytes)
       return { g, block, bytes, path, hash: sha256(bytes) }
@@ -54,7 +54,7 @@ describe.each(devices)('a state in parts, on the device %s', (device) => {
     context = model.createContext()
     const tokens = Int32Array.from({ length: LENGTH }, (_, i) => (i * i + 7 * i) % 256)
     await model.submit({ context, tokens, nats: false })
-    parts = await context.capture([])
+    parts = await context.capture({ pulse: LENGTH, ends: [] })
     blocks = blocksOf(parts, join(dir, device))
     state = await context.state()
     expect(blocks).toHaveLength(7)

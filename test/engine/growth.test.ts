@@ -1,19 +1,23 @@
-/** Which tables are cut into blocks, and whether the engine cuts them where the slow reference does. */
+/** Which tables and rings are cut into blocks, and whether the engine cuts them where the slow reference does. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
 import { buildGraph, type GraphBuilder } from '../../src/engine/builder.ts'
-import { autoDim, type Counter, plus, type Table, type Value } from '../../src/engine/builder-types.ts'
+import { autoDim, type Counter, plus, ring, type Table, type Value } from '../../src/engine/builder-types.ts'
 import { cutParts } from '../../src/engine/growth.ts'
 import { stateLayout } from '../../src/engine/layout.ts'
 import { codeOf } from '../../src/errors.ts'
+import { sha256 } from '../../src/hash.ts'
+import type { StateParts } from '../../src/memory.ts'
 import { openPackage } from '../../src/models/open.ts'
 import { createContextStore } from '../../src/operators/context-store.ts'
 import { type FamilyKey, openFamily } from '../families.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-growth-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
+
+const heads = { heads: 1, scale: 1 }
 
 interface Parts {
   readonly g: GraphBuilder
@@ -46,6 +50,53 @@ const growthOf = (nodes: (parts: Parts) => void) => {
   return growth.find(({ counter }) => counter === 'len')
 }
 
+describe('a ring', () => {
+  const ringsOf = (places: number, nodes: (parts: Parts & { readonly R: Table; readonly clock: Counter }) => void) => {
+    const g = buildGraph()
+    const clock = g.clock('clock')
+    const len = g.counter('len', {})
+    const K = g.table('K', [2, ring(places, len), 4])
+    const R = g.table('R', [ring(places, clock), 4])
+    const x = g.dynamic('x', [4], 'f32')
+    g.block('step', [x], () => {
+      g.cacheIncrement(len)
+      nodes({ g, K, R, len, clock, x })
+      return { y: g.add('y', x, x) }
+    })
+    return stateLayout(g.finish()).growth.map(({ counter, places: own, tables }) => [
+      counter,
+      own,
+      ...tables.map(({ name }) => name),
+    ])
+  }
+  const [byLen, byClock] = [
+    ['len', 257, 'K'],
+    ['clock', 257, 'R'],
+  ]
+
+  test('of more than one block is cut where it is written at its last position only, by a counter or the clock', () => {
+    expect(ringsOf(257, () => undefined)).toEqual([byLen, byClock])
+    expect(ringsOf(256, () => undefined)).toEqual([])
+    const last = ({ g, K, R, len, clock, x }: Parameters<Parameters<typeof ringsOf>[1]>[0]): void => {
+      g.cacheWrite(K(0, plus(len, -1)), x)
+      g.cacheWrite(R(plus(clock, -1)), x)
+    }
+    expect(ringsOf(257, last)).toEqual([byLen, byClock])
+    expect(
+      ringsOf(257, ({ g, x, R }) => void g.cacheAttend('a', x, { k: x, v: x, keys: R(), values: R() }, heads)),
+    ).toEqual([byLen, byClock])
+  })
+
+  test('is not where anything else may happen to it', () => {
+    expect(ringsOf(257, ({ g, K, len, x }) => g.cacheWrite(K(0, plus(len, -2)), x))).toEqual([byClock])
+    expect(ringsOf(257, ({ g, K, x }) => g.cacheWrite(K(0, 3), x))).toEqual([byClock])
+    expect(ringsOf(257, ({ g, len }) => g.cacheDecrement(len))).toEqual([byClock])
+    expect(ringsOf(257, ({ g, len }) => g.cacheReset(len))).toEqual([byClock])
+    expect(ringsOf(257, ({ g, R }) => g.cacheReset(R()))).toEqual([byLen])
+    expect(ringsOf(257, ({ g, R, clock, x }) => g.cacheWrite(R(clock), x))).toEqual([byLen])
+  })
+})
+
 describe('a table that grows', () => {
   test('is cut into blocks where it is written at its last positions only', () => {
     const found = growthOf(({ g, K, len, x }) => g.cacheWrite(K(1, plus(len, -1)), x))
@@ -63,16 +114,16 @@ describe('a table that grows', () => {
 
   test.each([
     ['qwen3', ['pastLen']],
-    ['qwen35', ['positions']],
+    ['qwen35', ['pastLen']],
     ['gpt2-refuse', ['pastLen']],
-    ['gpt2-window', []],
+    ['gpt2-window', ['pastLen']],
     ['titans', []],
     ['rwkv7', []],
   ] as const)('of %s: %j', async (key: FamilyKey, counters) => {
     const family = await openFamily(key, dir)
     const { model } = await openPackage(family.dir, { threads: 1, device: 'cpu', overflow: family.overflow })
     const { growth } = model.layout
-    expect(growth.length).toBe(counters.length)
+    expect(growth.map(({ counter }) => counter)).toEqual(counters)
     for (const { reach, tables } of growth) {
       expect(reach).toBe(1)
       expect(tables.map(({ name }) => name)).toEqual(['keyCache', 'valueCache'])
@@ -81,13 +132,21 @@ describe('a table that grows', () => {
   })
 })
 
+/** A deep comparison of the bytes themselves would take seconds. */
+const digestOf = ({ hot, frozen, fresh }: StateParts) => ({
+  hot: sha256(hot),
+  frozen,
+  fresh: fresh.map((own) => own.map(({ run, bytes }) => [run, sha256(bytes)])),
+})
+
 test.each([
   'qwen3',
   'qwen35',
+  'gpt2-window',
   'rwkv7',
 ] as const)('the engine takes a state of %s apart as the slow reference does, in memory and spilled', async (key) => {
-  const { dir: path } = await openFamily(key, dir)
-  const { model } = await openPackage(path, { threads: 2, device: 'cpu' })
+  const { dir: path, overflow } = await openFamily(key, dir)
+  const { model } = await openPackage(path, { threads: 2, device: 'cpu', overflow })
   const contexts = createContextStore(model, { maxBytes: 1, spillDir: dir, warn: () => undefined })
   const context = contexts.createContext()
   const other = contexts.createContext()
@@ -100,18 +159,20 @@ test.each([
   for (const count of [255, 1, 1, 300]) {
     await feed(count, count)
     const state = await context.state()
-    for (const known of [[], [1], [9]]) {
-      const wanted = await cutParts(model.layout, state, known)
-      expect(await context.capture(known)).toEqual(wanted)
+    const pulse = Number(context.pulse)
+    for (const ends of [[], [1], [9]]) {
+      const wanted = await cutParts(model.layout, state, { pulse, ends })
+      expect(digestOf(await context.capture({ pulse, ends }))).toEqual(digestOf(wanted))
     }
   }
   // The other one drives it out of memory.
-  const wanted = await context.capture([])
+  const known = { pulse: Number(context.pulse), ends: [] }
+  const wanted = digestOf(await context.capture(known))
   await contexts.submit({ context: other, tokens: Int32Array.of(1), nats: false })
   expect(contexts.stats.spilled).toBe(1)
-  expect(await context.capture([])).toEqual(wanted)
+  expect(digestOf(await context.capture(known))).toEqual(wanted)
   context.close()
-  await expect(context.capture([])).rejects.toThrow(/closed/)
+  await expect(context.capture(known)).rejects.toThrow(/closed/)
   other.close()
   await contexts.close()
   model.close()
@@ -123,7 +184,7 @@ test('a context that a call has is not captured', async () => {
   const context = model.createContext()
   const busy = model.submit({ context, tokens: Int32Array.of(1, 2, 3), nats: false })
   try {
-    await context.capture([])
+    await context.capture({ pulse: 0, ends: [] })
     expect.unreachable()
   } catch (error) {
     expect(codeOf(error)).toBe('MISUSE')

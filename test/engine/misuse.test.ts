@@ -31,7 +31,7 @@ const methods: Record<string, (model: Model, context: EngineContext) => unknown>
       chain: '0'.repeat(32),
     }),
   state: (_, context) => context.state(),
-  capture: (_, context) => context.capture([]),
+  capture: (_, context) => context.capture({ pulse: Number(context.pulse), ends: [] }),
   load: (_, context) => context.load(null, { pulse: 1n, origin: 0n, chain: '0'.repeat(32) }),
   restart: (_, context) => context.restart(),
   close: (_, context) => context.close(),

@@ -1,4 +1,4 @@
-/** A bench with a model whose state grows, and a blob store in a folder. */
+/** A bench with a model whose state is in blocks, and a blob store in a folder. */
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -25,15 +25,15 @@ export const blobsIn = (dir: string): readonly string[] =>
     .map(({ parentPath, name }) => join(parentPath, name))
     .sort()
 
-/** For the top of a test file. */
-export const growingBenches = () => {
+/** For the top of a test file. `window`: instead, a model that sees so many positions, however many there were. */
+export const growingBenches = (window?: number) => {
   const dir = mkdtempSync(join(tmpdir(), 'continuo-growing-'))
   let shared: Awaited<ReturnType<typeof openPackage>>
   beforeAll(async () => {
-    const sizes = { L: 2, H: 2, N: 4, F: 16, V: 256, P: 4096 }
+    const sizes = { L: 2, H: 2, N: 4, F: 16, V: 256, P: window ?? 4096 }
     mkdirSync(dir, { recursive: true })
     writePackageTo(dir, gpt2ConfigOf(sizes), safetensors(randomGpt2(3, sizes)))
-    shared = await openPackage(dir, { threads: 1 })
+    shared = await openPackage(dir, { threads: 1, overflow: window === undefined ? 'refuse' : 'window' })
   })
   afterAll(() => {
     shared.model.close()

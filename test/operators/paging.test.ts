@@ -78,10 +78,11 @@ describe('the blocks of a context', () => {
     const { model, store } = await paging()
     const [long, other] = [store.createContext('long'), store.createContext('other')]
     await fed(store, long, tokens(900))
-    const inside = await long.capture([1])
+    const known = { pulse: 900, ends: [1] }
+    const inside = await long.capture(known)
     await away(store, other)
-    const outside = await long.capture([1])
-    expect(outside.frozen).toEqual([3])
+    const outside = await long.capture(known)
+    expect(outside.frozen).toEqual([{ first: 0, end: 3 }])
     expect(outside.fresh.map((own) => own.length)).toEqual([2])
     expect(outside).toEqual(inside)
     expect(store.stats.spillReads).toBe(0)
@@ -144,7 +145,7 @@ describe('the blocks of a context', () => {
     writeFileSync(path, bytes)
     await expect(fed(store, long, [1])).rejects.toThrow(SpillLost)
     await expect(long.state()).rejects.toThrow(`session "long", ${path}`)
-    await expect(long.capture([])).rejects.toThrow(SpillLost)
+    await expect(long.capture({ pulse: 600, ends: [] })).rejects.toThrow(SpillLost)
     await fed(store, other, [1])
   })
 })

@@ -21,19 +21,36 @@ export const enormous = (state: Uint8Array): Uint8Array => {
   return large
 }
 
+type Planted = Pick<Bench, 'log' | 'names' | 'model'>
+
 /** Replaces the newest head of a session of partition 0 that no worker has, and the snapshot it names. */
 export const plant = async (
-  { log, names, model }: Pick<Bench, 'log' | 'names' | 'model'>,
+  bench: Planted,
   session: string,
   { head, state }: Altered,
   group = 'test',
 ): Promise<void> => {
+  const { log, names, model } = bench
+  const before = (await readPartitionState(log, names, 0, 1 << 30)).heads.get(session)!
+  const old = await decodeSnapshot(await readSnapshot(log, names.snapshots, 0, before), model.layout)
+  const file = await encodeSnapshot(old.head, state?.(old.state) ?? old.state, model.layout)
+  await plantFile(bench, session, [file], undefined, head, group)
+}
+
+/** The same with the pieces of a snapshot, which names such blobs. */
+export const plantFile = async (
+  { log, names }: Planted,
+  session: string,
+  file: readonly Uint8Array[],
+  blobs?: SnapshotRef['blobs'],
+  head?: Altered['head'],
+  group = 'test',
+): Promise<void> => {
   const { heads, cursor } = await readPartitionState(log, names, 0, 1 << 30)
   const before = heads.get(session)!
-  const old = await decodeSnapshot(await readSnapshot(log, names.snapshots, 0, before), model.layout)
   const writer = await log.claim(group, names.chunks, 0)
-  const file = await encodeSnapshot(old.head, state?.(old.state) ?? old.state, model.layout)
-  const writing = await writeSnapshot(names.snapshots, session, old.head.conductor.globalStep, [file])
+  const { pulse } = before.snapshot!
+  const writing = await writeSnapshot(names.snapshots, session, pulse, file, undefined, blobs)
   let ref: SnapshotRef | null = null
   while (ref === null) ref = await writing.step(writer)
   // seal() would not write some of these.

@@ -1,0 +1,84 @@
+// Parts of a state: positions of tables that grow, places of rings, and the rest, against the whole.
+#include <algorithm>
+
+#include "backends/cpu/device.h"
+#include "runtime/context.h"
+#include "test/image.h"
+#include "test/kernel_inputs.h"
+
+using namespace continuo;
+
+namespace {
+
+constexpr size_t places = 300, entered = 40;
+
+// A growing table [2, len, 3], a ring [3, 300, 2] by the same counter, one [300] by the clock, and a vector.
+std::shared_ptr<const Model> model_of(ThreadPool& pool) {
+  const std::string graph = R"json({"format":"continuo-graph/2","declarations":[
+    {"kind":"persistent","name":"clock","counter":true,"clock":true},
+    {"kind":"persistent","name":"len","counter":true,"max":100},
+    {"kind":"persistent","name":"K","dtype":"f32","init":0,"axes":[2,{"grows":"len"},3]},
+    {"kind":"persistent","name":"R","dtype":"f32","init":0,"axes":[3,{"ring":300,"counter":"len"},2]},
+    {"kind":"persistent","name":"v","dtype":"f32","init":0,"axes":[5]},
+    {"kind":"persistent","name":"Q","dtype":"f32","init":0,"axes":[{"ring":300,"counter":"clock"}]},
+    {"kind":"dynamic","name":"x","shape":[2],"dtype":"f32"},{"kind":"volatile","name":"y","shape":[2],"dtype":"f32"}],
+    "blocks":[{"name":"run","inputs":["x"],"nodes":[{"op":"cache.reset","state":"K"},
+    {"op":"cache.reset","state":"R"},{"op":"cache.reset","state":"v"},{"op":"cache.reset","state":"Q"},
+    {"op":"cache.reset","state":"len"},{"op":"tanh","in":["x"],"out":"y"},{"return":{"y":"y"}}]}]})json";
+  const auto image = test::image_of(std::string("{}"));
+  auto model = Model::make(graph, image, pool, *open_cpu());
+  CHECK(model);
+  return *model;
+}
+
+using Bytes = std::vector<std::byte>;
+
+Bytes part_of(Context& context, const std::vector<Positions>& rows, bool rest) {
+  Bytes out(context.part_bytes(rows, rest));
+  context.serialize_part(rows, rest, out);
+  return out;
+}
+
+// Of a dense [outer, extent, inner] of f32 that begins at `from`: positions first … last − 1.
+void cut(Bytes& out, const Bytes& whole, size_t from, size_t outer, size_t extent, size_t inner, Positions rows) {
+  for (size_t part = 0; part < outer; ++part) {
+    const auto begin = whole.begin() + static_cast<ptrdiff_t>(from + part * extent * inner * sizeof(float));
+    out.insert(out.end(), begin + static_cast<ptrdiff_t>(rows.from * inner * sizeof(float)),
+               begin + static_cast<ptrdiff_t>(rows.to * inner * sizeof(float)));
+  }
+}
+
+}  // namespace
+
+TEST("context: a part has those positions and places of the whole, and what follows no counter only with the rest") {
+  ThreadPool pool(1);
+  const auto model = model_of(pool);
+  Context context(model);
+  constexpr size_t K = sizeof(int64_t), R = K + 2 * entered * 3 * sizeof(float), v = R + 3 * places * 2 * sizeof(float),
+                   Q = v + 5 * sizeof(float);
+  Bytes whole(Q + places * sizeof(float));
+  test::Random random(3);
+  const auto numbers = random.floats(whole.size() / sizeof(float), -1, 1);
+  std::memcpy(whole.data(), numbers.data(), whole.size());
+  const int64_t len = entered;
+  std::memcpy(whole.data(), &len, sizeof len);
+  CHECK(context.restore(whole, Head{}));
+  CHECK(context.serialized_bytes() == whole.size());
+
+  const std::vector<Positions> spans = {{0, 0}, {0, 7}, {5, 40}, {0, 256}, {256, 300}, {299, 300}, {0, 300}};
+  for (const Positions grown : {spans[0], spans[1], spans[2], Positions{0, entered}}) {
+    for (const Positions ring : spans) {
+      for (const Positions other : {spans[0], spans[4], spans[6]}) {
+        for (const bool rest : {false, true}) {
+          Bytes want;
+          if (rest) want.assign(whole.begin(), whole.begin() + K);
+          cut(want, whole, K, 2, entered, 3, grown);
+          cut(want, whole, R, 3, places, 2, ring);
+          if (rest) cut(want, whole, v, 1, 5, 1, {0, 5});
+          cut(want, whole, Q, 1, places, 1, other);
+          CHECK(part_of(context, {{}, grown, ring, {}, other}, rest) == want);
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,224 @@
+/** Sessions of a model with a window: their rings lie in blocks, of which a snapshot writes those that a new lap wrote. */
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { expect, test } from 'vitest'
+import { cutParts } from '../../src/engine/growth.ts'
+import { wholeFile } from '../../src/operators/blobs.ts'
+import { readSnapshot } from '../../src/operators/snapshots.ts'
+import { verifyLog } from '../../src/operators/verify.ts'
+import { encodeManifest, namedIn, readManifest } from '../../src/state/manifest.ts'
+import { decodeSnapshot, readSnapshotFile } from '../../src/state/snapshot.ts'
+import { safetensors, writePackage } from '../engine/packages.ts'
+import { BASE, randomDecoder } from '../models/decoders.ts'
+import { eventually } from '../streams/helpers.ts'
+import { BLOCK_BYTES, blobsIn, freshFolder, growingBenches, textOf } from './block-bench.ts'
+import { type Bench, createBench, event, verified } from './harness.ts'
+import { plantFile } from './planting.ts'
+
+/** Four blocks; the last one has 132 places. */
+const WINDOW = 900
+const BLOCKS = 4
+const SHORT_BYTES = (BLOCK_BYTES * 132) / 256
+const benches = growingBenches(WINDOW)
+
+const read = (session: string, text: string) => event(session, { type: 'text', text })
+const fileOf = async (bench: Bench, session: string): Promise<Uint8Array> =>
+  readSnapshot(bench.log, bench.names.snapshots, 0, (await bench.heads()).get(session)!)
+/** The runs that the newest snapshot names. */
+const runsIn = async (bench: Bench, session: string) => {
+  const { names } = readManifest(await readSnapshotFile(await fileOf(bench, session)))!
+  return names.flat().map(({ run }) => run)
+}
+/** The newest snapshot as one file, with its blocks inside. */
+const exported = async (bench: Bench, session: string) =>
+  decodeSnapshot(await wholeFile(bench.log, await fileOf(bench, session)), bench.model.layout)
+
+test('a snapshot writes only the runs that are new, and its own file holds only the block that is being written', () => {
+  const blobStore = freshFolder()
+  return benches.use(
+    async (bench) => {
+      let fed = 0
+      const feed = async (length: number): Promise<number> => {
+        const before = blobsIn(blobStore).length
+        await bench.feed(read('s', textOf(length, fed)))
+        fed += length
+        await bench.settle({ snapshotEvery: 10_000 })
+        const { bytes, blobs } = (await bench.heads()).get('s')!.snapshot!
+        expect(bytes).toBeLessThan(BLOCK_BYTES + 4096)
+        expect(blobs!.bytes).toBeLessThanOrEqual(BLOCKS * BLOCK_BYTES)
+        return blobsIn(blobStore).length - before
+      }
+      // Places that no token reached: one blob for all blocks but the short one, and one for that.
+      expect(await feed(100)).toBe(2)
+      expect(await runsIn(bench, 's')).toEqual([1, 2, 3])
+      expect((await bench.heads()).get('s')!.snapshot!.blobs).toEqual({ count: 2, bytes: BLOCK_BYTES + SHORT_BYTES })
+      // Positions 0 … 255.
+      expect(await feed(300)).toBe(1)
+      expect(await runsIn(bench, 's')).toEqual([2, 3, 4])
+      expect(await feed(100)).toBe(0)
+      // 512 … 899, and 900 … 1155 in the places of the first block. The second one is being written.
+      expect(await feed(700)).toBe(3)
+      expect(await runsIn(bench, 's')).toEqual([6, 7, 8])
+      expect(await feed(10)).toBe(0)
+      // More than a lap: all that stands is new.
+      expect(await feed(1500)).toBe(3)
+      await verified(bench)
+    },
+    { blobStore },
+  )
+})
+
+test('a session has the same head and state wherever its snapshots fall', () =>
+  benches.use(async (plain) => {
+    const feed = async (bench: Bench, snapshotEvery: number): Promise<void> => {
+      for (const [at, length] of [300, 1, 211, 513, 255, 256, 90].entries()) {
+        await bench.feed(read('s', textOf(length, at)))
+        if (at === 4) await bench.feed(event('s', { type: 'boundary', reset: true }), read('s', textOf(400, at)))
+        await bench.feed(event('s', { type: 'generate', requestId: `r${at}`, maxTokens: 7, seed: at }))
+        await bench.settle({ snapshotEvery })
+      }
+    }
+    await feed(plain, 10_000)
+    const wanted = await exported(plain, 's')
+    for (const snapshotEvery of [50, 256]) {
+      await benches.use(
+        async (bench) => {
+          await feed(bench, snapshotEvery)
+          const { head, state } = await exported(bench, 's')
+          expect(head.chain).toBe(wanted.head.chain)
+          expect(Buffer.compare(state, wanted.state)).toBe(0)
+          await verified(bench)
+        },
+        { blobStore: freshFolder() },
+      )
+    }
+  }))
+
+test('after a reset no run of the context before is named; a fork names those of its parent', () => {
+  const blobStore = freshFolder()
+  return benches.use(
+    async (bench) => {
+      await bench.feed(read('s', textOf(1000)))
+      await bench.settle()
+      const before = blobsIn(blobStore)
+      await bench.feed(event('fork', { type: 'open', from: { session: 's' } }), read('fork', textOf(300, 3)))
+      const running = await bench.start()
+      await running.idle()
+      // A reset and as many tokens again, in one life: the numbers of the runs come again, with other bytes.
+      await bench.feed(event('s', { type: 'boundary', reset: true }), read('s', textOf(1000, 5)))
+      await running.idle()
+      await running.worker.stop()
+      expect(await runsIn(bench, 's')).toEqual([5, 6, 7])
+      const shared = async (session: string): Promise<number> => {
+        const { names } = readManifest(await readSnapshotFile(await fileOf(bench, session)))!
+        return names.flat().filter(({ hash }) => before.some((path) => path.includes(hash))).length
+      }
+      expect(await shared('s')).toBe(0)
+      expect(await shared('fork')).toBe(2)
+      await verified(bench)
+    },
+    { blobStore },
+  )
+})
+
+test('what no session names is removed, what one names stays', () => {
+  const blobStore = freshFolder()
+  return benches.use(
+    async (bench) => {
+      await bench.feed(read('a', textOf(2000)), read('b', textOf(950, 9)))
+      const running = await bench.start({ compactFloor: 8, snapshotEvery: 200 })
+      await running.idle()
+      for (let round = 0; round < 4; round += 1) {
+        await bench.feed(read('a', textOf(300, round)))
+        await running.idle()
+      }
+      await running.worker.stop()
+      const last = await bench.start({ compactFloor: 8 })
+      await last.idle()
+      await eventually(async () => expect(blobsIn(blobStore).length).toBeLessThanOrEqual(4 * (BLOCKS - 1)))
+      await last.worker.stop()
+      await verified(bench)
+    },
+    { blobStore },
+  )
+})
+
+test('verify names a block that is missing, and one that is damaged; such a session is computed again', () => {
+  const blobStore = freshFolder()
+  return benches.use(
+    async (bench) => {
+      await bench.feed(read('s', textOf(1000)))
+      await bench.settle()
+      const faults = async (): Promise<string> => {
+        const { log, names, model, tokenizer } = bench
+        const { findings } = await verifyLog({ log, names, model, tokenizer, format: 'json' })
+        return findings.map(({ message }) => message).join('\n')
+      }
+      const [first, second] = blobsIn(blobStore)
+      const kept = readFileSync(first!)
+      rmSync(first!)
+      expect(await faults()).toMatch(/^Block [567] of session "s" .* is not in the blob store/)
+      writeFileSync(first!, kept)
+      await verified(bench)
+      const bytes = readFileSync(second!)
+      bytes[bytes.length >> 1]! ^= 4
+      writeFileSync(second!, bytes)
+      expect(await faults()).toMatch(/^Block [567] of session "s" .* is damaged in the blob store/)
+      await bench.feed(read('s', 'and more'))
+      const warnings: string[] = []
+      await bench.settle({ warn: (message) => warnings.push(message) })
+      expect(warnings[0]).toMatch(/^Block [567] of session "s" .* computed again from its first event/)
+      await verified(bench)
+    },
+    { blobStore },
+  )
+})
+
+/** Layers that see 300 positions beside one that sees all. */
+const mixed = (): string => {
+  const { hidden_act: _, rope_theta: __, ...sizes } = BASE
+  const config = {
+    ...sizes,
+    model_type: 'gemma3_text',
+    head_dim: 6,
+    max_position_embeddings: 4000,
+    sliding_window: 300,
+    query_pre_attn_scalar: 10,
+    hidden_activation: 'gelu_pytorch_tanh',
+    layer_types: ['sliding_attention', 'full_attention'],
+  }
+  return writePackage(config, safetensors(randomDecoder(8, config)))
+}
+
+test('a manifest of a version that kept rings in the file is gone on from, and the next one has their blocks', async () => {
+  const blobStore = freshFolder()
+  const bench = await createBench(mixed(), 1, { blobStore })
+  const { model } = bench
+  const tokens = (count: number) => Array.from({ length: count }, (_, at) => (at * 7) % 29)
+  const read = (count: number) => event('s', { type: 'tokens', tokens: tokens(count) })
+  try {
+    await bench.feed(read(700))
+    await bench.settle()
+    const manifest = readManifest(await readSnapshotFile(await fileOf(bench, 's')))!
+    expect(model.layout.growth.map(({ counter, places }) => [counter, places])).toEqual([
+      ['pastLen', undefined],
+      ['globalStep', 300],
+    ])
+    // As that version wrote it: without the second growth, whose places are all in the file.
+    const { state } = await exported(bench, 's')
+    const growth = model.layout.growth.slice(0, 1)
+    const layout = { ...model.layout, growth }
+    const { hot } = await cutParts(layout, state, { pulse: 700, ends: [] })
+    const own = manifest.names.slice(0, 1)
+    const file = await encodeManifest(manifest.head, hot, layout, manifest.store, own)
+    await plantFile(bench, 's', file, namedIn(layout, own, manifest.store))
+    await bench.feed(read(100))
+    expect((await bench.settle()).restored).toEqual(['s'])
+    const later = readManifest(await readSnapshotFile(await fileOf(bench, 's')))!
+    expect(later.names[0]!.slice(0, 2)).toEqual(own[0])
+    // Two blocks a lap. Position 799 lies in the first one of lap 2, and the second one has that of lap 1.
+    expect(later.names[1]!.map(({ run }) => run)).toEqual([5])
+    await verified(bench)
+  } finally {
+    await bench.close()
+  }
+})

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backends/cpu/device.h"
+#include "backends/cuda/cuda.h"
 #include "runtime/context.h"
 #include "test/image.h"
 #include "test/kernel_inputs.h"
@@ -13,7 +14,7 @@ namespace {
 constexpr size_t places = 300, entered = 40;
 
 // A growing table [2, len, 3], a ring [3, 300, 2] by the same counter, one [300] by the clock, and a vector.
-std::shared_ptr<const Model> model_of(ThreadPool& pool) {
+std::shared_ptr<const Model> model_of(ThreadPool& pool, std::shared_ptr<Device> device) {
   const std::string graph = R"json({"format":"continuo-graph/2","declarations":[
     {"kind":"persistent","name":"clock","counter":true,"clock":true},
     {"kind":"persistent","name":"len","counter":true,"max":100},
@@ -26,7 +27,7 @@ std::shared_ptr<const Model> model_of(ThreadPool& pool) {
     {"op":"cache.reset","state":"R"},{"op":"cache.reset","state":"v"},{"op":"cache.reset","state":"Q"},
     {"op":"cache.reset","state":"len"},{"op":"tanh","in":["x"],"out":"y"},{"return":{"y":"y"}}]}]})json";
   const auto image = test::image_of(std::string("{}"));
-  auto model = Model::make(graph, image, pool, *open_cpu());
+  auto model = Model::make(graph, image, pool, std::move(device));
   CHECK(model);
   return *model;
 }
@@ -48,11 +49,9 @@ void cut(Bytes& out, const Bytes& whole, size_t from, size_t outer, size_t exten
   }
 }
 
-}  // namespace
-
-TEST("context: a part has those positions and places of the whole, and what follows no counter only with the rest") {
+void parts(std::shared_ptr<Device> device) {
   ThreadPool pool(1);
-  const auto model = model_of(pool);
+  const auto model = model_of(pool, std::move(device));
   Context context(model);
   constexpr size_t K = sizeof(int64_t), R = K + 2 * entered * 3 * sizeof(float), v = R + 3 * places * 2 * sizeof(float),
                    Q = v + 5 * sizeof(float);
@@ -81,4 +80,11 @@ TEST("context: a part has those positions and places of the whole, and what foll
       }
     }
   }
+}
+
+}  // namespace
+
+TEST("context: a part has those positions and places of the whole, and what follows no counter only with the rest") {
+  parts(*open_cpu());
+  if (auto cuda = open_cuda()) parts(*cuda);
 }

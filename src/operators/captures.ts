@@ -17,7 +17,7 @@ import { type Capture, copiedBytes } from './types.ts'
 export const MAX_CAPTURES = 8
 
 export interface Captures {
-  /** Copied with the step that left this head. `required`: the head may commit only when it names the snapshot, as no replay leads to it. */
+  /** Copied with the step that left this head. `required`: the head commits only with the snapshot: no replay leads to it. */
   ofStep(head: Head, capture: Capture, required: boolean): void
   /** Being copied, of a session at rest. Where that fails, `first` throws the error. */
   atRest(copying: Promise<Capture>): void
@@ -49,7 +49,7 @@ export interface Captures {
   readonly hasFailed: boolean
 }
 
-/** `maxRequired`: bytes of required captures from which on `room` waits. `wake`: called when a capture was queued, or could not be copied. */
+/** `maxRequired`: bytes of required captures from which on `room` waits. `wake`: called when a capture at rest was copied, or failed. */
 export const createCaptures = (maxRequired: number, wake: () => void): Captures => {
   const ofSteps = new Map<Head, { readonly capture: Capture; readonly required: boolean }>()
   const queue = new Map<string, Capture>()

@@ -1,6 +1,6 @@
 /**
- * The sessions of one partition whose contexts are in memory. A context is rebuilt on its session's first event and given back when too many
- * are in memory; what a given-back context knew is in its snapshot, or in so few records of the input that they are read again. resting.ts
+ * The sessions of one partition whose contexts are in memory. A context is rebuilt on its session's first event and given back when too
+ * many are in memory; what a given-back context knew is in its snapshot, or in so few records of the input that they are read again. resting.ts
  * decides which context may be given back, rooms.ts which session gets the next place. Heads, and the captures that are taken here, are in
  * the table (session-table.ts).
  */
@@ -304,7 +304,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
       void refresh(lapsed.first)
   }
 
-  /** The same when a session waits for a context, or a state for its snapshot. An error ends the commit stage, and not the event that came. */
+  /** The same when a session waits for a context, or a state for its snapshot. An error ends the commit stage. */
   const makeRoom = (): void => {
     if (calls.isClosed) return
     try {

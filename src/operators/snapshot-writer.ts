@@ -56,7 +56,7 @@ export const createSnapshotWriter = (deps: SnapshotWriterDeps): SnapshotWriter =
   const { names, writer, table, model, blobs, snapshotIndex } = deps
   const { captures } = table
   let writing: SnapshotWriting | null = null
-  /** What goes on beside the commits before a capture can be written to the log; null: nothing is. `stored` gives the result once it has ended. */
+  /** What goes on before a capture can be written to the log; null: nothing. `stored` gives the result once it has ended. */
   let storing: Promise<void> | null = null
   let stored: (() => SnapshotWriting) | null = null
   /** That is being stored or written. */

@@ -1,5 +1,4 @@
 /** Copies of states, for snapshots. */
-import { giveBack } from '../bulk.ts'
 import { codeOf } from '../errors.ts'
 import { endOf, within } from '../state/manifest.ts'
 import { SpillLost } from '../state/spill.ts'
@@ -22,10 +21,6 @@ export const captureOf = async ({ head, context }: SessionState, blobs: Partitio
     throw error instanceof SpillLost ? spillLostOf(head.session, error) : error
   }
 }
-
-/** Nobody needs the capture any more: others may have its memory. */
-export const drop = ({ state, blocks }: Capture): void =>
-  giveBack(state, ...(blocks?.fresh.flat().map(({ bytes }) => bytes) ?? []))
 
 /** null: the context is gone with its device, and a farewell is no reason to fail. The session is rebuilt from the log. */
 export const captureIfThere = async (session: SessionState, blobs: PartitionBlobs | null): Promise<Capture | null> => {

@@ -10,8 +10,7 @@
  */
 import type { Head } from '../state/head.ts'
 import { createBacklog } from './backlog.ts'
-import { drop } from './capture.ts'
-import { type Capture, copiedBytes } from './types.ts'
+import { type Capture, copiedBytes, dropCapture } from './types.ts'
 
 /** States copied only to make room, being copied or queued: they are held in memory. */
 export const MAX_CAPTURES = 8
@@ -61,7 +60,7 @@ export const createCaptures = (maxRequired: number, wake: () => void): Captures 
 
   const enqueue = (capture: Capture): void => {
     const older = queue.get(capture.head.session)
-    if (older !== undefined && older !== capture) drop(older)
+    if (older !== undefined && older !== capture) dropCapture(older)
     queue.delete(capture.head.session)
     queue.set(capture.head.session, capture)
   }
@@ -77,7 +76,7 @@ export const createCaptures = (maxRequired: number, wake: () => void): Captures 
         for (const [older, { capture: superseded, required: stays }] of ofSteps) {
           if (older.session !== head.session || stays) continue
           ofSteps.delete(older)
-          drop(superseded)
+          dropCapture(superseded)
         }
       ofSteps.set(head, { capture, required: isRequired })
       if (isRequired) required.add(copiedBytes(capture))

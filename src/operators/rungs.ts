@@ -229,8 +229,8 @@ export const createRungs = (
     )
   }
 
-  /** Writes a context to files and takes it out of memory; where that fails, it stays as it was. */
-  const written = async (slot: Slot): Promise<void> => {
+  /** Writes a context to files and takes it out of memory. Where that fails it stays as it was, and this gives the error. */
+  const written = async (slot: Slot): Promise<unknown> => {
     const { pulse, origin, chain } = slot.real!
     let parts: StateParts
     try {
@@ -239,22 +239,15 @@ export const createRungs = (
       // Its device was lost, say: there is nothing to keep, nor a reason to keep it here.
       slot.lost = error
       left(slot)
-      return
+      return null
     }
     try {
       await files.write(slot.pages, parts)
     } catch (error) {
-      if (slot.closed) {
-        clear(slot)
-        return left(slot)
-      }
-      idle.add(slot)
-      if (closed) return
-      if (error instanceof SpillFull) return filesFull(error.missing)
-      stats.failures += 1
-      retryAt = performance.now() + RETRY
-      warn(`${messageOf(error)} The context stays in memory, above the bound of ${maxBytes} bytes.`)
-      return
+      if (!slot.closed) return error
+      left(slot)
+      clear(slot)
+      return null
     }
     slot.head = { pulse, origin, chain }
     left(slot)
@@ -263,15 +256,28 @@ export const createRungs = (
     isFull = false
     stats.spillWrites += 1
     if (slot.closed) clear(slot)
+    return null
+  }
+
+  /** A context could not be written. */
+  const stayed = (error: unknown): void => {
+    if (error instanceof SpillFull) {
+      filesFull(error.missing)
+      return
+    }
+    stats.failures += 1
+    retryAt = performance.now() + RETRY
+    warn(`${messageOf(error)} The context stays in memory, above the bound of ${maxBytes} bytes.`)
   }
 
   const spill = (slot: Slot): void => {
     idle.delete(slot)
     leaving.add(slot)
-    slot.leaving = written(slot).then(() => {
+    slot.leaving = written(slot).then((error) => {
       slot.leaving = null
       leaving.delete(slot)
-      if (slot.busy) idle.delete(slot)
+      if (slot.real !== null && !slot.busy) idle.add(slot)
+      if (error !== null && !closed) stayed(error)
       settle()
     })
   }

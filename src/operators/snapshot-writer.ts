@@ -11,11 +11,10 @@ import { type MemoryReport, type ModelMemory, memoryStats } from '../state/memor
 import { filePieces } from '../state/snapshot.ts'
 import type { PartitionWriter } from '../streams/log.ts'
 import type { PartitionBlobs } from './blobs.ts'
-import { drop } from './capture.ts'
 import { MAX_CAPTURES } from './captures.ts'
 import type { SessionTable } from './session-table.ts'
 import { type SnapshotWriting, writeSnapshot } from './snapshots.ts'
-import type { Capture } from './types.ts'
+import { type Capture, dropCapture } from './types.ts'
 
 export interface SnapshotWriterDeps {
   readonly names: TopicNames
@@ -122,7 +121,7 @@ export const createSnapshotWriter = (deps: SnapshotWriterDeps): SnapshotWriter =
     if (ref === null) return
     written(writing.session, ref)
     writing = null
-    if (current !== null) drop(current)
+    if (current !== null) dropCapture(current)
     current = null
     // The next ones at once, so that one commit names all that were written since the last.
     table.makeRoom()

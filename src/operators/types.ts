@@ -4,6 +4,7 @@ import type { Cause } from '../../topics/common.ts'
 import type { Observation } from '../../topics/observations.ts'
 import type { Stopped } from '../../topics/state.ts'
 import type { Generated } from '../../topics/tokens.ts'
+import { giveBack } from '../bulk.ts'
 import type { ContinuoError } from '../errors.ts'
 import type { GateStatistics, StateParts } from '../memory.ts'
 import type { Head } from '../state/head.ts'
@@ -67,6 +68,10 @@ export interface CapturedBlocks {
   readonly known: BlobNames
   readonly fresh: StateParts['fresh']
 }
+
+/** Nobody needs the capture any more: others may have its memory. */
+export const dropCapture = ({ state, blocks }: Capture): void =>
+  giveBack(state, ...(blocks?.fresh.flat().map(({ bytes }) => bytes) ?? []))
 
 /** Bytes that a capture holds in memory. */
 export const copiedBytes = ({ state, blocks }: Capture): number =>

@@ -110,8 +110,8 @@ interface Waiting {
 
 /** Time in which memory is used instead, after a spill file could not be written, before the disk is tried again, ms. */
 const RETRY = 1000
-/** Contexts on their way to files: each has a copy in memory. */
-const MAX_LEAVING = 4
+/** Memory of contexts on their way to files, unless it is one: each has a copy. */
+const LEAVING_BYTES = 1 << 28
 
 export const createRungs = (
   model: Pick<Model, 'createContext' | 'openContext' | 'layout'>,
@@ -287,7 +287,8 @@ export const createRungs = (
     if (closed || isFull || performance.now() < retryAt) return
     let going = [...leaving].reduce((sum, { bytes }) => sum + bytes, 0)
     for (const oldest of idle) {
-      if (leaving.size >= MAX_LEAVING || stats.residentBytes - going + coming + wanted <= maxBytes) return
+      if (stats.residentBytes - going + coming + wanted <= maxBytes) return
+      if (going > 0 && going + oldest.bytes > LEAVING_BYTES) return
       going += oldest.bytes
       spill(oldest)
     }

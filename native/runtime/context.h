@@ -60,10 +60,10 @@ class Context final : public Pageable {
   // of each ring these places; everything else with `rest` only.
   size_t part_bytes(std::span<const Positions> rows, bool rest) const;
   void serialize_part(std::span<const Positions> rows, bool rest, std::span<std::byte> out);
-  Status restore(std::span<const std::byte> state, const Head& head) { return restore(state, head, {}); }
+  Status restore(std::span<const std::byte> state, const Head& to) { return restore(state, to, {}); }
   // The same of a state without the first `behind`[slice] positions of growing tables, multiples of 256: they come as
   // blocks, which the caller checks and writes (BlockTable::expected) before anything reads the context.
-  Status restore(std::span<const std::byte> state, const Head& head, std::span<const size_t> behind);
+  Status restore(std::span<const std::byte> state, const Head& to, std::span<const size_t> behind);
 
   // A new context that goes on from here by itself: state, clock and chain are this one's, gates are not. It shares the
   // full blocks of tables that grow along one counter and copies the rest. To be called between two steps, by the call

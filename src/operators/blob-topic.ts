@@ -19,8 +19,8 @@ import type { TurnWriter } from './turns.ts'
 /** Blobs that lie close to each other are read in one go, of this size at most; so many go at a time. */
 const SPAN_BYTES = 8 << 20
 const SPANS = 4
-/** So many bytes are worth the threads that read beside the event loop. */
-const BULK_BYTES = 8 << 20
+/** So many bytes are worth the threads that read beside the event loop, which take a tenth of a second to start. */
+const BULK_BYTES = 64 << 20
 /** Offsets between two of them that are read over. */
 const GAP = 8
 /** Bytes of a batch at most. */

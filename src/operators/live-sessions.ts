@@ -349,6 +349,8 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     release(context) {
       const session = owners.get(context)
       if (session === undefined || session.busy || calls.isClosed) return false
+      // It was given back already.
+      if (live.get(session.head.session) !== session) return true
       session.parting = true
       session.due ||= session.list !== free
       settle(session)

@@ -209,6 +209,9 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
   const current = (names: BlobNames): BlobNames =>
     names.map((own) => own.map((blob) => ({ ...blob, ...moved.get(blob.place) })))
 
+  /** Of a run only its blob: another session may have the same bytes in another run. */
+  const remember = ({ hash, place }: BlobName): void => void byHash.set(hash, { hash, place })
+
   const stored = async (bytes: Uint8Array): Promise<BlobName> => {
     const hash = await digest([bytes])
     const found = byHash.get(hash) ?? (await puts.get(hash))
@@ -250,13 +253,13 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       // What was moved and left while the session was being rebuilt is captured anew.
       const known = names.some((own) => own.some(isLeft)) ? none : names
       sessions.set(session, { origin: blocks?.origin ?? -1, names: known, where })
-      for (const blob of known.flat()) byHash.set(blob.hash, blob)
+      known.flat().forEach(remember)
     },
     end: (session) => sessions.delete(session),
     async write({ head, blocks }) {
       if (blocks === undefined) return null
       const fresh = blocks.fresh.flatMap((own, g) => own.map((block) => ({ g, ...block })))
-      const added = await inParallel(fresh, WRITES, async ({ g, run, bytes }) => ({ g, run, ...(await stored(bytes)) }))
+      const added = await inParallel(fresh, WRITES, async ({ g, run, bytes }) => ({ ...(await stored(bytes)), g, run }))
       const known = current(blocks.known)
       const of = (wanted: number): RunName[] =>
         added.filter(({ g }) => g === wanted).map(({ hash, place, run }) => ({ hash, place, run }))
@@ -287,7 +290,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       noting = true
       noted.clear()
       byHash.clear()
-      for (const { names } of sessions.values()) for (const blob of names.flat()) byHash.set(blob.hash, blob)
+      for (const { names } of sessions.values()) names.flat().forEach(remember)
     },
     noted: () => noted.values(),
     retain(isKept) {
@@ -295,7 +298,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       for (const [session, blocks] of sessions) {
         const blobs = blocks.names.flat()
         if (!blobs.every(({ place }) => isKept(place))) sessions.set(session, { ...blocks, names: none })
-        else for (const blob of blobs) byHash.set(blob.hash, blob)
+        else blobs.forEach(remember)
       }
     },
     *held() {

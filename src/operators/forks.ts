@@ -30,6 +30,8 @@ export type Fork = (work: Tokenized & { readonly parent: Head }) => Promise<Acqu
 
 export interface ForksDeps {
   readonly forkContext: (parent: Context) => Promise<Context>
+  /** The session has another context now. */
+  readonly own: (session: LiveSession) => void
   readonly blobs: PartitionBlobs | null
   /** Resolves when another state may be copied that its commit waits for; undefined when it may now. */
   readonly room: () => Promise<void> | undefined
@@ -49,7 +51,17 @@ export const spillLostOf = (session: string, error: SpillLost): SpillLost =>
  * A child is in memory before it has a place there, because neither may wait for a place while it holds the other's. So one session is forked
  * at a time, and a partition has one context more at most than it has places.
  */
-export const createForks = ({ forkContext, blobs, room, stopping, take, rest, rebuilt, lost }: ForksDeps): Fork => {
+export const createForks = ({
+  forkContext,
+  own,
+  blobs,
+  room,
+  stopping,
+  take,
+  rest,
+  rebuilt,
+  lost,
+}: ForksDeps): Fork => {
   /** The child as it begins; null when the task ends before its parent is in memory. */
   const begun = async (work: Tokenized, { session: id }: Head): Promise<Brought | null> => {
     const taken = await take(id, () => rebuilt(id))
@@ -80,6 +92,7 @@ export const createForks = ({ forkContext, blobs, room, stopping, take, rest, re
       session.context.close()
       session.context = context
       session.head = head
+      own(session)
       blobs?.begin(head.session, blocks)
     }
     return { session, fresh: true, ...(aside && { aside }) }

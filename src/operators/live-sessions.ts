@@ -6,7 +6,7 @@
  */
 import type { Context, ModelInfo } from '../engine/types.ts'
 import { messageOf } from '../errors.ts'
-import type { Head } from '../state/head.ts'
+import { type Head, samePlace } from '../state/head.ts'
 import { type Inference, initialHead } from './advance.ts'
 import type { PartitionBlobs } from './blobs.ts'
 import { createCalls } from './calls.ts'
@@ -106,6 +106,8 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     onPressure: () => makeRoom(),
   })
   stopping.addEventListener('abort', rooms.close)
+
+  const own = (session: LiveSession): void => void owners.set(session.context, session)
 
   const giveBack = (session: LiveSession): void => {
     put(session, null)
@@ -207,7 +209,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
         const captured = stale ? Number.NEGATIVE_INFINITY : (known?.snapshot?.pulse ?? -1)
         const session: LiveSession = { head, context, busy, captured, due, parting: false, copying: null, list: null }
         live.set(id, session)
-        owners.set(context, session)
+        own(session)
         blobs?.begin(id, blocks)
         settle(session)
         return { session, ...(aside && { aside }) }
@@ -254,7 +256,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
   }
 
   const forkContext = (parent: Context): Promise<Context> => alone(parent, async () => model.forkContext(parent))
-  const fork = createForks({ forkContext, blobs, room: captures.room, stopping, take, rest, rebuilt, lost })
+  const fork = createForks({ forkContext, own, blobs, room: captures.room, stopping, take, rest, rebuilt, lost })
 
   /** Rebuilds a session only so that it can be saved. An event of the session waits until that is done. */
   const refresh = async (id: string): Promise<void> => {
@@ -318,7 +320,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     const session = live.get(head.session)
     if (session === undefined) return
     // Its context may stay for long, and nothing of it is needed any more.
-    if (head.status !== 'open') blobs?.begin(head.session, undefined)
+    if (head.status !== 'open' && samePlace(session.head, head)) blobs?.begin(head.session, undefined)
     settle(session)
   }
 
@@ -352,7 +354,8 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
       // It was given back already.
       if (live.get(session.head.session) !== session) return true
       session.parting = true
-      session.due ||= session.list !== free
+      // A capture that is on its way will do.
+      session.due ||= session.list !== free && session.captured !== session.head.conductor.globalStep
       settle(session)
       makeRoom()
       return true

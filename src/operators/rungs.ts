@@ -193,6 +193,7 @@ export const createRungs = (
   const clear = (slot: Slot): void => {
     forget(slot)
     files.clear(slot.pages)
+    isFull = false
   }
 
   const left = (slot: Slot): void => {
@@ -215,7 +216,9 @@ export const createRungs = (
 
   /** Files have no room for so many bytes more: owners of contexts in them are asked, the oldest first. Work goes on above the bound. */
   const filesFull = (bytes: number): void => {
-    isFull = true
+    isFull = outside.size + leaving.size > 0
+    // Where nothing is in files, nor on its way there, nobody will tell that there is room.
+    if (!isFull) retryAt = performance.now() + RETRY
     let asked = 0
     for (const slot of [...outside]) {
       if (asked >= bytes) return
@@ -239,6 +242,7 @@ export const createRungs = (
       // Its device was lost, say: there is nothing to keep, nor a reason to keep it here.
       slot.lost = error
       left(slot)
+      clear(slot)
       return null
     }
     try {

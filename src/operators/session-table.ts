@@ -112,7 +112,8 @@ export const createSessionTable = (options: TableOptions): SessionTable => {
     heads.set(session, head)
     const newest = ahead.get(session)
     if (newest !== undefined && samePlace(newest, head)) ahead.delete(session)
-    if (head.status !== 'open') unsaved.end(session)
+    // What a new life of it has read already stays unsaved.
+    if (head.status !== 'open' && !ahead.has(session)) unsaved.end(session)
     if (needsNoSnapshot(head)) refs.set(session, undefined)
   }
 

@@ -79,6 +79,12 @@ export const encodeManifest = (
   names: BlobNames,
   stats?: MemoryStats,
 ): ReturnType<typeof filePieces> => {
+  for (const own of names)
+    if (own.some(({ run }, at) => run !== own[0]!.run + at))
+      throw new ContinuoError(
+        'INTERNAL',
+        `The runs of a manifest are ${own.map(({ run }) => run).join(', ')}: they must follow each other.`,
+      )
   const growth = layout.growth.map(({ counter, places, tables }, g) => ({
     counter,
     blocks: names[g]!.length,

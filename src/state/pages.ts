@@ -122,7 +122,7 @@ export const createPages = (
 
   /** Room for so many bytes more, where files of contexts in memory make it: what they hold is written again when these leave. */
   const makeRoom = (more: number): void => {
-    for (const other of clean) {
+    for (const other of more > maxBytes ? [] : clean) {
       if (bytes + more <= maxBytes) return
       clear(other)
     }

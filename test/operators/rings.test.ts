@@ -19,6 +19,8 @@ const WINDOW = 900
 const BLOCKS = 4
 const SHORT_BYTES = (BLOCK_BYTES * 132) / 256
 const benches = growingBenches(WINDOW)
+/** Four blocks of the same size. */
+const even = growingBenches(1024)
 
 const read = (session: string, text: string) => event(session, { type: 'text', text })
 const fileOf = async (bench: Bench, session: string): Promise<Uint8Array> =>
@@ -92,6 +94,23 @@ test('a session has the same head and state wherever its snapshots fall', () =>
       )
     }
   }))
+
+test('blocks with the same bytes in other runs keep their own numbers', () =>
+  even.use(
+    async (bench) => {
+      // Two blocks that no token reached, named by a session that comes back from its snapshot.
+      await bench.feed(read('long', textOf(300)))
+      await bench.settle()
+      await bench.feed(read('long', textOf(1, 2)), read('short', textOf(100, 3)))
+      await bench.settle()
+      expect(await runsIn(bench, 'long')).toEqual([2, 3, 4])
+      expect(await runsIn(bench, 'short')).toEqual([1, 2, 3])
+      await bench.feed(read('short', textOf(5, 4)))
+      await bench.settle()
+      await verified(bench)
+    },
+    { blobStore: freshFolder() },
+  ))
 
 test('after a reset no run of the context before is named; a fork names those of its parent', () => {
   const blobStore = freshFolder()

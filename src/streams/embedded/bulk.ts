@@ -62,6 +62,7 @@ const bytesOf = ({ value }: OutRecord): number => value?.length ?? 0
 export const openBulk = (db: Database, data: BulkData): Bulk => {
   const waiting = new Map<number, Waiting>()
   let thread: Worker | null = null
+  let closed = false
   let last = 0
 
   const fail = (cause: unknown): void => {
@@ -74,6 +75,8 @@ export const openBulk = (db: Database, data: BulkData): Bulk => {
   }
 
   const start = (): Worker => {
+    if (closed) throw new ContinuoError('MISUSE', `The log ${data.path} is closed. Open it again before writing.`)
+    db.prepare(`PRAGMA wal_autocheckpoint = ${CHECKPOINT_PAGES}`).get()
     const worker = new Worker(new URL('./bulk-thread.ts', import.meta.url), { workerData: data })
     worker.on('message', (answer: BulkAnswer) => {
       const call = waiting.get(answer.id)
@@ -88,7 +91,6 @@ export const openBulk = (db: Database, data: BulkData): Bulk => {
     worker.once('exit', (code) => {
       if (thread === worker) fail(`exit code ${code}`)
     })
-    db.prepare(`PRAGMA wal_autocheckpoint = ${CHECKPOINT_PAGES}`).get()
     return worker
   }
 
@@ -113,6 +115,7 @@ export const openBulk = (db: Database, data: BulkData): Bulk => {
       )
     },
     async close() {
+      closed = true
       const worker = thread
       thread = null
       await worker?.terminate()

@@ -154,9 +154,13 @@ export const openDatabase = async (path: string, options: DatabaseOptions = {}):
   /** Settles when the last call of `aside` is over. */
   let beside: Promise<unknown> | null = null
 
+  const checkOpen = (doing: string): void => {
+    if (closed) throw new ContinuoError('MISUSE', `The log ${path} is closed. Open it again before ${doing}.`)
+  }
+
   const transaction = <T>(doing: string, opening: Query<unknown>, act: () => T): Promise<T> =>
     persist(path, doing, patience, () => {
-      if (closed) throw new ContinuoError('MISUSE', `The log ${path} is closed. Open it again before ${doing}.`)
+      checkOpen(doing)
       opening.run()
       try {
         const result = act()
@@ -175,6 +179,7 @@ export const openDatabase = async (path: string, options: DatabaseOptions = {}):
     read: (doing, look) => transaction(doing, begin, look),
     aside: async (work) => {
       while (beside !== null) await beside
+      checkOpen('writing')
       const working = work()
       const over = working.then(
         () => undefined,

@@ -36,6 +36,7 @@ interface Reader {
 
 export const openReaders = (data: BulkData): Readers => {
   const readers = new Set<Reader>()
+  let closed = false
   let last = 0
 
   const fail = (reader: Reader, cause: unknown): void => {
@@ -48,6 +49,7 @@ export const openReaders = (data: BulkData): Readers => {
   }
 
   const start = (): Reader => {
+    if (closed) throw new ContinuoError('MISUSE', `The log ${data.path} is closed. Open it again before reading.`)
     const worker = new Worker(new URL('./read-thread.ts', import.meta.url), { workerData: data })
     const reader: Reader = { worker, waiting: new Map() }
     readers.add(reader)
@@ -83,6 +85,7 @@ export const openReaders = (data: BulkData): Readers => {
         worker.postMessage(asked)
       }),
     async close() {
+      closed = true
       const all = [...readers]
       readers.clear()
       await Promise.all(all.map(({ worker }) => worker.terminate()))

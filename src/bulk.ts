@@ -17,8 +17,17 @@ const bulk = (): Bulk => loadAddon() as Bulk
 const LARGE = 1 << 16
 /** What is kept for others at most. */
 const SPARE_BYTES = 1 << 28
+/** After so long without use it goes back to the system, ms. */
+const SPARE_TIME = 10_000
 const spare: ArrayBuffer[] = []
 let spareBytes = 0
+let expiry: NodeJS.Timeout | null = null
+
+const expire = (): void => {
+  spare.length = 0
+  spareBytes = 0
+  expiry = null
+}
 
 /** The smallest that is large enough, and not so large that most of it would lie idle. */
 const takeSpare = (bytes: number): ArrayBuffer | null => {
@@ -28,6 +37,7 @@ const takeSpare = (bytes: number): ArrayBuffer | null => {
   if (best < 0) return null
   const [taken] = spare.splice(best, 1)
   spareBytes -= taken!.byteLength
+  expiry?.refresh()
   return taken!
 }
 
@@ -49,6 +59,7 @@ export const giveBack = (...used: readonly Uint8Array<ArrayBufferLike>[]): void 
     if (buffer.byteLength < LARGE || spareBytes + buffer.byteLength > SPARE_BYTES) continue
     spare.push(buffer)
     spareBytes += buffer.byteLength
+    expiry ??= setTimeout(expire, SPARE_TIME).unref()
   }
 }
 

@@ -1,5 +1,5 @@
 /** Memory that is used again. */
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { giveBack, join, uninitialised } from '../../src/bulk.ts'
 
 const KB = 1024
@@ -24,6 +24,28 @@ describe('large memory that was given back', () => {
     const [one, two] = [uninitialised(7 * MB), uninitialised(7 * MB)]
     expect(one.buffer).toBe(memory.buffer)
     expect(two.buffer).not.toBe(memory.buffer)
+  })
+
+  it('goes back to the system when nobody has used any for a while', async () => {
+    vi.useFakeTimers()
+    vi.resetModules()
+    const own = await import('../../src/bulk.ts')
+    try {
+      const memory = own.uninitialised(11 * MB)
+      own.giveBack(memory)
+      vi.advanceTimersByTime(9000)
+      const again = own.uninitialised(11 * MB)
+      expect(again.buffer).toBe(memory.buffer)
+      own.giveBack(again)
+      vi.advanceTimersByTime(9000)
+      const third = own.uninitialised(11 * MB)
+      expect(third.buffer).toBe(memory.buffer)
+      own.giveBack(third)
+      vi.advanceTimersByTime(11_000)
+      expect(own.uninitialised(11 * MB).buffer).not.toBe(memory.buffer)
+    } finally {
+      vi.useRealTimers()
+    }
   })
 
   it('is kept up to a bound, and only where it is large and whole', async () => {

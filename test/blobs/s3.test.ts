@@ -128,8 +128,12 @@ test.each(['s3://', 's3:bucket', 's3://B', 's3://key:secret@bucket/x', 's3://buc
   expect(() => openS3Store(url)).toThrow(/is not of the form s3:\/\/bucket/)
 })
 
-test('a worker with its blocks in S3, killed between a blob and the commit that names it, leaves what an undisturbed one leaves', async () => {
-  const family = inBlocks(await openFamily('qwen3', temporaryFolder()), 's3://blobs/killed')
+test.each([
+  'qwen3',
+  'qwen35',
+  'gpt2-window',
+] as const)('a worker with the blocks of %s in S3, killed between a blob and the commit that names it, leaves what an undisturbed one leaves', async (key) => {
+  const family = inBlocks(await openFamily(key, temporaryFolder()), `s3://blobs/killed-${key}`)
   const dir = temporaryFolder()
   await crash(family, (name) => `file:${join(dir, `${name}.db`)}`, QUICK_BLOBS)
 }, 900_000)

@@ -28,6 +28,14 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
     crash(await blocks(), on('once-blocks'), QUICK_BLOBS))
   test('with a window in blocks, between a blob and the commit that names it', async () =>
     crash(inBlocks(await openFamily('gpt2-window', dir), join(dir, 'windows')), on('once-window'), QUICK_BLOBS))
+  test.each(['qwen35', 'qwen3moe'] as const)(
+    'with snapshots of %s in blocks, between a blob and the commit that names it',
+    {
+      tags: 'slow',
+    },
+    async (key) =>
+      crash(inBlocks(await openFamily(key, dir), join(dir, `store-${key}`)), on(`once-blocks-${key}`), QUICK_BLOBS),
+  )
   test('with sessions that are forked, between the birth of a fork and the commit of its first snapshot', async () =>
     crash(await openFamily('qwen35', dir), on('few-forks'), QUICK_FORKS))
   test.each(forked)('with $name, while sessions are forked', { tags: 'slow' }, async ({ key }) =>

@@ -135,7 +135,7 @@ export interface BlockFile extends BlockPlace {
 export interface BlockSink {
   /** Takes a block. Returns the sha256 of the bytes, for the caller to compare. They must not change before the promise settles. */
   bytes(place: BlockPlace, bytes: Uint8Array): Promise<string>
-  /** Takes blocks of one growth from their files; false for each that is not there or has another length or hash, which may be put again. */
+  /** Takes blocks from their files; false for each that is not there or has another length or hash, which may be put again. */
   files(files: readonly BlockFile[]): Promise<readonly boolean[]>
 }
 

@@ -4,7 +4,7 @@
  * of the claim would not do: one owner may write the same bytes again after it found them dead.)
  */
 import { randomBytes } from 'node:crypto'
-import { inParallel } from './parallel.ts'
+import { inParallel } from '../parallel.ts'
 import type { BlobName, BlobStore, SharedStore } from './store.ts'
 
 /** Transfers at a time: enough for a disk or a network, and few blocks in memory. */

@@ -1,5 +1,6 @@
 /** Contexts from states that come in parts: each block goes at once to where it stays. */
-import type { BlockPlace, BlockSink, StateLayout, StateSource } from '../memory.ts'
+import type { BlockFile, BlockPlace, BlockSink, StateLayout, StateSource } from '../memory.ts'
+import { inParallel } from '../parallel.ts'
 import { awaitNative, callNative, type EngineHandle, type FillingHandle } from './native.ts'
 import type { ContextHead } from './types.ts'
 
@@ -10,6 +11,22 @@ export const isSource = (state: Uint8Array | StateSource | null): state is State
 const TOGETHER = 4
 /** Jobs at a time; blocks that come meanwhile are gathered. */
 const JOBS = 2
+
+/** Files of one call, which a thread reads, hashes and checks: a few milliseconds, so that other work finds a thread. */
+const FILES = 16
+/** Calls at a time. */
+const CALLS = 3
+
+/** The same files in the same order; a call has files of one growth. */
+const inCalls = (files: readonly BlockFile[]): readonly (readonly BlockFile[])[] => {
+  const calls: BlockFile[][] = []
+  for (const file of files) {
+    const last = calls.at(-1)
+    if (last !== undefined && last[0]!.g === file.g && last.length < FILES) last.push(file)
+    else calls.push([file])
+  }
+  return calls
+}
 
 interface Waiting extends BlockPlace {
   readonly bytes: Uint8Array
@@ -61,16 +78,20 @@ export const fillFrom = async <T>(
   try {
     await fill({
       bytes: gathered(filling),
-      files: (files) =>
-        awaitNative((addon) =>
-          addon.placeFiles(
-            filling,
-            files[0]?.g ?? 0,
-            files.map(({ block }) => block),
-            files.map(({ path }) => path),
-            files.map(({ hash }) => hash),
+      async files(files) {
+        const found = await inParallel(inCalls(files), CALLS, (call) =>
+          awaitNative((addon) =>
+            addon.placeFiles(
+              filling,
+              call[0]!.g,
+              call.map(({ block }) => block),
+              call.map(({ path }) => path),
+              call.map(({ hash }) => hash),
+            ),
           ),
-        ),
+        )
+        return found.flat()
+      },
     })
     return take(filling)
   } finally {

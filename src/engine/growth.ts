@@ -3,7 +3,6 @@
  * was left behind stands for good, in a ring until the next lap. This is read off the graph; a table for which it cannot be shown stays
  * whole in every snapshot.
  */
-import { join } from '../bulk.ts'
 import {
   type FreshBlock,
   type GrowingTable,
@@ -121,29 +120,4 @@ export const takeParts = async (
     }
   }
   return { hot: copy, frozen, fresh }
-}
-
-/** The same of a state that was serialised before. Throws REFUSED when it does not fit the layout. */
-export const cutParts = async (layout: StateLayout, state: Uint8Array, known: KnownParts): Promise<StateParts> => {
-  const entries = layout.tensors(state)
-  const view = new DataView(state.buffer, state.byteOffset, state.byteLength)
-  const counters = entries.map(({ dtype, offset }) => (dtype === 'I64' ? Number(view.getBigInt64(offset, true)) : 0))
-  const tables = new Map(layout.growth.flatMap((growth) => growth.tables).map((table) => [table.name, table]))
-  return takeParts(layout, counters, known, ({ from, to }, rest) => {
-    const pieces: Uint8Array[] = []
-    for (const [i, { name, shape, offset, bytes }] of entries.entries()) {
-      const table = tables.get(name)
-      if (table === undefined) {
-        if (rest) pieces.push(state.subarray(offset, offset + bytes))
-        continue
-      }
-      const positions = shape[table.axis]!
-      const [first, last] = [from[i]!, to[i]! < 0 ? positions : to[i]!]
-      for (let part = 0; part < table.outer; part += 1) {
-        const at = offset + part * positions * table.row
-        pieces.push(state.subarray(at + first * table.row, at + last * table.row))
-      }
-    }
-    return join(pieces)
-  })
 }

@@ -13,9 +13,9 @@
  * - from the beginning of the look on, a dead blob is given to no session (`forgetOthers`), and no copy is written over another.
  */
 import type { TopicNames } from '../../topics/index.ts'
-import { inParallel } from '../blobs/parallel.ts'
 import type { BlobName } from '../blobs/store.ts'
 import { codeOf, messageOf } from '../errors.ts'
+import { inParallel } from '../parallel.ts'
 import type { Head } from '../state/head.ts'
 import { type Manifest, readManifest } from '../state/manifest.ts'
 import { readSnapshotFile } from '../state/snapshot.ts'

@@ -3,9 +3,10 @@
  * so a sweep begins only when more is dead than alive. The first look of a task, at garbage of crashes, lists and goes on only where that
  * is so.
  */
-import { inParallel } from '../blobs/parallel.ts'
+
 import { nameIn } from '../blobs/shared.ts'
 import { failpoint } from '../failpoint.ts'
+import { inParallel } from '../parallel.ts'
 import { createGarbage, type Garbage, type GarbageDeps, readManifests, type Stage, type Work } from './blob-garbage.ts'
 import type { Removal } from './blobs.ts'
 

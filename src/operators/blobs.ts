@@ -9,7 +9,6 @@
 import { randomBytes } from 'node:crypto'
 import { blobs as contract } from '../../topics/blobs.ts'
 import { type TopicNames, topicNames } from '../../topics/index.ts'
-import { inParallel } from '../blobs/parallel.ts'
 import { inShared } from '../blobs/shared.ts'
 import type { BlobName, BlobReader, BlobStore, SharedStore, Wanted } from '../blobs/store.ts'
 import { digest, join } from '../bulk.ts'
@@ -17,6 +16,7 @@ import type { Model } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import type { StateLayout } from '../memory.ts'
+import { inParallel } from '../parallel.ts'
 import { type Head, type PartitionCursor, seal } from '../state/head.ts'
 import {
   assembly,

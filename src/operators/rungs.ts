@@ -110,7 +110,7 @@ interface Waiting {
 
 /** Time in which memory is used instead, after a spill file could not be written, before the disk is tried again, ms. */
 const RETRY = 1000
-/** Memory of contexts on their way to files, unless it is one: each has a copy. */
+/** Contexts with so many bytes together may be on their way to files, or a single larger context: each is copied for that. */
 const LEAVING_BYTES = 1 << 28
 
 export const createRungs = (
@@ -191,8 +191,8 @@ export const createRungs = (
 
   /** What it was is of no use any more. */
   const clear = (slot: Slot): void => {
-    forget(slot)
     files.clear(slot.pages)
+    outside.delete(slot)
     isFull = false
   }
 

@@ -2,18 +2,12 @@
  * A snapshot as a context takes it: blocks go from the store to where they stay, without a copy of the whole state in between. A file whose
  * tensors are not exactly those of the layout is put together first (`wholeSnapshot`), which says what is wrong with it.
  */
-import { inParallel } from '../blobs/parallel.ts'
 import type { StateLayout, StateSource } from '../memory.ts'
 import type { Head } from '../state/head.ts'
 import { isOfLayout, readManifest } from '../state/manifest.ts'
 import { checkPulse, decodeSnapshot, readSnapshotFile } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
 import { blobsOf, checkBlock, type KnownBlocks, readerOf, wholeSnapshot } from './blobs.ts'
-
-/** Files of one call, which a thread reads, hashes and checks: a few milliseconds, so that other work finds a thread. */
-const FILES = 16
-/** Calls at a time. */
-const CALLS = 3
 
 export interface StoredState {
   readonly head: Head
@@ -37,15 +31,11 @@ export const storedState = async (log: EventLog, file: Uint8Array, layout: State
     // Only rings name a blob twice.
     let left = blobsOf(manifest).flatMap((each) => each.at.map((place) => ({ ...each, ...place })))
     if (pathOf !== undefined) {
-      const calls = names.flatMap((_, g) => {
-        const own = left.filter((each) => each.g === g)
-        return Array.from({ length: Math.ceil(own.length / FILES) }, (_, at) => own.slice(at * FILES, (at + 1) * FILES))
-      })
-      const found = await inParallel(calls, CALLS, (call) =>
-        sink.files(call.map(({ g, block, blob }) => ({ g, block, hash: blob.hash, path: pathOf(blob) }))),
+      const found = await sink.files(
+        left.map(({ g, block, blob }) => ({ g, block, hash: blob.hash, path: pathOf(blob) })),
       )
       // The store says of the others what is wrong with them.
-      left = calls.flatMap((call, at) => call.filter((_, i) => !found[at]![i]))
+      left = left.filter((_, at) => !found[at])
     }
     await reader.get(left, async (at, bytes) => {
       const { g, block, blob } = left[at]!

@@ -1,19 +1,18 @@
 /**
- * States in spill files, in two kinds. Blocks that no later token writes (`StateParts`) are files of their own, each written once: they stay while
- * their context is back in memory, and belong to its forks as well. The rest, the hot part, is written at every spill and is removed when its
- * context comes back. So a context that leaves again writes what is new since it left.
+ * States in spill files. Frozen blocks, which no later token writes (`StateParts`), are files of their own. Each is written once, stays
+ * while its context is back in memory, and belongs to the forks of that context as well. The rest of the state, the hot part, is a file
+ * that is written at every spill and removed when the context comes back. So a context that leaves again writes only what is new.
  */
-import { inParallel } from '../blobs/parallel.ts'
+
 import { giveBack } from '../bulk.ts'
 import { ContinuoError } from '../errors.ts'
 import type { FreshBlock, KnownParts, Runs, StateLayout, StateParts, StateSource } from '../memory.ts'
+import { inParallel } from '../parallel.ts'
 import { assemblyOf, type RunOf } from './manifest.ts'
 import type { SpillFile, SpillFolder } from './spill.ts'
 
 /** Files written or read at the same time, for one context. */
 const AT_A_TIME = 4
-/** Blocks of one call, which a thread reads and checks. */
-const FILES = 16
 
 interface BlockFile extends RunOf {
   readonly file: SpillFile
@@ -47,17 +46,23 @@ export interface PageFiles {
   /** Of all files. */
   readonly bytes: number
   none(): Pages
-  /** The context is to leave: what of each growth need not be written again, as `KnownParts.ends` has it. It stays until `write` is over. */
+  /**
+   * The context is to leave. Gives what of each growth need not be written again, as `KnownParts.ends` has it; these files stay until
+   * `write` is over.
+   */
   leave(pages: Pages): readonly number[]
   /**
-   * Writes a copy of the context that was taken with what `leave` gave as known, and takes its memory. Rejects as `SpillFolder.write`, and with
-   * `SpillFull` where the files would take more than they may; nothing has changed then, but that contexts in memory may have lost files that
-   * they do not need.
+   * Writes a copy of the context that was taken with what `leave` gave as known, and takes the copy's memory. Rejects as
+   * `SpillFolder.write`, and with `SpillFull` where the files would take more than they may. Nothing has changed then, but that contexts in
+   * memory may have lost files that they do not need.
    */
   write(pages: Pages, parts: StateParts): Promise<void>
   /** The whole state of a context that is outside. Rejects with `SpillLost`; `who` names the context in its message. */
   read(pages: Pages, who: string): Promise<Uint8Array>
-  /** The same as `Model.openContext` takes it: blocks of tables that grow go from their files to where they stay. Loading it rejects likewise. */
+  /**
+   * The same as `Model.openContext` takes it: blocks of tables that grow go from their files to where they stay. Loading it rejects
+   * likewise.
+   */
   source(pages: Pages, who: string): Promise<Uint8Array | StateSource>
   /** The same as a capture has it, without the blocks that the caller has. */
   capture(pages: Pages, known: KnownParts, who: string): Promise<StateParts>
@@ -67,17 +72,6 @@ export interface PageFiles {
   cool(pages: Pages): void
   /** The context began anew or is closed: none of its files is of use to it. */
   clear(pages: Pages): void
-}
-
-/** Of one growth each, and few enough that other work finds a thread. */
-const inCalls = <T extends { readonly g: number }>(files: readonly T[]): T[][] => {
-  const calls: T[][] = []
-  for (const file of files) {
-    const last = calls.at(-1)
-    if (last !== undefined && last[0]!.g === file.g && last.length < FILES) last.push(file)
-    else calls.push([file])
-  }
-  return calls
 }
 
 /** `maxBytes`: what all files may take. */
@@ -202,15 +196,13 @@ export const createPages = (
     async source(pages, who) {
       if (hasRings) return read(pages, who)
       const fill: StateSource['fill'] = async (sink) => {
-        const calls = pages.blocks.flatMap((own, g) =>
+        const all = pages.blocks.flatMap((own, g) =>
           own.map(({ file }, block) => ({ g, block, path: file.path, hash: file.sha256, file })),
         )
-        await inParallel(inCalls(calls), AT_A_TIME, async (call) => {
-          const found = await sink.files(call)
-          // What is wrong with a file is found out, and said, by reading it.
-          for (const [at, { g, block, file }] of call.entries())
-            if (!found[at]) await folder.read(file, who, (bytes) => sink.bytes({ g, block }, bytes))
-        })
+        const found = await sink.files(all)
+        // What is wrong with a file is found out, and said, by reading it.
+        for (const { g, block, file } of all.filter((_, at) => !found[at]))
+          await folder.read(file, who, (bytes) => sink.bytes({ g, block }, bytes))
       }
       return { hot: await folder.read(pages.hot!, who), blocks: pages.blocks.map(({ length }) => length), fill }
     },

@@ -5,7 +5,6 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
 import { buildGraph, type GraphBuilder } from '../../src/engine/builder.ts'
 import { autoDim, type Counter, plus, ring, type Table, type Value } from '../../src/engine/builder-types.ts'
-import { cutParts } from '../../src/engine/growth.ts'
 import { stateLayout } from '../../src/engine/layout.ts'
 import { codeOf } from '../../src/errors.ts'
 import { sha256 } from '../../src/hash.ts'
@@ -13,6 +12,7 @@ import type { StateParts } from '../../src/memory.ts'
 import { openPackage } from '../../src/models/open.ts'
 import { createContextStore } from '../../src/operators/context-store.ts'
 import { type FamilyKey, openFamily } from '../families.ts'
+import { cutParts } from './cut-parts.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-growth-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))

@@ -1,12 +1,12 @@
 /** Sessions of a model with a window: their rings lie in blocks, of which a snapshot writes those that a new lap wrote. */
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { cutParts } from '../../src/engine/growth.ts'
 import { wholeFile } from '../../src/operators/blobs.ts'
 import { readSnapshot } from '../../src/operators/snapshots.ts'
 import { verifyLog } from '../../src/operators/verify.ts'
 import { encodeManifest, namedIn, readManifest } from '../../src/state/manifest.ts'
 import { decodeSnapshot, readSnapshotFile } from '../../src/state/snapshot.ts'
+import { cutParts } from '../engine/cut-parts.ts'
 import { safetensors, writePackage } from '../engine/packages.ts'
 import { BASE, randomDecoder } from '../models/decoders.ts'
 import { eventually } from '../streams/helpers.ts'

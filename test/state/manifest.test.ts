@@ -4,12 +4,12 @@ import { describe, expect, test } from 'vitest'
 import { join } from '../../src/bulk.ts'
 import { buildGraph } from '../../src/engine/builder.ts'
 import { autoDim, plus, ring } from '../../src/engine/builder-types.ts'
-import { cutParts } from '../../src/engine/growth.ts'
 import { stateLayout } from '../../src/engine/layout.ts'
 import { sha256 } from '../../src/hash.ts'
 import type { FreshBlock, StateLayout } from '../../src/memory.ts'
 import { assembly, type BlobNames, encodeManifest, readManifest } from '../../src/state/manifest.ts'
 import { checkWhole, filePieces, readSnapshotFile, type SnapshotFile } from '../../src/state/snapshot.ts'
+import { cutParts } from '../engine/cut-parts.ts'
 import { head } from './heads.ts'
 
 /** A file with all its blocks, of each growth. */

@@ -7,7 +7,7 @@ import type { Model, OpenModelOptions } from '../../src/engine/types.ts'
 import { sha256 } from '../../src/hash.ts'
 import { assembly, type BlobNames, encodeManifest, endOf, readManifest, within } from '../../src/state/manifest.ts'
 import { checkWhole, readSnapshotFile } from '../../src/state/snapshot.ts'
-import { BASE, randomDecoder } from '../models/decoders.ts'
+import { randomDecoder, windowedGemma3 } from '../models/decoders.ts'
 import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
 import { head } from '../state/heads.ts'
 import { bits, feed, open, sameBytes, testDevice } from './helpers.ts'
@@ -27,17 +27,7 @@ const kinds: readonly Kind[] = [
   [
     'layers with a window beside layers that see all, by the clock',
     (window) => {
-      const { hidden_act: _, rope_theta: __, ...sizes } = BASE
-      const config = {
-        ...sizes,
-        model_type: 'gemma3_text',
-        head_dim: 6,
-        max_position_embeddings: 4000,
-        sliding_window: window,
-        query_pre_attn_scalar: 10,
-        hidden_activation: 'gelu_pytorch_tanh',
-        layer_types: ['sliding_attention', 'full_attention'],
-      }
+      const config = windowedGemma3(window)
       return writePackage(config, safetensors(randomDecoder(8, config)))
     },
     {},

@@ -50,6 +50,21 @@ export const BASE: DecoderConfig = {
   hidden_act: 'silu',
 }
 
+/** Of a Gemma 3 with two layers: one with a window of so many positions, one that sees all. */
+export const windowedGemma3 = (window: number) => {
+  const { hidden_act: _, rope_theta: __, ...sizes } = BASE
+  return {
+    ...sizes,
+    model_type: 'gemma3_text',
+    head_dim: 6,
+    max_position_embeddings: 4000,
+    sliding_window: window,
+    query_pre_attn_scalar: 10,
+    hidden_activation: 'gelu_pytorch_tanh',
+    layer_types: ['sliding_attention', 'full_attention'],
+  }
+}
+
 const headWidth = ({ head_dim, hidden_size: D, num_attention_heads: H }: DecoderConfig): number => head_dim ?? D / H
 const keyHeads = ({ num_key_value_heads: G, num_attention_heads: H }: DecoderConfig): number => G ?? H
 const biasesOf = ({ model_type: type, attention_bias: all = false, mlp_bias: mlp = false }: DecoderConfig) => ({

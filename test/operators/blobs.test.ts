@@ -2,26 +2,15 @@
 import { copyFileSync, cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { expect, test } from 'vitest'
-import { wholeFile } from '../../src/operators/blobs.ts'
-import { readSnapshot } from '../../src/operators/snapshots.ts'
 import { verifyLog } from '../../src/operators/verify.ts'
-import { decodeSnapshot } from '../../src/state/snapshot.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { eventually } from '../streams/helpers.ts'
-import { BLOCK_BYTES, blobsIn, freshFolder, growingBenches, textOf } from './block-bench.ts'
+import { BLOCK_BYTES, blobsIn, expectSameAnywhere, freshFolder, growingBenches, read, textOf } from './block-bench.ts'
 import { type Bench, event, verified } from './harness.ts'
 
 const benches = growingBenches()
 
-const read = (session: string, text: string) => event(session, { type: 'text', text })
 const snapshotOf = async (bench: Bench, session: string) => (await bench.heads()).get(session)!.snapshot!
-
-/** The newest snapshot as one file, with its blocks inside. */
-const exported = async (bench: Bench, session: string) => {
-  const head = (await bench.heads()).get(session)!
-  const file = await wholeFile(bench.log, await readSnapshot(bench.log, bench.names.snapshots, 0, head))
-  return decodeSnapshot(file, bench.model.layout)
-}
 
 test('a snapshot writes only the blocks that are new, and its own file holds only the rest', () => {
   const blobStore = freshFolder()
@@ -49,30 +38,7 @@ test('a snapshot writes only the blocks that are new, and its own file holds onl
 
 test(
   'a session in blocks has the head and the state of one without a store, at any place of the snapshots',
-  () =>
-    benches.use(async (plain) => {
-      const feed = async (bench: Bench, snapshotEvery: number): Promise<void> => {
-        for (const [at, length] of [300, 1, 211, 513, 255, 256, 90].entries()) {
-          await bench.feed(read('s', textOf(length, at)))
-          await bench.feed(event('s', { type: 'generate', requestId: `r${at}`, maxTokens: 7, seed: at }))
-          await bench.settle({ snapshotEvery })
-        }
-      }
-      await feed(plain, 10_000)
-      const wanted = await exported(plain, 's')
-      for (const snapshotEvery of [50, 256]) {
-        await benches.use(
-          async (bench) => {
-            await feed(bench, snapshotEvery)
-            const { head, state } = await exported(bench, 's')
-            expect(head.chain).toBe(wanted.head.chain)
-            expect(Buffer.compare(state, wanted.state)).toBe(0)
-            await verified(bench)
-          },
-          { blobStore: freshFolder() },
-        )
-      }
-    }),
+  () => expectSameAnywhere(benches),
   60_000,
 )
 

@@ -2,11 +2,14 @@
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, onTestFinished } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished } from 'vitest'
 import { openPackage } from '../../src/models/open.ts'
+import { wholeFile } from '../../src/operators/blobs.ts'
+import { readSnapshot } from '../../src/operators/snapshots.ts'
+import { decodeSnapshot } from '../../src/state/snapshot.ts'
 import { safetensors, writePackageTo } from '../engine/safetensors.ts'
 import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
-import { type Bench, type BenchOptions, createBench } from './harness.ts'
+import { type Bench, type BenchOptions, createBench, event, verified } from './harness.ts'
 
 /** Of a block: 2 tables of 2 layers with 8 channels in f32. */
 export const BLOCK_BYTES = 2 * 2 * 256 * 8 * 4
@@ -54,3 +57,40 @@ export const growingBenches = (window?: number) => {
 /** Text that differs with the seed from its first character on. */
 export const textOf = (length: number, seed = 1): string =>
   Array.from({ length }, (_, at) => String.fromCharCode(97 + ((at * at + at * seed + seed * 7) % 26))).join('')
+
+export const read = (session: string, text: string) => event(session, { type: 'text', text })
+
+/** The newest snapshot of a session, as it lies in the log. */
+export const fileOf = async (bench: Bench, session: string): Promise<Uint8Array> =>
+  readSnapshot(bench.log, bench.names.snapshots, 0, (await bench.heads()).get(session)!)
+
+/** The same with its blocks inside. */
+export const exported = async (bench: Bench, session: string) =>
+  decodeSnapshot(await wholeFile(bench.log, await fileOf(bench, session)), bench.model.layout)
+
+/** A session in a blob store has the head and the state of one without, wherever its snapshots fall. `resetAt`: the text after which it is reset. */
+export const expectSameAnywhere = (benches: ReturnType<typeof growingBenches>, resetAt?: number): Promise<void> =>
+  benches.use(async (plain) => {
+    const feed = async (bench: Bench, snapshotEvery: number): Promise<void> => {
+      for (const [at, length] of [300, 1, 211, 513, 255, 256, 90].entries()) {
+        await bench.feed(read('s', textOf(length, at)))
+        if (at === resetAt) await bench.feed(event('s', { type: 'boundary', reset: true }), read('s', textOf(400, at)))
+        await bench.feed(event('s', { type: 'generate', requestId: `r${at}`, maxTokens: 7, seed: at }))
+        await bench.settle({ snapshotEvery })
+      }
+    }
+    await feed(plain, 10_000)
+    const wanted = await exported(plain, 's')
+    for (const snapshotEvery of [50, 256]) {
+      await benches.use(
+        async (bench) => {
+          await feed(bench, snapshotEvery)
+          const { head, state } = await exported(bench, 's')
+          expect(head.chain).toBe(wanted.head.chain)
+          expect(Buffer.compare(state, wanted.state)).toBe(0)
+          await verified(bench)
+        },
+        { blobStore: freshFolder() },
+      )
+    }
+  })

@@ -11,7 +11,6 @@ import { type Commit, type CommitDeps, commit } from '../../src/operators/commit
 import type { EmittedStep } from '../../src/operators/emit.ts'
 import { readPartitionState } from '../../src/operators/partition-state.ts'
 import { type ContextHolder, createSessionTable } from '../../src/operators/session-table.ts'
-import { begin } from '../../src/state/conductor.ts'
 import type { Head } from '../../src/state/head.ts'
 import { createLiveIndex } from '../../src/state/live-index.ts'
 import type { EventLog } from '../../src/streams/log.ts'
@@ -19,6 +18,7 @@ import { openLog } from '../../src/streams/open.ts'
 import { createWatermark, type Watermark } from '../../src/streams/watermark.ts'
 import { TOPICS, topicNames } from '../../topics/index.ts'
 import { readAll, text } from '../streams/helpers.ts'
+import { bareHead } from './heads.ts'
 
 const names = topicNames('continuo')
 const model = {
@@ -70,34 +70,8 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
   warn: () => undefined,
 })
 
-const headOf = (session: string): Head => ({
-  type: 'head',
-  version: 1,
-  session,
-  model: model.fingerprint,
-  layout: model.layoutFingerprint,
-  status: 'open',
-  settings: { surprisal: false },
-  cursor: {
-    topic: names.chunks,
-    partition: 0,
-    offset: 0,
-    token: 0,
-    complete: true,
-    chunk: null,
-    hash: 'c'.repeat(64),
-    held: '',
-    rng: 0,
-    pulse: 0,
-  },
-  conductor: begin(),
-  chain: '0'.repeat(32),
-  born: 0,
-  totals: { tokens: 0, predictions: 0, nats: 0, generated: 0 },
-  span: { fromPulse: 0, tokens: 0, predictions: 0, bytes: 0, nats: 0, surprisal: [] },
-  generation: null,
-  snapshot: null,
-})
+const headOf = (session: string): Head =>
+  bareHead({ session, model: model.fingerprint, layout: model.layoutFingerprint, status: 'open' }, names.chunks, 0)
 
 /** A step that finishes the record at `offset` with one dead letter of `bytes`. */
 const step = (offset: number, bytes = 10): EmittedStep => {

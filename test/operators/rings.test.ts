@@ -1,16 +1,24 @@
 /** Sessions of a model with a window: their rings lie in blocks, of which a snapshot writes those that a new lap wrote. */
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { wholeFile } from '../../src/operators/blobs.ts'
-import { readSnapshot } from '../../src/operators/snapshots.ts'
 import { verifyLog } from '../../src/operators/verify.ts'
 import { encodeManifest, namedIn, readManifest } from '../../src/state/manifest.ts'
-import { decodeSnapshot, readSnapshotFile } from '../../src/state/snapshot.ts'
+import { readSnapshotFile } from '../../src/state/snapshot.ts'
 import { cutParts } from '../engine/cut-parts.ts'
 import { safetensors, writePackage } from '../engine/packages.ts'
-import { BASE, randomDecoder } from '../models/decoders.ts'
+import { randomDecoder, windowedGemma3 } from '../models/decoders.ts'
 import { eventually } from '../streams/helpers.ts'
-import { BLOCK_BYTES, blobsIn, freshFolder, growingBenches, textOf } from './block-bench.ts'
+import {
+  BLOCK_BYTES,
+  blobsIn,
+  expectSameAnywhere,
+  exported,
+  fileOf,
+  freshFolder,
+  growingBenches,
+  read,
+  textOf,
+} from './block-bench.ts'
 import { type Bench, createBench, event, verified } from './harness.ts'
 import { plantFile } from './planting.ts'
 
@@ -22,17 +30,11 @@ const benches = growingBenches(WINDOW)
 /** Four blocks of the same size. */
 const even = growingBenches(1024)
 
-const read = (session: string, text: string) => event(session, { type: 'text', text })
-const fileOf = async (bench: Bench, session: string): Promise<Uint8Array> =>
-  readSnapshot(bench.log, bench.names.snapshots, 0, (await bench.heads()).get(session)!)
 /** The runs that the newest snapshot names. */
 const runsIn = async (bench: Bench, session: string) => {
   const { names } = readManifest(await readSnapshotFile(await fileOf(bench, session)))!
   return names.flat().map(({ run }) => run)
 }
-/** The newest snapshot as one file, with its blocks inside. */
-const exported = async (bench: Bench, session: string) =>
-  decodeSnapshot(await wholeFile(bench.log, await fileOf(bench, session)), bench.model.layout)
 
 test('a snapshot writes only the runs that are new, and its own file holds only the block that is being written', () => {
   const blobStore = freshFolder()
@@ -69,31 +71,7 @@ test('a snapshot writes only the runs that are new, and its own file holds only 
   )
 })
 
-test('a session has the same head and state wherever its snapshots fall', () =>
-  benches.use(async (plain) => {
-    const feed = async (bench: Bench, snapshotEvery: number): Promise<void> => {
-      for (const [at, length] of [300, 1, 211, 513, 255, 256, 90].entries()) {
-        await bench.feed(read('s', textOf(length, at)))
-        if (at === 4) await bench.feed(event('s', { type: 'boundary', reset: true }), read('s', textOf(400, at)))
-        await bench.feed(event('s', { type: 'generate', requestId: `r${at}`, maxTokens: 7, seed: at }))
-        await bench.settle({ snapshotEvery })
-      }
-    }
-    await feed(plain, 10_000)
-    const wanted = await exported(plain, 's')
-    for (const snapshotEvery of [50, 256]) {
-      await benches.use(
-        async (bench) => {
-          await feed(bench, snapshotEvery)
-          const { head, state } = await exported(bench, 's')
-          expect(head.chain).toBe(wanted.head.chain)
-          expect(Buffer.compare(state, wanted.state)).toBe(0)
-          await verified(bench)
-        },
-        { blobStore: freshFolder() },
-      )
-    }
-  }))
+test('a session has the same head and state wherever its snapshots fall', () => expectSameAnywhere(benches, 4))
 
 test('blocks with the same bytes in other runs keep their own numbers', () =>
   even.use(
@@ -194,17 +172,7 @@ test('verify names a block that is missing, and one that is damaged; such a sess
 
 /** Layers that see 300 positions beside one that sees all. */
 const mixed = (): string => {
-  const { hidden_act: _, rope_theta: __, ...sizes } = BASE
-  const config = {
-    ...sizes,
-    model_type: 'gemma3_text',
-    head_dim: 6,
-    max_position_embeddings: 4000,
-    sliding_window: 300,
-    query_pre_attn_scalar: 10,
-    hidden_activation: 'gelu_pytorch_tanh',
-    layer_types: ['sliding_attention', 'full_attention'],
-  }
+  const config = windowedGemma3(300)
   return writePackage(config, safetensors(randomDecoder(8, config)))
 }
 

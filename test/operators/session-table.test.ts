@@ -3,41 +3,15 @@ import { describe, expect, test } from 'vitest'
 import { MAX_CAPTURES } from '../../src/operators/captures.ts'
 import { createSessionTable, type SessionTable } from '../../src/operators/session-table.ts'
 import type { Capture } from '../../src/operators/types.ts'
-import { begin } from '../../src/state/conductor.ts'
 import type { Head, SnapshotRef } from '../../src/state/head.ts'
 import { eventually } from '../streams/helpers.ts'
 import { benches, event, verified } from './harness.ts'
+import { bareHead } from './heads.ts'
 
 const { use } = benches()
 
-const headOf = (session: string, offset: number, status: Head['status'] = 'open'): Head => ({
-  type: 'head',
-  version: 1,
-  session,
-  model: 'a'.repeat(64),
-  layout: 'b'.repeat(64),
-  status,
-  settings: { surprisal: false },
-  cursor: {
-    topic: 'continuo.chunks',
-    partition: 0,
-    offset,
-    token: 0,
-    complete: true,
-    chunk: null,
-    hash: 'c'.repeat(64),
-    held: '',
-    rng: 0,
-    pulse: 0,
-  },
-  conductor: begin(),
-  chain: '0'.repeat(32),
-  born: 0,
-  totals: { tokens: 0, predictions: 0, nats: 0, generated: 0 },
-  span: { fromPulse: 0, tokens: 0, predictions: 0, bytes: 0, nats: 0, surprisal: [] },
-  generation: null,
-  snapshot: null,
-})
+const headOf = (session: string, offset: number, status: Head['status'] = 'open'): Head =>
+  bareHead({ session, model: 'a'.repeat(64), layout: 'b'.repeat(64), status }, 'continuo.chunks', offset)
 
 const captureOf = (head: Head, bytes = 1): Capture => ({ head, state: new Uint8Array(bytes), gates: [] })
 const refAt = (first: number): SnapshotRef => ({

@@ -197,7 +197,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
   const sessions = new Map<string, KnownBlocks>()
   /** Where the block with this hash lies, for sessions that have the same one. */
   const byHash = new Map<string, BlobName>()
-  /** Being written: the blocks of a ring that is empty are all the same. */
+  /** Blobs that are being written, by their hash. All blocks of an empty ring have the same bytes, and are written once. */
   const puts = new Map<string, Promise<BlobName>>()
   const noted = new Map<string, BlobName>()
   let noting = false

@@ -26,7 +26,7 @@ export interface ContextStore {
    */
   createContext(name?: string, release?: Release): Context
   /**
-   * As `forkContext` of the model, of a context that was created here. One that is spilled is read back first. A fork that was spilled
+   * As `forkContext` of the model, of a context that was created here. A spilled context is read back first. A fork that was spilled
    * comes back with memory of its own.
    */
   forkContext(context: Context, name?: string, release?: Release): Promise<Context>

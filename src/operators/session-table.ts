@@ -48,7 +48,7 @@ export interface SessionTable {
   snapshotOf(session: string): SnapshotRef | undefined
   /** What those snapshots name in the blob store. */
   readonly living: SnapshotRefs['living']
-  /** A snapshot is whole in the log: the next commit's head names it. */
+  /** All parts of a snapshot are in the log: the session's head in the next commit names it. */
   written(session: string, ref: SnapshotRef): void
   /** The snapshot is of no use: the next commit's head names none. */
   forget(session: string): void

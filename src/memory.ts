@@ -67,7 +67,7 @@ export interface Runs {
  * is what block b holds from lap L on, until the next lap reaches it; L = −1 is what it began with. So each block holds one run at any
  * time, and all stand but that of the last position. A ring has `reach` 1 at most: with more, the last positions may lie in two blocks.
  * After a reset a clock counts on, and the runs of the lap before are what the reset left. Blocks with the same bytes are one blob, so what
- * no token has reached cost one or two blobs in all; the snapshot file would hold all their bytes.
+ * no token has reached costs one or two blobs in all; the snapshot file would hold all these bytes.
  */
 export const runsOf = ({ reach, places }: Pick<Growth, 'reach' | 'places'>, positions: number): Runs => {
   if (places === undefined) return { first: 0, end: Math.max(0, Math.floor((positions - reach) / BLOCK_POSITIONS)) }

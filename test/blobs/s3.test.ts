@@ -7,14 +7,14 @@
 import { rmSync } from 'node:fs'
 import { createServer, type RequestListener } from 'node:http'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { openBlobStore } from '../../src/blobs/open.ts'
 import { openS3Store } from '../../src/blobs/s3.ts'
 import { codeOf, messageOf } from '../../src/errors.ts'
 import { type S3Server, startS3 } from '../../tools/s3/server.ts'
-import { crash, QUICK_BLOBS } from '../crash/suite.ts'
+import { crash, inStore } from '../crash/suite.ts'
 import { temporaryFolder } from '../engine/packages.ts'
-import { inBlocks, openFamily } from '../families.ts'
+import { FAMILIES, type FamilyKey, inBlocks, openFamily } from '../families.ts'
 import { sharedContract } from './contract.ts'
 
 let server: S3Server
@@ -128,12 +128,14 @@ test.each(['s3://', 's3:bucket', 's3://B', 's3://key:secret@bucket/x', 's3://buc
   expect(() => openS3Store(url)).toThrow(/is not of the form s3:\/\/bucket/)
 })
 
-test.each([
-  'qwen3',
-  'qwen35',
-  'gpt2-window',
-] as const)('a worker with the blocks of %s in S3, killed between a blob and the commit that names it, leaves what an undisturbed one leaves', async (key) => {
-  const family = inBlocks(await openFamily(key, temporaryFolder()), `s3://blobs/killed-${key}`)
-  const dir = temporaryFolder()
-  await crash(family, (name) => `file:${join(dir, `${name}.db`)}`, QUICK_BLOBS)
-}, 900_000)
+describe('a worker with S3 for blobs, killed between a snapshot and the commit that names it, leaves what an undisturbed one leaves', () => {
+  const killed = async (key: FamilyKey): Promise<void> => {
+    const family = inBlocks(await openFamily(key, temporaryFolder()), `s3://blobs/killed-${key}`)
+    const dir = temporaryFolder()
+    await crash(family, (name) => `file:${join(dir, `${name}.db`)}`, inStore(key))
+  }
+  const early: readonly FamilyKey[] = ['qwen3', 'gpt2-window']
+  const named = (wanted: boolean) => FAMILIES.filter(({ key }) => early.includes(key) === wanted)
+  test.each(named(true))('with $name', async ({ key }) => killed(key), 900_000)
+  test.each(named(false))('with $name', { tags: 'slow', timeout: 900_000 }, async ({ key }) => killed(key))
+})

@@ -76,6 +76,14 @@ export const QUICK_BLOBS: CrashPlan = {
   lives: 12,
 }
 
+/** The same with a family whose states have no block of 256 positions: nothing of them goes into the store. */
+const QUICK_WHOLE: CrashPlan = { ...QUICK_BLOBS, points: ['snapshot.captured', 'snapshot.written', 'commit.ended'] }
+
+const FULL_BLOCKS: readonly FamilyKey[] = ['gpt2-window', 'qwen3', 'qwen35', 'qwen3moe']
+
+/** What every family goes through with a folder or S3 as its store of blobs. */
+export const inStore = (key: FamilyKey): CrashPlan => (FULL_BLOCKS.includes(key) ? QUICK_BLOBS : QUICK_WHOLE)
+
 /** On the way of a blob from its writing to its removal, while sessions begin anew all the time. */
 export const BLOBS: CrashPlan = {
   inGeneration: false,

@@ -143,7 +143,9 @@ export interface BlockSink {
 export interface StateSource {
   readonly hot: Uint8Array
   readonly blocks: readonly number[]
-  /** Puts every block once. Who loads the state rejects with what this rejects with. */
+  /** Of each growth, how many of the first blocks the context that loads the state has already: they are not put. Default: none. */
+  readonly kept?: readonly number[]
+  /** Puts every other block once. Who loads the state rejects with what this rejects with. */
   fill(sink: BlockSink): Promise<void>
 }
 

@@ -39,35 +39,39 @@ FillingRef open_filling(const Value& value) {
 
 size_t index_of(const Value& value) { return value.As<Napi::Number>().Uint32Value(); }
 
-std::vector<Growth> growths_of(const Value& tables, const Value& blocks) {
-  const auto all = tables.As<Napi::Array>(), counts = blocks.As<Napi::Array>();
+std::vector<Growth> growths_of(const Value& tables, const Value& blocks, const Value& kept) {
+  const auto all = tables.As<Napi::Array>(), counts = blocks.As<Napi::Array>(), already = kept.As<Napi::Array>();
   std::vector<Growth> out(all.Length());
   for (uint32_t g = 0; g < out.size(); ++g) {
     const auto own = all.Get(g).As<Napi::Array>();
     for (uint32_t i = 0; i < own.Length(); ++i) out[g].slices.push_back(own.Get(i).As<Napi::Number>().Uint32Value());
     out[g].blocks = index_of(counts.Get(g));
+    out[g].kept = index_of(already.Get(g));
   }
   return out;
 }
 
 }  // namespace
 
-// fill(engine, hot, tables, blocks, pulse, origin, chain) → Promise<handle>: `tables`: of each growth, the indices of
-// its tables among the persistents; `blocks`: how many blocks of it will come.
+// fill(engine, hot, tables, blocks, kept, context, pulse, origin, chain) → Promise<handle>: `tables`: of each growth,
+// the indices of its tables among the persistents; `blocks`: how many blocks it has, of which the context has the first
+// `kept`, and the others will come. No context: none is kept.
 Value fill(const CallbackInfo& info) {
   auto engine = open_engine(info[0]);
-  const Head head = head_of(info, 4);
+  const Head head = head_of(info, 6);
+  const auto given = info[5].IsExternal() ? idle_context(info[5])->context : nullptr;
   const auto model = engine->model();
   if (model->device->lost()) engine->engine().reload();
   auto begun = std::make_shared<Begun>();
   auto hot = std::make_shared<std::span<std::byte>>();
   Job job =
-      job_on(engine, nullptr, [model, hot, head, begun, growths = growths_of(info[2], info[3])]() mutable -> Status {
-        auto filling = Filling::begin(model, *hot, std::move(growths), head);
-        if (!filling) return filling.error();
-        begun->filling = std::move(*filling);
-        return Done{};
-      });
+      job_on(engine, given,
+             [model, hot, head, begun, given, growths = growths_of(info[2], info[3], info[4])]() mutable -> Status {
+               auto filling = Filling::begin(model, *hot, std::move(growths), head, given.get());
+               if (!filling) return filling.error();
+               begun->filling = std::move(*filling);
+               return Done{};
+             });
   *hot = keep(job, info[1]);
   job.value = [engine, begun](Napi::Env env) -> Value {
     return wrap(env, std::make_shared<FillingHandle>(FillingHandle{engine, std::move(begun->filling)}), filling_tag);

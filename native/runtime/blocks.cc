@@ -71,8 +71,19 @@ std::shared_ptr<TableBlock> BlockTable::make(size_t room) {
   return std::make_shared<TableBlock>(device_, DeviceMemory(device_, bytes_of(room)), room);
 }
 
-void BlockTable::expect(size_t blocks) {
+void BlockTable::share(BlockTable& other, size_t blocks) {
   blocks_.reserve(blocks);
+  for (size_t i = 0; i < blocks; ++i) {
+    auto& block = other.blocks_[i];
+    // Read before it is written: other holders of a block that is frozen already may read it now.
+    if (!block->frozen) block->frozen = true;
+    blocks_.emplace_back(block.block(), false);
+  }
+  listed_ = false;
+}
+
+void BlockTable::expect(size_t blocks) {
+  blocks_.reserve(blocks_.size() + blocks);
   for (size_t i = 0; i < blocks; ++i) {
     auto memory = DeviceMemory::unwritten(device_, bytes_of(block_positions));
     blocks_.emplace_back(std::make_shared<TableBlock>(device_, std::move(memory), block_positions), true);
@@ -117,6 +128,12 @@ void BlockTable::widen(size_t room) {
   }
   last = BlockHold(std::move(wider), true);
   listed_ = false;
+}
+
+void BlockTable::prepare(size_t first, size_t last) {
+  if (first == last) return;
+  const size_t begin = first / block_positions, end = (last - 1) / block_positions + 1;
+  for (size_t i = begin; i < std::min(end, begin + blocks_.size()); ++i) own(i % blocks_.size());
 }
 
 // Replaces a frozen block by a copy that this table alone holds.
@@ -190,11 +207,7 @@ const BlockAt* BlockTable::directory() {
 BlockTable BlockTable::fork(size_t entered, size_t bound) {
   BlockTable out(device_, *slice_, init_);
   const size_t full = entered / block_positions;
-  for (size_t i = 0; i < full; ++i) {
-    // Read before it is written: other holders of a block that is frozen already may read it now.
-    if (!blocks_[i]->frozen) blocks_[i]->frozen = true;
-    out.blocks_.emplace_back(blocks_[i].block(), false);
-  }
+  out.share(*this, full);
   out.reserve(entered, bound);
   for (size_t part = 0; part < slice_->outer && entered % block_positions > 0; ++part)
     device_->copy(out.write(part, full * block_positions), read(part, full * block_positions),

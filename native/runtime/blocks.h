@@ -1,11 +1,12 @@
-// A table that grows, as a list of blocks of 256 positions.
+// A table that grows, or a ring, as a list of blocks of 256 positions.
 //
 // All blocks but the last have room for 256 positions. The last one's room doubles from 16 to 256, so that short
-// contexts stay small; once it has 256, growing adds a block, and nothing that stands is copied again.
+// contexts stay small; once it has 256, growing adds a block, and nothing that stands is copied again. A ring has all
+// of its places from the beginning, a multiple of 256: position p lies in block p / 256 mod the number of blocks.
 //
-// Several contexts may hold the same block: a fork shares the blocks that are full. A shared block is frozen: nobody
-// writes into it any more, also when one context alone is left that holds it. A table that must change a frozen block
-// copies it first, and lets its other holders keep the old one.
+// Several contexts may hold the same block: a fork shares the blocks that are full, and all of a ring. A shared block
+// is frozen: nobody writes into it any more, also when one context alone is left that holds it. A table that must
+// change a frozen block copies it first, and lets its other holders keep the old one.
 //
 // Paging. A block belongs to the device for as long as one of its holders is paged in. It moves to the host's memory
 // when the last of them is paged out or goes away, and comes back with the first that is paged in. So whatever
@@ -83,10 +84,11 @@ class BlockHold {
   bool present_ = true;
 };
 
-// The growing table of one context. Its context must be pinned for all calls but bytes(), held() and paging.
+// The table of one context. Positions of a ring are its places, but for prepare(). The context must be pinned for all
+// calls but bytes(), held() and paging.
 class BlockTable {
  public:
-  // Of a slice that does not grow: always empty.
+  // Of a slice that does not lie in blocks: always empty.
   BlockTable() = default;
   // `slice` must outlive the table; `init`: the first value of every element.
   BlockTable(std::shared_ptr<Device> device, const StateSlice& slice, double init)
@@ -94,9 +96,15 @@ class BlockTable {
 
   // Positions that the blocks have room for.
   size_t room() const { return blocks_.empty() ? 0 : (blocks_.size() - 1) * block_positions + blocks_.back()->room; }
+  size_t count() const { return blocks_.size(); }
   // Makes room for `positions` of at most `bound`. New positions have their first value.
   void reserve(size_t positions, size_t bound);
-  // Begins an empty table with so many blocks of 256 positions, which the caller writes before anything reads them.
+  // Of a ring: copies frozen blocks that a write of positions first … last − 1, counted through the laps, would copy.
+  void prepare(size_t first, size_t last);
+  // Begins an empty table with the first blocks of another one, which are full.
+  void share(BlockTable& other, size_t blocks);
+  // Adds so many blocks of 256 positions to a table whose blocks are full. The caller writes them before anything reads
+  // them.
   void expect(size_t blocks);
   // Of a block that was expected, [outer, 256, inner].
   std::span<std::byte> expected(size_t block) { return {blocks_[block]->data(), blocks_[block]->bytes()}; }

@@ -8,20 +8,23 @@
 
 namespace continuo {
 
-Context::Context(std::shared_ptr<const Model> model)
+Context::Context(std::shared_ptr<const Model> model, Unset)
     : model_(std::move(model)),
       memory_(model_->device, model_->state_bytes),
       counters_(model_->layout.size(), 0),
-      grown_(model_->layout.size()),
+      block_tables_(model_->layout.size()),
       several_(without_room()),
       checked_(model_->layout.size(), 0) {
   device().enlist(*this);
-  try {
-    reset();
-  } catch (...) {
-    device().dismiss(*this);
-    throw;
+}
+
+Context::Context(std::shared_ptr<const Model> model) : Context(std::move(model), Unset{}) {
+  const Pinned pinned(device(), *this);
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    block_tables_[i] = empty_table(i);
+    if (model_->layout[i].ring_in_blocks) block_tables_[i].reserve(model_->layout[i].places, model_->layout[i].places);
   }
+  reset();
   head = Head{};
 }
 
@@ -43,19 +46,19 @@ GrownTable::Extents Context::extents(const StateSlice& slice, std::span<const in
 
 void Context::page_out() {
   memory_.page_out();
-  for (auto& grown : grown_) grown.page_out();
+  for (auto& table : block_tables_) table.page_out();
   for (auto& table : several_) table.page_out();
 }
 
 void Context::page_in() {
   memory_.page_in();
-  for (auto& grown : grown_) grown.page_in();
+  for (auto& table : block_tables_) table.page_in();
   for (auto& table : several_) table.page_in();
 }
 
 std::shared_ptr<Context> Context::fork() {
   const Pinned pinned(device(), *this);
-  auto child = std::make_shared<Context>(model_);
+  const std::shared_ptr<Context> child(new Context(model_, Unset{}));
   const Pinned child_pinned(device(), *child);
   device().copy(child->memory_.data(), memory_.data(), memory_.size());
   child->counters_ = counters_;
@@ -63,7 +66,9 @@ std::shared_ptr<Context> Context::fork() {
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
     if (slice.grows())
-      child->grown_[i] = grown_[i].fork(entered(slice), model_->graph.declarations[slice.counter].bound);
+      child->block_tables_[i] = block_tables_[i].fork(entered(slice), model_->graph.declarations[slice.counter].bound);
+    else if (slice.ring_in_blocks)
+      child->block_tables_[i] = block_tables_[i].fork(slice.places, slice.places);
   }
   for (size_t i = 0; i < several_.size(); ++i) child->several_[i] = several_[i].copy();
   child->head = head;
@@ -73,19 +78,23 @@ std::shared_ptr<Context> Context::fork() {
 
 BlockTable Context::empty_table(size_t i) const {
   const auto& slice = model_->layout[i];
-  return slice.grows() ? BlockTable(model_->device, slice, model_->graph.declarations[slice.name].init) : BlockTable();
+  if (!slice.in_blocks()) return {};
+  return {model_->device, slice, model_->graph.declarations[slice.name].init};
 }
 
 void Context::reset() {
   const Pinned pinned(device(), *this);
   const auto& first = model_->first;
+  broken = true;  // until every table is as it begins: a ring takes memory where others hold its blocks
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
     const auto& d = model_->graph.declarations[slice.name];
     counters_[i] = first ? first->counters[i] : 0;
     checked_[i] = 0;
     if (slice.grows())
-      grown_[i] = empty_table(i);
+      block_tables_[i] = empty_table(i);
+    else if (slice.ring_in_blocks)
+      block_tables_[i].clear(0, slice.outer, 0, slice.places);
     else if (!first && !d.counter)
       device().fill(memory_.data() + slice.offset, slice.type, slice.elements, d.init);
   }
@@ -109,7 +118,7 @@ std::byte* Context::data(Name name) {
 
 size_t Context::index_of(Name name, const std::byte* element) {
   const auto& slice = model_->layout[model_->slice_of[name]];
-  if (slice.grows()) return blocks(name).index_of(element);
+  if (slice.in_blocks()) return blocks(name).index_of(element);
   return static_cast<size_t>(element - data(name)) / size_of(slice.type);
 }
 
@@ -126,16 +135,18 @@ void Context::set_counter(Name name, int64_t to) {
 bool Context::reserve(Name counter, int64_t to) {
   const auto bound = model_->graph.declarations[counter].bound;
   if (to < 0 || static_cast<uint64_t>(to) > bound) return false;
-  const auto wanted = static_cast<size_t>(to);
+  const auto now = static_cast<size_t>(this->counter(counter)), wanted = static_cast<size_t>(to);
   for (uint32_t i = 0; i < model_->layout.size(); ++i) {
-    if (model_->layout[i].counter == counter) grown_[i].reserve(wanted, bound);
+    const auto& slice = model_->layout[i];
+    if (slice.counter == counter) block_tables_[i].reserve(wanted, bound);
+    if (slice.ring == counter && slice.ring_in_blocks) block_tables_[i].prepare(now, std::max(now, wanted));
   }
   for (auto& table : several_) table.reserve(counter, wanted);
   return true;
 }
 
 void Context::settle() {
-  for (auto& grown : grown_) grown.settle();
+  for (auto& table : block_tables_) table.settle();
 }
 
 bool Context::raise(Name counter, int64_t to) {
@@ -151,40 +162,51 @@ void Context::lower(Name counter, int64_t to) {
     if (slice.follows() != counter) continue;
     checked_[i] = std::min(checked_[i], first);
     if (slice.grows())
-      grown_[i].lower(first, last);
+      block_tables_[i].lower(first, last);
     else
-      clear_ring(slice, first, last);
+      clear_ring(i, first, last);
   }
   for (auto& table : several_) table.forget(counter, first, last);
   set_counter(counter, to);
 }
 
 // Sets positions first … last − 1 of a ring to their first value.
-void Context::clear_ring(const StateSlice& slice, size_t first, size_t last) {
-  const size_t each = slice.inner * size_of(slice.type);
+void Context::clear_ring(size_t i, size_t first, size_t last) {
+  const size_t places = model_->layout[i].places;
   // Where there are more positions than places, the last ones overwrote the others: clearing those is enough.
-  for (size_t at = std::max(first, last - std::min(last, slice.places)); at < last; ++at) {
-    for (size_t part = 0; part < slice.outer; ++part) {
-      std::byte* to = memory_.data() + slice.offset + (part * slice.places + at % slice.places) * each;
-      device().fill(to, slice.type, slice.inner, model_->graph.declarations[slice.name].init);
-    }
-  }
+  const size_t from = std::max(first, last - std::min(last, places));
+  if (from >= last) return;
+  const size_t begin = from % places, end = begin + (last - from);
+  clear_places(i, {begin, std::min(end, places)});
+  if (end > places) clear_places(i, {0, end - places});
+}
+
+void Context::clear_places(size_t i, Positions places) {
+  const auto& slice = model_->layout[i];
+  if (slice.ring_in_blocks) return block_tables_[i].clear(0, slice.outer, places.from, places.to);
+  each_piece(
+      i,
+      [&](const std::byte* data, size_t bytes) {
+        device().fill(const_cast<std::byte*>(data), slice.type, bytes / size_of(slice.type),
+                      model_->graph.declarations[slice.name].init);
+      },
+      places);
 }
 
 void Context::discount() {
-  for (auto& grown : grown_) grown.discount();
+  for (auto& table : block_tables_) table.discount();
 }
 
 size_t Context::bytes() {
   size_t total = memory_.size();
-  for (auto& grown : grown_) total += grown.bytes();
+  for (auto& table : block_tables_) total += table.bytes();
   for (const auto& table : several_) total += table.bytes();
   return total;
 }
 
 size_t Context::device_bytes() const {
   size_t total = memory_.size();
-  for (const auto& grown : grown_) total += grown.held();
+  for (const auto& table : block_tables_) total += table.held();
   for (const auto& table : several_) total += table.bytes();
   return total;
 }
@@ -226,14 +248,10 @@ void Context::each_unchecked_piece(size_t i, const auto& visit) const {
   if (slice.ring == no_name) return each_piece(i, visit, from);
   const auto last = static_cast<size_t>(counter(slice.ring));
   if (last - std::min(last, from) >= slice.places) return each_piece(i, visit);
-  // Fewer positions than places: one piece of the ring, or two where they wrap around its end.
-  const size_t each = slice.inner * size_of(slice.type);
+  // Fewer positions than places: a piece of the ring, or two where they wrap around its end.
   const size_t first = from % slice.places, end = first + (last - from);
-  for (size_t part = 0; part < slice.outer && last > from; ++part) {
-    const std::byte* table = memory_.data() + slice.offset + part * slice.places * each;
-    visit(table + first * each, (std::min(end, slice.places) - first) * each);
-    if (end > slice.places) visit(table, (end - slice.places) * each);
-  }
+  each_piece(i, visit, Positions{first, std::min(end, slice.places)});
+  if (end > slice.places) each_piece(i, visit, Positions{0, end - slice.places});
 }
 
 void Context::serialize(std::span<std::byte> out) { serialize_part(whole(), true, out); }

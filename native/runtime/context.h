@@ -1,6 +1,6 @@
 // Context: one mutable timeline: its persistent memory, its clock and its chain.
 //
-// Tables lie in the memory of the model's device: those that grow in blocks (blocks.h), the others in one span.
+// Tables lie in the memory of the model's device: in blocks (blocks.h), or with all others in one span.
 // Counters lie in the host's memory, because the host computes from them which positions a step reads and writes.
 // Between calls the device may page a context out, so code that touches its tables pins it first.
 #pragma once
@@ -37,6 +37,12 @@ struct Positions {
   size_t from = 0, to = 0;
 };
 
+// Leading positions of growing tables that come as blocks, not with the bytes of a state. Multiples of 256.
+struct Behind {
+  std::span<const size_t> positions = {};  // [slices]
+  std::span<const size_t> kept = {};       // [slices]: the first of them, which the context that is restored has itself
+};
+
 class Context final : public Pageable {
  public:
   // Throws DeviceError or std::bad_alloc where the device or the host has no memory for it.
@@ -60,14 +66,14 @@ class Context final : public Pageable {
   // of each ring these places; everything else with `rest` only.
   size_t part_bytes(std::span<const Positions> rows, bool rest) const;
   void serialize_part(std::span<const Positions> rows, bool rest, std::span<std::byte> out);
-  Status restore(std::span<const std::byte> state, const Head& to) { return restore(state, to, {}); }
-  // The same of a state without the first `behind`[slice] positions of growing tables, multiples of 256: they come as
-  // blocks, which the caller checks and writes (BlockTable::expected) before anything reads the context.
-  Status restore(std::span<const std::byte> state, const Head& to, std::span<const size_t> behind);
+  Status restore(std::span<const std::byte> state, const Head& to) { return restore(state, to, Behind{}); }
+  // The same of a state without the positions in `behind`: but for those that are kept, they come as blocks, which the
+  // caller checks and writes (BlockTable::expected) before anything reads the context.
+  Status restore(std::span<const std::byte> state, const Head& to, const Behind& behind);
 
   // A new context that goes on from here by itself: state, clock and chain are this one's, gates are not. It shares the
-  // full blocks of tables that grow along one counter and copies the rest. To be called between two steps, by the call
-  // that has claimed this context. Throws as the constructor does.
+  // full blocks of tables that grow along one counter and the blocks of rings, and copies the rest. To be called
+  // between two steps, by the call that has claimed this context. Throws as the constructor does.
   std::shared_ptr<Context> fork();
 
   // Bytes of memory that the tables take now, on the device or, while paged out, on the host. A block that several
@@ -83,16 +89,16 @@ class Context final : public Pageable {
   // be called between two steps, by the call that has claimed the context.
   bool finite(bool whole = false);
 
-  // A copy of the tables that do not grow, as they lie in memory, and of the counters: see Model::first.
+  // A copy of the tables that lie in one span, as they lie there, and of the counters: see Model::first.
   FirstState image() const;
 
-  // Address of a table on the device; valid while the context is pinned. A table that does not grow: [elements]; one
-  // that grows along several counters: [room(name, axis) of each axis].
+  // Address of a table on the device, one span; valid while the context is pinned: [elements], or of a table that grows
+  // along several counters [room(name, axis) of each axis].
   std::byte* data(Name name);
   // Positions along an axis of a table that grows along several counters; of another axis its extent.
   size_t room(Name name, size_t axis) const { return several(name).room(axis); }
-  // A table that grows.
-  BlockTable& blocks(Name name) { return grown_[model_->slice_of[name]]; }
+  // A table in blocks.
+  BlockTable& blocks(Name name) { return block_tables_[model_->slice_of[name]]; }
   // Index of an element by its address, in elements from the beginning of the table: see BlockTable::index_of.
   size_t index_of(Name name, const std::byte* element);
 
@@ -103,7 +109,8 @@ class Context final : public Pageable {
   bool raise(Name counter, int64_t to);
   // Sets the counter to the smaller value `to`. Positions from there on return to their first value.
   void lower(Name counter, int64_t to);
-  // Makes room for `to` positions in the tables that follow the counter, which stays as it is.
+  // Makes room for `to` positions in the tables that follow the counter, which stays as it is, and copies blocks that
+  // are shared with other contexts and that those positions of a ring take the place of.
   bool reserve(Name counter, int64_t to);
   // No step computes with this context now: blocks that a step had to replace are let go.
   void settle();
@@ -121,18 +128,22 @@ class Context final : public Pageable {
   bool broken = false;
 
  private:
+  // A context without its first state, and without blocks.
+  struct Unset {};
+  Context(std::shared_ptr<const Model> model, Unset);
   Device& device() const { return *model_->device; }
   // The counters of a state, once all of it was checked. [slices]
   Result<std::vector<int64_t>> checked(std::span<const std::byte> state, std::span<const size_t> behind) const;
-  // Visits the bytes of a slice that is no counter: one piece, or of a growing table one piece for each outer part,
-  // with positions `from` up to its counter, or those of `rows`. Of a ring, so many pieces where `rows` are not all.
+  // Visits the bytes of a slice that is no counter, dense, part after part: of a growing table positions `from` up to
+  // its counter, or `rows` of it; of a ring all places, or `rows` of them.
   void each_piece(size_t slice, const auto& visit, size_t from = 0) const;
   void each_piece(size_t slice, const auto& visit, Positions rows) const;
   // Visits the bytes of a slice that finite() has to read.
   void each_unchecked_piece(size_t slice, const auto& visit) const;
   void mark_checked();
   BlockTable empty_table(size_t slice) const;
-  void clear_ring(const StateSlice& slice, size_t first, size_t last);
+  void clear_ring(size_t slice, size_t first, size_t last);
+  void clear_places(size_t slice, Positions places);
   void set_counter(Name name, int64_t to);
   std::vector<Positions> whole() const;  // [slices]: all positions, or places
   size_t entered(const StateSlice& slice) const { return static_cast<size_t>(counter(slice.counter)); }
@@ -142,12 +153,12 @@ class Context final : public Pageable {
   const GrownTable& several(Name name) const { return several_[model_->layout[model_->slice_of[name]].several]; }
 
   std::shared_ptr<const Model> model_;
-  DeviceMemory memory_;              // [model.state_bytes]: all slices that do not grow, each at its offset
-  std::vector<int64_t> counters_;    // [slices]; 0 where the slice is no counter
-  std::vector<BlockTable> grown_;    // [slices]; empty where the slice does not grow
-  std::vector<GrownTable> several_;  // [model.several]: tables that grow along several counters
-  std::vector<size_t> checked_;      // [slices]: leading positions known to be finite; used where it follows a counter
-  std::atomic<bool> busy_{false};    // claimed by a call
+  DeviceMemory memory_;            // [model.state_bytes]: the slices without memory of their own, at their offsets
+  std::vector<int64_t> counters_;  // [slices]; 0 where the slice is no counter
+  std::vector<BlockTable> block_tables_;  // [slices]; empty where the slice does not lie in blocks
+  std::vector<GrownTable> several_;       // [model.several]: tables that grow along several counters
+  std::vector<size_t> checked_;    // [slices]: leading positions known to be finite; used where it follows a counter
+  std::atomic<bool> busy_{false};  // claimed by a call
 };
 
 inline void Context::each_piece(size_t i, const auto& visit, size_t from) const {
@@ -162,7 +173,7 @@ inline void Context::each_piece(size_t i, const auto& visit, Positions rows) con
     const auto to = extents(slice, counters_);
     return several_[slice.several].each_piece(GrownTable::Extents(to.size(), 0), to, visit);
   }
-  if (slice.grows()) return grown_[i].each_piece(rows.from, rows.to, visit);
+  if (slice.in_blocks()) return block_tables_[i].each_piece(rows.from, rows.to, visit);
   const std::byte* data = memory_.data() + slice.offset;
   const size_t each = slice.inner * size_of(slice.type), places = rows.to - rows.from;
   if (places == slice.places) return visit(data, slice.elements * size_of(slice.type));

@@ -1,4 +1,5 @@
 // Context::restore: a state is checked whole, memory is taken, and then it is written.
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/context.h"
@@ -47,30 +48,44 @@ Result<std::vector<int64_t>> Context::checked(std::span<const std::byte> state, 
   return counters;
 }
 
-Status Context::restore(std::span<const std::byte> state, const Head& new_head, std::span<const size_t> behind) {
+Status Context::restore(std::span<const std::byte> state, const Head& new_head, const Behind& behind) {
   if (new_head.origin > new_head.pulse)
     return invalid("the state's origin ", new_head.origin, " lies after its pulse ", new_head.pulse, ".");
   // Positions are counted in int64: a larger clock would wrap, and the loops over positions would have no end.
   if (new_head.pulse > INT64_MAX)
     return invalid("the state's pulse ", new_head.pulse, " is too large for the clock, expected at most 2⁶³ − 1.");
-  auto counters = checked(state, behind);
+  auto counters = checked(state, behind.positions);
   if (!counters) return counters.error();
+
+  const bool in_parts = !behind.positions.empty();
+  for (size_t i = 0; i < behind.kept.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    const size_t own = slice.grows() ? std::min(entered(slice), behind.positions[i]) : 0;
+    if (behind.kept[i] > own)
+      return internal("slice ", i, " is to keep ", behind.kept[i], " positions, and has ", own, ".");
+  }
 
   const Pinned pinned(device(), *this);
   // Memory is taken first, because taking it can fail. Afterwards only the loss of the device can fail.
-  std::vector<BlockTable> grown(grown_.size());
+  std::vector<BlockTable> tables(block_tables_.size());
   auto several = without_room();
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
-    grown[i] = empty_table(i);
+    tables[i] = empty_table(i);
     if (slice.grows()) {
-      if (!behind.empty()) grown[i].expect(behind[i] / block_positions);
-      grown[i].reserve(static_cast<size_t>((*counters)[model_->slice_of[slice.counter]]),
-                       model_->graph.declarations[slice.counter].bound);
+      const size_t kept = behind.kept.empty() ? 0 : behind.kept[i];
+      tables[i].share(block_tables_[i], kept / block_positions);
+      if (in_parts) tables[i].expect((behind.positions[i] - kept) / block_positions);
+      tables[i].reserve(static_cast<size_t>((*counters)[model_->slice_of[slice.counter]]),
+                        model_->graph.declarations[slice.counter].bound);
+    }
+    if (slice.ring_in_blocks) {
+      tables[i].expect(slice.places / block_positions);
+      tables[i].reserve(slice.places, slice.places);
     }
     for (auto& table : several) table.reserve(slice.name, static_cast<size_t>((*counters)[i]));
   }
-  grown_ = std::move(grown);
+  block_tables_ = std::move(tables);
   several_ = std::move(several);
   counters_ = std::move(*counters);
   broken = true;  // until every table is uploaded
@@ -81,7 +96,7 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head, 
       device().upload(const_cast<std::byte*>(to), state.data() + at, bytes);
       at += bytes;
     };
-    each_piece(i, upload, slice.grows() && !behind.empty() ? behind[i] : 0);
+    each_piece(i, upload, slice.grows() && in_parts ? behind.positions[i] : 0);
     if (model_->graph.declarations[slice.name].counter) at += sizeof(int64_t);
   }
   head = new_head;

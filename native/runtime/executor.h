@@ -154,8 +154,10 @@ class Executor {
   // executor_state.cc
   // The value of a counter as row i of the run sees it; `seen`: see Pick.
   int64_t count_at(const Space& space, Name counter, int64_t seen, const Run& run, size_t i) const;
+  // Whether positions of the table lie in blocks.
+  bool in_blocks(Name table) const;
   // The first element of the member that `place` picks for row i of the run, by its indices before, on and behind the
-  // axis that grows; where none does, `before` alone counts. None after a fault.
+  // axis whose positions lie in blocks; where there is none, `before` alone counts. None after a fault.
   struct Member {
     size_t before = 0, position = 0, behind = 0;
   };
@@ -171,8 +173,19 @@ class Executor {
   using Tables = std::array<float*, 4>;  // no op has more places
   // The addresses of the members that the instruction's places pick in the run's context; all null after a fault.
   Tables tables(Space& space, const Instruction& instruction, const Run& run);
-  // The keys and values that row i of a run attends to, positions first … last − 1. In a ring position p lies in slot
-  // p mod slots from keys and values; in tables that grow slots is 0, and the blocks say where. None after a fault.
+  // A member of a ring that cache.attend writes and reads: position p lies in slot p mod places from `data`, or in
+  // blocks; then data is null.
+  struct Ring {
+    float* data;
+    BlockList blocks;
+    bool there() const { return data || blocks.blocks; }
+  };
+  using Rings = std::array<Ring, 4>;
+  // The members that the instruction's places pick in the run's context, all in blocks or none; not there after a
+  // fault.
+  Rings rings(Space& space, const Instruction& instruction, const Run& run);
+  // The keys and values that row i of a run attends to, positions first … last − 1. In a ring that is one span position
+  // p lies in slot p mod slots from keys and values; else slots is 0, and the blocks say where. None after a fault.
   struct History {
     const std::byte *keys, *values;
     size_t first, last, slots;

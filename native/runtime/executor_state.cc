@@ -17,16 +17,22 @@ int64_t Executor::count_at(const Space& space, Name counter, int64_t seen, const
   return run.context->counter(counter) + space.growth[counter] * static_cast<int64_t>(run.number + i) + seen;
 }
 
+bool Executor::in_blocks(Name table) const {
+  const uint32_t slice = model_->slice_of[table];
+  return slice != no_name && model_->layout[slice].in_blocks();
+}
+
 std::optional<Executor::Member> Executor::locate(Space& space, const Instruction& instruction, const Place& place,
                                                  const Run& run, size_t i) {
   const auto& d = model_->graph.declarations[place.table];
+  const bool in_blocks = this->in_blocks(place.table);
   Member out;
   size_t* index = &out.before;
   for (size_t axis = 0; axis < d.axes.size(); ++axis) {
     const auto& a = d.axes[axis];
-    const bool grows = a.kind == Axis::Kind::grows && place.along.empty();
-    const bool several = a.kind == Axis::Kind::grows && !grows;  // the table grows along several counters
-    if (!grows) *index *= several ? run.context->room(place.table, axis) : static_cast<size_t>(a.extent);
+    const bool blocked = in_blocks && a.counter != no_name;                    // positions lie in blocks
+    const bool several = a.kind == Axis::Kind::grows && !place.along.empty();  // the table grows along several counters
+    if (!blocked) *index *= several ? run.context->room(place.table, axis) : static_cast<size_t>(a.extent);
     if (axis < place.picks.size()) {
       const auto& pick = place.picks[axis];
       int64_t at = pick.offset;
@@ -47,13 +53,11 @@ std::optional<Executor::Member> Executor::locate(Space& space, const Instruction
               text("position ", at, " of \"", d.name, "\" is not there, expected ", least, " to ", end - 1, "."));
         return std::nullopt;
       }
-      const auto place_of = static_cast<size_t>(at);
-      if (grows)
-        out.position = place_of;
-      else
-        *index += a.kind == Axis::Kind::ring ? place_of % static_cast<size_t>(a.extent) : place_of;
+      const auto position = static_cast<size_t>(at);
+      (blocked ? out.position : *index) +=
+          a.kind == Axis::Kind::ring ? position % static_cast<size_t>(a.extent) : position;
     }
-    if (grows) index = &out.behind;
+    if (blocked) index = &out.behind;
   }
   return out;
 }
@@ -77,7 +81,7 @@ std::byte* Executor::find(Space& space, const Instruction& instruction, const Pl
     return const_cast<std::byte*>(volatile_tables_.read(member_of(place), first));
   }
   const size_t each = size_of(d.type);
-  if (!model_->layout[model_->slice_of[place.table]].grows()) return run.context->data(place.table) + at->before * each;
+  if (!in_blocks(place.table)) return run.context->data(place.table) + at->before * each;
   auto& table = run.context->blocks(place.table);
   std::byte* position =
       writes ? table.write(at->before, at->position) : const_cast<std::byte*>(table.read(at->before, at->position));
@@ -101,6 +105,24 @@ Executor::Tables Executor::tables(Space& space, const Instruction& instruction, 
   return out;
 }
 
+Executor::Rings Executor::rings(Space& space, const Instruction& instruction, const Run& run) {
+  Rings out{};
+  const auto first = run.context->head.pulse + run.number;
+  for (size_t i = 0; i < instruction.places.size(); ++i) {
+    const auto& place = instruction.places[i];
+    const auto at = locate(space, instruction, place, run, 0);
+    if (!at) return {};
+    if (in_blocks(place.table)) {
+      auto& table = run.context->blocks(place.table);
+      table.prepare(first, first + run.rows);
+      out[i].blocks = {table.directory(), table.count(), at->before, 0};
+    } else {
+      out[i].data = reinterpret_cast<float*>(run.context->data(place.table)) + at->before;
+    }
+  }
+  return out;
+}
+
 // An empty window is a fault: a softmax over no position has no value.
 std::optional<Executor::History> Executor::history(Space& space, const Instruction& instruction, const Run& run,
                                                    size_t i) {
@@ -115,8 +137,11 @@ std::optional<Executor::History> Executor::history(Space& space, const Instructi
     return std::nullopt;
   }
   if (axis.kind == Axis::Kind::ring) {
-    out.slots = static_cast<size_t>(axis.extent);
-    out.first = out.last > out.slots ? out.last - out.slots : 0;
+    const auto places = static_cast<size_t>(axis.extent);
+    out.first = out.last > places ? out.last - places : 0;
+    if (!in_blocks(place.table)) out.slots = places;
+  }
+  if (out.slots > 0) {
     out.keys = find(space, instruction, place, run, i, false);
     out.values = find(space, instruction, instruction.places[1], run, i, false);
     return out.keys && out.values ? std::optional(out) : std::nullopt;
@@ -125,7 +150,8 @@ std::optional<Executor::History> Executor::history(Space& space, const Instructi
     const auto& own = instruction.places[which];
     const auto at = locate(space, instruction, own, run, i);
     if (!at) return std::nullopt;
-    (which == 0 ? out.key_blocks : out.value_blocks) = {run.context->blocks(own.table).directory(), at->before, 0};
+    auto& table = run.context->blocks(own.table);
+    (which == 0 ? out.key_blocks : out.value_blocks) = {table.directory(), table.count(), at->before, 0};
   }
   return out;
 }
@@ -199,16 +225,16 @@ void Executor::clear(Space& space, const Instruction& instruction, const Run& ru
     if (left > 0) model_->device->fill(to + at->before * size_of(d.type), d.type, left, d.init);
     return;
   }
-  size_t before = 1, behind = 1;  // elements of the member around the axis that grows
-  bool grows = false, whole = true;
+  size_t before = 1, behind = 1;  // elements of the member around the axis whose positions lie in blocks
+  bool blocked = false, whole = true;
   for (size_t axis = 0; axis < d.axes.size(); ++axis) {
     const bool picked = axis < place.picks.size();
-    if (d.axes[axis].kind == Axis::Kind::grows)
-      grows = true, whole = !picked;
+    if (in_blocks(place.table) && d.axes[axis].counter != no_name)
+      blocked = true, whole = !picked;
     else if (!picked)
-      (grows ? behind : before) *= static_cast<size_t>(d.axes[axis].extent);
+      (blocked ? behind : before) *= static_cast<size_t>(d.axes[axis].extent);
   }
-  if (!grows) {
+  if (!blocked) {
     std::byte* to = run.context->data(place.table) + at->before * size_of(d.type);
     model_->device->fill(to, d.type, before, d.init);
   } else if (whole) {

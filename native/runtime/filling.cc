@@ -78,7 +78,7 @@ std::vector<std::string> hashes_of(std::span<const BlockBytes> blocks) {
 
 Filling::Filling(std::shared_ptr<Context> context, std::vector<Growth> growths)
     : context_(std::move(context)), growths_(std::move(growths)) {
-  for (const auto& [slices, blocks] : growths_) {
+  for (const auto& [slices, blocks, kept] : growths_) {
     auto& parts = parts_.emplace_back();
     size_t bytes = 0;
     for (const uint32_t i : slices) {
@@ -87,22 +87,27 @@ Filling::Filling(std::shared_ptr<Context> context, std::vector<Growth> growths)
       bytes += parts.back().bytes;
     }
     sizes_.push_back(bytes);
-    stages_.emplace_back(blocks, Stage::awaited);
+    auto& stages = stages_.emplace_back(blocks, Stage::awaited);
+    std::fill_n(stages.begin(), kept, Stage::written);
   }
 }
 
 Result<std::shared_ptr<Filling>> Filling::begin(std::shared_ptr<const Model> model, std::span<const std::byte> hot,
-                                                std::vector<Growth> growths, const Head& head) {
-  std::vector<size_t> behind(model->layout.size(), 0);
-  for (const auto& [slices, blocks] : growths) {
+                                                std::vector<Growth> growths, const Head& head, Context* from) {
+  std::vector<size_t> behind(model->layout.size(), 0), kept_of(model->layout.size(), 0);
+  for (const auto& [slices, blocks, kept] : growths) {
+    if (kept > blocks || (kept > 0 && (!from || &from->model() != model.get())))
+      return internal("blocks are kept that no context of the model has.");
     for (const uint32_t i : slices) {
       if (i >= behind.size() || !model->layout[i].grows() || behind[i] > 0)
         return internal("slice ", i, " does not grow in blocks, or does so twice.");
       behind[i] = blocks * block_positions;
+      kept_of[i] = kept * block_positions;
     }
   }
-  auto context = std::make_shared<Context>(std::move(model));
-  if (auto done = context->restore(hot, head, behind); !done) return done.error();
+  // A fork holds the blocks that are kept, and has no other use.
+  auto context = from ? from->fork() : std::make_shared<Context>(std::move(model));
+  if (auto done = context->restore(hot, head, {behind, kept_of}); !done) return done.error();
   return std::shared_ptr<Filling>(new Filling(std::move(context), std::move(growths)));
 }
 

@@ -21,6 +21,7 @@ namespace continuo {
 struct Growth {
   std::vector<uint32_t> slices;  // in the model's layout; each of them grows
   size_t blocks = 0;
+  size_t kept = 0;  // the first of them, which a context has already
 };
 
 struct BlockName {
@@ -41,9 +42,10 @@ struct BlockFile {
 
 class Filling {
  public:
-  // `hot`: the state without the blocks. Refuses what Context::restore refuses. Throws as Context's constructor does.
+  // `hot`: the state without the blocks. `from`: the context whose blocks are kept, which no other call has; null where
+  // none is. Refuses what Context::restore refuses. Throws as Context's constructor does.
   static Result<std::shared_ptr<Filling>> begin(std::shared_ptr<const Model> model, std::span<const std::byte> hot,
-                                                std::vector<Growth> growths, const Head& head);
+                                                std::vector<Growth> growths, const Head& head, Context* from = nullptr);
 
   // Writes blocks. The sha256 of the bytes of each, which the caller compares with its name. A wrong length and numbers
   // that no state can have are held against the filling: see finish().

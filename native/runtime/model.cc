@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/ops.h"
+#include "runtime/block_list.h"
 #include "runtime/executor.h"
 #include "weights/tensor_files.h"
 
@@ -24,6 +25,62 @@ void find_axes(const Declaration& d, StateSlice& slice) {
   for (auto other = d.axes.begin(); other != d.axes.end(); ++other) {
     if (other != axis) (other < axis ? slice.outer : slice.inner) *= static_cast<size_t>(other->extent);
   }
+}
+
+// Calls f(node) for every node, those of loops and branches too.
+void each_node(std::span<const Node> nodes, const auto& f) {
+  for (const auto& node : nodes) {
+    f(node);
+    each_node(node.body, f);
+    each_node(node.otherwise, f);
+  }
+}
+
+// Which tables [declarations] are rings that lie in blocks. A block of the arithmetic, positions 256 b … 256 b + 255,
+// must be a block of the ring, whatever the lap, so the ring has a multiple of 256 places. And nothing may take the
+// ring as one span: an op that picks no position of it does, and the copy of the first state.
+std::vector<bool> rings_in_blocks(const Graph& graph) {
+  std::vector<bool> out(graph.declarations.size());
+  std::vector<size_t> axis_of(out.size());
+  for (Name name = 0; name < out.size(); ++name) {
+    const auto& axes = graph.declarations[name].axes;
+    for (size_t i = 0; i < axes.size(); ++i) {
+      if (axes[i].kind != Axis::Kind::ring || axes[i].extent % block_positions != 0) continue;
+      out[name] = true;
+      axis_of[name] = i;
+    }
+  }
+  for (size_t i = 0; i < graph.blocks.size(); ++i) {
+    each_node(graph.blocks[i].nodes, [&](const Node& node) {
+      const bool finds = node.op == Op::attend || node.op == Op::cache_attend || node.op == Op::cache_reset;
+      const auto note = [&](const Operand& operand) {
+        const bool whole = !finds && operand.at.size() <= axis_of[operand.name];
+        if (whole || i == graph.first) out[operand.name] = false;
+      };
+      for (const auto& operand : node.in) note(operand);
+      if (node.state) note(*node.state);
+    });
+  }
+  // The rings of a node are read alike.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const auto& block : graph.blocks) {
+      each_node(block.nodes, [&](const Node& node) {
+        if (node.op != Op::attend && node.op != Op::cache_attend) return;
+        const auto is_span = [&](const Operand& operand) {
+          const auto& axes = graph.declarations[operand.name].axes;
+          return !out[operand.name] &&
+                 std::any_of(axes.begin(), axes.end(), [](const Axis& axis) { return axis.kind == Axis::Kind::ring; });
+        };
+        if (std::none_of(node.in.begin(), node.in.end(), is_span)) return;
+        for (const auto& operand : node.in) {
+          changed = changed || out[operand.name];
+          out[operand.name] = false;
+        }
+      });
+    }
+  }
+  return out;
 }
 
 // write_reach of a cache.write to this place, where an axis of the table follows a counter.
@@ -68,6 +125,7 @@ void note_writes(const Graph& graph, std::span<const Instruction> code, std::vec
 
 std::vector<StateSlice> lay_out(const Graph& graph) {
   std::vector<StateSlice> layout;
+  const auto in_blocks = rings_in_blocks(graph);
   size_t offset = 0;
   uint32_t several = 0;
   for (Name name = 0; name < graph.declarations.size(); ++name) {
@@ -81,9 +139,10 @@ std::vector<StateSlice> lay_out(const Graph& graph) {
       continue;
     }
     find_axes(d, slice);
-    if (!slice.grows()) {
+    slice.ring_in_blocks = in_blocks[name];
+    if (!slice.grows()) slice.elements = static_cast<size_t>(d.elements());
+    if (!slice.in_blocks()) {
       slice.offset = offset;
-      slice.elements = static_cast<size_t>(d.elements());
       offset += (slice.elements * size_of(d.type) + line - 1) / line * line;
     }
     layout.push_back(slice);
@@ -100,7 +159,7 @@ std::vector<uint32_t> numbered(const std::vector<StateSlice>& layout, size_t dec
 size_t fixed_bytes(const std::vector<StateSlice>& layout) {
   size_t bytes = 0;
   for (const auto& slice : layout) {
-    if (!slice.grows() && slice.several == no_name)
+    if (!slice.in_blocks() && slice.several == no_name)
       bytes = slice.offset + (slice.elements * size_of(slice.type) + line - 1) / line * line;
   }
   return bytes;

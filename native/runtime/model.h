@@ -14,19 +14,21 @@
 
 namespace continuo {
 
-// One persistent of a context. A slice that does not grow lies at `offset` in the context's memory, on a cache line. A
-// table that grows has memory of its own. Where one axis of a table follows a counter, the elements around it are
+// One persistent of a context. It lies at `offset` in the context's memory, on a cache line, or has memory of its own:
+// blocks (blocks.h) where it grows along one counter, and where it is a ring that can be read in blocks; a GrownTable
+// (grown_table.h) where it grows along several counters. Where one axis of a table follows a counter, the elements
+// around it are
 //   a ring          [outer, places, inner]
 //   a growing table [outer, positions it has room for, inner]
-// A table that grows along several counters is a GrownTable (grown_table.h).
 struct StateSlice {
   Name name;
   Type type;
-  size_t offset = 0;            // bytes; 0 where it grows
+  size_t offset = 0;            // bytes; 0 where it has memory of its own
   size_t elements = 0;          // 0 where it grows
   Name counter = no_name;       // the counter that a growing axis follows
   Name ring = no_name;          // the counter that a ring follows
   size_t places = 0;            // of the ring
+  bool ring_in_blocks = false;  // the ring's places lie in places / 256 blocks
   size_t outer = 1, inner = 1;  // elements before and behind the axis that follows a counter
   // Where an axis follows a counter: from the counter's value back to the oldest position that a row may write.
   size_t write_reach = anywhere;
@@ -35,6 +37,7 @@ struct StateSlice {
   uint32_t several = no_name;
   std::vector<size_t> reaches = {};
   bool grows() const { return counter != no_name; }
+  bool in_blocks() const { return grows() || ring_in_blocks; }
   Name follows() const { return grows() ? counter : ring; }
 };
 
@@ -69,7 +72,7 @@ class Model {
   std::vector<StateSlice> layout;        // [slices], in order of declaration; the clock has no slice
   std::vector<uint32_t> several;         // the slices of tables that grow along several counters
   const std::vector<uint32_t> slice_of;  // [declarations]: index into layout, or no_name
-  const size_t state_bytes;              // of all slices that do not grow
+  const size_t state_bytes;              // of all slices that have no memory of their own
   const std::shared_ptr<Device> device;
   const HostKernels& host() const { return device->host_kernels(); }
   std::vector<Constant> constants;  // [members of constant_index], in the device's memory; of a volatile table f32

@@ -160,13 +160,16 @@ TEST(
 
 TEST("attend: narrow keys and values give the bits of their widened ones, in slots and in blocks, one query and many") {
   Random random(94);
-  for (const Type type : {Type::f16, Type::bf16}) {
+  for (const Type type : {Type::f32, Type::f16, Type::bf16}) {
     for (const size_t channels : {1, 5, 16, 33, 64, 100, 256}) {
       for (const size_t rows : {1, 2, 7, 40}) {
         Query query = some_query(random, channels, 1, false);
         auto& part = query.parts[0];
-        const bool blocks = random.below(2) == 0;
-        if (blocks) {
+        const bool blocks = random.below(3) > 0, ring = blocks && random.below(2) == 0;
+        if (ring) {
+          part.slots = 256 * (1 + random.below(3)), part.first = random.below(5000);
+          part.last = part.first + rows + random.below(part.slots - rows + 1);
+        } else if (blocks) {
           part.first = 0, part.last = rows + random.below(700);
           part.slots = (part.last + 255) / 256 * 256;
         } else {
@@ -175,24 +178,25 @@ TEST("attend: narrow keys and values give the bits of their widened ones, in slo
         // Subnormal numbers too.
         const auto narrowed = [&](std::vector<float>& wide) {
           wide = random.floats(part.slots * part.stride, -2, 2);
-          std::vector<uint16_t> out(wide.size());
+          std::vector<std::byte> out(wide.size() * size_of(type));
           for (size_t i = 0; i < wide.size(); ++i) {
             if (random.below(9) == 0) wide[i] *= 0x1p-20f;
-            write_number(reinterpret_cast<std::byte*>(out.data()), type, i, wide[i]);
-            wide[i] = static_cast<float>(read_number(reinterpret_cast<const std::byte*>(out.data()), type, i));
+            write_number(out.data(), type, i, wide[i]);
+            wide[i] = static_cast<float>(read_number(out.data(), type, i));
           }
           return out;
         };
         const auto keys = narrowed(part.keys), values = narrowed(part.values);
         // The member's blocks lie between others'; [2][256][stride] each.
-        std::vector<std::vector<uint16_t>> held;
+        const size_t bytes = 256 * part.stride * size_of(type);
+        std::vector<std::vector<std::byte>> held;
         std::vector<BlockAt> lists[2];
         for (const size_t which : {0, 1}) {
           const auto& from = which == 0 ? keys : values;
           for (size_t base = 0; blocks && base < part.slots; base += 256) {
-            auto& block = held.emplace_back(2 * 256 * part.stride, uint16_t{0x7E00});
-            std::copy_n(&from[base * part.stride], 256 * part.stride, &block[256 * part.stride]);
-            lists[which].push_back({reinterpret_cast<const std::byte*>(block.data()), 256});
+            auto& block = held.emplace_back(2 * bytes, std::byte{0x7F});
+            std::copy_n(&from[base / 256 * bytes], bytes, &block[bytes]);
+            lists[which].push_back({block.data(), 256});
           }
         }
         const size_t stride = channels + random.below(9);
@@ -215,8 +219,11 @@ TEST("attend: narrow keys and values give the bits of their widened ones, in slo
                            part.first,
                            part.last - rows + 1,
                            part.slots};
-          if (blocks)
-            first.slots = 0, first.key_blocks = {lists[0].data(), 1, 0}, first.value_blocks = {lists[1].data(), 1, 0};
+          if (blocks) {
+            first.slots = 0;
+            first.key_blocks = {lists[0].data(), lists[0].size(), 1, 0};
+            first.value_blocks = {lists[1].data(), lists[1].size(), 1, 0};
+          }
           first.dtype = stored_as(type);
           if (rows == 1)
             table->attend({{first}, 1, y.data(), channels, query.scale});

@@ -180,6 +180,40 @@ TEST("table blocks: forks take memory for what they change, and a shared block i
   }
 }
 
+TEST("table blocks: forks of a ring share its blocks, and a step's blocks are copied before it, whatever the lap") {
+  for (const auto& device : devices()) {
+    constexpr size_t places = 4 * 256;
+    Family family(device, 2, 3, 0.5, 34);
+    family.raise(family.twins[0], places);
+    for (int i = 0; i < 40; ++i) family.write(family.twins[0]);
+    const auto shared = [&](const Twin& twin) {
+      std::string out;
+      for (size_t at = 0; at < places; at += 256)
+        out += twin.table.read(0, at) == family.twins[0].table.read(0, at) ? 's' : 'o';
+      return out;
+    };
+    struct Case {
+      size_t first, last;
+      std::string after;
+    };
+    for (const auto& [first, last, after] : {Case{0, 0, "ssss"}, Case{255, 256, "osss"}, Case{255, 257, "ooss"},
+                                             Case{7 * places + 1020, 7 * places + 1025, "osso"},
+                                             Case{3 * places + 300, 5 * places, "oooo"}, Case{512, 768, "ssos"}}) {
+      auto child = family.fork(family.twins[0]);
+      CHECK(shared(child) == "ssss");
+      child.table.prepare(first, last);
+      CHECK(shared(child) == after && child.table.count() == 4);
+      // A step writes into what is its own now.
+      const auto* there = child.table.read(0, first % places);
+      if (first < last) CHECK(child.table.write(0, first % places) == there);
+      CHECK(family.stands(child) && family.stands(family.twins[0]));
+      child.table.clear(0, 2, 0, places);
+      for (auto& part : child.want) std::fill(part.begin(), part.end(), 0.5f);
+      CHECK(family.stands(child) && family.stands(family.twins[0]));
+    }
+  }
+}
+
 TEST(
     "table blocks: a shared block leaves the device when the last of its holders does, and a directory follows the "
     "blocks") {

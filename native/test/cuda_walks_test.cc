@@ -25,6 +25,35 @@ struct Table {
   float* want(size_t run) { return &numbers.want[run * each]; }
 };
 
+// A ring of each run, in one span or in blocks of 256 places that lie in the opposite order.
+struct Ring {
+  Table table;
+  size_t stride, blocks;
+  std::vector<std::vector<BlockAt>> lists;  // [runs]
+  std::vector<uint64_t> args;
+
+  Ring(Steps& steps, size_t slots, size_t of, size_t count, const std::vector<bool>& there)
+      : table(steps, slots * of, there), stride(of), blocks(count), args(table.args) {
+    for (size_t run = 0; run < args.size() && blocks > 0; ++run) {
+      const auto listed = [&](const float* base) {
+        std::vector<BlockAt> list;
+        for (size_t i = blocks; i-- > 0;)
+          list.push_back({reinterpret_cast<const std::byte*>(base + i * block_positions * stride), block_positions});
+        return list;
+      };
+      lists.push_back(listed(table.want(run)));
+      if (there[run]) args[run] = arg_of(steps.in(listed(reinterpret_cast<const float*>(table.args[run]))));
+    }
+  }
+  BlockList list(size_t run, size_t channel) const {
+    return blocks > 0 ? BlockList{lists[run].data(), blocks, 0, channel} : BlockList{};
+  }
+  float* place(size_t run, size_t position, size_t slots) {
+    if (blocks == 0) return table.want(run) + position % slots * stride;
+    return reinterpret_cast<float*>(const_cast<std::byte*>(list(run, 0).at(position, stride, sizeof(float))));
+  }
+};
+
 std::vector<bool> some_there(Steps& steps) {
   std::vector<bool> there;
   for (size_t run = 0; run < steps.runs.size(); ++run) there.push_back(steps.random.below(8) != 0);
@@ -284,7 +313,8 @@ TEST(
     std::vector<std::vector<uint64_t>> args(cuda::attend_args);
     for (size_t row = 0; row < steps.rows; ++row) {
       const size_t last = 1 + random.below(positions), from = random.below(2) * random.below(last);
-      const uint64_t row_args[] = {arg_of(lists[0]), arg_of(lists[1]), from, last, 0, member, member};
+      const uint64_t row_args[] = {arg_of(lists[0]), arg_of(lists[1]),       from, last, 0, member,
+                                   member,           (positions + 255) / 256};
       for (size_t arg = 0; arg < cuda::attend_args; ++arg) args[arg].push_back(row_args[arg]);
       for (size_t head = 0; row >= first && row < first + count && head < groups; ++head) {
         const size_t at = row * width + head * n, key = head / shared * n;
@@ -307,8 +337,10 @@ TEST(
     const Cut cut(steps);
     const size_t shared = 1 + random.below(3), keys = 1 + random.below(3), n = 1 + random.below(20),
                  groups = keys * shared, width = groups * n, stride = keys * n;
-    const size_t segment = random.below(2) ? 1 + random.below(30) : 0,
-                 slots = segment > 0 ? segment : 1 + random.below(random.below(4) ? 30 : 600),
+    const size_t segment = random.below(2) ? 1 + random.below(30) : 0, blocks = random.below(3),
+                 slots = blocks > 0    ? blocks * block_positions
+                         : segment > 0 ? segment
+                                       : 1 + random.below(random.below(4) ? 30 : 600),
                  learned = random.below(2) * (1 + random.below(5));
     const bool context = random.below(2) == 0;
     const float scale = random.uniform(0.1f, 1);
@@ -326,17 +358,20 @@ TEST(
       for (int i = 0; i < 2; ++i) in.push_back(random.floats(keys * learned * n, -1, 1));
     }
     const auto there = some_there(steps);
-    Table K(steps, slots * stride, there), V(steps, slots * stride, there), CK(steps, slots * stride, there),
-        CV(steps, slots * stride, there);
+    Ring K(steps, slots, stride, blocks, there), V(steps, slots, stride, blocks, there),
+        CK(steps, slots, stride, blocks, there), CV(steps, slots, stride, blocks, there);
     Command c;
     Both<float> y;
     c.task = Task::attend_window, c.width = narrow(width), c.groups = narrow(groups), c.shared = narrow(shared),
     c.scale = scale;
-    c.count = context ? 4 : 2, c.slots = narrow(slots), c.learned = narrow(learned), c.segment = segment;
+    c.count = context ? 4 : 2, c.slots = narrow(slots), c.blocks = narrow(blocks), c.learned = narrow(learned),
+    c.segment = segment;
     for (size_t i = 0; i < in.size(); ++i) c.in[i] = steps.in(in[i]);
     c.out = steps.out(y, steps.rows * width);
-    c.run_arg =
-        steps.args_of_runs(context ? std::vector{K.args, V.args, CK.args, CV.args} : std::vector{K.args, V.args});
+    auto args = context ? std::vector{K.args, V.args, CK.args, CV.args} : std::vector{K.args, V.args};
+    const std::vector<uint64_t> member(steps.runs.size(), 0);
+    args.resize(blocks > 0 ? 2 * args.size() : args.size(), member);
+    c.run_arg = steps.args_of_runs(args);
     for (size_t run = 0; run < steps.runs.size(); ++run) {
       if (!cut.has(run) || !there[run]) continue;
       const auto [first_row, rows, first_clock, origin] = steps.runs[run];
@@ -346,8 +381,8 @@ TEST(
                        reach = segment > 0 ? clock - clock % segment : clock - std::min<uint64_t>(clock, slots - 1),
                        from = std::max(reach, origin);
         for (size_t ring = 0; ring < (context ? 4 : 2); ++ring) {
-          Table& table = *std::array{&K, &V, &CK, &CV}[ring];
-          std::copy_n(&in[1 + ring][row * stride], stride, table.want(run) + clock % slots * stride);
+          Ring& table = *std::array{&K, &V, &CK, &CV}[ring];
+          std::copy_n(&in[1 + ring][row * stride], stride, table.place(run, clock, slots));
         }
         for (size_t query = 0; query < groups; ++query) {
           const size_t key = query / shared, at = row * width + query * n;
@@ -356,17 +391,26 @@ TEST(
             job.parts[job.count++] = {
                 &in[base][at], &in[base + 1][key * learned * n], &in[base + 2][key * learned * n], n, 0, learned,
                 learned};
-          if (context)
-            job.parts[job.count++] = {
-                &in[0][at], CK.want(run) + key * n, CV.want(run) + key * n, stride, from, clock + 1, slots};
-          job.parts[job.count++] = {&in[0][at], K.want(run) + key * n, V.want(run) + key * n, stride, from, clock + 1,
-                                    slots};
+          const auto seen = [&](Ring& own_keys, Ring& own_values) {
+            job.parts[job.count++] = {&in[0][at],
+                                      own_keys.table.want(run) + key * n,
+                                      own_values.table.want(run) + key * n,
+                                      stride,
+                                      from,
+                                      clock + 1,
+                                      blocks > 0 ? 0 : slots,
+                                      own_keys.list(run, key * n),
+                                      own_values.list(run, key * n)};
+          };
+          if (context) seen(CK, CV);
+          seen(K, V);
           cpu.attend(job);
         }
       }
     }
     steps.run({c}, Family::attention, cut.first, cut.count, cut.parts);
-    CHECK(same(y) && same(K.numbers) && same(V.numbers) && same(CK.numbers) && same(CV.numbers));
+    CHECK(same(y));
+    for (const Ring* ring : {&K, &V, &CK, &CV}) CHECK(same(ring->table.numbers));
   }
 }
 

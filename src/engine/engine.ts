@@ -14,7 +14,7 @@ import { executorOf } from './executor.ts'
 import { fillFrom, isSource } from './filling.ts'
 import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
 import { type Graph, parametersOf } from './graph.ts'
-import { type Ranges, takeParts } from './growth.ts'
+import { frozenRuns, type Ranges, takeParts } from './growth.ts'
 import { nativeItem } from './items.ts'
 import { stateLayout } from './layout.ts'
 import {
@@ -321,6 +321,12 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
           return takeParts(layout, counters, known, (ranges, rest) => copied(handle, ranges, rest))
         })
       },
+      frozen: () =>
+        frozenRuns(
+          layout,
+          callNative((addon) => addon.counters(own().handle)),
+          Number(state.head.pulse),
+        ),
       restore(bytes, head) {
         own()
         checkLoaded(bytes, head)
@@ -334,7 +340,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
         const { pulse, origin, chain } = head
         await withBusy([held], 'load', () => {
           if (isSource(from))
-            return fillFrom(engine, layout, from, head, (filling) =>
+            return fillFrom(engine, layout, from, head, handle, (filling) =>
               callNative((addon) => addon.filled(filling, handle)),
             )
           return awaitNative((addon) => addon.load(engine, handle, from, pulse, origin, String(chain)))
@@ -390,7 +396,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       checkLoaded(from, head)
       const { pulse, origin, chain } = head
       if (isSource(from))
-        return fillFrom(engine, layout, from, head, (filling) =>
+        return fillFrom(engine, layout, from, head, null, (filling) =>
           contextOf(callNative((addon) => addon.filled(filling, null))),
         )
       return contextOf(await awaitNative((addon) => addon.load(engine, null, from, pulse, origin, String(chain))))

@@ -1,7 +1,7 @@
 /** Contexts from states that come in parts: each block goes at once to where it stays. */
 import type { BlockFile, BlockPlace, BlockSink, StateLayout, StateSource } from '../memory.ts'
 import { inParallel } from '../parallel.ts'
-import { awaitNative, callNative, type EngineHandle, type FillingHandle } from './native.ts'
+import { awaitNative, type ContextHandle, callNative, type EngineHandle, type FillingHandle } from './native.ts'
 import type { ContextHead } from './types.ts'
 
 export const isSource = (state: Uint8Array | StateSource | null): state is StateSource =>
@@ -65,16 +65,20 @@ const gathered = (filling: FillingHandle): BlockSink['bytes'] => {
     })
 }
 
-/** Hands the filled context to `take`. Rejects as `Context.load`; then nothing is left of it. */
+/** Hands the filled context to `take`. `context`: the one that keeps blocks. Rejects as `Context.load`; then nothing is left of it. */
 export const fillFrom = async <T>(
   engine: EngineHandle,
   { first, growth }: StateLayout,
-  { hot, blocks, fill }: StateSource,
+  { hot, blocks, kept = blocks.map(() => 0), fill }: StateSource,
   { pulse, origin, chain }: ContextHead,
+  context: ContextHandle | null,
   take: (filling: FillingHandle) => T,
 ): Promise<T> => {
   const tables = growth.map((each) => each.tables.map((table) => first.findIndex(({ name }) => name === table.name)))
-  const filling = await awaitNative((addon) => addon.fill(engine, hot, tables, blocks, pulse, origin, String(chain)))
+  const keeper = kept.some((count) => count > 0) ? context : null
+  const filling = await awaitNative((addon) =>
+    addon.fill(engine, hot, tables, blocks, kept, keeper, pulse, origin, String(chain)),
+  )
   try {
     await fill({
       bytes: gathered(filling),

@@ -9,6 +9,7 @@ import {
   type Growth,
   type KnownParts,
   placesOf,
+  type Runs,
   runsOf,
   type StateLayout,
   type StateParts,
@@ -82,31 +83,36 @@ export interface Ranges {
   readonly to: readonly number[]
 }
 
+const indexIn = ({ first }: StateLayout, wanted: string): number => first.findIndex(({ name }) => name === wanted)
+
+/** The frozen runs of each growth. `counters`: the value of each persistent that is a counter; the clock has no place in the layout. */
+export const frozenRuns = (layout: StateLayout, counters: readonly number[], pulse: number): readonly Runs[] =>
+  layout.growth.map((each) => runsOf(each, counters[indexIn(layout, each.counter)] ?? pulse))
+
 /**
  * Takes a state apart. `counters`: the value of each persistent that is a counter. `part` copies those positions and places; what follows
  * no counter, only with `rest`.
  */
 export const takeParts = async (
-  { first, growth }: StateLayout,
+  layout: StateLayout,
   counters: readonly number[],
   { pulse, ends }: KnownParts,
   part: (ranges: Ranges, rest: boolean) => Promise<Uint8Array>,
 ): Promise<StateParts> => {
-  const indexOf = (wanted: string): number => first.findIndex(({ name }) => name === wanted)
-  // The clock has no place in the layout.
-  const frozen = growth.map((each) => runsOf(each, counters[indexOf(each.counter)] ?? pulse))
+  const { first, growth } = layout
+  const frozen = frozenRuns(layout, counters, pulse)
   const filled = (value: number): number[] => first.map(() => value)
   const choose = ({ from, to }: { from: number[]; to: number[] }, each: Growth, run: number): void => {
     const places = placesOf(each, run)
     for (const { name } of each.tables) {
-      from[indexOf(name)] = places.from
-      to[indexOf(name)] = places.to
+      from[indexIn(layout, name)] = places.from
+      to[indexIn(layout, name)] = places.to
     }
   }
   const hot = { from: filled(0), to: filled(-1) }
   for (const [g, each] of growth.entries()) {
     choose(hot, each, frozen[g]!.end)
-    if (each.places === undefined) for (const { name } of each.tables) hot.to[indexOf(name)] = -1
+    if (each.places === undefined) for (const { name } of each.tables) hot.to[indexIn(layout, name)] = -1
   }
   const copy = await part(hot, true)
   // One after the other: a context does one thing at a time.

@@ -186,13 +186,15 @@ interface Addon {
   ): Promise<ContextHandle>
   /**
    * A context that is made of parts: the state without its blocks first. `tables`: of each growth, the indices of its tables in the layout;
-   * `blocks`: how many blocks of it will come.
+   * `blocks`: how many blocks it has, of which the context has the first `kept`, and the others will come.
    */
   fill(
     engine: EngineHandle,
     hot: Uint8Array,
     tables: readonly (readonly number[])[],
     blocks: readonly number[],
+    kept: readonly number[],
+    context: ContextHandle | null,
     pulse: bigint,
     origin: bigint,
     chain: string,

@@ -3,7 +3,15 @@
  * `native/` implements them; `src/engine/engine.ts` validates, explains and hands over.
  */
 import { ContinuoError } from '../errors.ts'
-import type { GateStatistics, KnownParts, MemoryDeclaration, StateLayout, StateParts, StateSource } from '../memory.ts'
+import type {
+  GateStatistics,
+  KnownParts,
+  MemoryDeclaration,
+  Runs,
+  StateLayout,
+  StateParts,
+  StateSource,
+} from '../memory.ts'
 
 export interface ModelInfo {
   readonly dir: string
@@ -86,6 +94,8 @@ export interface EngineContext extends Context {
   serialize(): Uint8Array
   /** As `load`. */
   restore(state: Uint8Array, head: ContextHead): void
+  /** Of each growth of the layout, the runs that are frozen now. Throws MISUSE while a call has the context. */
+  frozen(): readonly Runs[]
 }
 
 export interface Sampling {

@@ -1,8 +1,9 @@
-/** Tables that grow lie in blocks of 256 positions: the bits are those of one span, and forks share what is full. */
+/** Tables that grow, and rings, lie in blocks of 256 positions: the bits are those of one span, and forks share what is full. */
 import { createHash } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
-import type { EngineContext, Model } from '../../src/engine/types.ts'
-import { BASE, type DecoderConfig, randomDecoder } from '../models/decoders.ts'
+import type { EngineContext, Model, OpenModelOptions } from '../../src/engine/types.ts'
+import { BASE, type DecoderConfig, randomDecoder, windowedGemma3 } from '../models/decoders.ts'
+import { gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
 import { hybridTensors, qwen3NextConfig } from '../models/hybrid-packages.ts'
 import { bits, errorOf, feed, generate, open, sameBytes, testDevice } from './helpers.ts'
 import { randomRwkv7, safetensors, writePackage } from './packages.ts'
@@ -11,8 +12,25 @@ const LONG: DecoderConfig = { ...BASE, max_position_embeddings: 1100 }
 const long = (): string => writePackage(LONG, safetensors(randomDecoder(3, LONG)))
 const tokens = (count: number, seed = 1): number[] =>
   Array.from({ length: count }, (_, i) => ((i * i + 7 * i) * seed + seed) % 29)
+const windowed = (): string => writePackage(windowedGemma3(256), safetensors(randomDecoder(3, windowedGemma3(256))))
+const gpt2 = (): string => {
+  const sizes = { L: 2, H: 1, N: 2, F: 4, V: 32, P: 256 }
+  return writePackage(gpt2ConfigOf(sizes), safetensors(randomGpt2(5, sizes)))
+}
+const llama: Kind = ['llama', long, {}]
+const gemma3: Kind = ['gemma3, whose layers with a window have rings by the clock', windowed, {}]
+const gpt2InWindow: Kind = ['gpt2 in a window, a ring by a counter', gpt2, { overflow: 'window' }]
+type Kind = readonly [what: string, write: () => string, options: OpenModelOptions]
+
 /** Chain, and the hash of nats and state, of tokens(800) in a model with tables in one span of memory. */
-const GOLDEN = 'e5fbf8eea3df6e81edf05eda64ac94da fa0a69a8ce8f601cdd3189701876c0124988a612066d7711f45fe1f312049409'
+const GOLDEN: readonly (readonly [...Kind, string])[] = [
+  [...llama, 'e5fbf8eea3df6e81edf05eda64ac94da fa0a69a8ce8f601cdd3189701876c0124988a612066d7711f45fe1f312049409'],
+  [...gemma3, 'f18174ce2372f35da791cb49e7a815d7 5e04fbd263505fac9987c2ce70e634e7457e3c8ac02227ddc811033e4499622f'],
+  [
+    ...gpt2InWindow,
+    '068471a3e0605010637fa41a0cba9ac3 887ed79dc5b9d4e1b2605123db34ef6637cfffeb11616a98d89cd53e0d42a855',
+  ],
+]
 const drawn = { temperature: 1, topK: 0, topP: 1, seed: 5n }
 
 const expectSame = (a: EngineContext, b: EngineContext): void => {
@@ -26,9 +44,9 @@ const restored = (model: Model, from: EngineContext): EngineContext => {
   return context
 }
 
-describe('a table that grows', () => {
-  it('of 800 positions has the bits of one span, whatever the cut', async () => {
-    const model = await open(long(), { threads: 2, ...testDevice })
+describe('a table in blocks', () => {
+  it.each(GOLDEN)('of %s has the bits of one span, whatever the cut', async (_what, write, options, golden) => {
+    const model = await open(write(), { threads: 2, ...options, ...testDevice })
     const ids = tokens(800)
     const hashes: string[] = []
     for (const most of [800, 97]) {
@@ -39,10 +57,10 @@ describe('a table that grows', () => {
       hash.update(context.serialize())
       hashes.push(`${context.chain} ${hash.digest('hex')}`)
     }
-    expect(hashes).toEqual([GOLDEN, GOLDEN])
+    expect(hashes).toEqual([golden, golden])
   })
 
-  it('takes memory by blocks: little at first, and no more than a block beyond its positions', async () => {
+  it('that grows takes memory by blocks: little at first, and no more than a block beyond its positions', async () => {
     const model = await open(long())
     const context = model.createContext()
     const base = context.bytes
@@ -55,11 +73,14 @@ describe('a table that grows', () => {
   })
 })
 
-describe.each([
-  ['llama', () => long()],
-  ['qwen3-next, whose other layers are recurrent', hybrid],
-  ['rwkv7, which has no table that grows', rwkv7],
-])('a fork of %s', (_, dir) => {
+const kinds: readonly Kind[] = [
+  llama,
+  gemma3,
+  gpt2InWindow,
+  ['qwen3-next, whose other layers are recurrent', hybrid, {}],
+  ['rwkv7, which has no table that grows', rwkv7, {}],
+]
+describe.each(kinds)('a fork of %s', (_, dir, options) => {
   let path = ''
   beforeAll(() => {
     path = dir()
@@ -71,7 +92,7 @@ describe.each([
   }
 
   it('is what a copy of its state is, and each goes on by itself', async () => {
-    const model = await open(path)
+    const model = await open(path, options)
     const parent = await parentOf(model)
     const [fork, copy, other] = [model.forkContext(parent), restored(model, parent), restored(model, parent)]
     expectSame(fork, copy)
@@ -90,7 +111,7 @@ describe.each([
   })
 
   it('of a fork stands when those before it have gone on, were reset or closed', async () => {
-    const model = await open(path)
+    const model = await open(path, options)
     const parent = await parentOf(model, 520)
     const want = restored(model, parent)
     const [child, reset] = [model.forkContext(parent), model.forkContext(parent)]
@@ -104,13 +125,15 @@ describe.each([
     child.close()
     for (const context of [grandchild, want]) await feed(model, context, tokens(20, 7), false)
     expectSame(grandchild, want)
-    const fresh = model.createContext()
+    // A ring by the clock goes on from where it stood.
+    const fresh = await parentOf(model, 520)
+    fresh.reset()
     await feed(model, fresh, tokens(300, 5), false)
     expect(sameBytes(fresh.serialize(), reset.serialize())).toBe(true)
   })
 
   it('is refused while a call has the context, and of one that is closed or another model’s', async () => {
-    const [model, another] = [await open(path), await open(path)]
+    const [model, another] = [await open(path, options), await open(path, options)]
     const parent = await parentOf(model, 3)
     const running = feed(model, parent, tokens(9))
     expect(await errorOf(() => model.forkContext(parent))).toMatchObject({ code: 'MISUSE' })
@@ -122,6 +145,25 @@ describe.each([
 })
 
 describe('a thousand forks', () => {
+  it('of a context with windows take the blocks of a ring that they write', async () => {
+    const model = await open(writePackage(windowedGemma3(1024), safetensors(randomDecoder(3, windowedGemma3(1024)))))
+    const parent = model.createContext()
+    await feed(model, parent, tokens(2100), false)
+    const { bytes } = parent
+    // Keys and values of the layer with a window, each 12 channels of f32.
+    const ring = 2 * 1024 * 12 * 4
+    const forks = Array.from({ length: 100 }, () => model.forkContext(parent))
+    const taken = (): number => forks.reduce((sum, fork) => sum + fork.bytes, 0) / forks.length
+    const before = taken()
+    expect(before).toBeLessThan(bytes - ring)
+    for (const fork of forks) await feed(model, fork, tokens(1), false)
+    expect(taken() - before).toBe(ring / 4)
+    expect(parent.bytes).toBe(bytes)
+    // The parent's next token lies in that block too, which the forks hold or held.
+    await feed(model, parent, tokens(1), false)
+    expectSame(parent, forks[7]!)
+  })
+
   it('of a long context take the memory of their last blocks', async () => {
     const model = await open(long())
     const parent = model.createContext()

@@ -10,6 +10,14 @@ namespace {
 
 constexpr size_t conv_channels = 64;  // of a task
 
+// Where a position's keys, or values, are written.
+std::byte* place_of(const void* span, const BlockList& blocks, const AttendPart& part, size_t position) {
+  const std::byte* to = part.slots > 0
+                            ? static_cast<const std::byte*>(span) + position % part.slots * part.stride * sizeof(float)
+                            : blocks.at(position, part.stride, sizeof(float));
+  return const_cast<std::byte*>(to);
+}
+
 }  // namespace
 
 void CpuExecutor::rope(Space& space, const Instruction& instruction, std::span<const Run> runs) {
@@ -64,34 +72,38 @@ void CpuExecutor::attend_window(Space& space, const Instruction& instruction, st
   const auto& axis = model_->graph.declarations[instruction.places[0].table].axes[instruction.places[0].picks.size()];
   const auto slots = static_cast<size_t>(axis.extent);
   const auto value_of = [&](size_t i) { return floats(space, instruction.in[i].id); };
-  std::vector<Tables> rings;
+  std::vector<Rings> of_run;
   size_t positions = 0;
   for (const auto& run : runs) {
-    rings.push_back(tables(space, instruction, run));
+    of_run.push_back(rings(space, instruction, run));
     positions += run.rows * slots * (context ? 2 : 1);
   }
   const size_t learned = persistent ? model_->constants[instruction.in[inputs - 1].id].outputs / stride : 0;
   const auto work = [&](size_t task) {
     const Run& run = runs[task / heads];
-    const auto& [keys, values, context_keys, context_values] = rings[task / heads];
-    const size_t head = task % heads;
-    if (!keys) return;
+    const auto& [keys, values, context_keys, context_values] = of_run[task / heads];
+    const size_t head = task % heads, channel = head * channels;
+    if (!keys.there()) return;
     const uint64_t origin = run.context->head.origin;
     for (size_t i = 0; i < run.rows; ++i) {
       const uint64_t clock = run.context->head.pulse + run.number + i;
       const uint64_t reach =
           node.segment > 0 ? clock - clock % node.segment : clock - std::min<uint64_t>(clock, slots - 1);
-      const size_t first = std::max(reach, origin), row = run.row + i, slot = clock % slots * stride + head * channels;
-      const size_t bytes = channels * sizeof(float);
+      const size_t first = std::max(reach, origin), row = run.row + i;
       AttendRun job{{}, 0, nullptr, channels, node.scale};
-      const auto own = [&](float* K, float* V, size_t k) {
-        std::memcpy(K + slot, value_of(k) + row * stride + head * channels, bytes);
-        std::memcpy(V + slot, value_of(k + 1) + row * stride + head * channels, bytes);
-        job.parts[job.count++] = {nullptr, K + head * channels, V + head * channels, stride, first, clock + 1, slots};
+      const auto own = [&](const Ring& K, const Ring& V, size_t k) {
+        auto& part = job.parts[job.count++];
+        part = {nullptr, nullptr, nullptr, stride, first, clock + 1, 0, K.blocks, V.blocks};
+        if (K.data) part.keys = K.data + channel, part.values = V.data + channel, part.slots = slots;
+        part.key_blocks.channel = part.value_blocks.channel = channel;
+        std::memcpy(place_of(part.keys, part.key_blocks, part, clock), value_of(k) + row * stride + channel,
+                    channels * sizeof(float));
+        std::memcpy(place_of(part.values, part.value_blocks, part, clock), value_of(k + 1) + row * stride + channel,
+                    channels * sizeof(float));
       };
       if (learned > 0) {
         const auto of = [&](size_t constant) {
-          return model_->constants[instruction.in[constant].id].vector() + head * learned * channels;
+          return model_->constants[instruction.in[constant].id].vector() + channel * learned;
         };
         job.parts[job.count++] = {nullptr, of(inputs - 2), of(inputs - 1), channels, 0, learned, learned};
       }

@@ -173,7 +173,8 @@ class Translator {
         c.slots = narrow(table.axes[places[0].picks.size()].extent);
         if (in.size() > (c.count == 4 ? 5u : 3u))
           c.learned = narrow(constant(in.back()).outputs / (c.width / c.shared));
-        args_of_runs(c, c.count);
+        if (model_.layout[model_.slice_of[places[0].table]].in_blocks()) c.blocks = narrow(c.slots / block_positions);
+        args_of_runs(c, c.blocks > 0 ? 2 * c.count : c.count);
         break;
       }
       case Op::cache_memory:

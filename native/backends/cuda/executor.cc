@@ -276,10 +276,18 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
       case Task::ssm:
       case Task::recall:
       case Task::memory_first:
-      case Task::mix:
-      case Task::attend_window: {
+      case Task::mix: {
         const Tables own = tables(space, instruction, run);
         for (size_t k = 0; k < instruction.places.size(); ++k) of_run(k, r) = arg(own[k]);
+        break;
+      }
+      case Task::attend_window: {
+        const Rings own = rings(space, instruction, run);
+        const size_t count = instruction.places.size();
+        for (size_t k = 0; k < count && own[0].there(); ++k) {
+          of_run(k, r) = command.blocks > 0 ? arg(own[k].blocks.blocks) : arg(own[k].data);
+          if (command.blocks > 0) of_run(count + k, r) = own[k].blocks.member;
+        }
         break;
       }
       case Task::memory: {
@@ -303,7 +311,8 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
                                     seen->last,
                                     seen->slots,
                                     keys.member,
-                                    values.member};
+                                    values.member,
+                                    keys.count};
           for (size_t k = 0; k < std::size(about); ++k) of_row(k, run.row + i) = about[k];
         }
         break;

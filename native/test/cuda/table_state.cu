@@ -43,11 +43,10 @@ __global__ void __launch_bounds__(1024) run_softmax(const float* x, size_t strid
 // The number of floats in `rows` rows of `width` at a stride, where the last row ends with its numbers.
 size_t span_of(size_t rows, size_t stride, size_t width) { return rows == 0 ? 0 : (rows - 1) * stride + width; }
 
-// Copies the blocks of positions [0, part.last), each up to the end of the member that the list names, and the list of
-// the copies.
+// Copies the blocks, each up to the end of the member that the list names, and the list of the copies.
 BlockList staged_blocks(Staged& staged, const BlockList& list, const AttendPart& part) {
   if (!list.blocks) return list;
-  std::vector<BlockAt> copies((part.last + block_positions - 1) / block_positions);
+  std::vector<BlockAt> copies(list.count);
   for (size_t i = 0; i < copies.size(); ++i) {
     const BlockAt& block = list.blocks[i];
     const size_t numbers = (list.member + 1) * block.room * part.stride;
@@ -56,7 +55,7 @@ BlockList staged_blocks(Staged& staged, const BlockList& list, const AttendPart&
   auto* on_device = staged.scratch<BlockAt>(copies.size());
   must(cudaMemcpy(on_device, copies.data(), copies.size() * sizeof(BlockAt), cudaMemcpyHostToDevice),
        "cannot copy to the device");
-  return {on_device, list.member, list.channel};
+  return {on_device, list.count, list.member, list.channel};
 }
 
 // Multiplies tiles [tile, tile_end) of a matrix as a product of its own. Its rows of y are contiguous; the caller

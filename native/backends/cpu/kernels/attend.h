@@ -56,7 +56,7 @@ CONTINUO_INLINE Vectors vectors(const AttendPart& part, const void* data, const 
   Slot slot{position % (list.blocks ? block_positions : part.slots), list.blocks ? block_positions : part.slots};
   size_t offset = 0;
   if (list.blocks) {
-    const BlockAt& block = list.blocks[position / block_positions];
+    const BlockAt& block = list.blocks[position / block_positions % list.count];
     data = block.data;
     offset = list.member * block.room * part.stride + list.channel;
   }

@@ -20,10 +20,9 @@ CONTINUO_INLINE size_t slot_after(size_t slot, size_t after, size_t slots) {
   return slot;
 }
 
-// Where a block of positions of a table that grows begins.
+// Where a block of positions begins.
 CONTINUO_INLINE const std::byte* block_data(const BlockList& list, size_t block, const AttendPart& part) {
-  const BlockAt& at = list.blocks[block];
-  return at.data + (list.member * at.room * part.stride + list.channel) * size_of(part.dtype);
+  return list.at(block * block_positions, part.stride, size_of(part.dtype));
 }
 
 // Where the blocks of positions begin that are walked at a time, of a part that lies in blocks.

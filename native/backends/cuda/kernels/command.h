@@ -107,6 +107,7 @@ struct Command {
   uint32_t count = 0;     // less, equal, remainder, memory_first: inputs; attend_window: places (2 or 4); rope: pairs;
                           // memory, gates: kinds of gates; combine: rows; ssm: keys; repeat: times
   uint32_t slots = 0;     // attend_window: of the rings
+  uint32_t blocks = 0;    // attend_window: of each ring; 0 where it is one span
   uint32_t learned = 0;   // attend_window: learned positions
   uint32_t from = 0;      // slice: the first element
   bool silu = true;       // conv
@@ -134,13 +135,14 @@ struct RunArgs {
 // [run_args][runs], then the arguments of each row [row_args][rows]. An address that is 0 belongs to a run that cannot
 // go on: it is left alone. Arguments of each run: shift, conv, wkv7, ssm, recall, memory_first: the table's member.
 // attend_window: keys, values, [context keys, context
-//   values]. memory: S or 0, G or 0, M. mix: M, where it goes. gates: the bits of `levels × 3` sums so far (θ, η, α;
-//   double), which come back in `notes` at the same place.
+//   values]; where they are blocks (BlockAt), as many arguments more say which member of each. memory: S or 0, G or 0,
+//   M. mix: M, where it goes. gates: the bits of `levels × 3` sums so far (θ, η, α; double), which come back in `notes`
+//   at the same place.
 // Arguments of each row: attend: keys, values, first, last, slots (first, last, slots: positions); where slots is 0,
 // keys
-//   and values are the blocks of tables that grow (BlockAt), and two more arguments say which member of each. read,
-//   write: the member; read of a counter (type i64): its value. rope: the low word of the position. gather: where the
-//   row comes from. surprisal: the token that was expected.
+//   and values are blocks (BlockAt), and three more arguments say which member of each, and how many blocks each has.
+//   read, write: the member; read of a counter (type i64): its value. rope: the low word of the position. gather: where
+//   the row comes from. surprisal: the token that was expected.
 struct Step {
   const uint64_t* args;
   uint64_t* notes;
@@ -149,7 +151,7 @@ struct Step {
 };
 
 constexpr uint32_t args_of_run = sizeof(RunArgs) / 8;
-constexpr uint32_t attend_args = 7;  // of a row
+constexpr uint32_t attend_args = 8;  // of a row
 
 // Where an argument lies.
 constexpr size_t run_arg_at(size_t rows, size_t runs, size_t arg, size_t run) {

@@ -70,12 +70,16 @@ CONTINUO_INLINE void run_attend(const Command& c, const Step& step, size_t row, 
       part.keys = reinterpret_cast<const std::byte*>(arg(0)) + shared * size_of(c.dtype);
       part.values = reinterpret_cast<const std::byte*>(arg(1)) + shared * size_of(c.dtype);
     } else {
-      part.key_blocks = {reinterpret_cast<const BlockAt*>(arg(0)), arg(5), shared};
-      part.value_blocks = {reinterpret_cast<const BlockAt*>(arg(1)), arg(6), shared};
+      part.key_blocks = {reinterpret_cast<const BlockAt*>(arg(0)), arg(7), arg(5), shared};
+      part.value_blocks = {reinterpret_cast<const BlockAt*>(arg(1)), arg(7), arg(6), shared};
     }
     if (head > heads.begin) __syncthreads();
     attend(job);
   }
+}
+
+CONTINUO_INLINE float* ring_place(const BlockList& ring, size_t position, size_t stride) {
+  return reinterpret_cast<float*>(const_cast<std::byte*>(ring.at(position, stride, sizeof(float))));
 }
 
 // A head of keys writes its rows and answers its queries by itself, row after row: what a ring overwrites was read
@@ -83,12 +87,7 @@ CONTINUO_INLINE void run_attend(const Command& c, const Step& step, size_t row, 
 CONTINUO_INLINE void run_attend_window(const Command& c, const Step& step, size_t number, Part part) {
   const RunArgs& run = run_at(step, number);
   const bool context = c.count == 4;
-  float *const keys = table_of(step, c, 0, number), *const values = table_of(step, c, 1, number);
-  if (!keys) return;
-  float *const context_keys = context ? table_of(step, c, 2, number) : nullptr, *const context_values =
-                                                                                    context
-                                                                                        ? table_of(step, c, 3, number)
-                                                                                        : nullptr;
+  if (!table_of(step, c, 0, number)) return;
   const int base = context ? 5 : 3;  // the first input that belongs to learned positions
   const size_t channels = c.width / c.groups, stride = c.width / c.shared;
   const Span heads = part.of(c.groups / c.shared);
@@ -99,25 +98,38 @@ CONTINUO_INLINE void run_attend_window(const Command& c, const Step& step, size_
       const uint64_t clock = run.clock + i;
       const uint64_t reach =
           c.segment > 0 ? clock - clock % c.segment : clock - (clock < c.slots - 1 ? clock : c.slots - 1);
-      const size_t first = reach > run.origin ? reach : run.origin, row = run.row + i,
-                   slot = clock % c.slots * stride + in_row;
+      const size_t first = reach > run.origin ? reach : run.origin, row = run.row + i;
       AttendRun job{{}, 0, nullptr, channels, c.scale};
       if (waits) __syncthreads();
-      const auto own = [&](float* K, float* V, int k) {
+      // The ring of keys, whose values lie in the next one.
+      const auto own = [&](uint32_t ring, int k) {
+        auto& part = job.parts[job.count++];
+        part = {nullptr, nullptr, nullptr, stride, first, clock + 1, c.blocks > 0 ? 0 : size_t{c.slots}};
+        float *K = table_of(step, c, ring, number), *V = table_of(step, c, ring + 1, number);
+        if (c.blocks > 0) {
+          const auto list = [&](uint32_t which, const float* blocks) {
+            return BlockList{reinterpret_cast<const BlockAt*>(blocks), c.blocks,
+                             run_arg(step, c.run_arg + c.count + which, number), in_row};
+          };
+          part.key_blocks = list(ring, K), part.value_blocks = list(ring + 1, V);
+          K = ring_place(part.key_blocks, clock, stride), V = ring_place(part.value_blocks, clock, stride);
+        } else {
+          part.keys = K + in_row, part.values = V + in_row;
+          K += clock % c.slots * stride + in_row, V += clock % c.slots * stride + in_row;
+        }
         const float *key = head_of(c, k, row * stride + in_row), *value = head_of(c, k + 1, row * stride + in_row);
         for (size_t channel = threadIdx.x; channel < channels; channel += blockDim.x) {
-          K[slot + channel] = key[channel];
-          V[slot + channel] = value[channel];
+          K[channel] = key[channel];
+          V[channel] = value[channel];
         }
-        job.parts[job.count++] = {nullptr, K + in_row, V + in_row, stride, first, clock + 1, c.slots};
       };
       if (c.learned > 0) {
         const size_t at = head * c.learned * channels;
         job.parts[job.count++] = {nullptr,  head_of(c, base + 1, at), head_of(c, base + 2, at), channels, 0, c.learned,
                                   c.learned};
       }
-      if (context) own(context_keys, context_values, 3);
-      own(keys, values, 1);
+      if (context) own(2, 3);
+      own(0, 1);
       for (size_t query = head * c.shared; query < (head + 1) * c.shared; ++query) {
         const size_t at = row * c.width + query * channels;
         for (size_t p = 0; p < job.count; ++p) job.parts[p].q = head_of(c, c.learned > 0 && p == 0 ? base : 0, at);

@@ -27,7 +27,7 @@ export interface ContextStore {
   createContext(name?: string, release?: Release): Context
   /**
    * As `forkContext` of the model, of a context that was created here. A spilled context is read back first. A fork that was spilled
-   * comes back with memory of its own.
+   * shares blocks again, when it comes back, with those of its kin that are in memory.
    */
   forkContext(context: Context, name?: string, release?: Release): Promise<Context>
   /** As `submit` of the model, for a context that was created here. Rejects with `SpillLost` when its spill file is missing or was changed. */
@@ -147,7 +147,7 @@ export const createContextStore = (
         const real = model.forkContext(from)
         parent.kin.add(child.slot)
         child.slot.kin = parent.kin
-        child.slot.pages = files.share(parent.pages)
+        child.slot.pages = files.share(parent.pages, from.frozen())
         rungs.born(child.slot, real)
         return child.context
       })

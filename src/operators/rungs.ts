@@ -114,7 +114,7 @@ const RETRY = 1000
 const LEAVING_BYTES = 1 << 28
 
 export const createRungs = (
-  model: Pick<Model, 'createContext' | 'openContext' | 'layout'>,
+  model: Pick<Model, 'createContext' | 'openContext' | 'forkContext' | 'layout'>,
   {
     maxBytes = Number.POSITIVE_INFINITY,
     maxSpillBytes = Number.POSITIVE_INFINITY,
@@ -320,15 +320,39 @@ export const createRungs = (
     }
   }
 
+  /** A fork of a context in memory that shares its first blocks with this one, and how many they are; null where there is none. */
+  const sharing = (slot: Slot): { real: EngineContext; kept: readonly number[] } | null => {
+    for (const { real, busy, leaving: goes, broken, pages } of slot.kin) {
+      if (real === null || busy || goes !== null || broken) continue
+      const kept = files.common(slot.pages, pages)
+      if (kept.every((count) => count === 0)) continue
+      try {
+        return { real: model.forkContext(real), kept }
+      } catch {
+        // Its device was lost, say. Then every block is read.
+        return null
+      }
+    }
+    return null
+  }
+
   /** The state of a context that is not in memory becomes one of the engine's. */
   const opened = async (slot: Slot): Promise<EngineContext> => {
     if (slot.lost !== null) throw slot.lost
     if (slot.pages.hot === null) return model.openContext(null, slot.head)
-    const source = await files.source(slot.pages, label(slot))
-    const real = await model.openContext(source, slot.head)
-    giveBack(source instanceof Uint8Array ? source : source.hot)
-    stats.spillReads += 1
-    return real
+    // Before anything else has its turn: the other context may be used or go from then on.
+    const kin = sharing(slot)
+    try {
+      const source = await files.source(slot.pages, label(slot), kin?.kept)
+      const real = kin?.real ?? (await model.openContext(source, slot.head))
+      await kin?.real.load(source, slot.head)
+      giveBack(source instanceof Uint8Array ? source : source.hot)
+      stats.spillReads += 1
+      return real
+    } catch (error) {
+      kin?.real.close()
+      throw error
+    }
   }
 
   /** Has the context in memory for a call: where its state is outside, waits for room and takes what `open` makes of it. */

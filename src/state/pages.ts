@@ -1,6 +1,6 @@
 /**
- * States in spill files. Frozen blocks, which no later token writes (`StateParts`), are files of their own. Each is written once, stays
- * while its context is back in memory, and belongs to the forks of that context as well. The rest of the state, the hot part, is a file
+ * States in spill files. Frozen blocks, which no later token writes (`StateParts`), are files of their own. Each is written once, by the first
+ * that leaves of those that share it through forks, belongs to all of them, and stays while its context is back in memory. The rest of the state, the hot part, is a file
  * that is written at every spill and removed when the context comes back. So a context that leaves again writes only what is new.
  */
 
@@ -14,8 +14,9 @@ import type { SpillFile, SpillFolder } from './spill.ts'
 /** Files written or read at the same time, for one context. */
 const AT_A_TIME = 4
 
-interface BlockFile extends RunOf {
-  readonly file: SpillFile
+interface Block extends RunOf {
+  /** null: none of the contexts that have it has left yet. */
+  file: SpillFile | null
   /** Contexts that have it. */
   holders: number
 }
@@ -26,8 +27,8 @@ export interface Pages {
   hot: SpillFile | null
   /** Of each growth of the layout, where the context left last: the runs in frozen blocks. */
   frozen: readonly Runs[]
-  /** Those of them that lie in files, which are all while it is outside. */
-  readonly blocks: BlockFile[][]
+  /** Those of them that lie in files or are shared with forks; while it is outside, all of them, in files. */
+  readonly blocks: Block[][]
 }
 
 /** The spill files have reached their bound. */
@@ -60,14 +61,16 @@ export interface PageFiles {
   /** The whole state of a context that is outside. Rejects with `SpillLost`; `who` names the context in its message. */
   read(pages: Pages, who: string): Promise<Uint8Array>
   /**
-   * The same as `Model.openContext` takes it: blocks of tables that grow go from their files to where they stay. Loading it rejects
-   * likewise.
+   * The same as `Model.openContext` and `Context.load` take it: blocks of tables that grow go from their files to where they stay. `kept`: how
+   * many blocks of each growth are there already. Loading it rejects likewise.
    */
-  source(pages: Pages, who: string): Promise<Uint8Array | StateSource>
+  source(pages: Pages, who: string, kept?: readonly number[]): Promise<Uint8Array | StateSource>
+  /** Of each growth, how many of its first blocks both share. */
+  common(pages: Pages, other: Pages): readonly number[]
   /** The same as a capture has it, without the blocks that the caller has. */
   capture(pages: Pages, known: KnownParts, who: string): Promise<StateParts>
-  /** For a fork of the context, which is in memory. */
-  share(pages: Pages): Pages
+  /** For a fork of the context, which is in memory and has these frozen runs of each growth. */
+  share(pages: Pages, frozen: readonly Runs[]): Pages
   /** The context is in memory again. */
   cool(pages: Pages): void
   /** The context began anew or is closed: none of its files is of use to it. */
@@ -90,15 +93,15 @@ export const createPages = (
     folder.drop(file)
   }
 
-  const letGo = (own: BlockFile[]): void => {
+  const letGo = (own: Block[]): void => {
     for (const block of own.splice(0)) {
       block.holders -= 1
-      if (block.holders === 0) drop(block.file)
+      if (block.holders === 0 && block.file !== null) drop(block.file)
     }
   }
 
   const stay = (pages: Pages): void => {
-    if (pages.blocks.some(({ length }) => length > 0)) clean.add(pages)
+    if (pages.blocks.some((own) => own.some(({ file }) => file !== null))) clean.add(pages)
   }
 
   const cool = (pages: Pages): void => {
@@ -144,7 +147,7 @@ export const createPages = (
     const whole = assemblyOf(layout, hot, pages.blocks)
     for (const [g, own] of pages.blocks.entries())
       await inParallel(own, AT_A_TIME, ({ file }, block) =>
-        folder.read(file, who, (bytes) => whole.place(g, block, bytes)),
+        folder.read(file!, who, (bytes) => whole.place(g, block, bytes)),
       )
     return (await whole.finish()).state
   }
@@ -156,7 +159,7 @@ export const createPages = (
     none: () => ({ hot: null, frozen: [], blocks: layout.growth.map(() => []) }),
     leave(pages) {
       clean.delete(pages)
-      return pages.blocks.map((own) => (own.at(-1)?.run ?? -1) + 1)
+      return pages.blocks.map((own) => own.find(({ file }) => file === null)?.run ?? (own.at(-1)?.run ?? -1) + 1)
     },
     async write(pages, { hot, frozen, fresh }) {
       const written: SpillFile[] = []
@@ -168,7 +171,12 @@ export const createPages = (
         else written.push(file)
         return file
       }
-      const all = [hot, ...fresh.flat().map((block) => block.bytes)]
+      // Others that share a block may have left meanwhile, and written it.
+      const due = fresh.map((blocks, g) => {
+        const there = new Set(pages.blocks[g]!.filter(({ file }) => file !== null).map(({ run }) => run))
+        return blocks.filter(({ run }) => !there.has(run))
+      })
+      const all = [hot, ...due.flat().map((block) => block.bytes)]
       let more = 0
       for (const { length } of all) more += length
       try {
@@ -182,9 +190,17 @@ export const createPages = (
           const kept = own.filter(({ run }) => run >= frozen[g]!.first)
           for (const block of kept) block.holders += 1
           letGo(own)
-          own.push(...kept, ...fresh[g]!.map(({ run }) => ({ run, file: others[at++]!, holders: 1 })))
+          own.push(...kept)
+          const shared = new Map(kept.map((block) => [block.run, block]))
+          for (const { run } of due[g]!) {
+            const file = others[at++]!
+            const block = shared.get(run)
+            if (block === undefined) own.push({ run, file, holders: 1 })
+            else if (block.file === null) block.file = file
+            else drop(file)
+          }
         }
-        giveBack(...all)
+        giveBack(hot, ...fresh.flat().map((block) => block.bytes))
       } catch (error) {
         failed = true
         for (const file of written) folder.drop(file)
@@ -193,18 +209,27 @@ export const createPages = (
       }
     },
     read,
-    async source(pages, who) {
+    common(pages, other) {
+      return pages.blocks.map((own, g) => {
+        const ends = own.findIndex((block, at) => block !== other.blocks[g]![at])
+        return hasRings ? 0 : ends < 0 ? own.length : ends
+      })
+    },
+    async source(pages, who, kept = []) {
       if (hasRings) return read(pages, who)
       const fill: StateSource['fill'] = async (sink) => {
         const all = pages.blocks.flatMap((own, g) =>
-          own.map(({ file }, block) => ({ g, block, path: file.path, hash: file.sha256, file })),
+          own
+            .map(({ file }, block) => ({ g, block, path: file!.path, hash: file!.sha256, file: file! }))
+            .slice(kept[g] ?? 0),
         )
         const found = await sink.files(all)
         // What is wrong with a file is found out, and said, by reading it.
         for (const { g, block, file } of all.filter((_, at) => !found[at]))
           await folder.read(file, who, (bytes) => sink.bytes({ g, block }, bytes))
       }
-      return { hot: await folder.read(pages.hot!, who), blocks: pages.blocks.map(({ length }) => length), fill }
+      const blocks = pages.blocks.map(({ length }) => length)
+      return { hot: await folder.read(pages.hot!, who), blocks, kept: blocks.map((_, g) => kept[g] ?? 0), fill }
     },
     async capture(pages, { ends }, who) {
       const hot = await folder.read(pages.hot!, who)
@@ -212,13 +237,18 @@ export const createPages = (
       for (const [g, own] of pages.blocks.entries()) {
         const wanted = own.filter(({ run }) => run >= (ends[g] ?? 0))
         fresh.push(
-          await inParallel(wanted, AT_A_TIME, async ({ run, file }) => ({ run, bytes: await folder.read(file, who) })),
+          await inParallel(wanted, AT_A_TIME, async ({ run, file }) => ({ run, bytes: await folder.read(file!, who) })),
         )
       }
       return { hot, frozen: pages.frozen, fresh }
     },
-    share(pages) {
-      for (const block of pages.blocks.flat()) block.holders += 1
+    share(pages, frozen) {
+      for (const [g, own] of pages.blocks.entries()) {
+        const { first, end } = frozen[g]!
+        for (let run = Math.max(first, (own.at(-1)?.run ?? -1) + 1); run < end; run += 1)
+          own.push({ run, file: null, holders: 1 })
+        for (const block of own) block.holders += 1
+      }
       const shared = { ...pages, hot: null, blocks: pages.blocks.map((own) => [...own]) }
       cool(shared)
       return shared

@@ -89,11 +89,14 @@ describe('the blocks of a context', () => {
     expect(model.layout.growth).toHaveLength(1)
   })
 
-  it('belong to its forks as well, and go with the last of them', async () => {
+  it.each([
+    ['once the parent was in files', true],
+    ['of a parent that never was', false],
+  ])('belong to its forks as well, %s, and go with the last of them', async (_, left) => {
     const { model, store, files } = await paging()
     const [parent, other] = [store.createContext('parent'), store.createContext('other')]
     await fed(store, parent, tokens(600))
-    await away(store, other)
+    if (left) await away(store, other)
     const children: Context[] = []
     for (const name of ['a', 'b', 'c']) children.push(await store.forkContext(parent, name))
     for (const [n, child] of children.entries()) await fed(store, child, [n])
@@ -112,6 +115,45 @@ describe('the blocks of a context', () => {
     await vi.waitFor(() => expect(files()).toHaveLength(3 + 2))
     for (const child of children) child.close()
     await vi.waitFor(() => expect(files()).toEqual([]))
+  })
+
+  it('are shared again by a fork that comes back while one of its kin is in memory', async () => {
+    const { model } = await paging()
+    const alone = model.createContext()
+    await feed(model, alone, tokens(600))
+    const { bytes } = alone
+    const { store } = await paging({ maxBytes: 2 * bytes })
+    const [parent, other] = [store.createContext('parent'), store.createContext('other')]
+    await fed(store, parent, tokens(600))
+    const children = [await store.forkContext(parent, 'a'), await store.forkContext(parent, 'b')]
+    for (const [n, child] of children.entries()) await fed(store, child, [n])
+    const spilled = async (count: number): Promise<void> => {
+      await vi.waitFor(() => expect(store.stats.spilled).toBe(count))
+    }
+    await fed(store, parent, [9])
+    // There is room for two that share nothing: the forks go.
+    await fed(store, other, ids(3, 600, 250))
+    await spilled(2)
+    await fed(store, parent, [9])
+    for (const child of children) await fed(store, child, [5])
+    // The other one had to go for them, and the parent did not: each fork has the place for its last block.
+    await spilled(1)
+    expect(store.stats).toMatchObject({ spillReads: 2, resident: 3 })
+    expect(store.stats.residentBytes).toBeLessThan(1.7 * bytes)
+    for (const child of children) expect(child.bytes).toBeLessThan(bytes / 2)
+    for (const [n, child] of children.entries()) {
+      const whole = model.createContext()
+      await feed(model, whole, [...tokens(600), n, 5])
+      expect(sameBytes(await child.state(), await whole.state())).toBe(true)
+      whole.close()
+    }
+    // Whoever is left counts what they shared, and goes on by itself.
+    parent.close()
+    children[0]!.close()
+    await fed(store, children[1]!, [6])
+    expect(children[1]!.bytes).toBeGreaterThan(0.9 * bytes)
+    await feed(model, alone, [1, 5, 6])
+    expect(sameBytes(await children[1]!.state(), await alone.state())).toBe(true)
   })
 
   it('are forgotten where the context begins anew: what it leaves then is its own', async () => {

@@ -26,6 +26,12 @@ export const writeSynced = async (path: string, bytes: Uint8Array | string): Pro
   }
 }
 
+/** Why a file could not be written, for a sentence. */
+export const whyNotWritten = (error: unknown): string => {
+  const { code, message } = error as NodeJS.ErrnoException
+  return code === 'ENOSPC' || code === 'EDQUOT' ? 'the disk is full; free some space' : message
+}
+
 /** Writes a temporary file beside the path, syncs it, renames it, syncs the folder. Throws UNAVAILABLE or DENIED. */
 export const writeDurably = async (path: string, bytes: Uint8Array): Promise<void> => {
   const temporary = `${path}.${process.pid}.tmp`
@@ -35,10 +41,12 @@ export const writeDurably = async (path: string, bytes: Uint8Array): Promise<voi
     await syncFolder(dirname(path))
   } catch (error) {
     await unlink(temporary).catch(() => {})
-    const { code, message } = error as NodeJS.ErrnoException
+    const { code } = error as NodeJS.ErrnoException
     const denied = code === 'EACCES' || code === 'EPERM' || code === 'EROFS'
-    throw new ContinuoError(denied ? 'DENIED' : 'UNAVAILABLE', `${path} could not be written: ${message}.`, {
-      cause: error,
-    })
+    throw new ContinuoError(
+      denied ? 'DENIED' : 'UNAVAILABLE',
+      `${path} could not be written: ${whyNotWritten(error)}.`,
+      { cause: error },
+    )
   }
 }

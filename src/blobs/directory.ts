@@ -1,8 +1,8 @@
 /** Blobs in a folder: a name is a path below it. A blob is written under a temporary name, synced and renamed. */
 import { mkdir, opendir, readFile, unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
-import { ContinuoError, messageOf } from '../errors.ts'
-import { syncFolder, writeDurably } from '../files.ts'
+import { ContinuoError } from '../errors.ts'
+import { syncFolder, whyNotWritten, writeDurably } from '../files.ts'
 import type { SharedStore } from './store.ts'
 
 const isMissing = (error: unknown): boolean => (error as NodeJS.ErrnoException).code === 'ENOENT'
@@ -17,7 +17,7 @@ export const openDirectoryStore = (given: string): SharedStore => {
     const denied = code === 'EACCES' || code === 'EPERM' || code === 'EROFS'
     return new ContinuoError(
       denied ? 'DENIED' : 'UNAVAILABLE',
-      `The blob store ${root} could not be ${doing}: ${messageOf(error)}. Expected a folder that this user can read and write and that has room (--blob-store).`,
+      `The blob store ${root} could not be ${doing}: ${whyNotWritten(error)}. Expected a folder that this user can read and write and that has room (--blob-store).`,
       { cause: error },
     )
   }

@@ -11,6 +11,11 @@ export const suites = {
       description:
         'What npm test leaves out: kills by the dozen, several workers, brokers with settings of their own, hundreds of megabytes, much of the command line. npm run test:slow runs these tests.',
     },
+    {
+      name: 'long',
+      description:
+        'Slow tests that .ci/run leaves out: what other slow tests show with one family for each kind of state, with the other families. npm run test:slow runs them too.',
+    },
   ],
   env: {
     // On every machine the suites are the CPU's, whatever the engine was built with; test:gpu runs those of a device.

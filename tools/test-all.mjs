@@ -13,7 +13,7 @@
 //   test:kills          a hundred kills of each sort
 //
 // Arguments select the steps whose names contain one of them: `npm run test:all -- asan kills`. `--ci` leaves out the steps that take a
-// quarter of an hour or more; .ci/run and `npm run test:ci` use it.
+// quarter of an hour or more, and of the slow tests those with the tag "long"; .ci/run and `npm run test:ci` use it.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
@@ -22,10 +22,10 @@ import { stripVTControlCharacters } from 'node:util'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const npm = (script, ...args) => ['npm', ['run', '--silent', script, ...(args.length > 0 ? ['--', ...args] : [])]]
-/** `long`: left out with --ci. */
+/** `long`: left out with --ci. `inCi`: what runs instead with --ci. */
 const steps = [
   { name: 'test', run: npm('test') },
-  { name: 'test:slow', run: npm('test:slow') },
+  { name: 'test:slow', run: npm('test:slow'), inCi: npm('test:slow', '--tags-filter=!long') },
   { name: 'lint', run: npm('lint') },
   { name: 'types', run: npm('types') },
   { name: 'test:asan', run: npm('test:asan') },
@@ -37,8 +37,9 @@ const steps = [
   { name: 'test:kills', run: npm('test:kills', '--kills', '100'), long: true },
 ]
 
+const ci = process.argv.includes('--ci')
 const words = process.argv.slice(2).filter((word) => word !== '--ci')
-const fits = ({ long = false }) => !long || !process.argv.includes('--ci')
+const fits = ({ long = false }) => !long || !ci
 const chosen = steps.filter(
   (step) => fits(step) && (words.length === 0 || words.some((word) => step.name.includes(word))),
 )
@@ -81,7 +82,7 @@ const runStep = async ({ name, run: [command, args] }) => {
 }
 
 const ends = []
-for (const step of chosen) ends.push(await runStep(step))
+for (const { inCi, ...step } of chosen) ends.push(await runStep(ci && inCi ? { ...step, run: inCi } : step))
 
 console.log('\n══ all')
 for (const { name, how, passed, named, seconds } of ends) {

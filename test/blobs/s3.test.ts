@@ -14,7 +14,7 @@ import { codeOf, messageOf } from '../../src/errors.ts'
 import { type S3Server, startS3 } from '../../tools/s3/server.ts'
 import { crash, inStore } from '../crash/suite.ts'
 import { temporaryFolder } from '../engine/packages.ts'
-import { FAMILIES, type FamilyKey, inBlocks, openFamily } from '../families.ts'
+import { FAMILIES, type FamilyKey, inBlocks, openFamily, slowWith } from '../families.ts'
 import { sharedContract } from './contract.ts'
 
 let server: S3Server
@@ -134,8 +134,6 @@ describe('a worker with S3 for blobs, killed between a snapshot and the commit t
     const dir = temporaryFolder()
     await crash(family, (name) => `file:${join(dir, `${name}.db`)}`, inStore(key))
   }
-  const early: readonly FamilyKey[] = ['qwen3', 'gpt2-window']
-  const named = (wanted: boolean) => FAMILIES.filter(({ key }) => early.includes(key) === wanted)
-  test.each(named(true))('with $name', async ({ key }) => killed(key), 900_000)
-  test.each(named(false))('with $name', { tags: 'slow', timeout: 900_000 }, async ({ key }) => killed(key))
+  for (const { key, name } of FAMILIES)
+    test(`with ${name}`, { tags: slowWith(key), timeout: 900_000 }, async () => killed(key))
 })

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, test } from 'vitest'
-import { FAMILIES, type FamilyKey, inBlocks, openFamily } from '../families.ts'
+import { FAMILIES, type FamilyKey, inBlocks, openFamily, slowWith } from '../families.ts'
 import { BLOBS, BLOBS_IN_TOPIC, crash, dozens, FORKS, inStore, ONCE, QUICK, QUICK_BLOBS, QUICK_FORKS } from './suite.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-crash-'))
@@ -22,25 +22,28 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
   test('with RWKV-7, a few times around a commit', async () => crash(await openFamily('rwkv7', dir), on('few'), QUICK))
   test.each(families.filter(({ key }) => key !== 'rwkv7'))('with $name, once while it generates', async ({ key }) =>
     crash(await openFamily(key, dir), on(`once-${key}`), ONCE))
-  test.each(families)('with $name, dozens of times', { tags: 'slow' }, async ({ key }) =>
-    crash(await openFamily(key, dir), on(key), dozens(key)),
-  )
+  for (const { key, name } of families)
+    test(`with ${name}, dozens of times`, { tags: slowWith(key) }, async () =>
+      crash(await openFamily(key, dir), on(key), dozens(key)),
+    )
   const blocks = async () => inBlocks(await openFamily('qwen3', dir), join(dir, 'store'))
   test('with snapshots in blocks, between a blob and the commit that names it', async () =>
     crash(await blocks(), on('once-blocks'), QUICK_BLOBS))
   test('with a window in blocks, between a blob and the commit that names it', async () =>
     crash(inBlocks(await openFamily('gpt2-window', dir), join(dir, 'windows')), on('once-window'), QUICK_BLOBS))
-  test.each(FAMILIES.filter(({ key }) => !inFolders.includes(key)))(
-    'with $name and a folder for blobs, between a snapshot and the commit that names it',
-    { tags: 'slow' },
-    async ({ key }) =>
-      crash(inBlocks(await openFamily(key, dir), join(dir, `store-${key}`)), on(`once-blocks-${key}`), inStore(key)),
-  )
+  for (const { key, name } of FAMILIES.filter((family) => !inFolders.includes(family.key)))
+    test(
+      `with ${name} and a folder for blobs, between a snapshot and the commit that names it`,
+      { tags: slowWith(key) },
+      async () =>
+        crash(inBlocks(await openFamily(key, dir), join(dir, `store-${key}`)), on(`once-blocks-${key}`), inStore(key)),
+    )
   test('with sessions that are forked, between the birth of a fork and the commit of its first snapshot', async () =>
     crash(await openFamily('qwen35', dir), on('few-forks'), QUICK_FORKS))
-  test.each(forked)('with $name, while sessions are forked', { tags: 'slow' }, async ({ key }) =>
-    crash(await openFamily(key, dir), on(`forks-${key}`), FORKS),
-  )
+  for (const { key, name } of forked)
+    test(`with ${name}, while sessions are forked`, { tags: slowWith(key) }, async () =>
+      crash(await openFamily(key, dir), on(`forks-${key}`), FORKS),
+    )
   test('with snapshots in blocks, while sessions are forked', { tags: 'slow' }, async () =>
     crash(await blocks(), on('forks-blocks'), FORKS),
   )

@@ -1,6 +1,6 @@
 import { describe, inject, test } from 'vitest'
 import { temporaryFolder } from '../engine/packages.ts'
-import { FAMILIES, inBlocks, openFamily } from '../families.ts'
+import { FAMILIES, inBlocks, openFamily, slowWith } from '../families.ts'
 import { BLOBS, BLOBS_IN_TOPIC, crash, dozens, FORKS, ONCE, QUICK } from './suite.ts'
 
 const { brokers, missing } = inject('kafka')
@@ -24,13 +24,10 @@ describe.skipIf(brokers === null)(
     test.each(families.filter(({ key }) => !elsewhere.includes(key)))('with $name, once while it generates', async ({
       key,
     }) => crash(await openFamily(key, temporaryFolder()), prefix(`once-${key}`), ONCE))
-    test.each(families.filter(({ key }) => !onceOnly.includes(key)))(
-      'with $name, dozens of times',
-      {
-        tags: 'slow',
-      },
-      async ({ key }) => crash(await openFamily(key, temporaryFolder()), prefix(key), dozens(key)),
-    )
+    for (const { key, name } of families.filter((family) => !onceOnly.includes(family.key)))
+      test(`with ${name}, dozens of times`, { tags: slowWith(key) }, async () =>
+        crash(await openFamily(key, temporaryFolder()), prefix(key), dozens(key)),
+      )
     test('with a hybrid, while sessions are forked', { tags: 'slow' }, async () =>
       crash(await openFamily('qwen35', temporaryFolder()), prefix('forks'), FORKS),
     )

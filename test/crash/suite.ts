@@ -136,6 +136,9 @@ export const BLOBS_IN_TOPIC: CrashPlan = {
 /** At every failpoint and at random; more often with the family that is killed fastest. */
 export const dozens = (key: FamilyKey): CrashPlan => ({ kills: key === 'rwkv7' ? 36 : 24 })
 
+/** Tags of the test that does it: many minutes each, so one family does for `.ci/run`. */
+export const dozensWith = (key: FamilyKey): string[] => (key === 'rwkv7' ? ['slow'] : ['slow', 'long'])
+
 /** Kills workers as planned, feeding a round of events before each life; then lets one finish in peace. */
 export const crashUntil = async (
   url: string,

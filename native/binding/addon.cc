@@ -318,6 +318,14 @@ Item item_of(const EngineRef& engine, const Napi::Object& object) {
   item.context = context->context;
   const auto tokens = object.Get("tokens").As<Napi::Int32Array>();
   item.tokens.assign(tokens.Data(), tokens.Data() + tokens.ElementLength());
+  if (const auto request = object.Get("request"); request.IsObject()) {
+    const auto asked = request.As<Napi::Object>();
+    item.request = MemoryRequest{asked.Get("archive").ToBoolean()};
+    if (const auto blocks = asked.Get("blocks"); blocks.IsTypedArray()) {
+      const auto list = blocks.As<Napi::Int32Array>();
+      item.request->blocks.emplace(list.Data(), list.Data() + list.ElementLength());
+    }
+  }
   item.nats = object.Get("nats").ToBoolean();
   item.count = object.Get("count").As<Napi::Number>().Uint32Value();
   if (item.count > 0) {
@@ -342,6 +350,49 @@ const char* name_of(Ended ended) {
   return nullptr;
 }
 
+std::string_view name_of(MemoryEvent::Type type) {
+  switch (type) {
+    case MemoryEvent::Type::segment: return "segment";
+    case MemoryEvent::Type::release: return "release";
+    case MemoryEvent::Type::archive: return "archive";
+    case MemoryEvent::Type::tombstone: return "tombstone";
+    case MemoryEvent::Type::summarize: return "summarize";
+    case MemoryEvent::Type::retrieve: return "retrieve";
+    case MemoryEvent::Type::inject: return "inject";
+  }
+  return {};
+}
+
+// { pulse, type, … }: the members that an event of the type has.
+Value event_value(Napi::Env env, const MemoryEvent& event) {
+  using enum MemoryEvent::Type;
+  auto out = Napi::Object::New(env);
+  const auto number = [&](const char* name, auto value) { out.Set(name, static_cast<double>(value)); };
+  const auto list = [&](const auto& numbers) {
+    auto array = Napi::Array::New(env, numbers.size());
+    for (uint32_t i = 0; i < numbers.size(); ++i) array.Set(i, static_cast<double>(numbers[i]));
+    return array;
+  };
+  number("pulse", event.pulse);
+  out.Set("type", std::string(name_of(event.type)));
+  if (event.block >= 0) number("block", event.block);
+  if (event.type == segment) number("distance", event.distance);
+  if (!event.reason.empty()) out.Set("reason", std::string(event.reason));
+  if (event.type == archive) {
+    number("k_norm", event.k_norm);
+    number("v_norm", event.v_norm);
+  }
+  if (event.type == tombstone) {
+    auto spans = Napi::Array::New(env, event.spans.size());
+    for (uint32_t i = 0; i < event.spans.size(); ++i) spans.Set(i, list(event.spans[i]));
+    out.Set("spans", spans);
+  }
+  if (event.type == retrieve || event.type == inject) out.Set("blocks", list(event.blocks));
+  if (event.type == retrieve && !event.spans.empty()) out.Set("span", list(event.spans.front()));
+  if (event.type == inject) number("slots", event.slots);
+  return out;
+}
+
 // submit(engine, item) → Promise<result>
 Value submit(const CallbackInfo& info) {
   const auto env = info.Env();
@@ -358,6 +409,12 @@ Value submit(const CallbackInfo& info) {
       out.Set("logprobs", array_of<Napi::Float32Array>(settled, result->logprobs));
       const char* ended = name_of(result->ended);
       out.Set("ended", ended ? Value(Napi::String::New(settled, ended)) : Value(settled.Null()));
+      if (!result->events.empty()) {
+        auto events = Napi::Array::New(settled, result->events.size());
+        for (uint32_t i = 0; i < result->events.size(); ++i)
+          events.Set(i, event_value(settled, result->events[i]));
+        out.Set("events", events);
+      }
       out.Set("head", head_value(settled, result->head));
       return out;
     });

@@ -287,7 +287,8 @@ Status check_graph(Graph& graph) {
       if (uses_clock(node)) states.insert(graph.clock);
     });
   }
-  for (Name name = 0; name < graph.declarations.size(); ++name) {
+  // The memory controller uses all others.
+  for (Name name = 0; name < graph.declarations.size() && !graph.memory; ++name) {
     const auto& d = graph.declarations[name];
     if (d.kind == Kind::persistent && !states.contains(name))
       return invalid("graph: persistent \"", d.name, "\" is used by no node.");
@@ -306,7 +307,9 @@ Status check_graph(Graph& graph) {
     if (problem) return *problem;
     graph.first = i;
   }
-  return find_language_model(graph);
+  if (auto good = find_language_model(graph); !good) return good;
+  if (graph.memory && !graph.language) return invalid("graph: only a language model has a memory.");
+  return Done{};
 }
 
 }  // namespace continuo

@@ -125,6 +125,19 @@ void check_histories(Checker& check, RowShape& out) {
   }
 }
 
+void check_weights(Checker& check, RowShape& out) {
+  const auto& node = check.node();
+  check.need_heads(out.extents[0]);
+  if (!check.ok()) return;
+  const Name counter = check.need_history(1, out.extents[0] / node.shared);
+  check.need_counter();
+  if (check.ok() && check.in(1).axes[node.in[1].at.size()].kind != Axis::Kind::grows)
+    check.fail("keys \"", check.in(1).name, "\" are a ring, expected a table that grows");
+  if (check.ok() && node.state->name == counter)
+    check.fail("state \"", check.state().name, "\" counts the keys, expected a counter that says the first of the slots");
+  out.extents[0] = node.groups * static_cast<uint64_t>(node.number);
+}
+
 void check_shift(Checker& check, RowShape& out) { check.need_state(out.extents, Type::f32); }
 
 void check_wkv7(Checker& check, RowShape& out) {

@@ -240,6 +240,7 @@ void check_gather(Checker& check, RowShape& out);
 void check_routed(Checker& check, RowShape& out);
 void check_combine(Checker& check, RowShape& out);
 void check_histories(Checker& check, RowShape& out);
+void check_weights(Checker& check, RowShape& out);
 void check_shift(Checker& check, RowShape& out);
 void check_wkv7(Checker& check, RowShape& out);
 void check_ssm(Checker& check, RowShape& out);

@@ -17,7 +17,8 @@
 //       of the state,
 //     { "kind": "persistent", "name", "dtype", "init",
 //       "axes": [n | { "index": "l" } | { "ring": n, "counter" } | { "grows": counter }] } ],
-//   "blocks": [{ "name", "inputs": [dynamic], "nodes": […] }]
+//   "blocks": [{ "name", "inputs": [dynamic], "nodes": […] }],
+//   "memory"?: how a decoder's list of slots is kept (external_memory.h)
 // }
 // node: { "op", "in": [operands], "out"?, "state"?: operand, … } | { "loop": "l", "from", "to", "nodes" }
 //     | { "branch": value, "nodes", "otherwise"? } | { "branch": "l", "equals": n, … } | { "branch": "a", … }
@@ -41,6 +42,7 @@
 #include "base/result.h"
 #include "base/type.h"
 #include "graph/elementwise.h"
+#include "graph/external_memory.h"
 #include "graph/forms.h"
 #include "weights/storage.h"
 #include "weights/view.h"
@@ -78,6 +80,7 @@ enum class Op : uint8_t {
   combine,
   rope,
   attend,
+  attend_weights,
   cache_shift,
   cache_conv,
   cache_wkv7,
@@ -99,9 +102,7 @@ enum class Op : uint8_t {
 
 const char* name_of(Kind kind);
 
-using Name = uint32_t;   // index into Graph::declarations
 using Index = uint32_t;  // into Graph::indices
-constexpr uint32_t no_name = static_cast<uint32_t>(-1);
 
 // The bound of a counter without a max: up to here a double represents every whole number.
 constexpr uint64_t unbounded = uint64_t{1} << 53;
@@ -139,6 +140,8 @@ struct Declaration {
   double init = 0;
   bool counter = false;
   bool clock = false;  // the counter is the context's clock
+  // Not in a snapshot: the memory controller makes it anew from the rest of the state.
+  bool derived = false;
   uint64_t bound = 0;  // of a counter: its largest value
 
   uint64_t elements() const {
@@ -244,6 +247,7 @@ struct Graph {
   std::vector<Block> blocks;
   std::optional<LanguageModel> language;
   Name clock = no_name;         // no_name where the graph declares no clock
+  std::optional<ExternalMemory> memory;
   std::optional<size_t> first;  // index of block "first"
 
   uint64_t width(Name name) const { return declarations[name].elements(); }

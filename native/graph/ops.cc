@@ -53,6 +53,8 @@ constexpr auto ops = std::to_array<OpTraits>({
      .rows = Rows::runs, .state = State::reads, .check = check_rope},
     {.op = Op::attend, .name = "attend", .in = {vector, history, history}, .attributes = groups | attention,
      .rows = Rows::runs, .state = State::reads, .check = check_histories},
+    {.op = Op::attend_weights, .name = "attend.weights", .in = {vector, history}, .attributes = groups | attention | attribute::count,
+     .named_state = true, .rows = Rows::runs, .state = State::reads, .check = check_weights},
 
     // Cache operations.
     {.op = Op::cache_shift, .name = "cache.shift", .in = {vector}, .named_state = true, .rows = Rows::runs,

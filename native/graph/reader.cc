@@ -32,7 +32,7 @@ class Reader {
     const auto* format = root_.find("format");
     if (!format || !format->is_string() || format->text != "continuo-graph/2")
       return invalid("graph: expected the format \"continuo-graph/2\".");
-    if (!indices() || !declarations() || !blocks()) return *error_;
+    if (!indices() || !declarations() || !memory() || !blocks()) return *error_;
     return std::move(graph_);
   }
 
@@ -118,6 +118,18 @@ class Reader {
       names_.emplace(d.name, static_cast<Name>(graph_.declarations.size()));
       graph_.declarations.push_back(std::move(d));
     }
+    return true;
+  }
+
+  bool memory() {
+    const auto* item = root_.find("memory");
+    if (!item) return true;
+    auto memory = read_external_memory(*item, graph_);
+    if (!memory) {
+      error_ = memory.error();
+      return false;
+    }
+    graph_.memory = std::move(*memory);
     return true;
   }
 
@@ -288,6 +300,7 @@ class Reader {
     d.kind = Kind::persistent;
     const auto* counter = item.find("counter");
     const auto* clock = item.find("clock");
+    if (const auto* derived = item.find("derived")) d.derived = derived->boolean;
     if (clock && clock->boolean) {
       if (graph_.clock != no_name) return fail("\"", d.name, "\" is a second clock; a context has one.");
       graph_.clock = static_cast<Name>(graph_.declarations.size());

@@ -6,6 +6,8 @@
 //   pulse      fold(1), fold(token id), then the hidden vector's f32 bits two by two, the first in the low half,
 //              an odd last one alone
 //   reset      fold(2)
+//   archive    fold(3), fold(block); inject: fold(4), fold(number of blocks), fold(each). After the pulse of the token
+//              behind which it happened (memory_controller.h)
 //   text       a then b, sixteen lower-case hex digits each
 //
 // Both multipliers are odd, so each fold is a bijection of (a, b) for a given w: no later fold can cancel a difference.
@@ -34,6 +36,15 @@ class Chain {
   }
 
   void reset() { fold(2); }
+  void archived(uint64_t block) {
+    fold(3);
+    fold(block);
+  }
+  void injected(std::span<const int32_t> blocks) {
+    fold(4);
+    fold(blocks.size());
+    for (const int32_t block : blocks) fold(static_cast<uint32_t>(block));
+  }
 
   std::string hex() const {
     std::string out(32, '0');

@@ -226,6 +226,7 @@ size_t Context::part_bytes(std::span<const Positions> rows, bool rest) const {
   size_t total = 0;
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
+    if (slice.derived) continue;
     size_t fixed = slice.elements;
     if (slice.several != no_name) {
       fixed = 1;
@@ -269,7 +270,7 @@ void Context::serialize_part(std::span<const Positions> rows, bool rest, std::sp
     pieces.clear();
   };
   for (size_t i = 0; i < model_->layout.size(); ++i) {
-    if (!rest && model_->layout[i].follows() == no_name) continue;
+    if (model_->layout[i].derived || (!rest && model_->layout[i].follows() == no_name)) continue;
     const auto note = [&](const std::byte* from, size_t bytes) {
       pieces.push_back({from, bytes});
       waiting += bytes;

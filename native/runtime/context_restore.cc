@@ -14,6 +14,7 @@ Result<std::vector<int64_t>> Context::checked(std::span<const std::byte> state, 
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
     const auto& d = model_->graph.declarations[slice.name];
+    if (slice.derived) continue;
     size_t elements = slice.elements;
     if (slice.grows()) {
       const auto positions = static_cast<size_t>(counters[model_->slice_of[slice.counter]]);
@@ -80,7 +81,7 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head, 
                         model_->graph.declarations[slice.counter].bound);
     }
     if (slice.ring_in_blocks) {
-      tables[i].expect(slice.places / block_positions);
+      if (!slice.derived) tables[i].expect(slice.places / block_positions);
       tables[i].reserve(slice.places, slice.places);
     }
     for (auto& table : several) table.reserve(slice.name, static_cast<size_t>((*counters)[i]));
@@ -96,6 +97,7 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head, 
       device().upload(const_cast<std::byte*>(to), state.data() + at, bytes);
       at += bytes;
     };
+    if (slice.derived) continue;
     each_piece(i, upload, slice.grows() && in_parts ? behind.positions[i] : 0);
     if (model_->graph.declarations[slice.name].counter) at += sizeof(int64_t);
   }

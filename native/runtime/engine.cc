@@ -170,6 +170,9 @@ Status Engine::step(std::shared_ptr<HostExecutor> host, StepInputs inputs, Stepp
   if (!context->claim()) return Error{Code::misuse, "the context is busy; wait for the call that has it."};
   if (context->broken)
     return refused({Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
+  const auto& graph = context->model().graph;
+  if (graph.memory && inputs.block == graph.language->step)
+    return refused({Code::misuse, "the memory controller works between the tokens of this block: use model.process."});
   const size_t most = executor.rows_of(inputs.block);
   if (inputs.rows == 0 || inputs.rows > most)
     return refused(invalid("the step has ", inputs.rows, " rows, expected 1 to ", most, "."));
@@ -231,6 +234,10 @@ Status Engine::submit(Item item, Answer answer) {
   }
   if (item.context->broken)
     return refused({Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
+  if (item.request && !item.context->model().graph.memory)
+    return refused({Code::refused, "the model has no memory outside of its context, so nothing can be archived or retrieved."});
+  if (item.request && (item.count > 0 || !item.tokens.empty()))
+    return refused(invalid("a request to the memory is an item of its own: it has neither tokens nor a generation."));
   if (item.count > 0 && item.tokens.empty() && item.context->head.pulse == item.context->head.origin) {
     return refused(invalid("cannot generate before the first token of a context; feed one first."));
   }

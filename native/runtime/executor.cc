@@ -40,7 +40,8 @@ size_t Executor::room(const Context& context, size_t block, size_t wanted, std::
   size_t rows = wanted;
   for (const auto& [counter, by] : programs()[block].growth) {
     const auto& d = model_->graph.declarations[counter];
-    if (d.clock) continue;  // the clock has no bound
+    // The clock has no bound, and what is derived is laid anew before it comes to its own.
+    if (d.clock || d.derived) continue;
     const auto left = (static_cast<int64_t>(d.bound) - context.counter(counter)) / by;
     if (static_cast<size_t>(left) >= rows) continue;
     rows = static_cast<size_t>(left);
@@ -56,6 +57,10 @@ size_t Executor::room(const Context& context, size_t block, size_t wanted, std::
 size_t Executor::within_segment(const Context& context, size_t block, size_t wanted) const {
   for (const uint64_t segment : programs()[block].segments)
     wanted = std::min<size_t>(wanted, segment - context.head.pulse % segment);
+  const auto& graph = model_->graph;
+  if (graph.memory && block == graph.language->step)
+    wanted = std::min(wanted, graph.memory->block -
+                                  static_cast<size_t>(context.counter(graph.memory->names.count)) % graph.memory->block);
   return wanted;
 }
 

@@ -146,7 +146,8 @@ std::optional<Executor::History> Executor::history(Space& space, const Instructi
     out.values = find(space, instruction, instruction.places[1], run, i, false);
     return out.keys && out.values ? std::optional(out) : std::nullopt;
   }
-  for (const size_t which : {0, 1}) {
+  const size_t tables = instruction.node->op == Op::attend ? 2 : 1;
+  for (size_t which = 0; which < tables; ++which) {
     const auto& own = instruction.places[which];
     const auto at = locate(space, instruction, own, run, i);
     if (!at) return std::nullopt;

@@ -1,8 +1,9 @@
-// The functions that the runtime computes on the host with every device: for draws and surprisals from logits, and for
-// the shares of a memory's levels. A backend provides the table (Device::host_kernels).
+// The functions that the runtime computes on the host with every device: for draws and surprisals from logits, for
+// the shares of a memory's levels, and for the memory outside of a decoder. A backend provides the table (Device::host_kernels).
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace continuo {
 
@@ -16,6 +17,11 @@ struct HostKernels {
   bool (*finite)(const float* a, size_t n);
   // Softmax of x[0], x[stride], … into out[0 … n−1].
   void (*softmax)(const float* x, size_t stride, float* out, size_t n);
+  float (*dot)(const float* a, const float* b, size_t n);  // a row sum
+  // Rotary positions of one row at the position's low word: pairs (i, i + pairs) of each head turn by increments[i] ·
+  // position / 2³² turns; its channels from 2 · pairs on stay.
+  void (*rope)(const float* x, float* y, size_t heads, size_t channels, size_t pairs, const uint32_t* increments,
+               uint32_t position);
 };
 
 }  // namespace continuo

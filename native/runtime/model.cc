@@ -52,7 +52,8 @@ std::vector<bool> rings_in_blocks(const Graph& graph) {
   }
   for (size_t i = 0; i < graph.blocks.size(); ++i) {
     each_node(graph.blocks[i].nodes, [&](const Node& node) {
-      const bool finds = node.op == Op::attend || node.op == Op::cache_attend || node.op == Op::cache_reset;
+      const bool finds = node.op == Op::attend || node.op == Op::attend_weights || node.op == Op::cache_attend ||
+                         node.op == Op::cache_reset;
       const auto note = [&](const Operand& operand) {
         const bool whole = !finds && operand.at.size() <= axis_of[operand.name];
         if (whole || i == graph.first) out[operand.name] = false;
@@ -132,6 +133,7 @@ std::vector<StateSlice> lay_out(const Graph& graph) {
     const auto& d = graph.declarations[name];
     if (d.kind != Kind::persistent || d.clock) continue;
     StateSlice slice{name, d.type};
+    slice.derived = d.derived;
     if (d.growing() > 1) {
       slice.several = several++;
       slice.reaches.assign(d.axes.size(), 0);
@@ -265,7 +267,7 @@ std::optional<uint64_t> Model::positions() const {
   if (!graph.language) return most;
   for (const auto& [counter, by] : programs[graph.language->step].growth) {
     const uint64_t bound = graph.declarations[counter].bound;
-    if (bound < unbounded) most = std::min(most.value_or(bound), bound / static_cast<uint64_t>(by));
+    if (bound < unbounded && !graph.declarations[counter].derived) most = std::min(most.value_or(bound), bound / static_cast<uint64_t>(by));
   }
   return most;
 }

@@ -36,6 +36,7 @@ struct StateSlice {
   // Where the table grows along several counters: its index among such tables, and [axes] write_reach along each axis.
   uint32_t several = no_name;
   std::vector<size_t> reaches = {};
+  bool derived = false;  // not in a snapshot
   bool grows() const { return counter != no_name; }
   bool in_blocks() const { return grows() || ring_in_blocks; }
   Name follows() const { return grows() ? counter : ring; }

@@ -68,6 +68,7 @@ std::optional<Pace::Time> Scheduler::wait_until() { return pace_.wait_until(gene
 void Scheduler::step(Executor& executor) {
   const auto started = Pace::Clock::now();
   const bool owing = !owed_.empty();
+  serve(executor);
   plan(executor);
   if (!tokens_.empty()) {
     const size_t step = executor.model().graph.language->step;
@@ -90,6 +91,20 @@ void Scheduler::step(Executor& executor) {
   if (owed_.empty() || !generating_.empty() || pace_.expects_somebody()) return;
   predict_next(executor, {});
   retire();
+}
+
+// Carries out what items ask of the memory outside.
+void Scheduler::serve(Executor& executor) {
+  for (auto& work : generating_) {
+    if (!work.requested() || !pin(executor, work, 0)) continue;
+    work.served = true;
+    MemoryController controller(work.context(), executor.pool(), work.result.events);
+    const auto& request = *work.item.request;
+    if (request.archive)
+      controller.archive();
+    else if (auto good = controller.retrieve(request.blocks); !good)
+      work.result.error = good.error();
+  }
 }
 
 // Fills the step: draws the next token of each generating item, then gives the remaining rows to reading items.
@@ -161,9 +176,15 @@ bool Scheduler::read(Executor& executor, Work& work, size_t rows) {
     }
     if (item.nats) result.nats.reserve(item.tokens.size());
   }
-  const size_t taken = executor.within_segment(*item.context, step, std::min(rows, item.tokens.size() - fed));
-  if (!pin(executor, work, taken)) return false;
+  size_t taken = executor.within_segment(*item.context, step, std::min(rows, item.tokens.size() - fed));
   const auto first = item.tokens.begin() + static_cast<ptrdiff_t>(fed);
+  // The list of slots changes behind a special id, so a step ends there.
+  if (const auto& memory = executor.model().graph.memory) {
+    const auto end = first + static_cast<ptrdiff_t>(taken);
+    const auto special = std::find_if(first, end, [&](int32_t id) { return memory->special(id); });
+    if (special != end) taken = static_cast<size_t>(special - first) + 1;
+  }
+  if (!pin(executor, work, taken)) return false;
   runs_.push_back({item.context.get(), tokens_.size(), taken});
   run_work_.push_back(&work);
   tokens_.insert(tokens_.end(), first, first + static_cast<ptrdiff_t>(taken));
@@ -184,6 +205,8 @@ bool Scheduler::pin(Executor& executor, Work& work, size_t rows) {
   bool pinned = false;
   try {
     pinned = device.pin(context);
+    if (pinned && executor.model().graph.memory)
+      MemoryController(context, executor.pool(), work.result.events).prepare();
     if (pinned) executor.reserve(context, executor.model().graph.language->step, rows);
   } catch (const std::exception& error) {
     if (pinned) device.unpin(context);
@@ -338,9 +361,18 @@ void Scheduler::advance(Executor& executor) {
       head.chain.pulse(tokens_[row], hidden);
       ++head.pulse;
     }
+    if (executor.model().graph.memory && !work.context().broken) remember(executor, work, runs_[run], hiddens);
     if (fed) work.fed += runs_[run].rows;
     if (!work.reading() && !work.generating()) check(work);
   }
+}
+
+// What happens in the memory outside after the tokens of a run.
+void Scheduler::remember(Executor& executor, Work& work, const Run& run, const float* hiddens) {
+  const size_t width = executor.model().graph.width(executor.model().graph.language->hidden);
+  MemoryController controller(work.context(), executor.pool(), work.result.events);
+  for (size_t r = 0; r < run.rows; ++r) controller.take(r, run.rows, {hiddens + (run.row + r) * width, width});
+  controller.finish(tokens_[run.row + run.rows - 1]);
 }
 
 // Looks for non-finite numbers in the state where an item ends, so that the verdict does not depend on how its rows

@@ -56,6 +56,7 @@ class Scheduler {
     std::shared_ptr<Ticket> ticket = {};
     size_t passed_over = 0;  // steps in a row that left it out, for want of rows or of room for its context
     size_t owed = 0;         // surprisals still to be computed (see Owed)
+    bool served = false;     // its request was carried out
     bool checked = false;    // its state was checked for non-finite numbers after its last token
     Context& context() const { return *item.context; }
     bool unread() const { return fed < item.tokens.size(); }
@@ -63,7 +64,8 @@ class Scheduler {
     bool generating() const {
       return !result.error && !unread() && result.ended == Ended::not_early && result.generated.size() < item.count;
     }
-    bool ended() const { return owed == 0 && !reading() && !generating(); }
+    bool requested() const { return !result.error && item.request && !served; }
+    bool ended() const { return owed == 0 && !reading() && !generating() && !requested(); }
     bool parked() const { return ticket && !ticket->ready(); }
   };
   using Works = std::list<Work>;
@@ -71,6 +73,8 @@ class Scheduler {
   uint32_t step_value(Executor& executor, Name name) const;
   bool pin(Executor& executor, Work& work, size_t rows);
   void unpin();
+  void serve(Executor& executor);
+  void remember(Executor& executor, Work& work, const Run& run, const float* hiddens);
   void plan(Executor& executor);
   void predict_next(Executor& executor, const std::vector<Work*>& which);
   void sample_next(Executor& executor, std::span<Work* const> which);

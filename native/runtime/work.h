@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/context.h"
+#include "runtime/memory_controller.h"
 #include "runtime/sampler.h"
 
 namespace continuo {
@@ -34,6 +34,13 @@ struct StopStrings {
   bool ends_with(int32_t token);
 };
 
+// What a stream's event asks of the memory outside: to archive what the window has, or to bring blocks back; without
+// `blocks`, those that the memory's policy chooses.
+struct MemoryRequest {
+  bool archive = false;
+  std::optional<std::vector<int32_t>> blocks = {};
+};
+
 // The engine feeds `tokens`, then samples and feeds up to `count` tokens. A generation ends before its count where an
 // end token is drawn, which is not fed; where a stop string ends in a token, which is fed; or where the context has no
 // position left.
@@ -47,6 +54,8 @@ struct Item {
   StopStrings stop = {};
   // Whether another item of this context follows at once, unless this one ends early. Steps may wait for it (pace.h).
   bool more = false;
+  // In place of tokens to feed or to generate.
+  std::optional<MemoryRequest> request = {};
 };
 
 // Why a generation ended before its count.
@@ -57,7 +66,8 @@ struct ItemResult {
   std::vector<int32_t> generated;
   std::vector<float> logprobs;  // [generated], −nats each
   Ended ended = Ended::not_early;
-  Head head;  // of the context, after the item
+  std::vector<MemoryEvent> events;  // what the memory outside did, in order
+  Head head;                        // of the context, after the item
   // Invalid: the item's tokens do not fit into its context, and no token was fed. Refused: the context's state stopped
   // being finite; the fields above still have the results from before that, for callers in C++. Unavailable: the device
   // was lost or memory ran out, and the context is unusable. Misuse: the engine was stopped.

@@ -29,15 +29,16 @@ import type {
   VolatileTables,
   Write,
 } from './builder-types.ts'
-import type {
-  AxisDeclaration,
-  Block,
-  ConstantDeclaration,
-  Declaration,
-  Dtype,
-  Graph,
-  IndexDeclaration,
-  Node,
+import {
+  type AxisDeclaration,
+  type Block,
+  type ConstantDeclaration,
+  type Declaration,
+  type Dtype,
+  type Graph,
+  type IndexDeclaration,
+  isDerived,
+  type Node,
 } from './graph.ts'
 import { type MemoryOps, memoryOps } from './memory-ops.ts'
 import { type RoutingOps, routingOps } from './routing-ops.ts'
@@ -62,11 +63,15 @@ export interface GraphBuilder extends MemoryOps, RoutingOps {
   vector(name: string, width: number, source: Ref): Vector
   vectors(name: string, width: number, source: Pattern, over: Over): Member<Vector>
   /** Positions ever entered; at most `max`. Without it 2⁵³, and then it can number a ring but not be read. */
-  counter(name: string, options?: { readonly max?: number }): Counter
+  counter(name: string, options?: { readonly max?: number; readonly derived?: boolean }): Counter
   /** The context's own clock: no part of the state, and it moves by itself. A graph has at most one. */
   clock(name: string): Clock
   /** A persistent; every element begins as `init`, or as a block named "first", without inputs, leaves it. */
-  table(name: string, axes: readonly Axis[], options?: { readonly init?: number; readonly dtype?: Dtype }): Table
+  table(
+    name: string,
+    axes: readonly Axis[],
+    options?: { readonly init?: number; readonly dtype?: Dtype; readonly derived?: boolean },
+  ): Table
   /**
    * A volatile that is bound to a tensor: in every row it begins as the file has it, in f32, and cache operations may write it. No other
    * row sees what they wrote.
@@ -88,6 +93,9 @@ export interface GraphBuilder extends MemoryOps, RoutingOps {
     then: () => void,
     otherwise?: () => void,
   ): void
+
+  /** The graph's member `memory`: the engine's memory controller works between the tokens of its language model. */
+  memory(settings: Readonly<Record<string, unknown>>): void
 
   /** Ends the block early, in an arm of a branch; names the same results as the block's end. */
   returns(results: Results): void
@@ -140,6 +148,18 @@ export interface GraphBuilder extends MemoryOps, RoutingOps {
     keys: State,
     values: State,
     options: { heads: number; shared?: number; scale: number },
+  ): Value
+
+  /**
+   * The softmax weights by which `attend` weighs the values of `count` positions, from the one that the counter says: of each head those
+   * of all positions, [heads · count]; 0 for positions that it does not see.
+   */
+  attendWeights(
+    out: string,
+    q: Value,
+    keys: State,
+    first: Counter,
+    options: { heads: number; shared?: number; scale: number; count: number },
   ): Value
 
   /** The input of this node for the token before (the state's first value for the first token of a context). */
@@ -195,6 +215,7 @@ export const buildGraph = (): GraphBuilder => {
   const declarations: Declaration[] = []
   const volatiles = new Map<string, Value<Dtype>>()
   const blocks: Block[] = []
+  let memory: Graph['memory']
   let nodes: Node[] = []
 
   /** The nodes that `body` appends. */
@@ -284,16 +305,18 @@ export const buildGraph = (): GraphBuilder => {
       constant(name, [width], 'vector', { ...source, ...family(over) })
       return (at) => ({ vector: picked(name, [at]), shape: [width] })
     },
-    counter: (name, { max } = {}) => {
-      declarations.push({ kind: 'persistent', name, counter: true, ...(max === undefined ? {} : { max }) })
+    counter: (name, { max, derived = false } = {}) => {
+      const more = { ...(max === undefined ? {} : { max }), ...(derived ? { derived } : {}) }
+      declarations.push({ kind: 'persistent', name, counter: true, ...more })
       return { counter: name }
     },
     clock: (name) => {
       declarations.push({ kind: 'persistent', name, counter: true, clock: true })
       return { counter: name, clock: true }
     },
-    table: (name, axes, { init = 0, dtype = 'f32' } = {}) => {
-      declarations.push({ kind: 'persistent', name, dtype, init, axes: axes.map(axisDeclaration) })
+    table: (name, axes, { init = 0, dtype = 'f32', derived = false } = {}) => {
+      const more = derived ? { derived } : {}
+      declarations.push({ kind: 'persistent', name, dtype, init, axes: axes.map(axisDeclaration), ...more })
       return (...picks) => ({ state: picked(name, picks), shape: axes.slice(picks.length).map(axisExtent), dtype })
     },
     volatileTable: (name, shape, source) => {
@@ -322,6 +345,10 @@ export const buildGraph = (): GraphBuilder => {
           ? { branch: condition.index.index, equals: condition.equals }
           : { branch: 'within' in condition ? condition.within.index : condition.name }
       nodes.push({ ...on, nodes: collect(then), ...(otherwise ? { otherwise: collect(otherwise) } : {}) })
+    },
+
+    memory: (settings) => {
+      memory = settings
     },
 
     returns: end,
@@ -356,6 +383,11 @@ export const buildGraph = (): GraphBuilder => {
     attend: (out, q, keys, values, { heads, shared = 1, scale }) =>
       write('attend', out, names(q, keys, values), q.shape, 'f32', { groups: heads, shared, scale }),
 
+    attendWeights: (out, q, keys, first, { heads, shared = 1, scale, count }) =>
+      write('attend.weights', out, names(q, keys), [heads * count], 'f32', {
+        ...{ state: first.counter, groups: heads, shared, scale, count },
+      }),
+
     ...memoryOps(write, (node) => nodes.push(node), names),
     ...routingOps(write, names),
 
@@ -386,6 +418,13 @@ export const buildGraph = (): GraphBuilder => {
       nodes.push({ op: 'cache.reset', state: 'counter' in state ? state.counter : state.state })
     },
 
-    finish: () => ({ format: 'continuo-graph/2', indices, declarations, blocks }),
+    finish: () => ({
+      format: 'continuo-graph/2',
+      indices,
+      // What is derived stands behind the state.
+      declarations: [...declarations.filter((each) => !isDerived(each)), ...declarations.filter(isDerived)],
+      blocks,
+      ...(memory === undefined ? {} : { memory }),
+    }),
   }
 }

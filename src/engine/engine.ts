@@ -156,6 +156,8 @@ export interface LoadRequest {
   readonly overflow?: 'window' | undefined
   /** Set where keys and values are kept narrower than f32. */
   readonly cacheDtype?: 'f16' | 'bf16' | undefined
+  /** Set where the context lies outside: how (Graph.memory). */
+  readonly outerMemory?: Graph['memory'] | undefined
   /** Identity of the tokenizer (part of the fingerprint), where the package has a file for it. */
   readonly tokenizer?: string | undefined
   /** Ids that end a generation, in ascending order, where they are others than the tokenizer's one. */

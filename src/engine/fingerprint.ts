@@ -32,8 +32,8 @@ const pieceBytes = 1 << 22
  * sha256 over, in this order: the canonical JSON of { config, tensors: [{ name, dtype, shape }] } with tensors sorted by name,
  * a zero byte, and the bytes of every tensor in that same order. How a file orders or aligns its tensors does not matter. A
  * model opened with another `overflow` than its package has by itself is another one, and so is one that keeps keys and values narrower than
- * f32, reads text otherwise, or ends it with other tokens than its tokenizer's one: then the object has the members `overflow`,
- * `cacheDtype`, `tokenizer` and `endTokens`, too.
+ * f32, keeps its context outside, reads text otherwise, or ends it with other tokens than its tokenizer's one: then the object has the
+ * members `overflow`, `cacheDtype`, `memory`, `tokenizer` and `endTokens`, too.
  */
 export const modelFingerprint = async (
   config: unknown,
@@ -42,11 +42,13 @@ export const modelFingerprint = async (
   {
     overflow,
     cacheDtype,
+    outerMemory,
     tokenizer,
     endTokens,
   }: {
     readonly overflow?: 'window' | undefined
     readonly cacheDtype?: 'f16' | 'bf16' | undefined
+    readonly outerMemory?: unknown
     readonly tokenizer?: string | undefined
     readonly endTokens?: readonly number[] | undefined
   } = {},
@@ -58,6 +60,7 @@ export const modelFingerprint = async (
       config,
       overflow,
       cacheDtype,
+      memory: outerMemory,
       tokenizer,
       endTokens,
       tensors: sorted.map(({ name, dtype, shape }) => ({ name, dtype, shape })),

@@ -92,6 +92,8 @@ export type Declaration =
       readonly max?: number
       /** The context's own clock; no part of the state. */
       readonly clock?: true
+      /** No part of a snapshot: the memory controller makes it anew from the rest of the state. */
+      readonly derived?: boolean
     }
   | {
       readonly kind: 'persistent'
@@ -99,6 +101,8 @@ export type Declaration =
       readonly dtype: Dtype
       readonly init: number
       readonly axes: readonly AxisDeclaration[]
+      /** As of a counter. */
+      readonly derived?: boolean
     }
 
 export interface OpNode {
@@ -138,7 +142,13 @@ export interface Graph {
   readonly indices: readonly IndexDeclaration[]
   readonly declarations: readonly Declaration[]
   readonly blocks: readonly Block[]
+  /** How the memory controller keeps a decoder's list of slots: memory.json whole, `heads`, `key_heads`, `increments`. */
+  readonly memory?: Readonly<Record<string, unknown>>
 }
+
+/** Whether it is a persistent that a snapshot leaves out. */
+export const isDerived = (declaration: Declaration): boolean =>
+  declaration.kind === 'persistent' && declaration.derived === true
 
 /** How many values an index has; 0 for a name that is none. */
 export const indexExtent = (graph: Graph, index: string | undefined): number => {

@@ -1,7 +1,7 @@
 /** Checks items of work and puts them into the form that the engine takes, before anything is written. */
 import { ContinuoError } from '../errors.ts'
 import { type ContextHandle, callNative, type NativeItem, type TokenBytesHandle } from './native.ts'
-import type { ContextHead, StopStrings, WorkItem } from './types.ts'
+import type { ContextHead, MemoryRequest, StopStrings, WorkItem } from './types.ts'
 
 const maxCount = 2 ** 31 - 1
 const maxSeed = 2n ** 64n
@@ -57,9 +57,16 @@ export interface ItemOwner {
   readonly head: ContextHead
 }
 
+const nativeRequest = (request: MemoryRequest, label: string): NonNullable<NativeItem['request']> => {
+  if (request.type === 'archive' || request.blocks === undefined) return { archive: request.type === 'archive' }
+  const wrong = request.blocks.find((block) => !Number.isInteger(block) || block < 0 || block > maxCount)
+  if (wrong !== undefined) invalid(`${label}: it asks for block ${wrong}, expected numbers of archived blocks.`)
+  return { archive: false, blocks: Int32Array.from(request.blocks) }
+}
+
 /** Throws INVALID; `label` names the item in the message. */
 export const nativeItem = (
-  { tokens, nats, generate }: WorkItem,
+  { tokens, nats, generate, request }: WorkItem,
   { handle, head }: ItemOwner,
   vocabSize: number,
   label: string,
@@ -80,6 +87,7 @@ export const nativeItem = (
     seed: generate?.seed ?? 0n,
     endTokens: Int32Array.from(generate?.endTokens ?? []),
     more: generate?.more ?? false,
+    ...(request !== undefined && { request: nativeRequest(request, label) }),
     ...(stop !== undefined &&
       stop.strings.length > 0 && {
         stop: { tokenBytes: tableOf(stop, vocabSize), strings: stop.strings, tail: stop.tail },

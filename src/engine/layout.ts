@@ -1,7 +1,7 @@
 /** The persistents of a graph as the bytes of a serialised context: dense, little-endian, in order of declaration. */
 import { ContinuoError } from '../errors.ts'
 import { BLOCK_POSITIONS, type GrowingTable, type LayoutEntry, type StateLayout } from '../memory.ts'
-import { type AxisDeclaration, type Dtype, type Graph, indexExtent } from './graph.ts'
+import { type AxisDeclaration, type Dtype, type Graph, indexExtent, isDerived } from './graph.ts'
 import { type Followers, growthOf } from './growth.ts'
 
 /** dtypes as safetensors names them, and the array that holds such numbers: floats narrower than f32 as bits. `i64` is a counter's. */
@@ -25,7 +25,8 @@ interface Persistent {
 
 const persistentsOf = (graph: Graph): readonly Persistent[] =>
   graph.declarations.flatMap((declaration): readonly Persistent[] => {
-    if (declaration.kind !== 'persistent' || ('clock' in declaration && declaration.clock)) return []
+    if (declaration.kind !== 'persistent' || isDerived(declaration)) return []
+    if ('clock' in declaration && declaration.clock) return []
     if ('counter' in declaration) return [{ name: declaration.name, dtype: 'i64', axes: [] }]
     return [{ name: declaration.name, dtype: declaration.dtype, axes: declaration.axes }]
   })

@@ -127,6 +127,7 @@ export interface NativeItem {
     readonly tail: Uint8Array
   }
   readonly more: boolean
+  readonly request?: { readonly archive: boolean; readonly blocks?: Int32Array }
 }
 
 interface Addon {

@@ -137,6 +137,29 @@ export interface WorkItem {
   /** Ask for the surprisal of each fed token (costs the output projection for every token). */
   readonly nats: boolean
   readonly generate?: Generate
+  /** In place of tokens and a generation: what is asked of the memory outside. */
+  readonly request?: MemoryRequest
+}
+
+/** Asks a memory outside to archive what the window has, or to bring blocks back; without `blocks`, those that its policy chooses. */
+export type MemoryRequest = { readonly type: 'archive' } | { readonly type: 'retrieve'; readonly blocks?: readonly number[] }
+
+/**
+ * What a memory outside did after the token of a pulse (docs/infinite-context.md): `segment` {block, distance}, `release` {block},
+ * `archive` {block, reason, k_norm, v_norm}, `tombstone` {spans}, `summarize`, `retrieve` {reason, blocks, span?}, `inject` {blocks, slots}.
+ */
+export interface MemoryEvent {
+  readonly pulse: number
+  readonly type: 'segment' | 'release' | 'archive' | 'tombstone' | 'summarize' | 'retrieve' | 'inject'
+  readonly block?: number
+  readonly reason?: 'window' | 'summarize' | 'token' | 'tombstone' | 'period' | 'event'
+  readonly blocks?: readonly number[]
+  readonly span?: readonly [number, number]
+  readonly spans?: readonly (readonly [number, number])[]
+  readonly distance?: number
+  readonly k_norm?: number
+  readonly v_norm?: number
+  readonly slots?: number
 }
 
 export interface Generate extends Sampling {
@@ -161,6 +184,8 @@ export interface WorkResult {
   readonly logprobs: Float32Array
   /** The cause that ended the generation before its `count`. An end token (`eos`) that was drawn is in none of the results. */
   readonly ended: 'eos' | 'stop' | 'positions' | null
+  /** What its memory outside did; missing where it did nothing, or there is none. */
+  readonly events?: readonly MemoryEvent[]
   /** State after the work. */
   readonly head: ContextHead
 }

@@ -23,6 +23,7 @@ import { type MixturePlan, mixture } from './layers/experts.ts'
 import { languageModel, namesBehind, type Outline } from './layers/language-model.ts'
 import type { Norm } from './layers/linear.ts'
 import { feedForward, MLP_NAMES, type MlpPlan } from './layers/mlp.ts'
+import type { MemoryOption } from './memory-json.ts'
 import { ropeIncrements, ropeMembers, ropeOf } from './rope.ts'
 
 const flag = z.boolean().nullish()
@@ -96,12 +97,19 @@ export interface PlanOptions {
   readonly tied?: boolean
   /** In front of the names of tensors; default "model.". */
   readonly root?: string
+  /** The memory outside of the context, for families that may have one. */
+  readonly memory?: MemoryOption | undefined
 }
 
 /** The plan that follows from the configuration's sizes. Throws INVALID for sizes that do not fit together. */
 export const planOf = (config: Sizes, options: PlanOptions): DecoderPlan => {
   const { hidden_size: C, num_attention_heads: H, rms_norm_eps: eps } = config
   const { sight, biases = {}, headNorms = false, map, tied = false, root = 'model.' } = options
+  const memory = options.memory?.({
+    layers: config.num_hidden_layers,
+    positions: config.max_position_embeddings,
+    vocabulary: config.vocab_size,
+  })
   const d = config.head_dim ?? C / H
   if (!Number.isInteger(d))
     refuseConfig(`says hidden_size is ${C} and num_attention_heads is ${H}, expected heads of equal width`)
@@ -110,13 +118,14 @@ export const planOf = (config: Sizes, options: PlanOptions): DecoderPlan => {
   const norm = { eps, ...(map === undefined ? {} : { map }) }
   return {
     outline: {
-      ...{ V: config.vocab_size, C, P: config.max_position_embeddings, norm: { kind: 'rms', ...norm } },
+      ...{ V: config.vocab_size, C, P: memory === undefined ? config.max_position_embeddings : null, norm: { kind: 'rms', ...norm } },
       ...{ layers: config.num_hidden_layers, layersKey: 'num_hidden_layers', names: namesBehind(root) },
       tied: config.tie_word_embeddings ?? tied,
       unused: /rotary_emb\.inv_freq$/,
     },
     attention: {
       ...{ C, H, G, d, scale: 1 / Math.sqrt(d), sight: sight(d), names: ATTENTION_NAMES, biases },
+      ...(memory === undefined ? {} : { memory }),
       ...(headNorms ? { norms: { ...HEAD_NORM_NAMES, ...norm } } : {}),
     },
     mlp: { C, F: config.intermediate_size, ...MLP_NAMES },

@@ -7,6 +7,7 @@ import type { TensorEntry } from '../engine/native.ts'
 import type { DecoderShape, Overflow } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import type { MemoryDeclaration } from '../memory.ts'
+import type { MemoryOption } from './memory-json.ts'
 
 export interface FamilyModel {
   readonly graph: Graph
@@ -19,9 +20,18 @@ export interface FamilyModel {
   readonly memory?: MemoryDeclaration
 }
 
+/** How a model is opened. */
+export interface BuildOptions {
+  readonly overflow?: Overflow | undefined
+  /** Settles memory.json for the model; families that do not remember are never given one. */
+  readonly memory?: MemoryOption | undefined
+}
+
 export interface Family {
   /** Throws INVALID when config and tensors do not make a model of this family. */
-  readonly build: (config: unknown, tensors: readonly TensorEntry[], overflow?: Overflow) => FamilyModel
+  readonly build: (config: unknown, tensors: readonly TensorEntry[], options?: BuildOptions) => FamilyModel
+  /** Whether its models may keep their contexts outside of their attention (memory.json). */
+  readonly remembers?: true
   /** Whether its models can go on past their last position, attending to a window; not there: they have no last position. */
   readonly windows?: boolean
   /** Whether quantising takes its matrices [inputs, outputs] along; the quantised package has them [outputs, inputs]. */

@@ -54,7 +54,7 @@ const ignoreBuffers = (set: TensorSet, prefix: string, layers: Layers): void => 
   }
 }
 
-const build = (parsed: unknown, tensors: readonly TensorEntry[], overflow: Overflow = 'refuse'): FamilyModel => {
+const build: Family['build'] = (parsed, tensors, { overflow } = {}) => {
   const config = readConfig(parsed)
   const { n_embd: C, n_head: H, n_positions: P, vocab_size: V, layer_norm_epsilon: eps } = config
   const F = config.n_inner ?? 4 * C

@@ -17,10 +17,21 @@ import {
 } from './decoder.ts'
 import type { Family } from './family.ts'
 import type { Sight } from './layers/attention.ts'
+import type { MemoryOption } from './memory-json.ts'
 
 const family = <C extends DecoderConfig>(schema: z.ZodType<C>, planFor: (config: C) => DecoderPlan): Family => ({
   windows: false,
   build: (parsed, tensors) => buildDecoder(planFor(readBySchema(schema, parsed)), parsed, tensors),
+})
+/** A family whose models may have their contexts outside. */
+const remembering = <C extends DecoderConfig>(
+  schema: z.ZodType<C>,
+  planFor: (config: C, memory: MemoryOption | undefined) => DecoderPlan,
+): Family => ({
+  windows: false,
+  remembers: true,
+  build: (parsed, tensors, { memory } = {}) =>
+    buildDecoder(planFor(readBySchema(schema, parsed), memory), parsed, tensors),
 })
 
 /** `attention_bias` gives q, k, v and the output biases. */
@@ -32,7 +43,7 @@ const llamaPlan = (config: DecoderConfig, options: Partial<Parameters<typeof pla
 }
 
 /** Llama, and what is Llama under another name. */
-export const llama = family(decoderConfig, (config) => llamaPlan(config))
+export const llama = remembering(decoderConfig, (config, memory) => llamaPlan(config, { memory }))
 
 /** Jiang et al., "Mistral 7B" (2023). */
 export const mistral = family(decoderConfig, (config) =>
@@ -40,13 +51,13 @@ export const mistral = family(decoderConfig, (config) =>
 )
 
 /** Yang et al., "Qwen2 Technical Report" (2024). */
-export const qwen2 = family(decoderConfig, (config) =>
-  planOf(config, { sight: everyLayer(config), biases: { qkv: true } }),
+export const qwen2 = remembering(decoderConfig, (config, memory) =>
+  planOf(config, { sight: everyLayer(config), biases: { qkv: true }, memory }),
 )
 
 /** Yang et al., "Qwen3 Technical Report" (2025). */
-export const qwen3 = family(z.looseObject({ ...decoderMembers, head_dim: size }), (config) =>
-  planOf(config, { sight: everyLayer(config), biases: biasesOf(config), headNorms: true }),
+export const qwen3 = remembering(z.looseObject({ ...decoderMembers, head_dim: size }), (config, memory) =>
+  planOf(config, { sight: everyLayer(config), biases: biasesOf(config), headNorms: true, memory }),
 )
 
 const smollm3Config = z.looseObject({

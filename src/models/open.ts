@@ -1,12 +1,14 @@
 /** Opens a model package (package.ts says what one is): its graph, its weights, its tokenizer. */
+import { join } from 'node:path'
 import { loadModel } from '../engine/engine.ts'
 import type { GgufMetadata } from '../engine/native.ts'
-import type { Model, OpenModelOptions } from '../engine/types.ts'
+import type { CacheDtype, Model, OpenModelOptions } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { cacheDtypeOf, withCacheDtype } from './cache-dtype.ts'
 import type { Family } from './family.ts'
 import type { SamplingDefaults } from './generation.ts'
-import { readPackage } from './package.ts'
+import { type MemoryOption, readMemory } from './memory-json.ts'
+import { type Package, readPackage } from './package.ts'
 import { readText } from './package-text.ts'
 import type { Tokenizer } from './tokenizer/index.ts'
 
@@ -36,6 +38,24 @@ const overflowOf = ({ overflow }: OpenModelOptions, modelType: string, { windows
   throw new ContinuoError('INVALID', `overflow "window" was asked for, but a "${modelType}" model ${why}`)
 }
 
+/** How memory.json of the package settles for its model; undefined: it has none. Throws INVALID for a model that cannot have one. */
+const memoryIn = async ({ dir, family, config, format }: Package, cacheDtype: CacheDtype): Promise<MemoryOption | undefined> => {
+  const memory = format === 'gguf' ? undefined : await readMemory(dir)
+  if (memory === undefined) return undefined
+  const where = join(dir, 'memory.json')
+  if (!family.remembers)
+    throw new ContinuoError(
+      'INVALID',
+      `${where} is there, but a "${config.model_type}" model keeps no memory outside of its context: only llama, qwen2 and qwen3 do. Take the file away.`,
+    )
+  if (cacheDtype !== 'f32')
+    throw new ContinuoError(
+      'INVALID',
+      `cacheDtype "${cacheDtype}" was asked for, but ${where} says by kv_dtype how keys and values are kept. Leave one of them out.`,
+    )
+  return memory
+}
+
 /** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
 export const openPackage = async (path: string, options: OpenModelOptions = {}): Promise<ModelPackage> => {
   const found = await readPackage(path)
@@ -43,7 +63,11 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
   const modelType = config.model_type
   const overflow = overflowOf(options, modelType, family)
   const cacheDtype = cacheDtypeOf(options.cacheDtype, config)
-  const { graph, vocabSize, levels = [], decoder, memory } = family.build(config, found.tensors, overflow)
+  const remembered = await memoryIn(found, cacheDtype)
+  const { graph, vocabSize, levels = [], decoder, memory } = family.build(config, found.tensors, {
+    overflow,
+    memory: remembered,
+  })
   // Before the weights: it is quick, and what is wrong with it needs no model.
   const { warn = (message) => process.emitWarning(message) } = options
   const { tokenizer, fingerprint, endTokens } = await readText(found, vocabSize, warn)
@@ -63,6 +87,7 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
       decoder: cacheDtype === 'f32' ? decoder : undefined,
       overflow,
       cacheDtype: cacheDtype === 'f32' ? undefined : cacheDtype,
+      outerMemory: graph.memory,
       tokenizer: fingerprint,
       endTokens,
     },

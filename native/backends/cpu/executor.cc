@@ -115,6 +115,7 @@ void CpuExecutor::dispatch(Space& space, const Instruction& instruction, size_t 
     case Op::routed: return routed(space, instruction, first, rows);
     case Op::rope: return rope(space, instruction, runs);
     case Op::attend: return attend(space, instruction, runs);
+    case Op::attend_weights: return attend_weights(space, instruction, runs);
     case Op::cache_conv: return conv(space, instruction, runs);
     case Op::cache_attend: return attend_window(space, instruction, runs);
     case Op::cache_memory: return memory(space, instruction, runs);

@@ -71,6 +71,7 @@ class CpuExecutor final : public Executor {
   void wkv7(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void ssm(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void attend(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void attend_weights(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void read(Space& space, const Instruction& instruction, std::span<const Run> runs);
   void write(Space& space, const Instruction& instruction, std::span<const Run> runs);
 

@@ -166,6 +166,44 @@ void CpuExecutor::attend(Space& space, const Instruction& instruction, std::span
   fork(blocks.size() * node.groups, positions * width * 2, work);
 }
 
+void CpuExecutor::attend_weights(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const auto& node = *instruction.node;
+  const size_t width = this->width(space, instruction.in[0].id), channels = width / node.groups;
+  const size_t stride = width / node.shared, count = static_cast<size_t>(node.number);
+  const Dtype dtype = stored_as(model_->graph.declarations[instruction.places[0].table].type);
+  const auto& slot = instruction.places[1];
+  struct Job {
+    AttendPart part;
+    size_t first;
+    float* out;
+  };
+  std::vector<Job> jobs;
+  size_t positions = 0;
+  for (const auto& run : runs) {
+    for (size_t i = 0; i < run.rows; ++i) {
+      float* out = floats(space, instruction.out) + (run.row + i) * node.groups * count;
+      const auto seen = history(space, instruction, run, i);
+      if (!seen) {
+        std::fill_n(out, node.groups * count, 0.0f);
+        continue;
+      }
+      const auto first = static_cast<size_t>(count_at(space, slot.table, slot.seen, run, i));
+      jobs.push_back({{floats(space, instruction.in[0].id) + (run.row + i) * width, nullptr, nullptr, stride, 0,
+                       seen->last, 0, seen->key_blocks, {}, dtype},
+                      first,
+                      out});
+      positions += seen->last;
+    }
+  }
+  fork(jobs.size() * node.groups, positions * width, [&](size_t task) {
+    Job job = jobs[task / node.groups];
+    const size_t head = task % node.groups;
+    job.part.q += head * channels;
+    job.part.key_blocks.channel = head / node.shared * channels;
+    kernels_.attend_shares({{job.part}, 1, nullptr, channels, node.scale}, job.first, count, job.out + head * count);
+  });
+}
+
 void CpuExecutor::read(Space& space, const Instruction& instruction, std::span<const Run> runs) {
   const auto& place = instruction.places[0];
   const auto& d = model_->graph.declarations[place.table];

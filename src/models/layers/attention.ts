@@ -8,9 +8,11 @@
  * context; `windowKeys` and `windowValues`, [layers, window, G·d], of those that see a window.
  */
 import { autoDim, plus, ring, type Table, type Value } from '../../engine/builder-types.ts'
+import type { MemorySettings } from '../memory-json.ts'
 import type { LayerKind } from './kinds.ts'
 import type { Build } from './language-model.ts'
 import { linear, type Place } from './linear.ts'
+import { outerMemory } from './outer-memory.ts'
 
 /** How a layer sees positions. Layers that are alike share one object, or one list of increments. */
 export interface Sight {
@@ -43,6 +45,8 @@ export interface AttentionPlan {
   readonly biases?: { readonly qkv?: boolean; readonly o?: boolean }
   /** What keys are multiplied by. */
   readonly keyFactor?: number
+  /** The context lies outside, and layers see a bounded list of its parts. All layers are alike then, and have no window. */
+  readonly memory?: MemorySettings | undefined
 }
 
 /** Names as most packages have them. */
@@ -91,11 +95,36 @@ export const attention = (build: Build, layers: LayerKind, plan: AttentionPlan):
       ...(norms?.map === undefined ? {} : { map: norms.map }),
     })
   const weights = norms && { q: norm(norms.q, H), k: norm(norms.k, G) }
-  const positions = build.positions()
-  const { tables, run } = cachesOf(build, layers, plan)
   const normed = (name: 'q' | 'k', x: Value, heads: number): Value =>
     norms && weights ? g.rmsnorm(`attn.${name}.n`, x, weights[name](index), { groups: heads, eps: norms.eps }) : x
 
+  const met = plan.memory
+    ? outerMemory(build, layers, plan, plan.memory, sightOf(plan, 0).increments!)
+    : cached(build, layers, plan)
+
+  return (n: Value): Value => {
+    // Products that do not depend on each other stand side by side: a device may run them as one.
+    const [qz, kz, vz] = [q.product('attn.q', n), k.product('attn.k', n), v.product('attn.v', n)]
+    const both = q.biased('attn.q', qz)
+    const query = normed('q', gated ? g.slice('attn.q.heads', both, 0, d, H) : both, H)
+    const key = k.biased('attn.k', kz)
+    const scaled = normed('k', keyFactor === 1 ? key : g.scale('attn.k.s', key, keyFactor), G)
+    const a = met(query, scaled, v.biased('attn.v', vz))
+    const out = gated ? g.mul('attn.g', a, g.sigmoid('attn.gate', g.slice('attn.gate.z', both, d, 2 * d, H))) : a
+    return o.apply('attn.o', out)
+  }
+}
+
+/** Declares the layers' caches; what it returns attends, with q, k and v as they are before they turn. */
+const cached = (
+  build: Build,
+  layers: LayerKind,
+  plan: AttentionPlan,
+): ((q: Value, k: Value, v: Value) => Value) => {
+  const { g, kinds } = build
+  const { H, G, scale } = plan
+  const positions = build.positions()
+  const { tables, run } = cachesOf(build, layers, plan)
   /** q of a row over the positions that the layers of a window see, its own k and v among them. */
   const attended = (window: number | null, at: LayerKind, [qs, ks, vs]: readonly [Value, Value, Value]): Value => {
     const [keys, values] = tables.get(window)!
@@ -108,7 +137,7 @@ export const attention = (build: Build, layers: LayerKind, plan: AttentionPlan):
     return g.attend('attn.a', qs, keys(own), values(own), seen)
   }
   /** What each kind of layer does with its q, k and v. */
-  const met = (qs: Value, ks: Value, vs: Value): Value => {
+  return (qs: Value, ks: Value, vs: Value): Value => {
     let a: Value = qs
     const turned = (name: 'q' | 'k', x: Value, heads: number, increments: Sight['increments']): Value =>
       increments === null ? x : g.rope(`attn.${name}.r`, x, positions, { heads, increments })
@@ -125,17 +154,5 @@ export const attention = (build: Build, layers: LayerKind, plan: AttentionPlan):
         }),
     )
     return a
-  }
-
-  return (n: Value): Value => {
-    // Products that do not depend on each other stand side by side: a device may run them as one.
-    const [qz, kz, vz] = [q.product('attn.q', n), k.product('attn.k', n), v.product('attn.v', n)]
-    const both = q.biased('attn.q', qz)
-    const query = normed('q', gated ? g.slice('attn.q.heads', both, 0, d, H) : both, H)
-    const key = k.biased('attn.k', kz)
-    const scaled = normed('k', keyFactor === 1 ? key : g.scale('attn.k.s', key, keyFactor), G)
-    const a = met(query, scaled, v.biased('attn.v', vz))
-    const out = gated ? g.mul('attn.g', a, g.sigmoid('attn.gate', g.slice('attn.gate.z', both, d, 2 * d, H))) : a
-    return o.apply('attn.o', out)
   }
 }

@@ -56,6 +56,8 @@ export interface Build {
   readonly norm: (layers: LayerKind, name: string) => Norm
   /** Counts the positions of a context; asked for by the layers that attend. */
   readonly positions: () => Counter
+  /** Every token raises this counter, too. */
+  readonly counted: (counter: Counter) => void
 }
 
 /** The tensor of the output projection. A tied one may be in the file once more. */
@@ -88,12 +90,14 @@ export const languageModel = (
     counter ??= g.counter('pastLen', P === null ? {} : { max: P })
     return counter
   }
+  const others: Counter[] = []
+  const counted = (each: Counter): void => void others.push(each)
   const norm: Build['norm'] = (layers, name) =>
     normBy(g, outline.norm, name, (tensor, change) => {
       const member = layers.vector(tensor, [C], change)
       return () => member(layers.index)
     })
-  const body = layer({ g, kinds, norm, positions })
+  const body = layer({ g, kinds, norm, positions, counted })
   const last = normBy(g, outline.norm, names.norm, (tensor, change) => {
     const vector = g.vector(tensor.replace(names.norm, 'hidden.norm'), C, { ...set.take(tensor, [C]), ...change })
     return () => vector
@@ -104,7 +108,7 @@ export const languageModel = (
   const token = g.dynamic('token', [], 'i32')
   const read = (): Value => {
     const position = places && g.cacheCount('position', positions())
-    if (counter) g.cacheIncrement(counter)
+    for (const each of counter ? [counter, ...others] : others) g.cacheIncrement(each)
     if (position) return g.add('x', g.embed('x.token', token, embedding), g.embed('x.position', position, places))
     if (embeddingFactor === 1) return g.embed('x', token, embedding)
     return g.scale('x', g.embed('x.token', token, embedding), embeddingFactor)

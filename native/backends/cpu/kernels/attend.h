@@ -208,4 +208,29 @@ inline void attend(const AttendRun& run) {
   map(run.channels, run.y, [&](auto y) CONTINUO_LAMBDA { return y / splat<decltype(y)>(sums.total); }, run.y);
 }
 
+// The weights of positions first … first + count − 1: exp(s_p − m) / Z, m and Z as attend() ends with.
+inline void attend_shares(const AttendRun& run, size_t first, size_t count, float* out) {
+  AttendSums sums;
+  const AttendPart& part = run.parts[0];
+  Widened wide;
+  for (size_t i = 0; i < count; ++i) out[i] = 0.0f;
+  const size_t seen = first + count < part.last ? first + count : part.last;
+  for (size_t from = part.first; from < part.last;) {
+    size_t to = (from / block_terms + 1) * block_terms;
+    if (to > part.last) to = part.last;
+    float weights[block_terms];
+    attend_scores(run, part.q, keys_of(part, from, to - from, run.channels, wide), to - from, weights);
+    for (size_t p = first > from ? first : from; p < to && p < seen; ++p) out[p - first] = weights[p - from];
+    attend_weights(weights, from, to - from, sums);
+    from = to;
+  }
+  for (size_t p = first; p < seen; ++p) {
+    // Scores become weights one by one, by the function of attend_weights().
+    float weight[1];
+    map(1, out + (p - first), [&](auto score) CONTINUO_LAMBDA { return exp(score - splat<decltype(score)>(sums.m)); },
+        weight);
+    out[p - first] = weight[0] / sums.total;
+  }
+}
+
 }  // namespace continuo::CONTINUO_ISA

@@ -63,6 +63,13 @@ inline float sum_exp(const float* a, float shift, size_t n) {
   });
 }
 
+inline float dot(const float* a, const float* b, size_t n) {
+  return reduce(n, [=](auto acc, size_t i) CONTINUO_LAMBDA {
+    using T = decltype(acc);
+    return fma(load<T>(a + i), load<T>(b + i), acc);
+  });
+}
+
 // x − x is 0 for a finite x and NaN otherwise, so one sum of them tells.
 inline bool finite(const float* a, size_t n) {
   Vec seen{};

@@ -54,6 +54,8 @@ struct Kernels : HostKernels {
   void (*lerp)(const float* a, const float* b, const float* t, float* out, size_t n);  // fma(b − a, t, a)
 
   void (*attend)(const AttendRun& run);
+  // Its softmax weights of `count` positions from `first` on, as it weighs their values; 0 where it sees none.
+  void (*attend_shares)(const AttendRun& run, size_t first, size_t count, float* out);
   // What `attend` gives for each of the rows.
   void (*attend_rows)(const AttendRows& run);
 
@@ -64,10 +66,6 @@ struct Kernels : HostKernels {
   void (*range)(const float* x, float low, float high, float* y, size_t n);
   // x where it lies between low and high, else the nearer of the two; NaN stays NaN.
   void (*clamp)(const float* x, float low, float high, float* y, size_t n);
-  // Rotary positions of one row at the position's low word: pairs (i, i + pairs) of each head turn by increments[i] ·
-  // position / 2³² turns; its channels from 2 · pairs on stay.
-  void (*rope)(const float* x, float* y, size_t heads, size_t channels, size_t pairs, const uint32_t* increments,
-               uint32_t position);
   // Channels [channel, channel_end) of all rows.
   void (*conv)(const ConvRun& run, size_t channel, size_t channel_end);
   void (*memory)(const MemoryForm& form, const MemoryRun& run);

@@ -1,0 +1,100 @@
+// MemoryController: what happens between two tokens of a context with a memory outside (graph/external_memory.h). It
+// moves blocks of tokens out of the window, remembers what they were about, brings some of them back, and lays the list
+// of slots that the next token attends to. docs/infinite-context.md has every formula; §n below are its sections.
+//
+//   Generating ──a full window, <SUMMARIZE>, archive──▶ Archiving ──▶ as before
+//   Generating ──<RETRIEVE>, a tombstone, the period, retrieve──▶ Retrieving ──▶ Generating
+//                                                     (with inject_after 1: at the next beat)
+//
+// All decisions follow from tokens, events and the state, so they are the same however tokens are cut into steps. The
+// host computes them, on any device. A *beat* is the time after a token that completes a block.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/threads.h"
+#include "runtime/context.h"
+#include "runtime/payload.h"
+
+namespace continuo {
+
+// What the controller did, for people.
+struct MemoryEvent {
+  enum class Type : uint8_t { segment, release, archive, tombstone, summarize, retrieve, inject };
+  uint64_t pulse = 0;  // of the token after which it happened
+  Type type{};
+  int64_t block = -1;                                // segment, release, archive
+  std::string_view reason = {};                      // archive: window, summarize; retrieve: token, tombstone, period, event
+  std::vector<int32_t> blocks = {};                  // retrieve, inject
+  std::vector<std::array<int32_t, 2>> spans = {};    // tombstone: all spans; retrieve by a tombstone: its span
+  double distance = 0;                               // segment
+  double k_norm = 0, v_norm = 0;                     // archive: Frobenius norms of the payload as it is decoded
+  uint64_t slots = 0;                                // inject: the list's length then
+};
+
+class MemoryController {
+ public:
+  // The context is pinned and claimed while the controller lives.
+  MemoryController(Context& context, ThreadPool& pool, std::vector<MemoryEvent>& events);
+
+  // After a step of `rows` tokens with these hidden vectors [rows, D], of which the last one was `token`. The head
+  // counts them: called with row 0 … rows − 1 in order, each after its pulse.
+  void take(size_t row, size_t rows, std::span<const float> hidden);
+  void finish(int32_t token);
+  // The stream's events. `blocks`: those to bring; none: as the policy chooses. INVALID changes nothing.
+  void archive();
+  Status retrieve(std::optional<std::vector<int32_t>> blocks);
+  // Lays the list of a state that came from outside (a restored one), where it is not laid.
+  void prepare();
+
+ private:
+  using Blocks = std::vector<int32_t>;
+  enum class Tier : uint8_t { sink, anchor, tombstone, block, window };
+  struct Slot {
+    Tier tier;
+    size_t which;  // sink: token; anchor: entry; tombstone: its number; block: its number; window: position
+    size_t token;  // anchor: which of its tokens; block: of the block
+  };
+
+  size_t counter(Name name) const { return static_cast<size_t>(context_.counter(name)); }
+  void set(Name name, size_t to);
+  template <class T> T* table(Name name) const { return reinterpret_cast<T*>(context_.data(name)); }
+  Blocks list_of(Name blocks, Name number) const;
+  void set_list(Name blocks, Name number, const Blocks& to);
+  // A place of a ring [outer, places, inner] as it lies in memory.
+  const std::byte* in_ring(Name ring, size_t outer, size_t position) const;
+  // The key (0) or value (1) of a token in the window as f32, [C] in `room`.
+  const float* window_row(size_t layer, size_t which, size_t position, float* room) const;
+
+  void close(size_t block);
+  bool note_topic(size_t block);
+  void add_anchor(size_t block);
+  void archive_block(std::string_view reason);
+  void keep_tokens(size_t block);
+  void add_tombstone(size_t block);
+  std::optional<size_t> triggered() const;
+  void retrieve_for(std::string_view reason, std::optional<size_t> tombstone, std::optional<Blocks> given);
+  std::vector<float> scores() const;
+  void inject(const Blocks& blocks);
+  std::vector<size_t> shown_tombstones() const;
+  std::vector<Slot> slots() const;
+  void lay();
+  MemoryEvent& note(MemoryEvent::Type type);
+
+  Context& context_;
+  const Model& model_;
+  const ExternalMemory& memory_;
+  const ExternalMemory::Names& names_;
+  const HostKernels& kernels_;
+  ThreadPool& pool_;
+  std::vector<MemoryEvent>& events_;
+  const Payload payload_;
+  bool changed_ = false;  // the list is not what it should be
+};
+
+}  // namespace continuo

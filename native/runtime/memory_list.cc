@@ -1,0 +1,170 @@
+// MemoryController: retrieval (§9), and the list of slots (§5).
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "base/cast.h"
+#include "runtime/memory_controller.h"
+
+namespace continuo {
+
+// §9.2: the tombstone that asks for its blocks.
+std::optional<size_t> MemoryController::triggered() const {
+  if (!memory_.threshold || memory_.tombstones == 0 || counter(names_.tombs) == 0) return std::nullopt;
+  const auto* attention = table<float>(names_.attention);
+  const auto most = static_cast<size_t>(std::max_element(attention, attention + counter(names_.tombs)) - attention);
+  const auto since = context_.counter(names_.count) - context_.counter(names_.last_retrieval);
+  if (since < memory_.cooldown || !(attention[most] > *memory_.threshold)) return std::nullopt;
+  return most;
+}
+
+// §9.3: of each archived block.
+std::vector<float> MemoryController::scores() const {
+  std::vector<float> out(counter(names_.archived));
+  const size_t n = memory_.row(), d = memory_.channels, parts = n / d;
+  if (memory_.policy == ExternalMemory::Policy::recent) {
+    std::iota(out.begin(), out.end(), 0.0f);
+    return out;
+  }
+  const auto* query = table<float>(names_.query);
+  auto& index = context_.blocks(names_.index);
+  constexpr float least = 1e-12f;
+  const auto length = [&](const float* x) { return std::sqrt(kernels_.dot(x, x, d) + least); };
+  for (size_t block = 0; block < out.size(); ++block) {
+    const auto* row = reinterpret_cast<const float*>(index.read(0, block));
+    if (!memory_.cosine) {
+      out[block] = kernels_.dot(query, row, n) / (static_cast<float>(parts) * std::sqrt(static_cast<float>(d)));
+      continue;
+    }
+    float sum = 0;
+    for (size_t i = 0; i < parts; ++i)
+      sum += kernels_.dot(query + i * d, row + i * d, d) / (length(query + i * d) * length(row + i * d));
+    out[block] = sum / static_cast<float>(parts);
+  }
+  return out;
+}
+
+void MemoryController::retrieve_for(std::string_view reason, std::optional<size_t> tombstone,
+                                    std::optional<Blocks> given) {
+  const size_t archived = counter(names_.archived);
+  if (archived == 0) return;
+  auto& event = note(MemoryEvent::Type::retrieve);
+  event.reason = reason;
+  Blocks chosen;
+  if (given) {
+    chosen = std::move(*given);
+  } else {
+    const auto score = scores();
+    // Which blocks come first: those of the span, and by falling score, the later one of equals.
+    const auto* span = tombstone ? table<int32_t>(names_.span) + 2 * *tombstone : nullptr;
+    if (span) event.spans.push_back({span[0], span[1]});
+    const auto inside = [&](int32_t block) { return span && block >= span[0] && block < span[1]; };
+    Blocks all(archived);
+    std::iota(all.begin(), all.end(), 0);
+    const auto most = all.begin() + static_cast<ptrdiff_t>(std::min(memory_.most, archived));
+    std::partial_sort(all.begin(), most, all.end(), [&](int32_t a, int32_t b) {
+      if (inside(a) != inside(b)) return inside(a);
+      const float x = score[static_cast<size_t>(a)], y = score[static_cast<size_t>(b)];
+      return x != y ? x > y : a > b;
+    });
+    chosen.assign(all.begin(), most);
+    std::sort(chosen.begin(), chosen.end());
+  }
+  event.blocks = chosen;
+  set(names_.last_retrieval, counter(names_.count));
+  if (memory_.tombstones > 0) std::fill_n(table<float>(names_.attention), memory_.tombstones, 0.0f);
+  const bool later = memory_.inject_later && reason != "event";
+  set_list(names_.pending_blocks, names_.pending, later ? chosen : Blocks{});
+  if (!later) inject(chosen);
+}
+
+// §9.4
+void MemoryController::inject(const Blocks& blocks) {
+  if (blocks != list_of(names_.injected_blocks, names_.injected)) changed_ = true;
+  set_list(names_.injected_blocks, names_.injected, blocks);
+  context_.head.chain.injected(blocks);
+  const size_t length = slots().size();
+  auto& event = note(MemoryEvent::Type::inject);
+  event.blocks = blocks;
+  event.slots = length;
+}
+
+// §5: what stands in each slot.
+std::vector<MemoryController::Slot> MemoryController::slots() const {
+  std::vector<Slot> out;
+  const size_t B = memory_.block, archived = counter(names_.archived), count = counter(names_.count);
+  const auto injected = list_of(names_.injected_blocks, names_.injected);
+  for (size_t token = 0; archived > 0 && token < memory_.sinks; ++token) out.push_back({Tier::sink, token, 0});
+  if (memory_.anchors() > 0) {
+    const auto* blocks = table<int32_t>(names_.anchor_block);
+    for (size_t entry = 0; entry < counter(names_.entries); ++entry) {
+      const int32_t block = blocks[entry];
+      if (static_cast<size_t>(block) >= archived) continue;
+      if (std::find(injected.begin(), injected.end(), block) != injected.end()) continue;
+      for (size_t k = 0; k < memory_.anchor_tokens; ++k) out.push_back({Tier::anchor, entry, k});
+    }
+  }
+  for (const size_t i : shown_tombstones()) out.push_back({Tier::tombstone, i, 0});
+  for (const int32_t block : injected) {
+    for (size_t token = 0; token < B; ++token) {
+      if (static_cast<size_t>(block) * B + token >= memory_.sinks)
+        out.push_back({Tier::block, static_cast<size_t>(block), token});
+    }
+  }
+  for (size_t position = archived * B; position < count; ++position) out.push_back({Tier::window, position, 0});
+  return out;
+}
+
+void MemoryController::lay() {
+  changed_ = false;
+  const auto all = slots();
+  const size_t L = memory_.layers, C = memory_.kv(), K = memory_.anchor_tokens;
+  set(names_.slots, all.size());
+  if (names_.first_tombstone != no_name) {
+    const auto first = std::find_if(all.begin(), all.end(), [](const Slot& slot) { return slot.tier == Tier::tombstone; });
+    set(names_.first_tombstone, static_cast<size_t>(first - all.begin()));
+  }
+  BlockTable* const lists[] = {&context_.blocks(names_.list_k), &context_.blocks(names_.list_v)};
+  std::vector<const std::byte*> payloads;
+  for (const auto& slot : all)
+    payloads.push_back(slot.tier == Tier::block ? context_.blocks(names_.cold).read(0, slot.which) : nullptr);
+  // Blocks that forks share are copied by the first write, so before threads write.
+  for (auto* list : lists) {
+    for (size_t at = 0; at < all.size(); at += block_positions) list->write(0, at);
+  }
+  pool_.parallel_for(L * keys_and_values, [&](size_t task) {
+    const size_t layer = task / keys_and_values, which = task % keys_and_values;
+    std::vector<float> room(C);
+    const auto kept = [&](Name name, size_t place) {
+      cast(context_.data(name) + place * C * size_of(memory_.kept), memory_.kept,
+           reinterpret_cast<std::byte*>(room.data()), Type::f32, C);
+      return room.data();
+    };
+    for (size_t s = 0; s < all.size(); ++s) {
+      const auto& [tier, at, token] = all[s];
+      const float* row = room.data();
+      switch (tier) {
+        case Tier::sink:
+          row = kept(which == 0 ? names_.sinks_k : names_.sinks_v, layer * memory_.sinks + at);
+          break;
+        case Tier::anchor:
+          row = kept(which == 0 ? names_.anchors_k : names_.anchors_v, (at * L + layer) * K + token);
+          break;
+        case Tier::tombstone:
+          row = table<float>(which == 0 ? names_.tombs_k : names_.tombs_v) + (at * L + layer) * C;
+          break;
+        case Tier::block: payload_.decode(payloads[s], layer, which, token, room.data()); break;
+        case Tier::window: row = window_row(layer, which, at, room.data()); break;
+      }
+      auto* to = reinterpret_cast<float*>(lists[which]->write(layer, s));
+      if (which == 0)
+        kernels_.rope(row, to, memory_.key_heads, memory_.channels, memory_.increments.size(),
+                      memory_.increments.data(), static_cast<uint32_t>(s));
+      else
+        std::copy_n(row, C, to);
+    }
+  });
+}
+
+}  // namespace continuo

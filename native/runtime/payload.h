@@ -1,0 +1,55 @@
+// The payload of an archived block: keys and values of B tokens in all layers, un-rotated. Little-endian:
+//
+//   0   "CNTB"        4   u16 version 1      6   u16 dtype (0 f8, 1 f16, 2 f32)
+//   8   u32 B, L, G, d, number of the block
+//   28  of f8: i8 exponents [L, 2, G], keys before values; then zeros to a multiple of 64
+//   …   codes [L, 2, G, B, d]
+//
+// f8: a head's numbers x of the block are stored as the E4M3 cast (base/cast.h) of x · 2^−e, where e is the smallest
+// whole number with max |x| ≤ 448 · 2^e, at least −120 and at most 120; 0 where all are 0. A power of two, so that
+// nothing but the cast rounds: code · 2^e is exact in f32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "graph/external_memory.h"
+
+namespace continuo {
+
+// Whether keys (0) or values (1).
+constexpr size_t keys_and_values = 2;
+
+class Payload {
+ public:
+  explicit Payload(const ExternalMemory& memory);
+
+  size_t bytes() const { return bytes_; }
+  // row(layer, which, token) gives [C] f32, valid until the next call. Returns the sums of squares of the keys and of
+  // the values as they are decoded.
+  struct Squares {
+    double keys = 0, values = 0;
+  };
+  Squares encode(uint32_t block, const std::function<const float*(size_t, size_t, size_t)>& row,
+                 std::span<std::byte> out) const;
+  // The row of a token, [C] f32.
+  void decode(const std::byte* payload, size_t layer, size_t which, size_t token, float* out) const;
+
+ private:
+  size_t group(size_t layer, size_t which, size_t head) const {
+    return (layer * keys_and_values + which) * memory_.key_heads + head;
+  }
+  size_t codes_at(size_t layer, size_t which, size_t head) const {
+    return codes_ + group(layer, which, head) * memory_.block * memory_.channels * size_of(memory_.cold);
+  }
+
+  const ExternalMemory& memory_;
+  size_t codes_, bytes_;
+};
+
+// The smallest whole number e with `most` ≤ 448 · 2^e, −120 … 120; 0 for 0.
+int f8_exponent(float most);
+
+}  // namespace continuo

@@ -1,0 +1,181 @@
+/**
+ * memory.json beside a decoder's config.json: how its context is kept outside of its attention (docs/infinite-context.md). The file may
+ * leave members out, which then have their defaults; it may have no others.
+ */
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { z } from 'zod'
+import { ContinuoError } from '../errors.ts'
+import { MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES, readJsonFile } from '../json.ts'
+
+const count = (least: number, most: number) => z.int().min(least).max(most)
+const rate = z.number().gt(0).max(1)
+const layers = z.array(z.int().min(0)).min(1).nullable()
+/** An id, the content of an added token, or none. */
+const token = z.union([z.int().min(0), z.string().min(1), z.null()])
+
+const DEFAULT_TOKENS = { summarize: '<SUMMARIZE>', retrieve: '<RETRIEVE>' } as const
+
+const schema = z.strictObject({
+  format: z.literal('continuo-memory/1'),
+  block_size: count(4, 4096).default(128),
+  window: count(8, 2 ** 24).default(2048),
+  sinks: count(0, 4096).default(5),
+  kv_dtype: z.enum(['f32', 'f16', 'bf16']).default('f16'),
+  cold_dtype: z.enum(['f8', 'f16', 'f32']).default('f8'),
+  anchors: z
+    .strictObject({
+      tokens: count(0, 4096).default(16),
+      entries: count(0, 4096).default(16),
+      policy: z.enum(['segment']).default('segment'),
+    })
+    .prefault({}),
+  segmentation: z
+    .strictObject({
+      gamma: z.number().min(0).default(1.5),
+      rate: rate.default(0.05),
+      warmup: count(0, 2 ** 24).default(8),
+      min_blocks: count(0, 2 ** 24).default(2),
+    })
+    .prefault({}),
+  tombstones: z
+    .strictObject({
+      count: count(0, 4096).default(32),
+      threshold: z.number().min(0).nullable().default(1),
+      rate: rate.default(0.05),
+      cooldown: count(0, 2 ** 31).default(128),
+      layers: layers.default(null),
+    })
+    .prefault({}),
+  retrieval: z
+    .strictObject({
+      every: count(0, 2 ** 24).default(512),
+      blocks: count(1, 4096).default(3),
+      policy: z.enum(['recent', 'similar']).default('similar'),
+      similarity: z.enum(['dot', 'cosine']).default('dot'),
+      layers: layers.default(null),
+      rate: rate.default(0.05),
+      inject_after: z.union([z.literal(0), z.literal(1)]).default(0),
+    })
+    .prefault({}),
+  summarize_keep: count(0, 2 ** 24).default(1),
+  tokens: z.strictObject({ summarize: token.optional(), retrieve: token.optional() }).prefault({}),
+  trimmer: z.null().default(null),
+  qformer: z.null().default(null),
+  projector: z.null().default(null),
+  graph: z.null().default(null),
+})
+
+/** memory.json with every member there. */
+export type MemoryJson = z.infer<typeof schema>
+
+/** memory.json of a model: layers are numbers, tokens are ids or null. */
+export interface MemorySettings extends Omit<MemoryJson, 'tombstones' | 'retrieval' | 'tokens'> {
+  readonly tombstones: Omit<MemoryJson['tombstones'], 'layers'> & { readonly layers: readonly number[] }
+  readonly retrieval: Omit<MemoryJson['retrieval'], 'layers'> & { readonly layers: readonly number[] }
+  readonly tokens: { readonly summarize: number | null; readonly retrieve: number | null }
+}
+
+const refuse = (what: string): never => {
+  throw new ContinuoError('INVALID', `memory.json: ${what}`)
+}
+
+/** The file's content with its defaults. Throws INVALID for members that it cannot have, and for numbers that do not fit together. */
+export const readMemoryJson = (parsed: unknown): MemoryJson => {
+  const result = schema.safeParse(parsed)
+  if (!result.success) {
+    const [issue] = result.error.issues
+    return refuse(`${issue!.path.length === 0 ? 'the whole' : issue!.path.join('.')}: ${issue!.message}.`)
+  }
+  const memory = result.data
+  const { block_size: B, window: M, sinks: S, anchors, retrieval } = memory
+  if (M % B !== 0 || M < 2 * B) refuse(`window is ${M}, expected a multiple of block_size ${B}, at least two of them.`)
+  if (S + anchors.tokens > B)
+    refuse(`sinks and anchors.tokens are ${S + anchors.tokens} together, expected at most block_size ${B}.`)
+  if (retrieval.every % B !== 0)
+    refuse(`retrieval.every is ${retrieval.every}, expected a multiple of block_size ${B}, or 0.`)
+  return memory
+}
+
+/** The longest list of slots. */
+export const mostSlots = ({ block_size, window, sinks, anchors, tombstones, retrieval }: MemorySettings): number =>
+  sinks + anchors.tokens * anchors.entries + tombstones.count + retrieval.blocks * block_size + window
+
+/** Sizes of the model that settings must fit. */
+export interface MemoryModel {
+  readonly layers: number
+  /** max_position_embeddings. */
+  readonly positions: number
+  readonly vocabulary: number
+  /** The id of an added token; undefined: the vocabulary has no such token. */
+  readonly idOf: (token: string) => number | undefined
+}
+
+/** Settles memory.json for a model of these sizes. */
+export type MemoryOption = (model: Omit<MemoryModel, 'idOf'>) => MemorySettings
+
+/** Throws INVALID where the settings do not fit the model. */
+export const memoryFor = (memory: MemoryJson, { layers: L, positions, vocabulary, idOf }: MemoryModel): MemorySettings => {
+  const layersOf = (where: string, told: readonly number[] | null): readonly number[] => {
+    if (told === null) return [Math.floor(L / 2)]
+    const at = told.findIndex((layer, i) => layer >= L || (i > 0 && layer <= told[i - 1]!))
+    if (at >= 0) refuse(`${where} is [${told.join(', ')}], expected ascending numbers of layers from 0 to ${L - 1}.`)
+    return told
+  }
+  const id = (name: 'summarize' | 'retrieve'): number | null => {
+    const told = memory.tokens[name]
+    if (told === null) return null
+    if (typeof told === 'number') {
+      if (told >= vocabulary)
+        refuse(`tokens.${name} is ${told}, expected an id below the ${vocabulary} of the vocabulary.`)
+      return told
+    }
+    const found = idOf(told ?? DEFAULT_TOKENS[name])
+    if (found === undefined && told !== undefined)
+      refuse(`tokens.${name} is "${told}", expected the content of an added token of tokenizer.json, an id, or null.`)
+    return found ?? null
+  }
+  const settings: MemorySettings = {
+    ...memory,
+    tombstones: { ...memory.tombstones, layers: layersOf('tombstones.layers', memory.tombstones.layers) },
+    retrieval: { ...memory.retrieval, layers: layersOf('retrieval.layers', memory.retrieval.layers) },
+    tokens: { summarize: id('summarize'), retrieve: id('retrieve') },
+  }
+  const { summarize, retrieve } = settings.tokens
+  if (summarize !== null && summarize === retrieve) refuse(`both tokens have the id ${summarize}, expected two.`)
+  const slots = mostSlots(settings)
+  if (slots > positions) {
+    const { sinks, anchors, tombstones, retrieval, block_size, window } = settings
+    refuse(
+      `the longest list has ${slots} slots (sinks ${sinks} + anchors ${anchors.tokens} · ${anchors.entries} + tombstones ${tombstones.count} + blocks ${retrieval.blocks} · ${block_size} + window ${window}), expected at most max_position_embeddings ${positions} of config.json.`,
+    )
+  }
+  return settings
+}
+
+/** Bytes of one archived block (native/runtime/payload.h). */
+export const payloadBytes = (
+  { block_size: B, cold_dtype }: MemorySettings,
+  { layers, keyHeads, channels }: { readonly layers: number; readonly keyHeads: number; readonly channels: number },
+): number => {
+  const exponents = cold_dtype === 'f8' ? 2 * layers * keyHeads : 0
+  const each = { f8: 1, f16: 2, f32: 4 }[cold_dtype]
+  return Math.ceil((28 + exponents) / 64) * 64 + 2 * layers * B * keyHeads * channels * each
+}
+
+const addedTokens = z.looseObject({
+  added_tokens: z.array(z.looseObject({ id: z.int(), content: z.string() })).default([]),
+})
+
+/** memory.json of a folder; undefined: it has none. Throws INVALID for one that cannot be. */
+export const readMemory = async (dir: string): Promise<MemoryOption | undefined> => {
+  const path = join(dir, 'memory.json')
+  if (!existsSync(path)) return undefined
+  const memory = readMemoryJson((await readJsonFile(path, MOST_CONFIG_BYTES)).json)
+  const vocabulary = join(dir, 'tokenizer.json')
+  const found = existsSync(vocabulary)
+    ? addedTokens.safeParse((await readJsonFile(vocabulary, MOST_TOKENIZER_BYTES)).json)
+    : undefined
+  const added = new Map((found?.data?.added_tokens ?? []).map(({ id, content }) => [content, id]))
+  return (model) => memoryFor(memory, { ...model, idOf: (token) => added.get(token) })
+}

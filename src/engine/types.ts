@@ -142,7 +142,9 @@ export interface WorkItem {
 }
 
 /** Asks a memory outside to archive what the window has, or to bring blocks back; without `blocks`, those that its policy chooses. */
-export type MemoryRequest = { readonly type: 'archive' } | { readonly type: 'retrieve'; readonly blocks?: readonly number[] }
+export type MemoryRequest =
+  | { readonly type: 'archive' }
+  | { readonly type: 'retrieve'; readonly blocks?: readonly number[] }
 
 /**
  * What a memory outside did after the token of a pulse (docs/infinite-context.md): `segment` {block, distance}, `release` {block},

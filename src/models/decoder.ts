@@ -118,7 +118,12 @@ export const planOf = (config: Sizes, options: PlanOptions): DecoderPlan => {
   const norm = { eps, ...(map === undefined ? {} : { map }) }
   return {
     outline: {
-      ...{ V: config.vocab_size, C, P: memory === undefined ? config.max_position_embeddings : null, norm: { kind: 'rms', ...norm } },
+      ...{
+        V: config.vocab_size,
+        C,
+        P: memory === undefined ? config.max_position_embeddings : null,
+        norm: { kind: 'rms', ...norm },
+      },
       ...{ layers: config.num_hidden_layers, layersKey: 'num_hidden_layers', names: namesBehind(root) },
       tied: config.tie_word_embeddings ?? tied,
       unused: /rotary_emb\.inv_freq$/,

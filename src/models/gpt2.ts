@@ -11,10 +11,8 @@
 import { z } from 'zod'
 import { buildGraph } from '../engine/builder.ts'
 import { autoDim, plus, ring } from '../engine/builder-types.ts'
-import type { TensorEntry } from '../engine/native.ts'
-import type { Overflow } from '../engine/types.ts'
 import { readBySchema, refuseConfig, size } from './config.ts'
-import { type Family, type FamilyModel, type Layers, quantizationOf, type TensorSet, tensorSet } from './family.ts'
+import { type Family, type Layers, quantizationOf, type TensorSet, tensorSet } from './family.ts'
 
 export const gpt2Config = z.looseObject({
   model_type: z.literal('gpt2'),

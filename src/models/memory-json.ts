@@ -115,7 +115,10 @@ export interface MemoryModel {
 export type MemoryOption = (model: Omit<MemoryModel, 'idOf'>) => MemorySettings
 
 /** Throws INVALID where the settings do not fit the model. */
-export const memoryFor = (memory: MemoryJson, { layers: L, positions, vocabulary, idOf }: MemoryModel): MemorySettings => {
+export const memoryFor = (
+  memory: MemoryJson,
+  { layers: L, positions, vocabulary, idOf }: MemoryModel,
+): MemorySettings => {
   const layersOf = (where: string, told: readonly number[] | null): readonly number[] => {
     if (told === null) return [Math.floor(L / 2)]
     const at = told.findIndex((layer, i) => layer >= L || (i > 0 && layer <= told[i - 1]!))

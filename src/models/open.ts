@@ -39,7 +39,10 @@ const overflowOf = ({ overflow }: OpenModelOptions, modelType: string, { windows
 }
 
 /** How memory.json of the package settles for its model; undefined: it has none. Throws INVALID for a model that cannot have one. */
-const memoryIn = async ({ dir, family, config, format }: Package, cacheDtype: CacheDtype): Promise<MemoryOption | undefined> => {
+const memoryIn = async (
+  { dir, family, config, format }: Package,
+  cacheDtype: CacheDtype,
+): Promise<MemoryOption | undefined> => {
   const memory = format === 'gguf' ? undefined : await readMemory(dir)
   if (memory === undefined) return undefined
   const where = join(dir, 'memory.json')
@@ -64,7 +67,13 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
   const overflow = overflowOf(options, modelType, family)
   const cacheDtype = cacheDtypeOf(options.cacheDtype, config)
   const remembered = await memoryIn(found, cacheDtype)
-  const { graph, vocabSize, levels = [], decoder, memory } = family.build(config, found.tensors, {
+  const {
+    graph,
+    vocabSize,
+    levels = [],
+    decoder,
+    memory,
+  } = family.build(config, found.tensors, {
     overflow,
     memory: remembered,
   })

@@ -80,8 +80,8 @@ const cachesOf = ({ g, kinds, positions }: Build, layers: LayerKind, plan: Atten
 
 /** Declares the layers' constants and caches; what it returns computes a layer's output from its normed input. */
 export const attention = (build: Build, layers: LayerKind, plan: AttentionPlan): ((n: Value) => Value) => {
-  const { g, kinds } = build
-  const { C, H, G, d, scale, names, norms, gated = false, biases, keyFactor = 1 } = plan
+  const { g } = build
+  const { C, H, G, d, names, norms, gated = false, biases, keyFactor = 1 } = plan
   const { index } = layers
   const q = linear(g, layers, names.q, [(gated ? 2 : 1) * H * d, C], biases?.qkv)
   const k = linear(g, layers, names.k, [G * d, C], biases?.qkv)
@@ -116,11 +116,7 @@ export const attention = (build: Build, layers: LayerKind, plan: AttentionPlan):
 }
 
 /** Declares the layers' caches; what it returns attends, with q, k and v as they are before they turn. */
-const cached = (
-  build: Build,
-  layers: LayerKind,
-  plan: AttentionPlan,
-): ((q: Value, k: Value, v: Value) => Value) => {
+const cached = (build: Build, layers: LayerKind, plan: AttentionPlan): ((q: Value, k: Value, v: Value) => Value) => {
   const { g, kinds } = build
   const { H, G, scale } = plan
   const positions = build.positions()

@@ -11,7 +11,8 @@ import type { AttentionPlan } from './attention.ts'
 import type { LayerKind } from './kinds.ts'
 import type { Build } from './language-model.ts'
 
-const MOST_BLOCKS = 2 ** 30
+/** The most blocks of a context, where each has so many bytes: the limit of a persistent (docs/graph.md). */
+const mostBlocks = (bytes: number): number => Math.min(2 ** 30, Math.floor(2 ** 40 / bytes))
 
 /** Declares the memory of these layers; what it returns attends, with q, k and v as they are before they turn. */
 export const outerMemory = (
@@ -30,14 +31,18 @@ export const outerMemory = (
   const derived = { derived: true } as const
 
   const count = g.counter('count')
-  const table = (name: string, axes: Parameters<typeof g.table>[1], dtype: 'f32' | 'f16' | 'bf16' | 'i32' | 'u8' = 'f32') =>
-    g.table(name, axes, { dtype })
+  const table = (
+    name: string,
+    axes: Parameters<typeof g.table>[1],
+    dtype: 'f32' | 'f16' | 'bf16' | 'i32' | 'u8' = 'f32',
+  ) => g.table(name, axes, { dtype })
   const both = (name: string, axes: Parameters<typeof g.table>[1], dtype: typeof kept | 'f32') =>
     [table(`${name}.k`, axes, dtype), table(`${name}.v`, axes, dtype)] as const
   const window = both('window', [index, ring(M, count), C], kept)
-  const archived = g.counter('archived', { max: MOST_BLOCKS })
-  table('cold', [autoDim(archived), payloadBytes(memory, { layers: L, keyHeads: G, channels: d })], 'u8')
-  const closed = g.counter('closed', { max: MOST_BLOCKS })
+  const payload = payloadBytes(memory, { layers: L, keyHeads: G, channels: d })
+  const archived = g.counter('archived', { max: mostBlocks(payload) })
+  table('cold', [autoDim(archived), payload], 'u8')
+  const closed = g.counter('closed', { max: mostBlocks(4 * retrieval.layers.length * C) })
   table('index', [autoDim(closed), retrieval.layers.length, G, d])
   if (S > 0) both('sinks', [index, S, C], kept)
   if (K * A > 0) {
@@ -75,7 +80,12 @@ export const outerMemory = (
     const watched = g.table('watched', [watching, ring(B, count), H * T], derived)
     return (q) =>
       g.branch({ within: watching }, () => {
-        const weights = g.attendWeights('attn.w', q, list[0](index), first, { heads: H, shared: H / G, scale, count: T })
+        const weights = g.attendWeights('attn.w', q, list[0](index), first, {
+          heads: H,
+          shared: H / G,
+          scale,
+          count: T,
+        })
         g.cacheWrite(watched(watching, plus(count, -1)), weights)
       })
   }

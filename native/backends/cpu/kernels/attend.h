@@ -224,13 +224,14 @@ inline void attend_shares(const AttendRun& run, size_t first, size_t count, floa
     attend_weights(weights, from, to - from, sums);
     from = to;
   }
-  for (size_t p = first; p < seen; ++p) {
-    // Scores become weights one by one, by the function of attend_weights().
-    float weight[1];
-    map(1, out + (p - first), [&](auto score) CONTINUO_LAMBDA { return exp(score - splat<decltype(score)>(sums.m)); },
-        weight);
-    out[p - first] = weight[0] / sums.total;
-  }
+  if (seen <= first) return;
+  map(
+      seen - first, out,
+      [&](auto score) CONTINUO_LAMBDA {
+        using T = decltype(score);
+        return exp(score - splat<T>(sums.m)) / splat<T>(sums.total);
+      },
+      out);
 }
 
 }  // namespace continuo::CONTINUO_ISA

@@ -359,6 +359,9 @@ std::string_view name_of(MemoryEvent::Type type) {
     case MemoryEvent::Type::summarize: return "summarize";
     case MemoryEvent::Type::retrieve: return "retrieve";
     case MemoryEvent::Type::inject: return "inject";
+    case MemoryEvent::Type::node: return "node";
+    case MemoryEvent::Type::split: return "split";
+    case MemoryEvent::Type::merge: return "merge";
   }
   return {};
 }
@@ -390,6 +393,16 @@ Value event_value(Napi::Env env, const MemoryEvent& event) {
   if (event.type == retrieve || event.type == inject) out.Set("blocks", list(event.blocks));
   if (event.type == retrieve && !event.spans.empty()) out.Set("span", list(event.spans.front()));
   if (event.type == inject) number("slots", event.slots);
+  if (event.type == node || event.type == split) number("virtual", event.slot);
+  if (event.type == node) out.Set("new", event.fresh);
+  if (event.type == split) {
+    number("new", event.other);
+    out.Set("moved", list(event.blocks));
+  }
+  if (event.type == merge) {
+    number("into", event.slot);
+    number("from", event.other);
+  }
   return out;
 }
 

@@ -53,8 +53,9 @@ class Reader {
     whole(retrieval, "inject_after", 0, 1, later);
     out_.inject_later = later == 1;
     const auto* policy = retrieval.text_of("policy");
-    if (!policy || (*policy != "recent" && *policy != "similar")) fail("needs the policy recent or similar.");
-    else out_.policy = *policy == "recent" ? ExternalMemory::Policy::recent : ExternalMemory::Policy::similar;
+    using enum ExternalMemory::Policy;
+    if (!policy || !read_word(*policy, {{"recent", recent}, {"similar", similar}, {"graph", graph}}, out_.policy))
+      fail("needs the policy recent, similar or graph.");
     const auto* similarity = retrieval.text_of("similarity");
     if (!similarity || (*similarity != "dot" && *similarity != "cosine")) fail("needs the similarity dot or cosine.");
     else out_.cosine = *similarity == "cosine";
@@ -64,6 +65,7 @@ class Reader {
     whole(root_, "heads", 1, 65536, out_.heads);
     whole(root_, "key_heads", 1, 65536, out_.key_heads);
     read_increments();
+    read_modules();
     if (!error_ && (out_.window % out_.block != 0 || out_.sinks + out_.anchor_tokens > out_.block ||
                     out_.every % out_.block != 0 || out_.heads % out_.key_heads != 0))
       fail("needs a window and a period of whole blocks, sinks and anchors that fit into one, and heads that divide.");
@@ -101,6 +103,41 @@ class Reader {
     }
     fail("has a \"", member, "\" that is none of its dtypes.");
     return Type::f32;
+  }
+
+  // A member that is an object; null where it is not there, or null.
+  const Value* object(const char* member) {
+    const auto* found = root_.find(member);
+    return found && found->is_object() ? found : nullptr;
+  }
+
+  void read_modules() {
+    constexpr uint64_t widest = 1 << 16;
+    if (const auto* item = object("trimmer")) whole(*item, "width", 1, widest, out_.trimmer);
+    if (const auto* item = object("projector")) whole(*item, "width", 1, widest, out_.projector);
+    if (const auto* item = object("qformer")) {
+      auto& q = out_.qformer.emplace();
+      whole(*item, "layers", 1, 256, q.layers);
+      whole(*item, "heads", 1, 256, q.heads);
+      whole(*item, "width", 1, widest, q.width);
+      whole(*item, "queries", 1, 4096, q.queries);
+      if (!error_ && q.width % q.heads != 0) fail("has a Q-Former whose heads do not divide its width.");
+    }
+    if (const auto* item = object("graph")) {
+      auto& t = out_.topics.emplace();
+      whole(*item, "max_virtual", 1, 65536, t.most_virtual);
+      number(*item, "new_distance", t.new_distance);
+      number(*item, "drift_min", t.least_drift);
+      number(*item, "split_variance", t.split_variance);
+      whole(*item, "split_min", 2, most_tokens, t.split_least);
+      whole(*item, "split_iterations", 1, 1024, t.split_iterations);
+      number(*item, "merge_distance", t.merge_distance);
+      whole(*item, "fan", 1, 65536, t.fan);
+      whole(*item, "max_hops", 1, 65536, t.most_hops);
+      whole(*item, "walker_width", 1, widest, t.walker_width);
+    }
+    if (out_.qformer.has_value() != (out_.projector > 0)) fail("has a Q-Former or a projector without the other.");
+    if (out_.policy == ExternalMemory::Policy::graph && !out_.topics) fail("has the policy graph without a graph.");
   }
 
   std::optional<int32_t> id(const Value& tokens, const char* member) {
@@ -164,6 +201,11 @@ class Reader {
     n.topic_sum = find("topic.sum"), n.topic_mean = find("topic.mean"), n.topic_spread = find("topic.spread");
     n.topic_blocks = find("topic.blocks"), n.topic_seen = find("topic.seen");
     n.last_retrieval = find("lastRetrieval"), n.version = find("indexVersion");
+    n.trim_scores = find("trim.scores", out_.trimmer > 0);
+    n.block_hidden = find("block.hidden", out_.qformer.has_value());
+    const bool topics = out_.topics.has_value();
+    n.center = find("graph.center", topics), n.center_count = find("graph.n", topics);
+    n.center_spread = find("graph.s", topics), n.member = find("graph.member", topics);
     if (n.list_k != no_name && !graph_.declarations[n.list_k].axes.empty())
       out_.layers = graph_.declarations[n.list_k].axes[0].extent;
   }
@@ -192,7 +234,20 @@ class Reader {
     need(n.attention, {T}, Type::f32);
     for (const Name name : {n.tombs_k, n.tombs_v}) need(name, {T, L, C}, Type::f32);
     need(n.cold, {0, payload_bytes(out_)}, Type::u8, n.archived);
-    need(n.index, {0, Li, out_.key_heads, out_.channels}, Type::f32, n.rows);
+    if (const auto& q = out_.qformer)
+      need(n.index, {0, q->queries, q->width}, Type::f32, n.rows);
+    else
+      need(n.index, {0, Li, out_.key_heads, out_.channels}, Type::f32, n.rows);
+    const uint64_t D = error_ ? 0 : graph_.declarations[n.topic_sum].elements();
+    need(n.trim_scores, {B}, Type::f32);
+    need(n.block_hidden, {B, D}, Type::f32);
+    if (const auto& topics = out_.topics) {
+      const uint64_t V = topics->most_virtual;
+      need(n.center, {V, out_.node()}, Type::f32);
+      need(n.center_count, {V}, Type::i32);
+      need(n.center_spread, {V}, Type::f32);
+      need(n.member, {0}, Type::i32, n.archived);
+    }
     for (const Name name : {n.injected_blocks, n.pending_blocks}) need(name, {out_.most}, Type::i32);
     need(n.query, {Li, out_.key_heads, out_.channels}, Type::f32);
     need(n.topic_mean, graph_.declarations[n.topic_sum].shape, Type::f32);

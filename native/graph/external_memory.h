@@ -24,7 +24,16 @@ using Name = uint32_t;  // index into Graph::declarations
 constexpr uint32_t no_name = static_cast<uint32_t>(-1);
 
 struct ExternalMemory {
-  enum class Policy : uint8_t { recent, similar };
+  enum class Policy : uint8_t { recent, similar, graph };
+  struct Qformer {
+    size_t layers = 0, heads = 0, width = 0, queries = 0;  // heads, F, N
+  };
+  // The graph of blocks and what they are about.
+  struct Topics {
+    size_t most_virtual = 0;  // slots of virtual nodes
+    float new_distance = 0, least_drift = 0, split_variance = 0, merge_distance = 0;
+    size_t split_least = 0, split_iterations = 0, fan = 0, most_hops = 0, walker_width = 0;
+  };
 
   size_t block = 0;                                     // B, tokens
   size_t window = 0;                                    // M, tokens, a multiple of B
@@ -48,6 +57,9 @@ struct ExternalMemory {
   bool inject_later = false;                            // chosen blocks come at the next beat
   size_t summarize_keep = 0;                            // blocks that a request to archive leaves in the window
   std::optional<int32_t> summarize, retrieve;           // token ids
+  size_t trimmer = 0, projector = 0;                    // widths of these modules; 0: there is none
+  std::optional<Qformer> qformer;
+  std::optional<Topics> topics;
   size_t layers = 0, heads = 0, key_heads = 0, channels = 0;  // L, H, G, d
   std::vector<uint32_t> increments;                     // [d / 2]
 
@@ -62,17 +74,22 @@ struct ExternalMemory {
     Name tombs, span, attention;                  // counter, [T, 2], [T]
     Name tombs_k, tombs_v;                        // [T, L, C]
     Name cold;                                    // [archived, bytes of a payload]
-    Name rows, index;                             // counter, [rows, Li, G, d]
+    Name rows, index;                             // counter, [rows, Li, G, d]; with a Q-Former [rows, N, F]
     Name injected, injected_blocks;               // counter, [n]
     Name pending, pending_blocks;                 // counter, [n]; 0: nothing is pending
     Name query;                                   // [Li, G, d]
     Name topic_sum, topic_mean, topic_spread;     // [D], [D], [2]: mean and variance of distances
     Name topic_blocks, topic_seen;                // counters
     Name last_retrieval, version;                 // counters
+    Name trim_scores, block_hidden;               // of the tokens of the unfinished block: [B], [B, D]
+    Name center, center_count, center_spread;     // of virtual nodes: [V, width], [V], [V]
+    Name member;                                  // [archived]: the virtual node of each block
   } names{};
 
   size_t kv() const { return key_heads * channels; }  // C, numbers of a key or value in one layer
-  size_t row() const { return index_layers.size() * kv(); }
+  // Numbers of a row of the index, and of a node's vector.
+  size_t row() const { return qformer ? qformer->queries * qformer->width : index_layers.size() * kv(); }
+  size_t node() const { return qformer ? qformer->width : row(); }
   size_t anchors() const { return anchor_tokens * anchor_entries; }
   // The longest list.
   size_t most_slots() const { return sinks + anchors() + tombstones + most * block + window; }

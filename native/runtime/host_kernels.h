@@ -18,6 +18,13 @@ struct HostKernels {
   // Softmax of x[0], x[stride], … into out[0 … n−1].
   void (*softmax)(const float* x, size_t stride, float* out, size_t n);
   float (*dot)(const float* a, const float* b, size_t n);  // a row sum
+  void (*map_silu)(const float* a, float* out, size_t n);
+  void (*map_gelu)(const float* a, float* out, size_t n);
+  // [rows, width] each; weight and bias [width]. Normalises every group of width/groups channels.
+  void (*norm)(const float* x, const float* weight, const float* bias, float* y, size_t rows, size_t width,
+               size_t groups, float eps);
+  // x / sqrt(Σ x² + eps) within each group.
+  void (*unit)(const float* x, float* y, size_t rows, size_t width, size_t groups, float eps);
   // Rotary positions of one row at the position's low word: pairs (i, i + pairs) of each head turn by increments[i] ·
   // position / 2³² turns; its channels from 2 · pairs on stay.
   void (*rope)(const float* x, float* y, size_t heads, size_t channels, size_t pairs, const uint32_t* increments,

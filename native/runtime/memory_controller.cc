@@ -93,6 +93,11 @@ void MemoryController::take(size_t row, size_t rows, std::span<const float> hidd
   }
   auto* topic = table<float>(names_.topic_sum);
   for (size_t i = 0; i < hidden.size(); ++i) topic[i] += hidden[i];
+  const size_t place = position % memory_.block;
+  if (memory_.trimmer > 0)
+    table<float>(names_.trim_scores)[place] = model_.modules->trim_score(kernels_, hidden.data());
+  if (memory_.qformer)
+    std::copy(hidden.begin(), hidden.end(), table<float>(names_.block_hidden) + place * hidden.size());
 }
 
 // §6, steps 2 to 7.
@@ -157,7 +162,8 @@ void MemoryController::close(size_t block) {
   set(names_.rows, number + 1);
   auto* row = reinterpret_cast<float*>(context_.blocks(names_.index).write(0, number));
   std::vector<float> room(C);
-  for (const uint32_t layer : memory_.index_layers) {
+  if (memory_.qformer) model_.modules->sum_up(kernels_, table<float>(names_.block_hidden), row);
+  for (const uint32_t layer : memory_.qformer ? std::span<const uint32_t>() : std::span(memory_.index_layers)) {
     for (size_t token = 0; token < B; ++token) {
       const float* key = window_row(layer, 0, block * B + token, room.data());
       for (size_t c = 0; c < C; ++c) row[c] = token == 0 ? 0.0f + key[c] : row[c] + key[c];
@@ -166,7 +172,26 @@ void MemoryController::close(size_t block) {
     row += C;
   }
   set(names_.version, counter(names_.version) + 1);
-  if (note_topic(block) && memory_.anchors() > 0) add_anchor(block);
+  const bool fresh = note_topic(block);
+  if (memory_.anchors() > 0 && (memory_.trimmer > 0 || fresh)) add_anchor(block, best_tokens(block));
+  // What they hold begins anew, so that equal states are equal bytes.
+  if (memory_.trimmer > 0) std::fill_n(table<float>(names_.trim_scores), B, 0.0f);
+  if (memory_.qformer) std::fill_n(table<float>(names_.block_hidden), B * model_.graph.width(names_.topic_sum), 0.0f);
+}
+
+// Offsets in the block of the tokens of its anchor: the first, or those with the largest scores, the earlier of equals.
+std::vector<int32_t> MemoryController::best_tokens(size_t block) const {
+  const size_t K = memory_.anchor_tokens;
+  std::vector<int32_t> out(memory_.block);
+  std::iota(out.begin(), out.end(), 0);
+  if (memory_.trimmer > 0) {
+    if (block == 0) out.erase(out.begin(), out.begin() + static_cast<ptrdiff_t>(memory_.sinks));
+    const auto* scores = table<float>(names_.trim_scores);
+    std::stable_sort(out.begin(), out.end(), [&](int32_t a, int32_t b) { return scores[a] > scores[b]; });
+  }
+  out.resize(K);
+  std::sort(out.begin(), out.end());
+  return out;
 }
 
 // §7.2. Whether a topic begins with the block.
@@ -211,7 +236,7 @@ bool MemoryController::note_topic(size_t block) {
 }
 
 // §7.3
-void MemoryController::add_anchor(size_t block) {
+void MemoryController::add_anchor(size_t block, const std::vector<int32_t>& tokens) {
   const size_t K = memory_.anchor_tokens, A = memory_.anchor_entries, each = memory_.layers * K * memory_.kv();
   const size_t bytes = each * size_of(memory_.kept);
   auto *blocks = table<int32_t>(names_.anchor_block), *offsets = table<int32_t>(names_.anchor_offsets);
@@ -226,7 +251,7 @@ void MemoryController::add_anchor(size_t block) {
     --entries;
   }
   blocks[entries] = static_cast<int32_t>(block);
-  std::iota(offsets + entries * K, offsets + (entries + 1) * K, 0);
+  std::copy(tokens.begin(), tokens.end(), offsets + entries * K);
   // Its keys and values come when the block is archived.
   for (std::byte* rows : kept) std::memset(rows + entries * bytes, 0, bytes);
   set(names_.entries, entries + 1);
@@ -251,6 +276,7 @@ void MemoryController::archive_block(std::string_view reason) {
   event.v_norm = std::sqrt(squares.values);
   if (memory_.tombstones > 0) add_tombstone(block);
   set(names_.version, counter(names_.version) + 1);
+  if (memory_.topics) garden(block);
   changed_ = true;
 }
 
@@ -300,6 +326,8 @@ void MemoryController::add_tombstone(size_t block) {
       for (size_t c = 0; c < C; ++c) mean[c] /= static_cast<float>(B);
     }
   }
+  if (model_.modules && model_.modules->has_tombstone_heads())
+    model_.modules->add_to_tombstone(kernels_, index_row(block), means[0].data(), means[1].data());
   size_t tombs = counter(names_.tombs);
   auto* span = table<int32_t>(names_.span);
   auto* attention = table<float>(names_.attention);

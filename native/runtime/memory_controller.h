@@ -25,16 +25,18 @@ namespace continuo {
 
 // What the controller did, for people.
 struct MemoryEvent {
-  enum class Type : uint8_t { segment, release, archive, tombstone, summarize, retrieve, inject };
+  enum class Type : uint8_t { segment, release, archive, tombstone, summarize, retrieve, inject, node, split, merge };
   uint64_t pulse = 0;  // of the token after which it happened
   Type type{};
   int64_t block = -1;                                // segment, release, archive
   std::string_view reason = {};                      // archive: window, summarize; retrieve: token, tombstone, period, event
-  std::vector<int32_t> blocks = {};                  // retrieve, inject
+  std::vector<int32_t> blocks = {};                  // retrieve, inject; split: those that moved
   std::vector<std::array<int32_t, 2>> spans = {};    // tombstone: all spans; retrieve by a tombstone: its span
   double distance = 0;                               // segment
   double k_norm = 0, v_norm = 0;                     // archive: Frobenius norms of the payload as it is decoded
   uint64_t slots = 0;                                // inject: the list's length then
+  int64_t slot = -1, other = -1;                     // node: virtual node; split: that, and the new one; merge: into, from
+  bool fresh = false;                                // node: its virtual node is new
 };
 
 class MemoryController {
@@ -73,7 +75,8 @@ class MemoryController {
 
   void close(size_t block);
   bool note_topic(size_t block);
-  void add_anchor(size_t block);
+  void add_anchor(size_t block, const std::vector<int32_t>& tokens);
+  std::vector<int32_t> best_tokens(size_t block) const;
   void archive_block(std::string_view reason);
   void keep_tokens(size_t block);
   void add_tombstone(size_t block);
@@ -81,6 +84,24 @@ class MemoryController {
   void retrieve_for(std::string_view reason, std::optional<size_t> tombstone, std::optional<Blocks> given);
   std::vector<float> scores() const;
   void inject(const Blocks& blocks);
+  // What the last token asks, by the projector.
+  std::vector<float> question() const;
+
+  // memory_topics.cc
+  struct Node;
+  std::vector<float> node_of(const float* row) const;
+  std::vector<float> block_node(size_t block) const;
+  std::vector<float> asked_node() const;
+  const float* index_row(size_t block) const;
+  float squared_distance(const float* a, const float* b) const;
+  size_t member_of(size_t block) const;
+  void set_member(size_t block, size_t slot);
+  std::optional<size_t> free_slot() const;
+  void garden(size_t block);
+  void split(size_t slot);
+  void merge();
+  Blocks walk() const;
+
   std::vector<size_t> shown_tombstones() const;
   std::vector<Slot> slots() const;
   void lay();

@@ -27,12 +27,28 @@ std::vector<float> MemoryController::scores() const {
     std::iota(out.begin(), out.end(), 0.0f);
     return out;
   }
+  if (memory_.policy == ExternalMemory::Policy::graph) {
+    const auto e = asked_node();
+    for (size_t block = 0; block < out.size(); ++block)
+      out[block] = kernels_.dot(e.data(), block_node(block).data(), e.size());
+    return out;
+  }
+  if (const auto& q = memory_.qformer) {
+    const auto e = question();
+    for (size_t block = 0; block < out.size(); ++block) {
+      const float* row = index_row(block);
+      for (size_t i = 0; i < q->queries; ++i) {
+        const float score = kernels_.dot(e.data(), row + i * q->width, q->width);
+        out[block] = i == 0 ? score : std::max(out[block], score);
+      }
+    }
+    return out;
+  }
   const auto* query = table<float>(names_.query);
-  auto& index = context_.blocks(names_.index);
   constexpr float least = 1e-12f;
   const auto length = [&](const float* x) { return std::sqrt(kernels_.dot(x, x, d) + least); };
   for (size_t block = 0; block < out.size(); ++block) {
-    const auto* row = reinterpret_cast<const float*>(index.read(0, block));
+    const float* row = index_row(block);
     if (!memory_.cosine) {
       out[block] = kernels_.dot(query, row, n) / (static_cast<float>(parts) * std::sqrt(static_cast<float>(d)));
       continue;
@@ -45,6 +61,11 @@ std::vector<float> MemoryController::scores() const {
   return out;
 }
 
+// §10.4: by the hidden vector of the token that was fed last.
+std::vector<float> MemoryController::question() const {
+  return model_.modules->question(kernels_, table<float>(model_.graph.language->last));
+}
+
 void MemoryController::retrieve_for(std::string_view reason, std::optional<size_t> tombstone,
                                     std::optional<Blocks> given) {
   const size_t archived = counter(names_.archived);
@@ -54,6 +75,8 @@ void MemoryController::retrieve_for(std::string_view reason, std::optional<size_
   Blocks chosen;
   if (given) {
     chosen = std::move(*given);
+  } else if (memory_.policy == ExternalMemory::Policy::graph && !tombstone) {
+    chosen = walk();
   } else {
     const auto score = scores();
     // Which blocks come first: those of the span, and by falling score, the later one of equals.

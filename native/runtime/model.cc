@@ -233,6 +233,14 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, co
     if (model->layout[i].several != no_name) model->several.push_back(i);
   }
   for (const auto& program : model->programs) note_writes(model->graph, program.code, model->layout, model->slice_of);
+  if (const auto& memory = model->graph.memory) {
+    if (!model->device->in_host_memory())
+      return invalid("graph: the device \"", model->device->name(),
+                     "\" keeps no memory outside of a context yet. Open the model on the CPU: device \"cpu\".");
+    auto modules = MemoryModules::read(*memory, model->graph.width(memory->names.topic_sum), tensors);
+    if (!modules) return modules.error();
+    model->modules = std::move(*modules);
+  }
   std::vector<ConstantSpec> specs;
   for (const auto& member : model->constant_index.members()) specs.push_back(spec_of(model->graph, member));
   auto packed = pack_weights(specs, tensors, pool, cache);

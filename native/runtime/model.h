@@ -10,6 +10,7 @@
 #include "graph/graph.h"
 #include "runtime/device.h"
 #include "runtime/host_kernels.h"
+#include "runtime/memory_modules.h"
 #include "weights/weights.h"
 
 namespace continuo {
@@ -79,6 +80,7 @@ class Model {
   std::vector<Constant> constants;  // [members of constant_index], in the device's memory; of a volatile table f32
   std::vector<Program> programs;    // [blocks]
   std::optional<FirstState> first;  // where the graph has a block "first"
+  std::unique_ptr<const MemoryModules> modules;  // of the memory outside; null where it has none
   std::string note;                 // why packed weights on disk were not used; else empty
 
  private:

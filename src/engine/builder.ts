@@ -70,7 +70,12 @@ export interface GraphBuilder extends MemoryOps, RoutingOps {
   table(
     name: string,
     axes: readonly Axis[],
-    options?: { readonly init?: number; readonly dtype?: Dtype; readonly derived?: boolean },
+    options?: {
+      readonly init?: number
+      readonly dtype?: Dtype
+      readonly derived?: boolean
+      readonly rewritten?: boolean
+    },
   ): Table
   /**
    * A volatile that is bound to a tensor: in every row it begins as the file has it, in f32, and cache operations may write it. No other
@@ -314,8 +319,8 @@ export const buildGraph = (): GraphBuilder => {
       declarations.push({ kind: 'persistent', name, counter: true, clock: true })
       return { counter: name, clock: true }
     },
-    table: (name, axes, { init = 0, dtype = 'f32', derived = false } = {}) => {
-      const more = derived ? { derived } : {}
+    table: (name, axes, { init = 0, dtype = 'f32', derived = false, rewritten = false } = {}) => {
+      const more = { ...(derived ? { derived } : {}), ...(rewritten ? { rewritten } : {}) }
       declarations.push({ kind: 'persistent', name, dtype, init, axes: axes.map(axisDeclaration), ...more })
       return (...picks) => ({ state: picked(name, picks), shape: axes.slice(picks.length).map(axisExtent), dtype })
     },

@@ -158,6 +158,8 @@ export interface LoadRequest {
   readonly cacheDtype?: 'f16' | 'bf16' | undefined
   /** Set where the context lies outside: how (Graph.memory). */
   readonly outerMemory?: Graph['memory'] | undefined
+  /** The file of its learned modules, a file of tensors. */
+  readonly memoryFile?: string | undefined
   /** Identity of the tokenizer (part of the fingerprint), where the package has a file for it. */
   readonly tokenizer?: string | undefined
   /** Ids that end a generation, in ascending order, where they are others than the tokenizer's one. */
@@ -193,12 +195,20 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
   const threads = threadsOf(options)
   const device = deviceOf(options)
   const layout = boundedLayout(graph)
-  const fingerprint = await modelFingerprint(config, tensors, paths, request)
+  const { memoryFile } = request
+  const fingerprintOf = async (of: readonly TensorEntry[]): Promise<string> =>
+    modelFingerprint(config, of, paths, {
+      ...request,
+      ...(memoryFile !== undefined && {
+        memoryTensors: await modelFingerprint(null, inspectFiles([memoryFile]).tensors, [memoryFile]),
+      }),
+    })
+  const fingerprint = await fingerprintOf(tensors)
   const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
   const opening = awaitNative((addon) =>
     addon.open(
       JSON.stringify(graph),
-      paths,
+      memoryFile === undefined ? paths : [...paths, memoryFile],
       threads,
       { ...plain, watch },
       keepPacked ? `${paths[0]}.packed` : '',
@@ -481,7 +491,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       }
       let now = ''
       try {
-        now = await modelFingerprint(config, inspectFiles(paths).tensors, paths, request)
+        now = await fingerprintOf(inspectFiles(paths).tensors)
       } catch (error) {
         refuse(`cannot be read any more: ${messageOf(error)}`, error)
       }

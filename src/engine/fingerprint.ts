@@ -33,7 +33,7 @@ const pieceBytes = 1 << 22
  * a zero byte, and the bytes of every tensor in that same order. How a file orders or aligns its tensors does not matter. A
  * model opened with another `overflow` than its package has by itself is another one, and so is one that keeps keys and values narrower than
  * f32, keeps its context outside, reads text otherwise, or ends it with other tokens than its tokenizer's one: then the object has the
- * members `overflow`, `cacheDtype`, `memory`, `tokenizer` and `endTokens`, too.
+ * members `overflow`, `cacheDtype`, `memory` and `memoryTensors` (the same sha256 over memory.safetensors), `tokenizer` and `endTokens`, too.
  */
 export const modelFingerprint = async (
   config: unknown,
@@ -43,12 +43,14 @@ export const modelFingerprint = async (
     overflow,
     cacheDtype,
     outerMemory,
+    memoryTensors,
     tokenizer,
     endTokens,
   }: {
     readonly overflow?: 'window' | undefined
     readonly cacheDtype?: 'f16' | 'bf16' | undefined
     readonly outerMemory?: unknown
+    readonly memoryTensors?: string | undefined
     readonly tokenizer?: string | undefined
     readonly endTokens?: readonly number[] | undefined
   } = {},
@@ -61,6 +63,7 @@ export const modelFingerprint = async (
       overflow,
       cacheDtype,
       memory: outerMemory,
+      memoryTensors,
       tokenizer,
       endTokens,
       tensors: sorted.map(({ name, dtype, shape }) => ({ name, dtype, shape })),

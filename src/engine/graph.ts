@@ -103,6 +103,8 @@ export type Declaration =
       readonly axes: readonly AxisDeclaration[]
       /** As of a counter. */
       readonly derived?: boolean
+      /** The memory controller writes any of its positions: a snapshot holds the table whole. */
+      readonly rewritten?: boolean
     }
 
 export interface OpNode {

@@ -21,6 +21,7 @@ interface Persistent {
   readonly name: string
   readonly dtype: Dtype | 'i64'
   readonly axes: readonly AxisDeclaration[]
+  readonly rewritten?: boolean
 }
 
 const persistentsOf = (graph: Graph): readonly Persistent[] =>
@@ -28,7 +29,8 @@ const persistentsOf = (graph: Graph): readonly Persistent[] =>
     if (declaration.kind !== 'persistent' || isDerived(declaration)) return []
     if ('clock' in declaration && declaration.clock) return []
     if ('counter' in declaration) return [{ name: declaration.name, dtype: 'i64', axes: [] }]
-    return [{ name: declaration.name, dtype: declaration.dtype, axes: declaration.axes }]
+    const { name, dtype, axes, rewritten = false } = declaration
+    return [{ name, dtype, axes, rewritten }]
   })
 
 /**
@@ -38,7 +40,8 @@ const persistentsOf = (graph: Graph): readonly Persistent[] =>
 const followersOf = (graph: Graph, persistents: readonly Persistent[]): readonly Followers[] => {
   const tables = new Map<string, { counter: string; places?: number; tables: GrowingTable[] }>()
   for (const { name, dtype } of persistents) if (dtype === 'i64') tables.set(name, { counter: name, tables: [] })
-  for (const { name, dtype, axes } of persistents) {
+  for (const { name, dtype, axes, rewritten = false } of persistents) {
+    if (rewritten) continue
     const following = axes.flatMap((each, i) => (typeof each === 'number' || 'index' in each ? [] : [i]))
     const [axis] = following
     if (axis === undefined || following.length > 1) continue

@@ -9,6 +9,8 @@ import { ContinuoError } from '../errors.ts'
 import { MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES, readJsonFile } from '../json.ts'
 
 const count = (least: number, most: number) => z.int().min(least).max(most)
+const width = count(1, 65_536)
+const positive = z.number().positive()
 const rate = z.number().gt(0).max(1)
 const layers = z.array(z.int().min(0)).min(1).nullable()
 /** An id, the content of an added token, or none. */
@@ -27,7 +29,7 @@ const schema = z.strictObject({
     .strictObject({
       tokens: count(0, 4096).default(16),
       entries: count(0, 4096).default(16),
-      policy: z.enum(['segment']).default('segment'),
+      policy: z.enum(['segment', 'trimmer']).default('segment'),
     })
     .prefault({}),
   segmentation: z
@@ -51,7 +53,7 @@ const schema = z.strictObject({
     .strictObject({
       every: count(0, 2 ** 24).default(512),
       blocks: count(1, 4096).default(3),
-      policy: z.enum(['recent', 'similar']).default('similar'),
+      policy: z.enum(['recent', 'similar', 'graph']).default('similar'),
       similarity: z.enum(['dot', 'cosine']).default('dot'),
       layers: layers.default(null),
       rate: rate.default(0.05),
@@ -60,10 +62,27 @@ const schema = z.strictObject({
     .prefault({}),
   summarize_keep: count(0, 2 ** 24).default(1),
   tokens: z.strictObject({ summarize: token.optional(), retrieve: token.optional() }).prefault({}),
-  trimmer: z.null().default(null),
-  qformer: z.null().default(null),
-  projector: z.null().default(null),
-  graph: z.null().default(null),
+  trimmer: z.strictObject({ width }).nullable().default(null),
+  qformer: z
+    .strictObject({ layers: count(1, 256), heads: count(1, 256), width, queries: count(1, 4096) })
+    .nullable()
+    .default(null),
+  projector: z.strictObject({ width }).nullable().default(null),
+  graph: z
+    .strictObject({
+      max_virtual: count(1, 65_536),
+      new_distance: positive,
+      drift_min: rate,
+      split_variance: positive,
+      split_min: count(2, 2 ** 24),
+      split_iterations: count(1, 1024),
+      merge_distance: z.number().min(0),
+      fan: count(1, 65_536),
+      max_hops: count(1, 65_536),
+      walker_width: width,
+    })
+    .nullable()
+    .default(null),
 })
 
 /** memory.json with every member there. */
@@ -94,8 +113,25 @@ export const readMemoryJson = (parsed: unknown): MemoryJson => {
     refuse(`sinks and anchors.tokens are ${S + anchors.tokens} together, expected at most block_size ${B}.`)
   if (retrieval.every % B !== 0)
     refuse(`retrieval.every is ${retrieval.every}, expected a multiple of block_size ${B}, or 0.`)
+  if (anchors.policy === 'trimmer' && memory.trimmer === null)
+    refuse(
+      'anchors.policy is "trimmer", expected a member "trimmer" that says how wide it is, or the policy "segment".',
+    )
+  if (memory.trimmer !== null && S >= B) refuse(`sinks are ${S}, expected fewer than block_size ${B} with a trimmer.`)
+  if ((memory.qformer === null) !== (memory.projector === null))
+    refuse('qformer and projector come together: what one sums up the other asks for.')
+  if (memory.qformer !== null && memory.qformer.width % memory.qformer.heads !== 0)
+    refuse(`qformer.width is ${memory.qformer.width}, expected a multiple of its heads ${memory.qformer.heads}.`)
+  if (memory.qformer !== null && retrieval.similarity === 'cosine' && retrieval.policy === 'similar')
+    refuse('retrieval.similarity is "cosine", which is for an index of keys; with a qformer leave it out.')
+  if (retrieval.policy === 'graph' && memory.graph === null)
+    refuse('retrieval.policy is "graph", expected a member "graph" with its numbers.')
   return memory
 }
+
+/** Whether the settings ask for tensors: memory.safetensors beside the file has them. */
+export const hasModules = ({ trimmer, qformer, graph }: Pick<MemoryJson, 'trimmer' | 'qformer' | 'graph'>): boolean =>
+  trimmer !== null || qformer !== null || graph !== null
 
 /** The longest list of slots. */
 export const mostSlots = ({ block_size, window, sinks, anchors, tombstones, retrieval }: MemorySettings): number =>
@@ -170,15 +206,30 @@ const addedTokens = z.looseObject({
   added_tokens: z.array(z.looseObject({ id: z.int(), content: z.string() })).default([]),
 })
 
+/** What stands beside a decoder's weights: how its context is kept outside, and with which modules. */
+export interface OuterMemory {
+  readonly settle: MemoryOption
+  /** The file of the learned modules; null: the settings need none. */
+  readonly modules: string | null
+}
+
 /** memory.json of a folder; undefined: it has none. Throws INVALID for one that cannot be. */
-export const readMemory = async (dir: string): Promise<MemoryOption | undefined> => {
+export const readMemory = async (dir: string): Promise<OuterMemory | undefined> => {
   const path = join(dir, 'memory.json')
   if (!existsSync(path)) return undefined
   const memory = readMemoryJson((await readJsonFile(path, MOST_CONFIG_BYTES)).json)
+  const modules = join(dir, 'memory.safetensors')
+  if (hasModules(memory) && !existsSync(modules))
+    refuse(
+      `a trimmer, a qformer and a graph have tensors, but ${modules} is not there. Put it there, or set them to null.`,
+    )
   const vocabulary = join(dir, 'tokenizer.json')
   const found = existsSync(vocabulary)
     ? addedTokens.safeParse((await readJsonFile(vocabulary, MOST_TOKENIZER_BYTES)).json)
     : undefined
   const added = new Map((found?.data?.added_tokens ?? []).map(({ id, content }) => [content, id]))
-  return (model) => memoryFor(memory, { ...model, idOf: (token) => added.get(token) })
+  return {
+    settle: (model) => memoryFor(memory, { ...model, idOf: (token) => added.get(token) }),
+    modules: hasModules(memory) ? modules : null,
+  }
 }

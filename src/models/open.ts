@@ -7,7 +7,7 @@ import { ContinuoError } from '../errors.ts'
 import { cacheDtypeOf, withCacheDtype } from './cache-dtype.ts'
 import type { Family } from './family.ts'
 import type { SamplingDefaults } from './generation.ts'
-import { type MemoryOption, readMemory } from './memory-json.ts'
+import { type OuterMemory, readMemory } from './memory-json.ts'
 import { type Package, readPackage } from './package.ts'
 import { readText } from './package-text.ts'
 import type { Tokenizer } from './tokenizer/index.ts'
@@ -42,7 +42,7 @@ const overflowOf = ({ overflow }: OpenModelOptions, modelType: string, { windows
 const memoryIn = async (
   { dir, family, config, format }: Package,
   cacheDtype: CacheDtype,
-): Promise<MemoryOption | undefined> => {
+): Promise<OuterMemory | undefined> => {
   const memory = format === 'gguf' ? undefined : await readMemory(dir)
   if (memory === undefined) return undefined
   const where = join(dir, 'memory.json')
@@ -75,7 +75,7 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
     memory,
   } = family.build(config, found.tensors, {
     overflow,
-    memory: remembered,
+    memory: remembered?.settle,
   })
   // Before the weights: it is quick, and what is wrong with it needs no model.
   const { warn = (message) => process.emitWarning(message) } = options
@@ -97,6 +97,7 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
       overflow,
       cacheDtype: cacheDtype === 'f32' ? undefined : cacheDtype,
       outerMemory: graph.memory,
+      memoryFile: remembered?.modules ?? undefined,
       tokenizer: fingerprint,
       endTokens,
     },

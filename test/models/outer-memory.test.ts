@@ -28,6 +28,8 @@ interface Script extends Pick<Expected, 'logits' | 'events'> {
 
 const json = <T>(...path: string[]): T => JSON.parse(readFileSync(join(...path), 'utf8')) as T
 const MEMORY = 'llama-tiny-memory'
+/** With learned modules and a graph of topics. */
+const GRAPH = 'qwen3-tiny-graph'
 
 /** The package with another memory.json, or with none. */
 const packageWith = (model: string, change: ((memory: Record<string, unknown>) => object) | null): string => {
@@ -86,9 +88,16 @@ const expectEvents = (events: readonly MemoryEvent[], expected: readonly Record<
 }
 
 describe.skipIf(!hasShared)('a decoder whose context lies outside', () => {
-  test.each([600, 1, 7, 100])('gives the expected events, nats and logits, fed %i tokens at a time', async (chunk) => {
-    const expected = json<Expected>(sharedModel(MEMORY), 'expected.json')
-    await withModel(sharedModel(MEMORY), async (model) => {
+  test.each([
+    [MEMORY, 600],
+    [MEMORY, 1],
+    [MEMORY, 7],
+    [MEMORY, 100],
+    [GRAPH, 480],
+    [GRAPH, 5],
+  ])('%s gives the expected events, nats and logits, fed %i tokens at a time', async (name, chunk) => {
+    const expected = json<Expected>(sharedModel(name), 'expected.json')
+    await withModel(sharedModel(name), async (model) => {
       const context = model.createContext()
       const { nats, events } = await feed(model, context, expected.token_ids, chunk)
       expectEvents(events, expected.events)
@@ -120,9 +129,12 @@ describe.skipIf(!hasShared)('a decoder whose context lies outside', () => {
     })
   })
 
-  test('goes on from a saved state with the same bits, saved after every seventh token', async () => {
-    const { token_ids: ids } = json<Expected>(sharedModel(MEMORY), 'expected.json')
-    await withModel(sharedModel(MEMORY), async (model) => {
+  test.each([
+    MEMORY,
+    GRAPH,
+  ])('%s goes on from a saved state with the same bits, saved after every seventh token', async (name) => {
+    const { token_ids: ids } = json<Expected>(sharedModel(name), 'expected.json')
+    await withModel(sharedModel(name), async (model) => {
       const straight = model.createContext()
       const whole = await feed(model, straight, ids)
       const saved = model.createContext()
@@ -140,9 +152,9 @@ describe.skipIf(!hasShared)('a decoder whose context lies outside', () => {
     })
   })
 
-  test('forks go on by themselves, each as if it were alone', async () => {
-    const { token_ids: ids } = json<Expected>(sharedModel(MEMORY), 'expected.json')
-    await withModel(sharedModel(MEMORY), async (model) => {
+  test.each([MEMORY, GRAPH])('%s forks go on by themselves, each as if it were alone', async (name) => {
+    const { token_ids: ids } = json<Expected>(sharedModel(name), 'expected.json')
+    await withModel(sharedModel(name), async (model) => {
       const straight = model.createContext()
       await feed(model, straight, ids)
       const parent = model.createContext()
@@ -155,9 +167,9 @@ describe.skipIf(!hasShared)('a decoder whose context lies outside', () => {
     })
   })
 
-  test('is a fresh session after a reset, state for state', async () => {
-    const { token_ids: ids } = json<Expected>(sharedModel(MEMORY), 'expected.json')
-    await withModel(sharedModel(MEMORY), async (model) => {
+  test.each([MEMORY, GRAPH])('%s is a fresh session after a reset, state for state', async (name) => {
+    const { token_ids: ids } = json<Expected>(sharedModel(name), 'expected.json')
+    await withModel(sharedModel(name), async (model) => {
       const [used, fresh] = [model.createContext(), model.createContext()]
       await feed(model, used, ids.slice(0, 333))
       used.reset()

@@ -42,8 +42,10 @@ export const outerMemory = (
   const payload = payloadBytes(memory, { layers: L, keyHeads: G, channels: d })
   const archived = g.counter('archived', { max: mostBlocks(payload) })
   table('cold', [autoDim(archived), payload], 'u8')
-  const closed = g.counter('closed', { max: mostBlocks(4 * retrieval.layers.length * C) })
-  table('index', [autoDim(closed), retrieval.layers.length, G, d])
+  const closed = g.counter('closed', { max: mostBlocks(payload) })
+  const { trimmer, qformer, graph: topics } = memory
+  const row = qformer === null ? [retrieval.layers.length, G, d] : [qformer.queries, qformer.width]
+  table('index', [autoDim(closed), ...row])
   if (S > 0) both('sinks', [index, S, C], kept)
   if (K * A > 0) {
     g.counter('anchors.entries', { max: A })
@@ -68,6 +70,15 @@ export const outerMemory = (
   table('topic.sum', [D])
   table('topic.mean', [D])
   table('topic.spread', [2])
+  if (trimmer !== null) table('trim.scores', [B])
+  if (qformer !== null) table('block.hidden', [B, D])
+  if (topics !== null) {
+    const { max_virtual: V } = topics
+    table('graph.center', [V, qformer?.width ?? retrieval.layers.length * C])
+    table('graph.n', [V], 'i32')
+    table('graph.s', [V])
+    g.table('graph.member', [autoDim(archived)], { dtype: 'i32', rewritten: true })
+  }
   for (const name of ['topic.blocks', 'topic.seen', 'lastRetrieval', 'indexVersion']) g.counter(name)
 
   const slots = g.counter('slots', { max: mostSlots(memory), ...derived })

@@ -35,9 +35,6 @@ struct Kernels : HostKernels {
   // Lanes [lane, lane_end) of the head's channels.
   void (*ssm)(const SsmRun& run, size_t lane, size_t lane_end);
 
-  // [rows, width] each; weight and bias [width]. Normalises every group of width/groups channels.
-  void (*norm)(const float* x, const float* weight, const float* bias, float* y, size_t rows, size_t width,
-               size_t groups, float eps);
   // x / max(‖x‖, floor) within each group.
   void (*l2norm)(const float* x, float* y, size_t rows, size_t width, size_t groups, float floor);
   // y + (Σ_j r_j k_j u_j) v within each group; u [width].
@@ -59,9 +56,8 @@ struct Kernels : HostKernels {
   // What `attend` gives for each of the rows.
   void (*attend_rows)(const AttendRows& run);
 
-  // x / sqrt(mean(x²) + eps) ⊙ weight, and x / sqrt(Σ x² + eps), within each group.
+  // x / sqrt(mean(x²) + eps) ⊙ weight within each group.
   void (*rmsnorm)(const float* x, const float* weight, float* y, size_t rows, size_t width, size_t groups, float eps);
-  void (*unit)(const float* x, float* y, size_t rows, size_t width, size_t groups, float eps);
   // low + (high − low) · sigmoid(x), by fma.
   void (*range)(const float* x, float low, float high, float* y, size_t n);
   // x where it lies between low and high, else the nearer of the two; NaN stays NaN.

@@ -20,11 +20,12 @@
 #define CONTINUO_ENTRY(name, cost) CONTINUO_ISA::map_##name,
 #define CONTINUO_TABLE(label)                                                                                   \
   {{label, CONTINUO_ISA::map_exp, CONTINUO_ISA::map_log, CONTINUO_ISA::max, CONTINUO_ISA::sum_exp,              \
-    CONTINUO_ISA::finite, CONTINUO_ISA::softmax, CONTINUO_ISA::dot, CONTINUO_ISA::rope},                         \
+    CONTINUO_ISA::finite, CONTINUO_ISA::softmax, CONTINUO_ISA::dot,                                               \
+    CONTINUO_ISA::map_silu, CONTINUO_ISA::map_gelu, CONTINUO_ISA::norm, CONTINUO_ISA::unit, CONTINUO_ISA::rope},  \
    CONTINUO_ISA::matmul, CONTINUO_ISA::quantise, CONTINUO_ISA::matmul_integers, CONTINUO_ISA::wkv7,            \
-   CONTINUO_ISA::ssm, CONTINUO_ISA::norm, CONTINUO_ISA::l2norm, CONTINUO_ISA::bonus,                                               \
+   CONTINUO_ISA::ssm, CONTINUO_ISA::l2norm, CONTINUO_ISA::bonus,                                               \
    CONTINUO_UNARY_OPS(CONTINUO_ENTRY) CONTINUO_BINARY_OPS(CONTINUO_ENTRY) CONTINUO_ISA::map_lerp,               \
-   CONTINUO_ISA::attend, CONTINUO_ISA::attend_shares, CONTINUO_ISA::attend_rows, CONTINUO_ISA::rmsnorm, CONTINUO_ISA::unit,                  \
+   CONTINUO_ISA::attend, CONTINUO_ISA::attend_shares, CONTINUO_ISA::attend_rows, CONTINUO_ISA::rmsnorm,                  \
    CONTINUO_ISA::map_range, CONTINUO_ISA::map_clamp,                                                            \
    CONTINUO_ISA::conv, CONTINUO_ISA::memory, CONTINUO_ISA::mix, CONTINUO_ISA::recall,       \
    CONTINUO_ISA::memory_first, CONTINUO_ISA::map_scale, CONTINUO_ISA::softmax_rows, CONTINUO_ISA::normalise,    \

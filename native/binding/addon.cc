@@ -424,8 +424,7 @@ Value submit(const CallbackInfo& info) {
       out.Set("ended", ended ? Value(Napi::String::New(settled, ended)) : Value(settled.Null()));
       if (!result->events.empty()) {
         auto events = Napi::Array::New(settled, result->events.size());
-        for (uint32_t i = 0; i < result->events.size(); ++i)
-          events.Set(i, event_value(settled, result->events[i]));
+        for (uint32_t i = 0; i < result->events.size(); ++i) events.Set(i, event_value(settled, result->events[i]));
         out.Set("events", events);
       }
       out.Set("head", head_value(settled, result->head));

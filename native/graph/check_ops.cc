@@ -134,7 +134,8 @@ void check_weights(Checker& check, RowShape& out) {
   if (check.ok() && check.in(1).axes[node.in[1].at.size()].kind != Axis::Kind::grows)
     check.fail("keys \"", check.in(1).name, "\" are a ring, expected a table that grows");
   if (check.ok() && node.state->name == counter)
-    check.fail("state \"", check.state().name, "\" counts the keys, expected a counter that says the first of the slots");
+    check.fail("state \"", check.state().name,
+               "\" counts the keys, expected a counter that says the first of the slots");
   out.extents[0] = node.groups * static_cast<uint64_t>(node.number);
 }
 

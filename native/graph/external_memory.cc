@@ -57,8 +57,10 @@ class Reader {
     if (!policy || !read_word(*policy, {{"recent", recent}, {"similar", similar}, {"graph", graph}}, out_.policy))
       fail("needs the policy recent, similar or graph.");
     const auto* similarity = retrieval.text_of("similarity");
-    if (!similarity || (*similarity != "dot" && *similarity != "cosine")) fail("needs the similarity dot or cosine.");
-    else out_.cosine = *similarity == "cosine";
+    if (!similarity || (*similarity != "dot" && *similarity != "cosine"))
+      fail("needs the similarity dot or cosine.");
+    else
+      out_.cosine = *similarity == "cosine";
     whole(root_, "summarize_keep", 0, most_tokens, out_.summarize_keep);
     out_.summarize = id(tokens, "summarize");
     out_.retrieve = id(tokens, "retrieve");
@@ -273,7 +275,9 @@ class Reader {
 
 }  // namespace
 
-Result<ExternalMemory> read_external_memory(const Value& item, const Graph& graph) { return Reader(item, graph).read(); }
+Result<ExternalMemory> read_external_memory(const Value& item, const Graph& graph) {
+  return Reader(item, graph).read();
+}
 
 size_t payload_bytes(const ExternalMemory& memory) {
   constexpr size_t header = 28, line = 64;

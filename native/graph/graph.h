@@ -246,7 +246,7 @@ struct Graph {
   std::vector<Declaration> declarations;
   std::vector<Block> blocks;
   std::optional<LanguageModel> language;
-  Name clock = no_name;         // no_name where the graph declares no clock
+  Name clock = no_name;  // no_name where the graph declares no clock
   std::optional<ExternalMemory> memory;
   std::optional<size_t> first;  // index of block "first"
 

@@ -235,7 +235,8 @@ Status Engine::submit(Item item, Answer answer) {
   if (item.context->broken)
     return refused({Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
   if (item.request && !item.context->model().graph.memory)
-    return refused({Code::refused, "the model has no memory outside of its context, so nothing can be archived or retrieved."});
+    return refused(
+        {Code::refused, "the model has no memory outside of its context, so nothing can be archived or retrieved."});
   if (item.request && (item.count > 0 || !item.tokens.empty()))
     return refused(invalid("a request to the memory is an item of its own: it has neither tokens nor a generation."));
   if (item.count > 0 && item.tokens.empty() && item.context->head.pulse == item.context->head.origin) {

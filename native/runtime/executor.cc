@@ -59,8 +59,8 @@ size_t Executor::within_segment(const Context& context, size_t block, size_t wan
     wanted = std::min<size_t>(wanted, segment - context.head.pulse % segment);
   const auto& graph = model_->graph;
   if (graph.memory && block == graph.language->step)
-    wanted = std::min(wanted, graph.memory->block -
-                                  static_cast<size_t>(context.counter(graph.memory->names.count)) % graph.memory->block);
+    wanted = std::min(wanted, graph.memory->block - static_cast<size_t>(context.counter(graph.memory->names.count)) %
+                                                        graph.memory->block);
   return wanted;
 }
 

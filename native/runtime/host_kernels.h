@@ -1,5 +1,6 @@
 // The functions that the runtime computes on the host with every device: for draws and surprisals from logits, for
-// the shares of a memory's levels, and for the memory outside of a decoder. A backend provides the table (Device::host_kernels).
+// the shares of a memory's levels, and for the memory outside of a decoder. A backend provides the table
+// (Device::host_kernels).
 #pragma once
 
 #include <cstddef>

@@ -144,7 +144,8 @@ Status MemoryController::retrieve(std::optional<Blocks> blocks) {
       return invalid("retrieve names a block twice.");
     for (const int32_t block : {blocks->front(), blocks->back()}) {
       if (block < 0 || static_cast<size_t>(block) >= archived)
-        return invalid("retrieve names block ", block, ", expected one of the ", archived, " archived blocks from 0 on.");
+        return invalid("retrieve names block ", block, ", expected one of the ", archived,
+                       " archived blocks from 0 on.");
     }
   }
   retrieve_for("event", std::nullopt, std::move(blocks));
@@ -212,8 +213,8 @@ bool MemoryController::note_topic(size_t block) {
   const float distance = 1.0f - kernels_.dot(own.data(), mean, D) / (length(own.data()) * length(mean));
   float &mu = spread[0], &variance = spread[1];
   const auto seen = context_.counter(names_.topic_seen), blocks = context_.counter(names_.topic_blocks);
-  const bool fresh = seen >= memory_.warmup && blocks >= memory_.least_blocks &&
-                     distance > mu + memory_.gamma * std::sqrt(variance);
+  const bool fresh =
+      seen >= memory_.warmup && blocks >= memory_.least_blocks && distance > mu + memory_.gamma * std::sqrt(variance);
   if (seen == 0) {
     mu = distance;
     variance = 0;
@@ -263,10 +264,11 @@ void MemoryController::archive_block(std::string_view reason) {
   set(names_.archived, block + 1);
   std::byte* payload = context_.blocks(names_.cold).write(0, block);
   std::vector<float> room(memory_.kv());
-  const auto squares = payload_.encode(
-      static_cast<uint32_t>(block),
-      [&](size_t layer, size_t which, size_t token) { return window_row(layer, which, block * B + token, room.data()); },
-      {payload, payload_.bytes()});
+  const auto squares = payload_.encode(static_cast<uint32_t>(block),
+                                       [&](size_t layer, size_t which, size_t token) {
+                                         return window_row(layer, which, block * B + token, room.data());
+                                       },
+                                       {payload, payload_.bytes()});
   keep_tokens(block);
   context_.head.chain.archived(block);
   auto& event = note(MemoryEvent::Type::archive);
@@ -379,9 +381,8 @@ std::vector<size_t> MemoryController::shown_tombstones() const {
   const auto injected = list_of(names_.injected_blocks, names_.injected);
   const auto* span = table<int32_t>(names_.span);
   for (size_t i = 0; i < counter(names_.tombs); ++i) {
-    const auto here = std::count_if(injected.begin(), injected.end(), [&](int32_t block) {
-      return block >= span[2 * i] && block < span[2 * i + 1];
-    });
+    const auto here = std::count_if(injected.begin(), injected.end(),
+                                    [&](int32_t block) { return block >= span[2 * i] && block < span[2 * i + 1]; });
     if (here < span[2 * i + 1] - span[2 * i]) out.push_back(i);
   }
   return out;

@@ -28,15 +28,15 @@ struct MemoryEvent {
   enum class Type : uint8_t { segment, release, archive, tombstone, summarize, retrieve, inject, node, split, merge };
   uint64_t pulse = 0;  // of the token after which it happened
   Type type{};
-  int64_t block = -1;                                // segment, release, archive
-  std::string_view reason = {};                      // archive: window, summarize; retrieve: token, tombstone, period, event
-  std::vector<int32_t> blocks = {};                  // retrieve, inject; split: those that moved
-  std::vector<std::array<int32_t, 2>> spans = {};    // tombstone: all spans; retrieve by a tombstone: its span
-  double distance = 0;                               // segment
-  double k_norm = 0, v_norm = 0;                     // archive: Frobenius norms of the payload as it is decoded
-  uint64_t slots = 0;                                // inject: the list's length then
-  int64_t slot = -1, other = -1;                     // node: virtual node; split: that, and the new one; merge: into, from
-  bool fresh = false;                                // node: its virtual node is new
+  int64_t block = -1;                // segment, release, archive
+  std::string_view reason = {};      // archive: window, summarize; retrieve: token, tombstone, period, event
+  std::vector<int32_t> blocks = {};  // retrieve, inject; split: those that moved
+  std::vector<std::array<int32_t, 2>> spans = {};  // tombstone: all spans; retrieve by a tombstone: its span
+  double distance = 0;                             // segment
+  double k_norm = 0, v_norm = 0;                   // archive: Frobenius norms of the payload as it is decoded
+  uint64_t slots = 0;                              // inject: the list's length then
+  int64_t slot = -1, other = -1;  // node: virtual node; split: that, and the new one; merge: into, from
+  bool fresh = false;             // node: its virtual node is new
 };
 
 class MemoryController {

@@ -145,7 +145,8 @@ void MemoryController::lay() {
   const size_t L = memory_.layers, C = memory_.kv(), K = memory_.anchor_tokens;
   set(names_.slots, all.size());
   if (names_.first_tombstone != no_name) {
-    const auto first = std::find_if(all.begin(), all.end(), [](const Slot& slot) { return slot.tier == Tier::tombstone; });
+    const auto first =
+        std::find_if(all.begin(), all.end(), [](const Slot& slot) { return slot.tier == Tier::tombstone; });
     set(names_.first_tombstone, static_cast<size_t>(first - all.begin()));
   }
   BlockTable* const lists[] = {&context_.blocks(names_.list_k), &context_.blocks(names_.list_v)};
@@ -168,9 +169,7 @@ void MemoryController::lay() {
       const auto& [tier, at, token] = all[s];
       const float* row = room.data();
       switch (tier) {
-        case Tier::sink:
-          row = kept(which == 0 ? names_.sinks_k : names_.sinks_v, layer * memory_.sinks + at);
-          break;
+        case Tier::sink: row = kept(which == 0 ? names_.sinks_k : names_.sinks_v, layer * memory_.sinks + at); break;
         case Tier::anchor:
           row = kept(which == 0 ? names_.anchors_k : names_.anchors_v, (at * L + layer) * K + token);
           break;

@@ -144,8 +144,8 @@ float MemoryModules::trim_score(const HostKernels& kernels, const float* hidden)
 }
 
 // x += the attention of `asking` [N, F] to `asked` [·, F].
-void MemoryModules::attend(const HostKernels& kernels, const Attention& of, const Numbers& asking,
-                           const Numbers& asked, Numbers& x) const {
+void MemoryModules::attend(const HostKernels& kernels, const Attention& of, const Numbers& asking, const Numbers& asked,
+                           Numbers& x) const {
   const size_t F = memory_.qformer->width, heads = memory_.qformer->heads, d = F / heads;
   const size_t rows = asking.size() / F, others = asked.size() / F;
   Numbers q(rows * F), k(others * F), v(others * F), y(rows * F, 0.0f), out(rows * F), scores(others);

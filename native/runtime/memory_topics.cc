@@ -1,6 +1,6 @@
 // MemoryController: the graph of blocks (real nodes) and of what they are about (virtual nodes), §11. The gardener puts
-// each archived block under a virtual node, and splits and merges those; the walker goes from node to node to the blocks
-// that a retrieval brings back.
+// each archived block under a virtual node, and splits and merges those; the walker goes from node to node to the
+// blocks that a retrieval brings back.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

@@ -275,7 +275,8 @@ std::optional<uint64_t> Model::positions() const {
   if (!graph.language) return most;
   for (const auto& [counter, by] : programs[graph.language->step].growth) {
     const uint64_t bound = graph.declarations[counter].bound;
-    if (bound < unbounded && !graph.declarations[counter].derived) most = std::min(most.value_or(bound), bound / static_cast<uint64_t>(by));
+    if (bound < unbounded && !graph.declarations[counter].derived)
+      most = std::min(most.value_or(bound), bound / static_cast<uint64_t>(by));
   }
   return most;
 }

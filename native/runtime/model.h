@@ -81,7 +81,7 @@ class Model {
   std::vector<Program> programs;    // [blocks]
   std::optional<FirstState> first;  // where the graph has a block "first"
   std::unique_ptr<const MemoryModules> modules;  // of the memory outside; null where it has none
-  std::string note;                 // why packed weights on disk were not used; else empty
+  std::string note;                              // why packed weights on disk were not used; else empty
 
  private:
   Model(Graph graph, std::shared_ptr<Device> device);

@@ -188,8 +188,16 @@ void CpuExecutor::attend_weights(Space& space, const Instruction& instruction, s
         continue;
       }
       const auto first = static_cast<size_t>(count_at(space, slot.table, slot.seen, run, i));
-      jobs.push_back({{floats(space, instruction.in[0].id) + (run.row + i) * width, nullptr, nullptr, stride, 0,
-                       seen->last, 0, seen->key_blocks, {}, dtype},
+      jobs.push_back({{floats(space, instruction.in[0].id) + (run.row + i) * width,
+                       nullptr,
+                       nullptr,
+                       stride,
+                       0,
+                       seen->last,
+                       0,
+                       seen->key_blocks,
+                       {},
+                       dtype},
                       first,
                       out});
       positions += seen->last;

@@ -7,18 +7,26 @@
  */
 import { autoDim, type Counter, plus, ring, type Table, type Value } from '../../engine/builder-types.ts'
 import { type MemorySettings, mostSlots, payloadBytes } from '../memory-json.ts'
-import type { AttentionPlan } from './attention.ts'
 import type { LayerKind } from './kinds.ts'
 import type { Build } from './language-model.ts'
 
 /** The most blocks of a context, where each has so many bytes: the limit of a persistent (docs/graph.md). */
 const mostBlocks = (bytes: number): number => Math.min(2 ** 30, Math.floor(2 ** 40 / bytes))
 
+/** C channels of the model; H query heads and G key heads of d channels; what scores are multiplied by. */
+export interface Heads {
+  readonly C: number
+  readonly H: number
+  readonly G: number
+  readonly d: number
+  readonly scale: number
+}
+
 /** Declares the memory of these layers; what it returns attends, with q, k and v as they are before they turn. */
 export const outerMemory = (
   build: Build,
   layers: LayerKind,
-  { C: D, H, G, d, scale }: AttentionPlan,
+  { C: D, H, G, d, scale }: Heads,
   memory: MemorySettings,
   increments: readonly number[],
 ): ((q: Value, k: Value, v: Value) => Value) => {

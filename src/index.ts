@@ -53,6 +53,7 @@ export { byteTokenizer, type Tokenizer } from './models/tokenizer/index.ts'
 export type { Commit } from './operators/commit.ts'
 export type { ContextStoreStats } from './operators/context-store.ts'
 export { type PartitionState, readPartitionState } from './operators/partition-state.ts'
+export type { OuterMemoryView } from './state/outer-memory.ts'
 export type { WorkerSettings } from './operators/settings.ts'
 export type { Task, TaskOptions } from './operators/task.ts'
 export type { InputFormat } from './operators/validate.ts'
@@ -66,6 +67,7 @@ export type {
   GenerateOptions,
   Generation,
   Processed,
+  Remembered,
   SessionHandle,
   SessionManagerOptions,
   SessionOptions,

@@ -13,6 +13,8 @@ export const open = z.strictObject({
   id,
   /** Emit the surprisal of every token, in nats, with each observation. */
   surprisal: z.boolean().default(false),
+  /** Of a model with a memory outside: tell what the memory did, in `remembered` observations. */
+  memory: z.boolean().default(false),
   /**
    * The session begins as a fork of this one, of the same partition: with its state, clock, chain and sums as they are after all of its
    * records before this one. Only where the session is new or closed.
@@ -55,14 +57,24 @@ export const generate = z.strictObject({
 /** The end of a document. With `reset` the memory returns to its first state; the clock is not set back. */
 export const boundary = z.strictObject({ type: z.literal('boundary'), id, reset: z.boolean().default(false) })
 
+/** Of a model with a memory outside: archives the whole blocks of its window, but for those that memory.json keeps (`summarize_keep`). */
+export const archive = z.strictObject({ type: z.literal('archive'), id })
+
+/** Of a model with a memory outside: brings archived blocks back: these, or those that memory.json's policy chooses. */
+export const retrieve = z.strictObject({
+  type: z.literal('retrieve'),
+  id,
+  blocks: z.array(z.int().min(0)).min(1).max(4096).optional(),
+})
+
 /** The end of a session. Only `open` may follow: it begins a new context on the same clock. */
 export const close = z.strictObject({ type: z.literal('close'), id })
 
-export const chunk = z.union([open, text, tokens, generate, boundary, close])
+export const chunk = z.union([open, text, tokens, generate, boundary, archive, retrieve, close])
 export type Chunk = z.output<typeof chunk>
 export type ChunkInput = z.input<typeof chunk>
 
-export const CHUNK_TYPES = ['open', 'text', 'tokens', 'generate', 'boundary', 'close'] as const
+export const CHUNK_TYPES = ['open', 'text', 'tokens', 'generate', 'boundary', 'archive', 'retrieve', 'close'] as const
 
 /** The schema of each type, so that an error message names only fields of that type. */
 export const CHUNK_SCHEMAS: Readonly<Record<(typeof CHUNK_TYPES)[number], z.ZodType<Chunk>>> = {
@@ -71,6 +83,8 @@ export const CHUNK_SCHEMAS: Readonly<Record<(typeof CHUNK_TYPES)[number], z.ZodT
   tokens,
   generate,
   boundary,
+  archive,
+  retrieve,
   close,
 }
 
@@ -88,6 +102,8 @@ export const chunks: TopicContract = {
     { type: 'tokens', tokens: [105, 116] },
     { type: 'generate', requestId: 'r1', maxTokens: 64, temperature: 0.8, topP: 0.95, seed: 7, stop: ['\n\n'] },
     { type: 'boundary', reset: false },
+    { type: 'archive' },
+    { type: 'retrieve', blocks: [3, 11] },
     { type: 'close' },
   ],
 }

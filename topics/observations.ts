@@ -28,6 +28,40 @@ export const observed = z.strictObject({
   last: z.boolean(),
 })
 
+const block = count
+const blocks = z.array(block)
+const at = { pulse: count }
+/** What a memory outside did after the token of a pulse (docs/infinite-context.md). */
+export const memoryEvent = z.discriminatedUnion('type', [
+  z.strictObject({ type: z.literal('segment'), ...at, block, distance: z.number() }),
+  z.strictObject({ type: z.literal('release'), ...at, block }),
+  z.strictObject({
+    type: z.literal('archive'),
+    ...at,
+    block,
+    reason: z.enum(['window', 'summarize']),
+    k_norm: z.number(),
+    v_norm: z.number(),
+  }),
+  z.strictObject({ type: z.literal('tombstone'), ...at, spans: z.array(z.tuple([block, block])) }),
+  z.strictObject({ type: z.literal('summarize'), ...at }),
+  z.strictObject({
+    type: z.literal('retrieve'),
+    ...at,
+    reason: z.enum(['token', 'tombstone', 'period', 'event']),
+    blocks,
+    span: z.tuple([block, block]).optional(),
+  }),
+  z.strictObject({ type: z.literal('inject'), ...at, blocks, slots: count }),
+  z.strictObject({ type: z.literal('node'), ...at, block, virtual: count, new: z.boolean() }),
+  z.strictObject({ type: z.literal('split'), ...at, virtual: count, new: count, moved: blocks }),
+  z.strictObject({ type: z.literal('merge'), ...at, into: count, from: count }),
+])
+export type MemoryEvent = z.infer<typeof memoryEvent>
+
+/** What the memory did in one step; only where `open` asked for it with `memory`. */
+export const remembered = z.strictObject({ type: z.literal('remembered'), ...common, events: z.array(memoryEvent) })
+
 export const closed = z.strictObject({
   type: z.literal('closed'),
   ...common,
@@ -39,7 +73,7 @@ export const closed = z.strictObject({
   predictions: count,
 })
 
-export const observation = z.discriminatedUnion('type', [opened, observed, closed])
+export const observation = z.discriminatedUnion('type', [opened, observed, remembered, closed])
 export type Observation = z.infer<typeof observation>
 export type Observed = z.infer<typeof observed>
 
@@ -68,6 +102,13 @@ export const observations: TopicContract = {
       nats: 31.5,
       bitsPerByte: 1.8178,
       last: true,
+    },
+    {
+      type: 'remembered',
+      version: 1,
+      session: 'log-7',
+      cause: caused,
+      events: [{ pulse: 2175, type: 'archive', block: 0, reason: 'window', k_norm: 53.6, v_norm: 31.1 }],
     },
     {
       type: 'closed',

@@ -94,7 +94,8 @@ export const head = z.strictObject({
   status: z.enum(['open', 'closed', 'stopped']),
   /** Present with the status `stopped`, and after the close of a session that was stopped. */
   stopped: stopped.optional(),
-  settings: z.strictObject({ surprisal: z.boolean() }),
+  /** `memory`: missing where it is false. */
+  settings: z.strictObject({ surprisal: z.boolean(), memory: z.literal(true).optional() }),
   cursor: streamCursor,
   conductor,
   chain,
@@ -102,6 +103,8 @@ export const head = z.strictObject({
   born: z.int().min(-1),
   /** Where the record at `born` forked the session from, as it was then; missing in a session that is no fork. */
   from: z.strictObject({ session: sessionId, pulse: count, chain }).optional(),
+  /** Of a model with a memory outside: how many blocks of the context are archived; missing where it is 0. */
+  archived: count.optional(),
   totals: z.strictObject({ tokens: count, predictions: count, nats: z.number(), generated: count }),
   /** The observation in progress: spans the record's tokens since the last `observed` event. */
   span,

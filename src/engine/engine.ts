@@ -166,6 +166,8 @@ export interface LoadRequest {
   readonly endTokens?: readonly number[] | undefined
 }
 
+const mostBlocksOf = ({ retrieval }: NonNullable<Graph['memory']>): number => (retrieval as { blocks: number }).blocks
+
 const plain = { memoryReuse: true, trace: false, watch: false }
 
 interface ContextState {
@@ -399,6 +401,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     layout,
     contextBytes: layout.first.reduce((sum, { bytes }) => sum + bytes, 0),
     positions: callNative((addon) => addon.positions(engine)),
+    outerMemory: request.outerMemory === undefined ? null : { mostBlocks: mostBlocksOf(request.outerMemory) },
     decoder: request.decoder ?? null,
     device,
     createContext,

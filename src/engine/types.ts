@@ -2,6 +2,7 @@
  * The engine as the rest of Continuo sees it: two nouns, Model (immutable, shared) and Context (one mutable timeline).
  * `native/` implements them; `src/engine/engine.ts` validates, explains and hands over.
  */
+import type { MemoryEvent } from '../../topics/observations.ts'
 import { ContinuoError } from '../errors.ts'
 import type {
   GateStatistics,
@@ -36,6 +37,8 @@ export interface ModelInfo {
   readonly contextBytes: number
   /** How many tokens one context takes; null: there is no bound. A reset begins anew. */
   readonly positions: number | null
+  /** Its memory outside of its contexts: how many blocks may be brought back at a time; null: it has none. */
+  readonly outerMemory: { readonly mostBlocks: number } | null
   /** The caches that `statefulDecoder` presents; null for a model that is no decoder over growing caches. */
   readonly decoder: DecoderShape | null
   /** Where its weights and contexts lie. The bits are the same on both. */
@@ -145,24 +148,6 @@ export interface WorkItem {
 export type MemoryRequest =
   | { readonly type: 'archive' }
   | { readonly type: 'retrieve'; readonly blocks?: readonly number[] }
-
-/**
- * What a memory outside did after the token of a pulse (docs/infinite-context.md): `segment` {block, distance}, `release` {block},
- * `archive` {block, reason, k_norm, v_norm}, `tombstone` {spans}, `summarize`, `retrieve` {reason, blocks, span?}, `inject` {blocks, slots}.
- */
-export interface MemoryEvent {
-  readonly pulse: number
-  readonly type: 'segment' | 'release' | 'archive' | 'tombstone' | 'summarize' | 'retrieve' | 'inject'
-  readonly block?: number
-  readonly reason?: 'window' | 'summarize' | 'token' | 'tombstone' | 'period' | 'event'
-  readonly blocks?: readonly number[]
-  readonly span?: readonly [number, number]
-  readonly spans?: readonly (readonly [number, number])[]
-  readonly distance?: number
-  readonly k_norm?: number
-  readonly v_norm?: number
-  readonly slots?: number
-}
 
 export interface Generate extends Sampling {
   /**

@@ -82,13 +82,35 @@ const resumes = (head: Head, { record, hash }: Tokenized): boolean => {
   return true
 }
 
+/** The settings that an event gives its session. */
+export const settingsOf = (event: Tokenized['event']): Head['settings'] => ({
+  surprisal: event.type === 'open' && event.surprisal,
+  ...(event.type === 'open' && event.memory && { memory: true as const }),
+})
+
+/** What the session's memory outside did, as an observation where the session asked for it. */
+const rememberedIn = (head: Head, { record, event }: Tokenized, { events = [] }: WorkResult): readonly Output[] =>
+  head.settings.memory && events.length > 0
+    ? [
+        {
+          to: 'observations',
+          value: {
+            ...{ type: 'remembered', version: 1, session: head.session },
+            ...{ cause: causeOf(record, event.id ?? null), events: [...events] },
+          },
+        },
+      ]
+    : []
+
 /** Takes over what the engine reports; stream and model must count the same pulses. */
 const moved = (head: Head, result: WorkResult, tokens: number): Head => {
   const next = conductor.advance(head.conductor, tokens)
   const pulse = Number(result.head.pulse)
   if (pulse !== next.globalStep) throw pulseMismatch(next.globalStep, pulse)
+  const left = (head.archived ?? 0) + (result.events ?? []).filter(({ type }) => type === 'archive').length
   return {
     ...head,
+    ...(left > 0 && { archived: left }),
     conductor: next,
     chain: result.head.chain,
     cursor: { ...head.cursor, token: head.cursor.token + tokens, rng: pulse, pulse },
@@ -150,6 +172,7 @@ async function generateSlice(
     },
   })
   const { ended } = result
+  const told = rememberedIn(session.head, work, result)
   let head = moved(session.head, result, result.generated.length)
   const ids = [...result.generated]
   const logprobs = [...result.logprobs]
@@ -185,7 +208,8 @@ async function generateSlice(
     // Generated tokens are no observation: the next span begins behind them.
     span: spanFrom(head.conductor.globalStep),
   }
-  return { record: work.record, session: head.session, outputs: [{ to: 'tokens', value }], head, done: finish !== null }
+  const outputs: readonly Output[] = [{ to: 'tokens', value }, ...told]
+  return { record: work.record, session: head.session, outputs, head, done: finish !== null }
 }
 
 /** The event's own act, after its tokens were read. */
@@ -201,9 +225,19 @@ const conclude = async (
   if (event.type === 'boundary' && event.reset) {
     await alone(engine, session.context, () => session.context.restart())
     const next = conductor.reset(head.conductor)
-    head = { ...head, conductor: next, chain: session.context.chain }
+    const { archived, ...rest } = head
+    head = { ...rest, conductor: next, chain: session.context.chain }
   }
-  if (event.type === 'open') head = { ...head, settings: { surprisal: event.surprisal } }
+  if (event.type === 'archive' || event.type === 'retrieve') {
+    const request =
+      event.type === 'archive'
+        ? { type: event.type }
+        : { type: event.type, ...(event.blocks && { blocks: event.blocks }) }
+    const result = await engine.submit({ context: session.context, tokens: NO_TOKENS, nats: false, request })
+    outputs.push(...rememberedIn(head, work, result))
+    head = moved(head, result, 0)
+  }
+  if (event.type === 'open') head = { ...head, settings: settingsOf(event) }
   if (event.type === 'close') {
     head = { ...head, status: 'closed' }
     const { tokens, generated, nats, predictions } = head.totals
@@ -247,9 +281,10 @@ export async function* advance(
   if (!resuming) {
     const reopened = session.head.status === 'closed'
     if (reopened) await alone(engine, session.context, () => session.context.restart())
-    const { stopped, ...before } = session.head
+    const { stopped, archived, ...before } = session.head
     session.head = {
       ...before,
+      ...(archived !== undefined && !reopened && { archived }),
       status: 'open',
       // No replay leads through the past of a session that was set aside: an `open` after this `close` must find that in the head.
       ...(event.type === 'close' && stopped && { stopped }),
@@ -297,6 +332,7 @@ export async function* advance(
       yield await brokenBy(error, slice.length)
       return
     }
+    outputs.push(...rememberedIn(session.head, work, result))
     let head = surprised(moved(session.head, result, slice.length), slice, result.nats, engine.tokenizer)
     const read = head.cursor.token === ids.length
     if (!read && head.settings.surprisal && head.span.tokens >= SURPRISAL_SPAN) {

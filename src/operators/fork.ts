@@ -6,7 +6,7 @@
 import { ContinuoError } from '../errors.ts'
 import type { Fingerprints, Head } from '../state/head.ts'
 import { partitionOfKey } from '../streams/murmur2.ts'
-import { initialHead, type SessionState } from './advance.ts'
+import { initialHead, type SessionState, settingsOf } from './advance.ts'
 import type { Contexts } from './context-store.ts'
 import { cursorAt, spanFrom } from './spans.ts'
 import type { Rejected, SessionEvent, Tokenized, Valid } from './types.ts'
@@ -62,7 +62,7 @@ export const forkedHead = ({ session, record, event, hash }: Tokenized, parent: 
   return {
     ...parent,
     session,
-    settings: { surprisal: event.type === 'open' && event.surprisal },
+    settings: settingsOf(event),
     cursor: { ...cursor, ...cursorAt({ record, session, event, hash }) },
     born: record.offset,
     from: { session: parent.session, pulse: conductor.globalStep, chain },

@@ -7,6 +7,7 @@
  * it was. All of that stands in the session's newest head, so an event is judged when its turn in the session has come: how many
  * positions a generation before it took is known only then.
  */
+import type { ModelInfo } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
@@ -48,6 +49,8 @@ const idsOf = (
       return { ids, held: between(ids) }
     }
     case 'generate':
+    case 'archive':
+    case 'retrieve':
     case 'boundary': {
       const ids = tokenizer.flush(held)
       return { ids, held: event.type === 'boundary' && event.reset ? '' : between(ids) }
@@ -63,6 +66,29 @@ const CLOCK_END = 2 ** 53 - 2 ** 20
 /** The properties of a model by which events are judged. */
 export interface Bounded {
   readonly positions: number | null
+  readonly outerMemory?: ModelInfo['outerMemory']
+}
+
+/** Why a model, and a session of which so many blocks are archived, cannot do what the event asks of its memory; null: they can. */
+const faultOfMemory = (event: Valid['event'], outerMemory: Bounded['outerMemory'], archived: number): string | null => {
+  const asks = event.type === 'archive' || event.type === 'retrieve'
+  if (!outerMemory) {
+    if (asks)
+      return `The model has no memory outside of its context, and a "${event.type}" event arrived. Only a model with a memory.json takes it.`
+    return event.type === 'open' && event.memory
+      ? 'The model has no memory outside of its context, and an "open" event asks what it does. Leave "memory" out.'
+      : null
+  }
+  if (event.type !== 'retrieve' || event.blocks === undefined) return null
+  const { blocks } = event
+  const { mostBlocks } = outerMemory
+  if (blocks.length > mostBlocks)
+    return `A "retrieve" event names ${blocks.length} blocks, expected at most the ${mostBlocks} that memory.json lets come back at a time.`
+  if (new Set(blocks).size < blocks.length) return 'A "retrieve" event names a block twice; name each once.'
+  const missing = blocks.find((block) => block >= archived)
+  return missing === undefined
+    ? null
+    : `A "retrieve" event names block ${missing}, expected one of the ${archived} blocks that were archived before it${archived > 0 ? ` (0 to ${archived - 1})` : ''}.`
 }
 
 /**
@@ -73,7 +99,7 @@ export const tokenizeEvent = (
   { record, session, event, hash }: Valid,
   head: Head | undefined,
   given: Tokenizer | null,
-  { positions }: Bounded,
+  { positions, outerMemory }: Bounded,
   others: Others = NOBODY,
 ): Tokenized | Rejected => {
   const reject = (reason: string): Rejected => ({ kind: 'rejected', record, session, reason })
@@ -99,10 +125,12 @@ export const tokenizeEvent = (
   if (stopped !== undefined && event.type !== 'close' && !(event.type === 'boundary' && event.reset)) {
     return reject(`${stopped.reason} A "${event.type}" event arrived.`)
   }
+  const fault = faultOfMemory(event, outerMemory, head?.archived ?? 0)
+  if (fault !== null) return reject(fault)
   if (event.type === 'open' && event.from !== undefined) {
     const parent = others.newest(event.from.session)
-    const fault = faultOfFork({ record, session }, event.from.session, head, parent, others.partitions)
-    return fault === null ? { ...tokenized, held: parent!.cursor.held, parent: parent! } : reject(fault)
+    const unfit = faultOfFork({ record, session }, event.from.session, head, parent, others.partitions)
+    return unfit === null ? { ...tokenized, held: parent!.cursor.held, parent: parent! } : reject(unfit)
   }
   const asked = ids.length + (event.type === 'generate' ? event.maxTokens : 0)
   if (head !== undefined && head.conductor.globalStep > CLOCK_END - asked) {

@@ -1,5 +1,6 @@
-import { type Chunk, generate as generateSchema } from '../../topics/chunks.ts'
+import { type Chunk, generate as generateSchema, retrieve as retrieveSchema } from '../../topics/chunks.ts'
 import { sessionId } from '../../topics/common.ts'
+import type { MemoryEvent } from '../../topics/observations.ts'
 import { streamCursor } from '../../topics/state.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import type { Model, WorkItem } from '../engine/types.ts'
@@ -14,6 +15,7 @@ import { begin } from '../state/conductor.ts'
 import { type Head, pulseMismatch, type StreamCursor } from '../state/head.ts'
 import { diverging } from '../state/health.ts'
 import { type MemoryReport, memoryStats } from '../state/memory-stats.ts'
+import { type OuterMemoryView, outerMemoryOf } from '../state/outer-memory.ts'
 import { encodeSnapshot } from '../state/snapshot.ts'
 import {
   bounded,
@@ -35,6 +37,7 @@ import type {
   GenerateOptions,
   Generation,
   Processed,
+  Remembered,
   SessionHandle,
   SessionManagerOptions,
   SessionOptions,
@@ -85,7 +88,7 @@ export class SessionManager {
   createSession(id: string, options: SessionOptions = {}): SessionHandle {
     this.#checkNew(id)
     const context = this.#contexts.createContext(id)
-    const call = callOf(id, { type: 'open', surprisal: false }, new Uint8Array(0), -1)
+    const call = callOf(id, { type: 'open', surprisal: false, memory: false }, new Uint8Array(0), -1)
     const work: Tokenized = { ...call, kind: 'tokenized', ids: new Int32Array(0), held: '' }
     const head = initialHead(work, this.#model, context.chain)
     return this.#enter(
@@ -141,6 +144,33 @@ export class SessionManager {
         goesOn: () => signal?.aborted !== true,
       })
       return { ...out, head: entry.head }
+    })
+  }
+
+  /**
+   * Archives the whole blocks of the session's window, but for those that memory.json keeps. Rejects with INVALID for a model without a
+   * memory outside of its context.
+   */
+  archive(session: SessionHandle | string): Promise<Remembered> {
+    return this.#inTurn(session, (entry) => this.#remember(entry, { type: 'archive' }))
+  }
+
+  /**
+   * Brings archived blocks back: these, or those that memory.json's policy chooses. Rejects with INVALID for a model without a memory
+   * outside, for more blocks than come back at a time, for one that is named twice, and for one that is not archived.
+   */
+  retrieve(session: SessionHandle | string, blocks?: readonly number[]): Promise<Remembered> {
+    return this.#inTurn(session, (entry) => {
+      const event = { type: 'retrieve', ...(blocks !== undefined && { blocks: [...blocks] }) }
+      return this.#remember(entry, parsed(retrieveSchema, event, 'The blocks to retrieve'))
+    })
+  }
+
+  /** What the session's memory outside holds; null: the model has none. */
+  memory(session: SessionHandle | string): Promise<OuterMemoryView | null> {
+    return this.#inTurn(session, async (entry) => {
+      checkUsable(entry)
+      return outerMemoryOf(this.#model.layout, await entry.context.state())
     })
   }
 
@@ -353,8 +383,20 @@ export class SessionManager {
 
   async #read(entry: SessionEntry, event: Chunk, content: Uint8Array): Promise<Processed> {
     const nats: number[] = []
-    await this.#advance(entry, event, content, { nats: (values) => nats.push(...values) })
-    return { nats: Float32Array.from(nats), head: entry.head, ended: entry.left === 0 }
+    const events: MemoryEvent[] = []
+    await this.#advance(entry, event, content, {
+      nats: (values) => nats.push(...values),
+      events: (more) => events.push(...more),
+    })
+    const told = events.length > 0 ? { events } : {}
+    return { nats: Float32Array.from(nats), head: entry.head, ended: entry.left === 0, ...told }
+  }
+
+  async #remember(entry: SessionEntry, event: Chunk): Promise<Remembered> {
+    const events: MemoryEvent[] = []
+    const content = utf8.encode(JSON.stringify(event))
+    await this.#advance(entry, event, content, { events: (more) => events.push(...more) })
+    return { events, head: entry.head }
   }
 
   /** One event through the operators of the stream. Afterwards the session stands between two events, also when it failed. */
@@ -364,6 +406,7 @@ export class SessionManager {
     content: Uint8Array,
     observed: {
       readonly nats?: (values: Float32Array) => void
+      readonly events?: (events: readonly MemoryEvent[]) => void
       readonly tokens?: (run: Generated) => void
       readonly goesOn?: () => boolean
     },
@@ -393,6 +436,7 @@ export class SessionManager {
       async submit(item: WorkItem) {
         const result = await probed(item)
         observed.nats?.(result.nats)
+        observed.events?.(result.events ?? [])
         return result
       },
     }

@@ -1,6 +1,7 @@
 /** Options and results of a SessionManager. */
 import type { z } from 'zod'
 import type { generate } from '../../topics/chunks.ts'
+import type { MemoryEvent } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
@@ -60,6 +61,14 @@ export interface Processed {
   readonly head: Head
   /** A test that has fed all its tokens: what did not fit was left out. Always false in phase `stream`. */
   readonly ended: boolean
+  /** What the session's memory outside did; missing where it did nothing, or there is none. */
+  readonly events?: readonly MemoryEvent[]
+}
+
+/** What the session's memory outside did when it was asked to. */
+export interface Remembered {
+  readonly events: readonly MemoryEvent[]
+  readonly head: Head
 }
 
 /** The sampling options of a `generate` event. */

@@ -5,8 +5,9 @@
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import type { EngineContext, MemoryEvent, Model } from '../../src/engine/types.ts'
+import type { EngineContext, Model } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
+import type { MemoryEvent } from '../../topics/observations.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
 
@@ -82,8 +83,9 @@ const expectEvents = (events: readonly MemoryEvent[], expected: readonly Record<
   for (const [i, event] of events.entries())
     for (const name of computed) {
       const wanted = expected[i]![name] as number | undefined
-      if (wanted === undefined) expect(event[name]).toBeUndefined()
-      else expect(Math.abs(event[name]! - wanted)).toBeLessThan(2e-4 * wanted)
+      const found = (event as Record<string, unknown>)[name] as number | undefined
+      if (wanted === undefined) expect(found).toBeUndefined()
+      else expect(Math.abs(found! - wanted)).toBeLessThan(2e-4 * wanted)
     }
 }
 

@@ -1,6 +1,6 @@
 import type { TopicContract } from '../../../topics/common.ts'
 import { DEAD_LETTER_HEADERS } from '../../../topics/deadletters.ts'
-import type { Observation } from '../../../topics/observations.ts'
+import type { MemoryEvent, Observation } from '../../../topics/observations.ts'
 import type { Generated } from '../../../topics/tokens.ts'
 import { follow } from '../../client/follow.ts'
 import { headersOf, recordAsJson, textIn } from '../../client/records.ts'
@@ -12,12 +12,20 @@ import { choice, on, optional, optionalWhole } from '../flags.ts'
 import { plural, preview, print, printable, printJson } from '../output.ts'
 import { untilSignal } from '../signals.ts'
 
+/** "archive 12", "inject 3, 11": what a memory outside did. */
+const eventText = (event: MemoryEvent): string => {
+  if ('blocks' in event) return `${event.type} ${event.blocks.join(', ')}`
+  return 'block' in event ? `${event.type} ${event.block}` : event.type
+}
+
 const observationLine = (value: Observation): string => {
   switch (value.type) {
     case 'opened':
       return `${value.session}  opened at pulse ${value.pulse}`
     case 'closed':
       return `${value.session}  closed at pulse ${value.pulse}  ${plural(value.tokens, 'token')} read, ${value.generated} generated`
+    case 'remembered':
+      return `${value.session}  memory  ${value.events.map(eventText).join('; ')}`
     case 'observed': {
       const bits = value.bitsPerByte === null ? '' : `  ${value.bitsPerByte.toFixed(3)} bits per byte`
       const id = value.cause.id === null ? '' : `  ${value.cause.id}`

@@ -1,10 +1,16 @@
 import { z } from 'zod'
+import type { ChunkInput } from '../../../topics/chunks.ts'
 import type { Context, Model } from '../../engine/types.ts'
 import { ContinuoError } from '../../errors.ts'
 import { writeDurably } from '../../files.ts'
+import type { ModelPackage } from '../../models/open.ts'
 import type { Tokenizer } from '../../models/tokenizer/types.ts'
+import type { Valid } from '../../operators/types.ts'
+import type { Head } from '../../state/head.ts'
+import { encodeSnapshot } from '../../state/snapshot.ts'
 import { command } from '../command.ts'
 import { cacheDtypeFlag, deviceFlag, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
+import { eventsIn, runEvents } from '../event-file.ts'
 import { optional, usage, whole } from '../flags.ts'
 import { readAll } from '../input.ts'
 import { bitsPer, count, print, printJson } from '../output.ts'
@@ -69,15 +75,66 @@ const score = async (model: Model, context: Context, tokens: Int32Array, chunk: 
 const predictedBytes = (tokens: Int32Array, tokenizer: Tokenizer | null): number | null =>
   tokenizer === null ? null : tokens.subarray(1).reduce((sum, id) => sum + tokenizer.bytesOf(id).length, 0)
 
+/** What came of an input, however it was given. */
+interface Outcome extends Score {
+  readonly tokens: number
+  readonly context: Context
+  /** Of the tokens that were predicted; null without a tokenizer. */
+  readonly bytes: number | null
+  /** After the last event; null where the input was tokens alone. */
+  readonly head: Head | null
+  readonly observed: readonly unknown[]
+}
+
+const evalTokens = async ({ model, tokenizer }: ModelPackage, input: Buffer, chunk: number): Promise<Outcome> => {
+  const tokens = tokensOf(input, model, tokenizer)
+  if (model.positions !== null && tokens.length > model.positions) {
+    throw new ContinuoError(
+      'INVALID',
+      `${tokens.length} positions exceed the ${model.positions} of one context. Give a shorter text, or let attention see a window: --overflow window.`,
+    )
+  }
+  const context = model.createContext()
+  const scored = await score(model, context, tokens, chunk)
+  return {
+    ...scored,
+    ...{ tokens: tokens.length, context, bytes: predictedBytes(tokens, tokenizer), head: null, observed: [] },
+  }
+}
+
+const evalEvents = async (opened: ModelPackage, events: readonly Valid[]): Promise<Outcome> => {
+  const observed: unknown[] = []
+  const { session, bytes } = await runEvents(events, opened, (output) => {
+    if (output.to !== 'deadletters') observed.push(output.value)
+  })
+  const { head, context } = session
+  const { nats, predictions, tokens, generated } = head.totals
+  return { nats, predictions, tokens: tokens + generated, context, bytes, head, observed }
+}
+
+/** The input as events: a file of them, or a text or ids as one event, and the end of the text. */
+const inputEvents = (file: string, input: Buffer, opened: ModelPackage): readonly Valid[] => {
+  if (file.endsWith('.jsonl')) return eventsIn(input, file, opened)
+  const ids = idsIn(input)
+  const first: ChunkInput =
+    ids === null ? { type: 'text', bytes: input.toString('base64') } : { type: 'tokens', tokens: [...ids] }
+  const lines = [first, { type: 'boundary' }].map((event) => JSON.stringify(event))
+  return eventsIn(Buffer.from(lines.join('\n')), file, opened)
+}
+
 export const evaluate = command({
   name: 'eval',
   about:
-    'How well the model predicts a text it reads once, learning on the way: total nats over all tokens but the first, bits per byte, and the chain, a fingerprint of the computation.',
-  args: [{ name: 'FILE', help: 'text, or a JSON array of token ids; - for standard input', required: true }],
+    'How well the model predicts what it reads once, learning on the way: total nats over all tokens but the first, bits per byte, and the chain, a fingerprint of the computation. A file that ends in .jsonl is a stream of one session: events, one JSON a line.',
+  args: [
+    { name: 'FILE', help: 'text, a JSON array of token ids, or events (.jsonl); - for standard input', required: true },
+  ],
   flags: {
     model: modelFlag,
     'chunk-tokens': whole('N', 'tokens a call; changes the speed, never the result', 4096, { min: 1 }),
     logits: optional('FILE', 'write the logits after the last token: raw little-endian f32'),
+    state: optional('FILE', 'write the state after the last event: one file, as export writes it'),
+    observations: optional('FILE', 'write what was observed and generated: one JSON a line'),
     overflow: overflowFlag,
     'cache-dtype': cacheDtypeFlag,
     threads: threadsFlag,
@@ -85,21 +142,18 @@ export const evaluate = command({
   },
   examples: [
     'eval docs/demo/harbour-log.txt --model models/demo',
+    'eval events.jsonl --model models/demo --observations observed.jsonl --state state.safetensors',
     'eval docs/demo/harbour-log.txt --model models/demo --device cuda',
   ],
   async run(flags, [file]) {
     const input = await readAll(file!)
-    return withModel(flags.model, flags, async ({ model, tokenizer }) => {
-      const tokens = tokensOf(input, model, tokenizer)
-      if (model.positions !== null && tokens.length > model.positions) {
-        throw new ContinuoError(
-          'INVALID',
-          `${tokens.length} positions exceed the ${model.positions} of one context. Give a shorter text, or let attention see a window: --overflow window.`,
-        )
-      }
-      const context = model.createContext()
+    return withModel(flags.model, flags, async (opened) => {
+      const { model } = opened
+      const asEvents = file!.endsWith('.jsonl') || flags.state !== undefined || flags.observations !== undefined
       const started = performance.now()
-      const { nats, predictions } = await score(model, context, tokens, flags['chunk-tokens'])
+      const { nats, predictions, tokens, bytes, context, head, observed } = asEvents
+        ? await evalEvents(opened, inputEvents(file!, input, opened))
+        : await evalTokens(opened, input, flags['chunk-tokens'])
       const seconds = (performance.now() - started) / 1000
       if (flags.logits !== undefined) {
         const logits = await model.logits(context)
@@ -107,17 +161,23 @@ export const evaluate = command({
         for (const [at, value] of logits.entries()) raw.writeFloatLE(value, 4 * at)
         await writeDurably(flags.logits, raw)
       }
-      const size = predictedBytes(tokens, tokenizer)
+      if (flags.observations !== undefined)
+        await writeDurably(
+          flags.observations,
+          Buffer.from(observed.map((each) => `${JSON.stringify(each)}\n`).join('')),
+        )
+      if (flags.state !== undefined)
+        await writeDurably(flags.state, await encodeSnapshot(head!, await context.state(), model.layout))
       const result = {
-        tokens: tokens.length,
+        tokens,
         predictions,
         nats,
         bitsPerToken: bitsPer(nats, predictions),
-        bitsPerByte: size === null ? null : bitsPer(nats, size),
+        bitsPerByte: bytes === null ? null : bitsPer(nats, bytes),
         pulse: Number(context.pulse),
         chain: context.chain,
         seconds,
-        tokensPerSecond: seconds === 0 ? null : tokens.length / seconds,
+        tokensPerSecond: seconds === 0 ? null : tokens / seconds,
       }
       context.close()
       if (flags.json) printJson(result)

@@ -170,7 +170,8 @@ export class SessionManager {
   memory(session: SessionHandle | string): Promise<OuterMemoryView | null> {
     return this.#inTurn(session, async (entry) => {
       checkUsable(entry)
-      return outerMemoryOf(this.#model.layout, await entry.context.state())
+      const state = await entry.context.state()
+      return outerMemoryOf(this.#model.layout.tensors(state), state)
     })
   }
 

@@ -1,5 +1,5 @@
 /** What a decoder's memory outside holds, read off a serialised state (docs/infinite-context.md). For people; nothing decides by it. */
-import type { StateTensors } from '../memory.ts'
+import type { LayoutEntry } from '../memory.ts'
 
 export interface OuterMemoryView {
   /** Tokens of the context. */
@@ -10,6 +10,8 @@ export interface OuterMemoryView {
   readonly indexed: number
   /** Rises with each row and each archived block. */
   readonly indexVersion: number
+  /** Tokens of a block; null before the first one is archived. */
+  readonly blockSize: number | null
   /** Archived blocks that are attended to. */
   readonly injected: readonly number[]
   /** Chosen blocks that come at the next beat; null: the controller is not retrieving. */
@@ -26,13 +28,12 @@ export interface OuterMemoryView {
   readonly topics: readonly { readonly slot: number; readonly blocks: number }[]
 }
 
-/** null for a model without a memory outside. `skipped`: as of `StateTensors.tensors`. */
+/** null for a model without a memory outside. `tensors`: where the persistents lie in `state`. */
 export const outerMemoryOf = (
-  layout: StateTensors,
+  tensors: readonly Pick<LayoutEntry, 'name' | 'offset' | 'bytes'>[],
   state: Uint8Array,
-  skipped?: (table: string) => number,
 ): OuterMemoryView | null => {
-  const entries = new Map(layout.tensors(state, skipped).map((entry) => [entry.name, entry]))
+  const entries = new Map(tensors.map((entry) => [entry.name, entry]))
   if (!entries.has('archived') || !entries.has('indexVersion')) return null
   const bytesOf = (name: string): Buffer => {
     const entry = entries.get(name)
@@ -56,11 +57,14 @@ export const outerMemoryOf = (
   const spans = whole('tombstones.span')
   const attention = bytesOf('tombstones.e')
   const pending = list('pending', 'pendings')
+  // The header of a payload (native/runtime/payload.h) has it.
+  const cold = bytesOf('cold')
   return {
     tokens: counter('count'),
     archived: counter('archived'),
     indexed: counter('closed'),
     indexVersion: counter('indexVersion'),
+    blockSize: cold.length === 0 ? null : cold.readUInt32LE(8),
     injected: list('injected', 'injections'),
     pending: pending.length === 0 ? null : pending,
     anchors: blocks

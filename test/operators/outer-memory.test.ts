@@ -109,7 +109,14 @@ describe.skipIf(!hasShared)('a memory outside, on a stream', () => {
       expect(events.map(({ type }) => type)).toContain('archive')
       await sessions.retrieve(session, [1, 0])
       const memory = await sessions.memory(session)
-      expect(memory).toMatchObject({ blockSize: 16, tokens: 100, archived: 5, indexed: 6, injected: [0, 1], pending: null })
+      expect(memory).toMatchObject({
+        blockSize: 16,
+        tokens: 100,
+        archived: 5,
+        indexed: 6,
+        injected: [0, 1],
+        pending: null,
+      })
       expect(memory!.tombstones).toHaveLength(5)
       await expect(sessions.retrieve(session, [9])).rejects.toThrow(
         'A "retrieve" event names block 9, expected one of the 5 blocks that were archived before it (0 to 4).',

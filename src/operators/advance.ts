@@ -21,6 +21,7 @@ import type { Tokenizer } from '../models/tokenizer/types.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
 import { createDetokenizer, NO_TEXT } from './detokenize.ts'
+import { rememberedIn } from './remembered.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
 import { cursorAt, observe, spanFrom } from './spans.ts'
 import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
@@ -87,20 +88,6 @@ export const settingsOf = (event: Tokenized['event']): Head['settings'] => ({
   surprisal: event.type === 'open' && event.surprisal,
   ...(event.type === 'open' && event.memory && { memory: true as const }),
 })
-
-/** What the session's memory outside did, as an observation where the session asked for it. */
-const rememberedIn = (head: Head, { record, event }: Tokenized, { events = [] }: WorkResult): readonly Output[] =>
-  head.settings.memory && events.length > 0
-    ? [
-        {
-          to: 'observations',
-          value: {
-            ...{ type: 'remembered', version: 1, session: head.session },
-            ...{ cause: causeOf(record, event.id ?? null), events: [...events] },
-          },
-        },
-      ]
-    : []
 
 /** Takes over what the engine reports; stream and model must count the same pulses. */
 const moved = (head: Head, result: WorkResult, tokens: number): Head => {

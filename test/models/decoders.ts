@@ -65,8 +65,9 @@ export const windowedGemma3 = (window: number) => {
   }
 }
 
-const headWidth = ({ head_dim, hidden_size: D, num_attention_heads: H }: DecoderConfig): number => head_dim ?? D / H
-const keyHeads = ({ num_key_value_heads: G, num_attention_heads: H }: DecoderConfig): number => G ?? H
+export const headWidth = ({ head_dim, hidden_size: D, num_attention_heads: H }: DecoderConfig): number =>
+  head_dim ?? D / H
+export const keyHeads = ({ num_key_value_heads: G, num_attention_heads: H }: DecoderConfig): number => G ?? H
 const biasesOf = ({ model_type: type, attention_bias: all = false, mlp_bias: mlp = false }: DecoderConfig) => ({
   qkv: type === 'qwen2' || all,
   o: all,
@@ -77,7 +78,10 @@ const gemma = ({ model_type: type }: DecoderConfig): boolean => type.startsWith(
 const normed = (config: DecoderConfig): boolean => config.model_type.startsWith('qwen3') || gemma(config)
 
 /** Of a layer: the positions that it sees (null: all) and how its pairs turn (null: they do not). */
-const layerOf = (config: DecoderConfig, l: number): { readonly window: number | null; readonly turn: Turn | null } => {
+export const layerOf = (
+  config: DecoderConfig,
+  l: number,
+): { readonly window: number | null; readonly turn: Turn | null } => {
   const window = config.sliding_window ?? null
   if (gemma(config)) {
     const { layer_types: types, rope_local_base_freq: local = 10_000, rope_parameters: newer } = config
@@ -186,7 +190,7 @@ export const randomDecoder = (seed: number, config: DecoderConfig): Map<string, 
   return out
 }
 
-interface Turn extends Scaling {
+export interface Turn extends Scaling {
   readonly base: number
 }
 /** By how much pair i of d channels turns at each position. */
@@ -207,9 +211,28 @@ const speedOf = (told: Turn, i: number, d: number): number => {
 export interface DecoderReference {
   /** Feeds a token; returns the logits that follow it. */
   readonly feed: (token: number) => number[]
+  /** The vector from which the logits of the last token are made. */
+  readonly hidden: () => Vector
 }
 
-export const decoderReference = (config: DecoderConfig, tensors: Tensors): DecoderReference => {
+/** A head of d channels as it is at position p. */
+export const turnedHead = (head: Vector, turn: Turn, p: number): Vector =>
+  head.map((value, i) => {
+    const d = head.length
+    const pair = i % (d / 2)
+    const angle = speedOf(turn, pair, d) * p
+    const [sin, cos] = [Math.sin(angle), Math.cos(angle)]
+    return i < d / 2 ? value * cos - head[i + d / 2]! * sin : value * cos + head[pair]! * sin
+  })
+
+/** In place of attention to all positions: heads of a layer before they turn → what its heads read, [H][d]. */
+export type Attention = (layer: number, q: readonly Vector[], k: readonly Vector[], v: readonly Vector[]) => Vector[]
+
+export const decoderReference = (
+  config: DecoderConfig,
+  tensors: Tensors,
+  elsewhere: Attention | null = null,
+): DecoderReference => {
   const { vocab_size: V, hidden_size: D, num_attention_heads: H, num_hidden_layers: L, rms_norm_eps: eps } = config
   const [d, G] = [headWidth(config), keyHeads(config)]
   const activated = gemma(config) ? geluTanh : silu
@@ -222,14 +245,7 @@ export const decoderReference = (config: DecoderConfig, tensors: Tensors): Decod
   const headsOf = (x: Vector, count: number): number[][] =>
     Array.from({ length: count }, (_, h) => x.slice(h * d, (h + 1) * d))
   const turned = (head: Vector, turn: Turn | null, p: number): Vector =>
-    turn === null
-      ? head
-      : head.map((value, i) => {
-          const pair = i % (d / 2)
-          const angle = speedOf(turn, pair, d) * p
-          const [sin, cos] = [Math.sin(angle), Math.cos(angle)]
-          return i < d / 2 ? value * cos - head[i + d / 2]! * sin : value * cos + head[pair]! * sin
-        })
+    turn === null ? head : turnedHead(head, turn, p)
   const caches = Array.from({ length: L }, () => ({ k: [] as Vector[][], v: [] as Vector[][] }))
   const scale = gemma(config) ? (config.query_pre_attn_scalar as number) ** -0.5 : 1 / Math.sqrt(d)
   let past = 0
@@ -239,11 +255,13 @@ export const decoderReference = (config: DecoderConfig, tensors: Tensors): Decod
     const projected = (which: 'q' | 'k', heads: number): Vector[] =>
       headsOf(linear(`${at}.${which}_proj`, n), heads)
         .map((head) => (normed(config) ? norm(head, `${at}.${which}_norm`) : head))
-        .map((head) => turned(head, turn, past))
+        .map((head) => (elsewhere === null ? turned(head, turn, past) : head))
     const q = projected('q', H)
+    const value = headsOf(linear(`${at}.v_proj`, n), G)
+    if (elsewhere !== null) return linear(`${at}.o_proj`, elsewhere(l, q, projected('k', G), value).flat())
     const { k, v } = caches[l]!
     k.push(projected('k', G))
-    v.push(headsOf(linear(`${at}.v_proj`, n), G))
+    v.push(value)
     const first = window === null ? 0 : Math.max(0, k.length - window)
     const out = q.flatMap((query, h) => {
       const g = Math.floor(h / (H / G))
@@ -276,7 +294,9 @@ export const decoderReference = (config: DecoderConfig, tensors: Tensors): Decod
       .reduce(plus)
   }
 
+  let hidden: Vector = []
   return {
+    hidden: () => hidden,
     feed: (token) => {
       const factor = gemma(config) ? Math.sqrt(D) : 1
       let x: number[] = Array.from(
@@ -297,6 +317,7 @@ export const decoderReference = (config: DecoderConfig, tensors: Tensors): Decod
       }
       past += 1
       const last = norm(x, 'model.norm')
+      hidden = last
       const tied = config.tie_word_embeddings || !tensors.has('lm_head.weight')
       const head = of(tied ? 'model.embed_tokens.weight' : 'lm_head.weight')
       const cap = config.final_logit_softcapping as number | null | undefined

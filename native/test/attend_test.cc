@@ -37,8 +37,20 @@ Query some_query(Random& random, size_t channels, size_t parts, bool wild) {
   return query;
 }
 
+struct Ruled {
+  std::vector<float> y;
+  float m, total;
+};
+
+float score_of(const Query& query, const Part& part, size_t position) {
+  const size_t at = position % part.slots * part.stride;
+  return query.scale * ordered_sum(query.channels, [&](float acc, size_t i) {
+           return std::fma(part.q[i], part.keys[at + i], acc);
+         });
+}
+
 // The rule of attend.h, one number at a time.
-std::vector<float> rule(const Query& query) {
+Ruled ruled(const Query& query) {
   std::vector<float> y(query.channels);
   float m = 0, total = 0;
   bool begun = false;
@@ -49,9 +61,7 @@ std::vector<float> rule(const Query& query) {
       std::vector<float> scores;
       float most = m;
       for (size_t p = first; p < last; ++p) {
-        scores.push_back(query.scale * ordered_sum(query.channels, [&](float acc, size_t i) {
-                           return std::fma(part.q[i], part.keys[at(p) + i], acc);
-                         }));
+        scores.push_back(score_of(query, part, p));
         if ((!begun && p == first) || scores.back() > most) most = scores.back();
       }
       const float carry = begun ? reference::exp(m - most) : 0.0f;
@@ -73,8 +83,10 @@ std::vector<float> rule(const Query& query) {
     }
   }
   for (auto& each : y) each /= total;
-  return y;
+  return {std::move(y), m, total};
 }
+
+std::vector<float> rule(const Query& query) { return ruled(query).y; }
 
 std::vector<float> run(Random& random, const Kernels* table, const Query& query) {
   std::vector<Slice> held;
@@ -108,6 +120,31 @@ TEST(
         const Query query = some_query(random, channels, parts, wild);
         const auto want = rule(query);
         for (const auto* table : tables()) CHECK(same(run(random, table, query), want));
+      }
+    }
+  }
+}
+
+TEST("attend_shares: every table gives the weights that attend sums with, and 0 for positions that are not there") {
+  Random random(97);
+  for (const size_t channels : {1, 7, 16, 33, 64, 128}) {
+    for (size_t turn = 0; turn < 12; ++turn) {
+      const Query query = some_query(random, channels, 1, turn % 4 == 3);
+      const auto& part = query.parts[0];
+      const auto rule = ruled(query);
+      const size_t first = part.first + random.below(part.last - part.first + 40), count = 1 + random.below(60);
+      std::vector<float> want;
+      for (size_t p = first; p < first + count; ++p)
+        want.push_back(p < part.last ? reference::exp(score_of(query, part, p) - rule.m) / rule.total : 0.0f);
+      for (const auto* table : runnable_kernels()) {
+        Slice q(part.q, random.below(17)), keys(part.keys, random.below(17));
+        const AttendRun job{
+            {{q.data(), keys.data(), nullptr, part.stride, part.first, part.last, part.slots}}, 1, nullptr, channels,
+            query.scale};
+        Slice out(std::vector<float>(count, NAN), random.below(17));
+        table->attend_shares(job, first, count, out.data());
+        CHECK(out.fences_stand());
+        CHECK(same(out.values(), want));
       }
     }
   }

@@ -166,6 +166,18 @@ export interface LoadRequest {
   readonly endTokens?: readonly number[] | undefined
 }
 
+/** Of the model that the request describes, with what its files hold. */
+export const fingerprintOf = async (request: LoadRequest, tensors = request.tensors): Promise<string> => {
+  const { config, paths, memoryFile } = request
+  const modules = memoryFile === undefined ? undefined : [memoryFile]
+  return modelFingerprint(config, tensors, paths, {
+    ...request,
+    ...(modules !== undefined && {
+      memoryTensors: await modelFingerprint(null, inspectFiles(modules).tensors, modules),
+    }),
+  })
+}
+
 const mostBlocksOf = ({ retrieval }: NonNullable<Graph['memory']>): number => (retrieval as { blocks: number }).blocks
 
 const plain = { memoryReuse: true, trace: false, watch: false }
@@ -193,19 +205,12 @@ const boundedLayout = (graph: Graph): StateLayout => {
 
 /** Loads the weights a graph names. Throws INVALID for a graph or tensor that cannot be used. */
 export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
-  const { dir, modelType, vocabSize, levels = [], memory = PLAIN_MEMORY, config, graph, paths, tensors } = request
+  const { dir, modelType, vocabSize, levels = [], memory = PLAIN_MEMORY, graph, paths } = request
   const threads = threadsOf(options)
   const device = deviceOf(options)
   const layout = boundedLayout(graph)
   const { memoryFile } = request
-  const fingerprintOf = async (of: readonly TensorEntry[]): Promise<string> =>
-    modelFingerprint(config, of, paths, {
-      ...request,
-      ...(memoryFile !== undefined && {
-        memoryTensors: await modelFingerprint(null, inspectFiles([memoryFile]).tensors, [memoryFile]),
-      }),
-    })
-  const fingerprint = await fingerprintOf(tensors)
+  const fingerprint = await fingerprintOf(request)
   const { keepPacked = true, watch = false, warn = (message) => process.emitWarning(message) } = options
   const opening = awaitNative((addon) =>
     addon.open(
@@ -494,7 +499,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       }
       let now = ''
       try {
-        now = await fingerprintOf(inspectFiles(paths).tensors)
+        now = await fingerprintOf(request, inspectFiles(paths).tensors)
       } catch (error) {
         refuse(`cannot be read any more: ${messageOf(error)}`, error)
       }

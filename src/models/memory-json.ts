@@ -134,8 +134,10 @@ export const hasModules = ({ trimmer, qformer, graph }: Pick<MemoryJson, 'trimme
   trimmer !== null || qformer !== null || graph !== null
 
 /** The longest list of slots. */
-export const mostSlots = ({ block_size, window, sinks, anchors, tombstones, retrieval }: MemorySettings): number =>
-  sinks + anchors.tokens * anchors.entries + tombstones.count + retrieval.blocks * block_size + window
+export const mostSlots = (settings: MemorySettings | MemoryJson): number => {
+  const { block_size, window, sinks, anchors, tombstones, retrieval } = settings
+  return sinks + anchors.tokens * anchors.entries + tombstones.count + retrieval.blocks * block_size + window
+}
 
 /** Sizes of the model that settings must fit. */
 export interface MemoryModel {
@@ -202,9 +204,47 @@ export const payloadBytes = (
   return Math.ceil((28 + exponents) / 64) * 64 + 2 * layers * B * keyHeads * channels * each
 }
 
+/**
+ * memory.json for a model of these sizes: the defaults, halved until their list fits the model's positions; tokens that the vocabulary
+ * lacks are null. Throws INVALID for a model with too few positions.
+ */
+export const defaultMemory = (model: MemoryModel): MemoryJson => {
+  const { tokens, ...defaults } = schema.parse({ format: 'continuo-memory/1' })
+  const { anchors, tombstones, retrieval } = defaults
+  const known = (name: string): string | null => (model.idOf(name) === undefined ? null : name)
+  for (let halved = 1; defaults.block_size / halved >= 4; halved *= 2) {
+    const of = (number: number): number => Math.ceil(number / halved)
+    const memory: MemoryJson = {
+      ...defaults,
+      block_size: of(defaults.block_size),
+      window: of(defaults.window),
+      sinks: Math.min(defaults.sinks, of(defaults.block_size) - 1),
+      anchors: { ...anchors, tokens: Math.min(of(anchors.tokens), of(defaults.block_size) - defaults.sinks) },
+      tombstones: { ...tombstones, count: of(tombstones.count), cooldown: of(tombstones.cooldown) },
+      retrieval: { ...retrieval, every: of(retrieval.every) },
+      tokens: { summarize: known(DEFAULT_TOKENS.summarize), retrieve: known(DEFAULT_TOKENS.retrieve) },
+    }
+    if (memory.anchors.tokens < 1) break
+    if (mostSlots(memory) <= model.positions) return memory
+  }
+  return refuse(
+    `the model has ${model.positions} positions (max_position_embeddings), too few for the smallest of the lists that this command makes. Write a memory.json by hand.`,
+  )
+}
+
 const addedTokens = z.looseObject({
   added_tokens: z.array(z.looseObject({ id: z.int(), content: z.string() })).default([]),
 })
+
+/** The ids of the added tokens of tokenizer.json, by content; none without that file. */
+export const addedIn = async (dir: string): Promise<MemoryModel['idOf']> => {
+  const path = join(dir, 'tokenizer.json')
+  const found = existsSync(path)
+    ? addedTokens.safeParse((await readJsonFile(path, MOST_TOKENIZER_BYTES)).json)
+    : undefined
+  const ids = new Map((found?.data?.added_tokens ?? []).map(({ id, content }) => [content, id]))
+  return (token) => ids.get(token)
+}
 
 /** What stands beside a decoder's weights: how its context is kept outside, and with which modules. */
 export interface OuterMemory {
@@ -223,13 +263,9 @@ export const readMemory = async (dir: string): Promise<OuterMemory | undefined> 
     refuse(
       `a trimmer, a qformer and a graph have tensors, but ${modules} is not there. Put it there, or set them to null.`,
     )
-  const vocabulary = join(dir, 'tokenizer.json')
-  const found = existsSync(vocabulary)
-    ? addedTokens.safeParse((await readJsonFile(vocabulary, MOST_TOKENIZER_BYTES)).json)
-    : undefined
-  const added = new Map((found?.data?.added_tokens ?? []).map(({ id, content }) => [content, id]))
+  const idOf = await addedIn(dir)
   return {
-    settle: (model) => memoryFor(memory, { ...model, idOf: (token) => added.get(token) }),
+    settle: (model) => memoryFor(memory, { ...model, idOf }),
     modules: hasModules(memory) ? modules : null,
   }
 }

@@ -1,6 +1,6 @@
 /** Opens a model package (package.ts says what one is): its graph, its weights, its tokenizer. */
 import { join } from 'node:path'
-import { loadModel } from '../engine/engine.ts'
+import { type LoadRequest, loadModel } from '../engine/engine.ts'
 import type { GgufMetadata } from '../engine/native.ts'
 import type { CacheDtype, Model, OpenModelOptions } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
@@ -25,7 +25,11 @@ export interface ModelPackage {
 }
 
 /** `window` where it was asked for. Throws INVALID for a model that has no last position. */
-const overflowOf = ({ overflow }: OpenModelOptions, modelType: string, { windows }: Family): 'window' | undefined => {
+const overflowOf = (
+  { overflow }: OpenModelOptions,
+  modelType: string,
+  { windows, remembers }: Family,
+): 'window' | undefined => {
   if (overflow === undefined || overflow === 'refuse') return undefined
   if (overflow !== 'window') {
     throw new ContinuoError('INVALID', `overflow is ${JSON.stringify(overflow)}, expected "refuse" or "window".`)
@@ -34,7 +38,9 @@ const overflowOf = ({ overflow }: OpenModelOptions, modelType: string, { windows
   const why =
     windows === undefined
       ? 'has no last position to go past. Leave it out.'
-      : 'cannot go past its last position. Leave it out, and reset a session that is full.'
+      : remembers
+        ? 'cannot go past its last position. Leave it out; a memory.json beside its config.json gives it contexts without an end (continuo memory init DIR).'
+        : 'cannot go past its last position. Leave it out, and reset a session that is full.'
   throw new ContinuoError('INVALID', `overflow "window" was asked for, but a "${modelType}" model ${why}`)
 }
 
@@ -59,50 +65,53 @@ const memoryIn = async (
   return memory
 }
 
-/** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
-export const openPackage = async (path: string, options: OpenModelOptions = {}): Promise<ModelPackage> => {
+/** What a package says of its model; nothing of the weights is read but their headers. */
+export interface Described {
+  readonly found: Package
+  readonly request: LoadRequest
+  readonly text: Awaited<ReturnType<typeof readText>>
+}
+
+/** Throws INVALID for a package that cannot be used, naming what is wrong with it. `warn` is told what its reader should know. */
+export const describePackage = async (
+  path: string,
+  options: Pick<OpenModelOptions, 'overflow' | 'cacheDtype'>,
+  warn: (message: string) => void,
+): Promise<Described> => {
   const found = await readPackage(path)
-  const { config, dir, family, metadata, sampling } = found
+  const { config, dir, family } = found
   const modelType = config.model_type
   const overflow = overflowOf(options, modelType, family)
   const cacheDtype = cacheDtypeOf(options.cacheDtype, config)
   const remembered = await memoryIn(found, cacheDtype)
-  const {
-    graph,
-    vocabSize,
-    levels = [],
-    decoder,
-    memory,
-  } = family.build(config, found.tensors, {
+  const built = family.build(config, found.tensors, { overflow, memory: remembered?.settle })
+  const { vocabSize, levels = [], memory } = built
+  const text = await readText(found, vocabSize, warn)
+  for (const note of found.notes) warn(note)
+  const graph = withCacheDtype(built.graph, cacheDtype, modelType)
+  const request: LoadRequest = {
+    ...{ dir, modelType, vocabSize, levels, memory, graph },
+    config: found.identity,
+    paths: found.files,
+    tensors: found.fileTensors,
+    // Such a decoder has its caches as f32.
+    decoder: cacheDtype === 'f32' ? built.decoder : undefined,
     overflow,
-    memory: remembered?.settle,
-  })
+    cacheDtype: cacheDtype === 'f32' ? undefined : cacheDtype,
+    outerMemory: graph.memory,
+    memoryFile: remembered?.modules ?? undefined,
+    tokenizer: text.fingerprint,
+    endTokens: text.endTokens,
+  }
+  return { found, request, text }
+}
+
+/** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
+export const openPackage = async (path: string, options: OpenModelOptions = {}): Promise<ModelPackage> => {
   // Before the weights: it is quick, and what is wrong with it needs no model.
   const { warn = (message) => process.emitWarning(message) } = options
-  const { tokenizer, fingerprint, endTokens } = await readText(found, vocabSize, warn)
-  for (const note of found.notes) warn(note)
-  const model = await loadModel(
-    {
-      dir,
-      modelType,
-      vocabSize,
-      levels,
-      memory,
-      config: found.identity,
-      graph: withCacheDtype(graph, cacheDtype, modelType),
-      paths: found.files,
-      tensors: found.fileTensors,
-      // Such a decoder has its caches as f32.
-      decoder: cacheDtype === 'f32' ? decoder : undefined,
-      overflow,
-      cacheDtype: cacheDtype === 'f32' ? undefined : cacheDtype,
-      outerMemory: graph.memory,
-      memoryFile: remembered?.modules ?? undefined,
-      tokenizer: fingerprint,
-      endTokens,
-    },
-    options,
-  )
+  const { found, request, text } = await describePackage(path, options, warn)
+  const model = await loadModel(request, options)
   try {
     // Headers, weights and fingerprint are read one after the other and must be of the same files.
     await found.checkUnchanged()
@@ -110,7 +119,8 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
     model.close()
     throw error
   }
-  return { model, tokenizer, endTokens: found.endTokens, sampling, metadata }
+  const { endTokens, sampling, metadata } = found
+  return { model, tokenizer: text.tokenizer, endTokens, sampling, metadata }
 }
 
 export const openModel = async (dir: string, options: OpenModelOptions = {}): Promise<Model> =>

@@ -157,7 +157,7 @@ describe('a package', () => {
       ['hidden.last', 'F32', [24]],
     ])
     expect((await errorOf(() => opened({}, tensors, { threads: 1, overflow: 'window' }))).message).toBe(
-      'overflow "window" was asked for, but a "llama" model cannot go past its last position. Leave it out, and reset a session that is full.',
+      'overflow "window" was asked for, but a "llama" model cannot go past its last position. Leave it out; a memory.json beside its config.json gives it contexts without an end (continuo memory init DIR).',
     )
   })
 

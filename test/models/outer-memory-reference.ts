@@ -64,11 +64,13 @@ interface Tombstone extends Pair {
 
 /** The nearest number with so many bits behind the point, the even one of two; 2^least is the smallest normal one. */
 export const nearest = (x: number, bits: number, least: number): number => {
-  if (x === 0) return 0
-  const step = 2 ** (Math.max(least, Math.floor(Math.log2(Math.abs(x)))) - bits)
-  const [below, rest] = [Math.floor(x / step), x / step - Math.floor(x / step)]
+  if (x === 0) return x
+  const a = Math.abs(x)
+  const step = 2 ** (Math.max(least, Math.floor(Math.log2(a))) - bits)
+  const [below, rest] = [Math.floor(a / step), a / step - Math.floor(a / step)]
   const up = rest > 0.5 || (rest === 0.5 && below % 2 !== 0)
-  return (below + (up ? 1 : 0)) * step
+  // A zero keeps its sign.
+  return (x < 0 ? -1 : 1) * (below + (up ? 1 : 0)) * step
 }
 const CASTS = {
   f32: Math.fround,

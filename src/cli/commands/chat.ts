@@ -74,7 +74,8 @@ const openTerminal = (stopping: AbortSignal): Terminal => {
 
 const FINISHES: Readonly<Record<string, string>> = {
   length: 'The answer was cut at --max-tokens.',
-  context: 'The model has no position left. Begin a new conversation, or see --overflow window.',
+  context:
+    'The model has no position left. Begin a new conversation. A GPT-2 can go on with --overflow window, a folder of llama, qwen2 or qwen3 after continuo memory init DIR.',
   aborted: 'The answer was broken off.',
 }
 

@@ -91,7 +91,7 @@ const evalTokens = async ({ model, tokenizer }: ModelPackage, input: Buffer, chu
   if (model.positions !== null && tokens.length > model.positions) {
     throw new ContinuoError(
       'INVALID',
-      `${tokens.length} positions exceed the ${model.positions} of one context. Give a shorter text, or let attention see a window: --overflow window.`,
+      `${tokens.length} positions exceed the ${model.positions} of one context. Give a shorter text. A GPT-2 can let attention see a window (--overflow window); a folder of llama, qwen2 or qwen3 can have a memory outside (continuo memory init DIR).`,
     )
   }
   const context = model.createContext()

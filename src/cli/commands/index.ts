@@ -70,6 +70,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./model.ts')).model,
   },
   {
+    name: 'memory',
+    summary: 'give a decoder a memory without end',
+    load: async () => (await import('./memory.ts')).memory,
+  },
+  {
     name: 'topics',
     summary: 'create, list and describe the topics',
     load: async () => (await import('./topics.ts')).topics,

@@ -1,13 +1,15 @@
 import { statSync } from 'node:fs'
-import { layoutFingerprint, modelFingerprint } from '../../engine/fingerprint.ts'
+import { fingerprintOf } from '../../engine/engine.ts'
+import { layoutFingerprint } from '../../engine/fingerprint.ts'
 import { type Graph, parametersOf } from '../../engine/graph.ts'
 import { stateLayout } from '../../engine/layout.ts'
 import type { TensorEntry } from '../../engine/native.ts'
 import { planGraph } from '../../engine/plan.ts'
 import { aligned, persistentSizes, printGraph, storedConstants } from '../../engine/print.ts'
 import type { BlockPlan } from '../../engine/types.ts'
-import { fileNames, readPackage } from '../../models/package.ts'
-import { readText } from '../../models/package-text.ts'
+import { type MemorySettings, mostSlots } from '../../models/memory-json.ts'
+import { describePackage } from '../../models/open.ts'
+import { fileNames } from '../../models/package.ts'
 import { command } from '../command.ts'
 import { withModel } from '../common.ts'
 import { nearest, on, optionalWhole, usage } from '../flags.ts'
@@ -38,18 +40,16 @@ interface Shown {
 }
 
 const look = async (path: string): Promise<Shown> => {
-  const found = await readPackage(path)
-  const { config, family, files, fileTensors: tensors } = found
-  const { graph, vocabSize } = family.build(config, found.tensors)
+  const { found, request, text } = await describePackage(path, {}, say)
+  const { graph, vocabSize, paths: files, tensors } = request
+  const { tokenizer, source } = text
   const plans = planGraph(graph)
-  const { tokenizer, source, fingerprint, endTokens } = await readText(found, vocabSize, say)
-  for (const note of found.notes) say(note)
   return {
     dir: path,
     files: fileNames(found),
-    type: config.model_type,
+    type: request.modelType,
     parameters: parametersOf(graph),
-    fingerprint: await modelFingerprint(found.identity, tensors, files, { tokenizer: fingerprint, endTokens }),
+    fingerprint: await fingerprintOf(request),
     layoutFingerprint: layoutFingerprint(graph),
     tokenizer: tokenizer === null ? null : (source ?? 'bytes'),
     vocabSize,
@@ -62,8 +62,15 @@ const look = async (path: string): Promise<Shown> => {
   }
 }
 
+const memoryText = (graph: Graph): string => {
+  const memory = graph.memory as unknown as MemorySettings
+  const { window, block_size: tokens, retrieval } = memory
+  const cold = persistentSizes(graph).find(({ name }) => name === 'cold')!.bytesPerPosition
+  return `the list has ${count(mostSlots(memory))} slots at most, ${count(window)} of them its window; blocks of ${tokens} tokens and ${count(cold)} B, ${retrieval.blocks} brought back at a time (${retrieval.policy})`
+}
+
 const headLines = (shown: Shown): readonly string[] => {
-  const { tokenizer, vocabSize, bytesPerPosition } = shown
+  const { tokenizer, vocabSize, bytesPerPosition, graph } = shown
   return aligned([
     ['model', `${shown.dir}: ${shown.type}`],
     [
@@ -75,8 +82,9 @@ const headLines = (shown: Shown): readonly string[] => {
     ['tokenizer', `${tokenizer ?? 'none: token ids only'}; ${count(vocabSize)} tokens`],
     [
       'context',
-      `${count(shown.contextBytes)} B${bytesPerPosition > 0 ? `, and ${count(bytesPerPosition)} B a position` : ''}`,
+      `${count(shown.contextBytes)} B${bytesPerPosition > 0 && graph.memory === undefined ? `, and ${count(bytesPerPosition)} B a position` : ''}`,
     ],
+    ...(graph.memory === undefined ? [] : [['memory outside', memoryText(graph)]]),
   ])
 }
 

@@ -3,7 +3,7 @@
  * another family is another row. All read bytes. Sizes are odd where a family allows it: edges of tiles, groups and blocks are met, and rows of more
  * than one block of 256 terms.
  */
-import { mkdirSync } from 'node:fs'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { writeTitans } from '../bench/titans-package.ts'
@@ -82,6 +82,22 @@ const qwen35 = (folder: string): string => {
   return writePackageTo(folder, config, safetensors(hybridTensors(9, config), 'BF16'))
 }
 
+/** Blocks leave the window all the time; full stops and new lines ask for others, which come a beat later: many a kill finds some pending. */
+const outer = (folder: string): string => {
+  const path = decoder({ model_type: 'qwen3' })(folder)
+  const memory = {
+    format: 'continuo-memory/1',
+    ...{ block_size: 16, window: 64, sinks: 3, summarize_keep: 1 },
+    anchors: { tokens: 2, entries: 3 },
+    segmentation: { gamma: 0.5, warmup: 2 },
+    tombstones: { count: 5, threshold: 0.2, cooldown: 16 },
+    retrieval: { every: 32, blocks: 2, inject_after: 1 },
+    tokens: { summarize: 0x0a, retrieve: 0x2e },
+  }
+  writeFileSync(join(path, 'memory.json'), JSON.stringify(memory))
+  return path
+}
+
 const list = [
   { key: 'rwkv7', name: 'RWKV-7', write: () => demo, residentBytes: 700_000, large: true },
   {
@@ -135,6 +151,7 @@ const list = [
     }),
     residentBytes: 1_500_000,
   },
+  { key: 'memory', name: 'a decoder with a memory outside', write: outer, residentBytes: 1_500_000 },
 ] as const satisfies readonly Family[]
 
 export type FamilyKey = (typeof list)[number]['key']

@@ -23,12 +23,12 @@ export interface StateTensors {
   tensors(state: Uint8Array, skipped?: (table: string) => number): readonly LayoutEntry[]
 }
 
-/** Positions of a block: what the arithmetic sums in one run, and what a blob of a snapshot holds. */
+/** Positions of a block of nearly all tables: what the arithmetic sums in one run, and what a blob of a snapshot holds. */
 export const BLOCK_POSITIONS = 256
 
 /**
  * Tables that follow one counter, where no token writes an earlier position again. So they are cut into blocks, each of which holds a
- * *run* of positions. Of tables that grow, run k is positions 256k … 256k + 255. Of rings, see `runsOf`.
+ * *run* of positions. Of tables that grow in blocks of B positions, run k is positions Bk … Bk + B − 1. Of rings, see `runsOf`.
  */
 export interface Growth {
   /** Of rings it may be the clock, which is no part of the state. */
@@ -37,6 +37,8 @@ export interface Growth {
   readonly reach: number
   /** Of rings: how many places they have, more than 256. Missing where the tables grow. */
   readonly places?: number
+  /** Of tables that grow: positions of a block, where they are fewer than 256. */
+  readonly block?: number
   /** In order of declaration. */
   readonly tables: readonly GrowingTable[]
 }
@@ -69,8 +71,11 @@ export interface Runs {
  * After a reset a clock counts on, and the runs of the lap before are what the reset left. Blocks with the same bytes are one blob, so what
  * no token has reached costs one or two blobs in all; the snapshot file would hold all these bytes.
  */
-export const runsOf = ({ reach, places }: Pick<Growth, 'reach' | 'places'>, positions: number): Runs => {
-  if (places === undefined) return { first: 0, end: Math.max(0, Math.floor((positions - reach) / BLOCK_POSITIONS)) }
+export const runsOf = (
+  { reach, places, block = BLOCK_POSITIONS }: Omit<Growth, 'counter' | 'tables'>,
+  positions: number,
+): Runs => {
+  if (places === undefined) return { first: 0, end: Math.max(0, Math.floor((positions - reach) / block)) }
   const last = Math.max(0, positions - 1)
   const blocks = ringBlocks(places)
   const end = (Math.floor(last / places) + 1) * blocks + Math.floor((last % places) / BLOCK_POSITIONS)
@@ -79,11 +84,11 @@ export const runsOf = ({ reach, places }: Pick<Growth, 'reach' | 'places'>, posi
 
 /** The places of a block: from … to − 1. */
 export const placesOf = (
-  { places }: Pick<Growth, 'places'>,
+  { places, block = BLOCK_POSITIONS }: Pick<Growth, 'places' | 'block'>,
   run: number,
 ): { readonly from: number; readonly to: number } => {
-  const from = (places === undefined ? run : run % ringBlocks(places)) * BLOCK_POSITIONS
-  return { from, to: Math.min(from + BLOCK_POSITIONS, places ?? Number.POSITIVE_INFINITY) }
+  const from = (places === undefined ? run : run % ringBlocks(places)) * block
+  return { from, to: Math.min(from + block, places ?? Number.POSITIVE_INFINITY) }
 }
 
 export interface StateLayout extends StateTensors {

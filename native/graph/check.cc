@@ -287,6 +287,12 @@ Status check_graph(Graph& graph) {
       if (uses_clock(node)) states.insert(graph.clock);
     });
   }
+  for (const Name name : states) {
+    const auto& d = graph.declarations[name];
+    if (d.kind == Kind::persistent && d.block != Declaration::most_block)
+      return invalid("graph: persistent \"", d.name, "\" has blocks of ", d.block,
+                     " positions, and a node uses it; nodes read blocks of ", Declaration::most_block, ".");
+  }
   // The memory controller uses all others.
   for (Name name = 0; name < graph.declarations.size() && !graph.memory; ++name) {
     const auto& d = graph.declarations[name];

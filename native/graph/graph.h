@@ -142,6 +142,9 @@ struct Declaration {
   bool clock = false;  // the counter is the context's clock
   // Not in a snapshot: the memory controller makes it anew from the rest of the state.
   bool derived = false;
+  // Of a table that grows: positions of a block of it, a power of two. Nodes read blocks of 256 only.
+  uint64_t block = most_block;
+  static constexpr uint64_t most_block = 256;
   uint64_t bound = 0;  // of a counter: its largest value
 
   uint64_t elements() const {

@@ -1,6 +1,7 @@
 // Reads a graph from its JSON, and checks its form, its names and each declaration by itself. check.h checks how they
 // fit together.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <unordered_map>
 #include <unordered_set>
@@ -331,6 +332,11 @@ class Reader {
       d.shape.push_back(a.kind == Axis::Kind::grows ? 0 : a.extent);
       d.axes.push_back(a);
     }
+    const std::string user = text("persistent \"", d.name, "\"");
+    if (item.find("block") == nullptr) return true;
+    if (!number(item, "block", user, 1, Declaration::most_block, d.block)) return false;
+    if (d.growing() != 1 || !std::has_single_bit(d.block))
+      return fail(user, " has blocks of ", d.block, " positions, expected a power of two and one axis that grows.");
     return true;
   }
 

@@ -11,8 +11,8 @@ constexpr size_t least_room = 16;   // positions of a block
 constexpr size_t least_listed = 8;  // blocks that a directory has room for
 
 // The room of a block that must take `wanted` positions, of `left` that the table may still have.
-size_t room_for(size_t wanted, size_t left) {
-  return std::min({std::max(std::bit_ceil(wanted), least_room), block_positions, left});
+size_t room_for(size_t wanted, size_t left, size_t block) {
+  return std::min({std::max(std::bit_ceil(wanted), least_room), block, left});
 }
 
 }  // namespace
@@ -85,21 +85,21 @@ void BlockTable::share(BlockTable& other, size_t blocks) {
 void BlockTable::expect(size_t blocks) {
   blocks_.reserve(blocks_.size() + blocks);
   for (size_t i = 0; i < blocks; ++i) {
-    auto memory = DeviceMemory::unwritten(device_, bytes_of(block_positions));
-    blocks_.emplace_back(std::make_shared<TableBlock>(device_, std::move(memory), block_positions), true);
+    auto memory = DeviceMemory::unwritten(device_, bytes_of(slice_->block));
+    blocks_.emplace_back(std::make_shared<TableBlock>(device_, std::move(memory), slice_->block), true);
   }
   listed_ = false;
 }
 
 void BlockTable::reserve(size_t positions, size_t bound) {
   while (room() < positions) {
-    const size_t base = blocks_.empty() ? 0 : (blocks_.size() - 1) * block_positions;
-    if (!blocks_.empty() && blocks_.back()->room < std::min(block_positions, bound - base)) {
-      widen(room_for(positions - base, bound - base));
+    const size_t base = blocks_.empty() ? 0 : (blocks_.size() - 1) * slice_->block;
+    if (!blocks_.empty() && blocks_.back()->room < std::min(slice_->block, bound - base)) {
+      widen(room_for(positions - base, bound - base, slice_->block));
       continue;
     }
-    const size_t begin = blocks_.size() * block_positions;
-    auto block = make(room_for(positions - begin, bound - begin));
+    const size_t begin = blocks_.size() * slice_->block;
+    auto block = make(room_for(positions - begin, bound - begin, slice_->block));
     // New memory is zero.
     if (std::bit_cast<uint64_t>(init_) != 0) fill(block->data(), slice_->outer * block->room);
     blocks_.emplace_back(std::move(block), true);
@@ -132,7 +132,7 @@ void BlockTable::widen(size_t room) {
 
 void BlockTable::prepare(size_t first, size_t last) {
   if (first == last) return;
-  const size_t begin = first / block_positions, end = (last - 1) / block_positions + 1;
+  const size_t begin = first / slice_->block, end = (last - 1) / slice_->block + 1;
   for (size_t i = begin; i < std::min(end, begin + blocks_.size()); ++i) own(i % blocks_.size());
 }
 
@@ -148,20 +148,20 @@ void BlockTable::own(size_t i) {
 }
 
 const std::byte* BlockTable::read(size_t part, size_t position) const {
-  const auto& block = blocks_[position / block_positions];
-  return block->data() + (part * block->room + position % block_positions) * position_bytes();
+  const auto& block = blocks_[position / slice_->block];
+  return block->data() + (part * block->room + position % slice_->block) * position_bytes();
 }
 
 std::byte* BlockTable::write(size_t part, size_t position) {
-  own(position / block_positions);
+  own(position / slice_->block);
   return const_cast<std::byte*>(read(part, position));
 }
 
 void BlockTable::clear(size_t part, size_t parts, size_t first, size_t last) {
   for (size_t at = first; at < last;) {
-    const auto& block = blocks_[at / block_positions];
-    const size_t begin = at % block_positions, end = std::min(block->room, begin + (last - at));
-    own(at / block_positions);
+    const auto& block = blocks_[at / slice_->block];
+    const size_t begin = at % slice_->block, end = std::min(block->room, begin + (last - at));
+    own(at / slice_->block);
     if (begin == 0 && end == block->room) {
       fill(block->data() + part * block->room * position_bytes(), parts * block->room);
     } else {
@@ -173,7 +173,7 @@ void BlockTable::clear(size_t part, size_t parts, size_t first, size_t last) {
 }
 
 void BlockTable::lower(size_t first, size_t last) {
-  for (size_t i = (first + block_positions - 1) / block_positions; i < blocks_.size(); ++i) {
+  for (size_t i = (first + slice_->block - 1) / slice_->block; i < blocks_.size(); ++i) {
     if (!blocks_[i]->frozen) continue;
     blocks_.erase(blocks_.begin() + static_cast<ptrdiff_t>(i), blocks_.end());
     listed_ = false;
@@ -187,7 +187,7 @@ size_t BlockTable::index_of(const std::byte* element) const {
     const auto& block = blocks_[i];
     if (std::less<>{}(element, block->data()) || !std::less<>{}(element, block->data() + block->bytes())) continue;
     const size_t at = static_cast<size_t>(element - block->data()) / size_of(slice_->type), position = at / each;
-    return ((i * block_positions + position % block->room) * slice_->outer + position / block->room) * each + at % each;
+    return ((i * slice_->block + position % block->room) * slice_->outer + position / block->room) * each + at % each;
   }
   return 0;
 }
@@ -206,12 +206,12 @@ const BlockAt* BlockTable::directory() {
 
 BlockTable BlockTable::fork(size_t entered, size_t bound) {
   BlockTable out(device_, *slice_, init_);
-  const size_t full = entered / block_positions;
+  const size_t full = entered / slice_->block;
   out.share(*this, full);
   out.reserve(entered, bound);
-  for (size_t part = 0; part < slice_->outer && entered % block_positions > 0; ++part)
-    device_->copy(out.write(part, full * block_positions), read(part, full * block_positions),
-                  entered % block_positions * position_bytes());
+  for (size_t part = 0; part < slice_->outer && entered % slice_->block > 0; ++part)
+    device_->copy(out.write(part, full * slice_->block), read(part, full * slice_->block),
+                  entered % slice_->block * position_bytes());
   return out;
 }
 

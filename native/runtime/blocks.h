@@ -1,4 +1,5 @@
-// A table that grows, or a ring, as a list of blocks of 256 positions.
+// A table that grows, or a ring, as a list of blocks of 256 positions. (A table that no kernel reads may have shorter
+// ones: StateSlice::block.)
 //
 // All blocks but the last have room for 256 positions. The last one's room doubles from 16 to 256, so that short
 // contexts stay small; once it has 256, growing adds a block, and nothing that stands is copied again. A ring has all
@@ -95,7 +96,7 @@ class BlockTable {
       : device_(std::move(device)), slice_(&slice), init_(init) {}
 
   // Positions that the blocks have room for.
-  size_t room() const { return blocks_.empty() ? 0 : (blocks_.size() - 1) * block_positions + blocks_.back()->room; }
+  size_t room() const { return blocks_.empty() ? 0 : (blocks_.size() - 1) * slice_->block + blocks_.back()->room; }
   size_t count() const { return blocks_.size(); }
   // Makes room for `positions` of at most `bound`. New positions have their first value.
   void reserve(size_t positions, size_t bound);
@@ -103,10 +104,10 @@ class BlockTable {
   void prepare(size_t first, size_t last);
   // Begins an empty table with the first blocks of another one, which are full.
   void share(BlockTable& other, size_t blocks);
-  // Adds so many blocks of 256 positions to a table whose blocks are full. The caller writes them before anything reads
+  // Adds so many whole blocks to a table whose blocks are full. The caller writes them before anything reads
   // them.
   void expect(size_t blocks);
-  // Of a block that was expected, [outer, 256, inner].
+  // Of a block that was expected, [outer, positions, inner].
   std::span<std::byte> expected(size_t block) { return {blocks_[block]->data(), blocks_[block]->bytes()}; }
   // Address of [part, position, 0]. `write` copies a frozen block first.
   const std::byte* read(size_t part, size_t position) const;
@@ -120,7 +121,7 @@ class BlockTable {
   void each_piece(size_t from, size_t to, const auto& visit) const {
     for (size_t part = 0; part < slice_->outer && from < to; ++part) {
       for (size_t at = from; at < to;) {
-        const size_t end = std::min(to, (at / block_positions + 1) * block_positions);
+        const size_t end = std::min(to, (at / slice_->block + 1) * slice_->block);
         visit(read(part, at), (end - at) * position_bytes());
         at = end;
       }

@@ -75,13 +75,13 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head, 
     tables[i] = empty_table(i);
     if (slice.grows()) {
       const size_t kept = behind.kept.empty() ? 0 : behind.kept[i];
-      tables[i].share(block_tables_[i], kept / block_positions);
-      if (in_parts) tables[i].expect((behind.positions[i] - kept) / block_positions);
+      tables[i].share(block_tables_[i], kept / slice.block);
+      if (in_parts) tables[i].expect((behind.positions[i] - kept) / slice.block);
       tables[i].reserve(static_cast<size_t>((*counters)[model_->slice_of[slice.counter]]),
                         model_->graph.declarations[slice.counter].bound);
     }
     if (slice.ring_in_blocks) {
-      if (!slice.derived) tables[i].expect(slice.places / block_positions);
+      if (!slice.derived) tables[i].expect(slice.places / slice.block);
       tables[i].reserve(slice.places, slice.places);
     }
     for (auto& table : several) table.reserve(slice.name, static_cast<size_t>((*counters)[i]));

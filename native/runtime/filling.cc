@@ -83,7 +83,7 @@ Filling::Filling(std::shared_ptr<Context> context, std::vector<Growth> growths)
     size_t bytes = 0;
     for (const uint32_t i : slices) {
       const auto& slice = context_->model().layout[i];
-      parts.push_back({i, slice.outer * block_positions * slice.inner * size_of(slice.type)});
+      parts.push_back({i, slice.outer * slice.block * slice.inner * size_of(slice.type)});
       bytes += parts.back().bytes;
     }
     sizes_.push_back(bytes);
@@ -101,8 +101,8 @@ Result<std::shared_ptr<Filling>> Filling::begin(std::shared_ptr<const Model> mod
     for (const uint32_t i : slices) {
       if (i >= behind.size() || !model->layout[i].grows() || behind[i] > 0)
         return internal("slice ", i, " does not grow in blocks, or does so twice.");
-      behind[i] = blocks * block_positions;
-      kept_of[i] = kept * block_positions;
+      behind[i] = blocks * model->layout[i].block;
+      kept_of[i] = kept * model->layout[i].block;
     }
   }
   // A fork holds the blocks that are kept, and has no other use.
@@ -142,11 +142,11 @@ std::optional<Error> Filling::fault_in(const Part& part, size_t block, size_t fr
   const auto& s = slice(part);
   const size_t n = bytes.size() / size_of(s.type), bad = first_impossible(bytes.data(), s.type, n);
   if (bad == n) return std::nullopt;
-  // From an element of [outer, 256, inner] to one of [outer, positions, inner].
+  // From an element of [outer, block, inner] to one of [outer, positions, inner].
   const size_t at = from / size_of(s.type) + bad, rows = at / s.inner;
   const auto positions = static_cast<size_t>(context_->counter(s.counter));
-  const size_t position = block * block_positions + rows % block_positions;
-  const size_t index = (rows / block_positions * positions + position) * s.inner + at % s.inner;
+  const size_t position = block * s.block + rows % s.block;
+  const size_t index = (rows / s.block * positions + position) * s.inner + at % s.inner;
   return damaged(table(part), bytes.data(), s.type, bad, index);
 }
 

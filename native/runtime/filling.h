@@ -2,8 +2,8 @@
 // order and from any threads, are written to where they will stay; at the end the context is given out. Whatever is
 // refused, nobody has the context, and its memory goes with the filling.
 //
-// A block of a growth holds 256 positions of each of its tables, one table after the other, [outer, 256, inner] each:
-// what one TableBlock of each table holds.
+// A block of a growth holds so many positions as its tables' blocks have, one table after the other, [outer, positions,
+// inner] each: what one TableBlock of each table holds.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace continuo {
 
-// Tables that grow along one counter.
+// Tables that grow along one counter, in blocks of as many positions.
 struct Growth {
   std::vector<uint32_t> slices;  // in the model's layout; each of them grows
   size_t blocks = 0;

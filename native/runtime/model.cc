@@ -124,6 +124,8 @@ void note_writes(const Graph& graph, std::span<const Instruction> code, std::vec
   }
 }
 
+static_assert(Declaration::most_block == block_positions);
+
 std::vector<StateSlice> lay_out(const Graph& graph) {
   std::vector<StateSlice> layout;
   const auto in_blocks = rings_in_blocks(graph);
@@ -141,6 +143,7 @@ std::vector<StateSlice> lay_out(const Graph& graph) {
       continue;
     }
     find_axes(d, slice);
+    slice.block = static_cast<size_t>(d.block);
     slice.ring_in_blocks = in_blocks[name];
     if (!slice.grows()) slice.elements = static_cast<size_t>(d.elements());
     if (!slice.in_blocks()) {

@@ -24,11 +24,13 @@ namespace continuo {
 struct StateSlice {
   Name name;
   Type type;
-  size_t offset = 0;            // bytes; 0 where it has memory of its own
-  size_t elements = 0;          // 0 where it grows
-  Name counter = no_name;       // the counter that a growing axis follows
-  Name ring = no_name;          // the counter that a ring follows
-  size_t places = 0;            // of the ring
+  size_t offset = 0;       // bytes; 0 where it has memory of its own
+  size_t elements = 0;     // 0 where it grows
+  Name counter = no_name;  // the counter that a growing axis follows
+  Name ring = no_name;     // the counter that a ring follows
+  size_t places = 0;       // of the ring
+  // Positions of a block, where it lies in blocks: a power of two.
+  size_t block = Declaration::most_block;
   bool ring_in_blocks = false;  // the ring's places lie in places / 256 blocks
   size_t outer = 1, inner = 1;  // elements before and behind the axis that follows a counter
   // Where an axis follows a counter: from the counter's value back to the oldest position that a row may write.

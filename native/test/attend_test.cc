@@ -44,9 +44,8 @@ struct Ruled {
 
 float score_of(const Query& query, const Part& part, size_t position) {
   const size_t at = position % part.slots * part.stride;
-  return query.scale * ordered_sum(query.channels, [&](float acc, size_t i) {
-           return std::fma(part.q[i], part.keys[at + i], acc);
-         });
+  return query.scale *
+         ordered_sum(query.channels, [&](float acc, size_t i) { return std::fma(part.q[i], part.keys[at + i], acc); });
 }
 
 // The rule of attend.h, one number at a time.
@@ -138,9 +137,11 @@ TEST("attend_shares: every table gives the weights that attend sums with, and 0 
         want.push_back(p < part.last ? reference::exp(score_of(query, part, p) - rule.m) / rule.total : 0.0f);
       for (const auto* table : runnable_kernels()) {
         Slice q(part.q, random.below(17)), keys(part.keys, random.below(17));
-        const AttendRun job{
-            {{q.data(), keys.data(), nullptr, part.stride, part.first, part.last, part.slots}}, 1, nullptr, channels,
-            query.scale};
+        const AttendRun job{{{q.data(), keys.data(), nullptr, part.stride, part.first, part.last, part.slots}},
+                            1,
+                            nullptr,
+                            channels,
+                            query.scale};
         Slice out(std::vector<float>(count, NAN), random.below(17));
         table->attend_shares(job, first, count, out.data());
         CHECK(out.fences_stand());

@@ -71,8 +71,7 @@ TEST("payload: has its bytes, and reads back what the cast of each number gives,
       const Payload payload(memory);
       CHECK(payload.bytes() == payload_bytes(memory));
       std::vector<std::byte> bytes(payload.bytes(), std::byte{0xEE});
-      const auto squares =
-          payload.encode(static_cast<uint32_t>(turn), [&](auto... at) { return rows(at...); }, bytes);
+      const auto squares = payload.encode(static_cast<uint32_t>(turn), [&](auto... at) { return rows(at...); }, bytes);
       CHECK(std::memcmp(bytes.data(), "CNTB", 4) == 0);
       CHECK(number_at(bytes, 4, 2) == 1);
       CHECK(number_at(bytes, 6, 2) == (cold == Type::f8 ? 0u : cold == Type::f16 ? 1u : 2u));
@@ -84,8 +83,7 @@ TEST("payload: has its bytes, and reads back what the cast of each number gives,
         for (size_t which = 0; which < keys_and_values; ++which) {
           std::vector<float> most(G);
           for (size_t token = 0; token < B; ++token)
-            for (size_t i = 0; i < G * d; ++i)
-              most[i / d] = std::max(most[i / d], std::fabs(rows(l, which, token)[i]));
+            for (size_t i = 0; i < G * d; ++i) most[i / d] = std::max(most[i / d], std::fabs(rows(l, which, token)[i]));
           for (size_t token = 0; token < B; ++token) {
             payload.decode(bytes.data(), l, which, token, out.data());
             for (size_t i = 0; i < G * d; ++i) {

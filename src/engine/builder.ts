@@ -75,6 +75,7 @@ export interface GraphBuilder extends MemoryOps, RoutingOps {
       readonly dtype?: Dtype
       readonly derived?: boolean
       readonly rewritten?: boolean
+      readonly block?: number
     },
   ): Table
   /**
@@ -319,8 +320,12 @@ export const buildGraph = (): GraphBuilder => {
       declarations.push({ kind: 'persistent', name, counter: true, clock: true })
       return { counter: name, clock: true }
     },
-    table: (name, axes, { init = 0, dtype = 'f32', derived = false, rewritten = false } = {}) => {
-      const more = { ...(derived ? { derived } : {}), ...(rewritten ? { rewritten } : {}) }
+    table: (name, axes, { init = 0, dtype = 'f32', derived = false, rewritten = false, block } = {}) => {
+      const more = {
+        ...(derived && { derived }),
+        ...(rewritten && { rewritten }),
+        ...(block !== undefined && { block }),
+      }
       declarations.push({ kind: 'persistent', name, dtype, init, axes: axes.map(axisDeclaration), ...more })
       return (...picks) => ({ state: picked(name, picks), shape: axes.slice(picks.length).map(axisExtent), dtype })
     },

@@ -105,6 +105,8 @@ export type Declaration =
       readonly derived?: boolean
       /** The memory controller writes any of its positions: a snapshot holds the table whole. */
       readonly rewritten?: boolean
+      /** Positions of a block of a table that grows: a power of two, 256 where it is missing. Fewer where no node uses the table. */
+      readonly block?: number
     }
 
 export interface OpNode {

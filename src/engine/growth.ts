@@ -49,7 +49,7 @@ const operandReach = (op: string): number | null => {
 }
 
 /** Tables that follow one counter. */
-export type Followers = Pick<Growth, 'counter' | 'places' | 'tables'>
+export type Followers = Pick<Growth, 'counter' | 'places' | 'block' | 'tables'>
 
 /** What of these is written at the last positions only; a ring at the very last. */
 export const growthOf = (graph: Graph, followers: readonly Followers[]): readonly Growth[] => {

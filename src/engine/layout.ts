@@ -22,6 +22,7 @@ interface Persistent {
   readonly dtype: Dtype | 'i64'
   readonly axes: readonly AxisDeclaration[]
   readonly rewritten?: boolean
+  readonly block?: number | undefined
 }
 
 const persistentsOf = (graph: Graph): readonly Persistent[] =>
@@ -29,18 +30,18 @@ const persistentsOf = (graph: Graph): readonly Persistent[] =>
     if (declaration.kind !== 'persistent' || isDerived(declaration)) return []
     if ('clock' in declaration && declaration.clock) return []
     if ('counter' in declaration) return [{ name: declaration.name, dtype: 'i64', axes: [] }]
-    const { name, dtype, axes, rewritten = false } = declaration
-    return [{ name, dtype, axes, rewritten }]
+    const { name, dtype, axes, rewritten = false, block } = declaration
+    return [{ name, dtype, axes, rewritten, block }]
   })
 
 /**
- * Those that grow with each counter and with no other, in order of the counters' declaration; and behind them the rings of more than one
- * block, in order of their own. A ring that is no longer than a block is written there by every token, so nothing of it ever stands.
+ * Those that grow with each counter and with no other, in blocks of 256 positions, in order of the counters' declaration; and behind them those
+ * in shorter blocks and the rings of more than one block, in order of their own. A ring that is no longer than a block is written there by every token, so nothing of it ever stands.
  */
 const followersOf = (graph: Graph, persistents: readonly Persistent[]): readonly Followers[] => {
-  const tables = new Map<string, { counter: string; places?: number; tables: GrowingTable[] }>()
+  const tables = new Map<string, { counter: string; places?: number; block?: number; tables: GrowingTable[] }>()
   for (const { name, dtype } of persistents) if (dtype === 'i64') tables.set(name, { counter: name, tables: [] })
-  for (const { name, dtype, axes, rewritten = false } of persistents) {
+  for (const { name, dtype, axes, rewritten = false, block } of persistents) {
     if (rewritten) continue
     const following = axes.flatMap((each, i) => (typeof each === 'number' || 'index' in each ? [] : [i]))
     const [axis] = following
@@ -54,8 +55,14 @@ const followersOf = (graph: Graph, persistents: readonly Persistent[]): readonly
     const row = product(axes.slice(axis + 1), storedDtypes[dtype].array.BYTES_PER_ELEMENT)
     const follows = axes[axis] as Exclude<AxisDeclaration, number | { readonly index: string }>
     const table = { name, axis, outer, row }
-    if ('grows' in follows) tables.get(follows.grows)?.tables.push(table)
-    else if (follows.ring > BLOCK_POSITIONS) {
+    if ('grows' in follows && (block ?? BLOCK_POSITIONS) === BLOCK_POSITIONS)
+      tables.get(follows.grows)?.tables.push(table)
+    else if ('grows' in follows) {
+      const key = `${follows.grows} in ${block}`
+      const found = tables.get(key)
+      if (found === undefined) tables.set(key, { counter: follows.grows, block: block!, tables: [table] })
+      else found.tables.push(table)
+    } else if (follows.ring > BLOCK_POSITIONS) {
       const { ring: places, counter } = follows
       const key = `${counter} ${places}`
       const found = tables.get(key)

@@ -46,10 +46,9 @@ const count = z.int().min(0)
 const growthSchema = z.array(
   z.strictObject({
     counter: z.string(),
-    blocks: z
-      .int()
-      .min(0)
-      .max(2 ** 31 / BLOCK_POSITIONS),
+    blocks: count.max(2 ** 31),
+    /** Positions of a block of tables that grow; 256 where it is missing. */
+    block: z.int().min(1).max(BLOCK_POSITIONS).optional(),
     /** Of rings: how many places they have, and the first run that is named. */
     ring: z.tuple([count.max(2 ** 31), count]).optional(),
     tables: z.array(z.tuple([z.string(), count])).min(1),
@@ -85,9 +84,10 @@ export const encodeManifest = (
         'INTERNAL',
         `The runs of a manifest are ${own.map(({ run }) => run).join(', ')}: they must follow each other.`,
       )
-  const growth = layout.growth.map(({ counter, places, tables }, g) => ({
+  const growth = layout.growth.map(({ counter, places, block, tables }, g) => ({
     counter,
     blocks: names[g]!.length,
+    ...(block !== undefined && { block }),
     ...(places !== undefined && { ring: [places, names[g]![0]!.run] }),
     tables: tables.map(({ name, axis }) => [name, axis]),
   }))
@@ -127,7 +127,7 @@ export interface Manifest {
 }
 
 /** A growth as the file describes it, with the tensors of its hot part. */
-interface Described extends Pick<Growth, 'places'> {
+interface Described extends Pick<Growth, 'places' | 'block'> {
   /** The first run that is named, and how many are. */
   readonly first: number
   readonly blocks: number
@@ -141,14 +141,14 @@ interface Table {
   readonly row: number
 }
 
-const positionsOf = (growth: Pick<Growth, 'places'>, run: number): number => {
+const positionsOf = (growth: Pick<Growth, 'places' | 'block'>, run: number): number => {
   const { from, to } = placesOf(growth, run)
   return to - from
 }
 
 /** Bytes of the block of a run. */
 export const blockBytes = (
-  growth: Pick<Growth, 'places'> & { readonly tables: readonly Pick<Table, 'outer' | 'row'>[] },
+  growth: Pick<Growth, 'places' | 'block'> & { readonly tables: readonly Pick<Table, 'outer' | 'row'>[] },
   run: number,
 ): number => growth.tables.reduce((sum, { outer, row }) => sum + outer * row, 0) * positionsOf(growth, run)
 
@@ -179,13 +179,13 @@ const describedIn = (file: SnapshotFile): readonly Described[] => {
   const parsed = growthSchema.safeParse(jsonOf(file.manifest!.growth))
   if (!parsed.success) return refuse('describes its blocks in a form that it does not have')
   const seen = new Set<string>()
-  return parsed.data.map(({ blocks, ring, tables: named }) => {
+  return parsed.data.map(({ blocks, block, ring, tables: named }) => {
     const tables = named.map(([name, axis]) => {
       if (seen.has(name)) return refuse(`has blocks of a tensor ${JSON.stringify(name)} twice`)
       seen.add(name)
       return tableIn(file, name, axis)
     })
-    if (ring === undefined) return { first: 0, blocks, tables }
+    if (ring === undefined) return { first: 0, blocks, tables, ...(block !== undefined && { block }) }
     const [places, first] = ring
     if (blocks !== ringBlocks(places) - 1)
       return refuse(`names ${blocks} blocks of a ring that has ${places} places, and so ${ringBlocks(places)} blocks`)
@@ -223,8 +223,11 @@ export const readManifest = (file: SnapshotFile): Manifest | null => {
 export const isOfLayout = (file: SnapshotFile, { names }: Manifest, layout: StateLayout): boolean => {
   // Rings are put together.
   if (layout.growth.some(({ places }) => places !== undefined)) return false
-  const described = describedIn(file).map(({ tables }) => tables.map(({ entry, axis }) => [entry.name, axis]))
-  const known = layout.growth.map(({ tables }) => tables.map(({ name, axis }) => [name, axis]))
+  const described = describedIn(file).map(({ block, tables }) => [
+    block,
+    tables.map(({ entry, axis }) => [entry.name, axis]),
+  ])
+  const known = layout.growth.map(({ block, tables }) => [block, tables.map(({ name, axis }) => [name, axis])])
   if (JSON.stringify(described) !== JSON.stringify(known)) return false
   const text = (entries: readonly LayoutEntry[]): string =>
     JSON.stringify(entries.map(({ name, dtype, shape, offset, bytes }) => [name, dtype, shape, offset, bytes]))
@@ -262,8 +265,9 @@ export const assembly = (file: SnapshotFile): Assembly => assemble(file.state, f
 /** The same of parts that never were in a snapshot, with these blocks of each growth. Throws REFUSED when `hot` does not fit. */
 export const assemblyOf = (layout: StateLayout, hot: Uint8Array, blocks: readonly (readonly RunOf[])[]): Assembly => {
   const tensors = hotTensors(layout, hot, blocks)
-  const growth = layout.growth.map(({ places, tables }, g) => ({
+  const growth = layout.growth.map(({ places, block, tables }, g) => ({
     ...(places !== undefined && { places }),
+    ...(block !== undefined && { block }),
     first: blocks[g]![0]?.run ?? 0,
     blocks: blocks[g]!.length,
     tables: tables.map(({ name, axis, outer, row }) => {
@@ -277,8 +281,9 @@ export const assemblyOf = (layout: StateLayout, hot: Uint8Array, blocks: readonl
 const assemble = (hot: Uint8Array, tensors: readonly LayoutEntry[], growth: readonly Described[]): Assembly => {
   /** Of each tensor in blocks: its positions in the blocks, and where among all of them those in the file begin. */
   const grown = new Map(
-    growth.flatMap(({ first, blocks, places, tables }) => {
-      const { from } = placesOf({ ...(places !== undefined && { places }) }, first + blocks)
+    growth.flatMap((each) => {
+      const { first, blocks, places, tables } = each
+      const { from } = placesOf(each, first + blocks)
       return tables.map((table) => {
         const added = places === undefined ? from : places - table.entry.shape[table.axis]!
         return [table.entry, { ...table, added, from }] as const

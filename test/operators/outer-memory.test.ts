@@ -1,11 +1,12 @@
 /** A model with a memory outside of its context, on a stream: its events, what it tells, and that every way to the same place is the same. */
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type ModelPackage, openPackage } from '../../src/models/open.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import type { MemoryEvent } from '../../topics/observations.ts'
+import { temporaryFolder } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
 import { type Bench, createBench, event, verified } from './harness.ts'
 
@@ -98,6 +99,33 @@ describe.skipIf(!hasShared)('a memory outside, on a stream', () => {
       expect((await bench.heads()).get('s')!.chain).not.toBe(before.chain)
       await verified(bench)
     }))
+
+  test('a snapshot holds what is new: archived blocks are blobs that later snapshots name again', async () => {
+    const store = temporaryFolder()
+    const bench = await createBench(shared, 1, { blobStore: store })
+    const blobs = (): number =>
+      readdirSync(store, { recursive: true }).filter((path) => /[0-9a-f]{64}\./.test(String(path))).length
+    try {
+      const ids = Array.from({ length: 1500 }, (_, at) => (at * at + (at >> 3)) % 250)
+      const seen: number[] = []
+      for (let at = 0; at < 6; at += 1) {
+        await bench.feed(event('s', { type: 'tokens', tokens: ids }))
+        await bench.settle({ maxContexts: 1 })
+        seen.push(blobs())
+      }
+      // 1,500 tokens archive some 94 blocks; 16 payloads of 2,112 bytes are a blob, and 256 rows of the index are.
+      for (const at of [1, 2, 3, 4, 5]) expect(Math.abs(seen[at]! - seen[at - 1]! - 6.2)).toBeLessThan(1.5)
+      const head = (await bench.heads()).get('s')!
+      expect(head.snapshot!.blobs!.count).toBeGreaterThan(15)
+      expect(head.snapshot!.bytes).toBeLessThan(200_000)
+      await bench.feed(event('t', { type: 'tokens', tokens: Array.from({ length: 6 }, () => ids).flat() }))
+      await bench.settle()
+      expect((await bench.heads()).get('t')!.chain).toBe(head.chain)
+      await verified(bench)
+    } finally {
+      await bench.close()
+    }
+  })
 
   test('a SessionManager archives, retrieves and shows what is there', async () => {
     const { token_ids: ids } = json<{ token_ids: number[] }>('expected.json')

@@ -6,12 +6,17 @@
  * The state's names are the controller's. `list.k`, `list.v` and what stands with them are derived: no part of a snapshot.
  */
 import { autoDim, type Counter, plus, ring, type Table, type Value } from '../../engine/builder-types.ts'
+import { BLOCK_POSITIONS } from '../../memory.ts'
 import { type MemorySettings, mostSlots, payloadBytes } from '../memory-json.ts'
 import type { LayerKind } from './kinds.ts'
 import type { Build } from './language-model.ts'
 
 /** The most blocks of a context, where each has so many bytes: the limit of a persistent (docs/graph.md). */
 const mostBlocks = (bytes: number): number => Math.min(2 ** 30, Math.floor(2 ** 40 / bytes))
+
+/** So many payloads to a block of the state, that a block has 64 KiB at most where it can. */
+const blockOf = (bytes: number): number =>
+  Math.max(1, Math.min(BLOCK_POSITIONS, 2 ** Math.floor(Math.log2(2 ** 16 / bytes))))
 
 /** C channels of the model; H query heads and G key heads of d channels; what scores are multiplied by. */
 export interface Heads {
@@ -49,7 +54,7 @@ export const outerMemory = (
   const window = both('window', [index, ring(M, count), C], kept)
   const payload = payloadBytes(memory, { layers: L, keyHeads: G, channels: d })
   const archived = g.counter('archived', { max: mostBlocks(payload) })
-  table('cold', [autoDim(archived), payload], 'u8')
+  g.table('cold', [autoDim(archived), payload], { dtype: 'u8', block: blockOf(payload) })
   const closed = g.counter('closed', { max: mostBlocks(payload) })
   const { trimmer, qformer, graph: topics } = memory
   const row = qformer === null ? [retrieval.layers.length, G, d] : [qformer.queries, qformer.width]

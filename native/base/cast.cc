@@ -17,9 +17,11 @@ namespace {
 struct Format {
   int exponent, mantissa;
   bool finite;
-  int bias() const { return (1 << (exponent - 1)) - 1; }
-  uint32_t nan() const { return finite ? (1u << (exponent + mantissa)) - 1 : infinity() | 1u << (mantissa - 1); }
-  uint32_t infinity() const { return ((1u << exponent) - 1) << mantissa; }
+  constexpr int bias() const { return (1 << (exponent - 1)) - 1; }
+  constexpr uint32_t nan() const {
+    return finite ? (1u << (exponent + mantissa)) - 1 : infinity() | 1u << (mantissa - 1);
+  }
+  constexpr uint32_t infinity() const { return ((1u << exponent) - 1) << mantissa; }
 };
 constexpr Format half{5, 10, false}, brain{8, 7, false}, eighth{4, 3, true};
 
@@ -37,6 +39,26 @@ uint32_t narrow(double value, Format f) {
   const uint64_t most = f.finite ? f.nan() - 1 : f.infinity() - 1;
   if (bits > most) return sign | (f.finite ? f.nan() : f.infinity());
   return sign | static_cast<uint32_t>(bits);
+}
+
+// The same of an f32, by its bits.
+template <Format f> uint32_t narrow_f32(float value) {
+  constexpr int drop = 23 - f.mantissa, rebias = 127 - f.bias();
+  const auto bits = std::bit_cast<uint32_t>(value), size = bits & 0x7FFFFFFF;
+  const uint32_t sign = bits >> 31 << (f.exponent + f.mantissa);
+  if (size > 0x7F800000) return sign | f.nan();
+  // Rounding up may carry into the exponent, which is right.
+  uint32_t out = (size + ((1u << (drop - 1)) - 1) + (size >> drop & 1)) >> drop;
+  if constexpr (rebias > 0) {
+    out -= static_cast<uint32_t>(rebias) << f.mantissa;
+    if (size < static_cast<uint32_t>(rebias + 1) << 23) {
+      // A subnormal: the sum's last place is that of the format's subnormals.
+      const auto place = std::bit_cast<float>(static_cast<uint32_t>(rebias + 1 + drop) << 23);
+      out = std::bit_cast<uint32_t>(std::bit_cast<float>(size) + place) - std::bit_cast<uint32_t>(place);
+    }
+  }
+  constexpr uint32_t most = f.finite ? f.nan() - 1 : f.infinity() - 1;
+  return sign | (out > most ? most + 1 : out);
 }
 
 double widen(uint32_t bits, Format f) {
@@ -115,8 +137,29 @@ void fill(std::byte* out, Type type, size_t n, double value) {
 }
 
 void cast(const std::byte* in, Type from, std::byte* out, Type to, size_t n) {
+  const auto each = [&](auto read, auto write) {
+    for (size_t i = 0; i < n; ++i) write(i, read(i));
+  };
+  const auto read_f32 = [&](size_t i) { return get<float>(in, i); };
+  const auto write_f32 = [&](size_t i, float value) { put(out, i, value); };
+  // The casts that tokens wait for: caches, and the blocks of a memory outside.
+  if (to == Type::f32) {
+    if (from == Type::f16) return each([&](size_t i) { return widen_f16(get<uint16_t>(in, i)); }, write_f32);
+    if (from == Type::bf16) return each([&](size_t i) { return widen_bf16(get<uint16_t>(in, i)); }, write_f32);
+  }
+  if (from == Type::f32) {
+    const auto write_half = [&](size_t i, float value) { put(out, i, static_cast<uint16_t>(narrow_f32<half>(value))); };
+    const auto write_brain = [&](size_t i, float value) {
+      put(out, i, static_cast<uint16_t>(narrow_f32<brain>(value)));
+    };
+    if (to == Type::f16) return each(read_f32, write_half);
+    if (to == Type::bf16) return each(read_f32, write_brain);
+    if (to == Type::f8) return each(read_f32, [&](size_t i, float value) { put(out, i, narrow_f8(value)); });
+  }
   for (size_t i = 0; i < n; ++i) write_number(out, to, i, read_number(in, from, i));
 }
+
+uint8_t narrow_f8(float value) { return static_cast<uint8_t>(narrow_f32<eighth>(value)); }
 
 size_t first_not_finite(const std::byte* data, Type type, size_t n) {
   if (!is_float(type)) return n;

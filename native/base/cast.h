@@ -16,6 +16,8 @@ void write_number(std::byte* data, Type type, size_t index, double value);
 void fill(std::byte* out, Type type, size_t n, double value);
 // Index of the first number that is not finite, n where all are; at any alignment. Of other types than floats all are.
 size_t first_not_finite(const std::byte* data, Type type, size_t n);
+// The cast to f8, as its bits.
+uint8_t narrow_f8(float value);
 void cast(const std::byte* in, Type from, std::byte* out, Type to, size_t n);
 
 }  // namespace continuo

@@ -263,12 +263,11 @@ void MemoryController::archive_block(std::string_view reason) {
   const size_t block = counter(names_.archived), B = memory_.block;
   set(names_.archived, block + 1);
   std::byte* payload = context_.blocks(names_.cold).write(0, block);
-  std::vector<float> room(memory_.kv());
   const auto squares = payload_.encode(static_cast<uint32_t>(block),
-                                       [&](size_t layer, size_t which, size_t token) {
-                                         return window_row(layer, which, block * B + token, room.data());
+                                       [&](size_t layer, size_t which, size_t token, float* room) {
+                                         return window_row(layer, which, block * B + token, room);
                                        },
-                                       {payload, payload_.bytes()});
+                                       pool_, {payload, payload_.bytes()});
   keep_tokens(block);
   context_.head.chain.archived(block);
   auto& event = note(MemoryEvent::Type::archive);

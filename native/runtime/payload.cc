@@ -50,41 +50,58 @@ Payload::Payload(const ExternalMemory& memory) : memory_(memory), bytes_(payload
   codes_ = bytes_ - memory.layers * keys_and_values * memory.block * memory.kv() * size_of(memory.cold);
 }
 
-Payload::Squares Payload::encode(uint32_t block, const std::function<const float*(size_t, size_t, size_t)>& row,
-                                 std::span<std::byte> out) const {
+Payload::Squares Payload::encode(uint32_t block, const RowOf& row, ThreadPool& pool, std::span<std::byte> out) const {
   const size_t B = memory_.block, L = memory_.layers, G = memory_.key_heads, d = memory_.channels;
-  std::fill(out.begin(), out.end(), std::byte{0});
+  std::fill_n(out.data(), codes_, std::byte{0});
   std::memcpy(out.data(), "CNTB", 4);
   put(out.data() + 4, 1, 2);
   put(out.data() + 6, code_of(memory_.cold), 2);
   const uint64_t numbers[] = {B, L, G, d, block};
   for (size_t i = 0; i < std::size(numbers); ++i) put(out.data() + 8 + 4 * i, numbers[i], 4);
-  const bool f8 = memory_.cold == Type::f8;
-  Squares squares;
-  std::vector<float> rows(B * G * d);
-  for (size_t l = 0; l < L; ++l) {
-    for (size_t which = 0; which < keys_and_values; ++which) {
-      for (size_t p = 0; p < B; ++p) std::copy_n(row(l, which, p), G * d, rows.data() + p * G * d);
-      double& sum = which == 0 ? squares.keys : squares.values;
-      for (size_t g = 0; g < G; ++g) {
-        float most = 0;
-        for (size_t p = 0; p < B; ++p)
-          for (size_t i = 0; i < d; ++i) most = std::max(most, std::fabs(rows[(p * G + g) * d + i]));
-        const int e = f8 ? f8_exponent(most) : 0;
-        if (f8) out[header_bytes + group(l, which, g)] = static_cast<std::byte>(static_cast<int8_t>(e));
-        std::byte* codes = out.data() + codes_at(l, which, g);
-        for (size_t p = 0; p < B; ++p) {
-          for (size_t i = 0; i < d; ++i) {
-            const double number = std::ldexp(static_cast<double>(rows[(p * G + g) * d + i]), -e);
-            write_number(codes, memory_.cold, p * d + i, number);
-            const double decoded = std::ldexp(read_number(codes, memory_.cold, p * d + i), e);
-            sum += decoded * decoded;
-          }
-        }
-      }
+  std::vector<double> squares(L * keys_and_values * G);
+  pool.parallel_for(L * keys_and_values, [&](size_t task) {
+    const size_t layer = task / keys_and_values, which = task % keys_and_values;
+    std::vector<float> room(G * d), rows(G * B * d);
+    for (size_t p = 0; p < B; ++p) {
+      const float* from = row(layer, which, p, room.data());
+      for (size_t g = 0; g < G; ++g) std::copy_n(from + g * d, d, rows.data() + (g * B + p) * d);
     }
+    for (size_t g = 0; g < G; ++g) {
+      const size_t head = group(layer, which, g);
+      squares[head] = encode_head(rows.data() + g * B * d, out.data() + codes_at(layer, which, g),
+                                  reinterpret_cast<int8_t*>(out.data()) + header_bytes + head);
+    }
+  });
+  Squares sums;
+  for (size_t head = 0; head < squares.size(); ++head)
+    (head / G % keys_and_values == 0 ? sums.keys : sums.values) += squares[head];
+  return sums;
+}
+
+double Payload::encode_head(const float* rows, std::byte* codes, int8_t* exponent) const {
+  const size_t n = memory_.block * memory_.channels;
+  double squares = 0;
+  if (memory_.cold != Type::f8) {
+    cast(reinterpret_cast<const std::byte*>(rows), Type::f32, codes, memory_.cold, n);
+    for (size_t i = 0; i < n; ++i) {
+      const double decoded = read_number(codes, memory_.cold, i);
+      squares += decoded * decoded;
+    }
+    return squares;
   }
-  return squares;
+  float most = 0;
+  for (size_t i = 0; i < n; ++i) most = std::max(most, std::fabs(rows[i]));
+  const int e = f8_exponent(most);
+  *exponent = static_cast<int8_t>(e);
+  // Exact, but for numbers so small that their code is 0 either way.
+  const float scale = std::ldexp(1.0f, -e);
+  const auto& decoded = f8_numbers();
+  for (size_t i = 0; i < n; ++i) {
+    const uint8_t code = narrow_f8(rows[i] * scale);
+    codes[i] = static_cast<std::byte>(code);
+    squares += double{decoded[code]} * double{decoded[code]};
+  }
+  return std::ldexp(squares, 2 * e);
 }
 
 void Payload::decode(const std::byte* payload, size_t layer, size_t which, size_t token, float* out) const {

@@ -15,6 +15,7 @@
 #include <functional>
 #include <span>
 
+#include "base/threads.h"
 #include "graph/external_memory.h"
 
 namespace continuo {
@@ -27,17 +28,19 @@ class Payload {
   explicit Payload(const ExternalMemory& memory);
 
   size_t bytes() const { return bytes_; }
-  // row(layer, which, token) gives [C] f32, valid until the next call. Returns the sums of squares of the keys and of
-  // the values as they are decoded.
+  // row(layer, which, token, room) gives [C] f32, perhaps in `room` of that size; it is called by the pool's threads.
+  // Returns the sums of squares of the keys and of the values as they are decoded.
   struct Squares {
     double keys = 0, values = 0;
   };
-  Squares encode(uint32_t block, const std::function<const float*(size_t, size_t, size_t)>& row,
-                 std::span<std::byte> out) const;
+  using RowOf = std::function<const float*(size_t, size_t, size_t, float*)>;
+  Squares encode(uint32_t block, const RowOf& row, ThreadPool& pool, std::span<std::byte> out) const;
   // The row of a token, [C] f32.
   void decode(const std::byte* payload, size_t layer, size_t which, size_t token, float* out) const;
 
  private:
+  // rows [B, d] of one head; `exponent`: set where the codes are f8. Returns the sum of squares.
+  double encode_head(const float* rows, std::byte* codes, int8_t* exponent) const;
   size_t group(size_t layer, size_t which, size_t head) const {
     return (layer * keys_and_values + which) * memory_.key_heads + head;
   }

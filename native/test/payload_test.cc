@@ -27,7 +27,7 @@ double nearest_f8(double x) {
 struct Rows {
   size_t B, C;
   std::vector<float> numbers;  // [L, 2, B, C]
-  const float* operator()(size_t l, size_t which, size_t token) const {
+  const float* operator()(size_t l, size_t which, size_t token, float* = nullptr) const {
     return numbers.data() + ((l * keys_and_values + which) * B + token) * C;
   }
 };
@@ -56,6 +56,7 @@ TEST("f8_exponent is the least whole number with most ≤ 448 · 2^e, within −
 
 TEST("payload: has its bytes, and reads back what the cast of each number gives, for any sizes and any magnitudes") {
   Random random(6);
+  ThreadPool pool(2);
   for (const Type cold : {Type::f8, Type::f16, Type::f32}) {
     for (size_t turn = 0; turn < 30; ++turn) {
       const auto memory =
@@ -71,7 +72,7 @@ TEST("payload: has its bytes, and reads back what the cast of each number gives,
       const Payload payload(memory);
       CHECK(payload.bytes() == payload_bytes(memory));
       std::vector<std::byte> bytes(payload.bytes(), std::byte{0xEE});
-      const auto squares = payload.encode(static_cast<uint32_t>(turn), [&](auto... at) { return rows(at...); }, bytes);
+      const auto squares = payload.encode(static_cast<uint32_t>(turn), rows, pool, bytes);
       CHECK(std::memcmp(bytes.data(), "CNTB", 4) == 0);
       CHECK(number_at(bytes, 4, 2) == 1);
       CHECK(number_at(bytes, 6, 2) == (cold == Type::f8 ? 0u : cold == Type::f16 ? 1u : 2u));

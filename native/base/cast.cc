@@ -141,7 +141,11 @@ void cast(const std::byte* in, Type from, std::byte* out, Type to, size_t n) {
     for (size_t i = 0; i < n; ++i) write(i, read(i));
   };
   const auto read_f32 = [&](size_t i) { return get<float>(in, i); };
-  const auto write_f32 = [&](size_t i, float value) { put(out, i, value); };
+  // A NaN becomes a quiet one, as in each cast that goes through a double.
+  const auto write_f32 = [&](size_t i, float value) {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    put(out, i, bits | ((bits & 0x7FFFFFFF) > 0x7F800000 ? 0x400000u : 0u));
+  };
   // The casts that tokens wait for: caches, and the blocks of a memory outside.
   if (to == Type::f32) {
     if (from == Type::f16) return each([&](size_t i) { return widen_f16(get<uint16_t>(in, i)); }, write_f32);

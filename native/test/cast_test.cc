@@ -56,6 +56,18 @@ TEST("cast: runs of f32 to f16, bf16 and f8, and back, have the bits of each num
     }
     CHECK(same);
   }
+  // Every bit pattern of 16 bits, NaN of either kind among them.
+  std::vector<uint16_t> patterns(1 << 16);
+  for (size_t i = 0; i < patterns.size(); ++i) patterns[i] = static_cast<uint16_t>(i);
+  for (const Type type : {Type::f16, Type::bf16}) {
+    std::vector<uint32_t> wide(patterns.size());
+    cast(bytes(patterns), type, bytes(wide), Type::f32, patterns.size());
+    for (size_t i = 0; i < patterns.size(); ++i) {
+      const double one = read_number(bytes(patterns), type, i);
+      const auto found = std::bit_cast<float>(wide[i]);
+      CHECK(std::isnan(one) ? std::isnan(found) && (wide[i] & 0x400000) != 0 : one == double{found});
+    }
+  }
   for (size_t i = 0; i < in.size(); ++i) {
     std::byte code{};
     write_number(&code, Type::f8, 0, double{in[i]});

@@ -1,0 +1,325 @@
+/**
+ * A decoder with a memory outside, beside the plain one: what a session of any length costs (docs/infinite-context.md).
+ *
+ *   node bench/infinite.ts [--tokens 10000,100000,1000000] [--plain 1000,8000,32000] [--memory FILE] [--dir DIR] [--threads 2]
+ *
+ * The model is a random Llama of bytes: 4 layers, 256 channels, 4 query and 2 key heads of 64, 3.1M parameters. FILE is a memory.json; without
+ * it the defaults hold. One session reads on and on; a worker commits it on an embedded log, its blobs lie in a folder. At each length:
+ *
+ *   read/s        tokens read a second, of 4,000 tokens in calls of 500: the median call
+ *   generate/s    tokens generated a second, the median of eight requests for 32
+ *   retrieve      the wall time of an event that retrieves, p50 and p99 of 100: scores of all blocks, and the list laid anew
+ *   resident      memory of the process; state: memory that the session takes
+ *   a snapshot    bytes that 1,000 new tokens add to blob store and snapshots, the mean of eight times
+ *   restored      from the last snapshot to the first token after it, the median of three
+ *   again         a process that was killed goes on from the snapshot: whether the next 1,000 tokens give the same chain
+ *
+ * Lengths are of the first session's tokens when the measurement begins. The plain decoder keeps keys and values of all positions in f32.
+ */
+import { spawn } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { parseArgs } from 'node:util'
+import { bytes, count } from '../src/cli/output.ts'
+import type { Context, Model } from '../src/engine/types.ts'
+import { openModel } from '../src/models/open.ts'
+import { restoreSession } from '../src/operators/restore.ts'
+import { readState } from '../src/operators/verify-stored.ts'
+import { startWorker } from '../src/operators/worker.ts'
+import type { EventLog } from '../src/streams/log.ts'
+import { openLog } from '../src/streams/open.ts'
+import { safetensors, writePackageTo } from '../test/engine/safetensors.ts'
+import { BASE, type DecoderConfig, randomDecoder } from '../test/models/decoders.ts'
+import type { ChunkInput } from '../topics/chunks.ts'
+import { TOPICS, topicNames } from '../topics/index.ts'
+import { median, quantile } from './support.ts'
+
+const { values } = parseArgs({
+  options: {
+    tokens: { type: 'string', default: '10000,100000,1000000' },
+    plain: { type: 'string', default: '1000,8000,32000' },
+    memory: { type: 'string' },
+    dir: { type: 'string', default: tmpdir() },
+    threads: { type: 'string', default: '2' },
+    /** What the process that is killed runs: the folder of the bench. */
+    victim: { type: 'string' },
+  },
+})
+const numbers = (text: string): readonly number[] =>
+  text
+    .split(',')
+    .filter((each) => each !== '')
+    .map(Number)
+const lengths = numbers(values.tokens)
+const plain = numbers(values.plain)
+const threads = Number(values.threads)
+
+const CALL = 500
+const CALLS = 8
+const REQUESTS = 8
+const GENERATED = 32
+const RETRIEVALS = 100
+const SNAPSHOT = 1000
+const SNAPSHOTS = 8
+const RESTORES = 3
+/** Tokens of an event while the session grows. */
+const EVENT = 4000
+const GROUP = 'bench'
+const SESSION = 'long'
+
+const config = (positions: number): DecoderConfig => ({
+  ...BASE,
+  vocab_size: 256,
+  hidden_size: 256,
+  num_hidden_layers: 4,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  intermediate_size: 704,
+  max_position_embeddings: positions,
+})
+const writeModel = (dir: string, positions: number, memory: object | null): string => {
+  mkdirSync(dir, { recursive: true })
+  const sizes = config(positions)
+  writePackageTo(dir, sizes, safetensors(randomDecoder(17, sizes), 'BF16'))
+  if (memory !== null) writeFileSync(join(dir, 'memory.json'), JSON.stringify(memory))
+  return dir
+}
+
+/** Pseudo-random ids; the same from any place on. */
+const idsFrom = (at: number, length: number): number[] =>
+  Array.from({ length }, (_, i) => {
+    const x = Math.imul(at + i + 1, 2_654_435_761) >>> 0
+    return ((x ^ (x >>> 15)) >>> 0) % 256
+  })
+
+const none = new Int32Array(0)
+const seconds = async (call: () => Promise<unknown>): Promise<number> => {
+  const started = performance.now()
+  await call()
+  return (performance.now() - started) / 1000
+}
+
+/** Reads and generates where the context stands. */
+const speeds = async (model: Model, context: Context) => {
+  const reading: number[] = []
+  for (let call = 0; call < CALLS; call += 1) {
+    const tokens = Int32Array.from(idsFrom(Number(context.pulse), CALL))
+    reading.push(CALL / (await seconds(() => model.submit({ context, tokens, nats: false }))))
+  }
+  const generating: number[] = []
+  const generate = { temperature: 1, topK: 0, topP: 1, seed: 3n, count: GENERATED }
+  for (let call = 0; call < REQUESTS; call += 1)
+    generating.push(GENERATED / (await seconds(() => model.submit({ context, tokens: none, nats: false, generate }))))
+  return { read: median(reading), generate: median(generating) }
+}
+
+const sizeBelow = (folder: string): number =>
+  readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .reduce((sum, { parentPath, name }) => sum + statSync(join(parentPath, name)).size, 0)
+
+interface Place {
+  readonly url: string
+  readonly store: string
+}
+const openAt = ({ url, store }: Place): Promise<EventLog> => openLog(url, { blobStore: store })
+
+const send = async (log: EventLog, event: ChunkInput): Promise<void> => {
+  const value = Buffer.from(JSON.stringify(event))
+  await log.append(topicNames(log.prefix).chunks, [{ key: Buffer.from(SESSION), value }])
+}
+
+const working = (log: EventLog, model: Model) => {
+  const names = topicNames(log.prefix)
+  const started = startWorker({
+    ...{ log, names, model, tokenizer: null, group: GROUP, format: 'json' as const },
+    ...{ commitInterval: 5, snapshotEvery: SNAPSHOT, maxContexts: 2, compactFloor: 2 ** 40, warn: console.error },
+    onState: (_, state, error) => {
+      if (error !== null && error !== undefined) console.error(state, error)
+    },
+  })
+  return {
+    /** Resolves when the session, or its snapshot, stands at the pulse. */
+    async reached(pulse: number, snapshot: boolean): Promise<void> {
+      const worker = await started
+      for (;;) {
+        const head = worker.tasks.get(0)?.sessions.get(SESSION)
+        const at = snapshot ? head?.snapshot?.pulse : head?.conductor.globalStep
+        if (at !== undefined && at >= pulse) return
+        await sleep(2)
+      }
+    },
+    stop: async () => (await started).stop(),
+  }
+}
+
+/** Reads on to `to` tokens; then how much eight times 1,000 tokens write. */
+const onLog = async (place: Place, model: Model, from: number, to: number): Promise<number> => {
+  const log = await openAt(place)
+  const { snapshots } = topicNames(log.prefix)
+  const feed = async (
+    worker: ReturnType<typeof working>,
+    at: number,
+    tokens: number,
+    named: boolean,
+  ): Promise<void> => {
+    await send(log, { type: 'tokens', tokens: idsFrom(at, tokens) })
+    await worker.reached(at + tokens, named)
+  }
+  const reader = working(log, model)
+  for (let at = from; at < to; at += EVENT) await feed(reader, at, Math.min(EVENT, to - at), false)
+  // A clean stop writes a snapshot; the next ones follow it by 1,000 tokens each.
+  await reader.stop()
+  const written = async (): Promise<number> => {
+    const { begin, end } = await log.bounds(snapshots, 0)
+    let sum = sizeBelow(place.store)
+    for await (const { records } of log.read(snapshots, 0, begin, { until: end }))
+      for (const { value } of records) sum += value?.length ?? 0
+    return sum
+  }
+  const worker = working(log, model)
+  await feed(worker, to, SNAPSHOT, true)
+  const before = await written()
+  for (let n = 1; n <= SNAPSHOTS; n += 1) await feed(worker, to + n * SNAPSHOT, SNAPSHOT, true)
+  const more = (await written()) - before
+  await worker.stop()
+  await log.close()
+  return more / SNAPSHOTS
+}
+
+const restored = async (place: Place, model: Model): Promise<Context> => {
+  const log = await openAt(place)
+  const names = topicNames(log.prefix)
+  const { heads } = await readState(log, names, 0, ({ message }) => {
+    throw new Error(message)
+  })
+  const validate = { format: 'json', vocabSize: model.vocabSize, readsText: false } as const
+  const engine = { model, tokenizer: null, submit: model.submit }
+  const head = heads.get(SESSION)!.at(-1)!.what
+  const { context } = await restoreSession({ log, names, model, engine, validate }, 0, head)
+  await log.close()
+  return context
+}
+
+/** A process that works on the log is killed when it has begun to read 1,000 tokens; another reads them. */
+const killed = async (
+  place: Place,
+  dir: string,
+  at: number,
+): Promise<{ readonly chain: string; readonly seconds: number }> => {
+  const log = await openAt(place)
+  await send(log, { type: 'tokens', tokens: idsFrom(at, SNAPSHOT) })
+  await log.close()
+  const args = [import.meta.filename, '--victim', dir, '--threads', values.threads]
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] })
+  await new Promise((resolve) => child.stdout.once('data', resolve))
+  child.kill('SIGKILL')
+  await new Promise((resolve) => child.once('close', resolve))
+  const model = await openModel(join(dir, 'model'), { threads })
+  const again = await openAt(place)
+  const started = performance.now()
+  const worker = working(again, model)
+  await worker.reached(at + SNAPSHOT, false)
+  const took = (performance.now() - started) / 1000
+  await worker.stop()
+  await again.close()
+  const context = await restored(place, model)
+  const { chain } = context
+  model.close()
+  return { chain, seconds: took }
+}
+
+const placeIn = (dir: string): Place => ({ url: `file:${join(dir, 'log.db')}`, store: join(dir, 'blobs') })
+
+/** What is killed: a worker that says when its session's first new tokens are committed. */
+const victim = async (dir: string): Promise<never> => {
+  const model = await openModel(join(dir, 'model'), { threads })
+  const log = await openAt(placeIn(dir))
+  const { heads } = await readState(log, topicNames(log.prefix), 0, () => undefined)
+  const worker = working(log, model)
+  await worker.reached(heads.get(SESSION)!.at(-1)!.what.conductor.globalStep + 1, false)
+  console.log('in the middle')
+  return new Promise(() => setInterval(() => undefined, 1000))
+}
+
+const measure = async (): Promise<void> => {
+  const dir = mkdtempSync(join(values.dir, 'continuo-infinite-'))
+  try {
+    const memory =
+      values.memory === undefined
+        ? { format: 'continuo-memory/1' }
+        : (JSON.parse(readFileSync(values.memory, 'utf8')) as object)
+    const model = await openModel(writeModel(join(dir, 'model'), 4096, memory), { threads })
+    const place = placeIn(dir)
+    mkdirSync(place.store)
+    const log = await openAt(place)
+    const names = topicNames(log.prefix)
+    await log.createTopics(TOPICS.map(({ name, settings }) => ({ name: names[name], partitions: 1, config: settings })))
+    await log.close()
+    let from = 0
+    for (const to of lengths) {
+      if (to < from)
+        throw new Error(
+          `${to} tokens: the lengths ascend, each at least 11,000 behind the one before; the session has ${from}.`,
+        )
+      const snapshot = await onLog(place, model, from, to)
+      from = to + (SNAPSHOTS + 1) * SNAPSHOT
+      const first: number[] = []
+      const contexts: Context[] = []
+      for (let n = 0; n < RESTORES; n += 1) {
+        contexts.pop()?.close()
+        first.push(
+          await seconds(async () => {
+            const context = await restored(place, model)
+            contexts.push(context)
+            await model.submit({ context, tokens: Int32Array.of(1), nats: false })
+          }),
+        )
+      }
+      const long = contexts[0]!
+      const { read, generate } = await speeds(model, long)
+      const retrieve: number[] = []
+      const request = { type: 'retrieve' } as const
+      for (let n = 0; n < RETRIEVALS; n += 1)
+        retrieve.push(await seconds(() => model.submit({ context: long, tokens: none, nats: false, request })))
+      const [resident, state] = [process.memoryUsage().rss, long.bytes]
+      long.close()
+      const straight = await restored(place, model)
+      const tokens = Int32Array.from(idsFrom(from, SNAPSHOT))
+      await model.submit({ context: straight, tokens, nats: false })
+      const { chain } = straight
+      straight.close()
+      const again = await killed(place, dir, from)
+      from += SNAPSHOT
+      const ms = (value: number): string => `${(value * 1000).toFixed(1)} ms`
+      console.log(
+        [
+          `${count(to)} tokens: read ${count(read)}/s, generate ${count(generate)}/s, retrieve ${ms(quantile(retrieve, 0.5))} (p99 ${ms(quantile(retrieve, 0.99))})`,
+          `resident ${bytes(resident)}, state ${bytes(state)}, a snapshot after 1,000 tokens ${bytes(snapshot)}`,
+          `restored to the first token in ${median(first).toFixed(3)} s; killed and there again in ${again.seconds.toFixed(2)} s: ${again.chain === chain ? 'the same chain' : `ANOTHER CHAIN, ${again.chain} for ${chain}`}`,
+        ].join('\n  '),
+      )
+    }
+    model.close()
+    const decoder = await openModel(writeModel(join(dir, 'plain'), 65_536, null), { threads })
+    const context = decoder.createContext()
+    for (const to of plain) {
+      while (Number(context.pulse) < to) {
+        const tokens = Int32Array.from(idsFrom(Number(context.pulse), Math.min(2000, to - Number(context.pulse))))
+        await decoder.submit({ context, tokens, nats: false })
+      }
+      const { read, generate } = await speeds(decoder, context)
+      console.log(
+        `plain, ${count(to)} tokens: read ${count(read)}/s, generate ${count(generate)}/s, state ${bytes(context.bytes)}`,
+      )
+    }
+    decoder.close()
+  } finally {
+    rmSync(dir, { recursive: true, force: true })
+  }
+}
+
+if (values.victim === undefined) await measure()
+else await victim(values.victim)

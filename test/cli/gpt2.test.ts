@@ -55,7 +55,9 @@ describe('continuo with GPT-2', () => {
     const refused = await continuo(['eval', long, '--model', model])
     expect(refused).toMatchObject({
       code: 1,
-      err: expect.stringContaining('100 positions exceed the 48 of one context. Give a shorter text. A GPT-2 can let attention see a window'),
+      err: expect.stringContaining(
+        '100 positions exceed the 48 of one context. Give a shorter text. A GPT-2 can let attention see a window',
+      ),
     })
     const [seen] = await json('eval', long, '--model', model, '--overflow', 'window', '--chunk-tokens', '9')
     expect(seen).toMatchObject({ tokens: 100, predictions: 99, pulse: 100 })

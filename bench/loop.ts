@@ -96,7 +96,10 @@ const measure = async (place: Place, model: Model, name: string, load: Load): Pr
     }
   }
   await feed(performance.now() + 2000)
-  const counts = () => ({ ...worker.contexts, saved, rebuilt, committed })
+  const counts = () => {
+    const { blocks: _, ...contexts } = worker.contexts
+    return { ...contexts, saved, rebuilt, committed }
+  }
   const before = counts()
   const started = performance.now()
   const delay = await watched(() => feed(started + 1000 * seconds))

@@ -39,6 +39,8 @@ export interface Growth {
   readonly places?: number
   /** Of tables that grow: positions of a block, where they are fewer than 256. */
   readonly block?: number
+  /** Only the engine's host part reads the tables: full blocks may sleep (`SleepyBlocks`). */
+  readonly sleeps?: true
   /** In order of declaration. */
   readonly tables: readonly GrowingTable[]
 }
@@ -109,6 +111,8 @@ export interface StateParts {
   readonly frozen: readonly Runs[]
   /** Of each growth: the last of these, all but those that the caller has. */
   readonly fresh: readonly (readonly FreshBlock[])[]
+  /** Of the growth that sleeps: the numbers of its blocks, one for each frozen run. Missing where there is none. */
+  readonly numbers?: readonly number[]
 }
 
 export interface FreshBlock {
@@ -136,8 +140,58 @@ export interface BlockFile extends BlockPlace {
   readonly hash: string
 }
 
+/** A block that can be read again for as long as its context lives, wherever it lies. */
+export interface KeptBlock {
+  /** Names this copy of it. */
+  readonly key: string
+  /** Reading it is reading a file of this machine. */
+  readonly isNear: boolean
+  /** Rejects, with a sentence that names block and session, where it is missing or damaged. */
+  read(): Promise<Uint8Array>
+}
+
+/** Numbers of blocks that may sleep, as news comes of them. */
+export interface BlockNews {
+  /** Awake, and may sleep from now on. */
+  readonly full: Float64Array
+  /** Read, in this order. */
+  readonly used: Float64Array
+  /** Asleep, and somebody waits. */
+  readonly wanted: Float64Array
+  /** No context has them any more. */
+  readonly gone: Float64Array
+}
+
+/**
+ * The blocks of a model that may sleep: their bytes leave the engine, and come back when they are wanted. Who owns the process's memory decides
+ * which (state/block-cache.ts). Where nobody does, no block ever sleeps.
+ */
+export interface SleepyBlocks {
+  /** Bytes of each. */
+  readonly blockBytes: number
+  /** Resolves when there is news: none at all when `stop` was called, or another listens. Does not keep the process alive. */
+  news(): Promise<BlockNews>
+  stop(): void
+  /** Whether the block sleeps now: not where it is being read, or somebody waits for it. */
+  sleep(number: number): boolean
+  /** Its bytes are back. */
+  wake(number: number, bytes: Uint8Array): void
+  /** It cannot be had: who waits is told why. */
+  refuse(number: number, reason: string): void
+  /** Its bytes; null where it sleeps or is gone. */
+  copy(number: number): Uint8Array | null
+}
+
+declare const heldBrand: unique symbol
+/** Blocks of a context that may sleep, while the context is elsewhere. */
+export interface HeldBlocks {
+  readonly [heldBrand]: true
+}
+
 /** Where the blocks of a state are put. */
 export interface BlockSink {
+  /** Blocks of growths that sleep are not put: the context's owner knows where they lie. */
+  readonly rests: boolean
   /** Takes a block. Returns the sha256 of the bytes, for the caller to compare. They must not change before the promise settles. */
   bytes(place: BlockPlace, bytes: Uint8Array): Promise<string>
   /** Takes blocks from their files; false for each that is not there or has another length or hash, which may be put again. */
@@ -150,6 +204,10 @@ export interface StateSource {
   readonly blocks: readonly number[]
   /** Of each growth, how many of the first blocks the context that loads the state has already: they are not put. Default: none. */
   readonly kept?: readonly number[]
+  /** In place of `kept` of a growth that sleeps: these blocks, all that it has. */
+  readonly held?: HeldBlocks
+  /** Of the growth that sleeps, where its blocks lie; default: they are put like the others. */
+  readonly resting?: readonly KeptBlock[]
   /** Puts every other block once. Who loads the state rejects with what this rejects with. */
   fill(sink: BlockSink): Promise<void>
 }

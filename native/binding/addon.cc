@@ -2,9 +2,11 @@
 // the checks here only keep a wrong call from corrupting memory.
 #include "backends/cpu/device.h"
 #include "backends/cuda/cuda.h"
+#include "binding/blocks.h"
 #include "binding/bulk.h"
 #include "binding/filling.h"
 #include "binding/inspect.h"
+#include "binding/positions.h"
 #include "binding/values.h"
 #include "weights/widen.h"
 
@@ -146,7 +148,8 @@ Value reset(const CallbackInfo& info) {
 Value serialize(const CallbackInfo& info) {
   auto context = readable_context(info[0]);
   auto out = Napi::Uint8Array::New(info.Env(), context->context->serialized_bytes());
-  context->context->serialize({reinterpret_cast<std::byte*>(out.Data()), out.ByteLength()});
+  auto done = context->context->serialize({reinterpret_cast<std::byte*>(out.Data()), out.ByteLength()});
+  if (!done) throw error_value(info.Env(), done.error());
   return out;
 }
 
@@ -161,27 +164,6 @@ Value counters(const CallbackInfo& info) {
     out.Set(i, Napi::Number::New(info.Env(), counter ? static_cast<double>(context->context->counter(name)) : 0));
   }
   return out;
-}
-
-// Which positions of each persistent that grows, and places of each ring: arrays of numbers, one for each persistent; a
-// `to` of −1: up to its counter, or all places.
-std::vector<Positions> positions_of(const Context& context, const Value& first_ones, const Value& last_ones) {
-  const auto& model = context.model();
-  const auto from = first_ones.As<Napi::Array>(), to = last_ones.As<Napi::Array>();
-  std::vector<Positions> rows(model.layout.size());
-  for (uint32_t i = 0; i < rows.size(); ++i) {
-    const auto& slice = model.layout[i];
-    if (slice.follows() == no_name) continue;
-    const int64_t positions = slice.grows() ? context.counter(slice.counter) : static_cast<int64_t>(slice.places);
-    const int64_t first = from.Get(i).ToNumber().Int64Value(), end = to.Get(i).ToNumber().Int64Value();
-    const int64_t last = end < 0 ? positions : end;
-    if (first < 0 || last < first || last > positions)
-      throw error_value(from.Env(),
-                        invalid("the part has positions ", first, " to ", last, " of \"",
-                                model.graph.declarations[slice.name].name, "\", which has ", positions, "."));
-    rows[i] = {static_cast<size_t>(first), static_cast<size_t>(last)};
-  }
-  return rows;
 }
 
 // partBytes(context, from, to, rest): bytes of a part of the state.
@@ -202,8 +184,7 @@ Value capture(const CallbackInfo& info) {
     throw error_value(info.Env(), internal("the array does not have the length of the part."));
   auto to = std::make_shared<std::span<std::byte>>();
   Job job = job_on(handle->engine, context, [context, rows = std::move(rows), rest, to]() -> Status {
-    context->serialize_part(rows, rest, *to);
-    return Done{};
+    return context->serialize_part(rows, rest, *to);
   });
   *to = keep(job, info[4]);
   return promise_of(info.Env(), handle->engine, std::move(job));
@@ -613,6 +594,17 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("placeFiles", Napi::Function::New(env, guarded<place_files>));
   exports.Set("filled", Napi::Function::New(env, guarded<filled>));
   exports.Set("dropFilling", Napi::Function::New(env, guarded<drop_filling>));
+  exports.Set("restBlocks", Napi::Function::New(env, guarded<rest_blocks>));
+  exports.Set("bring", Napi::Function::New(env, guarded<bring>));
+  exports.Set("holdBlocks", Napi::Function::New(env, guarded<hold_blocks>));
+  exports.Set("dropBlocks", Napi::Function::New(env, guarded<drop_blocks>));
+  exports.Set("blockNumbers", Napi::Function::New(env, guarded<block_numbers>));
+  exports.Set("blockNews", Napi::Function::New(env, guarded<block_news>));
+  exports.Set("stopBlockNews", Napi::Function::New(env, guarded<stop_block_news>));
+  exports.Set("sleepBlock", Napi::Function::New(env, guarded<sleep_block>));
+  exports.Set("wakeBlock", Napi::Function::New(env, guarded<wake_block>));
+  exports.Set("refuseBlock", Napi::Function::New(env, guarded<refuse_block>));
+  exports.Set("copyBlock", Napi::Function::New(env, guarded<copy_block>));
   exports.Set("restart", Napi::Function::New(env, guarded<restart>));
   exports.Set("digest", Napi::Function::New(env, guarded<digest>));
   exports.Set("join", Napi::Function::New(env, guarded<join>));

@@ -53,12 +53,13 @@ std::vector<Growth> growths_of(const Value& tables, const Value& blocks, const V
 
 }  // namespace
 
-// fill(engine, hot, tables, blocks, kept, context, pulse, origin, chain) → Promise<handle>: `tables`: of each growth,
-// the indices of its tables among the persistents; `blocks`: how many blocks it has, of which the context has the first
-// `kept`, and the others will come. No context: none is kept.
+// fill(engine, hot, tables, blocks, kept, context, held, pulse, origin, chain) → Promise<handle>: `tables`: of each
+// growth, the indices of its tables among the persistents; `blocks`: how many blocks it has, of which the context has
+// the first `kept`, or `held` where they may sleep, and the others will come. Neither of them: none is kept.
 Value fill(const CallbackInfo& info) {
   auto engine = open_engine(info[0]);
-  const Head head = head_of(info, 6);
+  const Head head = head_of(info, 7);
+  const auto held = info[6].IsExternal() ? unwrap<HeldBlocks>(info[6], held_blocks_tag) : nullptr;
   const auto given = info[5].IsExternal() ? idle_context(info[5])->context : nullptr;
   const auto model = engine->model();
   if (model->device->lost()) engine->engine().reload();
@@ -66,8 +67,8 @@ Value fill(const CallbackInfo& info) {
   auto hot = std::make_shared<std::span<std::byte>>();
   Job job =
       job_on(engine, given,
-             [model, hot, head, begun, given, growths = growths_of(info[2], info[3], info[4])]() mutable -> Status {
-               auto filling = Filling::begin(model, *hot, std::move(growths), head, given.get());
+             [model, hot, head, begun, given, held, growths = growths_of(info[2], info[3], info[4])]() mutable -> Status {
+               auto filling = Filling::begin(model, *hot, std::move(growths), head, given.get(), held.get());
                if (!filling) return filling.error();
                begun->filling = std::move(*filling);
                return Done{};
@@ -126,6 +127,16 @@ Value place_files(const CallbackInfo& info) {
     return out;
   };
   return promise_of(info.Env(), handle->engine, std::move(job));
+}
+
+// restBlocks(filling, growths, blocks): these blocks stay asleep.
+Value rest_blocks(const CallbackInfo& info) {
+  const auto handle = open_filling(info[0]);
+  const auto growths = info[1].As<Napi::Array>(), blocks = info[2].As<Napi::Array>();
+  std::vector<BlockName> names;
+  for (uint32_t i = 0; i < blocks.Length(); ++i) names.push_back({index_of(growths.Get(i)), index_of(blocks.Get(i))});
+  if (auto done = handle->filling->rest(names); !done) throw error_value(info.Env(), done.error());
+  return info.Env().Undefined();
 }
 
 // filled(filling, context): gives the context of the filling to the handle; without one, a new handle. Throws what is

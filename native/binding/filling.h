@@ -8,6 +8,7 @@ namespace continuo::binding {
 Napi::Value fill(const Napi::CallbackInfo& info);
 Napi::Value place_blocks(const Napi::CallbackInfo& info);
 Napi::Value place_files(const Napi::CallbackInfo& info);
+Napi::Value rest_blocks(const Napi::CallbackInfo& info);
 Napi::Value filled(const Napi::CallbackInfo& info);
 Napi::Value drop_filling(const Napi::CallbackInfo& info);
 

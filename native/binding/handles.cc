@@ -37,6 +37,10 @@ std::shared_ptr<EngineHandle::Call> EngineHandle::begin(Napi::Env env) {
   return std::make_shared<Call>(Call{shared_from_this(), Napi::Promise::Deferred::New(env)});
 }
 
+std::shared_ptr<EngineHandle::Call> EngineHandle::begin_quietly(Napi::Env env) {
+  return std::make_shared<Call>(Call{shared_from_this(), Napi::Promise::Deferred::New(env), true});
+}
+
 void EngineHandle::forget() {
   if (--pending_ == 0 && function_) napi_unref_threadsafe_function(env_, function_);
 }
@@ -53,7 +57,7 @@ void EngineHandle::settle(napi_env raw_env, napi_value, void*, void* data) {
   // The environment is being torn down, so there is no promise left to settle.
   if (raw_env == nullptr) return;
   const auto& call = completion->call;
-  call->handle->forget();
+  if (!call->quiet) call->handle->forget();
   // While a worker is being terminated every call into JavaScript throws, also the settling of a promise. No exception
   // may leave this function.
   try {
@@ -80,6 +84,8 @@ void EngineHandle::close() { close(false); }
 
 void EngineHandle::close(bool tearing_down) {
   if (!engine_) return;
+  // Who listens would keep this handle.
+  if (const auto loaded = engine_->model(); loaded && loaded->sleepy_blocks) loaded->sleepy_blocks->listen(nullptr);
   engine_->stop();
   engine_.reset();
   if (!tearing_down) napi_remove_env_cleanup_hook(env_, teardown, this);

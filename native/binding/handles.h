@@ -26,12 +26,14 @@ class EngineHandle : public std::enable_shared_from_this<EngineHandle> {
   // Not null: the handle is given out once the model is loaded.
   std::shared_ptr<const Model> model() const { return engine_->model(); }
 
-  // The promise of a call that is about to be made. It keeps the event loop alive until it settles.
+  // The promise of a call that is about to be made. It keeps the event loop alive until it settles, unless it is quiet.
   struct Call {
     std::shared_ptr<EngineHandle> handle;
     Napi::Promise::Deferred deferred;
+    bool quiet = false;
   };
   std::shared_ptr<Call> begin(Napi::Env env);
+  std::shared_ptr<Call> begin_quietly(Napi::Env env);
   // Undoes `begin` where the engine refused the call.
   void forget();
 

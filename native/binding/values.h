@@ -11,10 +11,13 @@ namespace continuo::binding {
 
 using EngineRef = std::shared_ptr<EngineHandle>;
 using ContextRef = std::shared_ptr<ContextHandle>;
+// Full blocks of a context that may be closed already.
+using HeldBlocks = std::shared_ptr<Context::Sleepy>;
 
 inline constexpr napi_type_tag engine_tag{0x636f6e74696e756f, 0x656e67696e650001};
 inline constexpr napi_type_tag context_tag{0x636f6e74696e756f, 0x636f6e7465787401};
 inline constexpr napi_type_tag executor_tag{0x636f6e74696e756f, 0x6578656375746f01};
+inline constexpr napi_type_tag held_blocks_tag{0x636f6e74696e756f, 0x68656c64626c6b01};
 inline constexpr napi_type_tag token_bytes_tag{0x636f6e74696e756f, 0x746f6b656e627901};
 
 template <class T> Napi::External<T> wrap(Napi::Env env, T value, const napi_type_tag& tag) {

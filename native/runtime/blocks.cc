@@ -18,12 +18,14 @@ size_t room_for(size_t wanted, size_t left, size_t block) {
 }  // namespace
 
 void TableBlock::come() {
+  if (sleepy_) return;
   const std::lock_guard lock(mutex_);
   ++holders_;
   ++present_;
 }
 
 void TableBlock::go(bool present) noexcept {
+  if (sleepy_) return;
   // The use of the device comes before the lock, as in every call of the device.
   const InUse in_use(device_);
   const std::lock_guard lock(mutex_);
@@ -37,12 +39,14 @@ void TableBlock::go(bool present) noexcept {
 }
 
 void TableBlock::page_out() {
+  if (sleepy_) return;
   const std::lock_guard lock(mutex_);
   if (present_ == 1) memory_.page_out();
   --present_;
 }
 
 void TableBlock::page_in() {
+  if (sleepy_) return;
   const std::lock_guard lock(mutex_);
   if (present_ == 0) memory_.page_in();
   ++present_;
@@ -68,6 +72,8 @@ void BlockHold::drop() noexcept {
 }
 
 std::shared_ptr<TableBlock> BlockTable::make(size_t room) {
+  if (cache_)
+    return std::make_shared<TableBlock>(std::make_unique<SleepyBytes>(cache_, bytes_of(room), false), room);
   return std::make_shared<TableBlock>(device_, DeviceMemory(device_, bytes_of(room)), room);
 }
 
@@ -85,10 +91,36 @@ void BlockTable::share(BlockTable& other, size_t blocks) {
 void BlockTable::expect(size_t blocks) {
   blocks_.reserve(blocks_.size() + blocks);
   for (size_t i = 0; i < blocks; ++i) {
+    if (cache_) {
+      auto bytes = std::make_unique<SleepyBytes>(cache_, bytes_of(slice_->block), true);
+      blocks_.emplace_back(std::make_shared<TableBlock>(std::move(bytes), slice_->block), true);
+      continue;
+    }
     auto memory = DeviceMemory::unwritten(device_, bytes_of(slice_->block));
     blocks_.emplace_back(std::make_shared<TableBlock>(device_, std::move(memory), slice_->block), true);
   }
   listed_ = false;
+}
+
+std::vector<std::shared_ptr<TableBlock>> BlockTable::full(size_t positions) const {
+  std::vector<std::shared_ptr<TableBlock>> out;
+  for (size_t i = 0; i < positions / slice_->block; ++i) {
+    out.push_back(blocks_[i].block());
+    out.back()->sleepy()->full();
+  }
+  return out;
+}
+
+void BlockTable::take(std::span<const std::shared_ptr<TableBlock>> blocks) {
+  blocks_.clear();
+  for (const auto& block : blocks) blocks_.emplace_back(block, false);
+}
+
+std::vector<SleepyBytes*> BlockTable::sleepy(size_t first, size_t last) const {
+  std::vector<SleepyBytes*> out;
+  for (size_t at = first; at < last; at = (at / slice_->block + 1) * slice_->block)
+    out.push_back(blocks_[at / slice_->block]->sleepy());
+  return out;
 }
 
 void BlockTable::reserve(size_t positions, size_t bound) {
@@ -99,6 +131,7 @@ void BlockTable::reserve(size_t positions, size_t bound) {
       continue;
     }
     const size_t begin = blocks_.size() * slice_->block;
+    if (cache_ && !blocks_.empty()) blocks_.back()->sleepy()->full();
     auto block = make(room_for(positions - begin, bound - begin, slice_->block));
     // New memory is zero.
     if (std::bit_cast<uint64_t>(init_) != 0) fill(block->data(), slice_->outer * block->room);
@@ -111,7 +144,8 @@ void BlockTable::reserve(size_t positions, size_t bound) {
 // Takes the memory of the directory. No step does: it could not wait for other contexts to leave the device.
 void BlockTable::make_directory() {
   const size_t wanted = std::bit_ceil(std::max(blocks_.size(), least_listed)) * sizeof(BlockAt);
-  if (blocks_.empty() || directory_.size() >= wanted) return;
+  // Kernels do not read what may sleep.
+  if (blocks_.empty() || cache_ || directory_.size() >= wanted) return;
   directory_ = DeviceMemory(device_, wanted);
   listed_ = false;
 }
@@ -141,7 +175,7 @@ void BlockTable::own(size_t i) {
   auto& hold = blocks_[i];
   if (!hold->frozen) return;
   auto copy = make(hold->room);
-  device_->copy(copy->data(), hold->data(), hold->bytes());
+  device_->copy(copy->data(), hold->data(), bytes_of(hold->room));
   replaced_.push_back(std::move(hold));
   hold = BlockHold(std::move(copy), true);
   listed_ = false;
@@ -185,7 +219,8 @@ size_t BlockTable::index_of(const std::byte* element) const {
   const size_t each = slice_->inner;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const auto& block = blocks_[i];
-    if (std::less<>{}(element, block->data()) || !std::less<>{}(element, block->data() + block->bytes())) continue;
+    if (std::less<>{}(element, block->data()) || !std::less<>{}(element, block->data() + bytes_of(block->room)))
+      continue;
     const size_t at = static_cast<size_t>(element - block->data()) / size_of(slice_->type), position = at / each;
     return ((i * slice_->block + position % block->room) * slice_->outer + position / block->room) * each + at % each;
   }
@@ -205,7 +240,7 @@ const BlockAt* BlockTable::directory() {
 }
 
 BlockTable BlockTable::fork(size_t entered, size_t bound) {
-  BlockTable out(device_, *slice_, init_);
+  BlockTable out(device_, *slice_, init_, cache_);
   const size_t full = entered / slice_->block;
   out.share(*this, full);
   out.reserve(entered, bound);

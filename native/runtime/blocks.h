@@ -12,6 +12,9 @@
 // Paging. A block belongs to the device for as long as one of its holders is paged in. It moves to the host's memory
 // when the last of them is paged out or goes away, and comes back with the first that is paged in. So whatever
 // context the device pages out, blocks that others need stay where they are.
+//
+// Sleep. The blocks of some tables (StateSlice::may_sleep) lie in the host's memory, and their bytes may be elsewhere
+// (block_cache.h). No paging concerns them, and they are no part of what a context takes.
 #pragma once
 
 #include <atomic>
@@ -21,6 +24,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/block_cache.h"
 #include "runtime/block_list.h"
 #include "runtime/device.h"
 #include "runtime/model.h"
@@ -32,6 +36,7 @@ class TableBlock {
  public:
   TableBlock(std::shared_ptr<Device> device, DeviceMemory memory, size_t positions)
       : room(positions), device_(std::move(device)), memory_(std::move(memory)) {}
+  TableBlock(std::unique_ptr<SleepyBytes> bytes, size_t positions) : room(positions), sleepy_(std::move(bytes)) {}
 
   const size_t room;  // positions
   // Nobody writes into the block any more. The first context that holds it sets this before a second one does; it is
@@ -40,8 +45,12 @@ class TableBlock {
   // Whether one of the holders counts the block's memory as its own (BlockTable::bytes).
   std::atomic<bool> counted{true};
 
-  std::byte* data() { return memory_.data(); }
-  size_t bytes() const { return memory_.size(); }
+  // Null while it sleeps.
+  std::byte* data() { return sleepy_ ? sleepy_->data() : memory_.data(); }
+  // Of memory that its contexts account for: not of full blocks that may sleep.
+  size_t bytes() const { return sleepy_ ? sleepy_->filling_bytes() : memory_.size(); }
+  // Null where it never sleeps.
+  SleepyBytes* sleepy() const { return sleepy_.get(); }
 
   // A holder comes, which is paged in; or goes.
   void come();
@@ -52,6 +61,7 @@ class TableBlock {
 
  private:
   const std::shared_ptr<Device> device_;
+  const std::unique_ptr<SleepyBytes> sleepy_;
   std::mutex mutex_;
   DeviceMemory memory_;
   size_t holders_ = 0, present_ = 0;  // all holders; those that are paged in
@@ -91,9 +101,10 @@ class BlockTable {
  public:
   // Of a slice that does not lie in blocks: always empty.
   BlockTable() = default;
-  // `slice` must outlive the table; `init`: the first value of every element.
-  BlockTable(std::shared_ptr<Device> device, const StateSlice& slice, double init)
-      : device_(std::move(device)), slice_(&slice), init_(init) {}
+  // `slice` must outlive the table; `init`: the first value of every element; `cache`: where the slice may sleep.
+  BlockTable(std::shared_ptr<Device> device, const StateSlice& slice, double init,
+             std::shared_ptr<BlockCache> cache = nullptr)
+      : device_(std::move(device)), slice_(&slice), init_(init), cache_(slice.may_sleep ? std::move(cache) : nullptr) {}
 
   // Positions that the blocks have room for.
   size_t room() const { return blocks_.empty() ? 0 : (blocks_.size() - 1) * slice_->block + blocks_.back()->room; }
@@ -105,10 +116,18 @@ class BlockTable {
   // Begins an empty table with the first blocks of another one, which are full.
   void share(BlockTable& other, size_t blocks);
   // Adds so many whole blocks to a table whose blocks are full. The caller writes them before anything reads
-  // them.
+  // them, but for those that are to sleep.
   void expect(size_t blocks);
-  // Of a block that was expected, [outer, positions, inner].
+  // Of a block that was expected, and that does not sleep, [outer, positions, inner].
   std::span<std::byte> expected(size_t block) { return {blocks_[block]->data(), blocks_[block]->bytes()}; }
+  // The same of a block that sleeps.
+  void place(size_t block, std::span<const std::byte> bytes) { cache_->place(*blocks_[block]->sleepy(), bytes); }
+  // Where the table may sleep: the blocks that are full, of so many positions; all but the last part of a block.
+  std::vector<std::shared_ptr<TableBlock>> full(size_t positions) const;
+  // Begins an empty table with these.
+  void take(std::span<const std::shared_ptr<TableBlock>> blocks);
+  // Of the blocks that hold positions first … last − 1.
+  std::vector<SleepyBytes*> sleepy(size_t first, size_t last) const;
   // Address of [part, position, 0]. `write` copies a frozen block first.
   const std::byte* read(size_t part, size_t position) const;
   std::byte* write(size_t part, size_t position);
@@ -160,6 +179,7 @@ class BlockTable {
   std::shared_ptr<Device> device_;
   const StateSlice* slice_ = nullptr;
   double init_ = 0;
+  std::shared_ptr<BlockCache> cache_;
   std::vector<BlockHold> blocks_;
   std::vector<BlockHold> replaced_;  // kept, because a step that is under way may read them
   DeviceMemory directory_;           // BlockAt [at least blocks_.size()]

@@ -73,13 +73,14 @@ std::shared_ptr<Context> Context::fork() {
   for (size_t i = 0; i < several_.size(); ++i) child->several_[i] = several_[i].copy();
   child->head = head;
   child->broken = broken;
+  child->list_laid = list_laid;
   return child;
 }
 
 BlockTable Context::empty_table(size_t i) const {
   const auto& slice = model_->layout[i];
   if (!slice.in_blocks()) return {};
-  return {model_->device, slice, model_->graph.declarations[slice.name].init};
+  return {model_->device, slice, model_->graph.declarations[slice.name].init, model_->sleepy_blocks};
 }
 
 void Context::reset() {
@@ -103,6 +104,7 @@ void Context::reset() {
   head.origin = head.pulse;
   head.chain.reset();
   broken = false;
+  list_laid = false;
 }
 
 FirstState Context::image() const {
@@ -255,9 +257,48 @@ void Context::each_unchecked_piece(size_t i, const auto& visit) const {
   if (end > slice.places) each_piece(i, visit, Positions{0, end - slice.places});
 }
 
-void Context::serialize(std::span<std::byte> out) { serialize_part(whole(), true, out); }
+Context::Sleepy Context::sleepy() const {
+  Sleepy out(model_->layout.size());
+  for (size_t i = 0; i < out.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    if (slice.may_sleep) out[i] = block_tables_[i].full(entered(slice));
+  }
+  return out;
+}
 
-void Context::serialize_part(std::span<const Positions> rows, bool rest, std::span<std::byte> out) {
+void Context::adopt(const Sleepy& blocks) {
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const auto& slice = model_->layout[i];
+    if (!slice.may_sleep) continue;
+    block_tables_[i].take(blocks[i]);
+    set_counter(slice.counter, static_cast<int64_t>(blocks[i].size() * slice.block));
+  }
+}
+
+std::vector<SleepyBytes*> Context::sleepy_in(std::span<const Positions> rows) const {
+  std::vector<SleepyBytes*> out;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!model_->layout[i].may_sleep) continue;
+    const auto own = block_tables_[i].sleepy(rows[i].from, rows[i].to);
+    out.insert(out.end(), own.begin(), own.end());
+  }
+  return out;
+}
+
+std::vector<std::shared_ptr<Ticket>> Context::want(std::span<const Positions> rows) {
+  const auto blocks = sleepy_in(rows);
+  return blocks.empty() ? std::vector<std::shared_ptr<Ticket>>() : model_->sleepy_blocks->want(blocks, true);
+}
+
+Status Context::serialize(std::span<std::byte> out) { return serialize_part(whole(), true, out); }
+
+Status Context::serialize_part(std::span<const Positions> rows, bool rest, std::span<std::byte> out) {
+  std::optional<Loan> loan;
+  if (auto blocks = sleepy_in(rows); !blocks.empty()) {
+    auto awaited = loan.emplace(*model_->sleepy_blocks, std::move(blocks)).take();
+    if (!awaited) return awaited.error();
+    if (*awaited) return internal("a block sleeps that is to be copied.");
+  }
   const Pinned pinned(device(), *this);
   // Neighbouring tables are downloaded together; a counter ends such a run, because it lies on the host.
   std::vector<Piece> pieces;
@@ -282,6 +323,7 @@ void Context::serialize_part(std::span<const Positions> rows, bool rest, std::sp
     to += sizeof counters_[i];
   }
   flush();
+  return Done{};
 }
 
 void Context::mark_checked() {

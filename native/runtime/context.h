@@ -61,15 +61,25 @@ class Context final : public Pageable {
   // neither 0 nor 1, numbers that are not finite, and a head whose origin or pulse is impossible. A refusal changes
   // nothing.
   size_t serialized_bytes() const;  // bytes that `serialize` writes
-  void serialize(std::span<std::byte> out);
+  // INTERNAL where a block sleeps that would have to be copied: see want().
+  Status serialize(std::span<std::byte> out);
   // A part of the same copy: of each growing table the positions `rows`[slice], of which none lies beyond its counter,
   // of each ring these places; everything else with `rest` only.
   size_t part_bytes(std::span<const Positions> rows, bool rest) const;
-  void serialize_part(std::span<const Positions> rows, bool rest, std::span<std::byte> out);
+  Status serialize_part(std::span<const Positions> rows, bool rest, std::span<std::byte> out);
+  // Has the blocks of these positions brought that sleep; all stay awake until they were copied. The tickets of those
+  // that sleep.
+  std::vector<std::shared_ptr<Ticket>> want(std::span<const Positions> rows);
   Status restore(std::span<const std::byte> state, const Head& to) { return restore(state, to, Behind{}); }
   // The same of a state without the positions in `behind`: but for those that are kept, they come as blocks, which the
   // caller checks and writes (BlockTable::expected) before anything reads the context.
   Status restore(std::span<const std::byte> state, const Head& to, const Behind& behind);
+
+  // The full blocks of tables that may sleep, while the context is elsewhere. [slices]
+  using Sleepy = std::vector<std::vector<std::shared_ptr<TableBlock>>>;
+  Sleepy sleepy() const;
+  // Takes such blocks in place of its own ones, so that a `restore` may keep them.
+  void adopt(const Sleepy& blocks);
 
   // A new context that goes on from here by itself: state, clock and chain are this one's, gates are not. It shares the
   // full blocks of tables that grow along one counter and the blocks of rings, and copies the rest. To be called
@@ -123,6 +133,9 @@ class Context final : public Pageable {
   // Key: the table of memories, and the index of the level's first element in that table.
   std::map<std::pair<Name, size_t>, GateSums> gates;
 
+  // The list of slots that the next token attends to is what the rest of the state says: see MemoryController.
+  bool list_laid = false;
+
   // Set when a number stopped being finite, or when memory ran out in the middle of a step. Only reset() and restore()
   // clear it.
   bool broken = false;
@@ -146,6 +159,8 @@ class Context final : public Pageable {
   void clear_places(size_t slice, Positions places);
   void set_counter(Name name, int64_t to);
   std::vector<Positions> whole() const;  // [slices]: all positions, or places
+  // Blocks that may sleep and hold some of these positions.
+  std::vector<SleepyBytes*> sleepy_in(std::span<const Positions> rows) const;
   size_t entered(const StateSlice& slice) const { return static_cast<size_t>(counter(slice.counter)); }
   // Of a table that grows along several counters: its extents by the counters' values.
   GrownTable::Extents extents(const StateSlice& slice, std::span<const int64_t> counters) const;

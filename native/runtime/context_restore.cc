@@ -103,6 +103,7 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head, 
   }
   head = new_head;
   broken = false;
+  list_laid = false;
   mark_checked();
   return Done{};
 }

@@ -93,10 +93,11 @@ Filling::Filling(std::shared_ptr<Context> context, std::vector<Growth> growths)
 }
 
 Result<std::shared_ptr<Filling>> Filling::begin(std::shared_ptr<const Model> model, std::span<const std::byte> hot,
-                                                std::vector<Growth> growths, const Head& head, Context* from) {
+                                                std::vector<Growth> growths, const Head& head, Context* from,
+                                                const Context::Sleepy* sleepy) {
   std::vector<size_t> behind(model->layout.size(), 0), kept_of(model->layout.size(), 0);
   for (const auto& [slices, blocks, kept] : growths) {
-    if (kept > blocks || (kept > 0 && (!from || &from->model() != model.get())))
+    if (kept > blocks || (kept > 0 && !sleepy && (!from || &from->model() != model.get())))
       return internal("blocks are kept that no context of the model has.");
     for (const uint32_t i : slices) {
       if (i >= behind.size() || !model->layout[i].grows() || behind[i] > 0)
@@ -107,6 +108,7 @@ Result<std::shared_ptr<Filling>> Filling::begin(std::shared_ptr<const Model> mod
   }
   // A fork holds the blocks that are kept, and has no other use.
   auto context = from ? from->fork() : std::make_shared<Context>(std::move(model));
+  if (sleepy) context->adopt(*sleepy);
   if (auto done = context->restore(hot, head, {behind, kept_of}); !done) return done.error();
   return std::shared_ptr<Filling>(new Filling(std::move(context), std::move(growths)));
 }
@@ -150,6 +152,13 @@ std::optional<Error> Filling::fault_in(const Part& part, size_t block, size_t fr
   return damaged(table(part), bytes.data(), s.type, bad, index);
 }
 
+void Filling::write(const Part& part, size_t block, std::span<const std::byte> bytes) {
+  if (slice(part).may_sleep)
+    context_->blocks(slice(part).name).place(block, bytes);
+  else
+    device().upload(place_of(part, block), bytes.data(), bytes.size());
+}
+
 std::optional<Error> Filling::put(const BlockBytes& block) {
   const auto [growth, at] = block.name;
   if (block.bytes.size() != sizes_[growth])
@@ -159,7 +168,7 @@ std::optional<Error> Filling::put(const BlockBytes& block) {
   for (const auto& part : parts_[growth]) {
     const auto own = block.bytes.subspan(from, part.bytes);
     if (!fault) fault = fault_in(part, at, 0, own);
-    device().upload(place_of(part, at), own.data(), own.size());
+    write(part, at, own);
     from += part.bytes;
   }
   return fault;
@@ -202,7 +211,9 @@ class Filling::Reading {
   std::vector<bool> read() {
     std::array<Sha256, Sha256::lanes> hashes;
     const size_t growth = wanted_[0].name.growth;
-    const bool direct = filling_.device().in_host_memory();
+    const auto sleeps = [&](const Part& part) { return filling_.slice(part).may_sleep; };
+    const auto& parts = filling_.parts_[growth];
+    const bool direct = filling_.device().in_host_memory() && std::none_of(parts.begin(), parts.end(), sleeps);
     std::vector<std::byte> staging(direct ? 0 : filling_.sizes_[growth] * wanted_.size());
     size_t at = 0;
     for (const auto& part : filling_.parts_[growth]) {
@@ -242,7 +253,7 @@ class Filling::Reading {
 
   void upload(const BlockFile& file, const std::byte* from) {
     for (const auto& part : filling_.parts_[file.name.growth]) {
-      filling_.device().upload(filling_.place_of(part, file.name.block), from, part.bytes);
+      filling_.write(part, file.name.block, {from, part.bytes});
       from += part.bytes;
     }
   }
@@ -284,6 +295,21 @@ Result<std::vector<bool>> Filling::read(std::span<const BlockFile> files) {
     throw;
   }
   return good;
+}
+
+Status Filling::rest(std::span<const BlockName> blocks) {
+  for (const auto& [growth, block] : blocks) {
+    const bool sleeps = growth < parts_.size() && std::all_of(parts_[growth].begin(), parts_[growth].end(),
+                                                              [&](const Part& part) { return slice(part).may_sleep; });
+    if (!sleeps) return internal("block ", block, " of growth ", growth, " cannot sleep.");
+  }
+  const std::lock_guard lock(mutex_);
+  for (const auto& [growth, block] : blocks) {
+    if (block >= stages_[growth].size() || stages_[growth][block] != Stage::awaited)
+      return internal("block ", block, " of growth ", growth, " is not awaited.");
+    stages_[growth][block] = Stage::written;
+  }
+  return Done{};
 }
 
 Result<std::shared_ptr<Context>> Filling::finish() {

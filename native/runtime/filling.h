@@ -44,8 +44,10 @@ class Filling {
  public:
   // `hot`: the state without the blocks. `from`: the context whose blocks are kept, which no other call has; null where
   // none is. Refuses what Context::restore refuses. Throws as Context's constructor does.
+  // `sleepy`: where tables that may sleep are kept, their blocks, in place of those of `from`.
   static Result<std::shared_ptr<Filling>> begin(std::shared_ptr<const Model> model, std::span<const std::byte> hot,
-                                                std::vector<Growth> growths, const Head& head, Context* from = nullptr);
+                                                std::vector<Growth> growths, const Head& head, Context* from = nullptr,
+                                                const Context::Sleepy* sleepy = nullptr);
 
   // Writes blocks. The sha256 of the bytes of each, which the caller compares with its name. A wrong length and numbers
   // that no state can have are held against the filling: see finish().
@@ -53,6 +55,8 @@ class Filling {
   // Writes blocks of one growth from their files. True for each file that could be read and has length and hash. The
   // others may be placed again.
   Result<std::vector<bool>> read(std::span<const BlockFile> files);
+  // Leaves blocks asleep; their tables may sleep.
+  Status rest(std::span<const BlockName> blocks);
   // The context, once every block has been written. To be called once.
   Result<std::shared_ptr<Context>> finish();
 
@@ -75,6 +79,8 @@ class Filling {
   std::byte* place_of(const Part& part, size_t block) {
     return context_->blocks(slice(part).name).expected(block).data();
   }
+  // Writes all of a part.
+  void write(const Part& part, size_t block, std::span<const std::byte> bytes);
   std::optional<Error> put(const BlockBytes& block);
   // What is wrong with bytes that begin at `from` of a part of a block.
   std::optional<Error> fault_in(const Part& part, size_t block, size_t from, std::span<const std::byte> bytes) const;

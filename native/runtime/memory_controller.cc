@@ -125,13 +125,11 @@ void MemoryController::finish(int32_t token) {
     else if (memory_.every > 0 && count % memory_.every == 0)
       retrieve_for("period", std::nullopt, std::nullopt);
   }
-  if (changed_) lay();
 }
 
 void MemoryController::archive() {
   const size_t count = counter(names_.count);
   while (count / memory_.block - counter(names_.archived) > memory_.summarize_keep) archive_block("summarize");
-  if (changed_) lay();
 }
 
 Status MemoryController::retrieve(std::optional<Blocks> blocks) {
@@ -149,12 +147,28 @@ Status MemoryController::retrieve(std::optional<Blocks> blocks) {
     }
   }
   retrieve_for("event", std::nullopt, std::move(blocks));
-  if (changed_) lay();
   return Done{};
 }
 
-void MemoryController::prepare() {
-  if (counter(names_.slots) == 0 && counter(names_.count) > 0) lay();
+std::vector<SleepyBytes*> MemoryController::sleepy(const Blocks& blocks) const {
+  std::vector<SleepyBytes*> out;
+  for (const int32_t block : blocks) {
+    const auto at = static_cast<size_t>(block);
+    auto* bytes = context_.blocks(names_.cold).sleepy(at, at + 1).front();
+    if (std::find(out.begin(), out.end(), bytes) == out.end()) out.push_back(bytes);
+  }
+  return out;
+}
+
+Result<std::shared_ptr<Ticket>> MemoryController::prepare() {
+  if (context_.list_laid) return std::shared_ptr<Ticket>();
+  Loan loan(*model_.sleepy_blocks, sleepy(list_of(names_.injected_blocks, names_.injected)));
+  auto awaited = loan.take();
+  if (awaited && !*awaited) {
+    lay();
+    context_.list_laid = true;
+  }
+  return awaited;
 }
 
 // §7
@@ -245,7 +259,7 @@ void MemoryController::add_anchor(size_t block, const std::vector<int32_t>& toke
   size_t entries = counter(names_.entries);
   if (entries == A) {
     note(MemoryEvent::Type::release).block = blocks[0];
-    if (static_cast<size_t>(blocks[0]) < counter(names_.archived)) changed_ = true;
+    if (static_cast<size_t>(blocks[0]) < counter(names_.archived)) context_.list_laid = false;
     std::copy(blocks + 1, blocks + A, blocks);
     std::copy(offsets + K, offsets + A * K, offsets);
     for (std::byte* rows : kept) std::memmove(rows, rows + bytes, (A - 1) * bytes);
@@ -278,7 +292,7 @@ void MemoryController::archive_block(std::string_view reason) {
   if (memory_.tombstones > 0) add_tombstone(block);
   set(names_.version, counter(names_.version) + 1);
   if (memory_.topics) garden(block);
-  changed_ = true;
+  context_.list_laid = false;
 }
 
 // The sinks, from the first block, and the tokens of the block's anchor.

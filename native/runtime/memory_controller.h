@@ -51,8 +51,9 @@ class MemoryController {
   // The stream's events. `blocks`: those to bring; none: as the policy chooses. INVALID changes nothing.
   void archive();
   Status retrieve(std::optional<std::vector<int32_t>> blocks);
-  // Lays the list of a state that came from outside (a restored one), where it is not laid.
-  void prepare();
+  // To be called before a step: lays the list, where it is not what the state says. A ticket: an archived block sleeps
+  // that is to be in the list, and this is to be called again when it opens. UNAVAILABLE: such a block cannot be had.
+  Result<std::shared_ptr<Ticket>> prepare();
 
  private:
   using Blocks = std::vector<int32_t>;
@@ -105,6 +106,7 @@ class MemoryController {
   std::vector<size_t> shown_tombstones() const;
   std::vector<Slot> slots() const;
   void lay();
+  std::vector<SleepyBytes*> sleepy(const Blocks& blocks) const;
   MemoryEvent& note(MemoryEvent::Type type);
 
   Context& context_;
@@ -115,7 +117,6 @@ class MemoryController {
   ThreadPool& pool_;
   std::vector<MemoryEvent>& events_;
   const Payload payload_;
-  bool changed_ = false;  // the list is not what it should be
 };
 
 }  // namespace continuo

@@ -99,12 +99,16 @@ void MemoryController::retrieve_for(std::string_view reason, std::optional<size_
   if (memory_.tombstones > 0) std::fill_n(table<float>(names_.attention), memory_.tombstones, 0.0f);
   const bool later = memory_.inject_later && reason != "event";
   set_list(names_.pending_blocks, names_.pending, later ? chosen : Blocks{});
-  if (!later) inject(chosen);
+  if (!later)
+    inject(chosen);
+  else
+    // Those that sleep come near while the block's other tokens run.
+    (void)model_.sleepy_blocks->want(sleepy(chosen), false);
 }
 
 // §9.4
 void MemoryController::inject(const Blocks& blocks) {
-  if (blocks != list_of(names_.injected_blocks, names_.injected)) changed_ = true;
+  if (blocks != list_of(names_.injected_blocks, names_.injected)) context_.list_laid = false;
   set_list(names_.injected_blocks, names_.injected, blocks);
   context_.head.chain.injected(blocks);
   const size_t length = slots().size();
@@ -140,7 +144,6 @@ std::vector<MemoryController::Slot> MemoryController::slots() const {
 }
 
 void MemoryController::lay() {
-  changed_ = false;
   const auto all = slots();
   const size_t L = memory_.layers, C = memory_.kv(), K = memory_.anchor_tokens;
   set(names_.slots, all.size());

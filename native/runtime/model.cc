@@ -136,6 +136,7 @@ std::vector<StateSlice> lay_out(const Graph& graph) {
     if (d.kind != Kind::persistent || d.clock) continue;
     StateSlice slice{name, d.type};
     slice.derived = d.derived;
+    slice.may_sleep = graph.memory && name == graph.memory->names.cold;
     if (d.growing() > 1) {
       slice.several = several++;
       slice.reaches.assign(d.axes.size(), 0);
@@ -243,6 +244,7 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, co
     auto modules = MemoryModules::read(*memory, model->graph.width(memory->names.topic_sum), tensors);
     if (!modules) return modules.error();
     model->modules = std::move(*modules);
+    model->sleepy_blocks = std::make_shared<BlockCache>();
   }
   std::vector<ConstantSpec> specs;
   for (const auto& member : model->constant_index.members()) specs.push_back(spec_of(model->graph, member));

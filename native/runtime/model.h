@@ -8,6 +8,7 @@
 #include "base/threads.h"
 #include "compile/program.h"
 #include "graph/graph.h"
+#include "runtime/block_cache.h"
 #include "runtime/device.h"
 #include "runtime/host_kernels.h"
 #include "runtime/memory_modules.h"
@@ -40,6 +41,9 @@ struct StateSlice {
   uint32_t several = no_name;
   std::vector<size_t> reaches = {};
   bool derived = false;  // not in a snapshot
+  // Only the host reads the table, which grows along one counter: its blocks lie in the host's memory, and full ones may
+  // sleep (block_cache.h).
+  bool may_sleep = false;
   bool grows() const { return counter != no_name; }
   bool in_blocks() const { return grows() || ring_in_blocks; }
   Name follows() const { return grows() ? counter : ring; }
@@ -83,6 +87,8 @@ class Model {
   std::vector<Program> programs;    // [blocks]
   std::optional<FirstState> first;  // where the graph has a block "first"
   std::unique_ptr<const MemoryModules> modules;  // of the memory outside; null where it has none
+  // Of the tables that may sleep; null where there are none.
+  std::shared_ptr<BlockCache> sleepy_blocks;
   std::string note;                              // why packed weights on disk were not used; else empty
 
  private:

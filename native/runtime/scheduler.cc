@@ -192,21 +192,25 @@ bool Scheduler::read(Executor& executor, Work& work, size_t rows) {
 }
 
 // Pins the item's context and makes room for the positions of these rows. False where the item must wait: for a ticket,
-// or for other contexts to free memory of the device.
+// or for other contexts to free memory of the device; and where it failed.
 bool Scheduler::pin(Executor& executor, Work& work, size_t rows) {
   auto& device = *executor.model().device;
   auto& context = work.context();
   if (work.parked()) return false;
-  work.ticket = device.awaited(context);
-  if (work.parked()) {
-    work.ticket->on_open(wake_);
-    return false;
-  }
+  if (auto awaited = device.awaited(context); awaited && !awaited->ready()) return park(work, std::move(awaited));
   bool pinned = false;
   try {
     pinned = device.pin(context);
-    if (pinned && executor.model().graph.memory)
-      MemoryController(context, executor.pool(), work.result.events).prepare();
+    if (pinned && executor.model().graph.memory) {
+      auto awaited = MemoryController(context, executor.pool(), work.result.events).prepare();
+      if (!awaited || *awaited) {
+        device.unpin(context);
+        if (awaited) return park(work, *awaited);
+        work.result.error = awaited.error();
+        context.broken = true;
+        return false;
+      }
+    }
     if (pinned) executor.reserve(context, executor.model().graph.language->step, rows);
   } catch (const std::exception& error) {
     if (pinned) device.unpin(context);
@@ -225,6 +229,12 @@ bool Scheduler::pin(Executor& executor, Work& work, size_t rows) {
   work.passed_over = pinned ? 0 : work.passed_over + 1;
   if (pinned) pinned_.push_back(&work);
   return pinned;
+}
+
+bool Scheduler::park(Work& work, std::shared_ptr<Ticket> ticket) {
+  work.ticket = std::move(ticket);
+  work.ticket->on_open(wake_);
+  return false;
 }
 
 void Scheduler::unpin() {

@@ -15,6 +15,7 @@
 
 #include "runtime/executor.h"
 #include "runtime/pace.h"
+#include "runtime/ticket.h"
 #include "runtime/work.h"
 
 namespace continuo {
@@ -72,6 +73,8 @@ class Scheduler {
 
   uint32_t step_value(Executor& executor, Name name) const;
   bool pin(Executor& executor, Work& work, size_t rows);
+  // Leaves the item out of steps until the ticket opens. False.
+  bool park(Work& work, std::shared_ptr<Ticket> ticket);
   void unpin();
   void serve(Executor& executor);
   void remember(Executor& executor, Work& work, const Run& run, const float* hiddens);

@@ -28,25 +28,4 @@ bool StopStrings::ends_with(int32_t token) {
   return found;
 }
 
-void Ticket::open() {
-  std::vector<std::function<void()>> wakes;
-  {
-    const std::lock_guard lock(mutex_);
-    ready_.store(true, std::memory_order_release);
-    std::swap(wakes, wakes_);
-  }
-  for (const auto& wake : wakes) wake();
-}
-
-void Ticket::on_open(std::function<void()> wake) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!ready()) {
-      wakes_.push_back(std::move(wake));
-      return;
-    }
-  }
-  wake();
-}
-
 }  // namespace continuo

@@ -37,7 +37,7 @@ using Bytes = std::vector<std::byte>;
 
 Bytes part_of(Context& context, const std::vector<Positions>& rows, bool rest) {
   Bytes out(context.part_bytes(rows, rest));
-  context.serialize_part(rows, rest, out);
+  CHECK(context.serialize_part(rows, rest, out));
   return out;
 }
 
@@ -63,7 +63,7 @@ Bytes state_of(size_t places, uint64_t seed) {
 
 Bytes state(Context& context) {
   Bytes out(context.serialized_bytes());
-  context.serialize(out);
+  CHECK(context.serialize(out));
   return out;
 }
 

@@ -37,7 +37,7 @@ bool same(const ItemResult& a, const ItemResult& b) {
 
 std::vector<std::byte> state_of(Context& context) {
   std::vector<std::byte> out(context.serialized_bytes());
-  context.serialize(out);
+  CHECK(context.serialize(out));
   return out;
 }
 

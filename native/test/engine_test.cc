@@ -116,7 +116,7 @@ TEST("engine: generation feeds what it samples, alone or in a batch, and resumes
     generated.insert(generated.end(), (*part)[1].generated.begin(), (*part)[1].generated.end());
     logprobs.insert(logprobs.end(), (*part)[1].logprobs.begin(), (*part)[1].logprobs.end());
     std::vector<std::byte> state(pieces->serialized_bytes());
-    pieces->serialize(state);
+    CHECK(pieces->serialize(state));
     auto restored = std::make_shared<Context>(opened.model);
     CHECK(restored->restore(state, pieces->head));
     pieces = restored;
@@ -173,7 +173,7 @@ TEST("context: restore refuses wrong lengths, numbers that are not finite and im
   auto context = std::make_shared<Context>(opened.model);
   CHECK(process(*opened.engine, {{context, {1, 2}, false, 0, {}}}));
   std::vector<std::byte> good(context->serialized_bytes()), after(good.size());
-  context->serialize(good);
+  CHECK(context->serialize(good));
   CHECK_SAYS(context->restore(std::span(good).first(good.size() - 1), context->head), "bytes");
   Head impossible = context->head;
   impossible.origin = 3;
@@ -182,7 +182,7 @@ TEST("context: restore refuses wrong lengths, numbers that are not finite and im
   const float nan = NAN;
   std::memcpy(bad.data() + 400, &nan, 4);
   CHECK_SAYS(context->restore(bad, context->head), "not finite");
-  context->serialize(after);
+  CHECK(context->serialize(after));
   CHECK(after == good);
   CHECK(context->restore(good, context->head));
 }

@@ -9,7 +9,14 @@ import { availableParallelism } from 'node:os'
 import { dirname } from 'node:path'
 import { uninitialised } from '../bulk.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
-import { type MemoryDeclaration, PLAIN_MEMORY, type StateLayout, type StateSource } from '../memory.ts'
+import {
+  BLOCK_POSITIONS,
+  type MemoryDeclaration,
+  PLAIN_MEMORY,
+  type SleepyBlocks,
+  type StateLayout,
+  type StateSource,
+} from '../memory.ts'
 import { executorOf } from './executor.ts'
 import { fillFrom, isSource } from './filling.ts'
 import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
@@ -276,8 +283,11 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     if (origin > pulse) invalid(`The head to restore has origin ${origin} after its pulse ${pulse}.`)
   }
 
+  const sleepy = layout.growth.find(({ sleeps }) => sleeps) ?? null
+
   /** A part of the state of a context that is busy with this. */
   const copied = async (handle: ContextHandle, { from, to }: Ranges, rest: boolean): Promise<Uint8Array> => {
+    if (sleepy !== null) await awaitNative((addon) => addon.bring(handle, from, to))
     const out = uninitialised(callNative((addon) => addon.partBytes(handle, from, to, rest)))
     await awaitNative((addon) => addon.capture(handle, from, to, rest, out))
     return out
@@ -337,7 +347,9 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
           if (BigInt(known.pulse) !== state.head.pulse)
             misuse(`A capture at pulse ${known.pulse} was asked for, and the context stands at ${state.head.pulse}.`)
           const counters = callNative((addon) => addon.counters(handle))
-          return takeParts(layout, counters, known, (ranges, rest) => copied(handle, ranges, rest))
+          const numbers = sleepy === null ? {} : { numbers: [...callNative((addon) => addon.blockNumbers(handle))] }
+          const parts = await takeParts(layout, counters, known, (ranges, rest) => copied(handle, ranges, rest))
+          return { ...parts, ...numbers }
         })
       },
       frozen: () =>
@@ -346,6 +358,11 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
           callNative((addon) => addon.counters(own().handle)),
           Number(state.head.pulse),
         ),
+      numbers: () => (sleepy === null ? new Float64Array(0) : callNative((addon) => addon.blockNumbers(own().handle))),
+      held() {
+        const blocks = sleepy === null ? null : callNative((addon) => addon.holdBlocks(own().handle))
+        return blocks && { blocks, drop: () => callNative((addon) => addon.dropBlocks(blocks)) }
+      },
       restore(bytes, head) {
         own()
         checkLoaded(bytes, head)
@@ -393,7 +410,25 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     }
   }
 
+  const blocks: SleepyBlocks | null = sleepy && {
+    blockBytes: sleepy.tables.reduce((sum, { outer, row }) => sum + outer * row, 0) * (sleepy.block ?? BLOCK_POSITIONS),
+    news: () => awaitNative((addon) => addon.blockNews(engine)),
+    stop() {
+      if (!closed) callNative((addon) => addon.stopBlockNews(engine))
+    },
+    sleep: (number) => !closed && callNative((addon) => addon.sleepBlock(engine, number)),
+    wake(number, bytes) {
+      if (!closed && !callNative((addon) => addon.wakeBlock(engine, number, bytes)))
+        throw new ContinuoError('INTERNAL', `A block came back with ${bytes.length} bytes.`)
+    },
+    refuse(number, reason) {
+      if (!closed) callNative((addon) => addon.refuseBlock(engine, number, reason))
+    },
+    copy: (number) => (closed ? null : callNative((addon) => addon.copyBlock(engine, number))),
+  }
+
   return {
+    blocks,
     dir,
     modelType,
     vocabSize,

@@ -69,18 +69,36 @@ const gathered = (filling: FillingHandle): BlockSink['bytes'] => {
 export const fillFrom = async <T>(
   engine: EngineHandle,
   { first, growth }: StateLayout,
-  { hot, blocks, kept = blocks.map(() => 0), fill }: StateSource,
+  { hot, blocks, kept = blocks.map(() => 0), held, resting, fill }: StateSource,
   { pulse, origin, chain }: ContextHead,
   context: ContextHandle | null,
   take: (filling: FillingHandle) => T,
 ): Promise<T> => {
-  const tables = growth.map((each) => each.tables.map((table) => first.findIndex(({ name }) => name === table.name)))
-  const keeper = kept.some((count) => count > 0) ? context : null
+  // Rings come whole, with the hot part.
+  const tables = growth.map(({ places, tables: own }) =>
+    places === undefined ? own.map((table) => first.findIndex(({ name }) => name === table.name)) : [],
+  )
+  const keeper = kept.some((count, g) => count > 0 && (held === undefined || growth[g]!.sleeps !== true))
+    ? context
+    : null
   const filling = await awaitNative((addon) =>
-    addon.fill(engine, hot, tables, blocks, kept, keeper, pulse, origin, String(chain)),
+    addon.fill(engine, hot, tables, blocks, kept, keeper, held ?? null, pulse, origin, String(chain)),
   )
   try {
+    const rests = resting !== undefined
+    if (rests) {
+      const g = growth.findIndex(({ sleeps }) => sleeps)
+      const asleep = resting.map((_, block) => block)
+      callNative((addon) =>
+        addon.restBlocks(
+          filling,
+          asleep.map(() => g),
+          asleep,
+        ),
+      )
+    }
     await fill({
+      rests,
       bytes: gathered(filling),
       async files(files) {
         const found = await inParallel(inCalls(files), CALLS, (call) =>

@@ -48,6 +48,9 @@ const operandReach = (op: string): number | null => {
   return op.startsWith('cache.') ? null : 0
 }
 
+/** Of a memory outside: the table of its archived blocks, which no kernel reads. */
+const ARCHIVE = 'cold'
+
 /** Tables that follow one counter. */
 export type Followers = Pick<Growth, 'counter' | 'places' | 'block' | 'tables'>
 
@@ -70,7 +73,8 @@ export const growthOf = (graph: Graph, followers: readonly Followers[]): readonl
         reach = Math.max(reach, back)
       }
     }
-    return places !== undefined && reach > 1 ? [] : [{ ...each, reach }]
+    const sleeps = graph.memory !== undefined && tables.every(({ name }) => name === ARCHIVE)
+    return places !== undefined && reach > 1 ? [] : [{ ...each, reach, ...(sleeps && { sleeps }) }]
   })
 }
 

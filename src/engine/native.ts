@@ -1,6 +1,7 @@
 /** The functions of the addon in `native/`, typed. Only `src/engine/` calls them. */
 import { loadAddon } from '../addon.ts'
 import { ContinuoError, type ErrorCode } from '../errors.ts'
+import type { BlockNews, HeldBlocks } from '../memory.ts'
 import type { View } from './graph.ts'
 import type { BlockPlan, ContextHead, DeviceKind, EngineStats, TraceEntry, WorkResult } from './types.ts'
 
@@ -187,7 +188,8 @@ interface Addon {
   ): Promise<ContextHandle>
   /**
    * A context that is made of parts: the state without its blocks first. `tables`: of each growth, the indices of its tables in the layout;
-   * `blocks`: how many blocks it has, of which the context has the first `kept`, and the others will come.
+   * `blocks`: how many blocks it has, of which the context has the first `kept`, or `held` where they may
+   * sleep, and the others will come.
    */
   fill(
     engine: EngineHandle,
@@ -196,6 +198,7 @@ interface Addon {
     blocks: readonly number[],
     kept: readonly number[],
     context: ContextHandle | null,
+    held: HeldBlocks | null,
     pulse: bigint,
     origin: bigint,
     chain: string,
@@ -214,6 +217,22 @@ interface Addon {
     paths: readonly string[],
     hashes: readonly string[],
   ): Promise<readonly boolean[]>
+  /** These blocks stay asleep. */
+  restBlocks(filling: FillingHandle, growths: readonly number[], blocks: readonly number[]): void
+  /** The blocks of these positions are awake then, and stay so until they were copied. */
+  bring(context: ContextHandle, from: readonly number[], to: readonly number[]): Promise<void>
+  holdBlocks(context: ContextHandle): HeldBlocks
+  /** Once. */
+  dropBlocks(held: HeldBlocks): void
+  /** Of the full blocks that may sleep. */
+  blockNumbers(context: ContextHandle): Float64Array
+  blockNews(engine: EngineHandle): Promise<BlockNews>
+  stopBlockNews(engine: EngineHandle): void
+  sleepBlock(engine: EngineHandle, number: number): boolean
+  /** Whether the bytes have the length of the block. */
+  wakeBlock(engine: EngineHandle, number: number, bytes: Uint8Array): boolean
+  refuseBlock(engine: EngineHandle, number: number, reason: string): void
+  copyBlock(engine: EngineHandle, number: number): Uint8Array<ArrayBuffer> | null
   /** Ends it: its context becomes that of the handle, or gets a new one. */
   filled(filling: FillingHandle, context: ContextHandle): void
   filled(filling: FillingHandle, context: null): ContextHandle

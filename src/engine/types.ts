@@ -6,9 +6,11 @@ import type { MemoryEvent } from '../../topics/observations.ts'
 import { ContinuoError } from '../errors.ts'
 import type {
   GateStatistics,
+  HeldBlocks,
   KnownParts,
   MemoryDeclaration,
   Runs,
+  SleepyBlocks,
   StateLayout,
   StateParts,
   StateSource,
@@ -99,6 +101,10 @@ export interface EngineContext extends Context {
   restore(state: Uint8Array, head: ContextHead): void
   /** Of each growth of the layout, the runs that are frozen now. Throws MISUSE while a call has the context. */
   frozen(): readonly Runs[]
+  /** The numbers of its full blocks that may sleep. */
+  numbers(): Float64Array
+  /** The same blocks, to be given to another context with the rest of the state; they stay until `drop`. null where none may sleep. */
+  held(): { readonly blocks: HeldBlocks; drop(): void } | null
 }
 
 export interface Sampling {
@@ -249,6 +255,8 @@ export interface EngineStats {
 }
 
 export interface Model extends ModelInfo {
+  /** Blocks of its contexts that may sleep; null where none does. */
+  readonly blocks: SleepyBlocks | null
   createContext(): EngineContext
   /** A new context with this state (null: the first one) and head, made on another thread. Rejects as `Context.load`. */
   openContext(state: Uint8Array | StateSource | null, head: ContextHead): Promise<EngineContext>

@@ -37,6 +37,7 @@ import {
 } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
 import { offsetOf, openTopicStore, type TopicStore, topicReader } from './blob-topic.ts'
+import type { Keep } from './stored-state.ts'
 import type { TurnWriter } from './turns.ts'
 import type { Capture } from './types.ts'
 
@@ -170,6 +171,8 @@ export interface PartitionBlobs {
   end(session: string): void
   /** Makes the blocks of a capture durable, where they are not yet. Their names, or null where it has none. */
   write(capture: Capture): Promise<BlobNames | null>
+  /** Where a block of the session lies that stays in the store for now; null: in another store than this. */
+  kept: Keep
   /** The copy is lost or damaged: it is given to no session any more. */
   distrust(blob: BlobName): void
   /** Copies of blobs, by the places of the old ones: from here on they are named instead. */
@@ -274,6 +277,24 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       failpoint('blobs.written')
       replace(head.session, { origin: head.conductor.origin, names, where })
       return names.every((own) => own.length === 0) ? null : names
+    },
+    kept(place, session, { run, ...blob }) {
+      if (place !== where) return null
+      const sleepy = growth.find(({ sleeps }) => sleeps)!
+      return {
+        key: `${where}/${blob.hash}.${blob.place}`,
+        isNear: store.pathOf !== undefined,
+        async read() {
+          // A copy may have taken its place meanwhile.
+          const now = byHash.get(blob.hash) ?? blob
+          let bytes: Uint8Array = new Uint8Array(0)
+          await store.get([{ ...now, bytes: blockBytes(sleepy, run) }], async (_, found) => {
+            await checkBlock(store, session, run, now, found, (given) => digest([given]))
+            bytes = found!
+          })
+          return bytes
+        },
+      }
     },
     distrust({ hash, place }) {
       if (byHash.get(hash)?.place === place) byHash.delete(hash)

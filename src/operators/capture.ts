@@ -14,9 +14,9 @@ export const captureOf = async ({ head, context }: SessionState, blobs: Partitio
     if (blobs === null) return { head, state: await context.state(), gates }
     const names = blobs.known(head.session, head.conductor.origin)
     const parts = { pulse: head.conductor.globalStep, ends: names.map(endOf) }
-    const { hot, frozen, fresh } = await context.capture(parts)
+    const { hot, frozen, fresh, numbers } = await context.capture(parts)
     const known = names.map((own, g) => within(own, frozen[g]!))
-    return { head, state: hot, blocks: { known, fresh }, gates }
+    return { head, state: hot, blocks: { known, fresh, ...(numbers && { numbers }) }, gates }
   } catch (error) {
     throw error instanceof SpillLost ? spillLostOf(head.session, error) : error
   }

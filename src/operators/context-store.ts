@@ -4,10 +4,18 @@
  */
 import type { Context, EngineContext, Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, codeOf } from '../errors.ts'
+import type { KeptBlock, StateSource } from '../memory.ts'
+import { type BlockCacheOptions, type BlockCacheStats, openBlockCache } from '../state/block-cache.ts'
 import { createRungs, type RungsOptions, type RungsStats, type Slot } from './rungs.ts'
 
-export type ContextStoreOptions = RungsOptions
-export type ContextStoreStats = RungsStats
+export interface ContextStoreOptions extends RungsOptions {
+  /** Of a model whose memory lies outside: where archived blocks are. */
+  readonly blocks?: BlockCacheOptions | undefined
+}
+export interface ContextStoreStats extends RungsStats {
+  /** null: the model has no memory outside. */
+  readonly blocks: BlockCacheStats | null
+}
 
 /** Where contexts are made. */
 export interface Contexts {
@@ -33,16 +41,21 @@ export interface ContextStore {
   /** As `submit` of the model, for a context that was created here. Rejects with `SpillLost` when its spill file is missing or was changed. */
   submit(item: WorkItem): Promise<WorkResult>
   readonly stats: ContextStoreStats
+  /** Blocks with these numbers (`StateParts.numbers`) are kept from now on. */
+  keep(numbers: readonly number[], kept: (at: number) => KeptBlock): void
   /** Removes the spill files, and with them the contexts that are in one. Resolves when none is being written any more. */
   close(): Promise<void>
 }
 
+const isSource = (state: Uint8Array | StateSource | null): state is StateSource => state !== null && 'resting' in state
+
 export const createContextStore = (
-  model: Pick<Model, 'createContext' | 'openContext' | 'forkContext' | 'submit' | 'layout'>,
+  model: Pick<Model, 'createContext' | 'openContext' | 'forkContext' | 'submit' | 'layout' | 'blocks'>,
   options: ContextStoreOptions = {},
 ): ContextStore => {
   const rungs = createRungs(model, options)
   const { files } = rungs
+  const cache = model.blocks && openBlockCache(model.blocks, { warn: options.warn, ...options.blocks })
   const slots = new WeakMap<Context, Slot>()
 
   const mended = (slot: Slot): void => {
@@ -88,6 +101,7 @@ export const createContextStore = (
           }
           const loaded = async (real: EngineContext): Promise<void> => {
             if (!made) await real.load(state, head)
+            if (isSource(state) && state.resting !== undefined) cache?.rest(real.numbers(), state.resting)
             rungs.clear(slot)
             mended(slot)
           }
@@ -163,7 +177,11 @@ export const createContextStore = (
         }
       })
     },
-    stats: rungs.stats,
-    close: rungs.close,
+    stats: Object.assign(rungs.stats, { blocks: cache?.stats ?? null }),
+    keep: (numbers, kept) => cache?.keep(numbers, kept),
+    async close() {
+      await rungs.close()
+      cache?.close()
+    },
   }
 }

@@ -29,13 +29,15 @@ import { NOBODY, parentOf, sessionFor } from './fork.ts'
 import { type ReplayDeps, sessionEvents } from './replay.ts'
 import { SessionLost } from './set-aside.ts'
 import { readSnapshot } from './snapshots.ts'
-import { storedState } from './stored-state.ts'
+import { type Keep, storedState } from './stored-state.ts'
 import { tokenizeEvent } from './tokenize.ts'
 import type { Tokenized, Valid } from './types.ts'
 
 export interface RestoreDeps extends ReplayDeps {
   /** Committed heads: the parent of a fork is taken from there while it stands where it was forked. */
   readonly heads?: Pick<ReadonlyMap<string, Head>, 'get'>
+  /** Where blocks that may sleep lie; default: none may. */
+  readonly kept?: Keep
   /** Called for a block that is missing or damaged. */
   readonly distrust?: (blob: BlobName) => void
   /** The snapshot that the committed head of a session names by now: it may be written again elsewhere at any time. */
@@ -60,11 +62,11 @@ const disagree = (target: Head, reached: Head, hint: string): Disagreement =>
 
 /** Loads the snapshot that the head names; null where it names none. Throws `SessionLost` where it is of no use. */
 const loadSnapshot = async (deps: RestoreDeps, partition: number, target: Head): Promise<Restored | null> => {
-  const { log, names, model, distrust, newest } = deps
+  const { log, names, model, kept, distrust, newest } = deps
   if (target.snapshot === null) return null
   try {
     const file = await readSnapshot(log, names.snapshots, partition, target)
-    const { head, state, blocks: stored } = await storedState(log, file, model.layout)
+    const { head, state, blocks: stored } = await storedState(log, file, model.layout, kept)
     checkFits(head, model)
     const fault = faultOfHead(head, model)
     if (fault !== null) throw new SessionLost(`The snapshot of session "${target.session}" cannot be used: ${fault}.`)

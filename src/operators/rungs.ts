@@ -54,6 +54,8 @@ export interface Slot {
   real: EngineContext | null
   /** What of it lies in files. It is spilled where the hot part does. */
   pages: Pages
+  /** Of one in files: its blocks that may sleep. */
+  held: ReturnType<EngineContext['held']>
   /** While it is not in memory. */
   head: ContextHead
   bytes: number
@@ -127,6 +129,7 @@ export const createRungs = (
     if (!(bound > 0))
       throw new ContinuoError('INVALID', `The bound of ${what} is ${bound}, expected a number of bytes above 0.`)
   const folder = openSpillFolder(spillDir)
+  const anySleeps = model.layout.growth.some(({ sleeps }) => sleeps)
   const files = createPages(model.layout, folder, maxSpillBytes)
   /** In memory and free to go, in order of last use. */
   const idle = new Set<Slot>()
@@ -185,13 +188,20 @@ export const createRungs = (
   const forget = (slot: Slot): void => {
     if (slot.pages.hot === null) return
     files.cool(slot.pages)
+    letGo(slot)
     outside.delete(slot)
     isFull = false
+  }
+
+  const letGo = (slot: Slot): void => {
+    slot.held?.drop()
+    slot.held = null
   }
 
   /** What it was is of no use any more. */
   const clear = (slot: Slot): void => {
     files.clear(slot.pages)
+    letGo(slot)
     outside.delete(slot)
     isFull = false
   }
@@ -238,6 +248,7 @@ export const createRungs = (
     let parts: StateParts
     try {
       parts = await slot.real!.capture({ pulse: Number(pulse), ends: files.leave(slot.pages) })
+      slot.held = slot.real!.held()
     } catch (error) {
       // Its device was lost, say: there is nothing to keep, nor a reason to keep it here.
       slot.lost = error
@@ -248,7 +259,10 @@ export const createRungs = (
     try {
       await files.write(slot.pages, parts)
     } catch (error) {
-      if (!slot.closed) return error
+      if (!slot.closed) {
+        letGo(slot)
+        return error
+      }
       left(slot)
       clear(slot)
       return null
@@ -343,10 +357,11 @@ export const createRungs = (
     // Before anything else has its turn: the other context may be used or go from then on.
     const kin = sharing(slot)
     try {
-      const source = await files.source(slot.pages, label(slot), kin?.kept)
+      const parts = await files.source(slot.pages, label(slot), kin?.kept)
+      const source = { ...parts, ...(slot.held && { held: slot.held.blocks }) }
       const real = kin?.real ?? (await model.openContext(source, slot.head))
       await kin?.real.load(source, slot.head)
-      giveBack(source instanceof Uint8Array ? source : source.hot)
+      giveBack(source.hot)
       stats.spillReads += 1
       return real
     } catch (error) {
@@ -422,8 +437,8 @@ export const createRungs = (
         return inside(slot.real)
       }
       if (slot.lost !== null) throw slot.lost
-      if (slot.pages.hot !== null) return outside(slot.pages, label(slot))
-      const context = await model.openContext(null, slot.head)
+      if (slot.pages.hot !== null && !anySleeps) return outside(slot.pages, label(slot))
+      const context = await opened(slot)
       try {
         return await inside(context)
       } finally {
@@ -451,7 +466,7 @@ export const createRungs = (
     add(name, release) {
       const { bytes, ...head } = first()
       const flags = { busy: false, active: false, broken: false, closed: false }
-      const empty = { real: null, leaving: null, lost: null }
+      const empty = { real: null, held: null, leaving: null, lost: null }
       const slot: Slot = { name, release, pages: files.none(), head, bytes, kin: new Set(), ...flags, ...empty }
       slot.kin.add(slot)
       return slot

@@ -1,5 +1,7 @@
 /** How a worker does its work, spelled once: a flag of `continuo run` each, and read where it counts. */
+
 import { PART_BYTES } from '../../topics/snapshots.ts'
+import type { BlockCacheOptions } from '../state/block-cache.ts'
 import type { InputFormat } from './validate.ts'
 
 export interface WorkerSettings {
@@ -24,6 +26,8 @@ export interface WorkerSettings {
   readonly maxSpillBytes?: number | undefined
   /** Where the folder for those files is made; default: the system's folder for temporary files. */
   readonly spillDir?: string | undefined
+  /** Of a model whose memory lies outside: where archived blocks are, for all sessions of the worker. */
+  readonly blocks?: Omit<BlockCacheOptions, 'warn'> | undefined
 }
 
 export const SNAPSHOT_RECORDS = 65_536

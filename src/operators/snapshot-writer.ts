@@ -6,12 +6,13 @@ import type { TopicNames } from '../../topics/index.ts'
 import type { StateLayout } from '../memory.ts'
 import type { SnapshotRef } from '../state/head.ts'
 import type { LiveIndex } from '../state/live-index.ts'
-import { encodeManifest, hotTensors, namedIn } from '../state/manifest.ts'
+import { type BlobNames, encodeManifest, hotTensors, namedIn } from '../state/manifest.ts'
 import { type MemoryReport, type ModelMemory, memoryStats } from '../state/memory-stats.ts'
 import { filePieces } from '../state/snapshot.ts'
 import type { PartitionWriter } from '../streams/log.ts'
 import type { PartitionBlobs } from './blobs.ts'
 import { MAX_CAPTURES } from './captures.ts'
+import type { ContextStore } from './context-store.ts'
 import type { SessionTable } from './session-table.ts'
 import { type SnapshotWriting, writeSnapshot } from './snapshots.ts'
 import { type Capture, dropCapture } from './types.ts'
@@ -23,6 +24,8 @@ export interface SnapshotWriterDeps {
   readonly model: ModelMemory & { readonly layout: StateLayout }
   /** Where blocks of snapshots lie; null: snapshots are whole. */
   readonly blobs: PartitionBlobs | null
+  /** Tells who has the blocks in memory where they are kept. */
+  readonly keep?: ContextStore['keep']
   readonly snapshotIndex: LiveIndex
   /** Bytes of a snapshot in one record at most. */
   readonly partBytes: number
@@ -63,10 +66,23 @@ export const createSnapshotWriter = (deps: SnapshotWriterDeps): SnapshotWriter =
   /** Captures begun since garbage was looked at. */
   let begun = 0
 
+  const sleepy = model.layout.growth.findIndex(({ sleeps }) => sleeps)
+  /** Of its blocks that may sleep, those that were written now are durable. */
+  const keep = ({ head, blocks }: Capture, names: BlobNames): void => {
+    if (blocks?.numbers === undefined || sleepy < 0) return
+    const own = names[sleepy]!
+    const first = blocks.known[sleepy]!.length
+    deps.keep?.(
+      blocks.numbers.slice(first, own.length),
+      (at) => blobs!.kept(blobs!.where, head.session, own[first + at]!)!,
+    )
+  }
+
   /** A capture as a snapshot that can be written: whole, or as a manifest with the names of its blobs. */
   const encoded = async (taken: Capture): Promise<SnapshotWriting> => {
     const { head, state, gates } = taken
     const blocks = taken.blocks === undefined ? null : await blobs!.write(taken)
+    if (blocks !== null) keep(taken, blocks)
     const tensors = blocks === null ? model.layout.tensors(state) : hotTensors(model.layout, state, blocks)
     const seen = await memoryStats(model, head.conductor, state, gates, tensors)
     deps.onSnapshot?.(taken, seen)

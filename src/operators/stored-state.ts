@@ -1,10 +1,11 @@
 /**
- * A snapshot as a context takes it: blocks go from the store to where they stay, without a copy of the whole state in between. A file whose
- * tensors are not exactly those of the layout is put together first (`wholeSnapshot`), which says what is wrong with it.
+ * A snapshot as a context takes it: blocks go from the store to where they stay, without a copy of the whole state in between; those that may
+ * sleep stay in the store. A file whose tensors are not exactly those of the layout is put together first (`wholeSnapshot`), which says what is
+ * wrong with it.
  */
-import type { StateLayout, StateSource } from '../memory.ts'
+import type { KeptBlock, StateLayout, StateSource } from '../memory.ts'
 import type { Head } from '../state/head.ts'
-import { isOfLayout, readManifest } from '../state/manifest.ts'
+import { assemblyOf, isOfLayout, type Manifest, type RunName, readManifest } from '../state/manifest.ts'
 import { checkPulse, decodeSnapshot, readSnapshotFile } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
 import { blobsOf, checkBlock, type KnownBlocks, readerOf, wholeSnapshot } from './blobs.ts'
@@ -17,19 +18,47 @@ export interface StoredState {
   readonly blocks: Omit<KnownBlocks, 'origin'> | null
 }
 
-/** Throws as `wholeSnapshot` does; what is wrong with a block shows when the state is loaded. */
-export const storedState = async (log: EventLog, file: Uint8Array, layout: StateLayout): Promise<StoredState> => {
+/** Where a block of a session lies that stays in a store like this. */
+export type Keep = (where: string, session: string, name: RunName) => KeptBlock | null
+
+/**
+ * Throws as `wholeSnapshot` does; what is wrong with a block shows when the state is loaded, and of one that stays in the store when it is
+ * wanted.
+ */
+export const storedState = async (
+  log: EventLog,
+  file: Uint8Array,
+  layout: StateLayout,
+  keep: Keep = () => null,
+): Promise<StoredState> => {
   const read = await readSnapshotFile(file)
   const manifest = readManifest(read)
   if (manifest === null) return { ...(await decodeSnapshot(file, layout)), blocks: null }
   if (!isOfLayout(read, manifest, layout)) return wholeSnapshot(log, file, layout)
   const { head, names, store: where } = manifest
   checkPulse(head)
+  const isRing = layout.growth.map(({ places }) => places !== undefined)
+  const sleepy = layout.growth.findIndex(({ sleeps }) => sleeps)
   const reader = readerOf(log, manifest)
   const { pathOf } = reader
+  const partsOf = (part: Manifest) => blobsOf(part).flatMap((each) => each.at.map((place) => ({ ...each, ...place })))
+  const only = (wanted: (g: number) => boolean): Manifest => ({
+    ...manifest,
+    names: names.map((own, g) => (wanted(g) ? own : [])),
+  })
+  const withRings = async (): Promise<Uint8Array> => {
+    const whole = assemblyOf(layout, read.state, names, true)
+    // Several blocks of a ring may be one blob.
+    const blobs = blobsOf(only((g) => isRing[g]!))
+    await reader.get(blobs, async (index, bytes) => {
+      const { blob, at } = blobs[index]!
+      for (const { g, block, run } of at)
+        await checkBlock(reader, head.session, run, blob, bytes, (given) => whole.place(g, block, given))
+    })
+    return (await whole.finish()).state
+  }
   const fill: StateSource['fill'] = async (sink) => {
-    // Only rings name a blob twice.
-    let left = blobsOf(manifest).flatMap((each) => each.at.map((place) => ({ ...each, ...place })))
+    let left = partsOf(only((g) => !isRing[g] && !(sink.rests && g === sleepy)))
     if (pathOf !== undefined) {
       const found = await sink.files(
         left.map(({ g, block, blob }) => ({ g, block, hash: blob.hash, path: pathOf(blob) })),
@@ -42,6 +71,12 @@ export const storedState = async (log: EventLog, file: Uint8Array, layout: State
       await checkBlock(reader, head.session, block, blob, bytes, (given) => sink.bytes({ g, block }, given))
     })
   }
-  const state = { hot: read.state, blocks: names.map(({ length }) => length), fill }
+  const kept = sleepy < 0 ? [] : names[sleepy]!.map((name) => keep(where, head.session, name))
+  const state: StateSource = {
+    hot: isRing.includes(true) ? await withRings() : read.state,
+    blocks: names.map(({ length }, g) => (isRing[g] ? 0 : length)),
+    ...(sleepy >= 0 && kept.every((block) => block !== null) && { resting: kept }),
+    fill,
+  }
   return { head, state, blocks: { names, where } }
 }

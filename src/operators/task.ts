@@ -120,7 +120,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     const partitions = await log.partitions(names.chunks)
     const validation = { format: options.format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
     const engine = { model, tokenizer, submit: contexts.submit }
-    const distrust = blobs?.distrust
+    const { distrust, kept } = blobs ?? {}
     const restoring = {
       log,
       names,
@@ -130,6 +130,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       validate: validation,
       warn: options.warn,
       ...(distrust && { distrust }),
+      ...(kept && { kept }),
       newest: (session: string) => table.heads.get(session)?.snapshot ?? null,
     }
     sessions = createLiveSessions({
@@ -171,6 +172,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       stateIndex,
       resealing,
       snapshotIndex,
+      keep: contexts.keep,
       validation,
       inference,
       format: options.format,

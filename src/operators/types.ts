@@ -67,6 +67,8 @@ export interface Capture {
 export interface CapturedBlocks {
   readonly known: BlobNames
   readonly fresh: StateParts['fresh']
+  /** As `StateParts` has them. */
+  readonly numbers?: readonly number[]
 }
 
 /** Nobody needs the capture any more: others may have its memory. */

@@ -62,13 +62,14 @@ const CENSUS_INTERVAL = 5000
 const doublings = 6
 
 export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
-  const { log, group, names, maxResidentBytes, maxSpillBytes, spillDir } = options
+  const { log, group, names, maxResidentBytes, maxSpillBytes, spillDir, blocks } = options
   const partitions = await checkCount(log, names)
   const contexts = createContextStore(options.model, {
     warn: options.warn,
     maxBytes: maxResidentBytes,
     maxSpillBytes,
     spillDir,
+    blocks,
   })
   const tasks = new Map<number, Task>()
   const refused = new Map<number, unknown>()

@@ -55,13 +55,16 @@ export class SessionManager {
   readonly #warn: (message: string) => void
   #closed = false
 
-  /** Throws INVALID for an option that cannot be, DENIED or UNAVAILABLE for a `spillDir` that cannot be written. */
+  /** Throws INVALID for an option that cannot be, DENIED or UNAVAILABLE for a folder that cannot be written. */
   constructor(model: Model, options: SessionManagerOptions = {}) {
     const { maxResidentBytes, maxSpillBytes, spillDir, onProbe, probeEvery } = options
+    const { blockCacheBytes, blockDirBytes, blockDir } = options
     const { tokenizer = null, verifyWeights = true } = options
     const { warn = (message: string) => process.emitWarning(message) } = options
     checkWhole(maxResidentBytes, 'maxResidentBytes', 1)
     checkWhole(maxSpillBytes, 'maxSpillBytes', 1)
+    checkWhole(blockCacheBytes, 'blockCacheBytes', 0)
+    checkWhole(blockDirBytes, 'blockDirBytes', 0)
     checkWhole(probeEvery, 'probeEvery', 1)
     if (probeEvery !== undefined && onProbe === undefined)
       invalid('probeEvery goes with onProbe; alone it does nothing.')
@@ -76,12 +79,14 @@ export class SessionManager {
       maxBytes: maxResidentBytes,
       maxSpillBytes,
       spillDir,
+      blocks: { maxBytes: blockCacheBytes, maxFileBytes: blockDirBytes, dir: blockDir },
     })
   }
 
   /** Contexts in memory and in spill files. */
   get stats(): ContextStoreStats {
-    return { ...this.#contexts.stats }
+    const { blocks, ...stats } = this.#contexts.stats
+    return { ...stats, blocks: blocks && { ...blocks } }
   }
 
   /** Begins a session at the memory's first state. Throws MISUSE for an id that is open already. */

@@ -16,6 +16,12 @@ export interface SessionManagerOptions {
   readonly maxSpillBytes?: number
   /** Where the folder for those files is made; default: the system's folder for temporary files. */
   readonly spillDir?: string
+  /** Of a model whose memory lies outside: bytes of archived blocks in memory, those in use aside; others go to files. Default: 1 GiB. */
+  readonly blockCacheBytes?: number
+  /** Bytes of those files; beyond it blocks stay in memory, and `warn` says so. Default: no bound. */
+  readonly blockDirBytes?: number
+  /** Where the folder for those files is made; default: the system's folder for temporary files. */
+  readonly blockDir?: string
   /** Reads and writes text; without it sessions take token ids only. */
   readonly tokenizer?: Tokenizer | null
   /** Sees the state before it moves: once before each call, or as `probeEvery` says. */

@@ -219,15 +219,18 @@ export const readManifest = (file: SnapshotFile): Manifest | null => {
   return { head: file.head, store: file.manifest.store, names, sizes }
 }
 
-/** Whether its blocks are those of the layout, and what it holds itself is the rest of the same tensors: then it needs no `assembly`. */
+/** Whether its blocks are those of the layout, and what it holds itself is the rest of the same tensors: then only its rings need an `assembly`. */
 export const isOfLayout = (file: SnapshotFile, { names }: Manifest, layout: StateLayout): boolean => {
-  // Rings are put together.
-  if (layout.growth.some(({ places }) => places !== undefined)) return false
-  const described = describedIn(file).map(({ block, tables }) => [
+  const described = describedIn(file).map(({ places, block, tables }) => [
+    places,
     block,
     tables.map(({ entry, axis }) => [entry.name, axis]),
   ])
-  const known = layout.growth.map(({ block, tables }) => [block, tables.map(({ name, axis }) => [name, axis])])
+  const known = layout.growth.map(({ places, block, tables }) => [
+    places,
+    block,
+    tables.map(({ name, axis }) => [name, axis]),
+  ])
   if (JSON.stringify(described) !== JSON.stringify(known)) return false
   const text = (entries: readonly LayoutEntry[]): string =>
     JSON.stringify(entries.map(({ name, dtype, shape, offset, bytes }) => [name, dtype, shape, offset, bytes]))
@@ -262,19 +265,30 @@ type Placing = (state: Uint8Array) => Promise<string>
 /** Throws REFUSED where the file contradicts itself. */
 export const assembly = (file: SnapshotFile): Assembly => assemble(file.state, file.tensors, describedIn(file))
 
-/** The same of parts that never were in a snapshot, with these blocks of each growth. Throws REFUSED when `hot` does not fit. */
-export const assemblyOf = (layout: StateLayout, hot: Uint8Array, blocks: readonly (readonly RunOf[])[]): Assembly => {
+/**
+ * The same of parts that never were in a snapshot, with these blocks of each growth. `onlyRings`: the blocks of other tables are not put,
+ * and the state stays without them, as a `StateSource` has it. Throws REFUSED when `hot` does not fit.
+ */
+export const assemblyOf = (
+  layout: StateLayout,
+  hot: Uint8Array,
+  blocks: readonly (readonly RunOf[])[],
+  onlyRings = false,
+): Assembly => {
   const tensors = hotTensors(layout, hot, blocks)
-  const growth = layout.growth.map(({ places, block, tables }, g) => ({
-    ...(places !== undefined && { places }),
-    ...(block !== undefined && { block }),
-    first: blocks[g]![0]?.run ?? 0,
-    blocks: blocks[g]!.length,
-    tables: tables.map(({ name, axis, outer, row }) => {
-      const entry = tensors.find((each) => each.name === name)!
-      return { entry, axis, outer, row }
-    }),
-  }))
+  const growth = layout.growth.map(({ places, block, tables }, g): Described => {
+    if (onlyRings && places === undefined) return { first: 0, blocks: 0, tables: [] }
+    return {
+      ...(places !== undefined && { places }),
+      ...(block !== undefined && { block }),
+      first: blocks[g]![0]?.run ?? 0,
+      blocks: blocks[g]!.length,
+      tables: tables.map(({ name, axis, outer, row }) => {
+        const entry = tensors.find((each) => each.name === name)!
+        return { entry, axis, outer, row }
+      }),
+    }
+  })
   return assemble(hot, tensors, growth)
 }
 

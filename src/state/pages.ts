@@ -1,7 +1,8 @@
 /**
  * States in spill files. Frozen blocks, which no later token writes (`StateParts`), are files of their own. Each is written once, by the first
  * that leaves of those that share it through forks, belongs to all of them, and stays while its context is back in memory. The rest of the state, the hot part, is a file
- * that is written at every spill and removed when the context comes back. So a context that leaves again writes only what is new.
+ * that is written at every spill and removed when the context comes back. So a context that leaves again writes only what is new. Blocks that
+ * may sleep (block-cache.ts) are no part of this: who has the pages holds them.
  */
 
 import { giveBack } from '../bulk.ts'
@@ -58,16 +59,19 @@ export interface PageFiles {
    * memory may have lost files that they do not need.
    */
   write(pages: Pages, parts: StateParts): Promise<void>
-  /** The whole state of a context that is outside. Rejects with `SpillLost`; `who` names the context in its message. */
+  /**
+   * The whole state of a context that is outside, of a layout in which nothing sleeps. Rejects with `SpillLost`; `who` names the context in
+   * its message.
+   */
   read(pages: Pages, who: string): Promise<Uint8Array>
   /**
-   * The same as `Model.openContext` and `Context.load` take it: blocks of tables that grow go from their files to where they stay. `kept`: how
-   * many blocks of each growth are there already. Loading it rejects likewise.
+   * The state as `Model.openContext` and `Context.load` take it: blocks of tables that grow go from their files to where they stay. `kept`:
+   * how many blocks of each growth are there already; all that may sleep are. Loading it rejects likewise.
    */
-  source(pages: Pages, who: string, kept?: readonly number[]): Promise<Uint8Array | StateSource>
+  source(pages: Pages, who: string, kept?: readonly number[]): Promise<StateSource>
   /** Of each growth, how many of its first blocks both share. */
   common(pages: Pages, other: Pages): readonly number[]
-  /** The same as a capture has it, without the blocks that the caller has. */
+  /** As `read`, in the parts of a capture, without the blocks that the caller has. */
   capture(pages: Pages, known: KnownParts, who: string): Promise<StateParts>
   /** For a fork of the context, which is in memory and has these frozen runs of each growth. */
   share(pages: Pages, frozen: readonly Runs[]): Pages
@@ -87,6 +91,13 @@ export const createPages = (
   /** Of contexts in memory that are not leaving, those with blocks in files: the one that came back first is the first. */
   const clean = new Set<Pages>()
   const hasRings = layout.growth.some(({ places }) => places !== undefined)
+  /** Of each growth all its blocks, those that sleep included. */
+  const allOf = (pages: Pages): readonly (readonly RunOf[])[] =>
+    pages.blocks.map((own, g) =>
+      layout.growth[g]!.sleeps === true
+        ? Array.from({ length: pages.frozen[g]?.end ?? 0 }, (_, run) => ({ run }))
+        : own,
+    )
 
   const drop = (file: SpillFile): void => {
     bytes -= file.bytes
@@ -152,6 +163,20 @@ export const createPages = (
     return (await whole.finish()).state
   }
 
+  /** The hot part, its rings put together. */
+  const withRings = async (pages: Pages, who: string): Promise<Uint8Array> => {
+    const hot = await folder.read(pages.hot!, who)
+    if (!hasRings) return hot
+    const whole = assemblyOf(layout, hot, allOf(pages), true)
+    for (const [g, own] of pages.blocks.entries()) {
+      if (layout.growth[g]!.places === undefined) continue
+      await inParallel(own, AT_A_TIME, ({ file }, block) =>
+        folder.read(file!, who, (found) => whole.place(g, block, found)),
+      )
+    }
+    return (await whole.finish()).state
+  }
+
   return {
     get bytes() {
       return bytes
@@ -159,7 +184,10 @@ export const createPages = (
     none: () => ({ hot: null, frozen: [], blocks: layout.growth.map(() => []) }),
     leave(pages) {
       clean.delete(pages)
-      return pages.blocks.map((own) => own.find(({ file }) => file === null)?.run ?? (own.at(-1)?.run ?? -1) + 1)
+      return pages.blocks.map((own, g) => {
+        if (layout.growth[g]!.sleeps === true) return Number.POSITIVE_INFINITY
+        return own.find(({ file }) => file === null)?.run ?? (own.at(-1)?.run ?? -1) + 1
+      })
     },
     async write(pages, { hot, frozen, fresh }) {
       const written: SpillFile[] = []
@@ -212,14 +240,14 @@ export const createPages = (
     common(pages, other) {
       return pages.blocks.map((own, g) => {
         const ends = own.findIndex((block, at) => block !== other.blocks[g]![at])
-        return hasRings ? 0 : ends < 0 ? own.length : ends
+        return ends < 0 ? own.length : ends
       })
     },
     async source(pages, who, kept = []) {
-      if (hasRings) return read(pages, who)
+      const isRing = (g: number): boolean => layout.growth[g]!.places !== undefined
       const fill: StateSource['fill'] = async (sink) => {
         const all = pages.blocks.flatMap((own, g) =>
-          own
+          (isRing(g) ? [] : own)
             .map(({ file }, block) => ({ g, block, path: file!.path, hash: file!.sha256, file: file! }))
             .slice(kept[g] ?? 0),
         )
@@ -228,8 +256,9 @@ export const createPages = (
         for (const { g, block, file } of all.filter((_, at) => !found[at]))
           await folder.read(file, who, (bytes) => sink.bytes({ g, block }, bytes))
       }
-      const blocks = pages.blocks.map(({ length }) => length)
-      return { hot: await folder.read(pages.hot!, who), blocks, kept: blocks.map((_, g) => kept[g] ?? 0), fill }
+      const blocks = allOf(pages).map(({ length }, g) => (isRing(g) ? 0 : length))
+      const had = blocks.map((count, g) => (layout.growth[g]!.sleeps === true ? count : (kept[g] ?? 0)))
+      return { hot: await withRings(pages, who), blocks, kept: had, fill }
     },
     async capture(pages, { ends }, who) {
       const hot = await folder.read(pages.hot!, who)
@@ -244,6 +273,7 @@ export const createPages = (
     },
     share(pages, frozen) {
       for (const [g, own] of pages.blocks.entries()) {
+        if (layout.growth[g]!.sleeps === true) continue
         const { first, end } = frozen[g]!
         for (let run = Math.max(first, (own.at(-1)?.run ?? -1) + 1); run < end; run += 1)
           own.push({ run, file: null, holders: 1 })

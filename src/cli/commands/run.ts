@@ -154,6 +154,13 @@ const FLAGS = {
   }),
   'max-spill-bytes': optionalWhole('BYTES', 'those files at most; contexts beyond it go to the log', { min: 1 }),
   'spill-dir': formerly('page-dir', optional('DIR', 'where those files lie (default: a fresh temporary folder)')),
+  'block-cache-bytes': optionalWhole(
+    'BYTES',
+    'with a memory outside: archived blocks in memory at most (default: 1 GiB); others are in files or in the blob store',
+    { min: 0 },
+  ),
+  'block-dir-bytes': optionalWhole('BYTES', 'files of archived blocks at most (default: no bound)', { min: 0 }),
+  'block-dir': optional('DIR', 'where those files lie (default: a fresh temporary folder)'),
   'part-bytes': whole('BYTES', 'a snapshot is written in records of at most', PART_BYTES, {
     min: 1024,
     max: PART_BYTES,
@@ -187,6 +194,11 @@ const settingsOf = (flags: Values<typeof FLAGS>): WorkerSettings => ({
   maxResidentBytes: flags['max-resident-bytes'],
   maxSpillBytes: flags['max-spill-bytes'],
   spillDir: flags['spill-dir'],
+  blocks: {
+    maxBytes: flags['block-cache-bytes'],
+    maxFileBytes: flags['block-dir-bytes'],
+    dir: flags['block-dir'],
+  },
 })
 
 export const run = command({
@@ -207,6 +219,8 @@ export const run = command({
       refuseIdle(given, ['max-spill-bytes', 'spill-dir'], '--max-resident-bytes BYTES')
     const stopping = untilSignal('Stopping: finishing the step in hand, saving. Once more ends at once.')
     const serve = async (log: EventLog, loaded: ModelPackage): Promise<ExitCode> => {
+      if (loaded.model.blocks === null)
+        refuseIdle(given, ['block-cache-bytes', 'block-dir-bytes', 'block-dir'], 'a model with a memory.json')
       const names = namesOf(log, flags['input-topic'])
       const { created, partitions } = await ensureTopics(log, names, flags.partitions)
       await refuseCompacted(log, names.chunks)

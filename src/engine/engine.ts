@@ -185,7 +185,10 @@ export const fingerprintOf = async (request: LoadRequest, tensors = request.tens
   })
 }
 
-const mostBlocksOf = ({ retrieval }: NonNullable<Graph['memory']>): number => (retrieval as { blocks: number }).blocks
+const boundsOf = ({ block_size, retrieval }: NonNullable<Graph['memory']>): NonNullable<Model['outerMemory']> => ({
+  blockSize: block_size as number,
+  mostBlocks: (retrieval as { blocks: number }).blocks,
+})
 
 const plain = { memoryReuse: true, trace: false, watch: false }
 
@@ -441,7 +444,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     layout,
     contextBytes: layout.first.reduce((sum, { bytes }) => sum + bytes, 0),
     positions: callNative((addon) => addon.positions(engine)),
-    outerMemory: request.outerMemory === undefined ? null : { mostBlocks: mostBlocksOf(request.outerMemory) },
+    outerMemory: request.outerMemory === undefined ? null : boundsOf(request.outerMemory),
     decoder: request.decoder ?? null,
     device,
     createContext,

@@ -40,7 +40,7 @@ export interface ModelInfo {
   /** How many tokens one context takes; null: there is no bound. A reset begins anew. */
   readonly positions: number | null
   /** Its memory outside of its contexts: how many blocks may be brought back at a time; null: it has none. */
-  readonly outerMemory: { readonly mostBlocks: number } | null
+  readonly outerMemory: { readonly blockSize: number; readonly mostBlocks: number } | null
   /** The caches that `statefulDecoder` presents; null for a model that is no decoder over growing caches. */
   readonly decoder: DecoderShape | null
   /** Where its weights and contexts lie. The bits are the same on both. */

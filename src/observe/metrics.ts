@@ -9,6 +9,7 @@ import { largestNorms } from '../state/health.ts'
 import type { MemoryReport } from '../state/memory-stats.ts'
 import type { TaskState } from '../streams/lifecycle.ts'
 import type { EventLog } from '../streams/log.ts'
+import { type ArchiveMetrics, createArchiveMetrics } from './archive-metrics.ts'
 import type { Totals } from './tally.ts'
 
 export interface MetricsDeps {
@@ -19,7 +20,7 @@ export interface MetricsDeps {
   readonly worker: () => Worker | null
 }
 
-export interface Metrics {
+export interface Metrics extends ArchiveMetrics {
   readonly registry: Registry
   /** `added` is what the tally says of this commit. */
   committed(commit: Commit, added: Totals): void
@@ -184,6 +185,7 @@ export const createMetrics = ({ log, names, model, worker }: MetricsDeps): Metri
   )
   const states = new Map<number, TaskState>()
   return {
+    ...createArchiveMetrics(registry, () => worker()?.contexts.blocks ?? null),
     registry,
     committed({ ms }, added) {
       read.inc(added.read)

@@ -14,7 +14,12 @@ export interface ContextStoreOptions extends RungsOptions {
 }
 export interface ContextStoreStats extends RungsStats {
   /** null: the model has no memory outside. */
-  readonly blocks: BlockCacheStats | null
+  readonly blocks: ArchiveStats | null
+}
+
+export interface ArchiveStats extends BlockCacheStats {
+  /** Retrievals by their reason, replays included. */
+  readonly retrievals: Readonly<Record<string, number>>
 }
 
 /** Where contexts are made. */
@@ -47,6 +52,10 @@ export interface ContextStore {
   close(): Promise<void>
 }
 
+/** Those of the cache change as it works, and so do these. */
+const withRetrievals = (stats: BlockCacheStats, retrievals: ArchiveStats['retrievals']): ArchiveStats =>
+  Object.defineProperties({ retrievals } as ArchiveStats, Object.getOwnPropertyDescriptors(stats))
+
 const isSource = (state: Uint8Array | StateSource | null): state is StateSource => state !== null && 'resting' in state
 
 export const createContextStore = (
@@ -56,6 +65,7 @@ export const createContextStore = (
   const rungs = createRungs(model, options)
   const { files } = rungs
   const cache = model.blocks && openBlockCache(model.blocks, { warn: options.warn, ...options.blocks })
+  const retrievals: Record<string, number> = {}
   const slots = new WeakMap<Context, Slot>()
 
   const mended = (slot: Slot): void => {
@@ -170,14 +180,17 @@ export const createContextStore = (
       const slot = knownSlot(item.context)
       return rungs.present(slot, async (context) => {
         try {
-          return await model.submit({ ...item, context })
+          const result = await model.submit({ ...item, context })
+          for (const told of result.events ?? [])
+            if (told.type === 'retrieve') retrievals[told.reason] = (retrievals[told.reason] ?? 0) + 1
+          return result
         } catch (error) {
           if (codeOf(error) === 'REFUSED' || codeOf(error) === 'UNAVAILABLE') slot.broken = true
           throw error
         }
       })
     },
-    stats: Object.assign(rungs.stats, { blocks: cache?.stats ?? null }),
+    stats: Object.assign(rungs.stats, { blocks: cache && withRetrievals(cache.stats, retrievals) }),
     keep: (numbers, kept) => cache?.keep(numbers, kept),
     async close() {
       await rungs.close()

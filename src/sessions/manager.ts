@@ -14,6 +14,7 @@ import type { Tokenized } from '../operators/types.ts'
 import { begin } from '../state/conductor.ts'
 import { type Head, pulseMismatch, type StreamCursor } from '../state/head.ts'
 import { diverging } from '../state/health.ts'
+import { hotTensors } from '../state/manifest.ts'
 import { type MemoryReport, memoryStats } from '../state/memory-stats.ts'
 import { type OuterMemoryView, outerMemoryOf } from '../state/outer-memory.ts'
 import { encodeSnapshot } from '../state/snapshot.ts'
@@ -175,8 +176,13 @@ export class SessionManager {
   memory(session: SessionHandle | string): Promise<OuterMemoryView | null> {
     return this.#inTurn(session, async (entry) => {
       checkUsable(entry)
-      const state = await entry.context.state()
-      return outerMemoryOf(this.#model.layout.tensors(state), state)
+      const { layout, outerMemory } = this.#model
+      if (outerMemory === null) return null
+      // Nothing that was archived is read for this.
+      const ends = layout.growth.map(() => Number.POSITIVE_INFINITY)
+      const { hot, frozen } = await entry.context.capture({ pulse: entry.head.conductor.globalStep, ends })
+      const runs = frozen.map(({ first, end }) => Array.from({ length: end - first }, (_, at) => ({ run: first + at })))
+      return outerMemoryOf(hotTensors(layout, hot, runs), hot, outerMemory.blockSize)
     })
   }
 

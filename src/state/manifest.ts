@@ -124,6 +124,8 @@ export interface Manifest {
   readonly names: BlobNames
   /** Their bytes. */
   readonly sizes: readonly (readonly number[])[]
+  /** Of each growth the names of its tables. */
+  readonly tables: readonly (readonly string[])[]
 }
 
 /** A growth as the file describes it, with the tensors of its hot part. */
@@ -216,7 +218,8 @@ export const readManifest = (file: SnapshotFile): Manifest | null => {
   }
   const names = growth.map(({ first, blocks }) => Array.from({ length: blocks }, (_, block) => next(first + block)))
   const sizes = names.map((own, g) => own.map(({ run }) => blockBytes(growth[g]!, run)))
-  return { head: file.head, store: file.manifest.store, names, sizes }
+  const tables = growth.map(({ tables: own }) => own.map(({ entry }) => entry.name))
+  return { head: file.head, store: file.manifest.store, names, sizes, tables }
 }
 
 /** Whether its blocks are those of the layout, and what it holds itself is the rest of the same tensors: then only its rings need an `assembly`. */

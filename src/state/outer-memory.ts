@@ -28,10 +28,21 @@ export interface OuterMemoryView {
   readonly topics: readonly { readonly slot: number; readonly blocks: number }[]
 }
 
-/** null for a model without a memory outside. `tensors`: where the persistents lie in `state`. */
+/** The table of archived blocks. */
+export const ARCHIVE = 'cold'
+
+/** Tokens of a block, by the header of its payload (native/runtime/payload.h). null: it is not there. */
+export const blockSizeOf = (payload: Uint8Array): number | null =>
+  payload.length < 12 ? null : new DataView(payload.buffer, payload.byteOffset).getUint32(8, true)
+
+/**
+ * null for a model without a memory outside. `tensors`: where the persistents lie in `state`, which may lack its frozen blocks.
+ * `blockSize`: of the model, where it is known.
+ */
 export const outerMemoryOf = (
   tensors: readonly Pick<LayoutEntry, 'name' | 'offset' | 'bytes'>[],
   state: Uint8Array,
+  blockSize: number | null = null,
 ): OuterMemoryView | null => {
   const entries = new Map(tensors.map((entry) => [entry.name, entry]))
   if (!entries.has('archived') || !entries.has('indexVersion')) return null
@@ -57,14 +68,12 @@ export const outerMemoryOf = (
   const spans = whole('tombstones.span')
   const attention = bytesOf('tombstones.e')
   const pending = list('pending', 'pendings')
-  // The header of a payload (native/runtime/payload.h) has it.
-  const cold = bytesOf('cold')
   return {
     tokens: counter('count'),
     archived: counter('archived'),
     indexed: counter('closed'),
     indexVersion: counter('indexVersion'),
-    blockSize: cold.length === 0 ? null : cold.readUInt32LE(8),
+    blockSize: counter('archived') === 0 ? null : (blockSize ?? blockSizeOf(bytesOf(ARCHIVE))),
     injected: list('injected', 'injections'),
     pending: pending.length === 0 ? null : pending,
     anchors: blocks

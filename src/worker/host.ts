@@ -120,6 +120,7 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
       model: loaded.model,
       tokenizer: loaded.tokenizer,
       ...options.settings,
+      blocks: { ...options.settings.blocks, onRead: metrics.brought },
       warn: (message) => logger.warn(message),
       onStanding: tellStanding(logger),
       onState(partition, state, error) {

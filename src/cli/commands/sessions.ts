@@ -1,12 +1,13 @@
 import type { TopicNames } from '../../../topics/index.ts'
 import { namesOf } from '../../client/topics.ts'
 import { messageOf } from '../../errors.ts'
-import { wholeFile } from '../../operators/blobs.ts'
+import { readerOf, wholeFile } from '../../operators/blobs.ts'
 import { readSnapshot } from '../../operators/snapshots.ts'
 import type { Head } from '../../state/head.ts'
 import { type TensorHealth, tensorHealth } from '../../state/health.ts'
+import { readManifest } from '../../state/manifest.ts'
 import type { MemoryStats } from '../../state/memory-stats.ts'
-import { type OuterMemoryView, outerMemoryOf } from '../../state/outer-memory.ts'
+import { ARCHIVE, blockSizeOf, type OuterMemoryView, outerMemoryOf } from '../../state/outer-memory.ts'
 import { readSnapshotFile } from '../../state/snapshot.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
@@ -126,8 +127,17 @@ const memoryOf = async (
   partition: number,
 ): Promise<OuterMemoryView | null> => {
   if (head.snapshot === null) return null
-  const file = await readSnapshotFile(await wholeFile(log, await readSnapshot(log, names.snapshots, partition, head)))
-  return outerMemoryOf(file.tensors, file.state)
+  const file = await readSnapshotFile(await readSnapshot(log, names.snapshots, partition, head))
+  const manifest = readManifest(file)
+  const archive = manifest?.tables.findIndex((own) => own.includes(ARCHIVE)) ?? -1
+  const [first] = archive < 0 ? [] : manifest!.names[archive]!
+  if (first === undefined) return outerMemoryOf(file.tensors, file.state)
+  // Of all that lies in the store, one block says how long they are.
+  let payload = new Uint8Array(0)
+  await readerOf(log, manifest!).get([{ ...first, bytes: manifest!.sizes[archive]![0]! }], async (_, bytes) => {
+    payload = new Uint8Array(bytes ?? payload)
+  })
+  return outerMemoryOf(file.tensors, file.state, blockSizeOf(payload))
 }
 
 /** Blocks as runs: "0 to 3, 7". */

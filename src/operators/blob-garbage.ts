@@ -17,10 +17,10 @@ import type { BlobName } from '../blobs/store.ts'
 import { codeOf, messageOf } from '../errors.ts'
 import { inParallel } from '../parallel.ts'
 import type { Head } from '../state/head.ts'
-import { type Manifest, readManifest } from '../state/manifest.ts'
+import type { Manifest } from '../state/manifest.ts'
 import { readSnapshotFile } from '../state/snapshot.ts'
 import type { EventLog, PartitionWriter } from '../streams/log.ts'
-import type { PartitionBlobs } from './blobs.ts'
+import { manifestIn, type PartitionBlobs } from './blobs.ts'
 import { readSnapshot } from './snapshots.ts'
 
 /** Gives the new content of a snapshot file, in pieces; null: the file stays as it is. */
@@ -117,7 +117,7 @@ const manifestOf = async ({ log, names, partition, heads }: GarbageDeps, session
     const head = heads.get(session)
     if (head?.snapshot?.blobs === undefined) return null
     try {
-      return readManifest(await readSnapshotFile(await readSnapshot(log, names.snapshots, partition, head)))
+      return await manifestIn(log, await readSnapshotFile(await readSnapshot(log, names.snapshots, partition, head)))
     } catch (error) {
       if (codeOf(error) !== 'REFUSED' || heads.get(session) === head) throw error
     }

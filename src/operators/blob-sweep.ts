@@ -32,8 +32,8 @@ export const createSweep = (deps: GarbageDeps, { store, folder }: Extract<Remova
 
   const read = async (listed: readonly string[]): Promise<Stage> => {
     const keep = new Set<string>()
-    await readManifests(deps, (_, { names }) => {
-      for (const blob of names.flat()) keep.add(nameIn(folder, blob))
+    await readManifests(deps, (_, { names, pages }) => {
+      for (const blob of [...names.flat(), ...pages.flat()]) keep.add(nameIn(folder, blob))
     })
     return async () => {
       for (const blob of blobs.held()) keep.add(nameIn(folder, blob))

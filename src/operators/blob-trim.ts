@@ -13,10 +13,11 @@
 import type { BlobName, Wanted } from '../blobs/store.ts'
 import { digest } from '../bulk.ts'
 import { failpoint } from '../failpoint.ts'
-import { readManifest, withNames } from '../state/manifest.ts'
+import { PAGE_BYTES, withNames } from '../state/manifest.ts'
 import { readSnapshotFile } from '../state/snapshot.ts'
 import { createGarbage, type Garbage, type GarbageDeps, readManifests, type Stage, type Work } from './blob-garbage.ts'
 import { offsetOf, placeOf, type TopicStore } from './blob-topic.ts'
+import { manifestIn } from './blobs.ts'
 
 /** Bytes of manifests written again between two commits. */
 const RENEW_BYTES = 512 * 1024
@@ -57,13 +58,14 @@ export const createTrim = (deps: GarbageDeps, store: TopicStore): Garbage => {
   const read = async (bound: number): Promise<Stage> => {
     const found = new Map<number, Wanted>()
     const sessions = new Map<string, readonly number[]>()
-    await readManifests(deps, (session, { names, sizes }) => {
+    await readManifests(deps, (session, { names, pages, sizes }) => {
       for (const [g, own] of names.entries())
         for (const [i, { hash, place }] of own.entries())
           found.set(offsetOf(place), { hash, place, bytes: sizes[g]![i]! })
+      for (const page of pages.flat()) found.set(offsetOf(page.place), { ...page, bytes: PAGE_BYTES })
       sessions.set(
         session,
-        names.flat().map(({ place }) => offsetOf(place)),
+        [...names.flat(), ...pages.flat()].map(({ place }) => offsetOf(place)),
       )
     })
     for (const offset of lost) found.delete(offset)
@@ -135,12 +137,10 @@ export const createTrim = (deps: GarbageDeps, store: TopicStore): Garbage => {
     while (sessions.length > 0 && bytes < RENEW_BYTES)
       bytes += await renew(sessions.shift()!, async (file) => {
         const read = await readSnapshotFile(file)
-        const manifest = readManifest(read)
+        const manifest = await manifestIn(deps.log, read)
         if (manifest?.store !== blobs.where) return null
-        return withNames(
-          read,
-          manifest.names.map((own) => own.map((blob) => places.get(blob.place) ?? blob)),
-        )
+        const moved = manifest.names.map((own) => own.map((blob) => ({ ...blob, ...places.get(blob.place) })))
+        return withNames(read, moved, await blobs.paged(moved))
       })
     if (sessions.length > 0) return async () => () => rename(sessions, places)
     moved = true

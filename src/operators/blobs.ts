@@ -24,8 +24,12 @@ import {
   blockBytes,
   IN_TOPIC,
   type Manifest,
+  PAGE_BYTES,
+  type PageNames,
+  pagesOf,
   type RunName,
   readManifest,
+  readOutline,
 } from '../state/manifest.ts'
 import {
   checkWhole,
@@ -59,15 +63,23 @@ export class BlockLost extends ContinuoError {
 }
 
 /** `bytes`: what the store gave for the blob; `take` returns their sha256. Throws BlockLost. */
-export const checkBlock = async (
-  { url }: BlobReader,
+export const checkBlock = (
+  reader: BlobReader,
   session: string,
   block: number,
   blob: BlobName,
   bytes: Uint8Array | null,
   take: (bytes: Uint8Array) => Promise<string>,
+): Promise<void> => checkBlob(reader, `Block ${block} of session "${session}"`, blob, bytes, take)
+
+const checkBlob = async (
+  { url }: BlobReader,
+  who: string,
+  blob: BlobName,
+  bytes: Uint8Array | null,
+  take: (bytes: Uint8Array) => Promise<string>,
 ): Promise<void> => {
-  const what = `Block ${block} of session "${session}" (sha256 ${blob.hash.slice(0, 12)}…)`
+  const what = `${who} (sha256 ${blob.hash.slice(0, 12)}…)`
   if (bytes === null) throw new BlockLost(`${what} is not in the blob store ${url}.`, blob)
   const actual = await take(bytes)
   if (actual === blob.hash) return
@@ -77,13 +89,39 @@ export const checkBlock = async (
   )
 }
 
-export const readerOf = (log: EventLog, { store: where, head }: Manifest): BlobReader => {
+export const readerOf = (log: EventLog, { store: where, head }: Pick<Manifest, 'store' | 'head'>): BlobReader => {
   if (where === IN_TOPIC) return topicReader(log, topicNames(log.prefix).blobs, head.cursor.partition)
   if (log.blobs !== undefined) return inShared(log.blobs, where)
   throw new ContinuoError(
     'UNAVAILABLE',
     `The newest snapshot of session "${head.session}" is in blocks, which lie in a blob store: name it, --blob-store.`,
   )
+}
+
+/** What a snapshot file names, with its pages from their store; null: it is whole. Throws as `readManifest`, and BlockLost for a page. */
+export const manifestIn = async (log: EventLog, file: SnapshotFile): Promise<Manifest | null> => {
+  const outline = readOutline(file)
+  if (outline === null) return null
+  const wanted = outline.pages.flat()
+  const pages = new Map<string, Uint8Array>()
+  if (wanted.length > 0) {
+    const reader = readerOf(log, outline)
+    await reader.get(
+      wanted.map((blob) => ({ ...blob, bytes: PAGE_BYTES })),
+      async (at, bytes) => {
+        const take = (found: Uint8Array): Promise<string> => digest([found])
+        await checkBlob(
+          reader,
+          `Page ${at} of the manifest of session "${outline.head.session}"`,
+          wanted[at]!,
+          bytes,
+          take,
+        )
+        pages.set(wanted[at]!.hash, bytes!)
+      },
+    )
+  }
+  return readManifest(file, pages)
 }
 
 /** A blob, and each block that it is. A ring that is not full, or was reset, names the same one for several blocks: it is read once. */
@@ -108,9 +146,9 @@ export const blobsOf = ({ names, sizes }: Manifest): readonly NamedBlob[] => {
 
 /** What a manifest and its blobs make together; null for a snapshot that is whole. */
 const joined = async (log: EventLog, read: SnapshotFile) => {
-  const manifest = readManifest(read)
+  const manifest = await manifestIn(log, read)
   if (manifest === null) return null
-  const { names, store: where, head } = manifest
+  const { names, pages, store: where, head } = manifest
   const reader = readerOf(log, manifest)
   const whole = assembly(read)
   const blobs = blobsOf(manifest)
@@ -119,7 +157,7 @@ const joined = async (log: EventLog, read: SnapshotFile) => {
     for (const { g, block, run } of at)
       await checkBlock(reader, head.session, run, blob, bytes, (found) => whole.place(g, block, found))
   })
-  return { ...(await whole.finish()), names, where }
+  return { ...(await whole.finish()), names, pages, where }
 }
 
 /** A snapshot with all its blocks. `blocks`: their names, and where they lie; null where it has none. */
@@ -135,8 +173,8 @@ export const wholeSnapshot = async (log: EventLog, file: Uint8Array, layout: Sta
   const read = await readSnapshotFile(file)
   const whole = await joined(log, read)
   if (whole === null) return { ...(await decodeSnapshot(file, layout)), blocks: null }
-  const { state, tensors, names, where } = whole
-  return { ...checkWhole({ head: read.head, state }, tensors, layout), blocks: { names, where } }
+  const { state, tensors, names, pages, where } = whole
+  return { ...checkWhole({ head: read.head, state }, tensors, layout), blocks: { names, pages, where } }
 }
 
 /** The same as one file with the blocks inside, without the model. */
@@ -150,6 +188,8 @@ export const wholeFile = async (log: EventLog, file: Uint8Array): Promise<Uint8A
 export interface KnownBlocks {
   readonly origin: number
   readonly names: BlobNames
+  /** Pages that hold some of these names. */
+  readonly pages: PageNames
   /** As a manifest says it. */
   readonly where: string
 }
@@ -169,8 +209,10 @@ export interface PartitionBlobs {
   /** The session's context came to memory, with these blocks; and has left it. */
   begin(session: string, blocks: KnownBlocks | undefined): void
   end(session: string): void
-  /** Makes the blocks of a capture durable, where they are not yet. Their names, or null where it has none. */
-  write(capture: Capture): Promise<BlobNames | null>
+  /** Makes the blocks of a capture durable, where they are not yet, and pages with their names. Null where it has none. */
+  write(capture: Capture): Promise<{ readonly names: BlobNames; readonly pages: PageNames } | null>
+  /** The same pages for other names, durable. */
+  paged(names: BlobNames): Promise<PageNames>
   /** Where a block of the session lies that stays in the store for now; null: in another store than this. */
   kept: Keep
   /** The copy is lost or damaged: it is given to no session any more. */
@@ -231,6 +273,12 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
     }
   }
 
+  const paged = (names: BlobNames): Promise<PageNames> =>
+    Promise.all(pagesOf(layout, names).map((own) => inParallel(own, WRITES, stored)))
+
+  /** All that the session names. */
+  const allOf = ({ names, pages }: KnownBlocks): readonly BlobName[] => [...names.flat(), ...pages.flat()]
+
   const replace = (session: string, blocks: KnownBlocks): void => {
     const before = sessions.get(session)
     if (before === undefined) return
@@ -255,8 +303,10 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       const names = blocks?.where === where ? current(none.map((own, g) => blocks.names[g] ?? own)) : none
       // What was moved and left while the session was being rebuilt is captured anew.
       const known = names.some((own) => own.some(isLeft)) ? none : names
-      sessions.set(session, { origin: blocks?.origin ?? -1, names: known, where })
-      known.flat().forEach(remember)
+      const pages = known === names && blocks?.where === where ? blocks.pages : none
+      const own = { origin: blocks?.origin ?? -1, names: known, pages, where }
+      sessions.set(session, own)
+      allOf(own).forEach(remember)
     },
     end: (session) => sessions.delete(session),
     async write({ head, blocks }) {
@@ -273,11 +323,14 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
           'UNAVAILABLE',
           `A block of session "${head.session}" (sha256 ${left.hash.slice(0, 12)}…) left ${store.url} while its snapshot waited. The session is rebuilt from the snapshot before.`,
         )
-      if (noting) for (const blob of names.flat()) noted.set(blob.place, blob)
+      const pages = await paged(names)
+      const written = { origin: head.conductor.origin, names, pages, where }
+      if (noting) for (const blob of allOf(written)) noted.set(blob.place, blob)
       failpoint('blobs.written')
-      replace(head.session, { origin: head.conductor.origin, names, where })
-      return names.every((own) => own.length === 0) ? null : names
+      replace(head.session, written)
+      return names.every((own) => own.length === 0) ? null : written
     },
+    paged,
     kept(place, session, { run, ...blob }) {
       if (place !== where) return null
       const sleepy = growth.find(({ sleeps }) => sleeps)!
@@ -301,7 +354,12 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
     },
     move(places) {
       moved = places
-      for (const [session, blocks] of sessions) sessions.set(session, { ...blocks, names: current(blocks.names) })
+      for (const [session, blocks] of sessions)
+        sessions.set(session, {
+          ...blocks,
+          names: current(blocks.names),
+          pages: blocks.pages.map((own) => own.map((page) => ({ ...page, ...moved.get(page.place) }))),
+        })
       for (const [hash, { place }] of byHash) {
         const now = moved.get(place)
         if (now !== undefined) byHash.set(hash, now)
@@ -311,20 +369,20 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       noting = true
       noted.clear()
       byHash.clear()
-      for (const { names } of sessions.values()) names.flat().forEach(remember)
+      for (const blocks of sessions.values()) allOf(blocks).forEach(remember)
     },
     noted: () => noted.values(),
     retain(isKept) {
       byHash.clear()
       for (const [session, blocks] of sessions) {
-        const blobs = blocks.names.flat()
-        if (!blobs.every(({ place }) => isKept(place))) sessions.set(session, { ...blocks, names: none })
+        const blobs = allOf(blocks)
+        if (!blobs.every(({ place }) => isKept(place))) sessions.set(session, { ...blocks, names: none, pages: none })
         else blobs.forEach(remember)
       }
     },
     *held() {
       yield* noted.values()
-      for (const { names } of sessions.values()) yield* names.flat()
+      for (const blocks of sessions.values()) yield* allOf(blocks)
     },
     swept() {
       noting = false

@@ -69,7 +69,8 @@ export const createForks = ({
     const { head, context } = taken.session
     const { origin } = head.conductor
     // What of the parent lies in the blob store lies there for the child, too.
-    const blocks = blobs === null ? undefined : { origin, names: blobs.known(id, origin), where: blobs.where }
+    const blocks =
+      blobs === null ? undefined : { origin, names: blobs.known(id, origin), pages: [], where: blobs.where }
     try {
       const forked = await forkContext(context)
       rest(taken.session)

@@ -82,15 +82,15 @@ export const createSnapshotWriter = (deps: SnapshotWriterDeps): SnapshotWriter =
   const encoded = async (taken: Capture): Promise<SnapshotWriting> => {
     const { head, state, gates } = taken
     const blocks = taken.blocks === undefined ? null : await blobs!.write(taken)
-    if (blocks !== null) keep(taken, blocks)
-    const tensors = blocks === null ? model.layout.tensors(state) : hotTensors(model.layout, state, blocks)
+    if (blocks !== null) keep(taken, blocks.names)
+    const tensors = blocks === null ? model.layout.tensors(state) : hotTensors(model.layout, state, blocks.names)
     const seen = await memoryStats(model, head.conductor, state, gates, tensors)
     deps.onSnapshot?.(taken, seen)
     const file =
       blocks === null
         ? filePieces(head, state, tensors, seen.stats)
-        : encodeManifest(head, state, model.layout, blobs!.where, blocks, seen.stats)
-    const named = blocks === null ? undefined : namedIn(model.layout, blocks, blobs!.where)
+        : encodeManifest(head, state, model.layout, blobs!.where, blocks.names, seen.stats, blocks.pages)
+    const named = blocks === null ? undefined : namedIn(model.layout, blocks.names, blobs!.where, blocks.pages)
     const pulse = head.conductor.globalStep
     return writeSnapshot(names.snapshots, head.session, pulse, await file, deps.partBytes, named)
   }

@@ -5,10 +5,10 @@
  */
 import type { KeptBlock, StateLayout, StateSource } from '../memory.ts'
 import type { Head } from '../state/head.ts'
-import { assemblyOf, isOfLayout, type Manifest, type RunName, readManifest } from '../state/manifest.ts'
+import { assemblyOf, isOfLayout, type Manifest, type RunName } from '../state/manifest.ts'
 import { checkPulse, decodeSnapshot, readSnapshotFile } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
-import { blobsOf, checkBlock, type KnownBlocks, readerOf, wholeSnapshot } from './blobs.ts'
+import { blobsOf, checkBlock, type KnownBlocks, manifestIn, readerOf, wholeSnapshot } from './blobs.ts'
 
 export interface StoredState {
   readonly head: Head
@@ -32,10 +32,10 @@ export const storedState = async (
   keep: Keep = () => null,
 ): Promise<StoredState> => {
   const read = await readSnapshotFile(file)
-  const manifest = readManifest(read)
+  const manifest = await manifestIn(log, read)
   if (manifest === null) return { ...(await decodeSnapshot(file, layout)), blocks: null }
   if (!isOfLayout(read, manifest, layout)) return wholeSnapshot(log, file, layout)
-  const { head, names, store: where } = manifest
+  const { head, names, pages, store: where } = manifest
   checkPulse(head)
   const isRing = layout.growth.map(({ places }) => places !== undefined)
   const sleepy = layout.growth.findIndex(({ sleeps }) => sleeps)
@@ -78,5 +78,5 @@ export const storedState = async (
     ...(sleepy >= 0 && kept.every((block) => block !== null) && { resting: kept }),
     fill,
   }
-  return { head, state, blocks: { names, where } }
+  return { head, state, blocks: { names, pages, where } }
 }

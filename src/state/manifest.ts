@@ -39,6 +39,11 @@ export const within = (own: readonly RunName[], { first, end }: Runs): readonly 
 export const IN_TOPIC = 'topic'
 
 const ENTRY_BYTES = 40
+/**
+ * Entries of one growth that fill a page are a blob, which the file names in their place: so a file costs 40 bytes for 256 blocks. Entries
+ * of rings stay in the file, and the last ones of each growth.
+ */
+const PAGE_ENTRIES = 256
 /** Of one position in one table. */
 const MAX_ROW_BYTES = 2 ** 24
 
@@ -49,6 +54,8 @@ const growthSchema = z.array(
     blocks: count.max(2 ** 31),
     /** Positions of a block of tables that grow; 256 where it is missing. */
     block: z.int().min(1).max(BLOCK_POSITIONS).optional(),
+    /** Pages with the names of the first blocks; 0 where it is missing. */
+    pages: count.max(2 ** 23).optional(),
     /** Of rings: how many places they have, and the first run that is named. */
     ring: z.tuple([count.max(2 ** 31), count]).optional(),
     tables: z.array(z.tuple([z.string(), count])).min(1),
@@ -59,15 +66,44 @@ const refuse = (what: string): never => {
   throw new ContinuoError('REFUSED', `The snapshot ${what}. Nothing was changed; use another copy of it.`)
 }
 
-const packNames = (names: readonly (readonly BlobName[])[]): string => {
-  const all = names.flat()
-  const bytes = Buffer.alloc(all.length * ENTRY_BYTES)
-  for (const [i, { hash, place }] of all.entries()) {
+const packed = (names: readonly BlobName[]): Buffer => {
+  const bytes = Buffer.alloc(names.length * ENTRY_BYTES)
+  for (const [i, { hash, place }] of names.entries()) {
     bytes.write(hash, i * ENTRY_BYTES, 'hex')
     bytes.writeBigUInt64LE(BigInt(`0x${place}`), i * ENTRY_BYTES + 32)
   }
-  return bytes.toString('base64')
+  return bytes
 }
+
+const unpacked = (bytes: Buffer): readonly BlobName[] =>
+  Array.from({ length: bytes.length / ENTRY_BYTES }, (_, i) => ({
+    hash: bytes.toString('hex', i * ENTRY_BYTES, i * ENTRY_BYTES + 32),
+    place: bytes
+      .readBigUInt64LE(i * ENTRY_BYTES + 32)
+      .toString(16)
+      .padStart(16, '0'),
+  }))
+
+/** The names of the pages of each growth. */
+export type PageNames = readonly (readonly BlobName[])[]
+
+/** Bytes of a page. */
+export const PAGE_BYTES = PAGE_ENTRIES * ENTRY_BYTES
+
+/** The pages of each growth. */
+export const pagesOf = (
+  { growth }: Pick<StateLayout, 'growth'>,
+  names: BlobNames,
+): readonly (readonly Uint8Array[])[] =>
+  names.map((own, g) => {
+    const count = growth[g]!.places === undefined ? Math.floor(own.length / PAGE_ENTRIES) : 0
+    return Array.from({ length: count }, (_, i) => packed(own.slice(i * PAGE_ENTRIES, (i + 1) * PAGE_ENTRIES)))
+  })
+
+const packNames = (names: readonly (readonly BlobName[])[], pages: PageNames): string =>
+  Buffer.concat(
+    names.flatMap((own, g) => [packed(pages[g] ?? []), packed(own.slice((pages[g]?.length ?? 0) * PAGE_ENTRIES))]),
+  ).toString('base64')
 
 /** As two pieces, header and state. `store`: where the blobs of this partition lie, as above. `hot` as `StateParts` has it. */
 export const encodeManifest = (
@@ -77,6 +113,7 @@ export const encodeManifest = (
   store: string,
   names: BlobNames,
   stats?: MemoryStats,
+  pages: PageNames = [],
 ): ReturnType<typeof filePieces> => {
   for (const own of names)
     if (own.some(({ run }, at) => run !== own[0]!.run + at))
@@ -88,13 +125,14 @@ export const encodeManifest = (
     counter,
     blocks: names[g]!.length,
     ...(block !== undefined && { block }),
+    ...((pages[g]?.length ?? 0) > 0 && { pages: pages[g]!.length }),
     ...(places !== undefined && { ring: [places, names[g]![0]!.run] }),
     tables: tables.map(({ name, axis }) => [name, axis]),
   }))
   return filePieces(head, hot, hotTensors(layout, hot, names), stats, {
     store,
     growth: JSON.stringify(growth),
-    blobs: packNames(names),
+    blobs: packNames(names, pages),
   })
 }
 
@@ -124,6 +162,7 @@ export interface Manifest {
   readonly names: BlobNames
   /** Their bytes. */
   readonly sizes: readonly (readonly number[])[]
+  readonly pages: PageNames
   /** Of each growth the names of its tables. */
   readonly tables: readonly (readonly string[])[]
 }
@@ -133,6 +172,8 @@ interface Described extends Pick<Growth, 'places' | 'block'> {
   /** The first run that is named, and how many are. */
   readonly first: number
   readonly blocks: number
+  /** Missing: none. */
+  readonly pages?: number
   readonly tables: readonly Table[]
 }
 
@@ -181,13 +222,15 @@ const describedIn = (file: SnapshotFile): readonly Described[] => {
   const parsed = growthSchema.safeParse(jsonOf(file.manifest!.growth))
   if (!parsed.success) return refuse('describes its blocks in a form that it does not have')
   const seen = new Set<string>()
-  return parsed.data.map(({ blocks, block, ring, tables: named }) => {
+  return parsed.data.map(({ blocks, block, pages = 0, ring, tables: named }) => {
     const tables = named.map(([name, axis]) => {
       if (seen.has(name)) return refuse(`has blocks of a tensor ${JSON.stringify(name)} twice`)
       seen.add(name)
       return tableIn(file, name, axis)
     })
-    if (ring === undefined) return { first: 0, blocks, tables, ...(block !== undefined && { block }) }
+    if (pages * PAGE_ENTRIES > (ring === undefined ? blocks : 0))
+      return refuse(`has ${pages} pages with names of ${blocks} blocks`)
+    if (ring === undefined) return { first: 0, blocks, pages, tables, ...(block !== undefined && { block }) }
     const [places, first] = ring
     if (blocks !== ringBlocks(places) - 1)
       return refuse(`names ${blocks} blocks of a ring that has ${places} places, and so ${ringBlocks(places)} blocks`)
@@ -200,26 +243,65 @@ const describedIn = (file: SnapshotFile): readonly Described[] => {
   })
 }
 
-/** The blobs that a snapshot file names; null: it is whole. Throws REFUSED for a file that contradicts itself. */
-export const readManifest = (file: SnapshotFile): Manifest | null => {
+/** What a snapshot file says of its blobs itself; null: it is whole. Throws REFUSED for a file that contradicts itself. */
+export const readOutline = (file: SnapshotFile): Pick<Manifest, 'head' | 'store' | 'pages'> | null => {
+  const read = contentOf(file)
+  return read && { head: file.head, store: file.manifest!.store, pages: read.map(({ pages }) => pages) }
+}
+
+interface Content {
+  readonly growth: Described
+  readonly pages: readonly BlobName[]
+  /** Those behind the pages. */
+  readonly rest: readonly BlobName[]
+}
+
+const contentOf = (file: SnapshotFile): readonly Content[] | null => {
   if (file.manifest === null) return null
-  const packed = Buffer.from(file.manifest.blobs, 'base64')
-  const growth = describedIn(file)
-  const wanted = growth.reduce((sum, { blocks }) => sum + blocks, 0)
-  if (packed.length !== wanted * ENTRY_BYTES)
-    return refuse(`names ${packed.length / ENTRY_BYTES} blobs and has ${wanted} blocks`)
+  const bytes = Buffer.from(file.manifest.blobs, 'base64')
+  const described = describedIn(file)
+  const entries = ({ blocks, pages = 0 }: Described): number => blocks - pages * (PAGE_ENTRIES - 1)
+  const wanted = described.reduce((sum, growth) => sum + entries(growth), 0)
+  if (bytes.length !== wanted * ENTRY_BYTES)
+    return refuse(`names ${bytes.length / ENTRY_BYTES} blobs and has ${wanted} blocks`)
   if (file.manifest.store !== IN_TOPIC && !/^[0-9a-f]{32}\/\d{1,10}$/.test(file.manifest.store))
     return refuse(`says that its blobs lie in ${JSON.stringify(file.manifest.store)}`)
+  const all = unpacked(bytes)
   let at = 0
-  const next = (run: number): RunName => {
-    const entry = packed.subarray(at, at + ENTRY_BYTES)
-    at += ENTRY_BYTES
-    return { run, hash: entry.toString('hex', 0, 32), place: entry.readBigUInt64LE(32).toString(16).padStart(16, '0') }
+  return described.map((growth) => {
+    const own = all.slice(at, at + entries(growth))
+    at += own.length
+    return { growth, pages: own.slice(0, growth.pages ?? 0), rest: own.slice(growth.pages ?? 0) }
+  })
+}
+
+/**
+ * The blobs that a snapshot file names; null: it is whole. `pages`: the bytes of its pages by their hashes, which were checked. Throws REFUSED
+ * for a file that contradicts itself.
+ */
+export const readManifest = (
+  file: SnapshotFile,
+  pages: ReadonlyMap<string, Uint8Array> = new Map(),
+): Manifest | null => {
+  const content = contentOf(file)
+  if (content === null) return null
+  const names = content.map(({ growth: { first }, pages: own, rest }) => {
+    const paged = own.flatMap(({ hash }) => {
+      const bytes = pages.get(hash)
+      if (bytes?.length !== PAGE_BYTES)
+        return refuse(`has a page of ${bytes?.length ?? 0} bytes, expected ${PAGE_BYTES}`)
+      return unpacked(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length))
+    })
+    return [...paged, ...rest].map((name, block): RunName => ({ ...name, run: first + block }))
+  })
+  return {
+    head: file.head,
+    store: file.manifest!.store,
+    names,
+    sizes: names.map((own, g) => own.map(({ run }) => blockBytes(content[g]!.growth, run))),
+    pages: content.map(({ pages: own }) => own),
+    tables: content.map(({ growth }) => growth.tables.map(({ entry }) => entry.name)),
   }
-  const names = growth.map(({ first, blocks }) => Array.from({ length: blocks }, (_, block) => next(first + block)))
-  const sizes = names.map((own, g) => own.map(({ run }) => blockBytes(growth[g]!, run)))
-  const tables = growth.map(({ tables: own }) => own.map(({ entry }) => entry.name))
-  return { head: file.head, store: file.manifest.store, names, sizes, tables }
 }
 
 /** Whether its blocks are those of the layout, and what it holds itself is the rest of the same tensors: then only its rings need an `assembly`. */
@@ -244,11 +326,15 @@ export const isOfLayout = (file: SnapshotFile, { names }: Manifest, layout: Stat
   }
 }
 
-/** The same file with other places of its blobs. */
-export const withNames = (file: SnapshotFile, names: readonly (readonly BlobName[])[]): ReturnType<typeof filePieces> =>
+/** The same file with other places of its blobs, and so other pages, as many as it had. */
+export const withNames = (
+  file: SnapshotFile,
+  names: readonly (readonly BlobName[])[],
+  pages: PageNames,
+): ReturnType<typeof filePieces> =>
   filePieces(file.head, file.state, file.tensors, file.stats ?? undefined, {
     ...file.manifest!,
-    blobs: packNames(names),
+    blobs: packNames(names, pages),
   })
 
 /** The whole state: the hot part of a file with its blocks, which are put in as they come. */
@@ -382,8 +468,16 @@ const assemble = (hot: Uint8Array, tensors: readonly LayoutEntry[], growth: read
 }
 
 /** What a reference to a manifest says of its blobs, which lie in `store`. Blocks with the same bytes are one blob. */
-export const namedIn = ({ growth }: StateLayout, names: BlobNames, store: string): SnapshotRef['blobs'] => {
-  const sizes = new Map(names.flatMap((own, g) => own.map(({ hash, run }) => [hash, blockBytes(growth[g]!, run)])))
+export const namedIn = (
+  { growth }: StateLayout,
+  names: BlobNames,
+  store: string,
+  pages: PageNames = [],
+): SnapshotRef['blobs'] => {
+  const sizes = new Map([
+    ...names.flatMap((own, g) => own.map(({ hash, run }) => [hash, blockBytes(growth[g]!, run)] as const)),
+    ...pages.flat().map(({ hash }) => [hash, PAGE_BYTES] as const),
+  ])
   return {
     count: sizes.size,
     bytes: [...sizes.values()].reduce((sum, bytes) => sum + bytes, 0),

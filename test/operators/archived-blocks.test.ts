@@ -7,11 +7,13 @@ import { type ModelPackage, openPackage } from '../../src/models/open.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import type { SessionManagerOptions } from '../../src/sessions/types.ts'
 import type { BlockCacheOptions } from '../../src/state/block-cache.ts'
+import { readOutline } from '../../src/state/manifest.ts'
+import { readSnapshotFile } from '../../src/state/snapshot.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
 import { eventually } from '../streams/helpers.ts'
-import { blobsIn, freshFolder } from './block-bench.ts'
+import { blobsIn, fileOf, freshFolder } from './block-bench.ts'
 import { type Bench, createBench, event, verified } from './harness.ts'
 
 /** 16 payloads of 2,112 bytes are a block that sleeps: 256 tokens. */
@@ -145,6 +147,43 @@ describe.skipIf(!hasShared)('archived blocks', () => {
       await bench.close()
     }
   })
+
+  test.each([
+    ['a folder', temporaryFolder()],
+    ['the log', undefined],
+  ])(
+    'of many the manifest in %s has pages: its file stays small, and a worker that takes over finds them',
+    { tags: 'slow' },
+    async (_, blobStore) => {
+      const bench = await createBench(shared, 1, { ...(blobStore !== undefined && { blobStore }) })
+      try {
+        for (let at = 0; at < 9; at += 1) {
+          await bench.feed(event('s', { type: 'tokens', tokens: ids(16_000, at) }))
+          await bench.settle({ snapshotEvery: 4000, compactFloor: 1 << 16 })
+        }
+        // 65,536 tokens are 256 blocks of 16 payloads.
+        const outline = readOutline(await readSnapshotFile(await fileOf(bench, 's')))!
+        expect(outline.pages.flat().length).toBe(2)
+        await bench.feed(
+          event('s', { type: 'retrieve', blocks: [0, 8000] }),
+          event('s', { type: 'tokens', tokens: ids(40) }),
+        )
+        const { worker } = await bench.settle()
+        expect(worker.contexts.blocks!.storeReads).toBeLessThan(8)
+        const { chain } = (await bench.heads()).get('s')!
+        await bench.feed(
+          ...Array.from({ length: 9 }, (_, at) => event('t', { type: 'tokens', tokens: ids(16_000, at) })),
+          event('t', { type: 'retrieve', blocks: [0, 8000] }),
+          event('t', { type: 'tokens', tokens: ids(40) }),
+        )
+        await bench.settle({ snapshotEvery: 1 << 30 })
+        expect((await bench.heads()).get('t')!.chain).toBe(chain)
+        await verified(bench)
+      } finally {
+        await bench.close()
+      }
+    },
+  )
 
   test('one that is damaged in the blob store is found out when it is wanted, and computed again', async () => {
     const expected = await straight()

@@ -29,7 +29,8 @@ const paging = async (options: ContextStoreOptions = {}) => {
     readdirSync(spillDir).flatMap((folder) =>
       readdirSync(join(spillDir, folder)).map((name) => join(spillDir, folder, name)),
     )
-  const sizes = (): number[] => files().map((path) => statSync(path).size)
+  // One that is dropped is removed at any time.
+  const sizes = (): number[] => files().flatMap((path) => statSync(path, { throwIfNoEntry: false })?.size ?? [])
   return { model, store, files, sizes }
 }
 

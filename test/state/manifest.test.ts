@@ -7,7 +7,16 @@ import { autoDim, plus, ring } from '../../src/engine/builder-types.ts'
 import { stateLayout } from '../../src/engine/layout.ts'
 import { sha256 } from '../../src/hash.ts'
 import type { FreshBlock, StateLayout } from '../../src/memory.ts'
-import { assembly, type BlobNames, encodeManifest, readManifest } from '../../src/state/manifest.ts'
+import {
+  assembly,
+  type BlobNames,
+  encodeManifest,
+  PAGE_BYTES,
+  pagesOf,
+  readManifest,
+  readOutline,
+  withNames,
+} from '../../src/state/manifest.ts'
 import { checkWhole, filePieces, readSnapshotFile, type SnapshotFile } from '../../src/state/snapshot.ts'
 import { cutParts } from '../engine/cut-parts.ts'
 import { head } from './heads.ts'
@@ -149,6 +158,49 @@ describe('a manifest', () => {
     const short = fresh.map((own) => own.map(({ bytes }, i) => ({ bytes: i === 1 ? bytes.subarray(1) : bytes })))
     const read = await readSnapshotFile(file)
     await expect(assemble(read, short)).rejects.toThrow(/has a block of \d+ bytes; its tables have \d+/)
+  })
+
+  test('of many blocks names them in pages, and costs the same however many there are', async () => {
+    const sizes: number[] = []
+    for (const blocks of [511, 512, 1023]) {
+      const { hot, names } = await written(blocks * 256 + 5, 300)
+      const bytes = pagesOf(LAYOUT, names).flat()
+      const pages = pagesOf(LAYOUT, names).map((own) =>
+        own.map((page, i) => ({ hash: sha256(page), place: `${i}`.padStart(16, 'e') })),
+      )
+      expect(pages.map(({ length }) => length)).toEqual([Math.floor(blocks / 256), 0, 0, 0])
+      expect(bytes.every(({ length }) => length === PAGE_BYTES)).toBe(true)
+      const store = `${'a'.repeat(32)}/3`
+      const file = await join(await encodeManifest(head(), hot, LAYOUT, store, names, undefined, pages))
+      sizes.push(file.length - hot.length)
+      const read = await readSnapshotFile(file)
+      expect(readOutline(read)).toMatchObject({ store, pages })
+      const found = new Map(bytes.map((page) => [sha256(page), page]))
+      expect(readManifest(read, found)).toMatchObject({ store, names, pages })
+      expect(() => readManifest(read)).toThrow('has a page of 0 bytes, expected 10240')
+      expect(() => readManifest(read, new Map([...found].map(([hash, page]) => [hash, page.subarray(40)])))).toThrow(
+        'has a page of 10200 bytes, expected 10240',
+      )
+      // Other places: other pages.
+      const moved = names.map((own) => own.map((blob) => ({ ...blob, place: 'f'.repeat(16) })))
+      const others = pagesOf(LAYOUT, moved).flat()
+      const again = await readSnapshotFile(
+        await join(
+          await withNames(
+            read,
+            moved,
+            pages.map((own, g) => own.map((page, i) => ({ ...page, hash: g === 0 ? sha256(others[i]!) : page.hash }))),
+          ),
+        ),
+      )
+      expect(readManifest(again, new Map(others.map((page) => [sha256(page), page])))!.names).toEqual(moved)
+      const growth = read.manifest!.growth.replace(/"pages":\d+/, '"pages":9')
+      const lie = { ...read, manifest: { ...read.manifest!, growth } }
+      expect(() => readManifest(lie)).toThrow(`has 9 pages with names of ${blocks} blocks`)
+    }
+    // 255 names and a page, no names and two pages, 255 names and three pages.
+    expect(Math.abs(sizes[2]! - sizes[0]!)).toBeLessThan(150)
+    expect(sizes[1]!).toBeLessThan(sizes[0]! - 200 * 40)
   })
 
   test('that contradicts itself is refused, though its checksum is right', async () => {

@@ -1,11 +1,10 @@
 import type { TopicNames } from '../../../topics/index.ts'
 import { namesOf } from '../../client/topics.ts'
 import { messageOf } from '../../errors.ts'
-import { readerOf, wholeFile } from '../../operators/blobs.ts'
+import { manifestIn, readerOf, wholeFile } from '../../operators/blobs.ts'
 import { readSnapshot } from '../../operators/snapshots.ts'
 import type { Head } from '../../state/head.ts'
 import { type TensorHealth, tensorHealth } from '../../state/health.ts'
-import { readManifest } from '../../state/manifest.ts'
 import type { MemoryStats } from '../../state/memory-stats.ts'
 import { ARCHIVE, blockSizeOf, type OuterMemoryView, outerMemoryOf } from '../../state/outer-memory.ts'
 import { readSnapshotFile } from '../../state/snapshot.ts'
@@ -128,7 +127,7 @@ const memoryOf = async (
 ): Promise<OuterMemoryView | null> => {
   if (head.snapshot === null) return null
   const file = await readSnapshotFile(await readSnapshot(log, names.snapshots, partition, head))
-  const manifest = readManifest(file)
+  const manifest = await manifestIn(log, file)
   const archive = manifest?.tables.findIndex((own) => own.includes(ARCHIVE)) ?? -1
   const [first] = archive < 0 ? [] : manifest!.names[archive]!
   if (first === undefined) return outerMemoryOf(file.tensors, file.state)

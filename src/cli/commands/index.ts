@@ -34,6 +34,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./verify.ts')).verify,
   },
   {
+    name: 'repair',
+    summary: 'compute blobs again that are missing or damaged',
+    load: async () => (await import('./repair.ts')).repair,
+  },
+  {
     name: 'export',
     summary: 'write the state of a session to a file',
     load: async () => (await import('./export.ts')).exportSession,

@@ -65,14 +65,14 @@ Value fill(const CallbackInfo& info) {
   if (model->device->lost()) engine->engine().reload();
   auto begun = std::make_shared<Begun>();
   auto hot = std::make_shared<std::span<std::byte>>();
-  Job job =
-      job_on(engine, given,
-             [model, hot, head, begun, given, held, growths = growths_of(info[2], info[3], info[4])]() mutable -> Status {
-               auto filling = Filling::begin(model, *hot, std::move(growths), head, given.get(), held.get());
-               if (!filling) return filling.error();
-               begun->filling = std::move(*filling);
-               return Done{};
-             });
+  Job job = job_on(
+      engine, given,
+      [model, hot, head, begun, given, held, growths = growths_of(info[2], info[3], info[4])]() mutable -> Status {
+        auto filling = Filling::begin(model, *hot, std::move(growths), head, given.get(), held.get());
+        if (!filling) return filling.error();
+        begun->filling = std::move(*filling);
+        return Done{};
+      });
   *hot = keep(job, info[1]);
   job.value = [engine, begun](Napi::Env env) -> Value {
     return wrap(env, std::make_shared<FillingHandle>(FillingHandle{engine, std::move(begun->filling)}), filling_tag);

@@ -7,7 +7,7 @@ namespace continuo::binding {
 // Which positions of each persistent that grows, and places of each ring: arrays of numbers, one for each persistent; a
 // `to` of −1: up to its counter, or all places.
 inline std::vector<Positions> positions_of(const Context& context, const Napi::Value& first_ones,
-                                            const Napi::Value& last_ones) {
+                                           const Napi::Value& last_ones) {
   const auto& model = context.model();
   const auto from = first_ones.As<Napi::Array>(), to = last_ones.As<Napi::Array>();
   std::vector<Positions> rows(model.layout.size());

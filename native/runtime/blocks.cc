@@ -72,8 +72,7 @@ void BlockHold::drop() noexcept {
 }
 
 std::shared_ptr<TableBlock> BlockTable::make(size_t room) {
-  if (cache_)
-    return std::make_shared<TableBlock>(std::make_unique<SleepyBytes>(cache_, bytes_of(room), false), room);
+  if (cache_) return std::make_shared<TableBlock>(std::make_unique<SleepyBytes>(cache_, bytes_of(room), false), room);
   return std::make_shared<TableBlock>(device_, DeviceMemory(device_, bytes_of(room)), room);
 }
 

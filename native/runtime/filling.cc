@@ -299,8 +299,9 @@ Result<std::vector<bool>> Filling::read(std::span<const BlockFile> files) {
 
 Status Filling::rest(std::span<const BlockName> blocks) {
   for (const auto& [growth, block] : blocks) {
-    const bool sleeps = growth < parts_.size() && std::all_of(parts_[growth].begin(), parts_[growth].end(),
-                                                              [&](const Part& part) { return slice(part).may_sleep; });
+    const bool sleeps = growth < parts_.size() && std::all_of(
+                                                      parts_[growth].begin(), parts_[growth].end(),
+                                                      [&](const Part& part) { return slice(part).may_sleep; });
     if (!sleeps) return internal("block ", block, " of growth ", growth, " cannot sleep.");
   }
   const std::lock_guard lock(mutex_);

@@ -41,8 +41,8 @@ struct StateSlice {
   uint32_t several = no_name;
   std::vector<size_t> reaches = {};
   bool derived = false;  // not in a snapshot
-  // Only the host reads the table, which grows along one counter: its blocks lie in the host's memory, and full ones may
-  // sleep (block_cache.h).
+  // Only the host reads the table, which grows along one counter: its blocks lie in the host's memory, and full ones
+  // may sleep (block_cache.h).
   bool may_sleep = false;
   bool grows() const { return counter != no_name; }
   bool in_blocks() const { return grows() || ring_in_blocks; }
@@ -89,7 +89,7 @@ class Model {
   std::unique_ptr<const MemoryModules> modules;  // of the memory outside; null where it has none
   // Of the tables that may sleep; null where there are none.
   std::shared_ptr<BlockCache> sleepy_blocks;
-  std::string note;                              // why packed weights on disk were not used; else empty
+  std::string note;  // why packed weights on disk were not used; else empty
 
  private:
   Model(Graph graph, std::shared_ptr<Device> device);

@@ -126,7 +126,9 @@ TEST("block cache: news has every block once, in order, also those from before a
   CHECK(owner.gone == std::vector{last});
 }
 
-TEST("block cache: threads that read while others send blocks to sleep and bring them find the bytes that were written") {
+TEST(
+    "block cache: threads that read while others send blocks to sleep and bring them find the bytes that were "
+    "written") {
   const auto cache = std::make_shared<BlockCache>();
   std::vector<std::unique_ptr<SleepyBytes>> blocks;
   for (size_t i = 0; i < 8; ++i) {

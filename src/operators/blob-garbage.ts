@@ -20,7 +20,8 @@ import type { Head } from '../state/head.ts'
 import type { Manifest } from '../state/manifest.ts'
 import { readSnapshotFile } from '../state/snapshot.ts'
 import type { EventLog, PartitionWriter } from '../streams/log.ts'
-import { manifestIn, type PartitionBlobs } from './blobs.ts'
+import type { PartitionBlobs } from './blobs.ts'
+import { manifestIn } from './manifests.ts'
 import { readSnapshot } from './snapshots.ts'
 
 /** Gives the new content of a snapshot file, in pieces; null: the file stays as it is. */

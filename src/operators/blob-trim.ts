@@ -17,7 +17,7 @@ import { PAGE_BYTES, withNames } from '../state/manifest.ts'
 import { readSnapshotFile } from '../state/snapshot.ts'
 import { createGarbage, type Garbage, type GarbageDeps, readManifests, type Stage, type Work } from './blob-garbage.ts'
 import { offsetOf, placeOf, type TopicStore } from './blob-topic.ts'
-import { manifestIn } from './blobs.ts'
+import { manifestIn } from './manifests.ts'
 
 /** Bytes of manifests written again between two commits. */
 const RENEW_BYTES = 512 * 1024

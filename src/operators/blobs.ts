@@ -8,40 +8,20 @@
  */
 import { randomBytes } from 'node:crypto'
 import { blobs as contract } from '../../topics/blobs.ts'
-import { type TopicNames, topicNames } from '../../topics/index.ts'
+import type { TopicNames } from '../../topics/index.ts'
 import { inShared } from '../blobs/shared.ts'
-import type { BlobName, BlobReader, BlobStore, SharedStore, Wanted } from '../blobs/store.ts'
-import { digest, join } from '../bulk.ts'
+import type { BlobName, BlobStore, SharedStore } from '../blobs/store.ts'
+import { digest } from '../bulk.ts'
 import type { Model } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import type { StateLayout } from '../memory.ts'
 import { inParallel } from '../parallel.ts'
 import { type Head, type PartitionCursor, seal } from '../state/head.ts'
-import {
-  assembly,
-  type BlobNames,
-  blockBytes,
-  IN_TOPIC,
-  type Manifest,
-  PAGE_BYTES,
-  type PageNames,
-  pagesOf,
-  type RunName,
-  readManifest,
-  readOutline,
-} from '../state/manifest.ts'
-import {
-  checkWhole,
-  decodeSnapshot,
-  filePieces,
-  readSnapshotFile,
-  type Snapshot,
-  type SnapshotFile,
-} from '../state/snapshot.ts'
+import { type BlobNames, blockBytes, IN_TOPIC, type PageNames, pagesOf, type RunName } from '../state/manifest.ts'
 import type { EventLog } from '../streams/log.ts'
-import { offsetOf, openTopicStore, type TopicStore, topicReader } from './blob-topic.ts'
-import type { Keep } from './stored-state.ts'
+import { offsetOf, openTopicStore, type TopicStore } from './blob-topic.ts'
+import { checkBlock, type Keep, type StoredBlocks } from './manifests.ts'
 import type { TurnWriter } from './turns.ts'
 import type { Capture } from './types.ts'
 
@@ -52,146 +32,9 @@ const text = new TextEncoder()
 /** A small blob that every partition of a log has in its store: without it another store was named. */
 const MARK = 'log'
 
-/** A block of a session's snapshot cannot be had. */
-export class BlockLost extends ContinuoError {
-  readonly blob: BlobName
-  constructor(message: string, blob: BlobName) {
-    super('REFUSED', message)
-    this.name = 'BlockLost'
-    this.blob = blob
-  }
-}
-
-/** `bytes`: what the store gave for the blob; `take` returns their sha256. Throws BlockLost. */
-export const checkBlock = (
-  reader: BlobReader,
-  session: string,
-  block: number,
-  blob: BlobName,
-  bytes: Uint8Array | null,
-  take: (bytes: Uint8Array) => Promise<string>,
-): Promise<void> => checkBlob(reader, `Block ${block} of session "${session}"`, blob, bytes, take)
-
-const checkBlob = async (
-  { url }: BlobReader,
-  who: string,
-  blob: BlobName,
-  bytes: Uint8Array | null,
-  take: (bytes: Uint8Array) => Promise<string>,
-): Promise<void> => {
-  const what = `${who} (sha256 ${blob.hash.slice(0, 12)}…)`
-  if (bytes === null) throw new BlockLost(`${what} is not in the blob store ${url}.`, blob)
-  const actual = await take(bytes)
-  if (actual === blob.hash) return
-  throw new BlockLost(
-    `${what} is damaged in the blob store ${url}: its ${bytes.length} bytes have the sha256 ${actual.slice(0, 12)}….`,
-    blob,
-  )
-}
-
-export const readerOf = (log: EventLog, { store: where, head }: Pick<Manifest, 'store' | 'head'>): BlobReader => {
-  if (where === IN_TOPIC) return topicReader(log, topicNames(log.prefix).blobs, head.cursor.partition)
-  if (log.blobs !== undefined) return inShared(log.blobs, where)
-  throw new ContinuoError(
-    'UNAVAILABLE',
-    `The newest snapshot of session "${head.session}" is in blocks, which lie in a blob store: name it, --blob-store.`,
-  )
-}
-
-/** What a snapshot file names, with its pages from their store; null: it is whole. Throws as `readManifest`, and BlockLost for a page. */
-export const manifestIn = async (log: EventLog, file: SnapshotFile): Promise<Manifest | null> => {
-  const outline = readOutline(file)
-  if (outline === null) return null
-  const wanted = outline.pages.flat()
-  const pages = new Map<string, Uint8Array>()
-  if (wanted.length > 0) {
-    const reader = readerOf(log, outline)
-    await reader.get(
-      wanted.map((blob) => ({ ...blob, bytes: PAGE_BYTES })),
-      async (at, bytes) => {
-        const take = (found: Uint8Array): Promise<string> => digest([found])
-        await checkBlob(
-          reader,
-          `Page ${at} of the manifest of session "${outline.head.session}"`,
-          wanted[at]!,
-          bytes,
-          take,
-        )
-        pages.set(wanted[at]!.hash, bytes!)
-      },
-    )
-  }
-  return readManifest(file, pages)
-}
-
-/** A blob, and each block that it is. A ring that is not full, or was reset, names the same one for several blocks: it is read once. */
-export interface NamedBlob extends Wanted {
-  readonly blob: BlobName
-  readonly at: readonly { readonly g: number; readonly block: number; readonly run: number }[]
-}
-
-export const blobsOf = ({ names, sizes }: Manifest): readonly NamedBlob[] => {
-  const found = new Map<string, NamedBlob & { readonly at: { g: number; block: number; run: number }[] }>()
-  for (const [g, own] of names.entries()) {
-    for (const [block, { run, hash, place }] of own.entries()) {
-      const key = `${hash}.${place}`
-      const at = { g, block, run }
-      const known = found.get(key)
-      if (known !== undefined) known.at.push(at)
-      else found.set(key, { hash, place, bytes: sizes[g]![block]!, blob: { hash, place }, at: [at] })
-    }
-  }
-  return [...found.values()]
-}
-
-/** What a manifest and its blobs make together; null for a snapshot that is whole. */
-const joined = async (log: EventLog, read: SnapshotFile) => {
-  const manifest = await manifestIn(log, read)
-  if (manifest === null) return null
-  const { names, pages, store: where, head } = manifest
-  const reader = readerOf(log, manifest)
-  const whole = assembly(read)
-  const blobs = blobsOf(manifest)
-  await reader.get(blobs, async (index, bytes) => {
-    const { blob, at } = blobs[index]!
-    for (const { g, block, run } of at)
-      await checkBlock(reader, head.session, run, blob, bytes, (found) => whole.place(g, block, found))
-  })
-  return { ...(await whole.finish()), names, pages, where }
-}
-
-/** A snapshot with all its blocks. `blocks`: their names, and where they lie; null where it has none. */
-export interface WholeSnapshot extends Snapshot {
-  readonly blocks: Omit<KnownBlocks, 'origin'> | null
-}
-
-/**
- * The state in a snapshot file, with its blocks from the store. Throws REFUSED where the file or a block (`BlockLost`) is damaged or
- * missing or does not fit the layout, UNAVAILABLE where it has blocks and the log was opened without a store for them.
- */
-export const wholeSnapshot = async (log: EventLog, file: Uint8Array, layout: StateLayout): Promise<WholeSnapshot> => {
-  const read = await readSnapshotFile(file)
-  const whole = await joined(log, read)
-  if (whole === null) return { ...(await decodeSnapshot(file, layout)), blocks: null }
-  const { state, tensors, names, pages, where } = whole
-  return { ...checkWhole({ head: read.head, state }, tensors, layout), blocks: { names, pages, where } }
-}
-
-/** The same as one file with the blocks inside, without the model. */
-export const wholeFile = async (log: EventLog, file: Uint8Array): Promise<Uint8Array> => {
-  const read = await readSnapshotFile(file)
-  const whole = await joined(log, read)
-  return whole === null ? file : join(await filePieces(read.head, whole.state, whole.tensors, read.stats ?? undefined))
-}
-
 /** The frozen blocks of a session as its newest snapshot names them, while the context that began at `origin` goes on. */
-export interface KnownBlocks {
+export interface KnownBlocks extends StoredBlocks {
   readonly origin: number
-  readonly names: BlobNames
-  /** Pages that hold some of these names. */
-  readonly pages: PageNames
-  /** As a manifest says it. */
-  readonly where: string
 }
 
 /** How the dead leave. */

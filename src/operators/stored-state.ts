@@ -3,23 +3,20 @@
  * sleep stay in the store. A file whose tensors are not exactly those of the layout is put together first (`wholeSnapshot`), which says what is
  * wrong with it.
  */
-import type { KeptBlock, StateLayout, StateSource } from '../memory.ts'
+import type { StateLayout, StateSource } from '../memory.ts'
 import type { Head } from '../state/head.ts'
-import { assemblyOf, isOfLayout, type Manifest, type RunName } from '../state/manifest.ts'
+import { assemblyOf, isOfLayout, type Manifest } from '../state/manifest.ts'
 import { checkPulse, decodeSnapshot, readSnapshotFile } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
-import { blobsOf, checkBlock, type KnownBlocks, manifestIn, readerOf, wholeSnapshot } from './blobs.ts'
+import { blobsOf, checkBlock, type Keep, manifestIn, readerOf, type StoredBlocks, wholeSnapshot } from './manifests.ts'
 
 export interface StoredState {
   readonly head: Head
   /** Rejects with `BlockLost` while it is loaded, where a block is missing or damaged. */
   readonly state: Uint8Array | StateSource
   /** As `WholeSnapshot` has it. */
-  readonly blocks: Omit<KnownBlocks, 'origin'> | null
+  readonly blocks: StoredBlocks | null
 }
-
-/** Where a block of a session lies that stays in a store like this. */
-export type Keep = (where: string, session: string, name: RunName) => KeptBlock | null
 
 /**
  * Throws as `wholeSnapshot` does; what is wrong with a block shows when the state is loaded, and of one that stays in the store when it is

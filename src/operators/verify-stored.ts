@@ -7,7 +7,7 @@ import type { StateLayout } from '../memory.ts'
 import { faultOfHead, type Head, type PartitionCursor, unseal } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
-import { BlockLost, wholeSnapshot } from './blobs.ts'
+import { BlockLost, wholeSnapshot } from './manifests.ts'
 import { isGenesisCursor } from './partition-state.ts'
 import { readSnapshot } from './snapshots.ts'
 

@@ -1,7 +1,7 @@
 /** Forks on the stream: what a child is, when it is made, what it needs afterwards, and what is refused. */
 import { expect, test } from 'vitest'
 import { openPackage } from '../../src/models/open.ts'
-import { wholeFile } from '../../src/operators/blobs.ts'
+import { wholeFile } from '../../src/operators/manifests.ts'
 import { readSnapshot } from '../../src/operators/snapshots.ts'
 import { verifyLog } from '../../src/operators/verify.ts'
 import type { Head } from '../../src/state/head.ts'

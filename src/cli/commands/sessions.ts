@@ -1,7 +1,7 @@
 import type { TopicNames } from '../../../topics/index.ts'
 import { namesOf } from '../../client/topics.ts'
 import { messageOf } from '../../errors.ts'
-import { manifestIn, readerOf, wholeFile } from '../../operators/blobs.ts'
+import { manifestIn, readerOf, wholeFile } from '../../operators/manifests.ts'
 import { readSnapshot } from '../../operators/snapshots.ts'
 import type { Head } from '../../state/head.ts'
 import { type TensorHealth, tensorHealth } from '../../state/health.ts'

@@ -1,14 +1,16 @@
 /**
  * A decoder with a memory outside, beside the plain one: what a session of any length costs (docs/infinite-context.md).
  *
- *   node bench/infinite.ts [--tokens 10000,100000,1000000] [--plain 1000,8000,32000] [--memory FILE] [--dir DIR] [--threads 2]
+ *   node bench/infinite.ts [--tokens 10000,100000,1000000] [--plain 1000,8000,32000] [--memory FILE] [--cache BYTES] [--dir DIR] [--threads 2]
  *
  * The model is a random Llama of bytes: 4 layers, 256 channels, 4 query and 2 key heads of 64, 3.1M parameters. FILE is a memory.json; without
- * it the defaults hold. One session reads on and on; a worker commits it on an embedded log, its blobs lie in a folder. At each length:
+ * it the defaults hold. One session reads on and on; a worker commits it on an embedded log, its blobs lie in a folder, and of archived blocks
+ * 64 MiB (`--cache`) are in memory. At each length:
  *
  *   read/s        tokens read a second, of 4,000 tokens in calls of 500: the median call
  *   generate/s    tokens generated a second, the median of eight requests for 32
- *   retrieve      the wall time of an event that retrieves, p50 and p99 of 100: scores of all blocks, and the list laid anew
+ *   retrieve      the wall time of an event that retrieves and the next token, p50 and p99 of 100, without that of a token alone: chosen by
+ *                 the index; named blocks that are in memory; named ones that are read from the folder
  *   resident      memory of the process; state: memory that the session takes
  *   a snapshot    bytes that 1,000 new tokens add to blob store and snapshots, the mean of eight times
  *   restored      from the last snapshot to the first token after it, the median of three
@@ -18,6 +20,7 @@
  */
 import { spawn } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -25,6 +28,8 @@ import { parseArgs } from 'node:util'
 import { bytes, count } from '../src/cli/output.ts'
 import type { Context, Model } from '../src/engine/types.ts'
 import { openModel } from '../src/models/open.ts'
+import { createContextStore } from '../src/operators/context-store.ts'
+import type { Keep } from '../src/operators/manifests.ts'
 import { restoreSession } from '../src/operators/restore.ts'
 import { readState } from '../src/operators/verify-stored.ts'
 import { startWorker } from '../src/operators/worker.ts'
@@ -41,6 +46,7 @@ const { values } = parseArgs({
     tokens: { type: 'string', default: '10000,100000,1000000' },
     plain: { type: 'string', default: '1000,8000,32000' },
     memory: { type: 'string' },
+    cache: { type: 'string', default: String(2 ** 26) },
     dir: { type: 'string', default: tmpdir() },
     threads: { type: 'string', default: '2' },
     /** What the process that is killed runs: the folder of the bench. */
@@ -55,12 +61,15 @@ const numbers = (text: string): readonly number[] =>
 const lengths = numbers(values.tokens)
 const plain = numbers(values.plain)
 const threads = Number(values.threads)
+const blocks = { maxBytes: Number(values.cache) }
 
 const CALL = 500
 const CALLS = 8
 const REQUESTS = 8
 const GENERATED = 32
 const RETRIEVALS = 100
+/** Of the defaults of memory.json. */
+const [BLOCK, WINDOW] = [128, 2048]
 const SNAPSHOT = 1000
 const SNAPSHOTS = 8
 const RESTORES = 3
@@ -102,7 +111,7 @@ const seconds = async (call: () => Promise<unknown>): Promise<number> => {
 }
 
 /** Reads and generates where the context stands. */
-const speeds = async (model: Model, context: Context) => {
+const speeds = async (model: Pick<Model, 'submit'>, context: Context) => {
   const reading: number[] = []
   for (let call = 0; call < CALLS; call += 1) {
     const tokens = Int32Array.from(idsFrom(Number(context.pulse), CALL))
@@ -136,6 +145,7 @@ const working = (log: EventLog, model: Model) => {
   const started = startWorker({
     ...{ log, names, model, tokenizer: null, group: GROUP, format: 'json' as const },
     ...{ commitInterval: 5, snapshotEvery: SNAPSHOT, maxContexts: 2, compactFloor: 2 ** 40, warn: console.error },
+    blocks,
     onState: (_, state, error) => {
       if (error !== null && error !== undefined) console.error(state, error)
     },
@@ -189,18 +199,53 @@ const onLog = async (place: Place, model: Model, from: number, to: number): Prom
   return more / SNAPSHOTS
 }
 
-const restored = async (place: Place, model: Model): Promise<Context> => {
+/** A session of the log as a worker has it: its archived blocks stay in the folder until they are wanted. */
+const restored = async (place: Place, model: Model) => {
   const log = await openAt(place)
   const names = topicNames(log.prefix)
   const { heads } = await readState(log, names, 0, ({ message }) => {
     throw new Error(message)
   })
+  const contexts = createContextStore(model, { blocks })
+  const kept: Keep = (where, _, { hash, place: copy }) => ({
+    key: `${hash}.${copy}`,
+    isNear: true,
+    read: () => readFile(join(place.store, where, `${hash}.${copy}`)),
+  })
+  const stored = { ...model, createContext: () => contexts.createContext() }
   const validate = { format: 'json', vocabSize: model.vocabSize, readsText: false } as const
-  const engine = { model, tokenizer: null, submit: model.submit }
+  const engine = { model, tokenizer: null, submit: contexts.submit }
   const head = heads.get(SESSION)!.at(-1)!.what
-  const { context } = await restoreSession({ log, names, model, engine, validate }, 0, head)
+  const { context } = await restoreSession({ log, names, model: stored, engine, validate, kept }, 0, head)
   await log.close()
-  return context
+  const close = async (): Promise<void> => {
+    context.close()
+    await contexts.close()
+  }
+  return { context, submit: contexts.submit, stats: contexts.stats, close }
+}
+
+/** The wall time of retrievals with the token that follows each, less that of a token. `choose`: the blocks of number n; null: the index chooses. */
+const retrievals = async (
+  { context, submit }: Pick<Awaited<ReturnType<typeof restored>>, 'context' | 'submit'>,
+  choose: (n: number) => readonly number[] | null,
+): Promise<readonly number[]> => {
+  const token = (): Promise<unknown> => submit({ context, tokens: Int32Array.of(1), nats: false })
+  const alone: number[] = []
+  for (let n = 0; n < RETRIEVALS; n += 1) alone.push(await seconds(token))
+  const usual = median(alone)
+  const took: number[] = []
+  for (let n = 0; n < RETRIEVALS; n += 1) {
+    const named = choose(n)
+    const request = { type: 'retrieve' as const, ...(named !== null && { blocks: named }) }
+    took.push(
+      await seconds(async () => {
+        await submit({ context, tokens: none, nats: false, request })
+        await token()
+      }),
+    )
+  }
+  return took.map((each) => Math.max(0, each - usual))
 }
 
 /** A process that works on the log is killed when it has begun to read 1,000 tokens; another reads them. */
@@ -225,8 +270,9 @@ const killed = async (
   const took = (performance.now() - started) / 1000
   await worker.stop()
   await again.close()
-  const context = await restored(place, model)
-  const { chain } = context
+  const there = await restored(place, model)
+  const { chain } = there.context
+  await there.close()
   model.close()
   return { chain, seconds: took }
 }
@@ -267,36 +313,43 @@ const measure = async (): Promise<void> => {
       const snapshot = await onLog(place, model, from, to)
       from = to + (SNAPSHOTS + 1) * SNAPSHOT
       const first: number[] = []
-      const contexts: Context[] = []
+      let long = await restored(place, model)
       for (let n = 0; n < RESTORES; n += 1) {
-        contexts.pop()?.close()
+        await long.close()
         first.push(
           await seconds(async () => {
-            const context = await restored(place, model)
-            contexts.push(context)
-            await model.submit({ context, tokens: Int32Array.of(1), nats: false })
+            long = await restored(place, model)
+            await long.submit({ context: long.context, tokens: Int32Array.of(1), nats: false })
           }),
         )
       }
-      const long = contexts[0]!
-      const { read, generate } = await speeds(model, long)
-      const retrieve: number[] = []
-      const request = { type: 'retrieve' } as const
-      for (let n = 0; n < RETRIEVALS; n += 1)
-        retrieve.push(await seconds(() => model.submit({ context: long, tokens: none, nats: false, request })))
-      const [resident, state] = [process.memoryUsage().rss, long.bytes]
-      long.close()
+      const { read, generate } = await speeds(long, long.context)
+      const archived = Math.floor((to - WINDOW) / BLOCK)
+      const sets = [
+        [0, 1, 2],
+        [3, 4, 5],
+      ]
+      const chosen = await retrievals(long, () => null)
+      const near = await retrievals(long, (n) => sets[n % 2]!)
+      // Each is far from those before it, and none comes twice where there are enough.
+      const far = await retrievals(long, (n) => [0, 1, 2].map((i) => ((3 * n + i) * 37) % archived))
+      const [resident, state] = [process.memoryUsage().rss, long.context.bytes]
+      const { storeReads } = long.stats.blocks!
+      await long.close()
       const straight = await restored(place, model)
       const tokens = Int32Array.from(idsFrom(from, SNAPSHOT))
-      await model.submit({ context: straight, tokens, nats: false })
-      const { chain } = straight
-      straight.close()
+      await straight.submit({ context: straight.context, tokens, nats: false })
+      const { chain } = straight.context
+      await straight.close()
       const again = await killed(place, dir, from)
       from += SNAPSHOT
-      const ms = (value: number): string => `${(value * 1000).toFixed(1)} ms`
+      const ms = (value: number): string => (value * 1000).toFixed(1)
+      const both = (took: readonly number[]): string =>
+        `${ms(quantile(took, 0.5))} ms (p99 ${ms(quantile(took, 0.99))})`
       console.log(
         [
-          `${count(to)} tokens: read ${count(read)}/s, generate ${count(generate)}/s, retrieve ${ms(quantile(retrieve, 0.5))} (p99 ${ms(quantile(retrieve, 0.99))})`,
+          `${count(to)} tokens: read ${count(read)}/s, generate ${count(generate)}/s`,
+          `retrieve ${both(chosen)} by the index, ${both(near)} from memory, ${both(far)} from the folder (${count(storeReads)} reads)`,
           `resident ${bytes(resident)}, state ${bytes(state)}, a snapshot after 1,000 tokens ${bytes(snapshot)}`,
           `restored to the first token in ${median(first).toFixed(3)} s; killed and there again in ${again.seconds.toFixed(2)} s: ${again.chain === chain ? 'the same chain' : `ANOTHER CHAIN, ${again.chain} for ${chain}`}`,
         ].join('\n  '),

@@ -16,7 +16,7 @@ const whole = files.filter(({ text }) => text.includes('@module-tag slow'))
 export const slowFiles: readonly string[] = whole.map(({ path }) => path)
 /** Files of which npm test runs a part. */
 export const mixedFiles: readonly string[] = files
-  .filter((file) => !whole.includes(file) && /tags: ('slow'|slowWith)/.test(file.text))
+  .filter((file) => !whole.includes(file) && /tags: (\[?'slow'|slowWith)/.test(file.text))
   .map(({ path }) => path)
 /** Files that npm test runs as they are. */
 export const fastFiles: readonly string[] = files

@@ -139,6 +139,27 @@ TEST(
   }
 }
 
+// How keys that were kept turned become keys as they were: docs/infinite-context.md, section 5.
+TEST("rope: turned, and turned back by the negative increments, a key is what it was to two ulp of its pair's length") {
+  Random random(105);
+  for (int round = 0; round < 60; ++round) {
+    const auto turn = some_turn(random, 1 + random.below(70), false);
+    for (const auto* table : tables()) {
+      auto back = turn;
+      back.x = run(random, table, turn);
+      for (auto& increment : back.increments) increment = -increment;
+      const auto got = run(random, table, back);
+      for (size_t at = 0; at < got.size(); ++at) {
+        const size_t i = at % turn.channels, first = at - i + i % turn.pairs;
+        if (i >= 2 * turn.pairs) continue;
+        const double length = std::hypot(double{turn.x[first]}, double{turn.x[first + turn.pairs]});
+        const double ulp = std::ldexp(1, length > 0 ? std::ilogb(length) - 23 : -149);
+        CHECK(std::abs(double{got[at]} - double{turn.x[at]}) <= 2 * ulp);
+      }
+    }
+  }
+}
+
 TEST("rope: a rotation by increments · position turns, within rounding, at any position") {
   Random random(104);
   for (int round = 0; round < 60; ++round) {

@@ -16,6 +16,8 @@ export const createSweep = (deps: GarbageDeps, { store, folder }: Extract<Remova
   const { writer, blobs, floor, living } = deps
   const state = { stopped: false }
   let looked = false
+  /** Dead bytes that were counted when the look began: it takes note of these, and of none that die meanwhile. */
+  let seen = 0
 
   const isWorth = (bytes: number): boolean => bytes > Math.max(floor, living().bytes)
 
@@ -39,7 +41,7 @@ export const createSweep = (deps: GarbageDeps, { store, folder }: Extract<Remova
       for (const blob of blobs.held()) keep.add(nameIn(folder, blob))
       for (const blob of deps.captured()) keep.add(nameIn(folder, blob))
       failpoint('blobs.swept')
-      blobs.dead.clear()
+      blobs.dead.add(-seen)
       // What is about to be removed is given to no session, whoever left memory meanwhile.
       blobs.forgetOthers()
       return () => remove(listed.filter((name) => !keep.has(name)))
@@ -61,6 +63,7 @@ export const createSweep = (deps: GarbageDeps, { store, folder }: Extract<Remova
       isDue: () => !looked || isWorth(blobs.dead.bytes),
       begin: async () => {
         looked = true
+        seen = blobs.dead.bytes
         blobs.forgetOthers()
         return list
       },

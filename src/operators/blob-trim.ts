@@ -42,8 +42,11 @@ export const createTrim = (deps: GarbageDeps, store: TopicStore): Garbage => {
   const total = (): number => (store.end - store.begin) * perOffset
   const isWorth = (dead: number, alive: number): boolean => dead > Math.max(floor, alive)
 
+  /** Dead bytes that were counted when the look began: it takes note of these, and of none that die meanwhile. */
+  let seen = 0
   const begin: Stage = async () => {
     blobs.forgetOthers()
+    seen = blobs.dead.bytes
     return look
   }
 
@@ -77,7 +80,7 @@ export const createTrim = (deps: GarbageDeps, store: TopicStore): Garbage => {
     for (const { place } of blobs.noted()) living.add(offsetOf(place))
     for (const { place } of deps.captured()) living.add(offsetOf(place))
     failpoint('blobs.swept')
-    blobs.dead.clear()
+    blobs.dead.add(-seen)
     blobs.retain((place) => living.has(offsetOf(place)))
     const ordered = [...named.blobs].sort(([a], [b]) => a - b)
     const alive = ordered.reduce((sum, [, { bytes }]) => sum + store.offsetsOf(bytes), 0)

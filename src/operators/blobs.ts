@@ -72,8 +72,8 @@ export interface PartitionBlobs {
   retain(isKept: (place: string) => boolean): void
   /** Ends the noting. */
   swept(): void
-  /** Bytes of blocks that were named and probably are not any more; `add` counts more of them, `clear` none. */
-  readonly dead: { readonly bytes: number; add(bytes: number): void; clear(): void }
+  /** Bytes of blocks that were named and probably are not any more; `add` counts more of them, or fewer. */
+  readonly dead: { readonly bytes: number; add(bytes: number): void }
   /** Mean size of a block. */
   readonly blockBytes: number
 }
@@ -237,9 +237,6 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       },
       add: (bytes) => {
         dead += bytes
-      },
-      clear: () => {
-        dead = 0
       },
     },
     blockBytes: growth.reduce((sum, each) => sum + blockBytes(each, 0), 0) / Math.max(1, growth.length),

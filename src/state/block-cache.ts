@@ -137,7 +137,8 @@ const open = (
       filed.add(number)
     } catch (error) {
       fileBytes -= size
-      tell(`${messageOf(error)} Archived blocks stay in memory, above the bound of ${maxBytes} bytes.`)
+      // The folder is gone then.
+      if (!closed) tell(`${messageOf(error)} Archived blocks stay in memory, above the bound of ${maxBytes} bytes.`)
     }
   }
 

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import type { EngineContext, Model } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
+import { openBlockCache } from '../../src/state/block-cache.ts'
 import type { MemoryEvent } from '../../topics/observations.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
@@ -206,7 +207,7 @@ describe.skipIf(!hasShared)('a decoder whose context lies outside', () => {
     expect(largest(a!.logits, b!.logits)).toBeLessThan(1e-4)
   })
 
-  test.each([
+  const SETTINGS = [
     ['as it is', (memory: Record<string, unknown>) => memory, 20, 20],
     [
       'of whole cosines',
@@ -228,33 +229,45 @@ describe.skipIf(!hasShared)('a decoder whose context lies outside', () => {
       0,
       0,
     ],
-  ] as const)('whose weights were set by hand finds needles in 6,000 tokens, with its memory %s', async (_, change, least, most) => {
-    const needle = json<{ seed: number; count: number }>(sharedModel('needle-tiny'), 'needle.json')
-    const T = 6000
-    let x = needle.seed
-    const ids = Array.from({ length: T }, () => {
-      x = (Math.imul(1_664_525, x) + 1_013_904_223) >>> 0
-      return (x >>> 16) % 200
-    })
-    const keys = Array.from({ length: needle.count }, (_n, n) => {
-      const at = Math.floor(((2 * n + 1) * (T - 256)) / (2 * needle.count))
-      const value = 228 + ((11 * n + 5) % 28)
-      ids[at] = 200 + n
-      ids[at + 1] = value
-      return { key: 200 + n, value }
-    })
-    const found = await withModel(packageWith('needle-tiny', change), async (model) => {
+  ] as const
+  /** Of 20 needles in a text of T tokens, how many are named when they are asked for at its end. */
+  const found = (change: Parameters<typeof packageWith>[1], T: number): Promise<number> =>
+    withModel(packageWith('needle-tiny', change), async (model) => {
+      const needle = json<{ seed: number; count: number }>(sharedModel('needle-tiny'), 'needle.json')
+      let x = needle.seed
+      const ids = Int32Array.from({ length: T }, () => {
+        x = (Math.imul(1_664_525, x) + 1_013_904_223) >>> 0
+        return (x >>> 16) % 200
+      })
+      const keys = Array.from({ length: needle.count }, (_n, n) => {
+        const at = Math.floor(((2 * n + 1) * (T - 256)) / (2 * needle.count))
+        const value = 228 + ((11 * n + 5) % 28)
+        ids[at] = 200 + n
+        ids[at + 1] = value
+        return { key: 200 + n, value }
+      })
+      // A few archived blocks stay in memory; the others come back from files.
+      const cache = openBlockCache(model.blocks!, { maxBytes: 1 << 20 })
       const context = model.createContext()
-      await model.submit({ context, tokens: Int32Array.from(ids), nats: false })
+      for (let at = 0; at < T; at += 20_000)
+        await model.submit({ context, tokens: ids.subarray(at, at + 20_000), nats: false })
       let right = 0
       for (const { key, value } of keys) {
         await model.submit({ context, tokens: Int32Array.of(key, 257, key), nats: false })
         const logits = await model.logits(context)
         if (logits.indexOf(Math.max(...logits)) === value) right += 1
       }
+      cache.close()
       return right
     })
-    expect(found).toBeGreaterThanOrEqual(least)
-    expect(found).toBeLessThanOrEqual(most)
-  })
+  const NAME = 'whose weights were set by hand finds needles in %d tokens, with its memory %s'
+  const named = (T: number) => SETTINGS.map(([how, change, least, most]) => [T, how, change, least, most] as const)
+  const claim = async (...[T, , change, least, most]: ReturnType<typeof named>[number]): Promise<void> => {
+    const right = await found(change, T)
+    expect(right).toBeGreaterThanOrEqual(least)
+    expect(right).toBeLessThanOrEqual(most)
+  }
+  test.each(named(6000))(NAME, claim)
+  test.each(named(100_000))(NAME, { tags: 'slow' }, claim)
+  test.each(named(1_000_000))(NAME, { tags: ['slow', 'long'], timeout: 1_200_000 }, claim)
 })

@@ -1,5 +1,5 @@
 /** Archived blocks of a memory outside, wherever they lie: in memory, in files of the process, in the blob store. No result knows it. */
-import { readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { sha256 } from '../../src/hash.ts'
@@ -184,6 +184,41 @@ describe.skipIf(!hasShared)('archived blocks', () => {
       }
     },
   )
+
+  test('what a snapshot writes follows from what is new, after 100 archived blocks and after 5,000', {
+    tags: 'slow',
+  }, async () => {
+    const blobStore = freshFolder()
+    const bench = await createBench(shared, 1, { blobStore })
+    try {
+      const written = async (): Promise<number> => {
+        const files = (await bench.records('snapshots')).reduce((sum, { value }) => sum + value!.length, 0)
+        return blobsIn(blobStore).reduce((sum, path) => sum + statSync(path).size, files)
+      }
+      /** Bytes of eight snapshots, 1,024 tokens apart: whole blocks of everything. */
+      const eight = async (from: number): Promise<number> => {
+        const before = await written()
+        for (let at = from; at < from + 8192; at += 1024) {
+          await bench.feed(event('s', { type: 'tokens', tokens: ids(1024, at) }))
+          await bench.settle({ compactFloor: 2 ** 40 })
+        }
+        return (await written()) - before
+      }
+      const upTo = async (from: number, to: number): Promise<void> => {
+        await bench.feed(event('s', { type: 'tokens', tokens: ids(to - from, from) }))
+        await bench.settle({ snapshotEvery: 2 ** 40, compactFloor: 2 ** 40 })
+      }
+      await upTo(0, 4096)
+      const early = await eight(4096)
+      await upTo(12_288, 81_920)
+      const late = await eight(81_920)
+      expect((await bench.heads()).get('s')!.archived).toBeGreaterThan(5000)
+      expect(late / early).toBeLessThan(1.05)
+      expect(late / early).toBeGreaterThan(0.95)
+    } finally {
+      await bench.close()
+    }
+  })
 
   test('one that is damaged in the blob store is found out when it is wanted, and computed again', async () => {
     const expected = await straight()

@@ -11,9 +11,10 @@
  *   generate/s    tokens generated a second, the median of eight requests for 32
  *   retrieve      the wall time of an event that retrieves and the next token, p50 and p99 of 100, without that of a token alone: chosen by
  *                 the index; named blocks that are in memory; named ones that are read from the folder
- *   resident      memory of the process; state: memory that the session takes
+ *   resident      memory of a process of its own that restored the session and read 20,000 tokens on: all, that of archived blocks, that of
+ *                 the session's state
  *   a snapshot    bytes that 1,000 new tokens add to blob store and snapshots, the mean of eight times
- *   restored      from the last snapshot to the first token after it, the median of three
+ *   restored      in that process, from the session's head to the first token after it, the median of three
  *   again         a process that was killed goes on from the snapshot: whether the next 1,000 tokens give the same chain
  *
  * Lengths are of the first session's tokens when the measurement begins. The plain decoder keeps keys and values of all positions in f32.
@@ -51,6 +52,8 @@ const { values } = parseArgs({
     threads: { type: 'string', default: '2' },
     /** What the process that is killed runs: the folder of the bench. */
     victim: { type: 'string' },
+    /** What a process of its own measures: the folder of the bench. */
+    reader: { type: 'string' },
   },
 })
 const numbers = (text: string): readonly number[] =>
@@ -73,6 +76,8 @@ const [BLOCK, WINDOW] = [128, 2048]
 const SNAPSHOT = 1000
 const SNAPSHOTS = 8
 const RESTORES = 3
+/** Tokens that the process of its own reads on. */
+const READ_ON = 20_000
 /** Tokens of an event while the session grows. */
 const EVENT = 4000
 const GROUP = 'bench'
@@ -216,13 +221,15 @@ const restored = async (place: Place, model: Model) => {
   const validate = { format: 'json', vocabSize: model.vocabSize, readsText: false } as const
   const engine = { model, tokenizer: null, submit: contexts.submit }
   const head = heads.get(SESSION)!.at(-1)!.what
+  const started = performance.now()
   const { context } = await restoreSession({ log, names, model: stored, engine, validate, kept }, 0, head)
+  const took = (performance.now() - started) / 1000
   await log.close()
   const close = async (): Promise<void> => {
     context.close()
     await contexts.close()
   }
-  return { context, submit: contexts.submit, stats: contexts.stats, close }
+  return { context, submit: contexts.submit, stats: contexts.stats, seconds: took, close }
 }
 
 /** The wall time of retrievals with the token that follows each, less that of a token. `choose`: the blocks of number n; null: the index chooses. */
@@ -290,6 +297,50 @@ const victim = async (dir: string): Promise<never> => {
   return new Promise(() => setInterval(() => undefined, 1000))
 }
 
+interface Alone {
+  readonly restored: number
+  readonly resident: number
+  readonly blocks: number
+  readonly state: number
+}
+
+/** What nothing but the session is in: restores it, reads on, and prints what that took. */
+const reader = async (dir: string): Promise<void> => {
+  const model = await openModel(join(dir, 'model'), { threads })
+  const times: number[] = []
+  for (let n = 0; n < RESTORES; n += 1) {
+    const there = await restored(placeIn(dir), model)
+    const token = { context: there.context, tokens: Int32Array.of(1), nats: false }
+    times.push(there.seconds + (await seconds(() => there.submit(token))))
+    await there.close()
+  }
+  const { context, submit, stats, close } = await restored(placeIn(dir), model)
+  for (let read = 0; read < READ_ON; read += CALL)
+    await submit({ context, tokens: Int32Array.from(idsFrom(Number(context.pulse), CALL)), nats: false })
+  globalThis.gc?.()
+  const answer: Alone = {
+    restored: median(times),
+    resident: process.memoryUsage().rss,
+    blocks: stats.blocks!.bytes,
+    state: context.bytes,
+  }
+  console.log(JSON.stringify(answer))
+  await close()
+  model.close()
+}
+
+const aloneIn = async (dir: string): Promise<Alone> => {
+  const args = ['--expose-gc', import.meta.filename, '--reader', dir, '--threads', values.threads]
+  const child = spawn(process.execPath, [...args, '--cache', values.cache], { stdio: ['ignore', 'pipe', 'inherit'] })
+  let told = ''
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    told += text
+  })
+  const code = await new Promise((resolve) => child.once('close', resolve))
+  if (code !== 0) throw new Error(`The process that reads by itself ended with ${code}.`)
+  return JSON.parse(told) as Alone
+}
+
 const measure = async (): Promise<void> => {
   const dir = mkdtempSync(join(values.dir, 'continuo-infinite-'))
   try {
@@ -312,17 +363,8 @@ const measure = async (): Promise<void> => {
         )
       const snapshot = await onLog(place, model, from, to)
       from = to + (SNAPSHOTS + 1) * SNAPSHOT
-      const first: number[] = []
-      let long = await restored(place, model)
-      for (let n = 0; n < RESTORES; n += 1) {
-        await long.close()
-        first.push(
-          await seconds(async () => {
-            long = await restored(place, model)
-            await long.submit({ context: long.context, tokens: Int32Array.of(1), nats: false })
-          }),
-        )
-      }
+      const alone = await aloneIn(dir)
+      const long = await restored(place, model)
       const { read, generate } = await speeds(long, long.context)
       const archived = Math.floor((to - WINDOW) / BLOCK)
       const sets = [
@@ -333,7 +375,6 @@ const measure = async (): Promise<void> => {
       const near = await retrievals(long, (n) => sets[n % 2]!)
       // Each is far from those before it, and none comes twice where there are enough.
       const far = await retrievals(long, (n) => [0, 1, 2].map((i) => ((3 * n + i) * 37) % archived))
-      const [resident, state] = [process.memoryUsage().rss, long.context.bytes]
       const { storeReads } = long.stats.blocks!
       await long.close()
       const straight = await restored(place, model)
@@ -350,8 +391,8 @@ const measure = async (): Promise<void> => {
         [
           `${count(to)} tokens: read ${count(read)}/s, generate ${count(generate)}/s`,
           `retrieve ${both(chosen)} by the index, ${both(near)} from memory, ${both(far)} from the folder (${count(storeReads)} reads)`,
-          `resident ${bytes(resident)}, state ${bytes(state)}, a snapshot after 1,000 tokens ${bytes(snapshot)}`,
-          `restored to the first token in ${median(first).toFixed(3)} s; killed and there again in ${again.seconds.toFixed(2)} s: ${again.chain === chain ? 'the same chain' : `ANOTHER CHAIN, ${again.chain} for ${chain}`}`,
+          `resident ${bytes(alone.resident)}, of it archived blocks ${bytes(alone.blocks)}, state ${bytes(alone.state)}; a snapshot after 1,000 tokens ${bytes(snapshot)}`,
+          `restored to the first token in ${alone.restored.toFixed(3)} s; killed and there again in ${again.seconds.toFixed(2)} s: ${again.chain === chain ? 'the same chain' : `ANOTHER CHAIN, ${again.chain} for ${chain}`}`,
         ].join('\n  '),
       )
     }
@@ -374,5 +415,6 @@ const measure = async (): Promise<void> => {
   }
 }
 
-if (values.victim === undefined) await measure()
-else await victim(values.victim)
+if (values.victim !== undefined) await victim(values.victim)
+else if (values.reader !== undefined) await reader(values.reader)
+else await measure()

@@ -97,7 +97,7 @@ const measure = async (place: Place, model: Model, name: string, load: Load): Pr
   }
   await feed(performance.now() + 2000)
   const counts = () => {
-    const { blocks: _, ...contexts } = worker.contexts
+    const { blocks: _, retrievals: __, ...contexts } = worker.contexts
     return { ...contexts, saved, rebuilt, committed }
   }
   const before = counts()

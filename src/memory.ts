@@ -93,6 +93,21 @@ export const placesOf = (
   return { from, to: Math.min(from + block, places ?? Number.POSITIVE_INFINITY) }
 }
 
+/** Positions of the block of a run. */
+export const positionsOf = (growth: Pick<Growth, 'places' | 'block'>, run: number): number => {
+  const { from, to } = placesOf(growth, run)
+  return to - from
+}
+
+/** Bytes of the block of a run. */
+export const blockBytes = (
+  growth: Pick<Growth, 'places' | 'block'> & { readonly tables: readonly Pick<GrowingTable, 'outer' | 'row'>[] },
+  run: number,
+): number => growth.tables.reduce((sum, { outer, row }) => sum + outer * row, 0) * positionsOf(growth, run)
+
+/** Of a memory outside: the table of its archived blocks, which no kernel reads. */
+export const ARCHIVE = 'cold'
+
 export interface StateLayout extends StateTensors {
   /** Of a context before its first token. */
   readonly first: readonly LayoutEntry[]
@@ -140,7 +155,7 @@ export interface BlockFile extends BlockPlace {
   readonly hash: string
 }
 
-/** A block that can be read again for as long as its context lives, wherever it lies. */
+/** A block in the blob store, which the context that has it may need at any time. */
 export interface KeptBlock {
   /** Names this copy of it. */
   readonly key: string

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/type.h"
 #include "graph/forms.h"
 #include "graph/narrow.h"
 #include "runtime/block_list.h"
@@ -45,6 +46,18 @@ constexpr int32_t second_half(int32_t sums) { return sums >> 16; }
 // Block sums are added in order from 0. Nothing overflows and float(dot) is exact: with 64 terms |Σ code·q| ≤
 // 64·255·127 < 2²¹, the correction is at most 64·128·127 < 2²⁰, and |dot| ≤ 64·127·127 < 2²⁰; a code −128 makes it
 // 64·128·127, still < 2²⁰. sc·dot of q4_k is at most 63·32·15·127 < 2²², the sum of q6_k 2·128·16·32·127 < 2²⁴.
+
+// A key or a value of the list of a memory outside: f32, f16, bf16, or f8 with an exponent for each head.
+struct ListJob {
+  const std::byte* from;    // [channels] of head 0
+  float* to;                // [heads · channels]
+  const int8_t* exponents;  // [heads]: a number is code · 2^exponent, −120 … 120; null: as it is
+  size_t from_head;         // bytes from one head to the next
+  size_t heads, channels, pairs;
+  const uint32_t* increments;  // [pairs]; null: nothing turns
+  uint32_t position;
+  Type type;
+};
 
 // A causal convolution of each channel with its own taps over consecutive rows (conv.h).
 struct ConvRun {

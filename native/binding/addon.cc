@@ -306,6 +306,13 @@ Item item_of(const EngineRef& engine, const Napi::Object& object) {
       const auto list = blocks.As<Napi::Int32Array>();
       item.request->blocks.emplace(list.Data(), list.Data() + list.ElementLength());
     }
+    if (const auto plain = asked.Get("plain"); plain.IsObject()) {
+      const auto numbers = [&](const char* name) {
+        const auto of = plain.As<Napi::Object>().Get(name).As<Napi::Float32Array>();
+        return std::vector<float>(of.Data(), of.Data() + of.ElementLength());
+      };
+      item.request->plain = PlainCache{numbers("keys"), numbers("values"), numbers("hidden")};
+    }
   }
   item.nats = object.Get("nats").ToBoolean();
   item.count = object.Get("count").As<Napi::Number>().Uint32Value();

@@ -11,6 +11,7 @@ namespace continuo {
 Context::Context(std::shared_ptr<const Model> model, Unset)
     : model_(std::move(model)),
       memory_(model_->device, model_->state_bytes),
+      host_memory_(model_->host_device, model_->host_bytes),
       counters_(model_->layout.size(), 0),
       block_tables_(model_->layout.size()),
       several_(without_room()),
@@ -46,13 +47,15 @@ GrownTable::Extents Context::extents(const StateSlice& slice, std::span<const in
 
 void Context::page_out() {
   memory_.page_out();
-  for (auto& table : block_tables_) table.page_out();
+  for (size_t i = 0; i < block_tables_.size(); ++i)
+    if (!model_->layout[i].on_host) block_tables_[i].page_out();
   for (auto& table : several_) table.page_out();
 }
 
 void Context::page_in() {
   memory_.page_in();
-  for (auto& table : block_tables_) table.page_in();
+  for (size_t i = 0; i < block_tables_.size(); ++i)
+    if (!model_->layout[i].on_host) block_tables_[i].page_in();
   for (auto& table : several_) table.page_in();
 }
 
@@ -61,6 +64,7 @@ std::shared_ptr<Context> Context::fork() {
   const std::shared_ptr<Context> child(new Context(model_, Unset{}));
   const Pinned child_pinned(device(), *child);
   device().copy(child->memory_.data(), memory_.data(), memory_.size());
+  model_->host_device->copy(child->host_memory_.data(), host_memory_.data(), host_memory_.size());
   child->counters_ = counters_;
   child->checked_ = checked_;
   for (size_t i = 0; i < model_->layout.size(); ++i) {
@@ -80,7 +84,8 @@ std::shared_ptr<Context> Context::fork() {
 BlockTable Context::empty_table(size_t i) const {
   const auto& slice = model_->layout[i];
   if (!slice.in_blocks()) return {};
-  return {model_->device, slice, model_->graph.declarations[slice.name].init, model_->sleepy_blocks};
+  return {slice.on_host ? model_->host_device : model_->device, slice, model_->graph.declarations[slice.name].init,
+          model_->sleepy_blocks};
 }
 
 void Context::reset() {
@@ -97,10 +102,13 @@ void Context::reset() {
     else if (slice.ring_in_blocks)
       block_tables_[i].clear(0, slice.outer, 0, slice.places);
     else if (!first && !d.counter)
-      device().fill(memory_.data() + slice.offset, slice.type, slice.elements, d.init);
+      model_->device_of(slice).fill(span_of(slice).data() + slice.offset, slice.type, slice.elements, d.init);
   }
   several_ = without_room();
-  if (first) device().copy(memory_.data(), first->memory.data(), memory_.size());
+  if (first) {
+    device().copy(memory_.data(), first->memory.data(), memory_.size());
+    model_->host_device->copy(host_memory_.data(), first->on_host.data(), host_memory_.size());
+  }
   head.origin = head.pulse;
   head.chain.reset();
   broken = false;
@@ -108,14 +116,23 @@ void Context::reset() {
 }
 
 FirstState Context::image() const {
-  FirstState out{DeviceMemory(model_->device, memory_.size()), counters_};
+  FirstState out{DeviceMemory(model_->device, memory_.size()), DeviceMemory(model_->host_device, host_memory_.size()),
+                 counters_};
   device().copy(out.memory.data(), memory_.data(), memory_.size());
+  model_->host_device->copy(out.on_host.data(), host_memory_.data(), host_memory_.size());
   return out;
 }
 
 std::byte* Context::data(Name name) {
   const auto& slice = model_->layout[model_->slice_of[name]];
-  return slice.several == no_name ? memory_.data() + slice.offset : several_[slice.several].data();
+  return slice.several == no_name ? span_of(slice).data() + slice.offset : several_[slice.several].data();
+}
+
+const std::byte* Context::ring_row(Name ring, size_t outer, size_t position) {
+  const auto& slice = model_->layout[model_->slice_of[ring]];
+  const size_t place = position % slice.places;
+  if (slice.ring_in_blocks) return blocks(ring).read(outer, place);
+  return data(ring) + (outer * slice.places + place) * slice.inner * size_of(slice.type);
 }
 
 size_t Context::index_of(Name name, const std::byte* element) {
@@ -189,8 +206,8 @@ void Context::clear_places(size_t i, Positions places) {
   each_piece(
       i,
       [&](const std::byte* data, size_t bytes) {
-        device().fill(const_cast<std::byte*>(data), slice.type, bytes / size_of(slice.type),
-                      model_->graph.declarations[slice.name].init);
+        model_->device_of(slice).fill(const_cast<std::byte*>(data), slice.type, bytes / size_of(slice.type),
+                                      model_->graph.declarations[slice.name].init);
       },
       places);
 }
@@ -200,7 +217,7 @@ void Context::discount() {
 }
 
 size_t Context::bytes() {
-  size_t total = memory_.size();
+  size_t total = memory_.size() + host_memory_.size();
   for (auto& table : block_tables_) total += table.bytes();
   for (const auto& table : several_) total += table.bytes();
   return total;
@@ -208,7 +225,8 @@ size_t Context::bytes() {
 
 size_t Context::device_bytes() const {
   size_t total = memory_.size();
-  for (const auto& table : block_tables_) total += table.held();
+  for (size_t i = 0; i < block_tables_.size(); ++i)
+    if (!model_->layout[i].on_host) total += block_tables_[i].held();
   for (const auto& table : several_) total += table.bytes();
   return total;
 }
@@ -300,12 +318,13 @@ Status Context::serialize_part(std::span<const Positions> rows, bool rest, std::
     if (*awaited) return internal("a block sleeps that is to be copied.");
   }
   const Pinned pinned(device(), *this);
-  // Neighbouring tables are downloaded together; a counter ends such a run, because it lies on the host.
+  // Neighbouring tables of one device are downloaded together; a counter ends such a run, because it lies on the host.
   std::vector<Piece> pieces;
   std::byte* to = out.data();
   size_t waiting = 0;
+  Device* from_device = &device();
   const auto flush = [&] {
-    if (!pieces.empty()) device().download(to, pieces);
+    if (!pieces.empty()) from_device->download(to, pieces);
     to += waiting;
     waiting = 0;
     pieces.clear();
@@ -316,6 +335,10 @@ Status Context::serialize_part(std::span<const Positions> rows, bool rest, std::
       pieces.push_back({from, bytes});
       waiting += bytes;
     };
+    if (auto* own = &model_->device_of(model_->layout[i]); own != from_device) {
+      flush();
+      from_device = own;
+    }
     each_piece(i, note, rows[i]);
     if (!model_->graph.declarations[model_->layout[i].name].counter) continue;
     flush();
@@ -337,16 +360,18 @@ void Context::mark_checked() {
 
 bool Context::finite(bool whole) {
   const Pinned pinned(device(), *this);
-  std::vector<Piece> wide;  // f32: the device checks them. Narrower types are downloaded and checked here.
+  // f32, on the device and on the host: the devices check them. Narrower types are downloaded and checked here.
+  std::vector<Piece> wide[2];
   bool all = true;
   for (size_t i = 0; i < model_->layout.size(); ++i) {
-    const Type type = model_->layout[i].type;
+    const auto& slice = model_->layout[i];
+    const Type type = slice.type;
     if (!is_float(type)) continue;
     const auto note = [&](const std::byte* from, size_t bytes) {
-      if (type == Type::f32) return wide.push_back({from, bytes});
+      if (type == Type::f32) return wide[slice.on_host].push_back({from, bytes});
       std::vector<std::byte> numbers(bytes);
       const Piece piece{from, bytes};
-      device().download(numbers.data(), {&piece, 1});
+      model_->device_of(slice).download(numbers.data(), {&piece, 1});
       for (size_t k = 0; k < bytes / size_of(type); ++k)
         all = all && std::isfinite(read_number(numbers.data(), type, k));
     };
@@ -355,7 +380,7 @@ bool Context::finite(bool whole) {
     else
       each_unchecked_piece(i, note);
   }
-  all = all && device().finite(wide);
+  all = all && device().finite(wide[0]) && model_->host_device->finite(wide[1]);
   if (all) mark_checked();
   return all;
 }

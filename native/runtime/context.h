@@ -1,8 +1,9 @@
 // Context: one mutable timeline: its persistent memory, its clock and its chain.
 //
-// Tables lie in the memory of the model's device: in blocks (blocks.h), or with all others in one span.
-// Counters lie in the host's memory, because the host computes from them which positions a step reads and writes.
-// Between calls the device may page a context out, so code that touches its tables pins it first.
+// Tables lie in the memory of the model's device: in blocks (blocks.h), or with all others in one span. Those that no
+// op touches (StateSlice::on_host) lie in the host's memory, in the same ways. Counters lie in the host's memory,
+// because the host computes from them which positions a step reads and writes. Between calls the device may page a
+// context out, so code that touches its tables pins it first.
 #pragma once
 
 #include <atomic>
@@ -102,11 +103,13 @@ class Context final : public Pageable {
   // A copy of the tables that lie in one span, as they lie there, and of the counters: see Model::first.
   FirstState image() const;
 
-  // Address of a table on the device, one span; valid while the context is pinned: [elements], or of a table that grows
+  // Address of a table where it lies, one span; valid while the context is pinned: [elements], or of a table that grows
   // along several counters [room(name, axis) of each axis].
   std::byte* data(Name name);
   // Positions along an axis of a table that grows along several counters; of another axis its extent.
   size_t room(Name name, size_t axis) const { return several(name).room(axis); }
+  // Address of a position of a ring, [inner] of this outer part.
+  const std::byte* ring_row(Name ring, size_t outer, size_t position);
   // A table in blocks.
   BlockTable& blocks(Name name) { return block_tables_[model_->slice_of[name]]; }
   // Index of an element by its address, in elements from the beginning of the table: see BlockTable::index_of.
@@ -155,6 +158,9 @@ class Context final : public Pageable {
   void each_unchecked_piece(size_t slice, const auto& visit) const;
   void mark_checked();
   BlockTable empty_table(size_t slice) const;
+  // The span in which a slice lies that has no memory of its own.
+  DeviceMemory& span_of(const StateSlice& slice) { return slice.on_host ? host_memory_ : memory_; }
+  const DeviceMemory& span_of(const StateSlice& slice) const { return slice.on_host ? host_memory_ : memory_; }
   void clear_ring(size_t slice, size_t first, size_t last);
   void clear_places(size_t slice, Positions places);
   void set_counter(Name name, int64_t to);
@@ -168,8 +174,9 @@ class Context final : public Pageable {
   const GrownTable& several(Name name) const { return several_[model_->layout[model_->slice_of[name]].several]; }
 
   std::shared_ptr<const Model> model_;
-  DeviceMemory memory_;            // [model.state_bytes]: the slices without memory of their own, at their offsets
-  std::vector<int64_t> counters_;  // [slices]; 0 where the slice is no counter
+  // [model.state_bytes], [model.host_bytes]: the slices without memory of their own, at their offsets.
+  DeviceMemory memory_, host_memory_;
+  std::vector<int64_t> counters_;         // [slices]; 0 where the slice is no counter
   std::vector<BlockTable> block_tables_;  // [slices]; empty where the slice does not lie in blocks
   std::vector<GrownTable> several_;       // [model.several]: tables that grow along several counters
   std::vector<size_t> checked_;    // [slices]: leading positions known to be finite; used where it follows a counter
@@ -189,7 +196,7 @@ inline void Context::each_piece(size_t i, const auto& visit, Positions rows) con
     return several_[slice.several].each_piece(GrownTable::Extents(to.size(), 0), to, visit);
   }
   if (slice.in_blocks()) return block_tables_[i].each_piece(rows.from, rows.to, visit);
-  const std::byte* data = memory_.data() + slice.offset;
+  const std::byte* data = span_of(slice).data() + slice.offset;
   const size_t each = slice.inner * size_of(slice.type), places = rows.to - rows.from;
   if (places == slice.places) return visit(data, slice.elements * size_of(slice.type));
   for (size_t part = 0; part < slice.outer && places > 0; ++part)

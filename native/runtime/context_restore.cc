@@ -94,7 +94,7 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head, 
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
     const auto upload = [&](const std::byte* to, size_t bytes) {
-      device().upload(const_cast<std::byte*>(to), state.data() + at, bytes);
+      model_->device_of(slice).upload(const_cast<std::byte*>(to), state.data() + at, bytes);
       at += bytes;
     };
     if (slice.derived) continue;

@@ -27,6 +27,7 @@ class Ticket;
 struct Constant;
 struct ExecutorOptions;
 struct HostKernels;
+struct ListRows;
 
 // Memory ran out, or the device stopped working. Like std::bad_alloc it may be thrown wherever memory is taken. The
 // engine (guarded(), engine.cc) and the binding catch it. The message is a whole sentence.
@@ -74,6 +75,8 @@ class Device {
   virtual void release(std::byte* data, size_t bytes) noexcept = 0;
   // Whether its memory is the host's, which then may be written without `upload`.
   virtual bool in_host_memory() const { return false; }
+  // A device whose memory is the host's, for tables that only the host reads; null: this one is such a device.
+  virtual std::shared_ptr<Device> host_device() const { return nullptr; }
   // Host memory for the bytes that are paged out.
   virtual std::byte* allocate_host(size_t bytes) = 0;
   virtual void release_host(std::byte* data) noexcept = 0;
@@ -89,6 +92,9 @@ class Device {
   virtual void fill(std::byte* to, Type type, size_t n, double value) = 0;
   // Whether all f32 of these pieces are finite.
   virtual bool finite(std::span<const Piece> pieces) = 0;
+
+  // Lays rows of a list (list_rows.h). They are there on return.
+  virtual void lay(const ListRows& rows, ThreadPool& pool) = 0;
 
   // Moves a constant, which was packed in the host's memory, into the device's memory.
   virtual void adopt(Constant& constant) = 0;

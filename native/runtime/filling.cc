@@ -156,7 +156,7 @@ void Filling::write(const Part& part, size_t block, std::span<const std::byte> b
   if (slice(part).may_sleep)
     context_->blocks(slice(part).name).place(block, bytes);
   else
-    device().upload(place_of(part, block), bytes.data(), bytes.size());
+    context_->model().device_of(slice(part)).upload(place_of(part, block), bytes.data(), bytes.size());
 }
 
 std::optional<Error> Filling::put(const BlockBytes& block) {

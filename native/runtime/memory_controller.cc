@@ -17,7 +17,8 @@ MemoryController::MemoryController(Context& context, ThreadPool& pool, std::vect
       kernels_(model_.host()),
       pool_(pool),
       events_(events),
-      payload_(memory_) {}
+      payload_(memory_),
+      rows_(context) {}
 
 void MemoryController::set(Name name, size_t to) {
   const auto now = counter(name);
@@ -38,15 +39,13 @@ void MemoryController::set_list(Name blocks, Name number, const Blocks& to) {
   set(number, to.size());
 }
 
-const std::byte* MemoryController::in_ring(Name ring, size_t outer, size_t position) const {
-  const auto& slice = model_.layout[model_.slice_of[ring]];
-  const size_t place = position % slice.places;
-  if (slice.ring_in_blocks) return context_.blocks(ring).read(outer, place);
-  return context_.data(ring) + (outer * slice.places + place) * slice.inner * size_of(slice.type);
+void MemoryController::bring_window(size_t block) {
+  for (const Name ring : {names_.window_k, names_.window_v})
+    rows_.bring(ring, block * memory_.block, (block + 1) * memory_.block);
 }
 
 const float* MemoryController::window_row(size_t layer, size_t which, size_t position, float* room) const {
-  const auto* row = in_ring(which == 0 ? names_.window_k : names_.window_v, layer, position);
+  const auto* row = rows_.at(which == 0 ? names_.window_k : names_.window_v, layer, position);
   if (memory_.kept == Type::f32) return reinterpret_cast<const float*>(row);
   cast(row, memory_.kept, reinterpret_cast<std::byte*>(room), Type::f32, memory_.kv());
   return room;
@@ -63,9 +62,13 @@ MemoryEvent& MemoryController::note(MemoryEvent::Type type) {
 void MemoryController::take(size_t row, size_t rows, std::span<const float> hidden) {
   const size_t position = counter(names_.count) - rows + row, length = counter(names_.slots) - rows + row + 1;
   const size_t G = memory_.key_heads, d = memory_.channels, shared = memory_.heads / G;
+  if (row == 0) {
+    for (const Name ring : {names_.asked, names_.watched})
+      if (ring != no_name) rows_.bring(ring, position, position + rows);
+  }
   auto* query = table<float>(names_.query);
   for (size_t i = 0; i < memory_.index_layers.size(); ++i) {
-    const auto* asked = reinterpret_cast<const float*>(in_ring(names_.asked, i, position));
+    const auto* asked = reinterpret_cast<const float*>(rows_.at(names_.asked, i, position));
     for (size_t g = 0; g < G; ++g) {
       for (size_t c = 0; c < d; ++c, ++query) {
         float sum = 0;
@@ -81,7 +84,7 @@ void MemoryController::take(size_t row, size_t rows, std::span<const float> hidd
     for (size_t j = 0; j < shown.size(); ++j) {
       float sum = 0;
       for (size_t l = 0; l < memory_.watched.size(); ++l) {
-        const auto* weights = reinterpret_cast<const float*>(in_ring(names_.watched, l, position));
+        const auto* weights = reinterpret_cast<const float*>(rows_.at(names_.watched, l, position));
         float own = 0;
         for (size_t h = 0; h < memory_.heads; ++h) own += weights[h * memory_.tombstones + j];
         sum += own / static_cast<float>(memory_.heads);
@@ -171,14 +174,16 @@ Result<std::shared_ptr<Ticket>> MemoryController::prepare() {
   return awaited;
 }
 
-// §7
-void MemoryController::close(size_t block) {
+// §7.1
+void MemoryController::index_block(size_t block) {
   const size_t B = memory_.block, C = memory_.kv(), number = counter(names_.rows);
   set(names_.rows, number + 1);
   auto* row = reinterpret_cast<float*>(context_.blocks(names_.index).write(0, number));
+  set(names_.version, counter(names_.version) + 1);
+  if (memory_.qformer) return model_.modules->sum_up(kernels_, table<float>(names_.block_hidden), row);
   std::vector<float> room(C);
-  if (memory_.qformer) model_.modules->sum_up(kernels_, table<float>(names_.block_hidden), row);
-  for (const uint32_t layer : memory_.qformer ? std::span<const uint32_t>() : std::span(memory_.index_layers)) {
+  rows_.bring(names_.window_k, block * B, block * B + B);
+  for (const uint32_t layer : memory_.index_layers) {
     for (size_t token = 0; token < B; ++token) {
       const float* key = window_row(layer, 0, block * B + token, room.data());
       for (size_t c = 0; c < C; ++c) row[c] = token == 0 ? 0.0f + key[c] : row[c] + key[c];
@@ -186,7 +191,12 @@ void MemoryController::close(size_t block) {
     for (size_t c = 0; c < C; ++c) row[c] /= static_cast<float>(B);
     row += C;
   }
-  set(names_.version, counter(names_.version) + 1);
+}
+
+// §7
+void MemoryController::close(size_t block) {
+  const size_t B = memory_.block;
+  index_block(block);
   const bool fresh = note_topic(block);
   if (memory_.anchors() > 0 && (memory_.trimmer > 0 || fresh)) add_anchor(block, best_tokens(block));
   // What they hold begins anew, so that equal states are equal bytes.
@@ -276,6 +286,7 @@ void MemoryController::add_anchor(size_t block, const std::vector<int32_t>& toke
 void MemoryController::archive_block(std::string_view reason) {
   const size_t block = counter(names_.archived), B = memory_.block;
   set(names_.archived, block + 1);
+  bring_window(block);
   std::byte* payload = context_.blocks(names_.cold).write(0, block);
   const auto squares = payload_.encode(static_cast<uint32_t>(block),
                                        [&](size_t layer, size_t which, size_t token, float* room) {
@@ -301,7 +312,7 @@ void MemoryController::keep_tokens(size_t block) {
   const size_t bytes = memory_.kv() * size_of(memory_.kept);
   const auto copy = [&](Name to, size_t which, size_t place, size_t layer, size_t token) {
     std::memcpy(context_.data(to) + place * bytes,
-                in_ring(which == 0 ? names_.window_k : names_.window_v, layer, block * B + token), bytes);
+                rows_.at(which == 0 ? names_.window_k : names_.window_v, layer, block * B + token), bytes);
   };
   const auto each = [&](const auto& visit) {
     for (size_t which = 0; which < keys_and_values; ++which)

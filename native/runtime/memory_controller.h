@@ -19,9 +19,12 @@
 
 #include "base/threads.h"
 #include "runtime/context.h"
+#include "runtime/host_rows.h"
 #include "runtime/payload.h"
 
 namespace continuo {
+
+struct PlainCache;
 
 // What the controller did, for people.
 struct MemoryEvent {
@@ -51,6 +54,9 @@ class MemoryController {
   // The stream's events. `blocks`: those to bring; none: as the policy chooses. INVALID changes nothing.
   void archive();
   Status retrieve(std::optional<std::vector<int32_t>> blocks);
+  // Reads what a plain decoder's context has as if its tokens came one by one, but for what needs their hidden vectors:
+  // no topic begins. Keys are turned back, with one rounding. INVALID changes nothing.
+  Status take_over(const PlainCache& plain);
   // To be called before a step: lays the list, where it is not what the state says. A ticket: an archived block sleeps
   // that is to be in the list, and this is to be called again when it opens. UNAVAILABLE: such a block cannot be had.
   Result<std::shared_ptr<Ticket>> prepare();
@@ -69,12 +75,13 @@ class MemoryController {
   template <class T> T* table(Name name) const { return reinterpret_cast<T*>(context_.data(name)); }
   Blocks list_of(Name blocks, Name number) const;
   void set_list(Name blocks, Name number, const Blocks& to);
-  // A place of a ring [outer, places, inner] as it lies in memory.
-  const std::byte* in_ring(Name ring, size_t outer, size_t position) const;
-  // The key (0) or value (1) of a token in the window as f32, [C] in `room`.
+  // The keys and values of a block's tokens in the window, as they lie there.
+  void bring_window(size_t block);
+  // The key (0) or value (1) of a token in the window that was brought, as f32, [C] in `room`.
   const float* window_row(size_t layer, size_t which, size_t position, float* room) const;
 
   void close(size_t block);
+  void index_block(size_t block);
   bool note_topic(size_t block);
   void add_anchor(size_t block, const std::vector<int32_t>& tokens);
   std::vector<int32_t> best_tokens(size_t block) const;
@@ -83,16 +90,16 @@ class MemoryController {
   void add_tombstone(size_t block);
   std::optional<size_t> triggered() const;
   void retrieve_for(std::string_view reason, std::optional<size_t> tombstone, std::optional<Blocks> given);
-  std::vector<float> scores() const;
+  std::vector<float> scores();
   void inject(const Blocks& blocks);
   // What the last token asks, by the projector.
-  std::vector<float> question() const;
+  std::vector<float> question();
 
   // memory_topics.cc
   struct Node;
   std::vector<float> node_of(const float* row) const;
   std::vector<float> block_node(size_t block) const;
-  std::vector<float> asked_node() const;
+  std::vector<float> asked_node();
   const float* index_row(size_t block) const;
   float squared_distance(const float* a, const float* b) const;
   size_t member_of(size_t block) const;
@@ -101,11 +108,12 @@ class MemoryController {
   void garden(size_t block);
   void split(size_t slot);
   void merge();
-  Blocks walk() const;
+  Blocks walk();
 
   std::vector<size_t> shown_tombstones() const;
   std::vector<Slot> slots() const;
   void lay();
+  ListRow list_row(const Slot& slot, std::vector<ListRows::Source>& sources) const;
   std::vector<SleepyBytes*> sleepy(const Blocks& blocks) const;
   MemoryEvent& note(MemoryEvent::Type type);
 
@@ -117,6 +125,7 @@ class MemoryController {
   ThreadPool& pool_;
   std::vector<MemoryEvent>& events_;
   const Payload payload_;
+  HostRows rows_;
 };
 
 }  // namespace continuo

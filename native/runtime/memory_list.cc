@@ -20,7 +20,7 @@ std::optional<size_t> MemoryController::triggered() const {
 }
 
 // §9.3: of each archived block.
-std::vector<float> MemoryController::scores() const {
+std::vector<float> MemoryController::scores() {
   std::vector<float> out(counter(names_.archived));
   const size_t n = memory_.row(), d = memory_.channels, parts = n / d;
   if (memory_.policy == ExternalMemory::Policy::recent) {
@@ -62,8 +62,8 @@ std::vector<float> MemoryController::scores() const {
 }
 
 // §10.4: by the hidden vector of the token that was fed last.
-std::vector<float> MemoryController::question() const {
-  return model_.modules->question(kernels_, table<float>(model_.graph.language->last));
+std::vector<float> MemoryController::question() {
+  return model_.modules->question(kernels_, reinterpret_cast<const float*>(rows_.table(model_.graph.language->last)));
 }
 
 void MemoryController::retrieve_for(std::string_view reason, std::optional<size_t> tombstone,
@@ -143,9 +143,48 @@ std::vector<MemoryController::Slot> MemoryController::slots() const {
   return out;
 }
 
+ListRow MemoryController::list_row(const Slot& slot, std::vector<ListRows::Source>& sources) const {
+  const size_t L = memory_.layers, C = memory_.kv(), K = memory_.anchor_tokens;
+  const auto& [tier, at, token] = slot;
+  ListRow row;
+  row.type = tier == Tier::tombstone ? Type::f32 : memory_.kept;
+  const size_t each = C * size_of(row.type);
+  row.from_head = memory_.channels * size_of(row.type);
+  // The host has these; several rows lie in one source.
+  const auto within = [&](size_t which, const std::byte* data, size_t bytes, size_t offset) {
+    const auto known = std::find_if(sources.begin(), sources.end(), [&](const auto& s) { return s.data == data; });
+    row.source[which] = static_cast<int32_t>(known - sources.begin());
+    if (known == sources.end()) sources.push_back({data, bytes});
+    row.from[which] = data + offset;
+  };
+  const auto in_tables = [&](Name keys, Name values, size_t rows, size_t first, size_t from_layer) {
+    for (size_t which = 0; which < keys_and_values; ++which)
+      within(which, context_.data(which == 0 ? keys : values), rows * each, first * each);
+    row.from_layer = from_layer * each;
+  };
+  switch (tier) {
+    case Tier::sink: in_tables(names_.sinks_k, names_.sinks_v, L * memory_.sinks, at, memory_.sinks); break;
+    case Tier::anchor:
+      in_tables(names_.anchors_k, names_.anchors_v, memory_.anchor_entries * L * K, at * L * K + token, K);
+      break;
+    case Tier::tombstone: in_tables(names_.tombs_k, names_.tombs_v, memory_.tombstones * L, at * L, 1); break;
+    case Tier::block: {
+      const std::byte* payload = context_.blocks(names_.cold).read(0, at);
+      row = payload_.row(payload, token);
+      for (size_t which = 0; which < keys_and_values; ++which)
+        within(which, payload, payload_.bytes(), static_cast<size_t>(row.from[which] - payload));
+      break;
+    }
+    case Tier::window:
+      row.from[0] = context_.ring_row(names_.window_k, 0, at);
+      row.from[1] = context_.ring_row(names_.window_v, 0, at);
+      if (L > 1) row.from_layer = static_cast<size_t>(context_.ring_row(names_.window_k, 1, at) - row.from[0]);
+  }
+  return row;
+}
+
 void MemoryController::lay() {
   const auto all = slots();
-  const size_t L = memory_.layers, C = memory_.kv(), K = memory_.anchor_tokens;
   set(names_.slots, all.size());
   if (names_.first_tombstone != no_name) {
     const auto first =
@@ -153,43 +192,15 @@ void MemoryController::lay() {
     set(names_.first_tombstone, static_cast<size_t>(first - all.begin()));
   }
   BlockTable* const lists[] = {&context_.blocks(names_.list_k), &context_.blocks(names_.list_v)};
-  std::vector<const std::byte*> payloads;
-  for (const auto& slot : all)
-    payloads.push_back(slot.tier == Tier::block ? context_.blocks(names_.cold).read(0, slot.which) : nullptr);
-  // Blocks that forks share are copied by the first write, so before threads write.
-  for (auto* list : lists) {
-    for (size_t at = 0; at < all.size(); at += block_positions) list->write(0, at);
+  std::vector<ListRow> rows;
+  std::vector<ListRows::Source> sources;
+  for (size_t s = 0; s < all.size(); ++s) {
+    auto& row = rows.emplace_back(list_row(all[s], sources));
+    // Blocks that forks share are copied by the first write.
+    for (size_t which = 0; which < keys_and_values; ++which) row.to[which] = lists[which]->write(0, s);
+    if (memory_.layers > 1) row.to_layer = static_cast<size_t>(lists[0]->write(1, s) - row.to[0]);
   }
-  pool_.parallel_for(L * keys_and_values, [&](size_t task) {
-    const size_t layer = task / keys_and_values, which = task % keys_and_values;
-    std::vector<float> room(C);
-    const auto kept = [&](Name name, size_t place) {
-      cast(context_.data(name) + place * C * size_of(memory_.kept), memory_.kept,
-           reinterpret_cast<std::byte*>(room.data()), Type::f32, C);
-      return room.data();
-    };
-    for (size_t s = 0; s < all.size(); ++s) {
-      const auto& [tier, at, token] = all[s];
-      const float* row = room.data();
-      switch (tier) {
-        case Tier::sink: row = kept(which == 0 ? names_.sinks_k : names_.sinks_v, layer * memory_.sinks + at); break;
-        case Tier::anchor:
-          row = kept(which == 0 ? names_.anchors_k : names_.anchors_v, (at * L + layer) * K + token);
-          break;
-        case Tier::tombstone:
-          row = table<float>(which == 0 ? names_.tombs_k : names_.tombs_v) + (at * L + layer) * C;
-          break;
-        case Tier::block: payload_.decode(payloads[s], layer, which, token, room.data()); break;
-        case Tier::window: row = window_row(layer, which, at, room.data()); break;
-      }
-      auto* to = reinterpret_cast<float*>(lists[which]->write(layer, s));
-      if (which == 0)
-        kernels_.rope(row, to, memory_.key_heads, memory_.channels, memory_.increments.size(),
-                      memory_.increments.data(), static_cast<uint32_t>(s));
-      else
-        std::copy_n(row, C, to);
-    }
-  });
+  model_.device->lay({rows, sources, memory_.layers, memory_.key_heads, memory_.channels, memory_.increments}, pool_);
 }
 
 }  // namespace continuo

@@ -45,7 +45,7 @@ const float* MemoryController::index_row(size_t block) const {
 
 std::vector<float> MemoryController::block_node(size_t block) const { return node_of(index_row(block)); }
 
-std::vector<float> MemoryController::asked_node() const {
+std::vector<float> MemoryController::asked_node() {
   if (memory_.qformer) return question();
   return node_of(table<float>(names_.query));
 }
@@ -204,7 +204,7 @@ void MemoryController::merge() {
 }
 
 // §11.3
-MemoryController::Blocks MemoryController::walk() const {
+MemoryController::Blocks MemoryController::walk() {
   const auto& topics = *memory_.topics;
   const size_t width = memory_.node(), archived = counter(names_.archived);
   const auto* n = table<int32_t>(names_.center_count);

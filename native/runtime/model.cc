@@ -126,10 +126,23 @@ void note_writes(const Graph& graph, std::span<const Instruction> code, std::vec
 
 static_assert(Declaration::most_block == block_positions);
 
-std::vector<StateSlice> lay_out(const Graph& graph) {
+// Which tables [declarations] some op reads or writes.
+std::vector<bool> touched_tables(const Graph& graph) {
+  std::vector<bool> out(graph.declarations.size());
+  for (const auto& block : graph.blocks) {
+    each_node(block.nodes, [&](const Node& node) {
+      for (const auto& operand : node.in) out[operand.name] = true;
+      if (node.state) out[node.state->name] = true;
+    });
+  }
+  return out;
+}
+
+std::vector<StateSlice> lay_out(const Graph& graph, const Device& device) {
   std::vector<StateSlice> layout;
   const auto in_blocks = rings_in_blocks(graph);
-  size_t offset = 0;
+  const auto touched = touched_tables(graph);
+  size_t offsets[] = {0, 0};  // on the device, on the host
   uint32_t several = 0;
   for (Name name = 0; name < graph.declarations.size(); ++name) {
     const auto& d = graph.declarations[name];
@@ -143,11 +156,13 @@ std::vector<StateSlice> lay_out(const Graph& graph) {
       layout.push_back(slice);
       continue;
     }
+    slice.on_host = graph.memory && !device.in_host_memory() && !touched[name];
     find_axes(d, slice);
     slice.block = static_cast<size_t>(d.block);
     slice.ring_in_blocks = in_blocks[name];
     if (!slice.grows()) slice.elements = static_cast<size_t>(d.elements());
     if (!slice.in_blocks()) {
+      size_t& offset = offsets[slice.on_host];
       slice.offset = offset;
       offset += (slice.elements * size_of(d.type) + line - 1) / line * line;
     }
@@ -162,10 +177,10 @@ std::vector<uint32_t> numbered(const std::vector<StateSlice>& layout, size_t dec
   return out;
 }
 
-size_t fixed_bytes(const std::vector<StateSlice>& layout) {
+size_t fixed_bytes(const std::vector<StateSlice>& layout, bool on_host) {
   size_t bytes = 0;
   for (const auto& slice : layout) {
-    if (!slice.in_blocks() && slice.several == no_name)
+    if (!slice.in_blocks() && slice.several == no_name && slice.on_host == on_host)
       bytes = slice.offset + (slice.elements * size_of(slice.type) + line - 1) / line * line;
   }
   return bytes;
@@ -215,10 +230,12 @@ ConstantSpec spec_of(const Graph& graph, const ConstantIndex::Member& member) {
 Model::Model(Graph g, std::shared_ptr<Device> on)
     : graph(std::move(g)),
       constant_index(graph),
-      layout(lay_out(graph)),
+      layout(lay_out(graph, *on)),
       slice_of(numbered(layout, graph.declarations.size())),
-      state_bytes(fixed_bytes(layout)),
-      device(std::move(on)) {}
+      state_bytes(fixed_bytes(layout, false)),
+      host_bytes(fixed_bytes(layout, true)),
+      device(std::move(on)),
+      host_device(device->in_host_memory() ? device : device->host_device()) {}
 
 Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, const std::vector<Tensor>& tensors,
                                                  ThreadPool& pool, std::shared_ptr<Device> device,
@@ -238,9 +255,6 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, co
   }
   for (const auto& program : model->programs) note_writes(model->graph, program.code, model->layout, model->slice_of);
   if (const auto& memory = model->graph.memory) {
-    if (!model->device->in_host_memory())
-      return invalid("graph: the device \"", model->device->name(),
-                     "\" keeps no memory outside of a context yet. Open the model on the CPU: device \"cpu\".");
     auto modules = MemoryModules::read(*memory, model->graph.width(memory->names.topic_sum), tensors);
     if (!modules) return modules.error();
     model->modules = std::move(*modules);

@@ -25,7 +25,7 @@ namespace continuo {
 struct StateSlice {
   Name name;
   Type type;
-  size_t offset = 0;       // bytes; 0 where it has memory of its own
+  size_t offset = 0;       // bytes in the span of its device; 0 where it has memory of its own
   size_t elements = 0;     // 0 where it grows
   Name counter = no_name;  // the counter that a growing axis follows
   Name ring = no_name;     // the counter that a ring follows
@@ -44,6 +44,9 @@ struct StateSlice {
   // Only the host reads the table, which grows along one counter: its blocks lie in the host's memory, and full ones
   // may sleep (block_cache.h).
   bool may_sleep = false;
+  // No op reads or writes the table, only the controller of the memory outside does: it lies in the host's memory
+  // where the device has another one.
+  bool on_host = false;
   bool grows() const { return counter != no_name; }
   bool in_blocks() const { return grows() || ring_in_blocks; }
   Name follows() const { return grows() ? counter : ring; }
@@ -51,7 +54,7 @@ struct StateSlice {
 
 // The first state of every context, as block "first" computes it.
 struct FirstState {
-  DeviceMemory memory;            // [state_bytes]
+  DeviceMemory memory, on_host;   // [state_bytes], [host_bytes]
   std::vector<int64_t> counters;  // [slices]
 };
 
@@ -75,13 +78,18 @@ class Model {
   // counter has a bound.
   std::optional<uint64_t> positions() const;
 
+  // Where the table's bytes lie.
+  Device& device_of(const StateSlice& slice) const { return slice.on_host ? *host_device : *device; }
+
   const Graph graph;
   const ConstantIndex constant_index;
   std::vector<StateSlice> layout;        // [slices], in order of declaration; the clock has no slice
   std::vector<uint32_t> several;         // the slices of tables that grow along several counters
   const std::vector<uint32_t> slice_of;  // [declarations]: index into layout, or no_name
-  const size_t state_bytes;              // of all slices that have no memory of their own
+  // Of all slices that have no memory of their own: on the device, and on the host.
+  const size_t state_bytes, host_bytes;
   const std::shared_ptr<Device> device;
+  const std::shared_ptr<Device> host_device;  // `device` itself where its memory is the host's
   const HostKernels& host() const { return device->host_kernels(); }
   std::vector<Constant> constants;  // [members of constant_index], in the device's memory; of a volatile table f32
   std::vector<Program> programs;    // [blocks]

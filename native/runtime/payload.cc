@@ -104,18 +104,16 @@ double Payload::encode_head(const float* rows, std::byte* codes, int8_t* exponen
   return std::ldexp(squares, 2 * e);
 }
 
-void Payload::decode(const std::byte* payload, size_t layer, size_t which, size_t token, float* out) const {
-  const size_t G = memory_.key_heads, d = memory_.channels;
-  for (size_t g = 0; g < G; ++g, out += d) {
-    const std::byte* codes = payload + codes_at(layer, which, g) + token * d * size_of(memory_.cold);
-    if (memory_.cold != Type::f8) {
-      cast(codes, memory_.cold, reinterpret_cast<std::byte*>(out), Type::f32, d);
-      continue;
-    }
-    const auto& numbers = f8_numbers();
-    const float scale = std::ldexp(1.0f, static_cast<int8_t>(payload[header_bytes + group(layer, which, g)]));
-    for (size_t i = 0; i < d; ++i) out[i] = numbers[static_cast<uint8_t>(codes[i])] * scale;
-  }
+ListRow Payload::row(const std::byte* payload, size_t token) const {
+  const size_t each = size_of(memory_.cold);
+  ListRow out;
+  for (size_t which = 0; which < keys_and_values; ++which)
+    out.from[which] = payload + codes_at(0, which, 0) + token * memory_.channels * each;
+  out.exponents = payload + header_bytes;
+  out.from_layer = codes_at(1, 0, 0) - codes_at(0, 0, 0);
+  out.from_head = codes_at(0, 0, 1) - codes_at(0, 0, 0);
+  out.type = memory_.cold;
+  return out;
 }
 
 }  // namespace continuo

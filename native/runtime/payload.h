@@ -17,11 +17,9 @@
 
 #include "base/threads.h"
 #include "graph/external_memory.h"
+#include "runtime/list_rows.h"
 
 namespace continuo {
-
-// Whether keys (0) or values (1).
-constexpr size_t keys_and_values = 2;
 
 class Payload {
  public:
@@ -35,8 +33,8 @@ class Payload {
   };
   using RowOf = std::function<const float*(size_t, size_t, size_t, float*)>;
   Squares encode(uint32_t block, const RowOf& row, ThreadPool& pool, std::span<std::byte> out) const;
-  // The row of a token, [C] f32.
-  void decode(const std::byte* payload, size_t layer, size_t which, size_t token, float* out) const;
+  // The row of a token, but for where it goes. Nothing is read: the payload may be elsewhere.
+  ListRow row(const std::byte* payload, size_t token) const;
 
  private:
   // rows [B, d] of one head; `exponent`: set where the codes are f8. Returns the sum of squares.

@@ -100,10 +100,12 @@ void Scheduler::serve(Executor& executor) {
     work.served = true;
     MemoryController controller(work.context(), executor.pool(), work.result.events);
     const auto& request = *work.item.request;
-    if (request.archive)
+    if (request.archive) {
       controller.archive();
-    else if (auto good = controller.retrieve(request.blocks); !good)
-      work.result.error = good.error();
+      continue;
+    }
+    auto good = request.plain ? controller.take_over(*request.plain) : controller.retrieve(request.blocks);
+    if (!good) work.result.error = good.error();
   }
 }
 

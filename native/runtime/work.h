@@ -34,11 +34,19 @@ struct StopStrings {
   bool ends_with(int32_t token);
 };
 
+// What a plain decoder's context has: keys, which are turned by their positions, and values [layers, positions, C], and
+// the hidden vector of the last token [D].
+struct PlainCache {
+  std::vector<float> keys, values, hidden;
+};
+
 // What a stream's event asks of the memory outside: to archive what the window has, or to bring blocks back; without
 // `blocks`, those that the memory's policy chooses.
 struct MemoryRequest {
   bool archive = false;
   std::optional<std::vector<int32_t>> blocks = {};
+  // No event: a context that has read nothing takes over what a plain one has.
+  std::optional<PlainCache> plain = {};
 };
 
 // The engine feeds `tokens`, then samples and feeds up to `count` tokens. A generation ends before its count where an

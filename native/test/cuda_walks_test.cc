@@ -269,8 +269,8 @@ TEST("cuda walks: attend has the CPU's bits for queries that share keys, rings a
 }
 
 TEST(
-    "cuda walks: attend to tables in blocks has the bits of one span, wherever the blocks lie, whatever their room and "
-    "type") {
+    "cuda walks: attend and attend_weights of tables in blocks have the bits of one span, wherever the blocks lie, "
+    "whatever their room and type") {
   Random random(225);
   for (int round = 0; round < 60; ++round) {
     const Type type = std::array{Type::f32, Type::f16, Type::bf16}[random.below(3)];
@@ -286,6 +286,11 @@ TEST(
     c.scale = scale;
     c.dtype = stored_as(type);
     c.in[0] = steps.in(q), c.out = steps.out(y, q.size());
+    Command w = c;
+    Both<float> weights;
+    const size_t given = 1 + random.below(40);
+    w.task = Task::attend_weights, w.count = narrow(given), w.in_width = c.width, w.width = narrow(groups * given);
+    w.out = steps.out(weights, steps.rows * groups * given);
     // Keys and values as one span for the CPU, and in blocks for the device.
     std::vector<float> spans[2];
     const BlockAt* lists[2];
@@ -310,21 +315,27 @@ TEST(
       lists[which] = steps.in(list);
     }
     const auto [first, count] = some_range(random, steps.rows);
-    std::vector<std::vector<uint64_t>> args(cuda::attend_args);
+    std::vector<std::vector<uint64_t>> args(cuda::attend_args), weights_args(cuda::attend_weights_args);
     for (size_t row = 0; row < steps.rows; ++row) {
       const size_t last = 1 + random.below(positions), from = random.below(2) * random.below(last);
-      const uint64_t row_args[] = {arg_of(lists[0]), arg_of(lists[1]),       from, last, 0, member,
-                                   member,           (positions + 255) / 256};
+      const size_t blocks = (positions + 255) / 256, shown = random.below(positions + 50);
+      const uint64_t row_args[] = {arg_of(lists[0]), arg_of(lists[1]), from, last, 0, member, member, blocks};
+      const uint64_t own_args[] = {arg_of(lists[0]), member, blocks, last, shown};
+      for (size_t arg = 0; arg < cuda::attend_weights_args; ++arg) weights_args[arg].push_back(own_args[arg]);
       for (size_t arg = 0; arg < cuda::attend_args; ++arg) args[arg].push_back(row_args[arg]);
       for (size_t head = 0; row >= first && row < first + count && head < groups; ++head) {
         const size_t at = row * width + head * n, key = head / shared * n;
         cpu.attend(
             {{{&q[at], &spans[0][key], &spans[1][key], stride, from, last, positions}}, 1, &y.want[at], n, scale});
+        cpu.attend_shares({{{&q[at], &spans[0][key], nullptr, stride, 0, last, positions}}, 1, nullptr, n, scale},
+                          shown, given, &weights.want[(row * groups + head) * given]);
       }
     }
     c.row_arg = steps.args_of_rows(args);
-    steps.run({c}, Family::attention, first, count, narrow(1 + random.below(4)));
-    CHECK(same(y));
+    w.row_arg = steps.args_of_rows(weights_args);
+    steps.launch({c}, Family::attention, first, count, narrow(1 + random.below(4)));
+    steps.run({w}, Family::attention, first, count, narrow(1 + random.below(4)));
+    CHECK(same(y) && same(weights));
   }
 }
 

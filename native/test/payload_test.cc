@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backends/cpu/kernels/kernels.h"
 #include "test/check.h"
 
 using namespace continuo;
@@ -79,14 +80,23 @@ TEST("payload: has its bytes, and reads back what the cast of each number gives,
       const size_t header[] = {B, L, G, d, turn};
       for (size_t i = 0; i < std::size(header); ++i) CHECK(number_at(bytes, 8 + 4 * i, 4) == header[i]);
       double sums[keys_and_values] = {};
-      std::vector<float> out(G * d);
+      std::vector<float> out;
       for (size_t l = 0; l < L; ++l) {
         for (size_t which = 0; which < keys_and_values; ++which) {
           std::vector<float> most(G);
           for (size_t token = 0; token < B; ++token)
             for (size_t i = 0; i < G * d; ++i) most[i / d] = std::max(most[i / d], std::fabs(rows(l, which, token)[i]));
           for (size_t token = 0; token < B; ++token) {
-            payload.decode(bytes.data(), l, which, token, out.data());
+            const auto row = payload.row(bytes.data(), token);
+            const auto* exponents = cold == Type::f8 ? reinterpret_cast<const int8_t*>(row.exponents) : nullptr;
+            for (const auto* table : runnable_kernels()) {
+              std::vector<float> read(G * d);
+              table->lay_row({row.from[which] + l * row.from_layer, read.data(),
+                              exponents ? exponents + (l * keys_and_values + which) * G : nullptr, row.from_head, G, d,
+                              d / 2, nullptr, 0, row.type});
+              CHECK(table == runnable_kernels().front() || read == out);
+              out = std::move(read);
+            }
             for (size_t i = 0; i < G * d; ++i) {
               const double x = double{rows(l, which, token)[i]};
               const int e = f8_exponent(most[i / d]);

@@ -2,7 +2,7 @@
 import { closeSync, existsSync, openSync, readSync } from 'node:fs'
 import type { TopicNames } from '../../topics/index.ts'
 import { partitionsIn } from '../client/topics.ts'
-import type { CacheDtype, DeviceKind, Model, Overflow } from '../engine/types.ts'
+import type { CacheDtype, DeviceKind, Model, OpenModelOptions, Overflow } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { ModelPackage } from '../models/open.ts'
 import { type PartitionState, readPartitionState } from '../operators/partition-state.ts'
@@ -66,6 +66,15 @@ export const cacheDtypeFlag = optionalChoice(
 )
 export const partitionsFlag = optionalWhole('N', 'partitions of topics that are missing (default 1)', { min: 1 })
 export const formatFlag = choice(['json', 'text'], 'events as JSON, or records of plain text', 'json')
+/** Of commands that compute sessions again from their events. */
+export const recomputeFlags = {
+  'input-topic': inputTopicFlag,
+  'input-format': formatFlag,
+  overflow: overflowFlag,
+  'cache-dtype': cacheDtypeFlag,
+  threads: threadsFlag,
+  device: deviceFlag,
+}
 
 export type LogValues = Values<typeof logFlags> & Partial<SealValues & BlobValues>
 
@@ -171,20 +180,29 @@ export const runsOn = async ({ device }: Pick<Model, 'device'>) => {
 }
 
 /** Loads a model package for the time of `use`. */
+/** How a model is opened, by the flags that say so. */
+export const openOptions = ({
+  threads,
+  overflow,
+  'cache-dtype': cacheDtype,
+  device,
+  'step-target': stepTarget,
+}: OpenFlags): OpenModelOptions => ({
+  ...(threads === undefined ? {} : { threads }),
+  ...(overflow === undefined ? {} : { overflow }),
+  ...(cacheDtype === undefined ? {} : { cacheDtype }),
+  ...(device === undefined ? {} : { device }),
+  ...(stepTarget === undefined ? {} : { stepTarget }),
+  warn: say,
+})
+
 export const withModel = async (
   dir: string,
-  { threads, overflow, 'cache-dtype': cacheDtype, device, 'step-target': stepTarget }: OpenFlags,
+  flags: OpenFlags,
   use: (loaded: ModelPackage) => Promise<ExitCode>,
 ): Promise<ExitCode> => {
   const { openPackage } = await import('../models/open.ts')
-  const loaded = await openPackage(dir, {
-    ...(threads === undefined ? {} : { threads }),
-    ...(overflow === undefined ? {} : { overflow }),
-    ...(cacheDtype === undefined ? {} : { cacheDtype }),
-    ...(device === undefined ? {} : { device }),
-    ...(stepTarget === undefined ? {} : { stepTarget }),
-    warn: say,
-  })
+  const loaded = await openPackage(dir, openOptions(flags))
   try {
     return await use(loaded)
   } finally {

@@ -10,7 +10,7 @@ import { dirname } from 'node:path'
 import { uninitialised } from '../bulk.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import {
-  BLOCK_POSITIONS,
+  blockBytes,
   type MemoryDeclaration,
   PLAIN_MEMORY,
   type SleepyBlocks,
@@ -414,7 +414,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
   }
 
   const blocks: SleepyBlocks | null = sleepy && {
-    blockBytes: sleepy.tables.reduce((sum, { outer, row }) => sum + outer * row, 0) * (sleepy.block ?? BLOCK_POSITIONS),
+    blockBytes: blockBytes(sleepy, 0),
     news: () => awaitNative((addon) => addon.blockNews(engine)),
     stop() {
       if (!closed) callNative((addon) => addon.stopBlockNews(engine))

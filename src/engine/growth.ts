@@ -4,6 +4,7 @@
  * whole in every snapshot.
  */
 import {
+  ARCHIVE,
   type FreshBlock,
   type GrowingTable,
   type Growth,
@@ -47,9 +48,6 @@ const operandReach = (op: string): number | null => {
   if (op === 'cache.attend') return 1
   return op.startsWith('cache.') ? null : 0
 }
-
-/** Of a memory outside: the table of its archived blocks, which no kernel reads. */
-const ARCHIVE = 'cold'
 
 /** Tables that follow one counter. */
 export type Followers = Pick<Growth, 'counter' | 'places' | 'block' | 'tables'>

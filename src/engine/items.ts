@@ -1,7 +1,7 @@
 /** Checks items of work and puts them into the form that the engine takes, before anything is written. */
 import { ContinuoError } from '../errors.ts'
 import { type ContextHandle, callNative, type NativeItem, type TokenBytesHandle } from './native.ts'
-import type { ContextHead, MemoryRequest, StopStrings, WorkItem } from './types.ts'
+import type { ContextHead, StopStrings, WorkItem } from './types.ts'
 
 const maxCount = 2 ** 31 - 1
 const maxSeed = 2n ** 64n
@@ -57,7 +57,11 @@ export interface ItemOwner {
   readonly head: ContextHead
 }
 
-const nativeRequest = (request: MemoryRequest, label: string): NonNullable<NativeItem['request']> => {
+const nativeRequest = (
+  request: NonNullable<WorkItem['request']>,
+  label: string,
+): NonNullable<NativeItem['request']> => {
+  if (request.type === 'takeOver') return { archive: false, plain: request.plain }
   if (request.type === 'archive' || request.blocks === undefined) return { archive: request.type === 'archive' }
   const wrong = request.blocks.find((block) => !Number.isInteger(block) || block < 0 || block > maxCount)
   if (wrong !== undefined) invalid(`${label}: it asks for block ${wrong}, expected numbers of archived blocks.`)

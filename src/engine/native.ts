@@ -3,7 +3,7 @@ import { loadAddon } from '../addon.ts'
 import { ContinuoError, type ErrorCode } from '../errors.ts'
 import type { BlockNews, HeldBlocks } from '../memory.ts'
 import type { View } from './graph.ts'
-import type { BlockPlan, ContextHead, DeviceKind, EngineStats, TraceEntry, WorkResult } from './types.ts'
+import type { BlockPlan, ContextHead, DeviceKind, EngineStats, PlainCache, TraceEntry, WorkResult } from './types.ts'
 
 declare const engineBrand: unique symbol
 declare const contextBrand: unique symbol
@@ -128,7 +128,7 @@ export interface NativeItem {
     readonly tail: Uint8Array
   }
   readonly more: boolean
-  readonly request?: { readonly archive: boolean; readonly blocks?: Int32Array }
+  readonly request?: { readonly archive: boolean; readonly blocks?: Int32Array; readonly plain?: PlainCache }
 }
 
 interface Addon {

@@ -147,7 +147,16 @@ export interface WorkItem {
   readonly nats: boolean
   readonly generate?: Generate
   /** In place of tokens and a generation: what is asked of the memory outside. */
-  readonly request?: MemoryRequest
+  readonly request?: MemoryRequest | { readonly type: 'takeOver'; readonly plain: PlainCache }
+}
+
+/** What a plain decoder's context has, for a context with a memory outside that has read nothing yet. */
+export interface PlainCache {
+  /** Turned by their positions, and values: [layers, positions, key heads · channels]. */
+  readonly keys: Float32Array
+  readonly values: Float32Array
+  /** Of the last token: [channels of the model]. */
+  readonly hidden: Float32Array
 }
 
 /** Asks a memory outside to archive what the window has, or to bring blocks back; without `blocks`, those that its policy chooses. */
@@ -318,6 +327,8 @@ export interface OpenModelOptions {
    * all that checks fingerprints. Default: `cache_dtype` of config.json, else f32.
    */
   readonly cacheDtype?: CacheDtype
+  /** The plain decoder, also where a memory.json lies beside its config.json. */
+  readonly withoutMemory?: boolean
   /** Engine threads; default: the number of CPUs available, at most 16. */
   readonly threads?: number
   /**

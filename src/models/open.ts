@@ -75,7 +75,7 @@ export interface Described {
 /** Throws INVALID for a package that cannot be used, naming what is wrong with it. `warn` is told what its reader should know. */
 export const describePackage = async (
   path: string,
-  options: Pick<OpenModelOptions, 'overflow' | 'cacheDtype'>,
+  options: Pick<OpenModelOptions, 'overflow' | 'cacheDtype' | 'withoutMemory'>,
   warn: (message: string) => void,
 ): Promise<Described> => {
   const found = await readPackage(path)
@@ -83,7 +83,7 @@ export const describePackage = async (
   const modelType = config.model_type
   const overflow = overflowOf(options, modelType, family)
   const cacheDtype = cacheDtypeOf(options.cacheDtype, config)
-  const remembered = await memoryIn(found, cacheDtype)
+  const remembered = options.withoutMemory ? undefined : await memoryIn(found, cacheDtype)
   const built = family.build(config, found.tensors, { overflow, memory: remembered?.settle })
   const { vocabSize, levels = [], memory } = built
   const text = await readText(found, vocabSize, warn)

@@ -9,11 +9,9 @@ export interface ArchiveMetrics {
   brought(tier: 'file' | 'store', seconds: number): void
 }
 
-/** `seen`: null while there is no worker, or where no model has such a memory. */
-export const createArchiveMetrics = (
-  registry: Registry,
-  seen: () => ContextStoreStats['blocks'] | null,
-): ArchiveMetrics => {
+/** `contexts`: null while there is no worker. */
+export const createArchiveMetrics = (registry: Registry, contexts: () => ContextStoreStats | null): ArchiveMetrics => {
+  const seen = () => contexts()?.blocks ?? null
   const registers = [registry]
   new Gauge({
     name: 'continuo_archived_bytes',
@@ -43,7 +41,7 @@ export const createArchiveMetrics = (
     registers,
     collect() {
       this.reset()
-      for (const [reason, count] of Object.entries(seen()?.retrievals ?? {})) this.inc({ reason }, count)
+      for (const [reason, count] of Object.entries(contexts()?.retrievals ?? {})) this.inc({ reason }, count)
     },
   })
   const seconds = new Histogram({

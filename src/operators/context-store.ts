@@ -4,7 +4,7 @@
  */
 import type { Context, EngineContext, Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, codeOf } from '../errors.ts'
-import type { KeptBlock, StateSource } from '../memory.ts'
+import type { KeptBlock } from '../memory.ts'
 import { type BlockCacheOptions, type BlockCacheStats, openBlockCache } from '../state/block-cache.ts'
 import { createRungs, type RungsOptions, type RungsStats, type Slot } from './rungs.ts'
 
@@ -14,11 +14,8 @@ export interface ContextStoreOptions extends RungsOptions {
 }
 export interface ContextStoreStats extends RungsStats {
   /** null: the model has no memory outside. */
-  readonly blocks: ArchiveStats | null
-}
-
-export interface ArchiveStats extends BlockCacheStats {
-  /** Retrievals by their reason, replays included. */
+  readonly blocks: BlockCacheStats | null
+  /** Retrievals of archived blocks by their reason, replays included. */
   readonly retrievals: Readonly<Record<string, number>>
 }
 
@@ -51,12 +48,6 @@ export interface ContextStore {
   /** Removes the spill files, and with them the contexts that are in one. Resolves when none is being written any more. */
   close(): Promise<void>
 }
-
-/** Those of the cache change as it works, and so do these. */
-const withRetrievals = (stats: BlockCacheStats, retrievals: ArchiveStats['retrievals']): ArchiveStats =>
-  Object.defineProperties({ retrievals } as ArchiveStats, Object.getOwnPropertyDescriptors(stats))
-
-const isSource = (state: Uint8Array | StateSource | null): state is StateSource => state !== null && 'resting' in state
 
 export const createContextStore = (
   model: Pick<Model, 'createContext' | 'openContext' | 'forkContext' | 'submit' | 'layout' | 'blocks'>,
@@ -111,7 +102,8 @@ export const createContextStore = (
           }
           const loaded = async (real: EngineContext): Promise<void> => {
             if (!made) await real.load(state, head)
-            if (isSource(state) && state.resting !== undefined) cache?.rest(real.numbers(), state.resting)
+            if (state !== null && 'resting' in state && state.resting !== undefined)
+              cache?.rest(real.numbers(), state.resting)
             rungs.clear(slot)
             mended(slot)
           }
@@ -190,7 +182,7 @@ export const createContextStore = (
         }
       })
     },
-    stats: Object.assign(rungs.stats, { blocks: cache && withRetrievals(cache.stats, retrievals) }),
+    stats: Object.assign(rungs.stats, { blocks: cache?.stats ?? null, retrievals }),
     keep: (numbers, kept) => cache?.keep(numbers, kept),
     async close() {
       await rungs.close()

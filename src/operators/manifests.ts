@@ -6,6 +6,7 @@ import { digest, join } from '../bulk.ts'
 import { ContinuoError } from '../errors.ts'
 import type { KeptBlock, StateLayout } from '../memory.ts'
 import {
+  type Assembly,
   assembly,
   type BlobNames,
   IN_TOPIC,
@@ -122,19 +123,26 @@ export const blobsOf = ({ names, sizes }: Manifest): readonly NamedBlob[] => {
   return [...found.values()]
 }
 
+/** Reads these blobs and puts each into the state, wherever it stands in it. Rejects with BlockLost for one that is missing or damaged. */
+export const placeBlobs = (
+  reader: BlobReader,
+  session: string,
+  blobs: readonly NamedBlob[],
+  { place }: Pick<Assembly, 'place'>,
+): Promise<void> =>
+  reader.get(blobs, async (index, bytes) => {
+    const { blob, at } = blobs[index]!
+    for (const { g, block, run } of at)
+      await checkBlock(reader, session, run, blob, bytes, (found) => place(g, block, found))
+  })
+
 /** What a manifest and its blobs make together; null for a snapshot that is whole. */
 const joined = async (log: EventLog, read: SnapshotFile) => {
   const manifest = await manifestIn(log, read)
   if (manifest === null) return null
   const { names, pages, store: where, head } = manifest
-  const reader = readerOf(log, manifest)
   const whole = assembly(read)
-  const blobs = blobsOf(manifest)
-  await reader.get(blobs, async (index, bytes) => {
-    const { blob, at } = blobs[index]!
-    for (const { g, block, run } of at)
-      await checkBlock(reader, head.session, run, blob, bytes, (found) => whole.place(g, block, found))
-  })
+  await placeBlobs(readerOf(log, manifest), head.session, blobsOf(manifest), whole)
   return { ...(await whole.finish()), names, pages, where }
 }
 

@@ -8,7 +8,16 @@ import type { Head } from '../state/head.ts'
 import { assemblyOf, isOfLayout, type Manifest } from '../state/manifest.ts'
 import { checkPulse, decodeSnapshot, readSnapshotFile } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
-import { blobsOf, checkBlock, type Keep, manifestIn, readerOf, type StoredBlocks, wholeSnapshot } from './manifests.ts'
+import {
+  blobsOf,
+  checkBlock,
+  type Keep,
+  manifestIn,
+  placeBlobs,
+  readerOf,
+  type StoredBlocks,
+  wholeSnapshot,
+} from './manifests.ts'
 
 export interface StoredState {
   readonly head: Head
@@ -45,13 +54,7 @@ export const storedState = async (
   })
   const withRings = async (): Promise<Uint8Array> => {
     const whole = assemblyOf(layout, read.state, names, true)
-    // Several blocks of a ring may be one blob.
-    const blobs = blobsOf(only((g) => isRing[g]!))
-    await reader.get(blobs, async (index, bytes) => {
-      const { blob, at } = blobs[index]!
-      for (const { g, block, run } of at)
-        await checkBlock(reader, head.session, run, blob, bytes, (given) => whole.place(g, block, given))
-    })
+    await placeBlobs(reader, head.session, blobsOf(only((g) => isRing[g]!)), whole)
     return (await whole.finish()).state
   }
   const fill: StateSource['fill'] = async (sink) => {

@@ -86,8 +86,8 @@ export class SessionManager {
 
   /** Contexts in memory and in spill files. */
   get stats(): ContextStoreStats {
-    const { blocks, ...stats } = this.#contexts.stats
-    return { ...stats, blocks: blocks && { ...blocks } }
+    const { blocks, retrievals, ...stats } = this.#contexts.stats
+    return { ...stats, blocks: blocks && { ...blocks }, retrievals: { ...retrievals } }
   }
 
   /** Begins a session at the memory's first state. Throws MISUSE for an id that is open already. */

@@ -16,7 +16,7 @@ export interface SessionManagerOptions {
   readonly maxSpillBytes?: number
   /** Where the folder for those files is made; default: the system's folder for temporary files. */
   readonly spillDir?: string
-  /** Of a model whose memory lies outside: bytes of archived blocks in memory, those in use aside; others go to files. Default: 1 GiB. */
+  /** For models with a memory.json: bytes of archived blocks that stay in memory, besides blocks in use; other blocks go to files. Default: 1 GiB. */
   readonly blockCacheBytes?: number
   /** Bytes of those files; beyond it blocks stay in memory, and `warn` says so. Default: no bound. */
   readonly blockDirBytes?: number

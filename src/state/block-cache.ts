@@ -77,11 +77,13 @@ const open = (
   const filed = new Set<number>()
   /** Why a copy cannot be had. */
   const lost = new Map<string, unknown>()
-  const wanted: number[] = []
+  const wanted = new Set<number>()
   const counts = { uses: 0, fileReads: 0, storeReads: 0 }
   let fileBytes = 0
   let reading = 0
   let evicting = false
+  /** There was no room among the files, and since then none was dropped and no block was kept. */
+  let isFull = false
   let closed = false
   let toldAt = Number.NEGATIVE_INFINITY
 
@@ -103,16 +105,19 @@ const open = (
     folder.drop(entry.file)
     entry.file = null
     filed.delete(number)
+    isFull = false
   }
 
   /** Whether another file has its place now. */
   const hasRoom = (): boolean => {
+    if (isFull) return false
     for (const number of filed) {
       if (fileBytes + size <= maxFileBytes) break
       const entry = entries.get(number)!
       if (entry.kept !== null) dropFile(number, entry)
     }
-    return fileBytes + size <= maxFileBytes
+    isFull = fileBytes + size > maxFileBytes
+    return !isFull
   }
 
   const writeFile = async (number: number, entry: Entry): Promise<void> => {
@@ -142,30 +147,21 @@ const open = (
     }
   }
 
-  /** Whether the block left memory. */
-  const leave = async (number: number): Promise<boolean> => {
+  /** Has the block leave memory, where something else has its bytes and nobody needs it now. */
+  const leave = async (number: number): Promise<void> => {
     const entry = entryOf(number)
     if (entry.file === null && entry.kept?.isNear !== true) await writeFile(number, entry)
     // Its last context may have gone meanwhile.
-    if (entries.get(number) !== entry) return true
-    if ((entry.file === null && entry.kept === null) || !port.sleep(number)) return false
-    awake.delete(number)
-    return true
-  }
-
-  const firstBut = (some: ReadonlySet<number>): number | undefined => {
-    for (const number of awake) if (!some.has(number)) return number
-    return undefined
+    if (entries.get(number) !== entry) return
+    if ((entry.file !== null || entry.kept !== null) && port.sleep(number)) awake.delete(number)
   }
 
   const evict = async (): Promise<void> => {
     if (evicting) return
     evicting = true
-    const stay = new Set<number>()
-    while (!closed && awake.size * size > maxBytes) {
-      const next = firstBut(stay)
-      if (next === undefined) break
-      if (!(await leave(next))) stay.add(next)
+    for (const number of awake) {
+      if (closed || awake.size * size <= maxBytes) break
+      await leave(number)
     }
     evicting = false
   }
@@ -209,7 +205,11 @@ const open = (
   const bringNext = async (): Promise<void> => {
     if (reading === READS) return
     reading += 1
-    for (let next = wanted.shift(); next !== undefined && !closed; next = wanted.shift()) await bring(next)
+    for (const number of wanted) {
+      if (closed) break
+      wanted.delete(number)
+      await bring(number)
+    }
     reading -= 1
     void evict()
   }
@@ -227,7 +227,7 @@ const open = (
       entries.delete(number)
       awake.delete(number)
     }
-    wanted.push(...asked)
+    for (const number of asked) wanted.add(number)
     for (let i = 0; i < Math.min(asked.length, READS); i += 1) void bringNext()
     void evict()
   }
@@ -269,6 +269,7 @@ const open = (
         const entry = entries.get(numbers[at]!)
         if (entry !== undefined) entry.kept = kept(at)
       }
+      isFull = false
       void evict()
     },
     close() {

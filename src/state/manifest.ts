@@ -11,9 +11,11 @@ import { ContinuoError } from '../errors.ts'
 import { parseJson } from '../json.ts'
 import {
   BLOCK_POSITIONS,
+  blockBytes,
   type Growth,
   type LayoutEntry,
   placesOf,
+  positionsOf,
   type Runs,
   ringBlocks,
   type StateLayout,
@@ -184,17 +186,6 @@ interface Table {
   readonly row: number
 }
 
-const positionsOf = (growth: Pick<Growth, 'places' | 'block'>, run: number): number => {
-  const { from, to } = placesOf(growth, run)
-  return to - from
-}
-
-/** Bytes of the block of a run. */
-export const blockBytes = (
-  growth: Pick<Growth, 'places' | 'block'> & { readonly tables: readonly Pick<Table, 'outer' | 'row'>[] },
-  run: number,
-): number => growth.tables.reduce((sum, { outer, row }) => sum + outer * row, 0) * positionsOf(growth, run)
-
 const jsonOf = (text: string): unknown => {
   try {
     return parseJson(text, 'growth')
@@ -304,7 +295,7 @@ export const readManifest = (
   }
 }
 
-/** Whether its blocks are those of the layout, and what it holds itself is the rest of the same tensors: then only its rings need an `assembly`. */
+/** Whether the file has the tensors and the blocks of this layout. Then a context loads block by block, and only rings have to be put together first. */
 export const isOfLayout = (file: SnapshotFile, { names }: Manifest, layout: StateLayout): boolean => {
   const described = describedIn(file).map(({ places, block, tables }) => [
     places,

@@ -1,5 +1,5 @@
 /** What a decoder's memory outside holds, read off a serialised state (docs/infinite-context.md). For people; nothing decides by it. */
-import type { LayoutEntry } from '../memory.ts'
+import { ARCHIVE, type LayoutEntry } from '../memory.ts'
 
 export interface OuterMemoryView {
   /** Tokens of the context. */
@@ -27,9 +27,6 @@ export interface OuterMemoryView {
   /** Topics with blocks under them: the slot of each, and how many blocks it has. Empty without a graph. */
   readonly topics: readonly { readonly slot: number; readonly blocks: number }[]
 }
-
-/** The table of archived blocks. */
-export const ARCHIVE = 'cold'
 
 /** Tokens of a block, by the header of its payload (native/runtime/payload.h). null: it is not there. */
 export const blockSizeOf = (payload: Uint8Array): number | null =>

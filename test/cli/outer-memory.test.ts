@@ -119,6 +119,33 @@ describe('continuo memory init', () => {
     expect(description).toContain('memory outside  the list has')
   })
 
+  test('is no end of a session of the plain decoder: it comes in by export and import', async () => {
+    const model = writeLlama(512)
+    const [before, after] = ['before.db', 'after.db'].map((name) => `file:${join(folder, name)}`)
+    const exported = join(folder, 'plain.safetensors')
+    const text = (name: string, length: number) =>
+      write(name, Buffer.from(Array.from({ length }, (_, i) => 97 + ((i * 7) % 26))).toString())
+    const done = async (...args: readonly string[]): Promise<string> => {
+      const { code, out, err } = await continuo(args)
+      expect({ code, err: code === 0 ? '' : err }).toEqual({ code: 0, err: '' })
+      return out
+    }
+    const run = (log: string) => done('run', '--log', log, '--model', model, '--until-idle', '200')
+    await done('feed', text('first.txt', 400), '--log', before!, '--session', 's')
+    await run(before!)
+    await done('export', '--log', before!, '--model', model, '--session', 's', exported)
+    await done('memory', 'init', model)
+    const placed = await done('import', exported, '--log', after!, '--model', model, '--session', 's')
+    expect(placed).toContain('at pulse 400')
+    expect(placed).toContain('The plain decoder read it: 400 tokens were taken over into the memory outside')
+    // What the plain decoder had no positions for.
+    await done('feed', text('second.txt', 300), '--log', after!, '--session', 's')
+    await run(after!)
+    const [view] = await json('sessions', '--log', after!, '--memory', 's')
+    expect(view).toMatchObject({ tokens: 700, archived: 28 })
+    expect((await continuo(['verify', '--log', after!, '--model', model])).code).toBe(0)
+  })
+
   test.each([
     ['a model of another family', writeOther, 'a memory outside of the context is for folders of llama'],
     ['a model with too few positions', () => writeLlama(60), 'too few for the smallest of the lists'],

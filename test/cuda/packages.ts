@@ -18,6 +18,7 @@ import {
   qwen35Config,
 } from '../models/hybrid-packages.ts'
 import type { HybridConfig } from '../models/hybrid-reference.ts'
+import { SETTINGS, writeSetting } from '../models/outer-memory-settings.ts'
 import { KIND_NAMES, KINDS, kindTensors, writeTitans } from '../models/titans-packages.ts'
 import { emulated } from './helpers.ts'
 
@@ -127,6 +128,9 @@ export const packages: readonly Package[] = [
   named('Granite 4.0-H', () => hybrid(graniteConfig()), { bounded: true }),
   named('Falcon-H1', () => hybrid(falconConfig({ mamba_rms_norm: true })), { bounded: true }),
   named('Nemotron-H', () => hybrid(nemotronConfig()), { bounded: true }),
+  ...SETTINGS.map((setting) =>
+    named(`a memory outside: ${setting.name}`, () => writeSetting(setting).folder, { lengths: [90, 41], count: 9 }),
+  ),
   named('the shipped model', () => fileURLToPath(new URL('../../models/demo', import.meta.url)), few),
   ...(hasShared
     ? [
@@ -134,6 +138,9 @@ export const packages: readonly Package[] = [
           named(name, () => sharedModel(name), few),
         ),
         named('gpt2-tiny', () => sharedModel('gpt2-tiny'), { ...few, bounded: true }),
+        ...['llama-tiny-memory', 'qwen3-tiny-graph'].map((name) =>
+          named(name, () => sharedModel(name), { lengths: [170, 90], count: 9 }),
+        ),
         named('gpt2-tiny, in a window', () => sharedModel('gpt2-tiny'), { ...few, options: window }),
       ]
     : []),

@@ -1,115 +1,11 @@
 /** A memory outside with every kind of setting, against a reference in double precision: events exactly, logits and nats closely. */
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import type { MemoryRequest } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
 import type { MemoryEvent } from '../../topics/observations.ts'
-import { safetensors, writePackage } from '../engine/packages.ts'
 import { farthest, randomIds } from './decoder-suite.ts'
-import { BASE, type DecoderConfig, headWidth, keyHeads, randomDecoder } from './decoders.ts'
-import { randomModules } from './outer-memory-modules.ts'
-import { type Happening, type Memory, memoryReference } from './outer-memory-reference.ts'
-
-const [SUMMARIZE, RETRIEVE] = [27, 28]
-const PLAIN: Memory = {
-  block_size: 8,
-  window: 24,
-  sinks: 2,
-  kv_dtype: 'f32',
-  cold_dtype: 'f8',
-  anchors: { tokens: 2, entries: 3, policy: 'segment' },
-  segmentation: { gamma: 0.5, rate: 0.1, warmup: 2, min_blocks: 2 },
-  tombstones: { count: 5, threshold: 0.3, rate: 0.1, cooldown: 16, layers: [1] },
-  retrieval: {
-    ...{ every: 32, blocks: 2, policy: 'similar', similarity: 'dot', layers: [1], rate: 0.1, inject_after: 0 },
-  },
-  summarize_keep: 1,
-  tokens: { summarize: SUMMARIZE, retrieve: RETRIEVE },
-  ...{ trimmer: null, qformer: null, projector: null, graph: null },
-}
-const LLAMA: DecoderConfig = { ...BASE, max_position_embeddings: 200 }
-const QWEN2: DecoderConfig = { ...LLAMA, model_type: 'qwen2' }
-const QWEN3: DecoderConfig = { ...LLAMA, model_type: 'qwen3', head_dim: 8 }
-const LEARNED: Pick<Memory, 'trimmer' | 'qformer' | 'projector'> = {
-  trimmer: { width: 10 },
-  qformer: { layers: 2, heads: 2, width: 12, queries: 3 },
-  projector: { width: 16 },
-}
-const topics = (
-  new_distance: number,
-  split_variance: number,
-  merge_distance: number,
-): NonNullable<Memory['graph']> => ({
-  ...{ max_virtual: 5, new_distance, drift_min: 0.05, split_variance, split_min: 5, split_iterations: 3 },
-  ...{ merge_distance, fan: 3, max_hops: 9, walker_width: 7 },
-})
-
-type Change = Omit<Partial<Memory>, 'retrieval' | 'tombstones' | 'anchors'> & {
-  readonly retrieval?: Partial<Memory['retrieval']>
-  readonly tombstones?: Partial<Memory['tombstones']>
-  readonly anchors?: Partial<Memory['anchors']>
-}
-const with_ = ({ retrieval, tombstones, anchors, ...rest }: Change): Memory => ({
-  ...PLAIN,
-  ...rest,
-  retrieval: { ...PLAIN.retrieval, ...retrieval },
-  tombstones: { ...PLAIN.tombstones, ...tombstones },
-  anchors: { ...PLAIN.anchors, ...anchors },
-})
-
-/** `seed`: one at which no two numbers that are compared lie too near each other; the test says so of others. */
-const SETTINGS: readonly (readonly [name: string, config: DecoderConfig, memory: Memory, seed: number])[] = [
-  ['as the defaults are', LLAMA, PLAIN, 1],
-  ['the latest blocks, a beat later', LLAMA, with_({ retrieval: { policy: 'recent', inject_after: 1 } }), 1],
-  [
-    'cosines, a key head for each query head, all in f16',
-    { ...LLAMA, num_key_value_heads: 4 },
-    with_({ kv_dtype: 'f16', cold_dtype: 'f16', retrieval: { similarity: 'cosine', layers: [0, 1] } }),
-    1,
-  ],
-  [
-    'eight query heads to a key head, bf16 and f32, two layers watched and indexed, a beat later',
-    { ...LLAMA, hidden_size: 32, num_attention_heads: 8, num_key_value_heads: 1 },
-    with_({
-      ...{ kv_dtype: 'bf16', cold_dtype: 'f32' },
-      tombstones: { layers: [0, 1], threshold: 0.2 },
-      retrieval: { layers: [0, 1], inject_after: 1 },
-    }),
-    1,
-  ],
-  [
-    'biases, and anchors that a trimmer chooses',
-    QWEN2,
-    with_({ trimmer: LEARNED.trimmer, anchors: { policy: 'trimmer' } }),
-    1,
-  ],
-  [
-    'no sinks, no anchors, no tombstones',
-    LLAMA,
-    with_({ sinks: 0, anchors: { tokens: 0 }, tombstones: { count: 0 } }),
-    1,
-  ],
-  [
-    'tombstones that are not watched, and no retrieval by itself',
-    QWEN3,
-    with_({ tombstones: { threshold: null, count: 3 }, retrieval: { every: 0 } }),
-    1,
-  ],
-  ['a Q-Former and what goes with it', QWEN3, with_({ ...LEARNED, anchors: { policy: 'trimmer' } }), 1],
-  ['topics of keys, and a walker', LLAMA, with_({ graph: topics(0.5, 0.2, 0.45), retrieval: { policy: 'graph' } }), 2],
-  [
-    'topics of a Q-Former, and a walker, a beat later',
-    QWEN3,
-    with_({
-      ...LEARNED,
-      graph: topics(0.1, 0.02, 0.06),
-      anchors: { policy: 'trimmer' },
-      retrieval: { policy: 'graph', inject_after: 1 },
-    }),
-    1,
-  ],
-]
+import { type Happening, memoryReference } from './outer-memory-reference.ts'
+import { RETRIEVE, SETTINGS, SUMMARIZE, writeSetting } from './outer-memory-settings.ts'
 
 const COMPUTED = ['distance', 'k_norm', 'v_norm'] as const
 const plain = (events: readonly object[]) =>
@@ -125,14 +21,10 @@ const expectEvents = (events: readonly MemoryEvent[], wanted: readonly Happening
     }
 }
 
-describe.each(SETTINGS)('a memory outside: %s', (_, config, memory, seed) => {
+describe.each(SETTINGS)('a memory outside: $name', (setting) => {
   test('does what the reference does', async () => {
-    const tensors = randomDecoder(seed, config)
-    const C = keyHeads(config) * headWidth(config)
-    const modules = randomModules(seed + 1, memory, { D: config.hidden_size, L: config.num_hidden_layers, C })
-    const folder = writePackage(config, safetensors(tensors))
-    writeFileSync(join(folder, 'memory.json'), JSON.stringify({ format: 'continuo-memory/1', ...memory }))
-    if (modules.size > 0) writeFileSync(join(folder, 'memory.safetensors'), safetensors(modules))
+    const { config, memory, seed } = setting
+    const { folder, tensors, modules } = writeSetting(setting)
     const model = await openModel(folder, { threads: 2, keepPacked: false })
     const reference = memoryReference(config, tensors, memory, modules)
     const events: MemoryEvent[] = []

@@ -6,12 +6,29 @@
 #include "backends/cpu/kernels/kernels.h"
 #include "base/cast.h"
 #include "base/memory.h"
+#include "base/threads.h"
+#include "runtime/list_rows.h"
 
 namespace continuo {
 
 namespace {
 
 constexpr size_t line = 64;
+
+ListJob job_of(const ListRows& of, size_t slot, size_t layer, size_t which) {
+  const auto& row = of.rows[slot];
+  ListJob job{};
+  job.from = row.from[which] + layer * row.from_layer;
+  job.to = reinterpret_cast<float*>(row.to[which] + layer * row.to_layer);
+  if (row.type == Type::f8)
+    job.exponents = reinterpret_cast<const int8_t*>(row.exponents) + (layer * keys_and_values + which) * of.heads;
+  job.from_head = row.from_head;
+  job.heads = of.heads, job.channels = of.channels, job.pairs = of.increments.size();
+  if (which == 0) job.increments = of.increments.data();
+  job.position = static_cast<uint32_t>(slot);
+  job.type = row.type;
+  return job;
+}
 
 }  // namespace
 
@@ -36,7 +53,9 @@ void CpuDevice::download(std::byte* to, std::span<const Piece> pieces) {
   }
 }
 
-void CpuDevice::copy(std::byte* to, const std::byte* from, size_t bytes) { std::memcpy(to, from, bytes); }
+void CpuDevice::copy(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
 
 void CpuDevice::fill(std::byte* to, Type type, size_t n, double value) { continuo::fill(to, type, n, value); }
 
@@ -45,6 +64,13 @@ bool CpuDevice::finite(std::span<const Piece> pieces) {
     if (!kernels_.finite(reinterpret_cast<const float*>(data), bytes / sizeof(float))) return false;
   }
   return true;
+}
+
+void CpuDevice::lay(const ListRows& of, ThreadPool& pool) {
+  pool.parallel_for(of.layers * keys_and_values, [&](size_t task) {
+    for (size_t slot = 0; slot < of.rows.size(); ++slot)
+      kernels_.lay_row(job_of(of, slot, task / keys_and_values, task % keys_and_values));
+  });
 }
 
 std::unique_ptr<Executor> CpuDevice::executor(std::shared_ptr<const Model> model, ThreadPool& pool,

@@ -36,6 +36,7 @@ class CpuDevice : public Device {
   void fill(std::byte* to, Type type, size_t n, double value) override;
   bool finite(std::span<const Piece> pieces) override;
 
+  void lay(const ListRows& rows, ThreadPool& pool) override;
   void adopt(Constant&) override {}
   std::unique_ptr<Executor> executor(std::shared_ptr<const Model> model, ThreadPool& pool,
                                      const ExecutorOptions& options) override;

@@ -44,6 +44,7 @@ std::optional<Task> task_of(Op op) {
     case Op::equal: return Task::equal;
     case Op::remainder: return Task::remainder;
     case Op::attend: return Task::attend;
+    case Op::attend_weights: return Task::attend_weights;
     case Op::cache_shift: return Task::shift;
     case Op::cache_conv: return Task::conv;
     case Op::cache_wkv7: return Task::wkv7;
@@ -151,6 +152,11 @@ class Translator {
       case Op::attend:
         c.dtype = stored_as(model_.graph.declarations[places[0].table].type);
         args_of_rows(c, attend_args);
+        break;
+      case Op::attend_weights:
+        c.dtype = stored_as(model_.graph.declarations[places[0].table].type);
+        c.count = narrow(static_cast<size_t>(node.number));
+        args_of_rows(c, attend_weights_args);
         break;
       case Op::cache_conv:
         c.taps = narrow(constant(in[1]).outputs / c.width);

@@ -5,12 +5,13 @@
 #include <cstring>
 #include <shared_mutex>
 
-#include "backends/cpu/kernels/kernels.h"
+#include "backends/cpu/device.h"
 #include "backends/cuda/check.h"
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/executor.h"
 #include "backends/cuda/kernels/kernels.h"
 #include "base/cast.h"
+#include "runtime/list_rows.h"
 #include "weights/weights.h"
 
 namespace continuo {
@@ -89,7 +90,8 @@ void check(cudaError_t error, const char* what) {
 
 bool CudaDevice::lost() const noexcept { return is_lost || life_ != life; }
 
-CudaDevice::CudaDevice(const HostKernels& host) : host_(host), life_(life) {
+CudaDevice::CudaDevice(std::shared_ptr<Device> host)
+    : host_device_(std::move(host)), host_(host_device_->host_kernels()), life_(life) {
   size_t free = 0;
   check(cudaMemGetInfo(&free, &total_), "say what memory is free");
   check(cudaStreamCreateWithFlags(&transfers_, cudaStreamNonBlocking), "make a stream");
@@ -263,6 +265,46 @@ uint32_t CudaDevice::flag(const char* what) {
   return found;
 }
 
+// What the host has of the rows is uploaded as it is, in one piece with the rows: the device decodes and turns it.
+void CudaDevice::lay(const ListRows& of, ThreadPool&) {
+  constexpr size_t line = 64;
+  const auto lines = [](size_t bytes) { return (bytes + line - 1) / line * line; };
+  std::vector<size_t> at;
+  size_t bytes = lines(of.rows.size_bytes()) + lines(of.increments.size_bytes());
+  for (const auto& source : of.sources) {
+    at.push_back(bytes);
+    bytes += lines(source.bytes);
+  }
+  std::vector<std::byte> staged(bytes);
+  DeviceMemory memory(shared_from_this(), bytes);
+  std::vector<ListRow> rows(of.rows.begin(), of.rows.end());
+  for (auto& row : rows) {
+    for (size_t which = 0; which < keys_and_values; ++which) {
+      if (row.source[which] == ListRow::none) continue;
+      const auto source = static_cast<size_t>(row.source[which]);
+      const auto there = [&](const std::byte* here) {
+        return memory.data() + at[source] + (here - of.sources[source].data);
+      };
+      row.from[which] = there(row.from[which]);
+      if (which == 0 && row.exponents) row.exponents = there(row.exponents);
+    }
+  }
+  std::memcpy(staged.data(), rows.data(), of.rows.size_bytes());
+  std::memcpy(staged.data() + lines(of.rows.size_bytes()), of.increments.data(), of.increments.size_bytes());
+  for (size_t i = 0; i < of.sources.size(); ++i)
+    std::memcpy(staged.data() + at[i], of.sources[i].data, of.sources[i].bytes);
+  upload(memory.data(), staged.data(), bytes);
+  const auto in_use = use();
+  const std::lock_guard lock(transfers_mutex_);
+  cuda::lay({reinterpret_cast<const ListRow*>(memory.data()), static_cast<uint32_t>(rows.size()),
+             static_cast<uint32_t>(of.layers), static_cast<uint32_t>(of.heads), static_cast<uint32_t>(of.channels),
+             static_cast<uint32_t>(of.increments.size()),
+             reinterpret_cast<const uint32_t*>(memory.data() + lines(of.rows.size_bytes()))},
+            transfers_);
+  check(cudaGetLastError(), "lay a list");
+  check(cudaStreamSynchronize(transfers_), "lay a list");
+}
+
 void CudaDevice::adopt(Constant& constant) {
   if (constant.bytes.empty()) return;
   auto memory = std::make_shared<DeviceMemory>(shared_from_this(), constant.bytes.size());
@@ -360,10 +402,10 @@ Result<std::shared_ptr<Device>> open_cuda() {
   }
   const CudaStatus status = cuda_status();
   if (!status.reason.empty()) return Error{Code::unavailable, "CUDA cannot be used: " + status.reason};
-  auto host = choose_kernels();
+  auto host = open_cpu();
   if (!host) return host.error();
   try {
-    auto device = std::make_shared<cuda::CudaDevice>(**host);
+    auto device = std::make_shared<cuda::CudaDevice>(std::move(*host));
     cuda::current = device;
     return std::shared_ptr<Device>(device);
   } catch (const DeviceError& error) {

@@ -33,12 +33,13 @@ class Use {
 
 class CudaDevice final : public Device, public std::enable_shared_from_this<CudaDevice> {
  public:
-  // `host`: the functions that the runtime computes on the host.
-  explicit CudaDevice(const HostKernels& host);
+  // `host`: the host as a device, and the functions that the runtime computes there.
+  explicit CudaDevice(std::shared_ptr<Device> host);
   ~CudaDevice() override;
 
   std::string_view name() const override { return "cuda"; }
   const HostKernels& host_kernels() const override { return host_; }
+  std::shared_ptr<Device> host_device() const override { return host_device_; }
   bool runs(Op op) const override;
   bool lost() const noexcept override;
   std::byte* allocate(size_t bytes) override;
@@ -52,6 +53,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   void copy(std::byte* to, const std::byte* from, size_t bytes) override;
   void fill(std::byte* to, Type type, size_t n, double value) override;
   bool finite(std::span<const Piece> pieces) override;
+  void lay(const ListRows& rows, ThreadPool& pool) override;
   void adopt(Constant& constant) override;
   std::unique_ptr<Executor> executor(std::shared_ptr<const Model> model, ThreadPool& pool,
                                      const ExecutorOptions& options) override;
@@ -82,6 +84,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   // CUDA cuts from memory it has taken before does not reduce what is free.
   static std::byte* take(size_t bytes, size_t reserve);
 
+  const std::shared_ptr<Device> host_device_;
   const HostKernels& host_;
   const uint64_t life_;  // number of this device object: a reset begins the next life
   size_t total_ = 0;     // bytes of the device's memory

@@ -316,6 +316,17 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
           for (size_t k = 0; k < std::size(about); ++k) of_row(k, run.row + i) = about[k];
         }
         break;
+      case Task::attend_weights: {
+        const auto& slot = instruction.places[1];
+        for (size_t i = 0; i < run.rows; ++i) {
+          const auto seen = history(space, instruction, run, i);
+          if (!seen) continue;
+          const uint64_t about[] = {arg(seen->key_blocks.blocks), seen->key_blocks.member, seen->key_blocks.count,
+                                    seen->last, arg(count_at(space, slot.table, slot.seen, run, i))};
+          for (size_t k = 0; k < std::size(about); ++k) of_row(k, run.row + i) = about[k];
+        }
+        break;
+      }
       case Task::rope:
         for (size_t i = 0; i < run.rows; ++i) of_row(0, run.row + i) = position(space, instruction, run, i);
         break;

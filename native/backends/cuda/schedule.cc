@@ -18,8 +18,8 @@ constexpr uint32_t least_columns = 1024, most_parts = 32, most_blocks = 65535;
 bool grouped(Task task) { return task >= Task::norm && task != Task::surprisal && task != Task::conv; }
 // Tasks of which one head keeps a block of threads busy: a block never takes several heads.
 bool heavy(Task task) {
-  return task == Task::attend || task == Task::wkv7 || task == Task::ssm || task == Task::attend_window ||
-         task == Task::memory;
+  return task == Task::attend || task == Task::attend_weights || task == Task::wkv7 || task == Task::ssm ||
+         task == Task::attend_window || task == Task::memory;
 }
 
 // The heads or groups into which a command can be cut; 1: it reads a whole row.
@@ -59,7 +59,7 @@ class Group {
     if (heads > 0 && heads_ == 0) heads_ = heads;
     walks_ = walks_ || walks(c.task);
     widest_ = std::max({widest_, c.width, c.in_width * (c.task != Task::embed)});
-    if (c.task == Task::attend || c.task == Task::attend_window) least_threads_ = attending_threads;
+    if (family == Family::attention) least_threads_ = attending_threads;
     if (c.task == Task::memory) least_threads_ = std::max(least_threads_, remembering_threads);
     if (instruction.out != no_name) written_.push_back(instruction.out);
     for (const auto& place : instruction.places) tables_.push_back(place.table);

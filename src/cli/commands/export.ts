@@ -13,17 +13,12 @@ import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
   blobFlags,
-  cacheDtypeFlag,
-  deviceFlag,
-  formatFlag,
-  inputTopicFlag,
   logFlags,
-  overflowFlag,
   partitionsOf,
+  recomputeFlags,
   sealFlags,
   sessionFlag,
   stateOf,
-  threadsFlag,
   withExistingLog,
   withModel,
 } from '../common.ts'
@@ -64,12 +59,7 @@ export const exportSession = command({
     session: sessionFlag,
     force: on('write over FILE where it is there already'),
     model: optional('DIR', 'needed where the session moved on since its newest snapshot'),
-    'input-topic': inputTopicFlag,
-    'input-format': formatFlag,
-    overflow: overflowFlag,
-    'cache-dtype': cacheDtypeFlag,
-    threads: threadsFlag,
-    device: deviceFlag,
+    ...recomputeFlags,
   },
   examples: ['export --log file:continuo.db --session book book.safetensors --model models/demo'],
   async run(flags, [path], given) {

@@ -1,13 +1,15 @@
 import { readFile } from 'node:fs/promises'
 import { ensureTopics, namesOf } from '../../client/topics.ts'
+import type { Model } from '../../engine/types.ts'
 import { ContinuoError } from '../../errors.ts'
-import type { ModelPackage } from '../../models/open.ts'
+import { type ModelPackage, openPackage } from '../../models/open.ts'
 import { admit } from '../../operators/admit.ts'
 import { openState, type Reading } from '../../operators/partition-state.ts'
 import { writeSnapshot } from '../../operators/snapshots.ts'
+import { takeOver } from '../../operators/take-over.ts'
 import type { SealKeys } from '../../seal-key.ts'
 import { type Head, type PartitionCursor, type SnapshotRef, seal } from '../../state/head.ts'
-import { checkExport, filePieces, type Snapshot } from '../../state/snapshot.ts'
+import { checkExport, filePieces, type Snapshot, snapshotHead } from '../../state/snapshot.ts'
 import type { PartitionWriter } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
@@ -17,6 +19,7 @@ import {
   inputTopicFlag,
   logFlags,
   modelFlag,
+  openOptions,
   overflowFlag,
   sealFlags,
   sealOf,
@@ -38,18 +41,42 @@ const isSnapshot = (file: Buffer): boolean => {
   return header.includes('"format":"continuo-snapshot"')
 }
 
+interface Admitted extends Snapshot {
+  /** It was a session of the plain decoder. */
+  readonly taken: boolean
+}
+
+/** The session in the file; one of the plain decoder is taken over into the same decoder with a memory outside. */
+const admitted = async (
+  file: Buffer,
+  { model, tokenizer }: Pick<ModelPackage, 'model' | 'tokenizer'>,
+  openPlain: () => Promise<ModelPackage>,
+): Promise<Admitted> => {
+  const as = async (judge: Model): Promise<Snapshot> => admit(file, judge, tokenizer)
+  if (model.outerMemory === null || snapshotHead(file).model === model.fingerprint)
+    return { ...(await as(model)), taken: false }
+  const { model: plain } = await openPlain()
+  try {
+    if (snapshotHead(file).model !== plain.fingerprint) return { ...(await as(model)), taken: false }
+    return { ...(await takeOver(await as(plain), plain, model)), taken: true }
+  } finally {
+    plain.close()
+  }
+}
+
 const readFileSnapshot = async (
   path: string,
   { model, tokenizer }: ModelPackage,
   keys: SealKeys | undefined,
-): Promise<Snapshot> => {
+  openPlain: () => Promise<ModelPackage>,
+): Promise<Admitted> => {
   const file = await readFile(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'EISDIR') throw usage(`${path} is a folder; a file that continuo export wrote is expected.`)
     throw invalid(`The file ${path} cannot be read: ${error.message}.`)
   })
   if (!isSnapshot(file)) throw invalid(`${path} is not a file that continuo export wrote. Nothing was changed.`)
   checkExport(file, keys)
-  const snapshot = await admit(file, model, tokenizer)
+  const snapshot = await admitted(file, { model, tokenizer }, openPlain)
   const { head } = snapshot
   if (!head.cursor.complete) {
     throw invalid(
@@ -123,7 +150,7 @@ const write = async (
 export const importSession = command({
   name: 'import',
   about:
-    'Begins a session in this log with the state in a file: memory, clock, chain (the fingerprint of all that was computed) and sums go on where the export left them.',
+    'Begins a session in this log with the state in a file: memory, clock, chain (the fingerprint of all that was computed) and sums go on where the export left them. A model with a memory.json takes over a session of the same model without it.',
   args: [{ name: 'FILE', help: 'a file that continuo export wrote', required: true }],
   flags: {
     ...logFlags,
@@ -144,7 +171,9 @@ export const importSession = command({
     const session = checkSession(flags.session)
     return withModel(flags.model, flags, async (loaded) => {
       const { model } = loaded
-      const snapshot = await readFileSnapshot(path!, loaded, sealOf(flags).sealKeys)
+      const snapshot = await readFileSnapshot(path!, loaded, sealOf(flags).sealKeys, () =>
+        openPackage(flags.model, { ...openOptions(flags), withoutMemory: true, warn: () => undefined }),
+      )
       return withLog(flags, async (log): Promise<ExitCode> => {
         const names = namesOf(log, flags['input-topic'])
         await ensureTopics(log, names)
@@ -162,11 +191,18 @@ export const importSession = command({
             )
             const { conductor, chain } = head
             if (flags.json)
-              printJson({ session, partition, pulse: conductor.globalStep, chain, from: snapshot.head.session })
+              printJson({
+                ...{ session, partition, pulse: conductor.globalStep, chain, from: snapshot.head.session },
+                ...(snapshot.taken && { takenOver: conductor.globalStep - conductor.origin }),
+              })
             else {
               print(
                 `Session "${session}" begins in ${log.url}, partition ${partition}, at pulse ${count(conductor.globalStep)}, chain ${chain}.`,
               )
+              if (snapshot.taken)
+                print(
+                  `The plain decoder read it: ${count(conductor.globalStep - conductor.origin)} tokens were taken over into the memory outside.`,
+                )
             }
           } finally {
             await writer.close()

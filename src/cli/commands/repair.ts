@@ -5,17 +5,12 @@ import { checkFits } from '../../state/head.ts'
 import { command } from '../command.ts'
 import {
   blobFlags,
-  cacheDtypeFlag,
-  deviceFlag,
-  formatFlag,
-  inputTopicFlag,
   logFlags,
   modelFlag,
-  overflowFlag,
   partitionsOf,
+  recomputeFlags,
   sealFlags,
   stateOf,
-  threadsFlag,
   withExistingLog,
   withModel,
 } from '../common.ts'
@@ -41,12 +36,7 @@ export const repair = command({
     ...blobFlags,
     model: modelFlag,
     session: optional('ID', 'only this session'),
-    'input-topic': inputTopicFlag,
-    'input-format': formatFlag,
-    overflow: overflowFlag,
-    'cache-dtype': cacheDtypeFlag,
-    threads: threadsFlag,
-    device: deviceFlag,
+    ...recomputeFlags,
   },
   notes:
     'For blobs in a folder or in S3 (--blob-store). Writes nothing to the log, so workers need not stop. Without it a worker computes the whole session again when it comes to a blob that is wrong.',
@@ -57,11 +47,7 @@ export const repair = command({
         const names = namesOf(log, flags['input-topic'])
         const partitions = await partitionsOf(log, names)
         const contexts = createContextStore(model, { warn: say })
-        const stored = {
-          ...model,
-          createContext: () => contexts.createContext(),
-          forkContext: (context: Parameters<typeof contexts.forkContext>[0]) => contexts.forkContext(context),
-        }
+        const stored = { ...model, createContext: contexts.createContext, forkContext: contexts.forkContext }
         const engine = { model, tokenizer, submit: contexts.submit }
         const validate = { format: flags['input-format'], vocabSize: model.vocabSize, readsText: tokenizer !== null }
         const deps = { log, names, model: stored, engine, validate, warn: say }

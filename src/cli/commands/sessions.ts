@@ -1,12 +1,13 @@
 import type { TopicNames } from '../../../topics/index.ts'
 import { namesOf } from '../../client/topics.ts'
 import { messageOf } from '../../errors.ts'
+import { ARCHIVE } from '../../memory.ts'
 import { manifestIn, readerOf, wholeFile } from '../../operators/manifests.ts'
 import { readSnapshot } from '../../operators/snapshots.ts'
 import type { Head } from '../../state/head.ts'
 import { type TensorHealth, tensorHealth } from '../../state/health.ts'
 import type { MemoryStats } from '../../state/memory-stats.ts'
-import { ARCHIVE, blockSizeOf, type OuterMemoryView, outerMemoryOf } from '../../state/outer-memory.ts'
+import { blockSizeOf, type OuterMemoryView, outerMemoryOf } from '../../state/outer-memory.ts'
 import { readSnapshotFile } from '../../state/snapshot.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
@@ -131,10 +132,10 @@ const memoryOf = async (
   const archive = manifest?.tables.findIndex((own) => own.includes(ARCHIVE)) ?? -1
   const [first] = archive < 0 ? [] : manifest!.names[archive]!
   if (first === undefined) return outerMemoryOf(file.tensors, file.state)
-  // Of all that lies in the store, one block says how long they are.
-  let payload = new Uint8Array(0)
+  // The header of one archived block says how many tokens a block has.
+  let payload: Uint8Array = new Uint8Array(0)
   await readerOf(log, manifest!).get([{ ...first, bytes: manifest!.sizes[archive]![0]! }], async (_, bytes) => {
-    payload = new Uint8Array(bytes ?? payload)
+    payload = bytes ?? payload
   })
   return outerMemoryOf(file.tensors, file.state, blockSizeOf(payload))
 }

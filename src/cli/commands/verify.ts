@@ -6,16 +6,11 @@ import type { EventLog } from '../../streams/log.ts'
 import { command } from '../command.ts'
 import {
   blobFlags,
-  cacheDtypeFlag,
-  deviceFlag,
-  formatFlag,
-  inputTopicFlag,
   logFlags,
   modelFlag,
-  overflowFlag,
   partitionsOf,
+  recomputeFlags,
   sealFlags,
-  threadsFlag,
   withExistingLog,
   withModel,
 } from '../common.ts'
@@ -58,12 +53,7 @@ export const verify = command({
     ...blobFlags,
     model: modelFlag,
     session: optional('ID', 'only this session'),
-    'input-topic': inputTopicFlag,
-    'input-format': formatFlag,
-    overflow: overflowFlag,
-    'cache-dtype': cacheDtypeFlag,
-    threads: threadsFlag,
-    device: deviceFlag,
+    ...recomputeFlags,
   },
   notes:
     'Needs a log at rest: stop the workers first, or what they write meanwhile would look like a difference. A log that moved while it was read is said to have moved, and nothing is said of its contents. Where the first events of a session are gone, verify begins at its oldest snapshot and says at which pulse (a pulse is one token read or written).',

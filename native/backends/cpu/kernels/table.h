@@ -6,6 +6,7 @@
 #include "backends/cpu/kernels/conv.h"
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/kernels/kernels.h"
+#include "backends/cpu/kernels/list.h"
 #include "backends/cpu/kernels/matmul.h"
 #include "backends/cpu/kernels/matmul_blocks.h"
 #include "backends/cpu/kernels/memory.h"
@@ -29,5 +30,5 @@
    CONTINUO_ISA::map_range, CONTINUO_ISA::map_clamp,                                                            \
    CONTINUO_ISA::conv, CONTINUO_ISA::memory, CONTINUO_ISA::mix, CONTINUO_ISA::recall,       \
    CONTINUO_ISA::memory_first, CONTINUO_ISA::map_scale, CONTINUO_ISA::softmax_rows, CONTINUO_ISA::normalise,    \
-   CONTINUO_ISA::combine}
+   CONTINUO_ISA::combine, CONTINUO_ISA::lay_row}
 // clang-format on

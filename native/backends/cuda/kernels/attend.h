@@ -225,4 +225,37 @@ __device__ inline void attend(const AttendRun& run) {
   for (size_t channel = t; channel < run.channels; channel += threads) run.y[channel] = run.y[channel] / total;
 }
 
+// The softmax weights of positions first … first + count − 1, as attend() weighs their values; 0 where the query sees
+// none. Its part begins at position 0 and lies in blocks.
+__device__ inline void attend_weights(const AttendRun& run, size_t first, uint32_t count, float* out) {
+  __shared__ float scores[block_terms];
+  __shared__ float weights[block_terms];
+  __shared__ StageBlocks blocks;
+  const AttendPart& part = run.parts[0];
+  const uint32_t t = threadIdx.x, threads = blockDim.x;
+  const size_t end = first + count < part.last ? first + count : part.last;
+  float m = 0.0f, total = 0.0f;
+  for (uint32_t i = t; i < count; i += threads) out[i] = 0.0f;
+  for (size_t from = 0; from < part.last; from += block_terms) {
+    const uint32_t seen = static_cast<uint32_t>(part.last - from < block_terms ? part.last - from : block_terms);
+    // What the block before wrote, and read, is done.
+    __syncthreads();
+    if (t == 0) blocks.keys[0] = block_data(part.key_blocks, from / block_positions, part);
+    __syncthreads();
+    as_stored(part.dtype, [&](auto number) { attend_scores<decltype(number)>(run, part, blocks, 0, seen, scores); });
+    __syncthreads();
+    const float most = attend_most(scores, 0, seen, from > 0 ? m : scores[0]);
+    const float carry = from > 0 ? exp(m - most) : 0.0f;
+    for (uint32_t p = t; p < seen; p += threads) {
+      weights[p] = exp(scores[p] - most);
+      if (from + p >= first && from + p < end) out[from + p - first] = scores[p];
+    }
+    m = most;
+    __syncthreads();
+    total = total * carry + attend_sum(weights, 0, seen, 0);
+  }
+  __syncthreads();
+  for (size_t p = first + t; p < end; p += threads) out[p - first] = exp(out[p - first] - m) / total;
+}
+
 }  // namespace continuo::cuda

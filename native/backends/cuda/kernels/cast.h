@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/scalar.h"
+#include "base/dtype.h"
 #include "base/type.h"
 
 namespace continuo::cuda {

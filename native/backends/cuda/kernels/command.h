@@ -48,6 +48,7 @@ enum class Task : uint8_t {
   normalise,
   topk,
   attend,
+  attend_weights,
   recall,
   // Walk the rows of a run; parts as above.
   conv,
@@ -69,6 +70,7 @@ enum class Family : uint8_t { rows, attention, recurrence };
 constexpr Family family_of(Task task) {
   switch (task) {
     case Task::attend:
+    case Task::attend_weights:
     case Task::attend_window: return Family::attention;
     case Task::recall:
     case Task::wkv7:
@@ -96,23 +98,25 @@ struct Command {
   Task task{};
   Type type = Type::f32;      // slice, cast, less, equal, remainder, read, write: of in[0], or of the table
   Type type_out = Type::f32;  // cast
-  Dtype dtype = Dtype::f32;   // embed, attend: of the table
+  Dtype dtype = Dtype::f32;   // embed, attend, attend_weights: of the table
   uint32_t constant = 0;
   uint32_t width = 0;
   uint32_t in_width = 0;  // elements of a row of in[0]; embed: rows of the table; gather, write: bytes of a row
   uint32_t groups = 1;    // heads or groups
-  uint32_t shared = 1;    // attend, attend_window: query heads that share one key head; ssm: heads that share b and c
-  uint32_t levels = 1;    // range, clamp, memory, memory_first, mix, gates
-  uint32_t taps = 0;      // conv
-  uint32_t count = 0;     // less, equal, remainder, memory_first: inputs; attend_window: places (2 or 4); rope: pairs;
-                          // memory, gates: kinds of gates; combine: rows; ssm: keys; repeat: times
-  uint32_t slots = 0;     // attend_window: of the rings
-  uint32_t blocks = 0;    // attend_window: of each ring; 0 where it is one span
-  uint32_t learned = 0;   // attend_window: learned positions
-  uint32_t from = 0;      // slice: the first element
-  bool silu = true;       // conv
+  uint32_t shared =
+      1;  // attend, attend_weights, attend_window: query heads that share one key head; ssm: heads that share b and c
+  uint32_t levels = 1;   // range, clamp, memory, memory_first, mix, gates
+  uint32_t taps = 0;     // conv
+  uint32_t count = 0;    // less, equal, remainder, memory_first: inputs; attend_window: places (2 or 4); rope: pairs;
+                         // memory, gates: kinds of gates; combine: rows; ssm: keys; repeat: times;
+                         // attend_weights: positions whose weights are given
+  uint32_t slots = 0;    // attend_window: of the rings
+  uint32_t blocks = 0;   // attend_window: of each ring; 0 where it is one span
+  uint32_t learned = 0;  // attend_window: learned positions
+  uint32_t from = 0;     // slice: the first element
+  bool silu = true;      // conv
   float eps = 0;
-  float scale = 0;       // attend, attend_window; scale: the factor
+  float scale = 0;       // attend, attend_weights, attend_window; scale: the factor
   int64_t number = 0;    // less, equal, remainder
   uint64_t segment = 0;  // attend_window, mix
   MemoryForm form;       // memory, memory_first
@@ -141,6 +145,7 @@ struct RunArgs {
 // Arguments of each row: attend: keys, values, first, last, slots (first, last, slots: positions); where slots is 0,
 // keys
 //   and values are blocks (BlockAt), and three more arguments say which member of each, and how many blocks each has.
+//   attend_weights: keys (BlockAt), the member, how many blocks, last, the first position whose weight is given.
 //   read, write: the member; read of a counter (type i64): its value. rope: the low word of the position. gather: where
 //   the row comes from. surprisal: the token that was expected.
 struct Step {
@@ -152,6 +157,7 @@ struct Step {
 
 constexpr uint32_t args_of_run = sizeof(RunArgs) / 8;
 constexpr uint32_t attend_args = 8;  // of a row
+constexpr uint32_t attend_weights_args = 5;
 
 // Where an argument lies.
 constexpr size_t run_arg_at(size_t rows, size_t runs, size_t arg, size_t run) {

@@ -8,6 +8,7 @@
 
 #include "backends/cuda/kernels/command.h"
 #include "backends/cuda/kernels/cuda.h"
+#include "runtime/list_rows.h"
 
 namespace continuo::cuda {
 
@@ -38,6 +39,15 @@ size_t route_bytes(const Routed& routed, uint32_t rows);
 void multiply_routed(const Routed& routed, uint32_t first, uint32_t rows, void* memory, void* scratch,
                      cudaStream_t stream);
 size_t scratch_bytes(const Routed& routed, uint32_t rows);
+
+// Rows of a list (runtime/list_rows.h); every address is the device's.
+struct ListLaying {
+  const ListRow* rows;  // [slots]
+  uint32_t slots, layers, heads, channels, pairs;
+  const uint32_t* increments;  // [pairs]
+};
+void lay(const ListLaying& list, cudaStream_t stream);
+cudaError_t load_list();
 
 // Writes 1 to *flag where one of n numbers is not finite.
 void finite(const float* numbers, size_t n, uint32_t* flag, cudaStream_t stream);

@@ -69,7 +69,9 @@ cudaError_t load() {
   const cudaError_t error =
       load_kernels(run_commands<Family::rows>, run_commands<Family::attention>, run_commands<Family::recurrence>,
                    find_strange, write_all<uint8_t>, write_all<uint16_t>, write_all<uint32_t>, write_all<uint64_t>);
-  return error == cudaSuccess ? load_products() : error;
+  if (error != cudaSuccess) return error;
+  const cudaError_t list = load_list();
+  return list == cudaSuccess ? load_products() : list;
 }
 
 void run(const Command* commands, uint32_t count, const Step& step, uint32_t first, uint32_t indices, uint32_t parts,

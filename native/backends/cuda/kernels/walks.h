@@ -78,6 +78,23 @@ CONTINUO_INLINE void run_attend(const Command& c, const Step& step, size_t row, 
   }
 }
 
+// in[0]: queries [groups · channels]; out: the weights of `count` positions for each head.
+CONTINUO_INLINE void run_attend_weights(const Command& c, const Step& step, size_t row, Part part) {
+  const auto arg = [&](size_t i) { return row_arg(step, c.row_arg + i, row); };
+  if (arg(0) == 0) return;
+  const Span heads = part.of(c.groups);
+  const size_t channels = c.in_width / c.groups;
+  for (size_t head = heads.begin; head < heads.end; ++head) {
+    AttendRun job{{}, 1, nullptr, channels, c.scale};
+    auto& part = job.parts[0];
+    part = {head_of(c, 0, row * c.in_width + head * channels), nullptr, nullptr, c.in_width / c.shared, 0, arg(3), 0};
+    part.dtype = c.dtype;
+    part.key_blocks = {reinterpret_cast<const BlockAt*>(arg(0)), arg(2), arg(1), head / c.shared * channels};
+    if (head > heads.begin) __syncthreads();
+    attend_weights(job, arg(4), c.count, static_cast<float*>(c.out) + row * c.width + head * c.count);
+  }
+}
+
 CONTINUO_INLINE float* ring_place(const BlockList& ring, size_t position, size_t stride) {
   return reinterpret_cast<float*>(const_cast<std::byte*>(ring.at(position, stride, sizeof(float))));
 }
@@ -279,6 +296,8 @@ template <Family family> CONTINUO_INLINE bool run_family(const Command& c, const
   if constexpr (family == Family::attention) {
     if (c.task == Task::attend)
       run_attend(c, step, index, part);
+    else if (c.task == Task::attend_weights)
+      run_attend_weights(c, step, index, part);
     else if (c.task == Task::attend_window)
       run_attend_window(c, step, index, part);
     else

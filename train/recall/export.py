@@ -40,7 +40,7 @@ def byte_names():
 
 def tokenizer():
     special = [(SUMMARIZE, "<SUMMARIZE>"), (RETRIEVE, "<RETRIEVE>")]
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     return {"version": "1.0", "truncation": None, "padding": None,
             "added_tokens": [{"id": i, "content": s, "single_word": False, "lstrip": False, "rstrip": False,
                               "normalized": False, "special": True} for i, s in special],

@@ -1,27 +1,21 @@
 import { join } from 'node:path'
-import { generate } from '../../../topics/chunks.ts'
 import type { TopicNames } from '../../../topics/index.ts'
-import type { Generated } from '../../../topics/tokens.ts'
 import { chunkRecord, textEvents } from '../../client/chunks.ts'
 import { ensureTopics, namesOf } from '../../client/topics.ts'
 import { ContinuoError, messageOf } from '../../errors.ts'
-import type { ModelPackage } from '../../models/open.ts'
-import { createLogger } from '../../observe/log.ts'
-import { startProgress } from '../../observe/progress.ts'
 import type { Head } from '../../state/head.ts'
 import type { EventLog, RecordIn } from '../../streams/log.ts'
-import { type Hosted, host, type Outcome } from '../../worker/host.ts'
 import { command, type ExitCode } from '../command.ts'
 import { sealFlags, stateOf, tlsFlags, withLog, withModel } from '../common.ts'
-import { text } from '../flags.ts'
+import { demoMemory } from '../demo/memory.ts'
+import { generatedText, headOf, requestsSoFar, work } from '../demo/working.ts'
+import { on, optional, refuseIdle, text, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
 import { bitsPer, count, plural, print, printable, printJson, quoted, say } from '../output.ts'
-import { untilSignal } from '../signals.ts'
-import { exitCodeOf, progressLine } from './run.ts'
+import { exitCodeOf } from './run.ts'
 
 const ROOT = join(import.meta.dirname, '..', '..', '..')
 const SESSION = 'harbour-log'
-const GROUP = 'continuo'
 const PIECE = 2048
 const TOKENS = 400
 /** A killed run keeps its partition of an embedded log for so long. Kafka's brokers refuse less than 6 s, so there it is the default. */
@@ -37,24 +31,6 @@ const request = (run: number): RecordIn =>
     topP: 0.95,
     seed: run,
   })
-
-/** Requests of the demo so far, from the input itself: nothing else remembers. */
-const runsSoFar = async (log: EventLog, names: TopicNames): Promise<number> => {
-  const { begin, end } = await log.bounds(names.chunks, 0)
-  let runs = 0
-  for await (const { records } of log.read(names.chunks, 0, begin, { until: end })) {
-    for (const { key, value } of records) {
-      if (key === null || value === null || Buffer.from(key).toString() !== SESSION) continue
-      try {
-        const event = generate.safeParse(JSON.parse(Buffer.from(value).toString()))
-        if (event.success && event.data.requestId === requestName(runs + 1)) runs += 1
-      } catch {
-        // Another client's event; the worker will say what is wrong with it.
-      }
-    }
-  }
-  return runs
-}
 
 const collect = async <T>(source: AsyncIterable<T>): Promise<T[]> => {
   const all: T[] = []
@@ -73,9 +49,6 @@ const firstRecords = async (document: string): Promise<RecordIn[]> => {
   }
 }
 
-const headOf = async (log: EventLog, names: TopicNames): Promise<Head | undefined> =>
-  (await stateOf(log, names, 0)).heads.get(SESSION)
-
 interface Plan {
   readonly run: number
   readonly head: Head | undefined
@@ -86,7 +59,7 @@ interface Plan {
 
 /** Plans this run, and feeds its input unless an earlier run left work behind. */
 const prepare = async (log: EventLog, names: TopicNames, document: string): Promise<Plan> => {
-  const runs = await runsSoFar(log, names)
+  const runs = await requestsSoFar(log, names, SESSION, requestName)
   const { heads, cursor } = await stateOf(log, names, 0)
   const head = heads.get(SESSION)
   const { begin, end } = await log.bounds(names.chunks, 0)
@@ -94,27 +67,6 @@ const prepare = async (log: EventLog, names: TopicNames, document: string): Prom
   const records = runs === 0 ? await firstRecords(document) : [request(runs + 1)]
   await log.append(names.chunks, records, 0)
   return { run: runs + 1, head, unfinished: false, fed: records.length }
-}
-
-/** Text and number of the tokens that the tokens topic holds for the request. */
-const generatedText = async (
-  log: EventLog,
-  names: TopicNames,
-  requestId: string,
-): Promise<{ text: string; tokens: number }> => {
-  const { begin, end } = await log.bounds(names.tokens, 0)
-  let written = ''
-  let tokens = 0
-  for await (const { records } of log.read(names.tokens, 0, begin, { until: end })) {
-    for (const { value } of records) {
-      if (value === null) continue
-      const event = JSON.parse(Buffer.from(value).toString()) as Generated
-      if (event.session !== SESSION || event.requestId !== requestId) continue
-      written += event.text
-      tokens += event.ids.length
-    }
-  }
-  return { text: written, tokens }
 }
 
 const describeStart = ({ head, unfinished, fed }: Plan, document: string): string => {
@@ -131,11 +83,15 @@ const describeStart = ({ head, unfinished, fed }: Plan, document: string): strin
 }
 
 /** The command that goes on with this log: npm start with the flags of this run. */
-const startAgain = (values: Readonly<Record<'log' | 'model' | 'document', string>>, given: ReadonlySet<string>) => {
+const startAgain = (
+  values: Readonly<Record<'log' | 'model' | 'document', string>>,
+  given: ReadonlySet<string>,
+  memory: boolean,
+) => {
   const flags = (['log', 'model', 'document'] as const).filter((name) => given.has(name))
   return [
-    'npm start',
-    ...(flags.length === 0 ? [] : ['--']),
+    memory ? 'npm run continuo -- demo --memory' : 'npm start',
+    ...(flags.length === 0 || memory ? [] : ['--']),
     ...flags.map((name) => `--${name} ${quoted(values[name])}`),
   ].join(' ')
 }
@@ -154,54 +110,6 @@ const nextSteps = (again: string, logUrl: string, modelDir: string): string => {
   ].join('\n')
 }
 
-interface Working {
-  readonly log: EventLog
-  readonly names: TopicNames
-  readonly loaded: ModelPackage
-  readonly json: boolean
-  readonly again: string
-}
-
-const work = async ({ log, names, loaded, json, again }: Working): Promise<Outcome> => {
-  let hosted: Hosted | null = null
-  const started = performance.now()
-  const progress = json
-    ? null
-    : startProgress(process.stdout, () => {
-        if (hosted === null) return null
-        const waits = hosted.worker.assigned.length === 0 && performance.now() - started > 300
-        return waits
-          ? 'Another run holds the partition; if it was killed, it is free in a moment …'
-          : progressLine(hosted.tally, loaded)
-      })
-  const logger = createLogger({
-    level: 'warn',
-    write: (line) =>
-      progress === null ? process.stderr.write(line) : progress.above(() => process.stderr.write(line)),
-    short: true,
-  })
-  try {
-    return await host({
-      log,
-      names,
-      loaded,
-      settings: {
-        ...{ group: GROUP, format: 'json', commitInterval: 100, snapshotEvery: 4096, maxContexts: 512 },
-        compactFloor: 4 * 1024 * 1024,
-      },
-      untilIdle: 200,
-      metrics: null,
-      logger,
-      stopping: untilSignal(`Stopping: saving where it stands. ${again} goes on from here.`),
-      onStarted: (started) => {
-        hosted = started
-      },
-    })
-  } finally {
-    progress?.stop()
-  }
-}
-
 const sums = (before: Head | undefined, after: Head): string => {
   const tokens = after.totals.tokens - (before?.totals.tokens ?? 0)
   const nats = after.totals.nats - (before?.totals.nats ?? 0)
@@ -217,30 +125,44 @@ export const demo = command({
   about:
     'The shipped model reads the shipped document and continues it, on the embedded log. Each further run resumes the session at the pulse where it stood (a pulse is one token read or written) and goes on. npm start is this command.',
   flags: {
-    log: text('URL', 'the log', 'file:.continuo/demo.db'),
+    memory: on('show a memory outside instead: facts on the first page of a long text are asked for at its end'),
+    log: optional('URL', 'the log (default: file:.continuo/demo.db, with --memory file:.continuo/memory.db)'),
     ...tlsFlags,
     ...sealFlags,
-    model: text('DIR', 'the model', 'models/demo'),
+    model: optional('DIR', 'the model (default: models/demo, with --memory models/recall)'),
+    characters: whole('N', 'with --memory: characters of the text', 1_000_000, { min: 10_000 }),
     document: text('FILE', 'what the first run reads', 'docs/demo/harbour-log.txt'),
   },
   notes: 'Relative paths are those of the project. To begin anew, delete .continuo/demo.db*.',
-  examples: ['demo'],
-  async run(flags, _args, given) {
+  examples: ['demo', 'demo --memory', 'demo --memory --characters 100000'],
+  async run({ memory, characters, ...rest }, _args, given) {
+    if (!memory) refuseIdle(given, ['characters'], '--memory')
     process.chdir(ROOT)
+    const kind = memory ? 'memory' : 'demo'
+    const flags = {
+      ...rest,
+      log: rest.log ?? `file:.continuo/${kind}.db`,
+      model: rest.model ?? `models/${memory ? 'recall' : 'demo'}`,
+    }
     return withModel(flags.model, {}, (loaded) =>
       withLog(
         flags,
         async (log): Promise<ExitCode> => {
           const names = namesOf(log)
-          const again = startAgain({ ...flags, log: log.url }, given)
+          const again = startAgain({ ...flags, log: log.url }, given, memory)
           const { partitions } = await ensureTopics(log, names)
           if (partitions !== 1)
             throw new ContinuoError('INVALID', `The demo uses one partition; ${log.url} has ${partitions}.`)
+          if (memory)
+            return demoMemory({
+              ...{ log, names, loaded, document: flags.document, length: characters, json: flags.json, again },
+              modelDir: flags.model,
+            })
           const plan = await prepare(log, names, flags.document)
           if (!flags.json) print(describeStart(plan, flags.document))
           const outcome = await work({ log, names, loaded, json: flags.json, again })
-          const head = await headOf(log, names)
-          const { text: written, tokens } = await generatedText(log, names, requestName(plan.run))
+          const head = await headOf(log, names, SESSION)
+          const { text: written, tokens } = await generatedText(log, names, SESSION, requestName(plan.run))
           if (flags.json) {
             printJson({
               run: plan.run,

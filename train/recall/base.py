@@ -5,6 +5,8 @@
 
 Every --save steps the weights and the optimisers' state go to run/base.pt; the same command goes on from there, also
 with other --steps. The last --decay steps are the end: the rate falls to a fiftieth and most sequences are stitched.
+Half of each batch is a lesson for the index (index.py): the decoder has to gather at <RETRIEVE> what is asked for, which
+the next byte alone never needs, so a contrast of questions and blocks is part of its loss.
 Matrices are trained by Muon (Jordan et al. 2024, with the update's size of Liu et al. 2025), all else by AdamW.
 """
 import argparse
@@ -22,6 +24,7 @@ from data import Corpus  # noqa: E402
 
 from begin import begin  # noqa: E402
 from model import Config, Decoder  # noqa: E402
+from modules import Projector, QFormer, similarity  # noqa: E402
 from texts import Documents  # noqa: E402
 
 BLOCK, WINDOW, SINKS = 128, 512, 4
@@ -38,6 +41,7 @@ def arguments():
     ap.add_argument("--batch", type=int, default=8)
     ap.add_argument("--length", type=int, default=1024)
     ap.add_argument("--rate", type=float, default=4e-3)
+    ap.add_argument("--contrast", type=float, default=0.2, help="weight of the lesson's loss")
     ap.add_argument("--save", type=int, default=50)
     ap.add_argument("--seed", type=int, default=1)
     return ap.parse_args()
@@ -90,11 +94,39 @@ def evaluate(model, documents, length, count=16):
     return found
 
 
-def optimisers(model, rate):
+def optimisers(model, contrast, rate):
     matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "layers" in n]
     rest = [p for n, p in model.named_parameters() if p.dim() != 2 or "layers" not in n]
-    return [torch.optim.Muon(matrices, lr=rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
+    return [torch.optim.AdamW(contrast.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.0),
+            torch.optim.Muon(matrices, lr=rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
             torch.optim.AdamW(rest, lr=rate, betas=(0.9, 0.97), weight_decay=0.0)]
+
+
+def lesson(documents, length, texts=2, facts=8):
+    """-> ids [2 · texts, length + 1]: facts in prose, then questions for them; the question's row, place and block"""
+    said = [documents.statements(length, BLOCK, facts) for _ in range(texts)]
+    asked = [documents.questions(length, chosen) for _, chosen, _ in said]
+    ids = np.stack([s[0] for s in said] + [a[0] for a in asked])
+    ids = torch.from_numpy(np.concatenate([ids, np.full((len(ids), 1), ord(" "))], 1))  # what the last one predicts
+    where = [(texts + i, place, i * (length // BLOCK) + block)
+             for i, ((_, _, at), (_, places)) in enumerate(zip(said, asked)) for block, place in zip(at, places) if place >= 0]
+    return ids, torch.tensor(where)
+
+
+class Contrast(torch.nn.Module):
+    """Questions against the blocks of the step: InfoNCE (van den Oord et al. 2018)."""
+
+    def __init__(self, hidden):
+        super().__init__()
+        self.qformer = QFormer(hidden, BLOCK)
+        self.projector = Projector(hidden, self.qformer.sizes["width"])
+        self.heat = torch.nn.Parameter(torch.tensor(1 / 0.07).log())
+
+    def forward(self, hidden, where, texts=2):
+        """hidden [2 · texts, T, D] -> the loss, the share of questions whose block is the best"""
+        rows = self.qformer(hidden[:texts].reshape(-1, BLOCK, hidden.shape[-1]))
+        scores = similarity(self.projector(hidden[where[:, 0], where[:, 1]]), rows) * self.heat.exp().clamp(max=100)
+        return F.cross_entropy(scores, where[:, 2]), (scores.argmax(-1) == where[:, 2]).float().mean().item()
 
 
 def save(path, content):
@@ -109,11 +141,13 @@ def main():
     corpus = Corpus(args.data, exclude=args.exclude)
     torch.manual_seed(args.seed)
     model = begin(Decoder(Config()), args.seed)
-    opts = optimisers(model, args.rate)
+    contrast = Contrast(model.config.hidden)
+    opts = optimisers(model, contrast, args.rate)
     step = minutes = 0
     if os.path.exists(path):
         stored = torch.load(path, weights_only=False)
         model.load_state_dict(stored["model"])
+        contrast.load_state_dict(stored["contrast"])
         for opt, state in zip(opts, stored["optimisers"]):
             opt.load_state_dict(state)
         step, minutes = stored["step"], stored["minutes"]
@@ -125,26 +159,36 @@ def main():
         fall = max(0.02, min(1.0, (args.steps - step) / args.decay))
         for opt in opts:
             for group in opt.param_groups:
-                group["lr"] = args.rate * fall * min(1.0, (step + 1) / args.warmup)
-        ids, weights, digits = batch(documents, args.batch, args.length, ending)
-        logits = model(ids[:, :-1])
+                group["lr"] = args.rate * (0.5 if opt is opts[0] else 1) * fall * min(1.0, (step + 1) / args.warmup)
+        half = args.batch // 2
+        ids, weights, digits = batch(documents, half, args.length, ending)
+        learnt, where = lesson(documents, args.length)
+        ids = torch.cat((ids, learnt))
+        weights = torch.cat((weights, torch.ones(len(learnt), args.length)))
+        digits = torch.cat((digits, torch.zeros(len(learnt), args.length, dtype=torch.bool)))
+        hidden = model.hidden(ids[:, :-1])
+        logits = model.lm_head(hidden)
+        found, best = contrast(hidden[half:], where)
         nats = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view_as(weights)
         # An asked digit counts five times: there are few of them, and they are what the memory is for.
         weights = weights + 4.0 * digits
-        loss = (nats * weights).sum() / weights.sum()
+        loss = (nats * weights).sum() / weights.sum() + args.contrast * found
         for opt in opts:
             opt.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(contrast.parameters(), 1.0)
         for opt in opts:
             opt.step()
         step += 1
         minutes = before + (time.time() - began) / 60
         if step % 10 == 0:
             asked = nats[digits].mean().item() if digits.any() else float("nan")
-            print(f"step {step} loss {loss.item():.3f} digits {asked:.3f} nats, {minutes:.1f} min", flush=True)
+            print(f"step {step} loss {loss.item():.3f} digits {asked:.3f} nats, contrast "
+                  f"{found.item():.3f} right {best:.3f}, {minutes:.1f} min", flush=True)
         if step % args.save == 0 or step == args.steps:
-            save(path, {"model": model.state_dict(), "optimisers": [o.state_dict() for o in opts], "step": step,
+            save(path, {"model": model.state_dict(), "contrast": contrast.state_dict(),
+                        "optimisers": [o.state_dict() for o in opts], "step": step,
                         "minutes": minutes, "args": vars(args)})
         if step % 100 == 0 or step == args.steps:
             bits, near, far = evaluate(model, Documents(corpus.val, 7), args.length)

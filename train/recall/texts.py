@@ -1,7 +1,8 @@
 """Texts that state facts and ask for them later, and the lists that inference makes of a long one.
 
-A fact is `The key of the blue door is 7319.`; it is asked for by `What is the key of the blue door?<RETRIEVE> The key
-of the blue door is 7319.` <SUMMARIZE> stands between topics: pieces of different books.
+A fact is `The key of the blue door is 7319.`; it is asked for by `What is the key of the blue door?`, and answered by
+`The key of the blue door is<RETRIEVE> 7319.`: where the digits are wanted the decoder has to know which, so there its
+hidden vector says it. <SUMMARIZE> stands between topics: pieces of different books.
 """
 import numpy as np
 
@@ -29,8 +30,8 @@ class Fact:
 
     def asked(self):
         """-> ids of question and answer, where the digits stand in them"""
-        question = octets(f"\nWhat is the {self.what}?")
-        answer = octets(f" The {self.what} is {self.value}.\n")
+        question = octets(f"\nWhat is the {self.what}? The {self.what} is")
+        answer = octets(f" {self.value}.\n")
         ids = np.concatenate([question, [RETRIEVE], answer])
         return ids, len(ids) - 6 + np.arange(4)
 
@@ -88,7 +89,7 @@ class Documents:
     def window(self, length, count):
         """`count` facts and their questions, shuffled, in exactly `length` ids -> ids, digits"""
         rng = self.rng
-        size = 64 * count + 64
+        size = 90 * count + 64
         parts, at, chosen, _ = self.told(max(0, length - size), count)
         digits = []
         for i in rng.permutation(count):
@@ -145,3 +146,25 @@ class Documents:
             ids = np.concatenate([ids, self.piece(pad)])
             weights = np.concatenate([weights, np.zeros(pad, np.float32)])
         return ids, [int(d) for d in digits if d < length], weights[:length]
+
+    def statements(self, length, block, count):
+        """`count` facts in prose -> ids [length], facts, the block in which the digits of each stand"""
+        parts, _, chosen, said = self.told(length, count)
+        ids = np.concatenate(parts)[:length]
+        return ids, chosen, [min((said[f.what][1] - 3) // block, length // block - 1) for f in chosen]
+
+    def questions(self, length, asked):
+        """Questions and answers in prose -> ids [length], where <RETRIEVE> of each stands (−1: behind the end)"""
+        parts, at, where = [], 0, []
+        room = max(0, length - 100 * len(asked))
+        for fact in asked:
+            prose = self.book(self.rng.randint(0, 2 * room // max(1, len(asked)) + 1))
+            ids, digits = fact.asked()
+            if self.rng.rand() < 0.5:  # an answer that was not found looks otherwise
+                ids[digits] = octets("".join(str(self.rng.randint(10)) for _ in range(4)))
+            parts += [prose, ids]
+            place = at + len(prose) + int(np.flatnonzero(ids == RETRIEVE)[0])
+            where.append(place if place < length else -1)
+            at += len(prose) + len(ids)
+        parts.append(self.book(max(1, length - at)))
+        return np.concatenate(parts)[:length], where

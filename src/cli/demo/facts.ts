@@ -40,8 +40,8 @@ export const factsFrom = (seed: number, count: number): readonly Fact[] => {
 }
 
 export const stated = ({ what, value }: Fact): string => ` The ${what} is ${value}. `
-/** Ends where the answer begins: `<RETRIEVE>` asks the memory for what fits the question. */
-export const question = ({ what }: Fact): string => `\nWhat is the ${what}?<RETRIEVE>`
+/** The model answers `The … is<RETRIEVE> 7319.`: it asks its memory itself. */
+export const question = ({ what }: Fact): string => `\nWhat is the ${what}?`
 /** What a right answer has. */
 export const isRight = (answer: string, { value }: Fact): boolean => answer.includes(value)
 

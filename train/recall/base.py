@@ -25,7 +25,7 @@ from data import Corpus  # noqa: E402
 from begin import begin  # noqa: E402
 from model import Config, Decoder  # noqa: E402
 from modules import Projector, QFormer, similarity  # noqa: E402
-from texts import Documents  # noqa: E402
+from texts import KINDS, NAMES, THINGS, Documents  # noqa: E402
 
 BLOCK, WINDOW, SINKS = 128, 512, 4
 
@@ -103,30 +103,53 @@ def optimisers(model, contrast, rate):
 
 
 def lesson(documents, length, texts=2, facts=8):
-    """-> ids [2 · texts, length + 1]: facts in prose, then questions for them; the question's row, place and block"""
+    """-> ids [2 · texts, length + 1]: facts in prose, then questions for them; of each question its row, place, block,
+    and the words of its fact"""
     said = [documents.statements(length, BLOCK, facts) for _ in range(texts)]
     asked = [documents.questions(length, chosen) for _, chosen, _ in said]
     ids = np.stack([s[0] for s in said] + [a[0] for a in asked])
     ids = torch.from_numpy(np.concatenate([ids, np.full((len(ids), 1), ord(" "))], 1))  # what the last one predicts
-    where = [(texts + i, place, i * (length // BLOCK) + block)
-             for i, ((_, _, at), (_, places)) in enumerate(zip(said, asked)) for block, place in zip(at, places) if place >= 0]
+    where = [(texts + i, place, i * (length // BLOCK) + block, *fact.words)
+             for i, ((_, chosen, at), (_, places)) in enumerate(zip(said, asked))
+             for fact, block, place in zip(chosen, at, places) if place >= 0]
     return ids, torch.tensor(where)
 
 
 class Contrast(torch.nn.Module):
-    """Questions against the blocks of the step: InfoNCE (van den Oord et al. 2018)."""
+    """Questions against blocks: InfoNCE (van den Oord et al. 2018). The few blocks of a step teach little, so each side
+    is also held against what a fact is about: the sum of learned vectors of its three words, among OTHERS random ones."""
+
+    OTHERS = 384
 
     def __init__(self, hidden):
         super().__init__()
         self.qformer = QFormer(hidden, BLOCK)
-        self.projector = Projector(hidden, self.qformer.sizes["width"])
+        width = self.qformer.sizes["width"]
+        self.projector = Projector(hidden, width)
+        self.words = torch.nn.ModuleList(torch.nn.Embedding(len(w), width) for w in (NAMES, KINDS, THINGS))
         self.heat = torch.nn.Parameter(torch.tensor(1 / 0.07).log())
 
+    def about(self, words):
+        """[n, 3] -> [n, F] of length 1"""
+        return F.normalize(sum(e(words[:, i]) for i, e in enumerate(self.words)), dim=-1)
+
     def forward(self, hidden, where, texts=2):
-        """hidden [2 · texts, T, D] -> the loss, the share of questions whose block is the best"""
+        """hidden [2 · texts, T, D] -> the loss, the share of questions whose block is the best, whose fact is"""
+        heat = self.heat.exp().clamp(max=50)
         rows = self.qformer(hidden[:texts].reshape(-1, BLOCK, hidden.shape[-1]))
-        scores = similarity(self.projector(hidden[where[:, 0], where[:, 1]]), rows) * self.heat.exp().clamp(max=100)
-        return F.cross_entropy(scores, where[:, 2]), (scores.argmax(-1) == where[:, 2]).float().mean().item()
+        e = self.projector(hidden[where[:, 0], where[:, 1]])
+        blocks, words = where[:, 2], where[:, 3:]
+        scores = similarity(e, rows) * heat
+        others = torch.stack([torch.randint(len(w.weight), (self.OTHERS,)) for w in self.words], 1)
+        facts = self.about(torch.cat((words, others)))
+        right = torch.arange(len(words))
+        asking = e @ facts.T * heat
+        said = similarity(facts, rows[blocks]).T * heat  # [questions, facts]: what the block of each says
+        same = (blocks[:, None] == blocks) & ~torch.eye(len(words), dtype=torch.bool)
+        said = said.masked_fill(torch.cat((same, torch.zeros(len(words), self.OTHERS, dtype=torch.bool)), 1), -1e9)
+        loss = F.cross_entropy(scores, blocks) + F.cross_entropy(asking, right) + F.cross_entropy(said, right)
+        share = lambda s, at: (s.argmax(-1) == at).float().mean().item()
+        return loss, (share(scores, blocks), share(asking, right), share(said, right))
 
 
 def save(path, content):
@@ -185,7 +208,7 @@ def main():
         if step % 10 == 0:
             asked = nats[digits].mean().item() if digits.any() else float("nan")
             print(f"step {step} loss {loss.item():.3f} digits {asked:.3f} nats, contrast "
-                  f"{found.item():.3f} right {best:.3f}, {minutes:.1f} min", flush=True)
+                  f"{found.item():.3f} right {best[0]:.2f} {best[1]:.2f} {best[2]:.2f}, {minutes:.1f} min", flush=True)
         if step % args.save == 0 or step == args.steps:
             save(path, {"model": model.state_dict(), "contrast": contrast.state_dict(),
                         "optimisers": [o.state_dict() for o in opts], "step": step,

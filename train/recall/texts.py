@@ -21,8 +21,9 @@ def octets(text):
 
 class Fact:
     def __init__(self, rng):
-        pick = lambda words: words[rng.randint(len(words))]
-        self.what = f"{pick(NAMES)} of the {pick(KINDS)} {pick(THINGS)}"
+        self.words = [int(rng.randint(len(words))) for words in (NAMES, KINDS, THINGS)]
+        name, kind, thing = (words[i] for words, i in zip((NAMES, KINDS, THINGS), self.words))
+        self.what = f"{name} of the {kind} {thing}"
         self.value = "".join(str(rng.randint(10)) for _ in range(4))
 
     def said(self):

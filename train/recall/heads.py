@@ -23,7 +23,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from data import Corpus  # noqa: E402
 
 from base import BLOCK, SINKS, WINDOW, save, sequence  # noqa: E402
-from index import common_arguments, frozen_base  # noqa: E402
+from index import common_arguments, frozen_base, load_index  # noqa: E402
 from lists import causal, run_changed, teach  # noqa: E402
 from modules import Trimmer, tensors_of, warm  # noqa: E402
 from texts import Documents  # noqa: E402
@@ -192,11 +192,7 @@ def main():
     args = ap.parse_args()
     torch.manual_seed(args.seed)
     model, contrast = frozen_base(args.out)
-    path = os.path.join(args.out, "index.pt")
-    if os.path.exists(path):  # its Q-Former is the one that is shipped
-        stored = torch.load(path, weights_only=False)["tensors"]
-        contrast.qformer.load_state_dict(
-            {k[len("qformer."):]: t for k, t in stored.items() if k.startswith("qformer.")})
+    load_index(args.out, contrast)
     contrast.requires_grad_(False)
     corpus = Corpus(args.data, exclude=args.exclude)
     args.documents = Documents(corpus.train, args.seed)

@@ -48,6 +48,17 @@ def frozen_base(out):
     return model.eval().requires_grad_(False), contrast
 
 
+def load_index(out, contrast):
+    """The Q-Former and the projector that are shipped, where they are trained already."""
+    path = os.path.join(out, "index.pt")
+    if not os.path.exists(path):
+        return
+    stored = torch.load(path, weights_only=False)["tensors"]
+    for name in ("qformer", "projector"):
+        getattr(contrast, name).load_state_dict(
+            {k[len(name) + 1:]: t for k, t in stored.items() if k.startswith(name + ".")})
+
+
 @torch.no_grad()
 def lesson(model, documents, texts=TEXTS, facts=FACTS):
     """-> hidden vectors of blocks [blocks, B, D], of questions [questions, D], the block of each question"""

@@ -20,8 +20,13 @@ def octets(text):
 
 
 class Fact:
-    def __init__(self, rng):
+    def __init__(self, rng, near=None):
+        """near: a fact that may share up to two of the three words"""
         self.words = [int(rng.randint(len(words))) for words in (NAMES, KINDS, THINGS)]
+        if near is not None:
+            own = rng.randint(3)
+            self.words = [w if i == own or rng.rand() < 0.4 else n
+                          for i, (w, n) in enumerate(zip(self.words, near.words))]
         name, kind, thing = (words[i] for words, i in zip((NAMES, KINDS, THINGS), self.words))
         self.what = f"{name} of the {kind} {thing}"
         self.value = "".join(str(rng.randint(10)) for _ in range(4))
@@ -38,10 +43,11 @@ class Fact:
 
 
 def facts(rng, count):
-    """`count` facts of different things"""
+    """`count` facts of different things; some are easily confused"""
     found = {}
     while len(found) < count:
-        fact = Fact(rng)
+        others = list(found.values())
+        fact = Fact(rng, others[rng.randint(len(others))] if others and rng.rand() < 0.3 else None)
         found.setdefault(fact.what, fact)
     return list(found.values())
 
@@ -121,7 +127,7 @@ class Documents:
         with that of the fact among them, the last tokens. -> ids [length + 1], digits, weights [length] (0 where the
         next id is one that does not follow)"""
         rng = self.rng
-        count = rng.randint(1, 4)
+        count = rng.randint(1, 4) if rng.rand() < 0.3 else rng.randint(8, 25)
         far = rng.randint(window + 4 * block, 40 * block)
         parts, at, chosen, said = self.told(far, count)
         text = np.concatenate(parts)
@@ -134,7 +140,11 @@ class Documents:
         begin = max(0, whole - window + block)  # of the window
         needed = {b for b in range(said[asked.what][0] // block, (said[asked.what][1] - 1) // block + 1)}
         others = [b for b in range(begin // block) if b not in needed]
-        extra = rng.permutation(others)[:max(0, rng.randint(0, most + 1) - len(needed))] if others else []
+        # What is brought back beside the right block states facts too, else it would not have been found.
+        telling = {(to - 1) // block for _, to in said.values()}
+        others = sorted(rng.permutation(others), key=lambda b: b not in telling) if rng.rand() < 0.7 else \
+            rng.permutation(others)
+        extra = others[:max(0, rng.randint(0, most + 1) - len(needed))]
         blocks = sorted({*(b for b in needed if (b + 1) * block <= begin), *map(int, extra)})
         pieces = [np.arange(sinks), *(np.arange(max(sinks, b * block), (b + 1) * block) for b in blocks)]
         at = np.concatenate([*pieces, np.arange(begin, len(text))])

@@ -8,10 +8,11 @@
  *   books     bits per byte of the books (files of text; docs/demo/harbour-log.txt), their first 100,000 bytes
  *   told      bits per byte of a text that states a fact every 800 characters and asks for it 2,000 to 20,000 characters later
  *   digits    of the digits of those answers: nats of each. Guessing is 2.303
+ *   near      the same where the answer still is in 1,000 characters: what the plain decoder can see
  *   needles   answers that are right of 50 facts around 10, 50 and 90 % of a text of so many tokens; each is asked for by a fork of the
  *             session that read it
  *
- * `attention to all` is the plain decoder in texts that fit it: what is asked for stands within its 1,024 positions.
+ * `attention to all` is the plain decoder: it reads no more than its 1,024 positions.
  */
 import { copyFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -81,6 +82,7 @@ const hasLearned = file.qformer !== null
 /** The best that the folder has: what parts are taken from. */
 const whole: Change = hasLearned ? learned : similar
 const ROWS: readonly (readonly [string, Change | null])[] = [
+  ['attention to all', null],
   ['window', window],
   ['+ sinks', sinks],
   ['+ anchors', anchors],
@@ -141,20 +143,31 @@ const books = async (model: Model): Promise<number> => {
   return nats / tokens / Math.LN2
 }
 
+interface Told {
+  /** Characters of the prose. */
+  readonly length: number
+  /** From one fact to the next. */
+  readonly every: number
+  /** From a fact to its question. */
+  readonly near: number
+  readonly far: number
+  readonly seed: number
+}
+
 /** Facts stated one after another, each asked for later; the digits of the answers by their places. */
-const toldText = (length: number, near: number, far: number) => {
-  const random = randomFrom(3)
-  const words = longText(hay, length, 11)
+const toldText = ({ length, every, near, far, seed }: Told) => {
+  const random = randomFrom(seed)
+  const words = longText(hay, length, seed + 8)
     .slice(0, length)
     .split(/(?<= )/)
-  const facts = factsFrom(23, Math.floor(length / 800))
+  const facts = factsFrom(seed + 20, Math.floor(length / every))
   const due: { readonly at: number; readonly fact: Fact }[] = []
   const ids: number[] = []
   const digits: number[] = []
   let next = 0
   for (const word of words) {
     ids.push(...idsOf(word))
-    if (next < facts.length && ids.length >= next * 800 + 100) {
+    if (next < facts.length && ids.length >= next * every + 100) {
       const fact = facts[next]!
       ids.push(...idsOf(stated(fact)))
       due.push({ at: ids.length + near + random(far - near), fact })
@@ -170,13 +183,26 @@ const toldText = (length: number, near: number, far: number) => {
   return { ids, digits }
 }
 
-const recallText = async (model: Model, length: number, near: number, far: number) => {
-  const { ids, digits } = toldText(length, near, far)
-  const context = model.createContext()
-  const nats = await read(model, context, ids, true)
-  context.close()
-  return { told: sum(nats) / (ids.length - 1) / Math.LN2, digits: sum(digits.map((at) => nats[at]!)) / digits.length }
+/** Bits per byte, and nats of an asked digit, over texts that are read one by one. */
+const recallText = async (model: Model, texts: readonly Told[]) => {
+  let [all, tokens, digits, asked] = [0, 0, 0, 0]
+  for (const told of texts) {
+    const { ids, digits: at } = toldText(told)
+    const context = model.createContext()
+    const nats = await read(model, context, ids, true)
+    context.close()
+    all += sum(nats)
+    tokens += ids.length - 1
+    digits += sum(at.map((place) => nats[place]!))
+    asked += at.length
+  }
+  return { bits: all / tokens / Math.LN2, digits: digits / asked }
 }
+const FAR: readonly Told[] = [{ length: TOLD, every: 800, near: 2000, far: 20_000, seed: 3 }]
+/** With its facts and questions such a text has less than 1,024 tokens. */
+const NEAR: readonly Told[] = Array.from({ length: 40 }, (_, i) => ({
+  ...{ length: 560, every: 180, near: 50, far: 300, seed: 50 + i },
+}))
 
 /** A question asked by a fork: whether the answer is right. */
 const ask = async (model: Model, context: EngineContext, fact: Fact): Promise<boolean> => {
@@ -213,7 +239,10 @@ const needles = async (model: Model, length: number): Promise<readonly number[]>
   return right
 }
 
-const HEADER = ['', '>books', '>told', '>digits', ...lengths.map((length) => `>needles ${count(length)}: 10, 50, 90 %`)]
+const HEADER = [
+  ...['', '>books', '>told', '>digits', '>near'],
+  ...lengths.map((length) => `>needles ${count(length)}: 10, 50, 90 %`),
+]
 const wanted = ([name]: readonly [string, unknown]): boolean =>
   values.rows === undefined || values.rows.some((word) => name.includes(word))
 const rows: string[][] = []
@@ -221,9 +250,13 @@ for (const [name, change] of ROWS.filter(wanted)) {
   const dir = folderWith(change)
   const model = await openModel(dir, { threads: Number(values.threads), keepPacked: false })
   try {
-    const { told, digits } = await recallText(model, TOLD, 2000, 20_000)
-    const row = [name, (await books(model)).toFixed(3), told.toFixed(3), digits.toFixed(3)]
-    for (const length of lengths) row.push((await needles(model, length)).join(', '))
+    const near = (await recallText(model, NEAR)).digits.toFixed(3)
+    const row = [name, '', '', '', near]
+    if (change !== null) {
+      const far = await recallText(model, FAR)
+      row.splice(1, 3, (await books(model)).toFixed(3), far.bits.toFixed(3), far.digits.toFixed(3))
+      for (const length of lengths) row.push((await needles(model, length)).join(', '))
+    }
     rows.push(row)
     console.log(row.join('  '))
   } finally {

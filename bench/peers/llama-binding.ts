@@ -34,6 +34,10 @@ export interface Context {
     logits: true,
   ): Promise<readonly [number, undefined, undefined, readonly number[]]>
   disposeSequence(sequence: number): void
+  /** Frees the cells of positions from ≤ p < to. */
+  removeTokenCellsFromSequence(sequence: number, from: number, to: number): boolean
+  /** Adds `by` to positions from ≤ p < to; their keys are turned with the next batch. */
+  shiftSequenceTokenCells(sequence: number, from: number, to: number, by: number): void
 }
 
 export interface Binding {

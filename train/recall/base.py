@@ -23,11 +23,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from data import Corpus  # noqa: E402
 
 from begin import begin  # noqa: E402
-from model import Config, Decoder  # noqa: E402
+from model import Config, Decoder, turn  # noqa: E402
 from modules import Projector, QFormer, similarity  # noqa: E402
 from texts import KINDS, NAMES, THINGS, Documents  # noqa: E402
 
 BLOCK, WINDOW, SINKS = 128, 512, 4
+HEAD = 3  # of the last layer: the one that is told where to look
 
 
 def arguments():
@@ -42,6 +43,7 @@ def arguments():
     ap.add_argument("--length", type=int, default=1024)
     ap.add_argument("--rate", type=float, default=4e-3)
     ap.add_argument("--contrast", type=float, default=0.2, help="weight of the lesson's loss")
+    ap.add_argument("--look", type=float, default=0.2, help="weight of the loss of a look at the stated digit")
     ap.add_argument("--save", type=int, default=50)
     ap.add_argument("--seed", type=int, default=1)
     return ap.parse_args()
@@ -49,12 +51,12 @@ def arguments():
 
 def kind_of(rng, ending):
     """What the next sequence is: book, told (facts among prose), dense (many facts), repeated, stitched"""
-    shares = (0.2, 0.08, 0.15, 0.02, 0.55) if ending else (0.5, 0.15, 0.2, 0.05, 0.1)
+    shares = (0.15, 0.15, 0.3, 0.0, 0.4) if ending else (0.5, 0.15, 0.2, 0.05, 0.1)
     return ("book", "told", "dense", "repeated", "stitched")[rng.choice(5, p=shares)]
 
 
 def sequence(documents, kind, length):
-    """-> ids [length + 1], digits, weights [length]"""
+    """-> ids [length + 1], asked digits as of Documents.window, weights [length]"""
     rng = documents.rng
     if kind == "stitched":
         return documents.stitched(length, BLOCK, WINDOW, SINKS)
@@ -64,20 +66,39 @@ def sequence(documents, kind, length):
 
 
 def batch(documents, size, length, ending):
-    """-> ids [size, length + 1], weights [size, length], digits [size, length]: where the next id is an asked digit"""
+    """-> ids [size, length + 1], weights [size, length], digits [size, length]: where the next id is an asked digit; of each
+    first one its row, the place before it, the place of the digit in the statement [asked, 3]"""
     ids = np.empty((size, length + 1), np.int64)
-    weights, digits = np.ones((size, length), np.float32), np.zeros((size, length), bool)
+    weights, digits, sources = np.ones((size, length), np.float32), np.zeros((size, length), bool), []
     for row in range(size):
         ids[row], where, counts = sequence(documents, kind_of(documents.rng, ending), length)
         if counts is not None:
             weights[row] = counts
-        digits[row, [d - 1 for d in where if d > 0]] = True
-    return torch.from_numpy(ids), torch.from_numpy(weights), torch.from_numpy(digits)
+        for at, stated in where:
+            digits[row, at - 1:at + 3] = True
+            sources.append((row, at - 1, stated))
+    return torch.from_numpy(ids), torch.from_numpy(weights), torch.from_numpy(digits), torch.tensor(sources).view(-1, 3)
+
+
+def looking(model, before, sources):
+    """What the last layer's HEAD misses of a look at the stated digit, where the first digit of an answer is wanted: a
+    decoder of four layers has just enough of them to find a fact by three words, and by itself it does not. before: what
+    that layer's attention reads [B, T, D] -> the mean nats"""
+    row, place, stated = sources.T
+    attention, (cos, sin) = model.layers[-1].self_attn, model.rope
+    q, k, _ = attention.project(before)
+    length = before.shape[1]
+    group = HEAD // (model.config.heads // model.config.groups)
+    q = turn(q[:, HEAD], cos[:length], sin[:length])[row, place]
+    k = turn(k[:, group], cos[:length], sin[:length])
+    scores = torch.einsum("nd,ntd->nt", q, k[row]) / math.sqrt(model.config.channels)
+    scores = scores.masked_fill(torch.arange(length) > place[:, None], -1e9)
+    return F.cross_entropy(scores, stated)
 
 
 @torch.no_grad()
 def evaluate(model, documents, length, count=16):
-    """-> bits per byte of held-out books, share of asked digits that are right in a window, and in stitched lists"""
+    """-> bits per byte of held-out books, share of answers that are right in a window, and in stitched lists"""
     found = []
     for kind in ("book", "told", "stitched"):
         rows = [sequence(documents, kind, length) for _ in range(count)]
@@ -88,8 +109,9 @@ def evaluate(model, documents, length, count=16):
             nats += F.cross_entropy(logits.flatten(0, 1), ids[i:i + 8, 1:].flatten(), reduction="sum").item()
             best = logits.argmax(-1)
             for row, (_, digits, _) in enumerate(rows[i:i + 8]):
-                right += sum(best[row, d - 1].item() == ids[i + row, d].item() for d in digits)
-                total += len(digits)
+                for at, _ in digits:
+                    right += all(best[row, d - 1].item() == ids[i + row, d].item() for d in range(at, at + 4))
+                    total += 1
         found.append(nats / (count * length) / math.log(2) if kind == "book" else right / max(1, total))
     return found
 
@@ -103,21 +125,23 @@ def optimisers(model, contrast, rate):
 
 
 def lesson(documents, length, texts=2, facts=8):
-    """-> ids [2 · texts, length + 1]: facts in prose, then questions for them; of each question its row, place, block,
-    and the words of its fact"""
-    said = [documents.statements(length, BLOCK, facts) for _ in range(texts)]
+    """-> ids [2 · texts, length + 1]: facts in prose, then questions for them; of each question its row, place, the place
+    of the first digit in the rows that state, and the words of its fact"""
+    said = [documents.statements(length, facts) for _ in range(texts)]
     asked = [documents.questions(length, chosen) for _, chosen, _ in said]
     ids = np.stack([s[0] for s in said] + [a[0] for a in asked])
     ids = torch.from_numpy(np.concatenate([ids, np.full((len(ids), 1), ord(" "))], 1))  # what the last one predicts
-    where = [(texts + i, place, i * (length // BLOCK) + block, *fact.words)
+    where = [(texts + i, place, i * length + digit, *fact.words)
              for i, ((_, chosen, at), (_, places)) in enumerate(zip(said, asked))
-             for fact, block, place in zip(chosen, at, places) if place >= 0]
+             for fact, digit, place in zip(chosen, at, places) if 0 <= place < length - 1]
     return ids, torch.tensor(where)
 
 
 class Contrast(torch.nn.Module):
     """Questions against blocks: InfoNCE (van den Oord et al. 2018). The few blocks of a step teach little, so each side
-    is also held against what a fact is about: the sum of learned vectors of its three words, among OTHERS random ones."""
+    is also held against what a fact is about: the sum of learned vectors of its three words, among OTHERS random ones.
+    So is what the last layer's attention reads at the first digit of a statement, and where the first digit of an answer
+    is wanted: there one has to find the other, and the digits behind follow from that."""
 
     OTHERS = 384
 
@@ -128,28 +152,32 @@ class Contrast(torch.nn.Module):
         self.projector = Projector(hidden, width)
         self.words = torch.nn.ModuleList(torch.nn.Embedding(len(w), width) for w in (NAMES, KINDS, THINGS))
         self.heat = torch.nn.Parameter(torch.tensor(1 / 0.07).log())
+        self.key, self.query = (torch.nn.Linear(hidden, width, bias=False) for _ in range(2))
 
     def about(self, words):
         """[n, 3] -> [n, F] of length 1"""
         return F.normalize(sum(e(words[:, i]) for i, e in enumerate(self.words)), dim=-1)
 
-    def forward(self, hidden, where, texts=2):
-        """hidden [2 · texts, T, D] -> the loss, the share of questions whose block is the best, whose fact is"""
+    def forward(self, before, hidden, where, texts=2):
+        """before, hidden [2 · texts, T, D] -> the loss, shares of questions: whose block is the best, whose fact is, and
+        of first digits: of which the fact is known where it is stated, where it is wanted"""
         heat = self.heat.exp().clamp(max=50)
         rows = self.qformer(hidden[:texts].reshape(-1, BLOCK, hidden.shape[-1]))
-        e = self.projector(hidden[where[:, 0], where[:, 1]])
-        blocks, words = where[:, 2], where[:, 3:]
+        row, place, digit, words = where[:, 0], where[:, 1], where[:, 2], where[:, 3:]
+        e = self.projector(hidden[row, place])
+        blocks = (digit + 3) // BLOCK
         scores = similarity(e, rows) * heat
         others = torch.stack([torch.randint(len(w.weight), (self.OTHERS,)) for w in self.words], 1)
         facts = self.about(torch.cat((words, others)))
         right = torch.arange(len(words))
-        asking = e @ facts.T * heat
         said = similarity(facts, rows[blocks]).T * heat  # [questions, facts]: what the block of each says
         same = (blocks[:, None] == blocks) & ~torch.eye(len(words), dtype=torch.bool)
         said = said.masked_fill(torch.cat((same, torch.zeros(len(words), self.OTHERS, dtype=torch.bool)), 1), -1e9)
-        loss = F.cross_entropy(scores, blocks) + F.cross_entropy(asking, right) + F.cross_entropy(said, right)
-        share = lambda s, at: (s.argmax(-1) == at).float().mean().item()
-        return loss, (share(scores, blocks), share(asking, right), share(said, right))
+        known = F.normalize(self.key(before.flatten(0, 1)[digit]), dim=-1) @ facts.T * heat
+        wanted = F.normalize(self.query(before[row, place + 1]), dim=-1) @ facts.T * heat
+        all_scores = (scores, blocks), (e @ facts.T * heat, right), (said, right), (known, right), (wanted, right)
+        shares = [(s.argmax(-1) == at).float().mean().item() for s, at in all_scores]
+        return sum(F.cross_entropy(s, at) for s, at in all_scores), [*shares[:2], *shares[3:]]
 
 
 def save(path, content):
@@ -184,18 +212,19 @@ def main():
             for group in opt.param_groups:
                 group["lr"] = args.rate * (0.5 if opt is opts[0] else 1) * fall * min(1.0, (step + 1) / args.warmup)
         half = args.batch // 2
-        ids, weights, digits = batch(documents, half, args.length, ending)
+        ids, weights, digits, sources = batch(documents, half, args.length, ending)
         learnt, where = lesson(documents, args.length)
         ids = torch.cat((ids, learnt))
         weights = torch.cat((weights, torch.ones(len(learnt), args.length)))
         digits = torch.cat((digits, torch.zeros(len(learnt), args.length, dtype=torch.bool)))
-        hidden = model.hidden(ids[:, :-1])
+        before_last, hidden = model.last_two(ids[:, :-1])
         logits = model.lm_head(hidden)
-        found, best = contrast(hidden[half:], where)
+        found, best = contrast(before_last[half:], hidden[half:], where)
         nats = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view_as(weights)
         # An asked digit counts five times: there are few of them, and they are what the memory is for.
         weights = weights + 4.0 * digits
-        loss = (nats * weights).sum() / weights.sum() + args.contrast * found
+        missed = looking(model, before_last, sources) if len(sources) else torch.zeros(())
+        loss = (nats * weights).sum() / weights.sum() + args.contrast * found + args.look * missed
         for opt in opts:
             opt.zero_grad(set_to_none=True)
         loss.backward()
@@ -207,15 +236,15 @@ def main():
         minutes = before + (time.time() - began) / 60
         if step % 10 == 0:
             asked = nats[digits].mean().item() if digits.any() else float("nan")
-            print(f"step {step} loss {loss.item():.3f} digits {asked:.3f} nats, contrast "
-                  f"{found.item():.3f} right {best[0]:.2f} {best[1]:.2f} {best[2]:.2f}, {minutes:.1f} min", flush=True)
+            print(f"step {step} loss {loss.item():.3f} digits {asked:.3f} nats, look {missed.item():.3f}, contrast "
+                  f"{found.item():.3f} right {' '.join(f'{b:.2f}' for b in best)}, {minutes:.1f} min", flush=True)
         if step % args.save == 0 or step == args.steps:
             save(path, {"model": model.state_dict(), "contrast": contrast.state_dict(),
                         "optimisers": [o.state_dict() for o in opts], "step": step,
                         "minutes": minutes, "args": vars(args)})
         if step % 100 == 0 or step == args.steps:
             bits, near, far = evaluate(model, Documents(corpus.val, 7), args.length)
-            print(f"step {step}: held out {bits:.3f} bits per byte, digits right {near:.3f} in a window, "
+            print(f"step {step}: held out {bits:.3f} bits per byte, answers right {near:.3f} in a window, "
                   f"{far:.3f} in stitched lists", flush=True)
 
 

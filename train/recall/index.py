@@ -62,17 +62,17 @@ def load_index(out, contrast):
 @torch.no_grad()
 def lesson(model, documents, texts=TEXTS, facts=FACTS):
     """-> hidden vectors of blocks [blocks, B, D], of questions [questions, D], the block of each question"""
-    said = [documents.statements(LENGTH, BLOCK, facts) for _ in range(texts)]
+    said = [documents.statements(LENGTH, facts) for _ in range(texts)]
     asked = [documents.questions(LENGTH, [f for f in chosen]) for _, chosen, _ in said]
     ids = torch.from_numpy(np.stack([s[0] for s in said] + [a[0] for a in asked]))
     hidden = model.hidden(ids)
     blocks = hidden[:texts].reshape(-1, BLOCK, hidden.shape[-1])
     questions, answers = [], []
     for i, ((_, _, at), (_, where)) in enumerate(zip(said, asked)):
-        for block, place in zip(at, where):
+        for digit, place in zip(at, where):
             if place >= 0:
                 questions.append(hidden[texts + i, place])
-                answers.append(i * (LENGTH // BLOCK) + block)
+                answers.append((i * LENGTH + digit + 3) // BLOCK)  # of the last digit
     return blocks, torch.stack(questions), torch.tensor(answers)
 
 
@@ -90,7 +90,7 @@ def mean_keys(model, documents, lessons=6, rate=0.05):
     """-> the same of the index of mean keys, of each layer"""
     rows, questions, answers = [[] for _ in model.layers], [[] for _ in model.layers], []
     for n in range(lessons):
-        said = [documents.statements(LENGTH, BLOCK, FACTS) for _ in range(TEXTS)]
+        said = [documents.statements(LENGTH, FACTS) for _ in range(TEXTS)]
         asked = [documents.questions(LENGTH, chosen) for _, chosen, _ in said]
         x = model.embed_tokens(torch.from_numpy(np.stack([s[0] for s in said] + [a[0] for a in asked])))
         for l, layer in enumerate(model.layers):
@@ -106,7 +106,7 @@ def mean_keys(model, documents, lessons=6, rate=0.05):
                         questions[l].append(torch.einsum("t,gtd->gd", weight, asking[i][:, last]).flatten())
             x = layer(x, model.rope)
         for i, ((_, _, at), (_, where)) in enumerate(zip(said, asked)):
-            answers += [(n * TEXTS + i) * (LENGTH // BLOCK) + b for b, place in zip(at, where) if place >= 0]
+            answers += [((n * TEXTS + i) * LENGTH + digit + 3) // BLOCK for digit, place in zip(at, where) if place >= 0]
     found, answers = [], torch.tensor(answers)
     for l in range(len(model.layers)):
         hits = (torch.stack(questions[l]) @ torch.cat(rows[l]).T).argsort(-1, descending=True) == answers[:, None]

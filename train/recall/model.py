@@ -115,10 +115,15 @@ class Decoder(nn.Module):
 
     def hidden(self, tokens, extra=None, mask=None):
         """tokens [B, T] -> the hidden vectors after the last norm [B, T, D]. extra: of each layer, see Attention."""
+        return self.last_two(tokens, extra, mask)[1]
+
+    def last_two(self, tokens, extra=None, mask=None):
+        """-> what the last layer's attention reads [B, T, D], the hidden vectors after the last norm"""
         x = self.embed_tokens(tokens)
         for l, layer in enumerate(self.layers):
+            before = x
             x = layer(x, self.rope, None if extra is None else extra[l], mask)
-        return self.norm(x)
+        return self.layers[-1].input_layernorm(before), self.norm(x)
 
     def forward(self, tokens):
         return self.lm_head(self.hidden(tokens))

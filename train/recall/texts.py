@@ -94,10 +94,11 @@ class Documents:
         return parts, at, chosen, said
 
     def window(self, length, count):
-        """`count` facts and their questions, shuffled, in exactly `length` ids -> ids, digits"""
+        """`count` facts and their questions, shuffled, in exactly `length` ids -> ids [length + 1], the digits that are
+        asked for: [(where the first is, where the first of the statement is)]"""
         rng = self.rng
         size = 90 * count + 64
-        parts, at, chosen, _ = self.told(max(0, length - size), count)
+        parts, at, chosen, said = self.told(max(0, length - size), count)
         digits = []
         for i in rng.permutation(count):
             ids, where = chosen[i].asked()
@@ -105,12 +106,12 @@ class Documents:
                 gap = self.piece(rng.randint(8, 40))
                 parts.append(gap)
                 at += len(gap)
-            digits.extend(at + where)
+            digits.append((at + int(where[0]), said[chosen[i].what][1] - 6))
             parts.append(ids)
             at += len(ids)
         parts.append(self.book(max(length + 1 - at, 1)))
         ids = np.concatenate(parts)[:length + 1]
-        return ids, [d for d in digits if d < length]
+        return ids, [d for d in digits if d[0] + 3 < length]
 
     def repeated(self, length):
         """A random string again and again, with prose between"""
@@ -124,8 +125,8 @@ class Documents:
 
     def stitched(self, length, block, window, sinks, most=3):
         """The list of a session that asks for a fact which has left its window: the first tokens, some earlier blocks
-        with that of the fact among them, the last tokens. -> ids [length + 1], digits, weights [length] (0 where the
-        next id is one that does not follow)"""
+        with that of the fact among them, the last tokens. -> ids [length + 1], digits as of `window`, weights [length]
+        (0 where the next id is one that does not follow)"""
         rng = self.rng
         count = rng.randint(1, 4) if rng.rand() < 0.3 else rng.randint(8, 25)
         far = rng.randint(window + 4 * block, 40 * block)
@@ -151,18 +152,18 @@ class Documents:
         at = at[len(at) - length - 1:] if len(at) > length + 1 else at
         ids = text[at]
         weights = (np.diff(at) == 1).astype(np.float32)
-        digits = np.flatnonzero(np.isin(at, before + np.arange(4)))
+        digits = [tuple(int(np.flatnonzero(at == place)[0]) for place in (before, said[asked.what][1] - 6))]
         if len(ids) < length + 1:  # the shape of a batch is fixed: what follows is another text, and counts nothing
             pad = length + 1 - len(ids)
             ids = np.concatenate([ids, self.piece(pad)])
             weights = np.concatenate([weights, np.zeros(pad, np.float32)])
-        return ids, [int(d) for d in digits if d < length], weights[:length]
+        return ids, [d for d in digits if d[0] + 3 < length], weights[:length]
 
-    def statements(self, length, block, count):
-        """`count` facts in prose -> ids [length], facts, the block in which the digits of each stand"""
+    def statements(self, length, count):
+        """`count` facts in prose -> ids [length], facts, where the first digit of each stands"""
         parts, _, chosen, said = self.told(length, count)
         ids = np.concatenate(parts)[:length]
-        return ids, chosen, [min((said[f.what][1] - 3) // block, length // block - 1) for f in chosen]
+        return ids, chosen, [min(said[f.what][1] - 6, length - 4) for f in chosen]
 
     def questions(self, length, asked):
         """Questions and answers in prose -> ids [length], where <RETRIEVE> of each stands (−1: behind the end)"""

@@ -43,7 +43,7 @@ def arguments():
     ap.add_argument("--length", type=int, default=1024)
     ap.add_argument("--rate", type=float, default=4e-3)
     ap.add_argument("--contrast", type=float, default=0.2, help="weight of the lesson's loss")
-    ap.add_argument("--look", type=float, default=0.2, help="weight of the loss of a look at the stated digit")
+    ap.add_argument("--look", type=float, default=0.2, help="weight of the last layer's look at a stated digit")
     ap.add_argument("--save", type=int, default=50)
     ap.add_argument("--seed", type=int, default=1)
     return ap.parse_args()
@@ -66,8 +66,8 @@ def sequence(documents, kind, length):
 
 
 def batch(documents, size, length, ending):
-    """-> ids [size, length + 1], weights [size, length], digits [size, length]: where the next id is an asked digit; of each
-    first one its row, the place before it, the place of the digit in the statement [asked, 3]"""
+    """-> ids [size, length + 1], weights [size, length], digits [size, length]: where the next id is an asked digit;
+    of each first one its row, the place before it, the place of the digit in the statement [asked, 3]"""
     ids = np.empty((size, length + 1), np.int64)
     weights, digits, sources = np.ones((size, length), np.float32), np.zeros((size, length), bool), []
     for row in range(size):
@@ -77,23 +77,25 @@ def batch(documents, size, length, ending):
         for at, stated in where:
             digits[row, at - 1:at + 3] = True
             sources.append((row, at - 1, stated))
-    return torch.from_numpy(ids), torch.from_numpy(weights), torch.from_numpy(digits), torch.tensor(sources).view(-1, 3)
+    sources = torch.tensor(sources, dtype=torch.long).view(-1, 3)
+    return torch.from_numpy(ids), torch.from_numpy(weights), torch.from_numpy(digits), sources
 
 
-def looking(model, before, sources):
-    """What the last layer's HEAD misses of a look at the stated digit, where the first digit of an answer is wanted: a
-    decoder of four layers has just enough of them to find a fact by three words, and by itself it does not. before: what
-    that layer's attention reads [B, T, D] -> the mean nats"""
+def looking(model, before, sources, ids):
+    """What the last layer's HEAD misses, where the first digit of an answer is wanted: of a look at the digit that was
+    stated, and of saying it. A decoder of four layers has just enough of them to find a fact by three words; by itself
+    it did not. before: what that layer's attention reads [B, T, D] -> nats of the place, nats of the digit"""
     row, place, stated = sources.T
-    attention, (cos, sin) = model.layers[-1].self_attn, model.rope
-    q, k, _ = attention.project(before)
-    length = before.shape[1]
-    group = HEAD // (model.config.heads // model.config.groups)
+    attention, (cos, sin), c = model.layers[-1].self_attn, model.rope, model.config
+    q, k, v = attention.project(before)
+    length, group = before.shape[1], HEAD // (c.heads // c.groups)
     q = turn(q[:, HEAD], cos[:length], sin[:length])[row, place]
     k = turn(k[:, group], cos[:length], sin[:length])
-    scores = torch.einsum("nd,ntd->nt", q, k[row]) / math.sqrt(model.config.channels)
+    scores = torch.einsum("nd,ntd->nt", q, k[row]) / math.sqrt(c.channels)
     scores = scores.masked_fill(torch.arange(length) > place[:, None], -1e9)
-    return F.cross_entropy(scores, stated)
+    said = attention.o_proj.weight[:, HEAD * c.channels:(HEAD + 1) * c.channels] @ v[row, group, stated].T
+    digits = model.lm_head.weight[ord("0"):ord("9") + 1] @ (F.normalize(said, dim=0) * model.norm.weight[:, None] * 16)
+    return F.cross_entropy(scores, stated), F.cross_entropy(digits.T, ids[row, stated] - ord("0"))
 
 
 @torch.no_grad()
@@ -221,10 +223,12 @@ def main():
         logits = model.lm_head(hidden)
         found, best = contrast(before_last[half:], hidden[half:], where)
         nats = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view_as(weights)
-        # An asked digit counts five times: there are few of them, and they are what the memory is for.
+        # An asked digit counts five times, and the first of each fifty times, since the others follow from it: there are
+        # few of them, and they are what the memory is for.
         weights = weights + 4.0 * digits
-        missed = looking(model, before_last, sources) if len(sources) else torch.zeros(())
-        loss = (nats * weights).sum() / weights.sum() + args.contrast * found + args.look * missed
+        weights[sources[:, 0], sources[:, 1]] += 45.0
+        look, say = looking(model, before_last, sources, ids) if len(sources) else (torch.zeros(()),) * 2
+        loss = (nats * weights).sum() / weights.sum() + args.contrast * found + args.look * (look + say)
         for opt in opts:
             opt.zero_grad(set_to_none=True)
         loss.backward()
@@ -236,7 +240,7 @@ def main():
         minutes = before + (time.time() - began) / 60
         if step % 10 == 0:
             asked = nats[digits].mean().item() if digits.any() else float("nan")
-            print(f"step {step} loss {loss.item():.3f} digits {asked:.3f} nats, look {missed.item():.3f}, contrast "
+            print(f"step {step} loss {loss.item():.3f} digits {asked:.3f} nats, look {look.item():.3f} say {say.item():.3f}, contrast "
                   f"{found.item():.3f} right {' '.join(f'{b:.2f}' for b in best)}, {minutes:.1f} min", flush=True)
         if step % args.save == 0 or step == args.steps:
             save(path, {"model": model.state_dict(), "contrast": contrast.state_dict(),

@@ -95,6 +95,14 @@ const ROWS: readonly (readonly [string, Change | null])[] = [
   ['payloads f32', (memory) => ({ ...whole(memory), cold_dtype: 'f32' })],
   ['without sinks', (memory) => ({ ...whole(memory), sinks: 0 })],
   ['without anchors', (memory) => ({ ...whole(memory), trimmer: null, anchors: none })],
+  ...(file.trimmer === null
+    ? []
+    : [
+        [
+          'anchors by topic',
+          (memory: MemoryJson) => ({ ...whole(memory), trimmer: null, anchors: plainAnchors(memory) }),
+        ] as const,
+      ]),
   ['without tombstones', (memory) => ({ ...whole(memory), tombstones: noTombstones(memory) })],
   ['one block at a time', (memory) => ({ ...whole(memory), retrieval: by(memory, 'similar', { blocks: 1 }) })],
   ['every 512 tokens, too', (memory) => ({ ...whole(memory), retrieval: by(memory, 'similar', { every: 512 }) })],
@@ -251,11 +259,11 @@ for (const [name, change] of ROWS.filter(wanted)) {
   const model = await openModel(dir, { threads: Number(values.threads), keepPacked: false })
   try {
     const near = (await recallText(model, NEAR)).digits.toFixed(3)
-    const row = [name, '', '', '', near]
+    const row = [name, '', '', '', near, ...lengths.map(() => '')]
     if (change !== null) {
       const far = await recallText(model, FAR)
       row.splice(1, 3, (await books(model)).toFixed(3), far.bits.toFixed(3), far.digits.toFixed(3))
-      for (const length of lengths) row.push((await needles(model, length)).join(', '))
+      for (const [i, length] of lengths.entries()) row[5 + i] = (await needles(model, length)).join(', ')
     }
     rows.push(row)
     console.log(row.join('  '))

@@ -4,8 +4,9 @@
     walker.py --out run --data texts corpus --exclude … --steps 600
 
 Graphs are those that inference builds: blocks of texts one after another, put in by the gardener. A walk is labelled at
-each node with the next one of a shortest way to the block of the fact, and `stop` once it is collected; half of the walks
-go where the walker would go, so that it learns to come back from there (Ross et al. 2011, "DAgger").
+each node with the next one of a shortest way to the block of the fact, and once it is collected with the most likely
+other block, since a walker cannot know that it is there and further blocks cost no more. Half of the walks go where the
+walker would go, so that it learns to come back from there (Ross et al. 2011, "DAgger").
 At the end: how often the block is among those collected, and the distances computed, beside the flat index.
 """
 import os
@@ -26,7 +27,7 @@ from modules import Walker, similarity, tensors_of, warm  # noqa: E402
 from texts import Documents  # noqa: E402
 
 COLLECTED = 3  # retrieval.blocks
-GRAPH = {"max_virtual": 64, "new_distance": 0.9, "drift_min": 0.02, "split_variance": 0.8, "split_min": 16,
+GRAPH = {"max_virtual": 64, "new_distance": 1.1, "drift_min": 0.02, "split_variance": 0.8, "split_min": 16,
          "split_iterations": 4, "merge_distance": 0.05, "fan": 8, "max_hops": 6}
 
 
@@ -157,7 +158,8 @@ class Walk:
     def wanted(self, nodes, block):
         """-> index of the candidate on a shortest way to the block; None where no way is left"""
         if block in self.collected:
-            return nodes.index(None)
+            likely = [(self.scores[node[1]], -i) for i, node in enumerate(nodes) if node and node[0] == "real"]
+            return -max(likely)[1] if likely else None
         waiting = deque((node, i, self.hop + 1, len(self.collected) + (node[0] == "real"))
                         for i, node in enumerate(nodes) if node is not None)
         seen = set(nodes)

@@ -75,7 +75,8 @@ const recent: Change = (memory) => ({
 })
 const similar: Change = (memory) => ({ ...recent(memory), retrieval: by(memory, 'similar') })
 const learned: Change = (memory) => ({ ...memory, graph: null, retrieval: by(memory, 'similar') })
-const graph: Change = (memory) => ({ ...memory, retrieval: by(memory, 'graph') })
+/** The walker was trained to collect three. */
+const graph: Change = (memory) => ({ ...memory, retrieval: by(memory, 'graph', { blocks: 3 }) })
 
 const file = readMemoryJson(JSON.parse(readFileSync(join(values.model, 'memory.json'), 'utf8')))
 const hasLearned = file.qformer !== null
@@ -90,7 +91,7 @@ const ROWS: readonly (readonly [string, Change | null])[] = [
   ['+ recent', recent],
   ['+ similar', similar],
   ...(hasLearned ? [['+ learned', learned] as const] : []),
-  ...(file.graph === null ? [] : [['+ graph', graph] as const]),
+  ...(file.graph === null ? [] : [['+ graph, three blocks', graph] as const]),
   ['payloads f16', (memory) => ({ ...whole(memory), cold_dtype: 'f16' })],
   ['payloads f32', (memory) => ({ ...whole(memory), cold_dtype: 'f32' })],
   ['without sinks', (memory) => ({ ...whole(memory), sinks: 0 })],
@@ -104,7 +105,7 @@ const ROWS: readonly (readonly [string, Change | null])[] = [
         ] as const,
       ]),
   ['without tombstones', (memory) => ({ ...whole(memory), tombstones: noTombstones(memory) })],
-  ['one block at a time', (memory) => ({ ...whole(memory), retrieval: by(memory, 'similar', { blocks: 1 }) })],
+  ['three blocks at a time', (memory) => ({ ...whole(memory), retrieval: by(memory, 'similar', { blocks: 3 }) })],
   ['every 512 tokens, too', (memory) => ({ ...whole(memory), retrieval: by(memory, 'similar', { every: 512 }) })],
 ]
 

@@ -67,7 +67,7 @@ def sequence(documents, kind, length):
 
 def batch(documents, size, length, ending):
     """-> ids [size, length + 1], weights [size, length], digits [size, length]: where the next id is an asked digit;
-    of each first one its row, the place before it, the place of the digit in the statement [asked, 3]"""
+    of each its row, the place before it, the place of the digit in the statement [asked digits, 3]"""
     ids = np.empty((size, length + 1), np.int64)
     weights, digits, sources = np.ones((size, length), np.float32), np.zeros((size, length), bool), []
     for row in range(size):
@@ -76,13 +76,13 @@ def batch(documents, size, length, ending):
             weights[row] = counts
         for at, stated in where:
             digits[row, at - 1:at + 3] = True
-            sources.append((row, at - 1, stated))
+            sources += [(row, at - 1 + i, stated + i) for i in range(4)]
     sources = torch.tensor(sources, dtype=torch.long).view(-1, 3)
     return torch.from_numpy(ids), torch.from_numpy(weights), torch.from_numpy(digits), sources
 
 
 def looking(model, before, sources, ids):
-    """What the last layer's HEAD misses, where the first digit of an answer is wanted: of a look at the digit that was
+    """What the last layer's HEAD misses, where a digit of an answer is wanted: of a look at the digit that was
     stated, and of saying it. A decoder of four layers has just enough of them to find a fact by three words; by itself
     it did not. before: what that layer's attention reads [B, T, D] -> nats of the place, nats of the digit"""
     row, place, stated = sources.T
@@ -226,7 +226,7 @@ def main():
         # An asked digit counts five times, and the first of each fifty times, since the others follow from it: there are
         # few of them, and they are what the memory is for.
         weights = weights + 4.0 * digits
-        weights[sources[:, 0], sources[:, 1]] += 45.0
+        weights[sources[::4, 0], sources[::4, 1]] += 45.0
         look, say = looking(model, before_last, sources, ids) if len(sources) else (torch.zeros(()),) * 2
         loss = (nats * weights).sum() / weights.sum() + args.contrast * found + args.look * (look + say)
         for opt in opts:

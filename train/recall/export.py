@@ -24,7 +24,7 @@ MEMORY = {
     "format": "continuo-memory/1", "block_size": BLOCK, "window": WINDOW, "sinks": SINKS, "kv_dtype": "f16",
     "cold_dtype": "f8", "anchors": {"tokens": 8, "entries": 6, "policy": "segment"},
     "tombstones": {"count": 16, "threshold": None},
-    "retrieval": {"every": 0, "blocks": 3, "policy": "similar", "similarity": "dot", "layers": [1]},
+    "retrieval": {"every": 0, "blocks": 1, "policy": "similar", "similarity": "dot", "layers": [1]},
     "tokens": {"summarize": "<SUMMARIZE>", "retrieve": "<RETRIEVE>"}}
 
 

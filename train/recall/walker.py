@@ -26,7 +26,7 @@ from index import common_arguments, frozen_base, lesson, load_index, pooled  # n
 from modules import Walker, similarity, tensors_of, warm  # noqa: E402
 from texts import Documents  # noqa: E402
 
-COLLECTED = 3  # retrieval.blocks
+COLLECTED = 3  # retrieval.blocks where the graph is walked
 GRAPH = {"max_virtual": 64, "new_distance": 1.1, "drift_min": 0.02, "split_variance": 0.8, "split_min": 16,
          "split_iterations": 4, "merge_distance": 0.05, "fan": 8, "max_hops": 6}
 

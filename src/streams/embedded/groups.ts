@@ -5,6 +5,9 @@
  *
  *   join ──▶ member ──lease expired, seen by another──▶ gone ──seen by itself──▶ member (new generation)
  *               └──leave──▶ left                               └──leave──▶ left
+ *
+ * A member's id ends with the name of its process (processes.ts), so the lease of a process that was killed on this machine does not have to
+ * expire: whoever looks next takes its place.
  */
 import { randomUUID } from 'node:crypto'
 import { BehaviorSubject } from 'rxjs'
@@ -12,6 +15,7 @@ import { ContinuoError, codeOf } from '../../errors.ts'
 import { assign } from '../assign.ts'
 import type { Assignment, Member, Membership } from '../log.ts'
 import type { Database } from './database.ts'
+import { hasEnded, processName } from './processes.ts'
 import type { Topics } from './topics.ts'
 
 export interface Groups {
@@ -67,7 +71,15 @@ export const openGroups = (db: Database, topics: Topics, sessionTimeout: number)
     return row === undefined ? null : { generation: row.generation, partitions: JSON.parse(row.assigned) }
   }
 
-  /** Heartbeat and (re)joining in one: renews or takes the lease, drops expired members, shares anew if that changed anything. */
+  const dropEnded = (group: string, topic: string): number => {
+    const ended = selectMembers
+      .all(group, topic)
+      .filter(({ member }) => hasEnded(member.slice(member.indexOf('@') + 1)))
+    for (const { member } of ended) deleteMember.run(group, topic, member)
+    return ended.length
+  }
+
+  /** Heartbeat and (re)joining in one: renews or takes the lease, drops members that are gone, shares anew if that changed anything. */
   const beat = (group: string, topic: string, member: string): Assignment => {
     const now = Date.now()
     const isMember = renewLease.run(now + sessionTimeout, group, topic, member).changes > 0
@@ -75,14 +87,14 @@ export const openGroups = (db: Database, topics: Topics, sessionTimeout: number)
       insertMember.run(group, topic, member)
       renewLease.run(now + sessionTimeout, group, topic, member)
     }
-    const anyExpired = deleteExpired.run(group, topic, now).changes > 0
-    if (!isMember || anyExpired) rebalance(group, topic)
+    const gone = Number(deleteExpired.run(group, topic, now).changes) + dropEnded(group, topic)
+    if (!isMember || gone > 0) rebalance(group, topic)
     return assignmentOf(group, topic, member)!
   }
 
   const join = async (group: string, topic: string): Promise<Membership> => {
     if (group === '') throw new ContinuoError('INVALID', "A group's name is not empty.")
-    const member = randomUUID()
+    const member = `${randomUUID()}@${processName}`
     const joining = `joining group ${group} on ${topic}`
     const first = await db.write(joining, () => beat(group, topic, member))
     const assignments = new BehaviorSubject<Assignment>(first)

@@ -1,5 +1,6 @@
 #include "binding/blocks.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -35,7 +36,7 @@ Napi::Float64Array numbers_of(Napi::Env env, const std::vector<uint64_t>& number
 }  // namespace
 
 // bring(context, from, to) → Promise<void>: the blocks of these positions are awake then, and stay so until they were
-// copied.
+// copied. Rejects where one of them cannot be had.
 Value bring(const CallbackInfo& info) {
   const auto handle = readable_context(info[0]);
   const auto& context = handle->context;
@@ -45,9 +46,11 @@ Value bring(const CallbackInfo& info) {
   // One more than the tickets: whoever comes last settles the call, be it here.
   auto left = std::make_shared<std::atomic<size_t>>(tickets.size() + 1);
   auto waiting = std::make_shared<std::shared_ptr<EngineHandle::Call>>(std::move(call));
-  const auto arrived = [left, waiting] {
+  const auto arrived = [left, waiting, tickets] {
     if (--*left > 0) return;
-    EngineHandle::complete(std::move(*waiting), std::nullopt,
+    const auto refused =
+        std::find_if(tickets.begin(), tickets.end(), [](const auto& ticket) { return ticket->error(); });
+    EngineHandle::complete(std::move(*waiting), refused == tickets.end() ? std::nullopt : (*refused)->error(),
                            [](Napi::Env env, const EngineRef&) { return env.Undefined(); });
   };
   for (const auto& ticket : tickets) ticket->on_open(arrived);

@@ -35,6 +35,9 @@ class Reader {
     out_.cold = dtype("cold_dtype", {Type::f8, Type::f16, Type::f32});
     whole(anchors, "tokens", 0, out_.block, out_.anchor_tokens);
     whole(anchors, "entries", 0, 4096, out_.anchor_entries);
+    const auto* kept_anchors = anchors.text_of("policy");
+    if (!kept_anchors || !read_word(*kept_anchors, {{"segment", false}, {"trimmer", true}}, out_.trimmed_anchors))
+      fail("needs the policy segment or trimmer of its anchors.");
     number(topics, "gamma", out_.gamma);
     number(topics, "rate", out_.segment_rate);
     whole(topics, "warmup", 0, most_tokens, out_.warmup);
@@ -68,6 +71,7 @@ class Reader {
     whole(root_, "key_heads", 1, 65536, out_.key_heads);
     read_increments();
     read_modules();
+    if (!error_ && out_.trimmed_anchors && out_.trimmer == 0) fail("has no trimmer that chooses its anchors.");
     if (!error_ && (out_.window % out_.block != 0 || out_.sinks + out_.anchor_tokens > out_.block ||
                     out_.every % out_.block != 0 || out_.heads % out_.key_heads != 0))
       fail("needs a window and a period of whole blocks, sinks and anchors that fit into one, and heads that divide.");
@@ -127,7 +131,7 @@ class Reader {
     }
     if (const auto* item = object("graph")) {
       auto& t = out_.topics.emplace();
-      whole(*item, "max_virtual", 1, 65536, t.most_virtual);
+      whole(*item, "max_virtual", 1, 4096, t.most_virtual);
       number(*item, "new_distance", t.new_distance);
       number(*item, "drift_min", t.least_drift);
       number(*item, "split_variance", t.split_variance);

@@ -41,6 +41,7 @@ struct ExternalMemory {
   Type kept = Type::f32;                         // of keys and values in window, sinks and anchors
   Type cold = Type::f8;                          // of those in archived blocks
   size_t anchor_tokens = 0, anchor_entries = 0;  // K, A
+  bool trimmed_anchors = false;                  // every block leaves its best tokens, not only one that begins a topic
   float gamma = 0, segment_rate = 0;             // of topics
   int64_t warmup = 0, least_blocks = 0;          // of topics, in blocks
   size_t tombstones = 0;                         // T
@@ -93,6 +94,8 @@ struct ExternalMemory {
   size_t anchors() const { return anchor_tokens * anchor_entries; }
   // The longest list.
   size_t most_slots() const { return sinks + anchors() + tombstones + most * block + window; }
+  // How many tokens a context can read until there is no place for another block among `blocks` of them.
+  uint64_t most_tokens(uint64_t blocks) const { return blocks * block + (block - 1); }
   // The id ends a step.
   bool special(int32_t id) const { return id == summarize || id == retrieve; }
 };

@@ -21,6 +21,8 @@ using json::Value;
 
 // The most elements of a tensor. Like max_extent: more than any model needs, and no size in bytes overflows 64 bits.
 constexpr uint64_t max_elements = uint64_t{1} << 40;
+// Bytes of a table that grows along one counter, at its bound: it takes memory for the positions that it has.
+constexpr uint64_t max_grown_bytes = uint64_t{1} << 52;
 constexpr size_t max_view_parts = 1024;
 // Room along each of them is up to twice what is entered.
 constexpr size_t max_growing_axes = 4;
@@ -323,15 +325,18 @@ class Reader {
     if (!type(item, d)) return false;
     const auto* axes = item.list_of("axes");
     if (!axes) return fail("persistent \"", d.name, "\" has no axes.");
-    uint64_t elements = size_of(d.type);
+    uint64_t bytes = size_of(d.type);
+    bool fits = true;
     for (const auto& axis : *axes) {
       Axis a;
       if (!read_axis(axis, d, a)) return false;
-      if (elements > max_elements / a.extent) return fail("persistent \"", d.name, "\" is too large.");
-      elements *= a.extent;
+      fits = fits && bytes <= max_grown_bytes / a.extent;
+      bytes *= a.extent;
       d.shape.push_back(a.kind == Axis::Kind::grows ? 0 : a.extent);
       d.axes.push_back(a);
     }
+    if (!fits || bytes > (d.growing() == 1 ? max_grown_bytes : max_elements))
+      return fail("persistent \"", d.name, "\" is too large.");
     const std::string user = text("persistent \"", d.name, "\"");
     if (item.find("block") == nullptr) return true;
     if (!number(item, "block", user, 1, Declaration::most_block, d.block)) return false;

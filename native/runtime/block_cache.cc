@@ -10,11 +10,17 @@ namespace {
 
 std::atomic<uint64_t> last_number{0};
 
+Error without_owner() {
+  return {Code::unavailable,
+          "An archived block is not in memory, and the sessions or the worker that kept it elsewhere were closed. "
+          "Restore the context from a snapshot."};
+}
+
 }  // namespace
 
 SleepyBytes::SleepyBytes(std::shared_ptr<BlockCache> cache, size_t bytes, bool asleep)
     : number(++last_number), cache_(std::move(cache)), size_(bytes), full_(asleep) {
-  if (!asleep) bytes_ = std::make_unique<std::byte[]>(bytes);
+  if (!asleep) bytes_ = std::make_shared<std::byte[]>(bytes);
   const std::lock_guard lock(cache_->mutex_);
   cache_->blocks_.emplace(number, this);
 }
@@ -35,7 +41,7 @@ size_t SleepyBytes::filling_bytes() const {
   return full_ ? 0 : size_;
 }
 
-void SleepyBytes::full() {
+void SleepyBytes::note_full() {
   const std::lock_guard lock(cache_->mutex_);
   if (!std::exchange(full_, true)) cache_->note(&BlockCache::News::full, number);
 }
@@ -56,51 +62,12 @@ void BlockCache::listen(std::function<void(News)> tell) {
   }
   has_owner_ = tell != nullptr;
   tell_ = std::move(tell);
-  if (!tell_)
+  if (!has_owner_) {
     news_ = {};
-  else if (!news_.empty())
+    for (const auto& [number, block] : blocks_) open_ticket(*block, without_owner());
+  } else if (!news_.empty()) {
     std::exchange(tell_, nullptr)(std::exchange(news_, {}));
-}
-
-std::shared_ptr<Ticket> BlockCache::wanted(SleepyBytes& block) {
-  if (!block.ticket_) {
-    block.ticket_ = std::make_shared<Ticket>();
-    note(&News::wanted, block.number);
   }
-  return block.ticket_;
-}
-
-std::vector<std::shared_ptr<Ticket>> BlockCache::want(std::span<SleepyBytes* const> blocks, bool keep) {
-  const std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<Ticket>> out;
-  for (auto* block : blocks) {
-    block->awaited_ = block->awaited_ || keep;
-    if (!block->bytes_) out.push_back(wanted(*block));
-  }
-  return out;
-}
-
-Result<std::shared_ptr<Ticket>> BlockCache::borrow(std::span<SleepyBytes* const> blocks) {
-  const std::lock_guard lock(mutex_);
-  std::shared_ptr<Ticket> missing;
-  for (auto* block : blocks) {
-    if (block->fault_) return *std::exchange(block->fault_, std::nullopt);
-    if (block->bytes_) continue;
-    const auto ticket = wanted(*block);
-    if (!missing) missing = ticket;
-  }
-  for (auto* block : blocks) {
-    block->awaited_ = missing != nullptr;
-    if (missing) continue;
-    ++block->lent_;
-    if (block->full_) note(&News::used, block->number);
-  }
-  return missing;
-}
-
-void BlockCache::give_back(std::span<SleepyBytes* const> blocks) {
-  const std::lock_guard lock(mutex_);
-  for (auto* block : blocks) --block->lent_;
 }
 
 SleepyBytes* BlockCache::find(uint64_t number) {
@@ -111,24 +78,25 @@ SleepyBytes* BlockCache::find(uint64_t number) {
 bool BlockCache::sleep(uint64_t number) {
   const std::lock_guard lock(mutex_);
   auto* block = find(number);
-  if (!block || !block->full_ || block->awaited_ || block->lent_ > 0) return false;
+  if (!block || !block->full_ || block->lent_ > 0) return false;
   block->bytes_.reset();
   return true;
 }
 
-void BlockCache::opened(SleepyBytes& block) {
-  if (const auto ticket = std::exchange(block.ticket_, nullptr)) ticket->open();
+void BlockCache::open_ticket(SleepyBytes& block, std::optional<Error> error) {
+  if (const auto ticket = std::exchange(block.ticket_, nullptr)) ticket->open(std::move(error));
 }
 
 bool BlockCache::wake(uint64_t number, std::span<const std::byte> bytes) {
+  // Outside of the mutex: a block may have many megabytes.
+  auto copy = std::make_shared_for_overwrite<std::byte[]>(bytes.size());
+  std::memcpy(copy.get(), bytes.data(), bytes.size());
   const std::lock_guard lock(mutex_);
   auto* block = find(number);
   if (!block || block->bytes_) return true;
   if (block->size_ != bytes.size()) return false;
-  block->bytes_ = std::make_unique_for_overwrite<std::byte[]>(bytes.size());
-  std::memcpy(block->bytes_.get(), bytes.data(), bytes.size());
-  block->fault_.reset();
-  opened(*block);
+  block->bytes_ = std::move(copy);
+  open_ticket(*block);
   return true;
 }
 
@@ -142,16 +110,56 @@ bool BlockCache::place(SleepyBytes& block, std::span<const std::byte> bytes) {
 void BlockCache::refuse(uint64_t number, Error error) {
   const std::lock_guard lock(mutex_);
   auto* block = find(number);
-  if (!block || block->bytes_) return;
-  block->fault_ = std::move(error);
-  opened(*block);
+  if (block && !block->bytes_) open_ticket(*block, std::move(error));
 }
 
 std::optional<std::vector<std::byte>> BlockCache::copy(uint64_t number) {
-  const std::lock_guard lock(mutex_);
-  auto* block = find(number);
-  if (!block || !block->full_ || !block->bytes_) return std::nullopt;
-  return std::vector<std::byte>(block->bytes_.get(), block->bytes_.get() + block->size_);
+  std::shared_ptr<std::byte[]> bytes;
+  size_t size = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto* block = find(number);
+    if (!block || !block->full_ || !block->bytes_) return std::nullopt;
+    bytes = block->bytes_;
+    size = block->size_;
+  }
+  return std::vector<std::byte>(bytes.get(), bytes.get() + size);
+}
+
+Loan::Loan(Blocks blocks) : blocks_(std::move(blocks)) {
+  if (blocks_.empty()) return;
+  {
+    const std::lock_guard lock(blocks_[0]->cache_->mutex_);
+    for (const auto& block : blocks_) ++block->lent_;
+  }
+  (void)missing();
+}
+
+Loan::~Loan() {
+  if (blocks_.empty()) return;
+  auto& cache = *blocks_[0]->cache_;
+  // A block may be freed with `blocks_`, which takes the mutex again.
+  const std::lock_guard lock(cache.mutex_);
+  for (const auto& block : blocks_) {
+    if (--block->lent_ == 0 && block->full_ && block->bytes_) cache.note(&BlockCache::News::used, block->number);
+  }
+}
+
+std::vector<std::shared_ptr<Ticket>> Loan::missing() {
+  std::vector<std::shared_ptr<Ticket>> out;
+  if (blocks_.empty()) return out;
+  auto& cache = *blocks_[0]->cache_;
+  const std::lock_guard lock(cache.mutex_);
+  for (const auto& block : blocks_) {
+    if (block->bytes_) continue;
+    if (!block->ticket_) {
+      block->ticket_ = std::make_shared<Ticket>();
+      cache.note(&BlockCache::News::wanted, block->number);
+    }
+    out.push_back(block->ticket_);
+    if (!cache.has_owner_) cache.open_ticket(*block, without_owner());
+  }
+  return out;
 }
 
 }  // namespace continuo

@@ -1,13 +1,15 @@
 // Blocks that may sleep: their bytes lie elsewhere, and come back when a context needs them. These are the full blocks
 // of tables that only the host reads (StateSlice::may_sleep): what a memory outside has archived.
 //
-//   filling ──full──▶ awake ──sleep──▶ asleep ──want, borrow──▶ wanted ──wake──▶ awake
-//                                        ▲                          │
-//                                        └──────────refuse──────────┘ with an error for who borrows next
+//   filling ──full──▶ awake ──sleep──▶ asleep ──lent──▶ wanted ──wake──▶ awake
+//                                        ▲                 │
+//                                        └──────refuse─────┘ its ticket opens with an error
 //
 // Here is only the mechanism. The owner of the process's memory (src/state/block-cache.ts) learns from news which
 // blocks there are, which were used and which are wanted; it decides which of them sleep, keeps their bytes and brings
-// them back. A block that is lent, or that somebody waits for, stays awake. Without such an owner no block ever sleeps.
+// them back. Without such an owner no block ever sleeps.
+//
+// An engine has one cache, which stays when the engine loads its model again after the loss of its device.
 #pragma once
 
 #include <cstdint>
@@ -42,18 +44,17 @@ class SleepyBytes {
   // Its size before it is full, and 0 afterwards.
   size_t filling_bytes() const;
   // The block is full: nobody writes it any more, and it may sleep. Once is enough.
-  void full();
+  void note_full();
 
  private:
   friend class BlockCache;
+  friend class Loan;
   const std::shared_ptr<BlockCache> cache_;
   const size_t size_;
-  std::unique_ptr<std::byte[]> bytes_;  // null: asleep
+  std::shared_ptr<std::byte[]> bytes_;  // null: asleep
   bool full_ = false;
-  bool awaited_ = false;  // wanted, and not lent since: it must not sleep again before
-  size_t lent_ = 0;
-  std::shared_ptr<Ticket> ticket_;  // opens when a wanted block is awake, or refused
-  std::optional<Error> fault_;      // why it was refused, for who borrows next
+  size_t lent_ = 0;                 // loans that have the block
+  std::shared_ptr<Ticket> ticket_;  // of a block that is wanted: opens when it is awake, or refused
 };
 
 class BlockCache {
@@ -61,21 +62,15 @@ class BlockCache {
   // Numbers of blocks, in order.
   struct News {
     std::vector<uint64_t> full;    // awake blocks that may sleep from now on
-    std::vector<uint64_t> used;    // lent
+    std::vector<uint64_t> used;    // awake ones whose last loan ended
     std::vector<uint64_t> wanted;  // asleep, and somebody waits
     std::vector<uint64_t> gone;    // no context has them any more
     bool empty() const { return full.empty() && used.empty() && wanted.empty() && gone.empty(); }
   };
   // Calls `tell` once, when there is news or at once where there is some, from any thread, under the mutex of the
-  // cache; with no news where another listener takes its place. Null: nobody listens any more, and nothing is noted.
+  // cache; with no news where another listener takes its place. Null: the owner goes. Then nothing is noted, and who
+  // waits for a block, or comes to want one that sleeps, is told that it cannot be had.
   void listen(std::function<void(News)> tell);
-
-  // Lends them all until give_back(), or none: then it gives the ticket of one of those that sleep; all of them are
-  // wanted. The error of a block that was refused; who asks again has it wanted again.
-  Result<std::shared_ptr<Ticket>> borrow(std::span<SleepyBytes* const> blocks);
-  void give_back(std::span<SleepyBytes* const> blocks);
-  // Those that sleep are wanted. With `keep`, all stay awake until they were lent. The tickets of those that sleep.
-  std::vector<std::shared_ptr<Ticket>> want(std::span<SleepyBytes* const> blocks, bool keep);
 
   // By number, for the owner of the memory. Whether it sleeps now; false too where there is no such block.
   bool sleep(uint64_t number);
@@ -83,15 +78,16 @@ class BlockCache {
   bool wake(uint64_t number, std::span<const std::byte> bytes);
   // The same, for a block whose owner is not who brings it: it is news.
   bool place(SleepyBytes& block, std::span<const std::byte> bytes);
+  // Who waits for the block is told why it cannot be had. Who wants it later has it wanted again.
   void refuse(uint64_t number, Error error);
   // The bytes of a full block that is awake; none: it is not.
   std::optional<std::vector<std::byte>> copy(uint64_t number);
 
  private:
   friend class SleepyBytes;
+  friend class Loan;
   SleepyBytes* find(uint64_t number);
-  std::shared_ptr<Ticket> wanted(SleepyBytes& block);
-  void opened(SleepyBytes& block);
+  void open_ticket(SleepyBytes& block, std::optional<Error> error = std::nullopt);
   void note(std::vector<uint64_t> News::* kind, uint64_t number);
 
   std::mutex mutex_;
@@ -101,27 +97,26 @@ class BlockCache {
   News news_;
 };
 
-// Blocks that a call reads: they stay awake during its lifetime.
+// Blocks of one cache that somebody is about to read: those that sleep are wanted, and all of them stay awake, or do
+// once they come, as long as the loan lasts.
 class Loan {
  public:
-  Loan(BlockCache& cache, std::vector<SleepyBytes*> blocks) : cache_(cache), blocks_(std::move(blocks)) {}
-  ~Loan() {
-    if (lent_) cache_.give_back(blocks_);
+  using Blocks = std::vector<std::shared_ptr<SleepyBytes>>;
+  Loan() = default;
+  explicit Loan(Blocks blocks);
+  Loan(Loan&& other) noexcept : blocks_(std::exchange(other.blocks_, {})) {}
+  Loan& operator=(Loan&& other) noexcept {
+    std::swap(blocks_, other.blocks_);
+    return *this;
   }
-  Loan(const Loan&) = delete;
-  Loan& operator=(const Loan&) = delete;
+  ~Loan();
 
-  // As BlockCache::borrow. To be called until it gives neither a ticket nor an error.
-  Result<std::shared_ptr<Ticket>> take() {
-    auto ticket = cache_.borrow(blocks_);
-    lent_ = ticket && !*ticket;
-    return ticket;
-  }
+  const Blocks& blocks() const { return blocks_; }
+  // The tickets of those that sleep; one that was refused is wanted again. None: all are awake.
+  std::vector<std::shared_ptr<Ticket>> missing();
 
  private:
-  BlockCache& cache_;
-  const std::vector<SleepyBytes*> blocks_;
-  bool lent_ = false;
+  Blocks blocks_;
 };
 
 }  // namespace continuo

@@ -72,7 +72,7 @@ void BlockHold::drop() noexcept {
 }
 
 std::shared_ptr<TableBlock> BlockTable::make(size_t room) {
-  if (cache_) return std::make_shared<TableBlock>(std::make_unique<SleepyBytes>(cache_, bytes_of(room), false), room);
+  if (cache_) return std::make_shared<TableBlock>(std::make_shared<SleepyBytes>(cache_, bytes_of(room), false), room);
   return std::make_shared<TableBlock>(device_, DeviceMemory(device_, bytes_of(room)), room);
 }
 
@@ -91,7 +91,7 @@ void BlockTable::expect(size_t blocks) {
   blocks_.reserve(blocks_.size() + blocks);
   for (size_t i = 0; i < blocks; ++i) {
     if (cache_) {
-      auto bytes = std::make_unique<SleepyBytes>(cache_, bytes_of(slice_->block), true);
+      auto bytes = std::make_shared<SleepyBytes>(cache_, bytes_of(slice_->block), true);
       blocks_.emplace_back(std::make_shared<TableBlock>(std::move(bytes), slice_->block), true);
       continue;
     }
@@ -101,12 +101,13 @@ void BlockTable::expect(size_t blocks) {
   listed_ = false;
 }
 
-std::vector<std::shared_ptr<TableBlock>> BlockTable::full(size_t positions) const {
+void BlockTable::note_full(size_t first, size_t last) {
+  for (size_t i = first / slice_->block; i < last / slice_->block; ++i) blocks_[i]->sleepy()->note_full();
+}
+
+std::vector<std::shared_ptr<TableBlock>> BlockTable::full_blocks(size_t positions) const {
   std::vector<std::shared_ptr<TableBlock>> out;
-  for (size_t i = 0; i < positions / slice_->block; ++i) {
-    out.push_back(blocks_[i].block());
-    out.back()->sleepy()->full();
-  }
+  for (size_t i = 0; i < positions / slice_->block; ++i) out.push_back(blocks_[i].block());
   return out;
 }
 
@@ -115,8 +116,8 @@ void BlockTable::take(std::span<const std::shared_ptr<TableBlock>> blocks) {
   for (const auto& block : blocks) blocks_.emplace_back(block, false);
 }
 
-std::vector<SleepyBytes*> BlockTable::sleepy(size_t first, size_t last) const {
-  std::vector<SleepyBytes*> out;
+Loan::Blocks BlockTable::sleepy(size_t first, size_t last) const {
+  Loan::Blocks out;
   for (size_t at = first; at < last; at = (at / slice_->block + 1) * slice_->block)
     out.push_back(blocks_[at / slice_->block]->sleepy());
   return out;
@@ -130,7 +131,6 @@ void BlockTable::reserve(size_t positions, size_t bound) {
       continue;
     }
     const size_t begin = blocks_.size() * slice_->block;
-    if (cache_ && !blocks_.empty()) blocks_.back()->sleepy()->full();
     auto block = make(room_for(positions - begin, bound - begin, slice_->block));
     // New memory is zero.
     if (std::bit_cast<uint64_t>(init_) != 0) fill(block->data(), slice_->outer * block->room);
@@ -251,7 +251,8 @@ BlockTable BlockTable::fork(size_t entered, size_t bound) {
 
 size_t BlockTable::bytes() {
   size_t total = directory_.size();
-  for (auto& block : blocks_) {
+  for (size_t i = first_accounted(); i < blocks_.size(); ++i) {
+    auto& block = blocks_[i];
     if (!block.counts) block.counts = !block->counted.exchange(true);
     if (block.counts) total += block->bytes();
   }
@@ -259,7 +260,8 @@ size_t BlockTable::bytes() {
 }
 
 void BlockTable::discount() {
-  for (auto& block : blocks_) {
+  for (size_t i = first_accounted(); i < blocks_.size(); ++i) {
+    auto& block = blocks_[i];
     if (block.counts) block->counted = false;
     block.counts = false;
   }
@@ -267,7 +269,7 @@ void BlockTable::discount() {
 
 size_t BlockTable::held() const {
   size_t total = 0;
-  for (const auto& block : blocks_) total += block->bytes();
+  for (size_t i = first_accounted(); i < blocks_.size(); ++i) total += blocks_[i]->bytes();
   return total;
 }
 

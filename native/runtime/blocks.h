@@ -36,7 +36,7 @@ class TableBlock {
  public:
   TableBlock(std::shared_ptr<Device> device, DeviceMemory memory, size_t positions)
       : room(positions), device_(std::move(device)), memory_(std::move(memory)) {}
-  TableBlock(std::unique_ptr<SleepyBytes> bytes, size_t positions) : room(positions), sleepy_(std::move(bytes)) {}
+  TableBlock(std::shared_ptr<SleepyBytes> bytes, size_t positions) : room(positions), sleepy_(std::move(bytes)) {}
 
   const size_t room;  // positions
   // Nobody writes into the block any more. The first context that holds it sets this before a second one does; it is
@@ -50,7 +50,7 @@ class TableBlock {
   // Of memory that its contexts account for: not of full blocks that may sleep.
   size_t bytes() const { return sleepy_ ? sleepy_->filling_bytes() : memory_.size(); }
   // Null where it never sleeps.
-  SleepyBytes* sleepy() const { return sleepy_.get(); }
+  const std::shared_ptr<SleepyBytes>& sleepy() const { return sleepy_; }
 
   // A holder comes, which is paged in; or goes.
   void come();
@@ -61,7 +61,7 @@ class TableBlock {
 
  private:
   const std::shared_ptr<Device> device_;
-  const std::unique_ptr<SleepyBytes> sleepy_;
+  const std::shared_ptr<SleepyBytes> sleepy_;
   std::mutex mutex_;
   DeviceMemory memory_;
   size_t holders_ = 0, present_ = 0;  // all holders; those that are paged in
@@ -122,12 +122,15 @@ class BlockTable {
   std::span<std::byte> expected(size_t block) { return {blocks_[block]->data(), blocks_[block]->bytes()}; }
   // The same of a block that sleeps.
   void place(size_t block, std::span<const std::byte> bytes) { cache_->place(*blocks_[block]->sleepy(), bytes); }
-  // Where the table may sleep: the blocks that are full, of so many positions; all but the last part of a block.
-  std::vector<std::shared_ptr<TableBlock>> full(size_t positions) const;
+  // Where the table may sleep: the blocks whose last position is one of first … last − 1 are full and may sleep from
+  // now on. To be called once all of their positions were written.
+  void note_full(size_t first, size_t last);
+  // The blocks that are full, of so many positions; all but the last part of a block.
+  std::vector<std::shared_ptr<TableBlock>> full_blocks(size_t positions) const;
   // Begins an empty table with these.
   void take(std::span<const std::shared_ptr<TableBlock>> blocks);
   // Of the blocks that hold positions first … last − 1.
-  std::vector<SleepyBytes*> sleepy(size_t first, size_t last) const;
+  Loan::Blocks sleepy(size_t first, size_t last) const;
   // Address of [part, position, 0]. `write` copies a frozen block first.
   const std::byte* read(size_t part, size_t position) const;
   std::byte* write(size_t part, size_t position);
@@ -180,6 +183,9 @@ class BlockTable {
   const StateSlice* slice_ = nullptr;
   double init_ = 0;
   std::shared_ptr<BlockCache> cache_;
+  // The first block that may take memory which is accounted for: where the table may sleep, its last one.
+  size_t first_accounted() const { return cache_ && !blocks_.empty() ? blocks_.size() - 1 : 0; }
+
   std::vector<BlockHold> blocks_;
   std::vector<BlockHold> replaced_;  // kept, because a step that is under way may read them
   DeviceMemory directory_;           // BlockAt [at least blocks_.size()]

@@ -112,7 +112,13 @@ void Context::reset() {
   head.origin = head.pulse;
   head.chain.reset();
   broken = false;
+  drop_loans();
+}
+
+// What was to be read is not what the context has now.
+void Context::drop_loans() {
   list_laid = false;
+  for (Loan* loan : {&to_lay, &to_inject, &to_copy_}) *loan = Loan();
 }
 
 FirstState Context::image() const {
@@ -279,7 +285,7 @@ Context::Sleepy Context::sleepy() const {
   Sleepy out(model_->layout.size());
   for (size_t i = 0; i < out.size(); ++i) {
     const auto& slice = model_->layout[i];
-    if (slice.may_sleep) out[i] = block_tables_[i].full(entered(slice));
+    if (slice.may_sleep) out[i] = block_tables_[i].full_blocks(entered(slice));
   }
   return out;
 }
@@ -293,8 +299,8 @@ void Context::adopt(const Sleepy& blocks) {
   }
 }
 
-std::vector<SleepyBytes*> Context::sleepy_in(std::span<const Positions> rows) const {
-  std::vector<SleepyBytes*> out;
+Loan::Blocks Context::sleepy_in(std::span<const Positions> rows) const {
+  Loan::Blocks out;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (!model_->layout[i].may_sleep) continue;
     const auto own = block_tables_[i].sleepy(rows[i].from, rows[i].to);
@@ -304,19 +310,17 @@ std::vector<SleepyBytes*> Context::sleepy_in(std::span<const Positions> rows) co
 }
 
 std::vector<std::shared_ptr<Ticket>> Context::want(std::span<const Positions> rows) {
-  const auto blocks = sleepy_in(rows);
-  return blocks.empty() ? std::vector<std::shared_ptr<Ticket>>() : model_->sleepy_blocks->want(blocks, true);
+  to_copy_ = Loan(sleepy_in(rows));
+  return to_copy_.missing();
 }
 
 Status Context::serialize(std::span<std::byte> out) { return serialize_part(whole(), true, out); }
 
 Status Context::serialize_part(std::span<const Positions> rows, bool rest, std::span<std::byte> out) {
-  std::optional<Loan> loan;
-  if (auto blocks = sleepy_in(rows); !blocks.empty()) {
-    auto awaited = loan.emplace(*model_->sleepy_blocks, std::move(blocks)).take();
-    if (!awaited) return awaited.error();
-    if (*awaited) return internal("a block sleeps that is to be copied.");
-  }
+  // Those of want() are among them; with this copy that loan ends, too.
+  Loan loan(sleepy_in(rows));
+  to_copy_ = Loan();
+  if (!loan.missing().empty()) return internal("a block sleeps that is to be copied.");
   const Pinned pinned(device(), *this);
   // Neighbouring tables of one device are downloaded together; a counter ends such a run, because it lies on the host.
   std::vector<Piece> pieces;
@@ -360,25 +364,35 @@ void Context::mark_checked() {
 
 bool Context::finite(bool whole) {
   const Pinned pinned(device(), *this);
-  // f32, on the device and on the host: the devices check them. Narrower types are downloaded and checked here.
-  std::vector<Piece> wide[2];
+  // f32, on the device and on the host: the devices check them. Narrower types are checked here, where a device has
+  // memory of its own in a copy.
+  std::vector<Piece> wide[2], narrow;
   bool all = true;
-  for (size_t i = 0; i < model_->layout.size(); ++i) {
+  for (size_t i = 0; i < model_->layout.size() && all; ++i) {
     const auto& slice = model_->layout[i];
     const Type type = slice.type;
-    if (!is_float(type)) continue;
+    if (!is_float(type) || (slice.copies && !whole)) continue;
     const auto note = [&](const std::byte* from, size_t bytes) {
-      if (type == Type::f32) return wide[slice.on_host].push_back({from, bytes});
-      std::vector<std::byte> numbers(bytes);
-      const Piece piece{from, bytes};
-      model_->device_of(slice).download(numbers.data(), {&piece, 1});
-      for (size_t k = 0; k < bytes / size_of(type); ++k)
-        all = all && std::isfinite(read_number(numbers.data(), type, k));
+      (type == Type::f32 ? wide[slice.on_host] : narrow).push_back({from, bytes});
     };
     if (whole)
       each_piece(i, note);
     else
       each_unchecked_piece(i, note);
+    const auto check = [&](const std::byte* from, size_t bytes) {
+      const size_t n = bytes / size_of(type);
+      all = all && first_not_finite(from, type, n) == n;
+    };
+    if (auto& holder = model_->device_of(slice); holder.in_host_memory()) {
+      for (const auto& [from, bytes] : narrow) check(from, bytes);
+    } else if (!narrow.empty()) {
+      size_t bytes = 0;
+      for (const auto& piece : narrow) bytes += piece.bytes;
+      std::vector<std::byte> numbers(bytes);
+      holder.download(numbers.data(), narrow);
+      check(numbers.data(), bytes);
+    }
+    narrow.clear();
   }
   all = all && device().finite(wide[0]) && model_->host_device->finite(wide[1]);
   if (all) mark_checked();

@@ -68,8 +68,8 @@ class Context final : public Pageable {
   // of each ring these places; everything else with `rest` only.
   size_t part_bytes(std::span<const Positions> rows, bool rest) const;
   Status serialize_part(std::span<const Positions> rows, bool rest, std::span<std::byte> out);
-  // Has the blocks of these positions brought that sleep; all stay awake until they were copied. The tickets of those
-  // that sleep.
+  // Has the blocks of these positions brought that sleep; all stay awake until the next copy of a part was made. The
+  // tickets of those that sleep.
   std::vector<std::shared_ptr<Ticket>> want(std::span<const Positions> rows);
   Status restore(std::span<const std::byte> state, const Head& to) { return restore(state, to, Behind{}); }
   // The same of a state without the positions in `behind`: but for those that are kept, they come as blocks, which the
@@ -138,6 +138,8 @@ class Context final : public Pageable {
 
   // The list of slots that the next token attends to is what the rest of the state says: see MemoryController.
   bool list_laid = false;
+  // Archived blocks that the list is about to be laid from, and pending ones that come at the next beat.
+  Loan to_lay, to_inject;
 
   // Set when a number stopped being finite, or when memory ran out in the middle of a step. Only reset() and restore()
   // clear it.
@@ -166,7 +168,8 @@ class Context final : public Pageable {
   void set_counter(Name name, int64_t to);
   std::vector<Positions> whole() const;  // [slices]: all positions, or places
   // Blocks that may sleep and hold some of these positions.
-  std::vector<SleepyBytes*> sleepy_in(std::span<const Positions> rows) const;
+  Loan::Blocks sleepy_in(std::span<const Positions> rows) const;
+  void drop_loans();
   size_t entered(const StateSlice& slice) const { return static_cast<size_t>(counter(slice.counter)); }
   // Of a table that grows along several counters: its extents by the counters' values.
   GrownTable::Extents extents(const StateSlice& slice, std::span<const int64_t> counters) const;
@@ -180,6 +183,7 @@ class Context final : public Pageable {
   std::vector<BlockTable> block_tables_;  // [slices]; empty where the slice does not lie in blocks
   std::vector<GrownTable> several_;       // [model.several]: tables that grow along several counters
   std::vector<size_t> checked_;    // [slices]: leading positions known to be finite; used where it follows a counter
+  Loan to_copy_;                   // see want()
   std::atomic<bool> busy_{false};  // claimed by a call
 };
 

@@ -4,12 +4,14 @@
 
 #include "runtime/context.h"
 #include "runtime/damage.h"
+#include "runtime/memory_state.h"
 
 namespace continuo {
 
 Result<std::vector<int64_t>> Context::checked(std::span<const std::byte> state, std::span<const size_t> behind) const {
   // A table's counter is declared before the table, so its value is read before.
   std::vector<int64_t> counters(model_->layout.size(), 0);
+  std::vector<const std::byte*> tables(model_->layout.size(), nullptr);
   size_t at = 0;
   for (size_t i = 0; i < model_->layout.size(); ++i) {
     const auto& slice = model_->layout[i];
@@ -33,6 +35,7 @@ Result<std::vector<int64_t>> Context::checked(std::span<const std::byte> state, 
       return invalid("the state has ", state.size(), " bytes, expected at least ", at + size,
                      " by this model's layout.");
     const std::byte* from = state.data() + at;
+    tables[i] = from;
     at += size;
     if (d.counter) {
       std::memcpy(&counters[i], from, sizeof(int64_t));
@@ -46,6 +49,9 @@ Result<std::vector<int64_t>> Context::checked(std::span<const std::byte> state, 
   }
   if (at != state.size())
     return invalid("the state has ", state.size(), " bytes, expected ", at, " by this model's layout.");
+  if (model_->graph.memory) {
+    if (auto good = check_memory_state(*model_, counters, tables); !good) return good.error();
+  }
   return counters;
 }
 
@@ -101,9 +107,12 @@ Status Context::restore(std::span<const std::byte> state, const Head& new_head, 
     each_piece(i, upload, slice.grows() && in_parts ? behind.positions[i] : 0);
     if (model_->graph.declarations[slice.name].counter) at += sizeof(int64_t);
   }
+  for (size_t i = 0; i < model_->layout.size(); ++i) {
+    if (model_->layout[i].may_sleep) block_tables_[i].note_full(0, entered(model_->layout[i]));
+  }
   head = new_head;
   broken = false;
-  list_laid = false;
+  drop_loans();
   mark_checked();
   return Done{};
 }

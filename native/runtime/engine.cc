@@ -109,7 +109,9 @@ void Engine::load(std::string graph_json, std::vector<std::string> paths, PackCa
         const std::lock_guard lock(inbox_->mutex);
         unavailable_.clear();
       }
-      return Model::load(graph_json, paths, pool_, *device, cache.path.empty() ? nullptr : &cache);
+      // Blocks of contexts that are spilled, and their owner, go on with the cache of the model that was lost.
+      return Model::load(graph_json, paths, pool_, *device, cache.path.empty() ? nullptr : &cache,
+                         model_ ? model_->sleepy_blocks : nullptr);
     };
     done(load_model());
   });

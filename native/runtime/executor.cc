@@ -51,7 +51,21 @@ size_t Executor::room(const Context& context, size_t block, size_t wanted, std::
                   ". Nothing was written: ", rows == 0 ? text("") : text("feed at most ", rows, ", or "),
                   "reset the context.");
   }
+  if (model_->graph.memory && block == model_->graph.language->step) return room_of_archive(context, rows, reason);
   return rows;
+}
+
+// Of the counters that the memory outside raises at its beats.
+size_t Executor::room_of_archive(const Context& context, size_t wanted, std::string& reason) const {
+  const auto& memory = *model_->graph.memory;
+  const uint64_t most = *model_->positions(), count = static_cast<uint64_t>(context.counter(memory.names.count));
+  const uint64_t left = most - std::min(most, count);
+  if (left >= wanted) return wanted;
+  reason =
+      text(count + wanted, " tokens exceed the ", most, " that a context with this memory.json can read; it has read ",
+           count, ". Nothing was written: ", left == 0 ? text("") : text("feed at most ", left, ", or "),
+           "reset the context.");
+  return static_cast<size_t>(left);
 }
 
 size_t Executor::within_segment(const Context& context, size_t block, size_t wanted) const {

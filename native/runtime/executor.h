@@ -211,6 +211,7 @@ class Executor {
   std::vector<Fault> non_finite_;  // with ExecutorOptions::watch: per context its first such node, in `message`
 
  private:
+  size_t room_of_archive(const Context& context, size_t wanted, std::string& reason) const;
   // The member of a volatile table that a place picks.
   uint32_t member_of(const Place& place) const;
   void end_row();

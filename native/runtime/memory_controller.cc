@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <stdexcept>
 
 #include "base/cast.h"
 
@@ -16,13 +17,16 @@ MemoryController::MemoryController(Context& context, ThreadPool& pool, std::vect
       names_(memory_.names),
       kernels_(model_.host()),
       pool_(pool),
+      work_{kernels_, pool_},
       events_(events),
       payload_(memory_),
       rows_(context) {}
 
 void MemoryController::set(Name name, size_t to) {
   const auto now = counter(name);
-  if (to > now) context_.raise(name, static_cast<int64_t>(to));
+  // No item is let in whose tokens would take a counter beyond its bound: Executor::room.
+  if (to > now && !context_.raise(name, static_cast<int64_t>(to)))
+    throw std::length_error(text("the counter \"", model_.graph.declarations[name].name, "\" cannot be ", to));
   if (to < now) context_.lower(name, static_cast<int64_t>(to));
 }
 
@@ -97,8 +101,7 @@ void MemoryController::take(size_t row, size_t rows, std::span<const float> hidd
   auto* topic = table<float>(names_.topic_sum);
   for (size_t i = 0; i < hidden.size(); ++i) topic[i] += hidden[i];
   const size_t place = position % memory_.block;
-  if (memory_.trimmer > 0)
-    table<float>(names_.trim_scores)[place] = model_.modules->trim_score(kernels_, hidden.data());
+  if (memory_.trimmer > 0) table<float>(names_.trim_scores)[place] = model_.modules->trim_score(work_, hidden.data());
   if (memory_.qformer)
     std::copy(hidden.begin(), hidden.end(), table<float>(names_.block_hidden) + place * hidden.size());
 }
@@ -119,6 +122,7 @@ void MemoryController::finish(int32_t token) {
     const auto blocks = list_of(names_.pending_blocks, names_.pending);
     set_list(names_.pending_blocks, names_.pending, {});
     inject(blocks);
+    context_.to_inject = Loan();
   }
   if (token == memory_.retrieve) {
     retrieve_for("token", std::nullopt, std::nullopt);
@@ -153,25 +157,26 @@ Status MemoryController::retrieve(std::optional<Blocks> blocks) {
   return Done{};
 }
 
-std::vector<SleepyBytes*> MemoryController::sleepy(const Blocks& blocks) const {
-  std::vector<SleepyBytes*> out;
+// Of the state's blocks in which these archived ones lie; several may lie in one.
+Loan::Blocks MemoryController::sleepy(const Blocks& blocks) const {
+  Loan::Blocks out;
   for (const int32_t block : blocks) {
     const auto at = static_cast<size_t>(block);
-    auto* bytes = context_.blocks(names_.cold).sleepy(at, at + 1).front();
-    if (std::find(out.begin(), out.end(), bytes) == out.end()) out.push_back(bytes);
+    auto bytes = context_.blocks(names_.cold).sleepy(at, at + 1).front();
+    if (std::find(out.begin(), out.end(), bytes) == out.end()) out.push_back(std::move(bytes));
   }
   return out;
 }
 
-Result<std::shared_ptr<Ticket>> MemoryController::prepare() {
-  if (context_.list_laid) return std::shared_ptr<Ticket>();
-  Loan loan(*model_.sleepy_blocks, sleepy(list_of(names_.injected_blocks, names_.injected)));
-  auto awaited = loan.take();
-  if (awaited && !*awaited) {
-    lay();
-    context_.list_laid = true;
-  }
-  return awaited;
+std::shared_ptr<Ticket> MemoryController::prepare() {
+  if (context_.list_laid) return nullptr;
+  auto wanted = sleepy(list_of(names_.injected_blocks, names_.injected));
+  if (context_.to_lay.blocks() != wanted) context_.to_lay = Loan(std::move(wanted));
+  if (const auto missing = context_.to_lay.missing(); !missing.empty()) return missing.front();
+  lay();
+  context_.list_laid = true;
+  context_.to_lay = Loan();
+  return nullptr;
 }
 
 // §7.1
@@ -180,7 +185,7 @@ void MemoryController::index_block(size_t block) {
   set(names_.rows, number + 1);
   auto* row = reinterpret_cast<float*>(context_.blocks(names_.index).write(0, number));
   set(names_.version, counter(names_.version) + 1);
-  if (memory_.qformer) return model_.modules->sum_up(kernels_, table<float>(names_.block_hidden), row);
+  if (memory_.qformer) return model_.modules->sum_up(work_, table<float>(names_.block_hidden), row);
   std::vector<float> room(C);
   rows_.bring(names_.window_k, block * B, block * B + B);
   for (const uint32_t layer : memory_.index_layers) {
@@ -198,7 +203,7 @@ void MemoryController::close(size_t block) {
   const size_t B = memory_.block;
   index_block(block);
   const bool fresh = note_topic(block);
-  if (memory_.anchors() > 0 && (memory_.trimmer > 0 || fresh)) add_anchor(block, best_tokens(block));
+  if (memory_.anchors() > 0 && (memory_.trimmed_anchors || fresh)) add_anchor(block, best_tokens(block));
   // What they hold begins anew, so that equal states are equal bytes.
   if (memory_.trimmer > 0) std::fill_n(table<float>(names_.trim_scores), B, 0.0f);
   if (memory_.qformer) std::fill_n(table<float>(names_.block_hidden), B * model_.graph.width(names_.topic_sum), 0.0f);
@@ -209,7 +214,7 @@ std::vector<int32_t> MemoryController::best_tokens(size_t block) const {
   const size_t K = memory_.anchor_tokens;
   std::vector<int32_t> out(memory_.block);
   std::iota(out.begin(), out.end(), 0);
-  if (memory_.trimmer > 0) {
+  if (memory_.trimmed_anchors) {
     if (block == 0) out.erase(out.begin(), out.begin() + static_cast<ptrdiff_t>(memory_.sinks));
     const auto* scores = table<float>(names_.trim_scores);
     std::stable_sort(out.begin(), out.end(), [&](int32_t a, int32_t b) { return scores[a] > scores[b]; });
@@ -227,7 +232,8 @@ bool MemoryController::note_topic(size_t block) {
   std::vector<float> own(D);
   for (size_t i = 0; i < D; ++i) own[i] = sum[i] / static_cast<float>(memory_.block);
   std::fill_n(sum, D, 0.0f);
-  if (block == 0) {
+  // The first block; of a context that was taken over, the first whose hidden vectors are known.
+  if (counter(names_.topic_blocks) == 0) {
     std::copy(own.begin(), own.end(), mean);
     set(names_.topic_blocks, 1);
     return false;
@@ -303,6 +309,7 @@ void MemoryController::archive_block(std::string_view reason) {
   if (memory_.tombstones > 0) add_tombstone(block);
   set(names_.version, counter(names_.version) + 1);
   if (memory_.topics) garden(block);
+  context_.blocks(names_.cold).note_full(block, block + 1);
   context_.list_laid = false;
 }
 
@@ -353,7 +360,7 @@ void MemoryController::add_tombstone(size_t block) {
     }
   }
   if (model_.modules && model_.modules->has_tombstone_heads())
-    model_.modules->add_to_tombstone(kernels_, index_row(block), means[0].data(), means[1].data());
+    model_.modules->add_to_tombstone(work_, index_row(block), means[0].data(), means[1].data());
   size_t tombs = counter(names_.tombs);
   auto* span = table<int32_t>(names_.span);
   auto* attention = table<float>(names_.attention);

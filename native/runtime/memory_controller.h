@@ -58,8 +58,8 @@ class MemoryController {
   // no topic begins. Keys are turned back, with one rounding. INVALID changes nothing.
   Status take_over(const PlainCache& plain);
   // To be called before a step: lays the list, where it is not what the state says. A ticket: an archived block sleeps
-  // that is to be in the list, and this is to be called again when it opens. UNAVAILABLE: such a block cannot be had.
-  Result<std::shared_ptr<Ticket>> prepare();
+  // that is to be in the list, and this is to be called again when it opens. Else null.
+  std::shared_ptr<Ticket> prepare();
 
  private:
   using Blocks = std::vector<int32_t>;
@@ -97,11 +97,12 @@ class MemoryController {
 
   // memory_topics.cc
   struct Node;
-  std::vector<float> node_of(const float* row) const;
+  void node_of(const float* row, float* node) const;
   std::vector<float> block_node(size_t block) const;
   std::vector<float> asked_node();
   const float* index_row(size_t block) const;
-  float squared_distance(const float* a, const float* b) const;
+  // `room` [numbers of a node].
+  float squared_distance(const float* a, const float* b, float* room) const;
   size_t member_of(size_t block) const;
   void set_member(size_t block, size_t slot);
   std::optional<size_t> free_slot() const;
@@ -114,7 +115,7 @@ class MemoryController {
   std::vector<Slot> slots() const;
   void lay();
   ListRow list_row(const Slot& slot, std::vector<ListRows::Source>& sources) const;
-  std::vector<SleepyBytes*> sleepy(const Blocks& blocks) const;
+  Loan::Blocks sleepy(const Blocks& blocks) const;
   MemoryEvent& note(MemoryEvent::Type type);
 
   Context& context_;
@@ -123,6 +124,7 @@ class MemoryController {
   const ExternalMemory::Names& names_;
   const HostKernels& kernels_;
   ThreadPool& pool_;
+  const HostWork work_;
   std::vector<MemoryEvent>& events_;
   const Payload payload_;
   HostRows rows_;

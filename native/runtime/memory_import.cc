@@ -48,6 +48,11 @@ Status MemoryController::take_over(const PlainCache& plain) {
                kept.type, C);
         }
       }
+      if (first_not_finite(rows.data(), kept.type, L * here * C) < L * here * C) {
+        context_.reset();
+        return invalid("a plain context has a key or value near token ", from, " that ", name_of(kept.type),
+                       " cannot hold, the kv_dtype of this memory.");
+      }
       rows_.put(which == 0 ? names_.window_k : names_.window_v, from, to, rows);
     }
     if (here < B) break;

@@ -27,43 +27,56 @@ std::vector<float> MemoryController::scores() {
     std::iota(out.begin(), out.end(), 0.0f);
     return out;
   }
+  // Threads take some blocks each; every score is a sum of its own.
+  const auto each_block = [&](const auto& score) {
+    constexpr size_t numbers_at_once = 1 << 16;
+    const size_t each = std::max<size_t>(1, numbers_at_once / n);
+    pool_.parallel_for((out.size() + each - 1) / each, [&](size_t task) {
+      for (size_t block = task * each; block < std::min(out.size(), (task + 1) * each); ++block)
+        out[block] = score(index_row(block));
+    });
+  };
   if (memory_.policy == ExternalMemory::Policy::graph) {
     const auto e = asked_node();
-    for (size_t block = 0; block < out.size(); ++block)
-      out[block] = kernels_.dot(e.data(), block_node(block).data(), e.size());
+    std::vector<float> node(e.size());
+    for (size_t block = 0; block < out.size(); ++block) {
+      node_of(index_row(block), node.data());
+      out[block] = kernels_.dot(e.data(), node.data(), e.size());
+    }
     return out;
   }
   if (const auto& q = memory_.qformer) {
     const auto e = question();
-    for (size_t block = 0; block < out.size(); ++block) {
-      const float* row = index_row(block);
-      for (size_t i = 0; i < q->queries; ++i) {
-        const float score = kernels_.dot(e.data(), row + i * q->width, q->width);
-        out[block] = i == 0 ? score : std::max(out[block], score);
-      }
-    }
+    each_block([&](const float* row) {
+      float best = kernels_.dot(e.data(), row, q->width);
+      for (size_t i = 1; i < q->queries; ++i)
+        best = std::max(best, kernels_.dot(e.data(), row + i * q->width, q->width));
+      return best;
+    });
     return out;
   }
   const auto* query = table<float>(names_.query);
+  if (!memory_.cosine) {
+    const float scale = static_cast<float>(parts) * std::sqrt(static_cast<float>(d));
+    each_block([&](const float* row) { return kernels_.dot(query, row, n) / scale; });
+    return out;
+  }
   constexpr float least = 1e-12f;
   const auto length = [&](const float* x) { return std::sqrt(kernels_.dot(x, x, d) + least); };
-  for (size_t block = 0; block < out.size(); ++block) {
-    const float* row = index_row(block);
-    if (!memory_.cosine) {
-      out[block] = kernels_.dot(query, row, n) / (static_cast<float>(parts) * std::sqrt(static_cast<float>(d)));
-      continue;
-    }
+  std::vector<float> asked(parts);
+  for (size_t i = 0; i < parts; ++i) asked[i] = length(query + i * d);
+  each_block([&](const float* row) {
     float sum = 0;
     for (size_t i = 0; i < parts; ++i)
-      sum += kernels_.dot(query + i * d, row + i * d, d) / (length(query + i * d) * length(row + i * d));
-    out[block] = sum / static_cast<float>(parts);
-  }
+      sum += kernels_.dot(query + i * d, row + i * d, d) / (asked[i] * length(row + i * d));
+    return sum / static_cast<float>(parts);
+  });
   return out;
 }
 
 // §10.4: by the hidden vector of the token that was fed last.
 std::vector<float> MemoryController::question() {
-  return model_.modules->question(kernels_, reinterpret_cast<const float*>(rows_.table(model_.graph.language->last)));
+  return model_.modules->question(work_, reinterpret_cast<const float*>(rows_.table(model_.graph.language->last)));
 }
 
 void MemoryController::retrieve_for(std::string_view reason, std::optional<size_t> tombstone,
@@ -99,17 +112,16 @@ void MemoryController::retrieve_for(std::string_view reason, std::optional<size_
   if (memory_.tombstones > 0) std::fill_n(table<float>(names_.attention), memory_.tombstones, 0.0f);
   const bool later = memory_.inject_later && reason != "event";
   set_list(names_.pending_blocks, names_.pending, later ? chosen : Blocks{});
-  if (!later)
-    inject(chosen);
-  else
-    // Those that sleep come near while the block's other tokens run.
-    (void)model_.sleepy_blocks->want(sleepy(chosen), false);
+  // Those that sleep are brought from now on: while the block's other tokens run, or before the next token.
+  context_.to_inject = Loan(later ? sleepy(chosen) : Loan::Blocks{});
+  if (!later) inject(chosen);
 }
 
 // §9.4
 void MemoryController::inject(const Blocks& blocks) {
   if (blocks != list_of(names_.injected_blocks, names_.injected)) context_.list_laid = false;
   set_list(names_.injected_blocks, names_.injected, blocks);
+  if (!context_.list_laid) context_.to_lay = Loan(sleepy(blocks));
   context_.head.chain.injected(blocks);
   const size_t length = slots().size();
   auto& event = note(MemoryEvent::Type::inject);

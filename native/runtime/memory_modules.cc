@@ -10,6 +10,8 @@ namespace continuo {
 namespace {
 
 constexpr float norm_eps = 1e-5f, unit_eps = 1e-12f;
+// Multiplications of one task of the pool.
+constexpr size_t task_products = 1 << 15;
 
 std::optional<Type> type_of(const Tensor& tensor) {
   if (tensor.dtype == "F32") return Type::f32;
@@ -118,105 +120,106 @@ Result<std::unique_ptr<const MemoryModules>> MemoryModules::read(const ExternalM
   return std::unique_ptr<const MemoryModules>(std::move(out));
 }
 
-void MemoryModules::apply(const HostKernels& kernels, const Linear& linear, const float* x, size_t rows, float* y) {
-  const size_t inputs = linear.weight.size() / linear.outputs;
-  for (size_t row = 0; row < rows; ++row) {
-    for (size_t o = 0; o < linear.outputs; ++o) {
-      const float sum = kernels.dot(linear.weight.data() + o * inputs, x + row * inputs, inputs);
-      y[row * linear.outputs + o] = linear.bias.empty() ? sum : sum + linear.bias[o];
+void MemoryModules::apply(const HostWork& work, const Linear& linear, const float* x, size_t rows, float* y) {
+  const size_t inputs = linear.weight.size() / linear.outputs, sums = rows * linear.outputs;
+  // Sums of one task: enough that the task is worth its start.
+  const size_t each = std::max<size_t>(1, task_products / inputs);
+  work.pool.parallel_for((sums + each - 1) / each, [&](size_t task) {
+    for (size_t i = task * each; i < std::min(sums, (task + 1) * each); ++i) {
+      const size_t row = i / linear.outputs, o = i % linear.outputs;
+      const float sum = work.kernels.dot(linear.weight.data() + o * inputs, x + row * inputs, inputs);
+      y[i] = linear.bias.empty() ? sum : sum + linear.bias[o];
     }
-  }
+  });
 }
 
-void MemoryModules::normalise(const HostKernels& kernels, const LayerNorm& norm, const float* x, size_t rows,
-                              float* y) {
-  kernels.norm(x, norm.weight.data(), norm.bias.data(), y, rows, norm.weight.size(), 1, norm_eps);
+void MemoryModules::normalise(const HostWork& work, const LayerNorm& norm, const float* x, size_t rows, float* y) {
+  work.kernels.norm(x, norm.weight.data(), norm.bias.data(), y, rows, norm.weight.size(), 1, norm_eps);
 }
 
-float MemoryModules::trim_score(const HostKernels& kernels, const float* hidden) const {
+float MemoryModules::trim_score(const HostWork& work, const float* hidden) const {
   Numbers x(channels_), inner(trim_in_.outputs);
-  normalise(kernels, trim_norm_, hidden, 1, x.data());
-  apply(kernels, trim_in_, x.data(), 1, inner.data());
-  kernels.map_silu(inner.data(), inner.data(), inner.size());
+  normalise(work, trim_norm_, hidden, 1, x.data());
+  apply(work, trim_in_, x.data(), 1, inner.data());
+  work.kernels.map_silu(inner.data(), inner.data(), inner.size());
   float score = 0;
-  apply(kernels, trim_out_, inner.data(), 1, &score);
+  apply(work, trim_out_, inner.data(), 1, &score);
   return score;
 }
 
 // x += the attention of `asking` [N, F] to `asked` [·, F].
-void MemoryModules::attend(const HostKernels& kernels, const Attention& of, const Numbers& asking, const Numbers& asked,
+void MemoryModules::attend(const HostWork& work, const Attention& of, const Numbers& asking, const Numbers& asked,
                            Numbers& x) const {
   const size_t F = memory_.qformer->width, heads = memory_.qformer->heads, d = F / heads;
   const size_t rows = asking.size() / F, others = asked.size() / F;
-  Numbers q(rows * F), k(others * F), v(others * F), y(rows * F, 0.0f), out(rows * F), scores(others);
-  apply(kernels, of.q, asking.data(), rows, q.data());
-  apply(kernels, of.k, asked.data(), others, k.data());
-  apply(kernels, of.v, asked.data(), others, v.data());
+  Numbers q(rows * F), k(others * F), v(others * F), y(rows * F, 0.0f), out(rows * F);
+  Numbers scores(rows * heads * others), weights(scores.size());
+  apply(work, of.q, asking.data(), rows, q.data());
+  apply(work, of.k, asked.data(), others, k.data());
+  apply(work, of.v, asked.data(), others, v.data());
   const float root = std::sqrt(static_cast<float>(d));
-  for (size_t row = 0; row < rows; ++row) {
-    for (size_t head = 0; head < heads; ++head) {
-      const size_t at = row * F + head * d;
-      for (size_t j = 0; j < others; ++j) scores[j] = kernels.dot(q.data() + at, k.data() + j * F + head * d, d) / root;
-      Numbers weights(others);
-      kernels.softmax(scores.data(), 1, weights.data(), others);
-      for (size_t j = 0; j < others; ++j)
-        for (size_t i = 0; i < d; ++i) y[at + i] = std::fma(weights[j], v[j * F + head * d + i], y[at + i]);
-    }
-  }
-  apply(kernels, of.o, y.data(), rows, out.data());
+  work.pool.parallel_for(rows * heads, [&](size_t task) {
+    const size_t head = task % heads, at = task / heads * F + head * d;
+    float *own = scores.data() + task * others, *weight = weights.data() + task * others;
+    for (size_t j = 0; j < others; ++j) own[j] = work.kernels.dot(q.data() + at, k.data() + j * F + head * d, d) / root;
+    work.kernels.softmax(own, 1, weight, others);
+    for (size_t j = 0; j < others; ++j)
+      for (size_t i = 0; i < d; ++i) y[at + i] = std::fma(weight[j], v[j * F + head * d + i], y[at + i]);
+  });
+  apply(work, of.o, y.data(), rows, out.data());
   for (size_t i = 0; i < x.size(); ++i) x[i] += out[i];
 }
 
-void MemoryModules::sum_up(const HostKernels& kernels, const float* hidden, float* row) const {
+void MemoryModules::sum_up(const HostWork& work, const float* hidden, float* row) const {
   const size_t B = memory_.block, D = channels_, F = memory_.qformer->width, N = memory_.qformer->queries;
   Numbers normed(B * D), tokens(B * F), x = queries_, n(N * F), inner(2 * N * F);
-  normalise(kernels, in_norm_, hidden, B, normed.data());
-  apply(kernels, in_proj_, normed.data(), B, tokens.data());
+  normalise(work, in_norm_, hidden, B, normed.data());
+  apply(work, in_proj_, normed.data(), B, tokens.data());
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] += positions_[i];
   for (const auto& layer : layers_) {
-    normalise(kernels, layer.self_norm, x.data(), N, n.data());
-    attend(kernels, layer.self, n, n, x);
-    normalise(kernels, layer.cross_norm, x.data(), N, n.data());
-    attend(kernels, layer.cross, n, tokens, x);
-    normalise(kernels, layer.mlp_norm, x.data(), N, n.data());
-    apply(kernels, layer.up, n.data(), N, inner.data());
-    kernels.map_gelu(inner.data(), inner.data(), inner.size());
-    apply(kernels, layer.down, inner.data(), N, n.data());
+    normalise(work, layer.self_norm, x.data(), N, n.data());
+    attend(work, layer.self, n, n, x);
+    normalise(work, layer.cross_norm, x.data(), N, n.data());
+    attend(work, layer.cross, n, tokens, x);
+    normalise(work, layer.mlp_norm, x.data(), N, n.data());
+    apply(work, layer.up, n.data(), N, inner.data());
+    work.kernels.map_gelu(inner.data(), inner.data(), inner.size());
+    apply(work, layer.down, inner.data(), N, n.data());
     for (size_t i = 0; i < x.size(); ++i) x[i] += n[i];
   }
-  normalise(kernels, out_norm_, x.data(), N, n.data());
-  kernels.unit(n.data(), row, N, F, 1, unit_eps);
+  normalise(work, out_norm_, x.data(), N, n.data());
+  work.kernels.unit(n.data(), row, N, F, 1, unit_eps);
 }
 
-void MemoryModules::add_to_tombstone(const HostKernels& kernels, const float* row, float* key, float* value) const {
+void MemoryModules::add_to_tombstone(const HostWork& work, const float* row, float* key, float* value) const {
   const size_t F = memory_.qformer->width, N = memory_.qformer->queries, each = memory_.layers * memory_.kv();
   Numbers mean(F, 0.0f);
   for (size_t j = 0; j < N; ++j)
     for (size_t i = 0; i < F; ++i) mean[i] += row[j * F + i];
   for (float& x : mean) x /= static_cast<float>(N);
   for (size_t i = 0; i < each; ++i) {
-    key[i] += kernels.dot(tombstone_k_.data() + i * F, mean.data(), F);
-    value[i] += kernels.dot(tombstone_v_.data() + i * F, mean.data(), F);
+    key[i] += work.kernels.dot(tombstone_k_.data() + i * F, mean.data(), F);
+    value[i] += work.kernels.dot(tombstone_v_.data() + i * F, mean.data(), F);
   }
 }
 
-std::vector<float> MemoryModules::question(const HostKernels& kernels, const float* hidden) const {
+std::vector<float> MemoryModules::question(const HostWork& work, const float* hidden) const {
   Numbers gate(gate_.outputs), up(up_.outputs), e(down_.outputs), out(down_.outputs);
-  apply(kernels, gate_, hidden, 1, gate.data());
-  apply(kernels, up_, hidden, 1, up.data());
-  kernels.map_silu(gate.data(), gate.data(), gate.size());
+  apply(work, gate_, hidden, 1, gate.data());
+  apply(work, up_, hidden, 1, up.data());
+  work.kernels.map_silu(gate.data(), gate.data(), gate.size());
   for (size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i];
-  apply(kernels, down_, gate.data(), 1, e.data());
-  kernels.unit(e.data(), out.data(), 1, e.size(), 1, unit_eps);
+  apply(work, down_, gate.data(), 1, e.data());
+  work.kernels.unit(e.data(), out.data(), 1, e.size(), 1, unit_eps);
   return out;
 }
 
-float MemoryModules::walk_score(const HostKernels& kernels, const float* features) const {
+float MemoryModules::walk_score(const HostWork& work, const float* features) const {
   Numbers inner(walk_in_.outputs);
-  apply(kernels, walk_in_, features, 1, inner.data());
-  kernels.map_silu(inner.data(), inner.data(), inner.size());
+  apply(work, walk_in_, features, 1, inner.data());
+  work.kernels.map_silu(inner.data(), inner.data(), inner.size());
   float score = 0;
-  apply(kernels, walk_out_, inner.data(), 1, &score);
+  apply(work, walk_out_, inner.data(), 1, &score);
   return score;
 }
 

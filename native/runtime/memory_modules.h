@@ -8,11 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "base/threads.h"
 #include "graph/external_memory.h"
 #include "runtime/host_kernels.h"
 #include "weights/tensor.h"
 
 namespace continuo {
+
+// What modules compute with. No bit depends on the number of threads: each sum is one task.
+struct HostWork {
+  const HostKernels& kernels;
+  ThreadPool& pool;
+};
 
 class MemoryModules {
  public:
@@ -21,16 +28,16 @@ class MemoryModules {
   static Result<std::unique_ptr<const MemoryModules>> read(const ExternalMemory& memory, size_t channels,
                                                            std::span<const Tensor> tensors);
 
-  float trim_score(const HostKernels& kernels, const float* hidden) const;
+  float trim_score(const HostWork& work, const float* hidden) const;
   // hidden [B, D] → row [N, F], each of its N vectors of length 1.
-  void sum_up(const HostKernels& kernels, const float* hidden, float* row) const;
+  void sum_up(const HostWork& work, const float* hidden, float* row) const;
   bool has_tombstone_heads() const { return !tombstone_k_.empty(); }
   // Adds what a row [N, F] says to a tombstone's key and value, [L, C] each.
-  void add_to_tombstone(const HostKernels& kernels, const float* row, float* key, float* value) const;
+  void add_to_tombstone(const HostWork& work, const float* row, float* key, float* value) const;
   // The question that a hidden vector asks, [F], of length 1.
-  std::vector<float> question(const HostKernels& kernels, const float* hidden) const;
+  std::vector<float> question(const HostWork& work, const float* hidden) const;
   static constexpr size_t walker_inputs = 9;
-  float walk_score(const HostKernels& kernels, const float* features) const;
+  float walk_score(const HostWork& work, const float* features) const;
 
  private:
   using Numbers = std::vector<float>;
@@ -51,10 +58,9 @@ class MemoryModules {
   };
 
   MemoryModules(const ExternalMemory& memory, size_t channels) : memory_(memory), channels_(channels) {}
-  static void apply(const HostKernels& kernels, const Linear& linear, const float* x, size_t rows, float* y);
-  static void normalise(const HostKernels& kernels, const LayerNorm& norm, const float* x, size_t rows, float* y);
-  void attend(const HostKernels& kernels, const Attention& of, const Numbers& asking, const Numbers& asked,
-              Numbers& x) const;
+  static void apply(const HostWork& work, const Linear& linear, const float* x, size_t rows, float* y);
+  static void normalise(const HostWork& work, const LayerNorm& norm, const float* x, size_t rows, float* y);
+  void attend(const HostWork& work, const Attention& of, const Numbers& asking, const Numbers& asked, Numbers& x) const;
 
   const ExternalMemory& memory_;
   const size_t channels_;

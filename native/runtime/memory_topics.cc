@@ -16,44 +16,49 @@ constexpr float unit_eps = 1e-12f;
 }  // namespace
 
 struct MemoryController::Node {
-  bool virtual_;
+  bool is_virtual;
   size_t at;  // slot of a virtual node, or number of a block
   std::vector<float> x;
 };
 
 // §11.1: from a row of the index, or from the query that has the form of one.
-std::vector<float> MemoryController::node_of(const float* row) const {
+void MemoryController::node_of(const float* row, float* node) const {
   const size_t width = memory_.node();
-  std::vector<float> out(width);
   if (const auto& q = memory_.qformer) {
-    std::vector<float> mean(width, 0.0f);
-    for (size_t j = 0; j < q->queries; ++j)
-      for (size_t i = 0; i < width; ++i) mean[i] += row[j * width + i];
-    for (float& x : mean) x /= static_cast<float>(q->queries);
-    kernels_.unit(mean.data(), out.data(), 1, width, 1, unit_eps);
-    return out;
+    for (size_t i = 0; i < width; ++i) {
+      float sum = 0;
+      for (size_t j = 0; j < q->queries; ++j) sum += row[j * width + i];
+      node[i] = sum / static_cast<float>(q->queries);
+    }
+    kernels_.unit(node, node, 1, width, 1, unit_eps);
+    return;
   }
   const size_t parts = width / memory_.channels;
-  kernels_.unit(row, out.data(), 1, width, parts, unit_eps);
-  for (float& x : out) x /= std::sqrt(static_cast<float>(parts));
-  return out;
+  kernels_.unit(row, node, 1, width, parts, unit_eps);
+  for (size_t i = 0; i < width; ++i) node[i] /= std::sqrt(static_cast<float>(parts));
 }
 
 const float* MemoryController::index_row(size_t block) const {
   return reinterpret_cast<const float*>(context_.blocks(names_.index).read(0, block));
 }
 
-std::vector<float> MemoryController::block_node(size_t block) const { return node_of(index_row(block)); }
+std::vector<float> MemoryController::block_node(size_t block) const {
+  std::vector<float> out(memory_.node());
+  node_of(index_row(block), out.data());
+  return out;
+}
 
 std::vector<float> MemoryController::asked_node() {
   if (memory_.qformer) return question();
-  return node_of(table<float>(names_.query));
+  std::vector<float> out(memory_.node());
+  node_of(table<float>(names_.query), out.data());
+  return out;
 }
 
-float MemoryController::squared_distance(const float* a, const float* b) const {
-  std::vector<float> difference(memory_.node());
-  for (size_t i = 0; i < difference.size(); ++i) difference[i] = a[i] - b[i];
-  return kernels_.dot(difference.data(), difference.data(), difference.size());
+float MemoryController::squared_distance(const float* a, const float* b, float* room) const {
+  const size_t width = memory_.node();
+  for (size_t i = 0; i < width; ++i) room[i] = a[i] - b[i];
+  return kernels_.dot(room, room, width);
 }
 
 size_t MemoryController::member_of(size_t block) const {
@@ -79,11 +84,12 @@ void MemoryController::garden(size_t block) {
   auto *centers = table<float>(names_.center), *spread = table<float>(names_.center_spread);
   auto* n = table<int32_t>(names_.center_count);
   const auto x = block_node(block);
+  std::vector<float> room(width);
   std::optional<size_t> nearest;
   float least = 0;
   for (size_t slot = 0; slot < topics.most_virtual; ++slot) {
     if (n[slot] == 0) continue;
-    const float distance = squared_distance(x.data(), centers + slot * width);
+    const float distance = squared_distance(x.data(), centers + slot * width, room.data());
     if (!nearest || distance < least) nearest = slot, least = distance;
   }
   const auto free = free_slot();
@@ -123,11 +129,12 @@ void MemoryController::split(size_t slot) {
     members.push_back(block);
     nodes.push_back(block_node(block));
   }
+  std::vector<float> room(width);
   const auto farthest = [&](const float* from) {
     size_t best = 0;
     float most = -1;
     for (size_t i = 0; i < nodes.size(); ++i) {
-      const float distance = squared_distance(nodes[i].data(), from);
+      const float distance = squared_distance(nodes[i].data(), from, room.data());
       if (distance > most) best = i, most = distance;
     }
     return best;
@@ -135,38 +142,38 @@ void MemoryController::split(size_t slot) {
   const size_t a = farthest(centers + slot * width), z = farthest(nodes[a].data());
   std::vector<float> sides[2] = {nodes[a], nodes[z]};
   std::vector<uint8_t> side(members.size());
-  const auto counted = [&](uint8_t which) { return std::count(side.begin(), side.end(), which); };
+  size_t sizes[2] = {};
   for (size_t turn = 0; turn < topics.split_iterations; ++turn) {
-    for (size_t i = 0; i < nodes.size(); ++i)
-      side[i] = squared_distance(nodes[i].data(), sides[0].data()) <= squared_distance(nodes[i].data(), sides[1].data())
-                    ? 0
-                    : 1;
+    std::vector<float> sums[2] = {std::vector<float>(width, 0.0f), std::vector<float>(width, 0.0f)};
+    sizes[0] = sizes[1] = 0;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const float first = squared_distance(nodes[i].data(), sides[0].data(), room.data());
+      const float second = squared_distance(nodes[i].data(), sides[1].data(), room.data());
+      side[i] = first <= second ? 0 : 1;
+      ++sizes[side[i]];
+      for (size_t c = 0; c < width; ++c) sums[side[i]][c] += nodes[i][c];
+    }
     for (uint8_t which = 0; which < 2; ++which) {
-      if (counted(which) == 0) continue;
-      std::vector<float> sum(width, 0.0f);
-      for (size_t i = 0; i < nodes.size(); ++i) {
-        if (side[i] != which) continue;
-        for (size_t c = 0; c < width; ++c) sum[c] += nodes[i][c];
-      }
-      for (size_t c = 0; c < width; ++c) sides[which][c] = sum[c] / static_cast<float>(counted(which));
+      for (size_t c = 0; c < width && sizes[which] > 0; ++c)
+        sides[which][c] = sums[which][c] / static_cast<float>(sizes[which]);
     }
   }
-  if (counted(0) == 0 || counted(1) == 0) return;
+  if (sizes[0] == 0 || sizes[1] == 0) return;
   const size_t slots[2] = {slot, *other};
   auto& event = note(MemoryEvent::Type::split);
   event.slot = static_cast<int64_t>(slot);
   event.other = static_cast<int64_t>(*other);
   for (uint8_t which = 0; which < 2; ++which) {
     std::copy(sides[which].begin(), sides[which].end(), centers + slots[which] * width);
-    n[slots[which]] = static_cast<int32_t>(counted(which));
+    n[slots[which]] = static_cast<int32_t>(sizes[which]);
     float sum = 0;
     for (size_t i = 0; i < nodes.size(); ++i) {
       if (side[i] != which) continue;
-      sum += squared_distance(nodes[i].data(), sides[which].data());
+      sum += squared_distance(nodes[i].data(), sides[which].data(), room.data());
       set_member(members[i], slots[which]);
       if (which == 1) event.blocks.push_back(static_cast<int32_t>(members[i]));
     }
-    spread[slots[which]] = sum / static_cast<float>(counted(which));
+    spread[slots[which]] = sum / static_cast<float>(sizes[which]);
   }
 }
 
@@ -174,17 +181,30 @@ void MemoryController::merge() {
   const size_t width = memory_.node(), V = memory_.topics->most_virtual;
   auto *centers = table<float>(names_.center), *spread = table<float>(names_.center_spread);
   auto* n = table<int32_t>(names_.center_count);
-  std::optional<std::array<size_t, 2>> nearest;
-  float least = 0;
-  for (size_t i = 0; i < V; ++i) {
-    for (size_t j = i + 1; j < V; ++j) {
-      if (n[i] == 0 || n[j] == 0) continue;
-      const float distance = squared_distance(centers + i * width, centers + j * width);
-      if (!nearest || distance < least) nearest = {i, j}, least = distance;
-    }
+  std::vector<size_t> active;
+  for (size_t slot = 0; slot < V; ++slot) {
+    if (n[slot] > 0) active.push_back(slot);
   }
-  if (!nearest || !(least < memory_.topics->merge_distance)) return;
-  const auto [i, j] = *nearest;
+  if (active.size() < 2) return;
+  // Of each active node the nearest one behind it, the first of equals; then the nearest of these pairs, likewise.
+  struct Pair {
+    size_t to = 0;
+    float distance = 0;
+  };
+  std::vector<Pair> pairs(active.size() - 1);
+  std::vector<float> rooms(pairs.size() * width);
+  pool_.parallel_for(pairs.size(), [&](size_t a) {
+    for (size_t b = a + 1; b < active.size(); ++b) {
+      const float distance =
+          squared_distance(centers + active[a] * width, centers + active[b] * width, rooms.data() + a * width);
+      if (b == a + 1 || distance < pairs[a].distance) pairs[a] = {active[b], distance};
+    }
+  });
+  const auto nearest = std::min_element(pairs.begin(), pairs.end(),
+                                        [](const Pair& a, const Pair& b) { return a.distance < b.distance; });
+  const float least = nearest->distance;
+  if (!(least < memory_.topics->merge_distance)) return;
+  const size_t i = active[static_cast<size_t>(nearest - pairs.begin())], j = nearest->to;
   const auto a = static_cast<float>(n[i]), b = static_cast<float>(n[j]), all = a + b;
   for (size_t c = 0; c < width; ++c) {
     float& center = centers[i * width + c];
@@ -229,13 +249,15 @@ MemoryController::Blocks MemoryController::walk() {
   const auto taken = [&](size_t block) {
     return std::find(collected.begin(), collected.end(), static_cast<int32_t>(block)) != collected.end();
   };
+  std::vector<float> node(width);
   for (size_t hop = 0; here && hop < topics.most_hops && collected.size() < memory_.most; ++hop) {
     std::vector<Node> next;
-    if (here->virtual_) {
+    if (here->is_virtual) {
       std::vector<std::pair<float, size_t>> members;
       for (size_t block = 0; block < archived; ++block) {
-        if (member_of(block) == here->at && !taken(block))
-          members.emplace_back(dot(question, block_node(block)), block);
+        if (member_of(block) != here->at || taken(block)) continue;
+        node_of(index_row(block), node.data());
+        members.emplace_back(dot(question, node), block);
       }
       std::sort(members.begin(), members.end(), [](const auto& a, const auto& b) {
         return a.first != b.first ? a.first > b.first : a.second > b.second;
@@ -257,24 +279,24 @@ MemoryController::Blocks MemoryController::walk() {
     for (size_t i = 0; i < next.size(); ++i) {
       const auto& to = next[i];
       const bool stop = may_stop && i == 0;
-      const bool along = !stop && !here->virtual_ && !to.virtual_;
+      const bool along = !stop && !here->is_virtual && !to.is_virtual;
       const float features[MemoryModules::walker_inputs] = {
           dot(question, here->x),
           dot(question, to.x),
           dot(here->x, to.x),
-          here->virtual_ ? 1.0f : 0.0f,
-          to.virtual_ ? 1.0f : 0.0f,
+          here->is_virtual ? 1.0f : 0.0f,
+          to.is_virtual ? 1.0f : 0.0f,
           along ? (to.at > here->at ? 1.0f : -1.0f) : 0.0f,
           static_cast<float>(hop) / static_cast<float>(topics.most_hops),
           static_cast<float>(collected.size()) / static_cast<float>(memory_.most),
           stop ? 1.0f : 0.0f,
       };
-      const float score = model_.modules->walk_score(kernels_, features);
+      const float score = model_.modules->walk_score(work_, features);
       if (i == 0 || score > best) chosen = i, best = score;
     }
     if (may_stop && chosen == 0) break;
     here = std::move(next[chosen]);
-    if (!here->virtual_) collected.push_back(static_cast<int32_t>(here->at));
+    if (!here->is_virtual) collected.push_back(static_cast<int32_t>(here->at));
   }
   std::sort(collected.begin(), collected.end());
   return collected;

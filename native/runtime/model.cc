@@ -149,7 +149,12 @@ std::vector<StateSlice> lay_out(const Graph& graph, const Device& device) {
     if (d.kind != Kind::persistent || d.clock) continue;
     StateSlice slice{name, d.type};
     slice.derived = d.derived;
-    slice.may_sleep = graph.memory && name == graph.memory->names.cold;
+    if (graph.memory) {
+      const auto& names = graph.memory->names;
+      slice.may_sleep = name == names.cold;
+      slice.copies =
+          name == names.sinks_k || name == names.sinks_v || name == names.anchors_k || name == names.anchors_v;
+    }
     if (d.growing() > 1) {
       slice.several = several++;
       slice.reaches.assign(d.axes.size(), 0);
@@ -239,7 +244,7 @@ Model::Model(Graph g, std::shared_ptr<Device> on)
 
 Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, const std::vector<Tensor>& tensors,
                                                  ThreadPool& pool, std::shared_ptr<Device> device,
-                                                 const PackCache* cache) {
+                                                 const PackCache* cache, std::shared_ptr<BlockCache> sleepy_blocks) {
   auto graph = parse_graph(graph_json);
   if (!graph) return graph.error();
   std::shared_ptr<Model> model(new Model(std::move(*graph), std::move(device)));
@@ -258,7 +263,7 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, co
     auto modules = MemoryModules::read(*memory, model->graph.width(memory->names.topic_sum), tensors);
     if (!modules) return modules.error();
     model->modules = std::move(*modules);
-    model->sleepy_blocks = std::make_shared<BlockCache>();
+    model->sleepy_blocks = sleepy_blocks ? std::move(sleepy_blocks) : std::make_shared<BlockCache>();
   }
   std::vector<ConstantSpec> specs;
   for (const auto& member : model->constant_index.members()) specs.push_back(spec_of(model->graph, member));
@@ -297,6 +302,13 @@ std::optional<uint64_t> Model::positions() const {
     if (bound < unbounded && !graph.declarations[counter].derived)
       most = std::min(most.value_or(bound), bound / static_cast<uint64_t>(by));
   }
+  // Counters that the controller raises at its beats.
+  if (const auto& memory = graph.memory) {
+    for (const Name counter : {memory->names.rows, memory->names.archived}) {
+      const uint64_t tokens = memory->most_tokens(graph.declarations[counter].bound);
+      most = std::min(most.value_or(tokens), tokens);
+    }
+  }
   return most;
 }
 
@@ -310,10 +322,10 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, st
 
 Result<std::shared_ptr<const Model>> Model::load(std::string_view graph_json, std::span<const std::string> paths,
                                                  ThreadPool& pool, std::shared_ptr<Device> device,
-                                                 const PackCache* cache) {
+                                                 const PackCache* cache, std::shared_ptr<BlockCache> sleepy_blocks) {
   auto files = TensorFiles::open(paths);
   if (!files) return files.error();
-  return make(graph_json, files->tensors(), pool, std::move(device), cache);
+  return make(graph_json, files->tensors(), pool, std::move(device), cache, std::move(sleepy_blocks));
 }
 
 }  // namespace continuo

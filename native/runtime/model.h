@@ -41,6 +41,8 @@ struct StateSlice {
   uint32_t several = no_name;
   std::vector<size_t> reaches = {};
   bool derived = false;  // not in a snapshot
+  // Every number in it was copied from another table, which is checked: see Context::finite.
+  bool copies = false;
   // Only the host reads the table, which grows along one counter: its blocks lie in the host's memory, and full ones
   // may sleep (block_cache.h).
   bool may_sleep = false;
@@ -61,10 +63,12 @@ struct FirstState {
 class Model {
  public:
   // Reads a graph (JSON), and moves the weights that it names onto the device. Throws DeviceError where the device has
-  // no memory for them. `cache`: packed weights on disk (weights.h).
+  // no memory for them. `cache`: packed weights on disk (weights.h). `sleepy_blocks`: of the same model that was loaded
+  // before; none: a new one, where the graph needs it.
   static Result<std::shared_ptr<const Model>> make(std::string_view graph_json, const std::vector<Tensor>& tensors,
                                                    ThreadPool& pool, std::shared_ptr<Device> device,
-                                                   const PackCache* cache = nullptr);
+                                                   const PackCache* cache = nullptr,
+                                                   std::shared_ptr<BlockCache> sleepy_blocks = nullptr);
   // The same, with the bytes of one file (tensor_files.h).
   static Result<std::shared_ptr<const Model>> make(std::string_view graph_json, std::span<const std::byte> file,
                                                    ThreadPool& pool, std::shared_ptr<Device> device,
@@ -72,7 +76,8 @@ class Model {
   // The same, with files on disk.
   static Result<std::shared_ptr<const Model>> load(std::string_view graph_json, std::span<const std::string> paths,
                                                    ThreadPool& pool, std::shared_ptr<Device> device,
-                                                   const PackCache* cache = nullptr);
+                                                   const PackCache* cache = nullptr,
+                                                   std::shared_ptr<BlockCache> sleepy_blocks = nullptr);
 
   // How many tokens a context can take until a counter that every token raises reaches its bound. None where no such
   // counter has a bound.

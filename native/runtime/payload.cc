@@ -58,18 +58,27 @@ Payload::Squares Payload::encode(uint32_t block, const RowOf& row, ThreadPool& p
   put(out.data() + 6, code_of(memory_.cold), 2);
   const uint64_t numbers[] = {B, L, G, d, block};
   for (size_t i = 0; i < std::size(numbers); ++i) put(out.data() + 8 + 4 * i, numbers[i], 4);
-  std::vector<double> squares(L * keys_and_values * G);
+  // Of each task, and taken here because a task must not throw: room for a row, and of each of its heads the largest
+  // number and the sum of squares.
+  std::vector<float> rooms(L * keys_and_values * G * d), most(L * keys_and_values * G, 0.0f);
+  std::vector<double> squares(most.size(), 0.0);
   pool.parallel_for(L * keys_and_values, [&](size_t task) {
-    const size_t layer = task / keys_and_values, which = task % keys_and_values;
-    std::vector<float> room(G * d), rows(G * B * d);
-    for (size_t p = 0; p < B; ++p) {
-      const float* from = row(layer, which, p, room.data());
-      for (size_t g = 0; g < G; ++g) std::copy_n(from + g * d, d, rows.data() + (g * B + p) * d);
+    const size_t layer = task / keys_and_values, which = task % keys_and_values, first = group(layer, which, 0);
+    float* room = rooms.data() + task * G * d;
+    auto* exponents = reinterpret_cast<int8_t*>(out.data()) + header_bytes;
+    if (memory_.cold == Type::f8) {
+      for (size_t p = 0; p < B; ++p) {
+        const float* from = row(layer, which, p, room);
+        for (size_t i = 0; i < G * d; ++i) most[first + i / d] = std::max(most[first + i / d], std::fabs(from[i]));
+      }
+      for (size_t g = 0; g < G; ++g) exponents[first + g] = static_cast<int8_t>(f8_exponent(most[first + g]));
     }
-    for (size_t g = 0; g < G; ++g) {
-      const size_t head = group(layer, which, g);
-      squares[head] = encode_head(rows.data() + g * B * d, out.data() + codes_at(layer, which, g),
-                                  reinterpret_cast<int8_t*>(out.data()) + header_bytes + head);
+    for (size_t p = 0; p < B; ++p) {
+      const float* from = row(layer, which, p, room);
+      for (size_t g = 0; g < G; ++g) {
+        std::byte* codes = out.data() + codes_at(layer, which, g) + p * d * size_of(memory_.cold);
+        encode_row(from + g * d, codes, memory_.cold == Type::f8 ? exponents[first + g] : 0, squares[first + g]);
+      }
     }
   });
   Squares sums;
@@ -78,30 +87,25 @@ Payload::Squares Payload::encode(uint32_t block, const RowOf& row, ThreadPool& p
   return sums;
 }
 
-double Payload::encode_head(const float* rows, std::byte* codes, int8_t* exponent) const {
-  const size_t n = memory_.block * memory_.channels;
-  double squares = 0;
+void Payload::encode_row(const float* row, std::byte* codes, int exponent, double& squares) const {
+  const size_t n = memory_.channels;
   if (memory_.cold != Type::f8) {
-    cast(reinterpret_cast<const std::byte*>(rows), Type::f32, codes, memory_.cold, n);
+    cast(reinterpret_cast<const std::byte*>(row), Type::f32, codes, memory_.cold, n);
     for (size_t i = 0; i < n; ++i) {
       const double decoded = read_number(codes, memory_.cold, i);
       squares += decoded * decoded;
     }
-    return squares;
+    return;
   }
-  float most = 0;
-  for (size_t i = 0; i < n; ++i) most = std::max(most, std::fabs(rows[i]));
-  const int e = f8_exponent(most);
-  *exponent = static_cast<int8_t>(e);
   // Exact, but for numbers so small that their code is 0 either way.
-  const float scale = std::ldexp(1.0f, -e);
+  const float scale = std::ldexp(1.0f, -exponent);
+  const double unit = std::ldexp(1.0, 2 * exponent);
   const auto& decoded = f8_numbers();
   for (size_t i = 0; i < n; ++i) {
-    const uint8_t code = narrow_f8(rows[i] * scale);
+    const uint8_t code = narrow_f8(row[i] * scale);
     codes[i] = static_cast<std::byte>(code);
-    squares += double{decoded[code]} * double{decoded[code]};
+    squares += double{decoded[code]} * double{decoded[code]} * unit;
   }
-  return std::ldexp(squares, 2 * e);
 }
 
 ListRow Payload::row(const std::byte* payload, size_t token) const {

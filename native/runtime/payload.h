@@ -37,8 +37,8 @@ class Payload {
   ListRow row(const std::byte* payload, size_t token) const;
 
  private:
-  // rows [B, d] of one head; `exponent`: set where the codes are f8. Returns the sum of squares.
-  double encode_head(const float* rows, std::byte* codes, int8_t* exponent) const;
+  // A head's row [d]; `exponent` counts where the codes are f8. Adds to the sum of squares.
+  void encode_row(const float* row, std::byte* codes, int exponent, double& squares) const;
   size_t group(size_t layer, size_t which, size_t head) const {
     return (layer * keys_and_values + which) * memory_.key_heads + head;
   }

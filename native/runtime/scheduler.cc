@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <new>
+#include <utility>
 
 namespace continuo {
 
@@ -96,7 +97,8 @@ void Scheduler::step(Executor& executor) {
 // Carries out what items ask of the memory outside.
 void Scheduler::serve(Executor& executor) {
   for (auto& work : generating_) {
-    if (!work.requested() || !pin(executor, work, 0)) continue;
+    // What is asked for changes the list, so it need not be laid before.
+    if (!work.requested() || !pin(executor, work, 0, false)) continue;
     work.served = true;
     MemoryController controller(work.context(), executor.pool(), work.result.events);
     const auto& request = *work.item.request;
@@ -193,24 +195,26 @@ bool Scheduler::read(Executor& executor, Work& work, size_t rows) {
   return true;
 }
 
-// Pins the item's context and makes room for the positions of these rows. False where the item must wait: for a ticket,
-// or for other contexts to free memory of the device; and where it failed.
-bool Scheduler::pin(Executor& executor, Work& work, size_t rows) {
+// Pins the item's context, makes room for the positions of these rows, and, with `to_step`, lays its list of slots.
+// False where the item must wait: for a ticket, or for other contexts to free memory of the device; and where it
+// failed.
+bool Scheduler::pin(Executor& executor, Work& work, size_t rows, bool to_step) {
   auto& device = *executor.model().device;
   auto& context = work.context();
   if (work.parked()) return false;
+  if (const auto ticket = std::exchange(work.ticket, nullptr); ticket && ticket->error()) {
+    work.result.error = *ticket->error();
+    context.broken = true;
+    return false;
+  }
   if (auto awaited = device.awaited(context); awaited && !awaited->ready()) return park(work, std::move(awaited));
   bool pinned = false;
   try {
     pinned = device.pin(context);
-    if (pinned && executor.model().graph.memory) {
-      auto awaited = MemoryController(context, executor.pool(), work.result.events).prepare();
-      if (!awaited || *awaited) {
+    if (pinned && to_step && executor.model().graph.memory) {
+      if (auto awaited = MemoryController(context, executor.pool(), work.result.events).prepare()) {
         device.unpin(context);
-        if (awaited) return park(work, *awaited);
-        work.result.error = awaited.error();
-        context.broken = true;
-        return false;
+        return park(work, std::move(awaited));
       }
     }
     if (pinned) executor.reserve(context, executor.model().graph.language->step, rows);

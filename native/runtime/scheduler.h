@@ -72,7 +72,7 @@ class Scheduler {
   using Works = std::list<Work>;
 
   uint32_t step_value(Executor& executor, Name name) const;
-  bool pin(Executor& executor, Work& work, size_t rows);
+  bool pin(Executor& executor, Work& work, size_t rows, bool to_step = true);
   // Leaves the item out of steps until the ticket opens. False.
   bool park(Work& work, std::shared_ptr<Ticket> ticket);
   void unpin();

@@ -1,11 +1,14 @@
 #include "runtime/ticket.h"
 
+#include <utility>
+
 namespace continuo {
 
-void Ticket::open() {
+void Ticket::open(std::optional<Error> error) {
   std::vector<std::function<void()>> wakes;
   {
     const std::lock_guard lock(mutex_);
+    error_ = std::move(error);
     ready_.store(true, std::memory_order_release);
     std::swap(wakes, wakes_);
   }

@@ -3,7 +3,10 @@
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <vector>
+
+#include "base/result.h"
 
 namespace continuo {
 
@@ -12,13 +15,16 @@ namespace continuo {
 class Ticket {
  public:
   bool ready() const { return ready_.load(std::memory_order_acquire); }
-  // Opens the ticket: the bytes are in memory. From any thread.
-  void open();
+  // Opens the ticket, once: the bytes are in memory, or, with an error, they cannot be had. From any thread.
+  void open(std::optional<Error> error = std::nullopt);
+  // To be asked once the ticket is ready.
+  const std::optional<Error>& error() const { return error_; }
   // Calls `wake` when the ticket opens, or at once where it is open already.
   void on_open(std::function<void()> wake);
 
  private:
   std::atomic<bool> ready_{false};
+  std::optional<Error> error_;  // written before ready_
   std::mutex mutex_;
   std::vector<std::function<void()>> wakes_;
 };

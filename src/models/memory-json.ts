@@ -70,7 +70,7 @@ const schema = z.strictObject({
   projector: z.strictObject({ width }).nullable().default(null),
   graph: z
     .strictObject({
-      max_virtual: count(1, 65_536),
+      max_virtual: count(1, 4096),
       new_distance: positive,
       drift_min: rate,
       split_variance: positive,

@@ -172,8 +172,9 @@ export const createRungs = (
 
   /** Accounts for what the engine says of the context in memory. */
   const measure = (slot: Slot): void => {
-    stats.residentBytes += slot.real!.bytes - slot.bytes
-    slot.bytes = slot.real!.bytes
+    const { bytes } = slot.real!
+    stats.residentBytes += bytes - slot.bytes
+    slot.bytes = bytes
   }
 
   const arrived = (slot: Slot, real: EngineContext): void => {

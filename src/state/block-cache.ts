@@ -128,10 +128,13 @@ const open = (
         )
       return
     }
-    const bytes = port.copy(number)
-    if (bytes === null) return
     fileBytes += size
     try {
+      const bytes = port.copy(number)
+      if (bytes === null) {
+        fileBytes -= size
+        return
+      }
       const file = await folder.write(bytes)
       if (closed || entries.get(number) !== entry) {
         fileBytes -= size
@@ -147,7 +150,7 @@ const open = (
     }
   }
 
-  /** Has the block leave memory, where something else has its bytes and nobody needs it now. */
+  /** Has the block leave memory, where something else has its bytes and nobody needs it now. One that is needed is news when it is not. */
   const leave = async (number: number): Promise<void> => {
     const entry = entryOf(number)
     if (entry.file === null && entry.kept?.isNear !== true) await writeFile(number, entry)
@@ -159,11 +162,14 @@ const open = (
   const evict = async (): Promise<void> => {
     if (evicting) return
     evicting = true
-    for (const number of awake) {
-      if (closed || awake.size * size <= maxBytes) break
-      await leave(number)
+    try {
+      for (const number of awake) {
+        if (closed || awake.size * size <= maxBytes) break
+        await leave(number)
+      }
+    } finally {
+      evicting = false
     }
-    evicting = false
   }
 
   const fromFile = async (number: number, entry: Entry): Promise<Uint8Array | null> => {
@@ -182,13 +188,24 @@ const open = (
     try {
       return await kept.read()
     } catch (error) {
-      if (codeOf(error) === 'REFUSED' && lost.size < MAX_LOST) lost.set(kept.key, error)
+      if (codeOf(error) === 'REFUSED') {
+        const [oldest] = lost.keys()
+        if (lost.size === MAX_LOST) lost.delete(oldest!)
+        lost.set(kept.key, error)
+      }
       throw error
     }
   }
 
   const bring = async (number: number): Promise<void> => {
-    const entry = entryOf(number)
+    const entry = entries.get(number)
+    if (entry === undefined) {
+      port.refuse(
+        number,
+        'It is not known where an archived block lies: the sessions or the worker that kept it were closed. Restore the session from a snapshot.',
+      )
+      return
+    }
     const begin = performance.now()
     try {
       const near = await fromFile(number, entry)
@@ -226,6 +243,7 @@ const open = (
       if (entry !== undefined) dropFile(number, entry)
       entries.delete(number)
       awake.delete(number)
+      wanted.delete(number)
     }
     for (const number of asked) wanted.add(number)
     for (let i = 0; i < Math.min(asked.length, READS); i += 1) void bringNext()

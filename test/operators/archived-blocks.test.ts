@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { sha256 } from '../../src/hash.ts'
 import { type ModelPackage, openPackage } from '../../src/models/open.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
-import type { SessionManagerOptions } from '../../src/sessions/types.ts'
+import type { SessionHandle, SessionManagerOptions } from '../../src/sessions/types.ts'
 import type { BlockCacheOptions } from '../../src/state/block-cache.ts'
 import { readOutline } from '../../src/state/manifest.ts'
 import { readSnapshotFile } from '../../src/state/snapshot.ts'
@@ -78,6 +78,40 @@ describe.skipIf(!hasShared)('archived blocks', () => {
     for (const blockCacheBytes of [0, 1 << 30]) {
       const spilled = await lived({ maxResidentBytes: 1, blockCacheBytes })
       expect(spilled).toMatchObject({ chains: all.chains, state: all.state, warnings: [] })
+    }
+  })
+
+  test('of a session that comes from a file whole leave memory at once, and come back as they were', async () => {
+    const archived = 4000 / 16 - 3
+    const rounds = [0, 1, 2, 3, 4]
+    /** Each that is brought back lies in another block of the state. */
+    const bringBack = async (sessions: SessionManager, session: SessionHandle, round: number): Promise<void> => {
+      for (let at = round; at < archived; at += 16) {
+        await sessions.retrieve(session, [at])
+        await sessions.process(session, ids(3, at))
+      }
+    }
+    const inMemory = new SessionManager(shared.model)
+    inMemory.createSession('s')
+    await inMemory.process('s', ids(4000))
+    const file = await inMemory.checkpointSession('s')
+    const chains: string[] = []
+    for (const round of rounds) {
+      const expected = await inMemory.fork('s', `e${round}`)
+      await bringBack(inMemory, expected, round)
+      chains.push(expected.chain)
+    }
+    await inMemory.close()
+    const sessions = new SessionManager(shared.model, { blockCacheBytes: 0, blockDir: freshFolder() })
+    try {
+      for (const round of rounds) {
+        const resumed = await sessions.resumeSession(file, { id: `s${round}` })
+        await bringBack(sessions, resumed, round)
+        await eventually(async () => expect(sessions.stats.blocks!.bytes).toBe(0))
+        expect(resumed.chain).toBe(chains[round])
+      }
+    } finally {
+      await sessions.close()
     }
   })
 

@@ -11,8 +11,8 @@ import { type MemorySettings, mostSlots, payloadBytes } from '../memory-json.ts'
 import type { LayerKind } from './kinds.ts'
 import type { Build } from './language-model.ts'
 
-/** The most blocks of a context, where each has so many bytes: the limit of a persistent (docs/graph.md). */
-const mostBlocks = (bytes: number): number => Math.min(2 ** 30, Math.floor(2 ** 40 / bytes))
+/** The most blocks of a context, where each takes so many bytes: the limits of a number of a block, and of a table (docs/graph.md). */
+const mostBlocks = (bytes: number): number => Math.min(2 ** 30, Math.floor(2 ** 52 / bytes))
 
 /** So many payloads to a block of the state, that a block has 64 KiB at most where it can. */
 const blockOf = (bytes: number): number =>
@@ -53,11 +53,12 @@ export const outerMemory = (
     [table(`${name}.k`, axes, dtype), table(`${name}.v`, axes, dtype)] as const
   const window = both('window', [index, ring(M, count), C], kept)
   const payload = payloadBytes(memory, { layers: L, keyHeads: G, channels: d })
-  const archived = g.counter('archived', { max: mostBlocks(payload) })
-  g.table('cold', [autoDim(archived), payload], { dtype: 'u8', block: blockOf(payload) })
-  const closed = g.counter('closed', { max: mostBlocks(payload) })
   const { trimmer, qformer, graph: topics } = memory
   const row = qformer === null ? [retrieval.layers.length, G, d] : [qformer.queries, qformer.width]
+  const max = mostBlocks(Math.max(payload, 4 * row.reduce((product, extent) => product * extent, 1)))
+  const archived = g.counter('archived', { max })
+  g.table('cold', [autoDim(archived), payload], { dtype: 'u8', block: blockOf(payload) })
+  const closed = g.counter('closed', { max })
   table('index', [autoDim(closed), ...row])
   if (S > 0) both('sinks', [index, S, C], kept)
   if (K * A > 0) {

@@ -11,7 +11,7 @@ import {
   dozensWith,
   FORKS,
   inStore,
-  ONCE,
+  once,
   QUICK,
   QUICK_BLOBS,
   QUICK_FORKS,
@@ -32,8 +32,9 @@ describe('a worker on the embedded log, killed at every failpoint and at random,
   timeout: 900_000,
 }, () => {
   test('with RWKV-7, a few times around a commit', async () => crash(await openFamily('rwkv7', dir), on('few'), QUICK))
-  test.each(families.filter(({ key }) => key !== 'rwkv7'))('with $name, once while it generates', async ({ key }) =>
-    crash(await openFamily(key, dir), on(`once-${key}`), ONCE))
+  test.each(families.filter(({ key }) => key !== 'rwkv7'))('with $name, around a commit while it generates', async ({
+    key,
+  }) => crash(await openFamily(key, dir), on(`once-${key}`), once(key)))
   for (const { key, name } of families)
     test(`with ${name}, dozens of times`, { tags: dozensWith(key) }, async () =>
       crash(await openFamily(key, dir), on(key), dozens(key)),

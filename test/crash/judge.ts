@@ -66,6 +66,18 @@ export const generating = async (url: string): Promise<number> => {
   }
 }
 
+/** Sessions whose memory outside has chosen blocks that are not in its list yet, by what they were told and what is committed. */
+export const retrieving = async (url: string): Promise<number> => {
+  const { outputs } = await collect(url)
+  const isPending = (told: readonly string[]): boolean => {
+    const events = told.flatMap((text) =>
+      [...text.matchAll(/"type":"(retrieve|inject|opened)"/g)].map(([, type]) => type),
+    )
+    return events.at(-1) === 'retrieve'
+  }
+  return Object.values(outputs.observations).filter(isPending).length
+}
+
 /** The first difference as a sentence; null where there is none. */
 export const differenceOf = (disturbed: Result, undisturbed: Result): string | null => {
   const list = (names: Iterable<string>): string => [...names].sort().join(', ')

@@ -175,6 +175,38 @@ export const forks = (count: number, partitions: number): readonly (readonly Rec
   )
 }
 
+/**
+ * For a memory outside: sessions that read on and on and are told what their memory did. Each round ends in a retrieval whose blocks come at
+ * the next beat, so whoever is killed leaves some pending. Some rounds archive what is in the window, bring named blocks back (of a session that has
+ * them, or of one that has not), fork a session, or begin it anew.
+ */
+export const remembering = (count: number): readonly (readonly RecordIn[])[] => {
+  let at = 0
+  return Array.from({ length: count }, (_, round) =>
+    SESSIONS.flatMap((session, n) => {
+      const seed = round * 10 + n
+      const begin = (round * 1409 + n * 577) % (document.length - 400)
+      const event = (of: ChunkInput): RecordIn => encode(session, of, at++)
+      return [
+        event({ type: 'open', memory: true, surprisal: n % 2 === 0 }),
+        ...((round + n) % 7 === 6 ? [event({ type: 'boundary', reset: true })] : []),
+        event({ type: 'text', text: document.slice(begin, begin + 150 + 40 * n) }),
+        ...((round + n) % 3 === 1 ? [event({ type: 'archive' })] : []),
+        ...((round + n) % 2 === 0 ? [event({ type: 'retrieve', blocks: [n, 2 * round + n + 1] })] : []),
+        ...((round + n) % 4 === 3 ? [event({ type: 'retrieve' })] : []),
+        generateOf(session, `m${seed}`, 20 + 3 * n, seed, [], at++),
+        ...(n === round % 6
+          ? [
+              encode(`${session}-${round}`, { type: 'open', memory: true, from: { session } }, at++),
+              encode(`${session}-${round}`, { type: 'text', text: document.slice(begin, begin + 90) }, at++),
+            ]
+          : []),
+        event({ type: 'text', text: 'What was it.' }),
+      ]
+    }),
+  )
+}
+
 /** Turnovers that one life reads: fewer, and on a busy machine it is over before enough has died to be worth a move. */
 const TURNOVERS = 5
 

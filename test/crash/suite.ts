@@ -11,10 +11,10 @@ import type { RecordIn } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { topicNames } from '../../topics/index.ts'
 import type { FamilyKey, OpenedFamily } from '../families.ts'
-import { collect, differenceOf, generating, type Result } from './judge.ts'
+import { collect, differenceOf, generating, type Result, retrieving } from './judge.ts'
 import { appendAll, createCrashTopics, finish, PARTITIONS, runWorker } from './life.ts'
 import { BLOB_POINTS, PLAIN_POINTS, TOPIC_POINTS } from './points.ts'
-import { continuations, forks, random, residents, scenario, turnovers } from './scenario.ts'
+import { continuations, forks, random, remembering, residents, scenario, turnovers } from './scenario.ts'
 
 export const expectSame = (disturbed: Result, undisturbed: Result): void => {
   expect(differenceOf(disturbed, undisturbed)).toBeNull()
@@ -39,6 +39,8 @@ export interface CrashReport {
   readonly kills: number
   /** Those that left a session in the middle of a generation. */
   readonly inside: number
+  /** Those that left one with blocks that are still to come. */
+  readonly retrieving: number
   readonly fired: ReadonlySet<Failpoint>
 }
 
@@ -55,10 +57,12 @@ export interface CrashPlan {
   readonly rounds?: (count: number) => readonly (readonly RecordIn[])[]
   /** Whether a kill must fall inside a generation that was committed in part. Default: yes. Plans about blobs and forks have few. */
   readonly inGeneration?: boolean
+  /** Whether a kill must leave a session whose memory outside has chosen blocks that are not in its list yet. Default: no. */
+  readonly whileRetrieving?: boolean
 }
 
 /** Once, inside the transaction of a commit, while every session generates. */
-export const ONCE: CrashPlan = { kills: 1, points: ['commit.sent'], pass: 9, lives: 3, rounds: continuations }
+const ONCE: CrashPlan = { kills: 1, points: ['commit.sent'], pass: 9, lives: 3, rounds: continuations }
 
 /** Inside a commit and right behind it: a quick look where the whole list takes minutes. The first commit of a life holds little. */
 export const QUICK: CrashPlan = {
@@ -79,10 +83,32 @@ export const QUICK_BLOBS: CrashPlan = {
 /** The same with a family whose states have no block of 256 positions: nothing of them goes into the store. */
 const QUICK_WHOLE: CrashPlan = { ...QUICK_BLOBS, points: ['snapshot.captured', 'snapshot.written', 'commit.ended'] }
 
+/** With a memory outside whose blocks sleep, are brought back, archived and forked. */
+export const REMEMBERING: CrashPlan = {
+  inGeneration: false,
+  whileRetrieving: true,
+  kills: 4,
+  points: ['commit.sent', 'blobs.written', 'snapshot.written', 'restore.snapshot'],
+  lives: 14,
+  rounds: remembering,
+}
+
+/** The same, at every failpoint, and at random. */
+export const REMEMBERING_LONG: CrashPlan = {
+  ...REMEMBERING,
+  inGeneration: true,
+  kills: 24,
+  points: [...PLAIN_POINTS, 'blobs.put', 'blobs.written'],
+  lives: 70,
+}
+
 const FULL_BLOCKS: readonly FamilyKey[] = ['gpt2-window', 'qwen3', 'qwen35', 'qwen3moe']
 
 /** What every family goes through with a folder or S3 as its store of blobs. */
-export const inStore = (key: FamilyKey): CrashPlan => (FULL_BLOCKS.includes(key) ? QUICK_BLOBS : QUICK_WHOLE)
+export const inStore = (key: FamilyKey): CrashPlan => {
+  if (key === 'memory') return REMEMBERING
+  return FULL_BLOCKS.includes(key) ? QUICK_BLOBS : QUICK_WHOLE
+}
 
 /** On the way of a blob from its writing to its removal, while sessions begin anew all the time. */
 export const BLOBS: CrashPlan = {
@@ -134,7 +160,11 @@ export const BLOBS_IN_TOPIC: CrashPlan = {
 }
 
 /** At every failpoint and at random; more often with the family that is killed fastest. */
-export const dozens = (key: FamilyKey): CrashPlan => ({ kills: key === 'rwkv7' ? 36 : 24 })
+export const dozens = (key: FamilyKey): CrashPlan =>
+  key === 'memory' ? REMEMBERING_LONG : { kills: key === 'rwkv7' ? 36 : 24 }
+
+/** What `npm test` does with each. */
+export const once = (key: FamilyKey): CrashPlan => (key === 'memory' ? REMEMBERING : ONCE)
 
 /** Tags of the test that does it: many minutes each, so one family does for `.ci/run`. */
 export const dozensWith = (key: FamilyKey): string[] => (key === 'rwkv7' ? ['slow'] : ['slow', 'long'])
@@ -144,19 +174,18 @@ export const crashUntil = async (
   url: string,
   family: OpenedFamily,
   rounds: readonly (readonly RecordIn[])[],
-  { kills, points = PLAIN_POINTS, pass = 1, inGeneration = true }: CrashPlan,
+  { kills, points = PLAIN_POINTS, pass = 1, inGeneration = true, whileRetrieving = false }: CrashPlan,
   seed = 11,
 ): Promise<CrashReport> => {
   const next = random(seed)
   const fired = new Set<Failpoint>()
   let died = 0
   let inside = 0
+  let pending = 0
   let life = 0
-  for (
-    ;
-    life < rounds.length && (died < kills || fired.size < points.length || (inGeneration && inside === 0));
-    life += 1
-  ) {
+  const isOver = (): boolean =>
+    died >= kills && fired.size >= points.length && (!inGeneration || inside > 0) && (!whileRetrieving || pending > 0)
+  for (; life < rounds.length && !isOver(); life += 1) {
     await appendAll(url, rounds[life]!)
     const named = life % 4 !== 3
     // Those that have not fired yet come first, with a small count so that they do.
@@ -170,17 +199,18 @@ export const crashUntil = async (
     if (signal === 'SIGKILL') {
       died += 1
       if ((await generating(url)) > 0) inside += 1
+      if (whileRetrieving && (await retrieving(url)) > 0) pending += 1
       if (named) fired.add(name)
     } else if (code !== 0)
       throw new Error(`life ${life} (${point ?? 'random'}) ended with code ${code}, signal ${signal}:\n${stderr}`)
   }
   for (; life < rounds.length; life += 1) await appendAll(url, rounds[life]!)
-  return { kills: died, inside, fired }
+  return { kills: died, inside, retrieving: pending, fired }
 }
 
 /** Two fresh logs, one disturbed as planned, and the comparison. `fresh` gives the URL of a log by its name. */
 export const crash = async (family: OpenedFamily, fresh: (name: string) => string, plan: CrashPlan): Promise<void> => {
-  const { kills, points = PLAIN_POINTS, lives = 120, inGeneration = true } = plan
+  const { kills, points = PLAIN_POINTS, lives = 120, inGeneration = true, whileRetrieving = false } = plan
   const rounds = (plan.rounds ?? scenario)(lives)
   const disturbed = fresh('disturbed')
   const undisturbed = fresh('undisturbed')
@@ -197,6 +227,7 @@ export const crash = async (family: OpenedFamily, fresh: (name: string) => strin
   expectSame(await collect(disturbed), await collect(undisturbed))
   expect(report.kills).toBeGreaterThanOrEqual(kills)
   if (inGeneration) expect(report.inside, 'kills inside a generation').toBeGreaterThan(0)
+  if (whileRetrieving) expect(report.retrieving, 'kills while blocks are still to come').toBeGreaterThan(0)
   expect(points.filter((name) => !report.fired.has(name))).toEqual([])
   await expectVerified(disturbed, family)
 }

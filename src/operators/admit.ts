@@ -7,6 +7,7 @@ import { ContinuoError, messageOf } from '../errors.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import { checkFits, faultOfHead, type Head, pulseMismatch } from '../state/head.ts'
 import { LARGEST_IMPORTED_PULSE } from '../state/head-rules.ts'
+import { counterIn } from '../state/outer-memory.ts'
 import { decodeSnapshot, type Snapshot } from '../state/snapshot.ts'
 import { clockOf } from './advance.ts'
 
@@ -39,6 +40,13 @@ const checkHeld = ({ session, cursor }: Head, tokenizer: Tokenizer | null, vocab
   }
   if (ids.some((id) => id < 0 || id >= vocabSize))
     refuse(session, 'the text that is held back gives tokens outside the vocabulary')
+}
+
+/** Which blocks an event may name is judged by the head alone, so it must count as many as the memory has. */
+const checkArchived = ({ head, state }: Snapshot, { layout, outerMemory }: Model): void => {
+  const told = head.archived ?? 0
+  const there = outerMemory === null ? 0 : counterIn(layout.tensors(state), state, 'archived')
+  if (told !== there) refuse(head.session, `it counts ${told} archived blocks, and its memory ${there}`)
 }
 
 /** The engine is the judge of the state: it must take it, and the token after it must leave every number finite. */
@@ -84,6 +92,7 @@ export const admit = async (file: Uint8Array, model: Model, tokenizer: Tokenizer
   const fault = faultOfHead(head, model)
   if (fault !== null) refuse(session, fault)
   checkHeld(head, tokenizer, model.vocabSize)
+  checkArchived(snapshot, model)
   await tryOut(snapshot, model)
   // The parent of a fork is in another log, like the session's first record.
   const { from: _, ...taken } = head

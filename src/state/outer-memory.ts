@@ -32,6 +32,17 @@ export interface OuterMemoryView {
 export const blockSizeOf = (payload: Uint8Array): number | null =>
   payload.length < 12 ? null : new DataView(payload.buffer, payload.byteOffset).getUint32(8, true)
 
+/** The counter of this name in a serialised state; 0 where there is none. */
+export const counterIn = (
+  tensors: readonly Pick<LayoutEntry, 'name' | 'offset' | 'bytes'>[],
+  state: Uint8Array,
+  name: string,
+): number => {
+  const entry = tensors.find((each) => each.name === name)
+  if (entry === undefined || entry.bytes !== 8) return 0
+  return Number(new DataView(state.buffer, state.byteOffset + entry.offset).getBigInt64(0, true))
+}
+
 /**
  * null for a model without a memory outside. `tensors`: where the persistents lie in `state`, which may lack its frozen blocks.
  * `blockSize`: of the model, where it is known.
@@ -49,10 +60,7 @@ export const outerMemoryOf = (
       ? Buffer.alloc(0)
       : Buffer.from(state.buffer, state.byteOffset + entry.offset, entry.bytes)
   }
-  const counter = (name: string): number => {
-    const bytes = bytesOf(name)
-    return bytes.length === 0 ? 0 : Number(bytes.readBigInt64LE())
-  }
+  const counter = (name: string): number => counterIn(tensors, state, name)
   const whole = (name: string): number[] => {
     const bytes = bytesOf(name)
     return Array.from({ length: bytes.length / 4 }, (_, i) => bytes.readInt32LE(4 * i))

@@ -42,11 +42,19 @@ const checkHeld = ({ session, cursor }: Head, tokenizer: Tokenizer | null, vocab
     refuse(session, 'the text that is held back gives tokens outside the vocabulary')
 }
 
-/** Which blocks an event may name is judged by the head alone, so it must count as many as the memory has. */
-const checkArchived = ({ head, state }: Snapshot, { layout, outerMemory }: Model): void => {
-  const told = head.archived ?? 0
-  const there = outerMemory === null ? 0 : counterIn(layout.tensors(state), state, 'archived')
-  if (told !== there) refuse(head.session, `it counts ${told} archived blocks, and its memory ${there}`)
+/**
+ * Clock and memory must count the same tokens, head and memory the same archived blocks: which of them an event may name is judged by the
+ * head alone.
+ */
+const checkMemory = ({ head, state }: Snapshot, { layout, outerMemory }: Model): void => {
+  const { session, archived = 0, conductor } = head
+  const tensors = outerMemory === null ? [] : layout.tensors(state)
+  const there = counterIn(tensors, state, 'archived')
+  if (archived !== there) refuse(session, `it counts ${archived} archived blocks, and its memory ${there}`)
+  const tokens = conductor.globalStep - conductor.origin
+  const counted = counterIn(tensors, state, 'count')
+  if (outerMemory !== null && tokens !== counted)
+    refuse(session, `its clock counts ${tokens} tokens in its context, and its memory ${counted}`)
 }
 
 /** The engine is the judge of the state: it must take it, and the token after it must leave every number finite. */
@@ -92,7 +100,7 @@ export const admit = async (file: Uint8Array, model: Model, tokenizer: Tokenizer
   const fault = faultOfHead(head, model)
   if (fault !== null) refuse(session, fault)
   checkHeld(head, tokenizer, model.vocabSize)
-  checkArchived(snapshot, model)
+  checkMemory(snapshot, model)
   await tryOut(snapshot, model)
   // The parent of a fork is in another log, like the session's first record.
   const { from: _, ...taken } = head

@@ -11,7 +11,7 @@ import { LARGEST_IMPORTED_PULSE } from '../../src/state/head-rules.ts'
 import { open } from '../engine/helpers.ts'
 import { randomIds } from '../models/decoder-suite.ts'
 import { SETTINGS, writeSetting } from '../models/outer-memory-settings.ts'
-import { type Forgery, forged } from '../sessions/forged.ts'
+import { type ForgedTensors, type Forgery, forged, putNumbers } from '../sessions/forged.ts'
 import { demoModel } from './harness.ts'
 import { enormous } from './planting.ts'
 
@@ -174,6 +174,14 @@ describe('a session with a memory outside, in a file', () => {
     use(async (outer, file) => {
       const refused = await admit(forged(file, archivedAs(archived)), outer, null).catch((error: unknown) => error)
       expect(messageOf(refused)).toMatch(sentence)
+      expect(codeOf(refused)).toBe('REFUSED')
+    }))
+
+  it.each([0, 99, 101])('is refused where its memory counts %i tokens, and its clock 100', (count) =>
+    use(async (outer, file) => {
+      const tensors = (all: ForgedTensors): void => putNumbers(all, 'count', [count])
+      const refused = await admit(forged(file, { tensors }), outer, null).catch((error: unknown) => error)
+      expect(messageOf(refused)).toMatch(`its clock counts 100 tokens in its context, and its memory ${count}`)
       expect(codeOf(refused)).toBe('REFUSED')
     }))
 })

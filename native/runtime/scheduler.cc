@@ -1,9 +1,11 @@
 #include "runtime/scheduler.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <new>
+#include <utility>
 
 namespace continuo {
 
@@ -205,9 +207,17 @@ bool Scheduler::pin(Executor& executor, Work& work, size_t rows) {
     pinned = device.pin(context);
     if (pinned && executor.model().graph.memory) {
       auto awaited = MemoryController(context, executor.pool(), work.result.events).prepare();
-      if (!awaited || *awaited) {
+      if (awaited && *awaited) {
         device.unpin(context);
-        if (awaited) return park(work, *awaited);
+        if (!work.waits_since) work.waits_since = Pace::Clock::now();
+        return park(work, *awaited);
+      }
+      if (const auto since = std::exchange(work.waits_since, std::nullopt)) {
+        ++counts_.block_waits;
+        counts_.block_wait_ns += static_cast<uint64_t>(std::chrono::nanoseconds(Pace::Clock::now() - *since).count());
+      }
+      if (!awaited) {
+        device.unpin(context);
         work.result.error = awaited.error();
         context.broken = true;
         return false;

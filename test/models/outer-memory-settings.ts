@@ -86,6 +86,7 @@ export const SETTINGS: readonly Setting[] = [
     QWEN2,
     with_({ trimmer: LEARNED.trimmer, anchors: { policy: 'trimmer' } }),
   ),
+  setting('a trimmer that chooses nothing: anchors begin topics', LLAMA, with_({ trimmer: LEARNED.trimmer })),
   setting(
     'no sinks, no anchors, no tombstones',
     LLAMA,

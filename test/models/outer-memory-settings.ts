@@ -93,8 +93,8 @@ export const SETTINGS: readonly Setting[] = [
     with_({ sinks: 0, anchors: { tokens: 0 }, tombstones: { count: 0 } }),
   ),
   setting(
-    'tombstones that are not watched, and no retrieval by itself',
-    QWEN3,
+    'four query heads to a key head, tombstones that are not watched, and no retrieval by itself',
+    { ...QWEN3, num_key_value_heads: 1 },
     with_({ tombstones: { threshold: null, count: 3 }, retrieval: { every: 0 } }),
   ),
   setting('a Q-Former and what goes with it', QWEN3, with_({ ...LEARNED, anchors: { policy: 'trimmer' } })),

@@ -430,6 +430,8 @@ Value stats(const CallbackInfo& info) {
   out.Set("steps", static_cast<double>(counts.steps));
   out.Set("tokens", static_cast<double>(counts.tokens));
   out.Set("items", static_cast<double>(counts.items));
+  out.Set("blockWaits", static_cast<double>(counts.block_waits));
+  out.Set("blockWaitSeconds", static_cast<double>(counts.block_wait_ns) * 1e-9);
   return out;
 }
 

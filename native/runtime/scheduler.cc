@@ -1,6 +1,7 @@
 #include "runtime/scheduler.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <new>
@@ -203,6 +204,7 @@ bool Scheduler::pin(Executor& executor, Work& work, size_t rows, bool to_step) {
   auto& context = work.context();
   if (work.parked()) return false;
   if (const auto ticket = std::exchange(work.ticket, nullptr); ticket && ticket->error()) {
+    end_wait(work);
     work.result.error = *ticket->error();
     context.broken = true;
     return false;
@@ -214,8 +216,10 @@ bool Scheduler::pin(Executor& executor, Work& work, size_t rows, bool to_step) {
     if (pinned && to_step && executor.model().graph.memory) {
       if (auto awaited = MemoryController(context, executor.pool(), work.result.events).prepare()) {
         device.unpin(context);
+        if (!work.waits_since) work.waits_since = Pace::Clock::now();
         return park(work, std::move(awaited));
       }
+      end_wait(work);
     }
     if (pinned) executor.reserve(context, executor.model().graph.language->step, rows);
   } catch (const std::exception& error) {
@@ -235,6 +239,14 @@ bool Scheduler::pin(Executor& executor, Work& work, size_t rows, bool to_step) {
   work.passed_over = pinned ? 0 : work.passed_over + 1;
   if (pinned) pinned_.push_back(&work);
   return pinned;
+}
+
+// Counts the time that the item waited for blocks, where it did.
+void Scheduler::end_wait(Work& work) {
+  const auto since = std::exchange(work.waits_since, std::nullopt);
+  if (!since) return;
+  ++counts_.block_waits;
+  counts_.block_wait_ns += static_cast<uint64_t>(std::chrono::nanoseconds(Pace::Clock::now() - *since).count());
 }
 
 bool Scheduler::park(Work& work, std::shared_ptr<Ticket> ticket) {

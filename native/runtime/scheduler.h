@@ -55,6 +55,7 @@ class Scheduler {
     size_t fed = 0;                     // of item.tokens: how many are fed
     std::string first_non_finite = {};  // with ExecutorOptions::watch: the first node that gave a non-finite number
     std::shared_ptr<Ticket> ticket = {};
+    std::optional<Pace::Time> waits_since = {};  // for archived blocks of its context
     size_t passed_over = 0;  // steps in a row that left it out, for want of rows or of room for its context
     size_t owed = 0;         // surprisals still to be computed (see Owed)
     bool served = false;     // its request was carried out
@@ -75,6 +76,7 @@ class Scheduler {
   bool pin(Executor& executor, Work& work, size_t rows, bool to_step = true);
   // Leaves the item out of steps until the ticket opens. False.
   bool park(Work& work, std::shared_ptr<Ticket> ticket);
+  void end_wait(Work& work);
   void unpin();
   void serve(Executor& executor);
   void remember(Executor& executor, Work& work, const Run& run, const float* hiddens);

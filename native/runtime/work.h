@@ -87,6 +87,8 @@ struct Counts {
   std::atomic<uint64_t> steps{0};
   std::atomic<uint64_t> tokens{0};  // fed in those steps
   std::atomic<uint64_t> items{0};   // answered
+  // How often an item stood still until archived blocks of its context were there, and how long in all.
+  std::atomic<uint64_t> block_waits{0}, block_wait_ns{0};
 };
 
 }  // namespace continuo

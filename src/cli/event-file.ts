@@ -36,6 +36,9 @@ export const eventsIn = (file: Uint8Array, name: string, { model, tokenizer }: M
   })
 }
 
+const refusal = ({ record }: Valid, reason: string): ContinuoError =>
+  new ContinuoError('INVALID', `${record.topic}, line ${record.offset + 1}: ${reason}`)
+
 /** `observe` is called for each output, in order. Throws INVALID, naming the line, for an event that the session cannot take. */
 export const runEvents = async (
   events: readonly Valid[],
@@ -58,13 +61,15 @@ export const runEvents = async (
   try {
     for (const event of events) {
       const work = tokenizeEvent(event, session?.head, tokenizer, model)
-      if (work.kind === 'rejected')
-        throw new ContinuoError('INVALID', `${event.record.topic}, line ${event.record.offset + 1}: ${work.reason}`)
+      if (work.kind === 'rejected') throw refusal(event, work.reason)
       const fresh = session === undefined
       session ??= { head: initialHead(work, model, context.chain), context }
       for await (const { outputs, failure } of advance(session, work, fresh, engine)) {
         if (failure !== undefined) throw failure
-        for (const output of outputs) observe(output)
+        for (const output of outputs) {
+          if (output.to === 'deadletters') throw refusal(event, output.reason)
+          observe(output)
+        }
       }
     }
     if (session === undefined) throw new ContinuoError('INVALID', 'The file has no event, expected at least one.')

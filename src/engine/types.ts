@@ -261,6 +261,9 @@ export interface EngineStats {
   readonly tokens: number
   /** Items answered. */
   readonly items: number
+  /** How often an item stood still until archived blocks of its context were in memory, and for how long in all. */
+  readonly blockWaits: number
+  readonly blockWaitSeconds: number
 }
 
 export interface Model extends ModelInfo {

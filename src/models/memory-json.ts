@@ -10,7 +10,10 @@ import { MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES, readJsonFile } from '../json.t
 
 const count = (least: number, most: number) => z.int().min(least).max(most)
 const width = count(1, 65_536)
-const positive = z.number().positive()
+/** The engine computes in f32. */
+const LARGEST = 3.4e38
+const number = z.number().min(0).max(LARGEST)
+const positive = z.number().positive().max(LARGEST)
 const rate = z.number().gt(0).max(1)
 const layers = z.array(z.int().min(0)).min(1).nullable()
 /** An id, the content of an added token, or none. */
@@ -34,7 +37,7 @@ const schema = z.strictObject({
     .prefault({}),
   segmentation: z
     .strictObject({
-      gamma: z.number().min(0).default(1.5),
+      gamma: number.default(1.5),
       rate: rate.default(0.05),
       warmup: count(0, 2 ** 24).default(8),
       min_blocks: count(0, 2 ** 24).default(2),
@@ -43,7 +46,7 @@ const schema = z.strictObject({
   tombstones: z
     .strictObject({
       count: count(0, 4096).default(32),
-      threshold: z.number().min(0).nullable().default(1),
+      threshold: number.nullable().default(1),
       rate: rate.default(0.05),
       cooldown: count(0, 2 ** 31).default(128),
       layers: layers.default(null),
@@ -57,7 +60,7 @@ const schema = z.strictObject({
       similarity: z.enum(['dot', 'cosine']).default('dot'),
       layers: layers.default(null),
       rate: rate.default(0.05),
-      inject_after: z.union([z.literal(0), z.literal(1)]).default(0),
+      inject_after: z.literal([0, 1]).default(0),
     })
     .prefault({}),
   summarize_keep: count(0, 2 ** 24).default(1),
@@ -76,7 +79,7 @@ const schema = z.strictObject({
       split_variance: positive,
       split_min: count(2, 2 ** 24),
       split_iterations: count(1, 1024),
-      merge_distance: z.number().min(0),
+      merge_distance: number,
       fan: count(1, 65_536),
       max_hops: count(1, 65_536),
       walker_width: width,
@@ -117,7 +120,10 @@ export const readMemoryJson = (parsed: unknown): MemoryJson => {
     refuse(
       'anchors.policy is "trimmer", expected a member "trimmer" that says how wide it is, or the policy "segment".',
     )
-  if (memory.trimmer !== null && S >= B) refuse(`sinks are ${S}, expected fewer than block_size ${B} with a trimmer.`)
+  if (memory.trimmer !== null && S + anchors.tokens === B)
+    refuse(
+      `sinks and anchors.tokens are ${B} together, expected fewer than block_size ${B} with a trimmer, which would have nothing to choose in the first block.`,
+    )
   if ((memory.qformer === null) !== (memory.projector === null))
     refuse('qformer and projector come together: what one sums up the other asks for.')
   if (memory.qformer !== null && memory.qformer.width % memory.qformer.heads !== 0)
@@ -214,17 +220,18 @@ export const defaultMemory = (model: MemoryModel): MemoryJson => {
   const known = (name: string): string | null => (model.idOf(name) === undefined ? null : name)
   for (let halved = 1; defaults.block_size / halved >= 4; halved *= 2) {
     const of = (number: number): number => Math.ceil(number / halved)
+    const block = of(defaults.block_size)
+    const sinks = Math.min(defaults.sinks, block - 1)
     const memory: MemoryJson = {
       ...defaults,
-      block_size: of(defaults.block_size),
+      block_size: block,
       window: of(defaults.window),
-      sinks: Math.min(defaults.sinks, of(defaults.block_size) - 1),
-      anchors: { ...anchors, tokens: Math.min(of(anchors.tokens), of(defaults.block_size) - defaults.sinks) },
+      sinks,
+      anchors: { ...anchors, tokens: Math.min(of(anchors.tokens), block - sinks) },
       tombstones: { ...tombstones, count: of(tombstones.count), cooldown: of(tombstones.cooldown) },
       retrieval: { ...retrieval, every: of(retrieval.every) },
       tokens: { summarize: known(DEFAULT_TOKENS.summarize), retrieve: known(DEFAULT_TOKENS.retrieve) },
     }
-    if (memory.anchors.tokens < 1) break
     if (mostSlots(memory) <= model.positions) return memory
   }
   return refuse(

@@ -1,5 +1,6 @@
-/** Metrics of memories outside: where archived blocks lie, and what it costs to bring them back. */
+/** Metrics of memories outside: where archived blocks lie, how often they are wanted, and what it costs to bring them back. */
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
+import type { Model } from '../engine/types.ts'
 import type { ContextStoreStats } from '../operators/context-store.ts'
 
 const SECONDS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5]
@@ -10,7 +11,11 @@ export interface ArchiveMetrics {
 }
 
 /** `contexts`: null while there is no worker. */
-export const createArchiveMetrics = (registry: Registry, contexts: () => ContextStoreStats | null): ArchiveMetrics => {
+export const createArchiveMetrics = (
+  registry: Registry,
+  model: Pick<Model, 'stats'>,
+  contexts: () => ContextStoreStats | null,
+): ArchiveMetrics => {
   const seen = () => contexts()?.blocks ?? null
   const registers = [registry]
   new Gauge({
@@ -25,25 +30,42 @@ export const createArchiveMetrics = (registry: Registry, contexts: () => Context
       this.set({ place: 'file' }, stats.fileBytes)
     },
   })
-  new Counter({
-    name: 'continuo_archived_uses_total',
-    help: 'Archived blocks that were laid into a list of slots, or copied',
-    registers,
-    collect() {
-      this.reset()
-      this.inc(seen()?.uses ?? 0)
+  const total = (name: string, help: string, value: () => number): void => {
+    new Counter({
+      ...{ name, help, registers },
+      collect() {
+        this.reset()
+        this.inc(value())
+      },
+    })
+  }
+  const totals = (name: string, help: string, label: string, values: () => Readonly<Record<string, number>>): void => {
+    new Counter({
+      ...{ name, help, registers, labelNames: [label] },
+      collect() {
+        this.reset()
+        for (const [of, value] of Object.entries(values())) this.inc({ [label]: of }, value)
+      },
+    })
+  }
+  totals(
+    'continuo_archived_uses_total',
+    'Archived blocks that were laid into a list or copied, by where they lay when they were wanted',
+    'tier',
+    () => {
+      const { uses = 0, fileUses = 0, storeUses = 0 } = seen() ?? {}
+      return { memory: uses - fileUses - storeUses, file: fileUses, store: storeUses }
     },
-  })
-  new Counter({
-    name: 'continuo_retrievals_total',
-    help: 'Retrievals of archived blocks by their reason, replays included',
-    labelNames: ['reason'],
-    registers,
-    collect() {
-      this.reset()
-      for (const [reason, count] of Object.entries(contexts()?.retrievals ?? {})) this.inc({ reason }, count)
+  )
+  totals(
+    'continuo_archived_read_bytes_total',
+    'Bytes of archived blocks that were read, by where they lay',
+    'tier',
+    () => {
+      const { fileReadBytes = 0, storeReadBytes = 0 } = seen() ?? {}
+      return { file: fileReadBytes, store: storeReadBytes }
     },
-  })
+  )
   const seconds = new Histogram({
     name: 'continuo_archived_read_seconds',
     help: 'Time until an archived block that was wanted was in memory, by where it lay',
@@ -51,5 +73,21 @@ export const createArchiveMetrics = (registry: Registry, contexts: () => Context
     buckets: SECONDS,
     registers,
   })
+  totals(
+    'continuo_retrievals_total',
+    'Retrievals of archived blocks by their reason, replays included',
+    'reason',
+    () => contexts()?.retrievals ?? {},
+  )
+  total(
+    'continuo_retrieval_waits_total',
+    'How often a session stood still until archived blocks were in memory',
+    () => model.stats.blockWaits,
+  )
+  total(
+    'continuo_retrieval_wait_seconds_total',
+    'Time that sessions stood still until archived blocks were in memory',
+    () => model.stats.blockWaitSeconds,
+  )
   return { brought: (tier, took) => seconds.observe({ tier }, took) }
 }

@@ -185,7 +185,7 @@ export const createMetrics = ({ log, names, model, worker }: MetricsDeps): Metri
   )
   const states = new Map<number, TaskState>()
   return {
-    ...createArchiveMetrics(registry, () => worker()?.contexts ?? null),
+    ...createArchiveMetrics(registry, model, () => worker()?.contexts ?? null),
     registry,
     committed({ ms }, added) {
       read.inc(added.read)

@@ -7,6 +7,7 @@ import { ContinuoError, messageOf } from '../errors.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import { checkFits, faultOfHead, type Head, pulseMismatch } from '../state/head.ts'
 import { LARGEST_IMPORTED_PULSE } from '../state/head-rules.ts'
+import { counterIn } from '../state/outer-memory.ts'
 import { decodeSnapshot, type Snapshot } from '../state/snapshot.ts'
 import { clockOf } from './advance.ts'
 
@@ -39,6 +40,21 @@ const checkHeld = ({ session, cursor }: Head, tokenizer: Tokenizer | null, vocab
   }
   if (ids.some((id) => id < 0 || id >= vocabSize))
     refuse(session, 'the text that is held back gives tokens outside the vocabulary')
+}
+
+/**
+ * Clock and memory must count the same tokens, head and memory the same archived blocks: which of them an event may name is judged by the
+ * head alone.
+ */
+const checkMemory = ({ head, state }: Snapshot, { layout, outerMemory }: Model): void => {
+  const { session, archived = 0, conductor } = head
+  const tensors = outerMemory === null ? [] : layout.tensors(state)
+  const there = counterIn(tensors, state, 'archived')
+  if (archived !== there) refuse(session, `it counts ${archived} archived blocks, and its memory ${there}`)
+  const tokens = conductor.globalStep - conductor.origin
+  const counted = counterIn(tensors, state, 'count')
+  if (outerMemory !== null && tokens !== counted)
+    refuse(session, `its clock counts ${tokens} tokens in its context, and its memory ${counted}`)
 }
 
 /** The engine is the judge of the state: it must take it, and the token after it must leave every number finite. */
@@ -84,6 +100,7 @@ export const admit = async (file: Uint8Array, model: Model, tokenizer: Tokenizer
   const fault = faultOfHead(head, model)
   if (fault !== null) refuse(session, fault)
   checkHeld(head, tokenizer, model.vocabSize)
+  checkMemory(snapshot, model)
   await tryOut(snapshot, model)
   // The parent of a fork is in another log, like the session's first record.
   const { from: _, ...taken } = head

@@ -16,7 +16,7 @@ import {
   type WorkItem,
   type WorkResult,
 } from '../engine/types.ts'
-import { ContinuoError } from '../errors.ts'
+import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
@@ -220,9 +220,15 @@ const conclude = async (
       event.type === 'archive'
         ? { type: event.type }
         : { type: event.type, ...(event.blocks && { blocks: event.blocks }) }
-    const result = await engine.submit({ context: session.context, tokens: NO_TOKENS, nats: false, request })
-    outputs.push(...rememberedIn(head, work, result))
-    head = moved(head, result, 0)
+    try {
+      const result = await engine.submit({ context: session.context, tokens: NO_TOKENS, nats: false, request })
+      outputs.push(...rememberedIn(head, work, result))
+      head = moved(head, result, 0)
+    } catch (error) {
+      // The engine changed nothing. Text that was held back before the event has been read by now, which any event does.
+      if (codeOf(error) !== 'INVALID') throw error
+      outputs.push({ to: 'deadletters', reason: `The memory refused a "${event.type}" event: ${messageOf(error)}` })
+    }
   }
   if (event.type === 'open') head = { ...head, settings: settingsOf(event) }
   if (event.type === 'close') {

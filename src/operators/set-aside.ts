@@ -93,10 +93,12 @@ export const setAside = (
  * It follows from what is stored, so nothing needs to be written.
  */
 export const asStopped = (head: Head, fault: string): Head => {
-  const { conductor, totals, cursor } = head
+  // The context is not gone on with, so nothing of it is archived.
+  const { archived: _, ...rest } = head
+  const { conductor, totals, cursor } = rest
   const { globalStep } = conductor
   return {
-    ...head,
+    ...rest,
     status: 'stopped',
     stopped: { cause: 'storage', reason: reasonOf(head.session, fault), offset: Math.max(0, cursor.offset) },
     conductor: { ...conductor, origin: Math.min(conductor.origin, globalStep) },

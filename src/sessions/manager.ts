@@ -456,7 +456,10 @@ export class SessionManager {
       if (this.#onProbe !== undefined && this.#probeEvery === undefined) await look()
       for await (const { outputs, failure } of advance(entry, bounded(out, entry.left), false, engine)) {
         if (failure !== undefined) throw failure
-        for (const output of outputs) if (output.to === 'tokens') observed.tokens?.(output.value)
+        for (const output of outputs) {
+          if (output.to === 'tokens') observed.tokens?.(output.value)
+          if (output.to === 'deadletters') invalid(output.reason)
+        }
         if (observed.goesOn?.() === false) break
       }
     } catch (error) {

@@ -108,7 +108,9 @@ export const stopping =
     look: (context: Context) => Promise<void>,
   ): ((item: WorkItem) => Promise<WorkResult>) =>
   async (item) => {
-    const { context, tokens, generate } = item
+    const { context, tokens, generate, request } = item
+    // It feeds no token.
+    if (request !== undefined) return submit(item)
     const results: WorkResult[] = []
     const generated: number[] = []
     let at = 0
@@ -130,8 +132,10 @@ export const stopping =
       const goesOn = at < tokens.length || (generate !== undefined && generated.length < generate.count)
       // A generation may end before its count.
       if (goesOn && (slice.length > 0 || result.ended === null)) continue
+      const events = results.flatMap((each) => each.events ?? [])
       return {
         ...result,
+        ...(events.length > 0 && { events }),
         nats: joined(results.map(({ nats }) => nats)),
         generated: Int32Array.from(generated),
         logprobs: joined(results.map(({ logprobs }) => logprobs)),

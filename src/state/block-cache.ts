@@ -29,10 +29,16 @@ export interface BlockCacheStats {
   /** Of blocks in memory, and of files. */
   readonly bytes: number
   readonly fileBytes: number
-  /** How often a block was used; how often one had to be brought from a file, and from the blob store. */
+  /** How often a block was used. */
   readonly uses: number
+  /** Of these, how often it had been brought for that from a file, and from the blob store. */
+  readonly fileUses: number
+  readonly storeUses: number
+  /** How often one was brought, used or not, and the bytes that were read for it. */
   readonly fileReads: number
   readonly storeReads: number
+  readonly fileReadBytes: number
+  readonly storeReadBytes: number
 }
 
 export interface BlockCache {
@@ -78,7 +84,9 @@ const open = (
   /** Why a copy cannot be had. */
   const lost = new Map<string, unknown>()
   const wanted = new Set<number>()
-  const counts = { uses: 0, fileReads: 0, storeReads: 0 }
+  const counts = { uses: 0, fileUses: 0, storeUses: 0, fileReads: 0, storeReads: 0 }
+  /** Brought, and not used since. */
+  const brought = new Map<number, 'file' | 'store'>()
   let fileBytes = 0
   let reading = 0
   let evicting = false
@@ -210,8 +218,10 @@ const open = (
     try {
       const near = await fromFile(number, entry)
       const bytes = near ?? (await fromStore(entry))
-      counts[near === null ? 'storeReads' : 'fileReads'] += 1
-      onRead?.(near === null ? 'store' : 'file', (performance.now() - begin) / 1000)
+      const tier = near === null ? 'store' : 'file'
+      counts[`${tier}Reads`] += 1
+      onRead?.(tier, (performance.now() - begin) / 1000)
+      brought.set(number, tier)
       port.wake(number, bytes)
       if (entries.get(number) === entry) awake.add(number)
     } catch (error) {
@@ -236,7 +246,12 @@ const open = (
       entryOf(number)
       awake.add(number)
     }
-    for (const number of used) if (awake.delete(number)) awake.add(number)
+    for (const number of used) {
+      if (awake.delete(number)) awake.add(number)
+      const tier = brought.get(number)
+      if (tier !== undefined) counts[`${tier}Uses`] += 1
+      brought.delete(number)
+    }
     counts.uses += used.length
     for (const number of gone) {
       const entry = entries.get(number)
@@ -244,6 +259,7 @@ const open = (
       entries.delete(number)
       awake.delete(number)
       wanted.delete(number)
+      brought.delete(number)
     }
     for (const number of asked) wanted.add(number)
     for (let i = 0; i < Math.min(asked.length, READS); i += 1) void bringNext()
@@ -271,11 +287,23 @@ const open = (
       get uses() {
         return counts.uses
       },
+      get fileUses() {
+        return counts.fileUses
+      },
+      get storeUses() {
+        return counts.storeUses
+      },
       get fileReads() {
         return counts.fileReads
       },
       get storeReads() {
         return counts.storeReads
+      },
+      get fileReadBytes() {
+        return counts.fileReads * size
+      },
+      get storeReadBytes() {
+        return counts.storeReads * size
       },
     },
     rest(numbers, kept) {

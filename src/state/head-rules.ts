@@ -22,10 +22,15 @@ const MOST_SURPRISAL = SURPRISAL_SPAN + 256
 /** The surprisal of a token is a difference of two f32, so it is less than twice the largest of them. */
 const MOST_NATS = 2 * 3.4028235e38
 
-/** The property of a model that the rules need. */
+/** A memory.json has no smaller blocks. */
+const LEAST_BLOCK = 4
+
+/** The properties of a model that the rules need. */
 export interface Positions {
   /** Tokens that one context takes; null: there is no bound. */
   readonly positions: number | null
+  /** null: its context is its memory. Missing: it is not known which model it is. */
+  readonly outerMemory?: { readonly blockSize: number } | null
 }
 
 const faultOfNats = (nats: number, predictions: number): string | null =>
@@ -75,8 +80,20 @@ const faultOfFork = ({ from, born, session, conductor }: Head): string | null =>
     : null
 }
 
+const faultOfArchived = ({ archived, conductor }: Head, { outerMemory }: Positions): string | null => {
+  if (archived === undefined) return null
+  if (outerMemory === null)
+    return `it counts ${archived} archived blocks, and the model has no memory outside of its context`
+  const tokens = conductor.globalStep - conductor.origin
+  const most = Math.floor(tokens / (outerMemory?.blockSize ?? LEAST_BLOCK))
+  return archived > most
+    ? `it counts ${archived} archived blocks, and the ${tokens} tokens of its context fill ${most} at most`
+    : null
+}
+
 /** The rule that the head breaks, as the second half of a sentence ("Session … cannot be used: …"); null: none. */
-export const faultOf = (head: Head, { positions }: Positions = { positions: null }): string | null => {
+export const faultOf = (head: Head, model: Positions = { positions: null }): string | null => {
+  const { positions } = model
   const { cursor, conductor, status, stopped } = head
   const { globalStep, origin } = conductor
   if (cursor.rng !== globalStep)
@@ -90,5 +107,6 @@ export const faultOf = (head: Head, { positions }: Positions = { positions: null
   if (status !== 'open' && !cursor.complete) return `it is ${status} in the middle of a record`
   if (cursor.held.length > MOST_HELD)
     return `it holds back ${cursor.held.length} characters, more than a tokenizer does (${MOST_HELD})`
-  return faultOfSums(head) ?? faultOfSpan(head) ?? faultOfGeneration(head) ?? faultOfFork(head)
+  const fault = faultOfSums(head) ?? faultOfSpan(head) ?? faultOfGeneration(head) ?? faultOfFork(head)
+  return fault ?? faultOfArchived(head, model)
 }

@@ -1,5 +1,6 @@
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { broughtWithin } from '../../src/cli/demo/memory.ts'
 import { continuo, json, temporary } from './helpers.ts'
 
 const folder = temporary()
@@ -13,6 +14,25 @@ const LENGTH = ['--characters', '20000']
 const demo = async (log: string): Promise<Told> => (await json<Told>('demo', '--memory', '--log', log, ...LENGTH))[0]!
 
 describe('continuo demo --memory', () => {
+  it('gives each answer the blocks that came back while it was written, however often its memory was asked', () => {
+    const brought = [
+      { pulse: 105, blocks: [4] },
+      // Between two answers.
+      { pulse: 131, blocks: [9] },
+      // The second answer asked nothing, the third one twice.
+      { pulse: 300, blocks: [7, 2] },
+      { pulse: 309, blocks: [3, 2] },
+    ]
+    const spans = [
+      [100, 120],
+      [200, 220],
+      [300, 310],
+      [310, 330],
+    ] as const
+    const found = spans.map(([from, to]) => broughtWithin(brought, { from, to }))
+    expect(found).toEqual([[4], [], [2, 3, 7], []])
+  })
+
   it('finds facts of the first page at the end of a text; a further run reads nothing anew', async () => {
     const log = `file:${join(folder, 'memory.db')}`
     const first = await demo(log)

@@ -76,12 +76,44 @@ describe.skipIf(!hasShared)('continuo eval FILE.jsonl', () => {
     })
   })
 
+  const model = () => sharedModel('llama-tiny-memory')
+  const EVENTS = '{"type":"tokens","tokens":[1,2,3]}\n\n{"type":"archive"}\n{"type":"tokens","tokens":[4]}\n'
+
+  test('with --events takes them from standard input and under any name, as from a file of theirs', async () => {
+    const [known] = await json<{ chain: string }>('eval', write('known.jsonl', EVENTS), '--model', model())
+    expect(known).toMatchObject({ pulse: 4 })
+    const named = await json<{ chain: string }>('eval', write('events.txt', EVENTS), '--events', '--model', model())
+    expect(named[0]).toMatchObject({ chain: known!.chain })
+    const piped = await continuo(['eval', '-', '--events', '--model', model(), '--json'], { input: EVENTS })
+    expect(piped).toMatchObject({ code: 0, err: '' })
+    expect(JSON.parse(piped.out)).toMatchObject({ chain: known!.chain })
+    // Without the flag it is a text, whatever it begins with.
+    const text = await continuo(['eval', '-', '--model', MODEL, '--json'], { input: EVENTS })
+    expect(JSON.parse(text.out)).toMatchObject({ tokens: EVENTS.length })
+  })
+
   test('names the line of an event that cannot be', async () => {
-    const model = sharedModel('llama-tiny-memory')
-    const file = write('bad.jsonl', '{"type":"tokens","tokens":[1,2,3]}\n\n{"type":"retrieve","blocks":[7]}\n')
-    const { code, err } = await continuo(['eval', file, '--model', model])
+    const bad = '{"type":"tokens","tokens":[1,2,3]}\n\n{"type":"retrieve","blocks":[7]}\n'
+    const sentence = 'line 3: A "retrieve" event names block 7, expected one of the 0 blocks that were archived'
+    const { code, err } = await continuo(['eval', write('bad.jsonl', bad), '--model', model()])
     expect(code).toBe(1)
-    expect(err).toContain('line 3: A "retrieve" event names block 7, expected one of the 0 blocks that were archived')
+    expect(err).toContain(sentence)
+    const piped = await continuo(['eval', '-', '--events', '--model', model()], { input: bad })
+    expect(piped.code).toBe(1)
+    expect(piped.err).toContain(`Standard input, ${sentence}`)
+  })
+
+  test('refuses --chunk-tokens, which would change nothing', async () => {
+    const file = write('some.jsonl', EVENTS)
+    const events = await continuo(['eval', file, '--model', model(), '--chunk-tokens', '7'])
+    expect(events).toMatchObject({ code: 2, out: '' })
+    expect(events.err).toContain(
+      '--chunk-tokens cuts a text into calls, and events are read in the steps of a stream. Leave it out.',
+    )
+    const state = ['--state', join(folder, 'never.safetensors')]
+    const text = await continuo(['eval', write('t.txt', 'abc'), '--model', MODEL, ...state, '--chunk-tokens', '7'])
+    expect(text).toMatchObject({ code: 2, out: '' })
+    expect(text.err).toContain('and with --state or --observations a text is read in the steps of a stream')
   })
 })
 

@@ -96,7 +96,8 @@ export const fuzz = async ({ kind, count, seed, seconds, bytes, keeps = true }: 
   /** Resolves with the case to go on with; null: all are done. */
   const runFrom = (from: number): Promise<number | null> =>
     new Promise((resolve, reject) => {
-      rmSync(join(folder, 'progress'), { force: true })
+      // What the process before this one left.
+      for (const name of ['progress', 'work', 'again']) rmSync(join(folder, name), { force: true, recursive: true })
       const child = fork(join(import.meta.dirname, 'child.ts'), [kind, seed, from, count, folder].map(String), {
         execArgv: ['--max-old-space-size=1024', '--expose-gc'],
         stdio: ['ignore', 'ignore', 'pipe', 'ipc'],

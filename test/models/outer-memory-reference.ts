@@ -243,12 +243,11 @@ export const memoryReference = (
         : learned.sumUp(hidden)
     const fresh = topic(block)
     const K = anchors.tokens
-    if (K * anchors.entries > 0 && (memory.trimmer !== null || fresh)) {
-      const allowed = Array.from({ length: B }, (_, p) => p).filter(
-        (p) => block * B + p >= S || memory.trimmer === null,
-      )
-      const best = memory.trimmer === null ? allowed : allowed.toSorted((a, b) => scores[b]! - scores[a]! || a - b)
-      if (memory.trimmer !== null && K < best.length) compared(scores[best[K - 1]!]!, scores[best[K]!]!)
+    const trims = anchors.policy === 'trimmer'
+    if (K * anchors.entries > 0 && (trims || fresh)) {
+      const allowed = Array.from({ length: B }, (_, p) => p).filter((p) => block * B + p >= S || !trims)
+      const best = trims ? allowed.toSorted((a, b) => scores[b]! - scores[a]! || a - b) : allowed
+      if (trims && K < best.length) compared(scores[best[K - 1]!]!, scores[best[K]!]!)
       if (entries.length === anchors.entries) note({ type: 'release', block: entries.shift()!.block })
       entries.push({ block, offsets: best.slice(0, K).toSorted((a, b) => a - b) })
     }

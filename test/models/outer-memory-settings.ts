@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Tensors } from '../engine/packages.ts'
-import { safetensors, writePackage } from '../engine/packages.ts'
+import { safetensors, temporaryFolder } from '../engine/packages.ts'
 import { BASE, type DecoderConfig, headWidth, keyHeads, randomDecoder } from './decoders.ts'
 import { randomModules } from './outer-memory-modules.ts'
 import type { Memory } from './outer-memory-reference.ts'
@@ -86,14 +86,15 @@ export const SETTINGS: readonly Setting[] = [
     QWEN2,
     with_({ trimmer: LEARNED.trimmer, anchors: { policy: 'trimmer' } }),
   ),
+  setting('a trimmer that chooses nothing: anchors begin topics', LLAMA, with_({ trimmer: LEARNED.trimmer })),
   setting(
     'no sinks, no anchors, no tombstones',
     LLAMA,
     with_({ sinks: 0, anchors: { tokens: 0 }, tombstones: { count: 0 } }),
   ),
   setting(
-    'tombstones that are not watched, and no retrieval by itself',
-    QWEN3,
+    'four query heads to a key head, tombstones that are not watched, and no retrieval by itself',
+    { ...QWEN3, num_key_value_heads: 1 },
     with_({ tombstones: { threshold: null, count: 3 }, retrieval: { every: 0 } }),
   ),
   setting('a Q-Former and what goes with it', QWEN3, with_({ ...LEARNED, anchors: { policy: 'trimmer' } })),
@@ -115,18 +116,29 @@ export const SETTINGS: readonly Setting[] = [
   ),
 ]
 
+/** What stands in the folder of a setting: config.json, the weights and what memory.json and its modules are. */
+export const filesOf = ({ config, memory, seed }: Setting) => {
+  const tensors = randomDecoder(seed, config)
+  const C = keyHeads(config) * headWidth(config)
+  const modules = randomModules(seed + 1, memory, { D: config.hidden_size, L: config.num_hidden_layers, C })
+  const files: Readonly<Record<string, Uint8Array>> = {
+    'config.json': Buffer.from(JSON.stringify(config)),
+    'model.safetensors': safetensors(tensors),
+    'memory.json': Buffer.from(JSON.stringify({ format: 'continuo-memory/1', ...memory })),
+    ...(modules.size > 0 && { 'memory.safetensors': safetensors(modules) }),
+  }
+  return { tensors, modules, files }
+}
+
 export interface Written {
   readonly folder: string
   readonly tensors: Tensors
   readonly modules: Tensors
 }
 
-export const writeSetting = ({ config, memory, seed }: Setting): Written => {
-  const tensors = randomDecoder(seed, config)
-  const C = keyHeads(config) * headWidth(config)
-  const modules = randomModules(seed + 1, memory, { D: config.hidden_size, L: config.num_hidden_layers, C })
-  const folder = writePackage(config, safetensors(tensors))
-  writeFileSync(join(folder, 'memory.json'), JSON.stringify({ format: 'continuo-memory/1', ...memory }))
-  if (modules.size > 0) writeFileSync(join(folder, 'memory.safetensors'), safetensors(modules))
+export const writeSetting = (setting: Setting): Written => {
+  const { tensors, modules, files } = filesOf(setting)
+  const folder = temporaryFolder()
+  for (const [name, content] of Object.entries(files)) writeFileSync(join(folder, name), content)
   return { folder, tensors, modules }
 }

@@ -1,9 +1,10 @@
-/** A memory outside with every kind of setting, against a reference in double precision: events exactly, logits and nats closely. */
+/** A memory outside with every kind of setting, against a reference in double precision: events exactly, logits and nats of each token closely. */
 import { describe, expect, test } from 'vitest'
 import type { MemoryRequest } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
 import type { MemoryEvent } from '../../topics/observations.ts'
 import { farthest, randomIds } from './decoder-suite.ts'
+import { keyHeads } from './decoders.ts'
 import { type Happening, memoryReference } from './outer-memory-reference.ts'
 import { RETRIEVE, SETTINGS, SUMMARIZE, writeSetting } from './outer-memory-settings.ts'
 
@@ -20,6 +21,17 @@ const expectEvents = (events: readonly MemoryEvent[], wanted: readonly Happening
       if (number !== undefined) expect(Math.abs(found! - number) / number, `${name} of event ${i}`).toBeLessThan(2e-4)
     }
 }
+
+/** −ln of the probability that these logits give the token. */
+const surprisal = (logits: readonly number[], id: number): number => {
+  const most = Math.max(...logits)
+  return most + Math.log(logits.reduce((sum, logit) => sum + Math.exp(logit - most), 0)) - logits[id]!
+}
+
+test('the settings share a key head among one, two, four and eight query heads', () => {
+  const shared = SETTINGS.map(({ config }) => config.num_attention_heads / keyHeads(config))
+  expect([...new Set(shared)].toSorted((a, b) => a - b)).toEqual([1, 2, 4, 8])
+})
 
 describe.each(SETTINGS)('a memory outside: $name', (setting) => {
   test('does what the reference does', async () => {
@@ -41,10 +53,15 @@ describe.each(SETTINGS)('a memory outside: $name', (setting) => {
       ] as const)
         for (const at of places) ids[at] = id
       let worst = 0
+      let worstNats = 0
+      let before: readonly number[] | null = null
       for (const [at, id] of ids.entries()) {
         const wanted = reference.feed(id)
-        const { events: told = [] } = await model.submit({ context, tokens: Int32Array.of(id), nats: false })
-        events.push(...told)
+        const done = await model.submit({ context, tokens: Int32Array.of(id), nats: true })
+        events.push(...(done.events ?? []))
+        if (before === null) expect(done.nats[0]).toBeNaN()
+        else worstNats = Math.max(worstNats, Math.abs(done.nats[0]! - surprisal(before, id)))
+        before = wanted
         if (at === 110) {
           reference.archive()
           await ask({ type: 'archive' })
@@ -65,6 +82,7 @@ describe.each(SETTINGS)('a memory outside: $name', (setting) => {
       if (memory.graph !== null)
         expect(events.map(({ type }) => type)).toEqual(expect.arrayContaining(['node', 'split', 'merge']))
       expect(worst).toBeLessThan(1e-4)
+      expect(worstNats).toBeLessThan(1e-4)
     } finally {
       model.close()
     }

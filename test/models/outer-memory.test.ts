@@ -135,15 +135,15 @@ describe.skipIf(!hasShared)('a decoder whose context lies outside', () => {
   test.each([
     MEMORY,
     GRAPH,
-  ])('%s goes on from a saved state with the same bits, saved after every seventh token', async (name) => {
+  ])('%s goes on from a saved state with the same bits, saved after every token', async (name) => {
     const { token_ids: ids } = json<Expected>(sharedModel(name), 'expected.json')
     await withModel(sharedModel(name), async (model) => {
       const straight = model.createContext()
       const whole = await feed(model, straight, ids)
       const saved = model.createContext()
       const events: MemoryEvent[] = []
-      for (let at = 0; at < ids.length; at += 7) {
-        events.push(...(await feed(model, saved, ids.slice(at, at + 7))).events)
+      for (const id of ids) {
+        events.push(...(await feed(model, saved, [id])).events)
         const { pulse, origin, chain } = saved
         const state = saved.serialize()
         saved.reset()
@@ -152,6 +152,31 @@ describe.skipIf(!hasShared)('a decoder whose context lies outside', () => {
       expect(events).toEqual(whole.events)
       expect(saved.chain).toBe(straight.chain)
       expect(Buffer.from(saved.serialize()).equals(straight.serialize())).toBe(true)
+    })
+  })
+
+  test.each([
+    MEMORY,
+    GRAPH,
+  ])('%s lays the same list again, bit for bit, from any state: as often as it is asked', async (name) => {
+    const { token_ids: ids } = json<Expected>(sharedModel(name), 'expected.json')
+    await withModel(sharedModel(name), async (model) => {
+      const straight = model.createContext()
+      const laid = model.createContext()
+      for (const [at, id] of ids.entries()) {
+        // In `straight` the list has grown token by token since its last beat. A restored context has none, and lays it for the next token.
+        const head = { pulse: straight.pulse, origin: straight.origin, chain: straight.chain }
+        const state = straight.serialize()
+        await feed(model, straight, [id])
+        if (at % 5 !== 0 && at % 8 !== 7) continue
+        const wanted = await model.logits(straight)
+        for (let times = 0; times < 2; times += 1) {
+          laid.restore(state, head)
+          await feed(model, laid, [id])
+          expect(await model.logits(laid)).toEqual(wanted)
+          expect(Buffer.from(laid.serialize()).equals(straight.serialize())).toBe(true)
+        }
+      }
     })
   })
 
@@ -183,14 +208,23 @@ describe.skipIf(!hasShared)('a decoder whose context lies outside', () => {
     })
   })
 
-  test('with every block brought back it is the plain decoder', async () => {
+  test.each([
+    [0, 0, 0],
+    [4, 3, 6],
+    [1, 0, 2],
+    [0, 16, 0],
+    [13, 3, 1],
+    [16, 0, 40],
+  ])('with every block brought back it is the plain decoder: %i sinks, anchors of %i tokens, %i tombstones', async (S, K, T) => {
     const { token_ids } = json<Expected>(sharedModel(MEMORY), 'expected.json')
     // Ids that end no step: the plain decoder has none.
     const ids = token_ids.filter((id) => id < 256).slice(0, 400)
     const all = packageWith(MEMORY, (memory) => ({
       ...memory,
       ...{ kv_dtype: 'f32', cold_dtype: 'f32' },
-      tombstones: { ...(memory.tombstones as object), threshold: null },
+      sinks: S,
+      anchors: { ...(memory.anchors as object), tokens: K },
+      tombstones: { ...(memory.tombstones as object), count: T, threshold: null },
       retrieval: { ...(memory.retrieval as object), policy: 'recent', every: 16, blocks: 64 },
     }))
     const plain = packageWith(MEMORY, null)

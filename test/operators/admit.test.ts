@@ -8,7 +8,10 @@ import { admit } from '../../src/operators/admit.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
 import { type Head, seal } from '../../src/state/head.ts'
 import { LARGEST_IMPORTED_PULSE } from '../../src/state/head-rules.ts'
-import { type Forgery, forged } from '../sessions/forged.ts'
+import { open } from '../engine/helpers.ts'
+import { randomIds } from '../models/decoder-suite.ts'
+import { SETTINGS, writeSetting } from '../models/outer-memory-settings.ts'
+import { type ForgedTensors, type Forgery, forged, putNumbers } from '../sessions/forged.ts'
 import { demoModel } from './harness.ts'
 import { enormous } from './planting.ts'
 
@@ -104,6 +107,10 @@ const hostile: Readonly<Record<string, readonly [Forgery, RegExp]>> = {
     { header: (header) => ({ ...header, more: { dtype: 'F32', shape: [1], data_offsets: [0, 4] } }) },
     /has a tensor "more", which the model's layout does not know/,
   ],
+  'archived blocks that its model cannot have': [
+    { head: (head) => ({ ...head, archived: 1 }) },
+    /it counts 1 archived blocks, and the model has no memory outside of its context/,
+  ],
   'a member too many': [{ head: (head) => ({ ...head, evil: 1 }) }, /has no readable header/],
 }
 
@@ -136,6 +143,47 @@ describe('a session in a file', () => {
     await expect(admit(held, model, broken)).rejects.toThrow(/cannot read the text that is held back \(no such mark\)/)
     await expect(admit(held, model, null)).rejects.toThrow(/only its tokenizer can read/)
   })
+})
+
+describe('a session with a memory outside, in a file', () => {
+  const archivedAs = (archived: number): Forgery => ({ head: (head) => ({ ...head, archived }) })
+  /** A session of 100 tokens in blocks of 8, of which 10 are archived. */
+  const use = async (claim: (model: Model, blob: Uint8Array) => Promise<void>): Promise<void> => {
+    const outer = await open(writeSetting(SETTINGS[0]!).folder, { threads: 1, keepPacked: false })
+    const sessions = new SessionManager(outer, { verifyWeights: false })
+    try {
+      sessions.createSession('s')
+      await sessions.process('s', randomIds(100, 27, 5))
+      await claim(outer, await sessions.checkpointSession('s'))
+    } finally {
+      await sessions.close()
+    }
+  }
+
+  it('is admitted as it is', () =>
+    use(async (outer, file) => {
+      expect((await admit(forged(file, archivedAs(10)), outer, null)).head.archived).toBe(10)
+    }))
+
+  it.each([
+    [12, /it counts 12 archived blocks, and its memory 10/],
+    [9, /it counts 9 archived blocks, and its memory 10/],
+    [0, /it counts 0 archived blocks, and its memory 10/],
+    [1000, /it counts 1000 archived blocks, and the 100 tokens of its context fill 12 at most/],
+  ])('is refused where its head counts %i archived blocks', (archived, sentence) =>
+    use(async (outer, file) => {
+      const refused = await admit(forged(file, archivedAs(archived)), outer, null).catch((error: unknown) => error)
+      expect(messageOf(refused)).toMatch(sentence)
+      expect(codeOf(refused)).toBe('REFUSED')
+    }))
+
+  it.each([0, 99, 101])('is refused where its memory counts %i tokens, and its clock 100', (count) =>
+    use(async (outer, file) => {
+      const tensors = (all: ForgedTensors): void => putNumbers(all, 'count', [count])
+      const refused = await admit(forged(file, { tensors }), outer, null).catch((error: unknown) => error)
+      expect(messageOf(refused)).toMatch(`its clock counts 100 tokens in its context, and its memory ${count}`)
+      expect(codeOf(refused)).toBe('REFUSED')
+    }))
 })
 
 describe('the writer', () => {

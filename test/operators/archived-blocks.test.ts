@@ -56,12 +56,19 @@ describe.skipIf(!hasShared)('archived blocks', () => {
 
   test('in memory, in files, or neither: the same chains, states and forks', async () => {
     const all = await lived({})
-    expect(all.blocks).toMatchObject({ fileReads: 0, storeReads: 0, fileBytes: 0 })
+    expect(all.blocks).toMatchObject({ fileReads: 0, storeReads: 0, fileUses: 0, storeUses: 0, fileBytes: 0 })
+    expect(all.blocks.uses).toBeGreaterThan(6)
     expect(all.blocks.bytes).toBeGreaterThan(20 * 33_792)
     const dir = freshFolder()
     const none = await lived({ blockCacheBytes: 0, blockDir: dir })
     expect(none).toMatchObject({ chains: all.chains, state: all.state, warnings: [] })
     expect(none.blocks.fileReads).toBeGreaterThan(6)
+    expect(none.blocks.fileReadBytes).toBe(none.blocks.fileReads * 33_792)
+    // Others found their block still in memory.
+    expect(none.blocks.fileUses).toBeGreaterThan(6)
+    expect(none.blocks.fileUses).toBeLessThanOrEqual(none.blocks.fileReads)
+    expect(none.blocks.fileUses).toBeLessThanOrEqual(none.blocks.uses)
+    expect(none.blocks).toMatchObject({ storeUses: 0, storeReadBytes: 0 })
     expect(none.blocks.bytes).toBeLessThan(all.blocks.bytes / 2)
     expect(readdirSync(dir)).toEqual([])
     const some = await lived({ blockCacheBytes: 200_000 })

@@ -4,11 +4,14 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type ModelPackage, openPackage } from '../../src/models/open.ts'
 import { SessionManager } from '../../src/sessions/manager.ts'
+import type { Head } from '../../src/state/head.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
+import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import type { MemoryEvent } from '../../topics/observations.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
 import { type Bench, createBench, event, verified } from './harness.ts'
+import { plant } from './planting.ts'
 
 const NAME = 'llama-tiny-memory'
 interface Script {
@@ -98,6 +101,34 @@ describe.skipIf(!hasShared)('a memory outside, on a stream', () => {
       await bench.settle()
       expect((await bench.heads()).get('s')!.chain).not.toBe(before.chain)
       await verified(bench)
+    }))
+
+  test('gives a request that the memory refuses to the dead letters, and goes on', () =>
+    use(async (bench) => {
+      const { token_ids: ids } = json<{ token_ids: number[] }>('expected.json')
+      await bench.feed(event('s', { type: 'tokens', tokens: ids.slice(0, 100) }))
+      await bench.settle({ snapshotEvery: 1 })
+      const before = (await bench.heads()).get('s')!
+      // Its head counts one block more than its memory has, here and in its snapshot: within the tokens of its context.
+      const altered = (head: Head): Head => ({ ...head, archived: before.archived! + 1 })
+      await plant(bench, 's', { head: altered, inside: altered })
+      const [at] = await bench.feed(
+        event('s', { type: 'retrieve', blocks: [before.archived!] }),
+        event('s', { type: 'tokens', tokens: ids.slice(100, 110) }),
+      )
+      const { worker } = await bench.settle()
+      expect([...worker.refused.values()]).toEqual([])
+      const [letter] = await bench.records('deadletters')
+      const header = (name: string): string =>
+        Buffer.from(letter!.headers.find(([known]) => known === name)![1]).toString()
+      expect(header(DEAD_LETTER_HEADERS.offset)).toBe(String(at))
+      const { archived } = before
+      expect(header(DEAD_LETTER_HEADERS.reason)).toMatch(
+        new RegExp(
+          `^The memory refused a "retrieve" event: .*names block ${archived}, expected one of the ${archived} `,
+        ),
+      )
+      expect((await bench.heads()).get('s')).toMatchObject({ status: 'open', conductor: { globalStep: 110 } })
     }))
 
   test('a snapshot holds what is new: archived blocks are blobs that later snapshots name again', async () => {

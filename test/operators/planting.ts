@@ -10,6 +10,8 @@ import type { Bench } from './harness.ts'
 export interface Altered {
   /** The head alone; the one in the snapshot stays. */
   readonly head?: (head: Head) => Head
+  /** The head in the snapshot. */
+  readonly inside?: (head: Head) => Head
   readonly state?: (state: Uint8Array) => Uint8Array
 }
 
@@ -27,13 +29,13 @@ type Planted = Pick<Bench, 'log' | 'names' | 'model'>
 export const plant = async (
   bench: Planted,
   session: string,
-  { head, state }: Altered,
+  { head, inside, state }: Altered,
   group = 'test',
 ): Promise<void> => {
   const { log, names, model } = bench
   const before = (await readPartitionState(log, names, 0, 1 << 30)).heads.get(session)!
   const old = await decodeSnapshot(await readSnapshot(log, names.snapshots, 0, before), model.layout)
-  const file = await encodeSnapshot(old.head, state?.(old.state) ?? old.state, model.layout)
+  const file = await encodeSnapshot(inside?.(old.head) ?? old.head, state?.(old.state) ?? old.state, model.layout)
   await plantFile(bench, session, [file], undefined, head, group)
 }
 

@@ -11,9 +11,12 @@ import { encodeSnapshot } from '../../state/snapshot.ts'
 import { command } from '../command.ts'
 import { cacheDtypeFlag, deviceFlag, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
 import { eventsIn, runEvents } from '../event-file.ts'
-import { optional, usage, whole } from '../flags.ts'
+import { on, optional, optionalWhole, usage } from '../flags.ts'
 import { readAll } from '../input.ts'
 import { bitsPer, count, print, printJson } from '../output.ts'
+
+/** Tokens of a call where the command names no other number. */
+const CHUNK = 4096
 
 const idList = z.array(z.int().min(0))
 
@@ -112,9 +115,9 @@ const evalEvents = async (opened: ModelPackage, events: readonly Valid[]): Promi
   return { nats, predictions, tokens: tokens + generated, context, bytes, head, observed }
 }
 
-/** The input as events: a file of them, or a text or ids as one event, and the end of the text. */
-const inputEvents = (file: string, input: Buffer, opened: ModelPackage): readonly Valid[] => {
-  if (file.endsWith('.jsonl')) return eventsIn(input, file, opened)
+/** The input as events: as it is, or a text or ids as one event, and the end of the text. */
+const inputEvents = (file: string, input: Buffer, holdsEvents: boolean, opened: ModelPackage): readonly Valid[] => {
+  if (holdsEvents) return eventsIn(input, file === '-' ? 'Standard input' : file, opened)
   const ids = idsIn(input)
   const first: ChunkInput =
     ids === null ? { type: 'text', bytes: input.toString('base64') } : { type: 'tokens', tokens: [...ids] }
@@ -125,13 +128,22 @@ const inputEvents = (file: string, input: Buffer, opened: ModelPackage): readonl
 export const evaluate = command({
   name: 'eval',
   about:
-    'How well the model predicts what it reads once, learning on the way: total nats over all tokens but the first, bits per byte, and the chain, a fingerprint of the computation. A file that ends in .jsonl is a stream of one session: events, one JSON a line.',
+    'How well the model predicts what it reads once, learning on the way: total nats over all tokens but the first, bits per byte, and the chain, a fingerprint of the computation. A file that ends in .jsonl, and with --events any input, is a stream of one session: events, one JSON a line.',
   args: [
-    { name: 'FILE', help: 'text, a JSON array of token ids, or events (.jsonl); - for standard input', required: true },
+    {
+      name: 'FILE',
+      help: 'text, a JSON array of token ids, or events (.jsonl, --events); - for standard input',
+      required: true,
+    },
   ],
   flags: {
     model: modelFlag,
-    'chunk-tokens': whole('N', 'tokens a call; changes the speed, never the result', 4096, { min: 1 }),
+    events: on('FILE holds events, whatever its name is: also standard input'),
+    'chunk-tokens': optionalWhole(
+      'N',
+      `tokens of a text a call (default: ${CHUNK}); changes the speed, never the result`,
+      { min: 1 },
+    ),
     logits: optional('FILE', 'write the logits after the last token: raw little-endian f32'),
     state: optional('FILE', 'write the state after the last event: one file, as export writes it'),
     observations: optional('FILE', 'write what was observed and generated: one JSON a line'),
@@ -143,17 +155,23 @@ export const evaluate = command({
   examples: [
     'eval docs/demo/harbour-log.txt --model models/demo',
     'eval events.jsonl --model models/demo --observations observed.jsonl --state state.safetensors',
+    'eval - --events --model models/demo < events.jsonl',
     'eval docs/demo/harbour-log.txt --model models/demo --device cuda',
   ],
   async run(flags, [file]) {
+    const holdsEvents = flags.events || file!.endsWith('.jsonl')
+    const asEvents = holdsEvents || flags.state !== undefined || flags.observations !== undefined
+    if (asEvents && flags['chunk-tokens'] !== undefined)
+      throw usage(
+        `--chunk-tokens cuts a text into calls, and ${holdsEvents ? 'events are' : 'with --state or --observations a text is'} read in the steps of a stream. Leave it out.`,
+      )
     const input = await readAll(file!)
     return withModel(flags.model, flags, async (opened) => {
       const { model } = opened
-      const asEvents = file!.endsWith('.jsonl') || flags.state !== undefined || flags.observations !== undefined
       const started = performance.now()
       const { nats, predictions, tokens, bytes, context, head, observed } = asEvents
-        ? await evalEvents(opened, inputEvents(file!, input, opened))
-        : await evalTokens(opened, input, flags['chunk-tokens'])
+        ? await evalEvents(opened, inputEvents(file!, input, holdsEvents, opened))
+        : await evalTokens(opened, input, flags['chunk-tokens'] ?? CHUNK)
       const seconds = (performance.now() - started) / 1000
       if (flags.logits !== undefined) {
         const logits = await model.logits(context)

@@ -1,19 +1,20 @@
 import type { TopicNames } from '../../../topics/index.ts'
 import { namesOf } from '../../client/topics.ts'
 import { messageOf } from '../../errors.ts'
-import { ARCHIVE } from '../../memory.ts'
-import { manifestIn, readerOf, wholeFile } from '../../operators/manifests.ts'
+import { type ArchivePlace, archivePlaces } from '../../operators/archive-places.ts'
+import { wholeFile } from '../../operators/manifests.ts'
 import { readSnapshot } from '../../operators/snapshots.ts'
 import type { Head } from '../../state/head.ts'
 import { type TensorHealth, tensorHealth } from '../../state/health.ts'
 import type { MemoryStats } from '../../state/memory-stats.ts'
-import { blockSizeOf, type OuterMemoryView, outerMemoryOf } from '../../state/outer-memory.ts'
+import { type OuterMemoryView, outerMemoryOf } from '../../state/outer-memory.ts'
 import { readSnapshotFile } from '../../state/snapshot.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import { blobFlags, inputTopicFlag, logFlags, partitionsOf, sealFlags, stateOf, withExistingLog } from '../common.ts'
 import { on, optional } from '../flags.ts'
 import { bitsPer, count, plural, print, printable, printJson, say, table } from '../output.ts'
+import { memoryLines } from '../show/outer-memory.ts'
 
 /** Pulses since the newest snapshot; null where there is none. */
 const snapshotAge = ({ conductor, snapshot }: Head): number | null =>
@@ -119,66 +120,18 @@ const levelRows = ({ session, totals }: Head, stats: MemoryStats | null): string
   ])
 }
 
-/** What the memory outside held in a session's newest snapshot; null: there is no snapshot, or no such memory. */
+/** What the memory outside held in a session's newest snapshot, and where its archived blocks lie; null: no snapshot, or no such memory. */
 const memoryOf = async (
   log: EventLog,
   names: TopicNames,
   head: Head,
   partition: number,
-): Promise<OuterMemoryView | null> => {
+): Promise<{ readonly memory: OuterMemoryView; readonly places: readonly ArchivePlace[] } | null> => {
   if (head.snapshot === null) return null
   const file = await readSnapshotFile(await readSnapshot(log, names.snapshots, partition, head))
-  const manifest = await manifestIn(log, file)
-  const archive = manifest?.tables.findIndex((own) => own.includes(ARCHIVE)) ?? -1
-  const [first] = archive < 0 ? [] : manifest!.names[archive]!
-  if (first === undefined) return outerMemoryOf(file.tensors, file.state)
-  // The header of one archived block says how many tokens a block has.
-  let payload: Uint8Array = new Uint8Array(0)
-  await readerOf(log, manifest!).get([{ ...first, bytes: manifest!.sizes[archive]![0]! }], async (_, bytes) => {
-    payload = bytes ?? payload
-  })
-  return outerMemoryOf(file.tensors, file.state, blockSizeOf(payload))
-}
-
-/** Blocks as runs: "0 to 3, 7". */
-const runsText = (blocks: readonly number[]): string => {
-  const runs: [number, number][] = []
-  for (const block of blocks.toSorted((a, b) => a - b)) {
-    const last = runs.at(-1)
-    if (last !== undefined && last[1] === block - 1) last[1] = block
-    else runs.push([block, block])
-  }
-  return runs.map(([from, to]) => (from === to ? String(from) : `${from} to ${to}`)).join(', ')
-}
-
-const MOST_BAR = 40
-
-/** The list of slots, from its beginning, then what is not in it. */
-const memoryLines = (memory: OuterMemoryView): readonly string[] => {
-  const { blockSize, injected, pending, anchors, tombstones, archived, tokens } = memory
-  const asleep = Array.from({ length: archived }, (_, block) => block).filter((block) => !injected.includes(block))
-  const inWindow = blockSize === null ? tokens : tokens - archived * blockSize
-  const shown = anchors.filter(({ block }) => block < archived && !injected.includes(block))
-  const controller = pending === null ? 'Generating' : `Retrieving: ${runsText(pending)} come at the next beat`
-  const marks = tombstones.map(({ from, to, attention }) => {
-    const bar = '#'.repeat(Math.min(MOST_BAR, Math.round(attention * 10)))
-    return `    ${from === to - 1 ? `block ${from}` : `blocks ${from} to ${to - 1}`}  ${attention.toFixed(3)} ${bar}`
-  })
-  return [
-    `${controller}. ${plural(tokens, 'token')}, ${plural(archived, 'block')} archived${blockSize === null ? '' : ` of ${blockSize} tokens each`}; index version ${count(memory.indexVersion)}.`,
-    'Attended to:',
-    ...(archived > 0 ? ['  sinks: the first tokens'] : []),
-    ...(shown.length > 0
-      ? ['  anchors:', ...shown.map(({ block, offsets }) => `    block ${block}: tokens ${offsets.join(', ')}`)]
-      : []),
-    ...(marks.length > 0
-      ? ['  tombstones, and how much each is attended to (1: like an average slot):', ...marks]
-      : []),
-    ...(injected.length > 0 ? [`  blocks brought back: ${runsText(injected)}`] : []),
-    `  window: ${plural(inWindow, 'token')}`,
-    `Asleep: ${asleep.length === 0 ? 'nothing' : `${plural(asleep.length, 'block')} (${runsText(asleep)})`}.`,
-    ...memory.topics.map(({ slot, blocks }) => `Topic ${slot}: ${plural(blocks, 'block')}.`),
-  ]
+  const memory = outerMemoryOf(file.tensors, file.state)
+  if (memory === null) return null
+  return { memory, places: await archivePlaces(log, names, file, memory.archived) }
 }
 
 interface Seen {
@@ -218,8 +171,8 @@ const showMemory = async (log: EventLog, names: TopicNames, session: string, jso
     return 1
   }
   const [head, partition] = found
-  const memory = await memoryOf(log, names, head, partition)
-  if (memory === null) {
+  const seen = await memoryOf(log, names, head, partition)
+  if (seen === null) {
     say(
       head.snapshot === null
         ? `Session "${printable(session)}" has no snapshot yet; a clean stop of its worker writes one.`
@@ -227,10 +180,11 @@ const showMemory = async (log: EventLog, names: TopicNames, session: string, jso
     )
     return 1
   }
-  if (json) printJson({ session, snapshot: head.snapshot!.pulse, ...memory })
+  const { memory, places } = seen
+  if (json) printJson({ session, snapshot: head.snapshot!.pulse, ...memory, places })
   else {
     print(`Session "${printable(session)}", as of its snapshot at pulse ${count(head.snapshot!.pulse)}.`)
-    for (const line of memoryLines(memory)) print(line)
+    for (const line of memoryLines(memory, places)) print(line)
   }
   return 0
 }
@@ -247,10 +201,17 @@ export const sessions = command({
     health: on(
       'norms of the memory in the newest snapshot, of each tensor where it is largest; of a memory with levels also what its gates were and what waits to be written',
     ),
-    memory: optional('ID', "this session's memory outside in its newest snapshot: what is attended to, what sleeps"),
+    memory: optional(
+      'ID',
+      "this session's memory outside in its newest snapshot: what is attended to, what sleeps, and where that lies",
+    ),
     'input-topic': inputTopicFlag,
   },
-  examples: ['sessions --log file:continuo.db', 'sessions --log file:continuo.db --session book --health'],
+  examples: [
+    'sessions --log file:continuo.db',
+    'sessions --log file:continuo.db --session book --health',
+    'sessions --log file:continuo.db --memory book',
+  ],
   async run(flags) {
     return withExistingLog(flags, async (log) => {
       const names = namesOf(log, flags['input-topic'])

@@ -50,19 +50,34 @@ const firstRecords = async (document: string, length: number, facts: readonly Fa
   return [chunkRecord(SESSION, { type: 'open', memory: true }), ...pieces, ...asking(facts, 0)]
 }
 
-/** The blocks that each `<RETRIEVE>` of the session brought, in order. */
-const retrievals = async (log: EventLog, names: TopicNames): Promise<readonly (readonly number[])[]> => {
+/** A `<RETRIEVE>` of the session: after the token of which pulse, and what it brought. */
+export interface Brought {
+  readonly pulse: number
+  readonly blocks: readonly number[]
+}
+
+const retrievals = async (log: EventLog, names: TopicNames): Promise<readonly Brought[]> => {
   const { begin, end } = await log.bounds(names.observations, 0)
-  const found: (readonly number[])[] = []
+  const found: Brought[] = []
   for await (const { records } of log.read(names.observations, 0, begin, { until: end }))
     for (const { value } of records) {
       if (value === null) continue
       const seen: Observation = observation.parse(JSON.parse(Buffer.from(value).toString()))
       if (seen.type !== 'remembered' || seen.session !== SESSION) continue
       for (const event of seen.events)
-        if (event.type === 'retrieve' && event.reason === 'token') found.push(event.blocks)
+        if (event.type === 'retrieve' && event.reason === 'token')
+          found.push({ pulse: event.pulse, blocks: event.blocks })
     }
   return found
+}
+
+/** The blocks that came back for an answer whose tokens have these pulses: a model may ask its memory several times, or not at all. */
+export const broughtWithin = (
+  brought: readonly Brought[],
+  { from, to }: { readonly from: number; readonly to: number },
+): readonly number[] => {
+  const own = brought.filter(({ pulse }) => pulse >= from && pulse < to).flatMap(({ blocks }) => blocks)
+  return [...new Set(own)].sort((a, b) => a - b)
 }
 
 export interface MemoryDemo {
@@ -111,11 +126,11 @@ export const demoMemory = async (demo: MemoryDemo): Promise<ExitCode> => {
     settings: { commitInterval: 200, snapshotEvery: 65_536, blocks: { maxBytes: CACHE } },
   })
   const seconds = (performance.now() - started) / 1000
-  const brought = (await retrievals(log, names)).slice(first)
+  const brought = await retrievals(log, names)
   const asked: Asked[] = []
   for (const [i, fact] of facts.entries()) {
-    const { text } = await generatedText(log, names, SESSION, requestName(first + i + 1))
-    asked.push({ fact, answer: text.trim(), right: isRight(text, fact), blocks: brought[i] ?? [] })
+    const { text, ...pulses } = await generatedText(log, names, SESSION, requestName(first + i + 1))
+    asked.push({ fact, answer: text.trim(), right: isRight(text, fact), blocks: broughtWithin(brought, pulses) })
   }
   const head = await headOf(log, names, SESSION)
   const pulse = head?.conductor.globalStep ?? 0
@@ -124,7 +139,7 @@ export const demoMemory = async (demo: MemoryDemo): Promise<ExitCode> => {
     const width = Math.max(...asked.map(({ answer }) => answer.length))
     for (const { fact, answer, right, blocks } of asked)
       print(
-        `\n  What is the ${fact.what}?\n  ${printable(answer).padEnd(width)}   ${right ? 'right' : `wrong, it is ${fact.value}`}; brought back: ${plural(blocks.length, 'block')} ${blocks.join(', ')}`,
+        `\n  What is the ${fact.what}?\n  ${printable(answer).padEnd(width)}   ${right ? 'right' : `wrong, it is ${fact.value}`}; brought back: ${blocks.length === 0 ? 'nothing' : `${plural(blocks.length, 'block')} ${blocks.join(', ')}`}`,
       )
     const from = resumed?.conductor.globalStep ?? 0
     print(

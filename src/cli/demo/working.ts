@@ -41,16 +41,17 @@ export const requestsSoFar = async (
 export const headOf = async (log: EventLog, names: TopicNames, session: string): Promise<Head | undefined> =>
   (await stateOf(log, names, 0)).heads.get(session)
 
-/** Text and number of the tokens that the tokens topic holds for the request. */
+/** Text and number of the tokens that the tokens topic holds for the request, and their pulses: `from` … `to` − 1. */
 export const generatedText = async (
   log: EventLog,
   names: TopicNames,
   session: string,
   requestId: string,
-): Promise<{ text: string; tokens: number }> => {
+): Promise<{ text: string; tokens: number; from: number; to: number }> => {
   const { begin, end } = await log.bounds(names.tokens, 0)
   let written = ''
   let tokens = 0
+  let [from, to] = [Number.POSITIVE_INFINITY, 0]
   for await (const { records } of log.read(names.tokens, 0, begin, { until: end })) {
     for (const { value } of records) {
       if (value === null) continue
@@ -58,9 +59,11 @@ export const generatedText = async (
       if (event.session !== session || event.requestId !== requestId) continue
       written += event.text
       tokens += event.ids.length
+      from = Math.min(from, event.fromPulse)
+      to = Math.max(to, event.toPulse)
     }
   }
-  return { text: written, tokens }
+  return { text: written, tokens, from, to }
 }
 
 export interface Working {

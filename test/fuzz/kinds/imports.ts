@@ -13,12 +13,76 @@ import type { EventLog } from '../../../src/streams/log.ts'
 import { openLog } from '../../../src/streams/open.ts'
 import { TOPICS, type TopicNames, topicNames } from '../../../topics/index.ts'
 import type { Generated } from '../../../topics/tokens.ts'
+import { filesOf, SETTINGS } from '../../models/outer-memory-settings.ts'
+import { forged, isWhole, numbersOf, putNumbers } from '../../sessions/forged.ts'
 import { eventually } from '../../streams/helpers.ts'
 import type { OpenKind } from '../kind.ts'
 import { damagedJson, damagedSafetensors, joined, partsOf, type Random } from '../mutate.ts'
-import { goodPackages, writeFiles } from '../packages.ts'
+import { type Files, goodPackages, writeFiles } from '../packages.ts'
 
 const TOKENS = 5
+const IDS = Array.from({ length: 130 }, (_, at) => (at * 5 + (at >> 3)) % 27)
+
+interface Base {
+  readonly files: Files
+  /** What the session in the file has read. */
+  readonly fed: readonly object[]
+  /** What it is to go on with: a request of TOKENS tokens among them. */
+  readonly goesOn: readonly object[]
+}
+
+const request = { type: 'generate', requestId: 'q', maxTokens: TOKENS, seed: 1 }
+/** Every table that a memory outside can have: topics of a Q-Former, a trimmer, and blocks that come a beat later. */
+const [everything] = SETTINGS.filter(({ name }) => name === 'topics of a Q-Former, and a walker, a beat later')
+const BASES: Readonly<Record<string, Base>> = {
+  rwkv7: {
+    files: goodPackages().get('rwkv7')!,
+    fed: [
+      { type: 'text', text: 'The harbour froze in the first week.' },
+      { type: 'generate', requestId: 'r', maxTokens: 9, seed: 3 },
+    ],
+    goesOn: [request],
+  },
+  memory: {
+    files: filesOf(everything!).files,
+    // It ends before the beat at which the blocks of its last retrieval come.
+    fed: [{ type: 'tokens', tokens: IDS }],
+    goesOn: [
+      { type: 'tokens', tokens: IDS.slice(0, 20) },
+      { type: 'archive' },
+      { type: 'retrieve' },
+      { type: 'retrieve', blocks: [3, 9] },
+      request,
+      { type: 'tokens', tokens: IDS.slice(0, 40) },
+    ],
+  },
+}
+
+/** Whole numbers of the state changed, some to what their neighbours are, and the checksum with them. */
+const otherNumbers = (file: Uint8Array, random: Random): Uint8Array =>
+  forged(file, {
+    tensors: (tensors) => {
+      const names = [...tensors].filter(([, tensor]) => isWhole(tensor)).map(([name]) => name)
+      for (let times = 1 + random.below(3); times > 0; times -= 1) {
+        const name = random.pick(names)
+        const numbers = numbersOf(tensors.get(name)!)
+        if (numbers.length === 0) continue
+        const at = random.below(numbers.length)
+        const own = numbers[at]!
+        numbers[at] = random.pick([
+          own + 1,
+          own - 1,
+          0,
+          -1,
+          random.pick(numbers),
+          2 ** 31 - 1,
+          -(2 ** 31),
+          random.below(64),
+        ])
+        putNumbers(tensors, name, numbers)
+      }
+    },
+  })
 
 /** The head changed, and the checksum of the file over head and state with it. */
 const resealed = (file: Uint8Array, random: Random): Uint8Array => {
@@ -33,9 +97,16 @@ const resealed = (file: Uint8Array, random: Random): Uint8Array => {
   )
 }
 
-export const open: OpenKind = async (folder) => {
-  const dir = join(folder, 'rwkv7')
-  writeFiles(dir, goodPackages().get('rwkv7')!)
+interface Opened {
+  readonly make: (random: Random) => Uint8Array
+  readonly run: (input: Uint8Array) => Promise<string>
+  readonly close: () => void
+}
+
+/** `folder` is this base's own. */
+const openBase = async (folder: string, { files, fed, goesOn }: Base): Promise<Opened> => {
+  const dir = join(folder, 'model')
+  writeFiles(dir, files)
   const { model, tokenizer } = await openPackage(dir, { device: 'cpu', threads: 1, warn: () => {} })
 
   const withTopics = async (path: string): Promise<{ readonly log: EventLog; readonly names: TopicNames }> => {
@@ -43,6 +114,12 @@ export const open: OpenKind = async (folder) => {
     const names = topicNames(log.prefix)
     await log.createTopics(TOPICS.map(({ name, settings }) => ({ name: names[name], partitions: 1, config: settings })))
     return { log, names }
+  }
+  const feed = async (log: EventLog, names: TopicNames, session: string, events: readonly object[]): Promise<void> => {
+    await log.append(
+      names.chunks,
+      events.map((event) => ({ key: Buffer.from(session), value: Buffer.from(JSON.stringify(event)) })),
+    )
   }
   /** A worker reads all that is in the log. */
   const readAll = async (log: EventLog, names: TopicNames): Promise<void> => {
@@ -69,24 +146,21 @@ export const open: OpenKind = async (folder) => {
   {
     const path = join(folder, 'first.db')
     const { log, names } = await withTopics(path)
-    const fed = [
-      { type: 'text', text: 'The harbour froze in the first week.' },
-      { type: 'generate', requestId: 'r', maxTokens: 9, seed: 3 },
-    ]
-    await log.append(
-      names.chunks,
-      fed.map((event) => ({ key: Buffer.from('s'), value: Buffer.from(JSON.stringify(event)) })),
-    )
+    await feed(log, names, 's', fed)
     await readAll(log, names)
     await log.close()
     await exportSession.run(['--log', `file:${path}`, '--session', 's', exported, '--model', dir, '--device', 'cpu'])
   }
   const good = readFileSync(exported)
+  const remembers = model.outerMemory !== null
   let logs = 0
   return {
-    bases: ['rwkv7'],
-    make: (_, random) => (random.next() < 0.6 ? resealed(good, random) : damagedSafetensors(good, random)),
-    run: async (_, input) => {
+    make: (random) => {
+      const kind = random.next()
+      if (remembers && kind < 0.5) return otherNumbers(good, random)
+      return kind < 0.6 ? resealed(good, random) : damagedSafetensors(good, random)
+    },
+    run: async (input) => {
       const file = join(folder, 'damaged')
       writeFileSync(file, input)
       logs += 1
@@ -97,8 +171,7 @@ export const open: OpenKind = async (folder) => {
         if (code !== 0) return `exit ${code}`
         const { log, names } = await withTopics(path)
         try {
-          const request = { type: 'generate', requestId: 'q', maxTokens: TOKENS, seed: 1 }
-          await log.append(names.chunks, [{ key: Buffer.from('mine'), value: Buffer.from(JSON.stringify(request)) }])
+          await feed(log, names, 'mine', goesOn)
           await readAll(log, names)
           let ids = 0
           const { begin, end } = await log.bounds(names.tokens, 0)
@@ -114,6 +187,19 @@ export const open: OpenKind = async (folder) => {
         for (const end of ['', '-wal', '-shm']) rmSync(`${path}${end}`, { force: true })
       }
     },
-    close: async () => model.close(),
+    close: () => model.close(),
+  }
+}
+
+export const open: OpenKind = async (folder) => {
+  const opened = new Map<string, Opened>()
+  for (const [name, base] of Object.entries(BASES)) opened.set(name, await openBase(join(folder, name), base))
+  return {
+    bases: Object.keys(BASES),
+    make: (base, random) => opened.get(base)!.make(random),
+    run: (base, input) => opened.get(base)!.run(input),
+    close: async () => {
+      for (const { close } of opened.values()) close()
+    },
   }
 }

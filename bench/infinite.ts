@@ -31,9 +31,10 @@ import type { Context, Model } from '../src/engine/types.ts'
 import { openModel } from '../src/models/open.ts'
 import { createContextStore } from '../src/operators/context-store.ts'
 import type { Keep } from '../src/operators/manifests.ts'
+import { readPartitionState } from '../src/operators/partition-state.ts'
 import { restoreSession } from '../src/operators/restore.ts'
-import { readState } from '../src/operators/verify-stored.ts'
 import { startWorker } from '../src/operators/worker.ts'
+import type { Head } from '../src/state/head.ts'
 import type { EventLog } from '../src/streams/log.ts'
 import { openLog } from '../src/streams/open.ts'
 import { safetensors, writePackageTo } from '../test/engine/safetensors.ts'
@@ -145,11 +146,12 @@ const send = async (log: EventLog, event: ChunkInput): Promise<void> => {
   await log.append(topicNames(log.prefix).chunks, [{ key: Buffer.from(SESSION), value }])
 }
 
-const working = (log: EventLog, model: Model) => {
+/** `compactFloor`: where it is infinite, no record is removed, so that those that are written can be counted. */
+const working = (log: EventLog, model: Model, compactFloor = 2 ** 22) => {
   const names = topicNames(log.prefix)
   const started = startWorker({
     ...{ log, names, model, tokenizer: null, group: GROUP, format: 'json' as const },
-    ...{ commitInterval: 5, snapshotEvery: SNAPSHOT, maxContexts: 2, compactFloor: 2 ** 40, warn: console.error },
+    ...{ commitInterval: 5, snapshotEvery: SNAPSHOT, maxContexts: 2, compactFloor, warn: console.error },
     blocks,
     onState: (_, state, error) => {
       if (error !== null && error !== undefined) console.error(state, error)
@@ -194,7 +196,7 @@ const onLog = async (place: Place, model: Model, from: number, to: number): Prom
       for (const { value } of records) sum += value?.length ?? 0
     return sum
   }
-  const worker = working(log, model)
+  const worker = working(log, model, Number.POSITIVE_INFINITY)
   await feed(worker, to, SNAPSHOT, true)
   const before = await written()
   for (let n = 1; n <= SNAPSHOTS; n += 1) await feed(worker, to + n * SNAPSHOT, SNAPSHOT, true)
@@ -204,13 +206,16 @@ const onLog = async (place: Place, model: Model, from: number, to: number): Prom
   return more / SNAPSHOTS
 }
 
+const newestHead = async (log: EventLog): Promise<Head> => {
+  const { heads } = await readPartitionState(log, topicNames(log.prefix), 0, Number.POSITIVE_INFINITY)
+  return heads.get(SESSION)!
+}
+
 /** A session of the log as a worker has it: its archived blocks stay in the folder until they are wanted. */
 const restored = async (place: Place, model: Model) => {
   const log = await openAt(place)
   const names = topicNames(log.prefix)
-  const { heads } = await readState(log, names, 0, ({ message }) => {
-    throw new Error(message)
-  })
+  const head = await newestHead(log)
   const contexts = createContextStore(model, { blocks })
   const kept: Keep = (where, _, { hash, place: copy }) => ({
     key: `${hash}.${copy}`,
@@ -220,7 +225,6 @@ const restored = async (place: Place, model: Model) => {
   const stored = { ...model, createContext: () => contexts.createContext() }
   const validate = { format: 'json', vocabSize: model.vocabSize, readsText: false } as const
   const engine = { model, tokenizer: null, submit: contexts.submit }
-  const head = heads.get(SESSION)!.at(-1)!.what
   const started = performance.now()
   const { context } = await restoreSession({ log, names, model: stored, engine, validate, kept }, 0, head)
   const took = (performance.now() - started) / 1000
@@ -290,9 +294,9 @@ const placeIn = (dir: string): Place => ({ url: `file:${join(dir, 'log.db')}`, s
 const victim = async (dir: string): Promise<never> => {
   const model = await openModel(join(dir, 'model'), { threads })
   const log = await openAt(placeIn(dir))
-  const { heads } = await readState(log, topicNames(log.prefix), 0, () => undefined)
+  const { conductor } = await newestHead(log)
   const worker = working(log, model)
-  await worker.reached(heads.get(SESSION)!.at(-1)!.what.conductor.globalStep + 1, false)
+  await worker.reached(conductor.globalStep + 1, false)
   console.log('in the middle')
   return new Promise(() => setInterval(() => undefined, 1000))
 }

@@ -219,6 +219,8 @@ void CudaExecutor::zero(Space& space, uint32_t id, size_t rows) {
 
 void CudaExecutor::step(size_t block, size_t rows, std::span<const Run> runs) {
   const auto in_use = device_->use();
+  // The contexts' lists may still be on their way.
+  device_->follow_transfers(stream_);
   // The step before must be finished, because begin() may move a table that grows.
   if (host_args_.travels) wait();
   auto& space = spaces_[block];

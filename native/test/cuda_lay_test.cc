@@ -1,6 +1,8 @@
 // The way of a list's rows from the host to the device: lists laid one after another, larger than the staging, and with
 // little memory.
-#include <bit>
+#include <algorithm>
+#include <atomic>
+#include <thread>
 
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/device.h"
@@ -124,6 +126,37 @@ TEST("cuda lay: a list that is larger than the staging goes in parts, each row a
       CHECK(first.right() && second.right());
     }
   }
+}
+
+TEST("cuda: threads lay lists while another one takes memory and copies, and each finds its own bits") {
+  const auto device = *open_cuda();
+  std::atomic<bool> right{true};
+  std::vector<std::thread> threads;
+  for (size_t own = 0; own < 2; ++own) {
+    threads.emplace_back([&, own] {
+      Random random(420 + own);
+      ThreadPool pool(1);
+      for (int round = 0; round < 12; ++round) {
+        Laid list(device, random, list_types[(round + own) % 4], size_t{1} << (10 + round % 3 * 4));
+        list.lay(pool);
+        if (!list.right()) right = false;
+      }
+    });
+  }
+  threads.emplace_back([&] {
+    Random random(430);
+    for (int round = 0; round < 40; ++round) {
+      const auto numbers = random.floats(1000, -1, 1);
+      std::vector<float> back(numbers.size());
+      DeviceMemory memory(device, numbers.size() * sizeof(float));
+      device->upload(memory.data(), reinterpret_cast<const std::byte*>(numbers.data()), memory.size());
+      const Piece all{memory.data(), memory.size()};
+      device->download(reinterpret_cast<std::byte*>(back.data()), {&all, 1});
+      if (back != numbers) right = false;
+    }
+  });
+  for (auto& thread : threads) thread.join();
+  CHECK(right && !device->lost());
 }
 
 #if defined(CONTINUO_EMULATE)

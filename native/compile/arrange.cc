@@ -19,8 +19,8 @@ constexpr size_t line_bytes = 64;
 
 class Arranger {
  public:
-  Arranger(const Graph& graph, const std::unordered_set<Name>& dynamic_counters, Program& program)
-      : graph_(graph), dynamic_counters_(dynamic_counters), program_(program) {}
+  Arranger(const Graph& graph, const std::unordered_set<Name>& dynamic_counters, uint64_t most_rows, Program& program)
+      : graph_(graph), dynamic_counters_(dynamic_counters), most_rows_(most_rows), program_(program) {}
 
   void arrange() {
     stage();
@@ -109,18 +109,27 @@ class Arranger {
     // Rows may also run at once where every row writes positions of its own along a growing axis before any row reads.
     const auto& axes = graph_.declarations[table].axes;
     for (size_t axis = 0; axis < axes.size(); ++axis) {
-      if (axes[axis].kind == Axis::Kind::grows && apart_along(axis, axes[axis].counter, list)) return true;
+      const auto& [kind, extent, counter] = axes[axis];
+      if (kind == Axis::Kind::grows && apart_along(axis, counter, list)) return true;
+      // The same along a ring that the block does not read, with a place for each position of a step.
+      if (kind == Axis::Kind::ring && std::none_of(list.begin(), list.end(), reads) &&
+          apart_along(axis, counter, list) && extent / static_cast<uint64_t>(growth_of(counter)) >= most_rows_)
+        return true;
     }
     return false;
+  }
+
+  // What each row adds to the counter; 0 where it is not moved, or is dynamic.
+  int64_t growth_of(Name counter) const {
+    const auto each_row =
+        std::find_if(program_.growth.begin(), program_.growth.end(), [&](const auto& g) { return g.first == counter; });
+    return each_row == program_.growth.end() || dynamic_counters_.contains(counter) ? 0 : each_row->second;
   }
 
   // Whether all writes come before all reads, and each row writes only positions along this axis that it added itself.
   // Then no row reads or writes what a later row writes: to it those positions are not there.
   bool apart_along(size_t axis, Name counter, const std::vector<Access>& list) const {
-    if (dynamic_counters_.contains(counter)) return false;
-    const auto each_row =
-        std::find_if(program_.growth.begin(), program_.growth.end(), [&](const auto& g) { return g.first == counter; });
-    if (each_row == program_.growth.end()) return false;
+    const int64_t each_row = growth_of(counter);
     bool reading = false;
     for (const auto& access : list) {
       if (traits_of(access.op).state == State::reads) {
@@ -131,7 +140,7 @@ class Arranger {
       const auto& picks = access.place->picks;
       if (axis >= picks.size() || picks[axis].kind != Term::Kind::counter || picks[axis].id != counter) return false;
       const int64_t at = picks[axis].offset + picks[axis].seen;
-      if (at < 0 || at >= each_row->second) return false;
+      if (at < 0 || at >= each_row) return false;
     }
     return true;
   }
@@ -211,6 +220,7 @@ class Arranger {
 
   const Graph& graph_;
   const std::unordered_set<Name>& dynamic_counters_;
+  const uint64_t most_rows_;
   Program& program_;
 };
 
@@ -222,8 +232,9 @@ bool returns(const std::vector<Instruction>& code) {
   });
 }
 
-void arrange(const Graph& graph, const std::unordered_set<Name>& dynamic_counters, Program& program) {
-  Arranger(graph, dynamic_counters, program).arrange();
+void arrange(const Graph& graph, const std::unordered_set<Name>& dynamic_counters, uint64_t most_rows,
+             Program& program) {
+  Arranger(graph, dynamic_counters, most_rows, program).arrange();
 }
 
 }  // namespace continuo

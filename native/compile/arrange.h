@@ -19,7 +19,9 @@ void each_instruction(Instruction& instruction, const auto& visit, bool conditio
 bool returns(const std::vector<Instruction>& code);
 
 // Fills in stages and lifetimes of a program that has its code, growth and segments. `dynamic_counters`: counters that
-// each row may move by another amount. Their value in a row is known only once the rows before have run.
-void arrange(const Graph& graph, const std::unordered_set<Name>& dynamic_counters, Program& program);
+// each row may move by another amount. Their value in a row is known only once the rows before have run. `most_rows`:
+// of one context in a step.
+void arrange(const Graph& graph, const std::unordered_set<Name>& dynamic_counters, uint64_t most_rows,
+             Program& program);
 
 }  // namespace continuo

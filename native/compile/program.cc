@@ -1,6 +1,7 @@
 #include "compile/program.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
@@ -38,13 +39,19 @@ class Compiler {
     }
     program_.last_value = current_;
     count();
-    arrange(graph_, dynamic_counters_, program_);
+    arrange(graph_, dynamic_counters_, most_rows(), program_);
     return std::move(program_);
   }
 
  private:
   template <class... Parts> void fail(const Parts&... parts) {
     if (!error_) error_ = invalid("graph: ", parts...);
+  }
+
+  // Of one context in a step: where there is a memory outside, a step ends with a block of tokens.
+  uint64_t most_rows() const {
+    const bool ends = graph_.memory && &block_ == &graph_.blocks[graph_.language->step];
+    return ends ? graph_.memory->block : std::numeric_limits<uint64_t>::max();
   }
 
   // A name that is written under a condition keeps one value for all its writes, so that readers find the number there

@@ -93,7 +93,8 @@ class Device {
   // Whether all f32 of these pieces are finite.
   virtual bool finite(std::span<const Piece> pieces) = 0;
 
-  // Lays rows of a list (list_rows.h). They are there on return.
+  // Lays rows of a list (list_rows.h), once no step uses what they lie in. They are there for every later call of the
+  // device and every step that begins later; on return the host's memory that they lie in may change.
   virtual void lay(const ListRows& rows, ThreadPool& pool) = 0;
 
   // Moves a constant, which was packed in the host's memory, into the device's memory.

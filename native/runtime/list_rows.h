@@ -26,6 +26,8 @@ struct ListRow {
 };
 
 struct ListRows {
+  // A piece of the host's memory. A device with memory of its own copies it as a whole, so it has hardly more than what
+  // the rows need; rows that lie in one source follow each other.
   struct Source {
     const std::byte* data;
     size_t bytes;

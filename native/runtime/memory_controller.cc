@@ -10,7 +10,7 @@
 
 namespace continuo {
 
-MemoryController::MemoryController(Context& context, ThreadPool& pool, std::vector<MemoryEvent>& events)
+MemoryController::MemoryController(Context& context, ThreadPool& pool, std::vector<MemoryEvent>& events, HostRows rows)
     : context_(context),
       model_(context.model()),
       memory_(*model_.graph.memory),
@@ -20,7 +20,7 @@ MemoryController::MemoryController(Context& context, ThreadPool& pool, std::vect
       work_{kernels_, pool_},
       events_(events),
       payload_(memory_),
-      rows_(context) {}
+      rows_(std::move(rows)) {}
 
 void MemoryController::set(Name name, size_t to) {
   const auto now = counter(name);
@@ -44,8 +44,19 @@ void MemoryController::set_list(Name blocks, Name number, const Blocks& to) {
 }
 
 void MemoryController::bring_window(size_t block) {
-  for (const Name ring : {names_.window_k, names_.window_v})
-    rows_.bring(ring, block * memory_.block, (block + 1) * memory_.block);
+  const size_t first = block * memory_.block, last = first + memory_.block;
+  const HostRows::Wanted both[] = {{&rows_, names_.window_k, first, last}, {&rows_, names_.window_v, first, last}};
+  HostRows::bring(both);
+}
+
+// The keys of the block that is closed, for its row of the index, and the block that is archived.
+void MemoryController::bring_beat(size_t count) {
+  const size_t B = memory_.block, first = counter(names_.archived) * B;
+  std::vector<HostRows::Wanted> wanted;
+  if (!memory_.qformer) wanted.push_back({&rows_, names_.window_k, count - B, count});
+  if (window_full(count))
+    for (const Name ring : {names_.window_k, names_.window_v}) wanted.push_back({&rows_, ring, first, first + B});
+  HostRows::bring(wanted);
 }
 
 const float* MemoryController::window_row(size_t layer, size_t which, size_t position, float* room) const {
@@ -111,8 +122,9 @@ void MemoryController::finish(int32_t token) {
   const size_t count = counter(names_.count), B = memory_.block;
   const bool beat = count % B == 0;
   if (beat) {
+    bring_beat(count);
     close(count / B - 1);
-    while (count - counter(names_.archived) * B + B > memory_.window) archive_block("window");
+    while (window_full(count)) archive_block("window");
   }
   if (token == memory_.summarize) {
     note(MemoryEvent::Type::summarize);

@@ -45,7 +45,10 @@ struct MemoryEvent {
 class MemoryController {
  public:
   // The context is pinned and claimed while the controller lives.
-  MemoryController(Context& context, ThreadPool& pool, std::vector<MemoryEvent>& events);
+  MemoryController(Context& context, ThreadPool& pool, std::vector<MemoryEvent>& events)
+      : MemoryController(context, pool, events, HostRows(context)) {}
+  // `rows`: of the context, with what was brought already.
+  MemoryController(Context& context, ThreadPool& pool, std::vector<MemoryEvent>& events, HostRows rows);
 
   // After a step of `rows` tokens with these hidden vectors [rows, D], of which the last one was `token`. The head
   // counts them: called with row 0 … rows − 1 in order, each after its pulse.
@@ -77,6 +80,11 @@ class MemoryController {
   void set_list(Name blocks, Name number, const Blocks& to);
   // The keys and values of a block's tokens in the window, as they lie there.
   void bring_window(size_t block);
+  // What a beat reads of the window, with one download.
+  void bring_beat(size_t count);
+  bool window_full(size_t count) const {
+    return count - counter(names_.archived) * memory_.block + memory_.block > memory_.window;
+  }
   // The key (0) or value (1) of a token in the window that was brought, as f32, [C] in `room`.
   const float* window_row(size_t layer, size_t which, size_t position, float* room) const;
 

@@ -162,24 +162,25 @@ ListRow MemoryController::list_row(const Slot& slot, std::vector<ListRows::Sourc
   row.type = tier == Tier::tombstone ? Type::f32 : memory_.kept;
   const size_t each = C * size_of(row.type);
   row.from_head = memory_.channels * size_of(row.type);
-  // The host has these; several rows lie in one source.
+  // The host has these; rows that follow each other lie in one source for keys and one for values, or in one for both.
   const auto within = [&](size_t which, const std::byte* data, size_t bytes, size_t offset) {
-    const auto known = std::find_if(sources.begin(), sources.end(), [&](const auto& s) { return s.data == data; });
+    const auto last = sources.end() - static_cast<ptrdiff_t>(std::min(sources.size(), keys_and_values));
+    const auto known = std::find_if(last, sources.end(), [&](const auto& s) { return s.data == data; });
     row.source[which] = static_cast<int32_t>(known - sources.begin());
     if (known == sources.end()) sources.push_back({data, bytes});
     row.from[which] = data + offset;
   };
-  const auto in_tables = [&](Name keys, Name values, size_t rows, size_t first, size_t from_layer) {
+  // Row `first` of an entry [L, rows of a layer, C] of these tables.
+  const auto in_entry = [&](Name keys, Name values, size_t entry, size_t of_layer, size_t first) {
+    const size_t bytes = L * of_layer * each;
     for (size_t which = 0; which < keys_and_values; ++which)
-      within(which, context_.data(which == 0 ? keys : values), rows * each, first * each);
-    row.from_layer = from_layer * each;
+      within(which, context_.data(which == 0 ? keys : values) + entry * bytes, bytes, first * each);
+    row.from_layer = of_layer * each;
   };
   switch (tier) {
-    case Tier::sink: in_tables(names_.sinks_k, names_.sinks_v, L * memory_.sinks, at, memory_.sinks); break;
-    case Tier::anchor:
-      in_tables(names_.anchors_k, names_.anchors_v, memory_.anchor_entries * L * K, at * L * K + token, K);
-      break;
-    case Tier::tombstone: in_tables(names_.tombs_k, names_.tombs_v, memory_.tombstones * L, at * L, 1); break;
+    case Tier::sink: in_entry(names_.sinks_k, names_.sinks_v, 0, memory_.sinks, at); break;
+    case Tier::anchor: in_entry(names_.anchors_k, names_.anchors_v, at, K, token); break;
+    case Tier::tombstone: in_entry(names_.tombs_k, names_.tombs_v, at, 1, 0); break;
     case Tier::block: {
       const std::byte* payload = context_.blocks(names_.cold).read(0, at);
       row = payload_.row(payload, token);

@@ -377,6 +377,9 @@ void Scheduler::advance(Executor& executor) {
   const size_t width = executor.model().graph.width(language.hidden);
   const auto* hiddens = reinterpret_cast<const float*>(
       executor.fetch(language.step, step_value(executor, language.hidden), tokens_.size()));
+  const bool remembers = executor.model().graph.memory.has_value();
+  std::vector<HostRows> asked;
+  if (remembers) asked = bring_asked(runs_);
   for (size_t run = 0; run < runs_.size(); ++run) {
     Work& work = *run_work_[run];
     auto& head = work.context().head;
@@ -389,16 +392,16 @@ void Scheduler::advance(Executor& executor) {
       head.chain.pulse(tokens_[row], hidden);
       ++head.pulse;
     }
-    if (executor.model().graph.memory && !work.context().broken) remember(executor, work, runs_[run], hiddens);
+    if (remembers && !work.context().broken) remember(executor, work, runs_[run], hiddens, std::move(asked[run]));
     if (fed) work.fed += runs_[run].rows;
     if (!work.reading() && !work.generating()) check(work);
   }
 }
 
 // What happens in the memory outside after the tokens of a run.
-void Scheduler::remember(Executor& executor, Work& work, const Run& run, const float* hiddens) {
+void Scheduler::remember(Executor& executor, Work& work, const Run& run, const float* hiddens, HostRows rows) {
   const size_t width = executor.model().graph.width(executor.model().graph.language->hidden);
-  MemoryController controller(work.context(), executor.pool(), work.result.events);
+  MemoryController controller(work.context(), executor.pool(), work.result.events, std::move(rows));
   for (size_t r = 0; r < run.rows; ++r) controller.take(r, run.rows, {hiddens + (run.row + r) * width, width});
   controller.finish(tokens_[run.row + run.rows - 1]);
 }

@@ -79,7 +79,7 @@ class Scheduler {
   void end_wait(Work& work);
   void unpin();
   void serve(Executor& executor);
-  void remember(Executor& executor, Work& work, const Run& run, const float* hiddens);
+  void remember(Executor& executor, Work& work, const Run& run, const float* hiddens, HostRows rows);
   void plan(Executor& executor);
   void predict_next(Executor& executor, const std::vector<Work*>& which);
   void sample_next(Executor& executor, std::span<Work* const> which);

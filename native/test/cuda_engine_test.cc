@@ -1,16 +1,19 @@
 // The engine on a CUDA device, real or emulated, has the CPU's bits, also when memory is short or the device is lost.
 #include <cmath>
-#include <cstdlib>
 
 #include "backends/cpu/device.h"
 #include "backends/cpu/kernels/kernels.h"
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/device.h"
 #include "backends/cuda/executor.h"
+#include "test/emulated.h"
 #include "test/engines.h"
 
 using namespace continuo;
 using test::logits, test::open, test::process, test::random_tokens;
+#if defined(CONTINUO_EMULATE)
+using test::Emulated;
+#endif
 
 namespace {
 
@@ -53,25 +56,6 @@ struct Twins {
     there = *on_device, here = *on_host;
   }
 };
-
-#if defined(CONTINUO_EMULATE)
-// Emulates a device of another kind during its own lifetime. No other object may be on the device.
-class Emulated {
- public:
-  Emulated(const char* name, const std::string& value) : name_(name) {
-    ::setenv(name, value.c_str(), 1);
-    (void)cudaDeviceReset();
-  }
-  ~Emulated() {
-    ::unsetenv(name_);
-    (void)cudaDeviceReset();
-    (void)cudaGetLastError();
-  }
-
- private:
-  const char* name_;
-};
-#endif
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "graph/graph.h"
 #include "graph/ops.h"
 #include "test/image.h"
+#include "test/outer_memory.h"
 
 using namespace continuo;
 
@@ -122,6 +123,31 @@ TEST("program: neighbouring ops without state form one stage, and a recurrence i
     line = stage.last + 1;
   }
   CHECK(line == program->code.size() && program->stages.size() < program->code.size());
+}
+
+TEST("program: with a memory outside a step's rows go together, but for a ring that is read or shorter than a block") {
+  const auto serial = [](const std::string& text) {
+    const auto graph = parse_graph(text);
+    CHECK(graph);
+    const auto program = Program::make(*graph, graph->blocks[0], ConstantIndex(*graph));
+    CHECK(program);
+    return std::count_if(program->stages.begin(), program->stages.end(),
+                         [](const Stage& stage) { return stage.order == Stage::Order::row_serial; });
+  };
+  const auto plain = test::outer_memory(1, 30).graph;
+  CHECK(serial(plain) == 0);
+  const auto with = [&](size_t places, const std::string& nodes) {
+    const std::string query = R"({"kind":"persistent","init":0,"name":"query")", rope = R"({"op":"rope")";
+    const auto ring = R"({"kind":"volatile","name":"seen","dtype":"f32","shape":[8]},)"
+                      R"({"kind":"persistent","name":"ring","dtype":"f32","init":0,"axes":[{"ring":)" +
+                      std::to_string(places) + R"(,"counter":"count"},8]},)";
+    return replaced(replaced(plain, query, ring + query), rope, nodes + rope);
+  };
+  const std::string write = R"json({"op":"cache.write","in":["x"],"state":"ring(count-1)"},)json",
+                    read = R"json({"op":"cache.read","out":"seen","state":"ring(count-1)"},)json";
+  CHECK(serial(with(8, write)) == 0);
+  CHECK(serial(with(8, write + read)) == 1);
+  CHECK(serial(with(7, write)) == 1);
 }
 
 TEST("op table: every op but the three of control flow is found by its name, and only by that") {

@@ -1,7 +1,8 @@
 /** A memory outside with every kind of setting, against a reference in double precision: events exactly, logits and nats of each token closely. */
 import { describe, expect, test } from 'vitest'
+import { planGraph } from '../../src/engine/plan.ts'
 import type { MemoryRequest } from '../../src/engine/types.ts'
-import { openModel } from '../../src/models/open.ts'
+import { describePackage, openModel } from '../../src/models/open.ts'
 import type { MemoryEvent } from '../../topics/observations.ts'
 import { farthest, randomIds } from './decoder-suite.ts'
 import { keyHeads } from './decoders.ts'
@@ -34,6 +35,12 @@ test('the settings share a key head among one, two, four and eight query heads',
 })
 
 describe.each(SETTINGS)('a memory outside: $name', (setting) => {
+  test('has a step whose rows go together, so that a CUDA device captures it', async () => {
+    const { request } = await describePackage(writeSetting(setting).folder, {}, () => undefined)
+    const orders = planGraph(request.graph).flatMap(({ stages }) => stages.map(({ order }) => order))
+    expect(orders).not.toContain('row_serial')
+  })
+
   test('does what the reference does', async () => {
     const { config, memory, seed } = setting
     const { folder, tensors, modules } = writeSetting(setting)

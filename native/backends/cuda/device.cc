@@ -11,7 +11,6 @@
 #include "backends/cuda/executor.h"
 #include "backends/cuda/kernels/kernels.h"
 #include "base/cast.h"
-#include "runtime/list_rows.h"
 #include "weights/weights.h"
 
 namespace continuo {
@@ -95,6 +94,7 @@ CudaDevice::CudaDevice(std::shared_ptr<Device> host)
   size_t free = 0;
   check(cudaMemGetInfo(&free, &total_), "say what memory is free");
   check(cudaStreamCreateWithFlags(&transfers_, cudaStreamNonBlocking), "make a stream");
+  check(cudaEventCreateWithFlags(&behind_, cudaEventDisableTiming), "make an event");
   check(cudaMallocHost(reinterpret_cast<void**>(&staging_), staging_bytes), "take pinned memory");
   check(cudaMalloc(reinterpret_cast<void**>(&flag_), sizeof *flag_), "take memory");
   // Load and run a kernel now, so that a driver or a device that cannot do so fails here and not in the middle of a
@@ -105,14 +105,17 @@ CudaDevice::CudaDevice(std::shared_ptr<Device> host)
   if (flag("run a first kernel") != sample)
     throw DeviceError(
         "CUDA failed to run a first kernel: it left another number than it was told to. Do not trust this device.");
+  residency_.enlist(lists_);
 }
 
 // The reset after a loss has freed everything that a lost device had.
 CudaDevice::~CudaDevice() {
   const Use in_use;
   if (lost()) return;
+  lists_.free();
   (void)cudaFree(flag_);
   (void)cudaFreeHost(staging_);
+  (void)cudaEventDestroy(behind_);
   (void)cudaStreamDestroy(transfers_);
 }
 
@@ -143,7 +146,7 @@ std::byte* CudaDevice::take(size_t bytes, size_t reserve) {
 }
 
 // As long as a context can be paged out, a reserve stays free: CUDA takes memory for graphs, and fails without it.
-std::byte* CudaDevice::allocate(size_t bytes) {
+std::byte* CudaDevice::allocate_unwritten(size_t bytes) {
   const auto in_use = use();
   std::byte* data = nullptr;
   const size_t reserve = std::min(most_reserve, total_ / 32);
@@ -157,15 +160,27 @@ std::byte* CudaDevice::allocate(size_t bytes) {
                            "smaller model, stop what else uses the "
                            "device (nvidia-smi shows it), or choose another with CUDA_VISIBLE_DEVICES."));
   }
+  return data;
+}
+
+std::byte* CudaDevice::allocate(size_t bytes) {
+  const auto in_use = use();
+  std::byte* data = allocate_unwritten(bytes);
   const std::lock_guard lock(transfers_mutex_);
   check(cudaMemsetAsync(data, 0, bytes, transfers_), "clear memory");
-  check(cudaStreamSynchronize(transfers_), "clear memory");
+  finish_transfers("clear memory");
   return data;
 }
 
 void CudaDevice::release(std::byte* data, size_t) noexcept {
   const Use in_use;
-  if (!lost()) (void)cudaFree(data);
+  if (lost()) return;
+  // A list that is still being laid may read or write the memory.
+  if (pending_) {
+    const std::lock_guard lock(transfers_mutex_);
+    if (cudaStreamSynchronize(transfers_) == cudaSuccess) pending_ = false;
+  }
+  (void)cudaFree(data);
 }
 
 std::byte* CudaDevice::allocate_host(size_t bytes) {
@@ -180,11 +195,16 @@ void CudaDevice::release_host(std::byte* data) noexcept {
   if (!lost()) (void)cudaFreeHost(data);
 }
 
+void CudaDevice::finish_transfers(const char* what) {
+  check(cudaStreamSynchronize(transfers_), what);
+  pending_ = false;
+}
+
 void CudaDevice::transfer(std::byte* to, const std::byte* from, size_t bytes, cudaMemcpyKind kind, const char* what) {
   const auto in_use = use();
   const std::lock_guard lock(transfers_mutex_);
   check(cudaMemcpyAsync(to, from, bytes, kind, transfers_), what);
-  check(cudaStreamSynchronize(transfers_), what);
+  finish_transfers(what);
 }
 
 void CudaDevice::page_out(std::byte* host, const std::byte* from, size_t bytes) {
@@ -201,7 +221,7 @@ void CudaDevice::upload(std::byte* to, const std::byte* from, size_t bytes) {
     const size_t part = std::min(staging_bytes, bytes - at);
     std::memcpy(staging_, from + at, part);
     check(cudaMemcpyAsync(to + at, staging_, part, cudaMemcpyHostToDevice, transfers_), "copy to the device");
-    check(cudaStreamSynchronize(transfers_), "copy to the device");
+    finish_transfers("copy to the device");
   }
 }
 
@@ -212,7 +232,7 @@ void CudaDevice::download(std::byte* to, std::span<const Piece> pieces) {
   size_t waiting = 0;
   const auto flush = [&] {
     if (waiting == 0) return;
-    check(cudaStreamSynchronize(transfers_), "copy from the device");
+    finish_transfers("copy from the device");
     std::memcpy(to, staging_, waiting);
     to += waiting;
     waiting = 0;
@@ -244,7 +264,7 @@ void CudaDevice::fill(std::byte* to, Type type, size_t n, double value) {
   else
     cuda::fill(to, n, pattern, static_cast<uint32_t>(size_of(type)), transfers_);
   check(cudaGetLastError(), "fill memory");
-  check(cudaStreamSynchronize(transfers_), "fill memory");
+  finish_transfers("fill memory");
 }
 
 bool CudaDevice::finite(std::span<const Piece> pieces) {
@@ -259,50 +279,15 @@ bool CudaDevice::finite(std::span<const Piece> pieces) {
 uint32_t CudaDevice::flag(const char* what) {
   check(cudaGetLastError(), what);
   check(cudaMemcpyAsync(staging_, flag_, sizeof *flag_, cudaMemcpyDeviceToHost, transfers_), "copy from the device");
-  check(cudaStreamSynchronize(transfers_), what);
+  finish_transfers(what);
   uint32_t found = 0;
   std::memcpy(&found, staging_, sizeof found);
   return found;
 }
 
-// What the host has of the rows is uploaded as it is, in one piece with the rows: the device decodes and turns it.
-void CudaDevice::lay(const ListRows& of, ThreadPool&) {
-  constexpr size_t line = 64;
-  const auto lines = [](size_t bytes) { return (bytes + line - 1) / line * line; };
-  std::vector<size_t> at;
-  size_t bytes = lines(of.rows.size_bytes()) + lines(of.increments.size_bytes());
-  for (const auto& source : of.sources) {
-    at.push_back(bytes);
-    bytes += lines(source.bytes);
-  }
-  std::vector<std::byte> staged(bytes);
-  DeviceMemory memory(shared_from_this(), bytes);
-  std::vector<ListRow> rows(of.rows.begin(), of.rows.end());
-  for (auto& row : rows) {
-    for (size_t which = 0; which < keys_and_values; ++which) {
-      if (row.source[which] == ListRow::none) continue;
-      const auto source = static_cast<size_t>(row.source[which]);
-      const auto there = [&](const std::byte* here) {
-        return memory.data() + at[source] + (here - of.sources[source].data);
-      };
-      row.from[which] = there(row.from[which]);
-      if (which == 0 && row.exponents) row.exponents = there(row.exponents);
-    }
-  }
-  std::memcpy(staged.data(), rows.data(), of.rows.size_bytes());
-  std::memcpy(staged.data() + lines(of.rows.size_bytes()), of.increments.data(), of.increments.size_bytes());
-  for (size_t i = 0; i < of.sources.size(); ++i)
-    std::memcpy(staged.data() + at[i], of.sources[i].data, of.sources[i].bytes);
-  upload(memory.data(), staged.data(), bytes);
+void CudaDevice::lay(const ListRows& rows, ThreadPool& pool) {
   const auto in_use = use();
-  const std::lock_guard lock(transfers_mutex_);
-  cuda::lay({reinterpret_cast<const ListRow*>(memory.data()), static_cast<uint32_t>(rows.size()),
-             static_cast<uint32_t>(of.layers), static_cast<uint32_t>(of.heads), static_cast<uint32_t>(of.channels),
-             static_cast<uint32_t>(of.increments.size()),
-             reinterpret_cast<const uint32_t*>(memory.data() + lines(of.rows.size_bytes()))},
-            transfers_);
-  check(cudaGetLastError(), "lay a list");
-  check(cudaStreamSynchronize(transfers_), "lay a list");
+  lists_.lay(rows, pool);
 }
 
 void CudaDevice::adopt(Constant& constant) {

@@ -2,17 +2,21 @@
 //
 //   one per executor  its steps: upload of arguments and inputs, a captured graph or single launches, download of
 //                     results
-//   transfers         all other copies: snapshots, restores, paging, first states. They go through page-locked memory,
-//                     and are complete when the call returns
+//   transfers         all other copies: snapshots, restores, paging, first states, lists. They go through page-locked
+//                     memory, and but for lists are complete when the call returns
 //
 // so that a snapshot of one session can be copied while other sessions are stepped. No context is in both streams at
-// the same time: a call claims the context, and waits for its own work before it releases the claim.
+// the same time: a call claims the context, and waits for its own work before it releases the claim. Lists that are
+// laid are not waited for by the host (transfer_later): an executor's stream waits for them before its next step.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 
+#include "backends/cuda/check.h"
 #include "backends/cuda/kernels/cuda.h"
+#include "backends/cuda/list_staging.h"
 #include "backends/cuda/residency.h"
 #include "runtime/device.h"
 
@@ -43,6 +47,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   bool runs(Op op) const override;
   bool lost() const noexcept override;
   std::byte* allocate(size_t bytes) override;
+  std::byte* allocate_unwritten(size_t bytes) override;
   void release(std::byte* data, size_t bytes) noexcept override;
   std::byte* allocate_host(size_t bytes) override;
   void release_host(std::byte* data) noexcept override;
@@ -72,11 +77,26 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   [[nodiscard]] Use use() const { return Use(*this); }
   const Residency& residency() const { return residency_; }
 
+  // Has `work` put something into the stream of transfers, and does not wait for it. Whatever is put there afterwards
+  // comes behind it; and so does, after follow_transfers(), what is put into another stream.
+  template <class Work> void transfer_later(const Work& work) {
+    const auto in_use = use();
+    const std::lock_guard lock(transfers_mutex_);
+    pending_ = true;
+    work(transfers_);
+    check(cudaEventRecord(behind_, transfers_), "record an event");
+  }
+  void follow_transfers(cudaStream_t stream) const {
+    if (pending_) check(cudaStreamWaitEvent(stream, behind_, 0), "wait for an event");
+  }
+
  private:
   // Page-locked memory for transfers, which are cut into parts of this size.
   static constexpr size_t staging_bytes = size_t{4} << 20;
   static constexpr size_t most_reserve = size_t{512} << 20;
 
+  // Waits for the stream of transfers, which the caller has locked.
+  void finish_transfers(const char* what);
   // The value that kernels of the transfer stream wrote into the flag; `what` as in check().
   uint32_t flag(const char* what);
   void transfer(std::byte* to, const std::byte* from, size_t bytes, cudaMemcpyKind kind, const char* what);
@@ -91,8 +111,11 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   Residency residency_;
   std::mutex transfers_mutex_;
   cudaStream_t transfers_ = nullptr;
-  std::byte* staging_ = nullptr;  // [staging_bytes], page-locked memory of the host
-  uint32_t* flag_ = nullptr;      // [1], on the device
+  cudaEvent_t behind_ = nullptr;      // recorded behind the work of the last transfer_later()
+  std::atomic<bool> pending_{false};  // that work may not be done yet
+  std::byte* staging_ = nullptr;      // [staging_bytes], page-locked memory of the host
+  uint32_t* flag_ = nullptr;          // [1], on the device
+  ListStaging lists_{*this};
 };
 
 }  // namespace continuo::cuda

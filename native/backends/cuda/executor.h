@@ -7,6 +7,7 @@
 // line by line instead, and the host waits where it needs the number.
 #pragma once
 
+#include <cstring>
 #include <map>
 #include <tuple>
 
@@ -15,6 +16,14 @@
 #include "runtime/executor.h"
 
 namespace continuo::cuda {
+
+// A number or an address as a step argument has it.
+template <class T> uint64_t arg(T value) {
+  static_assert(sizeof(T) <= 8);
+  uint64_t out = 0;
+  std::memcpy(&out, &value, sizeof value);
+  return out;
+}
 
 class CudaExecutor : public Executor {
  public:
@@ -47,7 +56,8 @@ class CudaExecutor : public Executor {
   };
   const Compiled& compiled(size_t block) const { return blocks_[block]; }
   void wait();
-  // Begins the arguments of a step with its runs; fills in those of one line; copies all to the device.
+  // Begins the arguments of a step with its runs; fills in those of one line (executor_args.cc); copies all to the
+  // device.
   StepArgs args_for(const Schedule& schedule, size_t rows, std::span<const Run> runs);
   void fill(Space& space, const Line& line, const Schedule& schedule, const StepArgs& args, std::span<const Run> runs);
   void upload(const StepArgs& args);

@@ -96,6 +96,12 @@ void use_pace(Pace pace);
 
 // The number of kernels that have begun in this process.
 uint64_t launches();
+// Calls of this process so far: those that took memory, of the device or pinned; and those that waited for a stream or
+// for the device. Waits for an event are not counted.
+struct Calls {
+  uint64_t allocations, waits;
+};
+Calls calls();
 
 enum class Meeting : uint8_t { sync, shuffle, ballot };
 
@@ -201,6 +207,7 @@ enum cudaStreamCaptureMode : int {
   cudaStreamCaptureModeRelaxed = 2
 };
 constexpr unsigned int cudaStreamNonBlocking = 1;
+constexpr unsigned int cudaEventDisableTiming = 2;
 
 struct cudaDeviceProp {
   char name[256];
@@ -213,6 +220,8 @@ struct cudaFuncAttributes {
   int maxThreadsPerBlock;
 };
 
+struct CUevent_st;
+using cudaEvent_t = CUevent_st*;
 struct CUgraph_st;
 struct CUgraphExec_st;
 using cudaGraph_t = CUgraph_st*;
@@ -255,6 +264,12 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags = 0);
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);

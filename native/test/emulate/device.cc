@@ -108,6 +108,7 @@ bool Device::destroy(void* resource) {
 
 cudaError_t Device::allocate(void** to, size_t bytes) {
   const std::lock_guard lock(mutex_);
+  ++allocations_;
   *to = nullptr;
   if (bytes == 0) return cudaSuccess;
   if (bytes > total_ || pages(bytes) > total_ - used_) return cudaErrorMemoryAllocation;
@@ -146,6 +147,7 @@ void Device::room(size_t* free, size_t* total) {
 
 cudaError_t Device::pin(void** to, size_t bytes) {
   const std::lock_guard lock(mutex_);
+  ++allocations_;
   *to = nullptr;
   if (bytes == 0) return cudaSuccess;
   std::byte* memory = take(bytes);
@@ -185,6 +187,7 @@ void Device::read_environment() {
 }
 
 uint64_t launches() { return Device::one().launches(); }
+Calls calls() { return Device::one().calls(); }
 
 }  // namespace continuo::emulate
 

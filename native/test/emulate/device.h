@@ -23,6 +23,8 @@ class Device {
   // Whether the next kernel may run.
   cudaError_t admit();
   uint64_t launches() const { return launches_; }
+  Calls calls() const { return {allocations_, waits_}; }
+  void note_wait() { ++waits_; }
   // Frees all memory, streams and graphs, pinned memory too, and reads the environment again.
   void reset();
 
@@ -62,7 +64,7 @@ class Device {
   cudaError_t failure_ = cudaSuccess;
   bool old_ = false;
   uint64_t fault_ = 0;
-  std::atomic<uint64_t> launches_ = 0;
+  std::atomic<uint64_t> launches_ = 0, allocations_ = 0, waits_ = 0;
 };
 
 // Notes the error for cudaGetLastError.

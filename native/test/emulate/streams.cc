@@ -1,4 +1,4 @@
-// Streams of the emulated runtime: copies, kernels, graphs.
+// Streams of the emulated runtime: copies, kernels, events, graphs.
 //
 // A stream runs its work at once, when a thread waits for it, or anywhere in between; this changes with every wait
 // (Pace). So code that reads a result without waiting, changes pinned memory before it is copied, or relies on the
@@ -43,10 +43,10 @@ class Queue {
     if (pace_ == Pace::at_once || (pace_ == Pace::varied && choose(2) == 0)) run();
   }
 
-  // Runs all work. Returns the device's error if it has failed.
-  cudaError_t finish() {
+  // Runs all work, or no more than is there before this flag is set. Returns the device's error if it has failed.
+  cudaError_t finish(const std::atomic<bool>* until = nullptr) {
     const std::lock_guard lock(mutex_);
-    run();
+    run(until);
     return Device::one().standing();
   }
 
@@ -62,8 +62,8 @@ class Queue {
     return wanted != Pace::varied ? wanted : static_cast<Pace>(choose(3));
   }
 
-  void run() {
-    for (; !work_.empty(); work_.pop_front()) {
+  void run(const std::atomic<bool>* until = nullptr) {
+    for (; !work_.empty() && !(until && *until); work_.pop_front()) {
       if (Device::one().standing() != cudaSuccess) return work_.clear();
       // The call that added this work has returned, so its error becomes the error of the device.
       const cudaError_t error = work_.front()();
@@ -118,6 +118,23 @@ struct CUstream_st {
   }
   CUstream_st(const CUstream_st&) = delete;
   CUstream_st& operator=(const CUstream_st&) = delete;
+};
+
+// A place in the work of a stream. It is another one after each record.
+struct CUevent_st {
+  struct Mark {
+    std::shared_ptr<continuo::emulate::Queue> queue;
+    std::atomic<bool> reached{false};
+    // Runs the work of the stream up to here.
+    cudaError_t reach() { return reached ? continuo::emulate::Device::one().standing() : queue->finish(&reached); }
+  };
+  std::mutex mutex;
+  std::shared_ptr<Mark> mark;  // null: it was not recorded yet
+
+  std::shared_ptr<Mark> now() {
+    const std::lock_guard lock(mutex);
+    return mark;
+  }
 };
 
 namespace continuo::emulate {
@@ -218,6 +235,7 @@ using namespace continuo::emulate;
 // Refused while any thread captures a stream: it would wait for that stream.
 cudaError_t cudaDeviceSynchronize() {
   return call([] {
+    Device::one().note_wait();
     if (Queues::one().captured > 0) return cudaErrorStreamCaptureUnsupported;
     finish_all();
     return Device::one().standing();
@@ -266,7 +284,59 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return call([&] { return finish(stream); });
+  return call([&] {
+    Device::one().note_wait();
+    return finish(stream);
+  });
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
+  return call([&] {
+    if (flags != cudaEventDisableTiming) return cudaErrorInvalidValue;
+    *event = Device::one().keep(new CUevent_st);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  if (!event) return failed(cudaErrorInvalidResourceHandle);
+  Device::one().destroy(event);
+  return call([] { return cudaSuccess; });
+}
+
+// No event is part of a capture here.
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return call([&] {
+    if (!event || !stream) return cudaErrorInvalidResourceHandle;
+    if (capturing(stream)) return cudaErrorStreamCaptureUnsupported;
+    const auto mark = std::make_shared<CUevent_st::Mark>();
+    mark->queue = stream->queue;
+    {
+      const std::lock_guard lock(event->mutex);
+      event->mark = mark;
+    }
+    return put(stream, [mark] {
+      mark->reached = true;
+      return cudaSuccess;
+    });
+  });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return uncaptured([&] {
+    const auto mark = event->now();
+    return mark ? mark->reach() : cudaSuccess;
+  });
+}
+
+// Two streams must not wait for each other: the emulator runs the one's work within the other's.
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
+  return call([&] {
+    if (!event || !stream) return cudaErrorInvalidResourceHandle;
+    if (capturing(stream)) return cudaErrorStreamCaptureUnsupported;
+    const auto mark = event->now();
+    return put(stream, [mark] { return mark ? mark->reach() : cudaSuccess; });
+  });
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {

@@ -40,11 +40,12 @@ void multiply_routed(const Routed& routed, uint32_t first, uint32_t rows, void* 
                      cudaStream_t stream);
 size_t scratch_bytes(const Routed& routed, uint32_t rows);
 
-// Rows of a list (runtime/list_rows.h); every address is the device's.
+// Rows of a list (runtime/list_rows.h), of slots first, first + 1, …; every address is the device's.
 struct ListLaying {
   const ListRow* rows;  // [slots]
   uint32_t slots, layers, heads, channels, pairs;
   const uint32_t* increments;  // [pairs]
+  uint32_t first = 0;
 };
 void lay(const ListLaying& list, cudaStream_t stream);
 cudaError_t load_list();

@@ -17,9 +17,10 @@ CONTINUO_INLINE float kept_number(Type type, const std::byte* from, size_t i, fl
   }
 }
 
-// The key or value of a slot in one layer, by the threads of a block: a thread has a pair of a head's channels.
-CONTINUO_INLINE void lay_row(const ListLaying& list, size_t slot, size_t layer, size_t which) {
-  const ListRow& row = list.rows[slot];
+// The key or value of a row in one layer, by the threads of a block: a thread has a pair of a head's channels.
+CONTINUO_INLINE void lay_row(const ListLaying& list, uint32_t index_of_row, size_t layer, size_t which) {
+  const ListRow& row = list.rows[index_of_row];
+  const uint32_t slot = list.first + index_of_row;
   const size_t d = list.channels, pairs = list.pairs, units = d - pairs;  // of a head: pairs, then single channels
   const std::byte* from = row.from[which] + layer * row.from_layer;
   float* to = reinterpret_cast<float*>(row.to[which] + layer * row.to_layer);
@@ -43,7 +44,7 @@ CONTINUO_INLINE void lay_row(const ListLaying& list, size_t slot, size_t layer, 
       y[i + pairs] = b;
       continue;
     }
-    const auto [sin, cos] = sincos_phase<float>(list.increments[i] * static_cast<uint32_t>(slot));
+    const auto [sin, cos] = sincos_phase<float>(list.increments[i] * slot);
     y[i] = fma(a, cos, -(b * sin));
     y[i + pairs] = fma(b, cos, a * sin);
   }

@@ -5,12 +5,10 @@ import { ContinuoError } from '../errors.ts'
 import { syncFolder, whyNotWritten, writeDurably } from '../files.ts'
 import type { SharedStore } from './store.ts'
 
-const isMissing = (error: unknown): boolean => (error as NodeJS.ErrnoException).code === 'ENOENT'
+const isMissing = (error: unknown): boolean => (error as NodeJS.ErrnoException | undefined)?.code === 'ENOENT'
 
 export const openDirectoryStore = (given: string): SharedStore => {
   const root = resolve(given)
-  /** Folders that are there, and last. */
-  const made = new Map<string, Promise<void>>()
 
   const failed = (doing: string, error: unknown): ContinuoError => {
     const { code } = error as NodeJS.ErrnoException
@@ -28,24 +26,26 @@ export const openDirectoryStore = (given: string): SharedStore => {
     // Each folder's entry lies in the one above it.
     for (let at = folder; at.length >= first.length; at = dirname(at)) await syncFolder(dirname(at))
   }
-  const folderOf = (path: string): Promise<void> => {
-    const folder = dirname(path)
-    const known = made.get(folder)
-    if (known !== undefined) return known
-    const making = makeFolder(folder).catch((error: unknown) => {
-      made.delete(folder)
-      throw failed('written', error)
-    })
-    made.set(folder, making)
-    return making
-  }
 
   return {
     url: root,
+    async begin(folder) {
+      try {
+        await makeFolder(join(root, folder))
+      } catch (error) {
+        throw failed('written', error)
+      }
+    },
     async put(name, bytes) {
       const path = join(root, name)
-      await folderOf(path)
-      await writeDurably(path, bytes)
+      await writeDurably(path, bytes).catch((error: Error) => {
+        if (!isMissing(error.cause)) throw error
+        throw new ContinuoError(
+          'UNAVAILABLE',
+          `The blob store ${root} is away: it has no folder ${dirname(name)}. Nothing was written. Mount it, or bring its content back (--blob-store).`,
+          { cause: error },
+        )
+      })
     },
     async get(name) {
       try {

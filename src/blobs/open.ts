@@ -21,6 +21,7 @@ export const openBlobStore = async (name: string): Promise<SharedStore> => {
 /** Writes, reads and removes a blob. Throws UNAVAILABLE or DENIED where one of them cannot be done. */
 export const tryBlobStore = async (store: SharedStore): Promise<void> => {
   const name = `ping/${randomBytes(8).toString('hex')}`
+  await store.begin('ping')
   await store.put(name, new Uint8Array(1))
   await store.get(name)
   for await (const _ of store.list('ping')) break

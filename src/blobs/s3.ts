@@ -72,6 +72,8 @@ export const openS3Store = (url: string, { limit = 60_000 }: S3Options = {}): Sh
 
   return {
     url,
+    // A bucket has no folders.
+    async begin() {},
     put: (name, bytes) =>
       call('written', async (abort) => {
         await client.send(new PutObjectCommand({ Bucket: bucket, Key: prefix + name, Body: bytes }), abort)

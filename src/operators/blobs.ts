@@ -9,7 +9,7 @@
 import { randomBytes } from 'node:crypto'
 import { blobs as contract } from '../../topics/blobs.ts'
 import type { TopicNames } from '../../topics/index.ts'
-import { inShared } from '../blobs/shared.ts'
+import { checkMark, inShared, markIn } from '../blobs/shared.ts'
 import type { BlobName, BlobStore, SharedStore } from '../blobs/store.ts'
 import { digest } from '../bulk.ts'
 import type { Model } from '../engine/types.ts'
@@ -29,8 +29,6 @@ import type { Capture } from './types.ts'
 const WRITES = 4
 
 const text = new TextEncoder()
-/** A small blob that every partition of a log has in its store: without it another store was named. */
-const MARK = 'log'
 
 /** The frozen blocks of a session as its newest snapshot names them, while the context that began at `origin` goes on. */
 export interface KnownBlocks extends StoredBlocks {
@@ -256,8 +254,8 @@ export interface Claimed {
 /**
  * The blobs of a partition that was just claimed; null where the model has no tables in blocks. They lie in the log's blob store, or, where
  * it was opened without one, in the topic of the partition. The first time with a store, the log's id is drawn, marked in the store and
- * committed with the cursor. Throws REFUSED where heads name blobs in a store and none was given, or another than theirs: then every session
- * would be computed again, or set aside.
+ * committed with the cursor. Throws REFUSED where heads name blobs in a store and none was given: then every session would be computed again, or
+ * set aside. Throws UNAVAILABLE where the store has no mark of the partition.
  */
 export const openBlobs = async (
   { log, names, model, partition, writer, partBytes }: Claimed,
@@ -285,17 +283,13 @@ export const openBlobs = async (
   }
   const folderOf = (logId: string): string => `${logId}/${partition}`
   if (cursor.logId !== undefined) {
-    const folder = folderOf(cursor.logId)
-    if ((await store.get(`${folder}/${MARK}`)) === null)
-      throw new ContinuoError(
-        'REFUSED',
-        `The blob store ${store.url} does not belong to ${names.state}, partition ${partition}: it has no ${folder}/${MARK}. Nothing was changed. Name the store that the workers before used (--blob-store), or bring its content back.`,
-      )
+    await checkMark(store, folderOf(cursor.logId), `${names.state}, partition ${partition}`)
     return { blobs: inFolder(cursor.logId), cursor }
   }
   const logId = randomBytes(16).toString('hex')
   const marked: PartitionCursor = { ...cursor, logId }
-  await store.put(`${folderOf(logId)}/${MARK}`, text.encode(`${names.state}, partition ${partition}\n`))
+  await store.begin(folderOf(logId))
+  await store.put(markIn(folderOf(logId)), text.encode(`${names.state}, partition ${partition}\n`))
   const sealed = seal(marked, { topic: names.state, partition, keys: log.sealKeys })
   await writer.commit([{ topic: names.state, ...sealed }], cursor.offset)
   return { blobs: inFolder(logId), cursor: marked }

@@ -211,7 +211,7 @@ test('verify names a block that is missing, and one that is damaged', () => {
   )
 })
 
-test('a worker without the store, or with another one, is refused and changes nothing', () => {
+test('a worker without the store is refused, one with another store waits, and neither changes anything', () => {
   const blobStore = freshFolder()
   return benches.use(
     async (bench) => {
@@ -220,13 +220,20 @@ test('a worker without the store, or with another one, is refused and changes no
       await bench.feed(read('s', 'more'))
       const { end } = await bench.log.bounds(bench.names.state, 0)
       const other = freshFolder()
-      for (const [store, message] of [
-        [undefined, /has blocks in a blob store, and none was given/],
-        [other, /does not belong to continuo\.state, partition 0/],
+      for (const [store, state, message] of [
+        [undefined, 'refused', /has blocks in a blob store, and none was given/],
+        [other, 'lost', /it has no [0-9a-f]{32}\/0\/log, the mark of continuo\.state, partition 0\./],
       ] as const) {
         const log = await openLog(bench.url, store === undefined ? {} : { blobStore: store })
         const running = await bench.start({ log })
-        await eventually(() => expect([...running.worker.refused.values()].map(String).join()).toMatch(message))
+        await eventually(() =>
+          expect(running.states).toContainEqual(
+            expect.objectContaining({
+              state,
+              error: expect.objectContaining({ message: expect.stringMatching(message) }),
+            }),
+          ),
+        )
         await running.worker.stop()
         await log.close()
       }

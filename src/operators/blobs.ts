@@ -23,7 +23,7 @@ import type { EventLog } from '../streams/log.ts'
 import { offsetOf, openTopicStore, type TopicStore } from './blob-topic.ts'
 import { checkBlock, type Keep, type StoredBlocks } from './manifests.ts'
 import type { TurnWriter } from './turns.ts'
-import type { Capture } from './types.ts'
+import type { Capture, CapturedBlocks } from './types.ts'
 
 /** Blobs of one snapshot that are hashed and written at a time. */
 const WRITES = 4
@@ -50,6 +50,13 @@ export interface PartitionBlobs {
   /** The session's context came to memory, with these blocks; and has left it. */
   begin(session: string, blocks: KnownBlocks | undefined): void
   end(session: string): void
+  /**
+   * Makes blocks of a session durable ahead of the capture that will name them: from then on they are known. Names all of them, also those that
+   * were known before.
+   */
+  ahead(head: Head, blocks: Pick<CapturedBlocks, 'known' | 'fresh'>): Promise<BlobNames>
+  /** Whether blobs are being written that no capture names yet. */
+  readonly isAhead: boolean
   /** Makes the blocks of a capture durable, where they are not yet, and pages with their names. Null where it has none. */
   write(capture: Capture): Promise<{ readonly names: BlobNames; readonly pages: PageNames } | null>
   /** The same pages for other names, durable. */
@@ -62,7 +69,7 @@ export interface PartitionBlobs {
   move(moved: ReadonlyMap<string, BlobName>): void
   /** From here on a block counts as there only where it was written later, or belongs to a session in memory; and what `write` names is noted. */
   forgetOthers(): void
-  /** Those names. */
+  /** Those names, and those that were written ahead of a capture which has not been written yet. */
   noted(): Iterable<BlobName>
   /** The names that sessions in memory go on from, and those that were noted. */
   held(): Iterable<BlobName>
@@ -87,6 +94,9 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
   const puts = new Map<string, Promise<BlobName>>()
   const noted = new Map<string, BlobName>()
   let noting = false
+  /** Of each session whose capture is not written yet, what was written ahead of it. */
+  const early = new Map<string, BlobNames>()
+  let writingAhead = 0
   let dead = 0
   /** As `move` got it last, for captures and rebuilds that began before. */
   let moved: ReadonlyMap<string, BlobName> = new Map()
@@ -116,6 +126,22 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
 
   const paged = (names: BlobNames): Promise<PageNames> =>
     Promise.all(pagesOf(layout, names).map((own) => inParallel(own, WRITES, stored)))
+
+  /** The blocks of a session by their names, those that are new once they are durable. */
+  const named = async (head: Head, blocks: Pick<CapturedBlocks, 'known' | 'fresh'>): Promise<BlobNames> => {
+    const fresh = blocks.fresh.flatMap((own, g) => own.map((block) => ({ g, ...block })))
+    const added = await inParallel(fresh, WRITES, async ({ g, run, bytes }) => ({ ...(await stored(bytes)), g, run }))
+    const known = current(blocks.known)
+    const of = (wanted: number): RunName[] =>
+      added.filter(({ g }) => g === wanted).map(({ hash, place, run }) => ({ hash, place, run }))
+    const names = known.map((own, g) => [...own, ...of(g)])
+    const left = names.flat().find(isLeft)
+    if (left === undefined) return names
+    throw new ContinuoError(
+      'UNAVAILABLE',
+      `A block of session "${head.session}" (sha256 ${left.hash.slice(0, 12)}…) left ${store.url} while its snapshot waited. The session is rebuilt from the snapshot before.`,
+    )
+  }
 
   /** All that the session names. */
   const allOf = ({ names, pages }: KnownBlocks): readonly BlobName[] => [...names.flat(), ...pages.flat()]
@@ -149,26 +175,34 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       sessions.set(session, own)
       allOf(own).forEach(remember)
     },
-    end: (session) => sessions.delete(session),
+    end(session) {
+      sessions.delete(session)
+      early.delete(session)
+    },
+    async ahead(head, blocks) {
+      writingAhead += 1
+      try {
+        const names = await named(head, blocks)
+        const { origin } = head.conductor
+        replace(head.session, { origin, names, pages: sessions.get(head.session)?.pages ?? none, where })
+        early.set(head.session, names)
+        return names
+      } finally {
+        writingAhead -= 1
+      }
+    },
+    get isAhead() {
+      return writingAhead > 0
+    },
     async write({ head, blocks }) {
       if (blocks === undefined) return null
-      const fresh = blocks.fresh.flatMap((own, g) => own.map((block) => ({ g, ...block })))
-      const added = await inParallel(fresh, WRITES, async ({ g, run, bytes }) => ({ ...(await stored(bytes)), g, run }))
-      const known = current(blocks.known)
-      const of = (wanted: number): RunName[] =>
-        added.filter(({ g }) => g === wanted).map(({ hash, place, run }) => ({ hash, place, run }))
-      const names = known.map((own, g) => [...own, ...of(g)])
-      const left = names.flat().find(isLeft)
-      if (left !== undefined)
-        throw new ContinuoError(
-          'UNAVAILABLE',
-          `A block of session "${head.session}" (sha256 ${left.hash.slice(0, 12)}…) left ${store.url} while its snapshot waited. The session is rebuilt from the snapshot before.`,
-        )
+      const names = await named(head, blocks)
       const pages = await paged(names)
       const written = { origin: head.conductor.origin, names, pages, where }
       if (noting) for (const blob of allOf(written)) noted.set(blob.place, blob)
       failpoint('blobs.written')
       replace(head.session, written)
+      early.delete(head.session)
       return names.every((own) => own.length === 0) ? null : written
     },
     paged,
@@ -195,6 +229,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
     },
     move(places) {
       moved = places
+      for (const [session, names] of early) early.set(session, current(names))
       for (const [session, blocks] of sessions)
         sessions.set(session, {
           ...blocks,
@@ -212,7 +247,10 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       byHash.clear()
       for (const blocks of sessions.values()) allOf(blocks).forEach(remember)
     },
-    noted: () => noted.values(),
+    *noted() {
+      yield* noted.values()
+      for (const names of early.values()) yield* names.flat()
+    },
     retain(isKept) {
       byHash.clear()
       for (const [session, blocks] of sessions) {

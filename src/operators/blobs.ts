@@ -17,11 +17,12 @@ import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import { blockBytes, type StateLayout } from '../memory.ts'
 import { inParallel } from '../parallel.ts'
+import { blockText, followedBy } from '../state/block-names.ts'
 import { type Head, type PartitionCursor, seal } from '../state/head.ts'
 import { type BlobNames, IN_TOPIC, type PageNames, pagesOf, type RunName } from '../state/manifest.ts'
 import type { EventLog } from '../streams/log.ts'
 import { offsetOf, openTopicStore, type TopicStore } from './blob-topic.ts'
-import { checkBlock, type Keep, type StoredBlocks } from './manifests.ts'
+import { checkBlob, type Keep, type StoredBlocks } from './manifests.ts'
 import type { TurnWriter } from './turns.ts'
 import type { Capture, CapturedBlocks } from './types.ts'
 
@@ -209,6 +210,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
     kept(place, session, { run, ...blob }) {
       if (place !== where) return null
       const sleepy = growth.find(({ sleeps }) => sleeps)!
+      const what = blockText(followedBy(sleepy), run)
       return {
         key: `${where}/${blob.hash}.${blob.place}`,
         isNear: store.pathOf !== undefined,
@@ -217,7 +219,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
           const now = byHash.get(blob.hash) ?? blob
           let bytes: Uint8Array = new Uint8Array(0)
           await store.get([{ ...now, bytes: blockBytes(sleepy, run) }], async (_, found) => {
-            await checkBlock(store, session, run, now, found, (given) => digest([given]))
+            await checkBlob(store, session, what, now, found, (given) => digest([given]))
             bytes = found!
           })
           return bytes

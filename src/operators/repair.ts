@@ -12,7 +12,7 @@ import { messageOf } from '../errors.ts'
 import type { Head } from '../state/head.ts'
 import { IN_TOPIC, type Manifest } from '../state/manifest.ts'
 import { readSnapshotFile, type SnapshotFile } from '../state/snapshot.ts'
-import { BlockLost, blobsOf, checkBlock, manifestIn, readerOf } from './manifests.ts'
+import { BlockLost, blobsOf, checkBlob, manifestIn, readerOf } from './manifests.ts'
 import type { ReplayDeps } from './replay.ts'
 import { restoreSession } from './restore.ts'
 import { readSnapshot } from './snapshots.ts'
@@ -39,9 +39,9 @@ const wrongIn = async (
   const names: BlobName[] = []
   let reason: string | null = null
   await reader.get(blobs, async (index, bytes) => {
-    const { blob, at } = blobs[index]!
+    const { blob, what } = blobs[index]!
     try {
-      await checkBlock(reader, manifest.head.session, at[0]!.run, blob, bytes, (found) => digest([found]))
+      await checkBlob(reader, manifest.head.session, what, blob, bytes, (found) => digest([found]))
     } catch (error) {
       if (!(error instanceof BlockLost)) throw error
       names.push(blob)

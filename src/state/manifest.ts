@@ -20,6 +20,7 @@ import {
   ringBlocks,
   type StateLayout,
 } from '../memory.ts'
+import type { Followed } from './block-names.ts'
 import type { MemoryStats } from './memory-stats.ts'
 import { filePieces, type SnapshotFile } from './snapshot.ts'
 
@@ -165,8 +166,7 @@ export interface Manifest {
   /** Their bytes. */
   readonly sizes: readonly (readonly number[])[]
   readonly pages: PageNames
-  /** Of each growth the names of its tables. */
-  readonly tables: readonly (readonly string[])[]
+  readonly growth: readonly Followed[]
 }
 
 /** A growth as the file describes it, with the tensors of its hot part. */
@@ -235,10 +235,25 @@ const describedIn = (file: SnapshotFile): readonly Described[] => {
 }
 
 /** What a snapshot file says of its blobs itself; null: it is whole. Throws REFUSED for a file that contradicts itself. */
-export const readOutline = (file: SnapshotFile): Pick<Manifest, 'head' | 'store' | 'pages'> | null => {
+export const readOutline = (file: SnapshotFile): Outline | null => {
   const read = contentOf(file)
-  return read && { head: file.head, store: file.manifest!.store, pages: read.map(({ pages }) => pages) }
+  if (read === null) return null
+  return {
+    head: file.head,
+    store: file.manifest!.store,
+    pages: read.map(({ pages }) => pages),
+    growth: read.map(({ growth }) => inWords(growth)),
+  }
 }
+
+/** A manifest without what its pages name. */
+export type Outline = Pick<Manifest, 'head' | 'store' | 'pages' | 'growth'>
+
+const inWords = ({ places, block, tables }: Described): Followed => ({
+  tables: tables.map(({ entry }) => entry.name),
+  ...(places !== undefined && { places }),
+  ...(block !== undefined && { block }),
+})
 
 interface Content {
   readonly growth: Described
@@ -291,7 +306,7 @@ export const readManifest = (
     names,
     sizes: names.map((own, g) => own.map(({ run }) => blockBytes(content[g]!.growth, run))),
     pages: content.map(({ pages: own }) => own),
-    tables: content.map(({ growth }) => growth.tables.map(({ entry }) => entry.name)),
+    growth: content.map(({ growth }) => inWords(growth)),
   }
 }
 

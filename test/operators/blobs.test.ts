@@ -139,12 +139,12 @@ test.each([
   [
     'missing',
     (path: string) => rmSync(path),
-    /^Block \d of session "s" \(sha256 [0-9a-f]{12}…\) is not in the blob store/,
+    /^The blob with positions \d+ to \d+ of the cache of session "s" \(sha256 [0-9a-f]{12}…\) is not in the blob store/,
   ],
   [
     'damaged',
     flip,
-    /^Block \d of session "s" \(sha256 [0-9a-f]{12}…\) is damaged in the blob store .* have the sha256/,
+    /^The blob with positions \d+ to \d+ of the cache of session "s" \(sha256 [0-9a-f]{12}…\) is damaged in the blob store .* have the sha256/,
   ],
   ['cut', (path: string) => writeFileSync(path, readFileSync(path).subarray(1)), /is damaged .* its 32767 bytes/],
 ] as const)('a session with a block that is %s is computed again from its events and saved anew', (_what, harm, message) => {
@@ -178,7 +178,9 @@ test('where its events are gone too, the session is set aside, and the block is 
       const { status, stopped } = (await bench.heads()).get('s')!
       expect(status).toBe('stopped')
       expect(stopped!.cause).toBe('storage')
-      expect(stopped!.reason).toMatch(/Block \d of session "s" \(sha256 [0-9a-f]{12}…\) is not in the blob store/)
+      expect(stopped!.reason).toMatch(
+        /The blob with positions \d+ to \d+ of the cache of session "s" \(sha256 [0-9a-f]{12}…\) is not in the blob store/,
+      )
       expect(warnings.join('\n')).toContain(stopped!.reason)
       await bench.feed(event('s', { type: 'boundary', reset: true }), read('s', textOf(300)))
       await bench.settle()
@@ -201,11 +203,15 @@ test('verify names a block that is missing, and one that is damaged', () => {
       const [first, second] = blobsIn(blobStore)
       const kept = readFileSync(first!)
       rmSync(first!)
-      expect(await faults(bench)).toMatch(/^Block \d of session "s" .* is not in the blob store/)
+      expect(await faults(bench)).toMatch(
+        /^The blob with positions \d+ to \d+ of the cache of session "s" .* is not in the blob store/,
+      )
       writeFileSync(first!, kept)
       await verified(bench)
       flip(second!)
-      expect(await faults(bench)).toMatch(/^Block \d of session "s" .* is damaged in the blob store/)
+      expect(await faults(bench)).toMatch(
+        /^The blob with positions \d+ to \d+ of the cache of session "s" .* is damaged in the blob store/,
+      )
     },
     { blobStore },
   )

@@ -129,7 +129,7 @@ const memoryOf = async (
   if (head.snapshot === null) return null
   const file = await readSnapshotFile(await readSnapshot(log, names.snapshots, partition, head))
   const manifest = await manifestIn(log, file)
-  const archive = manifest?.tables.findIndex((own) => own.includes(ARCHIVE)) ?? -1
+  const archive = manifest?.growth.findIndex(({ tables }) => tables.includes(ARCHIVE)) ?? -1
   const [first] = archive < 0 ? [] : manifest!.names[archive]!
   if (first === undefined) return outerMemoryOf(file.tensors, file.state)
   // The header of one archived block says how many tokens a block has.

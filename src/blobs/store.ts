@@ -26,9 +26,10 @@ export interface BlobReader {
   /** Where, for messages; without credentials. */
   readonly url: string
   /**
-   * Calls `found` once for each of `wanted`, by its index there and in any order, with what is stored, which may be damaged; null: there is
-   * none, and the store itself is there. Several calls of `found` may be under way at once; the next one waits for one of them. Rejects with UNAVAILABLE or DENIED where
-   * the store gives no answer. An error of `found` rejects the call with that error.
+   * Calls `found` once for each of `wanted`, by its index there and in any order, with what is stored, which may be damaged: where the log
+   * refuses to read it, it is empty. null: there is none, and the store itself is there. Several calls of `found` may be under way at once; the
+   * next one waits for one of them. Rejects with UNAVAILABLE or DENIED where the store gives no answer. An error of `found` rejects the call
+   * with that error.
    */
   get(wanted: readonly Wanted[], found: (at: number, bytes: Uint8Array | null) => Promise<void>): Promise<void>
   /** Where blobs are files: the path of this one, if it is there. Who cannot use the file asks `get`. */

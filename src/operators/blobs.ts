@@ -66,6 +66,8 @@ export interface PartitionBlobs {
   kept: Keep
   /** The copy is lost or damaged: it is given to no session any more. */
   distrust(blob: BlobName): void
+  /** These copies are there and right: blocks with the same bytes are not written again. */
+  recall(blobs: Iterable<BlobName>): void
   /** Copies of blobs, by the places of the old ones: from here on they are named instead. */
   move(moved: ReadonlyMap<string, BlobName>): void
   /** From here on a block counts as there only where it was written later, or belongs to a session in memory; and what `write` names is noted. */
@@ -228,6 +230,9 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
     },
     distrust({ hash, place }) {
       if (byHash.get(hash)?.place === place) byHash.delete(hash)
+    },
+    recall(found) {
+      for (const blob of found) remember(blob)
     },
     move(places) {
       moved = places

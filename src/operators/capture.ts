@@ -1,6 +1,7 @@
 /** Copies of states, for snapshots. */
 import { giveBack } from '../bulk.ts'
 import { codeOf } from '../errors.ts'
+import type { FreshBlock } from '../memory.ts'
 import { endOf, within } from '../state/manifest.ts'
 import { SpillLost } from '../state/spill.ts'
 import type { SessionState } from './advance.ts'
@@ -35,6 +36,30 @@ export const captureOf = async (
     }
   } catch (error) {
     throw error instanceof SpillLost ? spillLostOf(head.session, error) : error
+  }
+}
+
+/**
+ * The frozen blocks of a context behind `ends` (`KnownParts`), one after the other; of those in memory at a time there are `most` bytes. Nothing else may be
+ * done with the context meanwhile.
+ */
+export async function* frozenBlocks(
+  context: Pick<SessionState['context'], 'capture'>,
+  pulse: number,
+  ends: readonly number[],
+  most: number = CAPTURE_BYTES,
+): AsyncGenerator<FreshBlock & { readonly g: number }> {
+  const from = [...ends]
+  for (;;) {
+    const { hot, fresh, more } = await context.capture({ pulse, ends: from, most })
+    giveBack(hot)
+    for (const [g, own] of fresh.entries())
+      for (const block of own) {
+        yield { g, ...block }
+        from[g] = block.run + 1
+        giveBack(block.bytes)
+      }
+    if (more !== true) return
   }
 }
 

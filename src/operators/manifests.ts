@@ -60,7 +60,9 @@ export const checkBlob = async (
   const wrong =
     bytes === null
       ? `is not in the blob store ${url}`
-      : `is damaged in the blob store ${url}: its ${bytes.length} bytes have the sha256 ${hash!.slice(0, 12)}…`
+      : bytes.length === 0
+        ? `cannot be read from the blob store ${url}, where it is damaged`
+        : `is damaged in the blob store ${url}: its ${bytes.length} bytes have the sha256 ${hash!.slice(0, 12)}…`
   throw new BlockLost(
     `The blob with ${what} of session "${session}" (sha256 ${blob.hash.slice(0, 12)}…) ${wrong}; ${repairHint(session)}.`,
     blob,

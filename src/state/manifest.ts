@@ -46,7 +46,7 @@ const ENTRY_BYTES = 40
  * Entries of one growth that fill a page are a blob, which the file names in their place: so a file costs 40 bytes for 256 blocks. Entries
  * of rings stay in the file, and the last ones of each growth.
  */
-const PAGE_ENTRIES = 256
+export const PAGE_ENTRIES = 256
 /** Of one position in one table. */
 const MAX_ROW_BYTES = 2 ** 24
 
@@ -69,7 +69,8 @@ const refuse = (what: string): never => {
   throw new ContinuoError('REFUSED', `The snapshot ${what}. Nothing was changed; use another copy of it.`)
 }
 
-const packed = (names: readonly BlobName[]): Buffer => {
+/** As a page has them, and the metadata of a manifest. */
+export const pageBytes = (names: readonly BlobName[]): Buffer => {
   const bytes = Buffer.alloc(names.length * ENTRY_BYTES)
   for (const [i, { hash, place }] of names.entries()) {
     bytes.write(hash, i * ENTRY_BYTES, 'hex')
@@ -100,12 +101,15 @@ export const pagesOf = (
 ): readonly (readonly Uint8Array[])[] =>
   names.map((own, g) => {
     const count = growth[g]!.places === undefined ? Math.floor(own.length / PAGE_ENTRIES) : 0
-    return Array.from({ length: count }, (_, i) => packed(own.slice(i * PAGE_ENTRIES, (i + 1) * PAGE_ENTRIES)))
+    return Array.from({ length: count }, (_, i) => pageBytes(own.slice(i * PAGE_ENTRIES, (i + 1) * PAGE_ENTRIES)))
   })
 
 const packNames = (names: readonly (readonly BlobName[])[], pages: PageNames): string =>
   Buffer.concat(
-    names.flatMap((own, g) => [packed(pages[g] ?? []), packed(own.slice((pages[g]?.length ?? 0) * PAGE_ENTRIES))]),
+    names.flatMap((own, g) => [
+      pageBytes(pages[g] ?? []),
+      pageBytes(own.slice((pages[g]?.length ?? 0) * PAGE_ENTRIES)),
+    ]),
   ).toString('base64')
 
 /** As two pieces, header and state. `store`: where the blobs of this partition lie, as above. `hot` as `StateParts` has it. */

@@ -112,6 +112,34 @@ test("what a crash left between a blob and the commit that names it is removed; 
   )
 })
 
+test('what a crash left is removed, too, beside many forks that name the same blobs', () => {
+  const blobStore = freshFolder()
+  return benches.use(
+    async (bench) => {
+      await bench.feed(read('prompt', textOf(1300)))
+      for (let at = 0; at < 8; at += 1)
+        await bench.feed(
+          event(`fork-${at}`, { type: 'open', from: { session: 'prompt' } }),
+          read(`fork-${at}`, 'and on'),
+        )
+      await bench.settle()
+      const heads = [...(await bench.heads()).values()]
+      expect(heads.reduce((sum, { snapshot }) => sum + snapshot!.blobs!.count, 0)).toBe(9 * 5)
+      const [own] = blobsIn(blobStore)
+      const garbage = Array.from({ length: 3 }, (_, i) =>
+        join(dirname(own!), `${'ab'.repeat(32)}.${String(i).padStart(16, '0')}`),
+      )
+      for (const path of garbage) copyFileSync(own!, path)
+      expect(blobsIn(blobStore)).toHaveLength(5 + 3)
+      const running = await bench.start({ compactFloor: 8 })
+      await eventually(async () => expect(blobsIn(blobStore)).toHaveLength(5))
+      await running.worker.stop()
+      await verified(bench)
+    },
+    { blobStore },
+  )
+})
+
 /** A session with blocks; `harm` the store, then read on, and hand out the warnings. */
 const harmed = async (
   bench: Bench,

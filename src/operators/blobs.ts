@@ -17,12 +17,11 @@ import { ContinuoError } from '../errors.ts'
 import { failpoint } from '../failpoint.ts'
 import { blockBytes, type StateLayout } from '../memory.ts'
 import { inParallel } from '../parallel.ts'
-import { blockText, followedBy } from '../state/block-names.ts'
 import { type Head, type PartitionCursor, seal } from '../state/head.ts'
 import { type BlobNames, IN_TOPIC, type PageNames, pagesOf, type RunName } from '../state/manifest.ts'
 import type { EventLog } from '../streams/log.ts'
 import { offsetOf, openTopicStore, type TopicStore } from './blob-topic.ts'
-import { checkBlob, type Keep, type StoredBlocks } from './manifests.ts'
+import { type Keep, keptBlock, type StoredBlocks } from './manifests.ts'
 import type { TurnWriter } from './turns.ts'
 import type { Capture, CapturedBlocks } from './types.ts'
 
@@ -209,24 +208,11 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       return names.every((own) => own.length === 0) ? null : written
     },
     paged,
-    kept(place, session, { run, ...blob }) {
+    kept(place, session, name) {
       if (place !== where) return null
       const sleepy = growth.find(({ sleeps }) => sleeps)!
-      const what = blockText(followedBy(sleepy), run)
-      return {
-        key: `${where}/${blob.hash}.${blob.place}`,
-        isNear: store.pathOf !== undefined,
-        async read() {
-          // A copy may have taken its place meanwhile.
-          const now = byHash.get(blob.hash) ?? blob
-          let bytes: Uint8Array = new Uint8Array(0)
-          await store.get([{ ...now, bytes: blockBytes(sleepy, run) }], async (_, found) => {
-            await checkBlob(store, session, what, now, found, (given) => digest([given]))
-            bytes = found!
-          })
-          return bytes
-        },
-      }
+      // A copy may have taken its place meanwhile.
+      return keptBlock(store, where, session, sleepy, name, () => byHash.get(name.hash) ?? name)
     },
     distrust({ hash, place }) {
       if (byHash.get(hash)?.place === place) byHash.delete(hash)

@@ -4,8 +4,8 @@ import { inShared } from '../blobs/shared.ts'
 import type { BlobName, BlobReader, Wanted } from '../blobs/store.ts'
 import { digest, join } from '../bulk.ts'
 import { ContinuoError } from '../errors.ts'
-import type { KeptBlock, StateLayout } from '../memory.ts'
-import { blockText, pageText, repairHint } from '../state/block-names.ts'
+import { blockBytes, type Growth, type KeptBlock, type StateLayout } from '../memory.ts'
+import { blockText, followedBy, pageText, repairHint } from '../state/block-names.ts'
 import {
   type Assembly,
   assembly,
@@ -69,13 +69,63 @@ export const checkBlob = async (
   )
 }
 
-export const readerOf = (log: EventLog, { store: where, head }: Pick<Manifest, 'store' | 'head'>): BlobReader => {
-  if (where === IN_TOPIC) return topicReader(log, topicNames(log.prefix).blobs, head.cursor.partition)
+/** `where`: as a manifest says it. */
+const readerAt = (log: EventLog, where: string, partition: number, session: string): BlobReader => {
+  if (where === IN_TOPIC) return topicReader(log, topicNames(log.prefix).blobs, partition)
   if (log.blobs !== undefined) return inShared(log.blobs, where)
   throw new ContinuoError(
     'UNAVAILABLE',
-    `The newest snapshot of session "${head.session}" is in blocks, which lie in a blob store: name it, --blob-store.`,
+    `The newest snapshot of session "${session}" is in blocks, which lie in a blob store: name it, --blob-store.`,
   )
+}
+
+export const readerOf = (log: EventLog, { store, head }: Pick<Manifest, 'store' | 'head'>): BlobReader =>
+  readerAt(log, store, head.cursor.partition, head.session)
+
+/** A block that stays in a store, as its session's snapshot names it. */
+export const keptBlock = (
+  reader: BlobReader,
+  where: string,
+  session: string,
+  growth: Growth,
+  { run, ...blob }: RunName,
+  /** The copy that has its place by now. */
+  now: () => BlobName = () => blob,
+): KeptBlock => ({
+  key: `${where}/${blob.hash}.${blob.place}`,
+  isNear: reader.pathOf !== undefined,
+  async read() {
+    const wanted = now()
+    const what = blockText(followedBy(growth), run)
+    let bytes: Uint8Array = new Uint8Array(0)
+    await reader.get([{ ...wanted, bytes: blockBytes(growth, run) }], async (_, found) => {
+      await checkBlob(reader, session, what, wanted, found, (given) => digest([given]))
+      bytes = found!
+    })
+    return bytes
+  },
+})
+
+/** Blocks that may sleep stay where they lie. `lost` is called when one of them is wanted and cannot be had. */
+export const keepIn = (
+  log: EventLog,
+  partition: number,
+  { growth }: StateLayout,
+  lost: (error: BlockLost) => void,
+): Keep => {
+  const sleepy = growth.find(({ sleeps }) => sleeps)
+  return (where, session, name) => {
+    if (sleepy === undefined) return null
+    const kept = keptBlock(readerAt(log, where, partition, session), where, session, sleepy, name)
+    return {
+      ...kept,
+      read: () =>
+        kept.read().catch((error: unknown) => {
+          if (error instanceof BlockLost) lost(error)
+          throw error
+        }),
+    }
+  }
 }
 
 /** The pages that a snapshot file names itself, with what each of them holds. */

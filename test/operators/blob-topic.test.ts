@@ -24,7 +24,9 @@ const bytesIn = async (bench: Bench): Promise<number> =>
 
 /** What verify finds. */
 const faults = async ({ log, names, model, tokenizer }: Bench): Promise<string> =>
-  (await verifyLog({ log, names, model, tokenizer, format: 'json' })).findings.map(({ message }) => message).join('\n')
+  (await verifyLog({ log, names, model, tokenizer, format: 'json', blobs: true })).findings
+    .map(({ message }) => message)
+    .join('\n')
 
 onBothLogs((fresh) => {
   test('a snapshot writes only the blocks that are new, and the next worker goes on from them', () =>

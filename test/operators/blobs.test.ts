@@ -220,7 +220,9 @@ test('where its events are gone too, the session is set aside, and the block is 
 
 /** What verify finds. */
 const faults = async ({ log, names, model, tokenizer }: Bench): Promise<string> =>
-  (await verifyLog({ log, names, model, tokenizer, format: 'json' })).findings.map(({ message }) => message).join('\n')
+  (await verifyLog({ log, names, model, tokenizer, format: 'json', blobs: true })).findings
+    .map(({ message }) => message)
+    .join('\n')
 
 test('verify names a block that is missing, and one that is damaged', () => {
   const blobStore = freshFolder()

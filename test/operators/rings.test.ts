@@ -147,7 +147,7 @@ test('verify names a block that is missing, and one that is damaged; such a sess
       await bench.settle()
       const faults = async (): Promise<string> => {
         const { log, names, model, tokenizer } = bench
-        const { findings } = await verifyLog({ log, names, model, tokenizer, format: 'json' })
+        const { findings } = await verifyLog({ log, names, model, tokenizer, format: 'json', blobs: true })
         return findings.map(({ message }) => message).join('\n')
       }
       const [first, second] = blobsIn(blobStore)

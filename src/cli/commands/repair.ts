@@ -5,6 +5,8 @@ import { checkFits } from '../../state/head.ts'
 import { command } from '../command.ts'
 import {
   blobFlags,
+  blockFlags,
+  blocksOf,
   groupFlag,
   logFlags,
   modelFlag,
@@ -43,6 +45,7 @@ export const repair = command({
     group: groupFlag,
     session: optional('ID', 'only this session'),
     ...recomputeFlags,
+    ...blockFlags,
   },
   notes:
     'Blobs in a folder or in S3 (--blob-store) are put back while workers run. A snapshot is written anew only while the group has no worker. Without this command a worker computes the whole session again when it comes to what is wrong.',
@@ -50,12 +53,12 @@ export const repair = command({
     'repair --log file:continuo.db --model models/demo',
     'repair --log file:continuo.db --model models/demo --blob-store blobs',
   ],
-  async run(flags) {
+  async run(flags, _args, given) {
     return withExistingLog(flags, (log) =>
       withModel(flags.model, flags, async ({ model, tokenizer }) => {
         const names = namesOf(log, flags['input-topic'])
         const partitions = await partitionsOf(log, names)
-        const contexts = createContextStore(model, { warn: say })
+        const contexts = createContextStore(model, { warn: say, blocks: blocksOf(flags, given, model) })
         const stored = { ...model, createContext: contexts.createContext, forkContext: contexts.forkContext }
         const engine = { model, tokenizer, submit: contexts.submit }
         const validate = { format: flags['input-format'], vocabSize: model.vocabSize, readsText: tokenizer !== null }

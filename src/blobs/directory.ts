@@ -1,5 +1,6 @@
 /** Blobs in a folder: a name is a path below it. A blob is written under a temporary name, synced and renamed. */
-import { mkdir, opendir, readFile, unlink } from 'node:fs/promises'
+import type { Dirent } from 'node:fs'
+import { mkdir, opendir, readFile, rmdir, stat, unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { ContinuoError } from '../errors.ts'
 import { syncFolder, whyNotWritten, writeDurably } from '../files.ts'
@@ -25,6 +26,18 @@ export const openDirectoryStore = (given: string): SharedStore => {
     if (first === undefined) return
     // Each folder's entry lies in the one above it.
     for (let at = folder; at.length >= first.length; at = dirname(at)) await syncFolder(dirname(at))
+  }
+
+  async function* entriesIn(folder: string): AsyncGenerator<Dirent> {
+    try {
+      yield* await opendir(join(root, folder))
+    } catch (error) {
+      if (!isMissing(error)) throw failed('read', error)
+    }
+  }
+
+  async function* list(folder: string): AsyncGenerator<string> {
+    for await (const entry of entriesIn(folder)) if (entry.isFile()) yield `${folder}/${entry.name}`
   }
 
   return {
@@ -63,11 +76,30 @@ export const openDirectoryStore = (given: string): SharedStore => {
         if (!isMissing(error)) throw failed('written', error)
       }
     },
-    async *list(folder) {
-      try {
-        for await (const entry of await opendir(join(root, folder))) if (entry.isFile()) yield `${folder}/${entry.name}`
-      } catch (error) {
-        if (!isMissing(error)) throw failed('read', error)
+    list,
+    async *sized(folder) {
+      for await (const name of list(folder)) {
+        try {
+          yield { name, bytes: (await stat(join(root, name))).size }
+        } catch (error) {
+          // It was removed meanwhile.
+          if (!isMissing(error)) throw failed('read', error)
+        }
+      }
+    },
+    async *folders(folder) {
+      for await (const entry of entriesIn(folder))
+        if (entry.isDirectory()) yield folder === '' ? entry.name : `${folder}/${entry.name}`
+    },
+    async end(folder) {
+      for (let at = folder; at !== '.' && at !== ''; at = dirname(at)) {
+        try {
+          await rmdir(join(root, at))
+        } catch (error) {
+          // Another partition of the log has its folder there.
+          if ((error as NodeJS.ErrnoException).code === 'ENOTEMPTY') return
+          if (!isMissing(error)) throw failed('written', error)
+        }
       }
     },
     close() {},

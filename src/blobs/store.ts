@@ -60,5 +60,11 @@ export interface SharedStore {
   remove(name: string): Promise<void>
   /** Names that begin with `folder` and a slash, in no order; what a killed writer left of a name counts as one. */
   list(folder: string): AsyncIterable<string>
+  /** The same with the bytes of each, which a folder has to be asked for one by one. */
+  sized(folder: string): AsyncIterable<{ readonly name: string; readonly bytes: number }>
+  /** Folders in this one, by their whole names; in the store itself where it is ''. */
+  folders(folder: string): AsyncIterable<string>
+  /** Ends a folder that was begun and is empty again. */
+  end(folder: string): Promise<void>
   close(): void
 }

@@ -320,7 +320,7 @@ export const openBlobs = async (
   const logId = randomBytes(16).toString('hex')
   const marked: PartitionCursor = { ...cursor, logId }
   await store.begin(folderOf(logId))
-  await store.put(markIn(folderOf(logId)), text.encode(`${names.state}, partition ${partition}\n`))
+  await store.put(markIn(folderOf(logId)), text.encode(`${names.state}, partition ${partition}, of ${log.url}\n`))
   const sealed = seal(marked, { topic: names.state, partition, keys: log.sealKeys })
   await writer.commit([{ topic: names.state, ...sealed }], cursor.offset)
   return { blobs: inFolder(logId), cursor: marked }

@@ -140,6 +140,37 @@ export const sharedContract = (
         expect(await namesOf(store, 'log/2')).toEqual([])
       }))
 
+    test('says how large each blob of a folder is, and which folders there are', () =>
+      use(async (store) => {
+        const all = async <T>(source: AsyncIterable<T>): Promise<T[]> => {
+          const found: T[] = []
+          for await (const each of source) found.push(each)
+          return found
+        }
+        expect(await all(store.folders(''))).toEqual([])
+        for (const folder of ['log/0', 'log/12', 'other/0']) {
+          await store.begin(folder)
+          await store.put(`${folder}/a`, bytesOf(5000, 1))
+          await store.put(`${folder}/b`, bytesOf(7, 1))
+        }
+        expect((await all(store.folders(''))).sort()).toEqual(['log', 'other'])
+        expect((await all(store.folders('log'))).sort()).toEqual(['log/0', 'log/12'])
+        expect(await all(store.folders('nothing'))).toEqual([])
+        const sized = (await all(store.sized('log/0'))).sort((a, b) => (a.name < b.name ? -1 : 1))
+        expect(sized).toEqual([
+          { name: 'log/0/a', bytes: 5000 },
+          { name: 'log/0/b', bytes: 7 },
+        ])
+        expect(await all(store.sized('log/1'))).toEqual([])
+        // A folder ends when it is empty, and with the last of them the one that they are in.
+        for (const name of ['log/0/a', 'log/0/b', 'other/0/a', 'other/0/b']) await store.remove(name)
+        for (const folder of ['log/0', 'other/0', 'other/0']) await store.end(folder)
+        expect(await all(store.folders(''))).toEqual(['log'])
+        expect(await all(store.folders('log'))).toEqual(['log/12'])
+        await store.end('log/12')
+        expect((await all(store.sized('log/12'))).length).toBe(2)
+      }))
+
     test('removes a blob, and takes one that is not there for removed', () =>
       use(async (store) => {
         await store.begin('log/0')

@@ -49,7 +49,7 @@ export const sealFlags = {
 export const blobFlags = {
   'blob-store': optional(
     'DIR',
-    'folder or s3://bucket/prefix for blocks of large states; without it they are kept in the log',
+    'folder, file:FOLDER or s3://bucket/prefix for blocks of large states; without it they are kept in the log',
   ),
 }
 /** For commands that compute sessions whose memory lies outside. */

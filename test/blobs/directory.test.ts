@@ -65,5 +65,23 @@ test('nothing is written where the folder that was begun is gone: the store is a
 })
 
 test('a URL of another kind is no store', async () => {
-  await expect(openBlobStore('http://127.0.0.1/blobs')).rejects.toThrow(/A blob store is a folder or s3/)
+  await expect(openBlobStore('http://127.0.0.1/blobs')).rejects.toThrow(/A blob store is a folder, file:FOLDER or s3/)
+})
+
+test('a folder may be given as a URL, as the log is', async () => {
+  const dir = join(fresh(), 'a b')
+  for (const url of [
+    `file:${dir}`,
+    `file://${dir}`,
+    `file://localhost${dir}`,
+    `file:${dir.replace(' ', '%20')}`,
+    `FILE:${dir}`,
+  ])
+    expect((await openBlobStore(url)).url).toBe(dir)
+  expect((await openBlobStore('file:some/blobs')).url).toBe(join(process.cwd(), 'some', 'blobs'))
+  for (const url of ['file:', 'file:a?b', 'file:a#b', 'file://elsewhere/a', 'file:%'])
+    await expect(openBlobStore(url), url).rejects.toMatchObject({
+      code: 'INVALID',
+      message: expect.stringContaining('file:FOLDER'),
+    })
 })

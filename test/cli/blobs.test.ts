@@ -1,8 +1,9 @@
 /** continuo blobs gc: refused while a worker runs, unless it is told otherwise; what it says, in both forms. */
 import { copyFileSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { expect, test } from 'vitest'
+import { expect, inject, test } from 'vitest'
 import { openFamily } from '../families.ts'
+import { freshPrefix } from '../kafka/broker.ts'
 import { continuo, DOCUMENT, json, start, temporary } from './helpers.ts'
 
 const TEXT = readFileSync(DOCUMENT, 'utf8').slice(0, 900)
@@ -63,6 +64,36 @@ test('removes what no head names', async () => {
     out: expect.stringContaining(`Read ${living} blobs that are right.`),
   })
 })
+
+const { brokers, missing } = inject('kafka')
+test.skipIf(brokers === null)(
+  `a folder beside a log that other machines reach is said to be one, once (Kafka: ${missing ?? 'there'})`,
+  async () => {
+    const folder = temporary()
+    const { dir: model } = await openFamily('qwen3', folder)
+    const store = `file:${join(folder, 'store')}`
+    const run = (log: string) =>
+      continuo([
+        'run',
+        '--log',
+        log,
+        '--model',
+        model,
+        '--blob-store',
+        store,
+        '--until-idle',
+        '50',
+        '--log-level',
+        'warn',
+      ])
+    const { code, err } = await run(`kafka://${brokers}/${freshPrefix()}`)
+    expect(code).toBe(0)
+    expect(
+      err.match(/The blob store is a folder of this machine, .*store: every worker of the log must reach it/g),
+    ).toHaveLength(1)
+    expect(await run(`file:${join(folder, 'log.db')}`)).toMatchObject({ code: 0, err: '' })
+  },
+)
 
 test.each([
   [['blobs', 'sweep', '--log', 'file:x'], /takes gc, not "sweep"/],

@@ -222,6 +222,11 @@ export const run = command({
         short: process.stderr.isTTY === true,
       })
       if (created.length > 0) logger.info({ created, partitions }, 'topics created')
+      // An embedded log is a file of this machine itself.
+      if (log.kind === 'kafka' && log.blobs?.pathOf !== undefined)
+        logger.warn(
+          `The blob store is a folder of this machine, ${log.blobs.url}: every worker of the log must reach it (a network file system, or s3://), or sessions that move to another one wait for it.`,
+        )
       const port = flags['metrics-port']
       try {
         const outcome = await host({

@@ -12,7 +12,9 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { codeOf, messageOf } from '../../src/errors.ts'
 import { type S3Server, startS3 } from '../../tools/s3/server.ts'
 import { growingBenches, textOf } from '../operators/block-bench.ts'
+import { flippedBits } from '../operators/flipped.ts'
 import { event, verified } from '../operators/harness.ts'
+import { inFolder, wideBenches } from '../operators/memory-bench.ts'
 import { eventually } from '../streams/helpers.ts'
 
 type Fault = (question: IncomingMessage, answer: ServerResponse) => void
@@ -72,6 +74,8 @@ const faults: Record<string, { readonly fault: Fault; readonly state: 'lost' | '
 }
 
 const benches = growingBenches()
+const wide = wideBenches()
+let flips = 0
 
 test.each(Object.entries(faults))(
   'a server that %s in the middle of a run',
@@ -140,3 +144,16 @@ test('objects that are gone with their mark, and come back: the worker waits, an
     { blobStore: 's3://blobs/emptied' },
   )
 }, 300_000)
+
+flippedBits(
+  'S3',
+  wide,
+  () => {
+    const prefix = `flipped-${flips++}`
+    return {
+      options: { blobStore: `s3://blobs/${prefix}` },
+      damage: inFolder(join(server.bucketFolder('blobs'), prefix)),
+    }
+  },
+  300_000,
+)

@@ -2,30 +2,36 @@
  * A flipped bit in any blob, in any store, and what repair makes of it: the session's events give the blob again, and its sha256 proves that it is
  * the one.
  */
+import { copyFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { temporaryFolder } from '../engine/packages.ts'
+import { collectPartition } from '../../src/operators/blob-gc.ts'
+import { eventually } from '../streams/helpers.ts'
 import { blobsIn, fileOf, freshFolder, growingBenches, read, textOf } from './block-bench.ts'
-import { type Bench, verified } from './harness.ts'
-import { flipRecord, heldBy, inFolder, inTopic, PAGED, repaired, tokens, wideBenches } from './memory-bench.ts'
+import { flippedBits } from './flipped.ts'
+import { type Bench, event, verified } from './harness.ts'
+import {
+  flipRecord,
+  type Held,
+  heldBy,
+  inFolder,
+  inTopic,
+  PAGED,
+  repaired,
+  tokens,
+  wideBenches,
+} from './memory-bench.ts'
 import { plantFile } from './planting.ts'
 
 const wide = wideBenches()
+const other = wideBenches(5)
 const rings = growingBenches(2000)
 const growing = growingBenches()
 
-const folder = temporaryFolder()
-const stores = [
-  ['the topic', inTopic, {}],
-  ['a folder', inFolder(folder), { blobStore: folder }],
-] as const
-
-const KINDS = {
-  'an archived block': /^archived block 7$/,
-  'the last archived block': /^archived block 25[6-9]$/,
-  'rows of the index': /^rows 0 to 255 of the index$/,
-  'a block of the window': /^places \d+ to \d+ of the window$/,
-  'a page of names': /^page 0 of the names of archived blocks$/,
-}
+flippedBits('the topic', wide, () => ({ options: {}, damage: inTopic }))
+flippedBits('a folder', wide, () => {
+  const blobStore = freshFolder()
+  return { options: { blobStore }, damage: inFolder(blobStore) }
+})
 
 /** Nothing is wrong any more in what newest heads name, and another worker goes on. */
 const expectMended = async (bench: Bench, session: string): Promise<void> => {
@@ -42,34 +48,48 @@ const expectWhole = async (bench: Bench, session: string): Promise<void> => {
   await verified(bench)
 }
 
-test.each(stores)(
-  'a flipped bit in each kind of blob in %s is named and mended',
-  (_, damage, options) =>
-    wide.use(async (bench) => {
-      await bench.feed(tokens('s', PAGED))
-      await bench.settle()
-      const isTopic = damage === inTopic
-      for (const [kind, what] of Object.entries(KINDS)) {
-        const all = await heldBy(bench, 's')
-        const victim = all.find((each) => what.test(each.what))
-        expect(victim, kind).toBeDefined()
-        await damage.flip(bench, victim!)
-        const [seen, ...others] = await repaired(bench)
-        expect(others).toEqual([])
-        // What a page names is not looked at where the page itself cannot be put back.
-        const blobs = isTopic && kind === 'a page of names' ? 1 : all.length
-        expect(seen, kind).toMatchObject({ session: 's', blobs, wrong: 1, repaired: 1, anew: isTopic, left: null })
-        expect(seen!.reason).toContain(
-          `The blob with ${victim!.what} of session "s" (sha256 ${victim!.hash.slice(0, 12)}…)`,
-        )
-        expect(seen!.reason).toMatch(
-          isTopic ? /cannot be read from .* where it is damaged/ : /is damaged in the blob store/,
-        )
-      }
-      await expectWhole(bench, 's')
-    }, options),
-  60_000,
-)
+/** Two models of one layout, in logs of their own: neither has a blob of the other, though they read the same. */
+test("two models' blobs in one store: each goes on, is verified, mended and cleaned by itself", () => {
+  const blobStore = freshFolder()
+  return wide.use(
+    (one) =>
+      other.use(
+        async (two) => {
+          expect(one.model.layoutFingerprint).toBe(two.model.layoutFingerprint)
+          expect(one.model.fingerprint).not.toBe(two.model.fingerprint)
+          for (const bench of [one, two]) {
+            await bench.feed(tokens('s', 500))
+            await bench.settle()
+          }
+          const [mine, theirs] = [await heldBy(one, 's'), await heldBy(two, 's')]
+          const hashes = new Set(mine.map(({ hash }) => hash))
+          expect(theirs.filter(({ hash }) => hashes.has(hash))).toEqual([])
+          expect(blobsIn(blobStore)).toHaveLength(mine.length + theirs.length)
+          // A blob of the one in place of the same block of the other is another blob.
+          const block = (all: readonly Held[]) => all.find(({ what }) => what === 'archived block 7')!
+          const pathOf = ({ hash, place }: Held): string =>
+            blobsIn(blobStore).find((path) => path.endsWith(`${hash}.${place}`))!
+          copyFileSync(pathOf(block(mine)), pathOf(block(theirs)))
+          expect(await repaired(one)).toMatchObject([{ wrong: 0, left: null }])
+          expect(await repaired(two)).toMatchObject([{ wrong: 1, repaired: 1, left: null }])
+          for (const bench of [one, two]) {
+            const { log, names } = bench
+            const { store } = await collectPartition({ log, names, dry: false }, 0)
+            expect(store!.removed.blobs).toBe(0)
+            await bench.feed(event('s', { type: 'retrieve', blocks: [7] }), tokens('s', 50, 3))
+            await bench.settle()
+            await verified(bench)
+          }
+          const refused = await one.start({ log: two.log, names: two.names })
+          await eventually(async () => expect(refused.worker.refused.size).toBe(1))
+          expect([...refused.worker.refused.values()].map(String).join()).toMatch(/was written by model/)
+          await refused.worker.stop()
+        },
+        { blobStore },
+      ),
+    { blobStore },
+  )
+})
 
 test('a blob that is several blocks is one that is wrong', () => {
   const store = freshFolder()

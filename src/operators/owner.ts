@@ -41,10 +41,11 @@ export const asOwner = async <T>(
   }
 }
 
-/** Writes the session's state as a snapshot and commits the head that names it. Returns that head. */
+/** Writes the session's state as a snapshot and commits the head that names it, unless `check` rejects before. Returns that head. */
 export const saveSession = async (
   { log, names, partition, model, writer, cursor, blobs }: Owned,
   session: SessionState,
+  check: () => Promise<void> = async () => undefined,
 ): Promise<Head> => {
   blobs?.begin(session.head.session, undefined)
   const { pulse, file, named } = await encodeCapture(await captureOf(session, blobs), model, blobs)
@@ -56,6 +57,7 @@ export const saveSession = async (
     topic: names.state,
     ...seal(record, { topic: names.state, partition, keys: log.sealKeys }),
   }))
+  await check()
   await writer.commit(records, cursor.offset)
   return head
 }

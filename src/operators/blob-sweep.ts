@@ -40,11 +40,13 @@ export const createSweep = (deps: GarbageDeps, { store, folder }: Extract<Remova
 
   const read = async (listed: readonly string[]): Promise<Stage> => {
     const keep = new Set<string>()
-    const named = living().count
+    let named = 0
     await readManifests(deps, (_, { names, pages }) => {
-      for (const blob of [...names.flat(), ...pages.flat()]) keep.add(nameIn(folder, blob))
+      const own = new Set([...names.flat(), ...pages.flat()].map((blob) => nameIn(folder, blob)))
+      named += own.size
+      for (const name of own) keep.add(name)
     })
-    distinct = Math.min(1, keep.size / Math.max(1, named))
+    distinct = named === 0 ? 1 : keep.size / named
     return async () => {
       for (const blob of blobs.held()) keep.add(nameIn(folder, blob))
       for (const blob of deps.captured()) keep.add(nameIn(folder, blob))

@@ -96,8 +96,8 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
   const puts = new Map<string, Promise<BlobName>>()
   const noted = new Map<string, BlobName>()
   let noting = false
-  /** Of each session whose capture is not written yet, what was written ahead of it. */
-  const early = new Map<string, BlobNames>()
+  /** Of each session whose capture is not written yet, what was written ahead of it, and the bytes of that. */
+  const early = new Map<string, { readonly names: BlobNames; readonly bytes: number }>()
   let writingAhead = 0
   let dead = 0
   /** As `move` got it last, for captures and rebuilds that began before. */
@@ -159,6 +159,12 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
     }
   }
 
+  /** The capture will not be written, most likely: nothing else counts what was written ahead of it. */
+  const forsake = (session: string): void => {
+    dead += early.get(session)?.bytes ?? 0
+    early.delete(session)
+  }
+
   return {
     store,
     removal,
@@ -168,6 +174,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       return found?.origin === origin ? found.names : none
     },
     begin(session, blocks) {
+      forsake(session)
       // A manifest from before rings had blocks has none of theirs.
       const names = blocks?.where === where ? current(none.map((own, g) => blocks.names[g] ?? own)) : none
       // What was moved and left while the session was being rebuilt is captured anew.
@@ -179,7 +186,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
     },
     end(session) {
       sessions.delete(session)
-      early.delete(session)
+      forsake(session)
     },
     async ahead(head, blocks) {
       writingAhead += 1
@@ -187,7 +194,8 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
         const names = await named(head, blocks)
         const { origin } = head.conductor
         replace(head.session, { origin, names, pages: sessions.get(head.session)?.pages ?? none, where })
-        early.set(head.session, names)
+        const bytes = blocks.fresh.flat().reduce((sum, block) => sum + block.bytes.length, 0)
+        early.set(head.session, { names, bytes: (early.get(head.session)?.bytes ?? 0) + bytes })
         return names
       } finally {
         writingAhead -= 1
@@ -222,7 +230,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
     },
     move(places) {
       moved = places
-      for (const [session, names] of early) early.set(session, current(names))
+      for (const [session, { names, bytes }] of early) early.set(session, { names: current(names), bytes })
       for (const [session, blocks] of sessions)
         sessions.set(session, {
           ...blocks,
@@ -242,7 +250,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
     },
     *noted() {
       yield* noted.values()
-      for (const names of early.values()) yield* names.flat()
+      for (const { names } of early.values()) yield* names.flat()
     },
     retain(isKept) {
       byHash.clear()

@@ -1,5 +1,5 @@
 /** Snapshots in blocks: what is written, shared, removed, missed and computed again. */
-import { copyFileSync, cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { copyFileSync, cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { expect, test } from 'vitest'
 import { verifyLog } from '../../src/operators/verify.ts'
@@ -135,6 +135,39 @@ test('what a crash left is removed, too, beside many forks that name the same bl
       await eventually(async () => expect(blobsIn(blobStore)).toHaveLength(5))
       await running.worker.stop()
       await verified(bench)
+    },
+    { blobStore },
+  )
+})
+
+test('what dies is removed, too, where the first look found nothing that any head names', () => {
+  const blobStore = freshFolder()
+  return benches.use(
+    async (bench) => {
+      await bench.feed(read('short', textOf(100)))
+      await bench.settle()
+      const folder = dirname(
+        readdirSync(blobStore, { recursive: true })
+          .map(String)
+          .find((path) => path.endsWith('/log'))!,
+      )
+      for (let i = 0; i < 3; i += 1)
+        writeFileSync(
+          join(blobStore, folder, `${'ab'.repeat(32)}.${String(i).padStart(16, '0')}`),
+          new Uint8Array(BLOCK_BYTES),
+        )
+      const running = await bench.start({ compactFloor: 8, snapshotEvery: 600 })
+      await eventually(async () => expect(blobsIn(blobStore)).toHaveLength(0))
+      for (let round = 0; round < 3; round += 1) {
+        await bench.feed(read(`s-${round}`, textOf(1300, round)), event(`s-${round}`, { type: 'close' }))
+        await running.idle()
+      }
+      await eventually(async () => {
+        await bench.feed(read('short', 'x'))
+        await running.idle()
+        expect(blobsIn(blobStore)).toHaveLength(0)
+      })
+      await running.worker.stop()
     },
     { blobStore },
   )

@@ -128,6 +128,8 @@ export interface StateParts {
   readonly fresh: readonly (readonly FreshBlock[])[]
   /** Of the growth that sleeps: the numbers of its blocks, one for each frozen run. Missing where there is none. */
   readonly numbers?: readonly number[]
+  /** Of the fresh blocks only the first were copied, and `hot` is empty: another capture at the same pulse goes on behind them. */
+  readonly more?: true
 }
 
 export interface FreshBlock {
@@ -141,6 +143,22 @@ export interface KnownParts {
   readonly pulse: number
   /** Of each growth: one past the last run that it has; it has all those before it that are still there. */
   readonly ends: readonly number[]
+  /** Bytes of fresh blocks that are copied at most, though one block in any case. Default: all. */
+  readonly most?: number
+}
+
+/** The first of these, of so many bytes together, though one in any case. */
+export const firstBytes = <T>(
+  all: readonly T[],
+  bytesOf: (each: T) => number,
+  most = Number.POSITIVE_INFINITY,
+): readonly T[] => {
+  let bytes = 0
+  const end = all.findIndex((each) => {
+    bytes += bytesOf(each)
+    return bytes > most
+  })
+  return end < 0 ? all : all.slice(0, Math.max(1, end))
 }
 
 /** A block of growth `g`, by its number there. */

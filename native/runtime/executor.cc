@@ -58,7 +58,9 @@ size_t Executor::room(const Context& context, size_t block, size_t wanted, std::
 // Of the counters that the memory outside raises at its beats.
 size_t Executor::room_of_archive(const Context& context, size_t wanted, std::string& reason) const {
   const auto& memory = *model_->graph.memory;
-  const uint64_t most = *model_->positions(), count = static_cast<uint64_t>(context.counter(memory.names.count));
+  const auto& all = model_->graph.declarations;
+  const uint64_t blocks = std::min(all[memory.names.rows].bound, all[memory.names.archived].bound);
+  const uint64_t most = memory.most_tokens(blocks), count = static_cast<uint64_t>(context.counter(memory.names.count));
   const uint64_t left = most - std::min(most, count);
   if (left >= wanted) return wanted;
   reason =

@@ -302,13 +302,6 @@ std::optional<uint64_t> Model::positions() const {
     if (bound < unbounded && !graph.declarations[counter].derived)
       most = std::min(most.value_or(bound), bound / static_cast<uint64_t>(by));
   }
-  // Counters that the controller raises at its beats.
-  if (const auto& memory = graph.memory) {
-    for (const Name counter : {memory->names.rows, memory->names.archived}) {
-      const uint64_t tokens = memory->most_tokens(graph.declarations[counter].bound);
-      most = std::min(most.value_or(tokens), tokens);
-    }
-  }
   return most;
 }
 

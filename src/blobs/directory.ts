@@ -1,16 +1,15 @@
 /** Blobs in a folder: a name is a path below it. A blob is written under a temporary name, synced and renamed. */
-import { mkdir, opendir, readFile, unlink } from 'node:fs/promises'
+import type { Dirent } from 'node:fs'
+import { mkdir, opendir, readFile, rmdir, stat, unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { ContinuoError } from '../errors.ts'
 import { syncFolder, whyNotWritten, writeDurably } from '../files.ts'
 import type { SharedStore } from './store.ts'
 
-const isMissing = (error: unknown): boolean => (error as NodeJS.ErrnoException).code === 'ENOENT'
+const isMissing = (error: unknown): boolean => (error as NodeJS.ErrnoException | undefined)?.code === 'ENOENT'
 
 export const openDirectoryStore = (given: string): SharedStore => {
   const root = resolve(given)
-  /** Folders that are there, and last. */
-  const made = new Map<string, Promise<void>>()
 
   const failed = (doing: string, error: unknown): ContinuoError => {
     const { code } = error as NodeJS.ErrnoException
@@ -28,24 +27,38 @@ export const openDirectoryStore = (given: string): SharedStore => {
     // Each folder's entry lies in the one above it.
     for (let at = folder; at.length >= first.length; at = dirname(at)) await syncFolder(dirname(at))
   }
-  const folderOf = (path: string): Promise<void> => {
-    const folder = dirname(path)
-    const known = made.get(folder)
-    if (known !== undefined) return known
-    const making = makeFolder(folder).catch((error: unknown) => {
-      made.delete(folder)
-      throw failed('written', error)
-    })
-    made.set(folder, making)
-    return making
+
+  async function* entriesIn(folder: string): AsyncGenerator<Dirent> {
+    try {
+      yield* await opendir(join(root, folder))
+    } catch (error) {
+      if (!isMissing(error)) throw failed('read', error)
+    }
+  }
+
+  async function* list(folder: string): AsyncGenerator<string> {
+    for await (const entry of entriesIn(folder)) if (entry.isFile()) yield `${folder}/${entry.name}`
   }
 
   return {
     url: root,
+    async begin(folder) {
+      try {
+        await makeFolder(join(root, folder))
+      } catch (error) {
+        throw failed('written', error)
+      }
+    },
     async put(name, bytes) {
       const path = join(root, name)
-      await folderOf(path)
-      await writeDurably(path, bytes)
+      await writeDurably(path, bytes).catch((error: Error) => {
+        if (!isMissing(error.cause)) throw error
+        throw new ContinuoError(
+          'UNAVAILABLE',
+          `The blob store ${root} is away: it has no folder ${dirname(name)}. Nothing was written. Mount it, or bring its content back (--blob-store).`,
+          { cause: error },
+        )
+      })
     },
     async get(name) {
       try {
@@ -63,11 +76,30 @@ export const openDirectoryStore = (given: string): SharedStore => {
         if (!isMissing(error)) throw failed('written', error)
       }
     },
-    async *list(folder) {
-      try {
-        for await (const entry of await opendir(join(root, folder))) if (entry.isFile()) yield `${folder}/${entry.name}`
-      } catch (error) {
-        if (!isMissing(error)) throw failed('read', error)
+    list,
+    async *sized(folder) {
+      for await (const name of list(folder)) {
+        try {
+          yield { name, bytes: (await stat(join(root, name))).size }
+        } catch (error) {
+          // It was removed meanwhile.
+          if (!isMissing(error)) throw failed('read', error)
+        }
+      }
+    },
+    async *folders(folder) {
+      for await (const entry of entriesIn(folder))
+        if (entry.isDirectory()) yield folder === '' ? entry.name : `${folder}/${entry.name}`
+    },
+    async end(folder) {
+      for (let at = folder; at !== '.' && at !== ''; at = dirname(at)) {
+        try {
+          await rmdir(join(root, at))
+        } catch (error) {
+          // Another partition of the log has its folder there.
+          if ((error as NodeJS.ErrnoException).code === 'ENOTEMPTY') return
+          if (!isMissing(error)) throw failed('written', error)
+        }
       }
     },
     close() {},

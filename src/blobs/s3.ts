@@ -7,6 +7,8 @@ import {
   DeleteObjectCommand,
   GetObjectCommand,
   ListObjectsV2Command,
+  type ListObjectsV2CommandInput,
+  type ListObjectsV2CommandOutput,
   PutObjectCommand,
   S3Client,
   S3ServiceException,
@@ -70,8 +72,31 @@ export const openS3Store = (url: string, { limit = 60_000 }: S3Options = {}): Sh
     }
   }
 
+  /** All answers to a listing. */
+  async function* pagesOf(
+    asked: Pick<ListObjectsV2CommandInput, 'Prefix' | 'Delimiter'>,
+  ): AsyncGenerator<ListObjectsV2CommandOutput> {
+    let token: string | undefined
+    do {
+      const page = await call('listed', (abort) =>
+        client.send(
+          new ListObjectsV2Command({
+            Bucket: bucket,
+            ...asked,
+            ...(token !== undefined && { ContinuationToken: token }),
+          }),
+          abort,
+        ),
+      )
+      yield page
+      token = page.NextContinuationToken
+    } while (token !== undefined)
+  }
+
   return {
     url,
+    // A bucket has no folders.
+    async begin() {},
     put: (name, bytes) =>
       call('written', async (abort) => {
         await client.send(new PutObjectCommand({ Bucket: bucket, Key: prefix + name, Body: bytes }), abort)
@@ -98,22 +123,20 @@ export const openS3Store = (url: string, { limit = 60_000 }: S3Options = {}): Sh
         await client.send(new DeleteObjectCommand({ Bucket: bucket, Key: prefix + name }), abort)
       }),
     async *list(folder) {
-      let token: string | undefined
-      do {
-        const page = await call('listed', (abort) =>
-          client.send(
-            new ListObjectsV2Command({
-              Bucket: bucket,
-              Prefix: `${prefix}${folder}/`,
-              ...(token !== undefined && { ContinuationToken: token }),
-            }),
-            abort,
-          ),
-        )
-        for (const { Key } of page.Contents ?? []) if (Key !== undefined) yield Key.slice(prefix.length)
-        token = page.NextContinuationToken
-      } while (token !== undefined)
+      for await (const { Contents } of pagesOf({ Prefix: `${prefix}${folder}/` }))
+        for (const { Key } of Contents ?? []) if (Key !== undefined) yield Key.slice(prefix.length)
     },
+    async *sized(folder) {
+      for await (const { Contents } of pagesOf({ Prefix: `${prefix}${folder}/` }))
+        for (const { Key, Size = 0 } of Contents ?? [])
+          if (Key !== undefined) yield { name: Key.slice(prefix.length), bytes: Size }
+    },
+    async *folders(folder) {
+      const within = `${prefix}${folder === '' ? '' : `${folder}/`}`
+      for await (const { CommonPrefixes } of pagesOf({ Prefix: within, Delimiter: '/' }))
+        for (const { Prefix } of CommonPrefixes ?? []) if (Prefix !== undefined) yield Prefix.slice(prefix.length, -1)
+    },
+    async end() {},
     close: () => client.destroy(),
   }
 }

@@ -26,9 +26,10 @@ export interface BlobReader {
   /** Where, for messages; without credentials. */
   readonly url: string
   /**
-   * Calls `found` once for each of `wanted`, by its index there and in any order, with what is stored, which may be damaged; null: there is
-   * none. Several calls of `found` may be under way at once; the next one waits for one of them. Rejects with UNAVAILABLE or DENIED where
-   * the store gives no answer. An error of `found` rejects the call with that error.
+   * Calls `found` once for each of `wanted`, by its index there and in any order, with what is stored, which may be damaged: where the log
+   * refuses to read it, it is empty. null: there is none, and the store itself is there. Several calls of `found` may be under way at once; the
+   * next one waits for one of them. Rejects with UNAVAILABLE or DENIED where the store gives no answer. An error of `found` rejects the call
+   * with that error.
    */
   get(wanted: readonly Wanted[], found: (at: number, bytes: Uint8Array | null) => Promise<void>): Promise<void>
   /** Where blobs are files: the path of this one, if it is there. Who cannot use the file asks `get`. */
@@ -40,11 +41,16 @@ export interface BlobStore extends BlobReader {
   put(hash: string, bytes: Uint8Array): Promise<string>
 }
 
-/** The port to a store that is shared: runs of bytes under names. A name is written once. */
+/** The port to a store that is shared: runs of bytes under names, a folder and a slash in front. A name is written once. */
 export interface SharedStore {
   /** As given, without credentials. */
   readonly url: string
-  /** Resolves when the bytes are durable under the name. Rejects with UNAVAILABLE or DENIED; a part of a blob is never seen. */
+  /**
+   * Begins a folder: to be called once before the first name in it is put. Where a folder that was begun is missing later, the store is away (not
+   * mounted, say), and what were written in its place would be gone when it comes back.
+   */
+  begin(folder: string): Promise<void>
+  /** Resolves when the bytes are durable under the name. Rejects with UNAVAILABLE or DENIED, also where its folder is missing; a part of a blob is never seen. */
   put(name: string, bytes: Uint8Array): Promise<void>
   /** null: there is none. Rejects with UNAVAILABLE or DENIED where that cannot be told. */
   get(name: string): Promise<Uint8Array | null>
@@ -54,5 +60,11 @@ export interface SharedStore {
   remove(name: string): Promise<void>
   /** Names that begin with `folder` and a slash, in no order; what a killed writer left of a name counts as one. */
   list(folder: string): AsyncIterable<string>
+  /** The same with the bytes of each, which a folder has to be asked for one by one. */
+  sized(folder: string): AsyncIterable<{ readonly name: string; readonly bytes: number }>
+  /** Folders in this one, by their whole names; in the store itself where it is ''. */
+  folders(folder: string): AsyncIterable<string>
+  /** Ends a folder that was begun and is empty again. */
+  end(folder: string): Promise<void>
   close(): void
 }

@@ -7,13 +7,24 @@ import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { ModelPackage } from '../models/open.ts'
 import { type PartitionState, readPartitionState } from '../operators/partition-state.ts'
 import { readSealKeys } from '../seal-key.ts'
+import type { BlockCacheOptions } from '../state/block-cache.ts'
 import { APPLICATION_ID } from '../streams/embedded/layout.ts'
 import { parseEmbeddedUrl } from '../streams/embedded/url.ts'
 import { countChanged } from '../streams/grown.ts'
 import type { EventLog, OpenLogOptions } from '../streams/log.ts'
 import { openLog } from '../streams/open.ts'
 import type { ExitCode } from './command.ts'
-import { choice, needed, optional, optionalChoice, optionalWhole, text, usage, type Values } from './flags.ts'
+import {
+  choice,
+  needed,
+  optional,
+  optionalChoice,
+  optionalWhole,
+  refuseIdle,
+  text,
+  usage,
+  type Values,
+} from './flags.ts'
 import { say } from './output.ts'
 
 export const logFlag = needed('URL', 'the log, file:PATH or kafka://HOST:PORT/PREFIX')
@@ -38,9 +49,35 @@ export const sealFlags = {
 export const blobFlags = {
   'blob-store': optional(
     'DIR',
-    'folder or s3://bucket/prefix for blocks of large states; without it they are kept in the log',
+    'folder, file:FOLDER or s3://bucket/prefix for blocks of large states; without it they are kept in the log',
   ),
 }
+/** For commands that compute sessions whose memory lies outside. */
+export const blockFlags = {
+  'block-cache-bytes': optionalWhole(
+    'BYTES',
+    'with a memory outside: archived blocks in memory at most (default: 1 GiB); others are in files or in the blob store',
+    { min: 0 },
+  ),
+  'block-dir-bytes': optionalWhole('BYTES', 'files of archived blocks at most (default: no bound)', { min: 0 }),
+  'block-dir': optional('DIR', 'where those files lie (default: a fresh temporary folder)'),
+}
+
+/** Where archived blocks are; throws a usage error for flags that a model without any has no use for. */
+export const blocksOf = (
+  flags: Values<typeof blockFlags>,
+  given: ReadonlySet<string>,
+  { blocks }: Pick<Model, 'blocks'>,
+): BlockCacheOptions => {
+  if (blocks === null) refuseIdle(given, Object.keys(blockFlags), 'a model with a memory.json')
+  return {
+    maxBytes: flags['block-cache-bytes'],
+    maxFileBytes: flags['block-dir-bytes'],
+    dir: flags['block-dir'],
+    warn: say,
+  }
+}
+
 export const SEAL_FLAGS = Object.keys(sealFlags)
 export const modelFlag = needed(
   'DIR',

@@ -2,6 +2,7 @@
 import { ContinuoError } from '../errors.ts'
 import type { ModelPackage } from '../models/open.ts'
 import { advance, initialHead, type SessionState } from '../operators/advance.ts'
+import type { ContextStore } from '../operators/context-store.ts'
 import { tokenizeEvent } from '../operators/tokenize.ts'
 import type { Output, Valid } from '../operators/types.ts'
 import { validateRecord } from '../operators/validate.ts'
@@ -39,10 +40,14 @@ export const eventsIn = (file: Uint8Array, name: string, { model, tokenizer }: M
 const refusal = ({ record }: Valid, reason: string): ContinuoError =>
   new ContinuoError('INVALID', `${record.topic}, line ${record.offset + 1}: ${reason}`)
 
-/** `observe` is called for each output, in order. Throws INVALID, naming the line, for an event that the session cannot take. */
+/**
+ * In a context of the store. `observe` is called for each output, in order. Throws INVALID, naming the line, for an event that the session cannot
+ * take.
+ */
 export const runEvents = async (
   events: readonly Valid[],
   { model, tokenizer }: ModelPackage,
+  contexts: Pick<ContextStore, 'createContext' | 'submit'>,
   observe: (output: Output) => void,
 ): Promise<EventRun> => {
   let bytes = 0
@@ -50,13 +55,13 @@ export const runEvents = async (
     model,
     tokenizer,
     async submit(item) {
-      const result = await model.submit(item)
+      const result = await contexts.submit(item)
       for (const [at, nats] of result.nats.entries())
         if (!Number.isNaN(nats)) bytes += tokenizer?.bytesOf(item.tokens[at]!).length ?? 0
       return result
     },
   }
-  const context = model.createContext()
+  const context = contexts.createContext()
   let session: SessionState | undefined
   try {
     for (const event of events) {

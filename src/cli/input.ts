@@ -128,10 +128,7 @@ export const openInput = async (file: string): Promise<Input> => {
   }
 }
 
-/** All of it at once. */
-export const readAll = async (file: string): Promise<Buffer> => {
-  const input = await openInput(file)
-  const pieces: Uint8Array[] = []
-  for await (const piece of input.read()) if (piece !== null) pieces.push(piece)
-  return Buffer.concat(pieces)
+/** Its bytes, without the pauses. */
+export async function* bytesIn(input: Input): AsyncGenerator<Uint8Array> {
+  for await (const piece of input.read()) if (piece !== null) yield piece
 }

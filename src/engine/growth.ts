@@ -5,7 +5,9 @@
  */
 import {
   ARCHIVE,
+  blockBytes,
   type FreshBlock,
+  firstBytes,
   type GrowingTable,
   type Growth,
   type KnownParts,
@@ -98,7 +100,7 @@ export const frozenRuns = (layout: StateLayout, counters: readonly number[], pul
 export const takeParts = async (
   layout: StateLayout,
   counters: readonly number[],
-  { pulse, ends }: KnownParts,
+  { pulse, ends, most }: KnownParts,
   part: (ranges: Ranges, rest: boolean) => Promise<Uint8Array>,
 ): Promise<StateParts> => {
   const { first, growth } = layout
@@ -111,21 +113,25 @@ export const takeParts = async (
       to[indexIn(layout, name)] = places.to
     }
   }
+  const wanted = growth.flatMap((_, g) => {
+    const { first: oldest, end } = frozen[g]!
+    const from = Math.max(oldest, Math.min(ends[g] ?? 0, end))
+    return Array.from({ length: end - from }, (_, at) => ({ g, run: from + at }))
+  })
+  const taken = firstBytes(wanted, ({ g, run }) => blockBytes(growth[g]!, run), most)
   const hot = { from: filled(0), to: filled(-1) }
   for (const [g, each] of growth.entries()) {
     choose(hot, each, frozen[g]!.end)
     if (each.places === undefined) for (const { name } of each.tables) hot.to[indexIn(layout, name)] = -1
   }
-  const copy = await part(hot, true)
+  const isPart = taken.length < wanted.length
+  const copy = isPart ? new Uint8Array(0) : await part(hot, true)
   // One after the other: a context does one thing at a time.
   const fresh: FreshBlock[][] = growth.map(() => [])
-  for (const [g, each] of growth.entries()) {
-    const { first: oldest, end } = frozen[g]!
-    for (let run = Math.max(oldest, Math.min(ends[g] ?? 0, end)); run < end; run += 1) {
-      const block = { from: filled(0), to: filled(0) }
-      choose(block, each, run)
-      fresh[g]!.push({ run, bytes: await part(block, false) })
-    }
+  for (const { g, run } of taken) {
+    const block = { from: filled(0), to: filled(0) }
+    choose(block, growth[g]!, run)
+    fresh[g]!.push({ run, bytes: await part(block, false) })
   }
-  return { hot: copy, frozen, fresh }
+  return { hot: copy, frozen, fresh, ...(isPart && { more: true }) }
 }

@@ -2,14 +2,18 @@
  * Admission of a session from a file, which `continuo export` wrote, a SessionManager, or an attacker. The file is checked as a whole,
  * once, by all rules that a worker relies on later; a session that passes can be sealed, resumed, fed and saved.
  */
-import type { Model } from '../engine/types.ts'
+import type { Model, ModelInfo } from '../engine/types.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
+import type { LayoutEntry } from '../memory.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import { checkFits, faultOfHead, type Head, pulseMismatch } from '../state/head.ts'
 import { LARGEST_IMPORTED_PULSE } from '../state/head-rules.ts'
+import { hotTensors } from '../state/manifest.ts'
 import { counterIn } from '../state/outer-memory.ts'
 import { decodeSnapshot, type Snapshot } from '../state/snapshot.ts'
-import { clockOf } from './advance.ts'
+import { clockOf, type SessionState } from './advance.ts'
+import type { ContextStore } from './context-store.ts'
+import type { WholeFile } from './whole-file.ts'
 
 const refuse = (session: string, why: string, cause?: unknown): never => {
   throw new ContinuoError(
@@ -44,12 +48,15 @@ const checkHeld = ({ session, cursor }: Head, tokenizer: Tokenizer | null, vocab
 
 /**
  * Clock and memory must count the same tokens, head and memory the same archived blocks: which of them an event may name is judged by the
- * head alone.
+ * head alone. `tensors`: where the persistents lie in `state`, which may lack its frozen blocks.
  */
-const checkMemory = ({ head, state }: Snapshot, { layout, outerMemory }: Model): void => {
-  const { session, archived = 0, conductor } = head
-  const tensors = outerMemory === null ? [] : layout.tensors(state)
-  const there = counterIn(tensors, state, 'archived')
+const checkMemory = (
+  { session, archived = 0, conductor }: Head,
+  tensors: readonly LayoutEntry[],
+  state: Uint8Array,
+  { outerMemory }: ModelInfo,
+): void => {
+  const there = outerMemory === null ? 0 : counterIn(tensors, state, 'archived')
   if (archived !== there) refuse(session, `it counts ${archived} archived blocks, and its memory ${there}`)
   const tokens = conductor.globalStep - conductor.origin
   const counted = counterIn(tensors, state, 'count')
@@ -57,32 +64,24 @@ const checkMemory = ({ head, state }: Snapshot, { layout, outerMemory }: Model):
     refuse(session, `its clock counts ${tokens} tokens in its context, and its memory ${counted}`)
 }
 
-/** The engine is the judge of the state: it must take it, and the token after it must leave every number finite. */
-const tryOut = async ({ head, state }: Snapshot, model: Model): Promise<void> => {
-  const context = await model
-    .openContext(state, clockOf(head))
-    .catch((error: unknown) => refuse(head.session, messageOf(error), error))
+/**
+ * The engine is the judge of the state: it must take it, and the token after it must leave every number finite. `probe` feeds that token to a copy
+ * that nobody else has.
+ */
+const tryOut = async ({ session, conductor }: Head, model: ModelInfo, probe: () => Promise<unknown>): Promise<void> => {
+  const { globalStep, origin } = conductor
+  if (model.positions !== null && globalStep - origin >= model.positions) return
   try {
-    const { globalStep, origin } = head.conductor
-    if (model.positions !== null && globalStep - origin >= model.positions) return
-    try {
-      await model.process([{ context, tokens: Int32Array.of(0), nats: false }])
-    } catch (error) {
-      if (!(error instanceof ContinuoError) || error.code !== 'REFUSED') throw error
-      refuse(head.session, `with the next token its state stops being finite (${error.message})`, error)
-    }
-  } finally {
-    context.close()
+    await probe()
+  } catch (error) {
+    if (!(error instanceof ContinuoError) || error.code !== 'REFUSED') throw error
+    refuse(session, `with the next token its state stops being finite (${error.message})`, error)
   }
 }
 
-/**
- * The session in a file, if a worker could go on with it. Throws REFUSED where the file is damaged, belongs to another model, or
- * says what cannot be; INVALID where it is whole and no session to go on with (closed, set aside, a clock beyond 2⁵²).
- */
-export const admit = async (file: Uint8Array, model: Model, tokenizer: Tokenizer | null): Promise<Snapshot> => {
-  const snapshot = await decodeSnapshot(file, model.layout)
-  const { head } = snapshot
+const PROBE = Int32Array.of(0)
+
+const checkHead = (head: Head, model: ModelInfo, tokenizer: Tokenizer | null): void => {
   const { session, status, conductor, cursor } = head
   checkFits(head, model)
   // The counter of the next draw and the beginning of the context are pulses of the same clock.
@@ -100,9 +99,57 @@ export const admit = async (file: Uint8Array, model: Model, tokenizer: Tokenizer
   const fault = faultOfHead(head, model)
   if (fault !== null) refuse(session, fault)
   checkHeld(head, tokenizer, model.vocabSize)
-  checkMemory(snapshot, model)
-  await tryOut(snapshot, model)
-  // The parent of a fork is in another log, like the session's first record.
-  const { from: _, ...taken } = head
-  return { ...snapshot, head: taken }
+}
+
+/** The parent of a fork is in another log, like the session's first record. */
+const alone = ({ from: _, ...head }: Head): Head => head
+
+/**
+ * The session in a file, if a worker could go on with it. Throws REFUSED where the file is damaged, belongs to another model, or
+ * says what cannot be; INVALID where it is whole and no session to go on with (closed, set aside, a clock beyond 2⁵²).
+ */
+export const admit = async (file: Uint8Array, model: Model, tokenizer: Tokenizer | null): Promise<Snapshot> => {
+  const { head, state } = await decodeSnapshot(file, model.layout)
+  checkHead(head, model, tokenizer)
+  checkMemory(head, model.layout.tensors(state), state, model)
+  const context = await model
+    .openContext(state, clockOf(head))
+    .catch((error: unknown) => refuse(head.session, messageOf(error), error))
+  try {
+    await tryOut(head, model, () => model.process([{ context, tokens: PROBE, nats: false }]))
+  } finally {
+    context.close()
+  }
+  return { head: alone(head), state }
+}
+
+/** The same of a file that is read by pieces, as a context of the store. */
+export const admitFile = async (
+  file: WholeFile,
+  model: ModelInfo,
+  tokenizer: Tokenizer | null,
+  contexts: ContextStore,
+): Promise<SessionState> => {
+  const { head } = file
+  await file.verify()
+  const source = await file.source(model.layout)
+  checkHead(head, model, tokenizer)
+  const blocks = source.blocks.map((count) => Array.from({ length: count }, (_, run) => ({ run })))
+  checkMemory(head, hotTensors(model.layout, source.hot, blocks), source.hot, model)
+  const context = contexts.createContext()
+  try {
+    await context.load(source, clockOf(head)).catch((error: unknown) => refuse(head.session, messageOf(error), error))
+    await tryOut(head, model, async () => {
+      const copy = await contexts.forkContext(context)
+      try {
+        await contexts.submit({ context: copy, tokens: PROBE, nats: false })
+      } finally {
+        copy.close()
+      }
+    })
+    return { head: alone(head), context }
+  } catch (error) {
+    context.close()
+    throw error
+  }
 }

@@ -63,7 +63,7 @@ export const archivePlaces = async (
   }
   const stored = async (): Promise<ArchivePlace> => {
     const manifest = (await manifestIn(log, file))!
-    const growth = manifest.tables.findIndex((tables) => tables.includes(ARCHIVE))
+    const growth = manifest.growth.findIndex(({ tables }) => tables.includes(ARCHIVE))
     const blobs = manifest.names[growth]!
     const each = from / blobs.length
     const known = {

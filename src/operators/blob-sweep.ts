@@ -1,7 +1,8 @@
 /**
  * Garbage in a store where blobs are listed and removed by their names (blob-garbage.ts has the order). Listing and reading cost requests,
  * so a sweep begins only when more is dead than alive. The first look of a task, at garbage of crashes, lists and goes on only where that
- * is so.
+ * is so, or cannot be told: heads say how many blobs each names, and not which of them are the same. Where a list has fewer blobs than the heads
+ * name together, some are shared, and only manifests say how many. What a look has counted holds for later ones.
  */
 
 import { nameIn } from '../blobs/shared.ts'
@@ -18,14 +19,19 @@ export const createSweep = (deps: GarbageDeps, { store, folder }: Extract<Remova
   let looked = false
   /** Dead bytes that were counted when the look began: it takes note of these, and of none that die meanwhile. */
   let seen = 0
+  /** The part of the named bytes that is left when each blob is counted once, as of the last reading of manifests. */
+  let distinct = 1
 
-  const isWorth = (bytes: number): boolean => bytes > Math.max(floor, living().bytes)
+  const isWorth = (bytes: number): boolean => bytes > Math.max(floor, living().bytes * distinct)
+  /** Bytes that were named, counted likewise. */
+  const dead = (): number => blobs.dead.bytes * distinct
 
   const list: Work = async () => {
     const listed: string[] = []
     for await (const name of store.list(folder)) if (/\/[0-9a-f]{64}\./.test(name)) listed.push(name)
-    const unnamed = (listed.length - living().count) * blobs.blockBytes
-    if (!isWorth(Math.max(unnamed, blobs.dead.bytes))) return null
+    const unnamed = listed.length - living().count
+    const isShared = unnamed < 0 && listed.length * blobs.blockBytes > floor
+    if (!isShared && !isWorth(Math.max(unnamed * blobs.blockBytes, dead()))) return null
     return async () => {
       await writer.confirm()
       return () => read(listed)
@@ -34,9 +40,13 @@ export const createSweep = (deps: GarbageDeps, { store, folder }: Extract<Remova
 
   const read = async (listed: readonly string[]): Promise<Stage> => {
     const keep = new Set<string>()
+    let named = 0
     await readManifests(deps, (_, { names, pages }) => {
-      for (const blob of [...names.flat(), ...pages.flat()]) keep.add(nameIn(folder, blob))
+      const own = new Set([...names.flat(), ...pages.flat()].map((blob) => nameIn(folder, blob)))
+      named += own.size
+      for (const name of own) keep.add(name)
     })
+    distinct = named === 0 ? 1 : keep.size / named
     return async () => {
       for (const blob of blobs.held()) keep.add(nameIn(folder, blob))
       for (const blob of deps.captured()) keep.add(nameIn(folder, blob))
@@ -60,7 +70,7 @@ export const createSweep = (deps: GarbageDeps, { store, folder }: Extract<Remova
   return createGarbage(
     deps,
     {
-      isDue: () => !looked || isWorth(blobs.dead.bytes),
+      isDue: () => !looked || isWorth(dead()),
       begin: async () => {
         looked = true
         seen = blobs.dead.bytes

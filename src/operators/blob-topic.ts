@@ -45,6 +45,12 @@ interface Reading extends Wanted {
   done: boolean
 }
 
+interface How {
+  readonly bulk: boolean
+  /** Record by record. */
+  readonly alone: boolean
+}
+
 const takes = (reading: Reading, { key, offset }: StoredRecord): boolean =>
   key !== null &&
   (reading.parts.length > 0 ? offset > reading.offset : offset === reading.offset) &&
@@ -73,12 +79,12 @@ export const topicReader = (log: EventLog, topic: string, partition: number): Bl
   /** Reads on until all of them are found or passed. Those that are left are not there. */
   const readSpan = async (
     open: Set<Reading>,
-    bulk: boolean,
+    { bulk, alone }: How,
     give: (reading: Reading) => Promise<void>,
   ): Promise<void> => {
     const [begin] = open
     const wanted = [...open].reduce((sum, { bytes }) => sum + bytes, 0)
-    const maxBytes = Math.min(BATCH_BYTES, wanted + 1024)
+    const maxBytes = alone ? 1 : Math.min(BATCH_BYTES, wanted + 1024)
     let over = 0
     /** The blobs of the batch before: the next one is read meanwhile. */
     let giving: Promise<unknown> = Promise.resolve()
@@ -114,11 +120,7 @@ export const topicReader = (log: EventLog, topic: string, partition: number): Bl
   }
 
   /** The same, where an end of the topic lies between them: an owner trims what is dead at any time, and what was written is seen later. */
-  const readThere = async (
-    open: Set<Reading>,
-    bulk: boolean,
-    give: (reading: Reading) => Promise<void>,
-  ): Promise<void> => {
+  const readThere = async (open: Set<Reading>, how: How, give: (reading: Reading) => Promise<void>): Promise<void> => {
     for (let tries = 1; ; tries += 1) {
       const { begin, end } = await log.bounds(topic, partition)
       for (const reading of open) {
@@ -129,7 +131,7 @@ export const topicReader = (log: EventLog, topic: string, partition: number): Bl
       const seen = new Set([...open].filter(({ offset }) => offset < end))
       for (const reading of seen) open.delete(reading)
       try {
-        if (seen.size > 0) await readSpan(seen, bulk, give)
+        if (seen.size > 0) await readSpan(seen, how, give)
       } catch (error) {
         if (codeOf(error) !== 'POSITION' || tries >= TRIES) throw error
         for (const reading of seen) open.add(reading)
@@ -138,6 +140,19 @@ export const topicReader = (log: EventLog, topic: string, partition: number): Bl
       if (open.size === 0 || tries >= TRIES) return
       await delay(PAUSE)
     }
+  }
+
+  /** One record at a time: a damaged one is in the way of no other blob. */
+  const readAlone = async (reading: Reading, give: (reading: Reading) => Promise<void>): Promise<void> => {
+    let isDamaged = false
+    try {
+      await readThere(new Set([reading]), { bulk: false, alone: true }, async () => undefined)
+    } catch (error) {
+      if (codeOf(error) !== 'REFUSED') throw error
+      isDamaged = true
+      reading.parts.splice(0, reading.parts.length, new Uint8Array(0))
+    }
+    if (isDamaged || reading.length >= reading.bytes) await give(reading)
   }
 
   return {
@@ -158,11 +173,25 @@ export const topicReader = (log: EventLog, topic: string, partition: number): Bl
         reading.done = true
         const bytes = parts.length === 1 ? parts[0]! : await join(parts)
         parts.length = 0
-        for (const each of at) await found(each, bytes)
+        try {
+          for (const each of at) await found(each, bytes)
+        } catch (error) {
+          failed = { error }
+          throw error
+        }
       }
+      /** An error of `found`, which is not one of the log. */
+      let failed: { readonly error: unknown } | null = null
       const readings = [...byPlace.values()]
       const bulk = readings.reduce((sum, { bytes }) => sum + bytes, 0) >= BULK_BYTES
-      await inParallel(spansOf(readings), SPANS, async (span) => readThere(new Set(span), bulk, give))
+      await inParallel(spansOf(readings), SPANS, async (span) => {
+        try {
+          await readThere(new Set(span), { bulk, alone: false }, give)
+        } catch (error) {
+          if (codeOf(error) !== 'REFUSED' || failed !== null) throw error
+          for (const reading of span) if (!reading.done) await readAlone(reading, give)
+        }
+      })
       for (const { at, done } of byPlace.values()) if (!done) for (const each of at) await found(each, null)
     },
   }

@@ -9,7 +9,7 @@
 import { randomBytes } from 'node:crypto'
 import { blobs as contract } from '../../topics/blobs.ts'
 import type { TopicNames } from '../../topics/index.ts'
-import { inShared } from '../blobs/shared.ts'
+import { checkMark, inShared, markIn } from '../blobs/shared.ts'
 import type { BlobName, BlobStore, SharedStore } from '../blobs/store.ts'
 import { digest } from '../bulk.ts'
 import type { Model } from '../engine/types.ts'
@@ -21,16 +21,14 @@ import { type Head, type PartitionCursor, seal } from '../state/head.ts'
 import { type BlobNames, IN_TOPIC, type PageNames, pagesOf, type RunName } from '../state/manifest.ts'
 import type { EventLog } from '../streams/log.ts'
 import { offsetOf, openTopicStore, type TopicStore } from './blob-topic.ts'
-import { checkBlock, type Keep, type StoredBlocks } from './manifests.ts'
+import { type Keep, keptBlock, type StoredBlocks } from './manifests.ts'
 import type { TurnWriter } from './turns.ts'
-import type { Capture } from './types.ts'
+import type { Capture, CapturedBlocks } from './types.ts'
 
 /** Blobs of one snapshot that are hashed and written at a time. */
 const WRITES = 4
 
 const text = new TextEncoder()
-/** A small blob that every partition of a log has in its store: without it another store was named. */
-const MARK = 'log'
 
 /** The frozen blocks of a session as its newest snapshot names them, while the context that began at `origin` goes on. */
 export interface KnownBlocks extends StoredBlocks {
@@ -52,6 +50,13 @@ export interface PartitionBlobs {
   /** The session's context came to memory, with these blocks; and has left it. */
   begin(session: string, blocks: KnownBlocks | undefined): void
   end(session: string): void
+  /**
+   * Makes blocks of a session durable ahead of the capture that will name them: from then on they are known. Names all of them, also those that
+   * were known before.
+   */
+  ahead(head: Head, blocks: Pick<CapturedBlocks, 'known' | 'fresh'>): Promise<BlobNames>
+  /** Whether blobs are being written that no capture names yet. */
+  readonly isAhead: boolean
   /** Makes the blocks of a capture durable, where they are not yet, and pages with their names. Null where it has none. */
   write(capture: Capture): Promise<{ readonly names: BlobNames; readonly pages: PageNames } | null>
   /** The same pages for other names, durable. */
@@ -60,11 +65,13 @@ export interface PartitionBlobs {
   kept: Keep
   /** The copy is lost or damaged: it is given to no session any more. */
   distrust(blob: BlobName): void
+  /** These copies are there and right: blocks with the same bytes are not written again. */
+  recall(blobs: Iterable<BlobName>): void
   /** Copies of blobs, by the places of the old ones: from here on they are named instead. */
   move(moved: ReadonlyMap<string, BlobName>): void
   /** From here on a block counts as there only where it was written later, or belongs to a session in memory; and what `write` names is noted. */
   forgetOthers(): void
-  /** Those names. */
+  /** Those names, and those that were written ahead of a capture which has not been written yet. */
   noted(): Iterable<BlobName>
   /** The names that sessions in memory go on from, and those that were noted. */
   held(): Iterable<BlobName>
@@ -89,6 +96,9 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
   const puts = new Map<string, Promise<BlobName>>()
   const noted = new Map<string, BlobName>()
   let noting = false
+  /** Of each session whose capture is not written yet, what was written ahead of it, and the bytes of that. */
+  const early = new Map<string, { readonly names: BlobNames; readonly bytes: number }>()
+  let writingAhead = 0
   let dead = 0
   /** As `move` got it last, for captures and rebuilds that began before. */
   let moved: ReadonlyMap<string, BlobName> = new Map()
@@ -119,6 +129,22 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
   const paged = (names: BlobNames): Promise<PageNames> =>
     Promise.all(pagesOf(layout, names).map((own) => inParallel(own, WRITES, stored)))
 
+  /** The blocks of a session by their names, those that are new once they are durable. */
+  const named = async (head: Head, blocks: Pick<CapturedBlocks, 'known' | 'fresh'>): Promise<BlobNames> => {
+    const fresh = blocks.fresh.flatMap((own, g) => own.map((block) => ({ g, ...block })))
+    const added = await inParallel(fresh, WRITES, async ({ g, run, bytes }) => ({ ...(await stored(bytes)), g, run }))
+    const known = current(blocks.known)
+    const of = (wanted: number): RunName[] =>
+      added.filter(({ g }) => g === wanted).map(({ hash, place, run }) => ({ hash, place, run }))
+    const names = known.map((own, g) => [...own, ...of(g)])
+    const left = names.flat().find(isLeft)
+    if (left === undefined) return names
+    throw new ContinuoError(
+      'UNAVAILABLE',
+      `A block of session "${head.session}" (sha256 ${left.hash.slice(0, 12)}…) left ${store.url} while its snapshot waited. The session is rebuilt from the snapshot before.`,
+    )
+  }
+
   /** All that the session names. */
   const allOf = ({ names, pages }: KnownBlocks): readonly BlobName[] => [...names.flat(), ...pages.flat()]
 
@@ -133,6 +159,12 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
     }
   }
 
+  /** The capture will not be written, most likely: nothing else counts what was written ahead of it. */
+  const forsake = (session: string): void => {
+    dead += early.get(session)?.bytes ?? 0
+    early.delete(session)
+  }
+
   return {
     store,
     removal,
@@ -142,6 +174,7 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       return found?.origin === origin ? found.names : none
     },
     begin(session, blocks) {
+      forsake(session)
       // A manifest from before rings had blocks has none of theirs.
       const names = blocks?.where === where ? current(none.map((own, g) => blocks.names[g] ?? own)) : none
       // What was moved and left while the session was being rebuilt is captured anew.
@@ -151,52 +184,53 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       sessions.set(session, own)
       allOf(own).forEach(remember)
     },
-    end: (session) => sessions.delete(session),
+    end(session) {
+      sessions.delete(session)
+      forsake(session)
+    },
+    async ahead(head, blocks) {
+      writingAhead += 1
+      try {
+        const names = await named(head, blocks)
+        const { origin } = head.conductor
+        replace(head.session, { origin, names, pages: sessions.get(head.session)?.pages ?? none, where })
+        const bytes = blocks.fresh.flat().reduce((sum, block) => sum + block.bytes.length, 0)
+        early.set(head.session, { names, bytes: (early.get(head.session)?.bytes ?? 0) + bytes })
+        return names
+      } finally {
+        writingAhead -= 1
+      }
+    },
+    get isAhead() {
+      return writingAhead > 0
+    },
     async write({ head, blocks }) {
       if (blocks === undefined) return null
-      const fresh = blocks.fresh.flatMap((own, g) => own.map((block) => ({ g, ...block })))
-      const added = await inParallel(fresh, WRITES, async ({ g, run, bytes }) => ({ ...(await stored(bytes)), g, run }))
-      const known = current(blocks.known)
-      const of = (wanted: number): RunName[] =>
-        added.filter(({ g }) => g === wanted).map(({ hash, place, run }) => ({ hash, place, run }))
-      const names = known.map((own, g) => [...own, ...of(g)])
-      const left = names.flat().find(isLeft)
-      if (left !== undefined)
-        throw new ContinuoError(
-          'UNAVAILABLE',
-          `A block of session "${head.session}" (sha256 ${left.hash.slice(0, 12)}…) left ${store.url} while its snapshot waited. The session is rebuilt from the snapshot before.`,
-        )
+      const names = await named(head, blocks)
       const pages = await paged(names)
       const written = { origin: head.conductor.origin, names, pages, where }
       if (noting) for (const blob of allOf(written)) noted.set(blob.place, blob)
       failpoint('blobs.written')
       replace(head.session, written)
+      early.delete(head.session)
       return names.every((own) => own.length === 0) ? null : written
     },
     paged,
-    kept(place, session, { run, ...blob }) {
+    kept(place, session, name) {
       if (place !== where) return null
       const sleepy = growth.find(({ sleeps }) => sleeps)!
-      return {
-        key: `${where}/${blob.hash}.${blob.place}`,
-        isNear: store.pathOf !== undefined,
-        async read() {
-          // A copy may have taken its place meanwhile.
-          const now = byHash.get(blob.hash) ?? blob
-          let bytes: Uint8Array = new Uint8Array(0)
-          await store.get([{ ...now, bytes: blockBytes(sleepy, run) }], async (_, found) => {
-            await checkBlock(store, session, run, now, found, (given) => digest([given]))
-            bytes = found!
-          })
-          return bytes
-        },
-      }
+      // A copy may have taken its place meanwhile.
+      return keptBlock(store, where, session, sleepy, name, () => byHash.get(name.hash) ?? name)
     },
     distrust({ hash, place }) {
       if (byHash.get(hash)?.place === place) byHash.delete(hash)
     },
+    recall(found) {
+      for (const blob of found) remember(blob)
+    },
     move(places) {
       moved = places
+      for (const [session, { names, bytes }] of early) early.set(session, { names: current(names), bytes })
       for (const [session, blocks] of sessions)
         sessions.set(session, {
           ...blocks,
@@ -214,7 +248,10 @@ const createBlobs = (where: string, removal: Removal, layout: StateLayout): Part
       byHash.clear()
       for (const blocks of sessions.values()) allOf(blocks).forEach(remember)
     },
-    noted: () => noted.values(),
+    *noted() {
+      yield* noted.values()
+      for (const { names } of early.values()) yield* names.flat()
+    },
     retain(isKept) {
       byHash.clear()
       for (const [session, blocks] of sessions) {
@@ -256,8 +293,8 @@ export interface Claimed {
 /**
  * The blobs of a partition that was just claimed; null where the model has no tables in blocks. They lie in the log's blob store, or, where
  * it was opened without one, in the topic of the partition. The first time with a store, the log's id is drawn, marked in the store and
- * committed with the cursor. Throws REFUSED where heads name blobs in a store and none was given, or another than theirs: then every session
- * would be computed again, or set aside.
+ * committed with the cursor. Throws REFUSED where heads name blobs in a store and none was given: then every session would be computed again, or
+ * set aside. Throws UNAVAILABLE where the store has no mark of the partition.
  */
 export const openBlobs = async (
   { log, names, model, partition, writer, partBytes }: Claimed,
@@ -285,17 +322,13 @@ export const openBlobs = async (
   }
   const folderOf = (logId: string): string => `${logId}/${partition}`
   if (cursor.logId !== undefined) {
-    const folder = folderOf(cursor.logId)
-    if ((await store.get(`${folder}/${MARK}`)) === null)
-      throw new ContinuoError(
-        'REFUSED',
-        `The blob store ${store.url} does not belong to ${names.state}, partition ${partition}: it has no ${folder}/${MARK}. Nothing was changed. Name the store that the workers before used (--blob-store), or bring its content back.`,
-      )
+    await checkMark(store, folderOf(cursor.logId), `${names.state}, partition ${partition}`)
     return { blobs: inFolder(cursor.logId), cursor }
   }
   const logId = randomBytes(16).toString('hex')
   const marked: PartitionCursor = { ...cursor, logId }
-  await store.put(`${folderOf(logId)}/${MARK}`, text.encode(`${names.state}, partition ${partition}\n`))
+  await store.begin(folderOf(logId))
+  await store.put(markIn(folderOf(logId)), text.encode(`${names.state}, partition ${partition}, of ${log.url}\n`))
   const sealed = seal(marked, { topic: names.state, partition, keys: log.sealKeys })
   await writer.commit([{ topic: names.state, ...sealed }], cursor.offset)
   return { blobs: inFolder(logId), cursor: marked }

@@ -97,7 +97,8 @@ export const createCompaction = (deps: CompactionDeps): Compaction => {
   const garbage = blobs === null ? null : createGarbageOf(blobs)
 
   /** Nothing is on its way to the blob store or to a commit, and no capture is being copied, whose blocks nobody could name yet. */
-  const isQuiet = (): boolean => !table.captures.isCopying && snapshots.isIdle && !table.hasTouched
+  const isQuiet = (): boolean =>
+    !table.captures.isCopying && blobs?.isAhead !== true && snapshots.isIdle && !table.hasTouched
 
   return {
     async compact() {

@@ -42,6 +42,8 @@ export interface ContextStore {
   forkContext(context: Context, name?: string, release?: Release): Promise<Context>
   /** As `submit` of the model, for a context that was created here. Rejects with `SpillLost` when its spill file is missing or was changed. */
   submit(item: WorkItem): Promise<WorkResult>
+  /** As `logits` of the model, of a context that was created here. */
+  logits(context: Context): Promise<Float32Array>
   readonly stats: ContextStoreStats
   /** Blocks with these numbers (`StateParts.numbers`) are kept from now on. */
   keep(numbers: readonly number[], kept: (at: number) => KeptBlock): void
@@ -50,7 +52,7 @@ export interface ContextStore {
 }
 
 export const createContextStore = (
-  model: Pick<Model, 'createContext' | 'openContext' | 'forkContext' | 'submit' | 'layout' | 'blocks'>,
+  model: Pick<Model, 'createContext' | 'openContext' | 'forkContext' | 'submit' | 'logits' | 'layout' | 'blocks'>,
   options: ContextStoreOptions = {},
 ): ContextStore => {
   const rungs = createRungs(model, options)
@@ -182,6 +184,7 @@ export const createContextStore = (
         }
       })
     },
+    logits: (context) => rungs.present(knownSlot(context), (real) => model.logits(real)),
     stats: Object.assign(rungs.stats, { blocks: cache?.stats ?? null, retrievals }),
     keep: (numbers, kept) => cache?.keep(numbers, kept),
     async close() {

@@ -30,6 +30,8 @@ export interface LiveSessionsOptions {
   readonly snapshotEvery: number
   /** Records of the partition after which an idle session is saved, too: a rebuild reads all that came since. */
   readonly snapshotRecords: number
+  /** Bytes of blocks that a capture copies at a time. */
+  readonly captureBytes: number
   /** Contexts in memory at most. A session that finds no room waits until another's context was given back. */
   readonly maxContexts: number
   /** Rebuilds a session; rejects when `stopping` fires. */
@@ -139,7 +141,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     session.captured = session.head.conductor.globalStep
     session.due = false
     unsaved.end(session.head.session)
-    return alone(session.context, () => captureOf(session, blobs))
+    return alone(session.context, () => captureOf(session, blobs, options.captureBytes))
   }
 
   /** The same for a session at rest, which nobody else gets meanwhile. */
@@ -334,7 +336,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
         const { session: id, status, conductor } = session.head
         const isUnsaved = session.due || unsaved.has(id) || table.snapshotOf(id)?.pulse !== conductor.globalStep
         if (status !== 'open' || !isUnsaved) continue
-        const capture = await captureIfThere(session, blobs)
+        const capture = await captureIfThere(session, blobs, options.captureBytes)
         if (capture === null) continue
         captures.queue(capture)
         await written()

@@ -4,13 +4,15 @@ import { inShared } from '../blobs/shared.ts'
 import type { BlobName, BlobReader, Wanted } from '../blobs/store.ts'
 import { digest, join } from '../bulk.ts'
 import { ContinuoError } from '../errors.ts'
-import type { KeptBlock, StateLayout } from '../memory.ts'
+import { blockBytes, type Growth, type KeptBlock, type StateLayout } from '../memory.ts'
+import { blockText, followedBy, pageText, repairHint } from '../state/block-names.ts'
 import {
   type Assembly,
   assembly,
   type BlobNames,
   IN_TOPIC,
   type Manifest,
+  type Outline,
   PAGE_BYTES,
   type PageNames,
   type RunName,
@@ -41,64 +43,120 @@ export class BlockLost extends ContinuoError {
   }
 }
 
-/** `bytes`: what the store gave for the blob; `take` returns their sha256. Throws BlockLost. */
-export const checkBlock = (
-  reader: BlobReader,
-  session: string,
-  block: number,
-  blob: BlobName,
-  bytes: Uint8Array | null,
-  take: (bytes: Uint8Array) => Promise<string>,
-): Promise<void> => checkBlob(reader, `Block ${block} of session "${session}"`, blob, bytes, take)
-
-const checkBlob = async (
+/**
+ * `what`: what the blob holds (state/block-names.ts). `bytes`: what the store gave for the blob; `take` returns their sha256. Throws
+ * BlockLost.
+ */
+export const checkBlob = async (
   { url }: BlobReader,
-  who: string,
+  session: string,
+  what: string,
   blob: BlobName,
   bytes: Uint8Array | null,
   take: (bytes: Uint8Array) => Promise<string>,
 ): Promise<void> => {
-  const what = `${who} (sha256 ${blob.hash.slice(0, 12)}…)`
-  if (bytes === null) throw new BlockLost(`${what} is not in the blob store ${url}.`, blob)
-  const actual = await take(bytes)
-  if (actual === blob.hash) return
+  const hash = bytes === null ? null : await take(bytes)
+  if (hash === blob.hash) return
+  const wrong =
+    bytes === null
+      ? `is not in the blob store ${url}`
+      : bytes.length === 0
+        ? `cannot be read from the blob store ${url}, where it is damaged`
+        : `is damaged in the blob store ${url}: its ${bytes.length} bytes have the sha256 ${hash!.slice(0, 12)}…`
   throw new BlockLost(
-    `${what} is damaged in the blob store ${url}: its ${bytes.length} bytes have the sha256 ${actual.slice(0, 12)}….`,
+    `The blob with ${what} of session "${session}" (sha256 ${blob.hash.slice(0, 12)}…) ${wrong}; ${repairHint(session)}.`,
     blob,
   )
 }
 
-export const readerOf = (log: EventLog, { store: where, head }: Pick<Manifest, 'store' | 'head'>): BlobReader => {
-  if (where === IN_TOPIC) return topicReader(log, topicNames(log.prefix).blobs, head.cursor.partition)
+/** `where`: as a manifest says it. */
+const readerAt = (log: EventLog, where: string, partition: number, session: string): BlobReader => {
+  if (where === IN_TOPIC) return topicReader(log, topicNames(log.prefix).blobs, partition)
   if (log.blobs !== undefined) return inShared(log.blobs, where)
   throw new ContinuoError(
     'UNAVAILABLE',
-    `The newest snapshot of session "${head.session}" is in blocks, which lie in a blob store: name it, --blob-store.`,
+    `The newest snapshot of session "${session}" is in blocks, which lie in a blob store: name it, --blob-store.`,
   )
+}
+
+export const readerOf = (log: EventLog, { store, head }: Pick<Manifest, 'store' | 'head'>): BlobReader =>
+  readerAt(log, store, head.cursor.partition, head.session)
+
+/** A block that stays in a store, as its session's snapshot names it. */
+export const keptBlock = (
+  reader: BlobReader,
+  where: string,
+  session: string,
+  growth: Growth,
+  { run, ...blob }: RunName,
+  /** The copy that has its place by now. */
+  now: () => BlobName = () => blob,
+): KeptBlock => ({
+  key: `${where}/${blob.hash}.${blob.place}`,
+  isNear: reader.pathOf !== undefined,
+  async read() {
+    const wanted = now()
+    const what = blockText(followedBy(growth), run)
+    let bytes: Uint8Array = new Uint8Array(0)
+    await reader.get([{ ...wanted, bytes: blockBytes(growth, run) }], async (_, found) => {
+      await checkBlob(reader, session, what, wanted, found, (given) => digest([given]))
+      bytes = found!
+    })
+    return bytes
+  },
+})
+
+/** Blocks that may sleep stay where they lie. `lost` is called when one of them is wanted and cannot be had. */
+export const keepIn = (
+  log: EventLog,
+  partition: number,
+  { growth }: StateLayout,
+  lost: (error: BlockLost) => void,
+): Keep => {
+  const sleepy = growth.find(({ sleeps }) => sleeps)
+  return (where, session, name) => {
+    if (sleepy === undefined) return null
+    const kept = keptBlock(readerAt(log, where, partition, session), where, session, sleepy, name)
+    return {
+      ...kept,
+      read: () =>
+        kept.read().catch((error: unknown) => {
+          if (error instanceof BlockLost) lost(error)
+          throw error
+        }),
+    }
+  }
+}
+
+/** The pages that a snapshot file names itself, with what each of them holds. */
+export const pagesIn = ({ pages, growth }: Outline): readonly NamedPage[] =>
+  pages.flatMap((own, g) =>
+    own.map(({ hash, place }, page) => ({
+      ...{ hash, place, bytes: PAGE_BYTES, blob: { hash, place } },
+      ...{ g, page, what: pageText(growth[g]!, page) },
+    })),
+  )
+
+export interface NamedPage extends Wanted {
+  readonly blob: BlobName
+  readonly g: number
+  readonly page: number
+  readonly what: string
 }
 
 /** What a snapshot file names, with its pages from their store; null: it is whole. Throws as `readManifest`, and BlockLost for a page. */
 export const manifestIn = async (log: EventLog, file: SnapshotFile): Promise<Manifest | null> => {
   const outline = readOutline(file)
   if (outline === null) return null
-  const wanted = outline.pages.flat()
   const pages = new Map<string, Uint8Array>()
+  const wanted = pagesIn(outline)
   if (wanted.length > 0) {
     const reader = readerOf(log, outline)
-    await reader.get(
-      wanted.map((blob) => ({ ...blob, bytes: PAGE_BYTES })),
-      async (at, bytes) => {
-        const take = (found: Uint8Array): Promise<string> => digest([found])
-        await checkBlob(
-          reader,
-          `Page ${at} of the manifest of session "${outline.head.session}"`,
-          wanted[at]!,
-          bytes,
-          take,
-        )
-        pages.set(wanted[at]!.hash, bytes!)
-      },
-    )
+    await reader.get(wanted, async (at, bytes) => {
+      const { blob, what } = wanted[at]!
+      await checkBlob(reader, outline.head.session, what, blob, bytes, (found) => digest([found]))
+      pages.set(blob.hash, bytes!)
+    })
   }
   return readManifest(file, pages)
 }
@@ -107,9 +165,11 @@ export const manifestIn = async (log: EventLog, file: SnapshotFile): Promise<Man
 export interface NamedBlob extends Wanted {
   readonly blob: BlobName
   readonly at: readonly { readonly g: number; readonly block: number; readonly run: number }[]
+  /** What it holds, of several blocks the first. */
+  readonly what: string
 }
 
-export const blobsOf = ({ names, sizes }: Manifest): readonly NamedBlob[] => {
+export const blobsOf = ({ names, sizes, growth }: Manifest): readonly NamedBlob[] => {
   const found = new Map<string, NamedBlob & { readonly at: { g: number; block: number; run: number }[] }>()
   for (const [g, own] of names.entries()) {
     for (const [block, { run, hash, place }] of own.entries()) {
@@ -117,7 +177,10 @@ export const blobsOf = ({ names, sizes }: Manifest): readonly NamedBlob[] => {
       const at = { g, block, run }
       const known = found.get(key)
       if (known !== undefined) known.at.push(at)
-      else found.set(key, { hash, place, bytes: sizes[g]![block]!, blob: { hash, place }, at: [at] })
+      else {
+        const what = blockText(growth[g]!, run)
+        found.set(key, { hash, place, bytes: sizes[g]![block]!, blob: { hash, place }, at: [at], what })
+      }
     }
   }
   return [...found.values()]
@@ -131,9 +194,9 @@ export const placeBlobs = (
   { place }: Pick<Assembly, 'place'>,
 ): Promise<void> =>
   reader.get(blobs, async (index, bytes) => {
-    const { blob, at } = blobs[index]!
-    for (const { g, block, run } of at)
-      await checkBlock(reader, session, run, blob, bytes, (found) => place(g, block, found))
+    const { blob, at, what } = blobs[index]!
+    for (const { g, block } of at)
+      await checkBlob(reader, session, what, blob, bytes, (found) => place(g, block, found))
   })
 
 /** What a manifest and its blobs make together; null for a snapshot that is whole. */

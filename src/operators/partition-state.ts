@@ -4,7 +4,7 @@
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
-import type { Model } from '../engine/types.ts'
+import type { ModelInfo } from '../engine/types.ts'
 import { ContinuoError, codeOf } from '../errors.ts'
 import { checkFits, faultOfHead, type Head, isOldSeal, type PartitionCursor, seal, unseal } from '../state/head.ts'
 import { createLiveIndex, type LiveIndex, recordBytes } from '../state/live-index.ts'
@@ -19,7 +19,7 @@ export interface Reading {
   readonly log: EventLog
   readonly names: TopicNames
   readonly group: string
-  readonly model: Model
+  readonly model: ModelInfo
   /** How it reads the records of the input; undefined where it reads none. */
   readonly format?: InputFormat
   readonly warn: (message: string) => void

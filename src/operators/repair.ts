@@ -1,115 +1,267 @@
 /**
- * repair: blobs that a snapshot names and that are missing or damaged are computed again and put back under their names. Equal bits make the
- * sha256 of a block the proof that it is the one. Nothing is written to the log, so workers may run meanwhile: they compute such a session
- * again by themselves, from its first event, but not before they want the block.
+ * repair: blobs that the newest snapshots name and that are missing or damaged are had again, and put back under their names. Equal bits make the
+ * sha256 of a block the proof that it is the one. What cannot be put back under its name is written anew with its session's snapshot.
  *
- * Blobs in a topic cannot be put back: a record has another offset when it is written again.
+ *   wrong blob, in a folder or S3 ──▶ another copy of it, or computed again ──▶ put back; workers may run meanwhile
+ *   wrong page, in a folder or S3 ──▶ hashes computed again, places listed ───▶ put back
+ *   what is left of these, and in the topic, where a record has another offset when it is written again
+ *                                 ──▶ the session is computed again ──▶ a new snapshot, by the partition's owner: no worker may run
  */
-import { nameIn } from '../blobs/shared.ts'
+import { inShared, nameIn } from '../blobs/shared.ts'
 import type { BlobName } from '../blobs/store.ts'
 import { digest } from '../bulk.ts'
-import { messageOf } from '../errors.ts'
+import { codeOf, messageOf } from '../errors.ts'
 import type { Head } from '../state/head.ts'
-import { IN_TOPIC, type Manifest } from '../state/manifest.ts'
+import { IN_TOPIC, type Manifest, type Outline, PAGE_ENTRIES, readOutline } from '../state/manifest.ts'
 import { readSnapshotFile, type SnapshotFile } from '../state/snapshot.ts'
-import { BlockLost, blobsOf, checkBlock, manifestIn, readerOf } from './manifests.ts'
-import type { ReplayDeps } from './replay.ts'
-import { restoreSession } from './restore.ts'
+import { type Wrong, wrongBlobs, wrongPages } from './blob-check.ts'
+import { frozenBlocks } from './capture.ts'
+import { blobsOf, manifestIn, type NamedBlob, type NamedPage } from './manifests.ts'
+import { asOwner, type Owned, saveSession, workersOf } from './owner.ts'
+import type { Reading } from './partition-state.ts'
+import { type BaseDeps, type FirstRuns, recomputed } from './repair-base.ts'
+import { type Copies, copiesIn, putPage } from './repair-pages.ts'
 import { readSnapshot } from './snapshots.ts'
 
 export interface Repaired {
   readonly session: string
   readonly partition: number
-  /** Blobs that its newest snapshot names, those of them that were wrong, and those that are right now. */
+  /** Blobs and pages that its newest snapshot names, each once; those of them that were wrong; and those that are right now. */
   readonly blobs: number
   readonly wrong: number
   readonly repaired: number
-  /** What is wrong, or why it stays so; null: nothing. */
+  /** Its snapshot was written anew. */
+  readonly anew: boolean
+  /** What was wrong; null: nothing. */
   readonly reason: string | null
+  /** Why something stays wrong; null: nothing does. */
+  readonly left: string | null
 }
 
-export type RepairDeps = ReplayDeps & { readonly warn?: (message: string) => void }
-
-const wrongIn = async (
-  { log }: RepairDeps,
-  manifest: Manifest,
-): Promise<{ names: BlobName[]; reason: string | null }> => {
-  const reader = readerOf(log, manifest)
-  const blobs = blobsOf(manifest)
-  const names: BlobName[] = []
-  let reason: string | null = null
-  await reader.get(blobs, async (index, bytes) => {
-    const { blob, at } = blobs[index]!
-    try {
-      await checkBlock(reader, manifest.head.session, at[0]!.run, blob, bytes, (found) => digest([found]))
-    } catch (error) {
-      if (!(error instanceof BlockLost)) throw error
-      names.push(blob)
-      reason ??= error.message
-    }
-  })
-  return { names, reason }
+export interface RepairDeps extends BaseDeps {
+  /** The consumer group that owns the state. */
+  readonly group: string
 }
 
-/** Computes the session as its snapshot has it, and puts back what is `wrong` of it. How many there were. */
-const putBack = async (
+/** A session whose snapshot is to be written anew. */
+interface Rest {
+  readonly seen: Repaired
+  readonly head: Head
+  /** Blobs that are right and need not be written again. */
+  readonly right: readonly BlobName[]
+  readonly wanted: FirstRuns
+}
+
+type Looked = { readonly seen: Repaired; readonly rest?: Rest }
+
+/** Of each growth with wrong blobs the first run that is wrong. */
+const firstRuns = (wrong: readonly NamedBlob[]): FirstRuns => {
+  const first = new Map<number, number>()
+  for (const { at } of wrong)
+    for (const { g, run } of at) first.set(g, Math.min(run, first.get(g) ?? Number.POSITIVE_INFINITY))
+  return first
+}
+const firstOfPages = (wrong: readonly NamedPage[]): FirstRuns => {
+  const first = new Map<number, number>()
+  for (const { g, page } of wrong) first.set(g, Math.min(page * PAGE_ENTRIES, first.get(g) ?? Number.POSITIVE_INFINITY))
+  return first
+}
+
+/** Hands out the blocks from these runs on, as the session has them at this head. */
+const computed = async (
   deps: RepairDeps,
   partition: number,
-  file: SnapshotFile,
-  where: string,
-  wrong: ReadonlyMap<string, readonly BlobName[]>,
-): Promise<number> => {
-  const { log } = deps
-  const { context } = await restoreSession(deps, partition, { ...file.head, snapshot: null })
+  head: Head,
+  wanted: FirstRuns,
+  take: (block: { readonly g: number; readonly run: number; readonly bytes: Uint8Array }) => Promise<void>,
+): Promise<void> => {
+  const { context } = await recomputed(deps, partition, head, wanted)
   try {
-    const pulse = file.head.conductor.globalStep
-    const { fresh } = await context.capture({ pulse, ends: [] })
-    let count = 0
-    for (const { bytes } of fresh.flat()) {
-      const hash = await digest([bytes])
-      for (const blob of wrong.get(hash) ?? []) {
-        const name = nameIn(where, blob)
-        await log.blobs!.remove(name)
-        await log.blobs!.put(name, bytes)
-        count += 1
-      }
-    }
-    return count
+    const ends = deps.model.layout.growth.map((_, g) => wanted.get(g) ?? Number.POSITIVE_INFINITY)
+    for await (const block of frozenBlocks(context, head.conductor.globalStep, ends)) await take(block)
   } finally {
     context.close()
   }
 }
 
-const byHash = (names: readonly BlobName[]): ReadonlyMap<string, readonly BlobName[]> => {
-  const found = new Map<string, BlobName[]>()
-  for (const blob of names) found.set(blob.hash, [...(found.get(blob.hash) ?? []), blob])
-  return found
+/** Why a session cannot be computed; throws what says nothing about it. */
+const whyNot = (error: unknown): string => {
+  if (!['REFUSED', 'INVALID', 'POSITION'].includes(codeOf(error))) throw error
+  return `It cannot be computed again: ${messageOf(error)}`
 }
 
-/** Looks at the newest snapshot of a session, and mends it. Rejects where log or store give no answer. */
-export const repairSession = async (deps: RepairDeps, partition: number, head: Head): Promise<Repaired> => {
+/** Where the snapshot stands, with the reference to it: other snapshots may serve to compute it. */
+const targetOf = (file: SnapshotFile, head: Head): Head => ({ ...file.head, snapshot: head.snapshot })
+
+/** Puts back pages in a folder or S3. Those that could not be. */
+const mendPages = async (
+  deps: RepairDeps,
+  partition: number,
+  target: Head,
+  { store: where }: Outline,
+  wrong: readonly Wrong<NamedPage>[],
+  copies: Copies,
+): Promise<readonly Wrong<NamedPage>[]> => {
+  const wanted = firstOfPages(wrong)
+  const hashes = deps.model.layout.growth.map((): string[] => [])
+  await computed(deps, partition, target, wanted, async ({ g, run, bytes }) => {
+    hashes[g]![run] = await digest([bytes])
+  })
+  const left: Wrong<NamedPage>[] = []
+  for (const each of wrong) if (!(await putPage(deps.log.blobs!, where, each, hashes[each.g]!, copies))) left.push(each)
+  return left
+}
+
+/** Puts back blobs in a folder or S3. Those that could not be. */
+const mendBlobs = async (
+  deps: RepairDeps,
+  partition: number,
+  target: Head,
+  { store: where }: Manifest,
+  wrong: readonly Wrong<NamedBlob>[],
+  copies: Copies,
+): Promise<readonly Wrong<NamedBlob>[]> => {
+  const store = deps.log.blobs!
+  const left = new Set(wrong)
+  const put = async (each: Wrong<NamedBlob>, bytes: Uint8Array): Promise<void> => {
+    await store.put(nameIn(where, each.blob), bytes)
+    left.delete(each)
+  }
+  for (const each of wrong) {
+    const places = (copies.get(each.hash) ?? []).filter((place) => place !== each.place)
+    const others = places.map((place) => ({ hash: each.hash, place, bytes: each.bytes }))
+    await inShared(store, where).get(others, async (_, bytes) => {
+      if (left.has(each) && bytes !== null && (await digest([bytes])) === each.hash) await put(each, bytes)
+    })
+  }
+  if (left.size === 0) return []
+  await computed(deps, partition, target, firstRuns([...left]), async ({ bytes }) => {
+    const hash = await digest([bytes])
+    for (const each of [...left]) if (each.hash === hash) await put(each, bytes)
+  })
+  return [...left]
+}
+
+/** Looks at the newest snapshot of a session, and puts back what can be. Rejects where log or store give no answer. */
+const look = async (deps: RepairDeps, partition: number, head: Head): Promise<Looked> => {
+  const { log, names } = deps
   const { session } = head
-  const none = { session, partition, blobs: 0, wrong: 0, repaired: 0, reason: null }
-  if (head.snapshot?.blobs === undefined) return none
-  const file = await readSnapshotFile(await readSnapshot(deps.log, deps.names.snapshots, partition, head))
-  let manifest: Manifest | null
-  try {
-    manifest = await manifestIn(deps.log, file)
-  } catch (error) {
-    if (!(error instanceof BlockLost)) throw error
-    const reason = `${error.message} It says where other blobs lie, and cannot be computed: a worker computes the session again.`
-    return { ...none, blobs: 1, wrong: 1, reason }
+  const none: Repaired = {
+    ...{ session, partition, blobs: 0, wrong: 0, repaired: 0, anew: false, reason: null, left: null },
   }
-  if (manifest === null) return none
-  const { names, reason } = await wrongIn(deps, manifest)
-  const seen = { ...none, blobs: blobsOf(manifest).length + manifest.pages.flat().length, wrong: names.length, reason }
-  if (names.length === 0) return seen
-  if (manifest.store === IN_TOPIC)
-    return { ...seen, reason: `${reason} In a topic it cannot be put back: a worker computes the session again.` }
-  try {
-    const repaired = await putBack(deps, partition, file, manifest.store, byHash(names))
-    return { ...seen, repaired }
-  } catch (error) {
-    return { ...seen, reason: `${reason} It cannot be computed again: ${messageOf(error)}` }
+  if (head.snapshot?.blobs === undefined) return { seen: none }
+  const anew = (seen: Repaired, right: readonly BlobName[], wanted: FirstRuns): Looked => ({
+    seen,
+    rest: { seen, head, right, wanted },
+  })
+  const unread = (seen: Repaired, error: unknown): Looked => {
+    if (codeOf(error) !== 'REFUSED') throw error
+    return anew({ ...seen, reason: messageOf(error) }, [], new Map())
   }
+  let file: SnapshotFile
+  let outline: Outline | null
+  try {
+    file = await readSnapshotFile(await readSnapshot(log, names.snapshots, partition, head))
+    outline = readOutline(file)
+  } catch (error) {
+    return unread(none, error)
+  }
+  if (outline === null) return { seen: none }
+  const isInTopic = outline.store === IN_TOPIC
+  const target = targetOf(file, head)
+  const pages = await wrongPages(log, outline)
+  const pagesSeen = { ...none, blobs: outline.pages.flat().length, wrong: pages.length }
+  /** Asked for once something is wrong. */
+  let copies: Copies | null = null
+  const copiesThere = async (): Promise<Copies> => (copies ??= await copiesIn(log.blobs!, outline.store))
+  if (pages.length > 0) {
+    const seen = { ...pagesSeen, reason: pages[0]!.reason }
+    if (isInTopic) return anew(seen, [], firstOfPages(pages))
+    try {
+      const left = await mendPages(deps, partition, target, outline, pages, await copiesThere())
+      const repaired = pages.length - left.length
+      if (left.length > 0) return anew({ ...seen, repaired, reason: left[0]!.reason }, [], firstOfPages(left))
+    } catch (error) {
+      return { seen: { ...seen, left: whyNot(error) } }
+    }
+  }
+  let manifest: Manifest
+  try {
+    manifest = (await manifestIn(log, file))!
+  } catch (error) {
+    return unread(pagesSeen, error)
+  }
+  const all = blobsOf(manifest)
+  const wrong = await wrongBlobs(log, manifest)
+  const seen: Repaired = {
+    ...pagesSeen,
+    blobs: pagesSeen.blobs + all.length,
+    wrong: pages.length + wrong.length,
+    repaired: pages.length,
+    reason: pages[0]?.reason ?? wrong[0]?.reason ?? null,
+  }
+  if (wrong.length === 0) return { seen }
+  const isWrong = new Set(wrong.map(({ hash, place }) => `${hash}.${place}`))
+  const right = all.map(({ blob }) => blob).filter(({ hash, place }) => !isWrong.has(`${hash}.${place}`))
+  if (isInTopic) return anew(seen, right, firstRuns(wrong))
+  try {
+    const left = await mendBlobs(deps, partition, target, manifest, wrong, await copiesThere())
+    const now = { ...seen, repaired: seen.repaired + wrong.length - left.length }
+    return left.length === 0 ? { seen: now } : anew(now, right, firstRuns(left))
+  } catch (error) {
+    return { seen: { ...seen, left: whyNot(error) } }
+  }
+}
+
+/** Writes the snapshot of a session anew, with whole blobs. */
+const renew = async (deps: RepairDeps, owned: Owned, { seen, head, right, wanted }: Rest): Promise<Repaired> => {
+  const { partition, state, blobs } = owned
+  const now = state.heads.get(head.session)
+  if (now?.snapshot?.sha256 !== head.snapshot?.sha256)
+    return { ...seen, left: 'The session went on meanwhile. Repair it again.' }
+  if (now?.status !== 'open')
+    return { ...seen, left: `The session is ${now?.status ?? 'gone'}, so nothing reads its snapshot any more.` }
+  try {
+    const { context } = await recomputed(deps, partition, now, wanted)
+    try {
+      blobs?.recall(right)
+      await saveSession(owned, { head: now, context })
+    } finally {
+      context.close()
+    }
+    return { ...seen, repaired: seen.wrong, anew: true }
+  } catch (error) {
+    return { ...seen, left: whyNot(error) }
+  }
+}
+
+/**
+ * Looks at the newest snapshots of these sessions, and mends them. Rejects where log or store give no answer; what is wrong with one session
+ * does not end it.
+ */
+export async function* repairPartition(
+  deps: RepairDeps,
+  reading: Reading,
+  partition: number,
+  heads: Iterable<Head>,
+): AsyncGenerator<Repaired> {
+  const rests: Rest[] = []
+  for (const head of heads) {
+    const { seen, rest } = await look(deps, partition, head)
+    if (rest === undefined) yield seen
+    else rests.push(rest)
+  }
+  if (rests.length === 0) return
+  const workers = await workersOf(deps.log, deps.group, deps.names.chunks)
+  if (workers !== null) {
+    const left = `Its snapshot must be written anew. ${workers} Stop the workers and repair again; else a worker computes the session again when it comes to what is wrong.`
+    for (const { seen } of rests) yield { ...seen, left }
+    return
+  }
+  const done = await asOwner(reading, partition, async (owned) => {
+    const all: Repaired[] = []
+    for (const rest of rests) all.push(await renew(deps, owned, rest))
+    return all
+  })
+  yield* done
 }

@@ -2,6 +2,7 @@
 
 import { PART_BYTES } from '../../topics/snapshots.ts'
 import type { BlockCacheOptions } from '../state/block-cache.ts'
+import { CAPTURE_BYTES } from './capture.ts'
 import type { InputFormat } from './validate.ts'
 
 export interface WorkerSettings {
@@ -18,6 +19,8 @@ export interface WorkerSettings {
   readonly maxContexts: number
   /** Bytes of a snapshot in one record at most; default and most: `PART_BYTES`. */
   readonly partBytes?: number | undefined
+  /** Bytes of blocks that are copied at a time for a snapshot; default `CAPTURE_BYTES`. */
+  readonly captureBytes?: number | undefined
   /** Dead bytes of state that are not worth compacting. */
   readonly compactFloor: number
   /** Memory of all contexts of the process, bytes; those not in use go to files beyond it. Default: no bound. */
@@ -37,4 +40,5 @@ export const withDefaults = <T extends WorkerSettings>(settings: T) => ({
   ...settings,
   snapshotRecords: settings.snapshotRecords ?? SNAPSHOT_RECORDS,
   partBytes: settings.partBytes ?? PART_BYTES,
+  captureBytes: settings.captureBytes ?? CAPTURE_BYTES,
 })

@@ -6,13 +6,13 @@ import type { TopicNames } from '../../topics/index.ts'
 import type { StateLayout } from '../memory.ts'
 import type { SnapshotRef } from '../state/head.ts'
 import type { LiveIndex } from '../state/live-index.ts'
-import { type BlobNames, encodeManifest, hotTensors, namedIn } from '../state/manifest.ts'
-import { type MemoryReport, type ModelMemory, memoryStats } from '../state/memory-stats.ts'
-import { filePieces } from '../state/snapshot.ts'
+import type { BlobNames } from '../state/manifest.ts'
+import type { MemoryReport, ModelMemory } from '../state/memory-stats.ts'
 import type { PartitionWriter } from '../streams/log.ts'
 import type { PartitionBlobs } from './blobs.ts'
 import { MAX_CAPTURES } from './captures.ts'
 import type { ContextStore } from './context-store.ts'
+import { encodeCapture } from './encode.ts'
 import type { SessionTable } from './session-table.ts'
 import { type SnapshotWriting, writeSnapshot } from './snapshots.ts'
 import { type Capture, dropCapture } from './types.ts'
@@ -78,21 +78,12 @@ export const createSnapshotWriter = (deps: SnapshotWriterDeps): SnapshotWriter =
     )
   }
 
-  /** A capture as a snapshot that can be written: whole, or as a manifest with the names of its blobs. */
+  /** A capture as a snapshot that can be written. */
   const encoded = async (taken: Capture): Promise<SnapshotWriting> => {
-    const { head, state, gates } = taken
-    const blocks = taken.blocks === undefined ? null : await blobs!.write(taken)
-    if (blocks !== null) keep(taken, blocks.names)
-    const tensors = blocks === null ? model.layout.tensors(state) : hotTensors(model.layout, state, blocks.names)
-    const seen = await memoryStats(model, head.conductor, state, gates, tensors)
+    const { pulse, file, named, names: blocks, seen } = await encodeCapture(taken, model, blobs)
+    if (blocks !== null) keep(taken, blocks)
     deps.onSnapshot?.(taken, seen)
-    const file =
-      blocks === null
-        ? filePieces(head, state, tensors, seen.stats)
-        : encodeManifest(head, state, model.layout, blobs!.where, blocks.names, seen.stats, blocks.pages)
-    const named = blocks === null ? undefined : namedIn(model.layout, blocks.names, blobs!.where, blocks.pages)
-    const pulse = head.conductor.globalStep
-    return writeSnapshot(names.snapshots, head.session, pulse, await file, deps.partBytes, named)
+    return writeSnapshot(names.snapshots, taken.head.session, pulse, file, deps.partBytes, named)
   }
 
   const store = (taken: Capture): void => {

@@ -4,13 +4,14 @@
  * wrong with it.
  */
 import type { StateLayout, StateSource } from '../memory.ts'
+import { blockText } from '../state/block-names.ts'
 import type { Head } from '../state/head.ts'
 import { assemblyOf, isOfLayout, type Manifest } from '../state/manifest.ts'
 import { checkPulse, decodeSnapshot, readSnapshotFile } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
 import {
   blobsOf,
-  checkBlock,
+  checkBlob,
   type Keep,
   manifestIn,
   placeBlobs,
@@ -67,8 +68,9 @@ export const storedState = async (
       left = left.filter((_, at) => !found[at])
     }
     await reader.get(left, async (at, bytes) => {
-      const { g, block, blob } = left[at]!
-      await checkBlock(reader, head.session, block, blob, bytes, (given) => sink.bytes({ g, block }, given))
+      const { g, block, run, blob } = left[at]!
+      const what = blockText(manifest.growth[g]!, run)
+      await checkBlob(reader, head.session, what, blob, bytes, (given) => sink.bytes({ g, block }, given))
     })
   }
   const kept = sleepy < 0 ? [] : names[sleepy]!.map((name) => keep(where, head.session, name))

@@ -140,6 +140,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       blobs,
       snapshotEvery: options.snapshotEvery,
       snapshotRecords: options.snapshotRecords,
+      captureBytes: options.captureBytes,
       maxContexts: options.maxContexts,
       restore: async (head) => {
         const started = performance.now()

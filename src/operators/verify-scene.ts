@@ -1,13 +1,16 @@
 /** One partition under verification: the content of the log, and the findings so far. */
 import type { TopicNames } from '../../topics/index.ts'
-import type { Model } from '../engine/types.ts'
+import type { Model, ModelInfo } from '../engine/types.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
+import type { BlockCacheOptions } from '../state/block-cache.ts'
 import type { Head } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import type { Inference, SessionState } from './advance.ts'
 import type { ForkEvent } from './ancestors.ts'
+import type { Contexts } from './context-store.ts'
 import type { InputFormat, ValidateOptions } from './validate.ts'
-import type { At, DeadLetter, Finding, Found, StoredSnapshot, StoredState } from './verify-stored.ts'
+import type { Hashed, StoredSnapshot } from './verify-snapshots.ts'
+import type { At, DeadLetter, Finding, Found, StoredState } from './verify-stored.ts'
 
 export interface VerifyOptions {
   readonly log: EventLog
@@ -17,6 +20,10 @@ export interface VerifyOptions {
   readonly format: InputFormat
   /** Only this session. */
   readonly session?: string
+  /** Reads every blob that newest snapshots name, too. Default: of blobs only the names are compared. */
+  readonly blobs?: boolean
+  /** Of a model whose memory lies outside: where archived blocks are while sessions are recomputed. */
+  readonly blocks?: BlockCacheOptions | undefined
   /** Called now and then with the place in the input. */
   readonly onProgress?: (progress: {
     readonly partition: number
@@ -33,6 +40,8 @@ export interface Verification {
   readonly tokensCompared: number
   readonly headsCompared: number
   readonly snapshotsCompared: number
+  /** Blobs that were read and are right. */
+  readonly blobsRead: number
   readonly findings: readonly Finding[]
 }
 
@@ -47,6 +56,7 @@ export const noTotals = (): Totals => ({
   tokensCompared: 0,
   headsCompared: 0,
   snapshotsCompared: 0,
+  blobsRead: 0,
   findings: [],
 })
 
@@ -58,6 +68,10 @@ export interface Subject {
   /** Records of the output topics for the session, in order. */
   readonly outputs: { tokens: StoredRecord[]; observations: StoredRecord[] }
   session: SessionState | null
+  /** Its blocks as far as they were hashed. */
+  readonly hashed: Hashed
+  /** A block of the snapshot from which it was recomputed cannot be had. */
+  isLost: boolean
   finished: boolean
   /** Its state cannot be had before this offset: the events that lead there are gone. */
   begins: number
@@ -68,6 +82,8 @@ export interface Subject {
 /** One partition under verification. */
 export interface Scene {
   readonly options: VerifyOptions
+  /** Where contexts are made. */
+  readonly model: ModelInfo & Contexts
   readonly partition: number
   /** Partitions of the input. */
   readonly partitions: number

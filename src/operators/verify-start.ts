@@ -1,10 +1,15 @@
 /** Where `verify` begins with a session whose first events are gone, or whose parent is. */
 import type { Cause } from '../../topics/common.ts'
+import type { Context } from '../engine/types.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import { clockOf } from './advance.ts'
+import { BlockLost, keepIn } from './manifests.ts'
+import { readSnapshot } from './snapshots.ts'
+import { storedState } from './stored-state.ts'
 import type { Scene, Subject } from './verify-scene.ts'
-import { placeOf, type StoredSnapshot } from './verify-stored.ts'
+import type { StoredSnapshot } from './verify-snapshots.ts'
+import { placeOf } from './verify-stored.ts'
 
 const NOTHING = new Uint8Array(0)
 
@@ -27,13 +32,49 @@ const startOf =
     return !complete && ((value.toPulse ?? value.pulse ?? 0) > pulse || typeof value.finish === 'string')
   }
 
-const beginAt = async (
+/** Nothing more is said of the session. */
+export const giveUp = (subject: Subject): void => {
+  subject.session?.context.close()
+  subject.session = null
+  subject.finished = true
+  subject.begins = Number.POSITIVE_INFINITY
+}
+
+/** The context that a snapshot stands for; null: a blob of it is missing or damaged, which is a finding. */
+const contextAt = async (
   subject: Subject,
-  { head, state }: StoredSnapshot,
-  { options, totals }: Scene,
-): Promise<void> => {
+  { head, by }: StoredSnapshot,
+  { options, partition, model, found }: Scene,
+): Promise<Context | null> => {
+  const { log, names } = options
+  const where = `${names.snapshots}, partition ${partition}`
+  const lost = ({ message }: BlockLost): void => {
+    subject.isLost = true
+    found({ kind: 'blob', session: head.session, where, message })
+  }
+  const context = model.createContext()
+  try {
+    const file = await readSnapshot(log, names.snapshots, partition, by)
+    const { state } = await storedState(log, file, model.layout, keepIn(log, partition, model.layout, lost))
+    await context.load(state, clockOf(head))
+    return context
+  } catch (error) {
+    context.close()
+    if (!(error instanceof BlockLost)) throw error
+    lost(error)
+    return null
+  }
+}
+
+const beginAt = async (subject: Subject, snapshot: StoredSnapshot, scene: Scene): Promise<void> => {
   const { target } = subject
-  const context = await options.model.openContext(state, clockOf(head))
+  const { totals } = scene
+  const { head } = snapshot
+  const context = await contextAt(subject, snapshot, scene)
+  if (context === null) {
+    giveUp(subject)
+    return
+  }
   subject.session?.context.close()
   subject.session = { head, context }
   subject.begins = head.cursor.offset

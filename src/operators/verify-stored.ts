@@ -3,16 +3,13 @@
 import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import type { TopicNames } from '../../topics/index.ts'
 import { messageOf } from '../errors.ts'
-import type { StateLayout } from '../memory.ts'
 import { faultOfHead, type Head, type PartitionCursor, unseal } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
-import { BlockLost, wholeSnapshot } from './manifests.ts'
 import { isGenesisCursor } from './partition-state.ts'
-import { readSnapshot } from './snapshots.ts'
 
 export interface Finding {
-  readonly kind: 'token' | 'observation' | 'head' | 'snapshot' | 'deadletter' | 'input'
+  readonly kind: 'token' | 'observation' | 'head' | 'snapshot' | 'blob' | 'deadletter' | 'input'
   readonly session: string | null
   readonly partition: number
   /** Topic and offset, or what else says where. */
@@ -104,40 +101,4 @@ export const readDeadLetters = async (
     deadLetters.set(Number(at), letter)
   }
   return deadLetters
-}
-
-export interface StoredSnapshot {
-  readonly head: Head
-  readonly state: Uint8Array
-}
-
-/** Every snapshot that a head of the session names and that was not trimmed, by its place. */
-export const readSnapshots = async (
-  log: EventLog,
-  names: TopicNames,
-  partition: number,
-  layout: StateLayout,
-  heads: readonly At<Head>[],
-  found: Found,
-): Promise<Map<string, At<StoredSnapshot>[]>> => {
-  const snapshots = new Map<string, At<StoredSnapshot>[]>()
-  const { begin } = await log.bounds(names.snapshots, partition)
-  const seen = new Set<number>()
-  const newest = heads.at(-1)?.what
-  for (const { what: head } of [...heads].reverse()) {
-    const ref = head.snapshot
-    if (ref === null || seen.has(ref.first) || (ref.first < begin && head !== newest)) continue
-    seen.add(ref.first)
-    const where = `${names.snapshots}, partition ${partition}, offsets ${ref.first} to ${ref.last}`
-    try {
-      const snapshot = await wholeSnapshot(log, await readSnapshot(log, names.snapshots, partition, head), layout)
-      const place = placeOf(snapshot.head)
-      snapshots.set(place, [...(snapshots.get(place) ?? []), { what: snapshot, where }])
-    } catch (error) {
-      // The blocks of an older snapshot are garbage before the snapshot is; those that it shares with the newest were read there.
-      if (error instanceof BlockLost && head !== newest) continue
-      found({ kind: 'snapshot', session: head.session, where, message: messageOf(error) })
-    }
-  }
-  return snapshots
 }

@@ -13,6 +13,7 @@ import { countChanged } from '../streams/grown.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import { advance, blank, type SessionState } from './advance.ts'
 import { forkEvents, withAncestors } from './ancestors.ts'
+import { type ContextStore, createContextStore } from './context-store.ts'
 import { parentOf, sessionFor } from './fork.ts'
 import { setAside } from './set-aside.ts'
 import { tokenizeEvent } from './tokenize.ts'
@@ -28,17 +29,9 @@ import {
   type Verification,
   type VerifyOptions,
 } from './verify-scene.ts'
-import { beginAtSnapshot, beginWithoutParent, isGone, isOfLostLife, skipTo } from './verify-start.ts'
-import {
-  type At,
-  all,
-  type Found,
-  keyText,
-  placeOf,
-  readDeadLetters,
-  readSnapshots,
-  readState,
-} from './verify-stored.ts'
+import { checkBlobs, nothingHashed, readSnapshots, snapshotDifference } from './verify-snapshots.ts'
+import { beginAtSnapshot, beginWithoutParent, giveUp, isGone, isOfLostLife, skipTo } from './verify-start.ts'
+import { type At, all, type Found, keyText, placeOf, readDeadLetters, readState } from './verify-stored.ts'
 
 export type { Verification, VerifyOptions } from './verify-scene.ts'
 export type { Finding } from './verify-stored.ts'
@@ -53,9 +46,11 @@ const createSubject = async (scene: Scene, list: readonly At<Head>[], isSilent: 
   return {
     target: list.at(-1)!.what,
     heads,
-    snapshots: await readSnapshots(options.log, options.names, partition, options.model.layout, list, found),
+    snapshots: await readSnapshots(options.log, options.names, partition, scene.model.layout, list, found),
     outputs: { tokens: [], observations: [] },
     session: null,
+    hashed: nothingHashed(scene.model.layout),
+    isLost: false,
     finished: false,
     begins: 0,
     isSilent,
@@ -89,7 +84,7 @@ const verifyRecord = async (
   record: StoredRecord,
   subjects: ReadonlyMap<string, Subject>,
 ): Promise<void> => {
-  const { options, engine } = scene
+  const { engine } = scene
   const valid = validateRecord(record, scene.validation)
   if (valid.kind === 'rejected' || record.offset < subject.begins) return
   const { cursor } = subject.session?.head ?? {}
@@ -101,10 +96,10 @@ const verifyRecord = async (
     return
   }
   const others = { newest: (id: string) => subjects.get(id)?.session?.head, partitions: scene.partitions }
-  const out = tokenizeEvent(valid, subject.session?.head, engine.tokenizer, options.model, others)
+  const out = tokenizeEvent(valid, subject.session?.head, engine.tokenizer, scene.model, others)
   if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
   else if (isOfLostLife(subject, record)) skipTo(subject, subject.target.born, scene)
-  else if (!subject.finished) await recompute(scene, subject, out, parent)
+  else if (!subject.finished) await recomputeOrGiveUp(scene, subject, out, parent)
   else if (scene.isDone(record.offset) && record.offset > subject.target.cursor.offset) missingHead(scene, record)
 }
 
@@ -114,7 +109,7 @@ const verifyRefused = (scene: Scene, record: StoredRecord, subjects: ReadonlyMap
   const parent = valid.kind === 'valid' ? subjects.get(parentOf(valid) ?? '') : undefined
   if (valid.kind === 'rejected' || parent === undefined || isGone(parent, record)) return
   const others = { newest: (id: string) => subjects.get(id)?.session?.head, partitions: scene.partitions }
-  const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, scene.options.model, others)
+  const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, scene.model, others)
   if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
   else if (scene.isDone(record.offset)) missingHead(scene, record)
 }
@@ -193,12 +188,12 @@ const recompute = async (
   work: Tokenized,
   parent: Subject | undefined,
 ): Promise<void> => {
-  const { options, totals, found } = scene
+  const { totals, found } = scene
   totals.events += 1
   const { session, fresh } = await sessionFor(
     work,
     subject.session ?? undefined,
-    options.model,
+    scene.model,
     parent?.session ?? undefined,
   )
   subject.session = session
@@ -217,13 +212,10 @@ const recompute = async (
     }
     for (const { what, where } of subject.snapshots.get(place) ?? []) {
       totals.snapshotsCompared += 1
-      if (sameHead(what.head, step.head!) && Buffer.compare(what.state, await session.context.state()) === 0) continue
-      found({
-        kind: 'snapshot',
-        session: work.session,
-        where,
-        message: 'The snapshot differs from the recomputed state.',
-      })
+      const message = sameHead(what.head, step.head!)
+        ? await snapshotDifference(what, session.context, scene.model.layout, step.head!, subject.hashed)
+        : `The snapshot has another head than the recomputation: ${headDifference(what.head, step.head!)}.`
+      if (message !== null) found({ kind: 'snapshot', session: work.session, where, message })
     }
     subject.heads.delete(place)
     subject.snapshots.delete(place)
@@ -231,6 +223,21 @@ const recompute = async (
       subject.finished = true
       return
     }
+  }
+}
+
+/** A block that is lost while it sleeps is a finding of its session alone, which was made when it was wanted. */
+const recomputeOrGiveUp = async (
+  scene: Scene,
+  subject: Subject,
+  work: Tokenized,
+  parent: Subject | undefined,
+): Promise<void> => {
+  try {
+    await recompute(scene, subject, work, parent)
+  } catch (error) {
+    if (!subject.isLost) throw error
+    giveUp(subject)
   }
 }
 
@@ -244,7 +251,7 @@ const verifyStatic = async (scene: Scene): Promise<void> => {
       if (valid.kind === 'rejected') compareDeadLetter(scene, record, valid)
       else if (!stored.heads.has(valid.session) && !stored.heads.has(parentOf(valid) ?? '')) {
         const others = { newest: () => undefined, partitions: scene.partitions }
-        const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, options.model, others)
+        const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, scene.model, others)
         if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
         else if (isDone(record.offset)) missingHead(scene, record)
       }
@@ -266,6 +273,7 @@ const verifyStatic = async (scene: Scene): Promise<void> => {
 
 const verifyPartition = async (
   options: VerifyOptions,
+  contexts: ContextStore,
   [partition, partitions]: readonly [partition: number, of: number],
   totals: Totals,
 ): Promise<void> => {
@@ -279,7 +287,8 @@ const verifyPartition = async (
     options,
     partition,
     partitions,
-    engine: { model, tokenizer, submit: model.submit },
+    model: { ...model, createContext: contexts.createContext, forkContext: contexts.forkContext },
+    engine: { model, tokenizer, submit: contexts.submit },
     validation,
     stored,
     deadLetters: await readDeadLetters(log, names, partition),
@@ -295,6 +304,11 @@ const verifyPartition = async (
   for (let at = 0; at < wanted.length; at += SESSIONS_A_PASS) {
     await verifySessions(scene, wanted.slice(at, at + SESSIONS_A_PASS))
   }
+  if (options.blobs === true) {
+    const right = new Set<string>()
+    for (const id of wanted) await checkBlobs(log, names, partition, stored.heads.get(id)!.at(-1)!.what, right, found)
+    totals.blobsRead += right.size
+  }
   totals.sessions += wanted.length
   if (options.session === undefined) await verifyStatic(scene)
 }
@@ -308,19 +322,24 @@ export const verifyLog = async (options: VerifyOptions): Promise<Verification> =
     const { message } = countChanged({ input: names.chunks, now, before, witness: `the state in ${names.state}` })
     totals.findings.push({ kind: 'input', session: null, partition: before, where: names.chunks, message })
   }
-  for (let partition = 0; partition < Math.min(now, before); partition += 1) {
-    try {
-      await verifyPartition(options, [partition, now], totals)
-    } catch (error) {
-      if (codeOf(error) !== 'REFUSED' && codeOf(error) !== 'POSITION') throw error
-      totals.findings.push({
-        kind: 'input',
-        session: null,
-        partition,
-        where: options.names.chunks,
-        message: messageOf(error),
-      })
+  const contexts = createContextStore(options.model, { blocks: options.blocks })
+  try {
+    for (let partition = 0; partition < Math.min(now, before); partition += 1) {
+      try {
+        await verifyPartition(options, contexts, [partition, now], totals)
+      } catch (error) {
+        if (codeOf(error) !== 'REFUSED' && codeOf(error) !== 'POSITION') throw error
+        totals.findings.push({
+          kind: 'input',
+          session: null,
+          partition,
+          where: options.names.chunks,
+          message: messageOf(error),
+        })
+      }
     }
+  } finally {
+    await contexts.close()
   }
   return totals
 }

@@ -20,6 +20,7 @@ import {
   ringBlocks,
   type StateLayout,
 } from '../memory.ts'
+import type { Followed } from './block-names.ts'
 import type { MemoryStats } from './memory-stats.ts'
 import { filePieces, type SnapshotFile } from './snapshot.ts'
 
@@ -45,7 +46,7 @@ const ENTRY_BYTES = 40
  * Entries of one growth that fill a page are a blob, which the file names in their place: so a file costs 40 bytes for 256 blocks. Entries
  * of rings stay in the file, and the last ones of each growth.
  */
-const PAGE_ENTRIES = 256
+export const PAGE_ENTRIES = 256
 /** Of one position in one table. */
 const MAX_ROW_BYTES = 2 ** 24
 
@@ -68,7 +69,8 @@ const refuse = (what: string): never => {
   throw new ContinuoError('REFUSED', `The snapshot ${what}. Nothing was changed; use another copy of it.`)
 }
 
-const packed = (names: readonly BlobName[]): Buffer => {
+/** As a page has them, and the metadata of a manifest. */
+export const pageBytes = (names: readonly BlobName[]): Buffer => {
   const bytes = Buffer.alloc(names.length * ENTRY_BYTES)
   for (const [i, { hash, place }] of names.entries()) {
     bytes.write(hash, i * ENTRY_BYTES, 'hex')
@@ -99,12 +101,15 @@ export const pagesOf = (
 ): readonly (readonly Uint8Array[])[] =>
   names.map((own, g) => {
     const count = growth[g]!.places === undefined ? Math.floor(own.length / PAGE_ENTRIES) : 0
-    return Array.from({ length: count }, (_, i) => packed(own.slice(i * PAGE_ENTRIES, (i + 1) * PAGE_ENTRIES)))
+    return Array.from({ length: count }, (_, i) => pageBytes(own.slice(i * PAGE_ENTRIES, (i + 1) * PAGE_ENTRIES)))
   })
 
 const packNames = (names: readonly (readonly BlobName[])[], pages: PageNames): string =>
   Buffer.concat(
-    names.flatMap((own, g) => [packed(pages[g] ?? []), packed(own.slice((pages[g]?.length ?? 0) * PAGE_ENTRIES))]),
+    names.flatMap((own, g) => [
+      pageBytes(pages[g] ?? []),
+      pageBytes(own.slice((pages[g]?.length ?? 0) * PAGE_ENTRIES)),
+    ]),
   ).toString('base64')
 
 /** As two pieces, header and state. `store`: where the blobs of this partition lie, as above. `hot` as `StateParts` has it. */
@@ -165,8 +170,7 @@ export interface Manifest {
   /** Their bytes. */
   readonly sizes: readonly (readonly number[])[]
   readonly pages: PageNames
-  /** Of each growth the names of its tables. */
-  readonly tables: readonly (readonly string[])[]
+  readonly growth: readonly Followed[]
 }
 
 /** A growth as the file describes it, with the tensors of its hot part. */
@@ -235,10 +239,25 @@ const describedIn = (file: SnapshotFile): readonly Described[] => {
 }
 
 /** What a snapshot file says of its blobs itself; null: it is whole. Throws REFUSED for a file that contradicts itself. */
-export const readOutline = (file: SnapshotFile): Pick<Manifest, 'head' | 'store' | 'pages'> | null => {
+export const readOutline = (file: SnapshotFile): Outline | null => {
   const read = contentOf(file)
-  return read && { head: file.head, store: file.manifest!.store, pages: read.map(({ pages }) => pages) }
+  if (read === null) return null
+  return {
+    head: file.head,
+    store: file.manifest!.store,
+    pages: read.map(({ pages }) => pages),
+    growth: read.map(({ growth }) => inWords(growth)),
+  }
 }
+
+/** A manifest without what its pages name. */
+export type Outline = Pick<Manifest, 'head' | 'store' | 'pages' | 'growth'>
+
+const inWords = ({ places, block, tables }: Described): Followed => ({
+  tables: tables.map(({ entry }) => entry.name),
+  ...(places !== undefined && { places }),
+  ...(block !== undefined && { block }),
+})
 
 interface Content {
   readonly growth: Described
@@ -291,7 +310,7 @@ export const readManifest = (
     names,
     sizes: names.map((own, g) => own.map(({ run }) => blockBytes(content[g]!.growth, run))),
     pages: content.map(({ pages: own }) => own),
-    tables: content.map(({ growth }) => growth.tables.map(({ entry }) => entry.name)),
+    growth: content.map(({ growth }) => inWords(growth)),
   }
 }
 

@@ -7,7 +7,14 @@
 
 import { giveBack } from '../bulk.ts'
 import { ContinuoError } from '../errors.ts'
-import type { FreshBlock, KnownParts, Runs, StateLayout, StateParts, StateSource } from '../memory.ts'
+import {
+  firstBytes,
+  type KnownParts,
+  type Runs,
+  type StateLayout,
+  type StateParts,
+  type StateSource,
+} from '../memory.ts'
 import { inParallel } from '../parallel.ts'
 import { assemblyOf, type RunOf } from './manifest.ts'
 import type { SpillFile, SpillFolder } from './spill.ts'
@@ -260,16 +267,19 @@ export const createPages = (
       const had = blocks.map((count, g) => (layout.growth[g]!.sleeps === true ? count : (kept[g] ?? 0)))
       return { hot: await withRings(pages, who), blocks, kept: had, fill }
     },
-    async capture(pages, { ends }, who) {
-      const hot = await folder.read(pages.hot!, who)
-      const fresh: FreshBlock[][] = []
-      for (const [g, own] of pages.blocks.entries()) {
-        const wanted = own.filter(({ run }) => run >= (ends[g] ?? 0))
-        fresh.push(
-          await inParallel(wanted, AT_A_TIME, async ({ run, file }) => ({ run, bytes: await folder.read(file!, who) })),
-        )
-      }
-      return { hot, frozen: pages.frozen, fresh }
+    async capture(pages, { ends, most }, who) {
+      const wanted = pages.blocks.flatMap((own, g) =>
+        own.filter(({ run }) => run >= (ends[g] ?? 0)).map(({ run, file }) => ({ g, run, file: file! })),
+      )
+      const taken = firstBytes(wanted, ({ file }) => file.bytes, most)
+      const isPart = taken.length < wanted.length
+      const hot = isPart ? new Uint8Array(0) : await folder.read(pages.hot!, who)
+      const copies = await inParallel(taken, AT_A_TIME, async ({ g, run, file }) => ({
+        g,
+        block: { run, bytes: await folder.read(file, who) },
+      }))
+      const fresh = pages.blocks.map((_, wanted) => copies.flatMap(({ g, block }) => (g === wanted ? [block] : [])))
+      return { hot, frozen: pages.frozen, fresh, ...(isPart && { more: true }) }
     },
     share(pages, frozen) {
       for (const [g, own] of pages.blocks.entries()) {

@@ -30,7 +30,8 @@ const IN_BLOCKS = '2'
 
 const utf8 = new TextEncoder()
 
-const broken = (what: string): ContinuoError =>
+/** `what`: a clause of which the snapshot is the subject. */
+export const broken = (what: string): ContinuoError =>
   new ContinuoError('REFUSED', `The snapshot ${what}. Nothing was changed; use another copy of it.`)
 
 /** How a file of version 2 continues its tensors by blobs (manifest.ts): members of its metadata. */
@@ -137,7 +138,7 @@ export interface Snapshot {
   readonly state: Uint8Array
 }
 
-interface SnapshotHeader {
+export interface SnapshotHeader {
   readonly head: Head
   readonly tensors: Readonly<Record<string, unknown>>
   /** Head and vitals as they stand in the file, and the checksum over them and the state. */
@@ -149,7 +150,8 @@ interface SnapshotHeader {
   readonly end: number
 }
 
-const readHeader = (file: Uint8Array): SnapshotHeader => {
+/** `file`: its beginning at least, with all of the header. Throws REFUSED. */
+export const readHeader = (file: Uint8Array): SnapshotHeader => {
   if (file.length < 8) throw broken(`has ${file.length} bytes, too few for a safetensors header`)
   const length = Number(new DataView(file.buffer, file.byteOffset).getBigUint64(0, true))
   if (length > file.length - 8) throw broken(`announces a header of ${length} bytes and has ${file.length - 8}`)
@@ -195,6 +197,29 @@ export interface SnapshotFile extends Snapshot {
   readonly manifest: ManifestText | null
 }
 
+/** The tensors that a header names, in a state of so many bytes. Throws REFUSED. */
+export const namedEntries = (
+  { tensors: named }: Pick<SnapshotHeader, 'tensors'>,
+  bytes: number,
+): readonly LayoutEntry[] => {
+  const { __metadata__: _metadata, ...rest } = named
+  const entries = stored.safeParse(rest)
+  if (!entries.success) throw broken('names tensors in a form that safetensors does not have')
+  return Object.entries(entries.data).map(
+    ([
+      name,
+      {
+        dtype,
+        shape,
+        data_offsets: [from, to],
+      },
+    ]) => {
+      if (from > to || to > bytes) throw broken(`has ${name} from byte ${from} up to byte ${to} of ${bytes}`)
+      return { name, dtype, shape, offset: from, bytes: to - from }
+    },
+  )
+}
+
 /**
  * A snapshot read without its model: the tensors are those that it names itself. Rejects with REFUSED when it fails its checksum or
  * its tensors do not fill the file.
@@ -204,29 +229,18 @@ export const readSnapshotFile = async (file: Uint8Array): Promise<SnapshotFile> 
   const state = file.subarray(end)
   const actual = await digest(checked(text, state, vitals, manifest))
   if (actual !== check) throw broken(`fails its checksum: it says ${check}, its content gives ${actual}`)
-  const { __metadata__: _metadata, ...rest } = named
-  const entries = stored.safeParse(rest)
-  if (!entries.success) throw broken('names tensors in a form that safetensors does not have')
-  const tensors = Object.entries(entries.data).map(
-    ([
-      name,
-      {
-        dtype,
-        shape,
-        data_offsets: [from, to],
-      },
-    ]) => {
-      if (to > state.length) throw broken(`has ${name} up to byte ${to} of ${state.length}`)
-      return { name, dtype, shape, offset: from, bytes: to - from }
-    },
-  )
+  const tensors = namedEntries({ tensors: named }, state.length)
   return { head, state, tensors, stats: statsIn(vitals), manifest: manifest ?? null }
 }
 
 /** Throws REFUSED unless the tensors that a file names are those of the layout. */
-const checkNamed = (named: Readonly<Record<string, unknown>>, state: Uint8Array, layout: StateTensors): void => {
+const checkNamed = (named: Readonly<Record<string, unknown>>, state: Uint8Array, layout: StateTensors): void =>
+  checkTensors(named, layout.tensors(state))
+
+/** The same with these tensors. */
+export const checkTensors = (named: Readonly<Record<string, unknown>>, expected: readonly LayoutEntry[]): void => {
   const known = new Set(['__metadata__'])
-  for (const entry of layout.tensors(state)) {
+  for (const entry of expected) {
     const { name } = entry
     const found = JSON.stringify(named[name] ?? null)
     const wanted = JSON.stringify(entryOf(entry))

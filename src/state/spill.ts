@@ -3,12 +3,13 @@
  * truth: the process that wrote it reads it, and removes it at its end. So it is neither synced nor described in the file; its length
  * and sha256 stay in memory, where they cannot be changed together with the file.
  */
-import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
-import { open, rm, writeFile } from 'node:fs/promises'
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { open, rm, utimes, writeFile } from 'node:fs/promises'
 import { hostname, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { digest, uninitialised } from '../bulk.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
+import { hasEnded, processName } from '../process-name.ts'
 
 export interface SpillFile {
   readonly path: string
@@ -41,6 +42,9 @@ export interface SpillFolder {
 
 /** Part of the folder's name by which the next process finds what a killed one left. */
 const PREFIX = 'continuo-pages'
+/** How often a process marks its folder as in use, and after how long without a mark nobody uses it any more, ms. */
+const BEAT = 60_000
+const ABANDONED = 3_600_000
 
 const isRunning = (pid: number): boolean => {
   try {
@@ -51,13 +55,30 @@ const isRunning = (pid: number): boolean => {
   }
 }
 
-/** A process that was killed leaves its files; the next one on the same host that spills to the same place removes them. */
+/**
+ * Whether nobody has the folder any more. `owner`: the name of a process, or its number where that has no name. Of one in another container, or
+ * before the machine's last boot, nothing can be told but that it marks its folder no more.
+ */
+const isLeft = (path: string, host: string, [made, owner]: readonly [host: string, owner: string]): boolean => {
+  // An older version marks nothing.
+  if (/^\d+$/.test(owner)) return made === host && !isRunning(Number(owner))
+  return isOurs(owner) ? hasEnded(owner) : Date.now() - statSync(path).mtimeMs > ABANDONED
+}
+
+/** Whether the process is one that this one could see. */
+const isOurs = (owner: string): boolean => {
+  const placeOf = (name: string): string => name.replace(/-\d+-\d+$/, '')
+  return placeOf(owner) === placeOf(processName() ?? '')
+}
+
+/** A process that was killed leaves its files; the next one that spills to the same place removes them. */
 const sweep = (base: string, host: string): void => {
   for (const name of readdirSync(base)) {
-    const [prefix, owner, pid] = name.split('~')
-    if (prefix !== PREFIX || owner !== host || !/^\d+$/.test(pid ?? '') || isRunning(Number(pid))) continue
+    const [prefix, made, owner] = name.split('~')
+    if (prefix !== PREFIX || made === undefined || owner === undefined) continue
+    const path = join(base, name)
     try {
-      rmSync(join(base, name), { recursive: true, force: true })
+      if (isLeft(path, host, [made, owner])) rmSync(path, { recursive: true, force: true })
     } catch {
       // Another user's, or another process removes it at this moment: no reason not to spill.
     }
@@ -99,6 +120,7 @@ const contentOf = async (
 export const openSpillFolder = (base?: string): SpillFolder => {
   const host = hostname().replaceAll(/[^\w.-]/g, '_')
   let dir: string | null = null
+  let beat: NodeJS.Timeout | undefined
   let count = 0
   const folder = (): string => {
     if (dir !== null) return dir
@@ -106,7 +128,10 @@ export const openSpillFolder = (base?: string): SpillFolder => {
     try {
       mkdirSync(place, { recursive: true })
       sweep(place, host)
-      dir = mkdtempSync(join(place, `${PREFIX}~${host}~${process.pid}~`))
+      const made = mkdtempSync(join(place, `${PREFIX}~${host}~${processName() ?? process.pid}~`))
+      // Where that fails the folder is gone, or will be taken for abandoned: reading says so then.
+      beat = setInterval(() => utimes(made, new Date(), new Date()).catch(() => undefined), BEAT).unref()
+      dir = made
     } catch (error) {
       throw unwritable(place, error)
     }
@@ -148,6 +173,7 @@ export const openSpillFolder = (base?: string): SpillFolder => {
       rm(path, { recursive: true, force: true }).catch(() => undefined)
     },
     close() {
+      clearInterval(beat)
       if (dir !== null) rmSync(dir, { recursive: true, force: true })
       dir = null
     },

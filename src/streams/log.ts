@@ -196,6 +196,6 @@ export interface OpenLogOptions {
   readonly tls?: TlsFiles
   /** Seals the state with a key; without it, by its sha256. */
   readonly sealKeys?: SealKeys
-  /** Where blocks of large states are kept: a folder, or s3://bucket/prefix. Default: in the log. */
+  /** Where blocks of large states are kept: a folder, file:FOLDER, or s3://bucket/prefix. Default: in the log. */
   readonly blobStore?: string
 }

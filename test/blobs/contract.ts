@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { tryBlobStore } from '../../src/blobs/open.ts'
-import { inShared, nameIn } from '../../src/blobs/shared.ts'
+import { inShared, markIn, nameIn } from '../../src/blobs/shared.ts'
 import type { BlobReader, BlobStore, SharedStore, Wanted } from '../../src/blobs/store.ts'
 
 const bytesOf = (length: number, seed: number): Uint8Array => {
@@ -100,12 +100,19 @@ export const sharedContract = (
   name: string,
   use: (claim: (store: SharedStore) => Promise<void>) => Promise<void>,
 ): void => {
-  contract(name, (claim) => use((store) => claim(inShared(store, 'log/0'))))
+  /** The blobs of a partition, whose folder has its mark. */
+  const marked = async (store: SharedStore): Promise<BlobStore> => {
+    await store.begin('log/0')
+    await store.put(markIn('log/0'), bytesOf(8, 1))
+    return inShared(store, 'log/0')
+  }
+  contract(name, (claim) => use(async (store) => claim(await marked(store))))
 
   describe(`the blob store in ${name}`, () => {
     test('gives back what was put, of any length, and null for what was not', () =>
       use(async (store) => {
         const sizes = [0, 1, 4096, 3_000_001]
+        await store.begin('a')
         await Promise.all(sizes.map((size) => store.put(`a/${size}`, bytesOf(size, 7))))
         for (const size of sizes) expect(Buffer.compare((await store.get(`a/${size}`))!, bytesOf(size, 7))).toBe(0)
         expect(await store.get('a/2')).toBeNull()
@@ -115,7 +122,7 @@ export const sharedContract = (
     test('has each blob as a file where it says that its blobs are files, and no file for one that is gone', () =>
       use(async (store) => {
         if (store.pathOf === undefined) return
-        const blobs = inShared(store, 'log/0')
+        const blobs = await marked(store)
         const bytes = bytesOf(500_000, 5)
         const blob = await putting(blobs, bytes)
         expect(readFileSync(blobs.pathOf!(blob)).equals(bytes)).toBe(true)
@@ -127,13 +134,46 @@ export const sharedContract = (
     test('lists the names of one folder and of no other', () =>
       use(async (store) => {
         const wanted = Array.from({ length: 20 }, (_, i) => `log/0/${i}`)
+        for (const folder of ['log/0', 'log/00', 'log/1', 'other/0']) await store.begin(folder)
         await Promise.all([...wanted, 'log/00/1', 'log/1/1', 'other/0/1'].map((each) => store.put(each, bytesOf(8, 1))))
         expect(await namesOf(store, 'log/0')).toEqual(wanted.sort())
         expect(await namesOf(store, 'log/2')).toEqual([])
       }))
 
+    test('says how large each blob of a folder is, and which folders there are', () =>
+      use(async (store) => {
+        const all = async <T>(source: AsyncIterable<T>): Promise<T[]> => {
+          const found: T[] = []
+          for await (const each of source) found.push(each)
+          return found
+        }
+        expect(await all(store.folders(''))).toEqual([])
+        for (const folder of ['log/0', 'log/12', 'other/0']) {
+          await store.begin(folder)
+          await store.put(`${folder}/a`, bytesOf(5000, 1))
+          await store.put(`${folder}/b`, bytesOf(7, 1))
+        }
+        expect((await all(store.folders(''))).sort()).toEqual(['log', 'other'])
+        expect((await all(store.folders('log'))).sort()).toEqual(['log/0', 'log/12'])
+        expect(await all(store.folders('nothing'))).toEqual([])
+        const sized = (await all(store.sized('log/0'))).sort((a, b) => (a.name < b.name ? -1 : 1))
+        expect(sized).toEqual([
+          { name: 'log/0/a', bytes: 5000 },
+          { name: 'log/0/b', bytes: 7 },
+        ])
+        expect(await all(store.sized('log/1'))).toEqual([])
+        // A folder ends when it is empty, and with the last of them the one that they are in.
+        for (const name of ['log/0/a', 'log/0/b', 'other/0/a', 'other/0/b']) await store.remove(name)
+        for (const folder of ['log/0', 'other/0', 'other/0']) await store.end(folder)
+        expect(await all(store.folders(''))).toEqual(['log'])
+        expect(await all(store.folders('log'))).toEqual(['log/12'])
+        await store.end('log/12')
+        expect((await all(store.sized('log/12'))).length).toBe(2)
+      }))
+
     test('removes a blob, and takes one that is not there for removed', () =>
       use(async (store) => {
+        await store.begin('log/0')
         await store.put('log/0/1', bytesOf(8, 1))
         await store.put('log/0/2', bytesOf(8, 2))
         await store.remove('log/0/1')
@@ -146,9 +186,23 @@ export const sharedContract = (
     test('two that put the same name leave the bytes of one of them', () =>
       use(async (store) => {
         const [a, b] = [bytesOf(200_000, 1), bytesOf(200_000, 2)]
+        await store.begin('log/0')
         await store.put('log/0/1', a)
         await store.put('log/0/1', b)
         expect(Buffer.compare((await store.get('log/0/1'))!, b)).toBe(0)
+      }))
+
+    test('a blob that is missing is lost only beside the mark of its folder: without that the store is away', () =>
+      use(async (store) => {
+        const blobs = await marked(store)
+        const blob = await putting(blobs, bytesOf(100, 1))
+        await store.remove(nameIn('log/0', blob))
+        expect(await getting(blobs, [blob])).toEqual([null])
+        await store.remove(markIn('log/0'))
+        await expect(getting(blobs, [blob])).rejects.toMatchObject({
+          code: 'UNAVAILABLE',
+          message: expect.stringContaining('it has no log/0/log'),
+        })
       }))
 
     test('can say that it works, and leaves nothing of the attempt', () =>

@@ -5,12 +5,16 @@
  * @module-tag slow
  */
 
+import { renameSync } from 'node:fs'
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
+import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { codeOf, messageOf } from '../../src/errors.ts'
 import { type S3Server, startS3 } from '../../tools/s3/server.ts'
 import { growingBenches, textOf } from '../operators/block-bench.ts'
+import { flippedBits } from '../operators/flipped.ts'
 import { event, verified } from '../operators/harness.ts'
+import { inFolder, wideBenches } from '../operators/memory-bench.ts'
 import { eventually } from '../streams/helpers.ts'
 
 type Fault = (question: IncomingMessage, answer: ServerResponse) => void
@@ -70,6 +74,8 @@ const faults: Record<string, { readonly fault: Fault; readonly state: 'lost' | '
 }
 
 const benches = growingBenches()
+const wide = wideBenches()
+let flips = 0
 
 test.each(Object.entries(faults))(
   'a server that %s in the middle of a run',
@@ -103,6 +109,51 @@ test.each(Object.entries(faults))(
       },
       { blobStore: `s3://blobs/${place}` },
     )
+  },
+  300_000,
+)
+
+test('objects that are gone with their mark, and come back: the worker waits, and nothing is lost', () => {
+  const folder = () => join(server.bucketFolder('blobs'), 'emptied')
+  return benches.use(
+    async (bench) => {
+      const options = { maxContexts: 1, retryPause: 20 }
+      await bench.feed(
+        event('b', { type: 'text', text: textOf(700, 2) }),
+        event('a', { type: 'text', text: textOf(700) }),
+      )
+      await bench.settle(options)
+      // The first event of b is gone: whoever took a block of it for lost would set it aside for good.
+      await bench.log.trim(bench.names.chunks, 0, 1)
+      const running = await bench.start(options)
+      await running.idle()
+      renameSync(folder(), `${folder()}.away`)
+      await bench.feed(event('b', { type: 'text', text: textOf(300, 3) }))
+      await eventually(() => expect(running.states.some(({ state }) => state === 'lost')).toBe(true), 60_000)
+      const { error } = running.states.find(({ state }) => state === 'lost')!
+      expect(codeOf(error)).toBe('UNAVAILABLE')
+      expect(messageOf(error)).toMatch(
+        /^The blob store s3:\/\/blobs\/emptied is away, .* it has no [0-9a-f]{32}\/0\/log/,
+      )
+      renameSync(`${folder()}.away`, folder())
+      await running.idle()
+      await running.worker.stop()
+      expect((await bench.heads()).get('b')).toMatchObject({ status: 'open', totals: { tokens: 1000 } })
+      await verified(bench)
+    },
+    { blobStore: 's3://blobs/emptied' },
+  )
+}, 300_000)
+
+flippedBits(
+  'S3',
+  wide,
+  () => {
+    const prefix = `flipped-${flips++}`
+    return {
+      options: { blobStore: `s3://blobs/${prefix}` },
+      damage: inFolder(join(server.bucketFolder('blobs'), prefix)),
+    }
   },
   300_000,
 )

@@ -1,6 +1,7 @@
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { openFamily } from '../families.ts'
 import { continuo, DOCUMENT, json, MODEL, ROOT, temporary } from './helpers.ts'
 
 const folder = temporary()
@@ -154,5 +155,47 @@ describe('continuo generate', () => {
       (await json('generate', '--model', MODEL, '--prompt', 'The sea ', '--max-tokens', '40', '--seed', seed))[0]?.text
     expect(await draw('5')).toBe(await draw('5'))
     expect(await draw('6')).not.toBe(await draw('5'))
+  })
+})
+
+describe('a model with a memory outside', () => {
+  it('has the same chain with no archived block in memory, from a file, from a pipe, and cut anyhow', async () => {
+    const { dir: model } = await openFamily('memory', folder)
+    const text = readFileSync(DOCUMENT).subarray(0, 6000)
+    const file = write('long.txt', text)
+    const { chain, nats, predictions, bitsPerByte } = await evaluate(file, '--model', model)
+    const blocks = join(folder, 'blocks')
+    const flags = ['--model', model, '--block-cache-bytes', '0', '--block-dir', blocks]
+    expect(await evaluate(file, ...flags, '--chunk-tokens', '777')).toMatchObject({
+      chain,
+      nats,
+      predictions,
+      bitsPerByte,
+    })
+    expect(readdirSync(blocks)).toEqual([])
+    const piped = await continuo(['eval', '-', ...flags, '--json'], { input: text })
+    expect(JSON.parse(piped.out)).toMatchObject({ chain, nats, predictions, bitsPerByte })
+    const event = write(
+      'long.jsonl',
+      `${JSON.stringify({ type: 'text', text: text.toString('utf8') })}\n{"type":"boundary"}\n`,
+    )
+    const logits = ['a', 'b'].map((name) => join(folder, name))
+    expect(await evaluate(event, ...flags, '--logits', logits[0]!)).toMatchObject({ chain, nats })
+    await evaluate(file, '--model', model, '--logits', logits[1]!)
+    expect(readFileSync(logits[0]!).equals(readFileSync(logits[1]!))).toBe(true)
+  })
+
+  it('generates the same with none of them in memory', async () => {
+    const { dir: model } = await openFamily('memory', folder)
+    const prompt = readFileSync(DOCUMENT, 'utf8').slice(0, 1500)
+    const args = ['generate', '--model', model, '--prompt', prompt, '--max-tokens', '40', '--temperature', '1']
+    const [one, other] = [await json(...args), await json(...args, '--block-cache-bytes', '0')]
+    expect(other).toEqual(one)
+  })
+
+  it('is what the flags of archived blocks are for', async () => {
+    const { code, err } = await continuo(['eval', DOCUMENT, '--model', MODEL, '--block-cache-bytes', '0'])
+    expect(code).toBe(2)
+    expect(err).toContain('--block-cache-bytes')
   })
 })

@@ -6,9 +6,10 @@ import { afterAll, describe, expect, test } from 'vitest'
 import { buildGraph, type GraphBuilder } from '../../src/engine/builder.ts'
 import { autoDim, type Counter, plus, ring, type Table, type Value } from '../../src/engine/builder-types.ts'
 import { stateLayout } from '../../src/engine/layout.ts'
+import type { Context } from '../../src/engine/types.ts'
 import { codeOf } from '../../src/errors.ts'
 import { sha256 } from '../../src/hash.ts'
-import type { StateParts } from '../../src/memory.ts'
+import { blockBytes, type FreshBlock, type StateParts } from '../../src/memory.ts'
 import { openPackage } from '../../src/models/open.ts'
 import { createContextStore } from '../../src/operators/context-store.ts'
 import { type FamilyKey, openFamily } from '../families.ts'
@@ -139,6 +140,20 @@ const digestOf = ({ hot, frozen, fresh }: StateParts) => ({
   fresh: fresh.map((own) => own.map(({ run, bytes }) => [run, sha256(bytes)])),
 })
 
+/** The same by pieces of at most so many bytes of blocks. */
+const inPieces = async (context: Context, pulse: number, growths: number, most: number): Promise<StateParts> => {
+  const fresh = Array.from({ length: growths }, (): FreshBlock[] => [])
+  for (;;) {
+    const parts = await context.capture({ pulse, ends: fresh.map((own) => (own.at(-1)?.run ?? -1) + 1), most })
+    const bytes = parts.fresh.flat().map((block) => block.bytes.length)
+    if (bytes.length > 1) expect(bytes.reduce((a, b) => a + b)).toBeLessThanOrEqual(most)
+    for (const [g, own] of parts.fresh.entries()) fresh[g]!.push(...own)
+    if (parts.more !== true) return { ...parts, fresh }
+    expect(parts.hot).toHaveLength(0)
+    expect(bytes.length).toBeGreaterThan(0)
+  }
+}
+
 test.each([
   'qwen3',
   'qwen35',
@@ -165,12 +180,20 @@ test.each([
       expect(digestOf(await context.capture({ pulse, ends }))).toEqual(digestOf(wanted))
     }
   }
+  const growths = model.layout.growth.length
+  const pulse = Number(context.pulse)
+  const whole = digestOf(await context.capture({ pulse, ends: [] }))
+  const [block = 1] = model.layout.growth.map((each) => blockBytes(each, 0))
+  for (const most of [1, block, 2 * block, 1e9])
+    expect(digestOf(await inPieces(context, pulse, growths, most))).toEqual(whole)
   // The other one drives it out of memory.
   const known = { pulse: Number(context.pulse), ends: [] }
   const wanted = digestOf(await context.capture(known))
   await contexts.submit({ context: other, tokens: Int32Array.of(1), nats: false })
   expect(contexts.stats.spilled).toBe(1)
   expect(digestOf(await context.capture(known))).toEqual(wanted)
+  expect(digestOf(await inPieces(context, pulse, growths, block))).toEqual(wanted)
+  expect(contexts.stats.spilled).toBe(1)
   context.close()
   await expect(context.capture(known)).rejects.toThrow(/closed/)
   other.close()

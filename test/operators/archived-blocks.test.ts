@@ -275,7 +275,13 @@ describe.skipIf(!hasShared)('archived blocks', () => {
       await bench.feed(...chunks.slice(1).map((chunk) => event('s', chunk)))
       const warnings: string[] = []
       const { states, restored } = await bench.settle({ snapshotEvery: 100, warn: (message) => warnings.push(message) })
-      expect(states.some(({ error }) => String(error).includes('is damaged in the blob store'))).toBe(true)
+      expect(
+        states.some(({ error }) =>
+          /The blob with archived blocks \d+ to \d+ of session "s" .* is damaged in the blob store .*; continuo repair --session s /.test(
+            String(error),
+          ),
+        ),
+      ).toBe(true)
       expect(warnings.join()).toContain('is computed again from its first event.')
       expect(restored.length).toBe(2)
       expect(await chainOf(bench)).toBe(expected)

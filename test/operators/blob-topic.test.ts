@@ -24,7 +24,9 @@ const bytesIn = async (bench: Bench): Promise<number> =>
 
 /** What verify finds. */
 const faults = async ({ log, names, model, tokenizer }: Bench): Promise<string> =>
-  (await verifyLog({ log, names, model, tokenizer, format: 'json' })).findings.map(({ message }) => message).join('\n')
+  (await verifyLog({ log, names, model, tokenizer, format: 'json', blobs: true })).findings
+    .map(({ message }) => message)
+    .join('\n')
 
 onBothLogs((fresh) => {
   test('a snapshot writes only the blocks that are new, and the next worker goes on from them', () =>
@@ -126,10 +128,12 @@ test('a session with a block that is gone is computed again from its events and 
   growing.use(async (bench) => {
     const warnings = await harmed(bench, async () => {
       await bench.log.trim(bench.names.blobs, 0, 1)
-      expect(await faults(bench)).toMatch(/^Block \d of session "s" .* is not in the blob store continuo\.blobs\[0\]/)
+      expect(await faults(bench)).toMatch(
+        /^The blob with positions \d+ to \d+ of the cache of session "s" .* is not in the blob store continuo\.blobs\[0\]/,
+      )
     })
     expect(warnings[0]).toMatch(
-      /^Block \d of session "s" \(sha256 [0-9a-f]{12}…\) is not in .* computed again from its first event/,
+      /^The blob with positions \d+ to \d+ of the cache of session "s" \(sha256 [0-9a-f]{12}…\) is not in .* computed again from its first event/,
     )
     await bench.feed(read('s', 'once more'))
     const later: string[] = []
@@ -146,7 +150,9 @@ test('where its events are gone too, the session is set aside, and the block is 
     })
     const { status, stopped } = (await bench.heads()).get('s')!
     expect(status).toBe('stopped')
-    expect(stopped!.reason).toMatch(/Block \d of session "s" \(sha256 [0-9a-f]{12}…\) is not in the blob store/)
+    expect(stopped!.reason).toMatch(
+      /The blob with positions \d+ to \d+ of the cache of session "s" \(sha256 [0-9a-f]{12}…\) is not in the blob store/,
+    )
     await bench.feed(event('s', { type: 'boundary', reset: true }), read('s', textOf(600, 2)))
     await bench.settle()
     expect((await bench.heads()).get('s')!.snapshot!.blobs!.count).toBe(2)

@@ -1,5 +1,5 @@
 /** Snapshots in blocks: what is written, shared, removed, missed and computed again. */
-import { copyFileSync, cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { copyFileSync, cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { expect, test } from 'vitest'
 import { verifyLog } from '../../src/operators/verify.ts'
@@ -112,6 +112,67 @@ test("what a crash left between a blob and the commit that names it is removed; 
   )
 })
 
+test('what a crash left is removed, too, beside many forks that name the same blobs', () => {
+  const blobStore = freshFolder()
+  return benches.use(
+    async (bench) => {
+      await bench.feed(read('prompt', textOf(1300)))
+      for (let at = 0; at < 8; at += 1)
+        await bench.feed(
+          event(`fork-${at}`, { type: 'open', from: { session: 'prompt' } }),
+          read(`fork-${at}`, 'and on'),
+        )
+      await bench.settle()
+      const heads = [...(await bench.heads()).values()]
+      expect(heads.reduce((sum, { snapshot }) => sum + snapshot!.blobs!.count, 0)).toBe(9 * 5)
+      const [own] = blobsIn(blobStore)
+      const garbage = Array.from({ length: 3 }, (_, i) =>
+        join(dirname(own!), `${'ab'.repeat(32)}.${String(i).padStart(16, '0')}`),
+      )
+      for (const path of garbage) copyFileSync(own!, path)
+      expect(blobsIn(blobStore)).toHaveLength(5 + 3)
+      const running = await bench.start({ compactFloor: 8 })
+      await eventually(async () => expect(blobsIn(blobStore)).toHaveLength(5))
+      await running.worker.stop()
+      await verified(bench)
+    },
+    { blobStore },
+  )
+})
+
+test('what dies is removed, too, where the first look found nothing that any head names', () => {
+  const blobStore = freshFolder()
+  return benches.use(
+    async (bench) => {
+      await bench.feed(read('short', textOf(100)))
+      await bench.settle()
+      const folder = dirname(
+        readdirSync(blobStore, { recursive: true })
+          .map(String)
+          .find((path) => path.endsWith('/log'))!,
+      )
+      for (let i = 0; i < 3; i += 1)
+        writeFileSync(
+          join(blobStore, folder, `${'ab'.repeat(32)}.${String(i).padStart(16, '0')}`),
+          new Uint8Array(BLOCK_BYTES),
+        )
+      const running = await bench.start({ compactFloor: 8, snapshotEvery: 600 })
+      await eventually(async () => expect(blobsIn(blobStore)).toHaveLength(0))
+      for (let round = 0; round < 3; round += 1) {
+        await bench.feed(read(`s-${round}`, textOf(1300, round)), event(`s-${round}`, { type: 'close' }))
+        await running.idle()
+      }
+      await eventually(async () => {
+        await bench.feed(read('short', 'x'))
+        await running.idle()
+        expect(blobsIn(blobStore)).toHaveLength(0)
+      })
+      await running.worker.stop()
+    },
+    { blobStore },
+  )
+})
+
 /** A session with blocks; `harm` the store, then read on, and hand out the warnings. */
 const harmed = async (
   bench: Bench,
@@ -139,12 +200,12 @@ test.each([
   [
     'missing',
     (path: string) => rmSync(path),
-    /^Block \d of session "s" \(sha256 [0-9a-f]{12}…\) is not in the blob store/,
+    /^The blob with positions \d+ to \d+ of the cache of session "s" \(sha256 [0-9a-f]{12}…\) is not in the blob store/,
   ],
   [
     'damaged',
     flip,
-    /^Block \d of session "s" \(sha256 [0-9a-f]{12}…\) is damaged in the blob store .* have the sha256/,
+    /^The blob with positions \d+ to \d+ of the cache of session "s" \(sha256 [0-9a-f]{12}…\) is damaged in the blob store .* have the sha256/,
   ],
   ['cut', (path: string) => writeFileSync(path, readFileSync(path).subarray(1)), /is damaged .* its 32767 bytes/],
 ] as const)('a session with a block that is %s is computed again from its events and saved anew', (_what, harm, message) => {
@@ -178,7 +239,9 @@ test('where its events are gone too, the session is set aside, and the block is 
       const { status, stopped } = (await bench.heads()).get('s')!
       expect(status).toBe('stopped')
       expect(stopped!.cause).toBe('storage')
-      expect(stopped!.reason).toMatch(/Block \d of session "s" \(sha256 [0-9a-f]{12}…\) is not in the blob store/)
+      expect(stopped!.reason).toMatch(
+        /The blob with positions \d+ to \d+ of the cache of session "s" \(sha256 [0-9a-f]{12}…\) is not in the blob store/,
+      )
       expect(warnings.join('\n')).toContain(stopped!.reason)
       await bench.feed(event('s', { type: 'boundary', reset: true }), read('s', textOf(300)))
       await bench.settle()
@@ -190,7 +253,9 @@ test('where its events are gone too, the session is set aside, and the block is 
 
 /** What verify finds. */
 const faults = async ({ log, names, model, tokenizer }: Bench): Promise<string> =>
-  (await verifyLog({ log, names, model, tokenizer, format: 'json' })).findings.map(({ message }) => message).join('\n')
+  (await verifyLog({ log, names, model, tokenizer, format: 'json', blobs: true })).findings
+    .map(({ message }) => message)
+    .join('\n')
 
 test('verify names a block that is missing, and one that is damaged', () => {
   const blobStore = freshFolder()
@@ -201,17 +266,21 @@ test('verify names a block that is missing, and one that is damaged', () => {
       const [first, second] = blobsIn(blobStore)
       const kept = readFileSync(first!)
       rmSync(first!)
-      expect(await faults(bench)).toMatch(/^Block \d of session "s" .* is not in the blob store/)
+      expect(await faults(bench)).toMatch(
+        /^The blob with positions \d+ to \d+ of the cache of session "s" .* is not in the blob store/,
+      )
       writeFileSync(first!, kept)
       await verified(bench)
       flip(second!)
-      expect(await faults(bench)).toMatch(/^Block \d of session "s" .* is damaged in the blob store/)
+      expect(await faults(bench)).toMatch(
+        /^The blob with positions \d+ to \d+ of the cache of session "s" .* is damaged in the blob store/,
+      )
     },
     { blobStore },
   )
 })
 
-test('a worker without the store, or with another one, is refused and changes nothing', () => {
+test('a worker without the store is refused, one with another store waits, and neither changes anything', () => {
   const blobStore = freshFolder()
   return benches.use(
     async (bench) => {
@@ -220,13 +289,20 @@ test('a worker without the store, or with another one, is refused and changes no
       await bench.feed(read('s', 'more'))
       const { end } = await bench.log.bounds(bench.names.state, 0)
       const other = freshFolder()
-      for (const [store, message] of [
-        [undefined, /has blocks in a blob store, and none was given/],
-        [other, /does not belong to continuo\.state, partition 0/],
+      for (const [store, state, message] of [
+        [undefined, 'refused', /has blocks in a blob store, and none was given/],
+        [other, 'lost', /it has no [0-9a-f]{32}\/0\/log, the mark of continuo\.state, partition 0\./],
       ] as const) {
         const log = await openLog(bench.url, store === undefined ? {} : { blobStore: store })
         const running = await bench.start({ log })
-        await eventually(() => expect([...running.worker.refused.values()].map(String).join()).toMatch(message))
+        await eventually(() =>
+          expect(running.states).toContainEqual(
+            expect.objectContaining({
+              state,
+              error: expect.objectContaining({ message: expect.stringMatching(message) }),
+            }),
+          ),
+        )
         await running.worker.stop()
         await log.close()
       }

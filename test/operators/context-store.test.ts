@@ -1,9 +1,11 @@
 /** Which contexts are in memory: the bound, the order, spilled ones that come back exactly, and those that do not. */
-import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import type { Context, Model } from '../../src/engine/types.ts'
 import { type ContextStore, type ContextStoreOptions, createContextStore } from '../../src/operators/context-store.ts'
+import { processName } from '../../src/process-name.ts'
 import { openSpillFolder, SpillLost } from '../../src/state/spill.ts'
 import { errorOf, feed, open, sameBytes } from '../engine/helpers.ts'
 import { temporaryFolder } from '../engine/packages.ts'
@@ -220,32 +222,56 @@ describe('the folder of the spill files', () => {
     await store.close()
   })
 
-  it('is closed to others, belongs to one process, and is swept when that process is gone', async () => {
+  it('is closed to others, and belongs to one process', async () => {
     const base = temporaryFolder()
     const spills = openSpillFolder(base)
     const file = await spills.write(Uint8Array.of(1, 2, 3))
-    const gone = join(
-      base,
-      file.path
-        .slice(base.length + 1)
-        .split('/')[0]!
-        .replace(`~${process.pid}~`, '~4194305~'),
-    )
-    mkdirSync(gone)
-    const foreign = join(base, 'continuo-pages~another.host~4194305~abc')
-    mkdirSync(foreign)
     const second = openSpillFolder(base)
-    expect([existsSync(gone), existsSync(foreign), existsSync(file.path)]).toEqual([false, true, true])
     expect([...(await spills.read(file, 'x'))]).toEqual([1, 2, 3])
     second.close()
     spills.close()
-    expect(readdirSync(base)).toEqual(['continuo-pages~another.host~4194305~abc'])
+    expect(readdirSync(base)).toEqual([])
+  })
+
+  it('is swept when its process has ended, is another one by now, or is out of sight and touches it no more', () => {
+    const base = temporaryFolder()
+    const host = hostname().replaceAll(/[^\w.-]/g, '_')
+    const own = processName()!
+    const make = (middle: string, hoursAgo = 0): string => {
+      const path = join(base, `continuo-pages~${middle}~abc`)
+      mkdirSync(path)
+      const time = Date.now() / 1000 - 3600 * hoursAgo
+      utimesSync(path, time, time)
+      return path
+    }
+    const [boot, ...rest] = [own.slice(0, 36), own.slice(37)]
+    const elsewhere = `${boot}-1-1-5`
+    const rebooted = `${'0'.repeat(8)}${boot.slice(8)}-${rest}`
+    const kept = [
+      make(`${host}~${own}`, 9),
+      make(`another-container~${elsewhere}`, 0.9),
+      make(`${host}~${rebooted}`),
+      // An older version, which knew numbers.
+      make(`another.host~4194305`, 9),
+      make(`${host}~${process.pid}`, 9),
+    ]
+    const swept = [
+      make(`${host}~${own.replace(/-\d+-\d+$/, '-4194305-1')}`),
+      // A container's first process has the number that the first one of the container before had.
+      make(`another-container~${own.replace(/\d+$/, '1')}`),
+      make(`another-container~${elsewhere.replace(/5$/, '6')}`, 1.1),
+      make(`${host}~${rebooted.replace(/\d+$/, '7')}`, 1.1),
+      make(`${host}~4194305`),
+    ]
+    openSpillFolder(base).close()
+    expect(kept.filter((path) => !existsSync(path))).toEqual([])
+    expect(swept.filter((path) => existsSync(path))).toEqual([])
   })
 
   it('is made beside what another user left there and nobody else may remove', async () => {
     const base = temporaryFolder()
     const spills = openSpillFolder(base)
-    const left = spills.dir!.replace(`~${process.pid}~`, '~4194305~')
+    const left = join(base, `continuo-pages~${hostname().replaceAll(/[^\w.-]/g, '_')}~4194305~abc`)
     mkdirSync(left)
     writeFileSync(join(left, '1.page'), '')
     chmodSync(left, 0o555)

@@ -207,6 +207,6 @@ export const onBothLogs = (suite: (fresh: () => BenchOptions, kind: 'embedded' |
 
 /** What the log holds is what its events give. */
 export const verified = async ({ log, names, model, tokenizer }: Bench): Promise<void> => {
-  const { findings } = await verifyLog({ log, names, model, tokenizer, format: 'json' })
+  const { findings } = await verifyLog({ log, names, model, tokenizer, format: 'json', blobs: true })
   expect(findings).toEqual([])
 }

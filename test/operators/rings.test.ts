@@ -147,23 +147,29 @@ test('verify names a block that is missing, and one that is damaged; such a sess
       await bench.settle()
       const faults = async (): Promise<string> => {
         const { log, names, model, tokenizer } = bench
-        const { findings } = await verifyLog({ log, names, model, tokenizer, format: 'json' })
+        const { findings } = await verifyLog({ log, names, model, tokenizer, format: 'json', blobs: true })
         return findings.map(({ message }) => message).join('\n')
       }
       const [first, second] = blobsIn(blobStore)
       const kept = readFileSync(first!)
       rmSync(first!)
-      expect(await faults()).toMatch(/^Block [567] of session "s" .* is not in the blob store/)
+      expect(await faults()).toMatch(
+        /^The blob with places \d+ to \d+ of the window of session "s" .* is not in the blob store/,
+      )
       writeFileSync(first!, kept)
       await verified(bench)
       const bytes = readFileSync(second!)
       bytes[bytes.length >> 1]! ^= 4
       writeFileSync(second!, bytes)
-      expect(await faults()).toMatch(/^Block [567] of session "s" .* is damaged in the blob store/)
+      expect(await faults()).toMatch(
+        /^The blob with places \d+ to \d+ of the window of session "s" .* is damaged in the blob store/,
+      )
       await bench.feed(read('s', 'and more'))
       const warnings: string[] = []
       await bench.settle({ warn: (message) => warnings.push(message) })
-      expect(warnings[0]).toMatch(/^Block [567] of session "s" .* computed again from its first event/)
+      expect(warnings[0]).toMatch(
+        /^The blob with places \d+ to \d+ of the window of session "s" .* computed again from its first event/,
+      )
       await verified(bench)
     },
     { blobStore },

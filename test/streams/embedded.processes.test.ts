@@ -1,13 +1,13 @@
 /** Several processes at one file. */
-import { type ChildProcess, fork, spawn } from 'node:child_process'
+import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { processName } from '../../src/process-name.ts'
 import { openEmbeddedLog } from '../../src/streams/embedded/log.ts'
-import { hasEnded, processName } from '../../src/streams/embedded/processes.ts'
 import type { EventLog } from '../../src/streams/log.ts'
 import { eventually, readAll, record, watch } from './helpers.ts'
 
@@ -94,7 +94,7 @@ describe('several processes at one file', { timeout: 60_000 }, () => {
     await covered([start('member')], [3, 3])
   })
 
-  test.runIf(processName !== '')('do not wait for the lease of a process that was killed', async () => {
+  test.runIf(processName() !== null)('do not wait for the lease of a process that was killed', async () => {
     const hour = 3_600_000
     const { child, messages } = start('member', hour)
     await eventually(() => expect(messages.at(-1)?.assignment?.partitions.length).toBe(6))
@@ -104,36 +104,5 @@ describe('several processes at one file', { timeout: 60_000 }, () => {
     const membership = await patient.join('g', 'p.in')
     expect(watch(membership).now()).toEqual([0, 1, 2, 3, 4, 5])
     await patient.close()
-  })
-})
-
-describe.runIf(processName !== '')('the name of a process', () => {
-  test('says that it has ended once it has, and not before', async () => {
-    const child = spawn(process.execPath, ['-e', 'setInterval(() => 0, 1000)'], { stdio: 'ignore' })
-    await once(child, 'spawn')
-    const stat = readFileSync(`/proc/${child.pid}/stat`, 'latin1')
-    const started = stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]
-    const name = processName.replace(/-\d+-\d+$/, `-${child.pid}-${started}`)
-    expect(hasEnded(name)).toBe(false)
-    child.kill('SIGKILL')
-    await once(child, 'exit')
-    expect(hasEnded(name)).toBe(true)
-  })
-
-  test('is not that of a later process with the same pid', () => {
-    expect(hasEnded(processName)).toBe(false)
-    expect(hasEnded(processName.replace(/\d+$/, '1'))).toBe(true)
-  })
-
-  test('of another boot, another container or no process says nothing', () => {
-    const [, boot, namespace, rest] = /^(.*)-(\d+)-(\d+-\d+)$/.exec(processName)!
-    for (const name of [
-      `00000000-0000-0000-0000-000000000000-${namespace}-${rest}`,
-      `${boot}-1-${rest}`,
-      `${boot}-${namespace}-0-x`,
-      '',
-      'a member of an older version',
-    ])
-      expect(hasEnded(name.replace(/\d+$/, '1'))).toBe(false)
   })
 })

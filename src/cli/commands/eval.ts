@@ -5,15 +5,25 @@ import { ContinuoError } from '../../errors.ts'
 import { writeDurably } from '../../files.ts'
 import type { ModelPackage } from '../../models/open.ts'
 import type { Tokenizer } from '../../models/tokenizer/types.ts'
+import { type ContextStore, createContextStore } from '../../operators/context-store.ts'
 import type { Valid } from '../../operators/types.ts'
 import type { Head } from '../../state/head.ts'
 import { encodeSnapshot } from '../../state/snapshot.ts'
 import { command } from '../command.ts'
-import { cacheDtypeFlag, deviceFlag, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
+import {
+  blockFlags,
+  blocksOf,
+  cacheDtypeFlag,
+  deviceFlag,
+  modelFlag,
+  overflowFlag,
+  threadsFlag,
+  withModel,
+} from '../common.ts'
 import { eventsIn, runEvents } from '../event-file.ts'
 import { on, optional, optionalWhole, usage } from '../flags.ts'
-import { readAll } from '../input.ts'
-import { bitsPer, count, print, printJson } from '../output.ts'
+import { bytesIn, openInput } from '../input.ts'
+import { bitsPer, count, print, printJson, say } from '../output.ts'
 
 /** Tokens of a call where the command names no other number. */
 const CHUNK = 4096
@@ -31,52 +41,50 @@ const idsIn = (bytes: Buffer): readonly number[] | null => {
   }
 }
 
-const tokensOf = (bytes: Buffer, { vocabSize }: Model, tokenizer: Tokenizer | null): Int32Array => {
-  const ids = idsIn(bytes)
-  if (ids !== null) {
-    const at = ids.findIndex((id) => id >= vocabSize)
-    if (at >= 0) {
-      throw new ContinuoError(
-        'INVALID',
-        `Token ids go from 0 to ${vocabSize - 1} for this model; number ${at} is ${ids[at]}.`,
-      )
-    }
-    return Int32Array.from(ids)
+/** The ids of an array, checked. */
+const checkedIds = (ids: readonly number[], { vocabSize }: Model): Int32Array => {
+  const at = ids.findIndex((id) => id >= vocabSize)
+  if (at < 0) return Int32Array.from(ids)
+  throw new ContinuoError(
+    'INVALID',
+    `Token ids go from 0 to ${vocabSize - 1} for this model; number ${at} is ${ids[at]}.`,
+  )
+}
+
+const needTokenizer = (tokenizer: Tokenizer | null): Tokenizer => {
+  if (tokenizer === null) throw usage('This model has no tokenizer and reads token ids only. Give a JSON array of ids.')
+  return tokenizer
+}
+
+/** Tokens of a text that comes in pieces. */
+async function* tokensOf(pieces: AsyncIterable<Uint8Array>, tokenizer: Tokenizer): AsyncGenerator<Int32Array> {
+  let held = ''
+  for await (const piece of pieces) {
+    const pushed = tokenizer.pushBytes(held, piece)
+    held = pushed.held
+    yield pushed.ids
   }
-  if (tokenizer === null) {
-    throw usage('This model has no tokenizer and reads token ids only. Give a JSON array of ids.')
+  yield tokenizer.flush(held)
+}
+
+/** The same tokens, `size` of them at a time. */
+async function* inChunks(source: AsyncIterable<Int32Array>, size: number): AsyncGenerator<Int32Array> {
+  let left = new Int32Array(0)
+  for await (const ids of source) {
+    const all = new Int32Array(left.length + ids.length)
+    all.set(left)
+    all.set(ids, left.length)
+    let at = 0
+    for (; at + size <= all.length; at += size) yield all.subarray(at, at + size)
+    left = all.slice(at)
   }
-  const { ids: pushed, held } = tokenizer.pushBytes('', bytes)
-  const rest = tokenizer.flush(held)
-  const all = new Int32Array(pushed.length + rest.length)
-  all.set(pushed)
-  all.set(rest, pushed.length)
-  return all
+  if (left.length > 0) yield left
 }
 
 interface Score {
   readonly nats: number
   readonly predictions: number
 }
-
-/** Feeds the tokens and sums −ln p over all but the first, in order. */
-const score = async (model: Model, context: Context, tokens: Int32Array, chunk: number): Promise<Score> => {
-  let nats = 0
-  let predictions = 0
-  for (let at = 0; at < tokens.length; at += chunk) {
-    const [result] = await model.process([{ context, tokens: tokens.subarray(at, at + chunk), nats: true }])
-    for (const value of result!.nats) {
-      if (Number.isNaN(value)) continue
-      nats += value
-      predictions += 1
-    }
-  }
-  return { nats, predictions }
-}
-
-/** Bytes of the tokens that were predicted; null without a tokenizer. */
-const predictedBytes = (tokens: Int32Array, tokenizer: Tokenizer | null): number | null =>
-  tokenizer === null ? null : tokens.subarray(1).reduce((sum, id) => sum + tokenizer.bytesOf(id).length, 0)
 
 /** What came of an input, however it was given. */
 interface Outcome extends Score {
@@ -89,25 +97,75 @@ interface Outcome extends Score {
   readonly observed: readonly unknown[]
 }
 
-const evalTokens = async ({ model, tokenizer }: ModelPackage, input: Buffer, chunk: number): Promise<Outcome> => {
-  const tokens = tokensOf(input, model, tokenizer)
-  if (model.positions !== null && tokens.length > model.positions) {
-    throw new ContinuoError(
-      'INVALID',
-      `${tokens.length} positions exceed the ${model.positions} of one context. Give a shorter text. A GPT-2 can let attention see a window (--overflow window); a folder of llama, qwen2 or qwen3 can have a memory outside (continuo memory init DIR).`,
-    )
+const tooMany = (tokens: number, positions: number): ContinuoError =>
+  new ContinuoError(
+    'INVALID',
+    `${tokens} positions exceed the ${positions} of one context. Give a shorter text. A GPT-2 can let attention see a window (--overflow window); a folder of llama, qwen2 or qwen3 can have a memory outside (continuo memory init DIR).`,
+  )
+
+const collected = async <T extends Uint8Array | Int32Array>(source: AsyncIterable<T>): Promise<T[]> => {
+  const all: T[] = []
+  for await (const each of source) all.push(each)
+  return all
+}
+
+async function* each<T>(all: readonly T[]): AsyncGenerator<T> {
+  yield* all
+}
+
+/** The tokens of an input, as they come: of a text that is read on while it is computed, where a context has no bound. */
+const readTokens = async (
+  { model, tokenizer }: ModelPackage,
+  pieces: AsyncGenerator<Uint8Array>,
+): Promise<AsyncIterable<Int32Array>> => {
+  const { value: first = new Uint8Array(0) } = (await pieces.next()) as IteratorResult<Uint8Array, undefined>
+  const start = Buffer.from(first)
+  const isArray = /^\s*\[/.test(start.subarray(0, 64).toString('latin1'))
+  if (!isArray && model.positions === null) {
+    const rest = async function* (): AsyncGenerator<Uint8Array> {
+      yield start
+      yield* pieces
+    }
+    return tokensOf(rest(), needTokenizer(tokenizer))
   }
-  const context = model.createContext()
-  const scored = await score(model, context, tokens, chunk)
+  const input = Buffer.concat([start, ...(await collected(pieces))])
+  const ids = idsIn(input)
+  const tokens =
+    ids === null ? await collected(tokensOf(each([input]), needTokenizer(tokenizer))) : [checkedIds(ids, model)]
+  const count = tokens.reduce((sum, { length }) => sum + length, 0)
+  if (model.positions !== null && count > model.positions) throw tooMany(count, model.positions)
+  return each(tokens)
+}
+
+/** Feeds the tokens and sums −ln p over all but the first, in order. */
+const evalTokens = async (
+  opened: ModelPackage,
+  contexts: ContextStore,
+  pieces: AsyncGenerator<Uint8Array>,
+  chunk: number,
+): Promise<Outcome> => {
+  const { tokenizer } = opened
+  const context = contexts.createContext()
+  let [nats, predictions, tokens, bytes] = [0, 0, 0, 0]
+  for await (const ids of inChunks(await readTokens(opened, pieces), chunk)) {
+    const result = await contexts.submit({ context, tokens: ids, nats: true })
+    for (const [at, value] of result.nats.entries()) {
+      if (Number.isNaN(value)) continue
+      nats += value
+      predictions += 1
+      bytes += tokenizer?.bytesOf(ids[at]!).length ?? 0
+    }
+    tokens += ids.length
+  }
   return {
-    ...scored,
-    ...{ tokens: tokens.length, context, bytes: predictedBytes(tokens, tokenizer), head: null, observed: [] },
+    ...{ nats, predictions, tokens, context, head: null, observed: [] },
+    bytes: tokenizer === null ? null : bytes,
   }
 }
 
-const evalEvents = async (opened: ModelPackage, events: readonly Valid[]): Promise<Outcome> => {
+const evalEvents = async (opened: ModelPackage, contexts: ContextStore, events: readonly Valid[]): Promise<Outcome> => {
   const observed: unknown[] = []
-  const { session, bytes } = await runEvents(events, opened, (output) => {
+  const { session, bytes } = await runEvents(events, opened, contexts, (output) => {
     if (output.to !== 'deadletters') observed.push(output.value)
   })
   const { head, context } = session
@@ -151,6 +209,7 @@ export const evaluate = command({
     'cache-dtype': cacheDtypeFlag,
     threads: threadsFlag,
     device: deviceFlag,
+    ...blockFlags,
   },
   examples: [
     'eval docs/demo/harbour-log.txt --model models/demo',
@@ -158,55 +217,64 @@ export const evaluate = command({
     'eval - --events --model models/demo < events.jsonl',
     'eval docs/demo/harbour-log.txt --model models/demo --device cuda',
   ],
-  async run(flags, [file]) {
+  async run(flags, [file], given) {
     const holdsEvents = flags.events || file!.endsWith('.jsonl')
     const asEvents = holdsEvents || flags.state !== undefined || flags.observations !== undefined
     if (asEvents && flags['chunk-tokens'] !== undefined)
       throw usage(
         `--chunk-tokens cuts a text into calls, and ${holdsEvents ? 'events are' : 'with --state or --observations a text is'} read in the steps of a stream. Leave it out.`,
       )
-    const input = await readAll(file!)
+    const input = await openInput(file!)
     return withModel(flags.model, flags, async (opened) => {
       const { model } = opened
-      const started = performance.now()
-      const { nats, predictions, tokens, bytes, context, head, observed } = asEvents
-        ? await evalEvents(opened, inputEvents(file!, input, holdsEvents, opened))
-        : await evalTokens(opened, input, flags['chunk-tokens'] ?? CHUNK)
-      const seconds = (performance.now() - started) / 1000
-      if (flags.logits !== undefined) {
-        const logits = await model.logits(context)
-        const raw = Buffer.alloc(4 * logits.length)
-        for (const [at, value] of logits.entries()) raw.writeFloatLE(value, 4 * at)
-        await writeDurably(flags.logits, raw)
+      const contexts = createContextStore(model, { warn: say, blocks: blocksOf(flags, given, model) })
+      try {
+        const started = performance.now()
+        const { nats, predictions, tokens, bytes, context, head, observed } = asEvents
+          ? await evalEvents(
+              opened,
+              contexts,
+              inputEvents(file!, Buffer.concat(await collected(bytesIn(input))), holdsEvents, opened),
+            )
+          : await evalTokens(opened, contexts, bytesIn(input), flags['chunk-tokens'] ?? CHUNK)
+        const seconds = (performance.now() - started) / 1000
+        if (flags.logits !== undefined) {
+          const logits = await contexts.logits(context)
+          const raw = Buffer.alloc(4 * logits.length)
+          for (const [at, value] of logits.entries()) raw.writeFloatLE(value, 4 * at)
+          await writeDurably(flags.logits, raw)
+        }
+        if (flags.observations !== undefined)
+          await writeDurably(
+            flags.observations,
+            Buffer.from(observed.map((each) => `${JSON.stringify(each)}\n`).join('')),
+          )
+        if (flags.state !== undefined)
+          await writeDurably(flags.state, await encodeSnapshot(head!, await context.state(), model.layout))
+        const result = {
+          tokens,
+          predictions,
+          nats,
+          bitsPerToken: bitsPer(nats, predictions),
+          bitsPerByte: bytes === null ? null : bitsPer(nats, bytes),
+          pulse: Number(context.pulse),
+          chain: context.chain,
+          seconds,
+          tokensPerSecond: seconds === 0 ? null : tokens / seconds,
+        }
+        context.close()
+        if (flags.json) printJson(result)
+        else {
+          print(`${nats.toFixed(4)} nats over ${count(predictions)} predictions`)
+          if (result.bitsPerByte !== null) print(`${result.bitsPerByte.toFixed(4)} bits per byte`)
+          else if (result.bitsPerToken !== null) print(`${result.bitsPerToken.toFixed(4)} bits per token`)
+          print(`pulse ${result.pulse}, chain ${result.chain}`)
+          print(`${count(result.tokensPerSecond ?? 0)} tokens/s (${seconds.toFixed(2)} s)`)
+        }
+        return 0
+      } finally {
+        await contexts.close()
       }
-      if (flags.observations !== undefined)
-        await writeDurably(
-          flags.observations,
-          Buffer.from(observed.map((each) => `${JSON.stringify(each)}\n`).join('')),
-        )
-      if (flags.state !== undefined)
-        await writeDurably(flags.state, await encodeSnapshot(head!, await context.state(), model.layout))
-      const result = {
-        tokens,
-        predictions,
-        nats,
-        bitsPerToken: bitsPer(nats, predictions),
-        bitsPerByte: bytes === null ? null : bitsPer(nats, bytes),
-        pulse: Number(context.pulse),
-        chain: context.chain,
-        seconds,
-        tokensPerSecond: seconds === 0 ? null : tokens / seconds,
-      }
-      context.close()
-      if (flags.json) printJson(result)
-      else {
-        print(`${nats.toFixed(4)} nats over ${count(predictions)} predictions`)
-        if (result.bitsPerByte !== null) print(`${result.bitsPerByte.toFixed(4)} bits per byte`)
-        else if (result.bitsPerToken !== null) print(`${result.bitsPerToken.toFixed(4)} bits per token`)
-        print(`pulse ${result.pulse}, chain ${result.chain}`)
-        print(`${count(result.tokensPerSecond ?? 0)} tokens/s (${seconds.toFixed(2)} s)`)
-      }
-      return 0
     })
   },
 })

@@ -3,13 +3,23 @@ import { chunkRecord } from '../../client/chunks.ts'
 import { ContinuoError } from '../../errors.ts'
 import type { ModelPackage } from '../../models/open.ts'
 import { advance, initialHead, type SessionState } from '../../operators/advance.ts'
+import { type ContextStore, createContextStore } from '../../operators/context-store.ts'
 import { tokenizeEvent } from '../../operators/tokenize.ts'
 import type { Rejected, Tokenized } from '../../operators/types.ts'
 import { validateRecord } from '../../operators/validate.ts'
 import { command } from '../command.ts'
-import { cacheDtypeFlag, deviceFlag, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
+import {
+  blockFlags,
+  blocksOf,
+  cacheDtypeFlag,
+  deviceFlag,
+  modelFlag,
+  overflowFlag,
+  threadsFlag,
+  withModel,
+} from '../common.ts'
 import { needed, usage, whole } from '../flags.ts'
-import { printable, printJson } from '../output.ts'
+import { printable, printJson, say } from '../output.ts'
 import { drawn, recommendedFlag } from '../sampling.ts'
 import { generateEvent, samplingFlags } from './feed.ts'
 
@@ -25,10 +35,11 @@ const SESSION = 'prompt'
 /** The operators of the stream without a log: prompt and request are two events of a session that is not stored. */
 const continuePrompt = async (
   { model, tokenizer }: ModelPackage,
+  contexts: ContextStore,
   events: readonly ChunkInput[],
   onText: (text: string) => void,
 ): Promise<Outputs & { pulse: number; chain: string }> => {
-  const engine = { model, tokenizer, submit: model.submit }
+  const engine = { model, tokenizer, submit: contexts.submit }
   const outputs: Outputs = { text: '', ids: [], logprobs: [], finish: null }
   let session = null as SessionState | null
   for (const [offset, event] of events.entries()) {
@@ -42,7 +53,7 @@ const continuePrompt = async (
     if (out.kind === 'rejected') throw new ContinuoError('INVALID', out.reason)
     const fresh = session === null
     if (session === null) {
-      const context = model.createContext()
+      const context = contexts.createContext()
       session = { head: initialHead(out, model, context.chain), context }
     }
     for await (const step of advance(session, out, fresh, engine)) {
@@ -75,6 +86,7 @@ export const generate = command({
     'cache-dtype': cacheDtypeFlag,
     threads: threadsFlag,
     device: deviceFlag,
+    ...blockFlags,
   },
   examples: [
     'generate --model models/demo --prompt "The harbour master wrote in his log: " --temperature 0.8 --top-p 0.95 --seed 1',
@@ -84,15 +96,21 @@ export const generate = command({
     return withModel(flags.model, flags, async (loaded) => {
       const request = generateEvent('prompt', flags['max-tokens'], drawn(flags, given, loaded))
       if (loaded.tokenizer === null) throw usage('This model has no tokenizer, so it cannot read a prompt of text.')
-      let ends = true
-      const result = await continuePrompt(loaded, [{ type: 'text', text: flags.prompt }, request], (text) => {
-        if (flags.json || text === '') return
-        ends = text.endsWith('\n')
-        process.stdout.write(printable(text))
-      })
-      if (flags.json) printJson(result)
-      else if (!ends) process.stdout.write('\n')
-      return 0
+      const contexts = createContextStore(loaded.model, { warn: say, blocks: blocksOf(flags, given, loaded.model) })
+      try {
+        let ends = true
+        const events = [{ type: 'text', text: flags.prompt } as const, request]
+        const result = await continuePrompt(loaded, contexts, events, (text) => {
+          if (flags.json || text === '') return
+          ends = text.endsWith('\n')
+          process.stdout.write(printable(text))
+        })
+        if (flags.json) printJson(result)
+        else if (!ends) process.stdout.write('\n')
+        return 0
+      } finally {
+        await contexts.close()
+      }
     })
   },
 })

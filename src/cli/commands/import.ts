@@ -1,18 +1,20 @@
-import { readFile } from 'node:fs/promises'
 import { ensureTopics, namesOf } from '../../client/topics.ts'
-import type { Model } from '../../engine/types.ts'
 import { ContinuoError } from '../../errors.ts'
 import { type ModelPackage, openPackage } from '../../models/open.ts'
-import { admit } from '../../operators/admit.ts'
-import { openState, type Reading } from '../../operators/partition-state.ts'
-import { writeSnapshot } from '../../operators/snapshots.ts'
+import { admit, admitFile } from '../../operators/admit.ts'
+import { clockOf, type SessionState } from '../../operators/advance.ts'
+import { type ContextStore, createContextStore } from '../../operators/context-store.ts'
+import { asOwner, type Owned, saveSession } from '../../operators/owner.ts'
 import { takeOver } from '../../operators/take-over.ts'
-import type { SealKeys } from '../../seal-key.ts'
-import { type Head, type PartitionCursor, type SnapshotRef, seal } from '../../state/head.ts'
-import { checkExport, filePieces, type Snapshot, snapshotHead } from '../../state/snapshot.ts'
-import type { PartitionWriter } from '../../streams/log.ts'
+import { openWholeFile, type WholeFile } from '../../operators/whole-file.ts'
+import type { Head, PartitionCursor } from '../../state/head.ts'
+import { checkExport } from '../../state/snapshot.ts'
+import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
+  blobFlags,
+  blockFlags,
+  blocksOf,
   cacheDtypeFlag,
   deviceFlag,
   groupFlag,
@@ -34,56 +36,50 @@ import { checkSession } from './feed.ts'
 
 const invalid = (message: string): ContinuoError => new ContinuoError('INVALID', message)
 
-/** Whether the file says of itself that it is a snapshot; what is wrong with one that does is for `decodeSnapshot` to find. */
-const isSnapshot = (file: Buffer): boolean => {
-  if (file.length < 8) return false
-  const header = file.subarray(8, 8 + Number(file.readBigUInt64LE()))
-  return header.includes('"format":"continuo-snapshot"')
-}
-
-interface Admitted extends Snapshot {
+interface Admitted extends SessionState {
   /** It was a session of the plain decoder. */
   readonly taken: boolean
 }
 
 /** The session in the file; one of the plain decoder is taken over into the same decoder with a memory outside. */
 const admitted = async (
-  file: Buffer,
+  file: WholeFile,
   { model, tokenizer }: Pick<ModelPackage, 'model' | 'tokenizer'>,
+  contexts: ContextStore,
   openPlain: () => Promise<ModelPackage>,
 ): Promise<Admitted> => {
-  const as = async (judge: Model): Promise<Snapshot> => admit(file, judge, tokenizer)
-  if (model.outerMemory === null || snapshotHead(file).model === model.fingerprint)
-    return { ...(await as(model)), taken: false }
+  const asItIs = async (): Promise<Admitted> => ({
+    ...(await admitFile(file, model, tokenizer, contexts)),
+    taken: false,
+  })
+  if (model.outerMemory === null || file.head.model === model.fingerprint) return asItIs()
   const { model: plain } = await openPlain()
   try {
-    if (snapshotHead(file).model !== plain.fingerprint) return { ...(await as(model)), taken: false }
-    return { ...(await takeOver(await as(plain), plain, model)), taken: true }
+    if (file.head.model !== plain.fingerprint) return await asItIs()
+    const { head, state } = await takeOver(await admit(await file.whole(), plain, tokenizer), plain, model)
+    const context = contexts.createContext()
+    await context.load(state, clockOf(head))
+    return { head, context, taken: true }
   } finally {
     plain.close()
   }
 }
 
-const readFileSnapshot = async (
-  path: string,
-  { model, tokenizer }: ModelPackage,
-  keys: SealKeys | undefined,
-  openPlain: () => Promise<ModelPackage>,
-): Promise<Admitted> => {
-  const file = await readFile(path).catch((error: NodeJS.ErrnoException) => {
+const openFile = async (path: string): Promise<WholeFile> => {
+  const file = await openWholeFile(path).catch((error: NodeJS.ErrnoException) => {
+    if (error instanceof ContinuoError) throw error
     if (error.code === 'EISDIR') throw usage(`${path} is a folder; a file that continuo export wrote is expected.`)
     throw invalid(`The file ${path} cannot be read: ${error.message}.`)
   })
-  if (!isSnapshot(file)) throw invalid(`${path} is not a file that continuo export wrote. Nothing was changed.`)
-  checkExport(file, keys)
-  const snapshot = await admitted(file, { model, tokenizer }, openPlain)
-  const { head } = snapshot
-  if (!head.cursor.complete) {
-    throw invalid(
-      `${path} holds session "${head.session}" in the middle of the record at offset ${head.cursor.offset}, and the rest of that record is in another log. Let the worker finish it, then export again.`,
-    )
-  }
-  return snapshot
+  if (file === null) throw invalid(`${path} is not a file that continuo export wrote. Nothing was changed.`)
+  return file
+}
+
+const checkComplete = (path: string, { session, cursor }: Head): void => {
+  if (cursor.complete) return
+  throw invalid(
+    `${path} holds session "${session}" in the middle of the record at offset ${cursor.offset}, and the rest of that record is in another log. Let the worker finish it, then export again.`,
+  )
 }
 
 /**
@@ -107,14 +103,8 @@ const headIn = (head: Head, session: string, cursor: PartitionCursor): Head => (
   snapshot: null,
 })
 
-interface Place extends Reading {
-  readonly partition: number
-}
-
-/** Reads the partition's state under the claim, so that what is checked cannot change before the commit. */
-const cursorFor = async (place: Place, writer: PartitionWriter, session: string): Promise<PartitionCursor> => {
-  const { log, names, partition } = place
-  const { cursor, heads } = await openState(writer, place, partition, 0)
+/** Read under the claim, so that what is checked cannot change before the commit. */
+const checkPlace = ({ log, names, partition, state: { heads }, cursor }: Owned, session: string): void => {
   if (heads.has(session)) {
     throw invalid(`Session "${session}" exists already in ${log.url}. Import under another name.`)
   }
@@ -123,28 +113,6 @@ const cursorFor = async (place: Place, writer: PartitionWriter, session: string)
       `Partition ${partition} of ${names.chunks} has unfinished records before finished ones. Let a worker finish them first: continuo run … --until-idle 1000.`,
     )
   }
-  return cursor
-}
-
-const write = async (
-  place: Place,
-  writer: PartitionWriter,
-  session: string,
-  { head, state }: Snapshot,
-): Promise<Head> => {
-  const { names, model } = place
-  const cursor = await cursorFor(place, writer, session)
-  const placed = headIn(head, session, cursor)
-  const file = await filePieces(placed, state, model.layout.tensors(state))
-  const writing = await writeSnapshot(names.snapshots, session, placed.conductor.globalStep, file)
-  let ref: SnapshotRef | null = null
-  while (ref === null) ref = await writing.step(writer)
-  const records = [{ ...placed, snapshot: ref }, cursor].map((record) => ({
-    topic: names.state,
-    ...seal(record, { topic: names.state, partition: place.partition, keys: place.log.sealKeys }),
-  }))
-  await writer.commit(records, cursor.offset)
-  return placed
 }
 
 export const importSession = command({
@@ -155,6 +123,7 @@ export const importSession = command({
   flags: {
     ...logFlags,
     ...sealFlags,
+    ...blobFlags,
     session: sessionFlag,
     model: modelFlag,
     group: groupFlag,
@@ -163,55 +132,59 @@ export const importSession = command({
     'cache-dtype': cacheDtypeFlag,
     threads: threadsFlag,
     device: deviceFlag,
+    ...blockFlags,
   },
   notes:
     'Takes the partition away from a running worker for a moment; the worker notices at its next commit, claims it again and goes on. Events already waiting for the session are read after the import.',
   examples: ['import --log file:other.db --session book book.safetensors --model models/demo'],
-  async run(flags, [path]) {
+  async run(flags, [path], given) {
     const session = checkSession(flags.session)
-    return withModel(flags.model, flags, async (loaded) => {
+    return withModel(flags.model, flags, async (loaded): Promise<ExitCode> => {
       const { model } = loaded
-      const snapshot = await readFileSnapshot(path!, loaded, sealOf(flags).sealKeys, () =>
-        openPackage(flags.model, { ...openOptions(flags), withoutMemory: true, warn: () => undefined }),
-      )
-      return withLog(flags, async (log): Promise<ExitCode> => {
+      const contexts = createContextStore(model, { warn: say, blocks: blocksOf(flags, given, model) })
+      const file = await openFile(path!)
+      const place = async (log: EventLog, { head, context, taken }: Admitted): Promise<ExitCode> => {
         const names = namesOf(log, flags['input-topic'])
         await ensureTopics(log, names)
         const partition = await log.partitionOf(names.chunks, Buffer.from(session))
         // Joining and leaving makes the group share its partitions anew: a worker that loses its claim here gets a fresh one.
         const membership = await log.join(flags.group, names.chunks)
         try {
-          const writer = await log.claim(flags.group, names.chunks, partition)
-          try {
-            const head = await write(
-              { log, names, group: flags.group, partition, model, warn: say },
-              writer,
-              session,
-              snapshot,
+          const reading = { log, names, group: flags.group, model, warn: say }
+          const { conductor, chain } = await asOwner(reading, partition, async (owned) => {
+            checkPlace(owned, session)
+            const placed = headIn(head, session, owned.cursor)
+            return saveSession(owned, { head: placed, context }, file.checkUnchanged)
+          })
+          const takenOver = conductor.globalStep - conductor.origin
+          if (flags.json)
+            printJson({
+              ...{ session, partition, pulse: conductor.globalStep, chain, from: head.session },
+              ...(taken && { takenOver }),
+            })
+          else {
+            print(
+              `Session "${session}" begins in ${log.url}, partition ${partition}, at pulse ${count(conductor.globalStep)}, chain ${chain}.`,
             )
-            const { conductor, chain } = head
-            if (flags.json)
-              printJson({
-                ...{ session, partition, pulse: conductor.globalStep, chain, from: snapshot.head.session },
-                ...(snapshot.taken && { takenOver: conductor.globalStep - conductor.origin }),
-              })
-            else {
-              print(
-                `Session "${session}" begins in ${log.url}, partition ${partition}, at pulse ${count(conductor.globalStep)}, chain ${chain}.`,
-              )
-              if (snapshot.taken)
-                print(
-                  `The plain decoder read it: ${count(conductor.globalStep - conductor.origin)} tokens were taken over into the memory outside.`,
-                )
-            }
-          } finally {
-            await writer.close()
+            if (taken)
+              print(`The plain decoder read it: ${count(takenOver)} tokens were taken over into the memory outside.`)
           }
         } finally {
           await membership.leave()
         }
         return 0
-      })
+      }
+      try {
+        checkExport(file.header, sealOf(flags).sealKeys)
+        const openPlain = (): Promise<ModelPackage> =>
+          openPackage(flags.model, { ...openOptions(flags), withoutMemory: true, warn: () => undefined })
+        const found = await admitted(file, loaded, contexts, openPlain)
+        checkComplete(path!, found.head)
+        return await withLog(flags, (log) => place(log, found))
+      } finally {
+        await file.close()
+        await contexts.close()
+      }
     })
   },
 })

@@ -39,6 +39,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./repair.ts')).repair,
   },
   {
+    name: 'blobs',
+    summary: 'remove blobs that no snapshot names',
+    load: async () => (await import('./blobs.ts')).blobs,
+  },
+  {
     name: 'export',
     summary: 'write the state of a session to a file',
     load: async () => (await import('./export.ts')).exportSession,

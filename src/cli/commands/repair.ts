@@ -1,10 +1,13 @@
 import { namesOf } from '../../client/topics.ts'
 import { createContextStore } from '../../operators/context-store.ts'
-import { type Repaired, repairSession } from '../../operators/repair.ts'
+import { type Repaired, repairPartition } from '../../operators/repair.ts'
 import { checkFits } from '../../state/head.ts'
 import { command } from '../command.ts'
 import {
   blobFlags,
+  blockFlags,
+  blocksOf,
+  groupFlag,
   logFlags,
   modelFlag,
   partitionsOf,
@@ -17,47 +20,59 @@ import {
 import { optional } from '../flags.ts'
 import { plural, print, printable, printJson, say } from '../output.ts'
 
-const tell = ({ session, partition, blobs, wrong, repaired, reason }: Repaired): void => {
+const tell = ({ session, partition, blobs, wrong, repaired, anew, reason, left }: Repaired): void => {
   if (reason === null) return
-  const done = repaired === wrong ? 'all put back' : `${repaired} put back`
-  print(
-    printable(`Session "${session}" (partition ${partition}): ${wrong} of ${plural(blobs, 'blob')} wrong, ${done}.`),
-  )
+  const done = anew
+    ? 'its snapshot was written anew'
+    : repaired === wrong && left === null
+      ? 'all put back'
+      : `${repaired} put back`
+  const what = blobs === 0 ? 'its snapshot cannot be read' : `${wrong} of ${plural(blobs, 'blob')} wrong`
+  print(printable(`Session "${session}" (partition ${partition}): ${what}${blobs === 0 && !anew ? '' : `, ${done}`}.`))
   print(printable(`  ${reason}`))
+  if (left !== null) print(printable(`  ${left}`))
 }
 
 export const repair = command({
   name: 'repair',
   about:
-    'Reads every blob that the newest snapshots name. What is missing or damaged is computed again from the events of its session, and put back where its sha256 is right. Ends with 1 if something stays wrong.',
+    'Reads every blob that the newest snapshots name. What is missing or damaged is computed again from the events of its session, and put back where its sha256 is right; in the log, where nothing can be put back, its snapshot is written anew. Ends with 1 if something stays wrong.',
   flags: {
     ...logFlags,
     ...sealFlags,
     ...blobFlags,
     model: modelFlag,
+    group: groupFlag,
     session: optional('ID', 'only this session'),
     ...recomputeFlags,
+    ...blockFlags,
   },
   notes:
-    'For blobs in a folder or in S3 (--blob-store). Writes nothing to the log, so workers need not stop. Without it a worker computes the whole session again when it comes to a blob that is wrong.',
-  examples: ['repair --log file:continuo.db --model models/demo --blob-store blobs'],
-  async run(flags) {
+    'Blobs in a folder or in S3 (--blob-store) are put back while workers run. A snapshot is written anew only while the group has no worker. Without this command a worker computes the whole session again when it comes to what is wrong.',
+  examples: [
+    'repair --log file:continuo.db --model models/demo',
+    'repair --log file:continuo.db --model models/demo --blob-store blobs',
+  ],
+  async run(flags, _args, given) {
     return withExistingLog(flags, (log) =>
       withModel(flags.model, flags, async ({ model, tokenizer }) => {
         const names = namesOf(log, flags['input-topic'])
         const partitions = await partitionsOf(log, names)
-        const contexts = createContextStore(model, { warn: say })
+        const contexts = createContextStore(model, { warn: say, blocks: blocksOf(flags, given, model) })
         const stored = { ...model, createContext: contexts.createContext, forkContext: contexts.forkContext }
         const engine = { model, tokenizer, submit: contexts.submit }
         const validate = { format: flags['input-format'], vocabSize: model.vocabSize, readsText: tokenizer !== null }
-        const deps = { log, names, model: stored, engine, validate, warn: say }
+        const { group } = flags
+        const deps = { log, names, model: stored, engine, validate, group, warn: say }
+        const reading = { log, names, group, model, warn: say }
         const all: Repaired[] = []
         try {
           for (let partition = 0; partition < partitions; partition += 1) {
-            for (const head of (await stateOf(log, names, partition)).heads.values()) {
-              if (flags.session !== undefined && head.session !== flags.session) continue
-              checkFits(head, model)
-              const seen = await repairSession(deps, partition, head)
+            const heads = [...(await stateOf(log, names, partition)).heads.values()].filter(
+              ({ session }) => flags.session === undefined || session === flags.session,
+            )
+            for (const head of heads) checkFits(head, model)
+            for await (const seen of repairPartition(deps, reading, partition, heads)) {
               all.push(seen)
               if (!flags.json) tell(seen)
             }
@@ -66,19 +81,18 @@ export const repair = command({
           await contexts.close()
         }
         const sum = (of: (each: Repaired) => number): number => all.reduce((total, each) => total + of(each), 0)
-        const [blobs, wrong, repaired] = [
-          sum((each) => each.blobs),
-          sum((each) => each.wrong),
-          sum((each) => each.repaired),
-        ]
-        if (flags.json) printJson({ ok: wrong === repaired, sessions: all })
+        const ok = all.every(({ left }) => left === null)
+        if (flags.json) printJson({ ok, sessions: all })
         else if (flags.session !== undefined && all.length === 0)
           say(`There is no session "${flags.session}" in ${log.url}.`)
         else
           print(
-            `Read ${plural(blobs, 'blob')} of ${plural(all.length, 'session')}: ${wrong} wrong, ${repaired} put back.`,
+            `Read ${plural(
+              sum((each) => each.blobs),
+              'blob',
+            )} of ${plural(all.length, 'session')}: ${sum((each) => each.wrong)} wrong, ${sum((each) => each.repaired)} put back or written anew.`,
           )
-        return wrong === repaired && (flags.session === undefined || all.length > 0) ? 0 : 1
+        return ok && (flags.session === undefined || all.length > 0) ? 0 : 1
       }),
     )
   },

@@ -14,6 +14,8 @@ import { type Hosted, host, type Outcome } from '../../worker/host.ts'
 import { command, type ExitCode } from '../command.ts'
 import {
   blobFlags,
+  blockFlags,
+  blocksOf,
   cacheDtypeFlag,
   deviceFlag,
   formatFlag,
@@ -154,13 +156,7 @@ const FLAGS = {
   }),
   'max-spill-bytes': optionalWhole('BYTES', 'those files at most; contexts beyond it go to the log', { min: 1 }),
   'spill-dir': formerly('page-dir', optional('DIR', 'where those files lie (default: a fresh temporary folder)')),
-  'block-cache-bytes': optionalWhole(
-    'BYTES',
-    'with a memory outside: archived blocks in memory at most (default: 1 GiB); others are in files or in the blob store',
-    { min: 0 },
-  ),
-  'block-dir-bytes': optionalWhole('BYTES', 'files of archived blocks at most (default: no bound)', { min: 0 }),
-  'block-dir': optional('DIR', 'where those files lie (default: a fresh temporary folder)'),
+  ...blockFlags,
   'part-bytes': whole('BYTES', 'a snapshot is written in records of at most', PART_BYTES, {
     min: 1024,
     max: PART_BYTES,
@@ -182,7 +178,7 @@ const FLAGS = {
 }
 
 /** Every flag that is a setting of the worker, in one place. */
-const settingsOf = (flags: Values<typeof FLAGS>): WorkerSettings => ({
+const settingsOf = (flags: Values<typeof FLAGS>, blocks: WorkerSettings['blocks']): WorkerSettings => ({
   group: flags.group,
   format: flags['input-format'],
   commitInterval: flags['commit-interval'],
@@ -194,11 +190,7 @@ const settingsOf = (flags: Values<typeof FLAGS>): WorkerSettings => ({
   maxResidentBytes: flags['max-resident-bytes'],
   maxSpillBytes: flags['max-spill-bytes'],
   spillDir: flags['spill-dir'],
-  blocks: {
-    maxBytes: flags['block-cache-bytes'],
-    maxFileBytes: flags['block-dir-bytes'],
-    dir: flags['block-dir'],
-  },
+  blocks,
 })
 
 export const run = command({
@@ -219,8 +211,7 @@ export const run = command({
       refuseIdle(given, ['max-spill-bytes', 'spill-dir'], '--max-resident-bytes BYTES')
     const stopping = untilSignal('Stopping: finishing the step in hand, saving. Once more ends at once.')
     const serve = async (log: EventLog, loaded: ModelPackage): Promise<ExitCode> => {
-      if (loaded.model.blocks === null)
-        refuseIdle(given, ['block-cache-bytes', 'block-dir-bytes', 'block-dir'], 'a model with a memory.json')
+      const { warn: _, ...blocks } = blocksOf(flags, given, loaded.model)
       const names = namesOf(log, flags['input-topic'])
       const { created, partitions } = await ensureTopics(log, names, flags.partitions)
       await refuseCompacted(log, names.chunks)
@@ -231,13 +222,18 @@ export const run = command({
         short: process.stderr.isTTY === true,
       })
       if (created.length > 0) logger.info({ created, partitions }, 'topics created')
+      // An embedded log is a file of this machine itself.
+      if (log.kind === 'kafka' && log.blobs?.pathOf !== undefined)
+        logger.warn(
+          `The blob store is a folder of this machine, ${log.blobs.url}: every worker of the log must reach it (a network file system, or s3://), or sessions that move to another one wait for it.`,
+        )
       const port = flags['metrics-port']
       try {
         const outcome = await host({
           log,
           names,
           loaded,
-          settings: settingsOf(flags),
+          settings: settingsOf(flags, blocks),
           untilIdle: flags['until-idle'] ?? null,
           metrics: port === undefined ? null : { port, host: flags['metrics-host'] },
           logger,

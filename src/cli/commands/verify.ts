@@ -6,6 +6,8 @@ import type { EventLog } from '../../streams/log.ts'
 import { command } from '../command.ts'
 import {
   blobFlags,
+  blockFlags,
+  blocksOf,
   logFlags,
   modelFlag,
   partitionsOf,
@@ -14,7 +16,7 @@ import {
   withExistingLog,
   withModel,
 } from '../common.ts'
-import { optional } from '../flags.ts'
+import { on, optional } from '../flags.ts'
 import { count, plural, print, printable, printJson, say } from '../output.ts'
 
 /** Sessions without a beginning that are named one by one. */
@@ -26,7 +28,7 @@ const stateBounds = async (log: EventLog, names: TopicNames, partitions: number)
   return (await Promise.all(all)).map(({ begin, end }) => `${begin} ${end}`).join()
 }
 
-const tell = (result: Verification, seconds: number): void => {
+const tell = (result: Verification, seconds: number, blobs: boolean): void => {
   const { findings, partial } = result
   for (const { kind, session, partition, where, message } of findings) {
     const whose = session === null ? '' : `, session "${session}"`
@@ -40,6 +42,7 @@ const tell = (result: Verification, seconds: number): void => {
   print(
     `Recomputed ${plural(result.sessions, 'session')} from ${plural(result.events, 'event')} in ${seconds.toFixed(1)} s; compared ${plural(result.tokensCompared, 'generated token')}, ${plural(result.headsCompared, 'head')}, ${plural(result.snapshotsCompared, 'snapshot')}.`,
   )
+  if (blobs) print(`Read ${plural(result.blobsRead, 'blob')} that are right.`)
   print(findings.length === 0 ? 'Everything agrees.' : `${plural(findings.length, 'finding')}.`)
 }
 
@@ -53,12 +56,17 @@ export const verify = command({
     ...blobFlags,
     model: modelFlag,
     session: optional('ID', 'only this session'),
+    blobs: on('read every blob that the newest snapshots name, too: of blobs only the sha256 is compared otherwise'),
     ...recomputeFlags,
+    ...blockFlags,
   },
   notes:
     'Needs a log at rest: stop the workers first, or what they write meanwhile would look like a difference. A log that moved while it was read is said to have moved, and nothing is said of its contents. Where the first events of a session are gone, verify begins at its oldest snapshot and says at which pulse (a pulse is one token read or written).',
-  examples: ['verify --log file:continuo.db --model models/demo'],
-  async run(flags) {
+  examples: [
+    'verify --log file:continuo.db --model models/demo',
+    'verify --log file:continuo.db --model models/demo --blob-store blobs --blobs',
+  ],
+  async run(flags, _args, given) {
     return withExistingLog(flags, (log) =>
       withModel(flags.model, flags, async ({ model, tokenizer }) => {
         const names = namesOf(log, flags['input-topic'])
@@ -73,6 +81,8 @@ export const verify = command({
           model,
           tokenizer,
           format: flags['input-format'],
+          blobs: flags.blobs,
+          blocks: blocksOf(flags, given, model),
           ...(flags.session === undefined ? {} : { session: flags.session }),
           onProgress: ({ partition, offset, end }) => {
             at = `Partition ${partition}: offset ${offset} of ${end}`
@@ -93,7 +103,7 @@ export const verify = command({
         }
         if (unknown) say(`There is no session "${flags.session}" in ${log.url}.`)
         if (flags.json || (unknown && findings.length === 0)) return ok ? 0 : 1
-        tell(result, (performance.now() - started) / 1000)
+        tell(result, (performance.now() - started) / 1000, flags.blobs)
         return ok ? 0 : 1
       }),
     )

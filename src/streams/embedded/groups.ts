@@ -6,16 +6,16 @@
  *   join ──▶ member ──lease expired, seen by another──▶ gone ──seen by itself──▶ member (new generation)
  *               └──leave──▶ left                               └──leave──▶ left
  *
- * A member's id ends with the name of its process (processes.ts), so the lease of a process that was killed on this machine does not have to
+ * A member's id ends with the name of its process (src/process-name.ts), so the lease of a process that was killed on this machine does not have to
  * expire: whoever looks next takes its place.
  */
 import { randomUUID } from 'node:crypto'
 import { BehaviorSubject } from 'rxjs'
 import { ContinuoError, codeOf } from '../../errors.ts'
+import { hasEnded, processName } from '../../process-name.ts'
 import { assign } from '../assign.ts'
 import type { Assignment, Member, Membership } from '../log.ts'
 import type { Database } from './database.ts'
-import { hasEnded, processName } from './processes.ts'
 import type { Topics } from './topics.ts'
 
 export interface Groups {
@@ -94,7 +94,7 @@ export const openGroups = (db: Database, topics: Topics, sessionTimeout: number)
 
   const join = async (group: string, topic: string): Promise<Membership> => {
     if (group === '') throw new ContinuoError('INVALID', "A group's name is not empty.")
-    const member = `${randomUUID()}@${processName}`
+    const member = `${randomUUID()}@${processName() ?? ''}`
     const joining = `joining group ${group} on ${topic}`
     const first = await db.write(joining, () => beat(group, topic, member))
     const assignments = new BehaviorSubject<Assignment>(first)

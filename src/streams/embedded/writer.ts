@@ -27,6 +27,9 @@ const fencedBy = (
 
 const CURRENT_EPOCH = 'SELECT epoch, owner FROM claims WHERE group_id = ? AND topic = ? AND partition = ?'
 
+/** Topics whose records a run reads when it needs them, and computes again where they are damaged. */
+const RECOMPUTED = /\.(snapshots|blobs)$/
+
 export const openTransactions = (db: Database, topics: Topics, records: Records): Transactions => {
   const currentEpoch = db.prepare<{ epoch: number; owner: string }>(CURRENT_EPOCH)
   const putOffset = db.prepare(
@@ -132,6 +135,7 @@ export const openClaims = (db: Database, topics: Topics, records: Records, bulk:
         topics.findPartition(topic, partition)
         // A new owner looks at the ends of all that it will write behind, which nobody else of a run reads.
         for (const name of topics.ours()) {
+          if (RECOMPUTED.test(name)) continue
           const found = topics.find(name)
           if (partition < found.partitions) records.checkEnd(found, partition)
         }

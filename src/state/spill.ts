@@ -174,7 +174,8 @@ export const openSpillFolder = (base?: string): SpillFolder => {
     },
     close() {
       clearInterval(beat)
-      if (dir !== null) rmSync(dir, { recursive: true, force: true })
+      // Again where a file came meanwhile that was being written.
+      if (dir !== null) rmSync(dir, { recursive: true, force: true, maxRetries: 10, retryDelay: 5 })
       dir = null
     },
   }

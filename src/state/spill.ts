@@ -122,8 +122,11 @@ export const openSpillFolder = (base?: string): SpillFolder => {
   let dir: string | null = null
   let beat: NodeJS.Timeout | undefined
   let count = 0
+  let closed = false
   const folder = (): string => {
     if (dir !== null) return dir
+    // What is on its way to a file when its owner goes makes no new folder, which nobody would remove.
+    if (closed) throw new ContinuoError('MISUSE', 'The folder of spill files is closed.')
     const place = base ?? tmpdir()
     try {
       mkdirSync(place, { recursive: true })
@@ -173,6 +176,7 @@ export const openSpillFolder = (base?: string): SpillFolder => {
       rm(path, { recursive: true, force: true }).catch(() => undefined)
     },
     close() {
+      closed = true
       clearInterval(beat)
       // Again where a file came meanwhile that was being written.
       if (dir !== null) rmSync(dir, { recursive: true, force: true, maxRetries: 10, retryDelay: 5 })

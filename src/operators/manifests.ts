@@ -1,14 +1,14 @@
 /** Manifests and their blobs as readers need them: what a snapshot file names, wherever that lies, and the whole state that it stands for. */
+
 import { topicNames } from '../../topics/index.ts'
 import { inShared } from '../blobs/shared.ts'
 import type { BlobName, BlobReader, Wanted } from '../blobs/store.ts'
 import { digest, join } from '../bulk.ts'
 import { ContinuoError } from '../errors.ts'
 import { blockBytes, type Growth, type KeptBlock, type StateLayout } from '../memory.ts'
+import { type Assembly, assembly } from '../state/assembly.ts'
 import { blockText, followedBy, pageText, repairHint } from '../state/block-names.ts'
 import {
-  type Assembly,
-  assembly,
   type BlobNames,
   IN_TOPIC,
   type Manifest,

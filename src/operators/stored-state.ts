@@ -4,9 +4,10 @@
  * wrong with it.
  */
 import type { StateLayout, StateSource } from '../memory.ts'
+import { assemblyOf } from '../state/assembly.ts'
 import { blockText } from '../state/block-names.ts'
 import type { Head } from '../state/head.ts'
-import { assemblyOf, isOfLayout, type Manifest } from '../state/manifest.ts'
+import { isOfLayout, type Manifest } from '../state/manifest.ts'
 import { checkPulse, decodeSnapshot, readSnapshotFile } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
 import {

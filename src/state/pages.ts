@@ -16,7 +16,8 @@ import {
   type StateSource,
 } from '../memory.ts'
 import { inParallel } from '../parallel.ts'
-import { assemblyOf, type RunOf } from './manifest.ts'
+import { assemblyOf } from './assembly.ts'
+import type { RunOf } from './manifest.ts'
 import type { SpillFile, SpillFolder } from './spill.ts'
 
 /** Files written or read at the same time, for one context. */

@@ -7,8 +7,8 @@ import { autoDim, plus, ring } from '../../src/engine/builder-types.ts'
 import { stateLayout } from '../../src/engine/layout.ts'
 import { sha256 } from '../../src/hash.ts'
 import type { FreshBlock, StateLayout } from '../../src/memory.ts'
+import { assembly } from '../../src/state/assembly.ts'
 import {
-  assembly,
   type BlobNames,
   encodeManifest,
   PAGE_BYTES,

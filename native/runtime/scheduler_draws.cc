@@ -1,0 +1,137 @@
+// Draws and surprisals: what becomes of the hidden vectors of a step by way of block "predict".
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <new>
+
+#include "runtime/scheduler.h"
+
+namespace continuo {
+
+namespace {
+
+struct Draw {
+  enum class Outcome : uint8_t { drawn, not_finite, exhausted };
+  Outcome outcome = Outcome::drawn;
+  int32_t token = 0;
+  float logprob = 0;
+};
+
+// Runs on a thread of the pool, where nothing would catch an exception: it must not throw.
+Draw draw(const HostKernels& kernels, std::span<const float> logits, const Sampling& sampling, uint64_t pulse) {
+  if (!kernels.finite(logits.data(), logits.size())) return {Draw::Outcome::not_finite};
+  try {
+    const int32_t token = sample(kernels, logits, sampling, pulse);
+    return {Draw::Outcome::drawn, token, -surprisal(kernels, logits, token)};
+  } catch (const std::bad_alloc&) {
+    return {Draw::Outcome::exhausted};
+  }
+}
+
+}  // namespace
+
+void predict(Executor& executor, std::span<const std::byte* const> hiddens) {
+  const size_t block = executor.model().graph.language->predict;
+  executor.gather(block, 0, hiddens);
+  executor.step(block, hiddens.size(), {});
+}
+
+const float* predicted(Executor& executor, size_t rows) {
+  const auto& language = *executor.model().graph.language;
+  return reinterpret_cast<const float*>(
+      executor.fetch(language.predict, executor.model().programs[language.predict].last_value[language.logits], rows));
+}
+
+// Runs block "predict" over the hidden vectors of two kinds of rows: of each item in `which`, to draw its next token
+// (its context keeps that vector), and of each owed surprisal.
+void Scheduler::predict_next(Executor& executor, const std::vector<Work*>& which) {
+  std::vector<const std::byte*> hiddens;
+  std::vector<int32_t> expected;
+  for (Work* work : which) hiddens.push_back(work->context().data(executor.model().graph.language->last));
+  for (const auto& owed : owed_) {
+    hiddens.push_back(owed.hidden);
+    expected.push_back(owed.expected);
+  }
+  const size_t most = executor.rows_of(executor.model().graph.language->predict);
+  const size_t draws = which.size();
+  std::vector<float> nats(owed_.size());
+  for (size_t from = 0; from < hiddens.size(); from += most) {
+    const size_t to = std::min(hiddens.size(), from + most);
+    predict(executor, std::span(hiddens).subspan(from, to - from));
+    // Rows 0 … draws − 1 are those of `which`; the owed ones follow.
+    if (to > draws) {
+      const size_t first = std::max(from, draws);
+      executor.surprisals(std::span(expected).subspan(first - draws, to - first), first - from,
+                          nats.data() + (first - draws));
+    }
+    if (from < draws) sample_next(executor, std::span(which).subspan(from, std::min(to, draws) - from));
+  }
+  for (size_t i = 0; i < owed_.size(); ++i) {
+    const auto& [work, token, id, pulse, hidden] = owed_[i];
+    work->result.nats[token] = nats[i];
+    --work->owed;
+    if (std::isfinite(nats[i])) continue;
+    // How many tokens were fed after this one depends on how rows were spread over steps. So that no result depends on
+    // it, the context is broken.
+    fail_item(*work, "logits", pulse);
+    work->context().broken = true;
+  }
+  owed_.clear();
+}
+
+// Draws a token for each of these items from the first rows of logits, and puts it into the step.
+void Scheduler::sample_next(Executor& executor, std::span<Work* const> which) {
+  const auto& model = executor.model();
+  const size_t vocabulary = model.graph.vocabulary();
+  const size_t rows = which.size();
+  const float* logits = predicted(executor, rows);
+  std::vector<Draw> draws(rows);
+  executor.pool().parallel_for(rows, [&](size_t r) {
+    draws[r] = draw(model.host(), {logits + r * vocabulary, vocabulary}, which[r]->item.sampling,
+                    which[r]->context().head.pulse);
+  });
+  for (size_t r = 0; r < rows; ++r) {
+    Work& work = *which[r];
+    const auto& [outcome, token, logprob] = draws[r];
+    if (outcome == Draw::Outcome::exhausted) throw std::bad_alloc();
+    if (outcome == Draw::Outcome::not_finite) {
+      fail_item(work, "logits", work.context().head.pulse);
+      continue;
+    }
+    const auto& ends = work.item.end_tokens;
+    if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
+      work.result.ended = Ended::end_token;
+      continue;
+    }
+    if (work.item.stop.ends_with(token)) work.result.ended = Ended::stop_string;
+    work.result.generated.push_back(token);
+    work.result.logprobs.push_back(logprob);
+    runs_.push_back({&work.context(), tokens_.size(), 1});
+    run_work_.push_back(&work);
+    tokens_.push_back(token);
+  }
+}
+
+// Notes a surprisal to be computed for each fed row whose item asked for nats. The hidden vector of the token before
+// predicts each token.
+void Scheduler::owe_surprisals(Executor& executor) {
+  const auto& language = *executor.model().graph.language;
+  const size_t bytes = executor.model().graph.width(language.hidden) * sizeof(float);
+  const std::byte* previous = executor.address(language.step, step_value(executor, language.previous));
+  for (size_t run = 0; run < runs_.size(); ++run) {
+    Work& work = *run_work_[run];
+    if (!work.item.nats || !work.reading()) continue;
+    auto& nats = work.result.nats;
+    const auto& head = work.context().head;
+    for (size_t r = 0; r < runs_[run].rows; ++r) {
+      nats.push_back(std::numeric_limits<float>::quiet_NaN());
+      // Nothing predicts the first token of a context.
+      if (head.pulse + r == head.origin) continue;
+      const size_t row = runs_[run].row + r;
+      owed_.push_back({&work, nats.size() - 1, tokens_[row], head.pulse + r, previous + row * bytes});
+      ++work.owed;
+    }
+  }
+}
+
+}  // namespace continuo

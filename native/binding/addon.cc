@@ -4,6 +4,7 @@
 #include "backends/cuda/cuda.h"
 #include "binding/blocks.h"
 #include "binding/bulk.h"
+#include "binding/experts.h"
 #include "binding/filling.h"
 #include "binding/inspect.h"
 #include "binding/positions.h"
@@ -619,6 +620,9 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("join", Napi::Function::New(env, guarded<join>));
   exports.Set("scatter", Napi::Function::New(env, guarded<scatter>));
   exports.Set("norms", Napi::Function::New(env, guarded<norms>));
+  exports.Set("packExperts", Napi::Function::New(env, guarded<pack_experts>));
+  exports.Set("checkExperts", Napi::Function::New(env, guarded<check_experts>));
+  exports.Set("exchange", Napi::Function::New(env, guarded<exchange>));
   exports.Set("tokenBytes", Napi::Function::New(env, guarded<token_bytes>));
   exports.Set("stats", Napi::Function::New(env, guarded<stats>));
   exports.Set("submit", Napi::Function::New(env, guarded<submit>));

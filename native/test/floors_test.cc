@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> floors{"base", "weights", "graph", "compile", "runtime", "backends"};
+const std::vector<std::string> floors{"base", "weights", "experts", "graph", "compile", "runtime", "backends"};
 
 // The floor of a path; one past the last for the folders on top (binding, bench, test).
 size_t floor_of(const std::string& path) {

@@ -8,8 +8,7 @@
 //   …   u64   checksum of all bytes before this one
 //   …         the bytes of the constants, each from a multiple of 64
 //
-// The checksum folds eight-byte words into four sums, word i into sum i mod 4, s = rotl((s xor w) · 0x9E3779B97F4A7C15,
-// 29) from s = i, where zeros pad an incomplete last word; then it folds the four sums and the length into one.
+// The checksums are those of base/checksum.h.
 #pragma once
 
 #include <span>

@@ -85,6 +85,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./memory.ts')).memory,
   },
   {
+    name: 'experts',
+    summary: 'pack the experts of a mixture for a disk',
+    load: async () => (await import('./experts.ts')).experts,
+  },
+  {
     name: 'topics',
     summary: 'create, list and describe the topics',
     load: async () => (await import('./topics.ts')).topics,

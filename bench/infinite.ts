@@ -9,6 +9,7 @@
  *
  *   read/s        tokens read a second, of 4,000 tokens in calls of 500: the median call
  *   generate/s    tokens generated a second, the median of eight requests for 32
+ *                 of both: the ratio to a session of the first length, which reads and generates by turns with this one
  *   retrieve      the wall time of an event that retrieves and the next token, p50 and p99 of 100, without that of a token alone: chosen by
  *                 the index; named blocks that are in memory; named ones that are read from the folder
  *   resident      memory of a process of its own that restored the session and read 20,000 tokens on: all, that of archived blocks, that of
@@ -116,18 +117,22 @@ const seconds = async (call: () => Promise<unknown>): Promise<number> => {
   return (performance.now() - started) / 1000
 }
 
-/** Reads and generates where the context stands. */
-const speeds = async (model: Pick<Model, 'submit'>, context: Context) => {
-  const reading: number[] = []
-  for (let call = 0; call < CALLS; call += 1) {
-    const tokens = Int32Array.from(idsFrom(Number(context.pulse), CALL))
-    reading.push(CALL / (await seconds(() => model.submit({ context, tokens, nats: false }))))
-  }
-  const generating: number[] = []
+/** Reads and generates where the contexts stand, by turns. */
+const speeds = async (model: Pick<Model, 'submit'>, contexts: readonly Context[]) => {
+  const reading = contexts.map((): number[] => [])
+  for (let call = 0; call < CALLS; call += 1)
+    for (const [side, context] of contexts.entries()) {
+      const tokens = Int32Array.from(idsFrom(Number(context.pulse), CALL))
+      reading[side]!.push(CALL / (await seconds(() => model.submit({ context, tokens, nats: false }))))
+    }
+  const generating = contexts.map((): number[] => [])
   const generate = { temperature: 1, topK: 0, topP: 1, seed: 3n, count: GENERATED }
   for (let call = 0; call < REQUESTS; call += 1)
-    generating.push(GENERATED / (await seconds(() => model.submit({ context, tokens: none, nats: false, generate }))))
-  return { read: median(reading), generate: median(generating) }
+    for (const [side, context] of contexts.entries())
+      generating[side]!.push(
+        GENERATED / (await seconds(() => model.submit({ context, tokens: none, nats: false, generate }))),
+      )
+  return contexts.map((_, side) => ({ read: median(reading[side]!), generate: median(generating[side]!) }))
 }
 
 const sizeBelow = (folder: string): number =>
@@ -233,7 +238,14 @@ const restored = async (place: Place, model: Model) => {
     context.close()
     await contexts.close()
   }
-  return { context, submit: contexts.submit, stats: contexts.stats, seconds: took, close }
+  /** A session beside it that has read so many tokens. */
+  const beside = async (tokens: number): Promise<Context> => {
+    const other = contexts.createContext()
+    for (let at = 0; at < tokens; at += CALL)
+      await contexts.submit({ context: other, tokens: Int32Array.from(idsFrom(at, CALL)), nats: false })
+    return other
+  }
+  return { context, submit: contexts.submit, stats: contexts.stats, seconds: took, beside, close }
 }
 
 /** The wall time of retrievals with the token that follows each, less that of a token. `choose`: the blocks of number n; null: the index chooses. */
@@ -287,6 +299,9 @@ const killed = async (
   model.close()
   return { chain, seconds: took }
 }
+
+type Speed = Awaited<ReturnType<typeof speeds>>[number]
+type Pair = readonly [Speed, Speed]
 
 const placeIn = (dir: string): Place => ({ url: `file:${join(dir, 'log.db')}`, store: join(dir, 'blobs') })
 
@@ -369,7 +384,9 @@ const measure = async (): Promise<void> => {
       from = to + (SNAPSHOTS + 1) * SNAPSHOT
       const alone = await aloneIn(dir)
       const long = await restored(place, model)
-      const { read, generate } = await speeds(long, long.context)
+      const short = await long.beside(lengths[0]!)
+      const [{ read, generate }, shorter] = (await speeds(long, [long.context, short])) as unknown as Pair
+      short.close()
       const archived = Math.floor((to - WINDOW) / BLOCK)
       const sets = [
         [0, 1, 2],
@@ -393,7 +410,7 @@ const measure = async (): Promise<void> => {
         `${ms(quantile(took, 0.5))} ms (p99 ${ms(quantile(took, 0.99))})`
       console.log(
         [
-          `${count(to)} tokens: read ${count(read)}/s, generate ${count(generate)}/s`,
+          `${count(to)} tokens: read ${count(read)}/s, generate ${count(generate)}/s; ${(read / shorter.read).toFixed(3)} and ${(generate / shorter.generate).toFixed(3)} of a session of ${count(lengths[0]!)} beside it`,
           `retrieve ${both(chosen)} by the index, ${both(near)} from memory, ${both(far)} from the folder (${count(storeReads)} reads)`,
           `resident ${bytes(alone.resident)}, of it archived blocks ${bytes(alone.blocks)}, state ${bytes(alone.state)}; a snapshot after 1,000 tokens ${bytes(snapshot)}`,
           `restored to the first token in ${alone.restored.toFixed(3)} s; killed and there again in ${again.seconds.toFixed(2)} s: ${again.chain === chain ? 'the same chain' : `ANOTHER CHAIN, ${again.chain} for ${chain}`}`,
@@ -408,7 +425,7 @@ const measure = async (): Promise<void> => {
         const tokens = Int32Array.from(idsFrom(Number(context.pulse), Math.min(2000, to - Number(context.pulse))))
         await decoder.submit({ context, tokens, nats: false })
       }
-      const { read, generate } = await speeds(decoder, context)
+      const { read, generate } = (await speeds(decoder, [context]))[0]!
       console.log(
         `plain, ${count(to)} tokens: read ${count(read)}/s, generate ${count(generate)}/s, state ${bytes(context.bytes)}`,
       )

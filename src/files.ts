@@ -1,4 +1,5 @@
 /** Durable files: after `writeDurably` the path holds all of the new bytes, or what it held before; also after a power cut. */
+import { mkdirSync, statSync } from 'node:fs'
 import { open, rename, unlink } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { ContinuoError } from './errors.ts'
@@ -12,6 +13,30 @@ export const syncFolder = async (folder: string): Promise<void> => {
     await handle.sync()
   } finally {
     await handle.close()
+  }
+}
+
+/**
+ * Makes a folder and those above it that are missing; returns the first that it made. Node's own `recursive` never ends where a file system has
+ * no place for folders and says ENOENT, as /proc does.
+ */
+export const makeFolder = (path: string): string | undefined => {
+  const made = (): string | undefined => {
+    try {
+      mkdirSync(path)
+      return path
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'EEXIST' && statSync(path).isDirectory()) return undefined
+      throw error
+    }
+  }
+  try {
+    return made()
+  } catch (error) {
+    const above = dirname(path)
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT' || above === path) throw error
+    const first = makeFolder(above)
+    return made() === undefined ? first : (first ?? path)
   }
 }
 

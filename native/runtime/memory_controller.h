@@ -58,7 +58,7 @@ class MemoryController {
   void archive();
   Status retrieve(std::optional<std::vector<int32_t>> blocks);
   // Reads what a plain decoder's context has as if its tokens came one by one, but for what needs their hidden vectors:
-  // no topic begins. Keys are turned back, with one rounding. INVALID changes nothing.
+  // no topic begins. INVALID changes nothing.
   Status take_over(const PlainCache& plain);
   // To be called before a step: lays the list, where it is not what the state says. A ticket: an archived block sleeps
   // that is to be in the list, and this is to be called again when it opens. Else null.
@@ -87,6 +87,9 @@ class MemoryController {
   }
   // The key (0) or value (1) of a token in the window that was brought, as f32, [C] in `room`.
   const float* window_row(size_t layer, size_t which, size_t position, float* room) const;
+
+  // One key [C] of a plain decoder.
+  void derotate_kv(const float* turned, size_t position, float* out) const;
 
   void close(size_t block);
   void index_block(size_t block);

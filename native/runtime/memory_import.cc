@@ -8,6 +8,12 @@
 
 namespace continuo {
 
+// Turns a key back by as much as it was turned at its position, with one rounding.
+void MemoryController::derotate_kv(const float* turned, size_t position, float* out) const {
+  kernels_.rope(turned, out, memory_.key_heads, memory_.channels, memory_.increments.size(), memory_.increments.data(),
+                0u - static_cast<uint32_t>(position));
+}
+
 Status MemoryController::take_over(const PlainCache& plain) {
   const size_t B = memory_.block, L = memory_.layers, C = memory_.kv(), D = model_.graph.width(names_.topic_sum);
   const size_t n = plain.keys.size() / (L * C);
@@ -39,9 +45,7 @@ Status MemoryController::take_over(const PlainCache& plain) {
         for (size_t p = from; p < to; ++p) {
           const float* row = (which == 0 ? plain.keys : plain.values).data() + (layer * n + p) * C;
           if (which == 0) {
-            // Backwards by as much as it was turned.
-            kernels_.rope(row, key.data(), memory_.key_heads, memory_.channels, memory_.increments.size(),
-                          memory_.increments.data(), 0u - static_cast<uint32_t>(p));
+            derotate_kv(row, p, key.data());
             row = key.data();
           }
           cast(reinterpret_cast<const std::byte*>(row), Type::f32, rows.data() + (layer * here + p - from) * each,

@@ -58,7 +58,7 @@ class Sessions {
     const int32_t token = 3;
     std::vector<MemoryEvent> seen;
     const Run run{&context, 0, 1};
-    CHECK(MemoryController(context, pool_, seen).prepare());
+    CHECK(MemoryController(context, pool_, seen).prepare() == nullptr);
     executor_->insert(language.step, 0, std::as_bytes(std::span(&token, 1)));
     executor_->step(language.step, 1, {&run, 1});
     const uint32_t value = model_->programs[language.step].last_value[language.hidden];

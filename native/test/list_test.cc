@@ -13,7 +13,7 @@ TEST("list: every table reads and turns rows by the written rule, for every type
       const auto want = rule_of(list, slot, layer, which);
       for (const auto* table : runnable_kernels()) {
         Slice to(std::vector<float>(want.size()), random.below(17));
-        table->lay_row(
+        table->rerotate_kv(
             {list.kept.data() + list.begin(slot, which) + layer * list.from_layer, to.data(),
              list.type == Type::f8 ? &list.exponents[(layer * keys_and_values + which) * list.heads] : nullptr,
              list.from_head, list.heads, list.channels, list.pairs, which == 0 ? list.increments.data() : nullptr,

@@ -91,9 +91,9 @@ TEST("payload: has its bytes, and reads back what the cast of each number gives,
             const auto* exponents = cold == Type::f8 ? reinterpret_cast<const int8_t*>(row.exponents) : nullptr;
             for (const auto* table : runnable_kernels()) {
               std::vector<float> read(G * d);
-              table->lay_row({row.from[which] + l * row.from_layer, read.data(),
-                              exponents ? exponents + (l * keys_and_values + which) * G : nullptr, row.from_head, G, d,
-                              d / 2, nullptr, 0, row.type});
+              table->rerotate_kv({row.from[which] + l * row.from_layer, read.data(),
+                                  exponents ? exponents + (l * keys_and_values + which) * G : nullptr, row.from_head, G,
+                                  d, d / 2, nullptr, 0, row.type});
               CHECK(table == runnable_kernels().front() || read == out);
               out = std::move(read);
             }

@@ -1,9 +1,9 @@
 /** Blobs in a folder: a name is a path below it. A blob is written under a temporary name, synced and renamed. */
 import type { Dirent } from 'node:fs'
-import { mkdir, opendir, readFile, rmdir, stat, unlink } from 'node:fs/promises'
+import { opendir, readFile, rmdir, stat, unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { ContinuoError } from '../errors.ts'
-import { syncFolder, whyNotWritten, writeDurably } from '../files.ts'
+import { makeFolder, syncFolder, whyNotWritten, writeDurably } from '../files.ts'
 import type { SharedStore } from './store.ts'
 
 const isMissing = (error: unknown): boolean => (error as NodeJS.ErrnoException | undefined)?.code === 'ENOENT'
@@ -21,8 +21,8 @@ export const openDirectoryStore = (given: string): SharedStore => {
     )
   }
 
-  const makeFolder = async (folder: string): Promise<void> => {
-    const first = await mkdir(folder, { recursive: true })
+  const makeLasting = async (folder: string): Promise<void> => {
+    const first = makeFolder(folder)
     if (first === undefined) return
     // Each folder's entry lies in the one above it.
     for (let at = folder; at.length >= first.length; at = dirname(at)) await syncFolder(dirname(at))
@@ -44,7 +44,7 @@ export const openDirectoryStore = (given: string): SharedStore => {
     url: root,
     async begin(folder) {
       try {
-        await makeFolder(join(root, folder))
+        await makeLasting(join(root, folder))
       } catch (error) {
         throw failed('written', error)
       }

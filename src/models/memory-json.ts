@@ -102,12 +102,19 @@ const refuse = (what: string): never => {
   throw new ContinuoError('INVALID', `memory.json: ${what}`)
 }
 
+/** What zod says of a member, with what was found. */
+const sentenceOf = ({ path, message }: z.core.$ZodIssue, parsed: unknown): string => {
+  if (path.length === 0) return `${message}, expected ${Object.keys(schema.shape).join(', ')} at most.`
+  const found = path.reduce<unknown>((at, key) => Object(at)[key], parsed)
+  const got = typeof found === 'object' || found === undefined ? '' : `, got ${JSON.stringify(found)}`
+  return `${path.join('.')}: ${message}${got}.`
+}
+
 /** The file's content with its defaults. Throws INVALID for members that it cannot have, and for numbers that do not fit together. */
 export const readMemoryJson = (parsed: unknown): MemoryJson => {
   const result = schema.safeParse(parsed)
   if (!result.success) {
-    const [issue] = result.error.issues
-    return refuse(`${issue!.path.length === 0 ? 'the whole' : issue!.path.join('.')}: ${issue!.message}.`)
+    return refuse(sentenceOf(result.error.issues[0]!, parsed))
   }
   const memory = result.data
   const { block_size: B, window: M, sinks: S, anchors, retrieval } = memory

@@ -128,7 +128,7 @@ export const createRungs = (
   for (const [what, bound] of Object.entries(bounds))
     if (!(bound > 0))
       throw new ContinuoError('INVALID', `The bound of ${what} is ${bound}, expected a number of bytes above 0.`)
-  const folder = openSpillFolder(spillDir)
+  const folder = openSpillFolder(spillDir, { what: 'Contexts', flag: '--spill-dir' })
   const anySleeps = model.layout.growth.some(({ sleeps }) => sleeps)
   const files = createPages(model.layout, folder, maxSpillBytes)
   /** In memory and free to go, in order of last use. */

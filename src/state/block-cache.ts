@@ -74,7 +74,7 @@ const open = (
     onRead,
   }: BlockCacheOptions,
 ): BlockCache => {
-  const folder = openSpillFolder(dir)
+  const folder = openSpillFolder(dir, { what: 'Archived blocks', flag: '--block-dir' })
   const size = port.blockBytes
   const entries = new Map<number, Entry>()
   /** In memory: the one that was used last is the last. */

@@ -3,12 +3,13 @@
  * truth: the process that wrote it reads it, and removes it at its end. So it is neither synced nor described in the file; its length
  * and sha256 stay in memory, where they cannot be changed together with the file.
  */
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs'
 import { open, rm, utimes, writeFile } from 'node:fs/promises'
 import { hostname, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { digest, uninitialised } from '../bulk.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
+import { makeFolder } from '../files.ts'
 import { hasEnded, processName } from '../process-name.ts'
 
 export interface SpillFile {
@@ -85,12 +86,18 @@ const sweep = (base: string, host: string): void => {
   }
 }
 
-const unwritable = (path: string, cause: unknown): ContinuoError => {
+/** Whose files they are, for sentences: what is kept in them, and the flag that names the folder. */
+export interface SpillUse {
+  readonly what: string
+  readonly flag: string
+}
+
+const unwritable = ({ what, flag }: SpillUse, path: string, cause: unknown): ContinuoError => {
   const { code } = cause as NodeJS.ErrnoException
   const denied = code === 'EACCES' || code === 'EPERM' || code === 'EROFS' || code === 'ENOTDIR' || code === 'EEXIST'
   return new ContinuoError(
     denied ? 'DENIED' : 'UNAVAILABLE',
-    `Contexts cannot be spilled to ${path}: ${messageOf(cause)}. Expected a folder that can be written and has room; free some, or name another folder (--spill-dir).`,
+    `${what} cannot be written to ${path}: ${messageOf(cause)}. Expected a folder that can be written and has room; free some, or name another folder (${flag}).`,
     { cause },
   )
 }
@@ -117,7 +124,7 @@ const contentOf = async (
 }
 
 /** A fresh folder for spill files below `base`. Throws DENIED or UNAVAILABLE when `base` is given and cannot be used. */
-export const openSpillFolder = (base?: string): SpillFolder => {
+export const openSpillFolder = (base: string | undefined, use: SpillUse): SpillFolder => {
   const host = hostname().replaceAll(/[^\w.-]/g, '_')
   let dir: string | null = null
   let beat: NodeJS.Timeout | undefined
@@ -129,14 +136,14 @@ export const openSpillFolder = (base?: string): SpillFolder => {
     if (closed) throw new ContinuoError('MISUSE', 'The folder of spill files is closed.')
     const place = base ?? tmpdir()
     try {
-      mkdirSync(place, { recursive: true })
+      makeFolder(place)
       sweep(place, host)
       const made = mkdtempSync(join(place, `${PREFIX}~${host}~${processName() ?? process.pid}~`))
       // Where that fails the folder is gone, or will be taken for abandoned: reading says so then.
       beat = setInterval(() => utimes(made, new Date(), new Date()).catch(() => undefined), BEAT).unref()
       dir = made
     } catch (error) {
-      throw unwritable(place, error)
+      throw unwritable(use, place, error)
     }
     return dir
   }
@@ -155,7 +162,7 @@ export const openSpillFolder = (base?: string): SpillFolder => {
         return { path, bytes: state.length, sha256 }
       } catch (error) {
         await rm(path, { force: true }).catch(() => undefined)
-        throw unwritable(path, error)
+        throw unwritable(use, path, error)
       }
     },
     async read({ path, bytes, sha256 }, who, hash = (content) => digest([content])) {

@@ -36,8 +36,8 @@ const withMembers = (members: object): Record<string, unknown> => {
 }
 
 const between = (least: number | string, most: number | string) => [
-  ...(least === '' ? [] : [`Too small: expected number to be ${least}.`]),
-  ...(most === '' ? [] : [`Too big: expected number to be ${most}.`]),
+  ...(least === '' ? [] : [`Too small: expected number to be ${least}`]),
+  ...(most === '' ? [] : [`Too big: expected number to be ${most}`]),
 ]
 /** A member and numbers below and above its bounds. */
 const BOUNDS: readonly (readonly [string, number | null, number | null, readonly string[]])[] = [
@@ -84,19 +84,31 @@ const outside = BOUNDS.flatMap(([member, below, above, sentences]) =>
     .map((value, i): readonly [string, object, string] => {
       const [part, name] = member.split('.') as [string, string?]
       const members = name === undefined ? { [part]: value } : { [part]: { ...MODULES[part], [name]: value } }
-      return [`${member} ${value}`, members, `${member}: ${sentences[i]}`]
+      return [`${member} ${value}`, members, `${member}: ${sentences[i]}, got ${value}.`]
     }),
 )
 
 const RULES: readonly (readonly [what: string, members: object, sentence: string])[] = [
-  ['another format', { format: 'continuo-memory/2' }, 'format: Invalid input: expected "continuo-memory/1".'],
-  ['an unknown member', { blocksize: 16 }, 'the whole: Unrecognized key: "blocksize".'],
+  [
+    'another format',
+    { format: 'continuo-memory/2' },
+    'format: Invalid input: expected "continuo-memory/1", got "continuo-memory/2".',
+  ],
+  [
+    'an unknown member',
+    { blocksize: 16 },
+    'Unrecognized key: "blocksize", expected format, block_size, window, sinks, kv_dtype, cold_dtype, anchors, segmentation, tombstones, retrieval, summarize_keep, tokens, trimmer, qformer, projector, graph at most.',
+  ],
   ...['anchors', 'segmentation', 'tombstones', 'retrieval', 'tokens'].map(
     (part) => [`an unknown member of ${part}`, { [part]: { size: 1 } }, `${part}: Unrecognized key: "size".`] as const,
   ),
   ['an unknown member of graph', { graph: { ...GRAPH, depth: 1 } }, 'graph: Unrecognized key: "depth".'],
-  ['a size that is no whole number', { block_size: 16.5 }, 'block_size: Invalid input: expected int, received number.'],
-  ['a size in quotes', { sinks: '4' }, 'sinks: Invalid input: expected number, received string.'],
+  [
+    'a size that is no whole number',
+    { block_size: 16.5 },
+    'block_size: Invalid input: expected int, received number, got 16.5.',
+  ],
+  ['a size in quotes', { sinks: '4' }, 'sinks: Invalid input: expected number, received string, got "4".'],
   [
     'a window of no whole blocks',
     { window: 100 },
@@ -107,8 +119,12 @@ const RULES: readonly (readonly [what: string, members: object, sentence: string
     { window: 16 },
     'window is 16, expected a multiple of block_size 16, at least two of them.',
   ],
-  ['keys in f8', { kv_dtype: 'f8' }, 'kv_dtype: Invalid option: expected one of "f32"|"f16"|"bf16".'],
-  ['archived blocks in bf16', { cold_dtype: 'bf16' }, 'cold_dtype: Invalid option: expected one of "f8"|"f16"|"f32".'],
+  ['keys in f8', { kv_dtype: 'f8' }, 'kv_dtype: Invalid option: expected one of "f32"|"f16"|"bf16", got "f8".'],
+  [
+    'archived blocks in bf16',
+    { cold_dtype: 'bf16' },
+    'cold_dtype: Invalid option: expected one of "f8"|"f16"|"f32", got "bf16".',
+  ],
   [
     'more sinks and anchors than a block has',
     { sinks: 15 },
@@ -122,7 +138,7 @@ const RULES: readonly (readonly [what: string, members: object, sentence: string
   [
     'a policy of anchors that is none',
     { anchors: { policy: 'best' } },
-    'anchors.policy: Invalid option: expected one of "segment"|"trimmer".',
+    'anchors.policy: Invalid option: expected one of "segment"|"trimmer", got "best".',
   ],
   [
     'anchors of a trimmer that is not there',
@@ -137,7 +153,7 @@ const RULES: readonly (readonly [what: string, members: object, sentence: string
   [
     'a policy of retrieval that is none',
     { retrieval: { policy: 'best' } },
-    'retrieval.policy: Invalid option: expected one of "recent"|"similar"|"graph".',
+    'retrieval.policy: Invalid option: expected one of "recent"|"similar"|"graph", got "best".',
   ],
   [
     'a policy "graph" without one',
@@ -147,7 +163,7 @@ const RULES: readonly (readonly [what: string, members: object, sentence: string
   [
     'a similarity that is none',
     { retrieval: { similarity: 'l2' } },
-    'retrieval.similarity: Invalid option: expected one of "dot"|"cosine".',
+    'retrieval.similarity: Invalid option: expected one of "dot"|"cosine", got "l2".',
   ],
   [
     'cosines of keys beside a Q-Former',
@@ -157,7 +173,7 @@ const RULES: readonly (readonly [what: string, members: object, sentence: string
   [
     'a wait of two beats',
     { retrieval: { inject_after: 2 } },
-    'retrieval.inject_after: Invalid option: expected one of 0|1.',
+    'retrieval.inject_after: Invalid option: expected one of 0|1, got 2.',
   ],
   [
     'a Q-Former without a projector',
@@ -239,7 +255,9 @@ describe('a memory.json', () => {
   test('that is a list is refused', async () => {
     expect(await errorOf(() => settled([]))).toEqual({
       code: 'INVALID',
-      message: 'memory.json: the whole: Invalid input: expected object, received array.',
+      message: expect.stringMatching(
+        /^memory\.json: Invalid input: expected object, received array, expected format, block_size, /,
+      ),
     })
   })
 

@@ -301,7 +301,7 @@ describe.skipIf(!hasShared)('a decoder whose context lies outside', () => {
     expect(right).toBeGreaterThanOrEqual(least)
     expect(right).toBeLessThanOrEqual(most)
   }
-  test.each(named(6000))(NAME, claim)
+  test.each(named(10_000))(NAME, claim)
   test.each(named(100_000))(NAME, { tags: 'slow' }, claim)
   test.each(named(1_000_000))(NAME, { tags: ['slow', 'long'], timeout: 1_200_000 }, claim)
 })

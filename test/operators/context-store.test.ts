@@ -11,6 +11,8 @@ import { errorOf, feed, open, sameBytes } from '../engine/helpers.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { ids, smallPackage } from '../sessions/helpers.ts'
 
+const USE = { what: 'Contexts', flag: '--spill-dir' }
+
 let dir = ''
 beforeAll(() => {
   dir = smallPackage()
@@ -224,9 +226,9 @@ describe('the folder of the spill files', () => {
 
   it('is closed to others, and belongs to one process', async () => {
     const base = temporaryFolder()
-    const spills = openSpillFolder(base)
+    const spills = openSpillFolder(base, USE)
     const file = await spills.write(Uint8Array.of(1, 2, 3))
-    const second = openSpillFolder(base)
+    const second = openSpillFolder(base, USE)
     expect([...(await spills.read(file, 'x'))]).toEqual([1, 2, 3])
     second.close()
     spills.close()
@@ -263,14 +265,14 @@ describe('the folder of the spill files', () => {
       make(`${host}~${rebooted.replace(/\d+$/, '7')}`, 1.1),
       make(`${host}~4194305`),
     ]
-    openSpillFolder(base).close()
+    openSpillFolder(base, USE).close()
     expect(kept.filter((path) => !existsSync(path))).toEqual([])
     expect(swept.filter((path) => existsSync(path))).toEqual([])
   })
 
   it('is made beside what another user left there and nobody else may remove', async () => {
     const base = temporaryFolder()
-    const spills = openSpillFolder(base)
+    const spills = openSpillFolder(base, USE)
     const left = join(base, `continuo-pages~${hostname().replaceAll(/[^\w.-]/g, '_')}~4194305~abc`)
     mkdirSync(left)
     writeFileSync(join(left, '1.page'), '')
@@ -280,7 +282,7 @@ describe('the folder of the spill files', () => {
     try {
       // Root may remove anything.
       if (root) process.seteuid!(65_534)
-      const second = openSpillFolder(base)
+      const second = openSpillFolder(base, USE)
       expect([...(await second.read(await second.write(Uint8Array.of(4)), 'x'))]).toEqual([4])
       second.close()
     } finally {

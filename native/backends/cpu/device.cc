@@ -69,7 +69,7 @@ bool CpuDevice::finite(std::span<const Piece> pieces) {
 void CpuDevice::lay(const ListRows& of, ThreadPool& pool) {
   pool.parallel_for(of.layers * keys_and_values, [&](size_t task) {
     for (size_t slot = 0; slot < of.rows.size(); ++slot)
-      kernels_.lay_row(job_of(of, slot, task / keys_and_values, task % keys_and_values));
+      kernels_.rerotate_kv(job_of(of, slot, task / keys_and_values, task % keys_and_values));
   });
 }
 

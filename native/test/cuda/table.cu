@@ -256,8 +256,8 @@ void combine(const float* x, const float* w, float* y, size_t count, size_t n) {
 
 }  // namespace
 
-// What only the host's memory outside computes has no kernel of this table: dot and attend_shares, and lay_row, whose
-// rows cuda::lay lays.
+// What only the host's memory outside computes has no kernel of this table: dot and attend_shares, and rerotate_kv,
+// whose rows cuda::lay lays.
 const Kernels cuda_kernels{{"cuda", unary<Unary_exp>, unary<Unary_log>, max, sum_exp, finite, staged::softmax, nullptr,
                             unary<Unary_silu>, unary<Unary_gelu>, norm, unit, rope},
                            staged::matmul,

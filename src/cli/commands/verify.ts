@@ -56,7 +56,9 @@ export const verify = command({
     ...blobFlags,
     model: modelFlag,
     session: optional('ID', 'only this session'),
-    blobs: on('read every blob that the newest snapshots name, too: of blobs only the sha256 is compared otherwise'),
+    blobs: on(
+      'read every blob that the newest snapshots name, too; without it only the names of blobs are compared, and their bytes are not read',
+    ),
     ...recomputeFlags,
     ...blockFlags,
   },

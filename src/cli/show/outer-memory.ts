@@ -3,6 +3,9 @@ import type { ArchivePlace } from '../../operators/archive-places.ts'
 import type { OuterMemoryView } from '../../state/outer-memory.ts'
 import { bytes, count, plural } from '../output.ts'
 
+/** Runs that are named before the rest is counted. */
+const MOST_RUNS = 12
+
 /** Blocks as runs: "0 to 3, 7". */
 const runsText = (blocks: readonly number[]): string => {
   const runs: [number, number][] = []
@@ -11,7 +14,9 @@ const runsText = (blocks: readonly number[]): string => {
     if (last !== undefined && last[1] === block - 1) last[1] = block
     else runs.push([block, block])
   }
-  return runs.map(([from, to]) => (from === to ? String(from) : `${from} to ${to}`)).join(', ')
+  const named = runs.slice(0, MOST_RUNS).map(([from, to]) => (from === to ? String(from) : `${from} to ${to}`))
+  const rest = runs.slice(MOST_RUNS).reduce((sum, [from, to]) => sum + to - from + 1, 0)
+  return `${named.join(', ')}${rest === 0 ? '' : ` and ${count(rest)} more (--json names all)`}`
 }
 
 const named = (blocks: readonly number[]): string => `${blocks.length === 1 ? 'block' : 'blocks'} ${runsText(blocks)}`

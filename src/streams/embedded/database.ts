@@ -5,11 +5,12 @@
  * to interleave, and between processes BEGIN IMMEDIATE takes the file's one write lock. When another process holds it,
  * the wait is asynchronous, for heartbeats and other sessions go on meanwhile.
  */
-import { closeSync, fsyncSync, mkdirSync, openSync } from 'node:fs'
+import { closeSync, fsyncSync, openSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ContinuoError } from '../../errors.ts'
+import { makeFolder } from '../../files.ts'
 import { type Changes, watchChanges } from './changes.ts'
 import { checkSpace, explain, isBusy } from './faults.ts'
 import { APPLICATION_ID, LAYOUT, LAYOUT_VERSION, PAGE_SIZE, UPGRADE } from './layout.ts'
@@ -51,7 +52,7 @@ const PATIENCE = 10_000 // ms
 
 /** Creates the folder such that a power cut after the first commit does not lose it. */
 const createFolder = (folder: string): void => {
-  const first = mkdirSync(folder, { recursive: true })
+  const first = makeFolder(folder)
   if (first === undefined || process.platform === 'win32') return
   for (let at = folder; ; at = dirname(at)) {
     const parent = openSync(dirname(at), 'r')

@@ -78,7 +78,7 @@ struct Kernels : HostKernels {
   void (*normalise)(const float* x, float* y, size_t rows, size_t n);
   // y [n] = Σ_k w[k] · x[k], of x [count, n], by fma over k from 0.
   void (*combine)(const float* x, const float* w, float* y, size_t count, size_t n);
-  void (*lay_row)(const ListJob& job);
+  void (*rerotate_kv)(const ListJob& job);
 };
 
 extern const Kernels generic_kernels;

@@ -40,7 +40,7 @@ CONTINUO_INLINE void store_some(float* p, Vec v, size_t count) {
   for (size_t lane = 0; lane < count; ++lane) p[lane] = v[lane];
 }
 
-template <class S> CONTINUO_INLINE void lay_row_of(const ListJob& job) {
+template <class S> CONTINUO_INLINE void rerotate_kv_of(const ListJob& job) {
   const size_t turned = job.increments ? job.pairs : 0;
   const auto head_of = [&](size_t head)
                            CONTINUO_LAMBDA { return reinterpret_cast<const S*>(job.from + head * job.from_head); };
@@ -71,12 +71,12 @@ template <class S> CONTINUO_INLINE void lay_row_of(const ListJob& job) {
   }
 }
 
-inline void lay_row(const ListJob& job) {
+inline void rerotate_kv(const ListJob& job) {
   switch (job.type) {
-    case Type::f8: return lay_row_of<F8>(job);
-    case Type::f16: return lay_row_of<F16>(job);
-    case Type::bf16: return lay_row_of<Bf16>(job);
-    default: return lay_row_of<float>(job);
+    case Type::f8: return rerotate_kv_of<F8>(job);
+    case Type::f16: return rerotate_kv_of<F16>(job);
+    case Type::bf16: return rerotate_kv_of<Bf16>(job);
+    default: return rerotate_kv_of<float>(job);
   }
 }
 

@@ -30,5 +30,5 @@
    CONTINUO_ISA::map_range, CONTINUO_ISA::map_clamp,                                                            \
    CONTINUO_ISA::conv, CONTINUO_ISA::memory, CONTINUO_ISA::mix, CONTINUO_ISA::recall,       \
    CONTINUO_ISA::memory_first, CONTINUO_ISA::map_scale, CONTINUO_ISA::softmax_rows, CONTINUO_ISA::normalise,    \
-   CONTINUO_ISA::combine, CONTINUO_ISA::lay_row}
+   CONTINUO_ISA::combine, CONTINUO_ISA::rerotate_kv}
 // clang-format on

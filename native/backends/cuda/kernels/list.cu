@@ -8,19 +8,19 @@ namespace {
 
 constexpr unsigned int most_threads_of_row = 256;
 
-__global__ void lay_rows(ListLaying list) {
-  lay_row(list, blockIdx.x, blockIdx.y / keys_and_values, blockIdx.y % keys_and_values);
+__global__ void rerotate_kv(ListLaying list) {
+  rerotate_row(list, blockIdx.x, blockIdx.y / keys_and_values, blockIdx.y % keys_and_values);
 }
 
 }  // namespace
 
-cudaError_t load_list() { return load_kernels(lay_rows); }
+cudaError_t load_list() { return load_kernels(rerotate_kv); }
 
 void lay(const ListLaying& list, cudaStream_t stream) {
   if (list.slots == 0) return;
   const uint32_t units = list.heads * (list.channels - list.pairs);
   const unsigned int threads = units < most_threads_of_row ? (units + 31) / 32 * 32 : most_threads_of_row;
-  launch(lay_rows, dim3(list.slots, list.layers * static_cast<uint32_t>(keys_and_values)), threads, stream, list);
+  launch(rerotate_kv, dim3(list.slots, list.layers * static_cast<uint32_t>(keys_and_values)), threads, stream, list);
 }
 
 }  // namespace continuo::cuda

@@ -18,7 +18,7 @@ CONTINUO_INLINE float kept_number(Type type, const std::byte* from, size_t i, fl
 }
 
 // The key or value of a row in one layer, by the threads of a block: a thread has a pair of a head's channels.
-CONTINUO_INLINE void lay_row(const ListLaying& list, uint32_t index_of_row, size_t layer, size_t which) {
+CONTINUO_INLINE void rerotate_row(const ListLaying& list, uint32_t index_of_row, size_t layer, size_t which) {
   const ListRow& row = list.rows[index_of_row];
   const uint32_t slot = list.first + index_of_row;
   const size_t d = list.channels, pairs = list.pairs, units = d - pairs;  // of a head: pairs, then single channels

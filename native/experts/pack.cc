@@ -178,7 +178,8 @@ Result<LayerReport> pack_layer(const std::string& path, uint32_t layer, const Ex
   pool.parallel_for(experts.size(), [&](size_t e) {
     first.watch(e, [&]() -> Status {
       auto packed = pack_record(shape, experts[e], records[e]);
-      if (!packed) return Error{packed.error().code, text("Expert ", e, ": ", packed.error().message)};
+      if (!packed)
+        return Error{packed.error().code, text("Layer ", layer, ", expert ", e, ": ", packed.error().message)};
       index.records[e].checksum = checksum(records[e]);
       return Done{};
     });

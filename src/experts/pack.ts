@@ -40,7 +40,6 @@ export interface PackedExperts {
 }
 
 const STORE = 'experts'
-const OWNER = 'owner'
 const FILE = /^layer-(\d{3,})\.experts$/
 
 const fileOf = (layer: number): string => `layer-${String(layer).padStart(3, '0')}.experts`
@@ -63,12 +62,20 @@ const numbersOf = (matrices: readonly MatrixPlace[]): Float64Array =>
     ]),
   )
 
-/** What packs that were killed left. Those of processes that run are theirs. */
+const ownerOf = (folder: string): string => folder.replace(/tmp$/, 'owner')
+
+/**
+ * What packs that were killed left. The file that names the owner of a folder is there before the folder, and goes after it; those of
+ * processes that run are theirs.
+ */
 const removeLeftOvers = async (dir: string): Promise<void> => {
-  for (const name of await readdir(dir)) {
-    if (!/^experts\.[0-9a-f]{8}\.tmp$/.test(name)) continue
-    const owner = await readFile(join(dir, name, OWNER), 'utf8').catch(() => '')
-    if (owner !== '' && hasEnded(owner)) await rm(join(dir, name), { recursive: true, force: true })
+  const left = (await readdir(dir)).filter((name) => /^experts\.[0-9a-f]{8}\.(tmp|owner)$/.test(name))
+  for (const name of new Set(left.map((each) => each.replace(/owner$/, 'tmp')))) {
+    const folder = join(dir, name)
+    const owner = await readFile(ownerOf(folder), 'utf8').catch(() => null)
+    if (owner !== null && !hasEnded(owner)) continue
+    await rm(folder, { recursive: true, force: true })
+    await rm(ownerOf(folder), { force: true })
   }
 }
 
@@ -147,15 +154,15 @@ export const packExperts = async (request: PackRequest): Promise<PackedExperts> 
   let made = false
   try {
     await removeLeftOvers(source.dir)
-    await mkdir(folder)
     made = true
-    await writeFile(join(folder, OWNER), processName() ?? '')
+    await writeFile(ownerOf(folder), processName() ?? '')
+    await mkdir(folder)
     const layers = await packInto(folder, source, request)
     const digest = digestOf(layers)
     refuseDigest(request.dir, digest, source.digest)
-    await rm(join(folder, OWNER))
     await syncFolder(folder)
     await takePlace(folder, store)
+    await rm(ownerOf(folder))
     await syncFolder(source.dir)
     return {
       store,
@@ -166,7 +173,10 @@ export const packExperts = async (request: PackRequest): Promise<PackedExperts> 
       bitsPerWeight: (8 * layers[0]!.payloadBytes) / weightsOf(source.sizes),
     }
   } catch (error) {
-    if (made) await rm(folder, { recursive: true, force: true }).catch(() => undefined)
+    if (made) {
+      await rm(folder, { recursive: true, force: true }).catch(() => undefined)
+      await rm(ownerOf(folder), { force: true }).catch(() => undefined)
+    }
     if ((error as NodeJS.ErrnoException).syscall === undefined) throw error
     throw new ContinuoError('UNAVAILABLE', `${store} could not be written: ${whyNotWritten(error)}.`, { cause: error })
   }

@@ -3,9 +3,10 @@
  *
  * @module-tag slow
  */
-import { existsSync, readdirSync } from 'node:fs'
+import { cpSync, existsSync, readdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, test } from 'vitest'
+import { hasShared, sharedModel } from '../engine/paths.ts'
 import { smallDisk } from '../small-disk.ts'
 import { continuo, json, recordsOf } from './helpers.ts'
 
@@ -40,5 +41,27 @@ describe('a full disk', () => {
     makeRoom()
     await json(...feed(`file:${join(folder, 'new.db')}`))
     expect(existsSync(join(folder, 'new.db'))).toBe(true)
+  })
+
+  test.skipIf(!hasShared)('leaves the store of experts that was there, and says what the new one needs', async () => {
+    const source = sharedModel('perspective-tiny')
+    cpSync(join(source, 'config.json'), join(folder, 'config.json'))
+    symlinkSync(join(source, 'experts.safetensors'), join(folder, 'experts.safetensors'))
+    const [packed] = await json('experts', 'pack', folder)
+    const layer = join(folder, 'experts', 'layer-003.experts')
+    const before = readFileSync(layer)
+    fill()
+    const { code, err } = await continuo(['experts', 'pack', folder])
+    expect([code, err]).toEqual([
+      1,
+      expect.stringMatching(
+        /layer-000\.experts needs 200704 bytes, and the disk has \d+ free\. The store is as it was;|disk is full/,
+      ),
+    ])
+    expect(readFileSync(layer).equals(before)).toBe(true)
+    expect((await json('experts', 'check', folder))[0]).toMatchObject({ digest: packed!.digest })
+    expect(readdirSync(folder).filter((name) => /^experts\..*(tmp|owner)$/.test(name))).toEqual([])
+    makeRoom()
+    expect((await json('experts', 'pack', folder))[0]).toMatchObject({ digest: packed!.digest })
   })
 })

@@ -1,0 +1,54 @@
+/** continuo experts: what it prints, and which words it does not take. */
+import { cpSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { temporaryFolder } from '../engine/packages.ts'
+import { hasShared, sharedModel } from '../engine/paths.ts'
+import { continuo, json, MODEL } from './helpers.ts'
+
+const copied = (): string => {
+  const dir = temporaryFolder()
+  for (const file of ['config.json', 'experts.safetensors'])
+    cpSync(join(sharedModel('perspective-tiny'), file), join(dir, file))
+  return dir
+}
+
+describe.skipIf(!hasShared)('continuo experts', () => {
+  test('packs with a line for each layer, checks with one for all, and names the first fault', async () => {
+    const dir = copied()
+    const packed = await continuo(['experts', 'pack', dir])
+    expect(packed.code).toBe(0)
+    expect(packed.out).toMatch(
+      /^layer +experts .*\n0 +16 +8\.2 kB +200\.7 kB +32 +16 +20\.4 % +28\.7 % \(9\.5 % to 48\.0 %\)\n(.*\n){3}Wrote \S+experts: 64 experts of ternary3, 802\.8 kB, 2\.61 bits a weight, in .*\ndigest [0-9a-f]{64}\n$/,
+    )
+    const checked = await continuo(['experts', 'check', dir])
+    expect([checked.code, checked.out]).toEqual([
+      0,
+      expect.stringMatching(/is whole: 4 layers, 64 experts, 64 deltas, 802\.8 kB, digest/),
+    ])
+    const [told] = await json('experts', 'check', dir)
+    expect(told).toMatchObject({
+      dir,
+      layers: expect.arrayContaining([expect.objectContaining({ layer: 3, deltas: 16 })]),
+    })
+    const path = join(dir, 'experts', 'layer-002.experts')
+    const bytes = readFileSync(path)
+    bytes[70_000]! ^= 1
+    writeFileSync(path, bytes)
+    const damaged = await continuo(['experts', 'check', dir])
+    expect([damaged.code, damaged.err]).toEqual([
+      3,
+      expect.stringMatching(/layer-002\.experts: the record of expert 8 has the checksum/),
+    ])
+  })
+
+  test.each([
+    [['experts', 'park', 'x'], 2, 'experts takes pack or check, not "park". Did you mean pack?'],
+    [['experts', 'pack'], 2, 'continuo experts needs DIR'],
+    [['experts', 'pack', MODEL], 1, 'which has no experts; there is nothing to pack.'],
+    [['experts', 'check', '/nowhere'], 1, '/nowhere is not a model package'],
+  ] as const)('%j ends with %i and a sentence', async (args, code, sentence) => {
+    const ended = await continuo([...args])
+    expect([ended.code, ended.err]).toEqual([code, expect.stringContaining(sentence)])
+  })
+})

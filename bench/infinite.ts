@@ -9,7 +9,7 @@
  *
  *   read/s        tokens read a second, of 4,000 tokens in calls of 500: the median call
  *   generate/s    tokens generated a second, the median of eight requests for 32
- *                 of both: the ratio to a session of the first length, which reads and generates by turns with this one
+ *                 of both: the ratio to the session as it was at the first length, restored like this one, by turns with it
  *   retrieve      the wall time of an event that retrieves and the next token, p50 and p99 of 100, without that of a token alone: chosen by
  *                 the index; named blocks that are in memory; named ones that are read from the folder
  *   resident      memory of a process of its own that restored the session and read 20,000 tokens on: all, that of archived blocks, that of
@@ -21,7 +21,7 @@
  * Lengths are of the first session's tokens when the measurement begins. The plain decoder keeps keys and values of all positions in f32.
  */
 import { spawn } from 'node:child_process'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -117,22 +117,26 @@ const seconds = async (call: () => Promise<unknown>): Promise<number> => {
   return (performance.now() - started) / 1000
 }
 
-/** Reads and generates where the contexts stand, by turns. */
-const speeds = async (model: Pick<Model, 'submit'>, contexts: readonly Context[]) => {
-  const reading = contexts.map((): number[] => [])
+interface Side extends Pick<Model, 'submit'> {
+  readonly context: Context
+}
+
+/** Sessions read and generate where they stand, by turns. */
+const speeds = async (sides: readonly Side[]) => {
+  const reading = sides.map((): number[] => [])
   for (let call = 0; call < CALLS; call += 1)
-    for (const [side, context] of contexts.entries()) {
+    for (const [side, { context, submit }] of sides.entries()) {
       const tokens = Int32Array.from(idsFrom(Number(context.pulse), CALL))
-      reading[side]!.push(CALL / (await seconds(() => model.submit({ context, tokens, nats: false }))))
+      reading[side]!.push(CALL / (await seconds(() => submit({ context, tokens, nats: false }))))
     }
-  const generating = contexts.map((): number[] => [])
+  const generating = sides.map((): number[] => [])
   const generate = { temperature: 1, topK: 0, topP: 1, seed: 3n, count: GENERATED }
   for (let call = 0; call < REQUESTS; call += 1)
-    for (const [side, context] of contexts.entries())
+    for (const [side, { context, submit }] of sides.entries())
       generating[side]!.push(
-        GENERATED / (await seconds(() => model.submit({ context, tokens: none, nats: false, generate }))),
+        GENERATED / (await seconds(() => submit({ context, tokens: none, nats: false, generate }))),
       )
-  return contexts.map((_, side) => ({ read: median(reading[side]!), generate: median(generating[side]!) }))
+  return sides.map((_, side) => ({ read: median(reading[side]!), generate: median(generating[side]!) }))
 }
 
 const sizeBelow = (folder: string): number =>
@@ -238,14 +242,7 @@ const restored = async (place: Place, model: Model) => {
     context.close()
     await contexts.close()
   }
-  /** A session beside it that has read so many tokens. */
-  const beside = async (tokens: number): Promise<Context> => {
-    const other = contexts.createContext()
-    for (let at = 0; at < tokens; at += CALL)
-      await contexts.submit({ context: other, tokens: Int32Array.from(idsFrom(at, CALL)), nats: false })
-    return other
-  }
-  return { context, submit: contexts.submit, stats: contexts.stats, seconds: took, beside, close }
+  return { context, submit: contexts.submit, stats: contexts.stats, seconds: took, close }
 }
 
 /** The wall time of retrievals with the token that follows each, less that of a token. `choose`: the blocks of number n; null: the index chooses. */
@@ -374,6 +371,9 @@ const measure = async (): Promise<void> => {
     const names = topicNames(log.prefix)
     await log.createTopics(TOPICS.map(({ name, settings }) => ({ name: names[name], partitions: 1, config: settings })))
     await log.close()
+    // The session as it was at the first length, in a model of its own.
+    const first = join(dir, 'first')
+    const other = await openModel(join(dir, 'model'), { threads })
     let from = 0
     for (const to of lengths) {
       if (to < from)
@@ -382,11 +382,17 @@ const measure = async (): Promise<void> => {
         )
       const snapshot = await onLog(place, model, from, to)
       from = to + (SNAPSHOTS + 1) * SNAPSHOT
+      if (to === lengths[0]) {
+        mkdirSync(first)
+        for (const name of readdirSync(dir))
+          if (name === 'blobs' || name.startsWith('log.db'))
+            cpSync(join(dir, name), join(first, name), { recursive: true })
+      }
       const alone = await aloneIn(dir)
       const long = await restored(place, model)
-      const short = await long.beside(lengths[0]!)
-      const [{ read, generate }, shorter] = (await speeds(long, [long.context, short])) as unknown as Pair
-      short.close()
+      const short = await restored(placeIn(first), other)
+      const [{ read, generate }, shorter] = (await speeds([long, short])) as unknown as Pair
+      await short.close()
       const archived = Math.floor((to - WINDOW) / BLOCK)
       const sets = [
         [0, 1, 2],
@@ -410,7 +416,7 @@ const measure = async (): Promise<void> => {
         `${ms(quantile(took, 0.5))} ms (p99 ${ms(quantile(took, 0.99))})`
       console.log(
         [
-          `${count(to)} tokens: read ${count(read)}/s, generate ${count(generate)}/s; ${(read / shorter.read).toFixed(3)} and ${(generate / shorter.generate).toFixed(3)} of a session of ${count(lengths[0]!)} beside it`,
+          `${count(to)} tokens: read ${count(read)}/s, generate ${count(generate)}/s; ${(read / shorter.read).toFixed(3)} and ${(generate / shorter.generate).toFixed(3)} of what it did at ${count(lengths[0]!)}`,
           `retrieve ${both(chosen)} by the index, ${both(near)} from memory, ${both(far)} from the folder (${count(storeReads)} reads)`,
           `resident ${bytes(alone.resident)}, of it archived blocks ${bytes(alone.blocks)}, state ${bytes(alone.state)}; a snapshot after 1,000 tokens ${bytes(snapshot)}`,
           `restored to the first token in ${alone.restored.toFixed(3)} s; killed and there again in ${again.seconds.toFixed(2)} s: ${again.chain === chain ? 'the same chain' : `ANOTHER CHAIN, ${again.chain} for ${chain}`}`,
@@ -418,6 +424,7 @@ const measure = async (): Promise<void> => {
       )
     }
     model.close()
+    other.close()
     const decoder = await openModel(writeModel(join(dir, 'plain'), 65_536, null), { threads })
     const context = decoder.createContext()
     for (const to of plain) {
@@ -425,7 +432,7 @@ const measure = async (): Promise<void> => {
         const tokens = Int32Array.from(idsFrom(Number(context.pulse), Math.min(2000, to - Number(context.pulse))))
         await decoder.submit({ context, tokens, nats: false })
       }
-      const { read, generate } = (await speeds(decoder, [context]))[0]!
+      const { read, generate } = (await speeds([{ submit: decoder.submit, context }]))[0]!
       console.log(
         `plain, ${count(to)} tokens: read ${count(read)}/s, generate ${count(generate)}/s, state ${bytes(context.bytes)}`,
       )

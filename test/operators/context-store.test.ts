@@ -216,7 +216,7 @@ describe('the folder of the spill files', () => {
       await fed(store, b, [n])
     }
     expect(store.stats).toMatchObject({ resident: 2, spilled: 0, residentBytes: 2 * model.contextBytes })
-    expect(warnings[0]).toMatch(/cannot be spilled to .*stays in memory/)
+    expect(warnings[0]).toMatch(/^Contexts cannot be written to .*stays in memory/)
     // Not once for each call.
     expect(warnings).toHaveLength(store.stats.failures)
     expect(warnings.length).toBeLessThan(4)

@@ -173,7 +173,7 @@ void Sha256::update(std::span<Sha256, lanes> hashes, const std::array<std::span<
 }
 
 // 5.1.1: a bit 1, zeros, and the length in bits as 64 bits.
-std::string Sha256::hex() {
+Digest Sha256::digest() {
   const uint64_t bits = 8 * length_;
   std::array<std::byte, 2 * block_bytes> tail{};
   tail[0] = std::byte{0x80};
@@ -181,10 +181,15 @@ std::string Sha256::hex() {
   const size_t zeros_end = (waiting < 56 ? 56 : 56 + block_bytes) - waiting;
   for (size_t i = 0; i < 8; ++i) tail[zeros_end + i] = static_cast<std::byte>(bits >> (56 - 8 * i));
   update({tail.data(), zeros_end + 8});
+  Digest out;
+  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::byte>(state_[i / 4] >> (24 - 8 * (i % 4)));
+  return out;
+}
+
+std::string hex_of(const Digest& digest) {
   std::string out;
-  for (const uint32_t word : state_) {
-    for (int shift = 28; shift >= 0; shift -= 4) out += "0123456789abcdef"[word >> shift & 15];
-  }
+  for (const std::byte byte : digest)
+    for (const int shift : {4, 0}) out += "0123456789abcdef"[std::to_integer<unsigned>(byte) >> shift & 15];
   return out;
 }
 

@@ -10,6 +10,10 @@
 
 namespace continuo {
 
+using Digest = std::array<std::byte, 32>;
+// Two lower-case hex digits for each byte.
+std::string hex_of(const Digest& digest);
+
 class Sha256 {
  public:
   Sha256() : Sha256(true) {}
@@ -22,8 +26,10 @@ class Sha256 {
   // other.
   static constexpr size_t lanes = 4;
   static void update(std::span<Sha256, lanes> hashes, const std::array<std::span<const std::byte>, lanes>& pieces);
-  // 64 lower-case hex digits. To be called once, as the last call.
-  std::string hex();
+  // To be called once, as the last call.
+  Digest digest();
+  // The same as 64 lower-case hex digits.
+  std::string hex() { return hex_of(digest()); }
 
  private:
   static constexpr size_t block_bytes = 64;

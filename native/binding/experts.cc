@@ -24,7 +24,7 @@ using Napi::Value;
 
 namespace {
 
-// Of one matrix in the places that JavaScript gives: file, and offset and bytes of codes and of scales.
+// Numbers that `places` has for one matrix: index of its file, offset and bytes of its codes, of its scales.
 constexpr size_t place_numbers = 5;
 
 struct Report {

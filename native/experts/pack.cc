@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/checksum.h"
+#include "base/file.h"
 #include "base/sha256.h"
 #include "experts/delta.h"
 
@@ -18,32 +19,13 @@ namespace continuo::experts {
 
 namespace {
 
-class File {
- public:
-  File(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)), why_(errno) {}
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  int fd() const { return fd_; }
-  int why() const { return why_; }
-
- private:
-  int fd_, why_;
-};
-
 // Writes a file from its beginning.
 class Writer {
  public:
   Writer(const std::string& path, int fd, uint64_t bytes) : path_(path), fd_(fd), bytes_(bytes) {}
 
   Status write(std::span<const std::byte> bytes) {
-    for (size_t done = 0; done < bytes.size();) {
-      const ssize_t n = ::write(fd_, bytes.data() + done, bytes.size() - done);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return failed(n == 0 ? ENOSPC : errno);
-      done += static_cast<size_t>(n);
-    }
+    if (const int why = write_all(fd_, bytes); why != 0) return failed(why);
     written_ += bytes.size();
     return Done{};
   }
@@ -69,23 +51,6 @@ class Writer {
   uint64_t bytes_, written_ = 0;
 };
 
-Digest bytes_of(const std::string& hex) {
-  Digest out{};
-  for (size_t i = 0; i < out.size(); ++i)
-    out[i] = std::byte{static_cast<uint8_t>(std::stoul(hex.substr(2 * i, 2), nullptr, 16))};
-  return out;
-}
-
-std::string hex_of(const Digest& digest) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string out;
-  for (const std::byte byte : digest) {
-    out += digits[std::to_integer<size_t>(byte) >> 4];
-    out += digits[std::to_integer<size_t>(byte) & 15];
-  }
-  return out;
-}
-
 // Trits that differ in the bytes x and y.
 size_t differing(unsigned x, unsigned y) {
   size_t count = 0;
@@ -110,21 +75,27 @@ double differing_share(const ExpertShape& shape, std::span<const std::byte> a, s
 // The first error of tasks that run on several threads: that of the lowest task.
 class FirstError {
  public:
-  void report(size_t task, Error error) {
-    const std::lock_guard lock(mutex_);
-    if (!error_ || task < task_) error_ = std::move(error), task_ = task;
-  }
   // Runs a task, which takes memory; on a thread of the pool nothing would catch what it throws.
   template <class Task> void watch(size_t task, const Task& run) {
     try {
       if (Status done = run(); !done) report(task, done.error());
     } catch (const std::bad_alloc&) {
-      report(task, {Code::unavailable, "no memory"});  // short enough for a string without memory
+      exhausted_ = true;
     }
   }
-  const std::optional<Error>& error() const { return error_; }
+  // Of all tasks, once they have ended. Throws std::bad_alloc where one had no memory.
+  const std::optional<Error>& error() const {
+    if (exhausted_) throw std::bad_alloc();
+    return error_;
+  }
 
  private:
+  void report(size_t task, Error error) {
+    const std::lock_guard lock(mutex_);
+    if (!error_ || task < task_) error_ = std::move(error), task_ = task;
+  }
+
+  std::atomic<bool> exhausted_{false};
   std::mutex mutex_;
   std::optional<Error> error_;
   size_t task_ = 0;
@@ -189,7 +160,7 @@ Result<LayerReport> pack_layer(const std::string& path, uint32_t layer, const Ex
   Sha256 source;
   for (const auto& expert : experts)
     for (const auto& [codes, scales] : expert) source.update(codes), source.update(scales);
-  index.digest = bytes_of(source.hex());
+  index.digest = source.digest();
 
   const auto pairs = neighbours(torus.first, torus.second);
   std::vector<size_t> sizes(pairs.size());
@@ -199,6 +170,8 @@ Result<LayerReport> pack_layer(const std::string& path, uint32_t layer, const Ex
     sizes[i] = delta_bytes(a, b);
     if (!shares.empty()) shares[i] = differing_share(shape, a, b);
   });
+  // Deltas are made here for their checksums, and again when they are written: all at once they could take as much
+  // memory as the records.
   for (size_t i = 0; i < pairs.size(); ++i) {
     if (2 * padded(sizes[i]) > index.record_bytes()) continue;
     const auto [a, b] = pairs[i];
@@ -207,8 +180,7 @@ Result<LayerReport> pack_layer(const std::string& path, uint32_t layer, const Ex
 
   const auto head = encode_index(index);
   const File file(path, O_WRONLY | O_CREAT | O_EXCL);
-  if (file.fd() < 0)
-    return Error{Code::unavailable, text(path, " could not be made: ", std::strerror(file.why()), ".")};
+  if (!file) return Error{Code::unavailable, text(path, " could not be made: ", std::strerror(file.why()), ".")};
   Writer writer(path, file.fd(), index.file_bytes());
   Status written = writer.write(head);
   const auto put = [&](std::span<const std::byte> bytes) {
@@ -228,8 +200,7 @@ Result<LayerReport> pack_layer(const std::string& path, uint32_t layer, const Ex
 
 Result<LayerReport> check_layer(const std::string& path, ThreadPool& pool) {
   const File file(path, O_RDONLY);
-  if (file.fd() < 0)
-    return Error{Code::unavailable, text(path, " could not be opened: ", std::strerror(file.why()), ".")};
+  if (!file) return Error{Code::unavailable, text(path, " could not be opened: ", std::strerror(file.why()), ".")};
   auto read = read_index(file.fd(), path);
   if (!read) return read.error();
   const StoreIndex& index = *read;
@@ -270,8 +241,8 @@ Result<LayerReport> check_layer(const std::string& path, ThreadPool& pool) {
       source.update(scales);
     }
   }
-  if (const auto found = source.hex(); found != hex_of(index.digest))
-    return refuse("the experts unpack to the digest ", found, ", expected ", hex_of(index.digest));
+  if (const Digest found = source.digest(); found != index.digest)
+    return refuse("the experts unpack to the digest ", hex_of(found), ", expected ", hex_of(index.digest));
 
   pool.parallel_for(index.deltas.size(), [&](size_t i) {
     first.watch(i, [&]() -> Status {

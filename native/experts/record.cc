@@ -1,7 +1,10 @@
 #include "experts/record.h"
 
+#include <cmath>
 #include <cstring>
 #include <string_view>
+
+#include "base/dtype.h"
 
 namespace continuo::experts {
 
@@ -33,7 +36,7 @@ const Traits& traits_of(Coding coding) {
 
 constexpr uint32_t most_width = 1u << 20;
 
-// Whether the numbers of a float may be any, and those of a code are some.
+// Whether the coding has this byte.
 bool is_code(Coding coding, std::byte byte) {
   const auto value = std::to_integer<unsigned>(byte);
   switch (coding) {
@@ -43,8 +46,6 @@ bool is_code(Coding coding, std::byte byte) {
     default: return true;
   }
 }
-
-constexpr bool is_finite_f16(uint16_t bits) { return (bits & 0x7C00) != 0x7C00; }
 
 // Copies row-major rows of units into tiles, or back. `Unit` is a byte or a number.
 template <class Unit> void to_tiles(const std::byte* rows, size_t outputs, size_t units, Unit padding, std::byte* out) {
@@ -149,7 +150,7 @@ Status pack_record(const ExpertShape& shape, const ExpertSource& source, std::sp
       for (size_t i = 0; i < scales.size() / scale_bytes; ++i) {
         uint16_t scale = 0;
         std::memcpy(&scale, scales.data() + i * scale_bytes, scale_bytes);
-        if (!is_finite_f16(scale))
+        if (!std::isfinite(widen_f16(scale)))
           return invalid("the scales of ", matrix_name(which), " hold a number that is not finite at element ", i,
                          ". The model is damaged: convert it again.");
       }

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/checksum.h"
+#include "base/file.h"
 
 namespace continuo::experts {
 
@@ -102,15 +101,10 @@ std::vector<std::byte> encode_index(StoreIndex& index) {
 }
 
 Status read_exactly(int fd, const std::string& path, uint64_t offset, std::span<std::byte> out) {
-  for (size_t done = 0; done < out.size();) {
-    const ssize_t n = ::pread(fd, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0)
-      return Error{Code::unavailable, text(path, " could not be read at ", offset + done, ": ",
-                                           n == 0 ? "it ends there" : std::strerror(errno), ".")};
-    done += static_cast<size_t>(n);
-  }
-  return Done{};
+  const int why = read_at(fd, out, offset);
+  if (why == 0) return Done{};
+  return Error{Code::unavailable, text(path, " could not be read at ", offset, ": ",
+                                       why == file_ended ? "it ends there" : std::strerror(why), ".")};
 }
 
 Result<StoreIndex> read_index(int fd, const std::string& path) {

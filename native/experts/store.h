@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sha256.h"
 #include "experts/record.h"
 
 namespace continuo::experts {
@@ -32,8 +33,6 @@ struct DeltaEntry {
   uint64_t offset, bytes, checksum;
 };
 static_assert(sizeof(DeltaEntry) == 32);
-
-using Digest = std::array<std::byte, 32>;
 
 struct StoreIndex {
   ExpertShape shape;

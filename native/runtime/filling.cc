@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <utility>
 
+#include "base/file.h"
 #include "base/sha256.h"
 #include "runtime/damage.h"
 
@@ -19,40 +18,18 @@ namespace {
 // Bytes that are read at a time: those of all lanes stay in a core's cache until they are hashed and checked.
 constexpr size_t chunk = size_t{64} << 10;
 
-class File {
- public:
-  explicit File(const std::string& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
-  File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  File& operator=(File&&) = delete;
-  ~File() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
+bool has_bytes(const File& file, size_t bytes) {
+  struct stat found{};
+  return file && ::fstat(file.fd(), &found) == 0 && S_ISREG(found.st_mode) &&
+         static_cast<size_t>(found.st_size) == bytes;
+}
 
-  bool has(size_t bytes) const {
-    struct stat found{};
-    return descriptor_ >= 0 && ::fstat(descriptor_, &found) == 0 && S_ISREG(found.st_mode) &&
-           static_cast<size_t>(found.st_size) == bytes;
-  }
-  // Has the system fetch the file from the disk; a matter of speed alone.
-  void want() const {
+// Has the system fetch the file from the disk; a matter of speed alone.
+void want(const File& file) {
 #ifdef POSIX_FADV_WILLNEED
-    (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_WILLNEED);
+  (void)::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_WILLNEED);
 #endif
-  }
-  bool read(std::span<std::byte> to, size_t at) const {
-    while (!to.empty()) {
-      const auto got = ::pread(descriptor_, to.data(), to.size(), static_cast<off_t>(at));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) return false;
-      to = to.subspan(static_cast<size_t>(got));
-      at += static_cast<size_t>(got);
-    }
-    return true;
-  }
-
- private:
-  int descriptor_;
-};
+}
 
 // At most as many as there are lanes.
 std::vector<std::string> hashes_of(std::span<const BlockBytes> blocks) {
@@ -201,9 +178,9 @@ class Filling::Reading {
  public:
   Reading(Filling& filling, std::span<const BlockFile> files) : filling_(filling), wanted_(files) {
     for (const auto& file : files) {
-      files_.emplace_back(file.path);
-      good_.push_back(files_.back().has(filling.sizes_[file.name.growth]));
-      if (good_.back()) files_.back().want();
+      files_.emplace_back(file.path, O_RDONLY);
+      good_.push_back(has_bytes(files_.back(), filling.sizes_[file.name.growth]));
+      if (good_.back()) want(files_.back());
     }
     faults_.resize(files.size());
   }
@@ -242,7 +219,7 @@ class Filling::Reading {
 
  private:
   std::span<const std::byte> fetch(size_t i, const Part& part, size_t from, std::span<std::byte> to, size_t at) {
-    if (good_[i] && files_[i].read(to, at)) {
+    if (good_[i] && read_at(files_[i].fd(), to, at) == 0) {
       if (!faults_[i]) faults_[i] = filling_.fault_in(part, wanted_[i].name.block, from, to);
     } else {
       good_[i] = false;

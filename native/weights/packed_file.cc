@@ -1,14 +1,15 @@
 #include "weights/packed_file.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include "base/checksum.h"
+#include "base/file.h"
 #include "weights/mapped_file.h"
 
 namespace continuo {
@@ -33,17 +34,6 @@ Entry entry_of(const Constant& constant) {
           0,
           constant.bytes.size(),
           0};
-}
-
-bool write_all(int fd, const std::byte* data, size_t size) {
-  while (size > 0) {
-    const ssize_t n = ::write(fd, data, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    data += n;
-    size -= static_cast<size_t>(n);
-  }
-  return true;
 }
 
 }  // namespace
@@ -116,12 +106,12 @@ void write_packed(const PackCache& cache, std::span<const Constant> constants) {
       text(cache.path, ".", ::getpid(), ".", static_cast<const void*>(constants.data()), ".tmp");
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd < 0) return;
-  bool good = write_all(fd, head.data(), head.size());
+  bool good = write_all(fd, head) == 0;
   size_t written = head.size();
-  const std::byte padding[line] = {};
+  const std::array<std::byte, line> padding{};
   for (size_t i = 0; good && i < entries.size(); ++i) {
-    good = write_all(fd, padding, entries[i].offset - written) &&
-           write_all(fd, constants[i].bytes.data(), entries[i].bytes);
+    good = write_all(fd, std::span(padding).first(entries[i].offset - written)) == 0 &&
+           write_all(fd, constants[i].bytes.first(entries[i].bytes)) == 0;
     written = entries[i].offset + entries[i].bytes;
   }
   // No fsync: if the machine crashes, the checksums reveal an incomplete file.

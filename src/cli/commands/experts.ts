@@ -1,12 +1,48 @@
-import { startProgress } from '../../observe/progress.ts'
+import type { CheckedExperts, PackedExperts, PackedLayer } from '../../experts/pack.ts'
 import { command } from '../command.ts'
 import { nearest, usage } from '../flags.ts'
 import { bytes, count, plural, print, printJson, table } from '../output.ts'
-import { exitCodeOfSignal, untilSignal } from '../signals.ts'
+import { interruptible } from '../work.ts'
 
 const ACTIONS = ['pack', 'check'] as const
 
 const percent = (share: number): string => `${(100 * share).toFixed(1)} %`
+
+const sumOf = (layers: readonly PackedLayer[], of: (layer: PackedLayer) => number): number =>
+  layers.reduce((sum, layer) => sum + of(layer), 0)
+
+const tellChecked = ({ store, layers, digest }: CheckedExperts): void => {
+  const [total, deltas] = [sumOf(layers, ({ experts: own }) => own), sumOf(layers, (layer) => layer.deltas)]
+  const size = bytes(sumOf(layers, ({ fileBytes }) => fileBytes))
+  print(
+    `${store} is whole: ${plural(layers.length, 'layer')}, ${plural(total, 'expert')}, ${plural(deltas, 'delta')}, ${size}, digest ${digest}.`,
+  )
+}
+
+const tellPacked = (packed: PackedExperts, seconds: number): void => {
+  const { layers, sizes, store } = packed
+  const compared = sizes.coding === 'ternary3' && sizes.torus !== null
+  print(
+    table(
+      ['layer', 'experts', 'record', 'file', 'neighbours', 'deltas', 'of a record', 'trits that differ'],
+      layers.map(({ layer, experts: own, recordBytes, payloadBytes, fileBytes, pairs, deltas, deltaBytes, trits }) => [
+        String(layer),
+        count(own),
+        bytes(recordBytes),
+        bytes(fileBytes),
+        count(pairs),
+        count(deltas),
+        deltas === 0 ? '' : percent(deltaBytes / deltas / payloadBytes),
+        compared ? `${percent(trits.mean)} (${percent(trits.least)} to ${percent(trits.most)})` : '',
+      ]),
+    ),
+  )
+  const total = sumOf(layers, ({ experts: own }) => own)
+  print(
+    `Wrote ${store}: ${count(total)} experts of ${sizes.coding}, ${bytes(packed.bytes)}, ${packed.bitsPerWeight.toFixed(2)} bits a weight, in ${seconds.toFixed(1)} s (${(packed.bytes / 1e6 / seconds).toFixed(0)} MB/s).`,
+  )
+  print(`digest ${packed.digest}`)
+}
 
 export const experts = command({
   name: 'experts',
@@ -28,72 +64,28 @@ export const experts = command({
       )
     }
     const { checkExperts, packExperts } = await import('../../experts/pack.ts')
-    let at: string | null = null
-    const stopping = untilSignal('Stopping after this layer. Once more ends at once.')
-    const progress = flags.json ? null : startProgress(process.stderr, () => at)
-    const started = performance.now()
-    let done = 0
-    const request = {
-      dir: dir!,
-      signal: stopping,
-      onLayer: ({ file, fileBytes }: { readonly file: string; readonly fileBytes: number }) => {
-        done += fileBytes
-        at = `${file}: ${bytes(done)}`
-      },
-    }
-    try {
+    return interruptible(flags.json, 'Stopping after this layer. Once more ends at once.', async (work) => {
+      let done = 0
+      const request = {
+        dir: dir!,
+        signal: work.signal,
+        onLayer: ({ file, fileBytes }: PackedLayer) => {
+          done += fileBytes
+          work.show(`${file}: ${bytes(done)}`)
+        },
+      }
       if (action === 'check') {
         const checked = await checkExperts(request)
-        at = null
-        progress?.stop()
+        work.finish()
         if (flags.json) printJson({ dir, ...checked })
-        else {
-          const total = checked.layers.reduce((sum, layer) => sum + layer.experts, 0)
-          const deltas = checked.layers.reduce((sum, layer) => sum + layer.deltas, 0)
-          print(
-            `${checked.store} is whole: ${plural(checked.layers.length, 'layer')}, ${plural(total, 'expert')}, ${plural(deltas, 'delta')}, ${bytes(done)}, digest ${checked.digest}.`,
-          )
-        }
-        return 0
+        else tellChecked(checked)
+      } else {
+        const packed = await packExperts(request)
+        const seconds = work.finish()
+        if (flags.json) printJson({ dir, ...packed, seconds })
+        else tellPacked(packed, seconds)
       }
-      const packed = await packExperts(request)
-      at = null
-      progress?.stop()
-      const seconds = (performance.now() - started) / 1000
-      if (flags.json) {
-        printJson({ dir, ...packed, seconds })
-        return 0
-      }
-      const { layers, sizes, store } = packed
-      const compared = sizes.coding === 'ternary3' && sizes.torus !== null
-      print(
-        table(
-          ['layer', 'experts', 'record', 'file', 'neighbours', 'deltas', 'of a record', 'trits that differ'],
-          layers.map(
-            ({ layer, experts: own, recordBytes, payloadBytes, fileBytes, pairs, deltas, deltaBytes, trits }) => [
-              String(layer),
-              count(own),
-              bytes(recordBytes),
-              bytes(fileBytes),
-              count(pairs),
-              count(deltas),
-              deltas === 0 ? '' : percent(deltaBytes / deltas / payloadBytes),
-              compared ? `${percent(trits.mean)} (${percent(trits.least)} to ${percent(trits.most)})` : '',
-            ],
-          ),
-        ),
-      )
-      const total = layers.reduce((sum, { experts: own }) => sum + own, 0)
-      print(
-        `Wrote ${store}: ${count(total)} experts of ${sizes.coding}, ${bytes(packed.bytes)}, ${packed.bitsPerWeight.toFixed(2)} bits a weight, in ${seconds.toFixed(1)} s (${(packed.bytes / 1e6 / seconds).toFixed(0)} MB/s).`,
-      )
-      print(`digest ${packed.digest}`)
       return 0
-    } catch (error) {
-      if (stopping.aborted) return exitCodeOfSignal(stopping)
-      throw error
-    } finally {
-      progress?.stop()
-    }
+    })
   },
 })

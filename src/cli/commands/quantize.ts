@@ -1,8 +1,7 @@
-import { startProgress } from '../../observe/progress.ts'
 import { command } from '../command.ts'
 import { choice, needed, optional, usage } from '../flags.ts'
 import { bytes, count, plural, print, printJson, say } from '../output.ts'
-import { exitCodeOfSignal, untilSignal } from '../signals.ts'
+import { interruptible } from '../work.ts'
 
 const NAMES = ['q8', 'i4', 'ternary'] as const
 
@@ -25,24 +24,17 @@ export const quantize = command({
     const { defaultOut, GROUPS, quantizePackage } = await import('../../models/quantize.ts')
     const out = flags.out ?? defaultOut(dir!, to)
     const group = GROUPS.find((size) => String(size) === flags.group)!
-    let at: string | null = null
-    const stopping = untilSignal('Stopping: removing what was written. Once more ends at once.')
-    const progress = flags.json ? null : startProgress(process.stderr, () => at)
-    const started = performance.now()
-    try {
+    const stopping = 'Stopping: removing what was written. Once more ends at once.'
+    return interruptible(flags.json, stopping, async ({ signal, show, finish }) => {
       const done = await quantizePackage({
         dir: dir!,
         out,
         to,
         group,
-        signal: stopping,
-        onProgress: (now) => {
-          at = `${now.tensor}: ${bytes(now.done)} of ${bytes(now.bytes)}`
-        },
+        signal,
+        onProgress: (now) => show(`${now.tensor}: ${bytes(now.done)} of ${bytes(now.bytes)}`),
       })
-      at = null
-      progress?.stop()
-      const seconds = (performance.now() - started) / 1000
+      const seconds = finish()
       if (flags.json) printJson({ dir, out, ...done, seconds })
       else {
         print(
@@ -55,11 +47,6 @@ export const quantize = command({
         if (done.leftOut.length > 0) say(`Not copied: ${done.leftOut.join(', ')}.`)
       }
       return 0
-    } catch (error) {
-      if (stopping.aborted) return exitCodeOfSignal(stopping)
-      throw error
-    } finally {
-      progress?.stop()
-    }
+    })
   },
 })

@@ -4,10 +4,10 @@
  */
 import { createHash, type Hash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
-import { mkdir, open, rename, stat, unlink } from 'node:fs/promises'
+import { open, rename, stat, unlink } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { ContinuoError, messageOf } from '../errors.ts'
-import { syncFolder } from '../files.ts'
+import { makeFolder, syncFolder } from '../files.ts'
 import { get, type Hub, Passing, passing, persist } from './request.ts'
 
 /** What a hub says of a file before it sends it. */
@@ -142,11 +142,13 @@ export const fetchFile = async (hub: Hub, { path, to, known, onProgress }: FileR
   }
   const receive = async (response: Response, now: Announced, begin: number, alive: () => void): Promise<void> => {
     const part = partOf(to, now)
-    const file = await mkdir(dirname(to), { recursive: true })
-      .then(() => open(part, begin > 0 ? 'r+' : 'w'))
-      .catch((cause: unknown) => {
-        throw failedWrite(part, cause)
-      })
+    const opened = async () => {
+      makeFolder(dirname(to))
+      return open(part, begin > 0 ? 'r+' : 'w')
+    }
+    const file = await opened().catch((cause: unknown) => {
+      throw failedWrite(part, cause)
+    })
     try {
       for await (const piece of response.body ?? []) {
         const bytes = piece as Uint8Array

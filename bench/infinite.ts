@@ -297,9 +297,6 @@ const killed = async (
   return { chain, seconds: took }
 }
 
-type Speed = Awaited<ReturnType<typeof speeds>>[number]
-type Pair = readonly [Speed, Speed]
-
 const placeIn = (dir: string): Place => ({ url: `file:${join(dir, 'log.db')}`, store: join(dir, 'blobs') })
 
 /** What is killed: a worker that says when its session's first new tokens are committed. */
@@ -391,7 +388,8 @@ const measure = async (): Promise<void> => {
       const alone = await aloneIn(dir)
       const long = await restored(place, model)
       const short = await restored(placeIn(first), other)
-      const [{ read, generate }, shorter] = (await speeds([long, short])) as unknown as Pair
+      const sides = await speeds([long, short])
+      const [{ read, generate }, shorter] = [sides[0]!, sides[1]!]
       await short.close()
       const archived = Math.floor((to - WINDOW) / BLOCK)
       const sets = [

@@ -40,7 +40,7 @@ export interface PackedExperts {
 }
 
 const STORE = 'experts'
-const FILE = /^layer-(\d{3,})\.experts$/
+const FILE = /^layer-\d{3,}\.experts$/
 
 const fileOf = (layer: number): string => `layer-${String(layer).padStart(3, '0')}.experts`
 const threadsOf = (threads = availableParallelism()): number => Math.max(1, Math.min(16, threads))
@@ -96,24 +96,17 @@ const packInto = async (
   source: ExpertsSource,
   request: PackRequest,
 ): Promise<readonly PackedLayer[]> => {
-  const { sizes, files } = source
-  const [columns, rows] = sizes.torus ?? [0, 0]
+  const { coding, channels, inner, group, torus } = source.sizes
+  const [columns, rows] = torus ?? [0, 0]
+  const common = { coding, channels, inner, group, columns, rows, files: source.files }
   const out: PackedLayer[] = []
   for (const layer of source.layers) {
     request.signal?.throwIfAborted()
     const file = fileOf(layer)
     const report = await packLayer({
+      ...common,
       path: join(folder, file),
       layer,
-      ...{
-        coding: sizes.coding,
-        channels: sizes.channels,
-        inner: sizes.inner,
-        group: sizes.group,
-        columns,
-        rows,
-        files,
-      },
       places: numbersOf(source.placesOf(layer)),
       threads: threadsOf(request.threads),
     })
@@ -141,8 +134,6 @@ const refuseOther = (path: string, found: LayerReport, layer: number, sizes: Exp
   )
 }
 
-const weightsOf = ({ channels, inner }: ExpertSizes): number => 3 * channels * inner
-
 /**
  * Throws INVALID for a package without experts or with damaged ones, REFUSED where they have another digest than config.json says,
  * UNAVAILABLE where the store cannot be written; then a store that was there is as it was.
@@ -150,11 +141,10 @@ const weightsOf = ({ channels, inner }: ExpertSizes): number => 3 * channels * i
 export const packExperts = async (request: PackRequest): Promise<PackedExperts> => {
   const source = await findExperts(request.dir)
   const store = join(source.dir, STORE)
+  const { channels, inner } = source.sizes
   const folder = `${store}.${randomBytes(4).toString('hex')}.tmp`
-  let made = false
   try {
     await removeLeftOvers(source.dir)
-    made = true
     await writeFile(ownerOf(folder), processName() ?? '')
     await mkdir(folder)
     const layers = await packInto(folder, source, request)
@@ -170,13 +160,11 @@ export const packExperts = async (request: PackRequest): Promise<PackedExperts> 
       layers,
       digest,
       bytes: layers.reduce((sum, { fileBytes }) => sum + fileBytes, 0),
-      bitsPerWeight: (8 * layers[0]!.payloadBytes) / weightsOf(source.sizes),
+      bitsPerWeight: (8 * layers[0]!.payloadBytes) / (3 * channels * inner),
     }
   } catch (error) {
-    if (made) {
-      await rm(folder, { recursive: true, force: true }).catch(() => undefined)
-      await rm(ownerOf(folder), { force: true }).catch(() => undefined)
-    }
+    for (const path of [folder, ownerOf(folder)])
+      await rm(path, { recursive: true, force: true }).catch(() => undefined)
     if ((error as NodeJS.ErrnoException).syscall === undefined) throw error
     throw new ContinuoError('UNAVAILABLE', `${store} could not be written: ${whyNotWritten(error)}.`, { cause: error })
   }

@@ -96,6 +96,16 @@ struct SsmRun {
   size_t tokens;
 };
 
+// The perspective decay recurrence over consecutive tokens (pdr.h). Rows lie one behind the other.
+struct PdrRun {
+  float* state;             // [keys][channels]: channels are the lanes
+  const float *gamma, *v;   // [tokens][channels]
+  const float *k, *q;       // [tokens][keys]
+  float* y;                 // [tokens][channels]
+  size_t channels, keys, tokens;
+  bool convex;
+};
+
 // One row of keys and values that a query looks along: positions [first, last). The channels of a position lie at
 // (p mod slots) · stride from keys and values, or in blocks; then keys and values are null, and slots is 0. Keys and
 // values of f16 or bf16 are widened exactly.

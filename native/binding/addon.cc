@@ -7,6 +7,7 @@
 #include "binding/experts.h"
 #include "binding/filling.h"
 #include "binding/inspect.h"
+#include "binding/items.h"
 #include "binding/positions.h"
 #include "binding/values.h"
 #include "weights/widen.h"
@@ -18,23 +19,37 @@ namespace {
 using Napi::CallbackInfo;
 using Napi::Value;
 
-Napi::Object head_value(Napi::Env env, const Head& head) {
-  auto out = Napi::Object::New(env);
-  out.Set("pulse", Napi::BigInt::New(env, head.pulse));
-  out.Set("origin", Napi::BigInt::New(env, head.origin));
-  out.Set("chain", Napi::String::New(env, head.chain.hex()));
-  return out;
-}
-
-template <class Array, class T> Array array_of(Napi::Env env, const std::vector<T>& values) {
-  auto out = Array::New(env, values.size());
-  if (!values.empty()) std::memcpy(out.Data(), values.data(), values.size() * sizeof(T));
-  return out;
-}
-
 ExecutorOptions options_of(const Value& value) {
   const auto object = value.As<Napi::Object>();
   return {object.Get("memoryReuse").ToBoolean(), object.Get("trace").ToBoolean(), object.Get("watch").ToBoolean()};
+}
+
+// The member `experts` of the options: where the model's experts lie, and how they are read. Null: it has none.
+Engine::OpenExperts experts_of(const Value& value) {
+  const auto found = value.As<Napi::Object>().Get("experts");
+  if (!found.IsObject()) return nullptr;
+  const auto object = found.As<Napi::Object>();
+  experts::CacheOptions options;
+  options.bytes = static_cast<uint64_t>(object.Get("bytes").As<Napi::Number>().Int64Value());
+  options.digest = object.Get("digest").As<Napi::String>();
+  options.io = object.Get("io").As<Napi::String>().Utf8Value() == "buffered" ? experts::Io::buffered : experts::Io::direct;
+  const auto policy = object.Get("policy").As<Napi::String>().Utf8Value();
+  options.policy = policy == "lfu"   ? experts::Policy::lfu
+                   : policy == "lru" ? experts::Policy::lru
+                                     : experts::Policy::score;
+  const auto backend = object.Get("backend").As<Napi::String>().Utf8Value();
+  options.backend = backend == "io_uring"  ? experts::Backend::io_uring
+                    : backend == "threads" ? experts::Backend::threads
+                                           : experts::Backend::automatic;
+  options.depth = object.Get("depth").As<Napi::Number>().Uint32Value();
+  options.deltas = object.Get("deltas").ToBoolean();
+  options.frequencies = object.Get("frequencies").ToBoolean();
+  std::vector<uint32_t> layers;
+  const auto list = object.Get("layers").As<Napi::Array>();
+  for (uint32_t i = 0; i < list.Length(); ++i) layers.push_back(list.Get(i).As<Napi::Number>().Uint32Value());
+  return [folder = object.Get("folder").As<Napi::String>().Utf8Value(), layers, options] {
+    return experts::ExpertCache::open(folder, layers, options);
+  };
 }
 
 // open(graphJson, paths, threads, options, packedPath, packedKey, device, stepTarget) → Promise<handle>
@@ -53,7 +68,7 @@ Value open(const CallbackInfo& info) {
           return wrap(settled, EngineRef(handle), engine_tag);
         });
       },
-      open_device);
+      open_device, experts_of(info[3]));
   return call->deferred.Promise();
 }
 
@@ -276,125 +291,6 @@ Value token_bytes(const CallbackInfo& info) {
   return wrap(info.Env(), std::shared_ptr<const TokenBytes>(std::move(out)), token_bytes_tag);
 }
 
-std::string bytes_of(const Value& value) {
-  const auto bytes = value.As<Napi::Uint8Array>();
-  return {reinterpret_cast<const char*>(bytes.Data()), bytes.ByteLength()};
-}
-
-StopStrings stop_of(const Napi::Object& object) {
-  StopStrings stop;
-  stop.bytes = unwrap<std::shared_ptr<const TokenBytes>>(object.Get("tokenBytes"), token_bytes_tag);
-  stop.tail = bytes_of(object.Get("tail"));
-  const auto list = object.Get("strings").As<Napi::Array>();
-  for (uint32_t i = 0; i < list.Length(); ++i) {
-    if (auto string = bytes_of(list.Get(i)); !string.empty()) stop.strings.push_back(std::move(string));
-  }
-  return stop;
-}
-
-Item item_of(const EngineRef& engine, const Napi::Object& object) {
-  auto context = open_context(object.Get("context"));
-  if (context->engine != engine)
-    throw error_value(object.Env(), {Code::misuse, "the context belongs to another model."});
-  Item item;
-  item.context = context->context;
-  const auto tokens = object.Get("tokens").As<Napi::Int32Array>();
-  item.tokens.assign(tokens.Data(), tokens.Data() + tokens.ElementLength());
-  if (const auto request = object.Get("request"); request.IsObject()) {
-    const auto asked = request.As<Napi::Object>();
-    item.request = MemoryRequest{asked.Get("archive").ToBoolean()};
-    if (const auto blocks = asked.Get("blocks"); blocks.IsTypedArray()) {
-      const auto list = blocks.As<Napi::Int32Array>();
-      item.request->blocks.emplace(list.Data(), list.Data() + list.ElementLength());
-    }
-    if (const auto plain = asked.Get("plain"); plain.IsObject()) {
-      const auto numbers = [&](const char* name) {
-        const auto of = plain.As<Napi::Object>().Get(name).As<Napi::Float32Array>();
-        return std::vector<float>(of.Data(), of.Data() + of.ElementLength());
-      };
-      item.request->plain = PlainCache{numbers("keys"), numbers("values"), numbers("hidden")};
-    }
-  }
-  item.nats = object.Get("nats").ToBoolean();
-  item.count = object.Get("count").As<Napi::Number>().Uint32Value();
-  if (item.count > 0) {
-    item.sampling = {object.Get("temperature").As<Napi::Number>().FloatValue(),
-                     object.Get("topK").As<Napi::Number>().Uint32Value(),
-                     object.Get("topP").As<Napi::Number>().DoubleValue(), u64_of(object.Get("seed"))};
-    const auto ends = object.Get("endTokens").As<Napi::Int32Array>();
-    item.end_tokens.assign(ends.Data(), ends.Data() + ends.ElementLength());
-    if (const auto stop = object.Get("stop"); stop.IsObject()) item.stop = stop_of(stop.As<Napi::Object>());
-    item.more = object.Get("more").ToBoolean();
-  }
-  return item;
-}
-
-const char* name_of(Ended ended) {
-  switch (ended) {
-    case Ended::end_token: return "eos";
-    case Ended::stop_string: return "stop";
-    case Ended::positions: return "positions";
-    case Ended::not_early: break;
-  }
-  return nullptr;
-}
-
-std::string_view name_of(MemoryEvent::Type type) {
-  switch (type) {
-    case MemoryEvent::Type::segment: return "segment";
-    case MemoryEvent::Type::release: return "release";
-    case MemoryEvent::Type::archive: return "archive";
-    case MemoryEvent::Type::tombstone: return "tombstone";
-    case MemoryEvent::Type::summarize: return "summarize";
-    case MemoryEvent::Type::retrieve: return "retrieve";
-    case MemoryEvent::Type::inject: return "inject";
-    case MemoryEvent::Type::node: return "node";
-    case MemoryEvent::Type::split: return "split";
-    case MemoryEvent::Type::merge: return "merge";
-  }
-  return {};
-}
-
-// { pulse, type, … }: the members that an event of the type has.
-Value event_value(Napi::Env env, const MemoryEvent& event) {
-  using enum MemoryEvent::Type;
-  auto out = Napi::Object::New(env);
-  const auto number = [&](const char* name, auto value) { out.Set(name, static_cast<double>(value)); };
-  const auto list = [&](const auto& numbers) {
-    auto array = Napi::Array::New(env, numbers.size());
-    for (uint32_t i = 0; i < numbers.size(); ++i) array.Set(i, static_cast<double>(numbers[i]));
-    return array;
-  };
-  number("pulse", event.pulse);
-  out.Set("type", std::string(name_of(event.type)));
-  if (event.block >= 0) number("block", event.block);
-  if (event.type == segment) number("distance", event.distance);
-  if (!event.reason.empty()) out.Set("reason", std::string(event.reason));
-  if (event.type == archive) {
-    number("k_norm", event.k_norm);
-    number("v_norm", event.v_norm);
-  }
-  if (event.type == tombstone) {
-    auto spans = Napi::Array::New(env, event.spans.size());
-    for (uint32_t i = 0; i < event.spans.size(); ++i) spans.Set(i, list(event.spans[i]));
-    out.Set("spans", spans);
-  }
-  if (event.type == retrieve || event.type == inject) out.Set("blocks", list(event.blocks));
-  if (event.type == retrieve && !event.spans.empty()) out.Set("span", list(event.spans.front()));
-  if (event.type == inject) number("slots", event.slots);
-  if (event.type == node || event.type == split) number("virtual", event.slot);
-  if (event.type == node) out.Set("new", event.fresh);
-  if (event.type == split) {
-    number("new", event.other);
-    out.Set("moved", list(event.blocks));
-  }
-  if (event.type == merge) {
-    number("into", event.slot);
-    number("from", event.other);
-  }
-  return out;
-}
-
 // submit(engine, item) → Promise<result>
 Value submit(const CallbackInfo& info) {
   const auto env = info.Env();
@@ -405,19 +301,7 @@ Value submit(const CallbackInfo& info) {
     if (done.error) return EngineHandle::complete(std::move(call), std::move(done.error), {});
     auto result = std::make_shared<ItemResult>(std::move(done));
     EngineHandle::complete(std::move(call), std::nullopt, [result](Napi::Env settled, const EngineRef&) -> Value {
-      auto out = Napi::Object::New(settled);
-      out.Set("nats", array_of<Napi::Float32Array>(settled, result->nats));
-      out.Set("generated", array_of<Napi::Int32Array>(settled, result->generated));
-      out.Set("logprobs", array_of<Napi::Float32Array>(settled, result->logprobs));
-      const char* ended = name_of(result->ended);
-      out.Set("ended", ended ? Value(Napi::String::New(settled, ended)) : Value(settled.Null()));
-      if (!result->events.empty()) {
-        auto events = Napi::Array::New(settled, result->events.size());
-        for (uint32_t i = 0; i < result->events.size(); ++i) events.Set(i, event_value(settled, result->events[i]));
-        out.Set("events", events);
-      }
-      out.Set("head", head_value(settled, result->head));
-      return out;
+      return result_value(settled, *result);
     });
   });
   return promised(env, *call, accepted);

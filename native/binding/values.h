@@ -105,4 +105,18 @@ template <class T> void free_beside(Napi::Env env, std::shared_ptr<T> large) {
   (void)promise_of(env, std::move(job));
 }
 
+inline Napi::Object head_value(Napi::Env env, const Head& head) {
+  auto out = Napi::Object::New(env);
+  out.Set("pulse", Napi::BigInt::New(env, head.pulse));
+  out.Set("origin", Napi::BigInt::New(env, head.origin));
+  out.Set("chain", Napi::String::New(env, head.chain.hex()));
+  return out;
+}
+
+template <class Array, class T> Array array_of(Napi::Env env, const std::vector<T>& values) {
+  auto out = Array::New(env, values.size());
+  if (!values.empty()) std::memcpy(out.Data(), values.data(), values.size() * sizeof(T));
+  return out;
+}
+
 }  // namespace continuo::binding

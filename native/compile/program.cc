@@ -219,7 +219,8 @@ class Compiler {
     }
     std::map<Name, int64_t> so_far;
     // The clock already counts the row itself when the row begins.
-    if (note_clock()) so_far[graph_.clock] = 1;
+    // Rows of block "again" stand where the last token stood, and do not move it.
+    if (note_clock() && block_.name != "again") so_far[graph_.clock] = 1;
     const auto number = [&](Instruction& instruction, bool) {
       for (auto& at : instruction.places) {
         at.seen = so_far[graph_.followed(at.table)];

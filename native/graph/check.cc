@@ -296,6 +296,8 @@ Status check_graph(Graph& graph) {
   // The memory controller uses all others.
   for (Name name = 0; name < graph.declarations.size() && !graph.memory; ++name) {
     const auto& d = graph.declarations[name];
+    // What is recalled and bound is no op's.
+    if (graph.perspective && (name == graph.perspective->banks || name == graph.perspective->through)) continue;
     if (d.kind == Kind::persistent && !states.contains(name))
       return invalid("graph: persistent \"", d.name, "\" is used by no node.");
   }
@@ -312,6 +314,18 @@ Status check_graph(Graph& graph) {
     });
     if (problem) return *problem;
     graph.first = i;
+  }
+  for (size_t i = 0; i < graph.blocks.size(); ++i) {
+    if (graph.blocks[i].name != "again") continue;
+    std::optional<Error> problem;
+    each_node(graph.blocks[i].nodes, [&](const Node& node) {
+      const State state = traits_of(node.op).state;
+      if (state != State::none && state != State::reads && !problem)
+        problem = invalid("graph: node ", node_text(graph, node),
+                          ": block \"again\" reads what the last token left, and writes nothing.");
+    });
+    if (problem) return *problem;
+    graph.again = i;
   }
   if (auto good = find_language_model(graph); !good) return good;
   if (graph.memory && !graph.language) return invalid("graph: only a language model has a memory.");

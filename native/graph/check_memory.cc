@@ -115,8 +115,16 @@ void check_mix(Checker& check, RowShape&) {
 void check_recall(Checker& check, RowShape& out) {
   const auto& node = check.node();
   check.need_groups(out.extents[0]);
-  if (check.ok())
-    check.need_state({node.groups, out.extents[0] / node.groups, out.extents[0] / node.groups}, Type::f32);
+  const auto rest = check.ok() ? check.picked(*node.state) : std::vector<uint64_t>{};
+  if (!check.ok()) return;
+  const uint64_t keys = out.extents[0] / node.groups;
+  // One head needs no axis for heads.
+  const bool one = rest.size() == 2 && node.groups == 1;
+  const uint64_t channels = rest.size() == 3 || one ? rest.back() : keys;
+  check.need_state(one ? std::vector{keys, channels} : std::vector<uint64_t>{node.groups, keys, channels}, Type::f32);
+  if (channels != keys && keys > most_recalled_keys)
+    check.fail("has ", keys, " keys, expected at most ", most_recalled_keys);
+  out.extents = {node.groups * channels};
 }
 
 }  // namespace continuo

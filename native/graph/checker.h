@@ -255,5 +255,13 @@ void check_memory(Checker& check, RowShape& out);
 void check_memory_first(Checker& check, RowShape& out);
 void check_mix(Checker& check, RowShape& out);
 void check_recall(Checker& check, RowShape& out);
+void check_pdr(Checker& check, RowShape& out);
+void check_torus(Checker& check, RowShape& out);
+void check_nearest(Checker& check, RowShape& out);
+void check_experts(Checker& check, RowShape& out);
+void check_experts_ahead(Checker& check, RowShape& out);
+void check_project(Checker& check, RowShape& out);
+void check_whole(Checker& check, RowShape& out);
+void check_adapter(Checker& check, RowShape& out);
 
 }  // namespace continuo

@@ -15,13 +15,11 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "base/type.h"
+#include "graph/names.h"
 
 namespace continuo {
 
 struct Graph;
-
-using Name = uint32_t;  // index into Graph::declarations
-constexpr uint32_t no_name = static_cast<uint32_t>(-1);
 
 struct ExternalMemory {
   enum class Policy : uint8_t { recent, similar, graph };

@@ -11,6 +11,8 @@ constexpr size_t max_taps = 64;  // of a convolution
 
 // Of topk: scores of a row, and how many of them are chosen.
 constexpr size_t max_scores = 4096, max_chosen = 64;
+// Experts on a torus, half-spaces of a projection, rank of an adapter; keys of a state that is not square.
+constexpr size_t max_torus = 65536, max_half_spaces = 4096, max_adapter_rank = 1024, most_recalled_keys = 1024;
 
 enum class Rule : uint8_t { titans, delta, hebbian };
 enum class Retention : uint8_t { none, l2, elastic, kl, sphere };

@@ -44,6 +44,7 @@
 #include "graph/elementwise.h"
 #include "graph/external_memory.h"
 #include "graph/forms.h"
+#include "graph/perspective.h"
 #include "weights/storage.h"
 #include "weights/view.h"
 
@@ -78,6 +79,13 @@ enum class Op : uint8_t {
   gather,
   routed,
   combine,
+  torus,
+  nearest,
+  experts,
+  experts_ahead,
+  project,
+  whole,
+  adapter,
   rope,
   attend,
   attend_weights,
@@ -85,6 +93,7 @@ enum class Op : uint8_t {
   cache_conv,
   cache_wkv7,
   cache_ssm,
+  cache_pdr,
   cache_attend,
   cache_memory,
   cache_memory_first,
@@ -183,14 +192,15 @@ struct Node {
   uint32_t groups = 1;  // heads
   uint32_t shared = 1;  // attend: query heads that share one key head
   float eps = 0;
-  float scale = 0;            // attend; scale: the factor
+  float scale = 0;            // attend; scale: the factor; project: the inflation
   uint64_t from = 0, to = 0;  // slice; loop
   int64_t number = 0;  // less, equal, remainder: the right-hand side; increment, decrement: by how much; cache_read of
-                       // a counter: modulo what, or 0; branch: the index' value; topk: how many
+                       // a counter: modulo what, or 0; branch: the index' value; topk, nearest: how many; project: sweeps
   Type type = Type::f32;             // cast
   std::vector<float> low, high;      // range, clamp: per level
   uint32_t times = 1;                // repeat
   bool silu = true;                  // cache.conv: whether the sums go through silu
+  bool convex = true;                // cache.pdr: whether what is written is weighed by 1 − γ
   std::vector<uint32_t> increments;  // rope: per pair of channels, from the first channel of a head on
   uint64_t segment = 0;              // cache.attend, cache.mix: segments of the clock; 0: none
   MemoryForm memory;                 // cache.memory, cache.memory.first
@@ -251,6 +261,8 @@ struct Graph {
   std::optional<LanguageModel> language;
   Name clock = no_name;  // no_name where the graph declares no clock
   std::optional<ExternalMemory> memory;
+  std::optional<Perspective> perspective;
+  std::optional<size_t> again;  // index of block "again": the last layers once more, reading only
   std::optional<size_t> first;  // index of block "first"
 
   uint64_t width(Name name) const { return declarations[name].elements(); }

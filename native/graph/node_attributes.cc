@@ -73,6 +73,11 @@ class Attributes {
     if (op.has(attribute::levels) && !(floats(item, "low", node.low) && floats(item, "high", node.high))) return false;
     if (op.has(attribute::form) && !memory_form(item, node)) return false;
     if (op.has(attribute::activation) && !activation(item, node)) return false;
+    if (op.has(attribute::write) && !written(item, node)) return false;
+    if (op.has(attribute::sweeps)) {
+      if (!number(item, "iterations", 1, max_extent, n) || !finite(item, "inflation", node.scale)) return false;
+      node.number = static_cast<int64_t>(n);
+    }
     if (op.has(attribute::times)) {
       if (!number(item, "times", 1, max_extent, n)) return false;
       node.times = static_cast<uint32_t>(n);
@@ -127,6 +132,12 @@ class Attributes {
     if (!found) return true;
     return read_word(found->text, {{"silu", true}, {"none", false}}, node.silu) ||
            fail(user_, " has the unknown activation \"", found->text, "\", expected silu or none.");
+  }
+
+  bool written(const Value& item, Node& node) {
+    const auto* found = item.find("write");
+    return (found && read_word(found->text, {{"convex", true}, {"plain", false}}, node.convex)) ||
+           fail(user_, " needs \"write\", which is convex or plain.");
   }
 
   bool increments(const Value& item, Node& node) {

@@ -49,6 +49,18 @@ constexpr auto ops = std::to_array<OpTraits>({
     {.op = Op::gather, .name = "gather", .in = {vector, any}, .check = check_gather},
     {.op = Op::routed, .name = "routed", .in = {form, any, form}, .rows = Rows::together, .check = check_routed},
     {.op = Op::combine, .name = "combine", .in = {numbers, form}, .cost = 16, .check = check_combine},
+    {.op = Op::torus, .name = "torus", .in = {vector, form}, .more = true, .rows = Rows::runs, .state = State::reads,
+     .check = check_torus},
+    {.op = Op::nearest, .name = "nearest", .in = {vector}, .more = true, .attributes = attribute::count, .cost = 255,
+     .check = check_nearest},
+    {.op = Op::experts, .name = "experts", .in = {vector, any, form}, .rows = Rows::together, .check = check_experts},
+    {.op = Op::experts_ahead, .name = "experts.ahead", .in = {any, form}, .out = false, .attributes = attribute::count,
+     .rows = Rows::together, .check = check_experts_ahead},
+    {.op = Op::project, .name = "project", .in = {vector, form, form}, .attributes = sweeps, .cost = 255,
+     .check = check_project},
+    {.op = Op::whole, .name = "whole", .in = {vector}, .check = check_whole},
+    {.op = Op::adapter, .name = "adapter", .in = {vector, form, form, form}, .rows = Rows::runs, .state = State::reads,
+     .check = check_adapter},
     {.op = Op::rope, .name = "rope", .in = {vector}, .attributes = groups | increments, .named_state = true,
      .rows = Rows::runs, .state = State::reads, .check = check_rope},
     {.op = Op::attend, .name = "attend", .in = {vector, history, history}, .attributes = groups | attention,
@@ -65,6 +77,8 @@ constexpr auto ops = std::to_array<OpTraits>({
      .named_state = true, .rows = Rows::runs, .state = State::advances, .one_place = true, .check = check_wkv7},
     {.op = Op::cache_ssm, .name = "cache.ssm", .in = {vector, form, form, form, form, form}, .attributes = groups,
      .named_state = true, .rows = Rows::runs, .state = State::advances, .one_place = true, .check = check_ssm},
+    {.op = Op::cache_pdr, .name = "cache.pdr", .in = {vector, form, form, vector}, .attributes = write, .named_state = true,
+     .rows = Rows::runs, .state = State::advances, .one_place = true, .check = check_pdr},
     {.op = Op::cache_attend, .name = "cache.attend", .in = {vector, form, form, form, form}, .more = true,
      .attributes = groups | attention | segment, .rows = Rows::runs, .state = State::advances, .one_place = true,
      .check = check_rings},
@@ -106,7 +120,7 @@ static_assert(in_order(), "every op has an entry, in the order of enum Op");
 constexpr std::string_view names[] = {"groups",       "eps",     "value",      "from to",  "dtype",
                                       "shared scale", "segment", "increments", "low high", "rule retention periods",
                                       "modulo",       "by",      "factor",     "count",    "activation",
-                                      "times"};
+                                      "times",        "write",   "iterations inflation"};
 
 // Checks input i against its need; `first`: the shape of the first input.
 void check_need(Checker& check, Need need, size_t i, const std::vector<uint64_t>& first) {

@@ -53,22 +53,24 @@ enum class State : uint8_t {
 
 // Attributes: members of a node in JSON beside op, in, out and state.
 namespace attribute {
-constexpr uint16_t groups = 1 << 0;
-constexpr uint16_t eps = 1 << 1;
-constexpr uint16_t value = 1 << 2;  // a literal right-hand side, in place of the last input
-constexpr uint16_t part = 1 << 3;   // from, to
-constexpr uint16_t dtype = 1 << 4;
-constexpr uint16_t attention = 1 << 5;  // shared, scale
-constexpr uint16_t segment = 1 << 6;
-constexpr uint16_t increments = 1 << 7;
-constexpr uint16_t levels = 1 << 8;  // low, high
-constexpr uint16_t form = 1 << 9;    // rule, retention, periods and the numbers of a memory's form
-constexpr uint16_t modulo = 1 << 10;
-constexpr uint16_t by = 1 << 11;
-constexpr uint16_t factor = 1 << 12;
-constexpr uint16_t count = 1 << 13;
-constexpr uint16_t activation = 1 << 14;
-constexpr uint16_t times = 1 << 15;
+constexpr uint32_t groups = 1 << 0;
+constexpr uint32_t eps = 1 << 1;
+constexpr uint32_t value = 1 << 2;  // a literal right-hand side, in place of the last input
+constexpr uint32_t part = 1 << 3;   // from, to
+constexpr uint32_t dtype = 1 << 4;
+constexpr uint32_t attention = 1 << 5;  // shared, scale
+constexpr uint32_t segment = 1 << 6;
+constexpr uint32_t increments = 1 << 7;
+constexpr uint32_t levels = 1 << 8;  // low, high
+constexpr uint32_t form = 1 << 9;    // rule, retention, periods and the numbers of a memory's form
+constexpr uint32_t modulo = 1 << 10;
+constexpr uint32_t by = 1 << 11;
+constexpr uint32_t factor = 1 << 12;
+constexpr uint32_t count = 1 << 13;
+constexpr uint32_t activation = 1 << 14;
+constexpr uint32_t times = 1 << 15;
+constexpr uint32_t write = 1 << 16;   // convex or plain
+constexpr uint32_t sweeps = 1 << 17;  // iterations, inflation
 }  // namespace attribute
 
 struct OpTraits {
@@ -77,7 +79,7 @@ struct OpTraits {
   std::array<Need, 6> in{};
   bool more = false;         // may have more inputs than `in` lists; the op's own check covers those
   bool out = true;           // writes a volatile
-  uint16_t attributes = 0;   // of attribute::
+  uint32_t attributes = 0;   // of attribute::
   bool named_state = false;  // needs "state"
   Rows rows = Rows::local;
   State state = State::none;
@@ -92,7 +94,7 @@ struct OpTraits {
   void (*check)(Checker&, RowShape&) = nullptr;
 
   size_t inputs() const;
-  bool has(uint16_t attribute) const { return (attributes & attribute) != 0; }
+  bool has(uint32_t attribute) const { return (attributes & attribute) != 0; }
 };
 
 const char* name_of(Need need);

@@ -35,7 +35,7 @@ class Reader {
     const auto* format = root_.find("format");
     if (!format || !format->is_string() || format->text != "continuo-graph/2")
       return invalid("graph: expected the format \"continuo-graph/2\".");
-    if (!indices() || !declarations() || !memory() || !blocks()) return *error_;
+    if (!indices() || !declarations() || !memory() || !perspective() || !blocks()) return *error_;
     return std::move(graph_);
   }
 
@@ -136,6 +136,18 @@ class Reader {
     return true;
   }
 
+  bool perspective() {
+    const auto* item = root_.find("perspective");
+    if (!item) return true;
+    auto perspective = read_perspective(*item, graph_);
+    if (!perspective) {
+      error_ = perspective.error();
+      return false;
+    }
+    graph_.perspective = std::move(*perspective);
+    return true;
+  }
+
   bool shape(const Value& item, Declaration& d) {
     const auto* list = item.list_of("shape");
     if (!list) return fail("\"", d.name, "\" has no shape.");
@@ -201,11 +213,17 @@ class Reader {
     if (d.tensor.empty()) return fail("constant \"", d.name, "\" names no tensor.");
     if (!read_word(
             *layout,
-            {{"packed", Layout::packed}, {"rows", Layout::rows}, {"vector", Layout::vector}, {"stack", Layout::stack}},
+            {{"packed", Layout::packed},
+             {"rows", Layout::rows},
+             {"vector", Layout::vector},
+             {"stack", Layout::stack},
+             {"experts", Layout::experts}},
             d.layout))
       return fail("constant \"", d.name, "\" has the unknown layout \"", *layout, "\".");
-    if (d.shape.size() != (d.layout == Layout::vector ? 1u : d.layout == Layout::stack ? 3u : 2u))
+    const bool cube = d.layout == Layout::stack || d.layout == Layout::experts;
+    if (d.shape.size() != (d.layout == Layout::vector ? 1u : cube ? 3u : 2u))
       return fail("constant \"", d.name, "\" has shape ", shape_text(d.shape), ", which its layout cannot hold.");
+    if (d.layout == Layout::experts) return pattern ? family(item, d) : fail("constant \"", d.name, "\" is no family: a store of experts has a file for each layer.");
     if (const auto* transposed = item.find("transposed")) d.transposed = transposed->boolean;
     if (d.transposed && d.layout != Layout::packed)
       return fail("constant \"", d.name, "\" is transposed, which only the layout packed supports.");

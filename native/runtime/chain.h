@@ -8,6 +8,7 @@
 //   reset      fold(2)
 //   archive    fold(3), fold(block); inject: fold(4), fold(number of blocks), fold(each). After the pulse of the token
 //              behind which it happened (memory_controller.h)
+//   adapt      fold(5), fold(evaluations used), fold(bits of the loss at the end, an f64)
 //   text       a then b, sixteen lower-case hex digits each
 //
 // Both multipliers are odd, so each fold is a bijection of (a, b) for a given w: no later fold can cancel a difference.
@@ -44,6 +45,12 @@ class Chain {
     fold(4);
     fold(blocks.size());
     for (const int32_t block : blocks) fold(static_cast<uint32_t>(block));
+  }
+
+  void adapted(uint64_t evaluations, double loss) {
+    fold(5);
+    fold(evaluations);
+    fold(std::bit_cast<uint64_t>(loss));
   }
 
   std::string hex() const {

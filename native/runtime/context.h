@@ -53,6 +53,7 @@ class Context final : public Pageable {
   Context& operator=(const Context&) = delete;
 
   const Model& model() const { return *model_; }
+  const std::shared_ptr<const Model>& shared_model() const { return model_; }
   Head head;
 
   // Sets every persistent to its first value. The clock is not set back.

@@ -96,12 +96,13 @@ bool Engine::take(std::optional<Job>& job, std::vector<Arrival>& arrivals) {
 }
 
 void Engine::load(std::string graph_json, std::vector<std::string> paths, PackCache cache, ExecutorOptions options,
-                  Loaded done, OpenDevice open_device) {
+                  Loaded done, OpenDevice open_device, OpenExperts open_experts) {
   inbox_->call([this, graph_json = std::move(graph_json), paths = std::move(paths), cache = std::move(cache), options,
-                done = std::move(done), open_device = std::move(open_device)]() mutable {
+                done = std::move(done), open_device = std::move(open_device),
+                open_experts = std::move(open_experts)]() mutable {
     options_ = options;
     source_ = [this, graph_json = std::move(graph_json), paths = std::move(paths), cache = std::move(cache),
-               open_device = std::move(open_device)]() -> Result<std::shared_ptr<const Model>> {
+               open_device = std::move(open_device), open_experts = std::move(open_experts)]() -> Result<std::shared_ptr<const Model>> {
       auto device = open_device();
       if (!device) return device.error();
       {
@@ -110,8 +111,14 @@ void Engine::load(std::string graph_json, std::vector<std::string> paths, PackCa
         unavailable_.clear();
       }
       // Blocks of contexts that are spilled, and their owner, go on with the cache of the model that was lost.
+      std::shared_ptr<experts::ExpertCache> experts = model_ ? model_->experts : nullptr;
+      if (!experts && open_experts) {
+        auto opened = open_experts();
+        if (!opened) return opened.error();
+        experts = std::move(*opened);
+      }
       return Model::load(graph_json, paths, pool_, *device, cache.path.empty() ? nullptr : &cache,
-                         model_ ? model_->sleepy_blocks : nullptr);
+                         model_ ? model_->sleepy_blocks : nullptr, std::move(experts));
     };
     done(load_model());
   });
@@ -236,11 +243,18 @@ Status Engine::submit(Item item, Answer answer) {
   }
   if (item.context->broken)
     return refused({Code::misuse, "an earlier call left the context's state unusable; reset or restore it first."});
-  if (item.request && !item.context->model().graph.memory)
+  const auto& graph = item.context->model().graph;
+  if (item.request && std::holds_alternative<MemoryRequest>(*item.request) && !graph.memory)
     return refused(
         {Code::refused, "the model has no memory outside of its context, so nothing can be archived or retrieved."});
+  if (const auto* adapt = item.request ? std::get_if<AdaptRequest>(&*item.request) : nullptr) {
+    if (!graph.perspective || (!graph.perspective->adaptation && !graph.perspective->memory))
+      return refused({Code::refused, "the model has nothing that adapts: neither adapters nor a hyperdimensional memory."});
+    if (adapt->evaluations < 1 || adapt->evaluations > most_evaluations)
+      return refused(invalid("an adaptation has ", adapt->evaluations, " evaluations, expected 1 to ", most_evaluations, "."));
+  }
   if (item.request && (item.count > 0 || !item.tokens.empty()))
-    return refused(invalid("a request to the memory is an item of its own: it has neither tokens nor a generation."));
+    return refused(invalid("a request is an item of its own: it has neither tokens nor a generation."));
   if (item.count > 0 && item.tokens.empty() && item.context->head.pulse == item.context->head.origin) {
     return refused(invalid("cannot generate before the first token of a context; feed one first."));
   }

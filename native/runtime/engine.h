@@ -48,6 +48,8 @@ class Engine {
   using Answer = Scheduler::Answer;
   using Predicted = std::function<void(Result<std::vector<float>>)>;
   using Stepped = std::function<void(Status)>;
+  // The experts that the model reads from a store, once.
+  using OpenExperts = std::function<Result<std::shared_ptr<experts::ExpertCache>>()>;
   using OpenDevice = std::function<Result<std::shared_ptr<Device>>()>;
 
   // While any session generates, a step takes at most about `step_target` times what it takes without reading rows
@@ -60,7 +62,7 @@ class Engine {
   // Model::load; `open_device` gives the device, now and after a loss; `options` are those of the engine's own
   // executor.
   void load(std::string graph_json, std::vector<std::string> paths, PackCache cache, ExecutorOptions options,
-            Loaded done, OpenDevice open_device);
+            Loaded done, OpenDevice open_device, OpenExperts open_experts = nullptr);
   // Refuses an invalid item at once and leaves its context unclaimed. Otherwise the context stays claimed until
   // `answer` is called.
   Status submit(Item item, Answer answer);

@@ -139,6 +139,8 @@ std::optional<Executor::History> Executor::history(Space& space, const Instructi
   if (axis.kind == Axis::Kind::ring) {
     const auto places = static_cast<size_t>(axis.extent);
     out.first = out.last > places ? out.last - places : 0;
+    if (model_->graph.declarations[axis.counter].clock)
+      out.first = std::max(out.first, static_cast<size_t>(run.context->head.origin));
     if (!in_blocks(place.table)) out.slots = places;
   }
   if (out.slots > 0) {

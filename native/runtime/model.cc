@@ -1,9 +1,11 @@
 #include "runtime/model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "graph/ops.h"
 #include "runtime/block_list.h"
+#include "runtime/chance.h"
 #include "runtime/executor.h"
 #include "weights/tensor_files.h"
 
@@ -161,7 +163,7 @@ std::vector<StateSlice> lay_out(const Graph& graph, const Device& device) {
       layout.push_back(slice);
       continue;
     }
-    slice.on_host = graph.memory && !device.in_host_memory() && !touched[name];
+    slice.on_host = (graph.memory || graph.perspective) && !device.in_host_memory() && !touched[name];
     find_axes(d, slice);
     slice.block = static_cast<size_t>(d.block);
     slice.ring_in_blocks = in_blocks[name];
@@ -223,6 +225,13 @@ ConstantSpec spec_of(const Graph& graph, const ConstantIndex::Member& member) {
     table.extents = d.shape;
     return table;
   }
+  if (d.layout == Layout::experts) {
+    ConstantSpec none;
+    none.name = d.name;
+    none.layout = Layout::experts;
+    none.shape = d.shape;
+    return none;
+  }
   // In a stack `each` leads from matrix to matrix.
   const bool stack = d.layout == Layout::stack;
   return {d.name,    d.layout,  d.shape,          filled(d.tensor), d.transposed,
@@ -244,7 +253,8 @@ Model::Model(Graph g, std::shared_ptr<Device> on)
 
 Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, const std::vector<Tensor>& tensors,
                                                  ThreadPool& pool, std::shared_ptr<Device> device,
-                                                 const PackCache* cache, std::shared_ptr<BlockCache> sleepy_blocks) {
+                                                 const PackCache* cache, std::shared_ptr<BlockCache> sleepy_blocks,
+                                                 std::shared_ptr<experts::ExpertCache> experts) {
   auto graph = parse_graph(graph_json);
   if (!graph) return graph.error();
   std::shared_ptr<Model> model(new Model(std::move(*graph), std::move(device)));
@@ -265,15 +275,67 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, co
     model->modules = std::move(*modules);
     model->sleepy_blocks = sleepy_blocks ? std::move(sleepy_blocks) : std::make_shared<BlockCache>();
   }
+  model->experts = std::move(experts);
+  if (const auto& form = model->graph.perspective; form && form->memory)
+    model->hyper_space = std::make_unique<const HyperSpace>(
+        *form->memory, model->graph.width(model->graph.language->hidden), model->graph.vocabulary());
   std::vector<ConstantSpec> specs;
   for (const auto& member : model->constant_index.members()) specs.push_back(spec_of(model->graph, member));
   auto packed = pack_weights(specs, tensors, pool, cache);
   if (!packed) return packed.error();
   model->constants = std::move(packed->constants);
   for (auto& constant : model->constants) model->device->adopt(constant);
+  if (auto good = model->find_experts(); !good) return good.error();
   model->note = std::move(packed->note);
   if (auto good = run_first(model, pool); !good) return good.error();
+  begin_adapters(model);
   return std::shared_ptr<const Model>(std::move(model));
+}
+
+// The first adapters: B is 0, A is normal of variance 1 / inputs, by the place of the layer and of the target.
+void Model::begin_adapters(const std::shared_ptr<Model>& model) {
+  const auto& form = model->graph.perspective;
+  if (!form || !form->adaptation) return;
+  const auto& adaptation = *form->adaptation;
+  Context context(model);
+  const Pinned pinned(*model->device, context);
+  for (size_t target = 0; target < adaptation.targets.size(); ++target) {
+    const Name A = adaptation.targets[target].A;
+    const auto& shape = model->graph.declarations[A].shape;  // [layers, rank, inputs]
+    const size_t layers = shape[0], each = shape[1] * shape[2];
+    const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape[2])));
+    std::vector<float> first(layers * each);
+    for (size_t layer = 0; layer < layers; ++layer) {
+      for (size_t i = 0; i < each; ++i)
+        first[layer * each + i] = normal_of(chance(Purpose::adapter, static_cast<uint32_t>(target), layer,
+                                                   adaptation.seed, static_cast<uint32_t>(i))) *
+                                  scale;
+    }
+    model->device->upload(context.data(A), reinterpret_cast<const std::byte*>(first.data()), first.size() * sizeof(float));
+  }
+  model->first = context.image();
+}
+
+// Binds constants of the layout experts to the layers of the store.
+Status Model::find_experts() {
+  for (size_t i = 0; i < constants.size(); ++i) {
+    const auto& [declaration, member] = constant_index.members()[i];
+    const auto& d = graph.declarations[declaration];
+    if (d.layout != Layout::experts || d.kind != Kind::constant) continue;
+    auto& constant = constants[i];
+    constant.layout = Layout::experts;
+    constant.layer = static_cast<uint32_t>(graph.indices[d.over].number(member));
+    constant.members = static_cast<size_t>(d.shape[0]);
+    const auto* index = experts ? experts->index(constant.layer) : nullptr;
+    if (!index) return invalid("graph: constant \"", d.name, "\" needs layer ", constant.layer, " of an expert store.");
+    const std::vector<uint64_t> found{index->records.size(), index->shape.inner, index->shape.channels};
+    if (found != d.shape)
+      return Error{Code::refused, text("Layer ", constant.layer, " of the expert store has experts ", shape_text(found),
+                                       ", expected ", shape_text(d.shape),
+                                       " (experts, inner channels, channels). Pack the experts again: continuo experts "
+                                       "pack.")};
+  }
+  return Done{};
 }
 
 // Computes the first state once, with the kernels of every later step. Each context copies it.
@@ -315,10 +377,11 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, st
 
 Result<std::shared_ptr<const Model>> Model::load(std::string_view graph_json, std::span<const std::string> paths,
                                                  ThreadPool& pool, std::shared_ptr<Device> device,
-                                                 const PackCache* cache, std::shared_ptr<BlockCache> sleepy_blocks) {
+                                                 const PackCache* cache, std::shared_ptr<BlockCache> sleepy_blocks,
+                                                 std::shared_ptr<experts::ExpertCache> experts) {
   auto files = TensorFiles::open(paths);
   if (!files) return files.error();
-  return make(graph_json, files->tensors(), pool, std::move(device), cache, std::move(sleepy_blocks));
+  return make(graph_json, files->tensors(), pool, std::move(device), cache, std::move(sleepy_blocks), std::move(experts));
 }
 
 }  // namespace continuo

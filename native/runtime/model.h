@@ -7,10 +7,12 @@
 
 #include "base/threads.h"
 #include "compile/program.h"
+#include "experts/cache.h"
 #include "graph/graph.h"
 #include "runtime/block_cache.h"
 #include "runtime/device.h"
 #include "runtime/host_kernels.h"
+#include "runtime/hyper_memory.h"
 #include "runtime/memory_modules.h"
 #include "weights/weights.h"
 
@@ -68,7 +70,8 @@ class Model {
   static Result<std::shared_ptr<const Model>> make(std::string_view graph_json, const std::vector<Tensor>& tensors,
                                                    ThreadPool& pool, std::shared_ptr<Device> device,
                                                    const PackCache* cache = nullptr,
-                                                   std::shared_ptr<BlockCache> sleepy_blocks = nullptr);
+                                                   std::shared_ptr<BlockCache> sleepy_blocks = nullptr,
+                                                   std::shared_ptr<experts::ExpertCache> experts = nullptr);
   // The same, with the bytes of one file (tensor_files.h).
   static Result<std::shared_ptr<const Model>> make(std::string_view graph_json, std::span<const std::byte> file,
                                                    ThreadPool& pool, std::shared_ptr<Device> device,
@@ -77,7 +80,8 @@ class Model {
   static Result<std::shared_ptr<const Model>> load(std::string_view graph_json, std::span<const std::string> paths,
                                                    ThreadPool& pool, std::shared_ptr<Device> device,
                                                    const PackCache* cache = nullptr,
-                                                   std::shared_ptr<BlockCache> sleepy_blocks = nullptr);
+                                                   std::shared_ptr<BlockCache> sleepy_blocks = nullptr,
+                                                   std::shared_ptr<experts::ExpertCache> experts = nullptr);
 
   // How many tokens a context can take until a counter that every token raises reaches its bound. None where no such
   // counter has a bound.
@@ -100,12 +104,18 @@ class Model {
   std::vector<Program> programs;    // [blocks]
   std::optional<FirstState> first;  // where the graph has a block "first"
   std::unique_ptr<const MemoryModules> modules;  // of the memory outside; null where it has none
+  // The experts that the constants of the layout experts are layers of; null where there are none.
+  std::shared_ptr<experts::ExpertCache> experts;
+  // Of a perspective model with a hyperdimensional memory; else null.
+  std::unique_ptr<const HyperSpace> hyper_space;
   // Of the tables that may sleep; null where there are none.
   std::shared_ptr<BlockCache> sleepy_blocks;
   std::string note;  // why packed weights on disk were not used; else empty
 
  private:
   Model(Graph graph, std::shared_ptr<Device> device);
+  Status find_experts();
+  static void begin_adapters(const std::shared_ptr<Model>& model);
   static Status run_first(const std::shared_ptr<Model>& model, ThreadPool& pool);
 };
 

@@ -68,9 +68,13 @@ void Scheduler::serve(Executor& executor) {
   for (auto& work : generating_) {
     // What is asked for changes the list, so it need not be laid before.
     if (!work.requested() || !pin(executor, work, 0, false)) continue;
+    if (const auto* asked = std::get_if<AdaptRequest>(&*work.item.request)) {
+      adapt(executor, work, *asked);
+      continue;
+    }
     work.served = true;
     MemoryController controller(work.context(), executor.pool(), work.result.events);
-    const auto& request = *work.item.request;
+    const auto& request = std::get<MemoryRequest>(*work.item.request);
     if (request.archive) {
       controller.archive();
       continue;
@@ -78,6 +82,18 @@ void Scheduler::serve(Executor& executor) {
     auto good = request.plain ? controller.take_over(*request.plain) : controller.retrieve(request.blocks);
     if (!good) work.result.error = good.error();
   }
+}
+
+// Begins an adaptation, which runs beside the steps; and ends it, once its ticket has opened.
+void Scheduler::adapt(Executor& executor, Work& work, const AdaptRequest& request) {
+  if (!work.adapting) {
+    executor.settle();
+    work.adapting = std::make_shared<Adapting>(work.context(), request);
+    (void)park(work, adapt_thread_.start(work.adapting));
+    return;
+  }
+  work.served = true;
+  work.result.adapted = work.adapting->finish(work.context());
 }
 
 // Fills the step: draws the next token of each generating item, then gives the remaining rows to reading items.
@@ -256,6 +272,7 @@ void Scheduler::advance(Executor& executor) {
   const bool remembers = executor.model().graph.memory.has_value();
   std::vector<HostRows> asked;
   if (remembers) asked = bring_asked(runs_);
+  note_routes(executor);
   for (size_t run = 0; run < runs_.size(); ++run) {
     Work& work = *run_work_[run];
     auto& head = work.context().head;
@@ -271,6 +288,25 @@ void Scheduler::advance(Executor& executor) {
     if (remembers && !work.context().broken) remember(executor, work, runs_[run], hiddens, std::move(asked[run]));
     if (fed) work.fed += runs_[run].rows;
     if (!work.reading() && !work.generating()) check(work);
+  }
+}
+
+// Notes the experts of generated tokens for the items that asked.
+void Scheduler::note_routes(Executor& executor) {
+  const auto asks = [](const Work* work) { return work->item.perspectives && !work->unread(); };
+  if (std::none_of(run_work_.begin(), run_work_.end(), asks)) return;
+  const size_t step = executor.model().graph.language->step;
+  const auto& program = executor.model().programs[step];
+  for (size_t route = 0;; ++route) {
+    const uint32_t id = program.result(text("route.", route));
+    if (id == no_name) return;
+    const size_t each = program.values[id].bytes / sizeof(int32_t);
+    const auto* experts = reinterpret_cast<const int32_t*>(executor.fetch(step, id, tokens_.size()));
+    for (size_t run = 0; run < runs_.size(); ++run) {
+      if (!asks(run_work_[run])) continue;
+      const auto* from = experts + runs_[run].row * each;
+      run_work_[run]->result.experts.insert(run_work_[run]->result.experts.end(), from, from + each);
+    }
   }
 }
 

@@ -55,6 +55,7 @@ class Scheduler {
     size_t fed = 0;                     // of item.tokens: how many are fed
     std::string first_non_finite = {};  // with ExecutorOptions::watch: the first node that gave a non-finite number
     std::shared_ptr<Ticket> ticket = {};
+    std::shared_ptr<Adapting> adapting = {};  // on its way
     std::optional<Pace::Time> waits_since = {};  // for archived blocks of its context
     size_t passed_over = 0;  // steps in a row that left it out, for want of rows or of room for its context
     size_t owed = 0;         // surprisals still to be computed (see Owed)
@@ -79,6 +80,7 @@ class Scheduler {
   void end_wait(Work& work);
   void unpin();
   void serve(Executor& executor);
+  void adapt(Executor& executor, Work& work, const AdaptRequest& request);
   void remember(Executor& executor, Work& work, const Run& run, const float* hiddens, HostRows rows);
   void plan(Executor& executor);
   void predict_next(Executor& executor, const std::vector<Work*>& which);
@@ -88,6 +90,7 @@ class Scheduler {
   void inspect(Executor& executor);
   void owe_surprisals(Executor& executor);
   void advance(Executor& executor);
+  void note_routes(Executor& executor);
   void retire();
   void check(Work& work);
   void answer(Works& works, Works::iterator work);
@@ -98,6 +101,7 @@ class Scheduler {
   Counts counts_;
   Pace pace_;
   std::function<void()> wake_;
+  AdaptThread adapt_thread_;
   Works reading_;     // the item at the front has the next turn
   Works generating_;  // in order of arrival
 

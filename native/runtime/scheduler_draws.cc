@@ -4,6 +4,7 @@
 #include <limits>
 #include <new>
 
+#include "runtime/perspectives.h"
 #include "runtime/scheduler.h"
 
 namespace continuo {
@@ -86,9 +87,20 @@ void Scheduler::sample_next(Executor& executor, std::span<Work* const> which) {
   const size_t rows = which.size();
   const float* logits = predicted(executor, rows);
   std::vector<Draw> draws(rows);
+  std::vector<float> own;
+  std::vector<Drawn> drawn(rows);
+  if (const auto& form = model.graph.perspective; form && form->perspectives) {
+    // The perspectives are predicted as these rows were, in the same memory.
+    own.assign(logits, logits + rows * vocabulary);
+    logits = own.data();
+    std::vector<DrawnRow> asked;
+    for (Work* work : which) asked.push_back({&work->context(), work->item.sampling.seed});
+    drawn = draw_perspectives(executor, asked, logits);
+  }
   executor.pool().parallel_for(rows, [&](size_t r) {
-    draws[r] = draw(model.host(), {logits + r * vocabulary, vocabulary}, which[r]->item.sampling,
-                    which[r]->context().head.pulse);
+    const auto& from = drawn[r].logits;
+    draws[r] = draw(model.host(), from.empty() ? std::span{logits + r * vocabulary, vocabulary} : std::span<const float>(from),
+                    which[r]->item.sampling, which[r]->context().head.pulse);
   });
   for (size_t r = 0; r < rows; ++r) {
     Work& work = *which[r];
@@ -106,6 +118,7 @@ void Scheduler::sample_next(Executor& executor, std::span<Work* const> which) {
     if (work.item.stop.ends_with(token)) work.result.ended = Ended::stop_string;
     work.result.generated.push_back(token);
     work.result.logprobs.push_back(logprob);
+    if (work.item.perspectives) work.result.draws.push_back(drawn[r].note);
     runs_.push_back({&work.context(), tokens_.size(), 1});
     run_work_.push_back(&work);
     tokens_.push_back(token);

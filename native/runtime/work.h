@@ -10,9 +10,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
+#include "runtime/adapt.h"
 #include "runtime/memory_controller.h"
+#include "runtime/perspectives.h"
 #include "runtime/sampler.h"
 
 namespace continuo {
@@ -62,8 +65,10 @@ struct Item {
   StopStrings stop = {};
   // Whether another item of this context follows at once, unless this one ends early. Steps may wait for it (pace.h).
   bool more = false;
+  // Whether notes of the draws, and the experts of generated tokens, are asked for.
+  bool perspectives = false;
   // In place of tokens to feed or to generate.
-  std::optional<MemoryRequest> request = {};
+  std::optional<std::variant<MemoryRequest, AdaptRequest>> request = {};
 };
 
 // Why a generation ended before its count.
@@ -73,7 +78,10 @@ struct ItemResult {
   std::vector<float> nats;  // [fed tokens], NaN for the first token of a context; empty unless asked for
   std::vector<int32_t> generated;
   std::vector<float> logprobs;  // [generated], −nats each
+  std::vector<DrawNote> draws;      // [generated] where asked for
+  std::vector<int32_t> experts;     // [generated][layers with experts][rank] where asked for
   Ended ended = Ended::not_early;
+  std::optional<AdaptReport> adapted;  // of an adaptation
   std::vector<MemoryEvent> events;  // what the memory outside did, in order
   Head head;                        // of the context, after the item
   // Invalid: the item's tokens do not fit into its context, and no token was fed. Refused: the context's state stopped

@@ -43,7 +43,8 @@ struct Constant {
   size_t group = 0;                  // packed, stack: q8 and ternary
   std::span<const std::byte> bytes;  // packed: see packed_matrix.h; stack: [E] of these; rows: row-major; vector: f32
   std::shared_ptr<const void> owner;
-  size_t members = 1;  // stack: E
+  size_t members = 1;  // stack, experts: E
+  uint32_t layer = 0;  // experts: of the store
 
   // Of a stack: matrix `member`.
   PackedMatrix matrix(size_t member = 0) const {

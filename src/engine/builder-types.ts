@@ -79,6 +79,13 @@ export interface Stack {
   readonly shape: readonly [members: number, outputs: number, inputs: number]
 }
 
+/** The experts of a layer in the model's store: [experts, inner channels, channels]. */
+export interface Experts {
+  readonly [kindOf]?: 'experts'
+  readonly experts: string
+  readonly shape: readonly [members: number, inner: number, channels: number]
+}
+
 export interface Stored {
   readonly storage?: Storage
   readonly scales?: string
@@ -128,6 +135,6 @@ export type Write = <T extends Dtype>(
   attributes?: Readonly<Record<string, unknown>>,
 ) => Value<T>
 /** An operand of a node. */
-export type Operand = Value<Dtype> | Vector | Matrix | Lookup | Stack | State
+export type Operand = Value<Dtype> | Vector | Matrix | Lookup | Stack | Experts | State
 /** Operands as a node names them. */
 export type Names = (...operands: readonly Operand[]) => readonly string[]

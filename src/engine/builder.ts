@@ -10,6 +10,7 @@ import type {
   Axis,
   Clock,
   Counter,
+  Experts,
   Index,
   Lookup,
   Matrix,
@@ -40,6 +41,7 @@ import {
   isDerived,
   type Node,
 } from './graph.ts'
+import { type ExpertOps, expertOps } from './expert-ops.ts'
 import { type MemoryOps, memoryOps } from './memory-ops.ts'
 import { type RoutingOps, routingOps } from './routing-ops.ts'
 
@@ -47,7 +49,7 @@ type Operand = Value | Vector
 type Results = Readonly<Record<string, Value<Dtype>>>
 type Shape = readonly number[]
 
-export interface GraphBuilder extends MemoryOps, RoutingOps {
+export interface GraphBuilder extends MemoryOps, RoutingOps, ExpertOps {
   index(name: string, extent: number): Index
   /**
    * A part of an index: 0, 1 … number the values `at` of it, ascending. Members of a family over the part have those values in the
@@ -59,6 +61,8 @@ export interface GraphBuilder extends MemoryOps, RoutingOps {
   /** Matrices of one shape, which `{e}` in the tensor's name numbers; without it the tensor holds them all, one after the other. */
   stack(name: string, shape: Stack['shape'], source: Ref): Stack
   stacks(name: string, shape: Stack['shape'], source: Pattern, over: Over): Member<Stack>
+  /** Layers of the model's expert store: the numbers of the index' values are those of the store's layers. */
+  expertLayers(name: string, shape: Experts['shape'], over: Over): Member<Experts>
   lookup(name: string, shape: readonly [rows: number, width: number], source: Ref): Lookup
   vector(name: string, width: number, source: Ref): Vector
   vectors(name: string, width: number, source: Pattern, over: Over): Member<Vector>
@@ -102,6 +106,8 @@ export interface GraphBuilder extends MemoryOps, RoutingOps {
 
   /** The graph's member `memory`: the engine's memory controller works between the tokens of its language model. */
   memory(settings: Readonly<Record<string, unknown>>): void
+  /** The graph's member `perspective`: how its tokens are drawn and its sessions adapted. */
+  perspective(settings: Readonly<Record<string, unknown>>): void
 
   /** Ends the block early, in an arm of a branch; names the same results as the block's end. */
   returns(results: Results): void
@@ -213,6 +219,7 @@ const operandName = (operand: AnyOperand): string => {
   if ('lookup' in operand) return operand.lookup
   if ('vector' in operand) return operand.vector
   if ('stack' in operand) return operand.stack
+  if ('experts' in operand) return operand.experts
   return 'state' in operand ? operand.state : operand.name
 }
 
@@ -222,6 +229,7 @@ export const buildGraph = (): GraphBuilder => {
   const volatiles = new Map<string, Value<Dtype>>()
   const blocks: Block[] = []
   let memory: Graph['memory']
+  let perspective: Graph['perspective']
   let nodes: Node[] = []
 
   /** The nodes that `body` appends. */
@@ -299,6 +307,10 @@ export const buildGraph = (): GraphBuilder => {
       constant(name, shape, 'stack', { ...source, ...family(over) })
       return (at) => ({ stack: picked(name, [at]), shape })
     },
+    expertLayers: (name, shape, over) => {
+      constant(name, shape, 'experts', { pattern: `{${over.over.index}}`, ...family(over) })
+      return (at) => ({ experts: picked(name, [at]), shape })
+    },
     lookup: (name, shape, source) => {
       constant(name, shape, 'rows', source)
       return { lookup: name, shape }
@@ -360,6 +372,9 @@ export const buildGraph = (): GraphBuilder => {
     memory: (settings) => {
       memory = settings
     },
+    perspective: (settings) => {
+      perspective = settings
+    },
 
     returns: end,
 
@@ -400,6 +415,7 @@ export const buildGraph = (): GraphBuilder => {
 
     ...memoryOps(write, (node) => nodes.push(node), names),
     ...routingOps(write, names),
+    ...expertOps(write, (node) => nodes.push(node), names),
 
     cacheShift: (out, state, x) => write('cache.shift', out, [x.name], x.shape, 'f32', { state: state.state }),
     cacheWkv7: (out, state, { r, w, k, v, kk, a }, heads) =>
@@ -435,6 +451,7 @@ export const buildGraph = (): GraphBuilder => {
       declarations: [...declarations.filter((each) => !isDerived(each)), ...declarations.filter(isDerived)],
       blocks,
       ...(memory === undefined ? {} : { memory }),
+      ...(perspective === undefined ? {} : { perspective }),
     }),
   }
 }

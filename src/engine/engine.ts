@@ -6,6 +6,7 @@
  * Whatever is refused is refused before anything is written.
  */
 import { availableParallelism } from 'node:os'
+import { availableMemory } from 'node:process'
 import { dirname } from 'node:path'
 import { uninitialised } from '../bulk.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
@@ -43,6 +44,7 @@ import {
   type DeviceKind,
   type EngineContext,
   type EngineStats,
+  type ExpertOptions,
   type Model,
   type OpenModelOptions,
   STEP_TARGET,
@@ -144,6 +146,30 @@ const stepTargetOf = ({ stepTarget = STEP_TARGET.usual }: OpenModelOptions): num
   return invalid(`stepTarget is ${stepTarget}, expected a number from ${min} to ${max}.`)
 }
 
+export interface ExpertStore {
+  readonly folder: string
+  readonly layers: readonly number[]
+  readonly digest: string
+}
+
+const expertsOf = (
+  store: ExpertStore,
+  {
+    bytes = Math.floor(availableMemory() / 2),
+    io = 'direct',
+    backend = 'automatic',
+    depth = 16,
+    policy = 'score',
+    deltas = true,
+    lookAhead = true,
+    frequencies = true,
+  }: ExpertOptions = {},
+): Required<ExpertOptions> & ExpertStore => {
+  if (!Number.isSafeInteger(bytes) || bytes < 1) invalid(`experts.bytes is ${bytes}, expected a whole number of bytes.`)
+  if (!Number.isInteger(depth) || depth < 8 || depth > 32) invalid(`experts.depth is ${depth}, expected 8 to 32.`)
+  return { ...store, bytes, io, backend, depth, policy, deltas, lookAhead, frequencies }
+}
+
 export interface LoadRequest {
   readonly dir: string
   readonly modelType: string
@@ -171,6 +197,8 @@ export interface LoadRequest {
   readonly tokenizer?: string | undefined
   /** Ids that end a generation, in ascending order, where they are others than the tokenizer's one. */
   readonly endTokens?: readonly number[] | undefined
+  /** Where its experts lie: the folder of the store, its layers, its digest. */
+  readonly experts?: ExpertStore | undefined
 }
 
 /** Of the model that the request describes, with what its files hold. */
@@ -227,7 +255,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
       JSON.stringify(graph),
       memoryFile === undefined ? paths : [...paths, memoryFile],
       threads,
-      { ...plain, watch },
+      { ...plain, watch, ...(request.experts && { experts: expertsOf(request.experts, options.experts) }) },
       keepPacked ? `${paths[0]}.packed` : '',
       packedKey(fingerprint, graph),
       device,

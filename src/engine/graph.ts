@@ -31,8 +31,8 @@ export interface ConstantDeclaration {
   readonly name: string
   /** Shape of one member, whatever the file's storage. */
   readonly shape: readonly number[]
-  /** `packed`: a matrix [outputs, inputs]; `rows`: a table to look up in; `vector`: broadcast over rows; `stack`: [E, outputs, inputs]. */
-  readonly layout: 'packed' | 'rows' | 'vector' | 'stack'
+  /** `packed`: a matrix [outputs, inputs]; `rows`: a table to look up in; `vector`: broadcast over rows; `stack`: [E, outputs, inputs]; `experts`: [E, inner, channels], a layer of the model's expert store. */
+  readonly layout: 'packed' | 'rows' | 'vector' | 'stack' | 'experts'
   /** One tensor of model.safetensors … */
   readonly ref?: string
   /** … or a family of them: `{l}` stands for the member, `over` names the index, `from` the first member. In a stack `{e}` numbers its matrices. */
@@ -148,6 +148,8 @@ export interface Graph {
   readonly blocks: readonly Block[]
   /** How the memory controller keeps a decoder's list of slots: memory.json whole, `heads`, `key_heads`, `increments`. */
   readonly memory?: Readonly<Record<string, unknown>>
+  /** How tokens of a perspective model are drawn and its sessions adapted: members of config.json. */
+  readonly perspective?: Readonly<Record<string, unknown>>
 }
 
 /** Whether it is a persistent that a snapshot leaves out. */
@@ -169,6 +171,7 @@ export const isBound = (declaration: Declaration): declaration is BoundDeclarati
 export const tensorsOf = (graph: Graph, bound: BoundDeclaration): readonly string[] => {
   const { ref, pattern, over, from = 0, shape } = bound
   const layout = bound.kind === 'constant' ? bound.layout : undefined
+  if (layout === 'experts') return []
   const index = graph.indices.find(({ name }) => name === over)
   const numbers = Array.from({ length: Math.max(0, indexExtent(graph, over) - from) }, (_, i) => from + i)
   const named = (value: number): string =>

@@ -5,6 +5,8 @@ import type { ContextHead, StopStrings, WorkItem } from './types.ts'
 
 const maxCount = 2 ** 31 - 1
 const maxSeed = 2n ** 64n
+/** Of one adaptation. */
+export const MOST_EVALUATIONS = 65_536
 
 const invalid = (message: string): never => {
   throw new ContinuoError('INVALID', message)
@@ -61,6 +63,14 @@ const nativeRequest = (
   request: NonNullable<WorkItem['request']>,
   label: string,
 ): NonNullable<NativeItem['request']> => {
+  if (request.type === 'adapt') {
+    const { evaluations, seed = 0n } = request
+    if (!Number.isInteger(evaluations) || evaluations < 1 || evaluations > MOST_EVALUATIONS)
+      invalid(`${label}: evaluations is ${evaluations}, expected a whole number from 1 to ${MOST_EVALUATIONS}.`)
+    if (typeof seed !== 'bigint' || seed < 0n || seed >= maxSeed)
+      invalid(`${label}: seed is ${seed}, expected a bigint from 0 to 2^64 − 1.`)
+    return { adapt: { evaluations, seed } }
+  }
   if (request.type === 'takeOver') return { archive: false, plain: request.plain }
   if (request.type === 'archive' || request.blocks === undefined) return { archive: request.type === 'archive' }
   const wrong = request.blocks.find((block) => !Number.isInteger(block) || block < 0 || block > maxCount)
@@ -70,7 +80,7 @@ const nativeRequest = (
 
 /** Throws INVALID; `label` names the item in the message. */
 export const nativeItem = (
-  { tokens, nats, generate, request }: WorkItem,
+  { tokens, nats, generate, request, perspectives }: WorkItem,
   { handle, head }: ItemOwner,
   vocabSize: number,
   label: string,
@@ -91,6 +101,7 @@ export const nativeItem = (
     seed: generate?.seed ?? 0n,
     endTokens: Int32Array.from(generate?.endTokens ?? []),
     more: generate?.more ?? false,
+    ...(perspectives && { perspectives }),
     ...(request !== undefined && { request: nativeRequest(request, label) }),
     ...(stop !== undefined &&
       stop.strings.length > 0 && {

@@ -107,7 +107,7 @@ export interface MemoryOps {
   cacheMemoryFirst(M: State, init: Vector | null, options: MemoryForm & { readonly heads: number }): void
   /** mixed [heads, key, value] ← Σ softmax(logits)[level] · M_level; with `segment` only at pulses that begin one. */
   cacheMix(mixed: State, M: State, logits: Vector, options: { heads: number; segment?: number }): void
-  /** Σ_key M[head, key, value] x[key]. */
+  /** Σ_key M[head, key, value] x[key], [heads · values]; of one head M may be [key, value]. */
   cacheRecall(out: string, M: State, x: Value, heads: number): Value
 }
 
@@ -161,5 +161,5 @@ export const memoryOps = (write: Write, append: (node: Node) => void, names: Nam
       ...(segment === undefined ? {} : { segment }),
     }),
   cacheRecall: (out, M, x, heads) =>
-    write('cache.recall', out, names(x), x.shape, 'f32', { state: M.state, groups: heads }),
+    write('cache.recall', out, names(x), [heads * M.shape.at(-1)!], 'f32', { state: M.state, groups: heads }),
 })

@@ -3,7 +3,16 @@ import { loadAddon } from '../addon.ts'
 import { ContinuoError, type ErrorCode } from '../errors.ts'
 import type { BlockNews, HeldBlocks } from '../memory.ts'
 import type { View } from './graph.ts'
-import type { BlockPlan, ContextHead, DeviceKind, EngineStats, PlainCache, TraceEntry, WorkResult } from './types.ts'
+import type {
+  BlockPlan,
+  ContextHead,
+  DeviceKind,
+  EngineStats,
+  ExpertOptions,
+  PlainCache,
+  TraceEntry,
+  WorkResult,
+} from './types.ts'
 
 declare const engineBrand: unique symbol
 declare const contextBrand: unique symbol
@@ -20,6 +29,12 @@ export interface NativeOptions {
   readonly memoryReuse: boolean
   readonly trace: boolean
   readonly watch: boolean
+  /** Of a model whose experts lie in a store. */
+  readonly experts?: Required<ExpertOptions> & {
+    readonly folder: string
+    readonly layers: readonly number[]
+    readonly digest: string
+  }
 }
 
 /** An entry of the engine's op table (native/graph/ops.h). */
@@ -128,7 +143,10 @@ export interface NativeItem {
     readonly tail: Uint8Array
   }
   readonly more: boolean
-  readonly request?: { readonly archive: boolean; readonly blocks?: Int32Array; readonly plain?: PlainCache }
+  readonly perspectives?: boolean
+  readonly request?:
+    | { readonly archive: boolean; readonly blocks?: Int32Array; readonly plain?: PlainCache }
+    | { readonly adapt: { readonly evaluations: number; readonly seed: bigint } }
 }
 
 interface Addon {

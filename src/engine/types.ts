@@ -146,8 +146,58 @@ export interface WorkItem {
   /** Ask for the surprisal of each fed token (costs the output projection for every token). */
   readonly nats: boolean
   readonly generate?: Generate
-  /** In place of tokens and a generation: what is asked of the memory outside. */
-  readonly request?: MemoryRequest | { readonly type: 'takeOver'; readonly plain: PlainCache }
+  /** Ask what each draw found, and which experts the generated tokens went to (perspective models). */
+  readonly perspectives?: boolean
+  /** In place of tokens and a generation: what is asked of the memory outside, or an adaptation. */
+  readonly request?: MemoryRequest | AdaptRequest | { readonly type: 'takeOver'; readonly plain: PlainCache }
+}
+
+/** Asks a perspective model to adapt the session to the tokens that it read last, with a budget of so many evaluations (docs/experts.md). */
+export interface AdaptRequest {
+  readonly type: 'adapt'
+  readonly evaluations: number
+  /** Default 0. */
+  readonly seed?: bigint
+}
+
+/** What an adaptation did. Losses are mean surprisals of the window's tokens, in nats. */
+export interface Adapted {
+  /** Of the window. Below 2 nothing happened. */
+  readonly tokens: number
+  /** Evaluations used. */
+  readonly evaluations: number
+  readonly stages: readonly {
+    readonly stage: 'adapters' | 'router'
+    /** Loss and anchor of the parameters before, and of those tried. */
+    readonly was: number
+    readonly now: number
+    readonly accepted: boolean
+    /** Slopes along the directions; of the router the fitness of both sides of each pair. */
+    readonly probes: readonly number[]
+  }[]
+  readonly before: number
+  readonly after: number
+  /** Tokens that went into the hyperdimensional memory. */
+  readonly bound: number
+}
+
+/** What a draw found; null: it was not computed. */
+export interface DrawNote {
+  /** Whether the model was unsure, so that its perspectives were asked. */
+  readonly fired: boolean
+  /** Of the model's own distribution, in nats. */
+  readonly entropy: number
+  /** The largest divergence of two perspectives. */
+  readonly jsd: number | null
+  readonly agreed: boolean | null
+  readonly hdm: {
+    readonly token: number
+    readonly distance: number
+    readonly bank: number
+    readonly hit: boolean
+  } | null
+  /** Of the recalled token in what was drawn from. */
+  readonly weight: number | null
 }
 
 /** What a plain decoder's context has, for a context with a memory outside that has read nothing yet. */
@@ -186,6 +236,11 @@ export interface WorkResult {
   readonly logprobs: Float32Array
   /** The cause that ended the generation before its `count`. An end token (`eos`) that was drawn is in none of the results. */
   readonly ended: 'eos' | 'stop' | 'positions' | null
+  /** Of each generated token, where it was asked for. */
+  readonly draws?: readonly DrawNote[]
+  /** [generated][layers with experts][rank], where it was asked for. */
+  readonly experts?: Int32Array
+  readonly adapted?: Adapted
   /** What its memory outside did; missing where it did nothing, or there is none. */
   readonly events?: readonly MemoryEvent[]
   /** State after the work. */
@@ -318,7 +373,29 @@ export interface Model extends ModelInfo {
 /** Bounds of `stepTarget`, and what it is where nothing is said. */
 export const STEP_TARGET = { min: 1.1, max: 1000, usual: 2 } as const
 
+/** How the experts of a store are kept in memory and read. */
+export interface ExpertOptions {
+  /** Bound of the records in memory; default: half of the memory that is available. At least two of the largest. */
+  readonly bytes?: number
+  /** `direct` (default): past the page cache where the file system allows it. */
+  readonly io?: 'direct' | 'buffered'
+  /** `automatic` (default): io_uring where the kernel allows it, else threads. */
+  readonly backend?: 'automatic' | 'io_uring' | 'threads'
+  /** Reads of at most 1 MiB that are on their way at once, 8 to 32; default 16. */
+  readonly depth?: number
+  /** What leaves memory first; default `score` (docs/experts.md). */
+  readonly policy?: 'score' | 'lfu' | 'lru'
+  /** Whether an expert may be made of a neighbour in memory and their difference on disk; default true. */
+  readonly deltas?: boolean
+  /** Whether routes of the next layers are read ahead; default true. */
+  readonly lookAhead?: boolean
+  /** Whether frequencies.bin beside the store is read and written; default true. */
+  readonly frequencies?: boolean
+}
+
 export interface OpenModelOptions {
+  /** Of a model whose experts lie in a store. */
+  readonly experts?: ExpertOptions
   /**
    * What happens at the last position of a model that has one (GPT-2): `refuse` (the default), or `window`: attention sees the
    * last n_positions tokens, and position p takes the learned vector of p mod n_positions, for which the model was not trained.

@@ -11,14 +11,14 @@ import { ContinuoError } from '../errors.ts'
 import { syncFolder, whyNotWritten } from '../files.ts'
 import { hasEnded, processName } from '../process-name.ts'
 import { checkLayer, exchange, type LayerReport, packLayer } from './native.ts'
-import { type ExpertSizes, type ExpertsSource, findExperts, type MatrixPlace } from './source.ts'
+import type { ExpertSizes, ExpertsSource, MatrixPlace } from './source.ts'
 
 export interface PackedLayer extends LayerReport {
   readonly file: string
 }
 
 export interface PackRequest {
-  readonly dir: string
+  readonly source: ExpertsSource
   readonly threads?: number
   /** After each layer. */
   readonly onLayer?: (layer: PackedLayer) => void
@@ -39,7 +39,8 @@ export interface PackedExperts {
   readonly bitsPerWeight: number
 }
 
-const STORE = 'experts'
+/** The folder of a package's store. */
+export const storeOf = (dir: string): string => join(dir, 'experts')
 const FILE = /^layer-\d{3,}\.experts$/
 
 const fileOf = (layer: number): string => `layer-${String(layer).padStart(3, '0')}.experts`
@@ -139,8 +140,8 @@ const refuseOther = (path: string, found: LayerReport, layer: number, sizes: Exp
  * UNAVAILABLE where the store cannot be written; then a store that was there is as it was.
  */
 export const packExperts = async (request: PackRequest): Promise<PackedExperts> => {
-  const source = await findExperts(request.dir)
-  const store = join(source.dir, STORE)
+  const { source } = request
+  const store = storeOf(source.dir)
   const { channels, inner } = source.sizes
   const folder = `${store}.${randomBytes(4).toString('hex')}.tmp`
   try {
@@ -149,7 +150,7 @@ export const packExperts = async (request: PackRequest): Promise<PackedExperts> 
     await mkdir(folder)
     const layers = await packInto(folder, source, request)
     const digest = digestOf(layers)
-    refuseDigest(request.dir, digest, source.digest)
+    refuseDigest(source.dir, digest, source.digest)
     await syncFolder(folder)
     await takePlace(folder, store)
     await rm(ownerOf(folder))
@@ -179,9 +180,9 @@ export interface CheckedExperts {
 /**
  * Reads every byte of a store. Throws REFUSED with the first fault: a damaged file, a missing layer, another digest than config.json has.
  */
-export const checkExperts = async ({ dir, threads, onLayer, signal }: PackRequest): Promise<CheckedExperts> => {
-  const source = await findExperts(dir)
-  const store = join(source.dir, STORE)
+export const checkExperts = async ({ source, threads, onLayer, signal }: PackRequest): Promise<CheckedExperts> => {
+  const { dir } = source
+  const store = storeOf(dir)
   const there = await readdir(store).catch(() => null)
   const pack = `continuo experts pack ${dir}`
   if (there === null) throw new ContinuoError('REFUSED', `There is no store of experts ${store}. Make it: ${pack}.`)

@@ -9,6 +9,16 @@ import { ContinuoError } from '../errors.ts'
 import type { MemoryDeclaration } from '../memory.ts'
 import type { MemoryOption } from './memory-json.ts'
 
+/** Experts that lie in a store beside the weights. */
+export interface StoredExperts {
+  /** Numbers of the store's layers. */
+  readonly layers: readonly number[]
+  /** Of all experts (docs/experts.md, Digests). */
+  readonly digest: string
+  /** Weights of all experts. */
+  readonly parameters: number
+}
+
 export interface FamilyModel {
   readonly graph: Graph
   readonly vocabSize: number
@@ -18,6 +28,8 @@ export interface FamilyModel {
   readonly levels?: readonly number[]
   /** Window and tables of its memory, for statistics; none: it has neither. */
   readonly memory?: MemoryDeclaration
+  /** none: all of its weights are in the model's files. */
+  readonly experts?: StoredExperts
 }
 
 /** How a model is opened. */

@@ -1,10 +1,13 @@
 /** Opens a model package (package.ts says what one is): its graph, its weights, its tokenizer. */
+import { existsSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { type LoadRequest, loadModel } from '../engine/engine.ts'
 import type { GgufMetadata } from '../engine/native.ts'
 import type { CacheDtype, Model, OpenModelOptions } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
+import { packExperts, storeOf } from '../experts/pack.ts'
 import { cacheDtypeOf, withCacheDtype } from './cache-dtype.ts'
+import { findExperts } from './experts-source.ts'
 import type { Family } from './family.ts'
 import type { SamplingDefaults } from './generation.ts'
 import { type OuterMemory, readMemory } from './memory-json.ts'
@@ -102,8 +105,30 @@ export const describePackage = async (
     memoryFile: remembered?.modules ?? undefined,
     tokenizer: text.fingerprint,
     endTokens: text.endTokens,
+    experts: built.experts && { folder: storeOf(dir), layers: built.experts.layers, digest: built.experts.digest },
   }
   return { found, request, text }
+}
+
+/** The largest source of experts that is packed when the model is opened. */
+const PACKED_UNASKED = 2 ** 30
+
+/** Packs the experts of a model that has no store yet. Throws REFUSED where they are too large to be packed unasked. */
+const needStore = async (
+  { dir }: Package,
+  { experts }: LoadRequest,
+  warn: (message: string) => void,
+): Promise<void> => {
+  if (experts === undefined || existsSync(experts.folder)) return
+  const source = await findExperts(dir)
+  const bytes = source.files.reduce((sum, file) => sum + (statSync(file, { throwIfNoEntry: false })?.size ?? 0), 0)
+  if (bytes === 0 || bytes > PACKED_UNASKED)
+    throw new ContinuoError(
+      'REFUSED',
+      `There is no store of experts ${experts.folder}, and ${bytes === 0 ? `${source.files[0]} to pack it from is not there either` : `its source has ${bytes} bytes, more than are packed unasked`}. Pack it: continuo experts pack ${dir}.`,
+    )
+  const { store } = await packExperts({ source })
+  warn(`Packed the experts of ${dir} into ${store}, for this time and the next ones.`)
 }
 
 /** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
@@ -111,6 +136,7 @@ export const openPackage = async (path: string, options: OpenModelOptions = {}):
   // Before the weights: it is quick, and what is wrong with it needs no model.
   const { warn = (message) => process.emitWarning(message) } = options
   const { found, request, text } = await describePackage(path, options, warn)
+  await needStore(found, request, warn)
   const model = await loadModel(request, options)
   try {
     // Headers, weights and fingerprint are read one after the other and must be of the same files.

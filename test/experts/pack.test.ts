@@ -3,7 +3,8 @@ import { spawn } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { checkExperts, packExperts } from '../../src/experts/pack.ts'
+import { type CheckedExperts, checkExperts, type PackedExperts, packExperts } from '../../src/experts/pack.ts'
+import { findExperts } from '../../src/models/experts-source.ts'
 import { sha256 } from '../../src/hash.ts'
 import { quantizePackage } from '../../src/models/quantize.ts'
 import { processName } from '../../src/process-name.ts'
@@ -31,6 +32,9 @@ const copyOf = (name: string): string => {
   }
   return dir
 }
+const pack = async (dir: string): Promise<PackedExperts> => packExperts({ source: await findExperts(dir) })
+const check = async (dir: string): Promise<CheckedExperts> => checkExperts({ source: await findExperts(dir) })
+
 const layerOf = (dir: string, layer: number): string => join(dir, 'experts', `layer-00${layer}.experts`)
 const flip = (path: string, at: number): void => {
   const bytes = readFileSync(path)
@@ -71,7 +75,7 @@ const bothForms = (dir: string): { readonly stacked: string; readonly single: st
 
 test('a store of experts that stand in one tensor has the bytes of the same experts one by one', async () => {
   const { stacked, single } = bothForms(temporaryFolder())
-  const [a, b] = [await packExperts({ dir: stacked }), await packExperts({ dir: single })]
+  const [a, b] = [await pack(stacked), await pack(single)]
   expect(a.digest).toBe(b.digest)
   for (const { file } of a.layers)
     expect(sha256(readFileSync(join(stacked, 'experts', file)))).toBe(
@@ -89,9 +93,9 @@ test.each([
   ['qwen3_5_moe_text', QWEN35, hybridTensors(8, QWEN35, { form: 'fused' }), 7],
 ] as const)('a store of %s holds its experts', async (_, config, tensors, experts) => {
   const dir = writePackageTo(temporaryFolder(), config, safetensors(tensors, 'BF16'))
-  const packed = await packExperts({ dir })
+  const packed = await pack(dir)
   expect(packed.sizes).toMatchObject({ coding: 'bf16', experts })
-  expect((await checkExperts({ dir })).digest).toBe(packed.digest)
+  expect((await check(dir)).digest).toBe(packed.digest)
 })
 
 test('experts without a gate are refused', async () => {
@@ -100,9 +104,7 @@ test('experts without a gate are refused', async () => {
     ...{ moe_shared_expert_intermediate_size: 10, routed_scaling_factor: 2.5, n_group: 1 },
   })
   const dir = writePackageTo(temporaryFolder(), config, safetensors(hybridTensors(9, config), 'BF16'))
-  await expect(packExperts({ dir })).rejects.toThrow(
-    'has experts without a gate; a store is for experts of gate, up and down.',
-  )
+  await expect(pack(dir)).rejects.toThrow('has experts without a gate; a store is for experts of gate, up and down.')
 })
 
 test('experts that `quantize` wrote are packed as they are', async () => {
@@ -114,16 +116,16 @@ test('experts that `quantize` wrote are packed as they are', async () => {
   ] as const) {
     const out = join(temporaryFolder(), to)
     await quantizePackage({ dir, out, to, group: 32 })
-    const packed = await packExperts({ dir: out })
+    const packed = await pack(out)
     expect(packed.sizes).toMatchObject({ coding, experts: 5, group: 32 })
-    expect((await checkExperts({ dir: out })).digest).toBe(packed.digest)
+    expect((await check(out)).digest).toBe(packed.digest)
   }
 })
 
 describe.skipIf(!hasShared)('a store of experts', () => {
   test('has the bytes that another program wrote, with its deltas, and passes its check', async () => {
     const dir = copyOf('perspective-tiny')
-    const packed = await packExperts({ dir })
+    const packed = await pack(dir)
     const { store } = JSON.parse(readFileSync(join(dir, 'expected.json'), 'utf8'))
     expect(packed.layers.map(({ file }) => file)).toEqual(Object.keys(store))
     for (const { file, recordBytes, payloadBytes, deltas, deltaBytes, fileBytes } of packed.layers) {
@@ -136,7 +138,7 @@ describe.skipIf(!hasShared)('a store of experts', () => {
     expect(packed.digest).toBe(config.experts.digest)
     // The source may go: a server needs the store alone.
     rmSync(join(dir, 'experts.safetensors'))
-    expect((await checkExperts({ dir })).digest).toBe(packed.digest)
+    expect((await check(dir)).digest).toBe(packed.digest)
     expect(readdirSync(join(dir, 'experts'))).toEqual(packed.layers.map(({ file }) => file))
   })
 
@@ -145,39 +147,35 @@ describe.skipIf(!hasShared)('a store of experts', () => {
     ['qwen3next-tiny', 'of a hybrid'],
   ])('of %s, with experts %s, holds each matrix', async (name) => {
     const dir = copyOf(name)
-    const packed = await packExperts({ dir })
+    const packed = await pack(dir)
     expect(packed.sizes).toMatchObject({ coding: 'bf16', experts: 8, channels: 64, inner: 32, group: 0, torus: null })
-    const checked = await checkExperts({ dir })
+    const checked = await check(dir)
     expect(checked.digest).toBe(packed.digest)
     expect(checked.layers.map(({ deltas }) => deltas)).toEqual(packed.layers.map(() => 0))
-    const again = await packExperts({ dir })
+    const again = await pack(dir)
     expect(again.digest).toBe(packed.digest)
   })
 
   test('of another model, damaged, or not whole is refused with its file', async () => {
     const dir = copyOf('perspective-tiny')
-    await packExperts({ dir })
+    await pack(dir)
     flip(layerOf(dir, 1), 9000)
-    await expect(checkExperts({ dir })).rejects.toThrow(
-      /layer-001\.experts: the record of expert 0 has the checksum \d+, /,
-    )
+    await expect(check(dir)).rejects.toThrow(/layer-001\.experts: the record of expert 0 has the checksum \d+, /)
     flip(layerOf(dir, 1), 9000)
     cpSync(layerOf(dir, 1), layerOf(dir, 2))
-    await expect(checkExperts({ dir })).rejects.toThrow(
-      'layer-002.experts is of layer 1 with 16 experts of 64 channels',
-    )
+    await expect(check(dir)).rejects.toThrow('layer-002.experts is of layer 1 with 16 experts of 64 channels')
     rmSync(layerOf(dir, 2))
-    await expect(checkExperts({ dir })).rejects.toThrow('layer-002.experts is missing. Pack the experts again')
+    await expect(check(dir)).rejects.toThrow('layer-002.experts is missing. Pack the experts again')
     rmSync(join(dir, 'experts'), { recursive: true })
-    await expect(checkExperts({ dir })).rejects.toThrow('There is no store of experts')
+    await expect(check(dir)).rejects.toThrow('There is no store of experts')
     flip(join(dir, 'experts.safetensors'), 300_000)
-    const error = await errorOf(() => packExperts({ dir }))
+    const error = await errorOf(() => pack(dir))
     expect(error).toMatchObject({ code: expect.stringMatching(/REFUSED|INVALID/) })
     expect(readdirSync(dir).filter((name) => name.startsWith('experts'))).toEqual(['experts.safetensors'])
   })
 
   test('of a package without experts, or with others than its config.json says, is refused', async () => {
-    await expect(packExperts({ dir: sharedModel('llama-tiny') })).rejects.toThrow(
+    await expect(pack(sharedModel('llama-tiny'))).rejects.toThrow(
       'is a "llama" model, which has no experts; there is nothing to pack.',
     )
     const dir = copyOf('perspective-tiny')
@@ -185,7 +183,7 @@ describe.skipIf(!hasShared)('a store of experts', () => {
     const config = JSON.parse(readFileSync(path, 'utf8'))
     const refusedWith = async (experts: object, sentence: string) => {
       writeFileSync(path, JSON.stringify({ ...config, experts: { ...config.experts, ...experts } }))
-      await expect(packExperts({ dir })).rejects.toThrow(sentence)
+      await expect(pack(dir)).rejects.toThrow(sentence)
     }
     await refusedWith({ count: 15 }, 'has 15 experts on a torus of 4 by 4')
     await refusedWith(
@@ -198,10 +196,14 @@ describe.skipIf(!hasShared)('a store of experts', () => {
 
   test('stays as it was where packing is stopped, and takes away what one that was killed left', async () => {
     const dir = copyOf('perspective-tiny')
-    await packExperts({ dir })
+    await pack(dir)
     const before = readFileSync(layerOf(dir, 0))
     const stopping = new AbortController()
-    const request = { dir, signal: stopping.signal, onLayer: () => stopping.abort(new Error('enough')) }
+    const request = {
+      source: await findExperts(dir),
+      signal: stopping.signal,
+      onLayer: () => stopping.abort(new Error('enough')),
+    }
     await expect(packExperts(request)).rejects.toThrow('enough')
     expect(readFileSync(layerOf(dir, 0)).equals(before)).toBe(true)
     const left = (owner: string | null, hex: string): string => {
@@ -214,14 +216,14 @@ describe.skipIf(!hasShared)('a store of experts', () => {
     const running = left(own, '00000001')
     const ended = left(own.replace(/-\d+-\d+$/, '-4194305-1'), '00000002')
     const ownerless = left(null, '00000003')
-    await packExperts({ dir })
+    await pack(dir)
     expect([running, ended, ownerless].map((folder) => existsSync(folder))).toEqual([true, false, false])
-    await checkExperts({ dir })
+    await check(dir)
   })
 
   test('is the old one or the new one when its packing is killed, wherever that is', async () => {
     const dir = copyOf('perspective-tiny')
-    const { digest } = await packExperts({ dir })
+    const { digest } = await pack(dir)
     const main = join(import.meta.dirname, '..', '..', 'src', 'cli', 'main.ts')
     for (let kills = 0; kills < 6; kills += 1) {
       const child = spawn(process.execPath, [main, 'experts', 'pack', dir], { stdio: ['ignore', 'ignore', 'pipe'] })
@@ -232,9 +234,9 @@ describe.skipIf(!hasShared)('a store of experts', () => {
       for (let turns = 0; turns < kills * 40; turns += 1) await new Promise((resolve) => setImmediate(resolve))
       child.kill('SIGKILL')
       await gone
-      expect((await checkExperts({ dir })).digest).toBe(digest)
+      expect((await check(dir)).digest).toBe(digest)
     }
-    await packExperts({ dir })
+    await pack(dir)
     expect(readdirSync(dir).filter((name) => name.startsWith('experts'))).toEqual(['experts', 'experts.safetensors'])
   })
 
@@ -242,7 +244,7 @@ describe.skipIf(!hasShared)('a store of experts', () => {
     const dir = temporaryFolder()
     for (const file of readdirSync(sharedModel('qwen3moe-tiny')))
       symlinkSync(join(sharedModel('qwen3moe-tiny'), file), join(dir, file))
-    const { digest } = await packExperts({ dir })
-    expect((await checkExperts({ dir })).digest).toBe(digest)
+    const { digest } = await pack(dir)
+    expect((await check(dir)).digest).toBe(digest)
   })
 })

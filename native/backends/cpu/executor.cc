@@ -113,6 +113,10 @@ void CpuExecutor::dispatch(Space& space, const Instruction& instruction, size_t 
   switch (instruction.node->op) {
     case Op::matmul: return matmul(space, {&instruction, 1}, first, rows);
     case Op::routed: return routed(space, instruction, first, rows);
+    case Op::experts: return experts(space, instruction, first, rows);
+    case Op::experts_ahead: return experts_ahead(space, instruction, first, rows);
+    case Op::torus: return torus(space, instruction, runs);
+    case Op::adapter: return adapter(space, instruction, runs);
     case Op::rope: return rope(space, instruction, runs);
     case Op::attend: return attend(space, instruction, runs);
     case Op::attend_weights: return attend_weights(space, instruction, runs);
@@ -125,6 +129,7 @@ void CpuExecutor::dispatch(Space& space, const Instruction& instruction, size_t 
     case Op::cache_shift: return shift(space, instruction, runs);
     case Op::cache_wkv7: return wkv7(space, instruction, runs);
     case Op::cache_ssm: return ssm(space, instruction, runs);
+    case Op::cache_pdr: return pdr(space, instruction, runs);
     case Op::cache_read: return read(space, instruction, runs);
     case Op::cache_write: return write(space, instruction, runs);
     case Op::cache_increment:
@@ -160,6 +165,9 @@ void CpuExecutor::local(Space& space, const Instruction& instruction, size_t fir
     case Op::topk: return topk(space, instruction, first, rows);
     case Op::gather: return gather_numbers(space, instruction, first, rows);
     case Op::combine: return combine(space, instruction, first, rows);
+    case Op::nearest: return nearest(space, instruction, first, rows);
+    case Op::project: return project(space, instruction, first, rows);
+    case Op::whole: return whole(space, instruction, first, rows);
     default: break;
   }
   if (node.op != Op::slice && node.op != Op::cast) return elementwise(space, instruction, first, rows);

@@ -62,6 +62,18 @@ class CpuExecutor final : public Executor {
   size_t reserve_routed(const Program& program, size_t rows);
   void routed(Space& space, const Instruction& instruction, size_t first, size_t rows);
 
+  // executor_experts.cc
+  void experts(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void experts_ahead(Space& space, const Instruction& instruction, size_t first, size_t rows);
+
+  // executor_perspective.cc
+  void pdr(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void torus(Space& space, const Instruction& instruction, std::span<const Run> runs);
+  void nearest(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void project(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void whole(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void adapter(Space& space, const Instruction& instruction, std::span<const Run> runs);
+
   // executor_state.cc: what touches persistent memory.
   void shift(Space& space, const Instruction& instruction, std::span<const Run> runs);
   struct Lanes {
@@ -89,7 +101,8 @@ class CpuExecutor final : public Executor {
   // Per program and line: how many products the group has that begins there (products.h); 0 where none begins.
   std::vector<std::vector<size_t>> products_;
   Memory scratch_;   // linear.h
-  Memory gathered_;  // of routed: rows that go to one matrix, and their products
+  Memory gathered_;  // of routed and experts: rows that go to one matrix, and their products
+  Memory unpacked_;  // of experts: a record's matrices, spread out for the kernels
 };
 
 }  // namespace continuo

@@ -231,17 +231,24 @@ void CpuExecutor::mix(Space& space, const Instruction& instruction, std::span<co
 }
 
 void CpuExecutor::recall(Space& space, const Instruction& instruction, std::span<const Run> runs) {
-  const size_t width = this->width(space, instruction.out), heads = instruction.node->groups, n = width / heads;
+  const size_t heads = instruction.node->groups, width = this->width(space, instruction.in[0].id), n = width / heads;
+  const size_t read = this->width(space, instruction.out), channels = read / heads;
   size_t rows = 0;
   std::vector<const float*> memories;
   for (const auto& run : runs) {
     rows += run.rows;
     memories.push_back(tables(space, instruction, run)[0]);
   }
-  fork(runs.size() * heads, rows * width * n, [&](size_t task) {
+  fork(runs.size() * heads, rows * width * channels, [&](size_t task) {
     const Run& run = runs[task / heads];
     const float* M = memories[task / heads];
     const size_t head = task % heads, at = run.row * width + head * n;
+    if (M && channels != n) {
+      for (size_t row = run.row; row < run.row + run.rows; ++row)
+        kernels_.recall_keys(M + head * n * channels, floats(space, instruction.in[0].id) + row * width + head * n,
+                             floats(space, instruction.out) + row * read + head * channels, n, channels);
+      return;
+    }
     if (M)
       kernels_.recall(M + head * n * n, floats(space, instruction.in[0].id) + at, floats(space, instruction.out) + at,
                       run.rows, width, n);

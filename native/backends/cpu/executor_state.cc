@@ -109,6 +109,25 @@ void CpuExecutor::ssm(Space& space, const Instruction& instruction, std::span<co
   });
 }
 
+void CpuExecutor::pdr(Space& space, const Instruction& instruction, std::span<const Run> runs) {
+  const size_t width = this->width(space, instruction.out), keys = this->width(space, instruction.in[1].id);
+  const auto value_of = [&](size_t i) { return static_cast<const float*>(floats(space, instruction.in[i].id)); };
+  recur(space, instruction, runs, width * keys * 2, [&](float* state, const Run& run, size_t, Lanes lanes) {
+    const size_t at = run.row * width, key = run.row * keys;
+    const PdrRun job{state,
+                     value_of(0) + at,
+                     value_of(3) + at,
+                     value_of(1) + key,
+                     value_of(2) + key,
+                     floats(space, instruction.out) + at,
+                     width,
+                     keys,
+                     run.rows,
+                     instruction.node->convex};
+    kernels_.pdr(job, lanes.begin, lanes.end);
+  });
+}
+
 void CpuExecutor::attend(Space& space, const Instruction& instruction, std::span<const Run> runs) {
   const auto& node = *instruction.node;
   const size_t width = this->width(space, instruction.out);

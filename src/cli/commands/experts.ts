@@ -64,10 +64,11 @@ export const experts = command({
       )
     }
     const { checkExperts, packExperts } = await import('../../experts/pack.ts')
+    const { findExperts } = await import('../../models/experts-source.ts')
     return interruptible(flags.json, 'Stopping after this layer. Once more ends at once.', async (work) => {
       let done = 0
       const request = {
-        dir: dir!,
+        source: await findExperts(dir!),
         signal: work.signal,
         onLayer: ({ file, fileBytes }: PackedLayer) => {
           done += fileBytes

@@ -79,6 +79,14 @@ struct Kernels : HostKernels {
   // y [n] = Σ_k w[k] · x[k], of x [count, n], by fma over k from 0.
   void (*combine)(const float* x, const float* w, float* y, size_t count, size_t n);
   void (*rerotate_kv)(const ListJob& job);
+  // Lanes [lane, lane_end) of the channels.
+  void (*pdr)(const PdrRun& run, size_t lane, size_t lane_end);
+  // y[a] = Σ_b S[b][a] q[b] of one head of [keys, channels].
+  void (*recall_keys)(const float* S, const float* q, float* y, size_t keys, size_t channels);
+  // Squared distances d [n] of a point z [2] from positions [n, 2], moved by offsets [n, 2] or null.
+  void (*torus)(const float* z, const float* positions, const float* offsets, float* d, size_t n);
+  void (*axpy)(float factor, const float* x, float* y, size_t n);  // y ← fma(factor, x, y)
+  void (*whole)(const float* x, int8_t* out, size_t n);            // whole numbers under one scale, which is dropped
 };
 
 extern const Kernels generic_kernels;

@@ -11,6 +11,7 @@
 #include "backends/cpu/kernels/matmul_blocks.h"
 #include "backends/cpu/kernels/memory.h"
 #include "backends/cpu/kernels/norm.h"
+#include "backends/cpu/kernels/pdr.h"
 #include "backends/cpu/kernels/quantise.h"
 #include "backends/cpu/kernels/rope.h"
 #include "backends/cpu/kernels/routing.h"
@@ -30,5 +31,6 @@
    CONTINUO_ISA::map_range, CONTINUO_ISA::map_clamp,                                                            \
    CONTINUO_ISA::conv, CONTINUO_ISA::memory, CONTINUO_ISA::mix, CONTINUO_ISA::recall,       \
    CONTINUO_ISA::memory_first, CONTINUO_ISA::map_scale, CONTINUO_ISA::softmax_rows, CONTINUO_ISA::normalise,    \
-   CONTINUO_ISA::combine, CONTINUO_ISA::rerotate_kv}
+   CONTINUO_ISA::combine, CONTINUO_ISA::rerotate_kv,                                             \
+   CONTINUO_ISA::pdr, CONTINUO_ISA::recall_keys, CONTINUO_ISA::torus, CONTINUO_ISA::axpy, CONTINUO_ISA::whole}
 // clang-format on

@@ -1,0 +1,13 @@
+// Items of work and their results as values of JavaScript (src/engine/items.ts, src/engine/types.ts).
+#pragma once
+
+#include "binding/values.h"
+
+namespace continuo::binding {
+
+// Throws where the item's context belongs to another engine.
+Item item_of(const EngineRef& engine, const Napi::Object& object);
+
+Napi::Value result_value(Napi::Env env, const ItemResult& result);
+
+}  // namespace continuo::binding

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fcntl.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "experts/cache_state.h"
 
@@ -104,9 +104,11 @@ void ExpertCache::State::load_frequencies() {
   const auto anew = [&](const auto&... why) { note(text(path, " ", why..., ": the table is begun anew.")); };
   const File file(path, O_RDONLY);
   if (!file) return anew("could not be opened (", std::strerror(file.why()), ")");
-  const off_t bytes = ::lseek(file.fd(), 0, SEEK_END);
-  if (bytes < 0 || static_cast<uint64_t>(bytes) > most_frequency_bytes) return anew("has ", bytes, " bytes");
-  std::vector<std::byte> content(static_cast<size_t>(bytes));
+  struct stat found{};
+  if (::fstat(file.fd(), &found) != 0 || !S_ISREG(found.st_mode)) return anew("is no file");
+  const auto bytes = static_cast<uint64_t>(found.st_size);
+  if (bytes > most_frequency_bytes) return anew("has ", bytes, " bytes");
+  std::vector<std::byte> content(bytes);
   if (const int why = read_at(file.fd(), content, 0); why != 0)
     return anew("could not be read (", why == file_ended ? "it became shorter" : std::strerror(why), ")");
   if (auto read = frequencies_.decode(content, digest_); !read) anew(read.error().message);

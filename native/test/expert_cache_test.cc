@@ -10,36 +10,6 @@ using namespace continuo::test;
 
 namespace {
 
-using Experts = std::vector<uint32_t>;
-
-Experts some_experts(Random& random, size_t count, size_t of) {
-  Experts out;
-  while (out.size() < count) {
-    const auto each = static_cast<uint32_t>(random.below(of));
-    if (std::find(out.begin(), out.end(), each) == out.end()) out.push_back(each);
-  }
-  return out;
-}
-
-// Takes each of them once, and compares it.
-void take_all(const Store& store, const std::shared_ptr<ExpertCache>& cache, size_t layer, Experts pending) {
-  while (!pending.empty()) {
-    auto loan = cache->take(store.numbers[layer], pending);
-    CHECK(loan);
-    if (!loan) return fail(__FILE__, __LINE__, loan.error().message);
-    CHECK(same(loan->payload(), store.payload(layer, pending[loan->index])));
-    CHECK(reinterpret_cast<uintptr_t>(loan->payload().data()) % page == 0);
-    pending.erase(pending.begin() + static_cast<long>(loan->index));
-  }
-}
-
-// One row for each expert.
-void route(const std::shared_ptr<ExpertCache>& cache, uint32_t layer, const Experts& experts) {
-  Experts rows(experts.size());
-  for (uint32_t i = 0; i < rows.size(); ++i) rows[i] = i;
-  cache->routed(layer, experts, rows);
-}
-
 void run_random_steps(const Store& store, const std::shared_ptr<ExpertCache>& cache, size_t steps, uint64_t seed) {
   Random random(seed);
   const size_t count = store.layers[0].payloads.size();

@@ -210,12 +210,44 @@ class ScriptedDisk : public experts::Disk {
 
 inline experts::CacheOptions scripted(const std::shared_ptr<Script>& script) {
   experts::CacheOptions out;
+  out.frequencies = false;
   out.disk = [script](size_t) { return std::make_unique<ScriptedDisk>(script); };
   return out;
 }
 
 inline bool same(std::span<const std::byte> payload, const Bytes& expected) {
   return std::equal(payload.begin(), payload.end(), expected.begin(), expected.end());
+}
+
+using Experts = std::vector<uint32_t>;
+
+inline Experts some_experts(Random& random, size_t count, size_t of) {
+  Experts out;
+  while (out.size() < count) {
+    const auto each = static_cast<uint32_t>(random.below(of));
+    if (std::find(out.begin(), out.end(), each) == out.end()) out.push_back(each);
+  }
+  return out;
+}
+
+// Takes each of them once, and compares it.
+inline void take_all(const Store& store, const std::shared_ptr<experts::ExpertCache>& cache, size_t layer,
+                     Experts pending) {
+  while (!pending.empty()) {
+    auto loan = cache->take(store.numbers[layer], pending);
+    CHECK(loan);
+    if (!loan) return fail(__FILE__, __LINE__, loan.error().message);
+    CHECK(same(loan->payload(), store.payload(layer, pending[loan->index])));
+    CHECK(reinterpret_cast<uintptr_t>(loan->payload().data()) % experts::page == 0);
+    pending.erase(pending.begin() + static_cast<long>(loan->index));
+  }
+}
+
+// One row for each expert.
+inline void route(const std::shared_ptr<experts::ExpertCache>& cache, uint32_t layer, const Experts& chosen) {
+  Experts rows(chosen.size());
+  for (uint32_t i = 0; i < rows.size(); ++i) rows[i] = i;
+  cache->routed(layer, chosen, rows);
 }
 
 }  // namespace continuo::test

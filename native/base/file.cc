@@ -1,7 +1,10 @@
 #include "base/file.h"
 
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -35,6 +38,24 @@ int write_all(int fd, std::span<const std::byte> bytes) {
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
   return 0;
+}
+
+int replace_file(const std::string& path, std::span<const std::byte> bytes) {
+  std::string temporary = path + ".XXXXXX";
+  const int fd = ::mkstemp(temporary.data());
+  if (fd < 0) return errno;
+  int why = write_all(fd, bytes);
+  if (why == 0 && (::fchmod(fd, 0644) != 0 || ::fsync(fd) != 0)) why = errno;
+  if (::close(fd) != 0 && why == 0) why = errno;
+  if (why == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) why = errno;
+  if (why != 0) {
+    ::unlink(temporary.c_str());
+    return why;
+  }
+  const size_t slash = path.rfind('/');
+  const File folder(slash == std::string::npos ? "." : path.substr(0, slash + 1), O_RDONLY | O_DIRECTORY);
+  if (!folder) return folder.why();
+  return ::fsync(folder.fd()) == 0 ? 0 : errno;
 }
 
 }  // namespace continuo

@@ -35,4 +35,8 @@ int read_at(int fd, std::span<std::byte> out, uint64_t offset);
 // Writes all of `bytes` where the file stands. 0, or errno.
 int write_all(int fd, std::span<const std::byte> bytes);
 
+// Writes a file whole, or leaves what is at `path` as it is: into a temporary file beside it, which is synced and takes
+// its name, and so is the folder. 0, or errno.
+int replace_file(const std::string& path, std::span<const std::byte> bytes);
+
 }  // namespace continuo

@@ -1,0 +1,323 @@
+#include "experts/cache.h"
+
+#include <algorithm>
+
+#include "experts/cache_state.h"
+
+namespace continuo::experts {
+
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr size_t least_depth = 8, most_depth = 32;
+constexpr size_t most_waiting = 1024;  // requests of look-ahead, and as many of warm-up
+constexpr size_t most_notes = 64;
+
+double seconds(steady_clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+std::vector<size_t> counts_of(std::span<const std::shared_ptr<const LayerFile>> files) {
+  std::vector<size_t> out;
+  for (const auto& file : files) out.push_back(file->index.records.size());
+  return out;
+}
+
+uint64_t largest_of(std::span<const std::shared_ptr<const LayerFile>> files) {
+  uint64_t out = 0;
+  for (const auto& file : files) out = std::max<uint64_t>(out, file->index.record_bytes());
+  return out;
+}
+
+}  // namespace
+
+ExpertCache::State::State(std::string folder, CacheOptions options, std::vector<std::shared_ptr<const LayerFile>> files,
+                          Backend backend, std::unique_ptr<Disk> disk)
+    : folder_(std::move(folder)),
+      options_(std::move(options)),
+      backend_(backend),
+      digest_(digest_of(files)),
+      frequencies_(counts_of(files)),
+      buffers_(largest_of(files), options_.memory),
+      bound_(options_.bytes),
+      largest_(largest_of(files)) {
+  size_t first = 0;
+  for (const auto& file : files) {
+    Layer layer;
+    layer.number = file->index.layer;
+    layer.first = first;
+    layer.count = file->index.records.size();
+    layer.record = file->index.record_bytes();
+    layer.payload = payload_bytes(file->index.shape);
+    layer.opened = layer.file = file;
+    link(layer);
+    layers_.push_back(std::move(layer));
+    first += file->index.records.size();
+  }
+  entries_.resize(first);
+  for (uint32_t place = 0; place < layers_.size(); ++place) {
+    for (uint32_t expert = 0; expert < layers_[place].count; ++expert) {
+      Entry& entry = entries_[layers_[place].first + expert];
+      entry.layer = place;
+      entry.expert = expert;
+    }
+  }
+  const auto refused = std::find_if(files.begin(), files.end(), [](const auto& file) { return !file->file->direct(); });
+  const auto say = [this](const std::string& path) {
+    note(text(path,
+              " cannot be read past the page cache: its file system does not allow it. Records are read through "
+              "the page cache."));
+  };
+  if (options_.io == Io::direct && refused != files.end()) say((*refused)->file->path);
+  if (options_.frequencies) load_frequencies();
+  reader_ = std::make_unique<Reader>(std::move(disk), options_.depth, [this, say](const std::string& path) {
+    const std::lock_guard lock(mutex_);
+    say(path);
+  });
+  checker_ = std::thread([this] { check_loop(); });
+}
+
+ExpertCache::State::~State() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  work_.notify_all();
+  checker_.join();
+  // Now nothing begins a read; and once the reader is gone, nothing writes into a buffer.
+  reader_.reset();
+}
+
+Result<std::shared_ptr<ExpertCache>> ExpertCache::open(const std::string& folder, std::span<const uint32_t> layers,
+                                                       const CacheOptions& options) {
+  if (layers.empty()) return invalid("A cache of experts needs at least one layer.");
+  if (options.depth < least_depth || options.depth > most_depth)
+    return invalid("The depth of reads is ", options.depth, ", expected ", least_depth, " to ", most_depth, ".");
+  std::vector<std::shared_ptr<const LayerFile>> files;
+  for (const uint32_t layer : layers) {
+    if (!files.empty() && layer <= files.back()->index.layer)
+      return internal("layer ", layer, " of a cache follows layer ", files.back()->index.layer, ".");
+    auto file = open_layer(folder + "/" + layer_name(layer), layer, options.io == Io::direct);
+    if (!file) return file.error();
+    files.push_back(std::move(*file));
+  }
+  if (const std::string found = digest_of(files); !options.digest.empty() && found != options.digest)
+    return Error{Code::refused, text(folder, " has experts with the digest ", found, ", expected ", options.digest,
+                                     ". Pack the experts of this model again: continuo experts pack.")};
+  for (const auto& file : files) {
+    const uint64_t needed = 2 * uint64_t{file->index.record_bytes()};
+    if (needed == 2 * largest_of(files) && options.bytes < needed)
+      return Error{Code::refused, text("--expert-bytes is ", options.bytes, ", and two experts of layer ",
+                                       file->index.layer, " need ", needed, " bytes. Give at least as many.")};
+  }
+  Backend backend = options.backend;
+  std::unique_ptr<Disk> disk;
+  if (options.disk) {
+    disk = options.disk(options.depth);
+  } else {
+    auto opened = open_disk(backend, options.depth);
+    if (!opened) return opened.error();
+    disk = std::move(*opened);
+  }
+  auto state = std::make_unique<State>(folder, options, std::move(files), backend, std::move(disk));
+  if (!state->buffers_.reserved())
+    return Error{Code::unavailable,
+                 text("There is no memory for two experts of ", state->largest_, " bytes. Free some, and try again.")};
+  return std::shared_ptr<ExpertCache>(new ExpertCache(std::move(state)));
+}
+
+ExpertCache::ExpertCache(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ExpertCache::~ExpertCache() = default;
+
+ExpertCache::State::Layer* ExpertCache::State::layer_of(uint32_t number) {
+  const auto at = std::lower_bound(layers_.begin(), layers_.end(), number,
+                                   [](const Layer& each, uint32_t found) { return each.number < found; });
+  return at != layers_.end() && at->number == number ? &*at : nullptr;
+}
+
+ExpertCache::State::Entry* ExpertCache::State::entry_of(uint32_t layer, uint32_t expert) {
+  const Layer* found = layer_of(layer);
+  return found && expert < found->count ? &entries_[found->first + expert] : nullptr;
+}
+
+void ExpertCache::State::note(std::string sentence) {
+  if (notes_.size() == most_notes) notes_.pop_front();
+  notes_.push_back(std::move(sentence));
+}
+
+const StoreIndex* ExpertCache::index(uint32_t layer) const {
+  const auto* found = state_->layer_of(layer);
+  return found ? &found->opened->index : nullptr;
+}
+
+Backend ExpertCache::backend() const { return state_->backend_; }
+const std::string& ExpertCache::digest() const { return state_->digest_; }
+
+// Queues a request, or makes a demand of one that is under way.
+void ExpertCache::State::ask(Entry& entry, Reason reason) {
+  const bool demand = reason == Reason::demand;
+  if (demand) {
+    entry.due = true;
+    failed_.erase(number_of(entry));
+  }
+  if (entry.stage == Stage::resident) return;
+  if (entry.stage == Stage::filling) {
+    if (demand) reader_->raise(entry.fill->number);
+    return;
+  }
+  const bool queued = entry.stage == Stage::queued;
+  if (queued && priority_of(reason) >= priority_of(entry.reason)) return;
+  if (!demand && queues_[static_cast<size_t>(priority_of(reason))].size() >= most_waiting) {
+    if (!queued) ++statistics_.dropped;
+    return;
+  }
+  if (queued) leave_queue(entry);
+  entry.reason = reason;
+  entry.stage = Stage::queued;
+  queue_of(entry).push_back(number_of(entry));
+}
+
+void ExpertCache::want(uint32_t layer, std::span<const uint32_t> experts, Reason reason) {
+  State::Wakes wakes;
+  State::Lock lock(state_->mutex_);
+  for (const uint32_t expert : experts)
+    if (auto* entry = state_->entry_of(layer, expert)) state_->ask(*entry, reason);
+  state_->pump(wakes);
+  state_->leave(lock, wakes);
+}
+
+void ExpertCache::unwant(uint32_t layer, std::span<const uint32_t> experts) {
+  State::Wakes wakes;
+  State::Lock lock(state_->mutex_);
+  for (const uint32_t expert : experts) {
+    auto* entry = state_->entry_of(layer, expert);
+    if (!entry) continue;
+    entry->due = false;
+    state_->failed_.erase(state_->number_of(*entry));
+    if (entry->stage == State::Stage::queued && entry->reason == Reason::demand && entry->awaited == 0)
+      state_->drop(*entry, wakes);
+  }
+  state_->pump(wakes);
+  state_->leave(lock, wakes);
+}
+
+bool ExpertCache::ready(uint32_t layer, uint32_t expert) const {
+  const std::lock_guard lock(state_->mutex_);
+  const auto* entry = state_->entry_of(layer, expert);
+  return entry && entry->stage == State::Stage::resident;
+}
+
+void ExpertCache::on_arrival(uint32_t layer, uint32_t expert, std::function<void()> wake) {
+  {
+    const std::lock_guard lock(state_->mutex_);
+    const auto* entry = state_->entry_of(layer, expert);
+    if (entry && (entry->stage == State::Stage::queued || entry->stage == State::Stage::filling)) {
+      state_->wakes_.emplace(state_->number_of(*entry), std::move(wake));
+      return;
+    }
+  }
+  wake();
+}
+
+Result<Loan> ExpertCache::take(uint32_t layer, std::span<const uint32_t> pending) {
+  State& s = *state_;
+  State::Wakes wakes;
+  State::Lock lock(s.mutex_);
+  std::vector<size_t> entries;
+  for (const uint32_t expert : pending) {
+    const auto* entry = s.entry_of(layer, expert);
+    if (!entry) return internal("layer ", layer, " of ", s.folder_, " has no expert ", expert, ".");
+    entries.push_back(s.number_of(*entry));
+  }
+  if (entries.empty()) return internal("no expert of layer ", layer, " was asked for.");
+  const auto first_resident = [&]() -> std::optional<size_t> {
+    std::optional<size_t> out;
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const auto& entry = s.entries_[entries[i]];
+      if (entry.stage != State::Stage::resident) continue;
+      if (!out || entry.arrival < s.entries_[entries[*out]].arrival) out = i;
+    }
+    return out;
+  };
+  auto found = first_resident();
+  if (!found) {
+    State::Taker taker{entries, std::nullopt};
+    for (const size_t number : entries) {
+      const auto failed = s.failed_.find(number);
+      if (failed == s.failed_.end()) continue;
+      Error error = std::move(failed->second);
+      s.failed_.erase(failed);
+      return error;
+    }
+    const auto began = steady_clock::now();
+    s.takers_.push_back(&taker);
+    for (const size_t number : entries) ++s.entries_[number].awaited;
+    for (const size_t number : entries)
+      if (s.entries_[number].stage != State::Stage::resident) s.ask(s.entries_[number], Reason::demand);
+    s.pump(wakes);
+    // Those who are to be woken must not wait for this caller.
+    if (!wakes.empty()) {
+      s.leave(lock, wakes);
+      lock.lock();
+    }
+    s.arrived_.wait(lock, [&] { return (found = first_resident()) || taker.error; });
+    for (const size_t number : entries) --s.entries_[number].awaited;
+    std::erase(s.takers_, &taker);
+    s.statistics_.wait_seconds += seconds(steady_clock::now() - began);
+    if (!found) return std::move(*taker.error);
+  }
+  auto& entry = s.entries_[entries[*found]];
+  entry.due = false;
+  ++entry.loans;
+  Loan out;
+  out.index = *found;
+  out.cache_ = shared_from_this();
+  out.entry_ = entries[*found];
+  out.payload_ = {entry.bytes, s.layers_[entry.layer].payload};
+  return out;
+}
+
+Loan::Loan(Loan&& other) noexcept
+    : index(other.index),
+      cache_(std::move(other.cache_)),
+      entry_(other.entry_),
+      payload_(std::exchange(other.payload_, {})) {}
+
+Loan& Loan::operator=(Loan&& other) noexcept {
+  std::swap(index, other.index);
+  std::swap(cache_, other.cache_);
+  std::swap(entry_, other.entry_);
+  std::swap(payload_, other.payload_);
+  return *this;
+}
+
+Loan::~Loan() {
+  if (!cache_) return;
+  auto& state = *cache_->state_;
+  ExpertCache::State::Wakes wakes;
+  ExpertCache::State::Lock lock(state.mutex_);
+  if (--state.entries_[entry_].loans == 0) state.pump(wakes);
+  state.leave(lock, wakes);
+}
+
+CacheStatistics ExpertCache::statistics() const {
+  const State& s = *state_;
+  const ReaderCounts counts = s.reader_->counts();
+  const std::lock_guard lock(s.mutex_);
+  CacheStatistics out = s.statistics_;
+  out.reads = counts.ranges;
+  out.retries = counts.retries;
+  out.read_seconds = counts.busy_seconds;
+  for (const size_t number : s.residents_) out.resident_bytes += s.layers_[s.entries_[number].layer].record;
+  out.resident = s.residents_.size();
+  out.bound = s.bound_;
+  return out;
+}
+
+std::vector<std::string> ExpertCache::take_notes() {
+  const std::lock_guard lock(state_->mutex_);
+  std::vector<std::string> out(state_->notes_.begin(), state_->notes_.end());
+  state_->notes_.clear();
+  return out;
+}
+
+}  // namespace continuo::experts

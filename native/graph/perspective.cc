@@ -133,7 +133,7 @@ class PerspectiveReader {
     out.seed = whole(from, "seed");
     out.learning_rate = number(from, "learning_rate");
     out.anchor = number(from, "anchor");
-    out.sigma = static_cast<double>(static_cast<float>(number(from, "sigma")));
+    out.sigma = number(from, "sigma");
     out.router_rate = number(from, "router_rate");
     out.router_anchor = number(from, "router_anchor");
     out.offset = table("router.offset");

@@ -7,6 +7,7 @@
 #include "runtime/block_list.h"
 #include "runtime/chance.h"
 #include "runtime/executor.h"
+#include "runtime/geometry.h"
 #include "weights/tensor_files.h"
 
 namespace continuo {
@@ -284,6 +285,8 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, co
   auto packed = pack_weights(specs, tensors, pool, cache);
   if (!packed) return packed.error();
   model->constants = std::move(packed->constants);
+  if (auto good = check_geometry(model->graph, model->constant_index, model->programs, model->constants); !good)
+    return good.error();
   for (auto& constant : model->constants) model->device->adopt(constant);
   if (auto good = model->find_experts(); !good) return good.error();
   model->note = std::move(packed->note);

@@ -6,8 +6,8 @@
  * Whatever is refused is refused before anything is written.
  */
 import { availableParallelism } from 'node:os'
-import { availableMemory } from 'node:process'
 import { dirname } from 'node:path'
+import { availableMemory } from 'node:process'
 import { uninitialised } from '../bulk.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import {
@@ -164,7 +164,7 @@ const expertsOf = (
     lookAhead = true,
     frequencies = true,
   }: ExpertOptions = {},
-): Required<ExpertOptions> & ExpertStore => {
+): Required<Omit<ExpertOptions, 'from'>> & ExpertStore => {
   if (!Number.isSafeInteger(bytes) || bytes < 1) invalid(`experts.bytes is ${bytes}, expected a whole number of bytes.`)
   if (!Number.isInteger(depth) || depth < 8 || depth > 32) invalid(`experts.depth is ${depth}, expected 8 to 32.`)
   return { ...store, bytes, io, backend, depth, policy, deltas, lookAhead, frequencies }
@@ -199,13 +199,17 @@ export interface LoadRequest {
   readonly endTokens?: readonly number[] | undefined
   /** Where its experts lie: the folder of the store, its layers, its digest. */
   readonly experts?: ExpertStore | undefined
+  /** Of a mixture whose experts lie in a store: what identifies them, in place of their tensors, which are left out. */
+  readonly expertIdentity?: { readonly digest: string; readonly coding: number } | undefined
+  readonly leftOut?: ReadonlySet<string> | undefined
 }
 
 /** Of the model that the request describes, with what its files hold. */
 export const fingerprintOf = async (request: LoadRequest, tensors = request.tensors): Promise<string> => {
-  const { config, paths, memoryFile } = request
+  const { config, paths, memoryFile, leftOut } = request
   const modules = memoryFile === undefined ? undefined : [memoryFile]
-  return modelFingerprint(config, tensors, paths, {
+  const own = leftOut === undefined ? tensors : tensors.filter(({ name }) => !leftOut.has(name))
+  return modelFingerprint(config, own, paths, {
     ...request,
     ...(modules !== undefined && {
       memoryTensors: await modelFingerprint(null, inspectFiles(modules).tensors, modules),

@@ -30,7 +30,7 @@ export interface NativeOptions {
   readonly trace: boolean
   readonly watch: boolean
   /** Of a model whose experts lie in a store. */
-  readonly experts?: Required<ExpertOptions> & {
+  readonly experts?: Required<Omit<ExpertOptions, 'from'>> & {
     readonly folder: string
     readonly layers: readonly number[]
     readonly digest: string

@@ -375,6 +375,8 @@ export const STEP_TARGET = { min: 1.1, max: 1000, usual: 2 } as const
 
 /** How the experts of a store are kept in memory and read. */
 export interface ExpertOptions {
+  /** Where a mixture of others has a store beside its weights: `store` (default) reads its experts from there, `weights` keeps them in memory. */
+  readonly from?: 'store' | 'weights'
   /** Bound of the records in memory; default: half of the memory that is available. At least two of the largest. */
   readonly bytes?: number
   /** `direct` (default): past the page cache where the file system allows it. */

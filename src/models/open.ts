@@ -7,6 +7,7 @@ import type { CacheDtype, Model, OpenModelOptions } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { packExperts, storeOf } from '../experts/pack.ts'
 import { cacheDtypeOf, withCacheDtype } from './cache-dtype.ts'
+import { expertTensors, hasExperts, readStore, withExpertStore } from './expert-store.ts'
 import { findExperts } from './experts-source.ts'
 import type { Family } from './family.ts'
 import type { SamplingDefaults } from './generation.ts'
@@ -78,7 +79,7 @@ export interface Described {
 /** Throws INVALID for a package that cannot be used, naming what is wrong with it. `warn` is told what its reader should know. */
 export const describePackage = async (
   path: string,
-  options: Pick<OpenModelOptions, 'overflow' | 'cacheDtype' | 'withoutMemory'>,
+  options: Pick<OpenModelOptions, 'overflow' | 'cacheDtype' | 'withoutMemory' | 'experts'>,
   warn: (message: string) => void,
 ): Promise<Described> => {
   const found = await readPackage(path)
@@ -87,11 +88,17 @@ export const describePackage = async (
   const overflow = overflowOf(options, modelType, family)
   const cacheDtype = cacheDtypeOf(options.cacheDtype, config)
   const remembered = options.withoutMemory ? undefined : await memoryIn(found, cacheDtype)
-  const built = family.build(config, found.tensors, { overflow, memory: remembered?.settle })
+  const lookAhead = options.experts?.lookAhead ?? true
+  const built = family.build(config, found.tensors, { overflow, memory: remembered?.settle, lookAhead })
   const { vocabSize, levels = [], memory } = built
   const text = await readText(found, vocabSize, warn)
   for (const note of found.notes) warn(note)
-  const graph = withCacheDtype(built.graph, cacheDtype, modelType)
+  const whole = withCacheDtype(built.graph, cacheDtype, modelType)
+  const store =
+    found.format === 'gguf' || options.experts?.from === 'weights' || !hasExperts(whole)
+      ? null
+      : await readStore(dir, whole)
+  const graph = store === null ? whole : withExpertStore(whole, lookAhead)
   const request: LoadRequest = {
     ...{ dir, modelType, vocabSize, levels, memory, graph },
     config: found.identity,
@@ -105,7 +112,12 @@ export const describePackage = async (
     memoryFile: remembered?.modules ?? undefined,
     tokenizer: text.fingerprint,
     endTokens: text.endTokens,
-    experts: built.experts && { folder: storeOf(dir), layers: built.experts.layers, digest: built.experts.digest },
+    experts:
+      store ?? (built.experts && { folder: storeOf(dir), layers: built.experts.layers, digest: built.experts.digest }),
+    ...(store !== null && {
+      expertIdentity: { digest: store.digest, coding: store.coding },
+      leftOut: expertTensors(whole),
+    }),
   }
   return { found, request, text }
 }

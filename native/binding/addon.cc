@@ -505,6 +505,11 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("scatter", Napi::Function::New(env, guarded<scatter>));
   exports.Set("norms", Napi::Function::New(env, guarded<norms>));
   exports.Set("packExperts", Napi::Function::New(env, guarded<pack_experts>));
+  exports.Set("expertStatistics", Napi::Function::New(env, guarded<expert_statistics>));
+  exports.Set("warmExperts", Napi::Function::New(env, guarded<warm_experts>));
+  exports.Set("forgetExperts", Napi::Function::New(env, guarded<forget_experts>));
+  exports.Set("saveFrequencies", Napi::Function::New(env, guarded<save_frequencies>));
+  exports.Set("expertNotes", Napi::Function::New(env, guarded<expert_notes>));
   exports.Set("checkExperts", Napi::Function::New(env, guarded<check_experts>));
   exports.Set("exchange", Napi::Function::New(env, guarded<exchange>));
   exports.Set("tokenBytes", Napi::Function::New(env, guarded<token_bytes>));

@@ -313,6 +313,15 @@ CacheStatistics ExpertCache::statistics() const {
   return out;
 }
 
+void ExpertCache::forget() {
+  auto& state = *state_;
+  const std::lock_guard lock(state.mutex_);
+  for (const size_t number : std::vector(state.residents_)) {
+    auto& entry = state.entries_[number];
+    if (entry.loans == 0 && entry.bases == 0 && entry.awaited == 0 && !entry.due) state.evict(entry);
+  }
+}
+
 std::vector<std::string> ExpertCache::take_notes() {
   const std::lock_guard lock(state_->mutex_);
   std::vector<std::string> out(state_->notes_.begin(), state_->notes_.end());

@@ -144,6 +144,8 @@ class ExpertCache : public std::enable_shared_from_this<ExpertCache> {
 
   // Asks for the most frequent experts, best first, as long as there is room without evicting any. Returns at once.
   void warm();
+  // Gives up every record that nobody has or waits for: what is taken next comes from the disk.
+  void forget();
   // Writes frequencies.bin beside the layers, durably.
   Status save_frequencies();
 

@@ -7,7 +7,6 @@
  */
 import { availableParallelism } from 'node:os'
 import { dirname } from 'node:path'
-import { availableMemory } from 'node:process'
 import { uninitialised } from '../bulk.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import {
@@ -19,6 +18,7 @@ import {
   type StateSource,
 } from '../memory.ts'
 import { executorOf } from './executor.ts'
+import { type ExpertStore, expertPort, expertsOf } from './experts.ts'
 import { fillFrom, isSource } from './filling.ts'
 import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
 import { type Graph, parametersOf } from './graph.ts'
@@ -44,7 +44,6 @@ import {
   type DeviceKind,
   type EngineContext,
   type EngineStats,
-  type ExpertOptions,
   type Model,
   type OpenModelOptions,
   STEP_TARGET,
@@ -144,30 +143,6 @@ const stepTargetOf = ({ stepTarget = STEP_TARGET.usual }: OpenModelOptions): num
   const { min, max } = STEP_TARGET
   if (stepTarget >= min && stepTarget <= max) return stepTarget
   return invalid(`stepTarget is ${stepTarget}, expected a number from ${min} to ${max}.`)
-}
-
-export interface ExpertStore {
-  readonly folder: string
-  readonly layers: readonly number[]
-  readonly digest: string
-}
-
-const expertsOf = (
-  store: ExpertStore,
-  {
-    bytes = Math.floor(availableMemory() / 2),
-    io = 'direct',
-    backend = 'automatic',
-    depth = 16,
-    policy = 'score',
-    deltas = true,
-    lookAhead = true,
-    frequencies = true,
-  }: ExpertOptions = {},
-): Required<Omit<ExpertOptions, 'from'>> & ExpertStore => {
-  if (!Number.isSafeInteger(bytes) || bytes < 1) invalid(`experts.bytes is ${bytes}, expected a whole number of bytes.`)
-  if (!Number.isInteger(depth) || depth < 8 || depth > 32) invalid(`experts.depth is ${depth}, expected 8 to 32.`)
-  return { ...store, bytes, io, backend, depth, policy, deltas, lookAhead, frequencies }
 }
 
 export interface LoadRequest {
@@ -274,6 +249,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
   })
   const note = callNative((addon) => addon.packingNote(engine))
   if (note !== '') warn(note)
+  const experts = request.experts === undefined ? null : expertPort(engine, request.experts, options)
   const states = new WeakMap<Context, ContextState>()
   let closed = false
   let lastStats: EngineStats
@@ -464,6 +440,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
 
   return {
     blocks,
+    experts: experts?.port ?? null,
     dir,
     modelType,
     vocabSize,
@@ -583,6 +560,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     close() {
       needOpen()
       lastStats = callNative((addon) => addon.stats(engine))
+      experts?.close()
       callNative((addon) => addon.closeEngine(engine))
       closed = true
     },

@@ -9,6 +9,7 @@ import type {
   DeviceKind,
   EngineStats,
   ExpertOptions,
+  ExpertStatistics,
   PlainCache,
   TraceEntry,
   WorkResult,
@@ -166,6 +167,11 @@ interface Addon {
     stepTarget: number,
   ): Promise<EngineHandle>
   packingNote(engine: EngineHandle): string
+  expertStatistics(engine: EngineHandle): ExpertStatistics | null
+  warmExperts(engine: EngineHandle): void
+  forgetExperts(engine: EngineHandle): void
+  saveFrequencies(engine: EngineHandle): void
+  expertNotes(engine: EngineHandle): readonly string[]
   positions(engine: EngineHandle): number | null
   unavailableReason(engine: EngineHandle): string
   createContext(engine: EngineHandle): ContextHandle

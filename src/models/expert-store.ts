@@ -7,7 +7,7 @@ import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { ExpertStore } from '../engine/engine.ts'
+import type { ExpertStore } from '../engine/experts.ts'
 import {
   type ConstantDeclaration,
   type Declaration,

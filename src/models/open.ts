@@ -143,16 +143,48 @@ const needStore = async (
   warn(`Packed the experts of ${dir} into ${store}, for this time and the next ones.`)
 }
 
+/**
+ * Token 0 through a scratch context twice, the second time past all that is in memory: a store that cannot be read, or gives other numbers
+ * than it gave before, is found out before anything is served. Throws REFUSED.
+ */
+const checkExpertHealth = async (model: Model): Promise<void> => {
+  const chainOf = async (): Promise<string> => {
+    const context = model.createContext()
+    try {
+      await model.process([{ context, tokens: Int32Array.of(0), nats: false }])
+      return context.chain
+    } finally {
+      context.close()
+    }
+  }
+  const first = await chainOf()
+  model.experts!.forget()
+  const second = await chainOf()
+  if (first === second) return
+  throw new ContinuoError(
+    'REFUSED',
+    `The experts in ${model.experts!.folder} gave other numbers when they were read again (chains ${first} and ${second}). The disk or the memory of this machine is not to be trusted: check the store with continuo experts check, and the machine.`,
+  )
+}
+
 /** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
 export const openPackage = async (path: string, options: OpenModelOptions = {}): Promise<ModelPackage> => {
   // Before the weights: it is quick, and what is wrong with it needs no model.
   const { warn = (message) => process.emitWarning(message) } = options
-  const { found, request, text } = await describePackage(path, options, warn)
-  await needStore(found, request, warn)
-  const model = await loadModel(request, options)
+  const { onPhase = () => {} } = options
+  const timed = async <T>(phase: string, work: () => Promise<T>): Promise<T> => {
+    const began = performance.now()
+    const result = await work()
+    onPhase(phase, performance.now() - began)
+    return result
+  }
+  const { found, request, text } = await timed('config', () => describePackage(path, options, warn))
+  if (request.experts !== undefined) await timed('experts', () => needStore(found, request, warn))
+  const model = await timed('weights', () => loadModel(request, options))
   try {
     // Headers, weights and fingerprint are read one after the other and must be of the same files.
     await found.checkUnchanged()
+    if (model.experts !== null) await timed('health', () => checkExpertHealth(model))
   } catch (error) {
     model.close()
     throw error

@@ -15,6 +15,7 @@
 #include "binding/inspect.h"
 #include "binding/job.h"
 #include "binding/values.h"
+#include "experts/measure.h"
 #include "experts/pack.h"
 #include "weights/mapped_file.h"
 
@@ -222,6 +223,36 @@ Value expert_notes(const CallbackInfo& info) {
     for (const auto& note : cache->take_notes()) out.Set(out.Length(), note);
   }
   return out;
+}
+
+// measureReads(path, reads, depth, backend) → Promise<{ bytes, seconds, direct }>: records of a layer's file read at
+// random.
+Value measure_reads(const CallbackInfo& info) {
+  const std::string path = info[0].As<Napi::String>(), backend = info[3].As<Napi::String>();
+  const size_t reads = info[1].As<Napi::Number>().Uint32Value(), depth = info[2].As<Napi::Number>().Uint32Value();
+  auto rate = std::make_shared<experts::ReadRate>();
+  Job job;
+  job.body = [=]() -> Status {
+    auto found = experts::measure_reads(
+        path, reads, depth, backend == "threads" ? experts::Backend::threads : experts::Backend::automatic);
+    if (!found) return found.error();
+    *rate = *found;
+    return Done{};
+  };
+  job.value = [rate](Napi::Env env) -> Value {
+    auto out = Napi::Object::New(env);
+    out.Set("bytes", static_cast<double>(rate->bytes));
+    out.Set("seconds", rate->seconds);
+    out.Set("direct", rate->direct);
+    return out;
+  };
+  return promise_of(info.Env(), std::move(job));
+}
+
+// dropPages(path): drops a file's pages from the page cache.
+Value drop_pages(const CallbackInfo& info) {
+  experts::drop_pages(info[0].As<Napi::String>());
+  return info.Env().Undefined();
 }
 
 }  // namespace continuo::binding

@@ -265,11 +265,11 @@ TEST("expert cache: where memory cannot be had the bound is lowered, but holds t
     for (uint32_t e = 0; e < 16; ++e) take_all(store, cache, 0, {e});
     const auto told = cache->statistics();
     const size_t records = 2 + static_cast<size_t>(more);
-    CHECK(told.bound == records * store.record && told.resident == records);
-    CHECK(one_says(cache->take_notes(), text("may take ", records * store.record, " bytes from now on instead of ")));
+    CHECK(told.bound == records * store.memory && told.resident == records);
+    CHECK(one_says(cache->take_notes(), text("may take ", records * store.memory, " bytes from now on instead of ")));
   }
   CacheOptions options;
-  options.bytes = 10 * store.record;
+  options.bytes = 10 * store.memory;
   options.memory = [](size_t) { return false; };
   CHECK_SAYS(store.open(options), "There is no memory for two experts of ");
 }

@@ -172,6 +172,13 @@ interface Addon {
   forgetExperts(engine: EngineHandle): void
   saveFrequencies(engine: EngineHandle): void
   expertNotes(engine: EngineHandle): readonly string[]
+  measureReads(
+    path: string,
+    reads: number,
+    depth: number,
+    backend: string,
+  ): Promise<{ readonly bytes: number; readonly seconds: number; readonly direct: boolean }>
+  dropPages(path: string): void
   positions(engine: EngineHandle): number | null
   unavailableReason(engine: EngineHandle): string
   createContext(engine: EngineHandle): ContextHandle

@@ -430,8 +430,8 @@ export interface ExpertOptions {
   readonly bytes?: number
   /** `direct` (default): past the page cache where the file system allows it. */
   readonly io?: 'direct' | 'buffered'
-  /** `automatic` (default): io_uring where the kernel allows it, else threads. */
-  readonly backend?: 'automatic' | 'io_uring' | 'threads'
+  /** `automatic` (default): io_uring where the kernel allows it, else threads. `mapped`: page faults, for comparison; with `io` buffered. */
+  readonly backend?: 'automatic' | 'io_uring' | 'threads' | 'mapped'
   /** Reads of at most 1 MiB that are on their way at once, 8 to 32; default 16. */
   readonly depth?: number
   /** What leaves memory first; default `score` (docs/experts.md). */

@@ -37,7 +37,7 @@ ExpertCache::State::State(std::string folder, CacheOptions options, std::vector<
       backend_(backend),
       digest_(digest_of(files)),
       frequencies_(counts_of(files)),
-      buffers_(largest_of(files), options_.memory),
+      buffers_(largest_of(files), options_.bytes, options_.memory),
       bound_(options_.bytes),
       largest_(largest_of(files)) {
   size_t first = 0;

@@ -218,7 +218,7 @@ void ExpertCache::State::fail(Entry& entry, Error error, Lock& lock) {
   Wakes wakes;
   end_fill(entry, wakes);
   entry.stage = Stage::absent;
-  buffers_.put(std::exchange(entry.bytes, nullptr));
+  buffers_.put(std::exchange(entry.bytes, nullptr), layers_[entry.layer].record);
   used_ -= layers_[entry.layer].record;
   ++statistics_.failed_reads;
   tell_failure(entry, error);

@@ -23,6 +23,9 @@ std::vector<size_t> counts_of(std::span<const std::shared_ptr<const LayerFile>> 
   return out;
 }
 
+// Of the predictions of absent experts, those that are right at least for look-ahead to read.
+constexpr double least_trust = 0.5;
+
 // What an expert takes in memory, which is never less than what is read of it.
 size_t memory_of(const StoreIndex& index) {
   return std::max<size_t>(index.record_bytes(), padded(form_bytes(index.shape)));
@@ -43,7 +46,7 @@ ExpertCache::State::State(std::string folder, CacheOptions options, std::vector<
       backend_(backend),
       digest_(digest_of(files)),
       frequencies_(counts_of(files)),
-      buffers_(largest_of(files), options_.memory),
+      buffers_(largest_of(files), options_.bytes, options_.memory),
       bound_(options_.bytes),
       largest_(largest_of(files)) {
   size_t first = 0;
@@ -187,8 +190,18 @@ void ExpertCache::State::ask(Entry& entry, Reason reason) {
 void ExpertCache::want(uint32_t layer, std::span<const uint32_t> experts, Reason reason) {
   State::Wakes wakes;
   State::Lock lock(state_->mutex_);
-  for (const uint32_t expert : experts)
-    if (auto* entry = state_->entry_of(layer, expert)) state_->ask(*entry, reason);
+  // A wrong record costs what a right one saves. Where more than half are wrong look-ahead goes on to predict, so that it
+  // begins to read again where it is right, and reads nothing.
+  const bool paused = (reason == Reason::ahead1 && state_->trust_[0] < least_trust) ||
+                      (reason == Reason::ahead2 && state_->trust_[1] < least_trust);
+  for (const uint32_t expert : experts) {
+    auto* entry = state_->entry_of(layer, expert);
+    if (!entry) continue;
+    if (!paused || entry->stage == State::Stage::queued)
+      state_->ask(*entry, reason);
+    else
+      ++state_->statistics_.dropped;
+  }
   state_->pump(wakes);
   state_->leave(lock, wakes);
 }

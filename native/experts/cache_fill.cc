@@ -227,7 +227,7 @@ void ExpertCache::State::fail(Entry& entry, Error error, Lock& lock) {
   Wakes wakes;
   end_fill(entry, wakes);
   entry.stage = Stage::absent;
-  buffers_.put(std::exchange(entry.bytes, nullptr));
+  buffers_.put(std::exchange(entry.bytes, nullptr), layers_[entry.layer].memory);
   used_ -= layers_[entry.layer].memory;
   ++statistics_.failed_reads;
   tell_failure(entry, error);

@@ -103,7 +103,7 @@ void ExpertCache::State::evict(Entry& entry) {
   entries_[residents_.back()].place = entry.place;
   residents_[entry.place] = residents_.back();
   residents_.pop_back();
-  buffers_.put(std::exchange(entry.bytes, nullptr));
+  buffers_.put(std::exchange(entry.bytes, nullptr), layers_[entry.layer].memory);
   used_ -= layers_[entry.layer].memory;
   entry.stage = Stage::absent;
   entry.due = entry.unused = false;

@@ -160,6 +160,8 @@ struct ExpertCache::State {
   uint64_t clock_ = 0;  // orders uses and arrivals
   uint64_t round_ = 0;  // calls of routed
   CacheStatistics statistics_;
+  // Of look-ahead by 1 and 2: the share of right ones among the last predictions of experts that were absent.
+  std::array<double, 2> trust_{1, 1};
   std::deque<std::string> notes_;
 
   std::condition_variable work_;  // for the checker

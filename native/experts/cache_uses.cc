@@ -11,6 +11,8 @@ namespace continuo::experts {
 
 namespace {
 
+// How much one prediction changes what is thought of look-ahead.
+constexpr double trust_step = 1.0 / 128;
 constexpr size_t most_frequency_bytes = size_t{1} << 30;
 
 }  // namespace
@@ -56,6 +58,7 @@ void ExpertCache::State::judge(Layer& layer, size_t k) {
     const bool right = entry.round == round_, was_resident = (entry.was_resident & bit) != 0;
     const bool resident = entry.stage == Stage::resident, coming = entry.stage == Stage::filling;
     told.right += right;
+    if (!was_resident) trust_[k] += (static_cast<double>(right) - trust_[k]) * trust_step;
     told.in_time += right && !was_resident && resident;
     told.useless += !right && !was_resident && (resident || coming);
     entry.expected = static_cast<uint8_t>(entry.expected & ~bit);

@@ -8,13 +8,12 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "experts/reader.h"
 #include "experts/store.h"
 
 namespace continuo::experts {
 
 namespace {
-
-constexpr size_t piece_bytes = size_t{1} << 20;
 
 // Any order that jumps: a linear congruence (Knuth, MMIX).
 struct Order {
@@ -75,6 +74,8 @@ Result<ReadRate> measure_reads(const std::string& path, size_t reads, size_t dep
 void drop_pages(const std::string& path) {
   const File file(path, O_RDONLY);
 #ifdef POSIX_FADV_DONTNEED
+  // Pages that are not on disk yet would stay.
+  if (file) (void)::fdatasync(file.fd());
   if (file) (void)::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_DONTNEED);
 #endif
 }

@@ -40,6 +40,7 @@ Engine::OpenExperts experts_of(const Value& value) {
   const auto backend = object.Get("backend").As<Napi::String>().Utf8Value();
   options.backend = backend == "io_uring"  ? experts::Backend::io_uring
                     : backend == "threads" ? experts::Backend::threads
+                    : backend == "mapped"  ? experts::Backend::mapped
                                            : experts::Backend::automatic;
   options.depth = object.Get("depth").As<Napi::Number>().Uint32Value();
   options.deltas = object.Get("deltas").ToBoolean();
@@ -505,6 +506,13 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("scatter", Napi::Function::New(env, guarded<scatter>));
   exports.Set("norms", Napi::Function::New(env, guarded<norms>));
   exports.Set("packExperts", Napi::Function::New(env, guarded<pack_experts>));
+  exports.Set("expertStatistics", Napi::Function::New(env, guarded<expert_statistics>));
+  exports.Set("warmExperts", Napi::Function::New(env, guarded<warm_experts>));
+  exports.Set("forgetExperts", Napi::Function::New(env, guarded<forget_experts>));
+  exports.Set("saveFrequencies", Napi::Function::New(env, guarded<save_frequencies>));
+  exports.Set("measureReads", Napi::Function::New(env, guarded<measure_reads>));
+  exports.Set("dropPages", Napi::Function::New(env, guarded<drop_pages>));
+  exports.Set("expertNotes", Napi::Function::New(env, guarded<expert_notes>));
   exports.Set("checkExperts", Napi::Function::New(env, guarded<check_experts>));
   exports.Set("exchange", Napi::Function::New(env, guarded<exchange>));
   exports.Set("tokenBytes", Napi::Function::New(env, guarded<token_bytes>));

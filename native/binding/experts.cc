@@ -14,6 +14,8 @@
 #include "binding/handles.h"
 #include "binding/inspect.h"
 #include "binding/job.h"
+#include "binding/values.h"
+#include "experts/measure.h"
 #include "experts/pack.h"
 #include "weights/mapped_file.h"
 
@@ -141,6 +143,116 @@ Value exchange(const CallbackInfo& info) {
   const auto failed = -1;
 #endif
   return Napi::Boolean::New(info.Env(), failed == 0);
+}
+
+namespace {
+
+// Null: the model has no store.
+experts::ExpertCache* cache_of(const Value& engine) {
+  const auto model = open_engine(engine)->engine().model();
+  return model ? model->experts.get() : nullptr;
+}
+
+}  // namespace
+
+// expertStatistics(engine): its CacheStatistics; null without a store.
+Value expert_statistics(const CallbackInfo& info) {
+  const auto* cache = cache_of(info[0]);
+  if (!cache) return info.Env().Null();
+  const auto found = cache->statistics();
+  auto out = Napi::Object::New(info.Env());
+  const auto set = [&](const char* name, auto value) { out.Set(name, static_cast<double>(value)); };
+  set("uses", found.uses);
+  set("hits", found.hits);
+  set("prefetched", found.prefetched);
+  set("demandBytes", found.demand_bytes);
+  set("aheadBytes", found.ahead_bytes);
+  set("warmBytes", found.warm_bytes);
+  set("deltaBytes", found.delta_bytes);
+  set("reads", found.reads);
+  set("waitSeconds", found.wait_seconds);
+  set("readSeconds", found.read_seconds);
+  set("retries", found.retries);
+  set("failedChecks", found.failed_checks);
+  set("failedReads", found.failed_reads);
+  set("deltasUsed", found.deltas_used);
+  set("deltasRefused", found.deltas_refused);
+  set("evictions", found.evictions);
+  set("dropped", found.dropped);
+  set("residentBytes", found.resident_bytes);
+  set("resident", found.resident);
+  set("bound", found.bound);
+  auto ahead = Napi::Array::New(info.Env(), found.ahead.size());
+  for (uint32_t k = 0; k < found.ahead.size(); ++k) {
+    auto of = Napi::Object::New(info.Env());
+    of.Set("predictions", static_cast<double>(found.ahead[k].predictions));
+    of.Set("right", static_cast<double>(found.ahead[k].right));
+    of.Set("alreadyResident", static_cast<double>(found.ahead[k].already_resident));
+    of.Set("inTime", static_cast<double>(found.ahead[k].in_time));
+    of.Set("useless", static_cast<double>(found.ahead[k].useless));
+    ahead.Set(k, of);
+  }
+  out.Set("ahead", ahead);
+  return out;
+}
+
+// warmExperts(engine): begins to read the most frequent ones.
+Value warm_experts(const CallbackInfo& info) {
+  if (auto* cache = cache_of(info[0])) cache->warm();
+  return info.Env().Undefined();
+}
+
+// forgetExperts(engine): the next ones come from the disk.
+Value forget_experts(const CallbackInfo& info) {
+  if (auto* cache = cache_of(info[0])) cache->forget();
+  return info.Env().Undefined();
+}
+
+// saveFrequencies(engine): writes them beside the store. Throws where that fails.
+Value save_frequencies(const CallbackInfo& info) {
+  if (auto* cache = cache_of(info[0])) {
+    if (auto saved = cache->save_frequencies(); !saved) throw error_value(info.Env(), saved.error());
+  }
+  return info.Env().Undefined();
+}
+
+// expertNotes(engine): sentences for the log since the last call.
+Value expert_notes(const CallbackInfo& info) {
+  auto out = Napi::Array::New(info.Env());
+  if (auto* cache = cache_of(info[0])) {
+    for (const auto& note : cache->take_notes()) out.Set(out.Length(), note);
+  }
+  return out;
+}
+
+// measureReads(path, reads, depth, backend) → Promise<{ bytes, seconds, direct }>: records of a layer's file read at
+// random.
+Value measure_reads(const CallbackInfo& info) {
+  const std::string path = info[0].As<Napi::String>(), backend = info[3].As<Napi::String>();
+  const size_t reads = info[1].As<Napi::Number>().Uint32Value(), depth = info[2].As<Napi::Number>().Uint32Value();
+  auto rate = std::make_shared<experts::ReadRate>();
+  Job job;
+  job.body = [=]() -> Status {
+    auto found = experts::measure_reads(
+        path, reads, depth, backend == "threads" ? experts::Backend::threads : experts::Backend::automatic);
+    if (!found) return found.error();
+    *rate = *found;
+    return Done{};
+  };
+  job.value = [rate](Napi::Env env) -> Value {
+    auto out = Napi::Object::New(env);
+    out.Set("bytes", static_cast<double>(rate->bytes));
+    out.Set("seconds", rate->seconds);
+    out.Set("direct", rate->direct);
+    return out;
+  };
+  return promise_of(info.Env(), std::move(job));
+}
+
+// dropPages(path): drops a file's pages from the page cache.
+Value drop_pages(const CallbackInfo& info) {
+  experts::drop_pages(info[0].As<Napi::String>());
+  return info.Env().Undefined();
 }
 
 }  // namespace continuo::binding

@@ -1,71 +1,80 @@
 #include "experts/buffers.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <sys/mman.h>
 
 namespace continuo::experts {
 
 namespace {
 
-constexpr size_t huge = size_t{2} << 20;
+constexpr size_t huge = size_t{2} << 20, chunk_bytes = size_t{32} << 20;
+constexpr size_t reserve_count = 2;
 
 }  // namespace
 
-Buffers::Buffers(size_t largest, std::function<bool(size_t)> may) : largest_(largest), may_(std::move(may)) {
-  for (size_t i = 0; i < reserve_count; ++i)
-    if (std::byte* data = map(largest)) reserve_.push_back(data);
+Buffers::Buffers(size_t largest, size_t most, std::function<bool(size_t)> may)
+    : largest_(largest), most_(most), may_(std::move(may)) {
+  reserved_ = map(reserve_count * largest);
+  for (size_t i = 0; reserved_ && i < reserve_count; ++i) reserve_.push_back(reserved_ + i * largest);
 }
 
 Buffers::~Buffers() {
-  for (std::byte* data : reserve_) ::munmap(data, largest_);
-  for (const auto& each : lent_) ::munmap(each.data, each.bytes);
-  for (const auto& each : free_) ::munmap(each.data, each.bytes);
+  for (const auto& each : mappings_) ::munmap(each.data, each.bytes);
 }
 
+// At a multiple of a large page, if it holds any.
 std::byte* Buffers::map(size_t bytes) {
   if (may_ && !may_(bytes)) return nullptr;
-  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const size_t more = bytes >= huge ? huge : 0;
+  void* data = ::mmap(nullptr, bytes + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) return nullptr;
+  mappings_.push_back({data, bytes + more});
+  if (more == 0) return static_cast<std::byte*>(data);
 #ifdef MADV_HUGEPAGE
-  // A read past the page cache pins each page of its buffer: of large pages there are fewer.
-  if (bytes >= huge) ::madvise(data, bytes, MADV_HUGEPAGE);
+  ::madvise(data, bytes + more, MADV_HUGEPAGE);
 #endif
-  return static_cast<std::byte*>(data);
+  return static_cast<std::byte*>(data) + (huge - reinterpret_cast<uintptr_t>(data) % huge) % huge;
+}
+
+Buffers::Size& Buffers::size_of(size_t bytes) {
+  const auto found = std::find_if(sizes_.begin(), sizes_.end(), [&](const Size& each) { return each.bytes == bytes; });
+  return found != sizes_.end() ? *found : sizes_.emplace_back(Size{bytes, {}, {}});
+}
+
+void Buffers::give_pages_back() {
+  for (auto& [bytes, used, fresh] : sizes_) {
+    for (std::byte* data : used) ::madvise(data, bytes, MADV_DONTNEED);
+    fresh.insert(fresh.end(), used.begin(), used.end());
+    used.clear();
+  }
 }
 
 std::byte* Buffers::get(size_t bytes) {
-  Block block{nullptr, bytes};
-  const auto same = std::find_if(free_.begin(), free_.end(), [&](const Block& each) { return each.bytes == bytes; });
-  if (same != free_.end()) {
-    block = *same;
-    *same = free_.back();
-    free_.pop_back();
-  } else {
-    // Buffers of another size are of no use now, and would add to what is used.
-    for (const auto& each : free_) ::munmap(each.data, each.bytes);
-    free_.clear();
-    block.data = map(bytes);
-    if (!block.data && !reserve_.empty() && bytes <= largest_) {
-      block = {reserve_.back(), largest_};
-      reserve_.pop_back();
-    }
+  Size& size = size_of(bytes);
+  const auto from = [](std::vector<std::byte*>& free) {
+    std::byte* data = free.back();
+    free.pop_back();
+    return data;
+  };
+  if (!size.used.empty()) return from(size.used);
+  give_pages_back();
+  if (size.fresh.empty()) {
+    size_t count = std::max<size_t>(1, std::min(chunk_bytes, most_) / bytes);
+    std::byte* data = map(count * bytes);
+    if (!data && count > 1) data = map((count = 1) * bytes);
+    // The lowest addresses are lent first.
+    for (size_t i = count; data && i > 0; --i) size.fresh.push_back(data + (i - 1) * bytes);
   }
-  if (!block.data) return nullptr;
-  const auto at = std::lower_bound(lent_.begin(), lent_.end(), block.data,
-                                   [](const Block& each, const std::byte* data) { return each.data < data; });
-  lent_.insert(at, block);
-  return block.data;
+  if (!size.fresh.empty()) return from(size.fresh);
+  return reserve_.empty() || bytes > largest_ ? nullptr : from(reserve_);
 }
 
-void Buffers::put(std::byte* data) {
-  const auto at = std::lower_bound(lent_.begin(), lent_.end(), data,
-                                   [](const Block& each, const std::byte* found) { return each.data < found; });
-  const Block block = *at;
-  lent_.erase(at);
-  if (block.bytes == largest_ && reserve_.size() < reserve_count)
+void Buffers::put(std::byte* data, size_t bytes) {
+  if (data >= reserved_ && data < reserved_ + reserve_count * largest_)
     reserve_.push_back(data);
   else
-    free_.push_back(block);
+    size_of(bytes).used.push_back(data);
 }
 
 }  // namespace continuo::experts

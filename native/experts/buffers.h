@@ -1,10 +1,12 @@
-// The memory of the cache's records: pages of their own, used again and again.
+// The memory of the cache's records.
+//
+// It comes from the system in chunks of many records, in large pages where there are such: a read past the page cache
+// hands the disk each page of its buffer, and of small pages that is a third of the time. A chunk stays. Buffers that
+// are free, while those of another size are needed, give their pages back to the system and keep their addresses.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
-#include <span>
 #include <vector>
 
 namespace continuo::experts {
@@ -12,32 +14,39 @@ namespace continuo::experts {
 // To be called by one thread at a time.
 class Buffers {
  public:
-  // Two buffers of `largest` bytes stand in reserve for the time when the system has no more; reserved() says whether
-  // they could be had. Until they are used they are address space only. `may`: for tests, false where none of so many
-  // bytes can be had; may be null.
-  Buffers(size_t largest, std::function<bool(size_t)> may);
+  // `most`: bytes of buffers that are needed at once. Two buffers of `largest` bytes stand in reserve for the time when
+  // the system has no more; reserved() says whether they could be had. Until they are used they are addresses only.
+  // `may`: for tests, false where none of so many bytes can be had; may be null.
+  Buffers(size_t largest, size_t most, std::function<bool(size_t)> may);
   ~Buffers();
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
 
-  bool reserved() const { return reserve_.size() == reserve_count; }
+  bool reserved() const { return !reserve_.empty(); }
   // `bytes`, a multiple of 4096, is aligned to 4096. Null: there is no memory.
   std::byte* get(size_t bytes);
-  void put(std::byte* data);
+  void put(std::byte* data, size_t bytes);
 
  private:
-  static constexpr size_t reserve_count = 2;
-  struct Block {
-    std::byte* data;
+  struct Mapping {
+    void* data;
     size_t bytes;
   };
+  // Buffers of one size that are free.
+  struct Size {
+    size_t bytes;
+    std::vector<std::byte*> used, fresh;  // with pages, and without
+  };
   std::byte* map(size_t bytes);
+  Size& size_of(size_t bytes);
+  void give_pages_back();
 
-  const size_t largest_;
+  const size_t largest_, most_;
   const std::function<bool(size_t)> may_;
-  std::vector<std::byte*> reserve_;
-  std::vector<Block> lent_;  // sorted by address
-  std::vector<Block> free_;
+  std::vector<Mapping> mappings_;
+  std::byte* reserved_ = nullptr;    // where the reserve lies
+  std::vector<std::byte*> reserve_;  // of it, what is free
+  std::vector<Size> sizes_;          // as many as layers differ in
 };
 
 }  // namespace continuo::experts

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "experts/cache_state.h"
+#include "experts/form.h"
 
 namespace continuo::experts {
 
@@ -22,10 +23,18 @@ std::vector<size_t> counts_of(std::span<const std::shared_ptr<const LayerFile>> 
   return out;
 }
 
+// Of the predictions of absent experts, those that are right at least for look-ahead to read.
+constexpr double least_trust = 0.5;
+
+// What an expert takes in memory, which is never less than what is read of it.
+size_t memory_of(const StoreIndex& index) {
+  return std::max<size_t>(index.record_bytes(), padded(form_bytes(index.shape)));
+}
+
 uint64_t largest_of(std::span<const std::shared_ptr<const LayerFile>> files) {
-  uint64_t out = 0;
-  for (const auto& file : files) out = std::max<uint64_t>(out, file->index.record_bytes());
-  return out;
+  uint64_t largest = 0;
+  for (const auto& file : files) largest = std::max<uint64_t>(largest, memory_of(file->index));
+  return largest;
 }
 
 }  // namespace
@@ -37,7 +46,7 @@ ExpertCache::State::State(std::string folder, CacheOptions options, std::vector<
       backend_(backend),
       digest_(digest_of(files)),
       frequencies_(counts_of(files)),
-      buffers_(largest_of(files), options_.memory),
+      buffers_(largest_of(files), options_.bytes, options_.memory),
       bound_(options_.bytes),
       largest_(largest_of(files)) {
   size_t first = 0;
@@ -47,6 +56,8 @@ ExpertCache::State::State(std::string folder, CacheOptions options, std::vector<
     layer.first = first;
     layer.count = file->index.records.size();
     layer.record = file->index.record_bytes();
+    layer.form = form_bytes(file->index.shape);
+    layer.memory = memory_of(file->index);
     layer.payload = payload_bytes(file->index.shape);
     layer.opened = layer.file = file;
     link(layer);
@@ -104,7 +115,7 @@ Result<std::shared_ptr<ExpertCache>> ExpertCache::open(const std::string& folder
     return Error{Code::refused, text(folder, " has experts with the digest ", found, ", expected ", options.digest,
                                      ". Pack the experts of this model again: continuo experts pack.")};
   for (const auto& file : files) {
-    const uint64_t needed = 2 * uint64_t{file->index.record_bytes()};
+    const uint64_t needed = 2 * uint64_t{memory_of(file->index)};
     if (needed == 2 * largest_of(files) && options.bytes < needed)
       return Error{Code::refused, text("--expert-bytes is ", options.bytes, ", and two experts of layer ",
                                        file->index.layer, " need ", needed, " bytes. Give at least as many.")};
@@ -179,8 +190,18 @@ void ExpertCache::State::ask(Entry& entry, Reason reason) {
 void ExpertCache::want(uint32_t layer, std::span<const uint32_t> experts, Reason reason) {
   State::Wakes wakes;
   State::Lock lock(state_->mutex_);
-  for (const uint32_t expert : experts)
-    if (auto* entry = state_->entry_of(layer, expert)) state_->ask(*entry, reason);
+  // A wrong record costs what a right one saves. Where more than half are wrong look-ahead goes on to predict, so that it
+  // begins to read again where it is right, and reads nothing.
+  const bool paused = (reason == Reason::ahead1 && state_->trust_[0] < least_trust) ||
+                      (reason == Reason::ahead2 && state_->trust_[1] < least_trust);
+  for (const uint32_t expert : experts) {
+    auto* entry = state_->entry_of(layer, expert);
+    if (!entry) continue;
+    if (!paused || entry->stage == State::Stage::queued)
+      state_->ask(*entry, reason);
+    else
+      ++state_->statistics_.dropped;
+  }
   state_->pump(wakes);
   state_->leave(lock, wakes);
 }
@@ -272,7 +293,7 @@ Result<Loan> ExpertCache::take(uint32_t layer, std::span<const uint32_t> pending
   out.index = *found;
   out.cache_ = shared_from_this();
   out.entry_ = entries[*found];
-  out.payload_ = {entry.bytes, s.layers_[entry.layer].payload};
+  out.bytes_ = {entry.bytes, s.layers_[entry.layer].form};
   return out;
 }
 
@@ -280,13 +301,13 @@ Loan::Loan(Loan&& other) noexcept
     : index(other.index),
       cache_(std::move(other.cache_)),
       entry_(other.entry_),
-      payload_(std::exchange(other.payload_, {})) {}
+      bytes_(std::exchange(other.bytes_, {})) {}
 
 Loan& Loan::operator=(Loan&& other) noexcept {
   std::swap(index, other.index);
   std::swap(cache_, other.cache_);
   std::swap(entry_, other.entry_);
-  std::swap(payload_, other.payload_);
+  std::swap(bytes_, other.bytes_);
   return *this;
 }
 
@@ -307,10 +328,19 @@ CacheStatistics ExpertCache::statistics() const {
   out.reads = counts.ranges;
   out.retries = counts.retries;
   out.read_seconds = counts.busy_seconds;
-  for (const size_t number : s.residents_) out.resident_bytes += s.layers_[s.entries_[number].layer].record;
+  for (const size_t number : s.residents_) out.resident_bytes += s.layers_[s.entries_[number].layer].memory;
   out.resident = s.residents_.size();
   out.bound = s.bound_;
   return out;
+}
+
+void ExpertCache::forget() {
+  auto& state = *state_;
+  const std::lock_guard lock(state.mutex_);
+  for (const size_t number : std::vector(state.residents_)) {
+    auto& entry = state.entries_[number];
+    if (entry.loans == 0 && entry.bases == 0 && entry.awaited == 0 && !entry.due) state.evict(entry);
+  }
 }
 
 std::vector<std::string> ExpertCache::take_notes() {

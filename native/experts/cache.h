@@ -96,14 +96,14 @@ class Loan {
   ~Loan();
 
   size_t index = 0;  // in what take was given
-  // payload_bytes of the layer's shape, in the form of record.h; aligned to 4096.
-  std::span<const std::byte> payload() const { return payload_; }
+  // form_bytes of the layer's shape (form.h); aligned to 4096.
+  std::span<const std::byte> bytes() const { return bytes_; }
 
  private:
   friend class ExpertCache;
   std::shared_ptr<ExpertCache> cache_;
   size_t entry_ = 0;
-  std::span<const std::byte> payload_;
+  std::span<const std::byte> bytes_;
 };
 
 class ExpertCache : public std::enable_shared_from_this<ExpertCache> {
@@ -144,6 +144,8 @@ class ExpertCache : public std::enable_shared_from_this<ExpertCache> {
 
   // Asks for the most frequent experts, best first, as long as there is room without evicting any. Returns at once.
   void warm();
+  // Gives up every record that nobody has or waits for: what is taken next comes from the disk.
+  void forget();
   // Writes frequencies.bin beside the layers, durably.
   Status save_frequencies();
 

@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "experts/cache_state.h"
 #include "experts/delta.h"
+#include "experts/form.h"
 
 namespace continuo::experts {
 
@@ -99,6 +100,12 @@ void ExpertCache::State::check(size_t number, ReadEnd end) {
   const bool wrong = end.why == 0 && found != record.checksum;
   Lock lock(mutex_, std::defer_lock);
   if (end.why == 0 && !wrong) {
+    const ExpertShape& shape = fill.layer->index.shape;
+    // Of floats the record is the form.
+    if (!is_float(shape.coding)) {
+      payload_.assign(entry.bytes, entry.bytes + layer.payload);
+      to_form(shape, payload_, entry.bytes);
+    }
     lock.lock();
     return arrive(entry, lock);
   }
@@ -136,10 +143,12 @@ void ExpertCache::State::check_delta(Entry& entry, ReadEnd end) {
   Entry& base = entries_[*fill.base];
   bool right = end.why == 0;
   if (right) {
-    std::memcpy(entry.bytes, base.bytes, layer.payload);
-    const std::span<std::byte> payload(entry.bytes, layer.payload);
-    right = apply_delta({fill.delta_bytes.get(), delta.bytes}, payload).operator bool() &&
-            checksum(payload) == fill.layer->index.records[entry.expert].checksum;
+    const ExpertShape& shape = fill.layer->index.shape;
+    payload_.resize(layer.payload);
+    from_form(shape, base.bytes, payload_);
+    right = apply_delta({fill.delta_bytes.get(), delta.bytes}, payload_).operator bool() &&
+            checksum(payload_) == fill.layer->index.records[entry.expert].checksum;
+    if (right) to_form(shape, payload_, entry.bytes);
   }
   Lock lock(mutex_);
   --base.bases;
@@ -194,7 +203,7 @@ void ExpertCache::State::end_fill(Entry& entry, Wakes& wakes) {
   --fills_;
   if (entry.reason != Reason::demand) {
     --ahead_fills_;
-    ahead_bytes_ -= layers_[entry.layer].record;
+    ahead_bytes_ -= layers_[entry.layer].memory;
   }
   const auto [from, to] = wakes_.equal_range(number_of(entry));
   for (auto at = from; at != to; ++at) wakes.push_back(std::move(at->second));
@@ -218,8 +227,8 @@ void ExpertCache::State::fail(Entry& entry, Error error, Lock& lock) {
   Wakes wakes;
   end_fill(entry, wakes);
   entry.stage = Stage::absent;
-  buffers_.put(std::exchange(entry.bytes, nullptr));
-  used_ -= layers_[entry.layer].record;
+  buffers_.put(std::exchange(entry.bytes, nullptr), layers_[entry.layer].memory);
+  used_ -= layers_[entry.layer].memory;
   ++statistics_.failed_reads;
   tell_failure(entry, error);
   pump(wakes);

@@ -103,15 +103,15 @@ void ExpertCache::State::evict(Entry& entry) {
   entries_[residents_.back()].place = entry.place;
   residents_[entry.place] = residents_.back();
   residents_.pop_back();
-  buffers_.put(std::exchange(entry.bytes, nullptr));
-  used_ -= layers_[entry.layer].record;
+  buffers_.put(std::exchange(entry.bytes, nullptr), layers_[entry.layer].memory);
+  used_ -= layers_[entry.layer].memory;
   entry.stage = Stage::absent;
   entry.due = entry.unused = false;
   ++statistics_.evictions;
 }
 
 ExpertCache::State::Room ExpertCache::State::make_room(const Entry& entry, Price price) {
-  const size_t needed = layers_[entry.layer].record;
+  const size_t needed = layers_[entry.layer].memory;
   while (used_ + needed > bound_) {
     Entry* lowest = victim(price);
     if (!lowest) return Room::none_now;
@@ -123,7 +123,7 @@ ExpertCache::State::Room ExpertCache::State::make_room(const Entry& entry, Price
 
 // Null: the system has no memory, and nobody may lose his. Then the bound is what is used now.
 std::byte* ExpertCache::State::memory_for(const Entry& entry, Price price) {
-  const size_t needed = layers_[entry.layer].record;
+  const size_t needed = layers_[entry.layer].memory;
   for (;;) {
     if (std::byte* bytes = buffers_.get(needed)) return bytes;
     const uint64_t lower = std::max(used_, 2 * largest_);
@@ -159,11 +159,11 @@ ExpertCache::State::Room ExpertCache::State::admit(Entry& entry, Price price) {
   entry.stage = Stage::filling;
   entry.fill = std::make_unique<Fill>();
   entry.fill->layer = layer.file;
-  used_ += layer.record;
+  used_ += layer.memory;
   ++fills_;
   if (entry.reason != Reason::demand) {
     ++ahead_fills_;
-    ahead_bytes_ += layer.record;
+    ahead_bytes_ += layer.memory;
   }
   if (base) {
     entry.fill->base = number_of(*base);
@@ -196,7 +196,7 @@ void ExpertCache::State::pump(Wakes& wakes) {
 
 void ExpertCache::State::pump_ahead(Wakes& wakes) {
   const auto fits = [&](const Entry& entry) {
-    const size_t record = layers_[entry.layer].record;
+    const size_t record = layers_[entry.layer].memory;
     return ahead_fills_ < most_ahead_fills(options_.depth, record) && ahead_bytes_ + record <= bound_ / 2;
   };
   for (const Priority priority : {Priority::ahead, Priority::warm}) {
@@ -215,7 +215,7 @@ void ExpertCache::State::pump_ahead(Wakes& wakes) {
   while (!warm_.empty()) {
     Entry& entry = entries_[warm_.back()];
     if (entry.stage == Stage::absent) {
-      if (used_ + layers_[entry.layer].record > bound_) return warm_.clear();
+      if (used_ + layers_[entry.layer].memory > bound_) return warm_.clear();
       if (!fits(entry)) return;
       entry.reason = Reason::warm;
       if (admit(entry, Price::lower) != Room::made) return;

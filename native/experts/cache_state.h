@@ -74,6 +74,7 @@ struct ExpertCache::State {
     uint32_t number = 0;
     size_t first = 0, count = 0;  // in entries_
     size_t record = 0, payload = 0;
+    size_t form = 0, memory = 0;  // of an expert in memory, without and with padding
     std::shared_ptr<const LayerFile> opened, file;  // `opened`: at first; index() shows it. `file`: what is read now
     std::vector<std::vector<Link>> links;           // of each expert, by bytes, then neighbour
     std::vector<uint8_t> faults;                    // of each delta
@@ -159,9 +160,12 @@ struct ExpertCache::State {
   uint64_t clock_ = 0;  // orders uses and arrivals
   uint64_t round_ = 0;  // calls of routed
   CacheStatistics statistics_;
+  // Of look-ahead by 1 and 2: the share of right ones among the last predictions of experts that were absent.
+  std::array<double, 2> trust_{1, 1};
   std::deque<std::string> notes_;
 
   std::condition_variable work_;  // for the checker
+  std::vector<std::byte> payload_;  // the checker's
   std::deque<std::pair<size_t, ReadEnd>> ended_;
   bool stopping_ = false;
   std::unique_ptr<Reader> reader_;

@@ -1,5 +1,6 @@
 // What the cache learns from the routes of rows: frequencies of use, and whether look-ahead was right.
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,6 +11,8 @@ namespace continuo::experts {
 
 namespace {
 
+// How much one prediction changes what is thought of look-ahead.
+constexpr double trust_step = 1.0 / 128;
 constexpr size_t most_frequency_bytes = size_t{1} << 30;
 
 }  // namespace
@@ -55,6 +58,7 @@ void ExpertCache::State::judge(Layer& layer, size_t k) {
     const bool right = entry.round == round_, was_resident = (entry.was_resident & bit) != 0;
     const bool resident = entry.stage == Stage::resident, coming = entry.stage == Stage::filling;
     told.right += right;
+    if (!was_resident) trust_[k] += (static_cast<double>(right) - trust_[k]) * trust_step;
     told.in_time += right && !was_resident && resident;
     told.useless += !right && !was_resident && (resident || coming);
     entry.expected = static_cast<uint8_t>(entry.expected & ~bit);
@@ -103,6 +107,7 @@ void ExpertCache::State::load_frequencies() {
   const std::string path = folder_ + "/frequencies.bin";
   const auto anew = [&](const auto&... why) { note(text(path, " ", why..., ": the table is begun anew.")); };
   const File file(path, O_RDONLY);
+  if (file.why() == ENOENT) return;  // The first start of a store.
   if (!file) return anew("could not be opened (", std::strerror(file.why()), ")");
   struct stat found{};
   if (::fstat(file.fd(), &found) != 0 || !S_ISREG(found.st_mode)) return anew("is no file");
@@ -117,6 +122,9 @@ void ExpertCache::State::load_frequencies() {
 Status ExpertCache::save_frequencies() {
   State& s = *state_;
   if (!s.options_.frequencies) return Done{};
+  // A folder that nobody may write is left as it is, also where the process could.
+  struct stat folder{};
+  if (::stat(s.folder_.c_str(), &folder) == 0 && (folder.st_mode & 0222) == 0) return Done{};
   State::Lock lock(s.mutex_);
   const auto bytes = s.frequencies_.encode(s.digest_);
   lock.unlock();

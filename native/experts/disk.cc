@@ -5,6 +5,7 @@
 namespace continuo::experts {
 
 Result<std::unique_ptr<Disk>> open_disk(Backend& backend, size_t depth) {
+  if (backend == Backend::mapped) return mapped_disk();
   if (backend != Backend::threads) {
     int why = 0;
     if (auto disk = ring_disk(depth, why)) {

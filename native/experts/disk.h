@@ -40,7 +40,8 @@ class Disk {
   virtual void wake() = 0;
 };
 
-enum class Backend { automatic, io_uring, threads };
+// mapped: by page faults of a mapping, one piece after the other; for comparison.
+enum class Backend { automatic, io_uring, threads, mapped };
 
 // A disk for `depth` pieces at once. automatic: io_uring where the kernel allows it, else threads. Asked for io_uring
 // by name, a kernel that refuses it is UNAVAILABLE. `backend` says in the end which of the two it is.
@@ -49,5 +50,6 @@ Result<std::unique_ptr<Disk>> open_disk(Backend& backend, size_t depth);
 // The two of them. Null: the kernel refuses io_uring, and `why` is its errno.
 std::unique_ptr<Disk> ring_disk(size_t depth, int& why);
 std::unique_ptr<Disk> thread_disk(size_t depth);
+std::unique_ptr<Disk> mapped_disk();
 
 }  // namespace continuo::experts

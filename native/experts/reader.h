@@ -23,7 +23,7 @@
 
 namespace continuo::experts {
 
-constexpr size_t piece_bytes = size_t{1} << 20;
+constexpr size_t piece_bytes = size_t{1} << 17;
 
 // A file that is read past the page cache where its file system allows it.
 class DirectFile {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "experts/form.h"
 #include "experts/straight.h"
 #include "weights/widen.h"
 
@@ -275,15 +276,16 @@ class Tangents::Pass {
       const auto expert = static_cast<uint32_t>(ids[t_ * form_.top_k + rank]);
       auto loan = store.take(layer, {&expert, 1});
       if (!loan) return loan.error();
-      const auto record = loan->payload();
+      const auto matrix = [&](size_t which) { return experts::matrix_of(shape, which, loan->bytes().data()); };
+      const auto gate = matrix(0), up = matrix(1), down = matrix(2);
       Row a(shape.inner), b(shape.inner), d_a(shape.inner), d_b(shape.inner), y(shape.channels);
-      experts::product(shape, 0, record, x, a.data());
-      experts::product(shape, 1, record, x, b.data());
+      experts::product(gate, x, a.data());
+      experts::product(up, x, b.data());
       for (size_t kappa = 0; kappa < u.size(); ++kappa) {
-        experts::straight(shape, 0, record, u[kappa].data(), d_a.data());
-        experts::straight(shape, 1, record, u[kappa].data(), d_b.data());
+        experts::straight(gate, u[kappa].data(), d_a.data());
+        experts::straight(up, u[kappa].data(), d_b.data());
         const Row h = gated(a.data(), b.data(), d_a, d_b);
-        experts::straight(shape, 2, record, h.data(), y.data());
+        experts::straight(down, h.data(), y.data());
         for (size_t i = 0; i < y.size(); ++i) out[kappa][i] += weights[rank] * y[i];
       }
     }

@@ -42,7 +42,7 @@ TEST("expert cache: every payload is that of the record, for any size, backend, 
           run_random_steps(store, cache, 60, records);
           const auto told = cache->statistics();
           CHECK(told.failed_checks == 0 && told.retries == 0 && told.deltas_refused == 0);
-          CHECK(told.resident_bytes <= records * store.record);
+          CHECK(told.resident_bytes <= records * store.memory);
           CHECK((told.deltas_used > 0) == (deltas && records > 2) || records == 2);
           CHECK(records < 32 || told.evictions == 0);
           CHECK(told.hits <= told.uses && told.prefetched <= told.hits);
@@ -69,11 +69,11 @@ TEST("expert cache: records of several pieces come whole, in any order of their 
 TEST("expert cache: of a bound that holds one record the number that it needs is said") {
   const Store store;
   CacheOptions options;
-  options.bytes = 2 * store.record - 1;
+  options.bytes = 2 * store.memory - 1;
   const auto refused = store.open(options);
-  const auto needed = text("two experts of layer 1 need ", 2 * store.record, " bytes");
+  const auto needed = text("two experts of layer 1 need ", 2 * store.memory, " bytes");
   CHECK(!refused && refused.error().message.find(needed) != std::string::npos);
-  options.bytes = 2 * store.record;
+  options.bytes = 2 * store.memory;
   CHECK(store.open(options));
   options.depth = 7;
   CHECK_SAYS(store.open(options), "The depth of reads is 7, expected 8 to 32");
@@ -111,7 +111,7 @@ TEST("expert cache: what is lent, and what is demanded, is not evicted; what was
   const auto held = cache->take(1, Experts{3});
   CHECK(held);
   for (uint32_t e = 4; e < 16; ++e) take_all(store, cache, 0, {e});
-  CHECK(held && same(held->payload(), store.payload(0, 3)));
+  CHECK(held && store.is(*held, 0, 3));
 
   const auto other = store.cache(2);
   const Experts both{0, 1};
@@ -185,7 +185,7 @@ TEST("expert cache: four callers take at once from a cache that holds fewer expe
       std::vector<std::thread> callers;
       for (uint64_t i = 0; i < 4; ++i) callers.emplace_back([&, i] { run_random_steps(store, cache, 80, 100 + i); });
       for (auto& caller : callers) caller.join();
-      CHECK(cache->statistics().resident_bytes <= records * store.record);
+      CHECK(cache->statistics().resident_bytes <= records * store.memory);
     }
   }
 }
@@ -215,7 +215,7 @@ TEST("expert cache: it is destroyed with reads on their way, queued and ended") 
   auto cache = store.cache(2);
   const auto loan = cache->take(1, all);
   cache.reset();
-  CHECK(loan && same(loan->payload(), store.payload(0, all[loan->index])));
+  CHECK(loan && store.is(*loan, 0, all[loan->index]));
 }
 
 TEST("expert cache: predictions are judged when their layer is routed; what was wrong and still waits is dropped") {

@@ -12,6 +12,7 @@
 
 #include "base/checksum.h"
 #include "experts/cache.h"
+#include "experts/form.h"
 #include "experts/delta.h"
 #include "experts/layer_file.h"
 #include "test/check.h"
@@ -38,19 +39,55 @@ struct LayerMade {
   std::vector<Bytes> payloads;
 };
 
+// The tensors of one expert: trits, with zeros behind the last input, and scales.
+struct Tensors {
+  std::array<Bytes, experts::matrices> codes, scales;
+
+  Tensors(const experts::ExpertShape& shape, Random& random) {
+    for (size_t which = 0; which < experts::matrices; ++which) {
+      const auto form = experts::form_of(shape, which);
+      codes[which].resize(form.source_codes());
+      scales[which].resize(form.source_scales());
+      for (size_t i = 0; i < codes[which].size(); ++i) codes[which][i] = code(form, i, random);
+      for (size_t i = 0; i < scales[which].size(); i += 2) {
+        scales[which][i] = static_cast<std::byte>(random.next());
+        scales[which][i + 1] = static_cast<std::byte>(0x20 + random.below(16));
+      }
+    }
+  }
+  static std::byte code(const experts::MatrixForm& form, size_t i, Random& random) {
+    const size_t left = form.inputs - i % form.units * 5;
+    return left >= 5 ? static_cast<std::byte>(random.below(243))
+                     : static_cast<std::byte>(121 - (left == 1 ? 1 : left == 2 ? 4 : left == 3 ? 13 : 40) + random.below(2));
+  }
+  // Other codes in a few places.
+  void change(const experts::ExpertShape& shape, Random& random) {
+    for (size_t i = 0; i < 20; ++i) {
+      const size_t which = random.below(experts::matrices), at = random.below(codes[which].size());
+      codes[which][at] = code(experts::form_of(shape, which), at, random);
+    }
+  }
+  Bytes payload(const experts::ExpertShape& shape) const {
+    Bytes out(experts::payload_bytes(shape));
+    experts::ExpertSource source;
+    for (size_t which = 0; which < experts::matrices; ++which) source[which] = {codes[which], scales[which]};
+    if (auto packed = experts::pack_record(shape, source, out); !packed) fail(__FILE__, __LINE__, packed.error().message);
+    return out;
+  }
+};
+
 inline LayerMade made_layer(uint32_t number, size_t count, experts::ExpertShape shape, Random& random) {
   LayerMade out;
   out.index.shape = shape;
   out.index.layer = number;
   for (auto& byte : out.index.digest) byte = static_cast<std::byte>(random.next());
+  Tensors tensors(shape, random);
   for (size_t e = 0; e < count; ++e) {
-    Bytes payload(experts::payload_bytes(shape));
     if (e % 4 == 0)
-      for (auto& byte : payload) byte = static_cast<std::byte>(random.next());
+      tensors = Tensors(shape, random);
     else
-      payload = out.payloads.back();
-    for (size_t i = 0; i < 20; ++i) payload[random.below(payload.size())] ^= std::byte{0x15};
-    out.payloads.push_back(std::move(payload));
+      tensors.change(shape, random);
+    out.payloads.push_back(tensors.payload(shape));
     out.index.records.push_back({0, 0, checksum(out.payloads.back()), 0});
   }
   for (const auto& [a, b] : experts::neighbours(2, static_cast<uint32_t>(count / 2))) {
@@ -97,10 +134,19 @@ struct Store {
       numbers.push_back(layers.back().index.layer);
       write_layer(folder.path, layers.back());
       record = layers.back().index.record_bytes();
+      memory = std::max<size_t>(record, experts::padded(experts::form_bytes(layers.back().index.shape)));
     }
   }
   std::string path(size_t layer) const { return layer_path(folder.path, numbers[layer]); }
   const Bytes& payload(size_t layer, size_t expert) const { return layers[layer].payloads[expert]; }
+  // Whether what is lent is this expert.
+  bool is(const experts::Loan& loan, size_t layer, size_t expert) const {
+    const auto& shape = layers[layer].index.shape;
+    Bytes found(experts::payload_bytes(shape));
+    if (loan.bytes().size() != experts::form_bytes(shape)) return false;
+    experts::from_form(shape, loan.bytes().data(), found);
+    return same(found, payload(layer, expert));
+  }
   uint64_t offset(size_t layer, size_t expert) const { return layers[layer].index.records[expert].offset; }
 
   Result<std::shared_ptr<experts::ExpertCache>> open(experts::CacheOptions options) const {
@@ -108,7 +154,7 @@ struct Store {
   }
   // A cache with room for so many records.
   std::shared_ptr<experts::ExpertCache> cache(size_t records, experts::CacheOptions options = {}) const {
-    options.bytes = records * record;
+    options.bytes = records * memory;
     auto opened = open(options);
     if (!opened) fail(__FILE__, __LINE__, opened.error().message);
     return *opened;
@@ -117,7 +163,7 @@ struct Store {
   TemporaryFolder folder;
   std::vector<LayerMade> layers;
   std::vector<uint32_t> numbers;
-  size_t record = 0;
+  size_t record = 0, memory = 0;  // bytes of an expert on disk, and in memory
 };
 
 // What a ScriptedDisk does, shared with the test.
@@ -237,8 +283,8 @@ inline void take_all(const Store& store, const std::shared_ptr<experts::ExpertCa
     auto loan = cache->take(store.numbers[layer], pending);
     CHECK(loan);
     if (!loan) return fail(__FILE__, __LINE__, loan.error().message);
-    CHECK(same(loan->payload(), store.payload(layer, pending[loan->index])));
-    CHECK(reinterpret_cast<uintptr_t>(loan->payload().data()) % experts::page == 0);
+    CHECK(store.is(*loan, layer, pending[loan->index]));
+    CHECK(reinterpret_cast<uintptr_t>(loan->bytes().data()) % experts::page == 0);
     pending.erase(pending.begin() + static_cast<long>(loan->index));
   }
 }

@@ -2,7 +2,7 @@
 import { closeSync, existsSync, openSync, readSync } from 'node:fs'
 import type { TopicNames } from '../../topics/index.ts'
 import { partitionsIn } from '../client/topics.ts'
-import type { CacheDtype, DeviceKind, Model, OpenModelOptions, Overflow } from '../engine/types.ts'
+import type { CacheDtype, DeviceKind, ExpertOptions, Model, OpenModelOptions, Overflow } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { ModelPackage } from '../models/open.ts'
 import { type PartitionState, readPartitionState } from '../operators/partition-state.ts'
@@ -17,6 +17,7 @@ import type { ExitCode } from './command.ts'
 import {
   choice,
   needed,
+  on,
   optional,
   optionalChoice,
   optionalWhole,
@@ -103,6 +104,26 @@ export const cacheDtypeFlag = optionalChoice(
 )
 export const partitionsFlag = optionalWhole('N', 'partitions of topics that are missing (default 1)', { min: 1 })
 export const formatFlag = choice(['json', 'text'], 'events as JSON, or records of plain text', 'json')
+/** For commands that open a model: how its experts are read, where they lie in a store. */
+export const expertFlags = {
+  'expert-bytes': optionalWhole(
+    'BYTES',
+    'of a mixture with a store of experts: those in memory at most (default: half of the memory that is available)',
+    { min: 1 },
+  ),
+  'expert-io': choice(
+    ['direct', 'buffered'],
+    'how the others are read: direct, past the page cache where the file system allows it, or buffered',
+    'direct',
+  ),
+  'expert-policy': choice(['score', 'lfu', 'lru'], 'which of them leaves memory first (docs/experts.md)', 'score'),
+  'no-look-ahead': on('do not read the experts ahead that the next layers are likely to want'),
+  'experts-from': choice(
+    ['store', 'weights'],
+    'where the experts of a mixture are taken from that has a store beside its weights (the two are different models to a log)',
+    'store',
+  ),
+}
 /** Of commands that compute sessions again from their events. */
 export const recomputeFlags = {
   'input-topic': inputTopicFlag,
@@ -111,6 +132,7 @@ export const recomputeFlags = {
   'cache-dtype': cacheDtypeFlag,
   threads: threadsFlag,
   device: deviceFlag,
+  ...expertFlags,
 }
 
 export type LogValues = Values<typeof logFlags> & Partial<SealValues & BlobValues>
@@ -202,7 +224,7 @@ export const stateOf = (log: EventLog, names: TopicNames, partition: number): Pr
   readPartitionState(log, names, partition, 4 * 1024 * 1024)
 
 /** Flags of those commands that open a model, as their values arrive. */
-interface OpenFlags {
+interface OpenFlags extends Partial<Values<typeof expertFlags>> {
   readonly threads?: number | undefined
   readonly 'step-target'?: number
   readonly overflow?: Overflow
@@ -216,7 +238,14 @@ export const runsOn = async ({ device }: Pick<Model, 'device'>) => {
   return { isa: kernelFeatures(), device, ...(device === 'cuda' && { gpu: cudaStatus().name }) }
 }
 
-/** Loads a model package for the time of `use`. */
+const expertsOf = (flags: Partial<Values<typeof expertFlags>>): ExpertOptions => ({
+  ...(flags['expert-bytes'] !== undefined && { bytes: flags['expert-bytes'] }),
+  ...(flags['expert-io'] !== undefined && { io: flags['expert-io'] }),
+  ...(flags['expert-policy'] !== undefined && { policy: flags['expert-policy'] }),
+  ...(flags['experts-from'] !== undefined && { from: flags['experts-from'] }),
+  lookAhead: flags['no-look-ahead'] !== true,
+})
+
 /** How a model is opened, by the flags that say so. */
 export const openOptions = ({
   threads,
@@ -224,7 +253,9 @@ export const openOptions = ({
   'cache-dtype': cacheDtype,
   device,
   'step-target': stepTarget,
+  ...flags
 }: OpenFlags): OpenModelOptions => ({
+  experts: expertsOf(flags),
   ...(threads === undefined ? {} : { threads }),
   ...(overflow === undefined ? {} : { overflow }),
   ...(cacheDtype === undefined ? {} : { cacheDtype }),
@@ -233,15 +264,23 @@ export const openOptions = ({
   warn: say,
 })
 
+/** What opening a model consisted of, in order, and how long each took, ms. */
+export type Phases = readonly (readonly [phase: string, ms: number])[]
+
+/** Loads a model package for the time of `use`. */
 export const withModel = async (
   dir: string,
   flags: OpenFlags,
-  use: (loaded: ModelPackage) => Promise<ExitCode>,
+  use: (loaded: ModelPackage, phases: Phases) => Promise<ExitCode>,
 ): Promise<ExitCode> => {
   const { openPackage } = await import('../models/open.ts')
-  const loaded = await openPackage(dir, openOptions(flags))
+  const phases: (readonly [string, number])[] = []
+  const onPhase = (phase: string, ms: number): void => {
+    phases.push([phase, Math.round(ms * 10) / 10])
+  }
+  const loaded = await openPackage(dir, { ...openOptions(flags), onPhase })
   try {
-    return await use(loaded)
+    return await use(loaded, phases)
   } finally {
     loaded.model.close()
   }

@@ -30,6 +30,7 @@ import type {
   VolatileTables,
   Write,
 } from './builder-types.ts'
+import { type ExpertOps, expertOps } from './expert-ops.ts'
 import {
   type AxisDeclaration,
   type Block,
@@ -41,7 +42,6 @@ import {
   isDerived,
   type Node,
 } from './graph.ts'
-import { type ExpertOps, expertOps } from './expert-ops.ts'
 import { type MemoryOps, memoryOps } from './memory-ops.ts'
 import { type RoutingOps, routingOps } from './routing-ops.ts'
 

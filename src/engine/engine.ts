@@ -6,7 +6,6 @@
  * Whatever is refused is refused before anything is written.
  */
 import { availableParallelism } from 'node:os'
-import { availableMemory } from 'node:process'
 import { dirname } from 'node:path'
 import { uninitialised } from '../bulk.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
@@ -19,6 +18,7 @@ import {
   type StateSource,
 } from '../memory.ts'
 import { executorOf } from './executor.ts'
+import { type ExpertStore, expertPort, expertsOf } from './experts.ts'
 import { fillFrom, isSource } from './filling.ts'
 import { layoutFingerprint, modelFingerprint, packedKey } from './fingerprint.ts'
 import { type Graph, parametersOf } from './graph.ts'
@@ -44,7 +44,6 @@ import {
   type DeviceKind,
   type EngineContext,
   type EngineStats,
-  type ExpertOptions,
   type Model,
   type OpenModelOptions,
   STEP_TARGET,
@@ -146,30 +145,6 @@ const stepTargetOf = ({ stepTarget = STEP_TARGET.usual }: OpenModelOptions): num
   return invalid(`stepTarget is ${stepTarget}, expected a number from ${min} to ${max}.`)
 }
 
-export interface ExpertStore {
-  readonly folder: string
-  readonly layers: readonly number[]
-  readonly digest: string
-}
-
-const expertsOf = (
-  store: ExpertStore,
-  {
-    bytes = Math.floor(availableMemory() / 2),
-    io = 'direct',
-    backend = 'automatic',
-    depth = 16,
-    policy = 'score',
-    deltas = true,
-    lookAhead = true,
-    frequencies = true,
-  }: ExpertOptions = {},
-): Required<ExpertOptions> & ExpertStore => {
-  if (!Number.isSafeInteger(bytes) || bytes < 1) invalid(`experts.bytes is ${bytes}, expected a whole number of bytes.`)
-  if (!Number.isInteger(depth) || depth < 8 || depth > 32) invalid(`experts.depth is ${depth}, expected 8 to 32.`)
-  return { ...store, bytes, io, backend, depth, policy, deltas, lookAhead, frequencies }
-}
-
 export interface LoadRequest {
   readonly dir: string
   readonly modelType: string
@@ -199,13 +174,17 @@ export interface LoadRequest {
   readonly endTokens?: readonly number[] | undefined
   /** Where its experts lie: the folder of the store, its layers, its digest. */
   readonly experts?: ExpertStore | undefined
+  /** Of a mixture whose experts lie in a store: what identifies them, in place of their tensors, which are left out. */
+  readonly expertIdentity?: { readonly digest: string; readonly coding: number } | undefined
+  readonly leftOut?: ReadonlySet<string> | undefined
 }
 
 /** Of the model that the request describes, with what its files hold. */
 export const fingerprintOf = async (request: LoadRequest, tensors = request.tensors): Promise<string> => {
-  const { config, paths, memoryFile } = request
+  const { config, paths, memoryFile, leftOut } = request
   const modules = memoryFile === undefined ? undefined : [memoryFile]
-  return modelFingerprint(config, tensors, paths, {
+  const own = leftOut === undefined ? tensors : tensors.filter(({ name }) => !leftOut.has(name))
+  return modelFingerprint(config, own, paths, {
     ...request,
     ...(modules !== undefined && {
       memoryTensors: await modelFingerprint(null, inspectFiles(modules).tensors, modules),
@@ -270,6 +249,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
   })
   const note = callNative((addon) => addon.packingNote(engine))
   if (note !== '') warn(note)
+  const experts = request.experts === undefined ? null : expertPort(engine, request.experts, options)
   const states = new WeakMap<Context, ContextState>()
   let closed = false
   let lastStats: EngineStats
@@ -460,6 +440,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
 
   return {
     blocks,
+    experts: experts?.port ?? null,
     dir,
     modelType,
     vocabSize,
@@ -579,6 +560,7 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     close() {
       needOpen()
       lastStats = callNative((addon) => addon.stats(engine))
+      experts?.close()
       callNative((addon) => addon.closeEngine(engine))
       closed = true
     },

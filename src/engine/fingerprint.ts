@@ -34,6 +34,7 @@ const pieceBytes = 1 << 22
  * model opened with another `overflow` than its package has by itself is another one, and so is one that keeps keys and values narrower than
  * f32, keeps its context outside, reads text otherwise, or ends it with other tokens than its tokenizer's one: then the object has the
  * members `overflow`, `cacheDtype`, `memory` and `memoryTensors` (the same sha256 over memory.safetensors), `tokenizer` and `endTokens`, too.
+ * Where the experts of a mixture lie in a store, `experts` has the store's digest and coding, and their tensors are no part of the list.
  */
 export const modelFingerprint = async (
   config: unknown,
@@ -46,6 +47,7 @@ export const modelFingerprint = async (
     memoryTensors,
     tokenizer,
     endTokens,
+    expertIdentity,
   }: {
     readonly overflow?: 'window' | undefined
     readonly cacheDtype?: 'f16' | 'bf16' | undefined
@@ -53,6 +55,7 @@ export const modelFingerprint = async (
     readonly memoryTensors?: string | undefined
     readonly tokenizer?: string | undefined
     readonly endTokens?: readonly number[] | undefined
+    readonly expertIdentity?: { readonly digest: string; readonly coding: number } | undefined
   } = {},
 ): Promise<string> => {
   const sorted = tensors.toSorted((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))
@@ -66,6 +69,7 @@ export const modelFingerprint = async (
       memoryTensors,
       tokenizer,
       endTokens,
+      experts: expertIdentity,
       tensors: sorted.map(({ name, dtype, shape }) => ({ name, dtype, shape })),
     }),
   )

@@ -189,6 +189,11 @@ export const parametersOf = (graph: Graph): number => {
   for (const declaration of graph.declarations) {
     if (!isBound(declaration)) continue
     const { shape } = declaration
+    if (declaration.kind === 'constant' && declaration.layout === 'experts') {
+      const layers = indexExtent(graph, declaration.over) - (declaration.from ?? 0)
+      counted.set(declaration.name, 3 * layers * shape.reduce((n, extent) => n * extent, 1))
+      continue
+    }
     const { row, view, columns } = declaration.kind === 'constant' ? declaration : wholeTensor
     const stack = declaration.kind === 'constant' && declaration.layout === 'stack'
     const part = view === undefined && columns === undefined ? `${row ?? ''}` : JSON.stringify({ view, columns })

@@ -9,6 +9,7 @@ import type {
   DeviceKind,
   EngineStats,
   ExpertOptions,
+  ExpertStatistics,
   PlainCache,
   TraceEntry,
   WorkResult,
@@ -30,7 +31,7 @@ export interface NativeOptions {
   readonly trace: boolean
   readonly watch: boolean
   /** Of a model whose experts lie in a store. */
-  readonly experts?: Required<ExpertOptions> & {
+  readonly experts?: Required<Omit<ExpertOptions, 'from'>> & {
     readonly folder: string
     readonly layers: readonly number[]
     readonly digest: string
@@ -166,6 +167,18 @@ interface Addon {
     stepTarget: number,
   ): Promise<EngineHandle>
   packingNote(engine: EngineHandle): string
+  expertStatistics(engine: EngineHandle): ExpertStatistics | null
+  warmExperts(engine: EngineHandle): void
+  forgetExperts(engine: EngineHandle): void
+  saveFrequencies(engine: EngineHandle): void
+  expertNotes(engine: EngineHandle): readonly string[]
+  measureReads(
+    path: string,
+    reads: number,
+    depth: number,
+    backend: string,
+  ): Promise<{ readonly bytes: number; readonly seconds: number; readonly direct: boolean }>
+  dropPages(path: string): void
   positions(engine: EngineHandle): number | null
   unavailableReason(engine: EngineHandle): string
   createContext(engine: EngineHandle): ContextHandle

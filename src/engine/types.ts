@@ -308,6 +308,53 @@ export interface Executor {
   trace(): readonly TraceEntry[]
 }
 
+/** Counts of a model's expert store since it was opened; bytes are those of records with their padding. */
+export interface ExpertStatistics {
+  /** Experts that a layer's rows were routed to, each once for a step; and of these, those that were in memory by then. */
+  readonly uses: number
+  readonly hits: number
+  /** Of the hits, those that look-ahead or warm-up had brought, at their first use. */
+  readonly prefetched: number
+  /** Records read, by what they were asked for first; and deltas, whatever for. */
+  readonly demandBytes: number
+  readonly aheadBytes: number
+  readonly warmBytes: number
+  readonly deltaBytes: number
+  readonly reads: number
+  /** In which computing waited for a record; and in which at least one read was on its way. */
+  readonly waitSeconds: number
+  readonly readSeconds: number
+  readonly retries: number
+  readonly failedChecks: number
+  readonly failedReads: number
+  readonly deltasUsed: number
+  readonly deltasRefused: number
+  readonly evictions: number
+  /** Requests of look-ahead and warm-up that found no room. */
+  readonly dropped: number
+  readonly residentBytes: number
+  readonly resident: number
+  readonly bound: number
+  /** Of look-ahead by one layer, and by two. */
+  readonly ahead: readonly {
+    readonly predictions: number
+    readonly right: number
+    readonly alreadyResident: number
+    readonly inTime: number
+    readonly useless: number
+  }[]
+}
+
+/** The experts of a model that lie in a store. */
+export interface ExpertPort {
+  readonly folder: string
+  readonly statistics: ExpertStatistics
+  /** Gives up what is in memory: for measurements and checks. */
+  forget(): void
+  /** Writes how often each expert is used beside the store, so that the next start begins with the most frequent ones. Throws UNAVAILABLE. */
+  saveFrequencies(): void
+}
+
 /** Counts since a model was opened. */
 export interface EngineStats {
   /** Steps of the language model: passes over its weights. */
@@ -340,6 +387,8 @@ export interface Model extends ModelInfo {
   unavailableReason(): string | null
   /** Counts of the engine since the model was opened. */
   readonly stats: EngineStats
+  /** Its experts, where they lie in a store; else null. */
+  readonly experts: ExpertPort | null
   /**
    * Takes one item, and answers when that item is done, whatever else the engine does. All items that the engine has at one time share
    * its passes over the weights: a step has a row for each that generates, and those that read share the rest in turn. A result does not
@@ -375,12 +424,14 @@ export const STEP_TARGET = { min: 1.1, max: 1000, usual: 2 } as const
 
 /** How the experts of a store are kept in memory and read. */
 export interface ExpertOptions {
+  /** Where a mixture of others has a store beside its weights: `store` (default) reads its experts from there, `weights` keeps them in memory. */
+  readonly from?: 'store' | 'weights'
   /** Bound of the records in memory; default: half of the memory that is available. At least two of the largest. */
   readonly bytes?: number
   /** `direct` (default): past the page cache where the file system allows it. */
   readonly io?: 'direct' | 'buffered'
-  /** `automatic` (default): io_uring where the kernel allows it, else threads. */
-  readonly backend?: 'automatic' | 'io_uring' | 'threads'
+  /** `automatic` (default): io_uring where the kernel allows it, else threads. `mapped`: page faults, for comparison; with `io` buffered. */
+  readonly backend?: 'automatic' | 'io_uring' | 'threads' | 'mapped'
   /** Reads of at most 1 MiB that are on their way at once, 8 to 32; default 16. */
   readonly depth?: number
   /** What leaves memory first; default `score` (docs/experts.md). */
@@ -424,6 +475,8 @@ export interface OpenModelOptions {
   readonly stepTarget?: number
   /** Keep packed weights beside the model, for the next time; default true. */
   readonly keepPacked?: boolean
+  /** Told of each phase of opening, when it has ended, with its duration in ms. */
+  readonly onPhase?: (phase: string, ms: number) => void
   /** Where to say that kept weights were of no use, or that tokenizer.json overrules config.json; default: process.emitWarning. */
   readonly warn?: (message: string) => void
   /** Look after every node whether it gave a number that is not finite, and name the first where a state breaks. Slower. */

@@ -1,6 +1,6 @@
 /** What the addon does for expert stores (native/binding/experts.cc). */
 import { loadAddon } from '../addon.ts'
-import { awaitNative } from '../engine/native.ts'
+import { awaitNative, callNative } from '../engine/native.ts'
 import type { ExpertCoding } from './source.ts'
 
 /** What packing or checking a layer found. */
@@ -26,6 +26,17 @@ export interface LayerReport {
   /** The source digest of the layer: 64 hexadecimal digits. */
   readonly digest: string
 }
+
+/** Records of a layer's file read at random past the page cache, `depth` pieces of at most 1 MiB at once: what the disk gives by itself. */
+export const measureReads = (
+  path: string,
+  reads: number,
+  depth: number,
+): Promise<{ readonly bytes: number; readonly seconds: number; readonly direct: boolean }> =>
+  awaitNative((addon) => addon.measureReads(path, reads, depth, 'automatic'))
+
+/** Drops a file's pages from the page cache, as far as the system does. */
+export const dropPages = (path: string): void => callNative((addon) => addon.dropPages(path))
 
 export interface PackLayerRequest {
   readonly path: string

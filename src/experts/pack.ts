@@ -43,7 +43,7 @@ export interface PackedExperts {
 export const storeOf = (dir: string): string => join(dir, 'experts')
 const FILE = /^layer-\d{3,}\.experts$/
 
-const fileOf = (layer: number): string => `layer-${String(layer).padStart(3, '0')}.experts`
+export const fileOf = (layer: number): string => `layer-${String(layer).padStart(3, '0')}.experts`
 const threadsOf = (threads = availableParallelism()): number => Math.max(1, Math.min(16, threads))
 
 const digestOf = (layers: readonly LayerReport[]): string => {

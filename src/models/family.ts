@@ -35,6 +35,8 @@ export interface FamilyModel {
 /** How a model is opened. */
 export interface BuildOptions {
   readonly overflow?: Overflow | undefined
+  /** Whether a model with experts in a store says ahead of time which it is likely to want; default true. */
+  readonly lookAhead?: boolean | undefined
   /** Settles memory.json for the model; families that do not remember are never given one. */
   readonly memory?: MemoryOption | undefined
 }

@@ -7,6 +7,7 @@ import type { CacheDtype, Model, OpenModelOptions } from '../engine/types.ts'
 import { ContinuoError } from '../errors.ts'
 import { packExperts, storeOf } from '../experts/pack.ts'
 import { cacheDtypeOf, withCacheDtype } from './cache-dtype.ts'
+import { expertTensors, hasExperts, readStore, withExpertStore } from './expert-store.ts'
 import { findExperts } from './experts-source.ts'
 import type { Family } from './family.ts'
 import type { SamplingDefaults } from './generation.ts'
@@ -78,7 +79,7 @@ export interface Described {
 /** Throws INVALID for a package that cannot be used, naming what is wrong with it. `warn` is told what its reader should know. */
 export const describePackage = async (
   path: string,
-  options: Pick<OpenModelOptions, 'overflow' | 'cacheDtype' | 'withoutMemory'>,
+  options: Pick<OpenModelOptions, 'overflow' | 'cacheDtype' | 'withoutMemory' | 'experts'>,
   warn: (message: string) => void,
 ): Promise<Described> => {
   const found = await readPackage(path)
@@ -87,11 +88,17 @@ export const describePackage = async (
   const overflow = overflowOf(options, modelType, family)
   const cacheDtype = cacheDtypeOf(options.cacheDtype, config)
   const remembered = options.withoutMemory ? undefined : await memoryIn(found, cacheDtype)
-  const built = family.build(config, found.tensors, { overflow, memory: remembered?.settle })
+  const lookAhead = options.experts?.lookAhead ?? true
+  const built = family.build(config, found.tensors, { overflow, memory: remembered?.settle, lookAhead })
   const { vocabSize, levels = [], memory } = built
   const text = await readText(found, vocabSize, warn)
   for (const note of found.notes) warn(note)
-  const graph = withCacheDtype(built.graph, cacheDtype, modelType)
+  const whole = withCacheDtype(built.graph, cacheDtype, modelType)
+  const store =
+    found.format === 'gguf' || options.experts?.from === 'weights' || !hasExperts(whole)
+      ? null
+      : await readStore(dir, whole)
+  const graph = store === null ? whole : withExpertStore(whole, lookAhead)
   const request: LoadRequest = {
     ...{ dir, modelType, vocabSize, levels, memory, graph },
     config: found.identity,
@@ -105,7 +112,12 @@ export const describePackage = async (
     memoryFile: remembered?.modules ?? undefined,
     tokenizer: text.fingerprint,
     endTokens: text.endTokens,
-    experts: built.experts && { folder: storeOf(dir), layers: built.experts.layers, digest: built.experts.digest },
+    experts:
+      store ?? (built.experts && { folder: storeOf(dir), layers: built.experts.layers, digest: built.experts.digest }),
+    ...(store !== null && {
+      expertIdentity: { digest: store.digest, coding: store.coding },
+      leftOut: expertTensors(whole),
+    }),
   }
   return { found, request, text }
 }
@@ -131,16 +143,48 @@ const needStore = async (
   warn(`Packed the experts of ${dir} into ${store}, for this time and the next ones.`)
 }
 
+/**
+ * Token 0 through a scratch context twice, the second time past all that is in memory: a store that cannot be read, or gives other numbers
+ * than it gave before, is found out before anything is served. Throws REFUSED.
+ */
+const checkExpertHealth = async (model: Model): Promise<void> => {
+  const chainOf = async (): Promise<string> => {
+    const context = model.createContext()
+    try {
+      await model.process([{ context, tokens: Int32Array.of(0), nats: false }])
+      return context.chain
+    } finally {
+      context.close()
+    }
+  }
+  const first = await chainOf()
+  model.experts!.forget()
+  const second = await chainOf()
+  if (first === second) return
+  throw new ContinuoError(
+    'REFUSED',
+    `The experts in ${model.experts!.folder} gave other numbers when they were read again (chains ${first} and ${second}). The disk or the memory of this machine is not to be trusted: check the store with continuo experts check, and the machine.`,
+  )
+}
+
 /** Opens the model and its tokenizer. Throws INVALID for a package that cannot be used, naming what is wrong with it. */
 export const openPackage = async (path: string, options: OpenModelOptions = {}): Promise<ModelPackage> => {
   // Before the weights: it is quick, and what is wrong with it needs no model.
   const { warn = (message) => process.emitWarning(message) } = options
-  const { found, request, text } = await describePackage(path, options, warn)
-  await needStore(found, request, warn)
-  const model = await loadModel(request, options)
+  const { onPhase = () => {} } = options
+  const timed = async <T>(phase: string, work: () => Promise<T>): Promise<T> => {
+    const began = performance.now()
+    const result = await work()
+    onPhase(phase, performance.now() - began)
+    return result
+  }
+  const { found, request, text } = await timed('config', () => describePackage(path, options, warn))
+  if (request.experts !== undefined) await timed('experts', () => needStore(found, request, warn))
+  const model = await timed('weights', () => loadModel(request, options))
   try {
     // Headers, weights and fingerprint are read one after the other and must be of the same files.
     await found.checkUnchanged()
+    if (model.experts !== null) await timed('health', () => checkExpertHealth(model))
   } catch (error) {
     model.close()
     throw error

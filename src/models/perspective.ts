@@ -9,7 +9,15 @@
 import { buildGraph, type GraphBuilder } from '../engine/builder.ts'
 import { type Matrix, type Member, type Part, plus, ring, type Table, type Value } from '../engine/builder-types.ts'
 import type { TensorEntry } from '../engine/native.ts'
-import { type Family, type FamilyModel, type Layers, quantizationOf, type TensorSet, tensorSet } from './family.ts'
+import {
+  type BuildOptions,
+  type Family,
+  type FamilyModel,
+  type Layers,
+  quantizationOf,
+  type TensorSet,
+  tensorSet,
+} from './family.ts'
 import { type PerspectiveConfig, readPerspectiveConfig } from './perspective-config.ts'
 
 /** ε of keys, queries of the recurrence, which have length 1. */
@@ -161,6 +169,8 @@ interface Scene {
   readonly kinds: Kinds
   readonly w: Weights
   readonly state: PerspectiveState
+  /** Whether the store is told ahead of time which experts are likely to be wanted. */
+  readonly ahead: boolean
 }
 
 /** y = W x, with its adapter where the model has one. `place`: of the layer among those of its kind. */
@@ -249,7 +259,7 @@ const feedForward = (scene: Scene, u: Value, x: Value, layer: number, again: Aga
   }
   const { place, d, ids } = route(scene, u, layer, again, p)
   g.expertsAhead(ids, w.experts(place), 0)
-  if (!again) lookAhead(scene, x, layer, p)
+  if (!again && scene.ahead) lookAhead(scene, x, layer, p)
   const nearness = g.scale(`${p}route.near`, g.gather(`${p}route.chosen`, d, ids), -1 / config.experts.temperature)
   const F = g.experts(`${p}experts.y`, u, ids, w.experts(place))
   return g.combine(`${p}experts.sum`, F, g.softmax(`${p}route.weights`, nearness))
@@ -322,7 +332,11 @@ const againBlock = (scene: Scene): void => {
   })
 }
 
-const build = (parsed: unknown, tensors: readonly TensorEntry[]): FamilyModel => {
+const build = (
+  parsed: unknown,
+  tensors: readonly TensorEntry[],
+  { lookAhead: ahead = true }: BuildOptions = {},
+): FamilyModel => {
   const config = readPerspectiveConfig(parsed)
   const { vocab_size: V, hidden_size: D } = config
   const set = tensorSet(tensors, quantizationOf(parsed))
@@ -330,7 +344,14 @@ const build = (parsed: unknown, tensors: readonly TensorEntry[]): FamilyModel =>
   const g = buildGraph()
   const kinds = kindsOf(g, config, L)
   const embedding = g.lookup('embed_tokens', [V, D], set.take('model.embed_tokens.weight', [V, D]))
-  const scene: Scene = { g, config, kinds, w: weightsOf(g, set, config, kinds, L), state: stateOf(g, config, kinds) }
+  const scene: Scene = {
+    g,
+    config,
+    kinds,
+    w: weightsOf(g, set, config, kinds, L),
+    state: stateOf(g, config, kinds),
+    ahead,
+  }
   stepBlock(scene, (token) => g.embed('x', token, embedding))
 
   const tied = config.tie_word_embeddings

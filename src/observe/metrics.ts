@@ -10,12 +10,13 @@ import type { MemoryReport } from '../state/memory-stats.ts'
 import type { TaskState } from '../streams/lifecycle.ts'
 import type { EventLog } from '../streams/log.ts'
 import { type ArchiveMetrics, createArchiveMetrics } from './archive-metrics.ts'
+import { createExpertMetrics } from './expert-metrics.ts'
 import type { Totals } from './tally.ts'
 
 export interface MetricsDeps {
   readonly log: EventLog
   readonly names: TopicNames
-  readonly model: Pick<Model, 'stats'>
+  readonly model: Pick<Model, 'stats'> & Partial<Pick<Model, 'experts'>>
   /** null until the worker has joined its group. */
   readonly worker: () => Worker | null
 }
@@ -36,6 +37,7 @@ export const createMetrics = ({ log, names, model, worker }: MetricsDeps): Metri
   const registry = new Registry()
   const registers = [registry]
   collectDefaultMetrics({ register: registry })
+  createExpertMetrics(registry, model)
   const counter = (name: string, help: string): Counter => new Counter({ name, help, registers })
   const read = counter('continuo_tokens_read_total', 'Tokens read by sessions, committed')
   const generated = counter('continuo_tokens_generated_total', 'Tokens generated, committed')

@@ -102,7 +102,6 @@ class CpuExecutor final : public Executor {
   std::vector<std::vector<size_t>> products_;
   Memory scratch_;   // linear.h
   Memory gathered_;  // of routed and experts: rows that go to one matrix, and their products
-  Memory unpacked_;  // of experts: a record's matrices, spread out for the kernels
 };
 
 }  // namespace continuo

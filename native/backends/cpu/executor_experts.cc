@@ -7,27 +7,11 @@
 #include "backends/cpu/linear.h"
 #include "backends/cpu/routes.h"
 #include "experts/cache.h"
-#include "experts/tiles.h"
+#include "experts/form.h"
 
 namespace continuo {
 
 namespace {
-
-// The record's matrix for the kernels: the record itself, or spread out at `to`, which moves behind it.
-PackedMatrix matrix_at(ThreadPool& pool, const experts::ExpertShape& shape, size_t which,
-                       std::span<const std::byte> record, std::byte*& to) {
-  auto m = experts::packed_form(shape, which);
-  if (experts::as_stored(shape)) {
-    m.data = record.data() + experts::codes_at(shape, which);
-    return m;
-  }
-  m.data = to;
-  std::byte* const from = to;
-  pool.parallel_for(m.tiles(),
-                    [&](size_t tile) { experts::unpack_tile(shape, which, record, tile, from + tile * m.tile_bytes()); });
-  to += m.tiles() * m.tile_bytes();
-  return m;
-}
 
 void grow(Memory& memory, size_t bytes) {
   if (memory.size() < bytes) memory = Memory(bytes);
@@ -56,13 +40,9 @@ void CpuExecutor::experts(Space& space, const Instruction& instruction, size_t f
   }
   store.want(layer.layer, pending, experts::Reason::demand);
 
-  size_t unpacked = 0, scratch = 0;
-  for (size_t which = 0; which < experts::matrices; ++which) {
-    const auto m = experts::packed_form(shape, which);
-    if (!experts::as_stored(shape)) unpacked += m.tiles() * m.tile_bytes();
-    scratch = std::max(scratch, scratch_bytes(m, most));
-  }
-  grow(unpacked_, unpacked);
+  size_t scratch = 0;
+  for (size_t which = 0; which < experts::matrices; ++which)
+    scratch = std::max(scratch, scratch_bytes(experts::matrix_of(shape, which, nullptr), most));
   grow(scratch_, 2 * scratch);
   grow(gathered_, most * 2 * (channels + inner) * sizeof(float));
 
@@ -78,8 +58,7 @@ void CpuExecutor::experts(Space& space, const Instruction& instruction, size_t f
     auto* in = gathered_.as<float>();
     float *gate = in + most * channels, *up = gate + most * inner, *out = up + most * inner;
     for (size_t r = 0; r < n; ++r) std::copy_n(x + places[r] / chosen * channels, channels, in + r * channels);
-    std::byte* to = unpacked_.data();
-    const auto matrix = [&](size_t which) { return matrix_at(pool_, shape, which, loan->payload(), to); };
+    const auto matrix = [&](size_t which) { return experts::matrix_of(shape, which, loan->bytes().data()); };
     const Product inward[] = {{matrix(0), in, gate}, {matrix(1), in, up}};
     multiply(pool_, kernels_, inward, n, scratch_);
     kernels_.silu(gate, gate, n * inner);

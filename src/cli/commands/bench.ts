@@ -4,7 +4,7 @@ import type { Model } from '../../engine/types.ts'
 import { startProgress } from '../../observe/progress.ts'
 import { type Measure, type Report, runRounds } from '../bench/measure.ts'
 import { command, type ExitCode } from '../command.ts'
-import { deviceFlag, runsOn, threadsFlag, withModel } from '../common.ts'
+import { deviceFlag, expertFlags, runsOn, threadsFlag, withModel } from '../common.ts'
 import { nearest, optional, optionalWhole, refuseIdle, usage, whole } from '../flags.ts'
 import { count, plural, print, printJson, say, table } from '../output.ts'
 import { exitCodeOfSignal, untilSignal } from '../signals.ts'
@@ -111,6 +111,7 @@ export const bench = command({
     model: optional('DIR', 'folder of a model, or a .gguf or .pth file (default: the shipped model)'),
     threads: threadsFlag,
     device: deviceFlag,
+    ...expertFlags,
     rounds: optionalWhole('N', 'rounds of each measure (default: what half a minute takes)', { min: 1, max: 100_000 }),
     sessions: whole('N', 'sessions that generate together', 16, { min: 2, max: 1024 }),
     only: optional('NAMES', `these measures, with commas between: ${ALL.join(', ')}`),

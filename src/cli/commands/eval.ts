@@ -15,6 +15,7 @@ import {
   blocksOf,
   cacheDtypeFlag,
   deviceFlag,
+  expertFlags,
   modelFlag,
   overflowFlag,
   threadsFlag,
@@ -209,6 +210,7 @@ export const evaluate = command({
     'cache-dtype': cacheDtypeFlag,
     threads: threadsFlag,
     device: deviceFlag,
+    ...expertFlags,
     ...blockFlags,
   },
   examples: [

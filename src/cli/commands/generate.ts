@@ -13,6 +13,7 @@ import {
   blocksOf,
   cacheDtypeFlag,
   deviceFlag,
+  expertFlags,
   modelFlag,
   overflowFlag,
   threadsFlag,
@@ -86,6 +87,7 @@ export const generate = command({
     'cache-dtype': cacheDtypeFlag,
     threads: threadsFlag,
     device: deviceFlag,
+    ...expertFlags,
     ...blockFlags,
   },
   examples: [

@@ -17,6 +17,7 @@ import {
   blocksOf,
   cacheDtypeFlag,
   deviceFlag,
+  expertFlags,
   groupFlag,
   inputTopicFlag,
   logFlags,
@@ -132,6 +133,7 @@ export const importSession = command({
     'cache-dtype': cacheDtypeFlag,
     threads: threadsFlag,
     device: deviceFlag,
+    ...expertFlags,
     ...blockFlags,
   },
   notes:

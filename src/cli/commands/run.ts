@@ -18,12 +18,14 @@ import {
   blocksOf,
   cacheDtypeFlag,
   deviceFlag,
+  expertFlags,
   formatFlag,
   groupFlag,
   inputTopicFlag,
   logFlags,
   modelFlag,
   overflowFlag,
+  type Phases,
   partitionsFlag,
   sealFlags,
   threadsFlag,
@@ -134,6 +136,7 @@ const FLAGS = {
   'cache-dtype': cacheDtypeFlag,
   threads: threadsFlag,
   device: deviceFlag,
+  ...expertFlags,
   'step-target': real(
     'X',
     'while any session generates, a step of the engine takes at most about X times what it takes without sessions that read',
@@ -210,7 +213,7 @@ export const run = command({
     if (flags['max-resident-bytes'] === undefined)
       refuseIdle(given, ['max-spill-bytes', 'spill-dir'], '--max-resident-bytes BYTES')
     const stopping = untilSignal('Stopping: finishing the step in hand, saving. Once more ends at once.')
-    const serve = async (log: EventLog, loaded: ModelPackage): Promise<ExitCode> => {
+    const serve = async (log: EventLog, loaded: ModelPackage, phases: Phases): Promise<ExitCode> => {
       const { warn: _, ...blocks } = blocksOf(flags, given, loaded.model)
       const names = namesOf(log, flags['input-topic'])
       const { created, partitions } = await ensureTopics(log, names, flags.partitions)
@@ -222,6 +225,8 @@ export const run = command({
         short: process.stderr.isTTY === true,
       })
       if (created.length > 0) logger.info({ created, partitions }, 'topics created')
+      const opened = phases.map(([phase, ms]) => `${phase} ${ms} ms`).join(', ')
+      logger.info({ phases: Object.fromEntries(phases) }, `model opened: ${opened}`)
       // An embedded log is a file of this machine itself.
       if (log.kind === 'kafka' && log.blobs?.pathOf !== undefined)
         logger.warn(
@@ -254,8 +259,8 @@ export const run = command({
       }
     }
     // The model first: a mistyped folder must not leave an empty log behind.
-    return withModel(flags.model, flags, (loaded) =>
-      withLog(flags, (log) => serve(log, loaded), { sessionTimeout: flags['session-timeout'] }),
+    return withModel(flags.model, flags, (loaded, phases) =>
+      withLog(flags, (log) => serve(log, loaded, phases), { sessionTimeout: flags['session-timeout'] }),
     )
   },
 })

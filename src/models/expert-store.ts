@@ -1,0 +1,207 @@
+/**
+ * Mixtures whose experts are read from a store (docs/experts.md): the graph of a family that has its experts as stacks of matrices in memory
+ * becomes one that asks the store for them. The numbers are the same bits. Where every layer has experts, each layer also tells the store
+ * which experts the next ones are likely to want, by their own norms and routers on this layer's input.
+ */
+import { createHash } from 'node:crypto'
+import { existsSync } from 'node:fs'
+import { open } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { ExpertStore } from '../engine/experts.ts'
+import {
+  type ConstantDeclaration,
+  type Declaration,
+  type Graph,
+  type Node,
+  type OpNode,
+  tensorsOf,
+} from '../engine/graph.ts'
+import { ContinuoError } from '../errors.ts'
+import { fileOf, storeOf } from '../experts/pack.ts'
+
+const STACKS = ['experts.gate_proj', 'experts.up_proj', 'experts.down_proj'] as const
+const STORED = 'experts'
+/** Layers ahead of which routes are predicted. */
+const LOOK_AHEAD = 2
+
+const isOp = (node: Node): node is OpNode => 'op' in node
+const nameOf = (operand: string): string => operand.split('(')[0]!
+const pickOf = (operand: string): string => /\((.*)\)$/.exec(operand)?.[1] ?? ''
+const writes = (nodes: readonly Node[], name: string): OpNode | undefined =>
+  nodes.findLast((node): node is OpNode => isOp(node) && node.out === name)
+
+const stackOf = (graph: Graph, name: string): ConstantDeclaration | undefined =>
+  graph.declarations.find(
+    (each): each is ConstantDeclaration => each.kind === 'constant' && each.layout === 'stack' && each.name === name,
+  )
+
+/** Whether the graph has experts of gate, up and down, as a store holds them. */
+export const hasExperts = (graph: Graph): boolean => STACKS.every((name) => stackOf(graph, name) !== undefined)
+
+/** The numbers of the layers with experts. */
+const layersOf = (graph: Graph): readonly number[] => {
+  const { over, from = 0 } = stackOf(graph, STACKS[0])!
+  const index = graph.indices.find(({ name }) => name === over)!
+  return index.of === undefined ? Array.from({ length: index.extent - from }, (_, i) => from + i) : index.at
+}
+
+/** The nodes that compute a row's experts from the input of the layer's feed-forward part, in order; and that input. */
+const routeNodes = (
+  nodes: readonly Node[],
+  ids: string,
+): { readonly route: readonly OpNode[]; readonly x: string } | null => {
+  const route: OpNode[] = []
+  for (let name = ids; ; ) {
+    const node = writes(nodes, name)
+    if (node === undefined) return null
+    route.unshift(node)
+    name = node.in![0]!
+    // The norm before the router is the last of them.
+    if (node.op === 'norm' || node.op === 'rmsnorm') return { route, x: name }
+    if (route.length > 6) return null
+  }
+}
+
+/** The same nodes for the layer `ahead` layers on, under names of their own. */
+const moved = (
+  route: readonly OpNode[],
+  index: string,
+  ahead: number,
+  shapes: Map<string, Declaration>,
+): readonly OpNode[] => {
+  const own = new Set(route.map(({ out }) => out!))
+  const renamed = (name: string): string => (own.has(name) ? `ahead.${ahead}.${name}` : name)
+  return route.map((node) => {
+    const declared = shapes.get(node.out!)!
+    shapes.set(renamed(node.out!), { ...declared, name: renamed(node.out!) })
+    const operand = (each: string): string =>
+      pickOf(each) === index ? `${nameOf(each)}(${index}+${ahead})` : renamed(each)
+    return { ...node, in: node.in!.map(operand), out: renamed(node.out!) }
+  })
+}
+
+/** Rewrites the nodes of one list, and of those inside it. */
+const rewrite = (graph: Graph, shapes: Map<string, Declaration>, ahead: string | null, extent: number) => {
+  const each = (nodes: readonly Node[]): readonly Node[] => {
+    const down = nodes.find(
+      (node): node is OpNode => isOp(node) && node.op === 'routed' && nameOf(node.in![2]!) === STACKS[2],
+    )
+    const inner = nodes.map((node) => ({
+      ...node,
+      ...('nodes' in node && { nodes: each(node.nodes as readonly Node[]) }),
+      ...('otherwise' in node && { otherwise: each(node.otherwise as readonly Node[]) }),
+    })) as readonly Node[]
+    if (down === undefined) return inner
+    const [, ids, at] = down.in as readonly [string, string, string]
+    const gate = nodes.find(
+      (node): node is OpNode => isOp(node) && node.op === 'routed' && nameOf(node.in![2]!) === STACKS[0],
+    )!
+    const stored = (pick: string): string => `${STORED}(${pick})`
+    const found = ahead === null ? null : routeNodes(nodes, ids)
+    const hints: Node[] = [{ op: 'experts.ahead', in: [ids, stored(pickOf(at))], count: 1 }]
+    for (let k = 1; found !== null && k <= LOOK_AHEAD && k < extent; k += 1) {
+      const route = moved(found.route, ahead!, k, shapes)
+      const hint = { op: 'experts.ahead', in: [route.at(-1)!.out!, stored(`${ahead}+${k}`)], count: 1 + k }
+      // The last k layers have no layer so far ahead.
+      const inside = [...route, hint] as readonly Node[]
+      hints.push(
+        Array.from({ length: k }, (_, i) => extent - 1 - i).reduce<Node>(
+          (otherwise, equals) => ({
+            branch: ahead!,
+            equals,
+            nodes: [],
+            otherwise: Array.isArray(otherwise) ? otherwise : [otherwise],
+          }),
+          inside as unknown as Node,
+        ),
+      )
+    }
+    const gone = new Set<unknown>()
+    const between = nodes.slice(nodes.indexOf(gate), nodes.indexOf(down) + 1)
+    // Gate, up, their product: what stands between the first and the last of the routed products is the expert.
+    for (const node of between) gone.add(nodes.indexOf(node))
+    for (const node of between.slice(0, -1)) if (isOp(node)) shapes.delete(node.out!)
+    const product: OpNode = { op: 'experts', in: [gate.in![0]!, ids, stored(pickOf(at))], out: down.out! }
+    return inner.flatMap((node, i) => (i === nodes.indexOf(down) ? [...hints, product] : gone.has(i) ? [] : [node]))
+  }
+  return each
+}
+
+/** A graph whose experts lie in a store. */
+export const withExpertStore = (graph: Graph, lookAhead: boolean): Graph => {
+  const { shape, over, from } = stackOf(graph, STACKS[0])!
+  const [E, F, C] = shape as readonly [number, number, number]
+  const index = graph.indices.find(({ name }) => name === over)!
+  const everywhere = lookAhead && index.of === undefined && (from ?? 0) === 0
+  const volatiles = new Map(graph.declarations.map((each) => [each.name, each]))
+  const each = rewrite(graph, volatiles, everywhere ? index.name : null, index.of === undefined ? index.extent : 0)
+  const blocks = graph.blocks.map((block) => ({ ...block, nodes: each(block.nodes) }))
+  const stored: ConstantDeclaration = {
+    kind: 'constant',
+    name: STORED,
+    shape: [E, F, C],
+    layout: 'experts',
+    pattern: `{${over}}`,
+    over: over!,
+    ...(from !== undefined && { from }),
+  }
+  const kept = graph.declarations.flatMap((declaration) => {
+    if (declaration.name === STACKS[0]) return [stored]
+    return STACKS.some((name) => name === declaration.name) || !volatiles.has(declaration.name) ? [] : [declaration]
+  })
+  const known = new Set(graph.declarations.map(({ name }) => name))
+  const fresh = [...volatiles.values()].filter(({ name }) => !known.has(name))
+  return {
+    ...graph,
+    declarations: [
+      ...kept.filter(({ kind }) => kind !== 'persistent'),
+      ...fresh,
+      ...kept.filter(({ kind }) => kind === 'persistent'),
+    ],
+    blocks,
+  }
+}
+
+/** The tensors that the experts stand in, with their scales. */
+export const expertTensors = (graph: Graph): ReadonlySet<string> =>
+  new Set(
+    STACKS.flatMap((name) => {
+      const stack = stackOf(graph, name)!
+      const scales = stack.scales === undefined ? [] : tensorsOf(graph, { ...stack, pattern: stack.scales })
+      return [...tensorsOf(graph, stack), ...scales]
+    }),
+  )
+
+const DIGEST = { at: 80, bytes: 32 }
+const CODING_AT = 36
+
+/** The store beside a mixture's weights, as the headers of its files say; null: there is none. */
+export const readStore = async (
+  dir: string,
+  graph: Graph,
+): Promise<(ExpertStore & { readonly coding: number }) | null> => {
+  const folder = storeOf(dir)
+  if (!existsSync(folder)) return null
+  const layers = layersOf(graph)
+  const hash = createHash('sha256')
+  let coding = 0
+  for (const layer of layers) {
+    const path = join(folder, fileOf(layer))
+    const head = Buffer.alloc(128)
+    const file = await open(path).catch((cause) => {
+      throw new ContinuoError(
+        'REFUSED',
+        `${path} cannot be read. Pack the experts again: continuo experts pack ${dir}.`,
+        { cause },
+      )
+    })
+    try {
+      await file.read(head, 0, head.length, 0)
+    } finally {
+      await file.close()
+    }
+    hash.update(head.subarray(DIGEST.at, DIGEST.at + DIGEST.bytes))
+    coding = head.readUInt32LE(CODING_AT)
+  }
+  return { folder, layers, digest: hash.digest('hex'), coding }
+}

@@ -20,7 +20,11 @@ const GROUP = 64
 const PER_BYTE = 5
 
 /** Codes [rows, ⌈inputs / 5⌉] and scales F16 [rows, ⌈inputs / 64⌉] of a random ternary matrix whose outputs are as large as its inputs. */
-const randomMatrix = (rows: number, inputs: number, next: () => number): { readonly codes: Buffer; readonly scales: Buffer } => {
+const randomMatrix = (
+  rows: number,
+  inputs: number,
+  next: () => number,
+): { readonly codes: Buffer; readonly scales: Buffer } => {
   const units = Math.ceil(inputs / PER_BYTE)
   const codes = Buffer.allocUnsafe(rows * units)
   for (let at = 0; at + 4 <= codes.length; at += 4) codes.writeUInt32LE(Math.floor(next() * 2 ** 32), at)
@@ -46,7 +50,10 @@ const halfOf = (x: number): number => {
 }
 
 /** Writes the package, source of the experts included, and returns the bytes of that source. */
-export const writeExpertPackage = (dir: string, { layers, channels: D, inner: I, torus, dense = false }: Sizes): number => {
+export const writeExpertPackage = (
+  dir: string,
+  { layers, channels: D, inner: I, torus, dense = false }: Sizes,
+): number => {
   const next = random(7)
   const layerTypes = Array.from({ length: layers }, (_, l) => (l % 4 === 3 ? 'gqa' : 'pdr') as 'gqa' | 'pdr')
   const ffnTypes = layerTypes.map((_, l) => (dense && l < layers - 1 ? 'dense' : 'experts') as 'dense' | 'experts')
@@ -170,7 +177,9 @@ export const writeExpertPackage = (dir: string, { layers, channels: D, inner: I,
     closeSync(file)
   }
   const digest = createHash('sha256').update(Buffer.concat(digests)).digest('hex')
-  const quantized = dense && { quantization_config: { quant_method: 'continuo', format: 'ternary3', group_size: GROUP } }
+  const quantized = dense && {
+    quantization_config: { quant_method: 'continuo', format: 'ternary3', group_size: GROUP },
+  }
   writeFileSync(
     join(dir, 'config.json'),
     JSON.stringify({ ...config, experts: { ...config.experts, digest }, ...quantized }, null, 1),

@@ -244,7 +244,9 @@ try {
     )
     const seconds = (performance.now() - began) / 1000
     const read = (readOf(model.experts!.statistics) - before) / (tokens * sessions)
-    console.log(`${String(sessions).padStart(8)}  ${((tokens * sessions) / seconds).toFixed(1).padStart(6)}  ${bytes(read).padStart(14)}`)
+    console.log(
+      `${String(sessions).padStart(8)}  ${((tokens * sessions) / seconds).toFixed(1).padStart(6)}  ${bytes(read).padStart(14)}`,
+    )
     model.close()
   }
 } finally {

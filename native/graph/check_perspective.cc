@@ -1,4 +1,4 @@
-// The checks of the ops of the perspective family (docs/experts.md): recurrences with a decay of each channel, routes
+// The checks of the ops of the perspective family (docs/perspective.md): recurrences with a decay of each channel, routes
 // on a torus, experts of a store, projections on half-spaces, and adapters.
 #include <algorithm>
 

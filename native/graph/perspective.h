@@ -1,4 +1,4 @@
-// Perspective: how a model of the perspective family draws its tokens and adapts its sessions (docs/experts.md). A
+// Perspective: how a model of the perspective family draws its tokens and adapts its sessions (docs/perspective.md). A
 // graph has it as its member "perspective": members of config.json. The state that it works on lies in persistents of
 // fixed names.
 #pragma once

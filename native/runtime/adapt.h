@@ -1,4 +1,4 @@
-// Adaptation between messages (the event "adapt", docs/experts.md): a session's adapters and the offsets of its experts
+// Adaptation between messages (the event "adapt", docs/perspective.md): a session's adapters and the offsets of its experts
 // learn the tokens that it read last; what they could not learn goes into the hyperdimensional memory. The budget is a
 // number of evaluations. All works on copies, on a thread of its own, and is put into the context at once at the end.
 #pragma once

@@ -1,4 +1,4 @@
-// The random numbers of the perspective family (docs/experts.md, Chance): Philox4x32-10 with counter (low and high word
+// The random numbers of the perspective family (docs/perspective.md, Chance): Philox4x32-10 with counter (low and high word
 // of a, purpose · 2²⁴ + sub, index). The sampler's own draws are purpose 0 (philox.h), so none meets another.
 #pragma once
 

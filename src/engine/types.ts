@@ -152,7 +152,7 @@ export interface WorkItem {
   readonly request?: MemoryRequest | AdaptRequest | { readonly type: 'takeOver'; readonly plain: PlainCache }
 }
 
-/** Asks a perspective model to adapt the session to the tokens that it read last, with a budget of so many evaluations (docs/experts.md). */
+/** Asks a perspective model to adapt the session to the tokens that it read last, with a budget of so many evaluations (docs/perspective.md). */
 export interface AdaptRequest {
   readonly type: 'adapt'
   readonly evaluations: number

@@ -1,4 +1,4 @@
-/** config.json of a `perspective` package, read and checked; docs/experts.md explains every key. */
+/** config.json of a `perspective` package, read and checked; docs/perspective.md explains every key. */
 import { z } from 'zod'
 import { readBySchema, refuseConfig, refuseLayerTypes, size } from './config.ts'
 import { ropeIncrement } from './titans-config.ts'

@@ -1,4 +1,4 @@
-// What the perspective family adds on the CPU (docs/experts.md): its recurrence, routes on a torus, a projection,
+// What the perspective family adds on the CPU (docs/perspective.md): its recurrence, routes on a torus, a projection,
 // adapters.
 #include <algorithm>
 #include <limits>

@@ -14,6 +14,7 @@ import { command } from '../command.ts'
 import { withModel } from '../common.ts'
 import { nearest, on, optionalWhole, usage } from '../flags.ts'
 import { bytes, count, print, printable, printJson, say } from '../output.ts'
+import { expertLines, expertsOf, type ShownExperts } from '../show/experts.ts'
 import { figureLines, planLines } from '../show/plan.ts'
 import { type Trace, traceInput, traceLines, traceStep } from '../show/trace.ts'
 import { figuresOf } from '../show/unroll.ts'
@@ -37,6 +38,8 @@ interface Shown {
   readonly tensors: readonly TensorEntry[]
   readonly graph: Graph
   readonly plans: readonly BlockPlan[]
+  /** null: all of its weights are in its files. */
+  readonly experts: ShownExperts | null
 }
 
 const look = async (path: string): Promise<Shown> => {
@@ -59,6 +62,7 @@ const look = async (path: string): Promise<Shown> => {
     tensors,
     graph,
     plans,
+    experts: expertsOf(graph, request.experts),
   }
 }
 
@@ -92,6 +96,7 @@ const textOf = (shown: Shown, withPlan: boolean, trace: Trace | undefined): read
   const { graph, plans, tensors } = shown
   return [
     ...headLines(shown),
+    ...(shown.experts === null ? [] : ['', ...expertLines(shown.experts)]),
     '',
     ...printGraph(graph, {
       tensors,

@@ -1,4 +1,4 @@
-// The perspective decay recurrence, token by token (docs/experts.md), and what else its family needs. With S[b][a], b a
+// The perspective decay recurrence, token by token (docs/perspective.md), and what else its family needs. With S[b][a], b a
 // key and a a channel:
 //   u[a]    = (1 − γ[a]) v[a]                            plain: v[a]
 //   S[b][a] ← fma(γ[a], S[b][a], k[b] u[a])

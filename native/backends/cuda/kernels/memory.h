@@ -329,6 +329,15 @@ __device__ inline void recall(const float* M, const float* c, float* y, size_t r
   }
 }
 
+// Of a state with other numbers of keys and channels.
+__device__ inline void recall_keys(const float* S, const float* q, float* y, size_t keys, size_t channels) {
+  for (size_t a = threadIdx.x; a < channels; a += blockDim.x) {
+    float sum = 0.0f;
+    for (size_t b = 0; b < keys; ++b) sum = fma(S[b * channels + a], q[b], sum);
+    y[a] = sum;
+  }
+}
+
 __device__ inline void memory_first(const MemoryForm& form, const float* init, float* M, size_t n) {
   memory_channels(n, [&](size_t a) {
     for (size_t b = 0; b < n; ++b) M[b * n + a] = init ? init[a * n + b] : 0.0f;

@@ -284,9 +284,14 @@ CONTINUO_INLINE void run_recall(const Command& c, const Step& step, size_t row, 
   const float* const M = table_of(step, c, 0, run_of_row(step, row));
   if (!M) return;
   const Span own = part.of(c.groups);
-  const size_t n = c.width / c.groups, at = row * c.width;
+  const size_t n = c.width / c.groups, at = row * c.width, keys = c.in_width / c.groups;
   for (size_t head = own.begin; head < own.end; ++head) {
     if (head > own.begin) __syncthreads();
+    if (keys != n) {
+      recall_keys(M + head * keys * n, head_of(c, 0, row * c.in_width + head * keys),
+                  static_cast<float*>(c.out) + at + head * n, keys, n);
+      continue;
+    }
     recall(M + head * n * n, head_of(c, 0, at + head * n), static_cast<float*>(c.out) + at + head * n, 1, c.width, n);
   }
 }

@@ -28,6 +28,7 @@ class PerspectiveReader {
     if (const auto* experts = part("experts")) {
       out_.top_k = static_cast<size_t>(number(*experts, "top_k"));
       out_.experts = static_cast<size_t>(number(*experts, "count"));
+      out_.group = static_cast<uint32_t>(whole(*experts, "group_size"));
       out_.temperature = static_cast<float>(number(*experts, "temperature"));
     }
     if (const auto* mpd = part("mpd")) perspectives(*mpd);

@@ -8,7 +8,7 @@ import { judge, runExactness } from '../../src/cli/bench/exactness.ts'
 import type { OpenModelOptions } from '../../src/engine/types.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { TARGETS } from './perspective/config.ts'
-import { openPerspective } from './perspective/engine.ts'
+import { leastBytes, openPerspective } from './perspective/engine.ts'
 import { type Change, perspectiveConfig, writePerspective } from './perspective/package.ts'
 import { type Telling, tell } from './perspective/scenario.ts'
 
@@ -96,14 +96,13 @@ describe('exactness of the perspective family', () => {
 
   it.each(NAMES)('%s: nothing that the store does changes a bit', async (name) => {
     const wanted = await told(dirs[name]!, { threads: 1 }, USUAL)
-    // Records of both packages have at most this many bytes with their padding.
-    const two = 2 * (name === 'usual' ? 8192 : 16384)
+    const two = await leastBytes(dirs[name]!)
     const settings: readonly NonNullable<OpenModelOptions['experts']>[] = [
       { bytes: two },
       { bytes: two, deltas: false, lookAhead: false },
       { bytes: 3 * two, policy: 'lfu' },
       { bytes: 3 * two, policy: 'lru' },
-      { bytes: 2 * two, backend: 'threads', depth: 8 },
+      { bytes: two + 4096, backend: 'threads', depth: 8 },
       { bytes: 2 * two, backend: 'threads', io: 'buffered', depth: 32 },
       { bytes: 2 * two, io: 'buffered' },
       { deltas: false },

@@ -6,7 +6,7 @@ import type { OpenModelOptions } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
 import { errorOf, feed } from '../engine/helpers.ts'
 import { readTensors, safetensors, type Tensor, temporaryFolder } from '../engine/packages.ts'
-import { openPerspective } from './perspective/engine.ts'
+import { leastBytes, openPerspective } from './perspective/engine.ts'
 import { type Change, perspectiveConfig, storedFile, writePerspective } from './perspective/package.ts'
 import { readStored, type Stored } from './perspective/tensors.ts'
 
@@ -304,7 +304,7 @@ describe('the experts of a perspective model', () => {
   it('have other sizes than config.json says', async () => {
     for (const [key, value, parts] of [
       ['experts.intermediate_size', 34, ['[6, 33, 40]', 'expected [6, 34, 40]']],
-      ['experts.group_size', 64, ['group']],
+      ['experts.group_size', 64, ['groups of 32', 'expected ternary3 in groups of 64']],
     ] as const)
       expect(await refusal(configured(set(key, value), packed))).toMatchObject(says(...parts))
     const fewer = configured((config) => {
@@ -333,11 +333,11 @@ describe('the experts of a perspective model', () => {
     expect(await refusal(damaged)).toMatchObject(says('layer-000.experts'))
   })
   it('are more than a bound of less than two of their records can hold', async () => {
-    const record = Number(readFileSync(layerFile(packed, 0)).readBigUInt64LE(40))
-    const model = await openPerspective(copied(packed), { experts: { bytes: 2 * record } })
+    const two = await leastBytes(packed)
+    const model = await openPerspective(copied(packed), { experts: { bytes: two } })
     await feed(model, model.createContext(), [1, 2, 3, 4])
-    expect(await refusal(packed, { experts: { bytes: 2 * record - 1 } })).toMatchObject(
-      says(`${2 * record - 1}`, `${2 * record}`),
+    expect(await refusal(packed, { experts: { bytes: two - 1 } })).toMatchObject(
+      invalid(`--expert-bytes is ${two - 1}`, 'two experts of layer 0', `${two} bytes`),
     )
     for (const bytes of [0, -1, 1.5])
       expect(await refusal(packed, { experts: { bytes } })).toMatchObject(invalid('experts.bytes'))

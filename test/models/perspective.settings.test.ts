@@ -8,6 +8,7 @@ import { TARGETS } from './perspective/config.ts'
 import { adaptAs, drawAt, expectDraw, expectState, farthest, openPerspective, stateOf } from './perspective/engine.ts'
 import { within } from './perspective/margins.ts'
 import { type Change, LIMITS, perspectiveConfig, writePerspective } from './perspective/package.ts'
+import { openReference } from './perspective/reference.ts'
 import { chooseSteady, openTwins, resetTwins } from './perspective/steady.ts'
 
 // With some seeds a random point of a perspective lies between two experts, whatever was read.
@@ -182,5 +183,39 @@ describe('the perspective family against an independent implementation in double
   })
   it.each<Dtype>(['BF16', 'F16'])('weights of %s', async (dtype) => {
     await agrees({ experts: { top_k: 2 }, ffn_types: ['experts', 'dense', 'experts'] }, 11, { dtype })
+  })
+
+  it('sees what a single wrong number in the equations would do', async () => {
+    // The tolerances above are of use only if they tell neighbouring models apart.
+    const base = { ...BASE, experts: { top_k: 2 }, sliding_window: 4, spp: { inflation: -0.2 } } as const
+    const written = (change: Change): string =>
+      writePerspective(join(temporaryFolder(), 'model'), perspectiveConfig({ ...base, ...change }), 31)
+    const dir = written({})
+    const { ids } = chooseSteady(openTwins(dir), { count: 9, vocabulary: 61, seed: 3, drawSeed: SEED, evaluations: 0 })
+    const model = await openPerspective(dir)
+    const context = model.createContext()
+    await feed(model, context, ids)
+    const logits = await model.logits(context)
+    // A package of the same seed has the same tensors.
+    const apart = (change: Change): number => {
+      const session = openReference(written(change)).open()
+      return farthest(logits, ids.map((id) => session.feed(id)).at(-1)!.logits)
+    }
+    expect(apart({})).toBeLessThan(1e-3)
+    const changes: readonly Change[] = [
+      { rms_norm_eps: 1e-3 },
+      { sliding_window: 5 },
+      { sliding_window: 3 },
+      { rope_theta: 9000 },
+      { pdr: { gamma_max: 0.99 } },
+      { pdr: { gamma_min: 0.01 } },
+      { pdr: { write: 'plain' } },
+      { experts: { top_k: 1 } },
+      { experts: { top_k: 2, temperature: 0.025 } },
+      { spp: { inflation: -0.19 } },
+      { spp: { inflation: -0.2, iterations: 1 } },
+      { spp: null },
+    ]
+    for (const change of changes) expect([change, apart(change) > 1e-3]).toEqual([change, true])
   })
 })

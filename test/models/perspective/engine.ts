@@ -8,7 +8,7 @@ import type {
   OpenModelOptions,
   WorkResult,
 } from '../../../src/engine/types.ts'
-import { none, open } from '../../engine/helpers.ts'
+import { errorOf, none, open } from '../../engine/helpers.ts'
 import type { Adapted } from './adapt.ts'
 import type { Draw } from './mpd.ts'
 import type { StateTensor } from './state.ts'
@@ -19,6 +19,12 @@ const STORE: ExpertOptions = { bytes: 1 << 22, frequencies: false }
 
 export const openPerspective = (dir: string, { experts, ...options }: OpenModelOptions = {}): Promise<Model> =>
   open(dir, { threads: 2, keepPacked: false, warn: () => {}, ...options, experts: { ...STORE, ...experts } })
+
+/** The least bound of its experts' bytes that a package is served with: the engine says it of one that is too small. */
+export const leastBytes = async (dir: string): Promise<number> => {
+  const { message } = await errorOf(() => openPerspective(dir, { experts: { bytes: 1 } }))
+  return Number(/need (\d+) bytes/.exec(message)?.[1])
+}
 
 export type Tensors = ReadonlyMap<string, Pick<StateTensor, 'shape' | 'dtype' | 'data'>>
 

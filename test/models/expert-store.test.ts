@@ -79,8 +79,7 @@ describe.skipIf(!hasShared)('qwen3moe-tiny in fewer bits', () => {
   it.each([
     'q8',
     'i4',
-    'ternary3',
-    'ternary2',
+    'ternary',
   ] as const)('streams experts of %s with the bits that they have in memory', async (to) => {
     const out = join(temporaryFolder(), to)
     await quantizePackage({ dir: sharedModel('qwen3moe-tiny'), out, to, group: 32 })

@@ -216,7 +216,9 @@ try {
   const alone = median(disk)
   const serial = median(single)
   const rateText = (rate: number): string => `${(rate / 1e9).toFixed(2)} GB/s`
-  console.log(`The disk by itself: ${rateText(alone)}, ${DEPTH} pieces at once; ${rateText(serial)}, one record after the other.\n`)
+  console.log(
+    `The disk by itself: ${rateText(alone)}, ${DEPTH} pieces at once; ${rateText(serial)}, one record after the other.\n`,
+  )
   console.log('in memory              decode  prefill  read      hits   overlap  of the disk  k=1 right  chain')
   for (const [name, each] of found) {
     const { decode, prefill, read, hits, overlap, rate, right, chain } = middle(each)

@@ -62,7 +62,8 @@ Result<ReadRate> measure_reads(const std::string& path, size_t reads, size_t dep
     (*disk)->wait(std::nullopt, ended);
     for (const auto& end : ended) {
       if (end.result < 0)
-        return Error{Code::unavailable, text(path, " could not be read: ", std::strerror(static_cast<int>(-end.result)), ".")};
+        return Error{Code::unavailable,
+                     text(path, " could not be read: ", std::strerror(static_cast<int>(-end.result)), ".")};
       out.bytes += static_cast<uint64_t>(end.result);
       free.push_back(end.token);
       --running;

@@ -55,11 +55,11 @@ struct Perspective {
     bool recurrent, experts;
   };
   std::vector<Layer> layers;
-  size_t recent = 0;       // tokens that an adaptation looks back on
+  size_t recent = 0;  // tokens that an adaptation looks back on
   float gamma_min = 0, gamma_max = 1, eps = 0;
   bool convex = true;
   size_t top_k = 1, experts = 0;
-  float temperature = 0;   // of the weights of chosen experts
+  float temperature = 0;  // of the weights of chosen experts
   std::optional<Perspectives> perspectives;
   std::optional<HyperMemory> memory;
   std::optional<Adaptation> adaptation;

@@ -98,10 +98,10 @@ struct SsmRun {
 
 // The perspective decay recurrence over consecutive tokens (pdr.h). Rows lie one behind the other.
 struct PdrRun {
-  float* state;             // [keys][channels]: channels are the lanes
-  const float *gamma, *v;   // [tokens][channels]
-  const float *k, *q;       // [tokens][keys]
-  float* y;                 // [tokens][channels]
+  float* state;            // [keys][channels]: channels are the lanes
+  const float *gamma, *v;  // [tokens][channels]
+  const float *k, *q;      // [tokens][keys]
+  float* y;                // [tokens][channels]
   size_t channels, keys, tokens;
   bool convex;
 };

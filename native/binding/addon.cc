@@ -32,7 +32,8 @@ Engine::OpenExperts experts_of(const Value& value) {
   experts::CacheOptions options;
   options.bytes = static_cast<uint64_t>(object.Get("bytes").As<Napi::Number>().Int64Value());
   options.digest = object.Get("digest").As<Napi::String>();
-  options.io = object.Get("io").As<Napi::String>().Utf8Value() == "buffered" ? experts::Io::buffered : experts::Io::direct;
+  options.io =
+      object.Get("io").As<Napi::String>().Utf8Value() == "buffered" ? experts::Io::buffered : experts::Io::direct;
   const auto policy = object.Get("policy").As<Napi::String>().Utf8Value();
   options.policy = policy == "lfu"   ? experts::Policy::lfu
                    : policy == "lru" ? experts::Policy::lru

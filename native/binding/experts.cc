@@ -225,16 +225,17 @@ Value expert_notes(const CallbackInfo& info) {
   return out;
 }
 
-// measureReads(path, reads, depth, backend) → Promise<{ bytes, seconds, direct }>: records of a layer's file read at
-// random.
+// measureReads(path, reads, depth, one, backend) → Promise<{ bytes, seconds, direct }>: records of a layer's file read
+// at random.
 Value measure_reads(const CallbackInfo& info) {
-  const std::string path = info[0].As<Napi::String>(), backend = info[3].As<Napi::String>();
+  const std::string path = info[0].As<Napi::String>(), backend = info[4].As<Napi::String>();
+  const bool one = info[3].ToBoolean();
   const size_t reads = info[1].As<Napi::Number>().Uint32Value(), depth = info[2].As<Napi::Number>().Uint32Value();
   auto rate = std::make_shared<experts::ReadRate>();
   Job job;
   job.body = [=]() -> Status {
-    auto found = experts::measure_reads(
-        path, reads, depth, backend == "threads" ? experts::Backend::threads : experts::Backend::automatic);
+    auto found = experts::measure_reads(path, reads, depth, one,
+                                        backend == "threads" ? experts::Backend::threads : experts::Backend::automatic);
     if (!found) return found.error();
     *rate = *found;
     return Done{};

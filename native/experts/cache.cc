@@ -190,8 +190,8 @@ void ExpertCache::State::ask(Entry& entry, Reason reason) {
 void ExpertCache::want(uint32_t layer, std::span<const uint32_t> experts, Reason reason) {
   State::Wakes wakes;
   State::Lock lock(state_->mutex_);
-  // A wrong record costs what a right one saves. Where more than half are wrong look-ahead goes on to predict, so that it
-  // begins to read again where it is right, and reads nothing.
+  // A wrong record costs what a right one saves. Where more than half are wrong look-ahead goes on to predict, so that
+  // it begins to read again where it is right, and reads nothing.
   const bool paused = (reason == Reason::ahead1 && state_->trust_[0] < least_trust) ||
                       (reason == Reason::ahead2 && state_->trust_[1] < least_trust);
   for (const uint32_t expert : experts) {

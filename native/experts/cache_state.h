@@ -74,7 +74,7 @@ struct ExpertCache::State {
     uint32_t number = 0;
     size_t first = 0, count = 0;  // in entries_
     size_t record = 0, payload = 0;
-    size_t form = 0, memory = 0;  // of an expert in memory, without and with padding
+    size_t form = 0, memory = 0;                    // of an expert in memory, without and with padding
     std::shared_ptr<const LayerFile> opened, file;  // `opened`: at first; index() shows it. `file`: what is read now
     std::vector<std::vector<Link>> links;           // of each expert, by bytes, then neighbour
     std::vector<uint8_t> faults;                    // of each delta
@@ -164,7 +164,7 @@ struct ExpertCache::State {
   std::array<double, 2> trust_{1, 1};
   std::deque<std::string> notes_;
 
-  std::condition_variable work_;  // for the checker
+  std::condition_variable work_;    // for the checker
   std::vector<std::byte> payload_;  // the checker's
   std::deque<std::pair<size_t, ReadEnd>> ended_;
   bool stopping_ = false;

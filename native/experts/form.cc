@@ -67,11 +67,13 @@ CONTINUO_INLINE void spread(Coding coding, const MatrixForm& form, const uint8_t
 
 // The inverse of spread. Past the last row a record has the byte of nothing but zeros, as the kernels' codes have.
 CONTINUO_INLINE void gather(Coding coding, const MatrixForm& form, const uint8_t* numbers, uint8_t* codes) {
-  const size_t per_unit = coding == Coding::ternary3 ? 5 : coding == Coding::ternary2 ? 4 : coding == Coding::i4 ? 2 : 1;
+  const size_t per_unit = coding == Coding::ternary3   ? 5
+                          : coding == Coding::ternary2 ? 4
+                          : coding == Coding::i4       ? 2
+                                                       : 1;
   for (size_t u = 0; u < form.units; ++u, codes += lanes) {
-    const auto number = [&](size_t i) __attribute__((always_inline)) {
-      return load64(numbers + (u * per_unit + i) * lanes);
-    };
+    const auto number = [&](size_t i)
+                            __attribute__((always_inline)) { return load64(numbers + (u * per_unit + i) * lanes); };
     switch (coding) {
       case Coding::ternary3: {
         Lanes64 x = number(4);

@@ -26,7 +26,7 @@ struct Order {
 
 }  // namespace
 
-Result<ReadRate> measure_reads(const std::string& path, size_t reads, size_t depth, Backend backend) {
+Result<ReadRate> measure_reads(const std::string& path, size_t reads, size_t depth, bool one, Backend backend) {
   ReadRate out;
 #ifdef O_DIRECT
   File direct(path, O_RDONLY | O_DIRECT);
@@ -52,6 +52,7 @@ Result<ReadRate> measure_reads(const std::string& path, size_t reads, size_t dep
   const auto began = std::chrono::steady_clock::now();
   while (next < reads * pieces || running > 0) {
     for (; next < reads * pieces && !free.empty(); ++next, ++running) {
+      if (one && next % pieces == 0 && running > 0) break;
       if (next % pieces == 0) at = index->records[order.below(index->records.size())].offset;
       const size_t from = next % pieces * piece_bytes, bytes = std::min(piece_bytes, record - from);
       (*disk)->start(free.back(), {fd, at + from, {buffers.data() + free.back() * piece_bytes, bytes}});
@@ -61,7 +62,8 @@ Result<ReadRate> measure_reads(const std::string& path, size_t reads, size_t dep
     (*disk)->wait(std::nullopt, ended);
     for (const auto& end : ended) {
       if (end.result < 0)
-        return Error{Code::unavailable, text(path, " could not be read: ", std::strerror(static_cast<int>(-end.result)), ".")};
+        return Error{Code::unavailable,
+                     text(path, " could not be read: ", std::strerror(static_cast<int>(-end.result)), ".")};
       out.bytes += static_cast<uint64_t>(end.result);
       free.push_back(end.token);
       --running;

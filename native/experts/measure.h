@@ -14,8 +14,9 @@ struct ReadRate {
   bool direct = false;  // past the page cache
 };
 
-// Reads `reads` records, chosen at random, of a layer's file.
-Result<ReadRate> measure_reads(const std::string& path, size_t reads, size_t depth, Backend backend);
+// Reads `reads` records, chosen at random, of a layer's file, `depth` pieces at once. `one`: a record begins when the
+// one before it has ended, as where a token must have an expert before it is known which the next one is.
+Result<ReadRate> measure_reads(const std::string& path, size_t reads, size_t depth, bool one, Backend backend);
 
 // Drops the file's pages from the page cache, as far as the system does.
 void drop_pages(const std::string& path);

@@ -1,5 +1,5 @@
-// The checks of the ops of the perspective family (docs/perspective.md): recurrences with a decay of each channel, routes
-// on a torus, experts of a store, projections on half-spaces, and adapters.
+// The checks of the ops of the perspective family (docs/perspective.md): recurrences with a decay of each channel,
+// routes on a torus, experts of a store, projections on half-spaces, and adapters.
 #include <algorithm>
 
 #include "graph/checker.h"
@@ -48,8 +48,8 @@ void check_torus(Checker& check, RowShape& out) {
   if (!check.ok()) return;
   const uint64_t numbers = check.shape(1)[0];
   if (numbers % 2 != 0 || numbers / 2 > max_torus)
-    return check.fail("input \"", check.in(1).name, "\" has ", numbers,
-                      " numbers, expected two for each of at most ", max_torus, " experts");
+    return check.fail("input \"", check.in(1).name, "\" has ", numbers, " numbers, expected two for each of at most ",
+                      max_torus, " experts");
   if (check.node().in.size() == 3) need_table(check, 2, {numbers / 2, 2});
   out.extents = {numbers / 2};
 }

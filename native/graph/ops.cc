@@ -117,10 +117,15 @@ constexpr bool in_order() {
 }
 static_assert(in_order(), "every op has an entry, in the order of enum Op");
 
-constexpr std::string_view names[] = {"groups",       "eps",     "value",      "from to",  "dtype",
-                                      "shared scale", "segment", "increments", "low high", "rule retention periods",
-                                      "modulo",       "by",      "factor",     "count",    "activation",
-                                      "times",        "write",   "iterations inflation"};
+constexpr std::string_view names[] = {"groups",     "eps",
+                                      "value",      "from to",
+                                      "dtype",      "shared scale",
+                                      "segment",    "increments",
+                                      "low high",   "rule retention periods",
+                                      "modulo",     "by",
+                                      "factor",     "count",
+                                      "activation", "times",
+                                      "write",      "iterations inflation"};
 
 // Checks input i against its need; `first`: the shape of the first input.
 void check_need(Checker& check, Need need, size_t i, const std::vector<uint64_t>& first) {

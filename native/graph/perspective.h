@@ -55,7 +55,7 @@ struct Perspective {
     bool recurrent, experts;
   };
   std::vector<Layer> layers;
-  size_t recent = 0;       // tokens that an adaptation looks back on
+  size_t recent = 0;  // tokens that an adaptation looks back on
   float gamma_min = 0, gamma_max = 1, eps = 0;
   bool convex = true;
   size_t top_k = 1, experts = 0;

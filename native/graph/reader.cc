@@ -211,19 +211,20 @@ class Reader {
       return fail("constant \"", d.name, "\" needs a layout, and either ref (one tensor) or pattern (a family).");
     d.tensor = ref ? *ref : *pattern;
     if (d.tensor.empty()) return fail("constant \"", d.name, "\" names no tensor.");
-    if (!read_word(
-            *layout,
-            {{"packed", Layout::packed},
-             {"rows", Layout::rows},
-             {"vector", Layout::vector},
-             {"stack", Layout::stack},
-             {"experts", Layout::experts}},
-            d.layout))
+    if (!read_word(*layout,
+                   {{"packed", Layout::packed},
+                    {"rows", Layout::rows},
+                    {"vector", Layout::vector},
+                    {"stack", Layout::stack},
+                    {"experts", Layout::experts}},
+                   d.layout))
       return fail("constant \"", d.name, "\" has the unknown layout \"", *layout, "\".");
     const bool cube = d.layout == Layout::stack || d.layout == Layout::experts;
     if (d.shape.size() != (d.layout == Layout::vector ? 1u : cube ? 3u : 2u))
       return fail("constant \"", d.name, "\" has shape ", shape_text(d.shape), ", which its layout cannot hold.");
-    if (d.layout == Layout::experts) return pattern ? family(item, d) : fail("constant \"", d.name, "\" is no family: a store of experts has a file for each layer.");
+    if (d.layout == Layout::experts)
+      return pattern ? family(item, d)
+                     : fail("constant \"", d.name, "\" is no family: a store of experts has a file for each layer.");
     if (const auto* transposed = item.find("transposed")) d.transposed = transposed->boolean;
     if (d.transposed && d.layout != Layout::packed)
       return fail("constant \"", d.name, "\" is transposed, which only the layout packed supports.");

@@ -138,7 +138,9 @@ struct Adapting::Learner {
 
 Status Adapting::run(ThreadPool& pool, const std::atomic<bool>& stop) {
   if (ids_.size() < 2) return Done{};
-  const auto stopped = [&] { return stop.load() ? Status(Error{Code::misuse, "the engine was stopped."}) : Status(Done{}); };
+  const auto stopped = [&] {
+    return stop.load() ? Status(Error{Code::misuse, "the engine was stopped."}) : Status(Done{});
+  };
   Learner learner(*this, pool);
   auto now = learner.evaluate(theta_, omega_);
   report_.before = now.loss;
@@ -190,8 +192,9 @@ Status Adapting::run(ThreadPool& pool, const std::atomic<bool>& stop) {
       if (auto good = stopped(); !good) return good;
       std::vector<float> noise(omega_.size()), up(omega_.size()), down(omega_.size());
       for (size_t i = 0; i < omega_.size(); ++i) {
-        noise[i] = normal_of(chance(Purpose::nes, 1024 * round + kappa, clock_, request_.seed, static_cast<uint32_t>(i))) *
-                   static_cast<float>(adaptation->sigma);
+        noise[i] =
+            normal_of(chance(Purpose::nes, 1024 * round + kappa, clock_, request_.seed, static_cast<uint32_t>(i))) *
+            static_cast<float>(adaptation->sigma);
         up[i] = omega_[i] + noise[i];
         down[i] = omega_[i] - noise[i];
       }

@@ -1,6 +1,7 @@
-// Adaptation between messages (the event "adapt", docs/perspective.md): a session's adapters and the offsets of its experts
-// learn the tokens that it read last; what they could not learn goes into the hyperdimensional memory. The budget is a
-// number of evaluations. All works on copies, on a thread of its own, and is put into the context at once at the end.
+// Adaptation between messages (the event "adapt", docs/perspective.md): a session's adapters and the offsets of its
+// experts learn the tokens that it read last; what they could not learn goes into the hyperdimensional memory. The
+// budget is a number of evaluations. All works on copies, on a thread of its own, and is put into the context at once
+// at the end.
 #pragma once
 
 #include <atomic>
@@ -27,15 +28,15 @@ struct AdaptRequest {
 };
 
 struct AdaptStage {
-  bool router = false;         // else adapters
-  double was = 0, now = 0;     // loss with the stage's anchor, of the parameters before and of those tried
+  bool router = false;      // else adapters
+  double was = 0, now = 0;  // loss with the stage's anchor, of the parameters before and of those tried
   bool accepted = false;
   std::vector<double> probes;  // slopes along the directions; of the router the fitness of each pair
 };
 
 struct AdaptReport {
-  size_t tokens = 0;            // of the window; below 2 nothing happens
-  uint32_t evaluations = 0;     // used
+  size_t tokens = 0;         // of the window; below 2 nothing happens
+  uint32_t evaluations = 0;  // used
   std::vector<AdaptStage> stages;
   double before = 0, after = 0;  // loss: mean surprisal of the window's tokens but the first, nats
   size_t bound = 0;              // tokens that went into the hyperdimensional memory

@@ -1,5 +1,5 @@
-// The random numbers of the perspective family (docs/perspective.md, Chance): Philox4x32-10 with counter (low and high word
-// of a, purpose · 2²⁴ + sub, index). The sampler's own draws are purpose 0 (philox.h), so none meets another.
+// The random numbers of the perspective family (docs/perspective.md, Chance): Philox4x32-10 with counter (low and high
+// word of a, purpose · 2²⁴ + sub, index). The sampler's own draws are purpose 0 (philox.h), so none meets another.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,9 @@ enum class Purpose : uint32_t {
 using Words = std::array<uint32_t, 4>;
 
 inline Words chance(Purpose purpose, uint32_t sub, uint64_t a, uint64_t key, uint32_t index) {
-  return philox({static_cast<uint32_t>(a), static_cast<uint32_t>(a >> 32), static_cast<uint32_t>(purpose) << 24 | sub, index},
-                {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+  return philox(
+      {static_cast<uint32_t>(a), static_cast<uint32_t>(a >> 32), static_cast<uint32_t>(purpose) << 24 | sub, index},
+      {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
 }
 
 // Nearly normal, of variance 1: the sum of the eight 16-bit halves less its mean, times f32(1/√(8 (2³² − 1) / 12)).

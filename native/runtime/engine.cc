@@ -102,7 +102,8 @@ void Engine::load(std::string graph_json, std::vector<std::string> paths, PackCa
                 open_experts = std::move(open_experts)]() mutable {
     options_ = options;
     source_ = [this, graph_json = std::move(graph_json), paths = std::move(paths), cache = std::move(cache),
-               open_device = std::move(open_device), open_experts = std::move(open_experts)]() -> Result<std::shared_ptr<const Model>> {
+               open_device = std::move(open_device),
+               open_experts = std::move(open_experts)]() -> Result<std::shared_ptr<const Model>> {
       auto device = open_device();
       if (!device) return device.error();
       {
@@ -249,9 +250,11 @@ Status Engine::submit(Item item, Answer answer) {
         {Code::refused, "the model has no memory outside of its context, so nothing can be archived or retrieved."});
   if (const auto* adapt = item.request ? std::get_if<AdaptRequest>(&*item.request) : nullptr) {
     if (!graph.perspective || (!graph.perspective->adaptation && !graph.perspective->memory))
-      return refused({Code::refused, "the model has nothing that adapts: neither adapters nor a hyperdimensional memory."});
+      return refused(
+          {Code::refused, "the model has nothing that adapts: neither adapters nor a hyperdimensional memory."});
     if (adapt->evaluations < 1 || adapt->evaluations > most_evaluations)
-      return refused(invalid("an adaptation has ", adapt->evaluations, " evaluations, expected 1 to ", most_evaluations, "."));
+      return refused(
+          invalid("an adaptation has ", adapt->evaluations, " evaluations, expected 1 to ", most_evaluations, "."));
   }
   if (item.request && (item.count > 0 || !item.tokens.empty()))
     return refused(invalid("a request is an item of its own: it has neither tokens nor a generation."));

@@ -1,5 +1,5 @@
-// The hyperdimensional memory of a perspective model: vectors of bits, and banks of counters (Kanerva 2009; docs/perspective.md
-// says where it departs). Bits and small whole numbers only, so it is exact everywhere.
+// The hyperdimensional memory of a perspective model: vectors of bits, and banks of counters (Kanerva 2009;
+// docs/perspective.md says where it departs). Bits and small whole numbers only, so it is exact everywhere.
 #pragma once
 
 #include <cstdint>

@@ -314,7 +314,8 @@ void Model::begin_adapters(const std::shared_ptr<Model>& model) {
                                                    adaptation.seed, static_cast<uint32_t>(i))) *
                                   scale;
     }
-    model->device->upload(context.data(A), reinterpret_cast<const std::byte*>(first.data()), first.size() * sizeof(float));
+    model->device->upload(context.data(A), reinterpret_cast<const std::byte*>(first.data()),
+                          first.size() * sizeof(float));
   }
   model->first = context.image();
 }
@@ -390,7 +391,8 @@ Result<std::shared_ptr<const Model>> Model::load(std::string_view graph_json, st
                                                  std::shared_ptr<experts::ExpertCache> experts) {
   auto files = TensorFiles::open(paths);
   if (!files) return files.error();
-  return make(graph_json, files->tensors(), pool, std::move(device), cache, std::move(sleepy_blocks), std::move(experts));
+  return make(graph_json, files->tensors(), pool, std::move(device), cache, std::move(sleepy_blocks),
+              std::move(experts));
 }
 
 }  // namespace continuo

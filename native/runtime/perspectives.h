@@ -1,6 +1,6 @@
-// Decoding from several perspectives (docs/perspective.md): where a token is drawn and the model is unsure, its last layers
-// run again from other beginnings or along other routes, and what they agree on, or what the hyperdimensional memory
-// recalls, is drawn from. Nothing here writes state.
+// Decoding from several perspectives (docs/perspective.md): where a token is drawn and the model is unsure, its last
+// layers run again from other beginnings or along other routes, and what they agree on, or what the hyperdimensional
+// memory recalls, is drawn from. Nothing here writes state.
 #pragma once
 
 #include <cstdint>

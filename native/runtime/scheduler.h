@@ -55,7 +55,7 @@ class Scheduler {
     size_t fed = 0;                     // of item.tokens: how many are fed
     std::string first_non_finite = {};  // with ExecutorOptions::watch: the first node that gave a non-finite number
     std::shared_ptr<Ticket> ticket = {};
-    std::shared_ptr<Adapting> adapting = {};  // on its way
+    std::shared_ptr<Adapting> adapting = {};     // on its way
     std::optional<Pace::Time> waits_since = {};  // for archived blocks of its context
     size_t passed_over = 0;  // steps in a row that left it out, for want of rows or of room for its context
     size_t owed = 0;         // surprisals still to be computed (see Owed)

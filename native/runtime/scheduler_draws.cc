@@ -99,8 +99,9 @@ void Scheduler::sample_next(Executor& executor, std::span<Work* const> which) {
   }
   executor.pool().parallel_for(rows, [&](size_t r) {
     const auto& from = drawn[r].logits;
-    draws[r] = draw(model.host(), from.empty() ? std::span{logits + r * vocabulary, vocabulary} : std::span<const float>(from),
-                    which[r]->item.sampling, which[r]->context().head.pulse);
+    draws[r] =
+        draw(model.host(), from.empty() ? std::span{logits + r * vocabulary, vocabulary} : std::span<const float>(from),
+             which[r]->item.sampling, which[r]->context().head.pulse);
   });
   for (size_t r = 0; r < rows; ++r) {
     Work& work = *which[r];

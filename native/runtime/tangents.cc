@@ -85,8 +85,7 @@ class Tangents::Pass {
 
   Row times(const Matrix& w, const Row& x) const {
     Row out(w.outputs);
-    for (size_t i = 0; i < w.outputs; ++i)
-      out[i] = kernels_.dot(w.numbers.data() + i * w.inputs, x.data(), w.inputs);
+    for (size_t i = 0; i < w.outputs; ++i) out[i] = kernels_.dot(w.numbers.data() + i * w.inputs, x.data(), w.inputs);
     return out;
   }
 
@@ -188,7 +187,8 @@ class Tangents::Pass {
           d_o[a] += row[a] * unit_q[b] + next[b * E + a] * q[kappa][b];
         }
       }
-      out.push_back(norm_tangent(value(at_ + "pdr.read", t_), d_o, g.numbers.data(), form_.eps, static_cast<double>(E)));
+      out.push_back(
+          norm_tangent(value(at_ + "pdr.read", t_), d_o, g.numbers.data(), form_.eps, static_cast<double>(E)));
     }
     S = std::move(next);
     return mapped("pdr.o_proj", place, value(at_ + "pdr.normed", t_), out);
@@ -339,8 +339,8 @@ class Tangents::Pass {
     const Node &attend = *find(graph, Op::cache_attend), &rope = *find(graph, Op::rope);
     const size_t width = graph.width(attend.out);
     const auto& ring = graph.declarations[attend.in[3].name].axes[1];
-    return {attend.groups, attend.shared, width / attend.groups, static_cast<size_t>(ring.extent), attend.scale,
-            &rope.increments};
+    return {attend.groups, attend.shared,   width / attend.groups, static_cast<size_t>(ring.extent),
+            attend.scale,  &rope.increments};
   }
   static const Node& project_of(const Graph& graph) { return *find(graph, Op::project); }
   static std::vector<uint32_t> layers_of(const Graph& graph) {

@@ -1,6 +1,6 @@
 // Derivatives of an evaluation's loss along directions of the adapters, carried forward beside the values (forward-mode
-// differentiation; docs/perspective.md has the tangent of each part). The values are the engine's; the tangents are computed
-// on the host, with every device in the same order.
+// differentiation; docs/perspective.md has the tangent of each part). The values are the engine's; the tangents are
+// computed on the host, with every device in the same order.
 #pragma once
 
 #include <map>

@@ -77,13 +77,13 @@ enum class Ended : uint8_t { not_early, end_token, stop_string, positions };
 struct ItemResult {
   std::vector<float> nats;  // [fed tokens], NaN for the first token of a context; empty unless asked for
   std::vector<int32_t> generated;
-  std::vector<float> logprobs;  // [generated], −nats each
-  std::vector<DrawNote> draws;      // [generated] where asked for
-  std::vector<int32_t> experts;     // [generated][layers with experts][rank] where asked for
+  std::vector<float> logprobs;   // [generated], −nats each
+  std::vector<DrawNote> draws;   // [generated] where asked for
+  std::vector<int32_t> experts;  // [generated][layers with experts][rank] where asked for
   Ended ended = Ended::not_early;
   std::optional<AdaptReport> adapted;  // of an adaptation
-  std::vector<MemoryEvent> events;  // what the memory outside did, in order
-  Head head;                        // of the context, after the item
+  std::vector<MemoryEvent> events;     // what the memory outside did, in order
+  Head head;                           // of the context, after the item
   // Invalid: the item's tokens do not fit into its context, and no token was fed. Refused: the context's state stopped
   // being finite; the fields above still have the results from before that, for callers in C++. Unavailable: the device
   // was lost or memory ran out, and the context is unusable. Misuse: the engine was stopped.

@@ -193,7 +193,9 @@ TEST(
   CHECK(files == 3);
 }
 
-TEST("expert cache: a table of frequencies that is damaged or another store's is begun anew, with one note; one that is missing without") {
+TEST(
+    "expert cache: a table of frequencies that is damaged or another store's is begun anew, with one note; one that is "
+    "missing without") {
   const Store store, other(2, 16, 99);
   const std::string path = store.folder.path + "/frequencies.bin";
   const auto says = [&](const std::string& part) {

@@ -12,8 +12,8 @@
 
 #include "base/checksum.h"
 #include "experts/cache.h"
-#include "experts/form.h"
 #include "experts/delta.h"
+#include "experts/form.h"
 #include "experts/layer_file.h"
 #include "test/check.h"
 
@@ -58,7 +58,12 @@ struct Tensors {
   static std::byte code(const experts::MatrixForm& form, size_t i, Random& random) {
     const size_t left = form.inputs - i % form.units * 5;
     return left >= 5 ? static_cast<std::byte>(random.below(243))
-                     : static_cast<std::byte>(121 - (left == 1 ? 1 : left == 2 ? 4 : left == 3 ? 13 : 40) + random.below(2));
+                     : static_cast<std::byte>(121 -
+                                              (left == 1   ? 1
+                                               : left == 2 ? 4
+                                               : left == 3 ? 13
+                                                           : 40) +
+                                              random.below(2));
   }
   // Other codes in a few places.
   void change(const experts::ExpertShape& shape, Random& random) {
@@ -71,7 +76,8 @@ struct Tensors {
     Bytes out(experts::payload_bytes(shape));
     experts::ExpertSource source;
     for (size_t which = 0; which < experts::matrices; ++which) source[which] = {codes[which], scales[which]};
-    if (auto packed = experts::pack_record(shape, source, out); !packed) fail(__FILE__, __LINE__, packed.error().message);
+    if (auto packed = experts::pack_record(shape, source, out); !packed)
+      fail(__FILE__, __LINE__, packed.error().message);
     return out;
   }
 };

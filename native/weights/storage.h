@@ -6,8 +6,8 @@
 namespace continuo {
 
 // packed: a matrix in tiles for products (packed_matrix.h); rows: row-major, one row per token id; vector: f32; stack:
-// packed matrices of one shape, one after the other, of which a row picks some; experts: no numbers in memory, but a layer
-// of the model's expert store, of whose experts a row picks some.
+// packed matrices of one shape, one after the other, of which a row picks some; experts: no numbers in memory, but a
+// layer of the model's expert store, of whose experts a row picks some.
 enum class Layout : uint8_t { packed, rows, vector, stack, experts };
 // What becomes of the numbers of a vector when they are read, in f32. neg_exp: −exp w, by exp_of() (map.h).
 enum class Map : uint8_t { none, one_plus, neg_exp };

@@ -176,6 +176,7 @@ interface Addon {
     path: string,
     reads: number,
     depth: number,
+    one: boolean,
     backend: string,
   ): Promise<{ readonly bytes: number; readonly seconds: number; readonly direct: boolean }>
   dropPages(path: string): void

@@ -27,13 +27,17 @@ export interface LayerReport {
   readonly digest: string
 }
 
-/** Records of a layer's file read at random past the page cache, `depth` pieces of at most 1 MiB at once: what the disk gives by itself. */
+/**
+ * Records of a layer's file read at random past the page cache, `depth` pieces of 128 KiB at once: what the disk gives by itself. `one`: a
+ * record begins when the one before it has ended.
+ */
 export const measureReads = (
   path: string,
   reads: number,
   depth: number,
+  one: boolean,
 ): Promise<{ readonly bytes: number; readonly seconds: number; readonly direct: boolean }> =>
-  awaitNative((addon) => addon.measureReads(path, reads, depth, 'automatic'))
+  awaitNative((addon) => addon.measureReads(path, reads, depth, one, 'automatic'))
 
 /** Drops a file's pages from the page cache, as far as the system does. */
 export const dropPages = (path: string): void => callNative((addon) => addon.dropPages(path))

@@ -80,51 +80,59 @@ const moved = (
   })
 }
 
-/** Rewrites the nodes of one list, and of those inside it. */
-const rewrite = (graph: Graph, shapes: Map<string, Declaration>, ahead: string | null, extent: number) => {
-  const each = (nodes: readonly Node[]): readonly Node[] => {
-    const down = nodes.find(
-      (node): node is OpNode => isOp(node) && node.op === 'routed' && nameOf(node.in![2]!) === STACKS[2],
-    )
-    const inner = nodes.map((node) => ({
-      ...node,
-      ...('nodes' in node && { nodes: each(node.nodes as readonly Node[]) }),
-      ...('otherwise' in node && { otherwise: each(node.otherwise as readonly Node[]) }),
-    })) as readonly Node[]
-    if (down === undefined) return inner
-    const [, ids, at] = down.in as readonly [string, string, string]
-    const gate = nodes.find(
-      (node): node is OpNode => isOp(node) && node.op === 'routed' && nameOf(node.in![2]!) === STACKS[0],
-    )!
-    const stored = (pick: string): string => `${STORED}(${pick})`
-    const found = ahead === null ? null : routeNodes(nodes, ids)
-    const hints: Node[] = [{ op: 'experts.ahead', in: [ids, stored(pickOf(at))], count: 1 }]
-    for (let k = 1; found !== null && k <= LOOK_AHEAD && k < extent; k += 1) {
-      const route = moved(found.route, ahead!, k, shapes)
-      const hint = { op: 'experts.ahead', in: [route.at(-1)!.out!, stored(`${ahead}+${k}`)], count: 1 + k }
-      // The last k layers have no layer so far ahead.
-      const inside = [...route, hint] as readonly Node[]
-      hints.push(
-        Array.from({ length: k }, (_, i) => extent - 1 - i).reduce<Node>(
-          (otherwise, equals) => ({
-            branch: ahead!,
-            equals,
-            nodes: [],
-            otherwise: Array.isArray(otherwise) ? otherwise : [otherwise],
-          }),
-          inside as unknown as Node,
-        ),
-      )
-    }
-    const gone = new Set<unknown>()
-    const between = nodes.slice(nodes.indexOf(gate), nodes.indexOf(down) + 1)
-    // Gate, up, their product: what stands between the first and the last of the routed products is the expert.
-    for (const node of between) gone.add(nodes.indexOf(node))
-    for (const node of between.slice(0, -1)) if (isOp(node)) shapes.delete(node.out!)
-    const product: OpNode = { op: 'experts', in: [gate.in![0]!, ids, stored(pickOf(at))], out: down.out! }
-    return inner.flatMap((node, i) => (i === nodes.indexOf(down) ? [...hints, product] : gone.has(i) ? [] : [node]))
-  }
-  return each
+/** What the index of all layers is called where every layer has experts, and how many there are; null: routes are not predicted. */
+type Ahead = { readonly index: string; readonly layers: number } | null
+
+/** Nodes that stand in the loop over the layers and are there for a layer only that has another one `ahead` layers on. */
+const unlessLast = (nodes: readonly Node[], { index, layers }: NonNullable<Ahead>, ahead: number): readonly Node[] =>
+  Array.from({ length: ahead }, (_, i) => layers - 1 - i).reduce<readonly Node[]>(
+    (otherwise, equals) => [{ branch: index, equals, nodes: [], otherwise }],
+    nodes,
+  )
+
+const stored = (pick: string): string => `${STORED}(${pick})`
+
+/** Tells the store which experts the row goes to, and which it is likely to go to in the next layers. */
+const hintsOf = (
+  nodes: readonly Node[],
+  ids: string,
+  at: string,
+  ahead: Ahead,
+  shapes: Map<string, Declaration>,
+): readonly Node[] => {
+  const now: Node = { op: 'experts.ahead', in: [ids, stored(at)], count: 1 }
+  const found = ahead && routeNodes(nodes, ids)
+  if (ahead === null || found === null) return [now]
+  const later = Array.from({ length: Math.min(LOOK_AHEAD, ahead.layers - 1) }, (_, i) => i + 1).flatMap((k) => {
+    const route = moved(found.route, ahead.index, k, shapes)
+    const hint = { op: 'experts.ahead', in: [route.at(-1)!.out!, stored(`${ahead.index}+${k}`)], count: 1 + k }
+    return unlessLast([...route, hint], ahead, k)
+  })
+  return [now, ...later]
+}
+
+/** Nodes with experts of a store in place of products with stacks; `shapes` loses the values that are written no more, and gets new ones. */
+const rewritten = (nodes: readonly Node[], shapes: Map<string, Declaration>, ahead: Ahead): readonly Node[] => {
+  const product = (stack: string): number =>
+    nodes.findIndex((node) => isOp(node) && node.op === 'routed' && nameOf(node.in![2]!) === stack)
+  const inner = nodes.map((node) => ({
+    ...node,
+    ...('nodes' in node && { nodes: rewritten(node.nodes as readonly Node[], shapes, ahead) }),
+    ...('otherwise' in node && { otherwise: rewritten(node.otherwise as readonly Node[], shapes, ahead) }),
+  })) as readonly Node[]
+  const [first, last] = [product(STACKS[0]), product(STACKS[2])]
+  if (last < 0) return inner
+  // From the gate to the way down: these nodes are the expert.
+  const [gate, down] = [nodes[first] as OpNode, nodes[last] as OpNode]
+  for (const node of nodes.slice(first, last)) shapes.delete((node as OpNode).out!)
+  const [, ids, stack] = down.in as readonly [string, string, string]
+  const at = pickOf(stack)
+  return [
+    ...inner.slice(0, first),
+    ...hintsOf(nodes, ids, at, ahead, shapes),
+    { op: 'experts', in: [gate.in![0]!, ids, stored(at)], out: down.out! },
+    ...inner.slice(last + 1),
+  ]
 }
 
 /** A graph whose experts lie in a store. */
@@ -134,9 +142,9 @@ export const withExpertStore = (graph: Graph, lookAhead: boolean): Graph => {
   const index = graph.indices.find(({ name }) => name === over)!
   const everywhere = lookAhead && index.of === undefined && (from ?? 0) === 0
   const volatiles = new Map(graph.declarations.map((each) => [each.name, each]))
-  const each = rewrite(graph, volatiles, everywhere ? index.name : null, index.of === undefined ? index.extent : 0)
-  const blocks = graph.blocks.map((block) => ({ ...block, nodes: each(block.nodes) }))
-  const stored: ConstantDeclaration = {
+  const ahead = everywhere && index.of === undefined ? { index: index.name, layers: index.extent } : null
+  const blocks = graph.blocks.map((block) => ({ ...block, nodes: rewritten(block.nodes, volatiles, ahead) }))
+  const layers: ConstantDeclaration = {
     kind: 'constant',
     name: STORED,
     shape: [E, F, C],
@@ -146,7 +154,7 @@ export const withExpertStore = (graph: Graph, lookAhead: boolean): Graph => {
     ...(from !== undefined && { from }),
   }
   const kept = graph.declarations.flatMap((declaration) => {
-    if (declaration.name === STACKS[0]) return [stored]
+    if (declaration.name === STACKS[0]) return [layers]
     return STACKS.some((name) => name === declaration.name) || !volatiles.has(declaration.name) ? [] : [declaration]
   })
   const known = new Set(graph.declarations.map(({ name }) => name))

@@ -1,5 +1,5 @@
-// The perspective decay recurrence, token by token (docs/perspective.md), and what else its family needs. With S[b][a], b a
-// key and a a channel:
+// The perspective decay recurrence, token by token (docs/perspective.md), and what else its family needs. With S[b][a],
+// b a key and a a channel:
 //   u[a]    = (1 − γ[a]) v[a]                            plain: v[a]
 //   S[b][a] ← fma(γ[a], S[b][a], k[b] u[a])
 //   o[a]    = Σ_b S[b][a] q[b]                           by fma over b from 0, of the new S

@@ -339,7 +339,8 @@ Status Model::find_experts() {
                                        " (experts, inner channels, channels). Pack the experts again: continuo experts "
                                        "pack.")};
     // The digest is over bytes alone, and the same bytes may be cut into other groups.
-    if (graph.perspective && (index->shape.coding != experts::Coding::ternary3 || index->shape.group != graph.perspective->group))
+    if (graph.perspective &&
+        (index->shape.coding != experts::Coding::ternary3 || index->shape.group != graph.perspective->group))
       return Error{Code::refused, text("Layer ", constant.layer, " of the expert store has experts in ",
                                        experts::name_of(index->shape.coding), ", groups of ", index->shape.group,
                                        ", expected ternary3 in groups of ", graph.perspective->group,

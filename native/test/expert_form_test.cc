@@ -3,8 +3,8 @@
 #include "experts/form.h"
 #include "experts/straight.h"
 #include "test/expert_sources.h"
-#include "test/kernel_inputs.h"
 #include "test/image.h"
+#include "test/kernel_inputs.h"
 #include "test/matrices.h"
 
 using namespace continuo;
@@ -19,7 +19,10 @@ constexpr uint32_t groups_of_whole[] = {32, 64};
 void end_with_zeros(const ExpertShape& shape, Expert& expert) {
   for (size_t which = 0; which < matrices; ++which) {
     const MatrixForm form = form_of(shape, which);
-    const size_t per_unit = shape.coding == Coding::ternary3 ? 5 : shape.coding == Coding::ternary2 ? 4 : shape.coding == Coding::i4 ? 2 : 1;
+    const size_t per_unit = shape.coding == Coding::ternary3   ? 5
+                            : shape.coding == Coding::ternary2 ? 4
+                            : shape.coding == Coding::i4       ? 2
+                                                               : 1;
     const size_t held = form.inputs - (form.units - 1) * per_unit;
     for (size_t row = 0; row < form.outputs && held < per_unit; ++row) {
       auto& last = expert.codes[which][(row + 1) * form.units - 1];
@@ -55,7 +58,9 @@ Number number_of(const ExpertShape& shape, size_t which, const Expert& expert, s
     uint32_t bits = 0;
     std::memcpy(&bits, at, form.unit_bytes);
     if (shape.coding == Coding::f32) return {std::bit_cast<float>(bits), 1};
-    return {shape.coding == Coding::f16 ? widen_f16(static_cast<uint16_t>(bits)) : widen_bf16(static_cast<uint16_t>(bits)), 1};
+    return {
+        shape.coding == Coding::f16 ? widen_f16(static_cast<uint16_t>(bits)) : widen_bf16(static_cast<uint16_t>(bits)),
+        1};
   }
   uint16_t half;
   std::memcpy(&half, expert.scales[which].data() + 2 * (row * form.groups + k / shape.group), 2);
@@ -113,7 +118,10 @@ Made made(Coding coding, uint32_t channels, uint32_t inner, uint32_t group, Rand
     const size_t size = form_of(out.shape, 0).unit_bytes;
     for (auto& codes : out.expert.codes) {
       for (size_t i = 0; i < codes.size(); i += size)
-        put(codes.data() + i, coding == Coding::f32 ? Dtype::f32 : coding == Coding::f16 ? Dtype::f16 : Dtype::bf16,
+        put(codes.data() + i,
+            coding == Coding::f32   ? Dtype::f32
+            : coding == Coding::f16 ? Dtype::f16
+                                    : Dtype::bf16,
             random.uniform(-2, 2));
     }
   } else {
@@ -129,7 +137,8 @@ Made made(Coding coding, uint32_t channels, uint32_t inner, uint32_t group, Rand
 
 // Sizes around units, groups, tiles and blocks.
 uint32_t some_size(Random& random) {
-  constexpr uint32_t sizes[] = {1, 2, 4, 5, 6, 31, 32, 33, 63, 64, 65, 71, 96, 127, 128, 191, 255, 256, 257, 300, 320, 517};
+  constexpr uint32_t sizes[] = {1,  2,  4,   5,   6,   31,  32,  33,  63,  64,  65,
+                                71, 96, 127, 128, 191, 255, 256, 257, 300, 320, 517};
   return sizes[random.below(std::size(sizes))];
 }
 
@@ -137,7 +146,9 @@ std::vector<float> some_row(Random& random, size_t n, size_t kind) {
   auto x = random.floats(n, -3, 3);
   // Groups that are all zero, groups of large and of small numbers, ties.
   for (size_t first = 0; first < n; first += 32) {
-    const float factor = kind == 0 ? 1.0f : random.below(5) == 0 ? 0.0f : std::ldexp(1.0f, static_cast<int>(random.below(30)) - 15);
+    const float factor = kind == 0              ? 1.0f
+                         : random.below(5) == 0 ? 0.0f
+                                                : std::ldexp(1.0f, static_cast<int>(random.below(30)) - 15);
     for (size_t i = first; i < std::min(n, first + 32); ++i) x[i] *= factor;
   }
   return x;

@@ -10,8 +10,9 @@
 
 namespace continuo::test {
 
-inline constexpr std::array all_codings{experts::Coding::q8,  experts::Coding::i4,  experts::Coding::ternary3, experts::Coding::ternary2,
-                                 experts::Coding::f32, experts::Coding::f16, experts::Coding::bf16};
+inline constexpr std::array all_codings{experts::Coding::q8,       experts::Coding::i4,  experts::Coding::ternary3,
+                                        experts::Coding::ternary2, experts::Coding::f32, experts::Coding::f16,
+                                        experts::Coding::bf16};
 
 // A byte that the coding has, and, at random, any other one.
 inline std::byte code(experts::Coding coding, Random& random) {

@@ -84,10 +84,12 @@ std::vector<int8_t> near(Random& random, std::vector<int8_t> hidden, size_t chan
 
 TEST("chance: Philox4x32-10 with the counter and key of the family, by its authors' published words") {
   // kat_vectors of Random123: counter and key all ones, and the digits of π.
-  CHECK((philox({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}) == std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  CHECK((philox({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}) ==
+         std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   const uint64_t a = 0x85a308d3'243f6a88, key = 0x299f31d0'a4093822;
   // Its third word, 0x13198a2e, is purpose 0x13 and sub 0x198a2e.
-  CHECK((chance(static_cast<Purpose>(0x13), 0x198a2e, a, key, 0x03707344) == Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+  CHECK((chance(static_cast<Purpose>(0x13), 0x198a2e, a, key, 0x03707344) ==
+         Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 TEST("chance: a normal is the centred sum of halves times 1/√(8 (2³² − 1) / 12), and has its moments") {
@@ -112,8 +114,9 @@ TEST("chance: bits are numbered from the lowest of the first word on") {
 
 TEST("hyperdimensional memory: keys, banks, counters and what is recalled are those of a slow one") {
   Random random(601);
-  for (const HyperMemory form : {HyperMemory{128, 1, 5, 50, 0.5f, 0}, HyperMemory{128, 4, 6, 52, 0.5f, 0},
-                                 HyperMemory{256, 16, 20240917, 110, 0.5f, 0}, HyperMemory{384, 128, 1, 160, 0.5f, 0}}) {
+  for (const HyperMemory form :
+       {HyperMemory{128, 1, 5, 50, 0.5f, 0}, HyperMemory{128, 4, 6, 52, 0.5f, 0},
+        HyperMemory{256, 16, 20240917, 110, 0.5f, 0}, HyperMemory{384, 128, 1, 160, 0.5f, 0}}) {
     const size_t channels = 1 + random.below(40), vocabulary = 2 + random.below(50);
     const HyperSpace space(form, channels, vocabulary);
     const Slow slow{form, channels, vocabulary};

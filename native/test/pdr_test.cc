@@ -84,7 +84,8 @@ float torus_distance(const float* z, const float* position, const float* offset)
 
 // Points inside and outside of the torus, on its seam and next to it.
 std::vector<float> points(Random& random, size_t count, bool wild) {
-  constexpr float edges[] = {0.0f, -0.0f, 1.0f, -1.0f, 0x1.fffffep-1f, -0x1p-30f, 0x1p-149f, -0x1p-149f, 0.5f, 8388607.5f};
+  constexpr float edges[] = {0.0f,      -0.0f,     1.0f,       -1.0f, 0x1.fffffep-1f,
+                             -0x1p-30f, 0x1p-149f, -0x1p-149f, 0.5f,  8388607.5f};
   auto out = wild ? every_kind(random, count) : random.floats(count, -3, 3);
   for (auto& point : out) {
     if (random.below(6) == 0) point = edges[random.below(std::size(edges))];

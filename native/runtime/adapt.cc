@@ -138,6 +138,13 @@ struct Adapting::Learner {
 
 Status Adapting::run(ThreadPool& pool, const std::atomic<bool>& stop) {
   if (ids_.size() < 2) return Done{};
+  // A state may come from anywhere; what was read is always a token.
+  for (const int32_t id : ids_) {
+    if (id < 0 || static_cast<size_t>(id) >= model_->graph.vocabulary())
+      return Error{Code::refused,
+                   text("its recent tokens hold ", id, ", expected token ids from 0 to ",
+                        model_->graph.vocabulary() - 1, ". Restore a state of this model, or reset it.")};
+  }
   const auto stopped = [&] {
     return stop.load() ? Status(Error{Code::misuse, "the engine was stopped."}) : Status(Done{});
   };

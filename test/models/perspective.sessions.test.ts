@@ -135,6 +135,29 @@ describe('draws of a perspective model', () => {
     }
   })
 
+  it('of so many sessions at once that their perspectives fill several steps are those of each alone', async () => {
+    const mpd = { perspectives: ['base', 'jitter', 'dropout', 'second', 'antipode', 'random'], max_p: 1 } as const
+    const model = await openPerspective(written({ mpd }), { threads: 2 })
+    // 5 of them run layers: 150 rows and more, where a step has 128.
+    const texts = Array.from({ length: 31 }, (_, i) => tokensOf(100 + i, 3 + (i % 5)))
+    const opened = async () =>
+      Promise.all(
+        texts.map(async (tokens) => {
+          const context = model.createContext()
+          await feed(model, context, tokens)
+          return context
+        }),
+      )
+    const [together, alone] = [await opened(), await opened()]
+    const results = await model.process(together.map((context) => generateItem(context, 3)))
+    for (const [i, context] of alone.entries()) {
+      const [own] = await model.process([generateItem(context, 3)])
+      expect(results[i]!.draws).toEqual(own!.draws)
+      expect(results[i]!.experts).toEqual(own!.experts)
+      expect(together[i]!.chain).toBe(context.chain)
+    }
+  })
+
   it('are noted of generated tokens alone, where an item reads before it generates', async () => {
     const model = await openPerspective(written(SURE))
     const [one, two] = [model.createContext(), model.createContext()]
@@ -284,6 +307,27 @@ describe('adaptations of a perspective model', () => {
       const [result] = await model.process([adaptItem(fork, asked)])
       expect([result!.adapted!.evaluations, result!.adapted!.stages.length]).toEqual([used, stages])
       fork.close()
+    }
+  })
+
+  it('of a state that holds no tokens of the model are refused, and the session takes a reset', async () => {
+    const model = await openPerspective(written({ vocab_size: 61 }))
+    const context = model.createContext()
+    await feed(model, context, [1, 2, 3])
+    const state = context.serialize()
+    const { offset } = model.layout.tensors(state).find(({ name }) => name === 'recent.ids')!
+    for (const id of [61, -1, 2 ** 30]) {
+      const forged = state.slice()
+      new DataView(forged.buffer).setInt32(offset + 4, id, true)
+      const other = model.createContext()
+      other.restore(forged, headOf(context))
+      expect(await errorOf(() => model.process([adaptItem(other, 9)]))).toMatchObject({
+        code: 'REFUSED',
+        message: expect.stringContaining(`recent tokens hold ${id}, expected token ids from 0 to 60`),
+      })
+      other.reset()
+      await feed(model, other, [1, 2])
+      await model.process([adaptItem(other, 1)])
     }
   })
 

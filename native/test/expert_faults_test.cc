@@ -261,7 +261,7 @@ TEST("expert cache: where memory cannot be had the bound is lowered, but holds t
     // After the reserve only this many, one by one.
     int left = more;
     CacheOptions options;
-    options.memory = [&](size_t bytes) { return bytes == 2 * store.record || (bytes == store.record && left-- > 0); };
+    options.memory = [&](size_t bytes) { return bytes == 2 * store.memory || (bytes == store.memory && left-- > 0); };
     const auto cache = store.cache(10, options);
     for (uint32_t e = 0; e < 16; ++e) take_all(store, cache, 0, {e});
     const auto told = cache->statistics();

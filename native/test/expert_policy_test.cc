@@ -32,6 +32,9 @@ struct Model {
   std::map<Key, Known> known;
   std::set<Key> resident;
   uint64_t clock = 0;
+  // Predictions that are not judged yet, by distance: whom, and whether he was there. What they were worth so far.
+  std::map<unsigned, std::vector<std::pair<Key, bool>>> predicted;
+  std::map<unsigned, double> trust{{1, 1.0}, {2, 1.0}};
 
   void use(Key key, uint64_t row) {
     Known& k = known[key];
@@ -40,6 +43,19 @@ struct Model {
     k.last = now;
     ++k.uses;
     k.touched = ++clock;
+  }
+  void predict(Key key, unsigned k) {
+    known[key].expected.insert(k);
+    predicted[k].emplace_back(key, resident.contains(key));
+  }
+  void judge(uint32_t layer, const Experts& chosen) {
+    for (auto& [k, all] : predicted) {
+      for (const auto& [key, was_resident] : all) {
+        const bool right = std::find(chosen.begin(), chosen.end(), key.second) != chosen.end();
+        if (key.first == layer && !was_resident) trust[k] += ((right ? 1.0 : 0.0) - trust[k]) / 128;
+      }
+      std::erase_if(all, [&](const auto& each) { return each.first.first == layer; });
+    }
   }
   size_t place(uint32_t layer) const {
     return static_cast<size_t>(std::find(store.numbers.begin(), store.numbers.end(), layer) - store.numbers.begin());
@@ -76,6 +92,8 @@ struct Model {
   // Whether it is read.
   bool ask(Key key, bool ahead) {
     if (resident.contains(key)) return true;
+    // Look-ahead that was wrong more often than right reads nothing.
+    if (ahead && trust[1] < 0.5) return false;
     const auto near = nearest(key);
     std::optional<Key> goes;
     if (resident.size() == bound) {
@@ -129,6 +147,7 @@ TEST("expert cache: it evicts what a slow model of it evicts, for every policy, 
             }
           }
           model.c[layer] += count;
+          model.judge(layer, chosen);
           for (auto& [key, known] : model.known)
             if (key.first == layer) known.expected.clear();
           cache->routed(layer, chosen, rows);
@@ -138,7 +157,7 @@ TEST("expert cache: it evicts what a slow model of it evicts, for every policy, 
           }
           for (const unsigned k : {1u, 2u}) {
             const auto guess = some_experts(random, 2, 16);
-            for (const uint32_t expert : guess) model.known[{next, expert}].expected.insert(k);
+            for (const uint32_t expert : guess) model.predict({next, expert}, k);
             cache->predicted(next, k, guess);
             model.ask({next, guess[0]}, true);
             ask_ahead(cache, {next, guess[0]});

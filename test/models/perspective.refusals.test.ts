@@ -337,7 +337,7 @@ describe('the experts of a perspective model', () => {
     const model = await openPerspective(copied(packed), { experts: { bytes: two } })
     await feed(model, model.createContext(), [1, 2, 3, 4])
     expect(await refusal(packed, { experts: { bytes: two - 1 } })).toMatchObject(
-      invalid(`--expert-bytes is ${two - 1}`, 'two experts of layer 0', `${two} bytes`),
+      refused(`--expert-bytes is ${two - 1}`, 'two experts of layer 0', `${two} bytes`),
     )
     for (const bytes of [0, -1, 1.5])
       expect(await refusal(packed, { experts: { bytes } })).toMatchObject(invalid('experts.bytes'))

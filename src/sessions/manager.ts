@@ -94,7 +94,12 @@ export class SessionManager {
   createSession(id: string, options: SessionOptions = {}): SessionHandle {
     this.#checkNew(id)
     const context = this.#contexts.createContext(id)
-    const call = callOf(id, { type: 'open', surprisal: false, memory: false }, new Uint8Array(0), -1)
+    const call = callOf(
+      id,
+      { type: 'open', surprisal: false, memory: false, perspectives: false },
+      new Uint8Array(0),
+      -1,
+    )
     const work: Tokenized = { ...call, kind: 'tokenized', ids: new Int32Array(0), held: '' }
     const head = initialHead(work, this.#model, context.chain)
     return this.#enter(

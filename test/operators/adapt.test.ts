@@ -1,90 +1,18 @@
 /** Sessions that adapt, on a stream: what the event does and tells, that every way to the same place is the same, and what is refused. */
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type ModelPackage, openPackage } from '../../src/models/open.ts'
+import { describe, expect, test } from 'vitest'
 import { restoreSession } from '../../src/operators/restore.ts'
 import { verifyLog } from '../../src/operators/verify.ts'
-import { textOf } from '../../src/text.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
-import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
 import type { Adapted, Observation } from '../../topics/observations.ts'
-import { hasShared, sharedModel } from '../engine/paths.ts'
+import { hasShared } from '../engine/paths.ts'
 import { eventually } from '../streams/helpers.ts'
-import { type Bench, type BenchOptions, benches, createBench, event, verified } from './harness.ts'
-
-const NAME = 'perspective-tiny'
-
-interface Stage {
-  readonly stage: string
-  readonly was: number
-  readonly now: number
-  readonly accepted: boolean
-}
-interface Expected {
-  readonly ids: readonly number[]
-  readonly nll: readonly (number | null)[]
-  readonly total_nll: number
-  readonly adapts: readonly {
-    readonly at: number
-    readonly asked: number
-    readonly seed: number
-    readonly tokens: number
-    readonly evaluations: number
-    readonly stages: readonly Stage[]
-    readonly written: number
-    readonly loss: number
-  }[]
-}
-const expected = (): Expected => JSON.parse(readFileSync(join(sharedModel(NAME), 'expected.json'), 'utf8')) as Expected
-
-/** The input of expected.json, with its two adaptations on the way. */
-const script = (): readonly ChunkInput[] => {
-  const { ids, adapts } = expected()
-  const [first, second] = adapts.map(
-    ({ asked, seed }): ChunkInput => ({ type: 'adapt', evaluations: asked, seed, id: `a${seed}` }),
-  )
-  return [
-    { type: 'tokens', tokens: ids.slice(0, 48) },
-    first!,
-    { type: 'tokens', tokens: ids.slice(48, 80) },
-    second!,
-    { type: 'tokens', tokens: ids.slice(80) },
-  ]
-}
+import { asking, chains, expected, reasonsIn, script, tinyBenches } from './adapting.ts'
+import { benches, event, verified } from './harness.ts'
 
 const adaptedIn = (observations: readonly Observation[]): readonly Adapted[] =>
   observations.flatMap((each) => (each.type === 'adapted' ? [each] : []))
-const reasonsIn = async (bench: Bench): Promise<readonly string[]> =>
-  (await bench.records('deadletters')).map(({ headers }) =>
-    textOf(headers.find(([name]) => name === DEAD_LETTER_HEADERS.reason)![1]),
-  )
-const asking = (requestId: string, maxTokens = 24): ChunkInput => ({
-  type: 'generate',
-  requestId,
-  maxTokens,
-  temperature: 0.9,
-  seed: 5,
-})
-
 describe.skipIf(!hasShared)('a session that adapts, on a stream', () => {
-  let shared: ModelPackage
-  beforeAll(async () => {
-    shared = await openPackage(sharedModel(NAME), { threads: 2, keepPacked: false })
-  })
-  afterAll(() => shared.model.close())
-  const use = async (claim: (bench: Bench) => Promise<void>, options?: BenchOptions): Promise<void> => {
-    const bench = await createBench(shared, 1, options)
-    try {
-      await claim(bench)
-    } finally {
-      await bench.close()
-    }
-  }
-  const chains = async (bench: Bench, ...sessions: readonly string[]): Promise<readonly string[]> => {
-    const heads = await bench.heads()
-    return sessions.map((session) => heads.get(session)!.chain)
-  }
+  const { use } = tinyBenches()
 
   test('tells what the reference says of its adaptations, and goes on with what they learnt', () =>
     use(async (bench) => {
@@ -309,79 +237,6 @@ describe.skipIf(!hasShared)('a session that adapts, on a stream', () => {
       expect(findings).toMatchObject([{ kind: 'observation', session: 's' }])
       expect(findings[0]!.message).toContain('No input explains this event')
     }))
-
-  describe('that is to tell what its draws found', () => {
-    const open: ChunkInput = { type: 'open', perspectives: true }
-
-    test('has each run of tokens followed by it, and draws the same tokens', () =>
-      use(async (bench) => {
-        const all = [...script(), asking('r', 40)]
-        await bench.feed(...[open, ...all].map((each) => event('loud', each)))
-        await bench.feed(...[{ type: 'open' } as const, ...all].map((each) => event('quiet', each)))
-        await bench.settle({ snapshotEvery: 30 })
-        const told = (await bench.observations('loud')).flatMap((each) => (each.type === 'perspectives' ? [each] : []))
-        const runs = await bench.generated('loud')
-        expect(runs.map(({ ids }) => ids.length)).toEqual([16, 16, 8])
-        const place = ({ requestId, index, fromPulse, toPulse }: (typeof runs | typeof told)[number]) => ({
-          ...{ requestId, index, fromPulse, toPulse },
-        })
-        expect(told.map(place)).toEqual(runs.map(place))
-        const draws = told.flatMap((each) => each.draws)
-        expect(draws).toHaveLength(40)
-        expect(draws.some(({ fired }) => fired)).toBe(true)
-        for (const { fired, jsd, agreed, hdm, weight } of draws) {
-          expect([jsd === null, agreed === null]).toEqual([!fired, !fired])
-          if (agreed !== false) expect(hdm).toBeNull()
-          if (!hdm?.hit) expect(weight).toBeNull()
-        }
-        const experts = told.flatMap((each) => each.experts)
-        expect(experts.map((layers) => layers.map((ranks) => ranks.length))).toEqual(
-          Array.from({ length: 40 }, () => [1, 1, 1, 1]),
-        )
-        const [loud, quiet] = await chains(bench, 'loud', 'quiet')
-        expect(loud).toBe(quiet)
-        expect((await bench.observations('quiet')).filter(({ type }) => type === 'perspectives')).toEqual([])
-        const heads = await bench.heads()
-        expect(heads.get('loud')!.settings).toEqual({ surprisal: false, perspectives: true })
-        expect(heads.get('quiet')!.settings).toEqual({ surprisal: false })
-        await verified(bench)
-      }))
-
-    test('keeps the wish from worker to worker, in the middle of a request too, until another open', () =>
-      use(async (bench) => {
-        await bench.feed(event('s', open), event('s', script()[0]!))
-        await bench.settle({ snapshotEvery: 1 })
-        await bench.feed(event('s', asking('one', 200)))
-        const stopped = await bench.start({ commitInterval: 1, snapshotEvery: 20 })
-        await eventually(async () => expect((await bench.generated('s')).length).toBeGreaterThan(1))
-        await stopped.worker.stop()
-        await bench.settle()
-        await bench.feed(event('s', { type: 'open' }), event('s', asking('two', 4)))
-        await bench.settle()
-        const told = (await bench.observations('s')).flatMap((each) => (each.type === 'perspectives' ? [each] : []))
-        const runs = await bench.generated('s')
-        expect(told.map(({ index }) => index)).toEqual(
-          runs.filter(({ requestId }) => requestId === 'one').map(({ index }) => index),
-        )
-        await verified(bench)
-      }))
-
-    test('a fork has the wish of its own open', () =>
-      use(async (bench) => {
-        await bench.feed(
-          event('parent', open),
-          event('parent', script()[0]!),
-          event('quiet', { type: 'open', from: { session: 'parent' } }),
-          event('loud', { type: 'open', perspectives: true, from: { session: 'parent' } }),
-          ...['quiet', 'loud'].map((session) => event(session, asking('r', 4))),
-        )
-        await bench.settle()
-        const counted = async (session: string): Promise<number> =>
-          (await bench.observations(session)).filter(({ type }) => type === 'perspectives').length
-        expect([await counted('quiet'), await counted('loud')]).toEqual([0, 1])
-        await verified(bench)
-      }))
-  })
 })
 
 describe('a model without the parts', () => {

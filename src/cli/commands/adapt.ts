@@ -6,7 +6,7 @@ import { SessionManager } from '../../sessions/manager.ts'
 import type { Adaptation } from '../../sessions/types.ts'
 import { checkExport, sealExport } from '../../state/snapshot.ts'
 import { command, type ExitCode } from '../command.ts'
-import { deviceFlag, modelFlag, sealFlags, sealOf, threadsFlag, withModel } from '../common.ts'
+import { deviceFlag, expertFlags, modelFlag, sealFlags, sealOf, threadsFlag, withModel } from '../common.ts'
 import { checkComplete, openExport } from '../export-file.ts'
 import { neededWhole, on, optional, refuseIdle, usage, whole } from '../flags.ts'
 import { bytes, count, plural, print, printJson, say } from '../output.ts'
@@ -65,6 +65,7 @@ export const adapt = command({
     ...sealFlags,
     threads: threadsFlag,
     device: deviceFlag,
+    ...expertFlags,
   },
   examples: ['adapt book.safetensors --evaluations 40 --seed 1 --model DIR'],
   async run(flags, [path], given): Promise<ExitCode> {

@@ -1,7 +1,8 @@
 /** Sessions of a program that adapt, and that tell what their draws found. */
-import { beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Model } from '../../src/engine/types.ts'
 import { codeOf, messageOf } from '../../src/errors.ts'
+import { openModel } from '../../src/models/open.ts'
 import type { SessionManager } from '../../src/sessions/manager.ts'
 import type { SessionHandle } from '../../src/sessions/types.ts'
 import { open } from '../engine/helpers.ts'
@@ -15,8 +16,9 @@ const plain = ({ head: _, ...report }: Awaited<ReturnType<SessionManager['adapt'
 describe.skipIf(!hasShared)('a session of a program', () => {
   let model: Model
   beforeAll(async () => {
-    model = await open(tiny(), { threads: 2, keepPacked: false })
+    model = await openModel(tiny(), { threads: 2, keepPacked: false })
   })
+  afterAll(() => model.close())
   const read = async (manager: SessionManager, id: string, count = 48): Promise<SessionHandle> => {
     const session = manager.createSession(id)
     await manager.process(session, expected().ids.slice(0, count))

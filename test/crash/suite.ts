@@ -21,7 +21,7 @@ export const expectSame = (disturbed: Result, undisturbed: Result): void => {
 }
 
 /** Recomputes everything that the log holds, from its first event on. */
-const expectVerified = async (url: string, { dir, overflow, blobStore }: OpenedFamily): Promise<void> => {
+export const expectVerified = async (url: string, { dir, overflow, blobStore }: OpenedFamily): Promise<void> => {
   const { model, tokenizer } = await openPackage(dir, { threads: 2, device: 'cpu', overflow })
   const log = await openLog(url, blobStore === undefined ? {} : { blobStore })
   try {

@@ -72,7 +72,7 @@ export const retrieve = z.strictObject({
 /** Evaluations of one adaptation: with its window each is a pass over at most 65,536 tokens. */
 export const MAX_EVALUATIONS = 65_536
 
-/** Of a model that adapts: the session learns the tokens that it read last, with a budget of so many evaluations (docs/experts.md). */
+/** Of a model that adapts: the session learns the tokens that it read last, with a budget of so many evaluations (docs/perspective.md). */
 export const adapt = z.strictObject({
   type: z.literal('adapt'),
   id,

@@ -1,5 +1,6 @@
 /** What draws found, on a stream: told with each run of tokens where it was asked for, and nothing else of it is seen. */
 import { describe, expect, test } from 'vitest'
+import { verifyLog } from '../../src/operators/verify.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import { hasShared } from '../engine/paths.ts'
 import { eventually } from '../streams/helpers.ts'
@@ -77,6 +78,25 @@ describe.skipIf(!hasShared)('a session that is to tell what its draws found', ()
         (await bench.observations(session)).filter(({ type }) => type === 'perspectives').length
       expect([await counted('quiet'), await counted('loud')]).toEqual([0, 1])
       await verified(bench)
+    }))
+
+  test('is verified from a snapshot in the middle of a request, where its first events are gone', () =>
+    use(async (bench) => {
+      const { log, names, model, tokenizer } = bench
+      await bench.feed(event('s', open), event('s', script()[0]!))
+      await bench.settle({ snapshotEvery: 1 })
+      await bench.feed(event('s', asking('one', 120)), event('s', script()[1]!))
+      await bench.settle({ commitInterval: 1, snapshotEvery: 20 })
+      await bench.feed(event('s', asking('two', 20)))
+      await bench.settle({ snapshotEvery: 1 << 30 })
+      // Only events from the request on are left: a snapshot inside it is the first from which they lead on.
+      await log.trim(names.chunks, 0, 2)
+      const { findings, partial } = await verifyLog({ log, names, model, tokenizer, format: 'json' })
+      expect({ findings, sessions: partial.map(({ session }) => session) }).toEqual({ findings: [], sessions: ['s'] })
+      await log.trim(names.chunks, 0, 3)
+      const later = await verifyLog({ log, names, model, tokenizer, format: 'json' })
+      expect(later.findings).toEqual([])
+      expect(later.partial[0]!.fromPulse).toBeGreaterThan(partial[0]!.fromPulse)
     }))
 
   test('tells what the reference says of every draw', () =>

@@ -7,7 +7,7 @@ import { readSnapshotFile } from '../../src/state/snapshot.ts'
 import { hasShared } from '../engine/paths.ts'
 import { readStored } from '../models/perspective/tensors.ts'
 import { expected, script, tiny } from '../operators/adapting.ts'
-import { continuo, json, MODEL, temporary } from './helpers.ts'
+import { continuo, json, MODEL, sessionRow, temporary } from './helpers.ts'
 
 const folder = temporary()
 let files = 0
@@ -136,6 +136,13 @@ describe.skipIf(!hasShared)('continuo adapt', () => {
     const log = `file:${fresh('other.db')}`
     const [placed] = await json('import', file, '--log', log, '--session', 'copy', '--model', tiny())
     expect(placed).toMatchObject({ chain: told!.chain, pulse: 48, from: 's' })
+    // It goes on with what it learnt.
+    const rest = write('rest', '')
+    writeFileSync(rest, Buffer.from(expected().ids.slice(48, 80)))
+    await json('feed', rest, '--log', log, '--session', 'copy')
+    expect(await continuo(['run', '--log', log, '--model', tiny(), '--until-idle', '50'])).toMatchObject({ code: 0 })
+    const [whole] = await json<{ chain: string }>('eval', events(script().slice(0, 3)), '--model', tiny())
+    expect((await sessionRow(log, 'copy')).chain).toBe(whole!.chain)
     expect(await continuo(['verify', '--log', log, '--model', tiny()])).toMatchObject({ code: 0 })
   })
 

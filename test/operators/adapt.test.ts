@@ -2,12 +2,14 @@
 import { describe, expect, test } from 'vitest'
 import { restoreSession } from '../../src/operators/restore.ts'
 import { verifyLog } from '../../src/operators/verify.ts'
+import type { Head } from '../../src/state/head.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import type { Adapted, Observation } from '../../topics/observations.ts'
 import { hasShared } from '../engine/paths.ts'
 import { eventually } from '../streams/helpers.ts'
 import { asking, chains, expected, reasonsIn, script, tinyBenches } from './adapting.ts'
 import { benches, event, verified } from './harness.ts'
+import { plant } from './planting.ts'
 
 const adaptedIn = (observations: readonly Observation[]): readonly Adapted[] =>
   observations.flatMap((each) => (each.type === 'adapted' ? [each] : []))
@@ -255,5 +257,17 @@ describe('a model without the parts', () => {
       ])
       expect((await bench.heads()).get('s')).toMatchObject({ status: 'open', conductor: { globalStep: 15 } })
       await verified(bench)
+    }))
+
+  test('does not believe a head that asks what perspectives find', () =>
+    use(async (bench) => {
+      await bench.feed(event('s', { type: 'text', text: 'A ship came in.' }))
+      await bench.settle()
+      const asks = (head: Head): Head => ({ ...head, settings: { surprisal: false, perspectives: true } })
+      await plant(bench, 's', { head: asks, inside: asks })
+      await bench.feed(event('s', { type: 'text', text: ' It left again.' }))
+      await bench.settle()
+      // Neither its snapshot nor its events lead to such a head.
+      expect((await reasonsIn(bench))[0]).toMatch(/^Session "s" was set aside: .*"perspectives":true/)
     }))
 })

@@ -5,6 +5,7 @@ import { codeOf, messageOf } from '../../src/errors.ts'
 import { openModel } from '../../src/models/open.ts'
 import type { SessionManager } from '../../src/sessions/manager.ts'
 import type { SessionHandle } from '../../src/sessions/types.ts'
+import { decodeSnapshot, encodeSnapshot } from '../../src/state/snapshot.ts'
 import { open } from '../engine/helpers.ts'
 import { hasShared } from '../engine/paths.ts'
 import { expected, tiny } from '../operators/adapting.ts'
@@ -163,4 +164,10 @@ test('a model without the parts neither adapts nor tells what perspectives find'
     'The model does not draw from several perspectives.',
   )
   expect(session.pulse).toBe(3)
+  const { head, state } = await decodeSnapshot(await manager.checkpointSession(session), model.layout)
+  const asking = { ...head, settings: { surprisal: false, perspectives: true as const } }
+  const forged = await encodeSnapshot(asking, state, model.layout)
+  await expect(manager.resumeSession(forged, { id: 'forged' })).rejects.toThrow(
+    'it asks what perspectives find, and the model does not draw from several',
+  )
 })

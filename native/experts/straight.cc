@@ -19,7 +19,7 @@ float rounded(const float* x, size_t n, int32_t* q) {
   float most = 0;
   for (size_t i = 0; i < n; ++i) {
     const float size = std::fabs(x[i]);
-    if (!(size <= most)) most = size;
+    if (size > most || size != size) most = size;
   }
   const float s = most / 127.0f;
   const bool finite = s - s == 0.0f;

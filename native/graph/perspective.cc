@@ -28,6 +28,7 @@ class PerspectiveReader {
     if (const auto* experts = part("experts")) {
       out_.top_k = static_cast<size_t>(number(*experts, "top_k"));
       out_.experts = static_cast<size_t>(number(*experts, "count"));
+      out_.group = static_cast<uint32_t>(whole(*experts, "group_size"));
       out_.temperature = static_cast<float>(number(*experts, "temperature"));
     }
     if (const auto* mpd = part("mpd")) perspectives(*mpd);
@@ -133,7 +134,7 @@ class PerspectiveReader {
     out.seed = whole(from, "seed");
     out.learning_rate = number(from, "learning_rate");
     out.anchor = number(from, "anchor");
-    out.sigma = static_cast<double>(static_cast<float>(number(from, "sigma")));
+    out.sigma = number(from, "sigma");
     out.router_rate = number(from, "router_rate");
     out.router_anchor = number(from, "router_anchor");
     out.offset = table("router.offset");

@@ -59,6 +59,7 @@ struct Perspective {
   float gamma_min = 0, gamma_max = 1, eps = 0;
   bool convex = true;
   size_t top_k = 1, experts = 0;
+  uint32_t group = 0;     // inputs of an expert that share a scale
   float temperature = 0;  // of the weights of chosen experts
   std::optional<Perspectives> perspectives;
   std::optional<HyperMemory> memory;

@@ -7,6 +7,7 @@
 #include "runtime/block_list.h"
 #include "runtime/chance.h"
 #include "runtime/executor.h"
+#include "runtime/geometry.h"
 #include "weights/tensor_files.h"
 
 namespace continuo {
@@ -284,6 +285,8 @@ Result<std::shared_ptr<const Model>> Model::make(std::string_view graph_json, co
   auto packed = pack_weights(specs, tensors, pool, cache);
   if (!packed) return packed.error();
   model->constants = std::move(packed->constants);
+  if (auto good = check_geometry(model->graph, model->constant_index, model->programs, model->constants); !good)
+    return good.error();
   for (auto& constant : model->constants) model->device->adopt(constant);
   if (auto good = model->find_experts(); !good) return good.error();
   model->note = std::move(packed->note);
@@ -335,6 +338,13 @@ Status Model::find_experts() {
                                        ", expected ", shape_text(d.shape),
                                        " (experts, inner channels, channels). Pack the experts again: continuo experts "
                                        "pack.")};
+    // The digest is over bytes alone, and the same bytes may be cut into other groups.
+    if (graph.perspective &&
+        (index->shape.coding != experts::Coding::ternary3 || index->shape.group != graph.perspective->group))
+      return Error{Code::refused, text("Layer ", constant.layer, " of the expert store has experts in ",
+                                       experts::name_of(index->shape.coding), ", groups of ", index->shape.group,
+                                       ", expected ternary3 in groups of ", graph.perspective->group,
+                                       ". Pack the experts again: continuo experts pack.")};
   }
   return Done{};
 }

@@ -28,17 +28,26 @@ Distribution distribution(const HostKernels& kernels, const float* logits, size_
 
 constexpr float least_mass = 1e-30f;
 
+// ln p of every entry of a distribution. Taken of p itself, as ln m is, so that equal distributions are apart by 0.
+std::vector<float> logs_of(const HostKernels& kernels, const std::vector<float>& p) {
+  std::vector<float> out(p.size());
+  for (size_t v = 0; v < p.size(); ++v) out[v] = std::max(p[v], least_mass);
+  kernels.log(out.data(), out.data(), out.size());
+  return out;
+}
+
 // ½ Σ p (ln p − ln m) + ½ Σ q (ln q − ln m), m = (p + q) / 2.
-float divergence(const HostKernels& kernels, const Distribution& a, const Distribution& b) {
-  const size_t n = a.p.size();
-  std::vector<float> m(n), of_a(n), of_b(n);
-  for (size_t v = 0; v < n; ++v) m[v] = std::max((a.p[v] + b.p[v]) * 0.5f, least_mass);
-  kernels.log(m.data(), m.data(), n);
+float divergence(const HostKernels& kernels, const std::vector<float>& p, const std::vector<float>& log_p,
+                 const std::vector<float>& q, const std::vector<float>& log_q) {
+  const size_t n = p.size();
+  std::vector<float> m(n), of_p(n), of_q(n);
+  for (size_t v = 0; v < n; ++v) m[v] = (p[v] + q[v]) * 0.5f;
+  m = logs_of(kernels, m);
   for (size_t v = 0; v < n; ++v) {
-    of_a[v] = a.lp[v] - m[v];
-    of_b[v] = b.lp[v] - m[v];
+    of_p[v] = log_p[v] - m[v];
+    of_q[v] = log_q[v] - m[v];
   }
-  return 0.5f * kernels.dot(a.p.data(), of_a.data(), n) + 0.5f * kernels.dot(b.p.data(), of_b.data(), n);
+  return 0.5f * kernels.dot(p.data(), of_p.data(), n) + 0.5f * kernels.dot(q.data(), of_q.data(), n);
 }
 
 std::vector<std::byte> downloaded(const Device& device, const std::byte* from, size_t bytes) {
@@ -191,12 +200,19 @@ std::vector<Drawn> draw_perspectives(Executor& executor, std::span<const DrawnRo
       view[j] = distribution(kernels, next, vocabulary);
       next += vocabulary;
     }
+    std::vector<std::vector<float>> logs;
+    for (const auto& each : view) logs.push_back(logs_of(kernels, each.p));
     float most = 0;
     for (size_t i = 0; i < count; ++i) {
-      for (size_t j = i + 1; j < count; ++j) most = std::max(most, divergence(kernels, view[i], view[j]));
+      for (size_t j = i + 1; j < count; ++j) {
+        const float apart = divergence(kernels, view[i].p, logs[i], view[j].p, logs[j]);
+        // NaN stays: a perspective whose logits are not finite agrees with none.
+        if (apart > most || apart != apart) most = apart;
+      }
     }
-    note.jsd = most;
     note.agreed = most < mpd.jsd;
+    if (most != most) continue;
+    note.jsd = most;
     const float share = 1.0f / static_cast<float>(count);
     const auto mean = [&](auto member, size_t v) {
       float sum = 0;

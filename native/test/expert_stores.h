@@ -130,6 +130,10 @@ inline void flip_bit(const std::string& path, uint64_t at) {
   file.put(byte);
 }
 
+inline bool same(std::span<const std::byte> payload, const Bytes& expected) {
+  return std::equal(payload.begin(), payload.end(), expected.begin(), expected.end());
+}
+
 // A store in a folder of its own: layers 1, 4, 5, … with `count` experts each.
 struct Store {
   explicit Store(size_t layer_count = 2, size_t count = 16, uint64_t seed = 1,
@@ -265,10 +269,6 @@ inline experts::CacheOptions scripted(const std::shared_ptr<Script>& script) {
   out.frequencies = false;
   out.disk = [script](size_t) { return std::make_unique<ScriptedDisk>(script); };
   return out;
-}
-
-inline bool same(std::span<const std::byte> payload, const Bytes& expected) {
-  return std::equal(payload.begin(), payload.end(), expected.begin(), expected.end());
 }
 
 using Experts = std::vector<uint32_t>;

@@ -8,7 +8,7 @@
 #include "base/checksum.h"
 #include "experts/delta.h"
 #include "experts/pack.h"
-#include "test/check.h"
+#include "test/expert_sources.h"
 
 using namespace continuo;
 using namespace continuo::experts;
@@ -17,47 +17,6 @@ using namespace continuo::test;
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::array all_codings{Coding::q8,  Coding::i4,  Coding::ternary3, Coding::ternary2,
-                                 Coding::f32, Coding::f16, Coding::bf16};
-
-// A byte that the coding has, and, at random, any other one.
-std::byte code(Coding coding, Random& random) {
-  if (coding == Coding::ternary3) return static_cast<std::byte>(random.below(243));
-  if (coding == Coding::q8) return static_cast<std::byte>(static_cast<int8_t>(random.below(255)) - 127);
-  if (coding != Coding::ternary2) return static_cast<std::byte>(random.below(256));
-  unsigned byte = 0;
-  for (size_t i = 0; i < 4; ++i) byte |= static_cast<unsigned>(random.below(3)) << (2 * i);
-  return static_cast<std::byte>(byte);
-}
-
-// The tensors of an expert, and the memory that they lie in.
-struct Expert {
-  std::array<std::vector<std::byte>, matrices> codes, scales;
-  ExpertSource source() const {
-    ExpertSource out;
-    for (size_t which = 0; which < matrices; ++which) out[which] = {codes[which], scales[which]};
-    return out;
-  }
-};
-
-Expert some_expert(const ExpertShape& shape, Random& random) {
-  Expert out;
-  for (size_t which = 0; which < matrices; ++which) {
-    const MatrixForm form = form_of(shape, which);
-    for (size_t i = 0; i < form.source_codes(); ++i) out.codes[which].push_back(code(shape.coding, random));
-    out.scales[which].resize(form.source_scales());
-    for (size_t i = 0; i < form.source_scales(); i += 2) {
-      const auto scale = static_cast<uint16_t>(random.below(0x7C00));
-      std::memcpy(out.scales[which].data() + i, &scale, 2);
-    }
-  }
-  return out;
-}
-
-ExpertShape shape_of(Coding coding, uint32_t channels, uint32_t inner) {
-  return {coding, channels, inner, is_float(coding) ? 0u : 32u};
-}
 
 struct Folder {
   Folder() {

@@ -93,7 +93,7 @@ inline void whole(const float* x, int8_t* out, size_t n) {
   float most = 0.0f;
   for (size_t i = 0; i < n; ++i) {
     const float size = x[i] < 0.0f ? -x[i] : x[i];
-    if (!(size <= most)) most = size;
+    if (size > most || size != size) most = size;
   }
   const float s = most / 127.0f;
   const bool usable = s > 0.0f && s - s == 0.0f;

@@ -1,0 +1,118 @@
+/** One arithmetic for the perspective family: instruction sets, threads, cuts, batches, and all that a store of experts may do. */
+import { execFile } from 'node:child_process'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { judge, runExactness } from '../../src/cli/bench/exactness.ts'
+import type { OpenModelOptions } from '../../src/engine/types.ts'
+import { temporaryFolder } from '../engine/packages.ts'
+import { TARGETS } from './perspective/config.ts'
+import { leastBytes, openPerspective } from './perspective/engine.ts'
+import { type Change, perspectiveConfig, writePerspective } from './perspective/package.ts'
+import { type Telling, tell } from './perspective/scenario.ts'
+
+const PACKAGES: Readonly<Record<string, Change>> = {
+  usual: { layer_types: ['pdr', 'pdr', 'gqa', 'pdr'], recent: 9, mpd: { max_p: 0.9 }, hdm: { write_nats: 5 } },
+  odd: {
+    hidden_size: 71,
+    num_attention_heads: 3,
+    num_key_value_heads: 3,
+    head_dim: 10,
+    vocab_size: 101,
+    sliding_window: 5,
+    recent: 6,
+    intermediate_size: 37,
+    ffn_types: ['experts', 'dense', 'experts'],
+    pdr: { width: 83, rank: 13, write: 'plain' },
+    experts: { torus: [3, 5], top_k: 3, intermediate_size: 131, group_size: 64 },
+    mpd: {
+      perspectives: ['base', 'jitter', 'dropout', 'second', 'antipode', 'random', 'temperature'],
+      max_p: 1,
+      jsd: 0.1,
+      layers: 3,
+    },
+    hdm: { bits: 256, banks: 4, write_nats: 4, hit_max: 120 },
+    fmea: { targets: TARGETS, rank: 3, population: 4 },
+  },
+}
+const NAMES = Object.keys(PACKAGES)
+const dirs = {} as Record<string, string>
+beforeAll(() => {
+  for (const [i, name] of NAMES.entries())
+    dirs[name] = writePerspective(join(temporaryFolder(), name), perspectiveConfig(PACKAGES[name]), 50 + i)
+})
+
+const told = async (dir: string, options: OpenModelOptions, telling: Telling): Promise<string> => {
+  const model = await openPerspective(dir, options)
+  const text = await tell(model, telling)
+  model.close()
+  return text
+}
+const USUAL: Telling = { chunk: 8, together: true }
+
+describe('exactness of the perspective family', () => {
+  it('instruction sets, threads, chunks and batches give one chain, one set of surprisals, tokens and logits', async () => {
+    const matrix = { threads: [1, 2, 3], chunks: [1, 7, 60], batches: [1, 4], tokens: 70 }
+    const { cases, ran } = await runExactness({ dirs: Object.values(dirs), matrix })
+    expect(ran).toContain('generic')
+    expect(cases).toHaveLength(ran.length * NAMES.length * 18)
+    const verdict = judge(cases)
+    expect(verdict.differing).toEqual([])
+    expect(new Set(Object.values(verdict.chains)).size).toBe(NAMES.length)
+  })
+
+  it.each(NAMES)('%s: instruction sets draw and adapt alike', async (name) => {
+    const child = fileURLToPath(new URL('perspective/scenario-child.ts', import.meta.url))
+    const wanted = await told(dirs[name]!, { threads: 1 }, USUAL)
+    const ran: string[] = []
+    for (const isa of ['generic', 'avx2', 'avx512', 'avx512vnni', '']) {
+      const { CONTINUO_ISA: _, ...rest } = process.env
+      const { stdout } = await promisify(execFile)(process.execPath, [child, JSON.stringify({ dir: dirs[name] })], {
+        env: isa === '' ? rest : { ...rest, CONTINUO_ISA: isa },
+      })
+      const found = JSON.parse(stdout) as { readonly isa: string; readonly told: string }
+      if (found.isa === 'missing') continue
+      if (isa !== '') expect(found.isa).toBe(isa)
+      expect(found.told, found.isa).toBe(wanted)
+      ran.push(found.isa)
+    }
+    expect(ran).toContain('generic')
+  })
+
+  it.each(NAMES)('%s: threads, cuts and company change nothing of draws and adaptations', async (name) => {
+    const wanted = await told(dirs[name]!, { threads: 1 }, USUAL)
+    const tellings: readonly Telling[] = [
+      USUAL,
+      { chunk: 1, together: false },
+      { chunk: 5, together: true },
+      { chunk: 64, together: false },
+    ]
+    for (const threads of [1, 2, 3]) {
+      for (const telling of tellings)
+        expect(await told(dirs[name]!, { threads }, telling), JSON.stringify({ threads, telling })).toBe(wanted)
+    }
+  })
+
+  it.each(NAMES)('%s: nothing that the store does changes a bit', async (name) => {
+    const wanted = await told(dirs[name]!, { threads: 1 }, USUAL)
+    const two = await leastBytes(dirs[name]!)
+    const settings: readonly NonNullable<OpenModelOptions['experts']>[] = [
+      { bytes: two },
+      { bytes: two, deltas: false, lookAhead: false },
+      { bytes: 3 * two, policy: 'lfu' },
+      { bytes: 3 * two, policy: 'lru' },
+      { bytes: two + 4096, backend: 'threads', depth: 8 },
+      { bytes: 2 * two, backend: 'threads', io: 'buffered', depth: 32 },
+      { bytes: 2 * two, io: 'buffered' },
+      { deltas: false },
+      { lookAhead: false },
+      { frequencies: true },
+      { frequencies: true },
+    ]
+    for (const experts of settings) {
+      for (const threads of [1, 3])
+        expect(await told(dirs[name]!, { threads, experts }, USUAL), JSON.stringify({ threads, experts })).toBe(wanted)
+    }
+  })
+})

@@ -32,6 +32,12 @@ export const FAILPOINTS = [
   'blobs.moved',
   /** A dead blob was removed, and others were not; a topic was trimmed. */
   'blobs.removed',
+  /** Text before an adaptation was read; the engine does not know of it. */
+  'adapt.begun',
+  /** The engine adapts. */
+  'adapt.running',
+  /** The engine has learnt; nothing of it is committed. */
+  'adapt.done',
   /** The transaction is put together; nothing was sent. */
   'commit.prepared',
   /** Inside the transaction: records are sent, offsets are not. */

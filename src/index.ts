@@ -62,6 +62,8 @@ export { chatTurn, type Turn } from './sessions/chat.ts'
 export { SessionManager } from './sessions/manager.ts'
 export type { OnProbe, Probe, StateReading } from './sessions/probe.ts'
 export type {
+  Adaptation,
+  AdaptOptions,
   Assessment,
   GenerateOptions,
   Generation,

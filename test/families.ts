@@ -8,11 +8,14 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { writeTitans } from '../bench/titans-package.ts'
 import type { Overflow } from '../src/engine/types.ts'
+import { packExperts } from '../src/experts/pack.ts'
+import { findExperts } from '../src/models/experts-source.ts'
 import { quantizePackage } from '../src/models/quantize.ts'
 import { safetensors, writePackageTo } from './engine/safetensors.ts'
 import { BASE, type DecoderConfig, randomDecoder } from './models/decoders.ts'
 import { gpt2ConfigOf, randomGpt2 } from './models/gpt2.ts'
 import { hybridTensors, qwen35Config } from './models/hybrid-packages.ts'
+import { perspectiveConfig, writePerspective } from './models/perspective/package.ts'
 
 interface Family {
   /** In commands, and in names of files and topics. */
@@ -100,6 +103,21 @@ const outer = (folder: string): string => {
   return path
 }
 
+/** Every part that the family has. Draws disagree often, and what adaptations do not teach is bound often; the banks are most of a state. */
+const perspective = async (folder: string): Promise<string> => {
+  const config = perspectiveConfig({
+    ...{ hidden_size: 70, num_attention_heads: 6, num_key_value_heads: 3, head_dim: 18, intermediate_size: 99 },
+    ...{ sliding_window: 21, recent: 13 },
+    pdr: { width: 41, rank: 9 },
+    experts: { torus: [3, 5], intermediate_size: 99, top_k: 2 },
+    hdm: { banks: 128 },
+    fmea: { targets: ['pdr.p_proj', 'attn.q_proj'] },
+  })
+  writePerspective(folder, config, 3)
+  await packExperts({ source: await findExperts(folder) })
+  return folder
+}
+
 const list = [
   { key: 'rwkv7', name: 'RWKV-7', write: () => demo, residentBytes: 700_000, large: true },
   {
@@ -161,6 +179,13 @@ const list = [
     residentBytes: 1_500_000,
     runs: ['--block-cache-bytes', '0'],
   },
+  // Recurrent layers, a ring, and what events have sessions learn.
+  {
+    key: 'perspective',
+    name: 'a model that adapts (perspective)',
+    write: perspective,
+    residentBytes: 400_000,
+  },
 ] as const satisfies readonly Family[]
 
 export type FamilyKey = (typeof list)[number]['key']
@@ -168,8 +193,8 @@ export const FAMILIES: readonly (Family & { readonly key: FamilyKey })[] = list
 
 export const familyOf = (key: FamilyKey): Family => FAMILIES.find((family) => family.key === key)!
 
-/** One for each kind of state: recurrent, a ring, tables that grow beside recurrent ones, and blocks that sleep. */
-const KINDS: readonly FamilyKey[] = ['rwkv7', 'gpt2-window', 'qwen35', 'memory']
+/** One for each kind of state: recurrent, a ring, tables that grow beside recurrent ones, blocks that sleep, and what is learnt. */
+const KINDS: readonly FamilyKey[] = ['rwkv7', 'gpt2-window', 'qwen35', 'memory', 'perspective']
 
 /** The tags of a slow test that walks the families: .ci/run takes one for each kind of state, `npm run test:slow` all. */
 export const slowWith = (key: FamilyKey): string[] => (KINDS.includes(key) ? ['slow'] : ['slow', 'long'])

@@ -15,6 +15,8 @@ export const open = z.strictObject({
   surprisal: z.boolean().default(false),
   /** Of a model with a memory outside: tell what the memory did, in `remembered` observations. */
   memory: z.boolean().default(false),
+  /** Of a model that draws from several perspectives: tell what each draw found, in `perspectives` observations. */
+  perspectives: z.boolean().default(false),
   /**
    * The session begins as a fork of this one, of the same partition: with its state, clock, chain and sums as they are after all of its
    * records before this one. Only where the session is new or closed.
@@ -67,14 +69,36 @@ export const retrieve = z.strictObject({
   blocks: z.array(z.int().min(0)).min(1).max(4096).optional(),
 })
 
+/** Evaluations of one adaptation: with its window each is a pass over at most 65,536 tokens. */
+export const MAX_EVALUATIONS = 65_536
+
+/** Of a model that adapts: the session learns the tokens that it read last, with a budget of so many evaluations (docs/perspective.md). */
+export const adapt = z.strictObject({
+  type: z.literal('adapt'),
+  id,
+  evaluations: z.int().min(1).max(MAX_EVALUATIONS),
+  /** Philox key of what is tried; the counter is the pulse. */
+  seed: z.int().min(0).default(0),
+})
+
 /** The end of a session. Only `open` may follow: it begins a new context on the same clock. */
 export const close = z.strictObject({ type: z.literal('close'), id })
 
-export const chunk = z.union([open, text, tokens, generate, boundary, archive, retrieve, close])
+export const chunk = z.union([open, text, tokens, generate, boundary, archive, retrieve, adapt, close])
 export type Chunk = z.output<typeof chunk>
 export type ChunkInput = z.input<typeof chunk>
 
-export const CHUNK_TYPES = ['open', 'text', 'tokens', 'generate', 'boundary', 'archive', 'retrieve', 'close'] as const
+export const CHUNK_TYPES = [
+  'open',
+  'text',
+  'tokens',
+  'generate',
+  'boundary',
+  'archive',
+  'retrieve',
+  'adapt',
+  'close',
+] as const
 
 /** The schema of each type, so that an error message names only fields of that type. */
 export const CHUNK_SCHEMAS: Readonly<Record<(typeof CHUNK_TYPES)[number], z.ZodType<Chunk>>> = {
@@ -85,6 +109,7 @@ export const CHUNK_SCHEMAS: Readonly<Record<(typeof CHUNK_TYPES)[number], z.ZodT
   boundary,
   archive,
   retrieve,
+  adapt,
   close,
 }
 
@@ -104,6 +129,7 @@ export const chunks: TopicContract = {
     { type: 'boundary', reset: false },
     { type: 'archive' },
     { type: 'retrieve', blocks: [3, 11] },
+    { type: 'adapt', evaluations: 40, seed: 1 },
     { type: 'close' },
   ],
 }

@@ -62,6 +62,70 @@ export type MemoryEvent = z.infer<typeof memoryEvent>
 /** What the memory did in one step; only where `open` asked for it with `memory`. */
 export const remembered = z.strictObject({ type: z.literal('remembered'), ...common, events: z.array(memoryEvent) })
 
+/** A number that was computed; null: it is not finite. */
+const computed = z.number().nullable()
+
+/** The most stages of an `adapted` event, so that no event exceeds the record size of a log. */
+export const MOST_STAGES = 4096
+
+/** What an `adapt` event did. Nothing but this where the window had fewer than 2 tokens. */
+export const adapted = z.strictObject({
+  type: z.literal('adapted'),
+  ...common,
+  pulse: count,
+  /** Of the window. */
+  tokens: count,
+  /** Evaluations used. */
+  evaluations: count,
+  /** The first `MOST_STAGES` of them: loss and anchor of the parameters before and of those tried, which stay where they are accepted. */
+  stages: z
+    .array(
+      z.strictObject({
+        stage: z.enum(['adapters', 'router']),
+        was: computed,
+        now: computed,
+        accepted: z.boolean(),
+      }),
+    )
+    .max(MOST_STAGES),
+  /** Tokens that went into the hyperdimensional memory. */
+  bound: count,
+  /** Mean surprisal of the window's tokens, nats; null where the window had fewer than 2. */
+  loss: z.strictObject({ before: computed, after: computed }).nullable(),
+})
+export type Adapted = z.infer<typeof adapted>
+
+/** What a draw found; null: it was not computed. */
+const drawNote = z.strictObject({
+  /** Whether the model was unsure, so that its perspectives were asked. */
+  fired: z.boolean(),
+  /** Of the model's own distribution, nats. */
+  entropy: z.number(),
+  /** The largest divergence of two perspectives. */
+  jsd: z.number().nullable(),
+  agreed: z.boolean().nullable(),
+  hdm: z.strictObject({ token: count, distance: count, bank: count, hit: z.boolean() }).nullable(),
+  /** Of the recalled token in what was drawn from. */
+  weight: z.number().nullable(),
+})
+
+/** How the tokens of a `generated` event were drawn, and which experts they went to; only where `open` asked for it. */
+export const perspectives = z.strictObject({
+  type: z.literal('perspectives'),
+  ...common,
+  requestId: z.string(),
+  /** Index of the first of them within the request. */
+  index: count,
+  /** They were fed at pulses `fromPulse` … `toPulse − 1`. */
+  fromPulse: count,
+  toPulse: count,
+  /** [token][layer with experts][rank] */
+  experts: z.array(z.array(z.array(count))),
+  /** [token] */
+  draws: z.array(drawNote),
+})
+export type Perspectives = z.infer<typeof perspectives>
+
 export const closed = z.strictObject({
   type: z.literal('closed'),
   ...common,
@@ -73,7 +137,7 @@ export const closed = z.strictObject({
   predictions: count,
 })
 
-export const observation = z.discriminatedUnion('type', [opened, observed, remembered, closed])
+export const observation = z.discriminatedUnion('type', [opened, observed, remembered, adapted, perspectives, closed])
 export type Observation = z.infer<typeof observation>
 export type Observed = z.infer<typeof observed>
 
@@ -109,6 +173,46 @@ export const observations: TopicContract = {
       session: 'log-7',
       cause: caused,
       events: [{ pulse: 2175, type: 'archive', block: 0, reason: 'window', k_norm: 53.6, v_norm: 31.1 }],
+    },
+    {
+      type: 'adapted',
+      version: 1,
+      session: 'log-7',
+      cause: caused,
+      pulse: 48,
+      tokens: 12,
+      evaluations: 14,
+      stages: [
+        { stage: 'adapters', was: 12.75, now: 11.98, accepted: true },
+        { stage: 'router', was: 11.97, now: 12.47, accepted: false },
+      ],
+      bound: 7,
+      loss: { before: 12.75, after: 11.97 },
+    },
+    {
+      type: 'perspectives',
+      version: 1,
+      session: 'log-7',
+      cause: caused,
+      requestId: 'r1',
+      index: 0,
+      fromPulse: 48,
+      toPulse: 50,
+      experts: [
+        [[5], [0]],
+        [[11], [8]],
+      ],
+      draws: [
+        { fired: false, entropy: 0.5, jsd: null, agreed: null, hdm: null, weight: null },
+        {
+          fired: true,
+          entropy: 2.25,
+          jsd: 0.375,
+          agreed: false,
+          hdm: { token: 101, distance: 431, bank: 3, hit: true },
+          weight: 0.1875,
+        },
+      ],
     },
     {
       type: 'closed',

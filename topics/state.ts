@@ -94,8 +94,12 @@ export const head = z.strictObject({
   status: z.enum(['open', 'closed', 'stopped']),
   /** Present with the status `stopped`, and after the close of a session that was stopped. */
   stopped: stopped.optional(),
-  /** `memory`: missing where it is false. */
-  settings: z.strictObject({ surprisal: z.boolean(), memory: z.literal(true).optional() }),
+  /** `memory`, `perspectives`: missing where they are false. */
+  settings: z.strictObject({
+    surprisal: z.boolean(),
+    memory: z.literal(true).optional(),
+    perspectives: z.literal(true).optional(),
+  }),
   cursor: streamCursor,
   conductor,
   chain,

@@ -126,6 +126,14 @@ const number =
 export const whole = number(true)
 export const real = number(false)
 
+export const neededWhole = (hint: string, help: string, range: Range = {}): Flag<number> => ({
+  kind: 'value',
+  hint,
+  help,
+  required: true,
+  read: (given, name) => numberOf(given.at(-1)!, name, true, range),
+})
+
 export const optionalWhole = (hint: string, help: string, range: Range = {}): Flag<number | undefined> => ({
   kind: 'value',
   hint,

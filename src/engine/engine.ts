@@ -197,6 +197,16 @@ const boundsOf = ({ block_size, retrieval }: NonNullable<Graph['memory']>): NonN
   mostBlocks: (retrieval as { blocks: number }).blocks,
 })
 
+const perspectivesOf = ({ perspective }: Graph): Model['perspectives'] => {
+  const { mpd, ffn_types, experts } = (perspective ?? {}) as {
+    readonly mpd?: object | null
+    readonly ffn_types?: readonly string[]
+    readonly experts?: { readonly top_k: number }
+  }
+  if (mpd == null || ffn_types === undefined || experts === undefined) return null
+  return { layers: ffn_types.filter((kind) => kind === 'experts').length, ranks: experts.top_k }
+}
+
 const plain = { memoryReuse: true, trace: false, watch: false }
 
 interface ContextState {
@@ -454,6 +464,8 @@ export const loadModel = async (request: LoadRequest, options: OpenModelOptions 
     contextBytes: layout.first.reduce((sum, { bytes }) => sum + bytes, 0),
     positions: callNative((addon) => addon.positions(engine)),
     outerMemory: request.outerMemory === undefined ? null : boundsOf(request.outerMemory),
+    adapts: graph.perspective?.fmea != null || graph.perspective?.hdm != null,
+    perspectives: perspectivesOf(graph),
     decoder: request.decoder ?? null,
     device,
     createContext,

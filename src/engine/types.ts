@@ -41,6 +41,13 @@ export interface ModelInfo {
   readonly positions: number | null
   /** Its memory outside of its contexts: how many blocks may be brought back at a time; null: it has none. */
   readonly outerMemory: { readonly blockSize: number; readonly mostBlocks: number } | null
+  /** Whether its sessions learn what they read last, where they are asked to: it has adapters, or a hyperdimensional memory. */
+  readonly adapts: boolean
+  /**
+   * Where its tokens are drawn from several perspectives: how many of its layers have experts, and how many of these a token goes to in
+   * each; null: they are not.
+   */
+  readonly perspectives: { readonly layers: number; readonly ranks: number } | null
   /** The caches that `statefulDecoder` presents; null for a model that is no decoder over growing caches. */
   readonly decoder: DecoderShape | null
   /** Where its weights and contexts lie. The bits are the same on both. */

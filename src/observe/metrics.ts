@@ -9,6 +9,7 @@ import { largestNorms } from '../state/health.ts'
 import type { MemoryReport } from '../state/memory-stats.ts'
 import type { TaskState } from '../streams/lifecycle.ts'
 import type { EventLog } from '../streams/log.ts'
+import { type AdaptMetrics, createAdaptMetrics } from './adapt-metrics.ts'
 import { type ArchiveMetrics, createArchiveMetrics } from './archive-metrics.ts'
 import { createExpertMetrics } from './expert-metrics.ts'
 import type { Totals } from './tally.ts'
@@ -21,7 +22,7 @@ export interface MetricsDeps {
   readonly worker: () => Worker | null
 }
 
-export interface Metrics extends ArchiveMetrics {
+export interface Metrics extends ArchiveMetrics, AdaptMetrics {
   readonly registry: Registry
   /** `added` is what the tally says of this commit. */
   committed(commit: Commit, added: Totals): void
@@ -188,6 +189,7 @@ export const createMetrics = ({ log, names, model, worker }: MetricsDeps): Metri
   const states = new Map<number, TaskState>()
   return {
     ...createArchiveMetrics(registry, model, () => worker()?.contexts ?? null),
+    ...createAdaptMetrics(registry),
     registry,
     committed({ ms }, added) {
       read.inc(added.read)

@@ -17,10 +17,13 @@ import {
   type WorkResult,
 } from '../engine/types.ts'
 import { ContinuoError, codeOf, messageOf } from '../errors.ts'
+import { failpoint } from '../failpoint.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
+import { adaptedIn } from './adapted.ts'
 import { createDetokenizer, NO_TEXT } from './detokenize.ts'
+import { perspectivesIn } from './perspectives.ts'
 import { rememberedIn } from './remembered.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
 import { cursorAt, observe, spanFrom } from './spans.ts'
@@ -31,7 +34,7 @@ export const GENERATE_SLICE = 16
 
 /** Computes items of work: the engine of a model, or a layer before it (the context store, a probe). */
 export interface Inference {
-  readonly model: Fingerprints & Partial<Pick<ModelInfo, 'endTokens'>>
+  readonly model: Fingerprints & Partial<Pick<ModelInfo, 'endTokens' | 'perspectives'>>
   readonly tokenizer: Tokenizer | null
   submit(item: WorkItem): Promise<WorkResult>
   /** Runs another call that has the context to itself; absent where nobody closes contexts meanwhile. */
@@ -87,6 +90,7 @@ const resumes = (head: Head, { record, hash }: Tokenized): boolean => {
 export const settingsOf = (event: Tokenized['event']): Head['settings'] => ({
   surprisal: event.type === 'open' && event.surprisal,
   ...(event.type === 'open' && event.memory && { memory: true as const }),
+  ...(event.type === 'open' && event.perspectives && { perspectives: true as const }),
 })
 
 /** Takes over what the engine reports; stream and model must count the same pulses. */
@@ -143,7 +147,8 @@ async function generateSlice(
   engine: Inference,
 ): Promise<Step> {
   const { context } = session
-  const { tokenizer } = engine
+  const { tokenizer, model } = engine
+  const noted = session.head.settings.perspectives && model.perspectives
   const state = session.head.generation ?? { index: 0, ...NO_TEXT }
   const detokenizer = createDetokenizer(state, event.stop)
   const { temperature, topK, topP } = event
@@ -151,6 +156,7 @@ async function generateSlice(
     context,
     tokens: NO_TOKENS,
     nats: false,
+    ...(noted && { perspectives: true }),
     generate: {
       ...{ temperature, topK, topP, seed: BigInt(event.seed), count },
       more: state.index + count < event.maxTokens,
@@ -195,7 +201,8 @@ async function generateSlice(
     // Generated tokens are no observation: the next span begins behind them.
     span: spanFrom(head.conductor.globalStep),
   }
-  const outputs: readonly Output[] = [{ to: 'tokens', value }, ...told]
+  const drawn = noted ? perspectivesIn(value, result, noted) : []
+  const outputs: readonly Output[] = [{ to: 'tokens', value }, ...drawn, ...told]
   return { record: work.record, session: head.session, outputs, head, done: finish !== null }
 }
 
@@ -229,6 +236,14 @@ const conclude = async (
       if (codeOf(error) !== 'INVALID') throw error
       outputs.push({ to: 'deadletters', reason: `The memory refused a "${event.type}" event: ${messageOf(error)}` })
     }
+  }
+  if (event.type === 'adapt') {
+    const request = { type: event.type, evaluations: event.evaluations, seed: BigInt(event.seed) }
+    failpoint('adapt.begun')
+    const result = await engine.submit({ context: session.context, tokens: NO_TOKENS, nats: false, request })
+    failpoint('adapt.done')
+    outputs.push(adaptedIn(head, work, result))
+    head = moved(head, result, 0)
   }
   if (event.type === 'open') head = { ...head, settings: settingsOf(event) }
   if (event.type === 'close') {

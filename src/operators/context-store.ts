@@ -4,6 +4,7 @@
  */
 import type { Context, EngineContext, Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, codeOf } from '../errors.ts'
+import { failpoint } from '../failpoint.ts'
 import type { KeptBlock } from '../memory.ts'
 import { type BlockCacheOptions, type BlockCacheStats, openBlockCache } from '../state/block-cache.ts'
 import { createRungs, type RungsOptions, type RungsStats, type Slot } from './rungs.ts'
@@ -11,6 +12,12 @@ import { createRungs, type RungsOptions, type RungsStats, type Slot } from './ru
 export interface ContextStoreOptions extends RungsOptions {
   /** Of a model whose memory lies outside: where archived blocks are. */
   readonly blocks?: BlockCacheOptions | undefined
+  /** Called for each adaptation that did something: how long the engine took, replays included, and how many evaluations it used. */
+  readonly onAdapted?: ((told: AdaptationTime) => void) | undefined
+}
+export interface AdaptationTime {
+  readonly seconds: number
+  readonly evaluations: number
 }
 export interface ContextStoreStats extends RungsStats {
   /** null: the model has no memory outside. */
@@ -60,6 +67,16 @@ export const createContextStore = (
   const cache = model.blocks && openBlockCache(model.blocks, { warn: options.warn, ...options.blocks })
   const retrievals: Record<string, number> = {}
   const slots = new WeakMap<Context, Slot>()
+
+  const adapt = async (item: WorkItem): Promise<WorkResult> => {
+    const began = performance.now()
+    const answer = model.submit(item)
+    failpoint('adapt.running')
+    const result = await answer
+    const { evaluations = 0 } = result.adapted ?? {}
+    if (evaluations > 0) options.onAdapted?.({ seconds: (performance.now() - began) / 1000, evaluations })
+    return result
+  }
 
   const mended = (slot: Slot): void => {
     slot.broken = false
@@ -174,7 +191,8 @@ export const createContextStore = (
       const slot = knownSlot(item.context)
       return rungs.present(slot, async (context) => {
         try {
-          const result = await model.submit({ ...item, context })
+          const work = { ...item, context }
+          const result = await (item.request?.type === 'adapt' ? adapt(work) : model.submit(work))
           for (const told of result.events ?? [])
             if (told.type === 'retrieve') retrievals[told.reason] = (retrievals[told.reason] ?? 0) + 1
           return result

@@ -19,7 +19,7 @@ export interface InferDeps {
   readonly model: Bounded
   /** Partitions of the input. */
   readonly partitions: number
-  /** Pulses after which a session's state is captured. */
+  /** Pulses after which a session's state is captured; tokens that adaptations compute count too. */
   readonly snapshotEvery: number
   /** No step begins after it fires. */
   readonly stopping: AbortSignal
@@ -46,6 +46,13 @@ const named = (error: unknown, { session, record }: Tokenized): unknown => {
       )
     : error
 }
+
+/** Tokens that an adaptation of the step computed. */
+const learntFrom = ({ outputs }: Step): number =>
+  outputs.reduce((sum, output) => {
+    if (output.to !== 'observations' || output.value.type !== 'adapted') return sum
+    return sum + output.value.evaluations * output.value.tokens
+  }, 0)
 
 /** The steps of one event. */
 async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
@@ -84,7 +91,8 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
       const since = session.captured === -1 ? 0 : session.captured
       table.stepped(head)
       if (step.failure !== undefined) warn(`${head.stopped!.reason} (${step.failure.message})`)
-      if (pulse - since >= snapshotEvery && head.status === 'open') {
+      session.beside += learntFrom(step)
+      if (pulse - since + session.beside >= snapshotEvery && head.status === 'open') {
         const capture = await sessions.capture(session)
         failpoint('snapshot.captured')
         table.captures.ofStep(head, capture, needsSnapshot)

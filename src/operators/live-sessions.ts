@@ -139,6 +139,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
 
   const capture = (session: LiveSession): Promise<Capture> => {
     session.captured = session.head.conductor.globalStep
+    session.beside = 0
     session.due = false
     unsaved.end(session.head.session)
     return alone(session.context, () => captureOf(session, blobs, options.captureBytes))
@@ -209,7 +210,8 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
         // What took a long rebuild is saved as soon as it rests: the next crash must not make it longer.
         const due = !busy || arrival.due || stale || (known !== undefined && !isSaved(known) && !isShort(known))
         const captured = stale ? Number.NEGATIVE_INFINITY : (known?.snapshot?.pulse ?? -1)
-        const session: LiveSession = { head, context, busy, captured, due, parting: false, copying: null, list: null }
+        const place = { parting: false, copying: null, list: null }
+        const session: LiveSession = { head, context, busy, captured, beside: 0, due, ...place }
         live.set(id, session)
         own(session)
         blobs?.begin(id, blocks)

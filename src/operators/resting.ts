@@ -26,6 +26,8 @@ export interface LiveSession extends SessionState {
   busy: boolean
   /** Pulse of the last state captured; −1 before the first, −∞ where the next step must be saved. */
   captured: number
+  /** Tokens that adaptations computed since then, beside those of the clock: a replay computes them again. */
+  beside: number
   /** To be saved as soon as it rests. */
   due: boolean
   /** To be given back as soon as it may go. */

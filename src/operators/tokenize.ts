@@ -12,6 +12,7 @@ import { ContinuoError } from '../errors.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
 import { faultOfFork, NOBODY, type Others } from './fork.ts'
+import { idsOfToken, MOST_IDS } from './perspectives.ts'
 import type { Rejected, Tokenized, Valid } from './types.ts'
 
 const NONE = new Int32Array(0)
@@ -51,6 +52,7 @@ const idsOf = (
     case 'generate':
     case 'archive':
     case 'retrieve':
+    case 'adapt':
     case 'boundary': {
       const ids = tokenizer.flush(held)
       return { ids, held: event.type === 'boundary' && event.reset ? '' : between(ids) }
@@ -67,6 +69,8 @@ const CLOCK_END = 2 ** 53 - 2 ** 20
 export interface Bounded {
   readonly positions: number | null
   readonly outerMemory?: ModelInfo['outerMemory']
+  readonly adapts?: ModelInfo['adapts']
+  readonly perspectives?: ModelInfo['perspectives']
 }
 
 /** Why a model, and a session of which so many blocks are archived, cannot do what the event asks of its memory; null: they can. */
@@ -91,6 +95,19 @@ const faultOfMemory = (event: Valid['event'], outerMemory: Bounded['outerMemory'
     : `A "retrieve" event names block ${missing}, expected one of the ${archived} blocks that were archived before it${archived > 0 ? ` (0 to ${archived - 1})` : ''}.`
 }
 
+/** Why a model cannot do what the event asks of its experts, or tell it; null: it can. */
+const faultOfExperts = (event: Valid['event'], { adapts, perspectives }: Bounded): string | null => {
+  if (event.type === 'adapt' && !adapts)
+    return 'The model has nothing that adapts, and an "adapt" event arrived. Only a perspective model with "fmea" or "hdm" takes it.'
+  if (event.type !== 'open' || !event.perspectives) return null
+  if (!perspectives)
+    return 'The model does not draw from several perspectives, and an "open" event asks what they find. Leave "perspectives" out.'
+  const ids = idsOfToken(perspectives)
+  return ids > MOST_IDS
+    ? `A token of this model goes to ${ids} experts, more than the ${MOST_IDS} that an observation can list. Leave "perspectives" out.`
+    : null
+}
+
 /**
  * `head` is the newest of the session, undefined for a session that has none yet. `others` has the sessions that it may be forked from;
  * without them there are none.
@@ -99,11 +116,12 @@ export const tokenizeEvent = (
   { record, session, event, hash }: Valid,
   head: Head | undefined,
   given: Tokenizer | null,
-  { positions, outerMemory }: Bounded,
+  model: Bounded,
   others: Others = NOBODY,
 ): Tokenized | Rejected => {
   const reject = (reason: string): Rejected => ({ kind: 'rejected', record, session, reason })
   const tokenizer = given ?? missing
+  const { positions, outerMemory } = model
   const inUse = head === undefined ? 0 : head.conductor.globalStep - head.conductor.origin
   let read: ReturnType<typeof idsOf>
   try {
@@ -125,12 +143,17 @@ export const tokenizeEvent = (
   if (stopped !== undefined && event.type !== 'close' && !(event.type === 'boundary' && event.reset)) {
     return reject(`${stopped.reason} A "${event.type}" event arrived.`)
   }
-  const fault = faultOfMemory(event, outerMemory, head?.archived ?? 0)
+  const fault = faultOfMemory(event, outerMemory, head?.archived ?? 0) ?? faultOfExperts(event, model)
   if (fault !== null) return reject(fault)
   if (event.type === 'open' && event.from !== undefined) {
     const parent = others.newest(event.from.session)
     const unfit = faultOfFork({ record, session }, event.from.session, head, parent, others.partitions)
     return unfit === null ? { ...tokenized, held: parent!.cursor.held, parent: parent! } : reject(unfit)
+  }
+  if (head === undefined && event.type === 'adapt') {
+    return reject(
+      `Session "${session}" is not open; an "adapt" event arrived. Send what it shall learn from first, or "open".`,
+    )
   }
   const asked = ids.length + (event.type === 'generate' ? event.maxTokens : 0)
   if (head !== undefined && head.conductor.globalStep > CLOCK_END - asked) {

@@ -7,7 +7,7 @@ import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import type { TaskState } from '../streams/lifecycle.ts'
 import type { Assignment } from '../streams/log.ts'
 import { checkCount, type Service, startCensus } from './census.ts'
-import { type ContextStoreStats, createContextStore } from './context-store.ts'
+import { type ContextStoreOptions, type ContextStoreStats, createContextStore } from './context-store.ts'
 import { startTask, type Task, type TaskOptions } from './task.ts'
 
 export interface WorkerOptions extends Omit<TaskOptions, 'contexts'> {
@@ -20,6 +20,7 @@ export interface WorkerOptions extends Omit<TaskOptions, 'contexts'> {
   readonly retryPause?: number
   /** Time between two looks at the number of partitions of the input and at the members that serve them, ms. Default 5,000. */
   readonly censusInterval?: number
+  readonly onAdapted?: ContextStoreOptions['onAdapted']
   /** Called when the partitions of this worker change, or the way the input is served. */
   readonly onStanding?: (standing: Standing) => void
 }
@@ -62,7 +63,7 @@ const CENSUS_INTERVAL = 5000
 const doublings = 6
 
 export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
-  const { log, group, names, maxResidentBytes, maxSpillBytes, spillDir, blocks } = options
+  const { log, group, names, maxResidentBytes, maxSpillBytes, spillDir, blocks, onAdapted } = options
   const partitions = await checkCount(log, names)
   const contexts = createContextStore(options.model, {
     warn: options.warn,
@@ -70,6 +71,7 @@ export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
     maxSpillBytes,
     spillDir,
     blocks,
+    onAdapted,
   })
   const tasks = new Map<number, Task>()
   const refused = new Map<number, unknown>()

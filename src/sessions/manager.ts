@@ -1,14 +1,20 @@
-import { type Chunk, generate as generateSchema, retrieve as retrieveSchema } from '../../topics/chunks.ts'
+import {
+  adapt as adaptSchema,
+  type Chunk,
+  generate as generateSchema,
+  retrieve as retrieveSchema,
+} from '../../topics/chunks.ts'
 import { sessionId } from '../../topics/common.ts'
-import type { MemoryEvent } from '../../topics/observations.ts'
+import type { MemoryEvent, Observation, Perspectives } from '../../topics/observations.ts'
 import { streamCursor } from '../../topics/state.ts'
 import type { Generated } from '../../topics/tokens.ts'
-import type { Model, WorkItem } from '../engine/types.ts'
+import type { Model, WorkItem, WorkResult } from '../engine/types.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import { admit } from '../operators/admit.ts'
 import { advance, clockOf, initialHead, type SessionState } from '../operators/advance.ts'
 import { type ContextStore, type ContextStoreStats, createContextStore } from '../operators/context-store.ts'
+import { expertsOf } from '../operators/perspectives.ts'
 import { tokenizeEvent } from '../operators/tokenize.ts'
 import type { Tokenized } from '../operators/types.ts'
 import { begin } from '../state/conductor.ts'
@@ -34,6 +40,8 @@ import {
 } from './entry.ts'
 import { type OnProbe, observe, stopping } from './probe.ts'
 import type {
+  Adaptation,
+  AdaptOptions,
   Assessment,
   GenerateOptions,
   Generation,
@@ -94,7 +102,12 @@ export class SessionManager {
   createSession(id: string, options: SessionOptions = {}): SessionHandle {
     this.#checkNew(id)
     const context = this.#contexts.createContext(id)
-    const call = callOf(id, { type: 'open', surprisal: false, memory: false }, new Uint8Array(0), -1)
+    const call = callOf(
+      id,
+      { type: 'open', surprisal: false, memory: false, perspectives: false },
+      new Uint8Array(0),
+      -1,
+    )
     const work: Tokenized = { ...call, kind: 'tokenized', ids: new Int32Array(0), held: '' }
     const head = initialHead(work, this.#model, context.chain)
     return this.#enter(
@@ -135,9 +148,13 @@ export class SessionManager {
    */
   generate(session: SessionHandle | string, options: GenerateOptions): Promise<Generation> {
     return this.#inTurn(session, async (entry) => {
-      const { onTokens, signal, ...sampling } = options
+      const { onTokens, signal, perspectives: noted = false, ...sampling } = options
+      const shape = this.#model.perspectives
+      if (noted && shape === null)
+        invalid('The model does not draw from several perspectives. Leave "perspectives" out.')
       const request = { seed: entry.seed, ...sampling, type: 'generate', requestId: CALLS }
       const event = parsed(generateSchema, request, 'The options of generate')
+      const perspectives: Pick<Perspectives, 'draws' | 'experts'> = { draws: [], experts: [] }
       const out = { ids: [] as number[], text: '', logprobs: [] as number[], finish: 'aborted' as Generation['finish'] }
       await this.#advance(entry, event, utf8.encode(JSON.stringify(event)), {
         tokens(run) {
@@ -147,9 +164,15 @@ export class SessionManager {
           out.finish = run.finish ?? out.finish
           onTokens?.(run)
         },
+        ...(noted && {
+          drawn(result) {
+            perspectives.draws.push(...(result.draws ?? []))
+            perspectives.experts.push(...expertsOf(result, shape!))
+          },
+        }),
         goesOn: () => signal?.aborted !== true,
       })
-      return { ...out, head: entry.head }
+      return { ...out, ...(noted && { perspectives }), head: entry.head }
     })
   }
 
@@ -169,6 +192,25 @@ export class SessionManager {
     return this.#inTurn(session, (entry) => {
       const event = { type: 'retrieve', ...(blocks !== undefined && { blocks: [...blocks] }) }
       return this.#remember(entry, parsed(retrieveSchema, event, 'The blocks to retrieve'))
+    })
+  }
+
+  /**
+   * The session learns the tokens that it read last, with a budget of so many evaluations; nothing happens where it read fewer than 2.
+   * Rejects with INVALID for a model that has nothing that adapts, and for options that cannot be.
+   */
+  adapt(session: SessionHandle | string, options: AdaptOptions): Promise<Adaptation> {
+    return this.#inTurn(session, async (entry) => {
+      const event = parsed(adaptSchema, { ...options, type: 'adapt' }, 'The options of adapt')
+      const told: Omit<Adaptation, 'head'>[] = []
+      await this.#advance(entry, event, utf8.encode(JSON.stringify(event)), {
+        observation(value) {
+          if (value.type !== 'adapted') return
+          const { pulse, tokens, evaluations, stages, bound, loss } = value
+          told.push({ pulse, tokens, evaluations, stages, bound, loss })
+        },
+      })
+      return { ...told[0]!, head: entry.head }
     })
   }
 
@@ -419,7 +461,10 @@ export class SessionManager {
     observed: {
       readonly nats?: (values: Float32Array) => void
       readonly events?: (events: readonly MemoryEvent[]) => void
+      readonly observation?: (value: Observation) => void
       readonly tokens?: (run: Generated) => void
+      /** Asks what draws find. */
+      readonly drawn?: (result: WorkResult) => void
       readonly goesOn?: () => boolean
     },
   ): Promise<void> {
@@ -446,7 +491,9 @@ export class SessionManager {
       model: this.#model,
       tokenizer: this.#tokenizer,
       async submit(item: WorkItem) {
-        const result = await probed(item)
+        const asks = observed.drawn !== undefined && item.generate !== undefined
+        const result = await probed(asks ? { ...item, perspectives: true } : item)
+        if (asks) observed.drawn(result)
         observed.nats?.(result.nats)
         observed.events?.(result.events ?? [])
         return result
@@ -458,6 +505,7 @@ export class SessionManager {
         if (failure !== undefined) throw failure
         for (const output of outputs) {
           if (output.to === 'tokens') observed.tokens?.(output.value)
+          if (output.to === 'observations') observed.observation?.(output.value)
           if (output.to === 'deadletters') invalid(output.reason)
         }
         if (observed.goesOn?.() === false) break

@@ -78,6 +78,13 @@ export const observe = async (
   }
 }
 
+/** What draws of the parts found, put together. */
+const joinedNotes = (results: readonly WorkResult[]): Pick<WorkResult, 'draws' | 'experts'> => {
+  const draws = results.flatMap((each) => each.draws ?? [])
+  if (draws.length === 0) return {}
+  return { draws, experts: Int32Array.from(results.flatMap(({ experts = [] }) => [...experts])) }
+}
+
 const joined = (parts: readonly Float32Array[]): Float32Array => {
   const out = new Float32Array(parts.reduce((sum, { length }) => sum + length, 0))
   let at = 0
@@ -108,7 +115,7 @@ export const stopping =
     look: (context: Context) => Promise<void>,
   ): ((item: WorkItem) => Promise<WorkResult>) =>
   async (item) => {
-    const { context, tokens, generate, request } = item
+    const { context, tokens, generate, request, perspectives } = item
     // It feeds no token.
     if (request !== undefined) return submit(item)
     const results: WorkResult[] = []
@@ -124,6 +131,7 @@ export const stopping =
         context,
         tokens: slice,
         nats: item.nats,
+        ...(perspectives && { perspectives }),
         ...(generate !== undefined && count > 0 && { generate: piece(generate, generated, count) }),
       })
       results.push(result)
@@ -136,6 +144,7 @@ export const stopping =
       return {
         ...result,
         ...(events.length > 0 && { events }),
+        ...joinedNotes(results),
         nats: joined(results.map(({ nats }) => nats)),
         generated: Int32Array.from(generated),
         logprobs: joined(results.map(({ logprobs }) => logprobs)),

@@ -1,7 +1,7 @@
 /** Options and results of a SessionManager. */
 import type { z } from 'zod'
-import type { generate } from '../../topics/chunks.ts'
-import type { MemoryEvent } from '../../topics/observations.ts'
+import type { adapt, generate } from '../../topics/chunks.ts'
+import type { Adapted, MemoryEvent, Perspectives } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
@@ -77,8 +77,18 @@ export interface Remembered {
   readonly head: Head
 }
 
+/** The fields of an `adapt` event. */
+export type AdaptOptions = Omit<z.input<typeof adapt>, 'type' | 'id'>
+
+/** What an adaptation did: the members of an `adapted` event. */
+export type Adaptation = Readonly<
+  Pick<Adapted, 'pulse' | 'tokens' | 'evaluations' | 'stages' | 'bound' | 'loss'> & { head: Head }
+>
+
 /** The sampling options of a `generate` event. */
 export type GenerateOptions = Omit<z.input<typeof generate>, 'type' | 'id' | 'requestId'> & {
+  /** Of a model that draws from several perspectives: tell what each draw found. Default false. */
+  readonly perspectives?: boolean
   /** Each run of at most 16 tokens as soon as it was fed; `text` is the characters that became whole with it. */
   readonly onTokens?: (run: Pick<Generated, 'index' | 'ids' | 'text' | 'logprobs' | 'finish'>) => void
   /** Ends the generation after the run in hand. */
@@ -92,6 +102,8 @@ export interface Generation {
   /** ln p of each id at temperature 1 and without cuts. */
   readonly logprobs: readonly number[]
   readonly finish: NonNullable<Generated['finish']> | 'aborted'
+  /** Of each token, where it was asked for: what its draw found, and the experts that it went to, [token][layer with experts][rank]. */
+  readonly perspectives?: Readonly<Pick<Perspectives, 'draws' | 'experts'>>
   readonly head: Head
 }
 

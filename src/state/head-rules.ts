@@ -31,6 +31,8 @@ export interface Positions {
   readonly positions: number | null
   /** null: its context is its memory. Missing: it is not known which model it is. */
   readonly outerMemory?: { readonly blockSize: number } | null
+  /** null: its tokens are not drawn from several perspectives. Missing: as above. */
+  readonly perspectives?: object | null
 }
 
 const faultOfNats = (nats: number, predictions: number): string | null =>
@@ -91,6 +93,11 @@ const faultOfArchived = ({ archived, conductor }: Head, { outerMemory }: Positio
     : null
 }
 
+const faultOfSettings = ({ settings }: Head, { perspectives }: Positions): string | null =>
+  settings.perspectives && perspectives === null
+    ? 'it asks what perspectives find, and the model does not draw from several'
+    : null
+
 /** The rule that the head breaks, as the second half of a sentence ("Session … cannot be used: …"); null: none. */
 export const faultOf = (head: Head, model: Positions = { positions: null }): string | null => {
   const { positions } = model
@@ -108,5 +115,5 @@ export const faultOf = (head: Head, model: Positions = { positions: null }): str
   if (cursor.held.length > MOST_HELD)
     return `it holds back ${cursor.held.length} characters, more than a tokenizer does (${MOST_HELD})`
   const fault = faultOfSums(head) ?? faultOfSpan(head) ?? faultOfGeneration(head) ?? faultOfFork(head)
-  return fault ?? faultOfArchived(head, model)
+  return fault ?? faultOfArchived(head, model) ?? faultOfSettings(head, model)
 }

@@ -138,6 +138,7 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
         logger.info({ partition, session, pulse, ms: Math.round(ms) }, 'session restored')
       },
       onHealth: (seen) => metrics.health(seen),
+      onAdapted: metrics.adapted,
       onCommit(commit) {
         metrics.committed(commit, tally.add(commit))
         const { partition, offset, records, ms } = commit

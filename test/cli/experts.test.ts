@@ -51,4 +51,34 @@ describe.skipIf(!hasShared)('continuo experts', () => {
     const ended = await continuo([...args])
     expect([ended.code, ended.err]).toEqual([code, expect.stringContaining(sentence)])
   })
+
+  test('model show draws the torus, with uses once there are some; the bound that cannot be is refused', async () => {
+    const dir = copied()
+    for (const file of ['model.safetensors', 'tokenizer.json'])
+      writeFileSync(join(dir, file), readFileSync(join(sharedModel('perspective-tiny'), file)))
+    await continuo(['experts', 'pack', dir])
+    const before = await continuo(['model', 'show', dir])
+    expect(before.out).toMatch(
+      /^experts +4 layers of 16, of which a token goes to 1\n +1,179,648 weights in all, 73,728 for a token$/m,
+    )
+    expect(before.out).toMatch(/^a token +reads 32\.8 kB where none of its experts is in memory, 8\.2 kB each$/m)
+    expect(before.out).toContain('torus of 4 by 4; how often each expert is used is not known yet')
+    const prompt = ['--prompt', 'harbour log', '--max-tokens', '20', '--seed', '1']
+    const bounded = await continuo(['generate', '--model', dir, ...prompt, '--expert-bytes', '32768'])
+    expect(bounded.code).toBe(0)
+    const free = await continuo(['generate', '--model', dir, ...prompt, '--expert-policy', 'lru', '--no-look-ahead'])
+    expect(free.out).toBe(bounded.out)
+    const after = await continuo(['model', 'show', dir])
+    expect(after.out).toMatch(/uses in a thousand tokens.*\n +layer 0 +layer 1 .*\n( +\d+){16}\n/)
+    const [shown] = await json('model', 'show', dir)
+    const { experts } = shown as { experts: { frequencies: readonly (readonly number[])[]; parts: readonly string[] } }
+    expect(experts.frequencies.map((layer) => layer.length)).toEqual([16, 16, 16, 16])
+    expect(experts.frequencies.flat().some((f) => f > 0)).toBe(true)
+    expect(experts.parts).toEqual(['mpd', 'hdm', 'fmea', 'spp'])
+    const small = await continuo(['generate', '--model', dir, ...prompt, '--expert-bytes', '9000'])
+    expect([small.code, small.err]).toEqual([
+      3,
+      expect.stringContaining('--expert-bytes is 9000, and two experts of layer 0 need'),
+    ])
+  })
 })

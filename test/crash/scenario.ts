@@ -83,7 +83,17 @@ export function* rounds(seed: number, { events, tail }: RoundSize): Generator<re
       else if (dice < 0.94) records.push(encode(session, { type: 'open', surprisal: next() < 0.5 }, at++))
       else
         records.push(
-          encode(session, pick(['{"type":"text"', '{"type":"shout"}', '{"type":"tokens","tokens":[999]}']), at++),
+          encode(
+            session,
+            pick([
+              '{"type":"text"',
+              '{"type":"shout"}',
+              '{"type":"tokens","tokens":[999]}',
+              // A dead letter of most families.
+              '{"type":"adapt","evaluations":21}',
+            ]),
+            at++,
+          ),
         )
     }
     // A generation is always in progress: whoever is killed was, or will be, in the middle of one.
@@ -202,6 +212,40 @@ export const remembering = (count: number): readonly (readonly RecordIn[])[] => 
             ]
           : []),
         event({ type: 'text', text: 'What was it.' }),
+      ]
+    }),
+  )
+}
+
+/**
+ * For a model that adapts: sessions that read a little, adapt, and tell what draws find with what was learnt. Some adapt twice at one pulse, or
+ * with text held back; some are forked or begin anew behind it. The last event of most rounds is an adaptation that takes longer.
+ */
+export const adapting = (count: number): readonly (readonly RecordIn[])[] => {
+  let at = 0
+  return Array.from({ length: count }, (_, round) =>
+    SESSIONS.flatMap((session, n) => {
+      const seed = round * 10 + n
+      const begin = (round * 1409 + n * 577) % (document.length - 200)
+      const event = (of: ChunkInput): RecordIn => encode(session, of, at++)
+      const adapt = (evaluations: number): RecordIn => event({ type: 'adapt', evaluations, seed: seed + evaluations })
+      const half = n % 2 === 0 ? '\ud83d' : ''
+      return [
+        event({ type: 'open', perspectives: n % 3 !== 2, surprisal: n % 2 === 0 }),
+        ...((round + n) % 5 === 4 ? [event({ type: 'boundary', reset: true })] : []),
+        event({ type: 'text', text: document.slice(begin, begin + 20 + 15 * n) + half }),
+        adapt(9 + 2 * n),
+        ...((round + n) % 3 === 0 ? [adapt(1)] : []),
+        generateOf(session, `a${seed}`, 20 + 3 * n, seed, [], at++),
+        ...(n === round % 6
+          ? [
+              encode(`${session}-${round}`, { type: 'open', perspectives: true, from: { session } }, at++),
+              encode(`${session}-${round}`, { type: 'adapt', evaluations: 17, seed }, at++),
+              generateOf(`${session}-${round}`, `f${seed}`, 20, seed, [], at++),
+            ]
+          : []),
+        ...((round + n) % 7 === 6 ? [event({ type: 'close' }), adapt(4)] : []),
+        ...((round + n) % 7 !== 6 && n === 5 ? [adapt(60)] : []),
       ]
     }),
   )

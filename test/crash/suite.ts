@@ -13,15 +13,15 @@ import { topicNames } from '../../topics/index.ts'
 import type { FamilyKey, OpenedFamily } from '../families.ts'
 import { collect, differenceOf, generating, type Result, retrieving } from './judge.ts'
 import { appendAll, createCrashTopics, finish, PARTITIONS, runWorker } from './life.ts'
-import { BLOB_POINTS, PLAIN_POINTS, TOPIC_POINTS } from './points.ts'
-import { continuations, forks, random, remembering, residents, scenario, turnovers } from './scenario.ts'
+import { ADAPT_POINTS, BLOB_POINTS, PLAIN_POINTS, TOPIC_POINTS } from './points.ts'
+import { adapting, continuations, forks, random, remembering, residents, scenario, turnovers } from './scenario.ts'
 
 export const expectSame = (disturbed: Result, undisturbed: Result): void => {
   expect(differenceOf(disturbed, undisturbed)).toBeNull()
 }
 
 /** Recomputes everything that the log holds, from its first event on. */
-const expectVerified = async (url: string, { dir, overflow, blobStore }: OpenedFamily): Promise<void> => {
+export const expectVerified = async (url: string, { dir, overflow, blobStore }: OpenedFamily): Promise<void> => {
   const { model, tokenizer } = await openPackage(dir, { threads: 2, device: 'cpu', overflow })
   const log = await openLog(url, blobStore === undefined ? {} : { blobStore })
   try {
@@ -102,6 +102,24 @@ export const REMEMBERING_LONG: CrashPlan = {
   lives: 70,
 }
 
+/** A model that adapts: before a worker has read the event, in each phase of the adaptation, before its commit and behind it. */
+export const ADAPTING: CrashPlan = {
+  inGeneration: false,
+  kills: 6,
+  points: ['restore.read', ...ADAPT_POINTS, 'commit.sent', 'commit.ended'],
+  lives: 12,
+  rounds: adapting,
+}
+
+/** The same, at every failpoint, and at random. */
+export const ADAPTING_LONG: CrashPlan = {
+  ...ADAPTING,
+  inGeneration: true,
+  kills: 27,
+  points: [...PLAIN_POINTS, ...ADAPT_POINTS],
+  lives: 80,
+}
+
 const FULL_BLOCKS: readonly FamilyKey[] = ['gpt2-window', 'qwen3', 'qwen35', 'qwen3moe']
 
 /** What every family goes through with a folder or S3 as its store of blobs. */
@@ -161,10 +179,11 @@ export const BLOBS_IN_TOPIC: CrashPlan = {
 
 /** At every failpoint and at random; more often with the family that is killed fastest. */
 export const dozens = (key: FamilyKey): CrashPlan =>
-  key === 'memory' ? REMEMBERING_LONG : { kills: key === 'rwkv7' ? 36 : 24 }
+  key === 'memory' ? REMEMBERING_LONG : key === 'perspective' ? ADAPTING_LONG : { kills: key === 'rwkv7' ? 36 : 24 }
 
 /** What `npm test` does with each. */
-export const once = (key: FamilyKey): CrashPlan => (key === 'memory' ? REMEMBERING : ONCE)
+export const once = (key: FamilyKey): CrashPlan =>
+  key === 'memory' ? REMEMBERING : key === 'perspective' ? ADAPTING : ONCE
 
 /** Tags of the test that does it: many minutes each, so one family does for `.ci/run`. */
 export const dozensWith = (key: FamilyKey): string[] => (key === 'rwkv7' ? ['slow'] : ['slow', 'long'])

@@ -15,7 +15,7 @@ import { ownBroker } from '../kafka/broker.ts'
 import { eventually } from '../streams/helpers.ts'
 import { collect } from './judge.ts'
 import { appendAll, createCrashTopics, finish, runWorker, unfinished as unfinishedOf, type WorkerRun } from './life.ts'
-import { remembering, scenario } from './scenario.ts'
+import { adapting, remembering, scenario } from './scenario.ts'
 import { expectSame } from './suite.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'continuo-workers-'))
@@ -23,7 +23,8 @@ afterAll(() => rmSync(dir, { recursive: true, force: true }))
 
 const rounds = scenario(24, 23)
 /** What workers read that join and leave. */
-const roundsOf = (key: FamilyKey): typeof rounds => (key === 'memory' ? remembering(24) : rounds)
+const roundsOf = (key: FamilyKey): typeof rounds =>
+  key === 'memory' ? remembering(24) : key === 'perspective' ? adapting(24) : rounds
 const rwkv7 = await openFamily('rwkv7', dir)
 let runs = 0
 

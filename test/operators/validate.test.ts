@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { type ValidateOptions, validateRecord } from '../../src/operators/validate.ts'
 import type { StoredRecord } from '../../src/streams/log.ts'
-import { CHUNK_TYPES, chunks, MAX_GENERATE_TOKENS } from '../../topics/chunks.ts'
+import { CHUNK_TYPES, chunks, MAX_EVALUATIONS, MAX_GENERATE_TOKENS } from '../../topics/chunks.ts'
 
 const options: ValidateOptions = { format: 'json', vocabSize: 256, readsText: true }
 
@@ -54,6 +54,28 @@ describe('validate', () => {
     ['stop', { maxTokens: 1, stop: [''] }],
   ])('refuses generate with an absurd %s', (field, settings) => {
     expect(reasonOf({ type: 'generate', requestId: 'r', ...settings })).toContain(`Field "${field}`)
+  })
+
+  test.each([
+    ['evaluations', {}],
+    ['evaluations', { evaluations: 0 }],
+    ['evaluations', { evaluations: 2.5 }],
+    ['evaluations', { evaluations: MAX_EVALUATIONS + 1 }],
+    ['seed', { evaluations: 1, seed: -1 }],
+    ['seed', { evaluations: 1, seed: 2 ** 53 }],
+  ])('refuses adapt with an absurd %s', (field, settings) => {
+    expect(reasonOf({ type: 'adapt', ...settings })).toContain(`Field "${field}`)
+  })
+
+  test('gives adapt its seed, and open its wishes, where they are left out', () => {
+    const eventOf = (value: object) => {
+      const valid = validateRecord(record(JSON.stringify(value)), options)
+      return valid.kind === 'valid' ? valid.event : null
+    }
+    expect(eventOf({ type: 'adapt', evaluations: MAX_EVALUATIONS })).toEqual({
+      ...{ type: 'adapt', evaluations: MAX_EVALUATIONS, seed: 0 },
+    })
+    expect(eventOf({ type: 'open' })).toEqual({ type: 'open', surprisal: false, memory: false, perspectives: false })
   })
 
   test('refuses token ids outside the vocabulary by position, and negative ones by the schema', () => {

@@ -15,6 +15,8 @@ import { smallPackage } from './helpers.ts'
 type Act =
   | { readonly act: 'process'; readonly tokens: readonly number[] }
   | { readonly act: 'generate'; readonly count: number; readonly seed: number }
+  /** Of a model that adapts; others do nothing. */
+  | { readonly act: 'adapt'; readonly evaluations: number; readonly seed: number }
   | { readonly act: 'checkpoint' }
   /** Ends the session and goes on from its last checkpoint; without one, from the beginning. */
   | { readonly act: 'resume' }
@@ -30,6 +32,14 @@ const acts: fc.Arbitrary<Act> = fc.oneof(
     arbitrary: fc.record({
       act: fc.constant('generate' as const),
       count: fc.integer({ min: 1, max: 20 }),
+      seed: fc.nat(99),
+    }),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      act: fc.constant('adapt' as const),
+      evaluations: fc.integer({ min: 1, max: 20 }),
       seed: fc.nat(99),
     }),
   },
@@ -57,6 +67,10 @@ const managedTrace = async (
   manager.createSession(id)
   for (const each of script) {
     if (each.act === 'process') numbers.push(...(await manager.process(id, each.tokens)).nats)
+    if (each.act === 'adapt' && model.adapts) {
+      const { evaluations, bound, loss } = await manager.adapt(id, { evaluations: each.evaluations, seed: each.seed })
+      numbers.push(evaluations, bound, loss?.after ?? 0)
+    }
     if (each.act === 'checkpoint') blob = await manager.checkpointSession(id)
     if (each.act === 'generate' && manager.listSessions().find((session) => session.id === id)!.pulse > 0) {
       const drawn = await manager.generate(id, { maxTokens: each.count, seed: each.seed })
@@ -83,6 +97,11 @@ const trace = async (model: Model, script: readonly Act[]): Promise<Trace> => {
   let context = model.createContext()
   for (const each of script) {
     if (each.act === 'process') numbers.push(...(await feed(model, context, each.tokens)))
+    if (each.act === 'adapt' && model.adapts) {
+      const request = { type: 'adapt', evaluations: each.evaluations, seed: BigInt(each.seed) } as const
+      const { adapted } = await model.submit({ context, tokens: new Int32Array(0), nats: false, request })
+      numbers.push(adapted!.evaluations, adapted!.bound, adapted!.tokens < 2 ? 0 : adapted!.after)
+    }
     if (each.act === 'checkpoint') {
       const { pulse, origin, chain } = context
       kept = { state: context.serialize(), pulse, origin, chain }

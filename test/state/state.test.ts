@@ -57,6 +57,13 @@ describe('state records', () => {
     expect(() => checkFits(head(), { ...model, layoutFingerprint: 'd'.repeat(64) })).toThrow(
       /state layout bbbbbbbbbbbb/,
     )
+    const asking = { ...head(), settings: { surprisal: false, perspectives: true as const } }
+    expect(faultOfHead(asking, { positions: null, perspectives: { layers: 4, ranks: 1 } })).toBeNull()
+    expect(faultOfHead(asking, { positions: null })).toBeNull()
+    expect(faultOfHead(head(), { positions: null, perspectives: null })).toBeNull()
+    expect(faultOfHead(asking, { positions: null, perspectives: null })).toBe(
+      'it asks what perspectives find, and the model does not draw from several',
+    )
     const split = { ...head(808), cursor: { ...head().cursor, pulse: 812 } }
     expect(faultOfHead(split)).toBe(
       'Stream/model pulse mismatch: stream at pulse 812, model at pulse 808. The continuum of memory is broken. Cannot resume.',

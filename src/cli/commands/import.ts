@@ -6,7 +6,7 @@ import { clockOf, type SessionState } from '../../operators/advance.ts'
 import { type ContextStore, createContextStore } from '../../operators/context-store.ts'
 import { asOwner, type Owned, saveSession } from '../../operators/owner.ts'
 import { takeOver } from '../../operators/take-over.ts'
-import { openWholeFile, type WholeFile } from '../../operators/whole-file.ts'
+import type { WholeFile } from '../../operators/whole-file.ts'
 import type { Head, PartitionCursor } from '../../state/head.ts'
 import { checkExport } from '../../state/snapshot.ts'
 import type { EventLog } from '../../streams/log.ts'
@@ -31,7 +31,7 @@ import {
   withLog,
   withModel,
 } from '../common.ts'
-import { usage } from '../flags.ts'
+import { checkComplete, openExport } from '../export-file.ts'
 import { count, print, printJson, say } from '../output.ts'
 import { checkSession } from './feed.ts'
 
@@ -64,23 +64,6 @@ const admitted = async (
   } finally {
     plain.close()
   }
-}
-
-const openFile = async (path: string): Promise<WholeFile> => {
-  const file = await openWholeFile(path).catch((error: NodeJS.ErrnoException) => {
-    if (error instanceof ContinuoError) throw error
-    if (error.code === 'EISDIR') throw usage(`${path} is a folder; a file that continuo export wrote is expected.`)
-    throw invalid(`The file ${path} cannot be read: ${error.message}.`)
-  })
-  if (file === null) throw invalid(`${path} is not a file that continuo export wrote. Nothing was changed.`)
-  return file
-}
-
-const checkComplete = (path: string, { session, cursor }: Head): void => {
-  if (cursor.complete) return
-  throw invalid(
-    `${path} holds session "${session}" in the middle of the record at offset ${cursor.offset}, and the rest of that record is in another log. Let the worker finish it, then export again.`,
-  )
 }
 
 /**
@@ -144,7 +127,7 @@ export const importSession = command({
     return withModel(flags.model, flags, async (loaded): Promise<ExitCode> => {
       const { model } = loaded
       const contexts = createContextStore(model, { warn: say, blocks: blocksOf(flags, given, model) })
-      const file = await openFile(path!)
+      const file = await openExport(path!)
       const place = async (log: EventLog, { head, context, taken }: Admitted): Promise<ExitCode> => {
         const names = namesOf(log, flags['input-topic'])
         await ensureTopics(log, names)

@@ -53,6 +53,11 @@ export const COMMANDS: readonly Entry[] = [
     summary: 'begin a session with the state in a file',
     load: async () => (await import('./import.ts')).importSession,
   },
+  {
+    name: 'adapt',
+    summary: 'have a session in a file learn what it read last',
+    load: async () => (await import('./adapt.ts')).adapt,
+  },
   { name: 'eval', summary: 'how well a model predicts a text', load: async () => (await import('./eval.ts')).evaluate },
   {
     name: 'generate',

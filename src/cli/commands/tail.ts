@@ -1,6 +1,6 @@
 import type { TopicContract } from '../../../topics/common.ts'
 import { DEAD_LETTER_HEADERS } from '../../../topics/deadletters.ts'
-import type { MemoryEvent, Observation } from '../../../topics/observations.ts'
+import type { Adapted, MemoryEvent, Observation, Perspectives } from '../../../topics/observations.ts'
 import type { Generated } from '../../../topics/tokens.ts'
 import { follow } from '../../client/follow.ts'
 import { headersOf, recordAsJson, textIn } from '../../client/records.ts'
@@ -18,6 +18,24 @@ const eventText = (event: MemoryEvent): string => {
   return 'block' in event ? `${event.type} ${event.block}` : event.type
 }
 
+const nats = (value: number | null): string => (value === null ? 'no number' : value.toFixed(3))
+
+const adaptedLine = ({ session, pulse, tokens, evaluations, stages, bound, loss }: Adapted): string => {
+  const kept = stages.filter(({ accepted }) => accepted).length
+  const what =
+    loss === null
+      ? 'nothing to learn from yet'
+      : `${nats(loss.before)} to ${nats(loss.after)} nats a token  ${plural(evaluations, 'evaluation')}, ${kept} of ${plural(stages.length, 'stage')} kept, ${bound} bound`
+  return `${session}  adapted at pulse ${pulse} to ${plural(tokens, 'token')}  ${what}`
+}
+
+const perspectivesLine = ({ session, requestId, fromPulse, toPulse, draws }: Perspectives): string => {
+  const fired = draws.filter((draw) => draw.fired).length
+  const apart = draws.filter(({ agreed }) => agreed === false).length
+  const recalled = draws.filter(({ hdm }) => hdm?.hit).length
+  return `${session} / ${requestId}  pulses ${fromPulse} to ${toPulse}  perspectives asked ${fired} times: ${apart} disagreed, ${recalled} recalled`
+}
+
 const observationLine = (value: Observation): string => {
   switch (value.type) {
     case 'opened':
@@ -26,6 +44,10 @@ const observationLine = (value: Observation): string => {
       return `${value.session}  closed at pulse ${value.pulse}  ${plural(value.tokens, 'token')} read, ${value.generated} generated`
     case 'remembered':
       return `${value.session}  memory  ${value.events.map(eventText).join('; ')}`
+    case 'adapted':
+      return adaptedLine(value)
+    case 'perspectives':
+      return perspectivesLine(value)
     case 'observed': {
       const bits = value.bitsPerByte === null ? '' : `  ${value.bitsPerByte.toFixed(3)} bits per byte`
       const id = value.cause.id === null ? '' : `  ${value.cause.id}`

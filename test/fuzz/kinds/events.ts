@@ -16,12 +16,13 @@ import { damagedBytes, damagedJson, type Random } from '../mutate.ts'
 import { goodPackages, writeFiles } from '../packages.ts'
 
 const GOOD: readonly unknown[] = [
-  { type: 'open', id: 'o', surprisal: true },
+  { type: 'open', id: 'o', surprisal: true, perspectives: false },
   { type: 'text', text: "The harbour froze; don't \u{1f30a}" },
   { type: 'text', bytes: 'YWLDqeKC' },
   { type: 'tokens', tokens: [1, 2, 3] },
   { type: 'generate', requestId: 'r', maxTokens: 5, temperature: 0.7, topK: 3, topP: 0.9, stop: ['e'], seed: 4 },
   { type: 'boundary', reset: true },
+  { type: 'adapt', evaluations: 4, seed: 1 },
   { type: 'close', id: 'c' },
 ]
 const KEYS = ['a', 'b', 'a', 'b', '', '\u0000', 'é'.repeat(300)]

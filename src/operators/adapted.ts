@@ -1,0 +1,34 @@
+/** adapted: what an adaptation of a session did, as an observation. */
+import { type Adapted, MOST_STAGES } from '../../topics/observations.ts'
+import type { WorkResult } from '../engine/types.ts'
+import { ContinuoError } from '../errors.ts'
+import type { Head } from '../state/head.ts'
+import { causeOf, type Output, type Tokenized } from './types.ts'
+
+/** JSON has no numbers that are not finite. */
+const finite = (value: number): number | null => (Number.isFinite(value) ? value : null)
+
+export const adaptedIn = (
+  { session, conductor }: Head,
+  { record, event }: Tokenized,
+  { adapted: report }: Pick<WorkResult, 'adapted'>,
+): Output => {
+  if (report === undefined) throw new ContinuoError('INTERNAL', 'The engine adapted and does not say what it did.')
+  const { tokens, evaluations, stages, bound, before, after } = report
+  const value: Adapted = {
+    type: 'adapted',
+    version: 1,
+    session,
+    cause: causeOf(record, event.id ?? null),
+    pulse: conductor.globalStep,
+    tokens,
+    evaluations,
+    // What was tried on the way (slopes, fitnesses) is left out.
+    stages: stages
+      .slice(0, MOST_STAGES)
+      .map(({ stage, was, now, accepted }) => ({ stage, was: finite(was), now: finite(now), accepted })),
+    bound,
+    loss: tokens < 2 ? null : { before: finite(before), after: finite(after) },
+  }
+  return { to: 'observations', value }
+}

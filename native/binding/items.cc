@@ -202,8 +202,8 @@ Value result_value(Napi::Env env, const ItemResult& result) {
     auto draws = Napi::Array::New(env, result.draws.size());
     for (uint32_t i = 0; i < result.draws.size(); ++i) draws.Set(i, draw_value(env, result.draws[i]));
     out.Set("draws", draws);
-    out.Set("experts", array_of<Napi::Int32Array>(env, result.experts));
   }
+  if (!result.experts.empty()) out.Set("experts", array_of<Napi::Int32Array>(env, result.experts));
   if (result.adapted) out.Set("adapted", adapted_value(env, *result.adapted));
   out.Set("head", head_value(env, result.head));
   return out;

@@ -119,7 +119,8 @@ void Scheduler::sample_next(Executor& executor, std::span<Work* const> which) {
     if (work.item.stop.ends_with(token)) work.result.ended = Ended::stop_string;
     work.result.generated.push_back(token);
     work.result.logprobs.push_back(logprob);
-    if (work.item.perspectives) work.result.draws.push_back(drawn[r].note);
+    // A model without other perspectives looks at nothing.
+    if (work.item.perspectives && !own.empty()) work.result.draws.push_back(drawn[r].note);
     runs_.push_back({&work.context(), tokens_.size(), 1});
     run_work_.push_back(&work);
     tokens_.push_back(token);

@@ -85,6 +85,9 @@ const schema = z.object({
     .nullable(),
 })
 
+/** Memory of an adaptation's derivatives, and of the vectors of the hyperdimensional memory, at most: bytes. */
+const MOST_WORKING_BYTES = 2 ** 30
+
 export type PerspectiveConfig = z.infer<typeof schema>
 
 const refuse = (key: string, what: string): never => refuseConfig(`is not a perspective configuration: ${key} ${what}`)
@@ -144,5 +147,20 @@ export const readPerspectiveConfig = (parsed: unknown): PerspectiveConfig => {
     if (!layer_types.includes('gqa') && fmea.targets.some((target) => target.startsWith('attn.')))
       refuse('fmea.targets', 'names a map of attention, and no layer has attention')
   }
+  // What stays of a token for the derivatives: the values of its nodes, of which these are the wide ones.
+  const { width: E } = pdr
+  const D = config.hidden_size
+  const kept =
+    4 * (L * (8 * D + 8 * E + 4 * config.num_attention_heads * d + 3 * config.intermediate_size) + config.vocab_size)
+  if (fmea !== null && recent * kept > MOST_WORKING_BYTES)
+    refuse(
+      'recent',
+      `is ${recent}: an adaptation would keep about ${recent * kept} bytes for its derivatives, expected at most ${MOST_WORKING_BYTES}, so at most ${Math.floor(MOST_WORKING_BYTES / kept)} tokens`,
+    )
+  if (hdm !== null && (config.vocab_size * hdm.bits) / 8 > MOST_WORKING_BYTES)
+    refuse(
+      'hdm.bits',
+      `is ${hdm.bits}: the vectors of ${config.vocab_size} tokens would take ${(config.vocab_size * hdm.bits) / 8} bytes, expected at most ${MOST_WORKING_BYTES}`,
+    )
   return config
 }

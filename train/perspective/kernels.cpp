@@ -1,6 +1,6 @@
 // Fused CPU kernels for training a perspective model, forward and backward.
 //
-//   pdr   : everything of a pdr layer between its projections and its output norm (experts.md, section 4)
+//   pdr   : everything of a pdr layer between its projections and its output norm (section 4)
 //   rms   : the norm of section 3
 //   rows  : what stands between the matrix products of the experts: rows brought into the order of their experts,
 //           rounding to int8 by groups, silu(gate) * up, rows brought back

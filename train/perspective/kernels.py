@@ -155,8 +155,8 @@ def _by_part(parts, rows, wide, product):
 
 
 class ExpertRows(torch.autograd.Function):
-    """F_e(u) of the chosen experts. u [n,D]; weights in bfloat16, of units that a column of the torus shares and of an
-    expert's own: wide [groups, 2I, D] (gate, then up), down [groups, D, I] -> [n,D]"""
+    """F_e(u) of the chosen experts. u [n,D]; weights in bfloat16, of the units that all share and of an expert's
+    own: wide [1 or N, 2I, D] (gate, then up), down [1 or N, D, I] -> [n,D]"""
 
     @staticmethod
     def forward(ctx, u, rows, G, *weights):

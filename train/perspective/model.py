@@ -1,12 +1,12 @@
 """A `perspective` model in plain PyTorch: pdr and gqa layers, ternary experts on a torus, the projection on half-spaces.
 
-The definition that training and export go by. `docs/perspective.md` has the equations; names and shapes of tensors are
-those of the package. In evaluation the forward pass is the family's own: activations of experts are rounded to int8
+The definition that training and export go by: h = x + mix(rms x), x = h + experts(rms h). Names and shapes of tensors are those
+of the package; sections named in comments are those of the family's specification. In evaluation the forward pass is the family's own: activations of experts are rounded to int8
 group by group, and products are sums of exact integers. In training (`fused`, float32 on a CPU) weights and activations
 are rounded too, gradients go straight through, and products run in bfloat16.
 
-Experts of a torus column share their first `shared` units: rows of gate and up, columns of down. So the ternary records
-of neighbours in a column agree there, and their XOR is small.
+All experts of a layer share their first `shared` units: rows of gate and up, columns of down. So the ternary records of
+neighbours agree there, and their XOR is small.
 """
 import json
 import math
@@ -33,7 +33,7 @@ def rope_increments(theta, d):
 
 @dataclass(frozen=True)
 class Config:
-    """What config.json says, its nested objects as they are; shared: units of an expert that its column shares (training)"""
+    """What config.json says, its nested objects as they are; shared: units that the experts of a layer share (training)"""
     vocab_size: int
     hidden_size: int
     layer_types: tuple
@@ -200,15 +200,14 @@ class Experts(nn.Module):
         self.c, self.N, self.G, self.I = c, a * b, c.experts["group_size"], I
         self.router = nn.Linear(D, 2)
         self.packed = None
-        self.wide_shared = nn.Parameter(torch.randn(a, 2 * S, D) / math.sqrt(D))  # rows of gate, then of up
-        self.down_shared = nn.Parameter(torch.randn(a, D, S) / math.sqrt(I))
+        self.wide_shared = nn.Parameter(torch.randn(1, 2 * S, D) / math.sqrt(D))  # rows of gate, then of up
+        self.down_shared = nn.Parameter(torch.randn(1, D, S) / math.sqrt(I))
         self.wide_own = nn.Parameter(torch.randn(a * b, 2 * (I - S), D) / math.sqrt(D))
         self.down_own = nn.Parameter(torch.randn(a * b, D, I - S) / math.sqrt(I))
 
     def latents(self):
         """-> gate [N,I,D], up [N,I,D], down [N,D,I]"""
-        b = self.c.torus[1]
-        shared, down = (t.repeat_interleave(b, 0) for t in (self.wide_shared, self.down_shared))
+        shared, down = (t.expand(self.N, -1, -1) for t in (self.wide_shared, self.down_shared))
         halves = zip(shared.chunk(2, 1), self.wide_own.chunk(2, 1))
         return *(torch.cat(pair, 1) for pair in halves), torch.cat((down, self.down_own), 2)
 
@@ -330,7 +329,7 @@ class Perspective(nn.Module):
             u = layer.post_attention_layernorm(x).flatten(0, 1)
             if fused:
                 y, z, chosen = layer.experts.train_rows(u, self.positions)
-                seen = {"z": z.view(*ids.shape, 2), "chosen": chosen.view(ids.shape)}
+                seen = {"x": x, "z": z.view(*ids.shape, 2), "chosen": chosen.view(ids.shape)}
             else:
                 y, chosen = layer.experts.evaluate(u, self.positions)
                 seen = {"x": x, "chosen": chosen.view(*ids.shape, -1)}

@@ -1,12 +1,13 @@
 """A `perspective` model in plain PyTorch: pdr and gqa layers, ternary experts on a torus, the projection on half-spaces.
 
-The definition that training and export go by: h = x + mix(rms x), x = h + experts(rms h). Names and shapes of tensors are those
-of the package; sections named in comments are those of the family's specification. In evaluation the forward pass is the family's own: activations of experts are rounded to int8
-group by group, and products are sums of exact integers. In training (`fused`, float32 on a CPU) weights and activations
-are rounded too, gradients go straight through, and products run in bfloat16.
+The definition that training and export go by: h = x + mix(rms x), x = h + experts(rms h). Names and shapes of tensors are
+those of the package. In evaluation the forward pass is the family's own: activations of experts are rounded to int8 group
+by group, and products are sums of exact integers. In training (float32, on a CPU) weights and activations are rounded
+too, gradients go straight through, and products run in bfloat16.
 
 All experts of a layer share their first `shared` units: rows of gate and up, columns of down. So the ternary records of
-neighbours agree there, and their XOR is small.
+neighbours agree there, and their XOR is small. The other units are a sum, made ternary as a whole, of a base that every
+token trains and of an expert's own part, which begins as 0: one of sixteen experts sees too little to begin from chance.
 """
 import json
 import math
@@ -202,14 +203,16 @@ class Experts(nn.Module):
         self.packed = None
         self.wide_shared = nn.Parameter(torch.randn(1, 2 * S, D) / math.sqrt(D))  # rows of gate, then of up
         self.down_shared = nn.Parameter(torch.randn(1, D, S) / math.sqrt(I))
-        self.wide_own = nn.Parameter(torch.randn(a * b, 2 * (I - S), D) / math.sqrt(D))
-        self.down_own = nn.Parameter(torch.randn(a * b, D, I - S) / math.sqrt(I))
+        self.wide_base = nn.Parameter(torch.randn(1, 2 * (I - S), D) / math.sqrt(D))
+        self.down_base = nn.Parameter(torch.randn(1, D, I - S) / math.sqrt(I))
+        self.wide_own = nn.Parameter(torch.zeros(a * b, 2 * (I - S), D))
+        self.down_own = nn.Parameter(torch.zeros(a * b, D, I - S))
 
     def latents(self):
         """-> gate [N,I,D], up [N,I,D], down [N,D,I]"""
         shared, down = (t.expand(self.N, -1, -1) for t in (self.wide_shared, self.down_shared))
-        halves = zip(shared.chunk(2, 1), self.wide_own.chunk(2, 1))
-        return *(torch.cat(pair, 1) for pair in halves), torch.cat((down, self.down_own), 2)
+        halves = zip(shared.chunk(2, 1), (self.wide_base + self.wide_own).chunk(2, 1))
+        return *(torch.cat(pair, 1) for pair in halves), torch.cat((down, self.down_base + self.down_own), 2)
 
     @torch.no_grad()
     def tables(self):
@@ -247,7 +250,8 @@ class Experts(nn.Module):
         d = self.distances(z, positions)
         near, order = d.topk(2, -1, largest=False)
         weights = [kernels.Ternary.apply(w, self.G)
-                   for w in (self.wide_shared, self.down_shared, self.wide_own, self.down_own)]
+                   for w in (self.wide_shared, self.down_shared, self.wide_base + self.wide_own,
+                             self.down_base + self.down_own)]
         y = kernels.ExpertRows.apply(u, kernels.Rows(order[:, 0].contiguous(), self.N), self.G, *weights)
         if torch.is_grad_enabled():
             some = torch.arange(int(torch.randint(SECOND, ())), len(u), SECOND)
@@ -347,7 +351,7 @@ class Perspective(nn.Module):
         """-> the tensors of model.safetensors, the tensors of experts.safetensors for each layer, ascending"""
         tensors, experts = {"model.experts.positions": self.positions, "lm_head.weight": self.lm_head.weight}, []
         for name, p in self.named_parameters():
-            if "_shared" in name or "_own" in name or name.startswith("lm_head"):
+            if name.split("_")[-1] in ("shared", "base", "own") or name.startswith("lm_head"):
                 continue
             tensors["model." + name.replace(".experts.router.", ".router.")] = p.detach()
         for i, layer in enumerate(self.layers):
@@ -369,7 +373,7 @@ class Perspective(nn.Module):
         for name, t in tensors.items():
             own[name.removeprefix("model.").replace(".router.", ".experts.router.")] = t
         missing, unexpected = model.load_state_dict(own, strict=False)
-        assert not unexpected and all("_shared" in m or "_own" in m for m in missing), (missing, unexpected)
+        assert not unexpected and all(m.split("_")[-1] in ("shared", "base", "own") for m in missing), (missing, unexpected)
         codes, _ = read_safetensors(os.path.join(folder, "experts.safetensors"))
         for l, layer in enumerate(model.layers):
             layer.experts.packed = tuple(

@@ -34,6 +34,7 @@ from muon import Muon  # noqa: E402
 LOG_EVERY = 25  # steps
 VALIDATION_BYTES = 1024  # of every held-out part: quick, and the same bytes each time
 NO_LIMIT = 10 ** 9
+OWN = 0.15  # of the rate: what the parts of experts that are their own learn at, from a sixteenth of the tokens
 PAIRS = 9  # of layers one or two apart
 MODES = torch.tensor([(m, n) for m in range(3) for n in range(-2, 3) if m > 0 or n > 0]).float()  # half of the 24 lowest
 
@@ -107,37 +108,40 @@ def begin(model):
 
 
 class Optimiser:
-    """Muon over the matrices inside the layers; Adam over head, norms and biases, more slowly over embeddings and routers."""
+    """Muon over the matrices inside the layers, more slowly over what is an expert's own; Adam over head, norms and biases, more slowly over embeddings and routers."""
 
     def __init__(self, model):
-        matrices, routers, embeddings, others = [], [], [], []
+        matrices, own, routers, embeddings, others = [], [], [], [], []
         for name, p in model.named_parameters():
             if ".router." in name:
                 routers.append(p)
             elif p.dim() >= 2 and name.startswith("layers."):
-                matrices.append((p, 2 if "wide" in name else 1))
+                (own if name.endswith("_own") else matrices).append((p, 2 if "wide" in name else 1))
             else:
                 (embeddings if name.startswith("embed") else others).append(p)
-        self.muon = Muon(matrices)
+        self.muon, self.own = Muon(matrices), Muon(own)
         self.adam = torch.optim.Adam([{"params": others, "share": 0.6}, {"params": embeddings, "share": 0.25},
                                       {"params": routers, "share": 0.1}],
                                      betas=(0.9, 0.98), fused=True)
 
     def step(self, rate):
         self.muon.step(rate)
+        self.own.step(rate * OWN)
         for group in self.adam.param_groups:
             group["lr"] = rate * group["share"]
         self.adam.step()
 
     def zero_grad(self):
         self.muon.zero_grad()
+        self.own.zero_grad()
         self.adam.zero_grad(set_to_none=True)
 
     def state_dict(self):
-        return {"muon": self.muon.state_dict(), "adam": self.adam.state_dict()}
+        return {"muon": self.muon.state_dict(), "own": self.own.state_dict(), "adam": self.adam.state_dict()}
 
     def load_state_dict(self, stored):
         self.muon.load_state_dict(stored["muon"])
+        self.own.load_state_dict(stored["own"])
         self.adam.load_state_dict(stored["adam"])
 
 

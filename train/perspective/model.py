@@ -6,8 +6,9 @@ by group, and products are sums of exact integers. In training (float32, on a CP
 too, gradients go straight through, and products run in bfloat16.
 
 All experts of a layer share their first `shared` units: rows of gate and up, columns of down. So the ternary records of
-neighbours agree there, and their XOR is small. The other units are a sum, made ternary as a whole, of a base that every
-token trains and of an expert's own part, which begins as 0: one of sixteen experts sees too little to begin from chance.
+neighbours agree there, and their XOR is small. The other units have a base that every token trains: an expert has its own
+gain of each row, which becomes its scale, and its own change of the weights, both of which begin as 0. One of sixteen
+experts sees too little to begin from chance.
 """
 import json
 import math
@@ -24,6 +25,7 @@ from fused import MatmulBF16  # noqa: E402
 
 import kernels  # noqa: E402
 
+LATENT = ("shared", "base", "own", "gain")  # how names of an expert's weights in training end
 SECOND = 8  # in training every eighth token asks its second expert too
 
 
@@ -207,12 +209,20 @@ class Experts(nn.Module):
         self.down_base = nn.Parameter(torch.randn(1, D, I - S) / math.sqrt(I))
         self.wide_own = nn.Parameter(torch.zeros(a * b, 2 * (I - S), D))
         self.down_own = nn.Parameter(torch.zeros(a * b, D, I - S))
+        self.wide_gain = nn.Parameter(torch.zeros(a * b, 2 * (I - S), 1))
+        self.down_gain = nn.Parameter(torch.zeros(a * b, D, 1))
+
+    def own(self):
+        """-> the units that differ: gate and up [N, 2(I - S), D], down [N, D, I - S]"""
+        return (self.wide_base * (1 + self.wide_gain) + self.wide_own,
+                self.down_base * (1 + self.down_gain) + self.down_own)
 
     def latents(self):
         """-> gate [N,I,D], up [N,I,D], down [N,D,I]"""
         shared, down = (t.expand(self.N, -1, -1) for t in (self.wide_shared, self.down_shared))
-        halves = zip(shared.chunk(2, 1), (self.wide_base + self.wide_own).chunk(2, 1))
-        return *(torch.cat(pair, 1) for pair in halves), torch.cat((down, self.down_base + self.down_own), 2)
+        wide, own = self.own()
+        halves = zip(shared.chunk(2, 1), wide.chunk(2, 1))
+        return *(torch.cat(pair, 1) for pair in halves), torch.cat((down, own), 2)
 
     @torch.no_grad()
     def tables(self):
@@ -250,8 +260,7 @@ class Experts(nn.Module):
         d = self.distances(z, positions)
         near, order = d.topk(2, -1, largest=False)
         weights = [kernels.Ternary.apply(w, self.G)
-                   for w in (self.wide_shared, self.down_shared, self.wide_base + self.wide_own,
-                             self.down_base + self.down_own)]
+                   for w in (self.wide_shared, self.down_shared, *self.own())]
         y = kernels.ExpertRows.apply(u, kernels.Rows(order[:, 0].contiguous(), self.N), self.G, *weights)
         if torch.is_grad_enabled():
             some = torch.arange(int(torch.randint(SECOND, ())), len(u), SECOND)
@@ -351,7 +360,7 @@ class Perspective(nn.Module):
         """-> the tensors of model.safetensors, the tensors of experts.safetensors for each layer, ascending"""
         tensors, experts = {"model.experts.positions": self.positions, "lm_head.weight": self.lm_head.weight}, []
         for name, p in self.named_parameters():
-            if name.split("_")[-1] in ("shared", "base", "own") or name.startswith("lm_head"):
+            if name.split("_")[-1] in LATENT or name.startswith("lm_head"):
                 continue
             tensors["model." + name.replace(".experts.router.", ".router.")] = p.detach()
         for i, layer in enumerate(self.layers):
@@ -373,7 +382,7 @@ class Perspective(nn.Module):
         for name, t in tensors.items():
             own[name.removeprefix("model.").replace(".router.", ".experts.router.")] = t
         missing, unexpected = model.load_state_dict(own, strict=False)
-        assert not unexpected and all(m.split("_")[-1] in ("shared", "base", "own") for m in missing), (missing, unexpected)
+        assert not unexpected and all(m.split("_")[-1] in LATENT for m in missing), (missing, unexpected)
         codes, _ = read_safetensors(os.path.join(folder, "experts.safetensors"))
         for l, layer in enumerate(model.layers):
             layer.experts.packed = tuple(

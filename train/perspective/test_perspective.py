@@ -99,6 +99,8 @@ def test_experts_in_training_are_those_of_evaluation_to_bfloat16():
         experts.router.weight.normal_(0, 0.05)
         experts.wide_own.normal_(0, 0.05)
         experts.down_own.normal_(0, 0.05)
+        experts.wide_gain.normal_(0, 0.2)
+        experts.down_gain.normal_(0, 0.2)
     u = torch.randn(500, 64)
     plain, order = experts.evaluate(u, positions)
     y, _, chosen = experts.train_rows(u, positions)

@@ -34,7 +34,7 @@ from muon import Muon  # noqa: E402
 LOG_EVERY = 25  # steps
 VALIDATION_BYTES = 1024  # of every held-out part: quick, and the same bytes each time
 NO_LIMIT = 10 ** 9
-OWN = 0.2  # of the rate: what the parts of experts that are their own learn at, from a sixteenth of the tokens
+OWN = 0.02  # of the rate: what the parts of experts that are their own learn at, from a sixteenth of the tokens
 PAIRS = 9  # of layers one or two apart
 MODES = torch.tensor([(m, n) for m in range(3) for n in range(-2, 3) if m > 0 or n > 0]).float()  # half of the 24 lowest
 
@@ -109,20 +109,22 @@ def begin(model):
 
 class Optimiser:
     """Muon over the matrices inside the layers, more slowly over what is an expert's own; Adam over head, norms and biases,
-    more slowly over embeddings and routers."""
+    more slowly over embeddings, routers and experts' gains."""
 
     def __init__(self, model):
-        matrices, own, routers, embeddings, others = [], [], [], [], []
+        matrices, own, gains, routers, embeddings, others = [], [], [], [], [], []
         for name, p in model.named_parameters():
             if ".router." in name:
                 routers.append(p)
+            elif name.endswith("_gain"):
+                gains.append(p)
             elif p.dim() >= 2 and name.startswith("layers."):
                 (own if name.endswith("_own") else matrices).append((p, 2 if "wide" in name else 1))
             else:
                 (embeddings if name.startswith("embed") else others).append(p)
         self.muon, self.own = Muon(matrices), Muon(own, momentum=0.98)
         self.adam = torch.optim.Adam([{"params": others, "share": 0.6}, {"params": embeddings, "share": 0.25},
-                                      {"params": routers, "share": 0.1}],
+                                      {"params": routers, "share": 0.1}, {"params": gains, "share": 0.15}],
                                      betas=(0.9, 0.98), fused=True)
 
     def step(self, rate):

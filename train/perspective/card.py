@@ -23,6 +23,7 @@ from model import Perspective, pack  # noqa: E402
 
 LONGEST = 262144  # bytes of an unseen text
 ROUTED = 8192  # bytes of a held-out end whose routes are looked at
+SHORT = 2048  # bytes of a held-out end that are read again with something changed
 
 
 def round4(x):
@@ -135,7 +136,6 @@ def main():
     parser.add_argument("--exclude", nargs="*", default=[], help="file names without .txt to leave out")
     parser.add_argument("--unseen", nargs="*", default=[], help="text files that training never saw")
     args = parser.parse_args()
-    torch.set_num_threads(1)
     model, corpus = Perspective.load(args.folder), Corpus(args.data, exclude=args.exclude)
     card = {}
 
@@ -148,17 +148,20 @@ def main():
     chosen, right = read(model, docs)
     note("routes", [route_figures(c, {f"guessed_{k}_before": round4(right[l - k, k]) for k in (1, 2) if l >= k},
                                   model.config.torus) for l, c in enumerate(chosen)])
-    few = [v[:4096] for v in corpus.val]
-    note("held_out_first_4096", bits_per_byte(bits(model, few)))
-    note("the_same_with_routes_moved", {str(by): moved(model, few, by) for by in ((0, 1), (1, 0), (2, 2))})
+    short = [v[:SHORT] for v in corpus.val]
     spp, model.spp = model.spp, None
-    note("the_same_without_half_spaces", bits_per_byte(bits(model, few)))
+    without = bits_per_byte(bits(model, short))
     model.spp = spp
-    for path in args.unseen:
-        text = np.fromfile(path, np.uint8)[:LONGEST]
-        note(os.path.basename(path), {"bytes": len(text), "bits_per_byte": bits_per_byte(bits(model, [text]))})
-    note("held_out", {"bytes": sum(map(len, corpus.val)), "bits_per_byte": bits_per_byte(bits(model, corpus.val)),
-                      "emptied_every_512": bits_per_byte(bits(model, corpus.val, forget=512))})
+    note("short", {"bits_per_byte": bits_per_byte(bits(model, short)), "without_half_spaces": without,
+                   "routes_moved": {str(by): moved(model, short, by) for by in ((0, 1), (1, 0), (2, 2))}})
+    unseen = [np.fromfile(path, np.uint8)[:LONGEST] for path in args.unseen]
+    for key, forget in (("carried", None), ("emptied_every_512", 512)):
+        costs = bits(model, [*corpus.val, *unseen], forget=forget)
+        mine, others = costs[:len(corpus.val)], costs[len(corpus.val):]
+        note(key, {"held_out": {"bytes": sum(map(len, mine)), "bits_per_byte": round4(bits_per_byte(mine))},
+                   **{os.path.basename(path): {"bytes": len(c), "bits_per_byte": round4(bits_per_byte([c]))}
+                      for path, c in zip(args.unseen, others)},
+                   "texts": {name: round4(bits_per_byte([c])) for name, c in zip(corpus.names, mine)}})
     with open(os.path.join(args.folder, "card.json"), "w", encoding="utf-8") as f:
         json.dump(card, f, indent=2)
         f.write("\n")

@@ -66,7 +66,7 @@ def config(c, digest):
         "num_key_value_heads": c.num_key_value_heads, "head_dim": c.head_dim, "sliding_window": c.sliding_window,
         "rope_theta": c.rope_theta, "rope_increments": rope_increments(c.rope_theta, c.head_dim), "pdr": c.pdr,
         "experts": {**c.experts, "digest": digest}, "recent": RECENT, "spp": None, "mpd": None, "hdm": None,
-        "fmea": {"targets": ["pdr.p_proj", "pdr.v_proj"], "rank": 4, "seed": 7, "directions": 2, "learning_rate": 0.004,
+        "fmea": {"targets": ["pdr.p_proj", "pdr.v_proj"], "rank": 4, "seed": 7, "directions": 2, "learning_rate": 0.02,
                  "anchor": 0.01, "population": 2, "sigma": 0.05, "router_rate": 0.004, "router_anchor": 0.1},
         "torch_dtype": "bfloat16"}
 
@@ -108,7 +108,9 @@ def fit_half_spaces(model, corpus):
     _, _, axes = torch.linalg.svd(hidden - hidden.mean(0), full_matrices=False)
     axes = axes[:HALF_SPACES["half_spaces"] // 2]
     normals = torch.cat((axes, -axes)).float()
-    reach = torch.quantile(hidden.float() @ normals.T, 1 - OUTSIDE, dim=0)
+    along = hidden.float() @ normals.T
+    reach = torch.quantile(along, 1 - OUTSIDE, dim=0)
+    print(f"half-spaces: {(along > reach).any(1).float().mean():.4f} of hidden vectors are projected")
     return normals, reach - HALF_SPACES["inflation"]
 
 
@@ -122,26 +124,30 @@ def measure(model, corpus):
     lp = model(ids)[0][:, 64:].log_softmax(-1).flatten(0, 1)
     entropy = -(lp.exp() * lp).sum(-1)
     most = lp.max(-1).values.exp()
+    max_p, high = round(torch.quantile(most, 0.1).item(), 2), round(torch.quantile(entropy, 0.9).item(), 2)
     print(f"windows of {RECENT}: {nll.mean():.3f} nats a byte; draws: entropy {entropy.mean():.3f} nats, largest p "
-          f"{most.mean():.3f}, in the mean")
-    return {"mpd": {**MPD, "max_p": round(torch.quantile(most, 0.1).item(), 2),
-                    "entropy": round(torch.quantile(entropy, 0.9).item(), 2)},
+          f"{most.mean():.3f}, in the mean; {((most < max_p) | (entropy > high)).float().mean():.3f} of them would look again")
+    return {"mpd": {**MPD, "max_p": max_p, "entropy": high},
             "hdm": {**HDM, "write_nats": round(torch.quantile(nll, 0.98).item(), 2)}}
 
 
 @torch.no_grad()
 def expected(folder):
     """Surprisals of PROMPT, read from an empty state by the written package, in float64 but for the rounding of activations"""
-    model = Perspective.load(folder, torch.double)
-    ids = torch.tensor([list(PROMPT.encode())])
-    model.watch = watch = []
-    logits = model(ids)[0][0]
-    nll = F.cross_entropy(logits[:-1], ids[0, 1:], reduction="none").tolist()
+    ids, found = torch.tensor([list(PROMPT.encode())]), []
+    for dtype in (torch.float32, torch.double):
+        model = Perspective.load(folder, dtype)
+        model.watch = watch = []
+        logits = model(ids)[0][0].double()
+        found.append(F.cross_entropy(logits[:-1], ids[0, 1:], reduction="none"))
+    nll = found[1].tolist()
     return {"about": "ids are the bytes of a prompt, fed one after another into a fresh session. nll[i] = -ln p(ids[i] | "
                      "ids[:i]), nll[0] is null. logits: after the last id. routes[t][layer][rank]: experts of token t. In "
-                     "float64, but for the rounding of activations to int8, which is float32.",
+                     "float64, but for the rounding of activations to int8, which is float32. f32: how far nll and total_nll "
+                     "of the same program in float32 are from these, where an activation near one half rounds otherwise.",
             "prompt": PROMPT, "ids": ids[0].tolist(), "logits": logits[-1].tolist(), "argmax": logits[-1].argmax().item(),
             "nll": [None, *nll], "total_nll": sum(nll), "bits_per_byte": sum(nll) / len(nll) / math.log(2),
+            "f32": {"nll": (found[0] - found[1]).abs().max().item(), "total_nll": (found[0] - found[1]).sum().abs().item()},
             "routes": [[seen["chosen"][0, t].tolist() for seen in watch[:-1]] for t in range(32)]}
 
 

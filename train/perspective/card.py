@@ -155,13 +155,12 @@ def main():
     note("short", {"bits_per_byte": bits_per_byte(bits(model, short)), "without_half_spaces": without,
                    "routes_moved": {str(by): moved(model, short, by) for by in ((0, 1), (1, 0), (2, 2))}})
     unseen = [np.fromfile(path, np.uint8)[:LONGEST] for path in args.unseen]
-    for key, forget in (("carried", None), ("emptied_every_512", 512)):
-        costs = bits(model, [*corpus.val, *unseen], forget=forget)
-        mine, others = costs[:len(corpus.val)], costs[len(corpus.val):]
-        note(key, {"held_out": {"bytes": sum(map(len, mine)), "bits_per_byte": round4(bits_per_byte(mine))},
-                   **{os.path.basename(path): {"bytes": len(c), "bits_per_byte": round4(bits_per_byte([c]))}
-                      for path, c in zip(args.unseen, others)},
-                   "texts": {name: round4(bits_per_byte([c])) for name, c in zip(corpus.names, mine)}})
+    costs = bits(model, [*corpus.val, *unseen])
+    mine, others = costs[:len(corpus.val)], costs[len(corpus.val):]
+    note("carried", {"held_out": {"bytes": sum(map(len, mine)), "bits_per_byte": round4(bits_per_byte(mine))},
+                     **{os.path.basename(path): {"bytes": len(c), "bits_per_byte": round4(bits_per_byte([c]))}
+                        for path, c in zip(args.unseen, others)},
+                     "texts": {name: round4(bits_per_byte([c])) for name, c in zip(corpus.names, mine)}})
     with open(os.path.join(args.folder, "card.json"), "w", encoding="utf-8") as f:
         json.dump(card, f, indent=2)
         f.write("\n")

@@ -31,8 +31,8 @@ def _cache_folder():
     return folder
 
 
-def _compile():
-    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "kernels.cpp")
+def compile_kernels(source):
+    """A C++ file -> the library made of it, compiled at first use."""
     flags = ["-O3", "-march=native", "-ffast-math", "-fopenmp", "-fPIC", "-std=c++17"]
     if platform.machine() in ("x86_64", "AMD64"):
         flags.append("-mprefer-vector-width=512")
@@ -57,7 +57,7 @@ def _compile():
 def _load():
     """-> the library or None, why there is none"""
     try:
-        return _compile(), ""
+        return compile_kernels(os.path.join(os.path.dirname(os.path.abspath(__file__)), "kernels.cpp")), ""
     except subprocess.CalledProcessError as error:
         return None, error.stderr
     except OSError as error:

@@ -7,19 +7,23 @@ import torch
 
 
 def write_safetensors(path, tensors, dtype, metadata):
-    """dtype: "BF16" (rounded to nearest even) or "F32". metadata: {str: str}.
+    """dtype: "BF16" (rounded to nearest even) or "F32", or None: tensors are uint8 or float16 and stay so.
+    metadata: {str: str}.
 
     The file: header length (u64, little-endian), JSON header padded with spaces so that the data start on a
     64-byte boundary, then the tensors in the order of their names without gaps.
     """
     header, blobs, at = {"__metadata__": metadata}, [], 0
     for name in sorted(tensors):
-        t = tensors[name].detach().cpu().contiguous()
+        t, own = tensors[name].detach().cpu().contiguous(), dtype
         if dtype == "BF16":
             raw = t.to(torch.bfloat16).view(torch.int16).numpy().astype("<i2").tobytes()
+        elif dtype is None:
+            own, layout = {torch.uint8: ("U8", "u1"), torch.float16: ("F16", "<f2")}[t.dtype]
+            raw = t.numpy().astype(layout).tobytes()
         else:
             raw = t.to(torch.float32).numpy().astype("<f4").tobytes()
-        header[name] = {"dtype": dtype, "shape": list(t.shape), "data_offsets": [at, at + len(raw)]}
+        header[name] = {"dtype": own, "shape": list(t.shape), "data_offsets": [at, at + len(raw)]}
         blobs.append(raw)
         at += len(raw)
     head = json.dumps(header, separators=(",", ":")).encode()
@@ -31,7 +35,7 @@ def write_safetensors(path, tensors, dtype, metadata):
 
 
 def read_safetensors(path):
-    """-> {name: float32 tensor}, metadata. Reads BF16 and F32; raises ValueError on another dtype."""
+    """-> {name: tensor}, metadata. BF16 and F32 become float32, F16 and U8 stay; raises ValueError on another dtype."""
     with open(path, "rb") as f:
         raw = f.read()
     length, = struct.unpack_from("<Q", raw)
@@ -44,7 +48,9 @@ def read_safetensors(path):
             x = (np.frombuffer(part, "<u2").astype(np.uint32) << 16).view(np.float32)
         elif entry["dtype"] == "F32":
             x = np.frombuffer(part, "<f4")
+        elif entry["dtype"] in ("F16", "U8"):
+            x = np.frombuffer(part, {"F16": "<f2", "U8": "u1"}[entry["dtype"]])
         else:
-            raise ValueError(f"{name}: expected dtype BF16 or F32, found {entry['dtype']}")
+            raise ValueError(f"{name}: expected dtype BF16, F32, F16 or U8, found {entry['dtype']}")
         tensors[name] = torch.from_numpy(x.copy()).view(entry["shape"])
     return tensors, metadata

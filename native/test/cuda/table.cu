@@ -257,7 +257,7 @@ void combine(const float* x, const float* w, float* y, size_t count, size_t n) {
 }  // namespace
 
 // What only the host's memory outside computes has no kernel of this table: dot and attend_shares, and rerotate_kv,
-// whose rows cuda::lay lays.
+// whose rows cuda::lay lays. Nor have pdr and what follows it, which run on the CPU alone.
 const Kernels cuda_kernels{{"cuda", unary<Unary_exp>, unary<Unary_log>, max, sum_exp, finite, staged::softmax, nullptr,
                             unary<Unary_silu>, unary<Unary_gelu>, norm, unit, rope},
                            staged::matmul,
@@ -285,6 +285,11 @@ const Kernels cuda_kernels{{"cuda", unary<Unary_exp>, unary<Unary_log>, max, sum
                            softmax_rows,
                            normalise,
                            combine,
+                           nullptr,
+                           nullptr,
+                           nullptr,
+                           nullptr,
+                           nullptr,
                            nullptr};
 
 }  // namespace continuo::test

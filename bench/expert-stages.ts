@@ -16,7 +16,7 @@ import { documentOf, root } from './support.ts'
 
 const { values } = parseArgs({
   options: {
-    model: { type: 'string', default: `${root}/models/perspective` },
+    model: { type: 'string', default: `${root}models/perspective` },
     tokens: { type: 'string', default: '64' },
     threads: { type: 'string', default: '2' },
     share: { type: 'string', default: '4' },

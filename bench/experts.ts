@@ -15,7 +15,8 @@
  *   of the disk          bytes a second while at least one read is on its way in decoding, as a share of what the disk gives by itself for
  *                        records of this size, one after the other: where a token must have an expert before the next one is known
  *
- * Beside them the same engine over a mapping of the same files, its pages dropped before; each policy of eviction; look-ahead; Belady's
+ * Beside them the same engine over a mapping of the same files, whose pages are gone when they are wanted again, as where memory is short of
+ * them; each policy of eviction; look-ahead; Belady's
  * optimum for the same routes; 16 sessions that generate together; and the same model with dense parts of the same size, in memory. Every
  * run prints its chain: they are all equal, but for the dense model's.
  */
@@ -48,6 +49,8 @@ const SIZES = { layers: 8, channels: 1024, inner: 1024, torus: [8, 8] } as const
 const WARM = 64
 const PREFILL = 512
 const SESSIONS = 16
+/** Tokens of the trace that policies of eviction are compared on. */
+const TRACE = 512
 /** Pieces that the store reads at once. */
 const DEPTH = 16
 
@@ -114,13 +117,25 @@ const quiet = { threads, keepPacked: false, warn: () => {} }
 const routesOf = async (dir: string): Promise<{ readonly trace: readonly number[]; readonly perToken: number }> => {
   const model = await openModel(dir, { ...quiet, experts: { frequencies: false } })
   const context = model.createContext()
-  await model.process([{ context, tokens: text(WARM), nats: false }])
-  const item = { context, tokens: new Int32Array(0), nats: false, perspectives: true, generate: sampled(tokens) }
+  await model.process([{ context, tokens: text(1), nats: false }])
+  const item = { context, tokens: new Int32Array(0), nats: false, perspectives: true, generate: sampled(TRACE) }
   const [result] = await model.process([item])
   model.close()
   const experts = result!.experts!
-  const perToken = experts.length / tokens
+  const perToken = experts.length / TRACE
   return { trace: Array.from(experts, (expert, i) => (i % perToken) * 65_536 + expert), perToken }
+}
+
+/** The share of hits of the same tokens, from a cache that nothing was asked of before. */
+const hitsOf = async (dir: string, options: ExpertOptions): Promise<number> => {
+  const model = await openModel(dir, { ...quiet, experts: { frequencies: false, ...options } })
+  model.experts!.forget()
+  const context = model.createContext()
+  const before = model.experts!.statistics
+  await model.process([{ context, tokens: text(1), nats: false, generate: sampled(TRACE) }])
+  const after = model.experts!.statistics
+  model.close()
+  return (after.hits - before.hits) / (after.uses - before.uses)
 }
 
 /** Hits of Belady's optimum (1966) for the trace and a cache of so many entries, empty at first. */
@@ -232,10 +247,19 @@ try {
   }
 
   const { trace, perToken } = await routesOf(dir)
-  console.log(`\nBelady's optimum on the routes of ${tokens} tokens, ${perToken} experts a token, from an empty cache:`)
+  console.log(`\nHits of ${TRACE} tokens, ${perToken} experts a token, from an empty cache, without look-ahead:`)
+  console.log('in memory   score     lfu     lru  Belady')
   const total = source.layers.length * source.sizes.experts
-  for (const share of [2, 4, 8])
-    console.log(`  1/${share}: ${(100 * belady(trace, Math.floor(total / share))).toFixed(0)} % hits`)
+  for (const part of [2, 4, 8]) {
+    const bound = { bytes: Math.ceil(all / part), lookAhead: false }
+    const shares = [
+      await hitsOf(dir, bound),
+      await hitsOf(dir, { ...bound, policy: 'lfu' }),
+      await hitsOf(dir, { ...bound, policy: 'lru' }),
+      belady(trace, Math.floor(total / part)),
+    ]
+    console.log([`1/${part}`.padEnd(9), ...shares.map((each) => `${(100 * each).toFixed(1)} %`.padStart(8))].join(''))
+  }
 
   console.log('\nsessions  decode    read a token   (1/4 in memory)')
   for (const sessions of [1, 4, SESSIONS]) {

@@ -161,7 +161,7 @@ struct ExpertCache::State {
   uint64_t round_ = 0;  // calls of routed
   CacheStatistics statistics_;
   // Of look-ahead by 1 and 2: the share of right ones among the last predictions of experts that were absent.
-  std::array<double, 2> trust_{1, 1};
+  std::array<double, 2> trust_{0.6, 0.6};
   std::deque<std::string> notes_;
 
   std::condition_variable work_;    // for the checker

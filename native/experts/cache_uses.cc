@@ -12,7 +12,7 @@ namespace continuo::experts {
 namespace {
 
 // How much one prediction changes what is thought of look-ahead.
-constexpr double trust_step = 1.0 / 128;
+constexpr double trust_step = 1.0 / 64;
 constexpr size_t most_frequency_bytes = size_t{1} << 30;
 
 }  // namespace

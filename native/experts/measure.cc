@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/memory.h"
+#include "experts/buffers.h"
 #include "experts/reader.h"
 #include "experts/store.h"
 
@@ -42,7 +42,10 @@ Result<ReadRate> measure_reads(const std::string& path, size_t reads, size_t dep
   auto disk = open_disk(backend, depth);
   if (!disk) return disk.error();
   const size_t record = index->record_bytes(), pieces = (record + piece_bytes - 1) / piece_bytes;
-  Memory buffers(depth * piece_bytes, page);
+  // As the cache has them: in large pages.
+  Buffers memory(depth * piece_bytes, depth * piece_bytes, nullptr);
+  std::byte* const buffers = memory.get(depth * piece_bytes);
+  if (!buffers) return Error{Code::unavailable, "There is no memory to read into."};
   std::vector<uint64_t> free;
   for (size_t i = 0; i < depth; ++i) free.push_back(i);
   std::vector<PieceEnd> ended;
@@ -55,7 +58,7 @@ Result<ReadRate> measure_reads(const std::string& path, size_t reads, size_t dep
       if (one && next % pieces == 0 && running > 0) break;
       if (next % pieces == 0) at = index->records[order.below(index->records.size())].offset;
       const size_t from = next % pieces * piece_bytes, bytes = std::min(piece_bytes, record - from);
-      (*disk)->start(free.back(), {fd, at + from, {buffers.data() + free.back() * piece_bytes, bytes}});
+      (*disk)->start(free.back(), {fd, at + from, {buffers + free.back() * piece_bytes, bytes}});
       free.pop_back();
     }
     ended.clear();

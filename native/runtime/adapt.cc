@@ -256,34 +256,36 @@ AdaptReport Adapting::finish(Context& context) {
   return report_;
 }
 
-AdaptThread::~AdaptThread() {
+AdaptThreads::~AdaptThreads() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   wake_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  for (auto& thread : threads_) thread.join();
 }
 
-std::shared_ptr<Ticket> AdaptThread::start(std::shared_ptr<Adapting> adapting) {
+std::shared_ptr<Ticket> AdaptThreads::start(std::shared_ptr<Adapting> adapting) {
   auto ticket = std::make_shared<Ticket>();
   {
     const std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
     jobs_.push_back({std::move(adapting), ticket});
+    if (idle_ < jobs_.size() && threads_.size() < most) threads_.emplace_back([this] { work(); });
   }
   wake_.notify_one();
   return ticket;
 }
 
-void AdaptThread::work() {
+void AdaptThreads::work() {
   use_default_arithmetic();
   ThreadPool pool(1);
   for (;;) {
     Job job;
     {
       std::unique_lock lock(mutex_);
+      ++idle_;
       wake_.wait(lock, [&] { return stop_.load() || !jobs_.empty(); });
+      --idle_;
       if (jobs_.empty()) return;
       job = std::move(jobs_.front());
       jobs_.pop_front();

@@ -64,10 +64,14 @@ class Adapting {
   AdaptReport report_;
 };
 
-// The thread that adaptations run on, one after the other.
-class AdaptThread {
+// The threads that adaptations run on: some at a time, so that a long one does not hold up the others. They begin in
+// order of arrival.
+class AdaptThreads {
  public:
-  ~AdaptThread();
+  // As many adaptations have values and contexts of their own at a time.
+  static constexpr size_t most = 4;
+
+  ~AdaptThreads();
   // Runs it later; the ticket opens when it has ended, with its error where it failed.
   std::shared_ptr<Ticket> start(std::shared_ptr<Adapting> adapting);
 
@@ -80,8 +84,9 @@ class AdaptThread {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Job> jobs_;
+  size_t idle_ = 0;
   std::atomic<bool> stop_{false};
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace continuo

@@ -89,7 +89,7 @@ void Scheduler::adapt(Executor& executor, Work& work, const AdaptRequest& reques
   if (!work.adapting) {
     executor.settle();
     work.adapting = std::make_shared<Adapting>(work.context(), request);
-    (void)park(work, adapt_thread_.start(work.adapting));
+    (void)park(work, adapt_threads_.start(work.adapting));
     return;
   }
   work.served = true;

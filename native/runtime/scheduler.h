@@ -101,7 +101,7 @@ class Scheduler {
   Counts counts_;
   Pace pace_;
   std::function<void()> wake_;
-  AdaptThread adapt_thread_;
+  AdaptThreads adapt_threads_;
   Works reading_;     // the item at the front has the next turn
   Works generating_;  // in order of arrival
 

@@ -477,7 +477,8 @@ TEST("cuda walks: memories of several levels, their first states, mixes and reca
 
     Command mix = memory, recall = memory, first = memory;
     mix.task = Task::mix, mix.out = nullptr, mix.segment = random.below(2) ? 1 + random.below(3) : 0;
-    recall.task = Task::recall, recall.in[0] = memory.in[1], recall.out = steps.out(z, steps.rows * width);
+    recall.task = Task::recall, recall.in_width = memory.width, recall.in[0] = memory.in[1],
+    recall.out = steps.out(z, steps.rows * width);
     const auto init = random.floats(gates * each, -1, 1);
     first.task = Task::memory_first, first.out = nullptr, first.count = narrow(random.below(2)),
     first.in[0] = first.count > 0 ? steps.in(init) : nullptr;

@@ -34,7 +34,7 @@ struct Model {
   uint64_t clock = 0;
   // Predictions that are not judged yet, by distance: whom, and whether he was there. What they were worth so far.
   std::map<unsigned, std::vector<std::pair<Key, bool>>> predicted;
-  std::map<unsigned, double> trust{{1, 1.0}, {2, 1.0}};
+  std::map<unsigned, double> trust{{1, 0.6}, {2, 0.6}};
 
   void use(Key key, uint64_t row) {
     Known& k = known[key];
@@ -52,7 +52,7 @@ struct Model {
     for (auto& [k, all] : predicted) {
       for (const auto& [key, was_resident] : all) {
         const bool right = std::find(chosen.begin(), chosen.end(), key.second) != chosen.end();
-        if (key.first == layer && !was_resident) trust[k] += ((right ? 1.0 : 0.0) - trust[k]) / 128;
+        if (key.first == layer && !was_resident) trust[k] += ((right ? 1.0 : 0.0) - trust[k]) / 64;
       }
       std::erase_if(all, [&](const auto& each) { return each.first.first == layer; });
     }

@@ -55,8 +55,10 @@ test('where it begins at a snapshot, archived blocks come from the store, and on
     expect(tiers).toContain('store')
     await inTopic.flip(bench, (await heldBy(bench, 's')).find(({ what }) => what === 'archived block 4')!)
     const { findings, headsCompared } = await verification(bench, { blocks })
-    expect(findings).toMatchObject([{ kind: 'blob', session: 's' }])
-    expect(findings[0]!.message).toMatch(/^The blob with archived block 4 of session "s" /)
+    // Each snapshot that needs the block says so; how many there are depends on how commits fell.
+    expect(new Set(findings.map(({ kind, session, message }) => `${kind} ${session} ${message.slice(0, 45)}`))).toEqual(
+      new Set(['blob s The blob with archived block 4 of session "s"']),
+    )
     // The other session was compared to its end.
     expect(headsCompared).toBeGreaterThan(0)
     expect(headsCompared).toBeLessThan(seen.headsCompared)

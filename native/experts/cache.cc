@@ -114,9 +114,10 @@ Result<std::shared_ptr<ExpertCache>> ExpertCache::open(const std::string& folder
   if (const std::string found = digest_of(files); !options.digest.empty() && found != options.digest)
     return Error{Code::refused, text(folder, " has experts with the digest ", found, ", expected ", options.digest,
                                      ". Pack the experts of this model again: continuo experts pack.")};
+  const uint64_t largest = largest_of(files);
   for (const auto& file : files) {
     const uint64_t needed = 2 * uint64_t{memory_of(file->index)};
-    if (needed == 2 * largest_of(files) && options.bytes < needed)
+    if (needed == 2 * largest && options.bytes < needed)
       return Error{Code::refused, text("--expert-bytes is ", options.bytes, ", and two experts of layer ",
                                        file->index.layer, " need ", needed, " bytes. Give at least as many.")};
   }
@@ -339,7 +340,7 @@ void ExpertCache::forget() {
   const std::lock_guard lock(state.mutex_);
   for (const size_t number : std::vector(state.residents_)) {
     auto& entry = state.entries_[number];
-    if (entry.loans == 0 && entry.bases == 0 && entry.awaited == 0 && !entry.due) state.evict(entry);
+    if (State::may_go(entry) && !entry.due) state.evict(entry);
   }
 }
 

@@ -84,7 +84,7 @@ ExpertCache::State::Entry* ExpertCache::State::victim(Price price) const {
   bool any = false, any_due = false;
   for (const size_t number : residents_) {
     const Entry& entry = entries_[number];
-    if (entry.loans > 0 || entry.bases > 0 || entry.awaited > 0) continue;
+    if (!may_go(entry)) continue;
     if (entry.due && price != Price::also_due) continue;
     // What is due goes last.
     if (any && entry.due && !any_due) continue;

@@ -109,6 +109,8 @@ struct ExpertCache::State {
   double delta_cost(const Entry& entry) const;
   double score(const Entry& entry) const;
   const Link* nearest(const Entry& entry) const;
+  // Nobody uses its bytes. What is due may still be kept.
+  static bool may_go(const Entry& entry) { return entry.loans == 0 && entry.bases == 0 && entry.awaited == 0; }
   Entry* victim(Price price) const;
   void evict(Entry& entry);
   Room make_room(const Entry& entry, Price price);

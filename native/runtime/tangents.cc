@@ -300,16 +300,21 @@ class Tangents::Pass {
     const size_t h = offsets.numbers.size(), n = y.empty() ? 0 : y[0].size();
     Row at(value("normed", t_), value("normed", t_) + n), c(h, 0.0f);
     Rows d_c(y.size(), Row(h, 0.0f));
+    Row inverses(h);
+    for (size_t j = 0; j < h; ++j) {
+      const float* normal = normals.numbers.data() + j * n;
+      inverses[j] = 1.0f / kernels_.dot(normal, normal, n);
+    }
     bool changed = true;
     for (int64_t sweep = 0; sweep < node.number && changed; ++sweep) {
       changed = false;
       for (size_t j = 0; j < h; ++j) {
         const float* normal = normals.numbers.data() + j * n;
-        const float inverse = 1.0f / kernels_.dot(normal, normal, n);
-        const float s = (kernels_.dot(normal, at.data(), n) - (offsets.numbers[j] + node.scale)) * inverse;
+        const float s = (kernels_.dot(normal, at.data(), n) - (offsets.numbers[j] + node.scale)) * inverses[j];
         const float next = std::max(c[j] + s, 0.0f);
         for (size_t kappa = 0; kappa < y.size(); ++kappa) {
-          const float d_next = c[j] + s > 0 ? d_c[kappa][j] + kernels_.dot(normal, y[kappa].data(), n) * inverse : 0.0f;
+          const float d_next =
+              c[j] + s > 0 ? d_c[kappa][j] + kernels_.dot(normal, y[kappa].data(), n) * inverses[j] : 0.0f;
           const float by = d_next - d_c[kappa][j];
           for (size_t i = 0; by != 0 && i < n; ++i) y[kappa][i] -= by * normal[i];
           d_c[kappa][j] = d_next;

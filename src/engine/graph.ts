@@ -167,16 +167,20 @@ export const isBound = (declaration: Declaration): declaration is BoundDeclarati
   declaration.kind === 'constant' ||
   (declaration.kind === 'volatile' && (declaration.ref ?? declaration.pattern) !== undefined)
 
+/** The numbers that the members of a family have in the names of their tensors. */
+export const membersOf = (graph: Graph, { over, from = 0 }: BoundDeclaration): readonly number[] => {
+  const index = graph.indices.find(({ name }) => name === over)
+  const values = Array.from({ length: Math.max(0, indexExtent(graph, over) - from) }, (_, i) => from + i)
+  return index?.of === undefined ? values : values.map((value) => index.at[value]!)
+}
+
 /** The tensors of the file that a constant or a volatile table stands for, in order of its members, and of the matrices in each stack. */
 export const tensorsOf = (graph: Graph, bound: BoundDeclaration): readonly string[] => {
-  const { ref, pattern, over, from = 0, shape } = bound
+  const { ref, pattern, over, shape } = bound
   const layout = bound.kind === 'constant' ? bound.layout : undefined
   if (layout === 'experts') return []
-  const index = graph.indices.find(({ name }) => name === over)
-  const numbers = Array.from({ length: Math.max(0, indexExtent(graph, over) - from) }, (_, i) => from + i)
-  const named = (value: number): string =>
-    (pattern ?? '').replaceAll(`{${over}}`, String(index?.of === undefined ? value : index.at[value]))
-  const names = ref !== undefined ? [ref] : numbers.map(named)
+  const named = (member: number): string => (pattern ?? '').replaceAll(`{${over}}`, String(member))
+  const names = ref !== undefined ? [ref] : membersOf(graph, bound).map(named)
   if (layout !== 'stack' || !names[0]?.includes('{e}')) return names
   return names.flatMap((name) => Array.from({ length: shape[0]! }, (_, e) => name.replace('{e}', String(e))))
 }

@@ -46,7 +46,8 @@ const FILE = /^layer-\d{3,}\.experts$/
 export const fileOf = (layer: number): string => `layer-${String(layer).padStart(3, '0')}.experts`
 const threadsOf = (threads = availableParallelism()): number => Math.max(1, Math.min(16, threads))
 
-const digestOf = (layers: readonly LayerReport[]): string => {
+/** Of a store: sha256 over the digests of its layers, 64 hexadecimal digits. */
+export const digestOf = (layers: readonly { readonly digest: string }[]): string => {
   const hash = createHash('sha256')
   for (const { digest } of layers) hash.update(digest, 'hex')
   return hash.digest('hex')

@@ -3,23 +3,24 @@
  * becomes one that asks the store for them. The numbers are the same bits. Where every layer has experts, each layer also tells the store
  * which experts the next ones are likely to want, by their own norms and routers on this layer's input.
  */
-import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
-import { open } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { ExpertStore } from '../engine/experts.ts'
 import {
   type ConstantDeclaration,
   type Declaration,
   type Graph,
+  membersOf,
   type Node,
   type OpNode,
   tensorsOf,
 } from '../engine/graph.ts'
 import { ContinuoError } from '../errors.ts'
-import { fileOf, storeOf } from '../experts/pack.ts'
+import { type LayerHeader, readHeader } from '../experts/header.ts'
+import { digestOf, fileOf, storeOf } from '../experts/pack.ts'
 
-const STACKS = ['experts.gate_proj', 'experts.up_proj', 'experts.down_proj'] as const
+/** Gate, up and down. */
+export const STACKS = ['experts.gate_proj', 'experts.up_proj', 'experts.down_proj'] as const
 const STORED = 'experts'
 /** Layers ahead of which routes are predicted. */
 const LOOK_AHEAD = 2
@@ -30,20 +31,14 @@ const pickOf = (operand: string): string => /\((.*)\)$/.exec(operand)?.[1] ?? ''
 const writes = (nodes: readonly Node[], name: string): OpNode | undefined =>
   nodes.findLast((node): node is OpNode => isOp(node) && node.out === name)
 
-const stackOf = (graph: Graph, name: string): ConstantDeclaration | undefined =>
+/** Gate, up or down of all layers in a graph. */
+export const stackOf = (graph: Graph, name: string): ConstantDeclaration | undefined =>
   graph.declarations.find(
     (each): each is ConstantDeclaration => each.kind === 'constant' && each.layout === 'stack' && each.name === name,
   )
 
 /** Whether the graph has experts of gate, up and down, as a store holds them. */
 export const hasExperts = (graph: Graph): boolean => STACKS.every((name) => stackOf(graph, name) !== undefined)
-
-/** The numbers of the layers with experts. */
-const layersOf = (graph: Graph): readonly number[] => {
-  const { over, from = 0 } = stackOf(graph, STACKS[0])!
-  const index = graph.indices.find(({ name }) => name === over)!
-  return index.of === undefined ? Array.from({ length: index.extent - from }, (_, i) => from + i) : index.at
-}
 
 /** The nodes that compute a row's experts from the input of the layer's feed-forward part, in order; and that input. */
 const routeNodes = (
@@ -180,36 +175,23 @@ export const expertTensors = (graph: Graph): ReadonlySet<string> =>
     }),
   )
 
-const DIGEST = { at: 80, bytes: 32 }
-const CODING_AT = 36
+const headerOf = (dir: string, path: string): LayerHeader => {
+  try {
+    return readHeader(path)
+  } catch (cause) {
+    throw new ContinuoError(
+      'REFUSED',
+      `${path} cannot be read. Pack the experts again: continuo experts pack ${dir}.`,
+      { cause },
+    )
+  }
+}
 
-/** The store beside a mixture's weights, as the headers of its files say; null: there is none. */
-export const readStore = async (
-  dir: string,
-  graph: Graph,
-): Promise<(ExpertStore & { readonly coding: number }) | null> => {
+/** The store beside a mixture's weights, as the headers of its files say; null: there is none. Throws REFUSED for a file that cannot be read. */
+export const readStore = (dir: string, graph: Graph): (ExpertStore & { readonly coding: number }) | null => {
   const folder = storeOf(dir)
   if (!existsSync(folder)) return null
-  const layers = layersOf(graph)
-  const hash = createHash('sha256')
-  let coding = 0
-  for (const layer of layers) {
-    const path = join(folder, fileOf(layer))
-    const head = Buffer.alloc(128)
-    const file = await open(path).catch((cause) => {
-      throw new ContinuoError(
-        'REFUSED',
-        `${path} cannot be read. Pack the experts again: continuo experts pack ${dir}.`,
-        { cause },
-      )
-    })
-    try {
-      await file.read(head, 0, head.length, 0)
-    } finally {
-      await file.close()
-    }
-    hash.update(head.subarray(DIGEST.at, DIGEST.at + DIGEST.bytes))
-    coding = head.readUInt32LE(CODING_AT)
-  }
-  return { folder, layers, digest: hash.digest('hex'), coding }
+  const layers = membersOf(graph, stackOf(graph, STACKS[0])!)
+  const headers = layers.map((layer) => headerOf(dir, join(folder, fileOf(layer))))
+  return { folder, layers, digest: digestOf(headers), coding: headers.at(-1)?.coding ?? 0 }
 }

@@ -5,10 +5,11 @@
 import { join } from 'node:path'
 import { z } from 'zod'
 import { inspectFiles } from '../engine/engine.ts'
-import { type ConstantDeclaration, type Graph, tensorsOf } from '../engine/graph.ts'
+import { membersOf, tensorsOf } from '../engine/graph.ts'
 import type { TensorEntry } from '../engine/native.ts'
 import { ContinuoError } from '../errors.ts'
 import type { ExpertCoding, ExpertsSource, MatrixPlace, Slice } from '../experts/source.ts'
+import { STACKS, stackOf } from './expert-store.ts'
 import { type Config, readConfig, readPackage } from './package.ts'
 
 const PARTS = ['gate', 'up', 'down'] as const
@@ -90,13 +91,6 @@ const perspectiveSource = (dir: string, config: Config): ExpertsSource => {
 
 const FLOATS: Readonly<Record<string, ExpertCoding>> = { F32: 'f32', F16: 'f16', BF16: 'bf16' }
 
-/** Gate, up or down of all layers in a graph. */
-const stackOf = (graph: Graph, part: string): ConstantDeclaration | undefined =>
-  graph.declarations.find(
-    (each): each is ConstantDeclaration =>
-      each.kind === 'constant' && each.layout === 'stack' && each.name === `experts.${part}_proj`,
-  )
-
 /** The rows `from` … of one matrix in a tensor that may hold several, row-major. */
 const rowsOf = (tensor: TensorEntry, from: number, rows: number): Slice => {
   const all = tensor.shape.slice(0, -1).reduce((product, extent) => product * extent, 1)
@@ -111,7 +105,7 @@ const stackSource = async (dir: string): Promise<ExpertsSource> => {
       `${dir} is no folder of safetensors files; experts are packed from such a folder. Take the model in that form.`,
     )
   const { graph } = family.build(config, tensors)
-  const stacks = PARTS.map((part) => stackOf(graph, part))
+  const stacks = STACKS.map((name) => stackOf(graph, name))
   if (stacks.every((stack) => stack === undefined))
     throw invalid(`${dir} is a "${config.model_type}" model, which has no experts; there is nothing to pack.`)
   if (stacks.some((stack) => stack === undefined))
@@ -123,13 +117,11 @@ const stackSource = async (dir: string): Promise<ExpertsSource> => {
   const [experts, inner, channels] = shapes[0]! as readonly [number, number, number]
   const group = stacks[0]!.group ?? 0
   for (const [which, stack] of stacks.entries()) {
-    const { shape, view, storage, over, from = 0 } = stack!
-    const index = graph.indices.find(({ name }) => name === over)!
+    const { shape, view, storage } = stack!
     const members = tensorsOf(graph, stack!)
     const scales = storage === undefined ? null : tensorsOf(graph, { ...stack!, pattern: stack!.scales! })
     const single = (stack!.pattern ?? '').includes('{e}')
-    const layers = index.of === undefined ? Array.from({ length: index.extent - from }, (_, i) => from + i) : index.at
-    for (const [l, layer] of layers.entries()) {
+    for (const [l, layer] of membersOf(graph, stack!).entries()) {
       const own = found.get(layer) ?? Array.from({ length: experts }, () => [])
       found.set(layer, own)
       for (let e = 0; e < experts; e += 1) {

@@ -15,8 +15,6 @@ export interface StoredExperts {
   readonly layers: readonly number[]
   /** Of all experts (docs/experts.md, Digests). */
   readonly digest: string
-  /** Weights of all experts. */
-  readonly parameters: number
 }
 
 export interface FamilyModel {

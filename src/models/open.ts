@@ -95,9 +95,7 @@ export const describePackage = async (
   for (const note of found.notes) warn(note)
   const whole = withCacheDtype(built.graph, cacheDtype, modelType)
   const store =
-    found.format === 'gguf' || options.experts?.from === 'weights' || !hasExperts(whole)
-      ? null
-      : await readStore(dir, whole)
+    found.format === 'gguf' || options.experts?.from === 'weights' || !hasExperts(whole) ? null : readStore(dir, whole)
   const graph = store === null ? whole : withExpertStore(whole, lookAhead)
   const request: LoadRequest = {
     ...{ dir, modelType, vocabSize, levels, memory, graph },

@@ -365,15 +365,10 @@ const build = (
 
   const { mpd, hdm, fmea, recent, experts, layer_types, ffn_types, pdr } = config
   g.perspective({ layer_types, ffn_types, pdr, experts, recent, mpd, hdm, fmea, eps: config.rms_norm_eps })
-  const count = kinds.experts.layers.length * experts.count
   return {
     graph: g.finish(),
     vocabSize: V,
-    experts: {
-      layers: kinds.experts.layers,
-      digest: experts.digest,
-      parameters: count * 3 * D * experts.intermediate_size,
-    },
+    experts: { layers: kinds.experts.layers, digest: experts.digest },
   }
 }
 

@@ -1,9 +1,10 @@
 /** The experts of a model that lie in a store, as text: how many, how large, what the disk gives for a token; of those on a torus how often each was used. */
-import { closeSync, existsSync, openSync, readdirSync, readFileSync, readSync, statSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { ExpertStore } from '../../engine/experts.ts'
 import type { ConstantDeclaration, Graph } from '../../engine/graph.ts'
 import { aligned } from '../../engine/print.ts'
+import { readHeader } from '../../experts/header.ts'
 import { fileOf } from '../../experts/pack.ts'
 import { bytes, count, plural } from '../output.ts'
 
@@ -26,18 +27,6 @@ export interface ShownExperts {
   readonly frequencies: readonly (readonly number[])[] | null
   /** Parts that a perspective model has. */
   readonly parts: readonly string[]
-}
-
-/** The fixed part of a file's header (docs/experts.md). */
-const headOf = (path: string): Buffer => {
-  const head = Buffer.alloc(128)
-  const file = openSync(path, 'r')
-  try {
-    readSync(file, head, 0, head.length, 0)
-  } finally {
-    closeSync(file)
-  }
-  return head
 }
 
 const MAGIC = 'CNTNFRQ1'
@@ -68,7 +57,6 @@ export const expertsOf = (graph: Graph, store: ExpertStore | undefined): ShownEx
   if (declared === undefined || store === undefined || !existsSync(store.folder)) return null
   const [experts, inner, channels] = declared.shape as readonly [number, number, number]
   const { layers, folder, digest } = store
-  const head = headOf(join(folder, fileOf(layers[0]!)))
   const perspective = graph.perspective as
     | (Readonly<Record<string, unknown>> & {
         readonly experts: { readonly torus: [number, number]; readonly top_k: number }
@@ -83,8 +71,8 @@ export const expertsOf = (graph: Graph, store: ExpertStore | undefined): ShownEx
     parameters: weights * experts * layers.length,
     active: weights * chosen * layers.length,
     bytes: files.reduce((sum, file) => sum + statSync(join(folder, file)).size, 0),
-    recordBytes: Number(head.readBigUInt64LE(40)),
-    deltas: files.reduce((sum, file) => sum + Number(headOf(join(folder, file)).readBigUInt64LE(56)), 0),
+    recordBytes: readHeader(join(folder, fileOf(layers[0]!))).recordBytes,
+    deltas: files.reduce((sum, file) => sum + readHeader(join(folder, file)).deltas, 0),
     torus: perspective?.experts.torus ?? null,
     frequencies: readFrequencies(folder, layers.length, experts, digest),
     parts: ['mpd', 'hdm', 'fmea']

@@ -1,8 +1,9 @@
 // The memory of the cache's records.
 //
 // It comes from the system in chunks of many records, in large pages where there are such: a read past the page cache
-// hands the disk each page of its buffer, and of small pages that is a third of the time. A chunk stays. Buffers that
-// are free, while those of another size are needed, give their pages back to the system and keep their addresses.
+// hands the disk each page of its buffer, and of small pages that is a third of the time. A chunk stays mapped.
+// When a buffer of one size is needed and only buffers of another size are free, the free ones give their pages back to
+// the system; their addresses stay reserved.
 #pragma once
 
 #include <cstddef>

@@ -57,7 +57,8 @@ struct CacheOptions {
   std::function<bool(size_t bytes)> memory;
 };
 
-// Of the predictions of one distance. A prediction is judged when its layer is routed next.
+// Statistics of the predictions that were made a given number of layers ahead. A prediction is judged when the layer
+// that it was made for is routed next.
 struct LookAhead {
   uint64_t predictions = 0, right = 0;
   uint64_t already_resident = 0;  // when they were made

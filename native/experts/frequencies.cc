@@ -13,7 +13,7 @@ namespace {
 
 constexpr double keep = 0.999, gain = 0.001;
 
-// 0.999^age. The cache scores all its experts for each one that goes, so small ages stand in a table.
+// 0.999^age. For each eviction the cache scores every resident expert, so the powers of small ages stand in a table.
 double decay(uint64_t age) {
   static const auto table = [] {
     std::array<double, 4096> out{};

@@ -9,7 +9,8 @@
 
 namespace continuo::experts {
 
-// What tells a file from one that took its place, or was written over.
+// Two reads of a path with equal identities read the same file, unchanged. Another file of that name, or a change of
+// its content, gives another identity.
 struct Identity {
   uint64_t inode = 0, bytes = 0;
   int64_t seconds = 0, nanoseconds = 0;  // of the last change

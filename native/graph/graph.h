@@ -194,9 +194,9 @@ struct Node {
   float eps = 0;
   float scale = 0;            // attend; scale: the factor; project: the inflation
   uint64_t from = 0, to = 0;  // slice; loop
-  int64_t number =
-      0;  // less, equal, remainder: the right-hand side; increment, decrement: by how much; cache_read of
-          // a counter: modulo what, or 0; branch: the index' value; topk, nearest: how many; project: sweeps
+  // less, equal, remainder: the right-hand side; increment, decrement: by how much; cache_read of a counter: modulo
+  // what, or 0; branch: the index' value; topk, nearest: how many; project: sweeps
+  int64_t number = 0;
   Type type = Type::f32;             // cast
   std::vector<float> low, high;      // range, clamp: per level
   uint32_t times = 1;                // repeat

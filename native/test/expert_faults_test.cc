@@ -19,7 +19,8 @@ bool one_says(const std::vector<std::string>& notes, const std::string& part) {
                        [&](const auto& each) { return each.find(part) != std::string::npos; }) == 1;
 }
 
-// A disk that answers `result` to the first `times` reads of the piece at `offset`.
+// Options with a disk whose first `times` reads at `offset` of a file return `result`, a count of bytes or a negative
+// errno, in place of the true one.
 CacheOptions failing(uint64_t offset, int times, int64_t result) {
   const auto script = std::make_shared<Script>();
   script->fault = [=](const Piece& piece, int64_t read) mutable {

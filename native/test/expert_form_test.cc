@@ -46,7 +46,8 @@ void tame(Expert& expert, Random& random) {
   }
 }
 
-// The number of an output and an input, and its scale (1 for floats), by the codings' own words.
+// One element of a weight matrix, at an output (row) and an input (column): its code as a number, and the scale of its
+// group (1 for floats), as docs/experts.md defines each coding.
 struct Number {
   float number, scale;
 };

@@ -20,7 +20,7 @@ export interface ExpertStore {
   readonly digest: string
 }
 
-/** What the engine needs to open the store. Throws INVALID for options that cannot be. */
+/** The request by which the native engine opens the store. Throws INVALID for options that cannot be. */
 export const expertsOf = (
   store: ExpertStore,
   {

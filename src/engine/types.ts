@@ -358,7 +358,7 @@ export interface ExpertPort {
   readonly statistics: ExpertStatistics
   /** Gives up what is in memory: for measurements and checks. */
   forget(): void
-  /** Writes how often each expert is used beside the store, so that the next start begins with the most frequent ones. Throws UNAVAILABLE. */
+  /** Writes frequencies.bin into the store's folder: how often each expert is used, so that the next start reads the most frequent experts first. Throws UNAVAILABLE. */
   saveFrequencies(): void
 }
 

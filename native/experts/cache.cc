@@ -164,6 +164,12 @@ const StoreIndex* ExpertCache::index(uint32_t layer) const {
 Backend ExpertCache::backend() const { return state_->backend_; }
 const std::string& ExpertCache::digest() const { return state_->digest_; }
 
+size_t ExpertCache::fits(uint32_t layer) const {
+  const std::lock_guard lock(state_->mutex_);
+  const auto* found = state_->layer_of(layer);
+  return found ? state_->bound_ / found->memory : 0;
+}
+
 // Queues a request, or makes a demand of one that is under way.
 void ExpertCache::State::ask(Entry& entry, Reason reason) {
   const bool demand = reason == Reason::demand;
@@ -222,6 +228,64 @@ void ExpertCache::unwant(uint32_t layer, std::span<const uint32_t> experts) {
   state_->leave(lock, wakes);
 }
 
+void ExpertCache::unwant_all() {
+  State::Wakes wakes;
+  State::Lock lock(state_->mutex_);
+  for (auto& entry : state_->entries_) {
+    if (entry.awaited > 0) continue;
+    entry.due = false;
+    if (entry.stage == State::Stage::queued && entry.reason == Reason::demand) state_->drop(entry, wakes);
+  }
+  state_->failed_.clear();
+  state_->pump(wakes);
+  state_->leave(lock, wakes);
+}
+
+Await ExpertCache::await(uint32_t layer, std::span<const uint32_t> pending, const std::function<void()>& wake) {
+  Await out;
+  State::Wakes wakes;
+  State::Lock lock(state_->mutex_);
+  for (const uint32_t expert : pending) {
+    auto* entry = state_->entry_of(layer, expert);
+    if (!entry) continue;
+    out.entries_.emplace_back(expert, state_->number_of(*entry));
+    ++entry->awaited;
+    if (entry->stage == State::Stage::resident) {
+      wakes.push_back(wake);
+      continue;
+    }
+    state_->ask(*entry, Reason::demand);
+    state_->wakes_.emplace(state_->number_of(*entry), wake);
+  }
+  out.cache_ = shared_from_this();
+  state_->pump(wakes);
+  state_->leave(lock, wakes);
+  return out;
+}
+
+Await::~Await() {
+  if (!cache_) return;
+  ExpertCache::State::Wakes wakes;
+  ExpertCache::State::Lock lock(cache_->state_->mutex_);
+  for (const auto& [expert, number] : entries_) --cache_->state_->entries_[number].awaited;
+  cache_->state_->pump(wakes);
+  cache_->state_->leave(lock, wakes);
+}
+
+void Await::taken(uint32_t expert) {
+  const auto found =
+      std::find_if(entries_.begin(), entries_.end(), [&](const auto& each) { return each.first == expert; });
+  if (found == entries_.end()) return;
+  const std::lock_guard lock(cache_->state_->mutex_);
+  --cache_->state_->entries_[found->second].awaited;
+  entries_.erase(found);
+}
+
+void Await::count(std::chrono::duration<double> time) {
+  const std::lock_guard lock(cache_->state_->mutex_);
+  cache_->state_->statistics_.wait_seconds += time.count();
+}
+
 bool ExpertCache::ready(uint32_t layer, uint32_t expert) const {
   const std::lock_guard lock(state_->mutex_);
   const auto* entry = state_->entry_of(layer, expert);
@@ -240,7 +304,13 @@ void ExpertCache::on_arrival(uint32_t layer, uint32_t expert, std::function<void
   wake();
 }
 
-Result<Loan> ExpertCache::take(uint32_t layer, std::span<const uint32_t> pending) {
+Result<Loan> ExpertCache::take(uint32_t layer, std::span<const uint32_t> pending) { return take(layer, pending, true); }
+
+Result<Loan> ExpertCache::take_ready(uint32_t layer, std::span<const uint32_t> pending) {
+  return take(layer, pending, false);
+}
+
+Result<Loan> ExpertCache::take(uint32_t layer, std::span<const uint32_t> pending, bool wait) {
   State& s = *state_;
   State::Wakes wakes;
   State::Lock lock(s.mutex_);
@@ -270,6 +340,7 @@ Result<Loan> ExpertCache::take(uint32_t layer, std::span<const uint32_t> pending
       s.failed_.erase(failed);
       return error;
     }
+    if (!wait) return Loan{};
     const auto began = steady_clock::now();
     s.takers_.push_back(&taker);
     for (const size_t number : entries) ++s.entries_[number].awaited;

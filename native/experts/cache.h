@@ -18,6 +18,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -97,6 +98,7 @@ class Loan {
   ~Loan();
 
   size_t index = 0;  // in what take was given
+  bool empty() const { return !cache_; }
   // form_bytes of the layer's shape (form.h); aligned to 4096.
   std::span<const std::byte> bytes() const { return bytes_; }
 
@@ -105,6 +107,25 @@ class Loan {
   std::shared_ptr<ExpertCache> cache_;
   size_t entry_ = 0;
   std::span<const std::byte> bytes_;
+};
+
+// Somebody waits for experts without a call of take, as long as this lives: as those of a call of take, their reads go
+// on even at the cost of what others have demanded and not come for.
+class Await {
+ public:
+  Await(Await&& other) noexcept = default;
+  Await& operator=(Await&&) = delete;
+  ~Await();
+  // Nobody waits for this one any more.
+  void taken(uint32_t expert);
+  // Adds time to CacheStatistics::wait_seconds.
+  void count(std::chrono::duration<double> time);
+
+ private:
+  friend class ExpertCache;
+  Await() = default;
+  std::shared_ptr<ExpertCache> cache_;
+  std::vector<std::pair<uint32_t, size_t>> entries_;  // expert and entry
 };
 
 class ExpertCache : public std::enable_shared_from_this<ExpertCache> {
@@ -120,6 +141,8 @@ class ExpertCache : public std::enable_shared_from_this<ExpertCache> {
   const StoreIndex* index(uint32_t layer) const;
   Backend backend() const;
   const std::string& digest() const;  // of the store
+  // Experts of this layer that the bound has room for.
+  size_t fits(uint32_t layer) const;
 
   // A layer routed the rows of a step: row rows[i] (from 0) chose expert experts[i], so both have an element for each
   // row and rank, in any order but the rows of one expert ascending. Counts uses, judges predictions for this layer,
@@ -142,6 +165,14 @@ class ExpertCache : public std::enable_shared_from_this<ExpertCache> {
   // Waits until one of `pending` is resident, and lends it; of several the one that came first. Those that nobody asked
   // for are demanded now. An error is that of one of them which could not be read; asked for again, it is read anew.
   Result<Loan> take(uint32_t layer, std::span<const uint32_t> pending);
+  // The same without waiting: where none of them is resident the loan is empty.
+  Result<Loan> take_ready(uint32_t layer, std::span<const uint32_t> pending);
+
+  // `wake` is called, from any thread and without a lock, at each arrival of one of `pending`, and where its request
+  // failed or was dropped; it must not own the cache. What is resident then is had by take_ready.
+  Await await(uint32_t layer, std::span<const uint32_t> pending, const std::function<void()>& wake);
+  // No demand that is not waited for in take or by an Await will be taken.
+  void unwant_all();
 
   // Asks for the most frequent experts, best first, as long as there is room without evicting any. Returns at once.
   void warm();
@@ -156,7 +187,9 @@ class ExpertCache : public std::enable_shared_from_this<ExpertCache> {
 
  private:
   friend class Loan;
+  friend class Await;
   struct State;
+  Result<Loan> take(uint32_t layer, std::span<const uint32_t> pending, bool wait);
   explicit ExpertCache(std::unique_ptr<State> state);
   const std::unique_ptr<State> state_;
 };

@@ -142,6 +142,11 @@ class Context final : public Pageable {
   // Archived blocks that the list is about to be laid from, and pending ones that come at the next beat.
   Loan to_lay, to_inject;
 
+  // Of the experts of a store that its rows were routed to: in how many of the last layers, as a share, one was not in
+  // memory. It decides who waits for whom, and no bit.
+  float misses = 0.5f;
+  bool swift() const { return misses < 0.5f; }
+
   // Set when a number stopped being finite, or when memory ran out in the middle of a step. Only reset() and restore()
   // clear it.
   bool broken = false;

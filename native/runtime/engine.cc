@@ -24,16 +24,18 @@ template <class T, class Body> Result<T> guarded(const Body& body) {
 Engine::Engine(size_t threads, double step_target)
     : pool_(std::max<size_t>(1, threads)),
       inbox_(std::make_shared<Inbox>()),
-      scheduler_(step_target,
-                 [inbox = std::weak_ptr(inbox_)] {
-                   const auto to = inbox.lock();
-                   if (!to) return;
-                   {
-                     const std::lock_guard lock(to->mutex);
-                     to->woken = true;
-                   }
-                   to->wake.notify_one();
-                 }),
+      scheduler_(
+          step_target,
+          [inbox = std::weak_ptr(inbox_)] {
+            const auto to = inbox.lock();
+            if (!to) return;
+            {
+              const std::lock_guard lock(to->mutex);
+              to->woken = true;
+            }
+            to->wake.notify_one();
+          },
+          [this] { return rest(); }),
       thread_([this] { work(); }) {}
 
 Engine::~Engine() { stop(); }
@@ -68,6 +70,7 @@ void Engine::work() {
     // A step follows each job, so that many jobs do not delay the items. Jobs run after `stop` too: they answer with an
     // error, so that every callback is called.
     if (job) (*job)();
+    if (inbox_->stopping && executor_) executor_->abandon();
     if (inbox_->stopping)
       scheduler_.fail_all({Code::misuse, "the model was closed while the call was running."}, false);
     else if (arrived && !job && scheduler_.wait_until())
@@ -75,6 +78,15 @@ void Engine::work() {
     else if (scheduler_.runnable())
       step();
   }
+}
+
+bool Engine::rest() {
+  auto& inbox = *inbox_;
+  std::unique_lock lock(inbox.mutex);
+  const auto busy = [&] { return inbox.stopping || !inbox.jobs.empty() || !inbox.arrivals.empty(); };
+  inbox.wake.wait(lock, [&] { return inbox.woken || busy(); });
+  inbox.woken = false;
+  return !busy();
 }
 
 bool Engine::take(std::optional<Job>& job, std::vector<Arrival>& arrivals) {
@@ -302,10 +314,12 @@ void Engine::step() {
   });
   if (stepped) return;
   // The step may have stopped half way, so that the state and the clock of its contexts disagree: they are broken.
-  if (model_->device->lost())
+  if (model_->device->lost()) {
     (void)revive(stepped.error());
-  else
-    scheduler_.fail_step(stepped.error());
+    return;
+  }
+  executor_->abandon();
+  scheduler_.fail_step(stepped.error());
 }
 
 Status Engine::logits(std::shared_ptr<Context> context, Predicted done) {

@@ -107,6 +107,8 @@ class Engine {
   // Waits until there is work, and takes one job and all arrivals. False when the engine is stopped and no work is
   // left.
   bool take(std::optional<Job>& job, std::vector<Arrival>& arrivals);
+  // Waits until somebody was woken; false where a job or an item waits, or the engine is to stop.
+  bool rest();
   void admit(std::vector<Arrival> arrivals);
   void step();
   Result<std::vector<float>> run_logits(Context& context);

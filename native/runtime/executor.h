@@ -8,6 +8,8 @@
 
 #include <array>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "base/threads.h"
 #include "runtime/context.h"
 #include "runtime/model.h"
+#include "runtime/ticket.h"
 #include "runtime/volatile_tables.h"
 
 namespace continuo {
@@ -96,6 +99,28 @@ class Executor {
   virtual void step(size_t block, size_t rows, std::span<const Run> runs);
   virtual void settle() {}
 
+  // executor_parking.cc
+  // Whether runs of the block may leave a step for want of experts.
+  bool parks(size_t block) const;
+  // How the caller waits. `wait` returns after a call of `wake`, which may come from any thread; false where others
+  // should not wait meanwhile.
+  struct Idle {
+    std::function<void()> wake;
+    std::function<bool()> wait;
+  };
+  // As step(), of a block that parks, but runs may leave it, and parked runs join it where their experts have come.
+  // Gives the runs that came through to the end, with the rows that they have in the block's values. `runs` may be
+  // empty where can_join(). The context of a parked run stays pinned, and nobody else touches it.
+  virtual std::vector<Run> pass(size_t block, std::span<const Run> runs, const Idle& idle);
+  // Whether a parked run could join a step; `swift`: one whose experts mostly are in memory.
+  bool can_join(bool swift = false) const;
+  // Visits the parked runs: visit(context, ticket), which opens when the run can join.
+  void each_parked(const auto& visit) const {
+    for (const auto& parked : parked_) visit(parked.run.context, parked.ticket);
+  }
+  // Forgets the parked runs. Their contexts are unusable.
+  void abandon();
+
   // Of the last step.
   const std::vector<Fault>& faults() const { return faults_; }
   const std::vector<TraceEntry>& trace() const { return trace_; }
@@ -111,13 +136,26 @@ class Executor {
   // The memory of a block's values.
   struct Space {
     const Program* program;
-    Plan plan;            // offsets for a step of one row
-    size_t rows;          // the most rows of a step
+    std::vector<Lifetime> lifetimes;  // [values]
+    Plan plan;                        // offsets for a step of one row
+    size_t rows;                      // the most rows of a step
     DeviceMemory memory;  // [plan.bytes × rows]; value i at plan.offsets[i] × rows, as [rows, bytes of the value]
     std::vector<int64_t> growth;  // [declarations]: what a row adds to that counter; 0 where it is none
   };
 
   // `lifetimes` gives the lifetimes of a program's values by which this device plans their memory.
+  // A run that left a step.
+  struct ParkedRun {
+    Space* space;
+    size_t line;                                      // of Program::code: where it goes on
+    Run run;                                          // `row` has no meaning
+    std::map<uint32_t, std::vector<size_t>> pending;  // experts yet to be multiplied, each with its places in the run
+    DeviceMemory values;                              // those of its rows that are alive at the line, one by one
+    std::vector<Fault> faults;
+    size_t arrivals;  // experts that its ticket waits for and that may not go before it opens, but for one
+    std::shared_ptr<Ticket> ticket;
+  };
+
   Executor(
       std::shared_ptr<const Model> model, ThreadPool& pool, ExecutorOptions options,
       std::vector<Lifetime> (*lifetimes)(const Program&) = [](const Program& program) { return program.lifetimes; });
@@ -224,12 +262,17 @@ class Executor {
   ThreadPool& pool_;
   ExecutorOptions options_;
   VolatileTables volatile_tables_;
-  std::vector<Space> spaces_;  // [blocks]
+  std::vector<Space> spaces_;      // [blocks]
+  std::vector<ParkedRun> parked_;  // in the order in which they left
   std::vector<Fault> faults_;
   std::vector<TraceEntry> trace_;
   std::vector<Fault> non_finite_;  // with ExecutorOptions::watch: per context its first such node, in `message`
 
  private:
+  // executor_parking.cc
+  class Stop;
+  uint32_t layer_at(const Program& program, size_t line) const;
+
   size_t room_of_archive(const Context& context, size_t wanted, std::string& reason) const;
   // The member of a volatile table that a place picks.
   uint32_t member_of(const Place& place) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <new>
 #include <utility>
 
@@ -40,10 +41,8 @@ void Scheduler::step(Executor& executor) {
   const bool owing = !owed_.empty();
   serve(executor);
   plan(executor);
+  run(executor);
   if (!tokens_.empty()) {
-    const size_t step = executor.model().graph.language->step;
-    executor.insert(step, 0, std::as_bytes(std::span(tokens_)));
-    executor.step(step, tokens_.size(), runs_);
     inspect(executor);
     owe_surprisals(executor);
     size_t reading = 0;
@@ -61,6 +60,46 @@ void Scheduler::step(Executor& executor) {
   if (owed_.empty() || !generating_.empty() || pace_.expects_somebody()) return;
   predict_next(executor, {});
   retire();
+}
+
+// Runs the step. Afterwards its runs are those that came through to the end.
+void Scheduler::run(Executor& executor) {
+  const size_t step = executor.model().graph.language->step;
+  const bool parks = executor.parks(step);
+  if (tokens_.empty() && !(parks && executor.can_join())) return;
+  if (!tokens_.empty()) executor.insert(step, 0, std::as_bytes(std::span(tokens_)));
+  if (!parks) return executor.step(step, tokens_.size(), runs_);
+  for (size_t run = 0; run < runs_.size(); ++run) {
+    const auto first = tokens_.begin() + static_cast<ptrdiff_t>(runs_[run].row);
+    run_work_[run]->midway = true;
+    run_work_[run]->stepping.assign(first, first + static_cast<ptrdiff_t>(runs_[run].rows));
+  }
+  std::map<const Context*, Work*> midway;
+  for (auto* works : {&reading_, &generating_}) {
+    for (auto& work : *works) {
+      if (work.midway) midway.emplace(&work.context(), &work);
+    }
+  }
+  // Whose experts mostly are in memory should not wait for the others' experts.
+  const auto others = [&] {
+    const auto able = [](const Work& work) { return !work.midway && !work.parked() && work.context().swift(); };
+    return executor.can_join(true) || std::any_of(reading_.begin(), reading_.end(), able) ||
+           std::any_of(generating_.begin(), generating_.end(), able);
+  };
+  runs_ = executor.pass(step, runs_, {wake_, [&] { return !others() && rest_() && !others(); }});
+  tokens_.clear();
+  run_work_.clear();
+  for (const auto& run : runs_) {
+    Work& work = *midway.at(run.context);
+    work.midway = false;
+    work.ticket = nullptr;
+    run_work_.push_back(&work);
+    tokens_.insert(tokens_.end(), work.stepping.begin(), work.stepping.end());
+  }
+  executor.each_parked([&](const Context* context, const std::shared_ptr<Ticket>& ticket) {
+    Work& work = *midway.at(context);
+    if (work.ticket != ticket) (void)park(work, ticket);
+  });
 }
 
 // Carries out what items ask of the memory outside.
@@ -240,8 +279,10 @@ bool Scheduler::park(Work& work, std::shared_ptr<Ticket> ticket) {
 }
 
 void Scheduler::unpin() {
-  for (Work* work : pinned_) work->context().model().device->unpin(work->context());
-  pinned_.clear();
+  std::erase_if(pinned_, [](Work* work) {
+    if (!work->midway) work->context().model().device->unpin(work->context());
+    return !work->midway;
+  });
 }
 
 uint32_t Scheduler::step_value(Executor& executor, Name name) const {
@@ -396,12 +437,18 @@ void Scheduler::fail_step(const Error& error) {
   for (Work* work : pinned_) {
     work->result.error = error;
     work->context().broken = true;
+    work->midway = false;
   }
   unpin();
   retire();
 }
 
 void Scheduler::fail_all(const Error& error, bool broken) {
+  for (Work* work : pinned_) {
+    // Its state stands between two tokens.
+    work->context().broken = work->context().broken || work->midway;
+    work->midway = false;
+  }
   unpin();
   owed_.clear();
   for (auto* works : {&reading_, &generating_}) {

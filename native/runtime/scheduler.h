@@ -6,7 +6,8 @@
 //
 // Items enter and leave between steps. A step has one row for each generating item; where there are more such items
 // than rows, the oldest items get one. Reading items take turns at the remaining rows (pace.h decides how many rows).
-// An item whose context waits for a ticket, or for room on the device, stays out of the step; the other items run.
+// An item whose context waits for a ticket, or for room on the device, stays out of the step; the other items run. So
+// does one whose run left a step in its middle, for want of experts (Executor::pass).
 // Each item is answered when it is done, independently of the others.
 #pragma once
 
@@ -28,8 +29,10 @@ const float* predicted(Executor& executor, size_t rows);
 class Scheduler {
  public:
   using Answer = std::function<void(ItemResult)>;
-  // `wake` is called, from any thread, when the ticket of a waiting item opens.
-  Scheduler(double step_target, std::function<void()> wake) : pace_(step_target), wake_(std::move(wake)) {}
+  // `wake` is called, from any thread, when the ticket of a waiting item opens. `rest` returns after it was called;
+  // false where the caller has something else to do than steps.
+  Scheduler(double step_target, std::function<void()> wake, std::function<bool()> rest)
+      : pace_(step_target), wake_(std::move(wake)), rest_(std::move(rest)) {}
 
   // Takes an item whose context is claimed. The claim ends when the item is answered.
   void admit(Item item, Answer answer);
@@ -57,18 +60,21 @@ class Scheduler {
     std::shared_ptr<Ticket> ticket = {};
     std::shared_ptr<Adapting> adapting = {};     // on its way
     std::optional<Pace::Time> waits_since = {};  // for archived blocks of its context
-    size_t passed_over = 0;  // steps in a row that left it out, for want of rows or of room for its context
-    size_t owed = 0;         // surprisals still to be computed (see Owed)
-    bool served = false;     // its request was carried out
-    bool checked = false;    // its state was checked for non-finite numbers after its last token
+    bool midway = false;                 // in the middle of a step: its context has a run there, or a parked run
+    std::vector<int32_t> stepping = {};  // the tokens of that run
+    size_t passed_over = 0;              // steps in a row that left it out, for want of rows or of room for its context
+    size_t owed = 0;                     // surprisals still to be computed (see Owed)
+    bool served = false;                 // its request was carried out
+    bool checked = false;                // its state was checked for non-finite numbers after its last token
     Context& context() const { return *item.context; }
     bool unread() const { return fed < item.tokens.size(); }
-    bool reading() const { return !result.error && unread(); }
+    bool reading() const { return !result.error && !midway && unread(); }
     bool generating() const {
-      return !result.error && !unread() && result.ended == Ended::not_early && result.generated.size() < item.count;
+      return !result.error && !midway && !unread() && result.ended == Ended::not_early &&
+             result.generated.size() < item.count;
     }
     bool requested() const { return !result.error && item.request && !served; }
-    bool ended() const { return owed == 0 && !reading() && !generating() && !requested(); }
+    bool ended() const { return !midway && owed == 0 && !reading() && !generating() && !requested(); }
     bool parked() const { return ticket && !ticket->ready(); }
   };
   using Works = std::list<Work>;
@@ -83,6 +89,7 @@ class Scheduler {
   void adapt(Executor& executor, Work& work, const AdaptRequest& request);
   void remember(Executor& executor, Work& work, const Run& run, const float* hiddens, HostRows rows);
   void plan(Executor& executor);
+  void run(Executor& executor);
   void predict_next(Executor& executor, const std::vector<Work*>& which);
   void sample_next(Executor& executor, std::span<Work* const> which);
   void share(Executor& executor, size_t readers, size_t rows);
@@ -101,6 +108,7 @@ class Scheduler {
   Counts counts_;
   Pace pace_;
   std::function<void()> wake_;
+  std::function<bool()> rest_;
   AdaptThreads adapt_threads_;
   Works reading_;     // the item at the front has the next turn
   Works generating_;  // in order of arrival

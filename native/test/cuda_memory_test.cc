@@ -77,7 +77,7 @@ class Sessions {
   ThreadPool pool_{2};
   const std::shared_ptr<const Model> model_;
   const std::unique_ptr<Executor> executor_;
-  Scheduler scheduler_{1, [] {}};
+  Scheduler scheduler_{1, [] {}, [] { return false; }};
 };
 
 }  // namespace

@@ -243,6 +243,13 @@ void CudaExecutor::step(size_t block, size_t rows, std::span<const Run> runs) {
   end(space, runs);
 }
 
+std::vector<Run> CudaExecutor::pass(size_t block, std::span<const Run> runs, const Idle& idle) {
+  const auto in_use = device_->use();
+  device_->follow_transfers(stream_);
+  if (host_args_.travels) wait();
+  return Executor::pass(block, runs, idle);
+}
+
 void CudaExecutor::upload(const StepArgs& args) { send(args_.data(), host_args_, args.bytes); }
 
 void CudaExecutor::launch(const Compiled& block, const Launch& launch, const Step& step, size_t first, size_t rows,

@@ -36,6 +36,7 @@ class CudaExecutor : public Executor {
   const std::byte* fetch(size_t block, uint32_t value_id, size_t rows) override;
   void surprisals(std::span<const int32_t> expected, size_t first, float* nats) override;
   void step(size_t block, size_t rows, std::span<const Run> runs) override;
+  std::vector<Run> pass(size_t block, std::span<const Run> runs, const Idle& idle) override;
   void settle() override { wait(); }
 
   // Launches of a step with one row of each context.

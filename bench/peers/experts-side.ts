@@ -5,6 +5,7 @@
 import { readFileSync } from 'node:fs'
 import type { ExpertOptions, ExpertStatistics } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
+import { observed } from './calm.ts'
 import { idsOf } from './check.ts'
 import { openLlama } from './llama.ts'
 import { loadLlama } from './llama-binding.ts'
@@ -31,6 +32,8 @@ export interface Measured {
   /** Of Continuo's store while decoding: the share of hits, and of the time that computing waited for a record. */
   readonly hits: number | null
   readonly waited: number | null
+  /** The share of the CPUs' time that other processes took while decoding. */
+  readonly others: number
   /** Memory of the process at the end that is no file's, bytes. */
   readonly anonymous: number
 }
@@ -109,7 +112,7 @@ await read()
 await write()
 await side.fresh()
 const filled = await timed(read)
-const decoded = await timed(write)
+const { result: decoded, others } = await observed(() => timed(write))
 const { before, after } = decoded
 const measured: Measured = {
   open,
@@ -119,6 +122,7 @@ const measured: Measured = {
   decodeRead: decoded.bytes / decoded.result,
   hits: before && after && (after.hits - before.hits) / (after.uses - before.uses),
   waited: before && after && (after.waitSeconds - before.waitSeconds) / decoded.seconds,
+  others,
   anonymous: anonymousBytes(),
 }
 process.stdout.write(`${JSON.stringify(measured)}\n`)

@@ -24,6 +24,8 @@
  *   read, GB/s        bytes that the disk was read for a token (/proc/self/io: calls and page faults), and that times tokens a second
  *   hits, waited      of decoding in Continuo's store: experts in memory when wanted; share of the time that computing waited for one
  *   open              seconds from an empty page cache until the model is open
+ *   others            share of the CPUs' time that other processes took while decoding. Threads of llama.cpp wait by spinning, so it is slowed
+ *                     much more than Continuo where this is not near 0; with --threads 1 neither waits for another thread
  *   most              memory of the group at its highest
  */
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
@@ -200,7 +202,7 @@ const main = async (folder: string): Promise<boolean> => {
       ...[of('decode').toFixed(1), bytes(of('decodeRead')), rate(of('decode') * of('decodeRead'))],
       ...[percent(of('hits')), percent(of('waited'))],
       ...[of('prefill').toFixed(0), bytes(of('prefillRead')), rate(of('prefill') * of('prefillRead'))],
-      ...[of('open').toFixed(2), bytes(of('most'))],
+      ...[of('open').toFixed(2), percent(of('others')), bytes(of('most'))],
     ]
   })
   const header = [
@@ -215,6 +217,7 @@ const main = async (folder: string): Promise<boolean> => {
     'read',
     'GB/s',
     'open',
+    'others',
     'most',
   ]
   console.log(table(header, rows))

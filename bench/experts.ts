@@ -9,16 +9,16 @@
  *
  *   all, 1/2, 1/4, 1/8   the share of all experts that may be in memory; read past the page cache
  *   decode, prefill      tokens a second of one session, after 64 tokens; and of 512 tokens read in one call
- *   read                 bytes read for a token that was generated
+ *   read, GB/s           bytes read for a token that was generated, and that times tokens a second
  *   hits                 experts that were in memory when a row was routed to them
  *   overlap              1 − time waiting for experts / time
  *   of the disk          bytes a second while at least one read is on its way in decoding, as a share of what the disk gives by itself for
  *                        records of this size, one after the other: where a token must have an expert before the next one is known
  *
- * Beside them the same engine over a mapping of the same files, whose pages are gone when they are wanted again, as where memory is short of
- * them; each policy of eviction; look-ahead; Belady's
- * optimum for the same routes; 16 sessions that generate together; and the same model with dense parts of the same size, in memory. Every
- * run prints its chain: they are all equal, but for the dense model's.
+ * Beside them the same engine over a mapping of the same files, which gives up the pages that it has copied. What the kernel reads around
+ * them stays, so this row has more memory than it is given; bench/peers/experts.ts has one whose memory is bounded. Then each policy of
+ * eviction; look-ahead; Belady's optimum for the same routes; 16 sessions that generate together; and the same model with dense parts of the
+ * same size, in memory. Every run prints its chain: they are all equal, but for the dense model's.
  */
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -234,13 +234,18 @@ try {
   console.log(
     `The disk by itself: ${rateText(alone)}, ${DEPTH} pieces at once; ${rateText(serial)}, one record after the other.\n`,
   )
-  console.log('in memory              decode  prefill  read      hits   overlap  of the disk  k=1 right  chain')
+  console.log('in memory              decode  prefill  read       GB/s   hits   overlap  of the disk  k=1 right  chain')
   for (const [name, each] of found) {
     const { decode, prefill, read, hits, overlap, rate, right, chain } = middle(each)
     const percent = (share: number): string => `${(100 * share).toFixed(0)} %`
     const cells = [
       ...[name.padEnd(22), decode.toFixed(1).padStart(6), prefill.toFixed(0).padStart(8)],
-      ...[bytes(read).padStart(9), percent(hits).padStart(6), percent(overlap).padStart(8)],
+      ...[
+        bytes(read).padStart(9),
+        ((decode * read) / 1e9).toFixed(2).padStart(6),
+        percent(hits).padStart(6),
+        percent(overlap).padStart(8),
+      ],
       ...[(rate > 0 ? (rate / serial).toFixed(2) : '').padStart(12), percent(right).padStart(10), chain.slice(0, 8)],
     ]
     console.log(cells.join(' '))

@@ -32,7 +32,7 @@ const ownSeconds = (): number => {
 }
 
 /** The result of `run`, and the fraction of the CPUs, 0 to 1, that other processes took meanwhile. */
-const observed = async <T>(run: () => Promise<T>): Promise<{ readonly result: T; readonly others: number }> => {
+export const observed = async <T>(run: () => Promise<T>): Promise<{ readonly result: T; readonly others: number }> => {
   const [started, busy, own] = [performance.now(), busySeconds(), ownSeconds()]
   const result = await run()
   const capacity = ((performance.now() - started) / 1000) * availableParallelism()

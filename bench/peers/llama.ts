@@ -9,6 +9,8 @@ const POSITIONS = 1024
 const POSITIONS_OF_MANY = 128
 
 export interface LlamaSide extends Side {
+  /** Appends to the single session; the logits behind the last of `ids` are computed and not fetched. */
+  append(ids: Uint32Array): Promise<unknown>
   /** Seconds of a call that llama.cpp refuses at once: the cost of the binding in every step. */
   emptyCall(): Promise<number>
 }
@@ -83,6 +85,7 @@ export const openLlama = async (
   return {
     name: 'llama.cpp',
     fresh,
+    append,
     async feed(ids) {
       return logitsAt(one, await append(Uint32Array.from(ids)))
     },

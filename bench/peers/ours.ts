@@ -1,5 +1,5 @@
 /** Continuo's engine as a side of the bench. */
-import type { Context, Model, Sampling } from '../../src/engine/types.ts'
+import type { Context, ExpertOptions, Model, Sampling } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
 import type { Side } from './side.ts'
 
@@ -61,5 +61,9 @@ const sideOf = (model: Model, sessions: number): Side => {
   }
 }
 
-export const openContinuo = async (dir: string, threads: number, sessions: number): Promise<Side> =>
-  sideOf(await openModel(dir, { threads, device: 'cpu' }), sessions)
+export const openContinuo = async (
+  dir: string,
+  threads: number,
+  sessions: number,
+  experts?: ExpertOptions,
+): Promise<Side> => sideOf(await openModel(dir, { threads, device: 'cpu', ...(experts && { experts }) }), sessions)

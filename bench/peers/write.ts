@@ -42,7 +42,7 @@ const packageTensors = (spec: TensorSpec, format: Format): readonly PackageTenso
       const dtype = dtypes[storage]!
       return [{ name, dtype, shape: spec.shape }]
     }
-    const scales = [spec.rows, spec.columns / GROUP]
+    const scales = [spec.rows / spec.names.length, spec.columns / GROUP]
     return [
       { name, dtype: 'I8', shape: spec.shape },
       { name: `${name}.scales`, dtype: 'F16', shape: scales },

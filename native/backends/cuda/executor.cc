@@ -32,6 +32,9 @@ class CudaExecutor::Placing final : public Addresses {
     executor_.device_->upload(memory.data(), static_cast<const std::byte*>(data), bytes);
     return executor_.literals_.emplace_back(std::move(memory)).data();
   }
+  void* own(size_t bytes) override {
+    return executor_.literals_.emplace_back(DeviceMemory(executor_.device_, bytes * space_.rows)).data();
+  }
   std::vector<float> numbers(const Constant& constant) override {
     std::vector<float> out(constant.bytes.size() / sizeof(float));
     const Piece all{constant.bytes.data(), constant.bytes.size()};

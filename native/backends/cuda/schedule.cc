@@ -15,15 +15,19 @@ constexpr uint32_t warp = 32, attending_threads = 256, remembering_threads = 128
 // Where the commands of a launch have no heads: the least columns of a part, and the most parts. And the most blocks.
 constexpr uint32_t least_columns = 1024, most_parts = 32, most_blocks = 65535;
 
+// Channels of a recurrence without heads that a part has at least.
+constexpr uint32_t recurrent_channels = 64;
+
 bool grouped(Task task) { return task >= Task::norm && task != Task::surprisal && task != Task::conv; }
 // Tasks of which one head keeps a block of threads busy: a block never takes several heads.
 bool heavy(Task task) {
   return task == Task::attend || task == Task::attend_weights || task == Task::wkv7 || task == Task::ssm ||
-         task == Task::attend_window || task == Task::memory;
+         task == Task::attend_window || task == Task::memory || task == Task::pdr;
 }
 
 // The heads or groups into which a command can be cut; 1: it reads a whole row.
 uint32_t parts_of(const Command& c) {
+  if (c.task == Task::pdr) return std::max(1u, c.width / recurrent_channels);
   return c.task == Task::attend_window ? c.groups / c.shared : c.task == Task::gates ? c.levels : c.groups;
 }
 
@@ -90,7 +94,9 @@ class Group {
       case Task::repeat:
       case Task::gather_numbers:
       case Task::combine: return false;
+      case Task::torus: return false;
       case Task::memory: return i < 3;
+      case Task::pdr: return i == 0 || i == 3;
       case Task::ssm: return i < 3 || c.shared == 1;
       default: return true;
     }

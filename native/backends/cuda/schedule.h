@@ -42,6 +42,8 @@ struct Addresses {
   virtual void* value(uint32_t id) = 0;
   // Copies bytes to the device, where they live as long as the schedule.
   virtual const void* literal(const void* data, size_t bytes) = 0;
+  // Memory for what a command computes on the way, so many bytes for each row of a step.
+  virtual void* own(size_t bytes) = 0;
   // The numbers of a constant vector, on the host.
   virtual std::vector<float> numbers(const Constant& constant) = 0;
 };

@@ -19,6 +19,10 @@
 
 namespace continuo {
 
+namespace experts {
+class Loan;
+}
+
 struct Run {
   Context* context;
   size_t row;         // first row of the step
@@ -150,6 +154,21 @@ class Executor {
   bool row_through(Space& space, std::span<const Instruction> code, const Run& row);
   // dispatch(), with the trace and the check for finite numbers where the options ask for them.
   void run(Space& space, const Instruction& instruction, size_t first, size_t rows, std::span<const Run> runs);
+
+  // executor_experts.cc. Experts of a store, each multiplied as it comes. A place is the number of a row times the
+  // experts that a row goes to, plus the place among those.
+  void experts(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void experts_ahead(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  // Rows of a value of whole numbers on the host, [rows, elements], valid until the next call of the executor.
+  std::span<const int32_t> numbers(Space& space, uint32_t id, size_t first, size_t rows);
+  // What the expert makes of the rows of these places, as rows of the result. `loan`: the expert in the host's memory,
+  // or nothing where the device holds it.
+  virtual void multiply_expert(Space& space, const Instruction& instruction, uint32_t expert, experts::Loan loan,
+                               std::span<const size_t> places) = 0;
+  // The results of places whose id names no expert: NaN.
+  virtual void no_expert(Space& space, const Instruction& instruction, std::span<const size_t> places) = 0;
+  // Whether the device has the expert in memory of its own, until the next call of multiply_expert.
+  virtual bool holds_expert(uint32_t /*layer*/, uint32_t /*expert*/) { return false; }
 
   // executor_state.cc
   // The value of a counter as row i of the run sees it; `seen`: see Pick.

@@ -63,8 +63,9 @@ class CpuExecutor final : public Executor {
   void routed(Space& space, const Instruction& instruction, size_t first, size_t rows);
 
   // executor_experts.cc
-  void experts(Space& space, const Instruction& instruction, size_t first, size_t rows);
-  void experts_ahead(Space& space, const Instruction& instruction, size_t first, size_t rows);
+  void multiply_expert(Space& space, const Instruction& instruction, uint32_t expert, experts::Loan loan,
+                       std::span<const size_t> places) override;
+  void no_expert(Space& space, const Instruction& instruction, std::span<const size_t> places) override;
 
   // executor_perspective.cc
   void pdr(Space& space, const Instruction& instruction, std::span<const Run> runs);

@@ -5,7 +5,7 @@
 
 #include "backends/cpu/executor.h"
 #include "backends/cpu/linear.h"
-#include "backends/cpu/routes.h"
+#include "runtime/routes.h"
 
 namespace continuo {
 

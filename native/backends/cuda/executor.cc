@@ -6,6 +6,7 @@
 #include "backends/cuda/check.h"
 #include "backends/cuda/fusion.h"
 #include "backends/cuda/kernels/kernels.h"
+#include "experts/cache.h"
 
 namespace continuo::cuda {
 
@@ -199,6 +200,14 @@ int32_t CudaExecutor::number(Space& space, uint32_t id, size_t row) {
   int32_t out;
   std::memcpy(&out, to_host(value(space, id) + row * sizeof out, sizeof out), sizeof out);
   return out;
+}
+
+void CudaExecutor::multiply_expert(Space&, const Instruction&, uint32_t, experts::Loan, std::span<const size_t>) {
+  throw DeviceError("The CUDA backend has no products with experts of a store.");
+}
+
+void CudaExecutor::no_expert(Space&, const Instruction&, std::span<const size_t>) {
+  throw DeviceError("The CUDA backend has no products with experts of a store.");
 }
 
 void CudaExecutor::surprisals(std::span<const int32_t> expected, size_t first, float* nats) {

@@ -97,6 +97,9 @@ class CudaExecutor : public Executor {
   bool truth(Space& space, uint32_t id, size_t row) override;
   int32_t number(Space& space, uint32_t id, size_t row) override;
   const std::byte* look_at(Space& space, uint32_t id, size_t first, size_t rows) override;
+  // Never called: Device::runs refuses the op.
+  void multiply_expert(Space&, const Instruction&, uint32_t, experts::Loan, std::span<const size_t>) override;
+  void no_expert(Space&, const Instruction&, std::span<const size_t>) override;
 
   // A buffer that the stream does not read any more; and an asynchronous copy from a buffer to the device.
   std::byte* room(Pinned& pinned, size_t bytes);

@@ -1,4 +1,4 @@
-#include "backends/cpu/routes.h"
+#include "runtime/routes.h"
 
 #include <algorithm>
 

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,6 +52,8 @@ struct CacheOptions {
   Policy policy = Policy::score;
   bool deltas = true;       // read a delta where a neighbour is resident and the delta is smaller
   bool frequencies = true;  // read and write frequencies.bin
+  // Bound of the experts that a device with memory of its own keeps there; none: as the device chooses.
+  std::optional<uint64_t> device_bytes;
 
   // For tests alone: another disk, and memory that cannot be had (false: none of so many bytes).
   std::function<std::unique_ptr<Disk>(size_t depth)> disk;
@@ -120,6 +123,8 @@ class ExpertCache : public std::enable_shared_from_this<ExpertCache> {
   const StoreIndex* index(uint32_t layer) const;
   Backend backend() const;
   const std::string& digest() const;  // of the store
+  std::vector<uint32_t> layers() const;
+  std::optional<uint64_t> device_bytes() const;
 
   // A layer routed the rows of a step: row rows[i] (from 0) chose expert experts[i], so both have an element for each
   // row and rank, in any order but the rows of one expert ascending. Counts uses, judges predictions for this layer,
@@ -147,6 +152,8 @@ class ExpertCache : public std::enable_shared_from_this<ExpertCache> {
   void warm();
   // Gives up every record that nobody has or waits for: what is taken next comes from the disk.
   void forget();
+  // How often that was called: what a device has of the experts is to be given up too.
+  uint64_t forgotten() const;
   // Writes frequencies.bin beside the layers, durably.
   Status save_frequencies();
 

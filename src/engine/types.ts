@@ -435,6 +435,8 @@ export interface ExpertOptions {
   readonly from?: 'store' | 'weights'
   /** Bound of the records in memory; default: half of the memory that is available. At least two of the largest. */
   readonly bytes?: number
+  /** On a device with memory of its own: bound of the experts that it keeps there; default: half of its memory that is free when the model is open. Two of the largest are there in any case. */
+  readonly deviceBytes?: number
   /** `direct` (default): past the page cache where the file system allows it. */
   readonly io?: 'direct' | 'buffered'
   /** `automatic` (default): io_uring where the kernel allows it, else threads. `mapped`: page faults, for comparison; with `io` buffered. */

@@ -326,8 +326,10 @@ bool on_host(Op op) {
   return traits.state == State::counts || traits.state == State::resets || traits.rows == Rows::control;
 }
 
+bool of_store(Op op) { return op == Op::experts || op == Op::experts_ahead; }
+
 bool CudaDevice::runs(Op op) const {
-  return on_host(op) || op == Op::matmul || op == Op::routed || task_of(op).has_value();
+  return on_host(op) || of_store(op) || op == Op::matmul || op == Op::routed || task_of(op).has_value();
 }
 
 }  // namespace continuo::cuda

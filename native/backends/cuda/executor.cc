@@ -6,7 +6,6 @@
 #include "backends/cuda/check.h"
 #include "backends/cuda/fusion.h"
 #include "backends/cuda/kernels/kernels.h"
-#include "experts/cache.h"
 
 namespace continuo::cuda {
 
@@ -69,7 +68,8 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
       host_args_(device_),
       host_rows_(device_),
       host_input_(device_),
-      host_output_(device_) {
+      host_output_(device_),
+      host_places_(device_) {
   const auto in_use = device_->use();
   size_t args = 0, scratch = 0, routes = 0;
   for (auto& space : spaces_) {
@@ -96,11 +96,12 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
   }
   args_ = DeviceMemory(device_, args * sizeof(uint64_t));
   notes_ = DeviceMemory(device_, args * sizeof(uint64_t));
-  scratch_ = DeviceMemory(device_, scratch);
+  scratch_ = DeviceMemory(device_, std::max(scratch, expert_scratch()));
   routes_ = DeviceMemory(device_, routes);
   rows_ = DeviceMemory(device_, args_in(max_rows, 0, 0, 1) * sizeof(uint64_t) + sizeof(Command));
   nats_ = DeviceMemory(device_, max_rows * sizeof(float));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
+  if (model_->experts) experts_ = device_->expert_buffers(model_->experts);
 }
 
 CudaExecutor::~CudaExecutor() {
@@ -127,6 +128,7 @@ void CudaExecutor::wait() {
   const auto in_use = device_->use();
   if (!pending_) return;
   pending_ = false;
+  listed_ = 0;
   for (auto* pinned : {&host_args_, &host_rows_, &host_input_}) pinned->travels = false;
   check(cudaStreamSynchronize(stream_), "finish a step");
 }
@@ -200,14 +202,6 @@ int32_t CudaExecutor::number(Space& space, uint32_t id, size_t row) {
   int32_t out;
   std::memcpy(&out, to_host(value(space, id) + row * sizeof out, sizeof out), sizeof out);
   return out;
-}
-
-void CudaExecutor::multiply_expert(Space&, const Instruction&, uint32_t, experts::Loan, std::span<const size_t>) {
-  throw DeviceError("The CUDA backend has no products with experts of a store.");
-}
-
-void CudaExecutor::no_expert(Space&, const Instruction&, std::span<const size_t>) {
-  throw DeviceError("The CUDA backend has no products with experts of a store.");
 }
 
 void CudaExecutor::surprisals(std::span<const int32_t> expected, size_t first, float* nats) {
@@ -350,6 +344,8 @@ void CudaExecutor::dispatch(Space& space, const Instruction& instruction, size_t
     case Op::cache_increment:
     case Op::cache_decrement: return move_counter(space, instruction, runs);
     case Op::cache_reset: return Executor::reset(space, instruction, runs);
+    case Op::experts: return experts(space, instruction, first, rows);
+    case Op::experts_ahead: return experts_ahead(space, instruction, first, rows);
     default: break;
   }
   const auto& block = blocks_[block_of(space)];

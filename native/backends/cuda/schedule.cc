@@ -129,6 +129,7 @@ class Scheduler {
       switch (kind) {
         case FusionGroup::Kind::products: launch_products(first, last); break;
         case FusionGroup::Kind::routed: launch_routed(first); break;
+        case FusionGroup::Kind::store: break;
         case FusionGroup::Kind::commands:
           launch_commands(first, last, true, out_.decode);
           launch_commands(first, last, false, out_.general);
@@ -162,6 +163,10 @@ class Scheduler {
       for (const auto& pick : place.picks) out_.straight = out_.straight && pick.kind != Term::Kind::value;
     }
     if (on_host(op)) return;
+    if (of_store(op)) {
+      out_.straight = false;
+      return;
+    }
     if (op == Op::matmul) {
       out_.products.push_back(product_of(model_, instruction, addresses_));
       out_.lines.push_back(

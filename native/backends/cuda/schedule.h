@@ -57,7 +57,7 @@ struct Schedule {
   std::vector<Routed> routed;
   std::vector<Line> lines;              // instructions that run on the device, also those in arms of branches
   std::vector<Launch> decode, general;  // empty where not `straight`
-  bool straight = true;                 // no row_serial stage, and no index that is a value of the row
+  bool straight = true;  // no row_serial stage, no index that is a value of the row, no experts of a store
   uint32_t run_args = 0, row_args = 0;  // step arguments of each run, and of each row
 };
 

@@ -331,9 +331,33 @@ void CudaExecutor::replay(size_t block, const StepArgs& args, size_t rows, std::
   pending_ = true;
 }
 
-// Runs line by line: for a program that is not straight, or with trace or watch.
+// Runs segment by segment, with the first stage of each; line by line with trace or watch, and where a program has no
+// segments. What rows are in a step may change between two segments, and not within one.
 void CudaExecutor::rows_together(Space& space, const Stage& stage, size_t rows, std::span<const Run> runs) {
+  const auto& block = blocks_[block_of(space)];
+  if (!block.schedule.segments.empty() && !options_.trace && !options_.watch) {
+    for (const auto& segment : block.schedule.segments) {
+      if (stage.first == segment.first_line) return launch_segment(space, block, segment, rows, runs);
+      if (stage.first > segment.first_line && stage.first <= segment.last_line) return;
+    }
+  }
   for (size_t line = stage.first; line <= stage.last; ++line) run(space, space.program->code[line], 0, rows, runs);
+}
+
+void CudaExecutor::launch_segment(Space& space, const Compiled& block, const Segment& segment, size_t rows,
+                                  std::span<const Run> runs) {
+  const auto& schedule = block.schedule;
+  const auto lines = std::span(schedule.lines).subspan(segment.lines, segment.lines_end - segment.lines);
+  const StepArgs args = args_for(schedule, rows, runs);
+  for (const auto& line : lines) fill(space, line, schedule, args, runs);
+  upload(args);
+  const bool single = rows == runs.size();
+  const auto launches =
+      single ? std::span(schedule.decode).subspan(segment.decode, segment.decode_end - segment.decode)
+             : std::span(schedule.general).subspan(segment.general, segment.general_end - segment.general);
+  for (const auto& l : launches) launch(block, l, args.step, 0, rows, runs.size());
+  check(cudaGetLastError(), "launch a part of a step");
+  note_gates(schedule, lines, args, runs);
 }
 
 void CudaExecutor::dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows,

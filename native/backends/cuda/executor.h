@@ -4,7 +4,8 @@
 // captured as a CUDA graph, and later steps of that shape replay the graph.
 //
 // Some programs need a number that a row has computed to go on: for a branch, or for an index into a table. Those run
-// line by line instead, and the host waits where it needs the number.
+// line by line instead, and the host waits where it needs the number. A program with experts of a store runs in
+// segments: the host waits for the routes of the rows, and all lines between two such waits are launched at once.
 #pragma once
 
 #include <cstring>
@@ -117,6 +118,8 @@ class CudaExecutor : public Executor {
   // A graph of the launches of a step; null where the device has no memory for a graph.
   cudaGraphExec_t capture(size_t block, const StepArgs& args, size_t rows, std::span<const Run> runs);
   void launch_all(Space& space, const Compiled& block, const StepArgs& args, size_t rows, std::span<const Run> runs);
+  void launch_segment(Space& space, const Compiled& block, const Segment& segment, size_t rows,
+                      std::span<const Run> runs);
   void replay(size_t block, const StepArgs& args, size_t rows, std::span<const Run> runs);
   void over_rows(const Command& command, std::span<const uint64_t> args, uint32_t threads);
   void note_gates(const Schedule& schedule, std::span<const Line> lines, const StepArgs& args,

@@ -87,7 +87,11 @@ void CudaExecutor::multiply_expert(Space& space, const Instruction& instruction,
       cuda::multiply_expert(products, list, n, reinterpret_cast<float*>(expert_rows_.data()), scratch_.data(), stream_);
     });
   };
-  if (experts_->use(layer, expert, loan.bytes(), stream_, work)) return;
+  if (experts_->use(layer, expert, loan.bytes(), stream_, work)) {
+    // Where it was demanded before another executor brought it here, nobody takes it.
+    if (loan.bytes().empty()) store.unwant(layer, {&expert, 1});
+    return;
+  }
   // It was there, and another executor has put an expert in its place.
   auto taken = store.take(layer, {&expert, 1});
   if (!taken) {

@@ -1,0 +1,135 @@
+// The experts of a store in a device's memory: what a product finds there is what the store lends, whatever the bound,
+// the order of copies and products, and the streams of the executors that share it.
+#include <atomic>
+#include <thread>
+
+#include "backends/cuda/cuda.h"
+#include "backends/cuda/device.h"
+#include "backends/cuda/expert_buffers.h"
+#include "test/emulated.h"
+#include "test/expert_stores.h"
+
+using namespace continuo;
+using namespace continuo::test;
+
+namespace {
+
+std::shared_ptr<cuda::CudaDevice> device() {
+  auto opened = open_cuda();
+  if (!opened) fail(__FILE__, __LINE__, opened.error().message);
+  return std::static_pointer_cast<cuda::CudaDevice>(*opened);
+}
+
+std::shared_ptr<experts::ExpertCache> cache_for(const Store& store, size_t on_device) {
+  experts::CacheOptions options;
+  options.device_bytes = on_device * experts::form_bytes(store.layers[0].index.shape);
+  return store.cache(64, options);
+}
+
+// An executor's stream, and pinned memory for what it finds.
+struct Reader {
+  std::shared_ptr<cuda::CudaDevice> device;
+  cudaStream_t stream = nullptr;
+  size_t bytes;
+  std::byte* found;
+  explicit Reader(std::shared_ptr<cuda::CudaDevice> on, size_t form)
+      : device(std::move(on)), bytes(form), found(device->allocate_host(form)) {
+    cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+  }
+  ~Reader() {
+    (void)cudaStreamSynchronize(stream);
+    (void)cudaStreamDestroy(stream);
+    device->release_host(found);
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  // Whether the buffers have the expert, and its bytes are the store's.
+  bool reads(cuda::ExpertBuffers& buffers, const Store& store, size_t layer, uint32_t expert,
+             std::span<const std::byte> form) {
+    const auto read = [&](const std::byte* data) {
+      cuda::check(cudaMemcpyAsync(found, data, bytes, cudaMemcpyDeviceToHost, stream), "copy from the device");
+    };
+    if (!buffers.use(store.numbers[layer], expert, form, stream, read)) return false;
+    cuda::check(cudaStreamSynchronize(stream), "finish");
+    const auto& shape = store.layers[layer].index.shape;
+    Bytes payload(experts::payload_bytes(shape));
+    experts::from_form(shape, found, payload);
+    CHECK(test::same(payload, store.payload(layer, expert)));
+    return true;
+  }
+};
+
+}  // namespace
+
+TEST("cuda experts: two threads find what the store lends, from two buffers, from some, and from as many as experts") {
+  const Store store(2, 16);
+  for (const size_t bound : {0, 5, 40}) {
+    const auto cache = cache_for(store, bound);
+    const auto on = device();
+    const auto buffers = on->expert_buffers(cache);
+    CHECK(on->expert_buffers(cache) == buffers);
+    const size_t form = experts::form_bytes(store.layers[0].index.shape);
+    std::atomic<size_t> there{0};
+    const auto work = [&](uint64_t seed) {
+      Random random(seed);
+      Reader reader(on, form);
+      for (int round = 0; round < 150; ++round) {
+        const size_t layer = random.below(2);
+        const auto expert = static_cast<uint32_t>(random.below(random.below(3) ? 4 : 16));
+        if (reader.reads(*buffers, store, layer, expert, {})) {
+          ++there;
+          continue;
+        }
+        auto loan = cache->take(store.numbers[layer], {&expert, 1});
+        CHECK(loan && reader.reads(*buffers, store, layer, expert, loan->bytes()));
+      }
+    };
+    std::thread other(work, 7);
+    work(8);
+    other.join();
+    const size_t most = std::max<size_t>(2, std::min<size_t>(bound, 32));
+    CHECK(buffers->count() <= most);
+    CHECK(buffers->device_bytes() <= (most - 2) * form);
+    // Of as many as there are, each comes once.
+    if (bound == 40) CHECK(there >= 2 * 150 - 2 * 32);
+  }
+}
+
+TEST("cuda experts: memory beyond two buffers is given up where the device needs it, and what was forgotten is gone") {
+  const Store store(1, 16);
+  const auto cache = cache_for(store, 16);
+  const auto on = device();
+  const auto buffers = on->expert_buffers(cache);
+  Reader reader(on, experts::form_bytes(store.layers[0].index.shape));
+  const auto bring = [&](uint32_t expert) {
+    if (reader.reads(*buffers, store, 0, expert, {})) return;
+    auto loan = cache->take(store.numbers[0], {&expert, 1});
+    CHECK(loan && reader.reads(*buffers, store, 0, expert, loan->bytes()));
+  };
+  for (uint32_t expert = 0; expert < 16; ++expert) bring(expert);
+  CHECK(buffers->count() == 16 && buffers->device_bytes() == 14 * experts::form_bytes(store.layers[0].index.shape));
+  buffers->page_out();
+  CHECK(buffers->count() == 2 && buffers->device_bytes() == 0);
+  for (uint32_t expert = 16; expert-- > 0;) bring(expert);
+  CHECK(buffers->count() == 16);
+  cache->forget();
+  CHECK(buffers->count() == 0 && !buffers->holds(store.numbers[0], 3));
+  bring(3);
+  CHECK(buffers->holds(store.numbers[0], 3));
+}
+
+TEST("cuda experts: the last of several uses is what keeps an expert") {
+  const Store store(1, 16);
+  const auto cache = cache_for(store, 3);
+  const auto on = device();
+  const auto buffers = on->expert_buffers(cache);
+  Reader reader(on, experts::form_bytes(store.layers[0].index.shape));
+  for (const uint32_t expert : {0u, 1u, 2u, 0u, 3u}) {
+    if (reader.reads(*buffers, store, 0, expert, {})) continue;
+    auto loan = cache->take(store.numbers[0], {&expert, 1});
+    CHECK(loan && reader.reads(*buffers, store, 0, expert, loan->bytes()));
+  }
+  for (const auto& [expert, there] : {std::pair(0u, true), {1u, false}, {2u, true}, {3u, true}})
+    CHECK(buffers->holds(store.numbers[0], expert) == there);
+}

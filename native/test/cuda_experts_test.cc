@@ -3,9 +3,12 @@
 #include <atomic>
 #include <thread>
 
+#include "backends/cpu/linear.h"
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/device.h"
 #include "backends/cuda/expert_buffers.h"
+#include "test/cuda/steps.h"
+#include "test/cuda/weights.h"
 #include "test/emulated.h"
 #include "test/expert_stores.h"
 
@@ -55,9 +58,18 @@ struct Reader {
     const auto& shape = store.layers[layer].index.shape;
     Bytes payload(experts::payload_bytes(shape));
     experts::from_form(shape, found, payload);
-    CHECK(test::same(payload, store.payload(layer, expert)));
+    CHECK(payload == store.payload(layer, expert));
     return true;
   }
+};
+
+struct Weights {
+  PackedMatrix form;
+  std::vector<uint8_t> bytes;
+  Weights(Random& random, Dtype dtype, size_t outputs, size_t inputs) : form{dtype, outputs, inputs, 32, nullptr} {
+    bytes = some_weights(random, form);
+  }
+  PackedMatrix matrix() const { return {form.dtype, form.outputs, form.inputs, form.group, bytes.data()}; }
 };
 
 }  // namespace
@@ -132,4 +144,60 @@ TEST("cuda experts: the last of several uses is what keeps an expert") {
   }
   for (const auto& [expert, there] : {std::pair(0u, true), {1u, false}, {2u, true}, {3u, true}})
     CHECK(buffers->holds(store.numbers[0], expert) == there);
+}
+
+TEST(
+    "cuda experts: rows go to an expert and back by their places, with the CPU's bits; places without one become NaN") {
+  Random random(511);
+  for (int round = 0; round < 30; ++round) {
+    const auto dtype = std::array{Dtype::f32, Dtype::q8, Dtype::ternary}[random.below(3)];
+    const size_t channels = 1 + random.below(150), inner = 1 + random.below(150), chosen = 1 + random.below(4),
+                 rows = 1 + random.below(40), all = rows * chosen;
+    const Weights gate(random, dtype, inner, channels), up(random, dtype, inner, channels),
+        down(random, dtype, channels, inner);
+    std::vector<uint32_t> places, lost;
+    for (uint32_t place = 0; place < all; ++place) {
+      if (random.below(3) == 0) places.push_back(place);
+      if (random.below(9) == 0 && (places.empty() || places.back() != place)) lost.push_back(place);
+    }
+    if (places.empty()) places.push_back(static_cast<uint32_t>(random.below(all)));
+    std::erase_if(lost, [&](uint32_t place) { return place == places.back(); });
+    const auto x = some_numbers(random, rows * channels, round % 4 == 0);
+    auto got = random.floats(all * channels, -1, 1);
+    auto want = got;
+    ThreadPool pool(1);
+    Memory room(1 << 20);
+    for (const uint32_t place : places) {
+      const float* in = &x[place / chosen * channels];
+      std::vector<float> a(inner), b(inner);
+      const Product inward[] = {{gate.matrix(), in, a.data()}, {up.matrix(), in, b.data()}};
+      multiply(pool, cpu, inward, 1, room);
+      cpu.silu(a.data(), a.data(), inner);
+      cpu.mul(a.data(), b.data(), a.data(), inner);
+      const Product outward[] = {{down.matrix(), a.data(), &want[place * channels]}};
+      multiply(pool, cpu, outward, 1, room);
+    }
+    for (const uint32_t place : lost) std::fill_n(&want[place * channels], channels, NAN);
+    {
+      Staged staged;
+      const auto product = [&](const Weights& w) {
+        const auto m = w.matrix();
+        cuda::Product p;
+        p.dtype = m.dtype, p.outputs = static_cast<uint32_t>(m.outputs), p.inputs = static_cast<uint32_t>(m.inputs);
+        p.group = static_cast<uint32_t>(m.group);
+        p.data = staged.in_line(static_cast<const std::byte*>(m.data), m.tiles() * m.tile_bytes());
+        return p;
+      };
+      cuda::ExpertProducts expert{product(gate), product(up), product(down)};
+      expert.x = staged.in(x.data(), x.size());
+      expert.y = staged.both(got.data(), got.size());
+      expert.chosen = static_cast<uint32_t>(chosen);
+      const auto n = static_cast<uint32_t>(places.size());
+      cuda::multiply_expert(expert, staged.in(places.data(), n), n, staged.scratch<float>(cuda::row_floats(expert, n)),
+                            staged.scratch<std::byte>(cuda::scratch_bytes(expert, n) + 256), nullptr);
+      cuda::lose_places(staged.in(lost.data(), lost.size()), static_cast<uint32_t>(lost.size()), channels, expert.y,
+                        nullptr);
+    }
+    CHECK(same(got, want));
+  }
 }

@@ -37,7 +37,7 @@ export const expertsOf = (
 ): Required<Omit<ExpertOptions, 'from' | 'deviceBytes'>> & Pick<ExpertOptions, 'deviceBytes'> & ExpertStore => {
   if (!Number.isSafeInteger(bytes) || bytes < 1) invalid(`experts.bytes is ${bytes}, expected a whole number of bytes.`)
   if (deviceBytes !== undefined && (!Number.isSafeInteger(deviceBytes) || deviceBytes < 0))
-    invalid(`experts.deviceBytes is ${deviceBytes}, expected a whole number of bytes, or 0.`)
+    invalid(`experts.deviceBytes is ${deviceBytes}, expected a whole number of bytes, at least 0.`)
   if (!Number.isInteger(depth) || depth < 8 || depth > 32) invalid(`experts.depth is ${depth}, expected 8 to 32.`)
   const bound = deviceBytes === undefined ? {} : { deviceBytes }
   return { ...store, ...bound, bytes, io, backend, depth, policy, deltas, lookAhead, frequencies }

@@ -103,6 +103,9 @@ describe.skipIf(!hasShared)('the bound', () => {
     await expect(run(dir, experts({ bytes: 0 }))).rejects.toThrow(
       'experts.bytes is 0, expected a whole number of bytes',
     )
+    await expect(run(dir, experts({ deviceBytes: -1 }))).rejects.toThrow(
+      'experts.deviceBytes is -1, expected a whole number of bytes, at least 0',
+    )
     await expect(run(dir, experts({ depth: 99 }))).rejects.toThrow('experts.depth is 99, expected 8 to 32')
   })
 })

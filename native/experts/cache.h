@@ -71,7 +71,7 @@ struct LookAhead {
 
 struct CacheStatistics {
   uint64_t uses = 0;                 // experts that routed() named, once for each call
-  uint64_t hits = 0;                 // of these, resident by then
+  uint64_t hits = 0;                 // of these, resident by then, or held by a device
   uint64_t prefetched = 0;           // of these hits, those that look-ahead or warm-up brought, at their first use
   std::array<LookAhead, 2> ahead{};  // k = 1, 2
   uint64_t demand_bytes = 0, ahead_bytes = 0, warm_bytes = 0;  // records read, by what they were asked for first
@@ -128,8 +128,10 @@ class ExpertCache : public std::enable_shared_from_this<ExpertCache> {
 
   // A layer routed the rows of a step: row rows[i] (from 0) chose expert experts[i], so both have an element for each
   // row and rank, in any order but the rows of one expert ascending. Counts uses, judges predictions for this layer,
-  // and takes back what was asked ahead for it, was wrong and is not being read yet.
-  void routed(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> rows);
+  // and takes back what was asked ahead for it, was wrong and is not being read yet. `held`: those of them, ascending,
+  // that a device has in memory of its own.
+  void routed(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> rows,
+              std::span<const uint32_t> held = {});
   // Look-ahead of distance k = 1 or 2 expects these experts when `layer` is routed next. Call it before `want`: until
   // then they count, to the policy, as used now.
   void predicted(uint32_t layer, unsigned k, std::span<const uint32_t> experts);

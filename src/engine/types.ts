@@ -317,7 +317,7 @@ export interface Executor {
 
 /** Counts of a model's expert store since it was opened; bytes are those of records with their padding. */
 export interface ExpertStatistics {
-  /** Experts that a layer's rows were routed to, each once for a step; and of these, those that were in memory by then. */
+  /** Experts that a layer's rows were routed to, each once for a step; and of these, those that were in memory by then, the host's or a device's. */
   readonly uses: number
   readonly hits: number
   /** Of the hits, those that look-ahead or warm-up had brought, at their first use. */

@@ -102,7 +102,7 @@ describe('an expert that is on the device', () => {
     const dir = writePerspective(join(temporaryFolder(), 'kept'), perspectiveConfig(PACKAGES.usual!), 61)
     const bytes = await leastBytes(dir)
     const tokens = Int32Array.from({ length: 40 }, (_, i) => (i * 37 + 11) % 64)
-    const uses = async (deviceBytes: number) => {
+    const counts = async (deviceBytes: number) => {
       const model = await openPerspective(dir, {
         device: 'cuda',
         experts: { bytes, deviceBytes, lookAhead: false, deltas: false },
@@ -113,11 +113,14 @@ describe('an expert that is on the device', () => {
       for (const token of tokens) await feed(model, context, [token])
       const then = model.experts!.statistics
       model.close()
-      return { uses: then.uses - first.uses, demanded: then.demandBytes - first.demandBytes }
+      const [uses, hits] = [then.uses - first.uses, then.hits - first.hits]
+      return { uses, hits, demanded: then.demandBytes - first.demandBytes }
     }
-    const none = await uses(0)
-    const all = await uses(1 << 26)
+    const none = await counts(0)
+    const all = await counts(1 << 26)
     expect(all.uses).toBe(none.uses)
+    expect(all.hits).toBeGreaterThan(0.9 * all.uses)
+    expect(none.hits).toBeLessThan(0.9 * none.uses)
     expect(none.demanded).toBeGreaterThan(0)
     expect(all.demanded).toBeLessThan(none.demanded / 4)
   })

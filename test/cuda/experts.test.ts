@@ -6,6 +6,7 @@ import type { DeviceKind, ExpertOptions, Model } from '../../src/engine/types.ts
 import { packExperts } from '../../src/experts/pack.ts'
 import { findExperts } from '../../src/models/experts-source.ts'
 import { quantizePackage } from '../../src/models/quantize.ts'
+import { continuo, DOCUMENT } from '../cli/helpers.ts'
 import { errorOf, feed, open } from '../engine/helpers.ts'
 import { safetensors, temporaryFolder, writePackage } from '../engine/packages.ts'
 import { BASE, type DecoderConfig, randomDecoder } from '../models/decoders.ts'
@@ -14,6 +15,7 @@ import { TARGETS } from '../models/perspective/config.ts'
 import { leastBytes, openPerspective } from '../models/perspective/engine.ts'
 import { type Change, perspectiveConfig, writePerspective } from '../models/perspective/package.ts'
 import { type Telling, tell } from '../models/perspective/scenario.ts'
+import { emulated } from './helpers.ts'
 
 const TOGETHER: Telling = { chunk: 8, together: true }
 const PACKAGES: Readonly<Record<string, Change>> = {
@@ -155,5 +157,20 @@ describe('a store that cannot be read', () => {
     other.reset()
     expect([...(await feed(model, other, tokens))]).toEqual([...wanted])
     model.close()
+  })
+})
+
+describe.runIf(emulated)('a device that is lost while experts of a store are multiplied', () => {
+  it('is named as lost, and nothing else goes wrong', async () => {
+    const dir = temporaryFolder()
+    for (const file of ['config.json', 'model.safetensors', 'experts.safetensors', 'tokenizer.json'])
+      cpSync(join(import.meta.dirname, '..', '..', 'models', 'perspective', file), join(dir, file))
+    for (const launch of [40, 300, 600]) {
+      const { code, err } = await continuo(['eval', DOCUMENT, '--model', dir, '--device', 'cuda'], {
+        env: { CONTINUO_EMULATED_FAULT: String(launch) },
+      })
+      expect(code).toBe(1)
+      expect(err).toMatch(/The CUDA device was lost when it tried to .+\(cudaErrorIllegalAddress\)/)
+    }
   })
 })

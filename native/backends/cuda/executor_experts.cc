@@ -83,8 +83,14 @@ void CudaExecutor::multiply_expert(Space& space, const Instruction& instruction,
     products.x = floats(space, instruction.in[0].id);
     products.y = floats(space, instruction.out);
     products.chosen = static_cast<uint32_t>(width(space, instruction.in[1].id));
+    auto* rows = reinterpret_cast<float*>(expert_rows_.data());
+    if (places.size() == 1) {
+      cuda::multiply_expert(products, places[0], rows, scratch_.data(), stream_);
+      pending_ = true;
+      return check(cudaGetLastError(), "launch a node");
+    }
     by_places(places, [&](const uint32_t* list, uint32_t n) {
-      cuda::multiply_expert(products, list, n, reinterpret_cast<float*>(expert_rows_.data()), scratch_.data(), stream_);
+      cuda::multiply_expert(products, list, n, rows, scratch_.data(), stream_);
     });
   };
   if (experts_->use(layer, expert, loan.bytes(), stream_, work)) {

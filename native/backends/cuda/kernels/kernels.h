@@ -51,6 +51,8 @@ struct ExpertProducts {
 // `scratch`: scratch_bytes(), both on the device.
 void multiply_expert(const ExpertProducts& expert, const uint32_t* places, uint32_t count, float* rows, void* scratch,
                      cudaStream_t stream);
+// The same of one place, which lies where it is read and written.
+void multiply_expert(const ExpertProducts& expert, size_t place, float* rows, void* scratch, cudaStream_t stream);
 size_t scratch_bytes(const ExpertProducts& expert, uint32_t count);
 size_t row_floats(const ExpertProducts& expert, uint32_t count);
 // y of these places becomes NaN.

@@ -11,7 +11,7 @@ export default defineConfig({
     include: [
       'test/cuda/**/*.test.ts',
       'test/engine/{blocks,constants,executor,filling,grown-tables,memory-graphs,custom-model,rings,volatile-tables}.test.ts',
-      'test/models/stateful.test.ts',
+      'test/models/{expert-store,perspective,perspective.sessions,perspective.shipped,stateful}.test.ts',
     ],
     env: { CONTINUO_TEST_DEVICE: 'cuda' },
     // Two processes at a time on one device, as users have it.

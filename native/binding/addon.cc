@@ -31,6 +31,8 @@ Engine::OpenExperts experts_of(const Value& value) {
   const auto object = found.As<Napi::Object>();
   experts::CacheOptions options;
   options.bytes = static_cast<uint64_t>(object.Get("bytes").As<Napi::Number>().Int64Value());
+  if (const auto bytes = object.Get("deviceBytes"); bytes.IsNumber())
+    options.device_bytes = static_cast<uint64_t>(bytes.As<Napi::Number>().Int64Value());
   options.digest = object.Get("digest").As<Napi::String>();
   options.io =
       object.Get("io").As<Napi::String>().Utf8Value() == "buffered" ? experts::Io::buffered : experts::Io::direct;

@@ -163,6 +163,13 @@ const StoreIndex* ExpertCache::index(uint32_t layer) const {
 
 Backend ExpertCache::backend() const { return state_->backend_; }
 const std::string& ExpertCache::digest() const { return state_->digest_; }
+std::optional<uint64_t> ExpertCache::device_bytes() const { return state_->options_.device_bytes; }
+
+std::vector<uint32_t> ExpertCache::layers() const {
+  std::vector<uint32_t> out;
+  for (const auto& layer : state_->layers_) out.push_back(layer.number);
+  return out;
+}
 
 size_t ExpertCache::fits(uint32_t layer) const {
   const std::lock_guard lock(state_->mutex_);
@@ -409,10 +416,16 @@ CacheStatistics ExpertCache::statistics() const {
 void ExpertCache::forget() {
   auto& state = *state_;
   const std::lock_guard lock(state.mutex_);
+  ++state.forgotten_;
   for (const size_t number : std::vector(state.residents_)) {
     auto& entry = state.entries_[number];
     if (State::may_go(entry) && !entry.due) state.evict(entry);
   }
+}
+
+uint64_t ExpertCache::forgotten() const {
+  const std::lock_guard lock(state_->mutex_);
+  return state_->forgotten_;
 }
 
 std::vector<std::string> ExpertCache::take_notes() {

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,6 +53,8 @@ struct CacheOptions {
   Policy policy = Policy::score;
   bool deltas = true;       // read a delta where a neighbour is resident and the delta is smaller
   bool frequencies = true;  // read and write frequencies.bin
+  // Bound of the experts that a device with memory of its own keeps there; none: as the device chooses.
+  std::optional<uint64_t> device_bytes;
 
   // For tests alone: another disk, and memory that cannot be had (false: none of so many bytes).
   std::function<std::unique_ptr<Disk>(size_t depth)> disk;
@@ -69,7 +72,7 @@ struct LookAhead {
 
 struct CacheStatistics {
   uint64_t uses = 0;                 // experts that routed() named, once for each call
-  uint64_t hits = 0;                 // of these, resident by then
+  uint64_t hits = 0;                 // of these, resident by then, or held by a device
   uint64_t prefetched = 0;           // of these hits, those that look-ahead or warm-up brought, at their first use
   std::array<LookAhead, 2> ahead{};  // k = 1, 2
   uint64_t demand_bytes = 0, ahead_bytes = 0, warm_bytes = 0;  // records read, by what they were asked for first
@@ -143,11 +146,15 @@ class ExpertCache : public std::enable_shared_from_this<ExpertCache> {
   const std::string& digest() const;  // of the store
   // Experts of this layer that the bound has room for.
   size_t fits(uint32_t layer) const;
+  std::vector<uint32_t> layers() const;
+  std::optional<uint64_t> device_bytes() const;
 
   // A layer routed the rows of a step: row rows[i] (from 0) chose expert experts[i], so both have an element for each
   // row and rank, in any order but the rows of one expert ascending. Counts uses, judges predictions for this layer,
-  // and takes back what was asked ahead for it, was wrong and is not being read yet.
-  void routed(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> rows);
+  // and takes back what was asked ahead for it, was wrong and is not being read yet. `held`: those of them, ascending,
+  // that a device has in memory of its own.
+  void routed(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> rows,
+              std::span<const uint32_t> held = {});
   // Look-ahead of distance k = 1 or 2 expects these experts when `layer` is routed next. Call it before `want`: until
   // then they count, to the policy, as used now.
   void predicted(uint32_t layer, unsigned k, std::span<const uint32_t> experts);
@@ -178,6 +185,8 @@ class ExpertCache : public std::enable_shared_from_this<ExpertCache> {
   void warm();
   // Gives up every record that nobody has or waits for: what is taken next comes from the disk.
   void forget();
+  // How often that was called: what a device has of the experts is to be given up too.
+  uint64_t forgotten() const;
   // Writes frequencies.bin beside the layers, durably.
   Status save_frequencies();
 

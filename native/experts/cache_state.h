@@ -161,6 +161,7 @@ struct ExpertCache::State {
   size_t fills_ = 0, ahead_fills_ = 0;
   uint64_t clock_ = 0;  // orders uses and arrivals
   uint64_t round_ = 0;  // calls of routed
+  uint64_t forgotten_ = 0;
   CacheStatistics statistics_;
   // Of look-ahead by 1 and 2: the share of right ones among the last predictions of experts that were absent.
   std::array<double, 2> trust_{0.6, 0.6};

@@ -17,7 +17,8 @@ constexpr size_t most_frequency_bytes = size_t{1} << 30;
 
 }  // namespace
 
-void ExpertCache::routed(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> rows) {
+void ExpertCache::routed(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> rows,
+                         std::span<const uint32_t> held) {
   State& s = *state_;
   State::Wakes wakes;
   State::Lock lock(s.mutex_);
@@ -36,9 +37,10 @@ void ExpertCache::routed(uint32_t layer, std::span<const uint32_t> experts, std:
     entry.touched = ++s.clock_;
     if (std::exchange(entry.round, s.round_) == s.round_) continue;
     ++s.statistics_.uses;
-    if (entry.stage != State::Stage::resident) continue;
+    const bool resident = entry.stage == State::Stage::resident;
+    if (!resident && !std::binary_search(held.begin(), held.end(), experts[i])) continue;
     ++s.statistics_.hits;
-    if (std::exchange(entry.unused, false)) ++s.statistics_.prefetched;
+    if (resident && std::exchange(entry.unused, false)) ++s.statistics_.prefetched;
   }
   s.frequencies_.route(place, tokens);
   for (size_t k = 0; k < 2; ++k) s.judge(*routing, k);

@@ -138,6 +138,8 @@ struct Adapting::Learner {
 
 Status Adapting::run(ThreadPool& pool, const std::atomic<bool>& stop) {
   if (ids_.size() < 2) return Done{};
+  // What the executors below fetch lies in memory of the device.
+  const InUse in_use(model_->device);
   // A state may come from anywhere; what was read is always a token.
   for (const int32_t id : ids_) {
     if (id < 0 || static_cast<size_t>(id) >= model_->graph.vocabulary())

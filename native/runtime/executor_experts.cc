@@ -1,6 +1,7 @@
 // Products with the experts of a store. Each expert is multiplied once for all rows that go to it, in whatever order
 // the experts arrive: no row knows of another, and what an expert gives a row is kept apart from what the others give.
 #include <algorithm>
+#include <iterator>
 
 #include "experts/cache.h"
 #include "runtime/executor.h"
@@ -62,12 +63,16 @@ void Executor::experts_ahead(Space& space, const Instruction& instruction, size_
     named.push_back(static_cast<uint32_t>(ids[i]));
     of_row.push_back(static_cast<uint32_t>(i / chosen));
   }
-  if (ahead == 0) store.routed(layer.layer, named, of_row);
-  std::sort(named.begin(), named.end());
-  named.erase(std::unique(named.begin(), named.end()), named.end());
-  if (ahead > 0) store.predicted(layer.layer, ahead, named);
-  std::erase_if(named, [&](uint32_t expert) { return holds_expert(layer.layer, expert); });
-  store.want(layer.layer, named,
+  auto wanted = named;
+  std::sort(wanted.begin(), wanted.end());
+  wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
+  std::vector<uint32_t> held;
+  std::copy_if(wanted.begin(), wanted.end(), std::back_inserter(held),
+               [&](uint32_t expert) { return holds_expert(layer.layer, expert); });
+  if (ahead == 0) store.routed(layer.layer, named, of_row, held);
+  if (ahead > 0) store.predicted(layer.layer, ahead, wanted);
+  std::erase_if(wanted, [&](uint32_t expert) { return std::binary_search(held.begin(), held.end(), expert); });
+  store.want(layer.layer, wanted,
              ahead == 0   ? experts::Reason::demand
              : ahead == 1 ? experts::Reason::ahead1
                           : experts::Reason::ahead2);

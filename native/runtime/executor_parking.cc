@@ -97,6 +97,7 @@ class Executor::Stop {
       if (parked.space != &space_ || parked.line != line_ || (ready && !parked.ticket->ready()) ||
           row + rows > space_.rows)
         return false;
+      executor_.settle();
       const std::byte* from = parked.values.data();
       each_alive([&](std::byte* values, size_t bytes) {
         executor_.model_->device->copy(values + row * bytes, from, rows * bytes);

@@ -308,12 +308,13 @@ void Scheduler::inspect(Executor& executor) {
 void Scheduler::advance(Executor& executor) {
   const auto& language = *executor.model().graph.language;
   const size_t width = executor.model().graph.width(language.hidden);
+  // Before the hidden vectors are fetched: what was fetched is there until the executor's next call.
+  note_routes(executor);
   const auto* hiddens = reinterpret_cast<const float*>(
       executor.fetch(language.step, step_value(executor, language.hidden), tokens_.size()));
   const bool remembers = executor.model().graph.memory.has_value();
   std::vector<HostRows> asked;
   if (remembers) asked = bring_asked(runs_);
-  note_routes(executor);
   for (size_t run = 0; run < runs_.size(); ++run) {
     Work& work = *run_work_[run];
     auto& head = work.context().head;

@@ -63,13 +63,6 @@ Outcome run(Random& random, const Kernels* table, const Head& h) {
   });
 }
 
-// The tables that have these kernels: those of CUDA come with its executor.
-std::vector<const Kernels*> own_tables() {
-  auto out = tables();
-  std::erase_if(out, [](const Kernels* table) { return table->pdr == nullptr; });
-  return out;
-}
-
 // z less the largest whole number that is not above it; a tiny negative z may give 1.
 float frac(float z) { return std::isfinite(z) ? z - std::floor(z) : NAN; }
 
@@ -103,7 +96,7 @@ TEST(
     for (const size_t keys : {1, 3, 7, 8, 9, 16, 33, 300}) {
       const Head head = some_head(random, n, keys, random.below(3) == 0);
       const auto want = rule(head);
-      for (const auto* table : own_tables()) {
+      for (const auto* table : tables()) {
         const auto got = run(random, table, head);
         CHECK(same(got.y, want.y) && same(got.state, want.state));
       }
@@ -134,7 +127,7 @@ TEST("pdr: within the derived error of the exact recurrence") {
         y_bound[t * h.n + a] += static_cast<double>(keys) * unit * size;
       }
     }
-    for (const auto* table : own_tables()) check_within(run(random, table, h), {y, y_bound, S, E});
+    for (const auto* table : tables()) check_within(run(random, table, h), {y, y_bound, S, E});
   }
 }
 
@@ -144,7 +137,7 @@ TEST("recall_keys: reads what pdr has read of the state that it left, bit for bi
     for (const size_t keys : {1, 5, 8, 13, 67, 300}) {
       const Head h = some_head(random, n, keys, random.below(3) == 0);
       const auto want = rule(h);
-      for (const auto* table : own_tables()) {
+      for (const auto* table : tables()) {
         Slice S(want.state, random.below(17)), y(n, random.below(17));
         Slice q({h.q.end() - static_cast<ptrdiff_t>(keys), h.q.end()}, random.below(17));
         table->recall_keys(S.data(), q.data(), y.data(), keys, n);
@@ -169,7 +162,7 @@ TEST("torus: every table gives the bits of the written rule, with offsets and wi
     for (auto& position : positions) {
       if (random.below(8) == 0) position = random.below(2) ? 0.0f : 0x1.fffffep-1f;
     }
-    for (const auto* table : own_tables()) {
+    for (const auto* table : tables()) {
       for (const bool moved : {false, true}) {
         Slice at(z, random.below(17)), of(positions, random.below(17)), by(offsets, random.below(17));
         Slice d(experts, random.below(17));
@@ -186,7 +179,7 @@ TEST("torus: every table gives the bits of the written rule, with offsets and wi
 }
 
 TEST("torus: the point that rounds to 1 is the point 0") {
-  for (const auto* table : own_tables()) {
+  for (const auto* table : tables()) {
     const float seam[2] = {-0x1p-40f, 1.0f}, zero[2] = {0, 0}, positions[6] = {0, 0, 0.25f, 0.5f, 0.9f, 0.1f};
     float on_seam[3], at_zero[3];
     table->torus(seam, positions, nullptr, on_seam, 3);
@@ -202,7 +195,7 @@ TEST("axpy: every table gives fma(factor, x, y)") {
     const size_t n = some_length(random);
     const auto x = every_kind(random, n), y = every_kind(random, n);
     const float factor = every_kind(random, 1)[0];
-    for (const auto* table : own_tables()) {
+    for (const auto* table : tables()) {
       Slice in(x, random.below(17)), out(y, random.below(17));
       table->axpy(factor, in.data(), out.data(), n);
       CHECK(out.fences_stand());
@@ -231,7 +224,7 @@ TEST("whole: every table rounds to the nearest by one scale, ties to even; to 0 
       finite = finite && std::isfinite(value);
     }
     const float s = most / 127.0f;
-    for (const auto* table : own_tables()) {
+    for (const auto* table : tables()) {
       Slice in(x, random.below(17));
       const size_t offset = random.below(67);
       std::vector<int8_t> out(offset + n + 64, 99);

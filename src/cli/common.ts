@@ -111,6 +111,11 @@ export const expertFlags = {
     'of a mixture with a store of experts: those in memory at most (default: half of the memory that is available)',
     { min: 1 },
   ),
+  'expert-device-bytes': optionalWhole(
+    'BYTES',
+    'with a device: those in its memory at most, two in any case (default: half of its memory that is free)',
+    { min: 0 },
+  ),
   'expert-io': choice(
     ['direct', 'buffered'],
     'how the others are read: direct, past the page cache where the file system allows it, or buffered',
@@ -240,6 +245,7 @@ export const runsOn = async ({ device }: Pick<Model, 'device'>) => {
 
 const expertsOf = (flags: Partial<Values<typeof expertFlags>>): ExpertOptions => ({
   ...(flags['expert-bytes'] !== undefined && { bytes: flags['expert-bytes'] }),
+  ...(flags['expert-device-bytes'] !== undefined && { deviceBytes: flags['expert-device-bytes'] }),
   ...(flags['expert-io'] !== undefined && { io: flags['expert-io'] }),
   ...(flags['expert-policy'] !== undefined && { policy: flags['expert-policy'] }),
   ...(flags['experts-from'] !== undefined && { from: flags['experts-from'] }),

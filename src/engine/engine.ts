@@ -234,8 +234,7 @@ const boundedLayout = (graph: Graph): StateLayout => {
 export const loadModel = async (request: LoadRequest, options: OpenModelOptions = {}): Promise<Model> => {
   const { dir, modelType, vocabSize, levels = [], memory = PLAIN_MEMORY, graph, paths } = request
   const threads = threadsOf(options)
-  // Experts of a store are multiplied by the CPU alone so far; a device that is asked for by name is refused by it.
-  const device = request.experts !== undefined && (options.device ?? 'auto') === 'auto' ? 'cpu' : deviceOf(options)
+  const device = deviceOf(options)
   const layout = boundedLayout(graph)
   const { memoryFile } = request
   const fingerprint = await fingerprintOf(request)

@@ -25,6 +25,7 @@ export const expertsOf = (
   store: ExpertStore,
   {
     bytes = Math.floor(availableMemory() / 2),
+    deviceBytes,
     io = 'direct',
     backend = 'automatic',
     depth = 16,
@@ -33,10 +34,13 @@ export const expertsOf = (
     lookAhead = true,
     frequencies = true,
   }: ExpertOptions = {},
-): Required<Omit<ExpertOptions, 'from'>> & ExpertStore => {
+): Required<Omit<ExpertOptions, 'from' | 'deviceBytes'>> & Pick<ExpertOptions, 'deviceBytes'> & ExpertStore => {
   if (!Number.isSafeInteger(bytes) || bytes < 1) invalid(`experts.bytes is ${bytes}, expected a whole number of bytes.`)
+  if (deviceBytes !== undefined && (!Number.isSafeInteger(deviceBytes) || deviceBytes < 0))
+    invalid(`experts.deviceBytes is ${deviceBytes}, expected a whole number of bytes, at least 0.`)
   if (!Number.isInteger(depth) || depth < 8 || depth > 32) invalid(`experts.depth is ${depth}, expected 8 to 32.`)
-  return { ...store, bytes, io, backend, depth, policy, deltas, lookAhead, frequencies }
+  const bound = deviceBytes === undefined ? {} : { deviceBytes }
+  return { ...store, ...bound, bytes, io, backend, depth, policy, deltas, lookAhead, frequencies }
 }
 
 /** The port to an opened store, and its end. Reading the most frequent experts has begun when this returns. */

@@ -31,11 +31,12 @@ export interface NativeOptions {
   readonly trace: boolean
   readonly watch: boolean
   /** Of a model whose experts lie in a store. */
-  readonly experts?: Required<Omit<ExpertOptions, 'from'>> & {
-    readonly folder: string
-    readonly layers: readonly number[]
-    readonly digest: string
-  }
+  readonly experts?: Required<Omit<ExpertOptions, 'from' | 'deviceBytes'>> &
+    Pick<ExpertOptions, 'deviceBytes'> & {
+      readonly folder: string
+      readonly layers: readonly number[]
+      readonly digest: string
+    }
 }
 
 /** An entry of the engine's op table (native/graph/ops.h). */

@@ -317,7 +317,7 @@ export interface Executor {
 
 /** Counts of a model's expert store since it was opened; bytes are those of records with their padding. */
 export interface ExpertStatistics {
-  /** Experts that a layer's rows were routed to, each once for a step; and of these, those that were in memory by then. */
+  /** Experts that a layer's rows were routed to, each once for a step; and of these, those that were in memory by then, the host's or a device's. */
   readonly uses: number
   readonly hits: number
   /** Of the hits, those that look-ahead or warm-up had brought, at their first use. */
@@ -435,6 +435,8 @@ export interface ExpertOptions {
   readonly from?: 'store' | 'weights'
   /** Bound of the records in memory; default: half of the memory that is available. At least two of the largest. */
   readonly bytes?: number
+  /** On a device with memory of its own: bound of the experts that it keeps there; default: half of its memory that is free when the model is open. Two of the largest are there in any case. */
+  readonly deviceBytes?: number
   /** `direct` (default): past the page cache where the file system allows it. */
   readonly io?: 'direct' | 'buffered'
   /** `automatic` (default): io_uring where the kernel allows it, else threads. `mapped`: page faults, for comparison; with `io` buffered. */

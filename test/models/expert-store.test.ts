@@ -6,6 +6,7 @@ import { packExperts } from '../../src/experts/pack.ts'
 import { findExperts } from '../../src/models/experts-source.ts'
 import { openModel } from '../../src/models/open.ts'
 import { quantizePackage } from '../../src/models/quantize.ts'
+import { testDevice } from '../engine/helpers.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 import { hasShared, sharedModel } from '../engine/paths.ts'
 
@@ -22,7 +23,8 @@ const text = Int32Array.from({ length: 70 }, (_, i) => (i * 37 + 11) % 200)
 /** What a session computes: reads, then generates. */
 const run = async (dir: string, options: OpenModelOptions = {}) => {
   const notes: string[] = []
-  const model = await openModel(dir, { threads: 2, keepPacked: false, warn: (note) => notes.push(note), ...options })
+  const warn = (note: string): unknown => notes.push(note)
+  const model = await openModel(dir, { threads: 2, keepPacked: false, warn, ...testDevice, ...options })
   try {
     const context = model.createContext()
     const [read] = await model.process([{ context, tokens: text, nats: true }])
@@ -101,6 +103,9 @@ describe.skipIf(!hasShared)('the bound', () => {
     await expect(run(dir, experts({ bytes: 0 }))).rejects.toThrow(
       'experts.bytes is 0, expected a whole number of bytes',
     )
+    await expect(run(dir, experts({ deviceBytes: -1 }))).rejects.toThrow(
+      'experts.deviceBytes is -1, expected a whole number of bytes, at least 0',
+    )
     await expect(run(dir, experts({ depth: 99 }))).rejects.toThrow('experts.depth is 99, expected 8 to 32')
   })
 })
@@ -149,6 +154,7 @@ describe.skipIf(!hasShared)('a perspective model', () => {
   it('tells the phases of its opening, the health check last', async () => {
     const phases: string[] = []
     const model = await openModel(sharedModel('perspective-tiny'), {
+      ...testDevice,
       ...experts({}),
       onPhase: (phase, ms) => {
         expect(ms).toBeGreaterThanOrEqual(0)

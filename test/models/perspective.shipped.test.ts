@@ -3,6 +3,7 @@ import { cpSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { openModel } from '../../src/models/open.ts'
+import { testDevice } from '../engine/helpers.ts'
 import { temporaryFolder } from '../engine/packages.ts'
 
 const SHIPPED = join(import.meta.dirname, '..', '..', 'models', 'perspective')
@@ -21,7 +22,8 @@ it('the shipped model has the surprisals of its expected.json, packed when it is
     cpSync(join(SHIPPED, file), join(dir, file))
   const expected = JSON.parse(readFileSync(join(SHIPPED, 'expected.json'), 'utf8')) as Expected
   const notes: string[] = []
-  const model = await openModel(dir, { threads: 2, keepPacked: false, warn: (note) => notes.push(note) })
+  const warn = (note: string): unknown => notes.push(note)
+  const model = await openModel(dir, { threads: 2, keepPacked: false, warn, ...testDevice })
   expect(notes).toEqual([expect.stringContaining('Packed the experts of')])
   const context = model.createContext()
   const [result] = await model.process([{ context, tokens: Int32Array.from(expected.ids), nats: true }])

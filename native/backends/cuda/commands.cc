@@ -37,6 +37,11 @@ std::optional<Task> task_of(Op op) {
     case Op::topk: return Task::topk;
     case Op::gather: return Task::gather_numbers;
     case Op::combine: return Task::combine;
+    case Op::torus: return Task::torus;
+    case Op::nearest: return Task::nearest;
+    case Op::project: return Task::project;
+    case Op::whole: return Task::whole;
+    case Op::adapter: return Task::adapter;
     case Op::rope: return Task::rope;
     case Op::slice: return Task::slice;
     case Op::cast: return Task::cast;
@@ -47,6 +52,7 @@ std::optional<Task> task_of(Op op) {
     case Op::attend_weights: return Task::attend_weights;
     case Op::cache_shift: return Task::shift;
     case Op::cache_conv: return Task::conv;
+    case Op::cache_pdr: return Task::pdr;
     case Op::cache_wkv7: return Task::wkv7;
     case Op::cache_ssm: return Task::ssm;
     case Op::cache_attend: return Task::attend_window;
@@ -120,6 +126,24 @@ class Translator {
     return literal(level_shares(model_.host(), logits.data(), heads, levels));
   }
 
+  // The bounds of the half-spaces and 1 / Σ n² of their normals depend on the weights alone.
+  void half_spaces(const Instruction& instruction, Command& c) {
+    const auto& node = *instruction.node;
+    const auto normals = addresses_.numbers(constant(instruction.in[1]));
+    auto bounds = addresses_.numbers(constant(instruction.in[2]));
+    c.count = narrow(bounds.size());
+    std::vector<float> inverse(bounds.size());
+    for (size_t j = 0; j < bounds.size(); ++j) {
+      const float* normal = normals.data() + j * c.width;
+      inverse[j] = 1.0f / model_.host().dot(normal, normal, c.width);
+      bounds[j] += node.scale;
+    }
+    c.in[2] = literal(bounds);
+    c.in[3] = literal(inverse);
+    c.in[4] = addresses_.own(bounds.size() * sizeof(float));
+    c.constant |= 0xC;
+  }
+
   void particulars(const Instruction& instruction, Command& c) {
     const auto& node = *instruction.node;
     const auto& in = instruction.in;
@@ -136,6 +160,20 @@ class Translator {
       case Op::remainder: c.count = narrow(in.size()); break;
       case Op::repeat: c.count = node.times; break;
       case Op::combine: c.count = width(in[1].id); break;
+      case Op::torus:
+        c.count = narrow(places.size());
+        if (c.count > 0) args_of_runs(c, 1);
+        break;
+      case Op::nearest: c.count = narrow(in.size()); break;
+      case Op::project: half_spaces(instruction, c); break;
+      case Op::adapter: {
+        const auto& axes = model_.graph.declarations[places[0].table].axes;
+        c.count = narrow(axes[places[0].picks.size()].extent);
+        c.from = width(in[1].id);
+        c.in[2] = addresses_.own(c.count * sizeof(float));
+        args_of_runs(c, 2);
+        break;
+      }
       case Op::range:
       case Op::clamp:
         c.levels = narrow(node.low.size());
@@ -166,6 +204,11 @@ class Translator {
       case Op::cache_shift:
       case Op::cache_wkv7:
       case Op::cache_recall: args_of_runs(c, 1); break;
+      case Op::cache_pdr:
+        c.count = width(in[1].id);
+        c.convex = node.convex;
+        args_of_runs(c, 1);
+        break;
       case Op::cache_ssm: {
         const auto& axes = model_.graph.declarations[places[0].table].axes;
         c.count = narrow(axes[axes.size() - 2].extent);
@@ -283,8 +326,10 @@ bool on_host(Op op) {
   return traits.state == State::counts || traits.state == State::resets || traits.rows == Rows::control;
 }
 
+bool of_store(Op op) { return op == Op::experts || op == Op::experts_ahead; }
+
 bool CudaDevice::runs(Op op) const {
-  return on_host(op) || op == Op::matmul || op == Op::routed || task_of(op).has_value();
+  return on_host(op) || of_store(op) || op == Op::matmul || op == Op::routed || task_of(op).has_value();
 }
 
 }  // namespace continuo::cuda

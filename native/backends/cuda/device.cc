@@ -9,6 +9,7 @@
 #include "backends/cuda/check.h"
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/executor.h"
+#include "backends/cuda/expert_buffers.h"
 #include "backends/cuda/kernels/kernels.h"
 #include "base/cast.h"
 #include "weights/weights.h"
@@ -145,12 +146,29 @@ std::byte* CudaDevice::take(size_t bytes, size_t reserve) {
   return free_now() == left ? try_take() : nullptr;
 }
 
-// As long as a context can be paged out, a reserve stays free: CUDA takes memory for graphs, and fails without it.
+size_t CudaDevice::reserve() const { return std::min(most_reserve, total_ / 32); }
+
+std::byte* CudaDevice::allocate_spare(size_t bytes) {
+  const auto in_use = use();
+  return take(bytes, reserve());
+}
+
+std::shared_ptr<ExpertBuffers> CudaDevice::expert_buffers(const std::shared_ptr<experts::ExpertCache>& store) {
+  const std::lock_guard lock(buffers_mutex_);
+  auto& known = buffers_[store.get()];
+  auto buffers = known.lock();
+  if (!buffers) {
+    buffers = std::make_shared<ExpertBuffers>(shared_from_this(), store);
+    known = buffers;
+    std::erase_if(buffers_, [](const auto& entry) { return entry.second.expired(); });
+  }
+  return buffers;
+}
+
 std::byte* CudaDevice::allocate_unwritten(size_t bytes) {
   const auto in_use = use();
   std::byte* data = nullptr;
-  const size_t reserve = std::min(most_reserve, total_ / 32);
-  if (!residency_.make_room([&] { return (data = take(bytes, reserve)) != nullptr; })) data = take(bytes, 0);
+  if (!residency_.make_room([&] { return (data = take(bytes, reserve())) != nullptr; })) data = take(bytes, 0);
   if (!data) {
     size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "say what memory is free");

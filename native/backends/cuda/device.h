@@ -2,6 +2,7 @@
 //
 //   one per executor  its steps: upload of arguments and inputs, a captured graph or single launches, download of
 //                     results
+//   copies            of experts of a store, one for each store (expert_buffers.h)
 //   transfers         all other copies: snapshots, restores, paging, first states, lists. They go through page-locked
 //                     memory, and but for lists are complete when the call returns
 //
@@ -12,17 +13,20 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <mutex>
 
 #include "backends/cuda/check.h"
 #include "backends/cuda/kernels/cuda.h"
 #include "backends/cuda/list_staging.h"
 #include "backends/cuda/residency.h"
+#include "experts/cache.h"
 #include "runtime/device.h"
 
 namespace continuo::cuda {
 
 class CudaDevice;
+class ExpertBuffers;
 
 // Keeps the device from being reset during its own lifetime. A thread may have several.
 class Use {
@@ -73,6 +77,12 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   }
   void unpin(Pageable& pageable) override { residency_.unpin(pageable); }
 
+  // Memory that is free now, for what may be given up again (enlist): no context is paged out for it. Null where there
+  // is none.
+  std::byte* allocate_spare(size_t bytes);
+  // The buffers for the experts of a store, which all executors share.
+  std::shared_ptr<ExpertBuffers> expert_buffers(const std::shared_ptr<experts::ExpertCache>& store);
+
   // Throws DeviceError once the device was lost: the memory that this object gave out does not exist any more.
   [[nodiscard]] Use use() const { return Use(*this); }
   const Residency& residency() const { return residency_; }
@@ -97,6 +107,8 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
 
   // Waits for the stream of transfers, which the caller has locked.
   void finish_transfers(const char* what);
+  // Bytes that stay free as long as a context can be paged out: CUDA takes memory for graphs, and fails without it.
+  size_t reserve() const;
   // The value that kernels of the transfer stream wrote into the flag; `what` as in check().
   uint32_t flag(const char* what);
   void transfer(std::byte* to, const std::byte* from, size_t bytes, cudaMemcpyKind kind, const char* what);
@@ -116,6 +128,8 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   std::byte* staging_ = nullptr;      // [staging_bytes], page-locked memory of the host
   uint32_t* flag_ = nullptr;          // [1], on the device
   ListStaging lists_{*this};
+  std::mutex buffers_mutex_;
+  std::map<const experts::ExpertCache*, std::weak_ptr<ExpertBuffers>> buffers_;
 };
 
 }  // namespace continuo::cuda

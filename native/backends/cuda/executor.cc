@@ -6,7 +6,6 @@
 #include "backends/cuda/check.h"
 #include "backends/cuda/fusion.h"
 #include "backends/cuda/kernels/kernels.h"
-#include "experts/cache.h"
 
 namespace continuo::cuda {
 
@@ -32,6 +31,9 @@ class CudaExecutor::Placing final : public Addresses {
     DeviceMemory memory(executor_.device_, bytes);
     executor_.device_->upload(memory.data(), static_cast<const std::byte*>(data), bytes);
     return executor_.literals_.emplace_back(std::move(memory)).data();
+  }
+  void* own(size_t bytes) override {
+    return executor_.literals_.emplace_back(DeviceMemory(executor_.device_, bytes * space_.rows)).data();
   }
   std::vector<float> numbers(const Constant& constant) override {
     std::vector<float> out(constant.bytes.size() / sizeof(float));
@@ -66,7 +68,8 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
       host_args_(device_),
       host_rows_(device_),
       host_input_(device_),
-      host_output_(device_) {
+      host_output_(device_),
+      host_places_(device_) {
   const auto in_use = device_->use();
   size_t args = 0, scratch = 0, routes = 0;
   for (auto& space : spaces_) {
@@ -93,11 +96,12 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaDevice> device, std::shared_ptr<c
   }
   args_ = DeviceMemory(device_, args * sizeof(uint64_t));
   notes_ = DeviceMemory(device_, args * sizeof(uint64_t));
-  scratch_ = DeviceMemory(device_, scratch);
+  scratch_ = DeviceMemory(device_, std::max(scratch, expert_scratch()));
   routes_ = DeviceMemory(device_, routes);
   rows_ = DeviceMemory(device_, args_in(max_rows, 0, 0, 1) * sizeof(uint64_t) + sizeof(Command));
   nats_ = DeviceMemory(device_, max_rows * sizeof(float));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
+  if (model_->experts) experts_ = device_->expert_buffers(model_->experts);
 }
 
 CudaExecutor::~CudaExecutor() {
@@ -124,6 +128,7 @@ void CudaExecutor::wait() {
   const auto in_use = device_->use();
   if (!pending_) return;
   pending_ = false;
+  listed_ = 0;
   for (auto* pinned : {&host_args_, &host_rows_, &host_input_}) pinned->travels = false;
   check(cudaStreamSynchronize(stream_), "finish a step");
 }
@@ -199,14 +204,6 @@ int32_t CudaExecutor::number(Space& space, uint32_t id, size_t row) {
   return out;
 }
 
-void CudaExecutor::multiply_expert(Space&, const Instruction&, uint32_t, experts::Loan, std::span<const size_t>) {
-  throw DeviceError("The CUDA backend has no products with experts of a store.");
-}
-
-void CudaExecutor::no_expert(Space&, const Instruction&, std::span<const size_t>) {
-  throw DeviceError("The CUDA backend has no products with experts of a store.");
-}
-
 void CudaExecutor::surprisals(std::span<const int32_t> expected, size_t first, float* nats) {
   const auto& language = *model_->graph.language;
   Command command;
@@ -246,7 +243,7 @@ void CudaExecutor::step(size_t block, size_t rows, std::span<const Run> runs) {
 std::vector<Run> CudaExecutor::pass(size_t block, std::span<const Run> runs, const Idle& idle) {
   const auto in_use = device_->use();
   device_->follow_transfers(stream_);
-  if (host_args_.travels) wait();
+  wait();
   return Executor::pass(block, runs, idle);
 }
 
@@ -341,9 +338,33 @@ void CudaExecutor::replay(size_t block, const StepArgs& args, size_t rows, std::
   pending_ = true;
 }
 
-// Runs line by line: for a program that is not straight, or with trace or watch.
+// Runs segment by segment, with the first stage of each; line by line with trace or watch, and where a program has no
+// segments. What rows are in a step may change between two segments, and not within one.
 void CudaExecutor::rows_together(Space& space, const Stage& stage, size_t rows, std::span<const Run> runs) {
+  const auto& block = blocks_[block_of(space)];
+  if (!block.schedule.segments.empty() && !options_.trace && !options_.watch) {
+    for (const auto& segment : block.schedule.segments) {
+      if (stage.first == segment.first_line) return launch_segment(space, block, segment, rows, runs);
+      if (stage.first > segment.first_line && stage.first <= segment.last_line) return;
+    }
+  }
   for (size_t line = stage.first; line <= stage.last; ++line) run(space, space.program->code[line], 0, rows, runs);
+}
+
+void CudaExecutor::launch_segment(Space& space, const Compiled& block, const Segment& segment, size_t rows,
+                                  std::span<const Run> runs) {
+  const auto& schedule = block.schedule;
+  const auto lines = std::span(schedule.lines).subspan(segment.lines, segment.lines_end - segment.lines);
+  const StepArgs args = args_for(schedule, rows, runs);
+  for (const auto& line : lines) fill(space, line, schedule, args, runs);
+  upload(args);
+  const bool single = rows == runs.size();
+  const auto launches =
+      single ? std::span(schedule.decode).subspan(segment.decode, segment.decode_end - segment.decode)
+             : std::span(schedule.general).subspan(segment.general, segment.general_end - segment.general);
+  for (const auto& l : launches) launch(block, l, args.step, 0, rows, runs.size());
+  check(cudaGetLastError(), "launch a part of a step");
+  note_gates(schedule, lines, args, runs);
 }
 
 void CudaExecutor::dispatch(Space& space, const Instruction& instruction, size_t first, size_t rows,
@@ -354,6 +375,8 @@ void CudaExecutor::dispatch(Space& space, const Instruction& instruction, size_t
     case Op::cache_increment:
     case Op::cache_decrement: return move_counter(space, instruction, runs);
     case Op::cache_reset: return Executor::reset(space, instruction, runs);
+    case Op::experts: return experts(space, instruction, first, rows);
+    case Op::experts_ahead: return experts_ahead(space, instruction, first, rows);
     default: break;
   }
   const auto& block = blocks_[block_of(space)];

@@ -4,7 +4,8 @@
 // captured as a CUDA graph, and later steps of that shape replay the graph.
 //
 // Some programs need a number that a row has computed to go on: for a branch, or for an index into a table. Those run
-// line by line instead, and the host waits where it needs the number.
+// line by line instead, and the host waits where it needs the number. A program with experts of a store runs in
+// segments: the host waits for the routes of the rows, and all lines between two such waits are launched at once.
 #pragma once
 
 #include <cstring>
@@ -12,6 +13,7 @@
 #include <tuple>
 
 #include "backends/cuda/device.h"
+#include "backends/cuda/expert_buffers.h"
 #include "backends/cuda/schedule.h"
 #include "runtime/executor.h"
 
@@ -98,9 +100,16 @@ class CudaExecutor : public Executor {
   bool truth(Space& space, uint32_t id, size_t row) override;
   int32_t number(Space& space, uint32_t id, size_t row) override;
   const std::byte* look_at(Space& space, uint32_t id, size_t first, size_t rows) override;
-  // Never called: Device::runs refuses the op.
-  void multiply_expert(Space&, const Instruction&, uint32_t, experts::Loan, std::span<const size_t>) override;
-  void no_expert(Space&, const Instruction&, std::span<const size_t>) override;
+
+  // executor_experts.cc
+  void multiply_expert(Space& space, const Instruction& instruction, uint32_t expert, experts::Loan loan,
+                       std::span<const size_t> places) override;
+  void no_expert(Space& space, const Instruction& instruction, std::span<const size_t> places) override;
+  bool holds_expert(uint32_t layer, uint32_t expert) override;
+  // Takes memory for the products with experts; gives the bytes of `scratch_` that they need.
+  size_t expert_scratch();
+  // Calls work(places on the device, how many) for pieces of the list that are no longer than the rows of a step.
+  void by_places(std::span<const size_t> places, const auto& work);
 
   // A buffer that the stream does not read any more; and an asynchronous copy from a buffer to the device.
   std::byte* room(Pinned& pinned, size_t bytes);
@@ -110,6 +119,8 @@ class CudaExecutor : public Executor {
   // A graph of the launches of a step; null where the device has no memory for a graph.
   cudaGraphExec_t capture(size_t block, const StepArgs& args, size_t rows, std::span<const Run> runs);
   void launch_all(Space& space, const Compiled& block, const StepArgs& args, size_t rows, std::span<const Run> runs);
+  void launch_segment(Space& space, const Compiled& block, const Segment& segment, size_t rows,
+                      std::span<const Run> runs);
   void replay(size_t block, const StepArgs& args, size_t rows, std::span<const Run> runs);
   void over_rows(const Command& command, std::span<const uint64_t> args, uint32_t threads);
   void note_gates(const Schedule& schedule, std::span<const Line> lines, const StepArgs& args,
@@ -122,14 +133,19 @@ class CudaExecutor : public Executor {
   // Not shared with other executors: a launch of another executor during a capture would become part of the graph.
   cudaStream_t stream_ = nullptr;
   std::vector<Compiled> blocks_;        // [blocks]
-  std::vector<DeviceMemory> literals_;  // numbers of the graph that commands point to
+  std::vector<DeviceMemory> literals_;  // numbers of the graph that commands point to, and memory of their own
   DeviceMemory args_;                   // u64 [the most args_in() of a step]
   DeviceMemory notes_;                  // as args_: results of commands at the places of their arguments (gates)
   DeviceMemory scratch_;                // of products
   DeviceMemory routes_;                 // of routed products
   DeviceMemory rows_;                   // arguments of gather() and surprisals() [max_rows], and their command
   DeviceMemory nats_;                   // f32 [max_rows]: results of surprisals()
-  Pinned host_args_, host_rows_, host_input_, host_output_;
+  // Of experts of a store, null and none where the model has none: the experts; rows on their way, as many as a step
+  // may have; and lists of places, u32 [most_places] on the host and on the device, the first `listed_` of them in use.
+  std::shared_ptr<ExpertBuffers> experts_;
+  DeviceMemory expert_rows_, places_;
+  size_t listed_ = 0;
+  Pinned host_args_, host_rows_, host_input_, host_output_, host_places_;
   std::map<Shape, cudaGraphExec_t> graphs_;
   std::map<Shape, size_t> seen_;  // steps of each shape that had no graph
   bool pending_ = false;          // the stream has work since the last wait

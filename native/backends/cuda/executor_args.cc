@@ -39,6 +39,9 @@ void CudaExecutor::fill(Space& space, const Line& line, const Schedule& schedule
     switch (command.task) {
       case Task::shift:
       case Task::conv:
+      case Task::torus:
+      case Task::adapter:
+      case Task::pdr:
       case Task::wkv7:
       case Task::ssm:
       case Task::recall:

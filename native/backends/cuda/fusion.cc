@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/cuda/translate.h"
 #include "graph/ops.h"
 
 namespace continuo::cuda {
@@ -12,7 +13,9 @@ using Kind = FusionGroup::Kind;
 
 bool is_product(const Instruction& instruction) { return instruction.node->op == Op::matmul; }
 Kind kind_of(const Instruction& instruction) {
-  return is_product(instruction) ? Kind::products : instruction.node->op == Op::routed ? Kind::routed : Kind::commands;
+  if (is_product(instruction)) return Kind::products;
+  if (of_store(instruction.node->op)) return Kind::store;
+  return instruction.node->op == Op::routed ? Kind::routed : Kind::commands;
 }
 
 // Whether the line can be added to the group of products that ends before it.

@@ -8,9 +8,10 @@
 namespace continuo::cuda {
 
 // Neighbouring lines that may run as one launch: products that do not depend on each other, with the epilogues of their
-// outputs; the lines between two such groups; or one product with matrices that rows pick.
+// outputs; the lines between two such groups; or one product with matrices that rows pick; or one line about
+// experts of a store.
 struct FusionGroup {
-  enum class Kind : uint8_t { commands, products, routed } kind;
+  enum class Kind : uint8_t { commands, products, routed, store } kind;
   size_t first, last;  // lines of Program::code, both included
 };
 

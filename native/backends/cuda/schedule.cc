@@ -1,6 +1,7 @@
 #include "backends/cuda/schedule.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 
 #include "backends/cuda/fusion.h"
@@ -15,15 +16,19 @@ constexpr uint32_t warp = 32, attending_threads = 256, remembering_threads = 128
 // Where the commands of a launch have no heads: the least columns of a part, and the most parts. And the most blocks.
 constexpr uint32_t least_columns = 1024, most_parts = 32, most_blocks = 65535;
 
+// Channels of a recurrence without heads that a part has at least.
+constexpr uint32_t recurrent_channels = 64;
+
 bool grouped(Task task) { return task >= Task::norm && task != Task::surprisal && task != Task::conv; }
 // Tasks of which one head keeps a block of threads busy: a block never takes several heads.
 bool heavy(Task task) {
   return task == Task::attend || task == Task::attend_weights || task == Task::wkv7 || task == Task::ssm ||
-         task == Task::attend_window || task == Task::memory;
+         task == Task::attend_window || task == Task::memory || task == Task::pdr;
 }
 
 // The heads or groups into which a command can be cut; 1: it reads a whole row.
 uint32_t parts_of(const Command& c) {
+  if (c.task == Task::pdr) return std::max(1u, c.width / recurrent_channels);
   return c.task == Task::attend_window ? c.groups / c.shared : c.task == Task::gates ? c.levels : c.groups;
 }
 
@@ -90,7 +95,9 @@ class Group {
       case Task::repeat:
       case Task::gather_numbers:
       case Task::combine: return false;
+      case Task::torus: return false;
       case Task::memory: return i < 3;
+      case Task::pdr: return i == 0 || i == 3;
       case Task::ssm: return i < 3 || c.shared == 1;
       default: return true;
     }
@@ -109,7 +116,7 @@ class Scheduler {
       : model_(model), program_(program), groups_(fusion_groups(program)), addresses_(addresses) {}
 
   Schedule make() {
-    for (const auto& stage : program_.stages) out_.straight = out_.straight && stage.order != Stage::Order::row_serial;
+    for (const auto& stage : program_.stages) together_ = together_ && stage.order != Stage::Order::row_serial;
     line_of_.assign(program_.code.size(), none);
     size_t group = 0;
     for (size_t line = 0; line < program_.code.size();) {
@@ -118,11 +125,14 @@ class Scheduler {
       translate(line, last);
       line = last + 1;
     }
-    if (!out_.straight) return std::move(out_);
+    out_.straight = together_ && !with_store_;
+    if (!together_) return std::move(out_);
     for (const auto& [kind, first, last] : groups_) {
+      if (kind != FusionGroup::Kind::store && !open_) open_ = begin_segment(first);
       switch (kind) {
         case FusionGroup::Kind::products: launch_products(first, last); break;
         case FusionGroup::Kind::routed: launch_routed(first); break;
+        case FusionGroup::Kind::store: end_segment(); break;
         case FusionGroup::Kind::commands:
           launch_commands(first, last, true, out_.decode);
           launch_commands(first, last, false, out_.general);
@@ -130,20 +140,46 @@ class Scheduler {
       for (size_t line = first; line <= last; ++line) {
         if (routed_by_ == program_.code[line].out) routed_by_ = no_name;
       }
+      if (open_) add_lines(*open_, first, last);
     }
+    end_segment();
     return std::move(out_);
   }
 
  private:
   static constexpr size_t none = static_cast<size_t>(-1);
 
+  Segment begin_segment(size_t line) const {
+    const size_t decode = out_.decode.size(), general = out_.general.size();
+    return {line, line, none, 0, decode, decode, general, general};
+  }
+  void add_lines(Segment& segment, size_t first, size_t last) const {
+    segment.last_line = last;
+    for (size_t line = first; line <= last; ++line) {
+      if (line_of_[line] == none) continue;
+      segment.lines = std::min(segment.lines, line_of_[line]);
+      segment.lines_end = std::max(segment.lines_end, line_of_[line] + 1);
+    }
+  }
+  // The rows of the next segment may be others, so they have routes of their own.
+  void end_segment() {
+    routed_by_ = no_name;
+    if (!open_) return;
+    open_->lines = std::min(open_->lines, open_->lines_end);
+    open_->decode_end = out_.decode.size(), open_->general_end = out_.general.size();
+    out_.segments.push_back(*open_);
+    open_.reset();
+  }
+
   // Products come first, so that the products of a group have neighbouring indices.
   void translate(size_t first, size_t last) {
     for (const bool products : {true, false}) {
       for (size_t line = first; line <= last; ++line) {
         if ((program_.code[line].node->op == Op::matmul) != products) continue;
-        line_of_[line] = out_.lines.size();
+        const size_t at = out_.lines.size();
         each(program_.code[line]);
+        // The arms of a branch come before it, which is no line itself.
+        if (out_.lines.size() > at) line_of_[line] = out_.lines.size() - 1;
       }
     }
   }
@@ -153,9 +189,13 @@ class Scheduler {
     for (const auto& inner : instruction.otherwise) each(inner);
     const Op op = instruction.node->op;
     for (const auto& place : instruction.places) {
-      for (const auto& pick : place.picks) out_.straight = out_.straight && pick.kind != Term::Kind::value;
+      for (const auto& pick : place.picks) together_ = together_ && pick.kind != Term::Kind::value;
     }
     if (on_host(op)) return;
+    if (of_store(op)) {
+      with_store_ = true;
+      return;
+    }
     if (op == Op::matmul) {
       out_.products.push_back(product_of(model_, instruction, addresses_));
       out_.lines.push_back(
@@ -243,7 +283,10 @@ class Scheduler {
   const std::vector<FusionGroup> groups_;
   Addresses& addresses_;
   Schedule out_;
-  std::vector<size_t> line_of_;  // [lines of the program]: index into Schedule::lines
+  // No row must wait for another one, and no launch for a number on the host; but for those about experts.
+  bool together_ = true, with_store_ = false;
+  std::optional<Segment> open_;
+  std::vector<size_t> line_of_;  // [lines of the program]: index into Schedule::lines; none: not on the device
   // The ids of the last routes, a value, and the matrices among which these choose.
   uint32_t routed_by_ = no_name, routed_among_ = 0;
 };

@@ -42,8 +42,18 @@ struct Addresses {
   virtual void* value(uint32_t id) = 0;
   // Copies bytes to the device, where they live as long as the schedule.
   virtual const void* literal(const void* data, size_t bytes) = 0;
+  // Memory for what a command computes on the way, so many bytes for each row of a step.
+  virtual void* own(size_t bytes) = 0;
   // The numbers of a constant vector, on the host.
   virtual std::vector<float> numbers(const Constant& constant) = 0;
+};
+
+// Lines that are launched at once, with one upload of their arguments: all of a program, or those between two lines
+// about experts of a store, where the host must know what rows have computed.
+struct Segment {
+  size_t first_line, last_line;  // of Program::code, both included
+  size_t lines, lines_end;       // of Schedule::lines
+  size_t decode, decode_end, general, general_end;
 };
 
 // The launch of a command that sums gates; `command`: its index.
@@ -54,8 +64,9 @@ struct Schedule {
   std::vector<Product> products;
   std::vector<Routed> routed;
   std::vector<Line> lines;              // instructions that run on the device, also those in arms of branches
-  std::vector<Launch> decode, general;  // empty where not `straight`
-  bool straight = true;                 // no row_serial stage, and no index that is a value of the row
+  std::vector<Launch> decode, general;  // empty where the program has no segments
+  std::vector<Segment> segments;        // none: a stage is row_serial, or an index is a value of the row
+  bool straight = true;                 // one segment, and no experts of a store
   uint32_t run_args = 0, row_args = 0;  // step arguments of each run, and of each row
 };
 

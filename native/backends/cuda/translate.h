@@ -9,6 +9,8 @@ Command command_of(const Model& model, const Program& program, const Instruction
                    Schedule& schedule);
 // Whether the host runs the op: it moves counters, brings back first values, or is control flow.
 bool on_host(Op op);
+// Whether the op deals with the experts of a store: the host must know the routes of the rows.
+bool of_store(Op op);
 // The command that sums the gates of a memory.
 Command gates_of(const Command& memory, Schedule& schedule);
 Product product_of(const Model& model, const Instruction& instruction, Addresses& addresses);

@@ -7,6 +7,7 @@
 #include "backends/cuda/kernels/rope.h"
 #include "backends/cuda/kernels/routing.h"
 #include "backends/cuda/kernels/sample.h"
+#include "backends/cuda/kernels/torus.h"
 #include "test/cuda/staged.h"
 #include "test/cuda/table.h"
 
@@ -28,6 +29,10 @@ struct Between {
 struct Factor {
   float factor;
   CONTINUO_INLINE float operator()(float x) const { return x * factor; }
+};
+struct Scaled {
+  float factor;
+  CONTINUO_INLINE float operator()(float x, float y) const { return cuda::fma(factor, x, y); }
 };
 struct Range {
   float low, span;
@@ -254,10 +259,33 @@ void combine(const float* x, const float* w, float* y, size_t count, size_t n) {
          staged.in(w, count), staged.out(y, n), count, n);
 }
 
+void axpy(float factor, const float* x, float* y, size_t n) {
+  Staged staged;
+  float* const out = staged.both(y, n);
+  launch(map_two<Scaled>, 1, next_threads(), nullptr, n, out, Scaled{factor}, staged.in(x, n),
+         static_cast<const float*>(out));
+}
+
+__global__ void __launch_bounds__(1024)
+    torus_kernel(const float* z, const float* positions, const float* offsets, float* d, size_t n) {
+  cuda::torus(z, positions, offsets, d, n * blockIdx.x / gridDim.x, n * (blockIdx.x + 1) / gridDim.x);
+}
+void torus(const float* z, const float* positions, const float* offsets, float* d, size_t n) {
+  Staged staged;
+  launch(torus_kernel, static_cast<unsigned int>(1 + n % 3), next_threads(), nullptr, staged.in(z, 2),
+         staged.in(positions, 2 * n), staged.in(offsets, 2 * n), staged.out(d, n), n);
+}
+
+__global__ void __launch_bounds__(1024) whole_kernel(const float* x, int8_t* out, size_t n) { cuda::whole(x, out, n); }
+void whole(const float* x, int8_t* out, size_t n) {
+  Staged staged;
+  launch(whole_kernel, 1, next_threads(), nullptr, staged.in(x, n), staged.out(out, n), n);
+}
+
 }  // namespace
 
 // What only the host's memory outside computes has no kernel of this table: dot and attend_shares, and rerotate_kv,
-// whose rows cuda::lay lays. Nor have pdr and what follows it, which run on the CPU alone.
+// whose rows cuda::lay lays.
 const Kernels cuda_kernels{{"cuda", unary<Unary_exp>, unary<Unary_log>, max, sum_exp, finite, staged::softmax, nullptr,
                             unary<Unary_silu>, unary<Unary_gelu>, norm, unit, rope},
                            staged::matmul,
@@ -286,10 +314,10 @@ const Kernels cuda_kernels{{"cuda", unary<Unary_exp>, unary<Unary_log>, max, sum
                            normalise,
                            combine,
                            nullptr,
-                           nullptr,
-                           nullptr,
-                           nullptr,
-                           nullptr,
-                           nullptr};
+                           staged::pdr,
+                           staged::recall_keys,
+                           torus,
+                           axpy,
+                           whole};
 
 }  // namespace continuo::test

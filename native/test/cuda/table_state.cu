@@ -6,6 +6,7 @@
 #include "backends/cuda/kernels/kernels.h"
 #include "backends/cuda/kernels/memory.h"
 #include "backends/cuda/kernels/multiply.h"
+#include "backends/cuda/kernels/pdr.h"
 #include "backends/cuda/kernels/ssm.h"
 #include "backends/cuda/kernels/wkv7.h"
 #include "test/cuda/staged.h"
@@ -21,6 +22,13 @@ __global__ void __launch_bounds__(1024) run_wkv7(Wkv7Run run, size_t lane, size_
 }
 __global__ void __launch_bounds__(1024) run_ssm(SsmRun run, size_t lane, size_t lane_end) {
   cuda::ssm(run, lane, lane_end);
+}
+__global__ void __launch_bounds__(1024) run_pdr(PdrRun run, size_t lane, size_t lane_end) {
+  cuda::pdr(run, lane, lane_end);
+}
+__global__ void __launch_bounds__(1024)
+    run_recall_keys(const float* S, const float* q, float* y, size_t keys, size_t channels) {
+  cuda::recall_keys(S, q, y, keys, channels);
 }
 __global__ void __launch_bounds__(1024) run_attend(AttendRun run) { cuda::attend(run); }
 __global__ void __launch_bounds__(1024) run_memory(MemoryForm form, MemoryRun run) { cuda::memory(form, run); }
@@ -160,6 +168,23 @@ void ssm(const SsmRun& run, size_t lane, size_t lane_end) {
     job.*member = staged.in(run.*member, span_of(run.tokens, run.key_stride, run.keys));
   job.y = staged.both(run.y, span_of(run.tokens, run.stride, run.channels));
   cuda::launch(run_ssm, 1, next_threads(), nullptr, job, lane, lane_end);
+}
+
+void pdr(const PdrRun& run, size_t lane, size_t lane_end) {
+  Staged staged;
+  PdrRun job = run;
+  job.state = staged.both(run.state, run.keys * run.channels);
+  for (const auto member : {&PdrRun::gamma, &PdrRun::v})
+    job.*member = staged.in(run.*member, run.tokens * run.channels);
+  for (const auto member : {&PdrRun::k, &PdrRun::q}) job.*member = staged.in(run.*member, run.tokens * run.keys);
+  job.y = staged.both(run.y, run.tokens * run.channels);
+  cuda::launch(run_pdr, 1, next_threads(), nullptr, job, lane, lane_end);
+}
+
+void recall_keys(const float* S, const float* q, float* y, size_t keys, size_t channels) {
+  Staged staged;
+  cuda::launch(run_recall_keys, 1, next_threads(), nullptr, staged.in(S, keys * channels), staged.in(q, keys),
+               staged.out(y, channels), keys, channels);
 }
 
 void attend(const AttendRun& run) {

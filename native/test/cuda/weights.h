@@ -52,12 +52,12 @@ inline std::vector<uint8_t> some_weights(Random& random, const PackedMatrix& m) 
         std::memcpy(&out[i], &scale, 2);
       }
     };
-    const size_t unit = m.dtype == Dtype::q4     ? m.group_bytes()
+    const size_t each = m.dtype == Dtype::q4     ? m.group_bytes()
                         : m.dtype == Dtype::q4_k ? PackedMatrix::q4_k_bytes
                                                  : PackedMatrix::q6_k_bytes;
-    for (size_t at = 0; at < out.size(); at += unit) {
+    for (size_t at = 0; at < out.size(); at += each) {
       if (m.dtype == Dtype::q4)
-        put_scales(at + unit - PackedMatrix::scales_bytes, tile_lanes);
+        put_scales(at + each - PackedMatrix::scales_bytes, tile_lanes);
       else
         put_scales(at, m.dtype == Dtype::q4_k ? 2 * tile_lanes : tile_lanes);
     }

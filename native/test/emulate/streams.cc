@@ -5,6 +5,7 @@
 // order of two streams gets wrong bits now and then.
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <utility>
 #include <vector>
@@ -34,23 +35,31 @@ uint64_t choose(uint64_t among) {
   return (x >> 33) % among;
 }
 
+// One thread at a time runs work, of whatever stream: the work of one stream may wait for that of another, which then
+// runs within it.
+std::recursive_mutex running;
+
 class Queue {
  public:
   void put(Work work) {
-    const std::lock_guard lock(mutex_);
-    if (work_.empty()) pace_ = next_pace();
-    work_.push_back(std::move(work));
-    if (pace_ == Pace::at_once || (pace_ == Pace::varied && choose(2) == 0)) run();
+    bool runs = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (work_.empty()) pace_ = next_pace();
+      work_.push_back(std::move(work));
+      runs = pace_ == Pace::at_once || (pace_ == Pace::varied && choose(2) == 0);
+    }
+    if (runs) run();
   }
 
   // Runs all work, or no more than is there before this flag is set. Returns the device's error if it has failed.
   cudaError_t finish(const std::atomic<bool>* until = nullptr) {
-    const std::lock_guard lock(mutex_);
     run(until);
     return Device::one().standing();
   }
 
   void drop() {
+    const std::lock_guard alone(running);
     const std::lock_guard lock(mutex_);
     work_.clear();
   }
@@ -62,16 +71,25 @@ class Queue {
     return wanted != Pace::varied ? wanted : static_cast<Pace>(choose(3));
   }
 
+  // What a work waits for lies before it, so no work runs within itself.
   void run(const std::atomic<bool>* until = nullptr) {
-    for (; !work_.empty() && !(until && *until); work_.pop_front()) {
-      if (Device::one().standing() != cudaSuccess) return work_.clear();
+    const std::lock_guard alone(running);
+    while (!(until && *until)) {
+      Work work;
+      {
+        const std::lock_guard lock(mutex_);
+        if (work_.empty()) return;
+        if (Device::one().standing() != cudaSuccess) return work_.clear();
+        work = std::move(work_.front());
+        work_.pop_front();
+      }
       // The call that added this work has returned, so its error becomes the error of the device.
-      const cudaError_t error = work_.front()();
+      const cudaError_t error = work();
       if (error != cudaSuccess) Device::one().fail(error);
     }
   }
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // of the members; not held while work runs
   std::deque<Work> work_;
   Pace pace_ = Pace::varied;
 };
@@ -329,7 +347,6 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   });
 }
 
-// Two streams must not wait for each other: the emulator runs the one's work within the other's.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
   return call([&] {
     if (!event || !stream) return cudaErrorInvalidResourceHandle;

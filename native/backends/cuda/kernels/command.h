@@ -37,6 +37,7 @@ enum class Task : uint8_t {
   scale,
   gather_numbers,
   combine,
+  torus,
   // Of each row by itself; whole groups of the columns.
   norm,
   rmsnorm,
@@ -50,8 +51,13 @@ enum class Task : uint8_t {
   attend,
   attend_weights,
   recall,
+  nearest,
+  project,
+  whole,
+  adapter,
   // Walk the rows of a run; parts as above.
   conv,
+  pdr,
   wkv7,
   ssm,
   attend_window,
@@ -73,6 +79,7 @@ constexpr Family family_of(Task task) {
     case Task::attend_weights:
     case Task::attend_window: return Family::attention;
     case Task::recall:
+    case Task::pdr:
     case Task::wkv7:
     case Task::ssm:
     case Task::memory:
@@ -94,6 +101,9 @@ constexpr uint32_t most_inputs = 8;
 //   gates         in[0] θ, in[1] η, in[2] α: null where there is none
 //   attend_window q, k, v, [context k, v], [learned: queries, keys, values]
 //   memory        q, k, v, θ, [η], [α]                    surprisal  in[0]: logits; out: one number a row
+//   project       in[1]: normals [count, width]; in[2]: bounds, in[3]: 1 / Σ n² of each normal [count]; in[4]: floats
+//                 [rows of a step, count] that the command uses itself
+//   adapter       y, x; in[2]: floats [rows of a step, count] that the command uses itself
 struct Command {
   Task task{};
   Type type = Type::f32;      // slice, cast, less, equal, remainder, read, write: of in[0], or of the table
@@ -109,15 +119,17 @@ struct Command {
   uint32_t taps = 0;     // conv
   uint32_t count = 0;    // less, equal, remainder, memory_first: inputs; attend_window: places (2 or 4); rope: pairs;
                          // memory, gates: kinds of gates; combine: rows; ssm: keys; repeat: times;
-                         // attend_weights: positions whose weights are given
+                         // attend_weights: positions whose weights are given; torus: tables of offsets (0 or 1);
+                         // nearest: inputs; project: half-spaces; adapter: its rank; pdr: keys
   uint32_t slots = 0;    // attend_window: of the rings
   uint32_t blocks = 0;   // attend_window: of each ring; 0 where it is one span
   uint32_t learned = 0;  // attend_window: learned positions
-  uint32_t from = 0;     // slice: the first element
+  uint32_t from = 0;     // slice: the first element; adapter: elements of a row of x
   bool silu = true;      // conv
+  bool convex = true;    // pdr
   float eps = 0;
   float scale = 0;       // attend, attend_weights, attend_window; scale: the factor
-  int64_t number = 0;    // less, equal, remainder
+  int64_t number = 0;    // less, equal, remainder; project: sweeps
   uint64_t segment = 0;  // attend_window, mix
   MemoryForm form;       // memory, memory_first
   const void* in[most_inputs] = {};
@@ -137,8 +149,8 @@ struct RunArgs {
 
 // What a step is about. args: RunArgs [runs], then per row its run [rows], then the arguments of each run
 // [run_args][runs], then the arguments of each row [row_args][rows]. An address that is 0 belongs to a run that cannot
-// go on: it is left alone. Arguments of each run: shift, conv, wkv7, ssm, recall, memory_first: the table's member.
-// attend_window: keys, values, [context keys, context
+// go on: it is left alone. Arguments of each run: shift, conv, pdr, wkv7, ssm, recall, memory_first: the table's
+// member. torus: the offsets, or 0. adapter: A, B. attend_window: keys, values, [context keys, context
 //   values]; where they are blocks (BlockAt), as many arguments more say which member of each. memory: S or 0, G or 0,
 //   M. mix: M, where it goes. gates: the bits of `levels × 3` sums so far (θ, η, α; double), which come back in `notes`
 //   at the same place.

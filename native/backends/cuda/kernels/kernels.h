@@ -40,6 +40,25 @@ void multiply_routed(const Routed& routed, uint32_t first, uint32_t rows, void* 
                      cudaStream_t stream);
 size_t scratch_bytes(const Routed& routed, uint32_t rows);
 
+// An expert of a store: its three matrices, without rows, and where the rows of a step lie.
+struct ExpertProducts {
+  Product gate, up, down;
+  const float* x = nullptr;  // [rows, channels]
+  float* y = nullptr;        // [rows, chosen, channels]
+  uint32_t chosen = 1;       // experts that a row goes to
+};
+// y of `count` places (experts.h) = down(silu(gate x) · up x). `places` is on the device; `rows`: row_floats() floats,
+// `scratch`: scratch_bytes(), both on the device.
+void multiply_expert(const ExpertProducts& expert, const uint32_t* places, uint32_t count, float* rows, void* scratch,
+                     cudaStream_t stream);
+// The same of one place, which lies where it is read and written.
+void multiply_expert(const ExpertProducts& expert, size_t place, float* rows, void* scratch, cudaStream_t stream);
+size_t scratch_bytes(const ExpertProducts& expert, uint32_t count);
+size_t row_floats(const ExpertProducts& expert, uint32_t count);
+// y of these places becomes NaN.
+void lose_places(const uint32_t* places, uint32_t count, size_t width, float* y, cudaStream_t stream);
+cudaError_t load_experts();
+
 // Rows of a list (runtime/list_rows.h), of slots first, first + 1, …; every address is the device's.
 struct ListLaying {
   const ListRow* rows;  // [slots]

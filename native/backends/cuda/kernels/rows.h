@@ -7,6 +7,7 @@
 #include "backends/cuda/kernels/rope.h"
 #include "backends/cuda/kernels/routing.h"
 #include "backends/cuda/kernels/sample.h"
+#include "backends/cuda/kernels/torus.h"
 #include "base/dtype.h"
 
 namespace continuo::cuda {
@@ -161,6 +162,29 @@ CONTINUO_INLINE void shift(const Command& c, const Step& step, size_t row, Span 
   }
 }
 
+// Without offsets where there is no table of them, and after a fault of the run.
+CONTINUO_INLINE void torus(const Command& c, const Step& step, size_t row, Span experts) {
+  const uint64_t offsets = c.count > 0 ? run_arg(step, c.run_arg, run_of_row(step, row)) : 0;
+  torus(static_cast<const float*>(c.in[0]) + row * 2, static_cast<const float*>(c.in[1]),
+        reinterpret_cast<const float*>(offsets), out_row(c, row), experts.begin, experts.end);
+}
+
+CONTINUO_INLINE void adapter(const Command& c, const Step& step, size_t row) {
+  const size_t run = run_of_row(step, row);
+  const auto *A = reinterpret_cast<const float*>(run_arg(step, c.run_arg, run)),
+             *B = reinterpret_cast<const float*>(run_arg(step, c.run_arg + 1, run));
+  if (!A) return;
+  auto* low = static_cast<float*>(const_cast<void*>(c.in[2])) + row * c.count;
+  adapter(operand(c, 0, row), static_cast<const float*>(c.in[1]) + row * c.from, A, B, low, out_row(c, row), c.from,
+          c.width, c.count);
+}
+
+CONTINUO_INLINE void project(const Command& c, size_t row) {
+  auto* corrections = static_cast<float*>(const_cast<void*>(c.in[4])) + row * c.count;
+  project(operand(c, 0, row), static_cast<const float*>(c.in[1]), static_cast<const float*>(c.in[3]),
+          static_cast<const float*>(c.in[2]), corrections, out_row(c, row), c.width, c.count, c.number);
+}
+
 template <class F> CONTINUO_INLINE void map_columns(const Command& c, size_t row, Span columns, const F& f) {
   map(columns.size(), out_row(c, row) + columns.begin, f, operand(c, 0, row) + columns.begin);
 }
@@ -252,6 +276,14 @@ CONTINUO_INLINE void run_row(const Command& c, const Step& step, size_t row, Par
     case Task::topk:
       return topk(static_cast<const float*>(c.in[0]) + row * c.in_width, c.in_width,
                   static_cast<int32_t*>(c.out) + row * c.width, c.width);
+    case Task::torus: return torus(c, step, row, columns);
+    case Task::nearest:
+      return nearest(static_cast<const float*>(c.in[0]) + row * c.in_width, c.in_width,
+                     c.count > 1 ? static_cast<const int32_t*>(c.in[1])[row] : 0,
+                     static_cast<int32_t*>(c.out) + row * c.width, c.width);
+    case Task::project: return project(c, row);
+    case Task::whole: return whole(operand(c, 0, row), static_cast<int8_t*>(c.out) + row * c.width, c.width);
+    case Task::adapter: return adapter(c, step, row);
     case Task::norm:
       return norm(operand(c, 0, row), operand(c, 1, row), operand(c, 2, row), out_row(c, row), n, groups.begin,
                   groups.end, c.eps);

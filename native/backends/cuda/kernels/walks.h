@@ -5,6 +5,7 @@
 #include "backends/cuda/kernels/attend.h"
 #include "backends/cuda/kernels/conv.h"
 #include "backends/cuda/kernels/memory.h"
+#include "backends/cuda/kernels/pdr.h"
 #include "backends/cuda/kernels/rows.h"
 #include "backends/cuda/kernels/ssm.h"
 #include "backends/cuda/kernels/wkv7.h"
@@ -210,6 +211,26 @@ CONTINUO_INLINE void run_ssm(const Command& c, const Step& step, size_t number, 
   }
 }
 
+// in: γ [width], k [count], q [count], v [width]. Any part of the columns.
+CONTINUO_INLINE void run_pdr(const Command& c, const Step& step, size_t number, Part part) {
+  const RunArgs& run = run_at(step, number);
+  float* const state = table_of(step, c, 0, number);
+  if (!state) return;
+  const Span columns = part.of(c.width);
+  const size_t at = run.row * c.width, key = run.row * c.count;
+  const PdrRun job{state,
+                   head_of(c, 0, at),
+                   head_of(c, 3, at),
+                   head_of(c, 1, key),
+                   head_of(c, 2, key),
+                   static_cast<float*>(c.out) + at,
+                   c.width,
+                   c.count,
+                   run.rows,
+                   c.convex};
+  pdr(job, columns.begin, columns.end);
+}
+
 CONTINUO_INLINE void run_memory(const Command& c, const Step& step, size_t number, Part part) {
   const RunArgs& run = run_at(step, number);
   float *const S = table_of(step, c, 0, number), *const G = table_of(step, c, 1, number),
@@ -311,6 +332,7 @@ template <Family family> CONTINUO_INLINE bool run_family(const Command& c, const
   } else {
     switch (c.task) {
       case Task::recall: run_recall(c, step, index, part); return true;
+      case Task::pdr: run_pdr(c, step, index, part); return true;
       case Task::wkv7: run_wkv7(c, step, index, part); return true;
       case Task::ssm: run_ssm(c, step, index, part); return true;
       case Task::memory: run_memory(c, step, index, part); return true;

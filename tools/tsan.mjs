@@ -5,7 +5,7 @@ import { build, configureTests, runTests } from './native-tests.mjs'
 
 const folder = configureTests('build-tsan', ['CONTINUO_SANITIZE=thread', 'CONTINUO_CUDA=off'])
 build(folder, ['continuo_tests'])
-const claims = ['engine:', 'scheduler:', 'executor:', 'context:', 'thread pool:', 'expert cache:', 'cuda:']
+const claims = ['engine:', 'scheduler:', 'executor:', 'context:', 'thread pool:', 'expert cache:', 'parking:', 'cuda:']
 const env = { TSAN_OPTIONS: 'halt_on_error=1:second_deadlock_stack=1' }
 const codes = []
 for (const word of claims) codes.push(await runTests(join(folder, 'continuo_tests'), { word, env }))

@@ -4,15 +4,19 @@
  *   node bench/expert-stages.ts [--model models/perspective] [--tokens 64] [--threads 2] [--share 4]
  *
  * Of the experts 1/--share may be in memory. A trace times nodes one by one; "load" is the time in which the experts' node waited for the
- * store, "experts" the rest of it. Drawing is timed by itself: tokens generated with and without the model's other perspectives (they are
- * asked where the model is unsure, so the share of such draws stands beside the time).
+ * store, "experts" the rest of it. Draws are timed as differences of whole generations, without a trace: the same package with neither
+ * perspectives nor hyperdimensional memory, with perspectives alone, with both. Draws ask the perspectives where the model is unsure, so
+ * the share of such draws stands beside the times.
  */
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { bytes } from '../src/cli/output.ts'
 import type { ExpertOptions, ExpertStatistics, TraceEntry } from '../src/engine/types.ts'
 import { findExperts } from '../src/models/experts-source.ts'
 import { openModel } from '../src/models/open.ts'
-import { documentOf, root } from './support.ts'
+import { documentOf, median, root } from './support.ts'
 
 const { values } = parseArgs({
   options: {
@@ -50,6 +54,8 @@ interface Stages {
 /** Microseconds of a token, by stage. */
 const trace = async (options: ExpertOptions): Promise<Stages> => {
   const model = await openModel(dir, { ...quiet, experts: { frequencies: false, ...options } })
+  // What is in memory at the beginning is what a reading of the same text leaves there.
+  await model.process([{ context: model.createContext(), tokens: text, nats: false }])
   const executor = model.createExecutor({ trace: true })
   const times = new Map<string, number>()
   const add = (stage: string, microseconds: number): void => {
@@ -100,21 +106,70 @@ for (const stage of order)
 console.log(['bytes read'.padEnd(16), ...found.map(({ read }) => bytes(read).padStart(14))].join(''))
 console.log(['in memory'.padEnd(16), ...found.map(({ hits }) => `${(100 * hits).toFixed(0)} %`.padStart(14))].join(''))
 
-const model = await openModel(dir, { ...quiet, experts: { frequencies: false, bytes: Math.ceil(all) } })
-const context = model.createContext()
-await model.process([{ context, tokens: text, nats: false }])
-const generate = { count: tokens, temperature: 1, topK: 0, topP: 1, seed: 1n }
-const began = performance.now()
-const [drawn] = await model.process([{ context, tokens: new Int32Array(0), nats: false, perspectives: true, generate }])
-const generated = ((performance.now() - began) * 1000) / tokens
-const reading = performance.now()
-await model.process(
-  Array.from({ length: 1 }, () => ({ context, tokens: Int32Array.from(drawn!.generated), nats: false })),
-)
-const read = ((performance.now() - reading) * 1000) / tokens
-const fired = drawn!.draws!.filter((each) => each.fired).length
-const recalled = drawn!.draws!.filter((each) => each.hdm !== null).length
-console.log(
-  `\nA generated token takes ${generated.toFixed(0)} µs (a read one ${read.toFixed(0)} µs in a step of many); ${fired} of ${tokens} draws asked the perspectives (MPD), ${recalled} of them the memory (HDM).`,
-)
-model.close()
+/** The package without the parts that are named, beside the same weights. */
+const without = (folder: string, parts: readonly string[]): string => {
+  const to = join(folder, parts.join('-') || 'whole')
+  mkdirSync(to)
+  for (const name of readdirSync(dir)) {
+    if (name !== 'config.json') symlinkSync(resolve(dir, name), join(to, name))
+  }
+  const config = JSON.parse(readFileSync(join(dir, 'config.json'), 'utf8'))
+  for (const part of parts) config[part] = null
+  writeFileSync(join(to, 'config.json'), JSON.stringify(config))
+  return to
+}
+
+const ROUNDS = 15
+
+interface Generated {
+  /** Microseconds of a generated token. */
+  readonly time: number
+  /** Shares of the draws that asked the perspectives, and the memory. */
+  readonly asked: number
+  readonly recalled: number
+}
+
+/** The packages in turns, ROUNDS times. */
+const generated = async (packages: readonly string[], options: ExpertOptions): Promise<readonly Generated[]> => {
+  const sides = []
+  for (const path of packages) {
+    const model = await openModel(path, { ...quiet, experts: { frequencies: false, ...options } })
+    const context = model.createContext()
+    await model.process([{ context, tokens: text, nats: false }])
+    sides.push({ model, context, times: [] as number[], asked: 0, recalled: 0 })
+  }
+  for (let round = 0; round < ROUNDS; round += 1) {
+    for (const side of sides) {
+      const generate = { count: tokens, temperature: 1, topK: 0, topP: 1, seed: BigInt(round) }
+      const item = { context: side.context, tokens: new Int32Array(0), nats: false, perspectives: true, generate }
+      const began = performance.now()
+      const [result] = await side.model.process([item])
+      side.times.push(((performance.now() - began) * 1000) / tokens)
+      side.asked += (result!.draws ?? []).filter(({ fired }) => fired).length / (ROUNDS * tokens)
+      side.recalled += (result!.draws ?? []).filter(({ hdm }) => hdm !== null).length / (ROUNDS * tokens)
+    }
+  }
+  for (const { model } of sides) model.close()
+  return sides.map(({ times, asked, recalled }) => ({ time: median(times), asked, recalled }))
+}
+
+const folder = mkdtempSync(join(tmpdir(), 'continuo-stages-'))
+try {
+  const packages = [without(folder, ['mpd', 'hdm']), without(folder, ['hdm']), without(folder, [])] as const
+  const rows: (readonly number[])[] = []
+  let shares = { asked: 0, recalled: 0 }
+  for (const [, options] of ways) {
+    const [plain, views, whole] = (await generated(packages, options)) as [Generated, Generated, Generated]
+    rows.push([plain.time, views.time - plain.time, whole.time - views.time])
+    shares = whole
+  }
+  console.log('\nA generated token, microseconds, without a trace')
+  for (const [at, name] of ['layers and draw', 'MPD', 'HDM'].entries())
+    console.log([name.padEnd(16), ...rows.map((row) => row[at]!.toFixed(1).padStart(14))].join(''))
+  const percent = (share: number): string => `${(100 * share).toFixed(0)} %`
+  console.log(
+    `${percent(shares.asked)} of the draws asked the perspectives, ${percent(shares.recalled)} the memory; times are of all draws.`,
+  )
+} finally {
+  rmSync(folder, { recursive: true, force: true })
+}

@@ -4,6 +4,8 @@ import { KEPT, sessionId, type TopicContract } from './common.ts'
 const id = z.string().max(256).optional()
 
 export const MAX_GENERATE_TOKENS = 1_000_000
+/** Generated tokens of a record, at most. */
+export const MAX_RUN = 16
 /** The engine refuses a smaller temperature. An event that the engine refuses would stop the partition, so the schema refuses it first. */
 export const MIN_TEMPERATURE = 1e-6
 
@@ -54,6 +56,8 @@ export const generate = z.strictObject({
   stop: z.array(z.string().min(1).max(256)).max(16).default([]),
   /** Philox key; the counter is the pulse. */
   seed: z.int().min(0).default(0),
+  /** A record of generated tokens ends at an index divisible by this number: 1 gives a record for each token. */
+  run: z.int().min(1).max(MAX_RUN).default(MAX_RUN),
 })
 
 /** The end of a document. With `reset` the memory returns to its first state; the clock is not set back. */

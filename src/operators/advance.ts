@@ -2,8 +2,8 @@
  * advance: what one event does to one session, as a sequence of steps. The same code serves the live stream, the replay
  * after a crash and `continuo verify`; they differ in what happens to the steps.
  *
- * A step ends where the record says so: after each FEED_SLICE tokens read, after each GENERATE_SLICE tokens generated.
- * These numbers are part of the state format: a replay must pass through the very heads that were committed.
+ * A step ends where the record says so: after each FEED_SLICE tokens read, after as many tokens generated as the request's
+ * `run` says. These numbers are part of the state format: a replay must pass through the very heads that were committed.
  */
 import type { Chunk } from '../../topics/chunks.ts'
 import { SURPRISAL_SPAN } from '../../topics/observations.ts'
@@ -30,7 +30,6 @@ import { cursorAt, observe, spanFrom } from './spans.ts'
 import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
 
 export const FEED_SLICE = 256
-export const GENERATE_SLICE = 16
 
 /** Computes items of work: the engine of a model, or a layer before it (the context store, a probe). */
 export interface Inference {
@@ -364,7 +363,7 @@ export async function* advance(
   if (event.type === 'generate') {
     for (;;) {
       const index = session.head.generation?.index ?? 0
-      const count = Math.min(GENERATE_SLICE - (index % GENERATE_SLICE), event.maxTokens - index)
+      const count = Math.min(event.run - (index % event.run), event.maxTokens - index)
       if (count <= 0)
         throw new SessionLost(
           `Session "${session.head.session}" stands at token ${index} of a request for ${event.maxTokens}, which ended before.`,

@@ -19,13 +19,17 @@ export interface CommitDeps
     Omit<SnapshotWriterDeps, 'model' | 'wake' | 'isGarbageDue'>,
     Omit<CompactionDeps, 'wake' | 'snapshots'> {
   readonly model: CommitterDeps['model'] & SnapshotWriterDeps['model']
-  /** Time between the beginnings of two commits, ms. */
+  /** Time between the beginnings of two commits, ms; less where generated tokens wait. */
   readonly interval: number
 }
 
 /** Steps of one transaction at most, and the backlog at which a commit does not wait for its time. */
 const BUDGET_STEPS = 2048
 const BUDGET_BYTES = 4 * 1024 * 1024
+/** Where generated tokens wait, somebody may wait for them: then a commit begins once the last one is over for so many times its own duration. */
+const REST = 1
+
+const hasGenerated = ({ outputs }: EmittedStep): boolean => outputs.some(({ to }) => to === 'tokens')
 
 export const commit =
   (deps: CommitDeps): OperatorFunction<EmittedStep, Commit> =>
@@ -33,6 +37,8 @@ export const commit =
     new Observable<Commit>((subscriber) => {
       const pending: EmittedStep[] = []
       let pendingBytes = 0
+      /** Of the pending steps, those with generated tokens. */
+      let written = 0
       let ended = false
       let cancelled = false
       let endWait: (() => void) | null = null
@@ -46,10 +52,11 @@ export const commit =
       const compaction = createCompaction({ ...deps, wake, snapshots })
 
       /** Waits for the next round: at once over budget or at the end, else when the interval has passed. */
-      const due = async (lastStart: number): Promise<void> => {
+      const due = async (lastStart: number, lastTook: number): Promise<void> => {
         while (!cancelled && !ended) {
           const work = pending.length > 0 || table.hasTouched
-          const left = lastStart + deps.interval - performance.now()
+          const pause = written > 0 ? Math.min(deps.interval, (1 + REST) * lastTook) : deps.interval
+          const left = lastStart + pause - performance.now()
           if (work && (left <= 0 || pending.length >= BUDGET_STEPS || pendingBytes >= BUDGET_BYTES)) return
           if (snapshots.hasWork) {
             await snapshots.step()
@@ -77,7 +84,9 @@ export const commit =
           count += 1
         }
         pendingBytes -= bytes
-        return pending.splice(0, count)
+        const steps = pending.splice(0, count)
+        written -= steps.filter(hasGenerated).length
+        return steps
       }
 
       const round = async (): Promise<void> => {
@@ -93,12 +102,14 @@ export const commit =
 
       const loop = async (): Promise<void> => {
         let lastStart = Number.NEGATIVE_INFINITY
+        let lastTook = 0
         for (;;) {
-          await due(lastStart)
+          await due(lastStart, lastTook)
           if (cancelled) return
           if (ended && pending.length === 0) break
           lastStart = performance.now()
           await round()
+          lastTook = performance.now() - lastStart
           await compaction.trim()
           await compaction.compact()
           // Also when commits follow each other without a pause, snapshots make way.
@@ -128,7 +139,14 @@ export const commit =
           pending.push(step)
           for (const record of step.records) pendingBytes += recordBytes(record)
           table.arrived()
-          if (pending.length === 1 || pending.length >= BUDGET_STEPS || pendingBytes >= BUDGET_BYTES) wake()
+          if (hasGenerated(step)) written += 1
+          if (
+            pending.length === 1 ||
+            (written === 1 && hasGenerated(step)) ||
+            pending.length >= BUDGET_STEPS ||
+            pendingBytes >= BUDGET_BYTES
+          )
+            wake()
         },
         error: (error) => {
           cancelled = true

@@ -72,7 +72,17 @@ describe('continuo feed', () => {
     expect(await eventsIn(log)).toEqual([
       { type: 'open', surprisal: true },
       { type: 'text', text: 'hello' },
-      { type: 'generate', requestId: 'r', maxTokens: 3, temperature: 0, topK: 5, topP: 1, stop: ['x', 'y'], seed: 7 },
+      {
+        type: 'generate',
+        requestId: 'r',
+        maxTokens: 3,
+        temperature: 0,
+        topK: 5,
+        topP: 1,
+        stop: ['x', 'y'],
+        seed: 7,
+        run: 16,
+      },
       { type: 'boundary', reset: true },
       { type: 'close' },
     ])

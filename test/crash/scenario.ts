@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import type { RecordIn } from '../../src/streams/log.ts'
 import { partitionOfKey } from '../../src/streams/murmur2.ts'
-import type { ChunkInput } from '../../topics/chunks.ts'
+import { type ChunkInput, MAX_RUN } from '../../topics/chunks.ts'
 
 const document = readFileSync(fileURLToPath(new URL('../../docs/demo/harbour-log.txt', import.meta.url)), 'utf8')
 
@@ -39,7 +39,22 @@ const generateOf = (
   stop: string[],
   at: number,
 ): RecordIn =>
-  encode(session, { type: 'generate', requestId, maxTokens, temperature: 0.9, topP: 0.95, topK: 40, seed, stop }, at)
+  encode(
+    session,
+    // Each request has another length of its records.
+    {
+      type: 'generate',
+      requestId,
+      maxTokens,
+      temperature: 0.9,
+      topP: 0.95,
+      topK: 40,
+      seed,
+      stop,
+      run: 1 + (seed % MAX_RUN),
+    },
+    at,
+  )
 
 export interface RoundSize {
   /** Events of a round, of all kinds. */

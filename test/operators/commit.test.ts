@@ -17,6 +17,7 @@ import type { EventLog } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { createWatermark, type Watermark } from '../../src/streams/watermark.ts'
 import { TOPICS, topicNames } from '../../topics/index.ts'
+import type { Generated } from '../../topics/tokens.ts'
 import { readAll, text } from '../streams/helpers.ts'
 import { bareHead } from './heads.ts'
 
@@ -86,6 +87,11 @@ const step = (offset: number, bytes = 10): EmittedStep => {
   }
 }
 
+const GENERATED: Generated = {
+  ...{ type: 'generated', requestId: 'r', index: 0, ids: [1], text: 'a', logprobs: [0], finish: null },
+  ...{ fromPulse: 0, toPulse: 1 },
+} as unknown as Generated
+
 describe('commit', () => {
   test('steps that come together go together: outputs, cursor and offset in one transaction', async () => {
     const source = new Subject<EmittedStep>()
@@ -140,6 +146,33 @@ describe('commit', () => {
     source.complete()
     await done
     expect(seen).toEqual([1, 6, 1])
+  })
+
+  test('generated tokens do not wait for the interval', async () => {
+    const source = new Subject<EmittedStep>()
+    const hour = 3_600_000
+    const seen: number[] = []
+    const first = Promise.withResolvers<void>()
+    const second = Promise.withResolvers<void>()
+    const done = lastValueFrom(
+      source.pipe(
+        commit(await deps(hour)),
+        tap(({ steps }: Commit) => {
+          seen.push(steps.length)
+          ;(seen.length === 1 ? first : second).resolve()
+        }),
+        toArray(),
+      ),
+    )
+    source.next(step(0))
+    await first.promise
+    // What waits takes the tokens' way with them.
+    source.next(step(1))
+    source.next({ ...step(2), outputs: [{ to: 'tokens', value: GENERATED }] })
+    await second.promise
+    expect(seen).toEqual([1, 2])
+    source.complete()
+    await done
   })
 
   test('states that others wait for are written as long as there are any, a few at a time, between two commits', async () => {

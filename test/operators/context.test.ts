@@ -7,11 +7,11 @@ import type { Model, OpenModelOptions } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
 import { byteTokenizer } from '../../src/models/tokenizer/index.ts'
 import type { Tokenizer } from '../../src/models/tokenizer/types.ts'
-import { advance, GENERATE_SLICE, initialHead, type SessionState } from '../../src/operators/advance.ts'
+import { advance, initialHead, type SessionState } from '../../src/operators/advance.ts'
 import { tokenizeEvent } from '../../src/operators/tokenize.ts'
 import type { Output, Valid } from '../../src/operators/types.ts'
 import { validateRecord } from '../../src/operators/validate.ts'
-import type { ChunkInput } from '../../topics/chunks.ts'
+import { type ChunkInput, MAX_RUN } from '../../topics/chunks.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { safetensors, writePackage } from '../engine/packages.ts'
 import { type Gpt2Sizes, gpt2ConfigOf, randomGpt2 } from '../models/gpt2.ts'
@@ -253,15 +253,15 @@ describe('a tokenizer with an end of text', () => {
     const drawn = await freely(model, { seed: 5, ...how })
     const firsts = drawn.flatMap((id, at) => (drawn.indexOf(id) === at ? [at] : []))
     // At the beginning, inside a slice, and right behind one: there the end is an event without tokens.
-    expect(firsts).toEqual(expect.arrayContaining([0, 3, GENERATE_SLICE]))
-    for (const at of [0, 3, GENERATE_SLICE]) {
+    expect(firsts).toEqual(expect.arrayContaining([0, 3, MAX_RUN]))
+    for (const at of [0, 3, MAX_RUN]) {
       const bench = await benchOf(model, bytes(drawn[at]!))
       await bench.feed(event('s', text(30)), event('s', generate(40, { seed: 5, ...how })), event('s', text(4)))
       await bench.settle()
       const events = await bench.generated()
       expect(idsOf(events)).toEqual(drawn.slice(0, at))
       expect(events.map(({ finish }) => finish)).toEqual([...events.slice(1).map(() => null), 'eos'])
-      expect(events.at(-1)!.ids).toHaveLength(at % GENERATE_SLICE)
+      expect(events.at(-1)!.ids).toHaveLength(at % MAX_RUN)
       await verified(bench)
       // The session stands as if what came out had been sent to it.
       const fed = await benchOf(model)
@@ -278,13 +278,13 @@ describe('a tokenizer with an end of text', () => {
   test('an end without tokens behind the snapshot is restored and verified, also where all before it is gone', async () => {
     const model = await gpt2(128)
     const drawn = await freely(model, { seed: 5 })
-    const bench = await benchOf(model, bytes(drawn[GENERATE_SLICE]!))
+    const bench = await benchOf(model, bytes(drawn[MAX_RUN]!))
     await bench.feed(event('s', text(30)), event('s', generate(40, { seed: 5 })))
     // The state is saved at the step before the last, at the same pulse.
-    await bench.settle({ snapshotEvery: 30 + GENERATE_SLICE })
+    await bench.settle({ snapshotEvery: 30 + MAX_RUN })
     const head = (await bench.heads()).get('s')!
-    expect(head.cursor).toMatchObject({ offset: 1, complete: true, pulse: 30 + GENERATE_SLICE })
-    expect(head.snapshot!.pulse).toBe(30 + GENERATE_SLICE)
+    expect(head.cursor).toMatchObject({ offset: 1, complete: true, pulse: 30 + MAX_RUN })
+    expect(head.snapshot!.pulse).toBe(30 + MAX_RUN)
     await verified(bench)
     await bench.log.trim(bench.names.chunks, 0, 1)
     await verified(bench)
@@ -297,7 +297,7 @@ describe('a tokenizer with an end of text', () => {
   test('left at any step of the generation, the session comes to the same end', async () => {
     const model = await gpt2(128)
     const drawn = await freely(model, { seed: 5 })
-    const tokenizer = bytes(drawn[GENERATE_SLICE]!)
+    const tokenizer = bytes(drawn[MAX_RUN]!)
     const engine = {
       model,
       tokenizer,

@@ -1,8 +1,9 @@
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { FEED_SLICE, GENERATE_SLICE } from '../../src/operators/advance.ts'
+import { FEED_SLICE } from '../../src/operators/advance.ts'
 import type { Headers } from '../../src/streams/log.ts'
+import { MAX_RUN } from '../../topics/chunks.ts'
 import type { Observed } from '../../topics/observations.ts'
 import { eventually } from '../streams/helpers.ts'
 import { benches, event, verified } from './harness.ts'
@@ -128,11 +129,33 @@ describe('a stream', () => {
       expect(inText.every(({ token }) => token % FEED_SLICE === 0)).toBe(true)
       const inGeneration = heads.filter(({ offset, complete }) => offset === 1 && !complete)
       expect(inGeneration.length).toBeGreaterThan(3)
-      expect(inGeneration.every(({ token }) => token % GENERATE_SLICE === 0)).toBe(true)
+      expect(inGeneration.every(({ token }) => token % MAX_RUN === 0)).toBe(true)
       const generated = await bench.generated()
       expect(generated.flatMap(({ ids }) => ids)).toHaveLength(200)
-      expect(generated.map(({ index }) => index)).toEqual(generated.map((_, n) => n * GENERATE_SLICE))
+      expect(generated.map(({ index }) => index)).toEqual(generated.map((_, n) => n * MAX_RUN))
       expect(generated.map(({ finish }) => finish)).toEqual([...generated.slice(1).map(() => null), 'length'])
+    })
+  })
+
+  test('records of generated tokens end where the request says; the tokens are the same, and verify agrees', async () => {
+    await use(async (bench) => {
+      const request = { type: 'generate', maxTokens: 45, seed: 5 } as const
+      const runs = [1, 3, 16, undefined]
+      for (const [at, run] of runs.entries()) {
+        await bench.feed(event(`s${at}`, { type: 'text', text: document.slice(0, 300) }))
+        await bench.feed(event(`s${at}`, { ...request, requestId: `r${at}`, ...(run !== undefined && { run }) }))
+      }
+      await bench.settle()
+      const generated = await bench.generated()
+      const of = (at: number) => generated.filter(({ requestId }) => requestId === `r${at}`)
+      for (const [at, run] of runs.entries()) {
+        const length = run ?? MAX_RUN
+        expect(of(at).flatMap(({ ids }) => ids)).toEqual(of(0).flatMap(({ ids }) => ids))
+        expect(of(at).map(({ index }) => index)).toEqual(
+          Array.from({ length: Math.ceil(45 / length) }, (_, n) => n * length),
+        )
+      }
+      await verified(bench)
     })
   })
 

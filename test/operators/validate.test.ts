@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { type ValidateOptions, validateRecord } from '../../src/operators/validate.ts'
 import type { StoredRecord } from '../../src/streams/log.ts'
-import { CHUNK_TYPES, chunks, MAX_EVALUATIONS, MAX_GENERATE_TOKENS } from '../../topics/chunks.ts'
+import { CHUNK_TYPES, chunks, MAX_EVALUATIONS, MAX_GENERATE_TOKENS, MAX_RUN } from '../../topics/chunks.ts'
 
 const options: ValidateOptions = { format: 'json', vocabSize: 256, readsText: true }
 
@@ -52,6 +52,9 @@ describe('validate', () => {
     ['topK', { maxTokens: 1, topK: -1 }],
     ['seed', { maxTokens: 1, seed: 0.5 }],
     ['stop', { maxTokens: 1, stop: [''] }],
+    ['run', { maxTokens: 1, run: 0 }],
+    ['run', { maxTokens: 1, run: MAX_RUN + 1 }],
+    ['run', { maxTokens: 1, run: 2.5 }],
   ])('refuses generate with an absurd %s', (field, settings) => {
     expect(reasonOf({ type: 'generate', requestId: 'r', ...settings })).toContain(`Field "${field}`)
   })

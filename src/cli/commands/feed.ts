@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { type ChunkInput, generate, MAX_GENERATE_TOKENS } from '../../../topics/chunks.ts'
+import { type ChunkInput, generate, MAX_GENERATE_TOKENS, MAX_RUN } from '../../../topics/chunks.ts'
 import { sessionId } from '../../../topics/common.ts'
 import { MAX_CHUNK_BYTES } from '../../client/chunks.ts'
 import { CHUNK_BYTES, type Fed, feed as feedLog } from '../../client/feed.ts'
@@ -27,6 +27,7 @@ interface SamplingValues {
   readonly 'top-k': number
   readonly seed: number
   readonly stop: readonly string[]
+  readonly run?: number
 }
 
 /** The event; what the schema does not take is a usage error. */
@@ -40,6 +41,7 @@ export const generateEvent = (requestId: string, maxTokens: number, flags: Sampl
     topK: flags['top-k'],
     seed: flags.seed,
     stop: [...flags.stop],
+    ...(flags.run !== undefined && { run: flags.run }),
   })
   if (parsed.success) return parsed.data
   const issue = parsed.error.issues[0]!
@@ -79,6 +81,10 @@ export const feed = command({
     generate: optionalWhole('N', 'then continue for N tokens', { min: 1, max: MAX_GENERATE_TOKENS }),
     'request-id': optional('ID', 'name of that request (default: a random one)'),
     ...samplingFlags,
+    run: whole('N', 'generated tokens of a record, at most; 1 gives each token as soon as it is drawn', MAX_RUN, {
+      min: 1,
+      max: MAX_RUN,
+    }),
     boundary: on("then mark the document's end"),
     reset: on('with --boundary: the memory returns to its first state (implies --boundary)'),
     close: on('then end the session'),

@@ -56,7 +56,6 @@ class Executor::Stop {
   void work(const Idle& idle) {
     take_routes();
     const size_t fresh = aboard_.size();
-    for (size_t i = 0; i < fresh; ++i) enter(i);
     join(true);
     const size_t came = aboard_.size();
     if (came == 0) return;
@@ -87,7 +86,13 @@ class Executor::Stop {
     auto [routes, lost] = routes_of(executor_.numbers(space_, instruction_.in[1].id, 0, rows),
                                     executor_.model_->constants[instruction_.in[2].id].members);
     if (!lost.empty()) executor_.no_expert(space_, instruction_, lost);
-    for (auto& route : routes) wanted_.emplace(static_cast<uint32_t>(route.matrix), std::move(route.places));
+    for (size_t i = 0; i < aboard_.size(); ++i) run_of_.resize(aboard_[i].row + aboard_[i].rows, i);
+    lacks_.assign(aboard_.size(), 0);
+    for (auto& route : routes) {
+      for (const size_t place : route.places) ++lacks_[run_of_[place / chosen_]];
+      wanted_.emplace(static_cast<uint32_t>(route.matrix), std::move(route.places));
+    }
+    begun_ = lacks_;
   }
 
   // Brings in the runs that wait at this line, as far as there is room; `ready`: only those whose experts have come.
@@ -103,27 +108,19 @@ class Executor::Stop {
         executor_.model_->device->copy(values + row * bytes, from, rows * bytes);
         from += rows * bytes;
       });
+      size_t lacks = 0;
       for (const auto& [expert, places] : parked.pending) {
         for (const size_t place : places) wanted_[expert].push_back(row * chosen_ + place);
+        lacks += places.size();
       }
+      run_of_.resize(row + rows, aboard_.size());
+      lacks_.push_back(lacks);
+      begun_.push_back(lacks);
       auto& faults = executor_.faults_;
       faults.insert(faults.end(), parked.faults.begin(), parked.faults.end());
       aboard_.push_back({parked.run.context, row, rows, parked.run.number});
-      enter(aboard_.size() - 1);
       return true;
     });
-  }
-
-  // Counts what a run lacks.
-  void enter(size_t run) {
-    const auto& [context, row, rows, number] = aboard_[run];
-    run_of_.resize(row + rows, run);
-    lacks_.push_back(0);
-    for (const auto& [expert, places] : wanted_)
-      lacks_[run] += static_cast<size_t>(std::count_if(places.begin(), places.end(), [&](size_t place) {
-        return place / chosen_ >= row && place / chosen_ < row + rows;
-      }));
-    begun_.push_back(lacks_[run]);
   }
 
   // Asks for all that is wanted, and multiplies what is there.

@@ -92,6 +92,26 @@ const GENERATED: Generated = {
   ...{ fromPulse: 0, toPulse: 1 },
 } as unknown as Generated
 
+/** Commits an hour apart: `seen` has the steps of each, `first` and `second` tell of the first two. */
+const hourly = async () => {
+  const source = new Subject<EmittedStep>()
+  const hour = 3_600_000
+  const seen: number[] = []
+  const first = Promise.withResolvers<void>()
+  const second = Promise.withResolvers<void>()
+  const done = lastValueFrom(
+    source.pipe(
+      commit(await deps(hour)),
+      tap(({ steps }: Commit) => {
+        seen.push(steps.length)
+        ;(seen.length === 1 ? first : second).resolve()
+      }),
+      toArray(),
+    ),
+  )
+  return { source, seen, first, second, done }
+}
+
 describe('commit', () => {
   test('steps that come together go together: outputs, cursor and offset in one transaction', async () => {
     const source = new Subject<EmittedStep>()
@@ -119,21 +139,7 @@ describe('commit', () => {
   })
 
   test('waits for its interval, but not over budget: 4 MB go at once', async () => {
-    const source = new Subject<EmittedStep>()
-    const hour = 3_600_000
-    const seen: number[] = []
-    const first = Promise.withResolvers<void>()
-    const second = Promise.withResolvers<void>()
-    const done = lastValueFrom(
-      source.pipe(
-        commit(await deps(hour)),
-        tap(({ steps }: Commit) => {
-          seen.push(steps.length)
-          ;(seen.length === 1 ? first : second).resolve()
-        }),
-        toArray(),
-      ),
-    )
+    const { source, seen, first, second, done } = await hourly()
     // Nothing came before, so nothing is waited for.
     source.next(step(0))
     await first.promise
@@ -149,21 +155,7 @@ describe('commit', () => {
   })
 
   test('generated tokens do not wait for the interval', async () => {
-    const source = new Subject<EmittedStep>()
-    const hour = 3_600_000
-    const seen: number[] = []
-    const first = Promise.withResolvers<void>()
-    const second = Promise.withResolvers<void>()
-    const done = lastValueFrom(
-      source.pipe(
-        commit(await deps(hour)),
-        tap(({ steps }: Commit) => {
-          seen.push(steps.length)
-          ;(seen.length === 1 ? first : second).resolve()
-        }),
-        toArray(),
-      ),
-    )
+    const { source, seen, first, second, done } = await hourly()
     source.next(step(0))
     await first.promise
     // What waits takes the tokens' way with them.

@@ -1,17 +1,20 @@
+#!/usr/bin/env node
 /** continuo <command>: finds the command, runs it, and turns what it throws into one sentence and an exit code. */
 import { codeOf, messageOf } from '../errors.ts'
+import { CALL } from '../places.ts'
 import { withoutUrls } from '../streams/shown.ts'
 import type { Command, ExitCode } from './command.ts'
 import { COMMANDS } from './commands/index.ts'
 import { isUsage, nearest, usage } from './flags.ts'
 import { print, say } from './output.ts'
+import { neededNode, nodeIsOld, version } from './version.ts'
 
 const VERSION_FLAGS = ['--version', '-V', 'version']
 
 const overview = (): string =>
   [
     'continuo <command> [flags]',
-    'From the folder of the project: npm run continuo -- <command> [flags]',
+    `Where continuo is not in PATH: ${CALL} <command> [flags]`,
     '',
     'Language models that keep learning while they read, as an event-sourced stream processor.',
     'A pulse is one token read or written: the unit in which a session keeps time.',
@@ -39,7 +42,6 @@ const dispatch = async ([name, ...argv]: readonly string[]): Promise<ExitCode> =
     return name === undefined ? 2 : 0
   }
   if (VERSION_FLAGS.includes(name)) {
-    const { version } = await import('./version.ts')
     print(version)
     return 0
   }
@@ -59,6 +61,19 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
 process.stderr.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EIO') throw error
 })
+
+/** Node 22 calls SQLite experimental at every start. The log's tests run on it; the sentence helps nobody who runs a command. */
+const { emitWarning } = process
+process.emitWarning = (...args: unknown[]): void => {
+  if (args[1] === 'ExperimentalWarning' && String(args[0]).startsWith('SQLite')) return
+  Reflect.apply(emitWarning, process, args)
+}
+
+if (nodeIsOld) {
+  // An older Node lacks modules that commands load, and would name these instead of itself.
+  say(`Continuo runs on Node.js ${neededNode} or newer; this is ${process.versions.node}.`)
+  process.exit(1)
+}
 
 const argv = process.argv.slice(2)
 let code: ExitCode

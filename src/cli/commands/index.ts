@@ -100,6 +100,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./topics.ts')).topics,
   },
   {
+    name: 'setup',
+    summary: 'build the engine from its sources',
+    load: async () => (await import('./setup.ts')).setup,
+  },
+  {
     name: 'doctor',
     summary: 'check this machine, the log and the model',
     load: async () => (await import('./doctor.ts')).doctor,

@@ -2,6 +2,7 @@
 /** continuo <command>: finds the command, runs it, and turns what it throws into one sentence and an exit code. */
 import { codeOf, messageOf } from '../errors.ts'
 import { CALL } from '../places.ts'
+import { hideSqliteWarning } from '../streams/embedded/quiet.ts'
 import { withoutUrls } from '../streams/shown.ts'
 import type { Command, ExitCode } from './command.ts'
 import { COMMANDS } from './commands/index.ts'
@@ -62,12 +63,7 @@ process.stderr.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EIO') throw error
 })
 
-/** Node 22 calls SQLite experimental at every start. The log's tests run on it; the sentence helps nobody who runs a command. */
-const { emitWarning } = process
-process.emitWarning = (...args: unknown[]): void => {
-  if (args[1] === 'ExperimentalWarning' && String(args[0]).startsWith('SQLite')) return
-  Reflect.apply(emitWarning, process, args)
-}
+hideSqliteWarning()
 
 if (nodeIsOld) {
   // An older Node lacks modules that commands load, and would name these instead of itself.

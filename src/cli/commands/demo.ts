@@ -140,6 +140,7 @@ export const demo = command({
     document: optional('FILE', 'what the first run reads (default: the shipped tale)'),
   },
   notes: 'To begin anew, delete .continuo/demo.db*.',
+  unset: true,
   examples: ['demo', 'demo --memory', 'demo --memory --characters 100000'],
   async run({ memory, characters, ...rest }, _args, given) {
     if (!memory) refuseIdle(given, ['characters'], '--memory')

@@ -6,6 +6,9 @@ export { jsonSchema, TOPICS, type TopicNames, topicNames } from '../topics/index
 export { type Observation, type Observed, observation } from '../topics/observations.ts'
 export { type Head, head, type PartitionCursor, type SnapshotRef, type StreamCursor } from '../topics/state.ts'
 export { type Generated, generated } from '../topics/tokens.ts'
+export { type Fed, type FeedOptions, feed } from './client/feed.ts'
+export { type FollowOptions, follow } from './client/follow.ts'
+export { ensureTopics } from './client/topics.ts'
 export { buildGraph, type GraphBuilder } from './engine/builder.ts'
 export {
   type Axis,
@@ -53,7 +56,7 @@ export { byteTokenizer, type Tokenizer } from './models/tokenizer/index.ts'
 export type { Commit } from './operators/commit.ts'
 export type { ContextStoreStats } from './operators/context-store.ts'
 export { type PartitionState, readPartitionState } from './operators/partition-state.ts'
-export type { WorkerSettings } from './operators/settings.ts'
+export { type WorkerSettings, workerDefaults } from './operators/settings.ts'
 export type { Task, TaskOptions } from './operators/task.ts'
 export type { InputFormat } from './operators/validate.ts'
 export { type Finding, type Verification, type VerifyOptions, verifyLog } from './operators/verify.ts'

@@ -102,11 +102,29 @@ suite('the installed package', { timeout: 300_000 }, () => {
       expect(await run('node', ['readme.js'], project, env())).toEqual({ code: 0, out: printed, err: '' })
     })
 
+    test('runs the examples', async () => {
+      const folder = join(project, name.replaceAll(' ', '-'))
+      mkdirSync(folder)
+      const example = (file: string) => outputOf('node', [join(installed, 'examples', file)], folder, env())
+      const [first, second] = [await example('stream.js'), await example('stream.js')]
+      expect([first.length, second.length]).toEqual([80, 80])
+      // The second run goes on where the first one stopped.
+      expect(second).not.toBe(first)
+      expect(await example('sessions.js')).toMatch(/^1: ".+"\n2: ".+"\n$/)
+    })
+
     test('is imported within ten seconds', async () => {
       const began = performance.now()
       await outputOf('node', ['--input-type=module', '--eval', "import 'continuo'"], project, env())
       expect(performance.now() - began).toBeLessThan(10_000)
     })
+  })
+
+  test('recomputes a log, as an example shows it for CI', async () => {
+    // The script calls mktemp, too.
+    const env = { PATH: `${paths['Node 24']}:/usr/bin:/bin` }
+    const out = await outputOf('sh', [join(installed, 'examples', 'verify.sh')], project, env)
+    expect(out).toContain('Everything agrees.')
   })
 
   test('says what to run where there is no addon, and what that needs', async () => {
@@ -127,27 +145,39 @@ suite('the installed package', { timeout: 300_000 }, () => {
     }
   })
 
-  test.each([
-    ['nodenext', 'nodenext'],
-    ['esnext', 'bundler'],
-  ])('compiles in a strict TypeScript program, libraries checked, module %s and resolution %s', async (module, resolution) => {
-    const { typescript, '@types/node': types } = manifest.devDependencies
-    await outputOf('npm', ['install', '-D', ...QUIETLY, `typescript@${typescript}`, `@types/node@${types}`], project)
-    writeFileSync(join(project, 'readme.ts'), program)
-    const names =
-      "import * as continuo from 'continuo'\nexport const names: readonly string[] = Object.keys(continuo)\n"
-    writeFileSync(join(project, 'names.ts'), names)
-    const compilerOptions = {
-      ...{ strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, skipLibCheck: false },
-      ...{ target: 'es2024', module, moduleResolution: resolution, types: ['node'], noEmit: true },
-    }
-    writeFileSync(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['readme.ts', 'names.ts'] }))
-    expect(await run(join('node_modules', '.bin', 'tsc'), ['-p', '.'], project)).toEqual({ code: 0, out: '', err: '' })
-    // Nothing is any: an import that leads nowhere would be.
-    writeFileSync(
-      join(project, 'names.ts'),
-      "import { demoModel } from 'continuo'\nexport const wrong: number = demoModel\n",
-    )
-    expect((await run(join('node_modules', '.bin', 'tsc'), ['-p', '.'], project)).out).toContain('TS2322')
+  describe('in a strict TypeScript program', () => {
+    beforeAll(async () => {
+      const { typescript, '@types/node': types } = manifest.devDependencies
+      await outputOf('npm', ['install', '-D', ...QUIETLY, `typescript@${typescript}`, `@types/node@${types}`], project)
+    })
+
+    test.each([
+      ['nodenext', 'nodenext'],
+      ['esnext', 'bundler'],
+    ])('compiles, libraries checked, with module %s and resolution %s', async (module, resolution) => {
+      writeFileSync(join(project, 'readme.ts'), program)
+      const names =
+        "import * as continuo from 'continuo'\nexport const names: readonly string[] = Object.keys(continuo)\n"
+      writeFileSync(join(project, 'names.ts'), names)
+      const compilerOptions = {
+        ...{ strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, skipLibCheck: false },
+        ...{ target: 'es2024', module, moduleResolution: resolution, types: ['node'], noEmit: true },
+      }
+      writeFileSync(
+        join(project, 'tsconfig.json'),
+        JSON.stringify({ compilerOptions, files: ['readme.ts', 'names.ts'] }),
+      )
+      expect(await run(join('node_modules', '.bin', 'tsc'), ['-p', '.'], project)).toEqual({
+        code: 0,
+        out: '',
+        err: '',
+      })
+      // Nothing is any: an import that leads nowhere would be.
+      writeFileSync(
+        join(project, 'names.ts'),
+        "import { demoModel } from 'continuo'\nexport const wrong: number = demoModel\n",
+      )
+      expect((await run(join('node_modules', '.bin', 'tsc'), ['-p', '.'], project)).out).toContain('TS2322')
+    })
   })
 })

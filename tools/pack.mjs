@@ -1,6 +1,6 @@
 // `npm pack` runs this first (script "prepack"): it makes what an installed package has instead of the sources.
 //
-//   dist/                          src/ and topics/ as JavaScript and types
+//   dist/                          src/ and topics/ as JavaScript and types, and the manual page
 //   prebuilds/linux-x64/           the addon, where this machine is a Linux x64; docs/packaging.md says which systems load it
 //
 // Prints to stderr, because `npm pack --json` prints JSON.
@@ -31,7 +31,11 @@ const compile = () => {
   run(node, [at('node_modules', 'typescript', 'bin', 'tsc'), '-p', at('tools', 'package.tsconfig.json')])
   const types = globSync('dist/**/*.d.ts', { cwd: root })
   for (const path of types) writeFileSync(at(path), readFileSync(at(path), 'utf8').replace(TYPE_IMPORT, '$1$2$3.js$2'))
-  return `dist: ${types.length} modules`
+  // A process of its own, because npm may have started this one with a Node that is too old for the modules.
+  const print = "import { manPage } from './dist/src/cli/man.js'; process.stdout.write(await manPage())"
+  mkdirSync(at('dist', 'man'))
+  writeFileSync(at('dist', 'man', 'continuo.1'), run(node, ['--input-type=module', '--eval', print]))
+  return `dist: ${types.length} modules and the manual page`
 }
 
 /** An addon without CUDA: the one of `npm run setup` where it has none, otherwise one of its own. */

@@ -41,6 +41,13 @@ export interface Command {
   readonly name: string
   readonly help: string
   readonly flags: Flags
+  /** What a manual says beside the flags. */
+  readonly page: {
+    readonly about: string
+    readonly args: readonly Argument[]
+    readonly notes: string | undefined
+    readonly examples: readonly string[]
+  }
   run(argv: readonly string[], settings?: Settings): Promise<ExitCode>
 }
 
@@ -84,6 +91,7 @@ export const command = <F extends Flags>(spec: CommandSpec<F>): Command => {
     name,
     help,
     flags,
+    page: { about: spec.about, args, notes: spec.notes, examples: spec.examples },
     async run(argv, settings = NO_SETTINGS) {
       if (argv.includes('--help') || argv.includes('-h')) {
         print(help)

@@ -48,7 +48,12 @@ suite('the installed package', { timeout: 300_000 }, () => {
     )
     expect(left).toEqual([])
     expect(files).toEqual(
-      expect.arrayContaining(['LICENSE', 'prebuilds/linux-x64/continuo.node', 'native/CMakeLists.txt']),
+      expect.arrayContaining([
+        'LICENSE',
+        'dist/man/continuo.1',
+        'prebuilds/linux-x64/continuo.node',
+        'native/CMakeLists.txt',
+      ]),
     )
     // Modules that are started by path are not seen by the compiler.
     const started = globSync('src/**/*.ts', { cwd: ROOT }).flatMap((path) =>

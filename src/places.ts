@@ -32,4 +32,4 @@ export const DEMO_WITH = inCheckout ? 'npm start --' : DEMO
 export const SETUP = inCheckout ? 'npm run setup' : 'npx continuo setup'
 
 /** Starts a Kafka broker on this machine. A package does not have the one of a checkout. */
-export const BROKER = inCheckout ? 'npm run kafka' : 'docker run -p 9092:9092 apache/kafka'
+export const BROKER = inCheckout ? 'npm run kafka' : 'docker run -p 9092:9092 apache/kafka:4.3.1'

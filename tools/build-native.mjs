@@ -1,5 +1,5 @@
 // Builds the native addon with cmake-js when its sources changed since the last build. Plain JavaScript, because it also runs on the
-// machine's Node before the project's own is installed.
+// machine's Node before the project's own is installed, and in an installed package, which has it for `continuo setup`.
 //
 // native/build/.stamp has the hash of everything the build depends on; it is written last. CONTINUO_CUDA decides whether the CUDA
 // backend is built: on, off, or auto (where nvcc and a GPU are found); see cuda.mjs.
@@ -34,6 +34,8 @@ const log = join(build, 'build.log')
 const configured = join(build, '.cuda')
 const lock = join(source, 'building.log')
 const require = createRequire(join(root, 'package.json'))
+/** What the user calls: setup.mjs, which also installs packages, is only in a checkout. */
+const command = existsSync(join(root, 'tools', 'setup.mjs')) ? 'npm run setup' : 'npx continuo setup'
 
 const sources = (folder) =>
   readdirSync(folder, { withFileTypes: true })
@@ -51,9 +53,9 @@ const currentHash = (cuda) => {
   const hash = createHash('sha256')
   hash.update(`${process.platform} ${process.arch} ${nameOf(cuda)}\n`)
   for (const name of ['cmake-js', 'node-addon-api', 'node-api-headers']) {
-    hash.update(
-      `${name} ${JSON.parse(readFileSync(join(root, 'node_modules', name, 'package.json'), 'utf8')).version}\n`,
-    )
+    // Where npm put the package: in node_modules of the checkout, or beside an installed Continuo.
+    const { version } = JSON.parse(readFileSync(require.resolve(`${name}/package.json`), 'utf8'))
+    hash.update(`${name} ${version}\n`)
   }
   for (const path of sources(source))
     hash
@@ -195,7 +197,7 @@ export const buildNative = () => {
   const missing = missingTools()
   if (missing.length > 0)
     throw new Error(
-      `The native engine needs ${listed(missing)}. Install what is missing, ${installHint}, and run \`npm run setup\` again.`,
+      `The native engine needs ${listed(missing)}. Install what is missing, ${installHint}, and run \`${command}\` again.`,
     )
   return withLock(() => {
     if (upToDate(hash)) return 'native engine: up to date'

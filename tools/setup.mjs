@@ -50,7 +50,7 @@ const installPackages = () => {
     encoding: 'utf8',
   })
   if (npm.error !== undefined)
-    fail(`npm could not be started (${npm.error.message}). Install Node.js with npm, version 22.12 or newer.`)
+    fail(`npm could not be started (${npm.error.message}). Install Node.js with npm, version 22.15 or newer.`)
   if (npm.status !== 0) fail(`Installing packages failed:\n${npm.stderr}\nIs the package registry reachable?`)
   if (!existsSync(node))
     fail(

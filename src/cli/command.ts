@@ -1,6 +1,7 @@
 /** A command: a name, arguments, a table of flags, help with an example, and the function that it runs. */
 import { type Flags, on, parseFlags, usage, type Values } from './flags.ts'
 import { print } from './output.ts'
+import { NO_SETTINGS, type Settings } from './settings.ts'
 
 /** 0 ok, 1 failed, 2 called wrongly, 3 refused to resume; 129, 130 or 143 cut short by SIGHUP, SIGINT or SIGTERM. */
 export type ExitCode = 0 | 1 | 2 | 3 | 129 | 130 | 143
@@ -25,14 +26,36 @@ export interface CommandSpec<F extends Flags> {
   readonly notes?: string
   /** Command lines without the leading "continuo". */
   readonly examples: readonly string[]
-  /** `given` names the flags that the user wrote: a default is not among them. */
-  run(values: Values<F & typeof COMMON>, args: readonly string[], given: ReadonlySet<string>): Promise<ExitCode>
+  /** Only the command line counts: for commands whose log nobody should name by mistake. */
+  readonly unset?: true
+  /** `given` names the flags that the user wrote on the command line, `set` also those with a setting: a default is in neither. */
+  run(
+    values: Values<F & typeof COMMON>,
+    args: readonly string[],
+    given: ReadonlySet<string>,
+    set: ReadonlySet<string>,
+  ): Promise<ExitCode>
 }
 
 export interface Command {
   readonly name: string
   readonly help: string
-  run(argv: readonly string[]): Promise<ExitCode>
+  readonly flags: Flags
+  /** What a manual says beside the flags. */
+  readonly page: {
+    readonly about: string
+    readonly args: readonly Argument[]
+    readonly notes: string | undefined
+    readonly examples: readonly string[]
+  }
+  run(argv: readonly string[], settings?: Settings): Promise<ExitCode>
+}
+
+/** A command in the list of all: its module is loaded when it is called. */
+export interface Entry {
+  readonly name: string
+  readonly summary: string
+  load(): Promise<Command>
 }
 
 const WIDTH = 26
@@ -61,17 +84,23 @@ const helpOf = <F extends Flags>({ name, about, args = [], flags, notes, example
 }
 
 export const command = <F extends Flags>(spec: CommandSpec<F>): Command => {
-  const { name, args = [], flags } = spec
+  const { name, args = [] } = spec
+  const flags = { ...spec.flags, ...COMMON }
   const help = helpOf(spec)
   return {
     name,
     help,
-    async run(argv) {
+    flags,
+    page: { about: spec.about, args, notes: spec.notes, examples: spec.examples },
+    async run(argv, settings = NO_SETTINGS) {
       if (argv.includes('--help') || argv.includes('-h')) {
         print(help)
         return 0
       }
-      const parsed = parseFlags(name, { ...flags, ...COMMON }, argv)
+      settings.check(name, flags)
+      const parsed = parseFlags(name, flags, argv, (flag, table) =>
+        spec.unset ? undefined : settings.of(name, flag, table),
+      )
       const least = args.filter(({ required }) => required).length
       if (parsed.args.length < least) {
         const missing = args[parsed.args.length]!
@@ -83,7 +112,7 @@ export const command = <F extends Flags>(spec: CommandSpec<F>): Command => {
           `continuo ${name} takes ${args.length === 0 ? 'flags only' : args.map((arg) => arg.name).join(' ')}; "${surplus}" is too much.`,
         )
       }
-      return spec.run(parsed.values, parsed.args, parsed.given)
+      return spec.run(parsed.values, parsed.args, parsed.given, parsed.set)
     },
   }
 }

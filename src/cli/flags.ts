@@ -182,15 +182,42 @@ const unknown = (name: string, known: readonly string[], command: string): Conti
   return usage(`Unknown flag --${name}; ${hint}`)
 }
 
+/** A value of a flag from elsewhere than the command line (settings.ts), and where it stands, for error messages. */
+export interface Setting {
+  readonly words: readonly string[]
+  readonly from: string
+}
+
 export interface Parsed<F extends Flags> {
   readonly values: Values<F>
   readonly args: readonly string[]
   /** Names of the flags that stood on the command line. */
   readonly given: ReadonlySet<string>
+  /** Those, and the ones that have a setting: everything that is not a default. */
+  readonly set: ReadonlySet<string>
 }
 
-/** Reads a command line by the table. Throws a usage error whose sentence says what to write instead. */
-export const parseFlags = <F extends Flags>(command: string, flags: F, argv: readonly string[]): Parsed<F> => {
+/** Reads a value; where it is a setting, an error says so. */
+const readFlag = (flag: Flag<unknown>, name: string, words: readonly string[], from: string | undefined): unknown => {
+  try {
+    return flag.read(words, name)
+  } catch (error) {
+    throw from !== undefined && isUsage(error)
+      ? usage(`${(error as Error).message} The value is that of ${from}.`)
+      : error
+  }
+}
+
+/**
+ * Reads a command line by the table. Throws a usage error whose sentence says what to write instead. `settingOf`: the values of flags that
+ * are not there.
+ */
+export const parseFlags = <F extends Flags>(
+  command: string,
+  flags: F,
+  argv: readonly string[],
+  settingOf: (name: string, flag: Flag<unknown>) => Setting | undefined = () => undefined,
+): Parsed<F> => {
   const names = Object.keys(flags)
   const renamed = new Map(
     names.flatMap((name) => (flags[name]!.formerly === undefined ? [] : [[flags[name]!.formerly, name]])),
@@ -231,14 +258,17 @@ export const parseFlags = <F extends Flags>(command: string, flags: F, argv: rea
     given.set(name, [...values, value ?? ''])
   }
   const values: Record<string, unknown> = {}
+  const set = new Set(given.keys())
   for (const name of names) {
     const flag = flags[name]!
-    const found = given.get(name) ?? []
+    const setting = given.has(name) ? undefined : settingOf(name, flag)
+    if (setting !== undefined) set.add(name)
+    const found = given.get(name) ?? setting?.words ?? []
     if (flag.required && found.length === 0)
       throw usage(`continuo ${command} needs --${name} ${flag.hint}: ${flag.help}.`)
-    values[name] = flag.read(found, name)
+    values[name] = readFlag(flag, name, found, setting?.from)
   }
-  return { values: values as Values<F>, args, given: new Set(given.keys()) }
+  return { values: values as Values<F>, args, given: new Set(given.keys()), set }
 }
 
 /** For flags that mean something only beside `partner`, where that is missing: given all the same, they are a usage error. */

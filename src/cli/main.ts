@@ -1,23 +1,29 @@
+#!/usr/bin/env node
 /** continuo <command>: finds the command, runs it, and turns what it throws into one sentence and an exit code. */
 import { codeOf, messageOf } from '../errors.ts'
+import { CALL } from '../places.ts'
+import { hideSqliteWarning } from '../streams/embedded/quiet.ts'
 import { withoutUrls } from '../streams/shown.ts'
 import type { Command, ExitCode } from './command.ts'
 import { COMMANDS } from './commands/index.ts'
 import { isUsage, nearest, usage } from './flags.ts'
 import { print, say } from './output.ts'
+import { readSettings, type Settings, unknownSetting } from './settings.ts'
+import { neededNode, nodeIsOld, version } from './version.ts'
 
 const VERSION_FLAGS = ['--version', '-V', 'version']
 
 const overview = (): string =>
   [
     'continuo <command> [flags]',
-    'From the folder of the project: npm run continuo -- <command> [flags]',
+    `Where continuo is not in PATH: ${CALL} <command> [flags]`,
     '',
     'Language models that keep learning while they read, as an event-sourced stream processor.',
     'A pulse is one token read or written: the unit in which a session keeps time.',
     '',
     ...COMMANDS.map(({ name, summary }) => `  ${name.padEnd(12)} ${summary}`),
     '',
+    'Flags can also stand in continuo.json and in variables: CONTINUO_LOG for --log (docs/operations.md).',
     'continuo <command> --help says more. Exit codes: 0 ok, 1 failed, 2 called wrongly, 3 refused to resume,',
     '129, 130 or 143 cut short by SIGHUP, SIGINT or SIGTERM.',
   ].join('\n')
@@ -33,18 +39,34 @@ const find = async (name: string): Promise<Command> => {
   throw usage(`Unknown command ${name}; ${hint}`)
 }
 
+/** Throws a usage error for a name in the file of settings that is a flag of no command. */
+const checkShared = async ({ path, shared }: Settings, command: Command): Promise<void> => {
+  if (shared.every((name) => Object.hasOwn(command.flags, name))) return
+  const all = await Promise.all(COMMANDS.map(({ load }) => load()))
+  const known = new Set(all.flatMap(({ flags }) => Object.keys(flags)))
+  const wrong = shared.find((name) => !known.has(name))
+  if (wrong !== undefined) throw unknownSetting(path, wrong, [...known])
+}
+
+/** What error messages must not show of URLs: words of the command line, and settings once they are read. */
+let words = process.argv.slice(2)
+
 const dispatch = async ([name, ...argv]: readonly string[]): Promise<ExitCode> => {
   if (name === undefined || name === '--help' || name === '-h' || (name === 'help' && argv.length === 0)) {
     ;(name === undefined ? say : print)(overview())
     return name === undefined ? 2 : 0
   }
   if (VERSION_FLAGS.includes(name)) {
-    const { version } = await import('./version.ts')
     print(version)
     return 0
   }
   if (name === 'help') return (await find(argv[0]!)).run(['--help'])
-  return (await find(name)).run(argv)
+  const command = await find(name)
+  if (argv.includes('--help') || argv.includes('-h')) return command.run(['--help'])
+  const settings = readSettings()
+  words = [...words, ...settings.words]
+  await checkShared(settings, command)
+  return command.run(argv, settings)
 }
 
 const exitCodeOf = (error: unknown): ExitCode => {
@@ -60,13 +82,20 @@ process.stderr.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EIO') throw error
 })
 
-const argv = process.argv.slice(2)
+hideSqliteWarning()
+
+if (nodeIsOld) {
+  // An older Node lacks modules that commands load, and would name these instead of itself.
+  say(`Continuo runs on Node.js ${neededNode} or newer; this is ${process.versions.node}.`)
+  process.exit(1)
+}
+
 let code: ExitCode
 try {
-  code = await dispatch(argv)
+  code = await dispatch(process.argv.slice(2))
 } catch (error) {
-  say(withoutUrls(messageOf(error), argv))
-  if (process.env.CONTINUO_DEBUG === '1' && error instanceof Error) say(withoutUrls(error.stack ?? '', argv))
+  say(withoutUrls(messageOf(error), words))
+  if (process.env.CONTINUO_DEBUG === '1' && error instanceof Error) say(withoutUrls(error.stack ?? '', words))
   else if (codeOf(error) === 'INTERNAL') say('This is a fault of Continuo. CONTINUO_DEBUG=1 shows where it happened.')
   code = exitCodeOf(error)
 }

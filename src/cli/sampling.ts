@@ -14,15 +14,15 @@ interface Drawn {
   readonly 'top-p': number
 }
 
-/** The flags, with what the package recommends in place of their defaults; a flag that the user wrote counts. */
+/** The flags, with what the package recommends in place of their defaults; a flag that the user set counts. */
 export const drawn = <F extends Drawn>(
   flags: F,
-  given: ReadonlySet<string>,
+  set: ReadonlySet<string>,
   { model, sampling }: Pick<ModelPackage, 'model' | 'sampling'>,
 ): F => {
   if (!flags.recommended) return flags
   const { temperature, topK, topP } = recommendedSampling(model.dir, sampling)
   const all = { temperature, 'top-k': topK, 'top-p': topP }
-  const used = Object.entries(all).filter(([name, value]) => value !== undefined && !given.has(name))
+  const used = Object.entries(all).filter(([name, value]) => value !== undefined && !set.has(name))
   return { ...flags, ...Object.fromEntries(used) }
 }

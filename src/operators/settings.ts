@@ -33,6 +33,16 @@ export interface WorkerSettings {
   readonly blocks?: Omit<BlockCacheOptions, 'warn'> | undefined
 }
 
+/** What `continuo run` takes where no flag says otherwise; docs/operations.md says what each trades. */
+export const workerDefaults = {
+  group: 'continuo',
+  format: 'json',
+  commitInterval: 100,
+  snapshotEvery: 16_384,
+  maxContexts: 512,
+  compactFloor: 4 * 1024 * 1024,
+} as const satisfies WorkerSettings
+
 export const SNAPSHOT_RECORDS = 65_536
 
 /** The settings with their defaults, for the parts of a worker. */

@@ -4,6 +4,7 @@
  */
 import { once } from 'node:events'
 import { Worker } from 'node:worker_threads'
+import { beside } from '../../places.ts'
 
 /** Of all threads together: like a model's weights, far beyond the last cache. */
 const BYTES = 256 * 1024 * 1024
@@ -23,7 +24,7 @@ export interface Bandwidth {
 
 export const startBandwidth = async (threads: number): Promise<Bandwidth> => {
   const bytes = Math.floor(BYTES / threads / (2 * PAGE)) * 2 * PAGE
-  const url = new URL('bandwidth-thread.ts', import.meta.url)
+  const url = beside(import.meta.url, 'bandwidth-thread')
   const workers = Array.from({ length: threads }, () => new Worker(url, { workerData: { bytes } }))
   await Promise.all(workers.map((worker) => once(worker, 'message')))
   return {

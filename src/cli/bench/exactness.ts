@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url'
 import { kernelFeatures } from '../../engine/engine.ts'
 import type { DeviceKind } from '../../engine/types.ts'
 import { ContinuoError } from '../../errors.ts'
+import { beside } from '../../places.ts'
 import type { Case, Matrix } from './exactness-cases.ts'
 
 export const MATRIX: Matrix = { threads: [1, 2, 3], chunks: [1, 7, 64, 512], batches: [1, 3, 16], tokens: 640 }
@@ -12,7 +13,7 @@ export const MATRIX: Matrix = { threads: [1, 2, 3], chunks: [1, 7, 64, 512], bat
 /** The kernels of a CUDA device, among the names of instruction sets. */
 const CUDA = 'cuda'
 const ISAS = ['generic', 'avx2', 'avx512', 'avx512vnni']
-const CHILD = fileURLToPath(new URL('exactness-child.ts', import.meta.url))
+const CHILD = fileURLToPath(beside(import.meta.url, 'exactness-child'))
 
 export interface IsaCase extends Case {
   readonly isa: string

@@ -1,15 +1,13 @@
 import { availableParallelism } from 'node:os'
-import { join } from 'node:path'
 import type { Model } from '../../engine/types.ts'
 import { startProgress } from '../../observe/progress.ts'
+import { demoModel } from '../../places.ts'
 import { type Measure, type Report, runRounds } from '../bench/measure.ts'
 import { command, type ExitCode } from '../command.ts'
 import { deviceFlag, expertFlags, runsOn, threadsFlag, withModel } from '../common.ts'
 import { nearest, optional, optionalWhole, refuseIdle, usage, whole } from '../flags.ts'
 import { count, plural, print, printJson, say, table } from '../output.ts'
 import { exitCodeOfSignal, untilSignal } from '../signals.ts'
-
-const SHIPPED = join(import.meta.dirname, '..', '..', '..', 'models', 'demo')
 
 const IN_ROUNDS = ['decode', 'prefill', 'sessions', 'snapshot', 'commit'] as const
 const NAMED = ['long', 'exactness'] as const
@@ -133,7 +131,7 @@ export const bench = command({
     const names = namesOf(flags.only)
     if (!IN_ROUNDS.some((name) => names.has(name))) refuseIdle(given, ['rounds'], `--only ${IN_ROUNDS.join(', ')}`)
     if (!names.has('sessions')) refuseIdle(given, ['sessions'], '--only sessions')
-    const dir = flags.model ?? SHIPPED
+    const dir = flags.model ?? demoModel
     const threads = flags.threads ?? Math.min(16, availableParallelism())
     return withModel(dir, { threads, device: flags.device }, async ({ model }) => {
       const on = await runsOn(model)

@@ -91,7 +91,7 @@ export const chat = command({
     'chat --model DIR --recommended',
     'chat --model DIR --system "Answer in one sentence." --temperature 0.6 --top-p 0.9 --seed 1',
   ],
-  async run(values, _, given) {
+  async run(values, _args, _given, set) {
     const { json, system, date } = values
     const thinking = values.thinking === 'auto' ? undefined : values.thinking === 'on'
     generateEvent('chat', values['max-tokens'], values)
@@ -105,7 +105,7 @@ export const chat = command({
         requestId: _requestId,
         id: _id,
         ...options
-      } = generate.parse(generateEvent('chat', values['max-tokens'], drawn(values, given, loaded)))
+      } = generate.parse(generateEvent('chat', values['max-tokens'], drawn(values, set, loaded)))
       const stopping = untilSignal()
       const terminal = openTerminal(stopping)
       const manager = new SessionManager(model, { tokenizer, verifyWeights: false, warn: say })

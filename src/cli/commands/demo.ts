@@ -1,20 +1,21 @@
-import { join } from 'node:path'
+import { isAbsolute, relative } from 'node:path'
 import type { TopicNames } from '../../../topics/index.ts'
 import { chunkRecord, textEvents } from '../../client/chunks.ts'
 import { ensureTopics, namesOf } from '../../client/topics.ts'
 import { ContinuoError, messageOf } from '../../errors.ts'
+import { CALL, DEMO, DEMO_WITH, demoModel, inPackage, recallModel } from '../../places.ts'
 import type { Head } from '../../state/head.ts'
 import type { EventLog, RecordIn } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import { sealFlags, stateOf, tlsFlags, withLog, withModel } from '../common.ts'
 import { demoMemory } from '../demo/memory.ts'
 import { generatedText, headOf, requestsSoFar, work } from '../demo/working.ts'
-import { on, optional, refuseIdle, text, whole } from '../flags.ts'
+import { on, optional, refuseIdle, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
 import { bitsPer, count, plural, print, printable, printJson, quoted, say } from '../output.ts'
 import { exitCodeOf } from './run.ts'
 
-const ROOT = join(import.meta.dirname, '..', '..', '..')
+const TALE = inPackage('docs', 'demo', 'harbour-log.txt')
 const SESSION = 'harbour-log'
 const PIECE = 2048
 const TOKENS = 400
@@ -82,7 +83,13 @@ const describeStart = ({ head, unfinished, fed }: Plan, document: string): strin
   return `${why} at pulse ${count(conductor.globalStep)} from ${from}, chain ${chain.slice(0, 12)}….`
 }
 
-/** The command that goes on with this log: npm start with the flags of this run. */
+/** A shipped file as a command line in this folder names it. */
+const named = (path: string): string => {
+  const from = relative(process.cwd(), path)
+  return from.startsWith('..') || isAbsolute(from) ? path : from
+}
+
+/** The command that goes on with this log: the demo with the flags of this run. */
 const startAgain = (
   values: Readonly<Record<'log' | 'model' | 'document', string>>,
   given: ReadonlySet<string>,
@@ -90,8 +97,7 @@ const startAgain = (
 ) => {
   const flags = (['log', 'model', 'document'] as const).filter((name) => given.has(name))
   return [
-    memory ? 'npm run continuo -- demo --memory' : 'npm start',
-    ...(flags.length === 0 || memory ? [] : ['--']),
+    memory ? `${CALL} demo --memory` : flags.length === 0 ? DEMO : DEMO_WITH,
     ...flags.map((name) => `--${name} ${quoted(values[name])}`),
   ].join(' ')
 }
@@ -102,11 +108,11 @@ const nextSteps = (again: string, logUrl: string, modelDir: string): string => {
   return [
     'Try next:',
     `  ${again.padEnd(40)}   go on where this run stopped (kill it midway, too)`,
-    `  npm run continuo -- tail --log ${log} --session ${SESSION} --from-beginning --until-idle 100`,
-    `  npm run continuo -- sessions --log ${log}`,
-    `  npm run continuo -- verify --log ${log} --model ${model}`,
-    `  npm run continuo -- feed --log ${log} --session ${SESSION} --generate 200 --temperature 0.8`,
-    `  npm run continuo -- run --log ${log} --model ${model} --until-idle 500`,
+    `  ${CALL} tail --log ${log} --session ${SESSION} --from-beginning --until-idle 100`,
+    `  ${CALL} sessions --log ${log}`,
+    `  ${CALL} verify --log ${log} --model ${model}`,
+    `  ${CALL} feed --log ${log} --session ${SESSION} --generate 200 --temperature 0.8`,
+    `  ${CALL} run --log ${log} --model ${model} --until-idle 500`,
   ].join('\n')
 }
 
@@ -123,26 +129,27 @@ const sums = (before: Head | undefined, after: Head): string => {
 export const demo = command({
   name: 'demo',
   about:
-    'The shipped model reads the shipped document and continues it, on the embedded log. Each further run resumes the session at the pulse where it stood (a pulse is one token read or written) and goes on. npm start is this command.',
+    'The shipped model reads the shipped document and continues it, on the embedded log. Each further run resumes the session at the pulse where it stood (a pulse is one token read or written) and goes on.',
   flags: {
     memory: on('show a memory outside instead: facts on the first page of a long text are asked for at its end'),
     log: optional('URL', 'the log (default: file:.continuo/demo.db, with --memory file:.continuo/memory.db)'),
     ...tlsFlags,
     ...sealFlags,
-    model: optional('DIR', 'the model (default: models/demo, with --memory models/recall)'),
+    model: optional('DIR', 'the model (default: the shipped one, of --memory the one with a memory outside)'),
     characters: whole('N', 'with --memory: characters of the text', 1_000_000, { min: 10_000 }),
-    document: text('FILE', 'what the first run reads', 'docs/demo/harbour-log.txt'),
+    document: optional('FILE', 'what the first run reads (default: the shipped tale)'),
   },
-  notes: 'Relative paths are those of the project. To begin anew, delete .continuo/demo.db*.',
+  notes: 'To begin anew, delete .continuo/demo.db*.',
+  unset: true,
   examples: ['demo', 'demo --memory', 'demo --memory --characters 100000'],
   async run({ memory, characters, ...rest }, _args, given) {
     if (!memory) refuseIdle(given, ['characters'], '--memory')
-    process.chdir(ROOT)
     const kind = memory ? 'memory' : 'demo'
     const flags = {
       ...rest,
       log: rest.log ?? `file:.continuo/${kind}.db`,
-      model: rest.model ?? `models/${memory ? 'recall' : 'demo'}`,
+      model: rest.model ?? named(memory ? recallModel : demoModel),
+      document: rest.document ?? named(TALE),
     }
     return withModel(flags.model, {}, (loaded) =>
       withLog(

@@ -38,8 +38,9 @@ export const doctor = command({
             ...blobsOf(flags),
           })),
     ]
-    // A word of the command line that was taken for a folder or a topic may be a URL.
-    const hide = (text: string): string => withoutUrls(text, process.argv.slice(2))
+    // A word of the command line or a setting that was taken for a folder or a topic may be a URL.
+    const words = [...process.argv.slice(2), ...Object.values(flags).filter((value) => typeof value === 'string')]
+    const hide = (text: string): string => withoutUrls(text, words)
     const checks = found.map((check) => ({
       ...check,
       detail: hide(check.detail),

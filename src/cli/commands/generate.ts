@@ -93,10 +93,10 @@ export const generate = command({
   examples: [
     'generate --model models/demo --prompt "The harbour master wrote in his log: " --temperature 0.8 --top-p 0.95 --seed 1',
   ],
-  async run(flags, _, given) {
+  async run(flags, _, given, set) {
     generateEvent('prompt', flags['max-tokens'], flags)
     return withModel(flags.model, flags, async (loaded) => {
-      const request = generateEvent('prompt', flags['max-tokens'], drawn(flags, given, loaded))
+      const request = generateEvent('prompt', flags['max-tokens'], drawn(flags, set, loaded))
       if (loaded.tokenizer === null) throw usage('This model has no tokenizer, so it cannot read a prompt of text.')
       const contexts = createContextStore(loaded.model, { warn: say, blocks: blocksOf(flags, given, loaded.model) })
       try {

@@ -1,11 +1,5 @@
 /** Every command, with the module that holds it: only the one that is called is loaded. */
-import type { Command } from '../command.ts'
-
-interface Entry {
-  readonly name: string
-  readonly summary: string
-  load(): Promise<Command>
-}
+import type { Entry } from '../command.ts'
 
 export const COMMANDS: readonly Entry[] = [
   {
@@ -100,6 +94,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./topics.ts')).topics,
   },
   {
+    name: 'setup',
+    summary: 'build the engine from its sources',
+    load: async () => (await import('./setup.ts')).setup,
+  },
+  {
     name: 'doctor',
     summary: 'check this machine, the log and the model',
     load: async () => (await import('./doctor.ts')).doctor,
@@ -108,6 +107,11 @@ export const COMMANDS: readonly Entry[] = [
     name: 'bench',
     summary: 'measure this machine with a model',
     load: async () => (await import('./bench.ts')).bench,
+  },
+  {
+    name: 'completion',
+    summary: 'a script that completes this in a shell',
+    load: async () => (await import('./completion.ts')).completionOf(COMMANDS),
   },
   {
     name: 'demo',

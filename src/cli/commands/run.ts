@@ -8,7 +8,7 @@ import { createLogger, LOG_LEVELS } from '../../observe/log.ts'
 import { startProgress } from '../../observe/progress.ts'
 import type { Totals } from '../../observe/tally.ts'
 import { refuseCompacted } from '../../operators/compacted-input.ts'
-import { SNAPSHOT_RECORDS, type WorkerSettings } from '../../operators/settings.ts'
+import { SNAPSHOT_RECORDS, type WorkerSettings, workerDefaults } from '../../operators/settings.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { type Hosted, host, type Outcome } from '../../worker/host.ts'
 import { command, type ExitCode } from '../command.ts'
@@ -143,17 +143,19 @@ const FLAGS = {
     STEP_TARGET.usual,
     STEP_TARGET,
   ),
-  'commit-interval': whole('MS', 'time between two commits', 100, { min: 0 }),
+  'commit-interval': whole('MS', 'time between two commits', workerDefaults.commitInterval, { min: 0 }),
   'snapshot-every': whole(
     'PULSES',
     "a session's state is saved after so many; a pulse is one token read or written",
-    16_384,
+    workerDefaults.snapshotEvery,
     { min: 1 },
   ),
   'snapshot-records': whole('N', 'and, when idle, after so many records of its partition', SNAPSHOT_RECORDS, {
     min: 1,
   }),
-  'max-contexts': whole('N', 'sessions of a partition whose state is in memory at once', 512, { min: 1 }),
+  'max-contexts': whole('N', 'sessions of a partition whose state is in memory at once', workerDefaults.maxContexts, {
+    min: 1,
+  }),
   'max-resident-bytes': optionalWhole('BYTES', 'memory of all contexts at most; idle ones beyond it go to files', {
     min: 1,
   }),
@@ -166,9 +168,14 @@ const FLAGS = {
   }),
   'compact-floor': formerly(
     'forward-floor',
-    whole('BYTES', 'outdated state is removed from the log only where there is more of it than this', 4 * 1024 * 1024, {
-      min: 8,
-    }),
+    whole(
+      'BYTES',
+      'outdated state is removed from the log only where there is more of it than this',
+      workerDefaults.compactFloor,
+      {
+        min: 8,
+      },
+    ),
   ),
   'session-timeout': whole('MS', 'a silent worker loses its partitions after', 10_000, { min: 100 }),
   'until-idle': optionalWhole('MS', 'end when nothing was left to do for so long', { min: 0 }),

@@ -5,6 +5,7 @@ import { type Observation, observation } from '../../../topics/observations.ts'
 import { chunkRecord } from '../../client/chunks.ts'
 import { ContinuoError, messageOf } from '../../errors.ts'
 import type { ModelPackage } from '../../models/open.ts'
+import { CALL, recallModel } from '../../places.ts'
 import type { EventLog, RecordIn } from '../../streams/log.ts'
 import type { ExitCode } from '../command.ts'
 import { exitCodeOf } from '../commands/run.ts'
@@ -98,7 +99,7 @@ export const demoMemory = async (demo: MemoryDemo): Promise<ExitCode> => {
   if (loaded.model.outerMemory === null)
     throw new ContinuoError(
       'INVALID',
-      `${modelDir} has no memory outside of its context; demo --memory takes models/recall, or a decoder with a memory.json.`,
+      `${modelDir} has no memory outside of its context; demo --memory takes ${recallModel}, or a decoder with a memory.json.`,
     )
   const facts = factsFrom(SEED, FACTS)
   const before = await requestsSoFar(log, names, SESSION, requestName)
@@ -146,7 +147,7 @@ export const demoMemory = async (demo: MemoryDemo): Promise<ExitCode> => {
       `\nRead and wrote ${plural(pulse - from, 'token')} in ${seconds.toFixed(1)} s; ${asked.filter(({ right }) => right).length} of ${FACTS} answers are right. Session "${SESSION}" stands at pulse ${count(pulse)}, chain ${head?.chain.slice(0, 12)}….`,
     )
     print(
-      `Try next:\n  ${again}   ask again; nothing is read anew\n  npm run continuo -- sessions --log ${quoted(log.url)} --memory ${SESSION}   what it remembers`,
+      `Try next:\n  ${again}   ask again; nothing is read anew\n  ${CALL} sessions --log ${quoted(log.url)} --memory ${SESSION}   what it remembers`,
     )
   }
   for (const [, error] of outcome.refused) say(messageOf(error))

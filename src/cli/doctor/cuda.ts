@@ -1,5 +1,6 @@
 /** Checks of CUDA in this build of the engine and on this machine. */
 import type { CudaStatus } from '../../engine/native.ts'
+import { SETUP } from '../../places.ts'
 import { bytes } from '../output.ts'
 import { type Check, ok, warn } from './check.ts'
 
@@ -22,7 +23,7 @@ export const checkCuda = (status: CudaStatus, gpus: string | null): Check => {
     return warn(
       'cuda',
       `${gpus}, and this build of the engine has no CUDA backend; it runs on the CPU`,
-      'Install nvcc (CUDA Toolkit 12 or later) and run npm run setup again; CONTINUO_CUDA=on makes that build fail, with a reason, instead of leaving CUDA out.',
+      `Install nvcc (CUDA Toolkit 12 or later) and run ${SETUP} again; CONTINUO_CUDA=on makes that build fail, with a reason, instead of leaving CUDA out.`,
     )
   }
   if (reason !== '') {

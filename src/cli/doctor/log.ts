@@ -5,6 +5,7 @@ import { tryBlobStore } from '../../blobs/open.ts'
 import { changedCount, namesOf } from '../../client/topics.ts'
 import { codeOf, type ErrorCode, messageOf } from '../../errors.ts'
 import { isCompacted } from '../../operators/compacted-input.ts'
+import { BROKER } from '../../places.ts'
 import { tellChange } from '../../streams/grown.ts'
 import type { EventLog, OpenLogOptions, TopicInfo } from '../../streams/log.ts'
 import { openLog } from '../../streams/open.ts'
@@ -16,7 +17,7 @@ import { checkSessions } from './sessions.ts'
 
 const reachRemedy = (url: string): string =>
   url.startsWith('kafka:')
-    ? 'Is the broker running, and are host, port and credentials right? npm run kafka starts one on this machine.'
+    ? `Is the broker running, and are host, port and credentials right? ${BROKER} starts one on this machine.`
     : 'Check the path, its permissions and the disk; the folder must be on a local disk.'
 
 const checkPartitions = (input: TopicInfo, others: readonly TopicInfo[], names: TopicNames): readonly Check[] => {

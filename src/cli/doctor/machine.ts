@@ -6,13 +6,13 @@ import { DatabaseSync } from 'node:sqlite'
 import { cudaStatus, kernelFeatures } from '../../engine/engine.ts'
 import { messageOf } from '../../errors.ts'
 import { openPackage } from '../../models/open.ts'
+import { SETUP } from '../../places.ts'
 import { bytes, count } from '../output.ts'
-import { version } from '../version.ts'
+import { neededNode, nodeIsOld, version } from '../version.ts'
 import { type Check, fail, ok, warn } from './check.ts'
 import { checkCuda } from './cuda.ts'
 
-const NEEDED_NODE = [24, 0] as const
-const SETUP = 'Run npm run setup; it builds the engine and says what is missing.'
+const BUILD = `Run ${SETUP}; it builds the engine and says what is missing.`
 
 /** First line of what a program prints; null where it is not there. */
 const ask = (program: string, args: readonly string[]): string | null => {
@@ -22,13 +22,11 @@ const ask = (program: string, args: readonly string[]): string | null => {
 }
 
 const checkNode = (): Check => {
-  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
-  const enough = major > NEEDED_NODE[0] || (major === NEEDED_NODE[0] && minor >= NEEDED_NODE[1])
-  if (enough) return ok('node', process.versions.node)
+  if (!nodeIsOld) return ok('node', process.versions.node)
   return fail(
     'node',
-    `${process.versions.node}; Continuo runs on ${NEEDED_NODE.join('.')} or newer`,
-    'Start it with npm run continuo, which uses the Node of node_modules.',
+    `${process.versions.node}; Continuo runs on ${neededNode} or newer`,
+    `Install a newer Node. In a checkout npm run continuo uses the one of node_modules.`,
   )
 }
 
@@ -93,8 +91,8 @@ export const checkEngine = (): readonly Check[] => {
     cuda = checkCuda(cudaStatus(), gpus)
   } catch (error) {
     built = false
-    engine = fail('engine', messageOf(error), SETUP)
-    cuda = warn('cuda', 'not known, because the engine does not load', SETUP)
+    engine = fail('engine', messageOf(error), BUILD)
+    cuda = warn('cuda', 'not known, because the engine does not load', BUILD)
   }
   return [checkCpu(), threads, engine, cuda, ...checkTools(built)]
 }

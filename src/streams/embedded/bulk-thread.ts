@@ -2,10 +2,13 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import { codeOf, type ErrorCode, messageOf } from '../../errors.ts'
 import { type BulkAnswer, type BulkData, type BulkRequest, buffersOf } from './bulk.ts'
-import { openDatabase } from './database.ts'
+import { hideSqliteWarning } from './quiet.ts'
 import { openRecords } from './records.ts'
 import { openTopics } from './topics.ts'
 import { openTransactions } from './writer.ts'
+
+hideSqliteWarning()
+const { openDatabase } = await import('./database.ts')
 
 const { path, prefix, ...options } = workerData as BulkData
 const answer = (message: BulkAnswer): void => parentPort!.postMessage(message, buffersOf(message.values))

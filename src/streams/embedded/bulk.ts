@@ -6,6 +6,7 @@
 import { Worker } from 'node:worker_threads'
 import { giveBack, join } from '../../bulk.ts'
 import { ContinuoError, type ErrorCode } from '../../errors.ts'
+import { beside } from '../../places.ts'
 import type { OutRecord } from '../log.ts'
 import type { Database, DatabaseOptions } from './database.ts'
 
@@ -77,7 +78,7 @@ export const openBulk = (db: Database, data: BulkData): Bulk => {
   const start = (): Worker => {
     if (closed) throw new ContinuoError('MISUSE', `The log ${data.path} is closed. Open it again before writing.`)
     db.prepare(`PRAGMA wal_autocheckpoint = ${CHECKPOINT_PAGES}`).get()
-    const worker = new Worker(new URL('./bulk-thread.ts', import.meta.url), { workerData: data })
+    const worker = new Worker(beside(import.meta.url, 'bulk-thread'), { workerData: data })
     worker.on('message', (answer: BulkAnswer) => {
       const call = waiting.get(answer.id)
       waiting.delete(answer.id)

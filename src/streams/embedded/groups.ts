@@ -39,9 +39,10 @@ export const openGroups = (db: Database, topics: Topics, sessionTimeout: number)
   const selectMembers = db.prepare<MemberRow>(
     'SELECT member, expires, assigned FROM members WHERE group_id = ? AND topic = ? ORDER BY seniority, member',
   )
+  // Without ?1 and ?2: Node 22.18 and older take numbered parameters for named ones and bind none of them.
   const insertMember = db.prepare(
-    `INSERT INTO members (group_id, topic, member, seniority, expires, assigned) VALUES (?1, ?2, ?3,
-       1 + ifnull((SELECT generation FROM groups WHERE group_id = ?1 AND topic = ?2), 0), 0, '[]')`,
+    `INSERT INTO members (group_id, topic, member, seniority, expires, assigned) VALUES (?, ?, ?,
+       1 + ifnull((SELECT generation FROM groups WHERE group_id = ? AND topic = ?), 0), 0, '[]')`,
   )
   const renewLease = db.prepare('UPDATE members SET expires = ? WHERE group_id = ? AND topic = ? AND member = ?')
   const setAssigned = db.prepare('UPDATE members SET assigned = ? WHERE group_id = ? AND topic = ? AND member = ?')
@@ -84,7 +85,7 @@ export const openGroups = (db: Database, topics: Topics, sessionTimeout: number)
     const now = Date.now()
     const isMember = renewLease.run(now + sessionTimeout, group, topic, member).changes > 0
     if (!isMember) {
-      insertMember.run(group, topic, member)
+      insertMember.run(group, topic, member, group, topic)
       renewLease.run(now + sessionTimeout, group, topic, member)
     }
     const gone = Number(deleteExpired.run(group, topic, now).changes) + dropEnded(group, topic)

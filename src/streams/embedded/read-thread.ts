@@ -2,11 +2,14 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import { codeOf, type ErrorCode, messageOf } from '../../errors.ts'
 import type { BulkData } from './bulk.ts'
-import { openDatabase } from './database.ts'
+import { hideSqliteWarning } from './quiet.ts'
 import { openBatches } from './read.ts'
 import type { ReadAnswer, ReadRequest } from './readers.ts'
 import { openRecords } from './records.ts'
 import { openTopics } from './topics.ts'
+
+hideSqliteWarning()
+const { openDatabase } = await import('./database.ts')
 
 const { path, prefix, ...options } = workerData as BulkData
 

@@ -4,6 +4,7 @@
  */
 import { Worker } from 'node:worker_threads'
 import { ContinuoError, type ErrorCode } from '../../errors.ts'
+import { beside } from '../../places.ts'
 import type { Batch } from '../log.ts'
 import type { BulkData } from './bulk.ts'
 import type { Batches, BatchRequest } from './read.ts'
@@ -50,7 +51,7 @@ export const openReaders = (data: BulkData): Readers => {
 
   const start = (): Reader => {
     if (closed) throw new ContinuoError('MISUSE', `The log ${data.path} is closed. Open it again before reading.`)
-    const worker = new Worker(new URL('./read-thread.ts', import.meta.url), { workerData: data })
+    const worker = new Worker(beside(import.meta.url, 'read-thread'), { workerData: data })
     const reader: Reader = { worker, waiting: new Map() }
     readers.add(reader)
     worker.on('message', (answer: ReadAnswer) => {

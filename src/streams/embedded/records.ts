@@ -84,6 +84,14 @@ export const recordBytes = (record: RecordIn): number => {
   return bytes
 }
 
+const EMPTY = new Uint8Array(0)
+
+/**
+ * What SQLite is given for key, headers and value. Node 22 hands it no address for some empty arrays, those of TextEncoder and those that came
+ * from another thread, and SQLite takes that for NULL. The empty key of a cursor would be lost.
+ */
+const stored = (bytes: Uint8Array | null): Uint8Array | null => (bytes?.length === 0 ? EMPTY : bytes)
+
 const isBytes = (value: unknown): boolean => value instanceof Uint8Array
 
 /** Throws INVALID for a record that this topic does not take. */
@@ -167,7 +175,8 @@ export const openRecords = (db: Database): Records => {
         const headers = encodeHeaders(record.headers ?? [])
         const { key, value, timestamp = now } = record
         const checksum = checksumOf(topic.id, partition, { offset: at.end, timestamp, key, headers, value })
-        insertRecord.run(topic.id, partition, at.end, timestamp, key, headers, value, checksum)
+        const bytes = [stored(key), stored(headers), stored(value)] as const
+        insertRecord.run(topic.id, partition, at.end, timestamp, ...bytes, checksum)
         return at.end++
       })
       for (const { topic, partition, end } of ends.values()) moveEnd.run(end, topic, partition)

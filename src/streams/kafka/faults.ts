@@ -1,5 +1,6 @@
 /** kafkajs's errors as verdicts. What Kafka said is kept in the sentence and in `cause`; the code says what to do. */
 import { ContinuoError, type ErrorCode } from '../../errors.ts'
+import { BROKER } from '../../places.ts'
 import { problemOf, problemText } from './tls.ts'
 
 interface Fault {
@@ -150,7 +151,7 @@ export const explain = (brokers: string, doing: string, error: unknown): Continu
     default:
       return said(
         isConnectionFault(fault)
-          ? `Cannot reach ${brokers}: is the broker running? \`npm run kafka\` starts one`
+          ? `Cannot reach ${brokers}: is the broker running? \`${BROKER}\` starts one`
           : (STANDSTILL[fault.type] ?? 'Kafka could not do it now: try again'),
       )
   }

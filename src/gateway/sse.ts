@@ -3,6 +3,8 @@ import type { FastifyReply } from 'fastify'
 
 /** How often a silent stream says that it is alive, ms: proxies close what is silent. */
 const HEARTBEAT = 15_000
+/** After how long a client that was cut off comes again, ms. */
+const RETRY = 1000
 
 export interface ServerEvent {
   readonly id?: string
@@ -41,7 +43,7 @@ export const sendEvents = async (
     // Or nginx holds events back until its buffer is full.
     'x-accel-buffering': 'no',
   })
-  raw.flushHeaders()
+  raw.write(`retry: ${RETRY}\n\n`)
   const heartbeat = setInterval(() => {
     if (!raw.writableNeedDrain) raw.write(':\n\n')
   }, HEARTBEAT)

@@ -32,6 +32,8 @@ const REQUEST_TIME = 60_000
 /** How long the log may take to answer for /readyz, ms. */
 const PING_TIME = 2000
 const MOST_CONNECTIONS = 4096
+/** While it ends: how often connections are looked for that are idle by now, ms. */
+const IDLE_LOOK = 50
 
 /** One line of the log; fields first, as pino has it. */
 export interface GatewayLogger {
@@ -295,7 +297,10 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
       const over = setTimeout(() => ended.abort(), grace)
       // A client that does not read its answer does not hold up the end.
       const force = setTimeout(() => app.server.closeAllConnections(), grace + 1000)
+      // A connection whose last answer ended after this is idle, and would be kept for the next request.
+      const idle = setInterval(() => app.server.closeIdleConnections(), IDLE_LOOK)
       await app.close()
+      clearInterval(idle)
       clearTimeout(over)
       clearTimeout(force)
       await end()

@@ -18,6 +18,9 @@ const MOST_EVENTS = 1000
 /** JSON of one event: what a topic's record takes, with room for its key and headers. */
 const MOST_EVENT_BYTES = MAX_CHUNK_BYTES * 1.4
 
+/** After how long a reader of a stream that was cut off comes again, ms. */
+const RETRY = 1000
+
 const params = z.strictObject({ id: z.string() })
 const pageQuery = z.strictObject({
   limit: z.coerce.number().int().min(1).max(1000).default(100),
@@ -163,7 +166,8 @@ export const sessionRoutes = (app: FastifyInstance, service: Service, counter: O
       ends: AbortSignal,
     ): AsyncGenerator<ServerEvent> {
       // Sent before any record: a client that is cut off before the first one reconnects with this id, and misses nothing.
-      yield { event: 'position', id: positionText(partition, start - 1), data: { partition, offset: start - 1 } }
+      const data = { partition, offset: start - 1 }
+      yield { event: 'position', id: positionText(partition, start - 1), retry: RETRY, data }
       for await (const record of tails[kind].records(partition, id, start, ends))
         yield { id: positionText(partition, record.offset), data: FOLLOWED[kind](record) }
     }

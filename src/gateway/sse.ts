@@ -3,18 +3,18 @@ import type { FastifyReply } from 'fastify'
 
 /** How often a silent stream says that it is alive, ms: proxies close what is silent. */
 const HEARTBEAT = 15_000
-/** After how long a client that was cut off comes again, ms. */
-const RETRY = 1000
 
 export interface ServerEvent {
   readonly id?: string
   /** Default: `message`. */
   readonly event?: string
+  /** After how long a client that is cut off comes again, ms. */
+  readonly retry?: number
   readonly data: unknown
 }
 
-const written = ({ id, event, data }: ServerEvent): string =>
-  `${event === undefined ? '' : `event: ${event}\n`}${id === undefined ? '' : `id: ${id}\n`}data: ${typeof data === 'string' ? data : JSON.stringify(data)}\n\n`
+const written = ({ id, event, retry, data }: ServerEvent): string =>
+  `${retry === undefined ? '' : `retry: ${retry}\n`}${event === undefined ? '' : `event: ${event}\n`}${id === undefined ? '' : `id: ${id}\n`}data: ${typeof data === 'string' ? data : JSON.stringify(data)}\n\n`
 
 export interface SendOptions {
   /** How long a client may take nothing, ms. */
@@ -43,7 +43,7 @@ export const sendEvents = async (
     // Or nginx holds events back until its buffer is full.
     'x-accel-buffering': 'no',
   })
-  raw.write(`retry: ${RETRY}\n\n`)
+  raw.flushHeaders()
   const heartbeat = setInterval(() => {
     if (!raw.writableNeedDrain) raw.write(':\n\n')
   }, HEARTBEAT)

@@ -37,8 +37,8 @@ export interface Shape {
 export interface Job {
   readonly model: string
   readonly session: string | undefined
-  /** What is fed before the answer, and how many tokens that is. Throws a Refusal, or INVALID. */
-  prompt(standing: Standing): { readonly events: readonly ChunkInput[]; readonly tokens: number }
+  /** What is fed before the answer, and how many tokens that is; null: the worker knows. Throws a Refusal, or INVALID. */
+  prompt(standing: Standing): { readonly events: readonly ChunkInput[]; readonly tokens: number | null }
   /** Ends of an answer that belong to the form, not to the request. */
   readonly formStops: readonly string[]
   readonly stop: readonly string[]
@@ -87,7 +87,7 @@ const standingOf = async (session: string, named: boolean, { formStops }: Job, {
   const closed = view?.status === 'closed'
   const begun = view === undefined ? named && turns.begun.has(session) : !closed && view.pulse > view.origin
   const stopped = begun && formStops.length > 0 ? await endedBy(formStops, session, service) : false
-  return { closed, standing: { fresh: !begun, stopped } }
+  return { closed, pulse: view?.pulse ?? 0, standing: { fresh: !begun, stopped } }
 }
 
 /** Answers the request. Throws what stands in the way before the first token; what comes later is in the stream. */
@@ -138,9 +138,9 @@ export const answer = async (
           throw ends.aborted ? cut() : error
         })
   try {
-    const { closed, standing } = await standingOf(session, named !== undefined, job, answering)
+    const { closed, pulse, standing } = await standingOf(session, named !== undefined, job, answering)
     const prompt = job.prompt(standing)
-    if (standing.fresh && prompt.tokens === 0)
+    if (standing.fresh && prompt.events.length === 0)
       throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
         param: 'prompt',
       })
@@ -164,13 +164,16 @@ export const answer = async (
     reply.headers({ [SESSION_HEADER]: encodeURIComponent(session), 'x-seed': String(seed) })
 
     const collected = openAnswer(stops, served.tokenizer)
+    let read = 0
     const usage = (): Usage => ({
-      prompt_tokens: prompt.tokens,
+      prompt_tokens: read,
       completion_tokens: collected.completionTokens,
-      total_tokens: prompt.tokens + collected.completionTokens,
+      total_tokens: read + collected.completionTokens,
     })
     async function* pieces(): AsyncGenerator<Piece> {
       for await (const run of answersTo(topics, session, sent, sent.offsets[before.length]!, ends)) {
+        // The worker cuts texts into tokens: what was read is what the clock moved.
+        if (run.index === 0) read = prompt.tokens ?? Math.max(0, run.fromPulse - pulse)
         const piece = collected.push(run)
         // The next request of this session asks where it stands.
         if (piece.finish !== null && named !== undefined) await sessions.reached(session, run.toPulse, ends)

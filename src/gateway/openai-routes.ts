@@ -149,11 +149,11 @@ const checkIds = (ids: readonly number[], { vocabSize }: Served): void => {
     })
 }
 
-/** The prompt as events, and its tokens: a text is cut into tokens by the worker; here they are only counted. */
+/** The prompt as events. A text is cut into tokens by the worker, which counts them. */
 const promptOf = async (
   { prompt }: CompletionRequest,
   served: Served,
-): Promise<{ events: ChunkInput[]; tokens: number }> => {
+): Promise<{ events: ChunkInput[]; tokens: number | null }> => {
   const one =
     typeof prompt === 'string'
       ? prompt
@@ -175,8 +175,7 @@ const promptOf = async (
     )
   if (!one.isWellFormed())
     throw new Refusal(400, 'The prompt has half a surrogate pair; it is to be text in Unicode.', { param: 'prompt' })
-  const { ids, held } = tokenizer.push('', one)
-  return { events: await events(one), tokens: ids.length + tokenizer.flush(held).length }
+  return { events: await events(one), tokens: null }
 }
 
 const checkMessages = ({ messages }: ChatRequest): void => {

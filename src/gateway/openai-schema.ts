@@ -100,6 +100,9 @@ export const completionRequest = z.strictObject({
 })
 export type CompletionRequest = z.output<typeof completionRequest>
 
+/** A template takes some hundred steps for each, while everybody waits. */
+const MOST_MESSAGES = 1000
+
 const part = z.strictObject({ type: z.literal('text'), text: z.string() })
 const content = z.union([z.string(), z.array(part).transform((parts) => parts.map(({ text }) => text).join(''))])
 const message = z.strictObject({
@@ -111,7 +114,7 @@ const message = z.strictObject({
 export const chatRequest = z.strictObject({
   ...common,
   max_completion_tokens: tokens.optional(),
-  messages: z.array(message).min(1).max(10_000),
+  messages: z.array(message).min(1).max(MOST_MESSAGES),
   logprobs: z.boolean().default(false),
   top_logprobs: z.int().min(0).max(20).default(0),
 })

@@ -20,7 +20,7 @@ import { followSessions } from './sessions-view.ts'
 import { openTurns } from './turns.ts'
 
 export const LIMITS: Limits = {
-  body: 8 << 20,
+  body: 2 << 20,
   rate: 600,
   open: 512,
   answer: 600_000,

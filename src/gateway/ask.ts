@@ -17,29 +17,46 @@ export interface Topics {
   readonly deadLetters: Tail
 }
 
-export interface Sent {
+/** Positions in the output topics before anything was sent: what the events cause comes at or behind them. */
+export interface Place {
   readonly partition: number
-  /** Of the events, in their order. */
-  readonly offsets: readonly number[]
-  /** Positions in the output topics before anything was sent: what the events cause comes at or behind them. */
   readonly tokensFrom: number
   readonly deadLettersFrom: number
 }
 
-/** Appends the events. Rejects with what the log rejects with; some may be in the log then. */
-export const send = async ({ log, names }: Topics, session: string, events: readonly ChunkInput[]): Promise<Sent> => {
+export interface Sent extends Place {
+  /** Of the events, in their order. */
+  readonly offsets: readonly number[]
+}
+
+export const placeOf = async ({ log, names }: Topics, session: string): Promise<Place> => {
   const partition = await log.partitionOf(names.chunks, Buffer.from(session))
   const [tokens, letters] = await Promise.all([
     log.bounds(names.tokens, partition),
     log.bounds(names.deadletters, partition),
   ])
+  return { partition, tokensFrom: tokens.end, deadLettersFrom: letters.end }
+}
+
+/** Appends the events and returns their offsets. Rejects with what the log rejects with; some may be in the log then. */
+const append = async ({ log, names }: Topics, session: string, events: readonly ChunkInput[]): Promise<number[]> => {
   async function* records(): AsyncGenerator<RecordIn> {
     for (const event of events) yield chunkRecord(session, event)
   }
   const offsets: number[] = []
   for await (const batch of batched(records()))
     for (const { offset } of await log.append(names.chunks, batch)) offsets.push(offset)
-  return { partition, offsets, tokensFrom: tokens.end, deadLettersFrom: letters.end }
+  return offsets
+}
+
+/** Appends the events, which may depend on the place. Rejects as `append` does. */
+export const send = async (
+  topics: Topics,
+  session: string,
+  events: (place: Place) => readonly ChunkInput[],
+): Promise<Sent> => {
+  const place = await placeOf(topics, session)
+  return { ...place, offsets: await append(topics, session, events(place)) }
 }
 
 /** The event in a record of the tokens topic. Throws REFUSED for what is none. */
@@ -75,36 +92,43 @@ async function* merged<T>(sources: readonly AsyncGenerator<T>[], stop: () => voi
   }
 }
 
-const refusalIn = (record: StoredRecord, { offsets }: Sent): string | null => {
-  const headers = headersOf(record)
-  const own = offsets.includes(Number(headers[DEAD_LETTER_HEADERS.offset]))
-  return own ? (headers[DEAD_LETTER_HEADERS.reason] ?? 'The event was refused without a reason.') : null
+/** Which records belong to a request. */
+export interface Wanted {
+  run(run: Generated): boolean
+  /** Whether the dead letter is of one of its events; `offset` is that of the event. */
+  letter(offset: number, record: StoredRecord): boolean
 }
 
+export const wantedOf = ({ offsets }: Sent, generate: number): Wanted => ({
+  run: ({ cause }) => cause.offset === generate,
+  letter: (offset) => offsets.includes(offset),
+})
+
 /**
- * What the `generate` event at `offset` brings, up to and with the run that has a `finish`. Throws a Refusal (400) where the worker refused
- * one of the events, and where the session was set aside. Ends without a `finish` when the signal fires.
+ * What a `generate` event brings, up to and with the run that has a `finish`. Throws a Refusal (400) where the worker refused one of the
+ * events, and where the session was set aside (409). Ends without a `finish` when the signal fires.
  */
 export async function* answersTo(
   { tokens, deadLetters }: Topics,
   session: string,
-  sent: Sent,
-  offset: number,
+  { partition, tokensFrom, deadLettersFrom }: Place,
+  wanted: Wanted,
   signal: AbortSignal,
 ): AsyncGenerator<Generated> {
   const over = new AbortController()
   const ends = AbortSignal.any([signal, over.signal])
-  const { partition, tokensFrom, deadLettersFrom } = sent
   async function* runs(): AsyncGenerator<Generated> {
     for await (const record of tokens.records(partition, session, tokensFrom, ends)) {
       const run = generatedIn(record)
-      if (run.cause.offset === offset) yield run
+      if (wanted.run(run)) yield run
     }
   }
   async function* refusals(): AsyncGenerator<Refusal> {
     for await (const record of deadLetters.records(partition, session, deadLettersFrom, ends)) {
-      const reason = refusalIn(record, sent)
-      if (reason !== null) yield new Refusal(400, reason, { code: 'event_refused' })
+      const headers = headersOf(record)
+      if (!wanted.letter(Number(headers[DEAD_LETTER_HEADERS.offset]), record)) continue
+      const reason = headers[DEAD_LETTER_HEADERS.reason] ?? 'The event was refused without a reason.'
+      yield new Refusal(400, reason, { code: 'event_refused' })
     }
   }
   for await (const answer of merged<Generated | Refusal>([runs(), refusals()], () => over.abort())) {

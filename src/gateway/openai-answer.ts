@@ -4,7 +4,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { openAnswer, type Piece } from './answer.ts'
-import { answersTo, generatedIn, send } from './ask.ts'
+import { answersTo, generatedIn, type Place, send, wantedOf } from './ask.ts'
 import { Refusal } from './refusal.ts'
 import { failureBody, goneSignal, type OpenCounter, SESSION_HEADER, type Service, sessionInHeader } from './service.ts'
 import { type ServerEvent, sendEvents } from './sse.ts'
@@ -27,11 +27,18 @@ export interface Usage {
 /** What the shapes of the protocol differ in. */
 export interface Shape {
   readonly id: string
-  /** Before the first piece of a stream; null: nothing. */
-  opening(): unknown
-  chunk(piece: Piece): unknown
-  usageChunk(usage: Usage): unknown
+  /** A stream before its first piece, each piece, and what comes behind the last. */
+  opening(): readonly ServerEvent[]
+  piece(piece: Piece): readonly ServerEvent[]
+  closing(usage: Usage): readonly ServerEvent[]
   whole(pieces: readonly Piece[], usage: Usage): unknown
+}
+
+/** What is known of an answer when it is asked for. */
+export interface Asking extends Place {
+  readonly session: string
+  /** See `Job.prompt`. */
+  readonly promptTokens: number | null
 }
 
 export interface Job {
@@ -48,8 +55,11 @@ export interface Job {
   readonly topP: number
   readonly seed: number | undefined
   readonly stream: boolean
-  readonly includeUsage: boolean
-  readonly shape: Shape
+  /** The answer that must be the session's last one. */
+  readonly after?: string
+  /** A session of the request's own stays open after the answer. */
+  readonly keepsSession: boolean
+  shape(asking: Asking): Shape
 }
 
 /** Records of the topic that are searched for the last answer of a session. */
@@ -63,8 +73,8 @@ export interface Answering {
   readonly turns: Turns
 }
 
-/** Whether a text of the form ended the session's last answer; false where that is too long ago to be found. */
-const endedBy = async (stops: readonly string[], session: string, { topics }: Service): Promise<boolean> => {
+/** The end of a session's last answer; null where that is too long ago to be found. */
+const lastAnswer = async (session: string, { topics }: Service) => {
   const { log, names } = topics
   const key = Buffer.from(session)
   const partition = await log.partitionOf(names.chunks, key)
@@ -79,14 +89,26 @@ const endedBy = async (stops: readonly string[], session: string, { topics }: Se
       text = run.requestId === last?.requestId ? (text + run.text).slice(-1024) : run.text
       last = run
     }
-  return last?.finish === 'stop' && stops.some((stop) => text.endsWith(stop))
+  return last === null ? null : { requestId: last.requestId, finish: last.finish, text }
 }
 
-const standingOf = async (session: string, named: boolean, { formStops }: Job, { service, turns }: Answering) => {
+const standingOf = async (
+  session: string,
+  named: boolean,
+  { formStops, after }: Job,
+  { service, turns }: Answering,
+) => {
   const view = named ? service.sessions.get(session) : undefined
   const closed = view?.status === 'closed'
   const begun = view === undefined ? named && turns.begun.has(session) : !closed && view.pulse > view.origin
-  const stopped = begun && formStops.length > 0 ? await endedBy(formStops, session, service) : false
+  const looks = (begun && formStops.length > 0) || after !== undefined
+  const last = looks ? await lastAnswer(session, service) : null
+  if (after !== undefined && (!begun || last?.requestId !== after))
+    throw new Refusal(409, 'That response is not the last one of its session any more, so nothing can follow it.', {
+      code: 'previous_response_not_last',
+      param: 'previous_response_id',
+    })
+  const stopped = begun && last?.finish === 'stop' && formStops.some((stop) => last.text.endsWith(stop))
   return { closed, pulse: view?.pulse ?? 0, standing: { fresh: !begun, stopped } }
 }
 
@@ -99,7 +121,6 @@ export const answer = async (
 ): Promise<FastifyReply> => {
   const { service, counter, turns } = answering
   const { served, limits, sessions, topics } = service
-  const { shape } = job
   if (job.model !== served.id)
     throw new Refusal(404, `The model "${job.model.slice(0, 200)}" is not served here; "${served.id}" is.`, {
       code: 'model_not_found',
@@ -131,6 +152,7 @@ export const answer = async (
 
   const named = sessionInHeader(request) ?? job.session
   const session = named ?? `api-${randomUUID()}`
+  const lasts = named !== undefined || job.keepsSession
   const leave =
     named === undefined
       ? () => undefined
@@ -146,21 +168,27 @@ export const answer = async (
       })
     const seed = job.seed ?? randomInt(2 ** 47)
     const before: readonly ChunkInput[] = [...(closed ? [{ type: 'open' } as const] : []), ...prompt.events]
-    const sent = await send(topics, session, [
-      ...before,
-      {
-        type: 'generate',
-        requestId: shape.id,
-        maxTokens: job.maxTokens,
-        temperature: job.temperature,
-        topK: job.topK,
-        topP: job.topP,
-        stop: stops,
-        seed,
-      },
-      ...(named === undefined ? [{ type: 'close' } as const] : []),
-    ])
-    if (named !== undefined) turns.begun.add(session)
+    let shape: Shape | undefined
+    const sent = await send(topics, session, (place) => {
+      shape = job.shape({ ...place, session, promptTokens: prompt.tokens })
+      return [
+        ...before,
+        {
+          type: 'generate',
+          requestId: shape.id,
+          maxTokens: job.maxTokens,
+          temperature: job.temperature,
+          topK: job.topK,
+          topP: job.topP,
+          stop: stops,
+          seed,
+        },
+        ...(lasts ? [] : [{ type: 'close' } as const]),
+      ]
+    })
+    const { opening, piece: shaped, closing, whole } = shape!
+    const wanted = wantedOf(sent, sent.offsets[before.length]!)
+    if (lasts) turns.begun.add(session)
     reply.headers({ [SESSION_HEADER]: encodeURIComponent(session), 'x-seed': String(seed) })
 
     const collected = openAnswer(stops, served.tokenizer)
@@ -171,12 +199,12 @@ export const answer = async (
       total_tokens: read + collected.completionTokens,
     })
     async function* pieces(): AsyncGenerator<Piece> {
-      for await (const run of answersTo(topics, session, sent, sent.offsets[before.length]!, ends)) {
+      for await (const run of answersTo(topics, session, sent, wanted, ends)) {
         // The worker cuts texts into tokens: what was read is what the clock moved.
         if (run.index === 0) read = prompt.tokens ?? Math.max(0, run.fromPulse - pulse)
         const piece = collected.push(run)
         // The next request of this session asks where it stands.
-        if (piece.finish !== null && named !== undefined) await sessions.reached(session, run.toPulse, ends)
+        if (piece.finish !== null && lasts) await sessions.reached(session, run.toPulse, ends)
         yield piece
         if (piece.finish !== null) return
       }
@@ -185,18 +213,16 @@ export const answer = async (
     if (!job.stream) {
       const all: Piece[] = []
       for await (const piece of pieces()) all.push(piece)
-      return reply.send(shape.whole(all, usage()))
+      return reply.send(whole(all, usage()))
     }
     const coming = pieces()
     // What is refused is refused with a status, not in a stream that began well.
     const first = await coming.next()
     async function* events(): AsyncGenerator<ServerEvent> {
-      const opening = shape.opening()
-      if (opening !== null) yield { data: opening }
-      if (!first.done) yield { data: shape.chunk(first.value) }
-      for await (const piece of coming) yield { data: shape.chunk(piece) }
-      if (job.includeUsage) yield { data: shape.usageChunk(usage()) }
-      yield { data: '[DONE]' }
+      yield* opening()
+      if (!first.done) yield* shaped(first.value)
+      for await (const piece of coming) yield* shaped(piece)
+      yield* closing(usage())
     }
     const failed = (error: unknown): ServerEvent => ({ data: failureBody(service, error) })
     try {

@@ -47,16 +47,22 @@ const LACKING: Readonly<Record<string, Lack>> = {
   service_tier: lack('There is one tier.', 'auto', 'default'),
   store: lack(KEPT, false),
   metadata: lack(KEPT, {}),
+  background: lack('A response is read while it is made, or later by its id.', false),
+  include: lack('There is nothing more to include.', []),
+  truncation: lack('A context is never cut.', 'disabled'),
+  reasoning: lack('The effort of a model cannot be set.', {}),
+  conversation: lack('Name the session by the header x-session, or go on by previous_response_id.'),
 }
 
 /** `null` means absent, as OpenAI has it. */
-const withoutLacking = (body: unknown): Record<string, unknown> => {
+const withoutLacking = (body: unknown, schema: z.ZodType): Record<string, unknown> => {
+  const known = schema instanceof z.ZodObject ? schema.shape : {}
   if (typeof body !== 'object' || body === null || Array.isArray(body))
     throw new Refusal(400, 'The body is a JSON object with a "model" and what it is to answer.')
   const kept: [string, unknown][] = []
   for (const [name, value] of Object.entries(body)) {
     if (value === null) continue
-    const lacking = Object.hasOwn(LACKING, name) ? LACKING[name] : undefined
+    const lacking = Object.hasOwn(LACKING, name) && !Object.hasOwn(known, name) ? LACKING[name] : undefined
     if (lacking === undefined) kept.push([name, value])
     else if (!lacking.neutral.some((neutral) => isDeepStrictEqual(neutral, value)))
       throw new Refusal(400, `"${name}" cannot be had here. ${lacking.why}`, {
@@ -120,9 +126,33 @@ export const chatRequest = z.strictObject({
 })
 export type ChatRequest = z.output<typeof chatRequest>
 
+const written = z.strictObject({ type: z.enum(['input_text', 'output_text']), text: z.string() })
+const item = z.strictObject({
+  type: z.literal('message').optional(),
+  role: message.shape.role,
+  content: z.union([z.string(), z.array(written).transform((parts) => parts.map(({ text }) => text).join(''))]),
+})
+export const responseRequest = z.strictObject({
+  model: common.model,
+  input: z.union([
+    z.string().transform((text) => [{ role: 'user' as const, content: text }]),
+    z.array(item).min(1).max(MOST_MESSAGES),
+  ]),
+  instructions: z.string().optional(),
+  max_output_tokens: tokens.optional(),
+  temperature: common.temperature,
+  top_p: common.top_p,
+  stream: common.stream,
+  user: common.user,
+  /** Whether another request may go on where this one ends. */
+  store: z.boolean().default(true),
+  previous_response_id: z.string().optional(),
+})
+export type ResponseRequest = z.output<typeof responseRequest>
+
 /** Throws a Refusal (400) that names the parameter. */
 export const parsedBody = <T>(schema: z.ZodType<T>, body: unknown): T => {
-  const given = withoutLacking(body)
+  const given = withoutLacking(body, schema)
   const parsed = schema.safeParse(given)
   if (parsed.success) return parsed.data
   const issue = parsed.error.issues[0]!

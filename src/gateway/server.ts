@@ -14,6 +14,7 @@ import type { EventLog } from '../streams/log.ts'
 import type { Keyring } from './keys.ts'
 import { openaiRoutes } from './openai-routes.ts'
 import { asRefusal, bodyOf, Refusal } from './refusal.ts'
+import { responseRoutes } from './responses.ts'
 import { type Limits, openCounter, type Served, type Service } from './service.ts'
 import { sessionRoutes } from './session-routes.ts'
 import { followSessions } from './sessions-view.ts'
@@ -277,7 +278,9 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     const counter = openCounter(limits.open)
     health(app, service, options)
     sessionRoutes(app, service, counter)
-    openaiRoutes(app, { service, counter, turns: openTurns() }, Math.floor(Date.now() / 1000))
+    const answering = { service, counter, turns: openTurns() }
+    openaiRoutes(app, answering, Math.floor(Date.now() / 1000))
+    responseRoutes(app, answering)
     await app.listen({ host, port })
   } catch (error) {
     await end()

@@ -147,6 +147,24 @@ const conversation = fc.record(
   { requiredKeys: ['model', 'messages'] },
 )
 
+const response = fc.record(
+  {
+    model: value(['demo'], ['other']),
+    input: fc.oneof(
+      { weight: 8, arbitrary: fc.string({ minLength: 1, maxLength: 40 }) },
+      fc.array(message, { maxLength: 3 }),
+      fc.jsonValue(),
+    ),
+    instructions: word,
+    max_output_tokens: value([1, 8], [9]),
+    store: value([true, false]),
+    previous_response_id: fc.constantFrom('resp_', 'resp_W10', 'x'),
+    user: fc.oneof(fc.constantFrom('a', 'b'), word),
+    ...{ temperature: sampling.temperature, stream: sampling.stream, tools: sampling.tools },
+  },
+  { requiredKeys: ['model', 'input', 'max_output_tokens'] },
+)
+
 const post = (path: string, body: string, headers: Readonly<Record<string, string>> = {}) =>
   send(path, { method: 'POST', body, headers: { 'content-type': 'application/json', ...headers } })
 
@@ -187,8 +205,17 @@ describe('never a fault, a crash or silence', () => {
     )
   })
 
+  test('for responses', async () => {
+    await takesSome(10, () =>
+      fc.assert(
+        fc.asyncProperty(response, async (body) => check(await post('/v1/responses', JSON.stringify(body)))),
+        runs(100),
+      ),
+    )
+  })
+
   test('for bodies that are not what they say', async () => {
-    const path = fc.constantFrom('/v1/completions', '/v1/chat/completions', '/v1/sessions/x/chunks')
+    const path = fc.constantFrom('/v1/completions', '/v1/chat/completions', '/v1/responses', '/v1/sessions/x/chunks')
     const type = fc.constantFrom(
       'application/json',
       'text/plain',
@@ -235,7 +262,14 @@ describe('never a fault, a crash or silence', () => {
       fc.webSegment(),
     )
     const path = fc.array(part, { maxLength: 6 }).map((parts) => `/${parts.join('/')}`)
-    const known = fc.constantFrom('/v1/sessions', '/v1/sessions/x', '/v1/sessions/x/tokens', '/v1/models', '/readyz')
+    const known = fc.constantFrom(
+      '/v1/sessions',
+      '/v1/sessions/x',
+      '/v1/sessions/x/tokens',
+      '/v1/models',
+      '/v1/responses/resp_W10',
+      '/readyz',
+    )
     const query = fc.oneof(
       fc.webQueryParameters(),
       fc

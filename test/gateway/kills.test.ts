@@ -8,6 +8,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import OpenAI from 'openai'
 import { expect, onTestFinished, test } from 'vitest'
 import type { Generated } from '../../topics/tokens.ts'
 import { DOCUMENT, MODEL, type Running, recordsOf, runUntilIdle, start, temporary, valuesOf } from '../cli/helpers.ts'
@@ -123,4 +124,58 @@ test('every token comes once, whoever is killed', { timeout: 180_000 }, async ()
   const undisturbed = valuesOf<Generated>(await recordsOf(calm, 'continuo.tokens'))
   expect(tokensOf(undisturbed)).toHaveLength(turns * TOKENS)
   expect(tokensOf(received())).toEqual(tokensOf(undisturbed))
+})
+
+test('a response is gone on with by its number, whoever is killed', { timeout: 120_000 }, async () => {
+  const log = logIn(temporary())
+  const port = String(await freePort())
+  const flags = ['--threads', '1', '--commit-interval', '5', '--snapshot-every', '512']
+  const startWorker = async (): Promise<Running> => {
+    const started = start(['run', '--log', log, '--model', MODEL, ...flags])
+    await started.saw(/"state":"running"/)
+    return started
+  }
+  let worker = await startWorker()
+  let gateway: Running = await serving(log, '--port', port)
+  onTestFinished(async () => {
+    await kill(worker.child)
+    await kill(gateway.child)
+  })
+  const client = new OpenAI({ baseURL: `http://127.0.0.1:${port}/v1`, apiKey: 'none', maxRetries: 10 })
+  const seen: OpenAI.Responses.ResponseStreamEvent[] = []
+  const killed = new Set<string>()
+  let id = ''
+  const over = (): boolean => seen.at(-1)?.type === 'response.incomplete'
+  const take = async (stream: AsyncIterable<OpenAI.Responses.ResponseStreamEvent>): Promise<void> => {
+    for await (const event of stream) {
+      seen.push(event)
+      if (event.type === 'response.created') id = event.response.id
+      if (seen.length > 20 && !killed.has('worker')) {
+        killed.add('worker')
+        await kill(worker.child)
+        worker = await startWorker()
+      }
+      if (seen.length > 60 && !killed.has('gateway')) {
+        killed.add('gateway')
+        await kill(gateway.child)
+        gateway = await serving(log, '--port', port)
+      }
+      if (seen.length > 100 && !killed.has('client')) {
+        killed.add('client')
+        return
+      }
+    }
+  }
+  const request = { model: 'demo', input: 'What is new?', max_output_tokens: TOKENS, temperature: 0.8 }
+  await take(await client.responses.create({ ...request, stream: true })).catch(() => undefined)
+  for (let tries = 0; !over() && tries < 10; tries += 1) {
+    const after = seen.at(-1)!.sequence_number
+    await take(await client.responses.retrieve(id, { stream: true, starting_after: after })).catch(() => undefined)
+  }
+  expect([...killed]).toEqual(['worker', 'gateway', 'client'])
+  expect(seen.map(({ sequence_number }) => sequence_number)).toEqual(seen.map((_, at) => at))
+  const text = seen.map((event) => (event.type === 'response.output_text.delta' ? event.delta : '')).join('')
+  const whole = await client.responses.retrieve(id)
+  expect(whole.usage!.output_tokens).toBe(TOKENS)
+  expect(text).toBe(whole.output_text)
 })

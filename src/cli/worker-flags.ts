@@ -13,7 +13,7 @@ import {
   partitionsFlag,
   threadsFlag,
 } from './common.ts'
-import { formerly, optional, optionalWhole, real, type Values, whole } from './flags.ts'
+import { formerly, optional, optionalWhole, real, text, type Values, whole } from './flags.ts'
 
 export const workerFlags = {
   group: groupFlag,
@@ -58,6 +58,15 @@ export const workerFlags = {
     }),
   ),
   'session-timeout': whole('MS', 'a silent worker loses its partitions after', 10_000, { min: 100 }),
+}
+
+/** Where a worker tells its metrics. */
+export const metricsFlags = {
+  'metrics-port': optionalWhole('P', 'serve /metrics, /healthz and /readyz; 0 takes a free port', {
+    min: 0,
+    max: 65_535,
+  }),
+  'metrics-host': text('HOST', 'address to serve them at', '127.0.0.1'),
 }
 
 /** Every flag that is a setting of the worker, in one place. */

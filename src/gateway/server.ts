@@ -2,7 +2,8 @@
  * The HTTP gateway: a client of the log. Requests become events of the input topic, answers are read from the output topics, so a gateway keeps
  * nothing that another one could not know, and any number of them may stand before one log.
  */
-import { isIP } from 'node:net'
+import { STATUS_CODES } from 'node:http'
+import { isIP, type Socket } from 'node:net'
 import rateLimit from '@fastify/rate-limit'
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify'
 import type { z } from 'zod'
@@ -200,13 +201,31 @@ const health = (app: FastifyInstance, service: Service, { log, unready }: Gatewa
     const reason = await within(PING_TIME, log.ping()).then(
       () => {
         const [failure] = sessions.failures
-        if (failure !== undefined) return `The sessions of partition ${failure[0]} cannot be followed.`
+        if (failure !== undefined)
+          return `The sessions of partition ${failure[0]} cannot be followed; the log of the gateway says why.`
         return sessions.isCaughtUp ? (unready?.() ?? null) : 'The gateway is still reading where the sessions stand.'
       },
       () => 'The log does not answer.',
     )
     return reply.code(reason === null ? 200 : 503).send({ ready: reason === null, ...(reason !== null && { reason }) })
   })
+}
+
+/** The status of what is no request at all, or does not come to its end. */
+const STATUS_LINES: Readonly<Record<string, readonly [number, string]>> = {
+  ERR_HTTP_REQUEST_TIMEOUT: [408, 'The request did not come to its end in time.'],
+  HPE_HEADER_OVERFLOW: [431, 'The headers of the request are too large.'],
+}
+
+const refuseBytes = (error: Error & { readonly code?: string }, socket: Socket): void => {
+  if (error.code === 'ECONNRESET' || socket.destroyed) return
+  const [status, message] = STATUS_LINES[error.code ?? ''] ?? [400, 'This is no request of HTTP/1.1.']
+  const body = JSON.stringify(bodyOf(new Refusal(status, message)))
+  if (socket.writable)
+    socket.write(
+      `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`,
+    )
+  socket.destroySoon()
 }
 
 const create = ({ tls, limits }: GatewayOptions): FastifyInstance => {
@@ -219,6 +238,7 @@ const create = ({ tls, limits }: GatewayOptions): FastifyInstance => {
     // A HEAD of a stream would have no end.
     exposeHeadRoutes: false,
     forceCloseConnections: 'idle',
+    clientErrorHandler: refuseBytes,
     frameworkErrors: (error: Error, _request: FastifyRequest, reply: FastifyReply) => {
       const refusal = asRefusal(error)
       reply.code(refusal.status).send(bodyOf(refusal))

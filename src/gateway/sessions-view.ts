@@ -1,7 +1,7 @@
 /** Where every session stands, followed from the state topic: the newest committed head of each, opened and checked, in short form. */
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
-import { codeOf, messageOf } from '../errors.ts'
+import { ContinuoError, codeOf, messageOf } from '../errors.ts'
 import { faultOfHead, type Head, unseal } from '../state/head.ts'
 import type { EventLog, StoredRecord } from '../streams/log.ts'
 
@@ -97,13 +97,23 @@ export const followSessions = (
   let sorted: string[] | null = []
   let isCaughtUp = false
   const waiting = new Map<string, Set<() => void>>()
+  /** Partitions whose format of events was looked at. */
+  const formats = new Set<number>()
 
   const take = (record: StoredRecord, partition: number): void => {
-    if (record.key === null || record.key.length === 0) return
     const { key, value, headers, offset } = record
+    if (key === null || (key.length === 0 && formats.has(partition))) return
     const place = { topic: names.state, partition, keys: log.sealKeys }
     const state = unseal(`${names.state}, partition ${partition}, offset ${offset}`, key, value, headers, place)
-    if (state.type !== 'head') return
+    if (state.type === 'cursor') {
+      formats.add(partition)
+      if (state.format === 'text')
+        throw new ContinuoError(
+          'INVALID',
+          `Partition ${partition} of ${names.chunks} is read with --input-format text, and the gateway writes events as JSON, which would be read as text. Serve another log.`,
+        )
+      return
+    }
     if (!views.has(state.session)) sorted = null
     views.set(state.session, viewOf(state, partition))
     for (const look of waiting.get(state.session) ?? []) look()

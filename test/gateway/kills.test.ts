@@ -16,7 +16,7 @@ import { ask, freePort, logIn, serving } from './helpers.ts'
 
 const SESSION = 'book, Ω'
 /** Of each request: seconds of work, so that a kill falls into it. */
-const TOKENS = 4000
+const TOKENS = 2500
 /** One kill each of client, gateway and worker in a round. */
 const ROUNDS = 2
 

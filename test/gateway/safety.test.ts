@@ -210,6 +210,18 @@ test('by TLS, with the files of a certificate, and with both of them', async () 
   expect(status).toBe(200)
 })
 
+test('a log whose events are plain text is not ready for events as JSON', async () => {
+  const log = await made('plain')
+  const text = ['--input-format', 'text', '--log-level', 'warn', '--until-idle', '20']
+  expect((await continuo(['run', '--log', log, '--model', MODEL, ...text])).code).toBe(0)
+  const gateway = await serving(log)
+  endWithTest(gateway)
+  await expect.poll(async () => (await ask(`${gateway.url}/readyz`)).body).toMatchObject({ ready: false })
+  await gateway.saw(/would be read as text/)
+  const { code } = await continuo(['serve', '--log', log, '--model', MODEL, '--with-worker', '--input-format', 'text'])
+  expect(code).toBe(2)
+})
+
 test('an answer that no worker gives ends with a sentence, and a reader that is waiting costs nothing', async () => {
   const gateway = await serving(await made('nobody'), '--answer-timeout', '1')
   endWithTest(gateway)

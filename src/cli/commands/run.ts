@@ -20,10 +20,10 @@ import {
   withLog,
   withModel,
 } from '../common.ts'
-import { choice, optionalWhole, refuseIdle, text } from '../flags.ts'
+import { choice, optionalWhole, refuseIdle } from '../flags.ts'
 import { bitsPer, count, plural, print, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
-import { settingsOf, workerFlags } from '../worker-flags.ts'
+import { metricsFlags, settingsOf, workerFlags } from '../worker-flags.ts'
 
 const PROGRESS_INTERVAL = 2000 // ms, of --json
 
@@ -120,11 +120,7 @@ const FLAGS = {
   'input-topic': inputTopicFlag,
   ...workerFlags,
   'until-idle': optionalWhole('MS', 'end when nothing was left to do for so long', { min: 0 }),
-  'metrics-port': optionalWhole('P', 'serve /metrics, /healthz and /readyz; 0 takes a free port', {
-    min: 0,
-    max: 65_535,
-  }),
-  'metrics-host': text('HOST', 'address to serve them at', '127.0.0.1'),
+  ...metricsFlags,
   'log-level': choice(LOG_LEVELS, 'of the log on stderr', 'info'),
 }
 

@@ -31,7 +31,7 @@ import {
 import { choice, on, optional, refuseIdle, text, usage, type Values, whole } from '../flags.ts'
 import { print, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
-import { settingsOf, workerFlags } from '../worker-flags.ts'
+import { metricsFlags, settingsOf, workerFlags } from '../worker-flags.ts'
 import { exitCodeOf } from './run.ts'
 
 const SECOND = 1000
@@ -76,6 +76,7 @@ const FLAGS = {
   ...gatewayFlags,
   'with-worker': on('also run a worker in this process; the flags below are its own'),
   ...workerFlags,
+  ...metricsFlags,
   'log-level': choice(LOG_LEVELS, 'of the log on stderr', 'info'),
 }
 type Flags = Values<typeof FLAGS> & { readonly json: boolean }
@@ -184,6 +185,7 @@ const withWorker = async (
   await refuseCompacted(log, names.chunks)
   const { model, tokenizer, metadata } = loaded
   const { dir, modelType, vocabSize } = model
+  const port = flags['metrics-port']
   const ending = new AbortController()
   let worker: Worker | null = null
   const hosting = hostWorker({
@@ -192,7 +194,7 @@ const withWorker = async (
     loaded,
     settings: settingsOf(flags, blocks),
     untilIdle: null,
-    metrics: null,
+    metrics: port === undefined ? null : { port, host: flags['metrics-host'] },
     logger,
     stopping: ending.signal,
     onStarted(started) {
@@ -221,7 +223,7 @@ const withWorker = async (
 export const serve = command({
   name: 'serve',
   about:
-    'An HTTP gateway before a log: requests become events, and answers are read from the output topics. It speaks the protocol of OpenAI (completions and chat) and its own: sessions, events into them, and streams of tokens that lose and repeat nothing when a client reconnects. Workers answer (continuo run), or one in this process by --with-worker. docs/serve.md has the routes.',
+    'An HTTP gateway before a log: requests become events, and answers are read from the output topics. It speaks the protocol of OpenAI (completions, chats and responses) and its own: sessions, events into them, and streams of tokens that lose and repeat nothing when a client reconnects. Workers answer (continuo run), or one in this process by --with-worker. docs/serve.md has the routes.',
   flags: FLAGS,
   notes:
     'Without --keys it answers at an address of this machine alone. SIGTERM ends streams, gives answers under way their time, and leaves; clients reconnect where they were.',
@@ -231,6 +233,8 @@ export const serve = command({
   ],
   async run(flags, _args, given) {
     checkAddress(flags)
+    if (flags['input-format'] === 'text') throw usage('The gateway writes events as JSON: --input-format is json here.')
+    if (flags['metrics-port'] === undefined) refuseIdle(given, ['metrics-host'], '--metrics-port P')
     tlsOf(flags)
     const logger = createLogger({
       level: flags['log-level'],
@@ -245,7 +249,7 @@ export const serve = command({
           sessionTimeout: flags['session-timeout'],
         })
       })
-    const workersOwn = Object.keys(workerFlags).filter((name) => !OPENING.includes(name))
+    const workersOwn = Object.keys({ ...workerFlags, ...metricsFlags }).filter((name) => !OPENING.includes(name))
     refuseIdle(given, workersOwn, '--with-worker')
     const { found, request, text: read } = await describePackage(flags.model, openOptions(flags), say)
     const served = servedOf(flags, {

@@ -75,7 +75,7 @@ test('any number of readers, from any position, at any speed, get what a reader 
   )
 })
 
-test('a reader that stands still holds little, and still gets every record', async () => {
+test('a live reader that stands still holds little, and still gets every record', async () => {
   const size = MOST_WAITING / 4
   const { tail, write } = await opened()
   const ending = new AbortController()
@@ -83,12 +83,44 @@ test('a reader that stands still holds little, and still gets every record', asy
   const quick = tail.records(0, 'a', 0, ending.signal)
   await write('a', size)
   expect(await next(slow, 1)).toEqual([0])
-  expect(await next(quick, 1)).toEqual([0])
-  for (let at = 1; at < 20; at += 1) {
+  // It has reached the end, and is given what comes by the shared reader from here on.
+  for (let at = 1; at < 4; at += 1) {
+    const waiting = next(slow, 1)
     await write('a', size)
+    expect(await waiting).toEqual([at])
+  }
+  expect(await next(quick, 4)).toEqual([0, 1, 2, 3])
+  for (let at = 4; at < 24; at += 1) {
+    await write('a', size)
+    // Where another has it, the one that stands still was given it, too.
     expect(await next(quick, 1)).toEqual([at])
   }
-  expect(await next(slow, 19)).toEqual(Array.from({ length: 19 }, (_, at) => at + 1))
+  expect(await next(slow, 20)).toEqual(Array.from({ length: 20 }, (_, at) => at + 4))
+  ending.abort()
+})
+
+test('a reader that begins ahead of the shared one gets nothing from before its position', async () => {
+  let release = (): void => undefined
+  const held = new Promise<void>((resolve) => {
+    release = resolve
+  })
+  const { tail, write } = await opened((log) => ({
+    ...log,
+    async *read(topic, partition, from, options) {
+      if (options?.follow) await held
+      yield* log.read(topic, partition, from, options)
+    },
+  }))
+  const ending = new AbortController()
+  const first = tail.records(0, 'a', 0, ending.signal)
+  const all = next(first, 4)
+  // The shared reader begins at the end of the topic as the first reader finds it.
+  await new Promise((resolve) => setImmediate(resolve))
+  for (let at = 0; at < 4; at += 1) await write('a')
+  const ahead = next(tail.records(0, 'a', 2, ending.signal), 2)
+  release()
+  expect(await ahead).toEqual([2, 3])
+  expect(await all).toEqual([0, 1, 2, 3])
   ending.abort()
 })
 

@@ -37,7 +37,6 @@ const show = (value: unknown): string => {
 const fieldsOf = (schema: z.ZodType): string =>
   schema instanceof z.ZodObject ? Object.keys(schema.shape).join(', ') : 'type, id, text or bytes'
 
-/** Returns the event, or the sentence that says what is wrong with it. */
 const parseEvent = (value: Uint8Array): Chunk | string => {
   let json: unknown
   try {
@@ -46,6 +45,11 @@ const parseEvent = (value: Uint8Array): Chunk | string => {
     const why = error instanceof Error ? error.message : String(error)
     return `Expected a JSON event, got ${value.length} bytes that are not JSON (${why}). Send events as JSON, or read plain text with --input-format text.`
   }
+  return eventOf(json)
+}
+
+/** Returns the event with its defaults, or the sentence that says what is wrong with it. */
+export const eventOf = (json: unknown): Chunk | string => {
   if (typeof json !== 'object' || json === null || Array.isArray(json)) {
     return `Expected a JSON object with a "type", got ${show(json)}.`
   }

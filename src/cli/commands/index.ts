@@ -8,6 +8,16 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./run.ts')).run,
   },
   {
+    name: 'serve',
+    summary: "answer over HTTP: OpenAI's protocol, sessions and streams",
+    load: async () => (await import('./serve.ts')).serve,
+  },
+  {
+    name: 'keys',
+    summary: 'make and remove API keys for serve',
+    load: async () => (await import('./keys.ts')).keys,
+  },
+  {
     name: 'feed',
     summary: 'send a file to a session, and requests to generate',
     load: async () => (await import('./feed.ts')).feed,

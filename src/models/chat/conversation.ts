@@ -62,11 +62,14 @@ export const templateChat = (
 }
 
 /** A part of RWKV's format: an empty line inside would end it. */
-const collapsed = (text: string): string =>
+export const collapsed = (text: string): string =>
   text
     .replaceAll('\r\n', '\n')
     .replace(/\n{2,}/g, '\n')
     .trim()
+
+/** Ends an answer in RWKV's format: the next message begins. */
+export const RWKV_STOP = '\n\nUser:'
 
 const THINKING = { true: ' <think', false: ' <think>\n</think' } as const
 
@@ -75,11 +78,10 @@ const THINKING = { true: ' <think', false: ' <think>\n</think' } as const
  * (BlinkDL/RWKV-LM, the chat format of RWKV-7 World and G1.)
  */
 export const rwkvChat = (turns: Turns, { system, thinking }: ChatOptions): Chat => {
-  const stop = '\n\nUser:'
   const begin = thinking === undefined ? '' : THINKING[`${thinking}`]
   let state: 'new' | 'open' | 'asked' = 'new'
   return {
-    stops: [stop],
+    stops: [RWKV_STOP],
     ask(content) {
       const user = `User: ${collapsed(content)}\n\nAssistant:${begin}`
       const first = system === undefined ? user : `System: ${collapsed(system)}\n\n${user}`
@@ -89,7 +91,7 @@ export const rwkvChat = (turns: Turns, { system, thinking }: ChatOptions): Chat 
       return { ids, exact: true }
     },
     answered(_, ended) {
-      state = ended === stop ? 'asked' : 'open'
+      state = ended === RWKV_STOP ? 'asked' : 'open'
     },
   }
 }

@@ -6,10 +6,14 @@ import type { GgufMetadata } from '../../engine/native.ts'
 import { ContinuoError, messageOf } from '../../errors.ts'
 import { MOST_CONFIG_BYTES, readJsonFile } from '../../json.ts'
 import type { Tokenizer } from '../tokenizer/index.ts'
+import type { Turns } from '../tokenizer/types.ts'
 import { type NamedTokens, rwkvChat, templateChat } from './conversation.ts'
 import { checkDate } from './date.ts'
+import { type ChatForm, rwkvForm, templateForm } from './form.ts'
+import type { ChatTemplate } from './template.ts'
 import { type Chat, type ChatOptions, MOST_TEMPLATE } from './types.ts'
 
+export type { ChatForm } from './form.ts'
 export type { Asked, Chat, ChatOptions, Message } from './types.ts'
 
 interface Found extends NamedTokens {
@@ -98,30 +102,48 @@ export interface ChatPackage {
   readonly metadata?: GgufMetadata | null
 }
 
+interface Form {
+  readonly turns: Turns
+  /** null: RWKV's own. */
+  readonly template: Found | null
+}
+
 /**
- * A new conversation in the form of the package: chat_template.jinja, else chat_template of tokenizer_config.json, else that of the
- * GGUF file, else RWKV's for RWKV-7. Throws INVALID for a package without a form, and for a template that cannot be used.
+ * chat_template.jinja, else chat_template of tokenizer_config.json, else that of the GGUF file, else RWKV's for RWKV-7. Throws INVALID for a
+ * package without a form.
  */
-export const openChat = async (
-  { dir, modelType, tokenizer, metadata = null }: ChatPackage,
-  options: ChatOptions = {},
-): Promise<Chat> => {
+const findForm = async ({ dir, modelType, tokenizer, metadata = null }: ChatPackage): Promise<Form> => {
   const { turns } = tokenizer
   if (turns === undefined)
     throw new ContinuoError(
       'INVALID',
       `The tokenizer of ${dir} cannot write conversations. Use a package with its own.`,
     )
-  if (options.date !== undefined) checkDate(options.date)
-  const found = (await inFolder(dir)) ?? (metadata === null ? null : inGguf(metadata, dir))
-  if (found !== null) {
-    // Loaded here: only conversations by a template need the library that reads Jinja.
-    const { chatTemplate } = await import('./template.ts')
-    return templateChat(chatTemplate(found.source, found.where), turns, { ...options, ...found })
-  }
-  if (modelType === 'rwkv7') return rwkvChat(turns, options)
+  const template = (await inFolder(dir)) ?? (metadata === null ? null : inGguf(metadata, dir))
+  if (template !== null || modelType === 'rwkv7') return { turns, template }
   throw new ContinuoError(
     'INVALID',
     `${dir} has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so the form of its conversations is not known. Use an instruction-tuned package, or put its template there; \`continuo generate\` continues any text.`,
   )
+}
+
+/** Loaded where it is needed: only conversations by a template need the library that reads Jinja. */
+const parsed = async ({ source, where }: Found): Promise<ChatTemplate> =>
+  (await import('./template.ts')).chatTemplate(source, where)
+
+/** A new conversation in the form of the package. Throws INVALID for a package without a form, and for a template that cannot be used. */
+export const openChat = async (about: ChatPackage, options: ChatOptions = {}): Promise<Chat> => {
+  if (options.date !== undefined) checkDate(options.date)
+  const { turns, template } = await findForm(about)
+  if (template === null) return rwkvChat(turns, options)
+  return templateChat(await parsed(template), turns, { ...options, ...template })
+}
+
+/** The form of the package for messages that are all given. Throws as `openChat` does. `date` is asked at each rendering. */
+export const openForm = async (about: ChatPackage, date?: () => string): Promise<ChatForm> => {
+  const { turns, template } = await findForm(about)
+  if (template === null) return rwkvForm(turns)
+  const render = await parsed(template)
+  const { bosToken, eosToken } = template
+  return templateForm((rendering) => render({ ...rendering, date: date?.() }), turns, { bosToken, eosToken })
 }

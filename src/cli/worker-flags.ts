@@ -1,0 +1,93 @@
+/** The flags of commands that run a worker, and the settings that they are. */
+import { PART_BYTES } from '../../topics/snapshots.ts'
+import { STEP_TARGET } from '../engine/types.ts'
+import { SNAPSHOT_RECORDS, type WorkerSettings, workerDefaults } from '../operators/settings.ts'
+import {
+  blockFlags,
+  cacheDtypeFlag,
+  deviceFlag,
+  expertFlags,
+  formatFlag,
+  groupFlag,
+  overflowFlag,
+  partitionsFlag,
+  threadsFlag,
+} from './common.ts'
+import { formerly, optional, optionalWhole, real, text, type Values, whole } from './flags.ts'
+
+export const workerFlags = {
+  group: groupFlag,
+  'input-format': formatFlag,
+  partitions: partitionsFlag,
+  overflow: overflowFlag,
+  'cache-dtype': cacheDtypeFlag,
+  threads: threadsFlag,
+  device: deviceFlag,
+  ...expertFlags,
+  'step-target': real(
+    'X',
+    'while any session generates, a step of the engine takes at most about X times what it takes without sessions that read',
+    STEP_TARGET.usual,
+    STEP_TARGET,
+  ),
+  'commit-interval': whole('MS', 'time between two commits', workerDefaults.commitInterval, { min: 0 }),
+  'snapshot-every': whole(
+    'PULSES',
+    "a session's state is saved after so many; a pulse is one token read or written",
+    workerDefaults.snapshotEvery,
+    { min: 1 },
+  ),
+  'snapshot-records': whole('N', 'and, when idle, after so many records of its partition', SNAPSHOT_RECORDS, {
+    min: 1,
+  }),
+  'max-contexts': whole('N', 'sessions of a partition whose state is in memory at once', workerDefaults.maxContexts, {
+    min: 1,
+  }),
+  'max-resident-bytes': optionalWhole('BYTES', 'memory of all contexts at most; idle ones beyond it go to files', {
+    min: 1,
+  }),
+  'max-spill-bytes': optionalWhole('BYTES', 'those files at most; contexts beyond it go to the log', { min: 1 }),
+  'spill-dir': formerly('page-dir', optional('DIR', 'where those files lie (default: a fresh temporary folder)')),
+  ...blockFlags,
+  'part-bytes': whole('BYTES', 'a snapshot is written in records of at most', PART_BYTES, {
+    min: 1024,
+    max: PART_BYTES,
+  }),
+  'compact-floor': formerly(
+    'forward-floor',
+    whole(
+      'BYTES',
+      'outdated state is removed from the log only where there is more of it than this',
+      workerDefaults.compactFloor,
+      {
+        min: 8,
+      },
+    ),
+  ),
+  'session-timeout': whole('MS', 'a silent worker loses its partitions after', 10_000, { min: 100 }),
+}
+
+/** Where a worker tells its metrics. */
+export const metricsFlags = {
+  'metrics-port': optionalWhole('P', 'serve /metrics, /healthz and /readyz; 0 takes a free port', {
+    min: 0,
+    max: 65_535,
+  }),
+  'metrics-host': text('HOST', 'address to serve them at', '127.0.0.1'),
+}
+
+/** Every flag that is a setting of the worker, in one place. */
+export const settingsOf = (flags: Values<typeof workerFlags>, blocks: WorkerSettings['blocks']): WorkerSettings => ({
+  group: flags.group,
+  format: flags['input-format'],
+  commitInterval: flags['commit-interval'],
+  snapshotEvery: flags['snapshot-every'],
+  snapshotRecords: flags['snapshot-records'],
+  maxContexts: flags['max-contexts'],
+  partBytes: flags['part-bytes'],
+  compactFloor: flags['compact-floor'],
+  maxResidentBytes: flags['max-resident-bytes'],
+  maxSpillBytes: flags['max-spill-bytes'],
+  spillDir: flags['spill-dir'],
+  blocks,
+})

@@ -1,0 +1,143 @@
+/** ask: events of one session into the log, and what the worker makes of them out of it. */
+import type { ChunkInput } from '../../topics/chunks.ts'
+import { DEAD_LETTER_HEADERS } from '../../topics/deadletters.ts'
+import type { TopicNames } from '../../topics/index.ts'
+import { type Generated, generated } from '../../topics/tokens.ts'
+import { batched, chunkRecord } from '../client/chunks.ts'
+import { headersOf, textIn } from '../client/records.ts'
+import type { Tail } from '../client/tail.ts'
+import { ContinuoError } from '../errors.ts'
+import type { EventLog, RecordIn, StoredRecord } from '../streams/log.ts'
+import { Refusal } from './refusal.ts'
+
+export interface Topics {
+  readonly log: EventLog
+  readonly names: TopicNames
+  readonly tokens: Tail
+  readonly deadLetters: Tail
+}
+
+/** Positions in the output topics before anything was sent: what the events cause comes at or behind them. */
+export interface Place {
+  readonly partition: number
+  readonly tokensFrom: number
+  readonly deadLettersFrom: number
+}
+
+export interface Sent extends Place {
+  /** Of the events, in their order. */
+  readonly offsets: readonly number[]
+}
+
+export const placeOf = async ({ log, names }: Topics, session: string): Promise<Place> => {
+  const partition = await log.partitionOf(names.chunks, Buffer.from(session))
+  const [tokens, letters] = await Promise.all([
+    log.bounds(names.tokens, partition),
+    log.bounds(names.deadletters, partition),
+  ])
+  return { partition, tokensFrom: tokens.end, deadLettersFrom: letters.end }
+}
+
+/** Appends the events and returns their offsets. Rejects with what the log rejects with; some may be in the log then. */
+const append = async ({ log, names }: Topics, session: string, events: readonly ChunkInput[]): Promise<number[]> => {
+  async function* records(): AsyncGenerator<RecordIn> {
+    for (const event of events) yield chunkRecord(session, event)
+  }
+  const offsets: number[] = []
+  for await (const batch of batched(records()))
+    for (const { offset } of await log.append(names.chunks, batch)) offsets.push(offset)
+  return offsets
+}
+
+/** Appends the events, which may depend on the place. Rejects as `append` does. */
+export const send = async (
+  topics: Topics,
+  session: string,
+  events: (place: Place) => readonly ChunkInput[],
+): Promise<Sent> => {
+  const place = await placeOf(topics, session)
+  return { ...place, offsets: await append(topics, session, events(place)) }
+}
+
+/** The event in a record of the tokens topic. Throws REFUSED for what is none. */
+export const generatedIn = (record: StoredRecord): Generated => {
+  try {
+    return generated.parse(JSON.parse(textIn(record.value)))
+  } catch (cause) {
+    throw new ContinuoError(
+      'REFUSED',
+      `The record at ${record.topic}, partition ${record.partition}, offset ${record.offset} is no event of that topic.`,
+      { cause },
+    )
+  }
+}
+
+/** Values of several sources as they come; when the caller leaves, or one of them fails, `stop` ends the others. */
+async function* merged<T>(sources: readonly AsyncGenerator<T>[], stop: () => void): AsyncGenerator<T> {
+  const next = (source: AsyncGenerator<T>) => source.next().then((result) => ({ source, result }))
+  const pending = new Map(sources.map((source) => [source, next(source)]))
+  try {
+    while (pending.size > 0) {
+      const { source, result } = await Promise.race(pending.values())
+      if (result.done) pending.delete(source)
+      else {
+        pending.set(source, next(source))
+        yield result.value
+      }
+    }
+  } finally {
+    stop()
+    await Promise.allSettled(pending.values())
+    await Promise.allSettled(sources.map((source) => source.return(undefined)))
+  }
+}
+
+/** Which records belong to a request. */
+export interface Wanted {
+  run(run: Generated): boolean
+  /** Whether the dead letter is of one of its events; `offset` is that of the event. */
+  letter(offset: number, record: StoredRecord): boolean
+}
+
+export const wantedOf = ({ offsets }: Sent, generate: number): Wanted => ({
+  run: ({ cause }) => cause.offset === generate,
+  letter: (offset) => offsets.includes(offset),
+})
+
+/**
+ * What a `generate` event brings, up to and with the run that has a `finish`. Throws a Refusal (400) where the worker refused one of the
+ * events, and where the session was set aside (409). Ends without a `finish` when the signal fires.
+ */
+export async function* answersTo(
+  { tokens, deadLetters }: Topics,
+  session: string,
+  { partition, tokensFrom, deadLettersFrom }: Place,
+  wanted: Wanted,
+  signal: AbortSignal,
+): AsyncGenerator<Generated> {
+  const over = new AbortController()
+  const ends = AbortSignal.any([signal, over.signal])
+  async function* runs(): AsyncGenerator<Generated> {
+    for await (const record of tokens.records(partition, session, tokensFrom, ends)) {
+      const run = generatedIn(record)
+      if (wanted.run(run)) yield run
+    }
+  }
+  async function* refusals(): AsyncGenerator<Refusal> {
+    for await (const record of deadLetters.records(partition, session, deadLettersFrom, ends)) {
+      const headers = headersOf(record)
+      if (!wanted.letter(Number(headers[DEAD_LETTER_HEADERS.offset]), record)) continue
+      const reason = headers[DEAD_LETTER_HEADERS.reason] ?? 'The event was refused without a reason.'
+      yield new Refusal(400, reason, { code: 'event_refused' })
+    }
+  }
+  for await (const answer of merged<Generated | Refusal>([runs(), refusals()], () => over.abort())) {
+    if (answer instanceof Refusal) throw answer
+    if (answer.finish === 'stopped')
+      throw new Refusal(409, `Session "${session}" was set aside while it generated; GET /v1/sessions/ID says why.`, {
+        code: 'session_stopped',
+      })
+    yield answer
+    if (answer.finish !== null) return
+  }
+}

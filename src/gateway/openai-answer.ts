@@ -1,0 +1,238 @@
+/** One request of OpenAI's protocol from its events to the end of its answer, whatever its shape is on the wire. */
+import { randomInt, randomUUID } from 'node:crypto'
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { ChunkInput } from '../../topics/chunks.ts'
+import type { Generated } from '../../topics/tokens.ts'
+import { openAnswer, type Piece } from './answer.ts'
+import { answersTo, generatedIn, type Place, send, wantedOf } from './ask.ts'
+import { Refusal } from './refusal.ts'
+import { failureBody, goneSignal, type OpenCounter, SESSION_HEADER, type Service, sessionInHeader } from './service.ts'
+import { type ServerEvent, sendEvents } from './sse.ts'
+import type { Turns } from './turns.ts'
+
+/** Where the session of a request stands. */
+export interface Standing {
+  /** Its context is empty. */
+  readonly fresh: boolean
+  /** A text that belongs to the form of the conversation ended the last answer. */
+  readonly stopped: boolean
+}
+
+export interface Usage {
+  readonly prompt_tokens: number
+  readonly completion_tokens: number
+  readonly total_tokens: number
+}
+
+/** What the shapes of the protocol differ in. */
+export interface Shape {
+  readonly id: string
+  /** A stream before its first piece, each piece, and what comes behind the last. */
+  opening(): readonly ServerEvent[]
+  piece(piece: Piece): readonly ServerEvent[]
+  closing(usage: Usage): readonly ServerEvent[]
+  whole(pieces: readonly Piece[], usage: Usage): unknown
+}
+
+/** What is known of an answer when it is asked for. */
+export interface Asking extends Place {
+  readonly session: string
+  /** See `Job.prompt`. */
+  readonly promptTokens: number | null
+}
+
+export interface Job {
+  readonly model: string
+  readonly session: string | undefined
+  /** What is fed before the answer, and how many tokens that is; null: the worker knows. Throws a Refusal, or INVALID. */
+  prompt(standing: Standing): { readonly events: readonly ChunkInput[]; readonly tokens: number | null }
+  /** Ends of an answer that belong to the form, not to the request. */
+  readonly formStops: readonly string[]
+  readonly stop: readonly string[]
+  readonly maxTokens: number
+  readonly temperature: number
+  readonly topK: number
+  readonly topP: number
+  readonly seed: number | undefined
+  readonly stream: boolean
+  /** The answer that must be the session's last one. */
+  readonly after?: string
+  /** A session of the request's own stays open after the answer. */
+  readonly keepsSession: boolean
+  shape(asking: Asking): Shape
+}
+
+/** Records of the topic that are searched for the last answer of a session. */
+const LOOK_BACK = 1024
+/** The most stop texts that an event takes. */
+const MOST_STOPS = 16
+
+export interface Answering {
+  readonly service: Service
+  readonly counter: OpenCounter
+  readonly turns: Turns
+}
+
+/** The end of a session's last answer; null where that is too long ago to be found. */
+const lastAnswer = async (session: string, { topics }: Service) => {
+  const { log, names } = topics
+  const key = Buffer.from(session)
+  const partition = await log.partitionOf(names.chunks, key)
+  const { begin, end } = await log.bounds(names.tokens, partition)
+  const from = Math.max(begin, end - LOOK_BACK)
+  let text = ''
+  let last: Generated | null = null
+  for await (const batch of log.read(names.tokens, partition, from, { until: end, undecodable: true }))
+    for (const record of batch.records) {
+      if (record.key === null || !key.equals(record.key)) continue
+      const run = generatedIn(record)
+      text = run.requestId === last?.requestId ? (text + run.text).slice(-1024) : run.text
+      last = run
+    }
+  return last === null ? null : { requestId: last.requestId, finish: last.finish, text }
+}
+
+const standingOf = async (
+  session: string,
+  named: boolean,
+  { formStops, after }: Job,
+  { service, turns }: Answering,
+) => {
+  const view = named ? service.sessions.get(session) : undefined
+  const closed = view?.status === 'closed'
+  const begun = view === undefined ? named && turns.begun.has(session) : !closed && view.pulse > view.origin
+  const looks = (begun && formStops.length > 0) || after !== undefined
+  const last = looks ? await lastAnswer(session, service) : null
+  if (after !== undefined && (!begun || last?.requestId !== after))
+    throw new Refusal(409, 'That response is not the last one of its session any more, so nothing can follow it.', {
+      code: 'previous_response_not_last',
+      param: 'previous_response_id',
+    })
+  const stopped = begun && last?.finish === 'stop' && formStops.some((stop) => last.text.endsWith(stop))
+  return { closed, pulse: view?.pulse ?? 0, standing: { fresh: !begun, stopped } }
+}
+
+/** Answers the request. Throws what stands in the way before the first token; what comes later is in the stream. */
+export const answer = async (
+  request: FastifyRequest,
+  reply: FastifyReply,
+  job: Job,
+  answering: Answering,
+): Promise<FastifyReply> => {
+  const { service, counter, turns } = answering
+  const { served, limits, sessions, topics } = service
+  if (job.model !== served.id)
+    throw new Refusal(404, `The model "${job.model.slice(0, 200)}" is not served here; "${served.id}" is.`, {
+      code: 'model_not_found',
+      param: 'model',
+    })
+  if (job.maxTokens > limits.tokens)
+    throw new Refusal(
+      400,
+      `At most ${limits.tokens} tokens of one answer are given here, ${job.maxTokens} were asked for.`,
+      {
+        param: 'max_tokens',
+      },
+    )
+  const stops = [...job.formStops, ...job.stop]
+  if (stops.length > MOST_STOPS)
+    throw new Refusal(400, `At most ${MOST_STOPS - job.formStops.length} stop texts can be given.`, { param: 'stop' })
+  counter.enter(reply)
+  const gone = goneSignal(reply)
+  const late = AbortSignal.timeout(limits.answer)
+  const ends = AbortSignal.any([gone, late, service.ended])
+  const cut = (): Refusal =>
+    late.aborted
+      ? new Refusal(
+          504,
+          `There was no whole answer within ${limits.answer / 1000} seconds. Does a worker serve this log?`,
+          { code: 'timeout' },
+        )
+      : new Refusal(503, 'The gateway is ending. Ask again.', { code: 'ending' })
+
+  const named = sessionInHeader(request) ?? job.session
+  const session = named ?? `api-${randomUUID()}`
+  const lasts = named !== undefined || job.keepsSession
+  const leave =
+    named === undefined
+      ? () => undefined
+      : await turns.enter(session, ends).catch((error: unknown) => {
+          throw ends.aborted ? cut() : error
+        })
+  try {
+    const { closed, pulse, standing } = await standingOf(session, named !== undefined, job, answering)
+    const prompt = job.prompt(standing)
+    if (standing.fresh && prompt.events.length === 0)
+      throw new Refusal(400, 'The prompt is empty, and so is the session: there is nothing to continue.', {
+        param: 'prompt',
+      })
+    const seed = job.seed ?? randomInt(2 ** 47)
+    const before: readonly ChunkInput[] = [...(closed ? [{ type: 'open' } as const] : []), ...prompt.events]
+    let shape: Shape | undefined
+    const sent = await send(topics, session, (place) => {
+      shape = job.shape({ ...place, session, promptTokens: prompt.tokens })
+      return [
+        ...before,
+        {
+          type: 'generate',
+          requestId: shape.id,
+          maxTokens: job.maxTokens,
+          temperature: job.temperature,
+          topK: job.topK,
+          topP: job.topP,
+          stop: stops,
+          seed,
+        },
+        ...(lasts ? [] : [{ type: 'close' } as const]),
+      ]
+    })
+    const { opening, piece: shaped, closing, whole } = shape!
+    const wanted = wantedOf(sent, sent.offsets[before.length]!)
+    if (lasts) turns.begun.add(session)
+    reply.headers({ [SESSION_HEADER]: encodeURIComponent(session), 'x-seed': String(seed) })
+
+    const collected = openAnswer(stops, served.tokenizer)
+    let read = 0
+    const usage = (): Usage => ({
+      prompt_tokens: read,
+      completion_tokens: collected.completionTokens,
+      total_tokens: read + collected.completionTokens,
+    })
+    async function* pieces(): AsyncGenerator<Piece> {
+      for await (const run of answersTo(topics, session, sent, wanted, ends)) {
+        // The worker cuts texts into tokens: what was read is what the clock moved.
+        if (run.index === 0) read = prompt.tokens ?? Math.max(0, run.fromPulse - pulse)
+        const piece = collected.push(run)
+        // The next request of this session asks where it stands.
+        if (piece.finish !== null && lasts) await sessions.reached(session, run.toPulse, ends)
+        yield piece
+        if (piece.finish !== null) return
+      }
+      throw cut()
+    }
+    if (!job.stream) {
+      const all: Piece[] = []
+      for await (const piece of pieces()) all.push(piece)
+      return reply.send(whole(all, usage()))
+    }
+    const coming = pieces()
+    // What is refused is refused with a status, not in a stream that began well.
+    const first = await coming.next()
+    async function* events(): AsyncGenerator<ServerEvent> {
+      yield* opening()
+      if (!first.done) yield* shaped(first.value)
+      for await (const piece of coming) yield* shaped(piece)
+      yield* closing(usage())
+    }
+    const failed = (error: unknown): ServerEvent => ({ data: failureBody(service, error) })
+    try {
+      await sendEvents(reply, events(), { stall: limits.stall, gone, failed })
+    } finally {
+      // The client may have gone before the rest was asked for.
+      await coming.return(undefined)
+    }
+    return reply
+  } finally {
+    leave()
+  }
+}

@@ -1,0 +1,86 @@
+/** Prompts and messages of OpenAI's requests as events. */
+import type { ChunkInput } from '../../topics/chunks.ts'
+import { textEvents } from '../client/chunks.ts'
+import { CHUNK_BYTES } from '../client/feed.ts'
+import type { Message } from '../models/chat/index.ts'
+import type { CompletionRequest } from './openai-schema.ts'
+import { Refusal } from './refusal.ts'
+import type { Served } from './service.ts'
+
+/** As OpenAI has them where a request says nothing; a conversation has no number there. */
+export const MAX_TOKENS = { completion: 16, chat: 1024 }
+/** Ids of one event. */
+const MOST_IDS = 65_536
+
+export const idEvents = (ids: ArrayLike<number>): ChunkInput[] => {
+  const events: ChunkInput[] = []
+  for (let at = 0; at < ids.length; at += MOST_IDS)
+    events.push({
+      type: 'tokens',
+      tokens: Array.from({ length: Math.min(MOST_IDS, ids.length - at) }, (_, i) => ids[at + i]!),
+    })
+  return events
+}
+
+const events = async (text: string): Promise<ChunkInput[]> => {
+  async function* source(): AsyncGenerator<Uint8Array> {
+    yield Buffer.from(text)
+  }
+  const pieces: ChunkInput[] = []
+  if (text !== '')
+    for await (const piece of textEvents(source(), CHUNK_BYTES)) if (piece !== null) pieces.push(piece.event)
+  return pieces
+}
+
+const checkIds = (ids: readonly number[], { vocabSize }: Served): void => {
+  const wrong = ids.find((id) => id >= vocabSize)
+  if (wrong !== undefined)
+    throw new Refusal(400, `Token ids go from 0 to ${vocabSize - 1} for this model; ${wrong} is none.`, {
+      param: 'prompt',
+    })
+}
+
+/** The prompt as events. A text is cut into tokens by the worker, which counts them. */
+export const promptOf = async (
+  { prompt }: CompletionRequest,
+  served: Served,
+): Promise<{ events: ChunkInput[]; tokens: number | null }> => {
+  const one =
+    typeof prompt === 'string'
+      ? prompt
+      : typeof prompt[0] === 'object' || typeof prompt[0] === 'string'
+        ? prompt[0]
+        : prompt
+  if (typeof one !== 'string') {
+    const ids = one as readonly number[]
+    checkIds(ids, served)
+    return { events: idEvents(ids), tokens: ids.length }
+  }
+  const { tokenizer } = served
+  if (one === '') return { events: [], tokens: 0 }
+  if (tokenizer === null)
+    throw new Refusal(
+      400,
+      'This model has no tokenizer and reads token ids only. Send the prompt as an array of ids.',
+      { param: 'prompt' },
+    )
+  if (!one.isWellFormed())
+    throw new Refusal(400, 'The prompt has half a surrogate pair; it is to be text in Unicode.', { param: 'prompt' })
+  return { events: await events(one), tokens: null }
+}
+
+/** Throws a Refusal (400). */
+export const checkMessages = (messages: readonly Message[], param: string): void => {
+  const last = messages.at(-1)!
+  if (last.role !== 'user')
+    throw new Refusal(
+      400,
+      `The last message is the one that is answered: its role is "user", this one's "${last.role}".`,
+      { param },
+    )
+  const odd = messages.findIndex(({ content }) => !content.isWellFormed())
+  if (odd >= 0)
+    throw new Refusal(400, 'The message has half a surrogate pair; it is to be text in Unicode.', {
+      param: `${param}.${odd}.content`,
+    })
+}

@@ -1,0 +1,178 @@
+/** /v1/models, /v1/completions and /v1/chat/completions, as OpenAI's clients ask for them. */
+import { randomUUID } from 'node:crypto'
+import type { FastifyInstance } from 'fastify'
+import type { Piece, ScoredToken } from './answer.ts'
+import { type Answering, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
+import { checkMessages, idEvents, MAX_TOKENS, promptOf } from './openai-prompt.ts'
+import {
+  type ChatRequest,
+  type CompletionRequest,
+  chatRequest,
+  checkLogprobs,
+  completionRequest,
+  parsedBody,
+  sessionOfUser,
+} from './openai-schema.ts'
+import { Refusal } from './refusal.ts'
+import type { ServerEvent } from './sse.ts'
+
+const textOfAll = (pieces: readonly Piece[]): string => pieces.map(({ text }) => text).join('')
+const finishOf = (pieces: readonly Piece[]) => pieces.at(-1)?.finish ?? null
+const seconds = (): number => Math.floor(Date.now() / 1000)
+
+const DONE: ServerEvent = { data: '[DONE]' }
+
+interface Asked {
+  readonly model: string
+  readonly logprobs: boolean
+  readonly includeUsage: boolean
+}
+
+const completionShape = ({ model, logprobs, includeUsage }: Asked): Shape => {
+  const about = { id: `cmpl-${randomUUID()}`, object: 'text_completion', created: seconds(), model }
+  let offset = 0
+  const scored = (tokens: readonly ScoredToken[]) => {
+    if (!logprobs) return null
+    const offsets = tokens.map(({ text }) => {
+      const at = offset
+      offset += text.length
+      return at
+    })
+    return {
+      tokens: tokens.map(({ text }) => text),
+      token_logprobs: tokens.map(({ logprob }) => logprob),
+      top_logprobs: null,
+      text_offset: offsets,
+    }
+  }
+  const choice = (text: string, tokens: readonly ScoredToken[], finish: Piece['finish']) => ({
+    text,
+    index: 0,
+    logprobs: scored(tokens),
+    finish_reason: finish,
+  })
+  return {
+    id: about.id,
+    opening: () => [],
+    piece: ({ text, tokens, finish }) => [{ data: { ...about, choices: [choice(text, tokens, finish)] } }],
+    closing: (usage) => [...(includeUsage ? [{ data: { ...about, choices: [], usage } }] : []), DONE],
+    whole: (pieces, usage: Usage) => ({
+      ...about,
+      choices: [
+        choice(
+          textOfAll(pieces),
+          pieces.flatMap(({ tokens }) => tokens),
+          finishOf(pieces),
+        ),
+      ],
+      usage,
+    }),
+  }
+}
+
+const chatShape = ({ model, logprobs, includeUsage }: Asked): Shape => {
+  const about = { id: `chatcmpl-${randomUUID()}`, created: seconds(), model }
+  const scored = (tokens: readonly ScoredToken[]) =>
+    logprobs
+      ? {
+          content: tokens.map(({ text, bytes, logprob }) => ({
+            token: text,
+            logprob,
+            bytes: [...bytes],
+            top_logprobs: [],
+          })),
+          refusal: null,
+        }
+      : null
+  const chunk = (delta: object, tokens: readonly ScoredToken[] | null, finish: Piece['finish']) => ({
+    ...about,
+    object: 'chat.completion.chunk',
+    choices: [{ index: 0, delta, logprobs: tokens === null ? null : scored(tokens), finish_reason: finish }],
+  })
+  return {
+    id: about.id,
+    opening: () => [{ data: chunk({ role: 'assistant', content: '' }, null, null) }],
+    piece: ({ text, tokens, finish }) => [
+      { data: chunk(text === '' && finish !== null ? {} : { content: text }, tokens, finish) },
+    ],
+    closing: (usage) => [
+      ...(includeUsage ? [{ data: { ...about, object: 'chat.completion.chunk', choices: [], usage } }] : []),
+      DONE,
+    ],
+    whole: (pieces, usage) => ({
+      ...about,
+      object: 'chat.completion',
+      choices: [
+        {
+          index: 0,
+          message: { role: 'assistant', content: textOfAll(pieces), refusal: null },
+          logprobs: scored(pieces.flatMap(({ tokens }) => tokens)),
+          finish_reason: finishOf(pieces),
+        },
+      ],
+      usage,
+    }),
+  }
+}
+
+const common = (body: CompletionRequest | ChatRequest) => ({
+  model: body.model,
+  session: sessionOfUser(body.user),
+  stop: body.stop,
+  temperature: body.temperature,
+  topK: body.top_k,
+  topP: body.top_p,
+  seed: body.seed,
+  stream: body.stream,
+  keepsSession: false,
+})
+
+export const openaiRoutes = (app: FastifyInstance, answering: Answering, created: number): void => {
+  const { served, limits } = answering.service
+  const asked = ({ stream_options: options }: CompletionRequest | ChatRequest) => ({
+    model: served.id,
+    includeUsage: options?.include_usage ?? false,
+  })
+  const card = { id: served.id, object: 'model', created, owned_by: 'continuo' }
+  app.get('/v1/models', async () => ({ object: 'list', data: [card] }))
+  app.get('/v1/models/*', async (request) => {
+    const { '*': id } = request.params as { readonly '*': string }
+    if (id === served.id) return card
+    throw new Refusal(404, `The model "${id.slice(0, 200)}" is not served here; "${served.id}" is.`, {
+      code: 'model_not_found',
+      param: 'model',
+    })
+  })
+
+  app.post('/v1/completions', async (request, reply) => {
+    const body = parsedBody(completionRequest, request.body)
+    checkLogprobs(body.logprobs ?? 0, 'logprobs')
+    const prompt = await promptOf(body, served)
+    const job: Job = {
+      ...common(body),
+      prompt: () => prompt,
+      formStops: [],
+      maxTokens: body.max_tokens ?? MAX_TOKENS.completion,
+      shape: () => completionShape({ ...asked(body), logprobs: body.logprobs !== undefined }),
+    }
+    return answer(request, reply, job, answering)
+  })
+
+  app.post('/v1/chat/completions', async (request, reply) => {
+    const body = parsedBody(chatRequest, request.body)
+    checkLogprobs(body.top_logprobs, 'top_logprobs')
+    checkMessages(body.messages, 'messages')
+    const form = await served.form()
+    const job: Job = {
+      ...common(body),
+      prompt({ fresh, stopped }) {
+        const ids = fresh ? form.begin(body.messages) : form.goOn(body.messages, stopped)
+        return { events: idEvents(ids), tokens: ids.length }
+      },
+      formStops: form.stops,
+      maxTokens: body.max_completion_tokens ?? body.max_tokens ?? Math.min(MAX_TOKENS.chat, limits.tokens),
+      shape: () => chatShape({ ...asked(body), logprobs: body.logprobs }),
+    }
+    return answer(request, reply, job, answering)
+  })
+}

@@ -1,0 +1,186 @@
+/**
+ * What is taken of the requests that OpenAI's clients send. A parameter that the engine does not have is refused with a sentence, but where its
+ * value changes nothing; one that nobody knows is refused, too. Nothing is ignored.
+ */
+import { isDeepStrictEqual } from 'node:util'
+import { z } from 'zod'
+import { generate } from '../../topics/chunks.ts'
+import { Refusal } from './refusal.ts'
+import { checkSession } from './service.ts'
+
+/** Values of a parameter that ask for nothing, and why others are refused. */
+interface Lack {
+  readonly neutral: readonly unknown[]
+  readonly why: string
+}
+const lack = (why: string, ...neutral: readonly unknown[]): Lack => ({ why, neutral })
+
+const SAMPLER = 'The engine does not have this sampler yet; it has temperature, top_p, top_k and seed.'
+const ONE = 'One request gives one answer. Send as many requests as answers are wanted.'
+const TOOLS = 'There are no tools: the model gives text, and the client makes of it what it wants.'
+const GRAMMAR = 'The engine does not bind its answers to a grammar.'
+const KEPT = 'Everything is in the log, and nowhere else.'
+
+const LACKING: Readonly<Record<string, Lack>> = {
+  n: lack(ONE, 1),
+  best_of: lack(ONE, 1),
+  echo: lack('The prompt is not given back. Put it before the answer.', false),
+  suffix: lack('The model continues a text; it does not fill in.', ''),
+  presence_penalty: lack(SAMPLER, 0),
+  frequency_penalty: lack(SAMPLER, 0),
+  repetition_penalty: lack(SAMPLER, 1),
+  min_p: lack(SAMPLER, 0),
+  logit_bias: lack(SAMPLER, {}),
+  tools: lack(TOOLS, []),
+  tool_choice: lack(TOOLS, 'none', 'auto'),
+  parallel_tool_calls: lack(TOOLS, true, false),
+  functions: lack(TOOLS, []),
+  function_call: lack(TOOLS, 'none', 'auto'),
+  response_format: lack(GRAMMAR, { type: 'text' }),
+  text: lack(GRAMMAR, {}, { format: { type: 'text' } }),
+  modalities: lack('The model gives text.', ['text']),
+  audio: lack('The model gives text.'),
+  prediction: lack('Answers are not predicted by the client.'),
+  reasoning_effort: lack('The effort of a model cannot be set.'),
+  verbosity: lack('The length of an answer is bounded by max_tokens alone.'),
+  web_search_options: lack('The model searches nothing.'),
+  service_tier: lack('There is one tier.', 'auto', 'default'),
+  store: lack(KEPT, false),
+  metadata: lack(KEPT, {}),
+  background: lack('A response is read while it is made, or later by its id.', false),
+  include: lack('There is nothing more to include.', []),
+  truncation: lack('A context is never cut.', 'disabled'),
+  reasoning: lack('The effort of a model cannot be set.', {}),
+  conversation: lack('Name the session by the header x-session, or go on by previous_response_id.'),
+}
+
+/** `null` means absent, as OpenAI has it. */
+const withoutLacking = (body: unknown, schema: z.ZodType): Record<string, unknown> => {
+  const known = schema instanceof z.ZodObject ? schema.shape : {}
+  if (typeof body !== 'object' || body === null || Array.isArray(body))
+    throw new Refusal(400, 'The body is a JSON object with a "model" and what it is to answer.')
+  const kept: [string, unknown][] = []
+  for (const [name, value] of Object.entries(body)) {
+    if (value === null) continue
+    const lacking = Object.hasOwn(LACKING, name) && !Object.hasOwn(known, name) ? LACKING[name] : undefined
+    if (lacking === undefined) kept.push([name, value])
+    else if (!lacking.neutral.some((neutral) => isDeepStrictEqual(neutral, value)))
+      throw new Refusal(400, `"${name}" cannot be had here. ${lacking.why}`, {
+        code: 'unsupported_parameter',
+        param: name,
+      })
+  }
+  return Object.fromEntries(kept)
+}
+
+const { shape } = generate
+const tokens = z.int().min(1)
+const common = {
+  model: z.string(),
+  stream: z.boolean().default(false),
+  stream_options: z.strictObject({ include_usage: z.boolean().default(false) }).optional(),
+  max_tokens: tokens.optional(),
+  temperature: shape.temperature,
+  top_p: shape.topP,
+  /** Not OpenAI's; other servers of their protocol have it under this name. */
+  top_k: shape.topK,
+  seed: z.int().min(0).optional(),
+  stop: z
+    .union([
+      z
+        .string()
+        .min(1)
+        .max(256)
+        .transform((one) => [one]),
+      shape.stop,
+    ])
+    .default([]),
+  user: z.string().optional(),
+}
+
+const id = z.int().min(0)
+export const completionRequest = z.strictObject({
+  ...common,
+  prompt: z.union([z.string(), z.array(z.string()).length(1), z.array(z.array(id)).length(1), z.array(id)]).default(''),
+  logprobs: z.int().min(0).max(5).optional(),
+})
+export type CompletionRequest = z.output<typeof completionRequest>
+
+/** A template takes some hundred steps for each, while everybody waits. */
+const MOST_MESSAGES = 1000
+
+const part = z.strictObject({ type: z.literal('text'), text: z.string() })
+const content = z.union([z.string(), z.array(part).transform((parts) => parts.map(({ text }) => text).join(''))])
+const message = z.strictObject({
+  role: z
+    .enum(['system', 'developer', 'user', 'assistant'])
+    .transform((role) => (role === 'developer' ? 'system' : role)),
+  content,
+})
+export const chatRequest = z.strictObject({
+  ...common,
+  max_completion_tokens: tokens.optional(),
+  messages: z.array(message).min(1).max(MOST_MESSAGES),
+  logprobs: z.boolean().default(false),
+  top_logprobs: z.int().min(0).max(20).default(0),
+})
+export type ChatRequest = z.output<typeof chatRequest>
+
+const written = z.strictObject({ type: z.enum(['input_text', 'output_text']), text: z.string() })
+const item = z.strictObject({
+  type: z.literal('message').optional(),
+  role: message.shape.role,
+  content: z.union([z.string(), z.array(written).transform((parts) => parts.map(({ text }) => text).join(''))]),
+})
+export const responseRequest = z.strictObject({
+  model: common.model,
+  input: z.union([
+    z.string().transform((text) => [{ role: 'user' as const, content: text }]),
+    z.array(item).min(1).max(MOST_MESSAGES),
+  ]),
+  instructions: z.string().optional(),
+  max_output_tokens: tokens.optional(),
+  temperature: common.temperature,
+  top_p: common.top_p,
+  stream: common.stream,
+  user: common.user,
+  /** Whether another request may go on where this one ends. */
+  store: z.boolean().default(true),
+  previous_response_id: z.string().optional(),
+})
+export type ResponseRequest = z.output<typeof responseRequest>
+
+/** Throws a Refusal (400) that names the parameter. */
+export const parsedBody = <T>(schema: z.ZodType<T>, body: unknown): T => {
+  const given = withoutLacking(body, schema)
+  const parsed = schema.safeParse(given)
+  if (parsed.success) return parsed.data
+  const issue = parsed.error.issues[0]!
+  if (issue.code === 'unrecognized_keys')
+    throw new Refusal(
+      400,
+      `The parameter ${issue.keys.map((key) => JSON.stringify(key.slice(0, 64))).join(', ')} is not known here.`,
+      {
+        code: 'unknown_parameter',
+        param: [...issue.path, issue.keys[0]!].join('.').slice(0, 256),
+      },
+    )
+  const param = issue.path.join('.')
+  throw new Refusal(400, `${param === '' ? 'The body' : `"${param}"`} cannot be taken: ${issue.message}.`, { param })
+}
+
+export const checkLogprobs = (top: number, param: string): void => {
+  if (top > 0)
+    throw new Refusal(
+      400,
+      'The engine gives the logarithm of the probability of each token that it generated, and of no others: the number of alternatives is 0.',
+      {
+        code: 'unsupported_value',
+        param,
+      },
+    )
+}
+
+/** The session that `user` names; undefined: a session of the request's own. */
+export const sessionOfUser = (user: string | undefined): string | undefined =>
+  user === undefined || user === '' ? undefined : checkSession(user, 'user')

@@ -1,0 +1,293 @@
+/**
+ * /v1/responses. A gateway keeps nothing, so the id of a response says where in the log it is: any gateway finds it again, and gives a stream of it from
+ * any event on. The events of a response and their numbers follow from its records alone.
+ */
+import { randomBytes } from 'node:crypto'
+import type { FastifyInstance } from 'fastify'
+import { z } from 'zod'
+import type { Generated } from '../../topics/tokens.ts'
+import { textIn } from '../client/records.ts'
+import type { StoredRecord } from '../streams/log.ts'
+import { openAnswer, type Piece } from './answer.ts'
+import { answersTo, generatedIn, type Wanted } from './ask.ts'
+import { type Answering, type Asking, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
+import { checkMessages, idEvents, MAX_TOKENS } from './openai-prompt.ts'
+import { parsedBody, responseRequest, sessionOfUser } from './openai-schema.ts'
+import { Refusal } from './refusal.ts'
+import { failureBody, goneSignal } from './service.ts'
+import { type ServerEvent, sendEvents } from './sse.ts'
+
+const PREFIX = 'resp_'
+/** Of a `generate` event's requestId. */
+const MOST_ID = 256
+
+const count = z.int().min(0)
+const located = z.tuple([z.string().regex(/^[0-9a-f]{16}$/), count, count, count, count, count, z.string().min(1)])
+
+interface Located {
+  readonly id: string
+  readonly nonce: string
+  readonly partition: number
+  readonly tokensFrom: number
+  readonly deadLettersFrom: number
+  /** Seconds since the epoch. */
+  readonly created: number
+  readonly inputTokens: number
+  readonly session: string
+}
+
+const locate = ({ session, partition, tokensFrom, deadLettersFrom, promptTokens }: Asking): Located => {
+  const nonce = randomBytes(8).toString('hex')
+  const created = Math.floor(Date.now() / 1000)
+  const inputTokens = promptTokens ?? 0
+  const fields = [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session]
+  const id = `${PREFIX}${Buffer.from(JSON.stringify(fields)).toString('base64url')}`
+  if (id.length > MOST_ID)
+    throw new Refusal(
+      400,
+      'The id of a response has the name of its session in it; this one is too long. Take at most 60 characters.',
+      {
+        param: 'user',
+      },
+    )
+  return { id, nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session }
+}
+
+const locatedBy = (id: string, param: string): Located => {
+  const unknown = new Refusal(404, 'There is no response of this id.', { code: 'response_not_found', param })
+  if (!id.startsWith(PREFIX) || id.length > MOST_ID) throw unknown
+  let fields: unknown
+  try {
+    fields = JSON.parse(Buffer.from(id.slice(PREFIX.length), 'base64url').toString())
+  } catch {
+    throw unknown
+  }
+  const parsed = located.safeParse(fields)
+  if (!parsed.success) throw unknown
+  const [nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session] = parsed.data
+  return { id, nonce, partition, tokensFrom, deadLettersFrom, created, inputTokens, session }
+}
+
+type Status = 'in_progress' | 'completed' | 'incomplete' | 'failed'
+
+/** The members that clients read, and those that their types ask for. */
+const responseOf = (
+  { id, nonce, created }: Located,
+  model: string,
+  status: Status,
+  text: string | null,
+  usage: Usage | null,
+  error: { readonly code: string; readonly message: string } | null = null,
+) => ({
+  id,
+  object: 'response',
+  created_at: created,
+  status,
+  error,
+  incomplete_details: status === 'incomplete' ? { reason: 'max_output_tokens' } : null,
+  instructions: null,
+  max_output_tokens: null,
+  metadata: {},
+  model,
+  output: text === null ? [] : [itemOf(nonce, status === 'failed' ? 'incomplete' : status, text)],
+  parallel_tool_calls: false,
+  previous_response_id: null,
+  temperature: null,
+  text: { format: { type: 'text' } },
+  tool_choice: 'none',
+  tools: [],
+  top_p: null,
+  truncation: 'disabled',
+  usage:
+    usage === null
+      ? null
+      : {
+          input_tokens: usage.prompt_tokens,
+          input_tokens_details: { cached_tokens: 0 },
+          output_tokens: usage.completion_tokens,
+          output_tokens_details: { reasoning_tokens: 0 },
+          total_tokens: usage.total_tokens,
+        },
+})
+
+const partOf = (text: string) => ({ type: 'output_text', text, annotations: [], logprobs: [] })
+const itemOf = (nonce: string, status: Exclude<Status, 'failed'>, text: string | null) => ({
+  id: `msg_${nonce}`,
+  type: 'message',
+  role: 'assistant',
+  status,
+  content: text === null ? [] : [partOf(text)],
+})
+
+const ended = (finish: Piece['finish']): Status =>
+  finish === null ? 'in_progress' : finish === 'length' ? 'incomplete' : 'completed'
+
+const responseShape = (at: Located, model: string): Shape => {
+  let number = 0
+  let text = ''
+  let finish: Piece['finish'] = null
+  const event = (type: string, more: object): ServerEvent => {
+    const data = { type, sequence_number: number, ...more }
+    number += 1
+    return { event: type, data }
+  }
+  const place = { item_id: `msg_${at.nonce}`, output_index: 0, content_index: 0 }
+  return {
+    id: at.id,
+    opening: () => [
+      event('response.created', { response: responseOf(at, model, 'in_progress', null, null) }),
+      event('response.in_progress', { response: responseOf(at, model, 'in_progress', null, null) }),
+      event('response.output_item.added', { output_index: 0, item: itemOf(at.nonce, 'in_progress', null) }),
+      event('response.content_part.added', { ...place, part: partOf('') }),
+    ],
+    piece(piece) {
+      text += piece.text
+      finish = piece.finish
+      return piece.text === ''
+        ? []
+        : [event('response.output_text.delta', { ...place, delta: piece.text, logprobs: [] })]
+    },
+    closing(usage) {
+      const status = ended(finish)
+      const item = itemOf(at.nonce, status === 'incomplete' ? 'incomplete' : 'completed', text)
+      return [
+        event('response.output_text.done', { ...place, text, logprobs: [] }),
+        event('response.content_part.done', { ...place, part: partOf(text) }),
+        event('response.output_item.done', { output_index: 0, item }),
+        event(`response.${status}`, { response: responseOf(at, model, status, text, usage) }),
+      ]
+    },
+    whole(pieces, usage) {
+      const all = pieces.map((piece) => piece.text).join('')
+      return responseOf(at, model, ended(pieces.at(-1)?.finish ?? null), all, usage)
+    },
+  }
+}
+
+const requestIdIn = ({ value }: StoredRecord): unknown => {
+  try {
+    return (JSON.parse(textIn(value)) as { readonly requestId?: unknown } | null)?.requestId
+  } catch {
+    return undefined
+  }
+}
+
+const query = z.strictObject({
+  stream: z.enum(['true', 'false']).default('false'),
+  starting_after: z.coerce.number().int().min(0).optional(),
+})
+
+export const responseRoutes = (app: FastifyInstance, answering: Answering): void => {
+  const { service, counter } = answering
+  const { served, limits, topics } = service
+
+  app.post('/v1/responses', async (request, reply) => {
+    const body = parsedBody(responseRequest, request.body)
+    const before = body.previous_response_id
+    const previous = before === undefined ? undefined : locatedBy(before, 'previous_response_id')
+    const { instructions, input } = body
+    const messages = [
+      ...(instructions === undefined ? [] : [{ role: 'system' as const, content: instructions }]),
+      ...input,
+    ]
+    checkMessages(messages, 'input')
+    const form = await served.form()
+    const job: Job = {
+      model: body.model,
+      session: previous?.session ?? sessionOfUser(body.user),
+      ...(before !== undefined && { after: before }),
+      prompt({ fresh, stopped }) {
+        const ids = fresh ? form.begin(messages) : form.goOn(messages, stopped)
+        return { events: idEvents(ids), tokens: ids.length }
+      },
+      formStops: form.stops,
+      stop: [],
+      maxTokens: body.max_output_tokens ?? Math.min(MAX_TOKENS.chat, limits.tokens),
+      temperature: body.temperature,
+      topK: 0,
+      topP: body.top_p,
+      seed: undefined,
+      stream: body.stream,
+      keepsSession: body.store,
+      shape: (asking) => responseShape(locate(asking), served.id),
+    }
+    return answer(request, reply, job, answering)
+  })
+
+  const usageOf = ({ inputTokens }: Located, completionTokens: number): Usage => ({
+    prompt_tokens: inputTokens,
+    completion_tokens: completionTokens,
+    total_tokens: inputTokens + completionTokens,
+  })
+
+  /** The response as far as it is in the log. */
+  const soFar = async (at: Located): Promise<unknown> => {
+    const { log, names } = topics
+    const collected = openAnswer((await served.form()).stops, served.tokenizer)
+    const key = Buffer.from(at.session)
+    const records = async function* (topic: string, from: number): AsyncGenerator<StoredRecord> {
+      const { end } = await log.bounds(topic, at.partition)
+      if (from >= end) return
+      for await (const batch of log.read(topic, at.partition, from, { until: end, undecodable: true }))
+        for (const record of batch.records) if (record.key !== null && key.equals(record.key)) yield record
+    }
+    const pieces: Piece[] = []
+    for await (const record of records(names.tokens, at.tokensFrom)) {
+      const run: Generated = generatedIn(record)
+      if (run.requestId !== at.id) continue
+      pieces.push(collected.push(run))
+      if (run.finish !== null) break
+    }
+    if (pieces.length === 0)
+      for await (const record of records(names.deadletters, at.deadLettersFrom))
+        if (requestIdIn(record) === at.id)
+          return responseOf(at, served.id, 'failed', null, null, {
+            code: 'server_error',
+            message: 'The worker refused the request; the dead letters of its session say why.',
+          })
+    return responseShape(at, served.id).whole(pieces, usageOf(at, collected.completionTokens))
+  }
+
+  app.get(
+    '/v1/responses/:id',
+    { schema: { params: z.strictObject({ id: z.string() }), querystring: query } },
+    async (request, reply) => {
+      const { stream, starting_after: after } = request.query as z.output<typeof query>
+      const at = locatedBy((request.params as { readonly id: string }).id, 'id')
+      if (at.partition !== (await topics.log.partitionOf(topics.names.chunks, Buffer.from(at.session))))
+        throw new Refusal(404, 'There is no response of this id.', { code: 'response_not_found', param: 'id' })
+      if (stream === 'false') {
+        if (after !== undefined)
+          throw new Refusal(400, '"starting_after" goes with stream=true.', { param: 'starting_after' })
+        return soFar(at)
+      }
+      counter.enter(reply)
+      const gone = goneSignal(reply)
+      const ends = AbortSignal.any([gone, service.closing, AbortSignal.timeout(limits.answer)])
+      const { stops } = await served.form()
+      const wanted: Wanted = {
+        run: ({ requestId }) => requestId === at.id,
+        letter: (_, record) => requestIdIn(record) === at.id,
+      }
+      async function* all(): AsyncGenerator<ServerEvent> {
+        const shape = responseShape(at, served.id)
+        const collected = openAnswer(stops, served.tokenizer)
+        yield* shape.opening()
+        for await (const run of answersTo(topics, at.session, at, wanted, ends)) {
+          yield* shape.piece(collected.push(run))
+          if (run.finish !== null) yield* shape.closing(usageOf(at, collected.completionTokens))
+        }
+      }
+      async function* events(): AsyncGenerator<ServerEvent> {
+        for await (const event of all())
+          if ((event.data as { sequence_number: number }).sequence_number > (after ?? -1)) yield event
+      }
+      await sendEvents(reply, events(), {
+        stall: limits.stall,
+        gone,
+        failed: (error) => ({ data: failureBody(service, error) }),
+      })
+      return reply
+    },
+  )
+}

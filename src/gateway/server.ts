@@ -1,0 +1,332 @@
+/**
+ * The HTTP gateway: a client of the log. Requests become events of the input topic, answers are read from the output topics, so a gateway keeps
+ * nothing that another one could not know, and any number of them may stand before one log.
+ */
+import { STATUS_CODES } from 'node:http'
+import { isIP, type Socket } from 'node:net'
+import rateLimit from '@fastify/rate-limit'
+import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify'
+import type { z } from 'zod'
+import type { TopicNames } from '../../topics/index.ts'
+import { openTail } from '../client/tail.ts'
+import { partitionsIn } from '../client/topics.ts'
+import { ContinuoError, messageOf } from '../errors.ts'
+import type { EventLog } from '../streams/log.ts'
+import type { Keyring } from './keys.ts'
+import { openaiRoutes } from './openai-routes.ts'
+import { asRefusal, bodyOf, Refusal } from './refusal.ts'
+import { responseRoutes } from './responses.ts'
+import { type Limits, openCounter, type Served, type Service } from './service.ts'
+import { sessionRoutes } from './session-routes.ts'
+import { followSessions } from './sessions-view.ts'
+import { openTurns } from './turns.ts'
+
+export const LIMITS: Limits = {
+  body: 2 << 20,
+  rate: 600,
+  open: 512,
+  answer: 600_000,
+  stall: 30_000,
+  tokens: 65_536,
+}
+/** From the first byte of a request to its last, ms. */
+const REQUEST_TIME = 60_000
+/** How long the log may take to answer for /readyz, ms. */
+const PING_TIME = 2000
+const MOST_CONNECTIONS = 4096
+/** While it ends: how often connections are looked for that are idle by now, ms. */
+const IDLE_LOOK = 50
+
+/** One line of the log; fields first, as pino has it. */
+export interface GatewayLogger {
+  info(fields: object, message: string): void
+  warn(fields: object, message: string): void
+  error(fields: object, message: string): void
+}
+
+export interface GatewayOptions {
+  readonly log: EventLog
+  readonly names: TopicNames
+  readonly served: Served
+  readonly host: string
+  /** 0 takes a free one. */
+  readonly port: number
+  /** Without keys, everybody who reaches the address may ask. */
+  readonly keys: Keyring | null
+  /** PEM. */
+  readonly tls: { readonly cert: Buffer; readonly key: Buffer } | null
+  readonly limits: Limits
+  readonly logger: GatewayLogger
+  /** Of a worker in this process: why it is not ready; null: it is, or there is none. */
+  readonly unready?: () => string | null
+}
+
+export interface Gateway {
+  readonly url: string
+  /** Ends streams at once and accepts nothing more; answers under way have `grace` ms to end. */
+  close(grace: number): Promise<void>
+}
+
+const LOOPBACK = new Set(['localhost', '127.0.0.1', '[::1]'])
+export const isLoopback = (host: string): boolean =>
+  LOOPBACK.has(host) || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host)
+
+const hostnameOf = (authority: string): string => authority.replace(/:\d*$/, '').toLowerCase()
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** The name of the key that the client showed. */
+    keyName: string | null
+  }
+}
+
+/** Who may ask: the client shows a key, and a page of another site in somebody's browser may not ask in its place. */
+const guard = (app: FastifyInstance, { keys, host }: GatewayOptions): void => {
+  app.decorateRequest('keyName', null)
+  const bound = isIP(host) === 6 ? `[${host}]` : host.toLowerCase()
+  app.addHook('onRequest', async (request) => {
+    const { origin, host: asked, authorization } = request.headers
+    if (origin !== undefined && (!URL.canParse(origin) || new URL(origin).host !== asked))
+      throw new Refusal(403, 'The gateway answers no page of another site (CORS is off).', { code: 'foreign_origin' })
+    if (request.routeOptions.config.open === true) return
+    if (keys === null) {
+      // A name of another site that leads here (DNS rebinding) makes a page of that site one of ours.
+      if (asked !== undefined && !LOOPBACK.has(hostnameOf(asked)) && hostnameOf(asked) !== bound)
+        throw new Refusal(
+          403,
+          'Without keys the gateway answers to the name of its own address only. Serve with --keys FILE.',
+          { code: 'foreign_host' },
+        )
+      return
+    }
+    const [, key] = /^Bearer ([\x21-\x7e]{1,256})$/.exec(authorization ?? '') ?? []
+    const name = key === undefined ? null : keys.nameOf(key)
+    if (name === null)
+      throw new Refusal(
+        401,
+        key === undefined ? 'Show an API key: Authorization: Bearer KEY.' : 'This API key is not known here.',
+        {
+          code: 'invalid_api_key',
+        },
+      )
+    request.keyName = name
+  })
+}
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** Needs no key: it says nothing but whether the gateway runs. */
+    open?: boolean
+  }
+}
+
+const asSentence = (error: unknown): Refusal => {
+  const refusal = asRefusal(error)
+  // Of Fastify's own schema check, by zod.
+  const issue = (
+    error as { readonly validation?: readonly { readonly message?: string; readonly instancePath?: string }[] }
+  ).validation?.[0]
+  if (issue === undefined) return refusal
+  const param = issue.instancePath ?? ''
+  return new Refusal(
+    400,
+    `${param === '' ? 'The request' : `"${param}"`} cannot be taken: ${issue.message ?? 'it has the wrong form'}.`,
+    { param },
+  )
+}
+
+/** Answers, errors, and a line of the log for each: a route, never what stands in its place, and no header. */
+const manners = (app: FastifyInstance, logger: GatewayLogger): void => {
+  // Fastify's schemas are zod's, so that the contract of the topics is the contract of the routes.
+  app.setValidatorCompiler<z.ZodType>(({ schema }) => (data) => {
+    const parsed = schema.safeParse(data)
+    if (parsed.success) return { value: parsed.data }
+    const issue = parsed.error.issues[0]!
+    const error = new Error(issue.message)
+    return {
+      error: Object.assign(error, {
+        validation: [{ message: issue.message, instancePath: issue.path.join('.') }],
+      }) as Error,
+    }
+  })
+  app.setErrorHandler((error, _request, reply: FastifyReply) => {
+    const refusal = asSentence(error)
+    if (refusal.status === 500)
+      logger.error({ stack: error instanceof Error ? error.stack : undefined }, messageOf(error))
+    if (refusal.status === 401) reply.header('www-authenticate', 'Bearer')
+    if (refusal.status === 503) reply.header('retry-after', '1')
+    return reply.code(refusal.status).send(bodyOf(refusal))
+  })
+  app.setNotFoundHandler((request, reply) =>
+    reply.code(404).send(
+      bodyOf(
+        new Refusal(404, `There is no ${request.method} at this path. docs/serve.md lists what there is.`, {
+          code: 'not_found',
+        }),
+      ),
+    ),
+  )
+  app.addHook('onResponse', async (request, reply) => {
+    const { method, routeOptions, keyName } = request
+    const ms = Math.round(reply.elapsedTime * 10) / 10
+    logger.info(
+      {
+        method,
+        route: routeOptions.url ?? null,
+        status: reply.statusCode,
+        ms,
+        ...(keyName !== null && { key: keyName }),
+      },
+      'answered',
+    )
+  })
+}
+
+const within = <T>(ms: number, work: Promise<T>): Promise<T> => {
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(
+      () => reject(new ContinuoError('UNAVAILABLE', `The log did not answer within ${ms / 1000} seconds.`)),
+      ms,
+    )
+  })
+  return Promise.race([work, late]).finally(() => clearTimeout(timer))
+}
+
+const health = (app: FastifyInstance, service: Service, { log, unready }: GatewayOptions): void => {
+  const config = { open: true, rateLimit: false as const }
+  app.get('/healthz', { config }, async () => ({ alive: true }))
+  app.get('/readyz', { config }, async (_request, reply) => {
+    const { sessions } = service
+    const reason = await within(PING_TIME, log.ping()).then(
+      () => {
+        const [failure] = sessions.failures
+        if (failure !== undefined)
+          return `The sessions of partition ${failure[0]} cannot be followed; the log of the gateway says why.`
+        return sessions.isCaughtUp ? (unready?.() ?? null) : 'The gateway is still reading where the sessions stand.'
+      },
+      () => 'The log does not answer.',
+    )
+    return reply.code(reason === null ? 200 : 503).send({ ready: reason === null, ...(reason !== null && { reason }) })
+  })
+}
+
+/** The status of what is no request at all, or does not come to its end. */
+const STATUS_LINES: Readonly<Record<string, readonly [number, string]>> = {
+  ERR_HTTP_REQUEST_TIMEOUT: [408, 'The request did not come to its end in time.'],
+  HPE_HEADER_OVERFLOW: [431, 'The headers of the request are too large.'],
+}
+
+const refuseBytes = (error: Error & { readonly code?: string }, socket: Socket): void => {
+  if (error.code === 'ECONNRESET' || socket.destroyed) return
+  const [status, message] = STATUS_LINES[error.code ?? ''] ?? [400, 'This is no request of HTTP/1.1.']
+  const body = JSON.stringify(bodyOf(new Refusal(status, message)))
+  if (socket.writable)
+    socket.write(
+      `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`,
+    )
+  socket.destroySoon()
+}
+
+const create = ({ tls, limits }: GatewayOptions): FastifyInstance => {
+  const options = {
+    logger: false,
+    bodyLimit: limits.body,
+    requestTimeout: REQUEST_TIME,
+    // A session id in a path: 512 characters, four bytes each, in percent-encoding.
+    routerOptions: { maxParamLength: 8192 },
+    // A HEAD of a stream would have no end.
+    exposeHeadRoutes: false,
+    forceCloseConnections: 'idle',
+    clientErrorHandler: refuseBytes,
+    frameworkErrors: (error: Error, _request: FastifyRequest, reply: FastifyReply) => {
+      const refusal = asRefusal(error)
+      reply.code(refusal.status).send(bodyOf(refusal))
+    },
+  } as const
+  return tls === null
+    ? fastify(options)
+    : (fastify({ ...options, https: { ...tls, minVersion: 'TLSv1.2' } }) as unknown as FastifyInstance)
+}
+
+/** Throws INVALID for a log without topics, UNAVAILABLE where the address cannot be had. */
+export const serveGateway = async (options: GatewayOptions): Promise<Gateway> => {
+  const { log, names, served, host, port, limits, logger } = options
+  const { partitions } = await partitionsIn(log, names)
+  const closing = new AbortController()
+  const ended = new AbortController()
+  const service: Service = {
+    topics: {
+      log,
+      names,
+      tokens: openTail(log, names.tokens),
+      deadLetters: openTail(log, names.deadletters),
+      observations: openTail(log, names.observations),
+    },
+    sessions: followSessions(log, names, partitions, (message) => logger.warn({}, message)),
+    served,
+    limits,
+    noteFailure: (error) => logger.error({ stack: error instanceof Error ? error.stack : undefined }, messageOf(error)),
+    closing: closing.signal,
+    ended: ended.signal,
+  }
+  const app = create(options)
+  const end = async (): Promise<void> => {
+    closing.abort()
+    ended.abort()
+    await app.close()
+    const { tokens, deadLetters, observations } = service.topics
+    await Promise.all([tokens.close(), deadLetters.close(), observations.close(), service.sessions.close()])
+  }
+  try {
+    app.server.maxConnections = MOST_CONNECTIONS
+    app.removeContentTypeParser('text/plain')
+    manners(app, logger)
+    guard(app, options)
+    if (limits.rate > 0)
+      await app.register(rateLimit, {
+        max: limits.rate,
+        timeWindow: 60_000,
+        keyGenerator: ({ keyName, ip }) => (keyName === null ? `address ${ip}` : `key ${keyName}`),
+        errorResponseBuilder: (_request, { max, ttl }) =>
+          new Refusal(
+            429,
+            `This key or address has had its ${max} requests a minute. Try again in ${Math.ceil(ttl / 1000)} seconds.`,
+            { code: 'rate_limit_exceeded' },
+          ),
+      })
+    const counter = openCounter(limits.open)
+    health(app, service, options)
+    sessionRoutes(app, service, counter)
+    const answering = { service, counter, turns: openTurns() }
+    openaiRoutes(app, answering, Math.floor(Date.now() / 1000))
+    responseRoutes(app, answering)
+    await app.listen({ host, port })
+  } catch (error) {
+    await end()
+    const { code, message } = error as NodeJS.ErrnoException
+    if (error instanceof ContinuoError || code === undefined) throw error
+    const advice = code === 'EADDRINUSE' ? ' Choose another --port; 0 takes any free one.' : ''
+    throw new ContinuoError('UNAVAILABLE', `The gateway cannot listen at ${host}, port ${port}: ${message}.${advice}`, {
+      cause: error,
+    })
+  }
+  const address = app.server.address()
+  const taken = typeof address === 'object' && address !== null ? address.port : port
+  return {
+    url: `${options.tls === null ? 'http' : 'https'}://${isIP(host) === 6 ? `[${host}]` : host}:${taken}`,
+    async close(grace) {
+      closing.abort()
+      const over = setTimeout(() => ended.abort(), grace)
+      // A client that does not read its answer does not hold up the end.
+      const force = setTimeout(() => app.server.closeAllConnections(), grace + 1000)
+      // A connection whose last answer ended after this is idle, and would be kept for the next request.
+      const idle = setInterval(() => app.server.closeIdleConnections(), IDLE_LOOK)
+      await app.close()
+      clearInterval(idle)
+      clearTimeout(over)
+      clearTimeout(force)
+      await end()
+    },
+  }
+}

@@ -1,0 +1,113 @@
+/** What the routes share: the log with its readers, the model as far as it concerns texts, and the bounds. */
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { Tail } from '../client/tail.ts'
+import type { ChatForm } from '../models/chat/index.ts'
+import type { Tokenizer } from '../models/tokenizer/index.ts'
+import type { Topics } from './ask.ts'
+import { asRefusal, bodyOf, Refusal } from './refusal.ts'
+import type { SessionsView } from './sessions-view.ts'
+
+/** The model as clients see it. */
+export interface Served {
+  readonly id: string
+  readonly vocabSize: number
+  /** null: the model reads token ids only. */
+  readonly tokenizer: Tokenizer | null
+  /** Rejects with INVALID where the package has no form of conversation. */
+  form(): Promise<ChatForm>
+}
+
+export interface Limits {
+  /** Bytes of a request. */
+  readonly body: number
+  /** Requests a minute of one key, or of one address where there are no keys; 0: any number. */
+  readonly rate: number
+  /** Answers that are under way at one time, streams among them. */
+  readonly open: number
+  /** How long an answer may take, ms. */
+  readonly answer: number
+  /** How long a reader of a stream may take nothing, ms. */
+  readonly stall: number
+  /** Tokens of one answer. */
+  readonly tokens: number
+}
+
+export interface Service {
+  readonly topics: Topics & { readonly observations: Tail }
+  readonly sessions: SessionsView
+  readonly served: Served
+  readonly limits: Limits
+  /** Takes note of an error that no answer can carry any more. */
+  noteFailure(error: unknown): void
+  /** Fires when the gateway shall end: streams end at once. */
+  readonly closing: AbortSignal
+  /** Fires when answers that are under way have had their time. */
+  readonly ended: AbortSignal
+}
+
+/** Answers under way, counted; one over the bound is refused. */
+export const openCounter = (most: number) => {
+  let open = 0
+  return {
+    /** Throws a Refusal (503); the count goes down when the answer is over, however it ends. */
+    enter(reply: FastifyReply): void {
+      if (open >= most)
+        throw new Refusal(
+          503,
+          `The gateway has ${most} answers under way, as many as it gives at a time. Try again later.`,
+          {
+            code: 'overloaded',
+          },
+        )
+      open += 1
+      reply.raw.once('close', () => {
+        open -= 1
+      })
+    },
+  }
+}
+export type OpenCounter = ReturnType<typeof openCounter>
+
+/** Fires when the client has gone, before or after it was answered. */
+export const goneSignal = ({ raw }: FastifyReply): AbortSignal => {
+  const gone = new AbortController()
+  if (raw.destroyed) gone.abort()
+  else raw.once('close', () => gone.abort())
+  return gone.signal
+}
+
+/** A session id as a path or a header names it. Throws a Refusal (400). */
+export const checkSession = (id: string, param: string): string => {
+  if (id.length < 1 || id.length > 512)
+    throw new Refusal(400, `A session id has 1 to 512 characters, this one has ${id.length}.`, { param })
+  if (!id.isWellFormed())
+    throw new Refusal(400, 'A session id is text in Unicode, and this one has half a surrogate pair.', { param })
+  return id
+}
+
+/** For streams: notes the error, and gives what the client is told. */
+export const failureBody = ({ noteFailure }: Service, error: unknown) => {
+  const refusal = asRefusal(error)
+  if (refusal.status >= 500) noteFailure(error)
+  return bodyOf(refusal)
+}
+
+export const SESSION_HEADER = 'x-session'
+
+/** The session that the header names, percent-encoded, as a header cannot carry all of Unicode; undefined: it names none. */
+export const sessionInHeader = ({ headers }: FastifyRequest): string | undefined => {
+  const given = headers[SESSION_HEADER]
+  if (given === undefined) return undefined
+  try {
+    return checkSession(decodeURIComponent(String(given)), SESSION_HEADER)
+  } catch (error) {
+    if (error instanceof Refusal) throw error
+    throw new Refusal(
+      400,
+      `The header ${SESSION_HEADER} takes a session id in percent-encoding (encodeURIComponent).`,
+      {
+        param: SESSION_HEADER,
+      },
+    )
+  }
+}

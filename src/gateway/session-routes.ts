@@ -1,0 +1,198 @@
+/** Our own API: sessions, events into them, and what comes of them as server-sent events whose ids are positions of the topic. */
+import { randomUUID } from 'node:crypto'
+import type { FastifyInstance, FastifyReply } from 'fastify'
+import { z } from 'zod'
+import type { Chunk } from '../../topics/chunks.ts'
+import { MAX_CHUNK_BYTES } from '../client/chunks.ts'
+import { recordAsJson } from '../client/records.ts'
+import type { Tail } from '../client/tail.ts'
+import { eventOf } from '../operators/validate.ts'
+import type { StoredRecord } from '../streams/log.ts'
+import { generatedIn, send } from './ask.ts'
+import { Refusal } from './refusal.ts'
+import { checkSession, failureBody, goneSignal, type OpenCounter, type Service } from './service.ts'
+import { type ServerEvent, sendEvents } from './sse.ts'
+
+/** Events of one request. */
+const MOST_EVENTS = 1000
+/** JSON of one event: what a topic's record takes, with room for its key and headers. */
+const MOST_EVENT_BYTES = MAX_CHUNK_BYTES * 1.4
+
+/** After how long a reader of a stream that was cut off comes again, ms. */
+const RETRY = 1000
+
+const params = z.strictObject({ id: z.string() })
+const pageQuery = z.strictObject({
+  limit: z.coerce.number().int().min(1).max(1000).default(100),
+  after: z.string().max(512).optional(),
+  status: z.enum(['open', 'closed', 'stopped']).optional(),
+})
+const POSITION = /^(\d{1,9}):(-1|\d{1,15})$/
+const streamQuery = z.strictObject({
+  starting_after: z.string().optional(),
+  from: z.enum(['beginning', 'end']).default('end'),
+})
+
+/** `partition:offset` of a record; a stream that starts after it gives what comes behind. */
+const positionText = (partition: number, offset: number): string => `${partition}:${offset}`
+
+/** Adds what clients need not say, and checks what the schema of the topic and the model ask for. */
+const checkedEvent = (given: unknown, at: number, { served }: Service): Chunk => {
+  const param = `events[${at}]`
+  const asks = typeof given === 'object' && given !== null && (given as { type?: unknown }).type === 'generate'
+  const named = asks && !('requestId' in given) ? { ...given, requestId: randomUUID() } : given
+  const event = eventOf(named)
+  if (typeof event === 'string') throw new Refusal(400, event, { param })
+  if (event.type === 'text' && served.tokenizer === null)
+    throw new Refusal(400, 'This model has no tokenizer and reads token ids only. Send a "tokens" event.', { param })
+  if (event.type === 'tokens') {
+    const wrong = event.tokens.find((id) => id >= served.vocabSize)
+    if (wrong !== undefined)
+      throw new Refusal(400, `Token ids go from 0 to ${served.vocabSize - 1} for this model; ${wrong} is none.`, {
+        param,
+      })
+  }
+  const bytes = Buffer.byteLength(JSON.stringify(event))
+  if (bytes > MOST_EVENT_BYTES)
+    throw new Refusal(
+      413,
+      `The event has ${bytes} bytes, more than the ${MOST_EVENT_BYTES} that one record takes. Cut it into several: the model reads the same.`,
+      { param },
+    )
+  return event
+}
+
+const eventsIn = (body: unknown, service: Service): Chunk[] => {
+  const given = Array.isArray(body) ? body : [body]
+  if (given.length === 0 || given.length > MOST_EVENTS)
+    throw new Refusal(400, `A request brings 1 to ${MOST_EVENTS} events, this one ${given.length}.`)
+  return given.map((event, at) => checkedEvent(event, at, service))
+}
+
+/** Topics of output that can be followed, by the last part of the path. */
+const FOLLOWED = {
+  tokens: (record: StoredRecord): unknown => generatedIn(record),
+  observations: (record: StoredRecord): unknown => recordAsJson('observations', record).value,
+  deadletters: (record: StoredRecord): unknown => recordAsJson('deadletters', record),
+} as const
+type Followed = keyof typeof FOLLOWED
+
+export const sessionRoutes = (app: FastifyInstance, service: Service, counter: OpenCounter): void => {
+  const { topics, sessions, limits, closing } = service
+  const { log, names } = topics
+  const tails: Readonly<Record<Followed, Tail>> = {
+    tokens: topics.tokens,
+    observations: topics.observations,
+    deadletters: topics.deadLetters,
+  }
+  const unfollowed = (): readonly string[] =>
+    [...sessions.failures].map(([partition, reason]) => `Partition ${partition}: ${reason}`)
+
+  app.get('/v1/sessions', { schema: { querystring: pageQuery } }, async (request) => {
+    const { limit, after, status } = request.query as z.output<typeof pageQuery>
+    const page = sessions.page(after, limit, status)
+    return { total: sessions.size, ...page, failures: unfollowed() }
+  })
+
+  app.get('/v1/sessions/:id', { schema: { params } }, async (request) => {
+    const id = checkSession((request.params as z.output<typeof params>).id, 'id')
+    const found = sessions.get(id)
+    if (found !== undefined) return found
+    if (!sessions.isCaughtUp)
+      throw new Refusal(503, 'The gateway is still reading where the sessions stand. Try again.')
+    throw new Refusal(404, `There is no session "${id}" yet; one begins with its first event.`, {
+      code: 'session_not_found',
+    })
+  })
+
+  app.post('/v1/sessions/:id/chunks', { schema: { params } }, async (request, reply) => {
+    const id = checkSession((request.params as z.output<typeof params>).id, 'id')
+    const events = eventsIn(request.body, service)
+    const sent = await send(topics, id, () => events)
+    const asked = events.flatMap((event) => (event.type === 'generate' ? [event.requestId] : []))
+    const after = positionText(sent.partition, sent.tokensFrom - 1)
+    return reply.code(202).send({
+      session: id,
+      partition: sent.partition,
+      offsets: sent.offsets,
+      ...(asked.length > 0 && { requestIds: asked }),
+      /** Where a stream of tokens starts that misses nothing of what these events cause. */
+      starting_after: after,
+      tokens: `/v1/sessions/${encodeURIComponent(id)}/tokens?starting_after=${after}`,
+    })
+  })
+
+  /** The position that a stream starts with, checked against what the topic has. Throws a Refusal (400, 410). */
+  const startOf = async (
+    topic: string,
+    partition: number,
+    { starting_after, from }: z.output<typeof streamQuery>,
+    last: string | undefined,
+  ): Promise<number> => {
+    const { begin, end } = await log.bounds(topic, partition)
+    const given = last ?? starting_after
+    if (given === undefined) return from === 'beginning' ? begin : end
+    const param = last === undefined ? 'starting_after' : 'last-event-id'
+    const [, ofPartition, offset] = POSITION.exec(given) ?? []
+    if (ofPartition === undefined)
+      throw new Refusal(400, 'A position is PARTITION:OFFSET, as the ids of a stream have it.', { param })
+    if (Number(ofPartition) !== partition)
+      throw new Refusal(
+        400,
+        `This session is in partition ${partition}; the position is one of partition ${ofPartition}.`,
+        { param },
+      )
+    const next = Number(offset) + 1
+    if (next > end)
+      throw new Refusal(
+        400,
+        `The position ${given} lies beyond the end of the topic, ${end}: it is one of another log.`,
+        { param },
+      )
+    if (next < begin)
+      throw new Refusal(
+        410,
+        `What came after ${given} was trimmed: the topic begins at ${begin}. Start with ?from=beginning.`,
+        { param },
+      )
+    return next
+  }
+
+  const stream = (kind: Followed) =>
+    async function* events(
+      id: string,
+      partition: number,
+      start: number,
+      ends: AbortSignal,
+    ): AsyncGenerator<ServerEvent> {
+      // Sent before any record: a client that is cut off before the first one reconnects with this id, and misses nothing.
+      const data = { partition, offset: start - 1 }
+      yield { event: 'position', id: positionText(partition, start - 1), retry: RETRY, data }
+      for await (const record of tails[kind].records(partition, id, start, ends))
+        yield { id: positionText(partition, record.offset), data: FOLLOWED[kind](record) }
+    }
+
+  const follow = (kind: Followed): void => {
+    app.get(
+      `/v1/sessions/:id/${kind}`,
+      { schema: { params, querystring: streamQuery } },
+      async (request, reply: FastifyReply) => {
+        const id = checkSession((request.params as z.output<typeof params>).id, 'id')
+        const last = request.headers['last-event-id']
+        const partition = await log.partitionOf(names.chunks, Buffer.from(id))
+        const query = request.query as z.output<typeof streamQuery>
+        const start = await startOf(names[kind], partition, query, last === undefined ? undefined : String(last))
+        counter.enter(reply)
+        const gone = goneSignal(reply)
+        const ends = AbortSignal.any([gone, closing])
+        await sendEvents(reply, stream(kind)(id, partition, start, ends), {
+          stall: limits.stall,
+          gone,
+          failed: (error) => ({ event: 'failure', data: failureBody(service, error) }),
+        })
+        return reply
+      },
+    )
+  }
+  for (const kind of Object.keys(FOLLOWED) as Followed[]) follow(kind)
+}

@@ -1,0 +1,216 @@
+/** Where every session stands, followed from the state topic: the newest committed head of each, opened and checked, in short form. */
+import { setTimeout as delay } from 'node:timers/promises'
+import type { TopicNames } from '../../topics/index.ts'
+import { ContinuoError, codeOf, messageOf } from '../errors.ts'
+import { faultOfHead, type Head, unseal } from '../state/head.ts'
+import type { EventLog, StoredRecord } from '../streams/log.ts'
+
+const RETRY = 250 // ms
+
+export interface SessionView {
+  readonly session: string
+  readonly partition: number
+  readonly status: Head['status']
+  /** Why it was set aside; only with the status `stopped`. */
+  readonly reason?: string
+  /** What it was forked from. */
+  readonly from?: { readonly session: string; readonly pulse: number }
+  readonly pulse: number
+  /** Pulse at which the current context began. */
+  readonly origin: number
+  readonly chain: string
+  readonly model: string
+  /** Tokens read and generated, and how well the former were predicted. */
+  readonly tokens: number
+  readonly generated: number
+  readonly nats: number
+  readonly predictions: number
+  readonly bitsPerToken: number | null
+  /** The input record that it reads, or the last one that it finished. */
+  readonly offset: number
+  readonly complete: boolean
+  readonly generating: boolean
+  /** Blocks of a memory outside that are archived. */
+  readonly archived: number
+  readonly snapshot: { readonly pulse: number; readonly bytes: number } | null
+}
+
+const viewOf = (head: Head, partition: number): SessionView => {
+  const { totals, conductor, cursor, snapshot, stopped, from } = head
+  const fault = faultOfHead(head)
+  const reason = fault ?? stopped?.reason
+  return {
+    session: head.session,
+    partition,
+    status: fault === null ? head.status : 'stopped',
+    ...(reason !== undefined && { reason }),
+    ...(from !== undefined && { from: { session: from.session, pulse: from.pulse } }),
+    pulse: conductor.globalStep,
+    origin: conductor.origin,
+    chain: head.chain,
+    model: head.model,
+    tokens: totals.tokens,
+    generated: totals.generated,
+    nats: totals.nats,
+    predictions: totals.predictions,
+    bitsPerToken: totals.predictions === 0 ? null : totals.nats / totals.predictions / Math.LN2,
+    offset: cursor.offset,
+    complete: cursor.complete,
+    generating: head.generation !== null,
+    archived: head.archived ?? 0,
+    snapshot: snapshot === null ? null : { pulse: snapshot.pulse, bytes: snapshot.bytes },
+  }
+}
+
+export interface Page {
+  readonly sessions: readonly SessionView[]
+  /** The last of the page, where more follow. */
+  readonly next: string | null
+}
+
+export interface SessionsView {
+  readonly size: number
+  get(session: string): SessionView | undefined
+  /** Resolves when the session's clock stands at this pulse or later, or when the signal fires. */
+  reached(session: string, pulse: number, signal: AbortSignal): Promise<void>
+  /** In the order of their ids (UTF-16 units), behind `after`. */
+  page(after: string | undefined, limit: number, status: Head['status'] | undefined): Page
+  /** Why a partition cannot be followed, for those that cannot. */
+  readonly failures: ReadonlyMap<number, string>
+  /** Resolves when everything that was committed at the start was read. */
+  readonly caughtUp: Promise<void>
+  readonly isCaughtUp: boolean
+  close(): Promise<void>
+}
+
+export const followSessions = (
+  log: EventLog,
+  names: TopicNames,
+  partitions: number,
+  warn: (message: string) => void,
+): SessionsView => {
+  const over = new AbortController()
+  const { signal } = over
+  const views = new Map<string, SessionView>()
+  const failures = new Map<number, string>()
+  /** Ids in order; null after one was added. */
+  let sorted: string[] | null = []
+  let isCaughtUp = false
+  const waiting = new Map<string, Set<() => void>>()
+  /** Partitions whose format of events was looked at. */
+  const formats = new Set<number>()
+
+  const take = (record: StoredRecord, partition: number): void => {
+    const { key, value, headers, offset } = record
+    if (key === null || (key.length === 0 && formats.has(partition))) return
+    const place = { topic: names.state, partition, keys: log.sealKeys }
+    const state = unseal(`${names.state}, partition ${partition}, offset ${offset}`, key, value, headers, place)
+    if (state.type === 'cursor') {
+      formats.add(partition)
+      if (state.format === 'text')
+        throw new ContinuoError(
+          'INVALID',
+          `Partition ${partition} of ${names.chunks} is read with --input-format text, and the gateway writes events as JSON, which would be read as text. Serve another log.`,
+        )
+      return
+    }
+    if (!views.has(state.session)) sorted = null
+    views.set(state.session, viewOf(state, partition))
+    for (const look of waiting.get(state.session) ?? []) look()
+  }
+
+  const followPartition = async (partition: number, caughtUp: () => void): Promise<void> => {
+    let position: number | null = null
+    let behind: number | null = null
+    while (!signal.aborted) {
+      try {
+        const { begin, end } = await log.bounds(names.state, partition)
+        behind ??= end
+        position = position === null ? begin : Math.max(position, begin)
+        if (position >= behind) caughtUp()
+        for await (const batch of log.read(names.state, partition, position, { follow: true, signal })) {
+          for (const record of batch.records) take(record, partition)
+          position = batch.next
+          if (failures.delete(partition)) warn(`Sessions of partition ${partition} can be followed again.`)
+          if (position >= behind) caughtUp()
+        }
+      } catch (error) {
+        if (signal.aborted) return
+        // What was trimmed is outdated: the owner of the partition removes only heads that newer ones replaced.
+        if (codeOf(error) !== 'POSITION') {
+          if (!failures.has(partition))
+            warn(`Sessions of partition ${partition} cannot be followed: ${messageOf(error)}`)
+          failures.set(partition, messageOf(error))
+          caughtUp()
+          if (codeOf(error) !== 'UNAVAILABLE') return
+        }
+        await delay(RETRY, null, { signal }).catch(() => undefined)
+      }
+    }
+  }
+
+  const running: Promise<void>[] = []
+  const ready: Promise<void>[] = []
+  for (let partition = 0; partition < partitions; partition += 1)
+    ready.push(
+      new Promise<void>((resolve) => {
+        running.push(followPartition(partition, resolve).finally(resolve))
+      }),
+    )
+  const caughtUp = Promise.all(ready).then(() => {
+    isCaughtUp = true
+  })
+
+  /** The first place whose id comes behind `after`. */
+  const placeAfter = (ids: readonly string[], after: string): number => {
+    let [low, high] = [0, ids.length]
+    while (low < high) {
+      const middle = (low + high) >>> 1
+      if (ids[middle]! <= after) low = middle + 1
+      else high = middle
+    }
+    return low
+  }
+
+  return {
+    get size() {
+      return views.size
+    },
+    get: (session) => views.get(session),
+    async reached(session, pulse, until) {
+      const ends = AbortSignal.any([until, signal])
+      await new Promise<void>((resolve) => {
+        const looks = waiting.get(session) ?? new Set()
+        const look = (): void => {
+          if (!ends.aborted && (views.get(session)?.pulse ?? -1) < pulse) return
+          ends.removeEventListener('abort', look)
+          looks.delete(look)
+          if (looks.size === 0 && waiting.get(session) === looks) waiting.delete(session)
+          resolve()
+        }
+        waiting.set(session, looks.add(look))
+        ends.addEventListener('abort', look)
+        look()
+      })
+    },
+    page(after, limit, status) {
+      sorted ??= [...views.keys()].sort()
+      const found: SessionView[] = []
+      let at = after === undefined ? 0 : placeAfter(sorted, after)
+      for (; at < sorted.length && found.length < limit; at += 1) {
+        const view = views.get(sorted[at]!)!
+        if (status === undefined || view.status === status) found.push(view)
+      }
+      return { sessions: found, next: at < sorted.length ? sorted[at - 1]! : null }
+    },
+    failures,
+    caughtUp,
+    get isCaughtUp() {
+      return isCaughtUp
+    },
+    async close() {
+      over.abort()
+      await Promise.all(running)
+    },
+  }
+}

@@ -5,7 +5,7 @@
  * A step ends where the record says so: after each FEED_SLICE tokens read, after as many tokens generated as the request's
  * `run` says. These numbers are part of the state format: a replay must pass through the very heads that were committed.
  */
-import type { Chunk } from '../../topics/chunks.ts'
+import { type Chunk, MAX_RUN } from '../../topics/chunks.ts'
 import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import {
@@ -202,7 +202,15 @@ async function generateSlice(
   }
   const drawn = noted ? perspectivesIn(value, result, noted) : []
   const outputs: readonly Output[] = [{ to: 'tokens', value }, ...drawn, ...told]
-  return { record: work.record, session: head.session, outputs, head, done: finish !== null }
+  const awaited = event.run < MAX_RUN
+  return {
+    record: work.record,
+    session: head.session,
+    outputs,
+    head,
+    done: finish !== null,
+    ...(awaited && { awaited }),
+  }
 }
 
 /** The event's own act, after its tokens were read. */

@@ -19,17 +19,15 @@ export interface CommitDeps
     Omit<SnapshotWriterDeps, 'model' | 'wake' | 'isGarbageDue'>,
     Omit<CompactionDeps, 'wake' | 'snapshots'> {
   readonly model: CommitterDeps['model'] & SnapshotWriterDeps['model']
-  /** Time between the beginnings of two commits, ms; less where generated tokens wait. */
+  /** Time between the beginnings of two commits, ms; less where somebody waits for tokens. */
   readonly interval: number
 }
 
 /** Steps of one transaction at most, and the backlog at which a commit does not wait for its time. */
 const BUDGET_STEPS = 2048
 const BUDGET_BYTES = 4 * 1024 * 1024
-/** Where generated tokens wait, somebody may wait for them: then a commit begins once the last one is over for so many times its own duration. */
+/** Where somebody waits for tokens, a commit begins once the last one is over for so many times its own duration. */
 const REST = 1
-
-const hasGenerated = ({ outputs }: EmittedStep): boolean => outputs.some(({ to }) => to === 'tokens')
 
 export const commit =
   (deps: CommitDeps): OperatorFunction<EmittedStep, Commit> =>
@@ -37,8 +35,8 @@ export const commit =
     new Observable<Commit>((subscriber) => {
       const pending: EmittedStep[] = []
       let pendingBytes = 0
-      /** Of the pending steps, those with generated tokens. */
-      let written = 0
+      /** Of the pending steps, those with tokens that somebody waits for. */
+      let waited = 0
       let ended = false
       let cancelled = false
       let endWait: (() => void) | null = null
@@ -55,7 +53,7 @@ export const commit =
       const due = async (lastStart: number, lastTook: number): Promise<void> => {
         while (!cancelled && !ended) {
           const work = pending.length > 0 || table.hasTouched
-          const pause = written > 0 ? Math.min(deps.interval, (1 + REST) * lastTook) : deps.interval
+          const pause = waited > 0 ? Math.min(deps.interval, (1 + REST) * lastTook) : deps.interval
           const left = lastStart + pause - performance.now()
           if (work && (left <= 0 || pending.length >= BUDGET_STEPS || pendingBytes >= BUDGET_BYTES)) return
           if (snapshots.hasWork) {
@@ -85,7 +83,7 @@ export const commit =
         }
         pendingBytes -= bytes
         const steps = pending.splice(0, count)
-        written -= steps.filter(hasGenerated).length
+        waited -= steps.filter(({ awaited }) => awaited === true).length
         return steps
       }
 
@@ -139,10 +137,10 @@ export const commit =
           pending.push(step)
           for (const record of step.records) pendingBytes += recordBytes(record)
           table.arrived()
-          if (hasGenerated(step)) written += 1
+          if (step.awaited === true) waited += 1
           if (
             pending.length === 1 ||
-            (written === 1 && hasGenerated(step)) ||
+            (waited === 1 && step.awaited === true) ||
             pending.length >= BUDGET_STEPS ||
             pendingBytes >= BUDGET_BYTES
           )

@@ -92,6 +92,8 @@ export interface Step {
   readonly head: Head | null
   /** The record is finished. */
   readonly done: boolean
+  /** Its tokens belong to a request that asked for short records: somebody waits for them. */
+  readonly awaited?: boolean
   /** The session was set aside with this step, and this is why. */
   readonly failure?: ContinuoError
 }

@@ -17,7 +17,6 @@ import type { EventLog } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { createWatermark, type Watermark } from '../../src/streams/watermark.ts'
 import { TOPICS, topicNames } from '../../topics/index.ts'
-import type { Generated } from '../../topics/tokens.ts'
 import { readAll, text } from '../streams/helpers.ts'
 import { bareHead } from './heads.ts'
 
@@ -87,11 +86,6 @@ const step = (offset: number, bytes = 10): EmittedStep => {
   }
 }
 
-const GENERATED: Generated = {
-  ...{ type: 'generated', requestId: 'r', index: 0, ids: [1], text: 'a', logprobs: [0], finish: null },
-  ...{ fromPulse: 0, toPulse: 1 },
-} as unknown as Generated
-
 /** Commits an hour apart: `seen` has the steps of each, `first` and `second` tell of the first two. */
 const hourly = async () => {
   const source = new Subject<EmittedStep>()
@@ -154,13 +148,13 @@ describe('commit', () => {
     expect(seen).toEqual([1, 6, 1])
   })
 
-  test('generated tokens do not wait for the interval', async () => {
+  test('tokens that somebody waits for do not wait for the interval', async () => {
     const { source, seen, first, second, done } = await hourly()
     source.next(step(0))
     await first.promise
     // What waits takes the tokens' way with them.
     source.next(step(1))
-    source.next({ ...step(2), outputs: [{ to: 'tokens', value: GENERATED }] })
+    source.next({ ...step(2), awaited: true })
     await second.promise
     expect(seen).toEqual([1, 2])
     source.complete()

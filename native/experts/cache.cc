@@ -201,6 +201,13 @@ void ExpertCache::State::ask(Entry& entry, Reason reason) {
   queue_of(entry).push_back(number_of(entry));
 }
 
+// Nobody will take what was demanded.
+void ExpertCache::State::withdraw(Entry& entry, Wakes& wakes) {
+  entry.due = false;
+  failed_.erase(number_of(entry));
+  if (entry.stage == Stage::queued && entry.reason == Reason::demand && entry.awaited == 0) drop(entry, wakes);
+}
+
 void ExpertCache::want(uint32_t layer, std::span<const uint32_t> experts, Reason reason) {
   State::Wakes wakes;
   State::Lock lock(state_->mutex_);
@@ -225,11 +232,7 @@ void ExpertCache::unwant(uint32_t layer, std::span<const uint32_t> experts) {
   State::Lock lock(state_->mutex_);
   for (const uint32_t expert : experts) {
     auto* entry = state_->entry_of(layer, expert);
-    if (!entry) continue;
-    entry->due = false;
-    state_->failed_.erase(state_->number_of(*entry));
-    if (entry->stage == State::Stage::queued && entry->reason == Reason::demand && entry->awaited == 0)
-      state_->drop(*entry, wakes);
+    if (entry) state_->withdraw(*entry, wakes);
   }
   state_->pump(wakes);
   state_->leave(lock, wakes);
@@ -239,11 +242,8 @@ void ExpertCache::unwant_all() {
   State::Wakes wakes;
   State::Lock lock(state_->mutex_);
   for (auto& entry : state_->entries_) {
-    if (entry.awaited > 0) continue;
-    entry.due = false;
-    if (entry.stage == State::Stage::queued && entry.reason == Reason::demand) state_->drop(entry, wakes);
+    if (entry.awaited == 0) state_->withdraw(entry, wakes);
   }
-  state_->failed_.clear();
   state_->pump(wakes);
   state_->leave(lock, wakes);
 }

@@ -97,6 +97,7 @@ struct ExpertCache::State {
   size_t number_of(const Entry& entry) const { return layers_[entry.layer].first + entry.expert; }
   void note(std::string sentence);
   void ask(Entry& entry, Reason reason);
+  void withdraw(Entry& entry, Wakes& wakes);
 
   // cache_uses.cc
   void judge(Layer& layer, size_t k);

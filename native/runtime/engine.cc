@@ -70,10 +70,10 @@ void Engine::work() {
     // A step follows each job, so that many jobs do not delay the items. Jobs run after `stop` too: they answer with an
     // error, so that every callback is called.
     if (job) (*job)();
-    if (inbox_->stopping && executor_) executor_->abandon();
-    if (inbox_->stopping)
+    if (inbox_->stopping) {
+      if (executor_) executor_->abandon();
       scheduler_.fail_all({Code::misuse, "the model was closed while the call was running."}, false);
-    else if (arrived && !job && scheduler_.wait_until())
+    } else if (arrived && !job && scheduler_.wait_until())
       continue;  // the next item of another session may still arrive in time for this step
     else if (scheduler_.runnable())
       step();
@@ -83,16 +83,15 @@ void Engine::work() {
 bool Engine::rest() {
   auto& inbox = *inbox_;
   std::unique_lock lock(inbox.mutex);
-  const auto busy = [&] { return inbox.stopping || !inbox.jobs.empty() || !inbox.arrivals.empty(); };
-  inbox.wake.wait(lock, [&] { return inbox.woken || busy(); });
+  inbox.wake.wait(lock, [&] { return inbox.woken || inbox.busy(); });
   inbox.woken = false;
-  return !busy();
+  return !inbox.busy();
 }
 
 bool Engine::take(std::optional<Job>& job, std::vector<Arrival>& arrivals) {
   auto& inbox = *inbox_;
   std::unique_lock lock(inbox.mutex);
-  const auto has_work = [&] { return inbox.stopping || inbox.woken || !inbox.jobs.empty() || !inbox.arrivals.empty(); };
+  const auto has_work = [&] { return inbox.woken || inbox.busy(); };
   if (!scheduler_.runnable()) inbox.wake.wait(lock, has_work);
   // Waits briefly for the next item of a session that was just answered.
   else if (const auto until = scheduler_.wait_until())

@@ -101,6 +101,8 @@ class Engine {
     bool woken = false;  // a ticket was opened
     std::atomic<bool> stopping{false};
     void call(Job job);
+    // Whether there is more than a wake. The caller holds the mutex.
+    bool busy() const { return stopping || !jobs.empty() || !arrivals.empty(); }
   };
 
   void work();

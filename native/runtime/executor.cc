@@ -24,7 +24,7 @@ Executor::Executor(std::shared_ptr<const Model> model, ThreadPool& pool, Executo
                    std::vector<Lifetime> (*lifetimes)(const Program&))
     : model_(std::move(model)), pool_(pool), options_(options), volatile_tables_(*model_) {
   for (const auto& program : model_->programs) {
-    Space space{&program, lifetimes(program), {}, rows_for(program), {}, {}};
+    Space space{&program, lifetimes(program), {}, rows_for(program), parks(program), {}, {}};
     space.plan = Plan::make(space.lifetimes, options.reuse);
     space.memory = DeviceMemory(model_->device, space.plan.bytes * space.rows);
     space.growth.assign(model_->graph.declarations.size(), 0);

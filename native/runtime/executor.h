@@ -101,9 +101,9 @@ class Executor {
 
   // executor_parking.cc
   // Whether runs of the block may leave a step for want of experts.
-  bool parks(size_t block) const;
-  // How the caller waits. `wait` returns after a call of `wake`, which may come from any thread; false where others
-  // should not wait meanwhile.
+  bool parks(size_t block) const { return spaces_[block].parks; }
+  // How pass() waits for the disk. `wake` may be called from any thread and ends wait(). wait() returns false when the
+  // step should go on without the missing experts, because other work would be held up.
   struct Idle {
     std::function<void()> wake;
     std::function<bool()> wait;
@@ -139,11 +139,11 @@ class Executor {
     std::vector<Lifetime> lifetimes;  // [values]
     Plan plan;                        // offsets for a step of one row
     size_t rows;                      // the most rows of a step
+    bool parks;                       // see parks()
     DeviceMemory memory;  // [plan.bytes × rows]; value i at plan.offsets[i] × rows, as [rows, bytes of the value]
     std::vector<int64_t> growth;  // [declarations]: what a row adds to that counter; 0 where it is none
   };
 
-  // `lifetimes` gives the lifetimes of a program's values by which this device plans their memory.
   // A run that left a step.
   struct ParkedRun {
     Space* space;
@@ -156,6 +156,7 @@ class Executor {
     std::shared_ptr<Ticket> ticket;
   };
 
+  // `lifetimes` gives the lifetimes of a program's values by which this device plans their memory.
   Executor(
       std::shared_ptr<const Model> model, ThreadPool& pool, ExecutorOptions options,
       std::vector<Lifetime> (*lifetimes)(const Program&) = [](const Program& program) { return program.lifetimes; });
@@ -270,8 +271,9 @@ class Executor {
 
  private:
   // executor_parking.cc
+  class WantedExperts;
   class Stop;
-  uint32_t layer_at(const Program& program, size_t line) const;
+  bool parks(const Program& program) const;
 
   size_t room_of_archive(const Context& context, size_t wanted, std::string& reason) const;
   // The member of a volatile table that a place picks.

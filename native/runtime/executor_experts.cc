@@ -6,6 +6,7 @@
 #include "experts/cache.h"
 #include "runtime/executor.h"
 #include "runtime/routes.h"
+#include "runtime/wanted_experts.h"
 
 namespace continuo {
 
@@ -13,41 +14,69 @@ std::span<const int32_t> Executor::numbers(Space& space, uint32_t id, size_t fir
   return {reinterpret_cast<const int32_t*>(look_at(space, id, first, rows)), rows * width(space, id)};
 }
 
-void Executor::experts(Space& space, const Instruction& instruction, size_t first, size_t rows) {
-  const auto& layer = model_->constants[instruction.in[2].id];
-  auto& store = *model_->experts;
-  auto [routes, lost] = routes_of(numbers(space, instruction.in[1].id, first, rows), layer.members);
-  const size_t before = first * width(space, instruction.in[1].id);
-  for (auto& place : lost) place += before;
-  if (!lost.empty()) no_expert(space, instruction, lost);
-  std::vector<uint32_t> pending;
-  std::vector<Route*> of_pending;
+Executor::WantedExperts::WantedExperts(Executor& executor, Space& space, const Instruction& instruction,
+                                       std::function<void(uint32_t, std::span<const size_t>)> multiplied)
+    : store(*executor.model_->experts),
+      layer(executor.model_->constants[instruction.in[2].id].layer),
+      chosen(executor.width(space, instruction.in[1].id)),
+      executor_(executor),
+      space_(space),
+      instruction_(instruction),
+      multiplied_(std::move(multiplied)) {}
+
+void Executor::WantedExperts::add_rows(size_t first, size_t rows) {
+  if (rows == 0) return;
+  auto [routes, lost] = routes_of(executor_.numbers(space_, instruction_.in[1].id, first, rows),
+                                  executor_.model_->constants[instruction_.in[2].id].members);
+  const auto absolute = [&](std::vector<size_t>& places) {
+    for (auto& place : places) place += first * chosen;
+  };
+  absolute(lost);
+  if (!lost.empty()) executor_.no_expert(space_, instruction_, lost);
   for (auto& route : routes) {
-    for (auto& place : route.places) place += before;
-    pending.push_back(static_cast<uint32_t>(route.matrix));
-    of_pending.push_back(&route);
+    absolute(route.places);
+    add(static_cast<uint32_t>(route.matrix), std::move(route.places));
   }
-  for (size_t at = 0; at < pending.size();) {
-    if (!holds_expert(layer.layer, pending[at])) {
-      ++at;
-      continue;
-    }
-    multiply_expert(space, instruction, pending[at], {}, of_pending[at]->places);
-    pending.erase(pending.begin() + static_cast<ptrdiff_t>(at));
-    of_pending.erase(of_pending.begin() + static_cast<ptrdiff_t>(at));
+}
+
+void Executor::WantedExperts::add(uint32_t expert, std::vector<size_t> places) {
+  auto& known = places_[expert];
+  if (known.empty()) experts_.push_back(expert);
+  known.insert(known.end(), places.begin(), places.end());
+}
+
+void Executor::WantedExperts::demand() {
+  for (const uint32_t expert : std::vector(experts_)) {
+    if (executor_.holds_expert(layer, expert)) multiply(expert, {});
   }
-  store.want(layer.layer, pending, experts::Reason::demand);
-  while (!pending.empty()) {
-    auto loan = store.take(layer.layer, pending);
-    if (!loan) {
-      store.unwant(layer.layer, pending);
-      throw DeviceError(loan.error().message);
-    }
-    const auto at = static_cast<ptrdiff_t>(loan->index);
-    multiply_expert(space, instruction, pending[loan->index], std::move(*loan), of_pending[loan->index]->places);
-    pending.erase(pending.begin() + at);
-    of_pending.erase(of_pending.begin() + at);
+  store.want(layer, experts_, experts::Reason::demand);
+}
+
+bool Executor::WantedExperts::take(std::span<const uint32_t> of, bool wait) {
+  if (of.empty()) return false;
+  auto loan = wait ? store.take(layer, of) : store.take_ready(layer, of);
+  if (!loan) {
+    store.unwant(layer, experts_);
+    throw DeviceError(loan.error().message);
   }
+  if (loan->empty()) return false;
+  multiply(of[loan->index], std::move(*loan));
+  return true;
+}
+
+void Executor::WantedExperts::multiply(uint32_t expert, experts::Loan loan) {
+  const auto found = places_.find(expert);
+  if (multiplied_) multiplied_(expert, found->second);
+  executor_.multiply_expert(space_, instruction_, expert, std::move(loan), found->second);
+  places_.erase(found);
+  std::erase(experts_, expert);
+}
+
+void Executor::experts(Space& space, const Instruction& instruction, size_t first, size_t rows) {
+  WantedExperts wanted(*this, space, instruction);
+  wanted.add_rows(first, rows);
+  wanted.demand();
+  while (wanted.take(true)) {}
 }
 
 // Tells the store which experts rows go to now (0 layers ahead), or are likely to go to. No number comes of it.

@@ -9,14 +9,13 @@
 // A run whose experts are not in memory leaves the step there: the values of its rows that later lines read are copied
 // out of the block's memory. It joins the first step that passes this line once its experts have come; its rows then
 // stand behind those of the step. Since no row knows of another, it does not matter which rows pass a line together.
-// The rows of a run stay together: in the next layer a row needs what the row before it left in the context's state.
+// The rows of a run stay together: in the next layer each row reads the state of the context that the row before it has
+// written.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 
-#include "experts/cache.h"
-#include "runtime/executor.h"
-#include "runtime/routes.h"
+#include "runtime/wanted_experts.h"
 
 namespace continuo {
 
@@ -31,12 +30,6 @@ bool is_stop(const Program& program, const Stage& stage) {
   return stage.order != Stage::Order::row_serial && program.code[stage.first].node->op == Op::experts;
 }
 
-template <class Map> std::vector<uint32_t> keys_of(const Map& map) {
-  std::vector<uint32_t> out;
-  for (const auto& [key, mapped] : map) out.push_back(key);
-  return out;
-}
-
 }  // namespace
 
 // The work at one line of `experts`.
@@ -47,10 +40,8 @@ class Executor::Stop {
         space_(space),
         line_(line),
         aboard_(aboard),
-        instruction_(space.program->code[line]),
-        store_(*executor.model_->experts),
-        layer_(executor.layer_at(*space.program, line)),
-        chosen_(executor.width(space, instruction_.in[1].id)) {}
+        wanted_(executor, space, space.program->code[line],
+                [this](uint32_t expert, std::span<const size_t> places) { multiplied(expert, places); }) {}
 
   // The products of the runs with their experts, as far as these are in memory. Runs that lack one leave.
   void work(const Idle& idle) {
@@ -72,25 +63,26 @@ class Executor::Stop {
     }
     // What had come for a run may have gone again before it joined. So that each joining brings it forward:
     for (size_t i = fresh; i < came; ++i) {
-      if (lacks_[i] > 0 && lacks_[i] == begun_[i]) (void)take(keys_of(owed_to(i)), true);
+      if (lacks_[i] > 0 && lacks_[i] == begun_[i]) (void)wanted_.take(keys_of(owed_to(i)), true);
     }
     part();
   }
 
  private:
-  using Places = std::map<uint32_t, std::vector<size_t>>;  // of each expert those that wait for it
+  using Places = WantedExperts::Places;
+
+  static std::vector<uint32_t> keys_of(const Places& places) {
+    std::vector<uint32_t> out;
+    for (const auto& [expert, of] : places) out.push_back(expert);
+    return out;
+  }
 
   void take_routes() {
-    const size_t rows = rows_in(aboard_);
-    if (rows == 0) return;
-    auto [routes, lost] = routes_of(executor_.numbers(space_, instruction_.in[1].id, 0, rows),
-                                    executor_.model_->constants[instruction_.in[2].id].members);
-    if (!lost.empty()) executor_.no_expert(space_, instruction_, lost);
+    wanted_.add_rows(0, rows_in(aboard_));
     for (size_t i = 0; i < aboard_.size(); ++i) run_of_.resize(aboard_[i].row + aboard_[i].rows, i);
     lacks_.assign(aboard_.size(), 0);
-    for (auto& route : routes) {
-      for (const size_t place : route.places) ++lacks_[run_of_[place / chosen_]];
-      wanted_.emplace(static_cast<uint32_t>(route.matrix), std::move(route.places));
+    for (const auto& [expert, places] : wanted_.places()) {
+      for (const size_t place : places) ++lacks_[run_of_[place / wanted_.chosen]];
     }
     begun_ = lacks_;
   }
@@ -109,9 +101,10 @@ class Executor::Stop {
         from += rows * bytes;
       });
       size_t lacks = 0;
-      for (const auto& [expert, places] : parked.pending) {
-        for (const size_t place : places) wanted_[expert].push_back(row * chosen_ + place);
+      for (auto& [expert, places] : parked.pending) {
+        for (auto& place : places) place += row * wanted_.chosen;
         lacks += places.size();
+        wanted_.add(expert, std::move(places));
       }
       run_of_.resize(row + rows, aboard_.size());
       lacks_.push_back(lacks);
@@ -125,31 +118,14 @@ class Executor::Stop {
 
   // Asks for all that is wanted, and multiplies what is there.
   void demand() {
-    for (const uint32_t expert : keys_of(wanted_)) {
-      if (executor_.holds_expert(layer_, expert)) multiply(expert, {});
-    }
-    store_.want(layer_, keys_of(wanted_), experts::Reason::demand);
-    while (take(keys_of(wanted_), false)) {}
+    wanted_.demand();
+    while (wanted_.take(false)) {}
   }
 
-  void multiply(uint32_t expert, experts::Loan loan) {
-    const auto found = wanted_.find(expert);
+  void multiplied(uint32_t expert, std::span<const size_t> places) {
     // Before the loan ends, so that its memory may then serve the next one.
     if (awaited_) awaited_->taken(expert);
-    executor_.multiply_expert(space_, instruction_, expert, std::move(loan), found->second);
-    for (const size_t place : found->second) --lacks_[run_of_[place / chosen_]];
-    wanted_.erase(found);
-  }
-
-  // Multiplies one of these that is in memory. False: there is none, and nobody waited for it.
-  bool take(const std::vector<uint32_t>& of, bool wait) {
-    if (of.empty()) return false;
-    auto loan = wait ? store_.take(layer_, of) : store_.take_ready(layer_, of);
-    if (!loan) throw DeviceError(loan.error().message);
-    if (loan->empty()) return false;
-    const uint32_t expert = of[loan->index];
-    multiply(expert, std::move(*loan));
-    return true;
+    for (const size_t place : places) --lacks_[run_of_[place / wanted_.chosen]];
   }
 
   // Those who mostly have their experts do not wait for the others, nor most of them for a few. Runs that mostly lack
@@ -166,9 +142,9 @@ class Executor::Stop {
 
   // Multiplies what comes, until all is there, or those who could go on should not wait for the rest.
   void wait(const Idle& idle) {
-    awaited_.emplace(store_.await(layer_, keys_of(wanted_), idle.wake));
+    awaited_.emplace(wanted_.store.await(wanted_.layer, wanted_.experts(), idle.wake));
     while (!wanted_.empty() && !should_part()) {
-      if (take(keys_of(wanted_), false)) continue;
+      if (wanted_.take(false)) continue;
       const auto began = std::chrono::steady_clock::now();
       const bool go_on = idle.wait();
       awaited_->count(std::chrono::steady_clock::now() - began);
@@ -179,8 +155,9 @@ class Executor::Stop {
 
   Places owed_to(size_t run) const {
     Places out;
-    const size_t first = aboard_[run].row * chosen_, last = first + aboard_[run].rows * chosen_;
-    for (const auto& [expert, places] : wanted_) {
+    const size_t chosen = wanted_.chosen;
+    const size_t first = aboard_[run].row * chosen, last = first + aboard_[run].rows * chosen;
+    for (const auto& [expert, places] : wanted_.places()) {
       for (const size_t place : places) {
         if (place >= first && place < last) out[expert].push_back(place - first);
       }
@@ -190,6 +167,7 @@ class Executor::Stop {
 
   // Runs that lack an expert leave together, and come back together.
   void part() {
+    if (wanted_.empty()) return;
     std::vector<Run> staying;
     std::vector<ParkedRun> leaving;
     executor_.settle();
@@ -199,11 +177,10 @@ class Executor::Stop {
       else
         leaving.push_back(leave(aboard_[i], owed_to(i)));
     }
-    if (leaving.empty()) return;
     // All that parked runs wait for must fit into memory together, or none would ever have it all; one always fits.
-    size_t room = store_.fits(layer_) / 2;
+    size_t room = wanted_.store.fits(wanted_.layer) / 2;
     for (const auto& parked : executor_.parked_) room -= std::min(room, parked.arrivals);
-    const size_t arrivals = std::clamp<size_t>(room, 1, wanted_.size());
+    const size_t arrivals = std::clamp<size_t>(room, 1, wanted_.experts().size());
     const auto ticket = ticket_after(arrivals);
     for (auto& parked : leaving) {
       parked.ticket = ticket;
@@ -218,8 +195,8 @@ class Executor::Stop {
   std::shared_ptr<Ticket> ticket_after(size_t arrivals) {
     auto ticket = std::make_shared<Ticket>();
     auto left = std::make_shared<std::atomic<size_t>>(arrivals);
-    for (const auto& [expert, places] : wanted_)
-      store_.on_arrival(layer_, expert, [ticket, left] {
+    for (const uint32_t expert : wanted_.experts())
+      wanted_.store.on_arrival(wanted_.layer, expert, [ticket, left] {
         if (left->fetch_sub(1) == 1) ticket->open();
       });
     return ticket;
@@ -269,19 +246,14 @@ class Executor::Stop {
   Space& space_;
   const size_t line_;
   std::vector<Run>& aboard_;
-  const Instruction& instruction_;
-  experts::ExpertCache& store_;
-  const uint32_t layer_;
-  const size_t chosen_;
-  Places wanted_;
+  WantedExperts wanted_;
   std::optional<experts::Await> awaited_;
   std::vector<size_t> run_of_;  // [rows]
   // Of each run the places whose expert was not multiplied yet: now, and when it came aboard.
   std::vector<size_t> lacks_, begun_;
 };
 
-bool Executor::parks(size_t block) const {
-  const auto& program = *spaces_[block].program;
+bool Executor::parks(const Program& program) const {
   const auto& stages = program.stages;
   // Rows that go one after the other, and values that a row may leave unwritten, are walked or zeroed for the rows of
   // one step. What is traced or watched is one step too.
@@ -315,10 +287,6 @@ bool Executor::can_join(bool swift) const {
 void Executor::abandon() {
   parked_.clear();
   if (model_->experts) model_->experts->unwant_all();
-}
-
-uint32_t Executor::layer_at(const Program& program, size_t line) const {
-  return model_->constants[program.code[line].in[2].id].layer;
 }
 
 }  // namespace continuo

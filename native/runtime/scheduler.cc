@@ -71,18 +71,17 @@ void Scheduler::run(Executor& executor) {
   if (!parks) return executor.step(step, tokens_.size(), runs_);
   for (size_t run = 0; run < runs_.size(); ++run) {
     const auto first = tokens_.begin() + static_cast<ptrdiff_t>(runs_[run].row);
-    run_work_[run]->midway = true;
     run_work_[run]->stepping.assign(first, first + static_cast<ptrdiff_t>(runs_[run].rows));
   }
   std::map<const Context*, Work*> midway;
   for (auto* works : {&reading_, &generating_}) {
     for (auto& work : *works) {
-      if (work.midway) midway.emplace(&work.context(), &work);
+      if (work.midway()) midway.emplace(&work.context(), &work);
     }
   }
   // Whose experts mostly are in memory should not wait for the others' experts.
   const auto others = [&] {
-    const auto able = [](const Work& work) { return !work.midway && !work.parked() && work.context().swift(); };
+    const auto able = [](const Work& work) { return !work.midway() && !work.parked() && work.context().swift(); };
     return executor.can_join(true) || std::any_of(reading_.begin(), reading_.end(), able) ||
            std::any_of(generating_.begin(), generating_.end(), able);
   };
@@ -91,10 +90,10 @@ void Scheduler::run(Executor& executor) {
   run_work_.clear();
   for (const auto& run : runs_) {
     Work& work = *midway.at(run.context);
-    work.midway = false;
     work.ticket = nullptr;
     run_work_.push_back(&work);
     tokens_.insert(tokens_.end(), work.stepping.begin(), work.stepping.end());
+    work.stepping.clear();
   }
   executor.each_parked([&](const Context* context, const std::shared_ptr<Ticket>& ticket) {
     Work& work = *midway.at(context);
@@ -280,8 +279,8 @@ bool Scheduler::park(Work& work, std::shared_ptr<Ticket> ticket) {
 
 void Scheduler::unpin() {
   std::erase_if(pinned_, [](Work* work) {
-    if (!work->midway) work->context().model().device->unpin(work->context());
-    return !work->midway;
+    if (!work->midway()) work->context().model().device->unpin(work->context());
+    return !work->midway();
   });
 }
 
@@ -438,7 +437,7 @@ void Scheduler::fail_step(const Error& error) {
   for (Work* work : pinned_) {
     work->result.error = error;
     work->context().broken = true;
-    work->midway = false;
+    work->stepping.clear();
   }
   unpin();
   retire();
@@ -447,8 +446,8 @@ void Scheduler::fail_step(const Error& error) {
 void Scheduler::fail_all(const Error& error, bool broken) {
   for (Work* work : pinned_) {
     // Its state stands between two tokens.
-    work->context().broken = work->context().broken || work->midway;
-    work->midway = false;
+    work->context().broken = work->context().broken || work->midway();
+    work->stepping.clear();
   }
   unpin();
   owed_.clear();

@@ -60,21 +60,21 @@ class Scheduler {
     std::shared_ptr<Ticket> ticket = {};
     std::shared_ptr<Adapting> adapting = {};     // on its way
     std::optional<Pace::Time> waits_since = {};  // for archived blocks of its context
-    bool midway = false;                 // in the middle of a step: its context has a run there, or a parked run
-    std::vector<int32_t> stepping = {};  // the tokens of that run
+    std::vector<int32_t> stepping = {};  // tokens of its run in the middle of a step, or of its parked run; else none
     size_t passed_over = 0;              // steps in a row that left it out, for want of rows or of room for its context
     size_t owed = 0;                     // surprisals still to be computed (see Owed)
     bool served = false;                 // its request was carried out
     bool checked = false;                // its state was checked for non-finite numbers after its last token
     Context& context() const { return *item.context; }
+    bool midway() const { return !stepping.empty(); }
     bool unread() const { return fed < item.tokens.size(); }
-    bool reading() const { return !result.error && !midway && unread(); }
+    bool reading() const { return !result.error && !midway() && unread(); }
     bool generating() const {
-      return !result.error && !midway && !unread() && result.ended == Ended::not_early &&
+      return !result.error && !midway() && !unread() && result.ended == Ended::not_early &&
              result.generated.size() < item.count;
     }
     bool requested() const { return !result.error && item.request && !served; }
-    bool ended() const { return !midway && owed == 0 && !reading() && !generating() && !requested(); }
+    bool ended() const { return !midway() && owed == 0 && !reading() && !generating() && !requested(); }
     bool parked() const { return ticket && !ticket->ready(); }
   };
   using Works = std::list<Work>;

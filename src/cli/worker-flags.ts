@@ -1,19 +1,33 @@
-/** The flags of commands that run a worker, and the settings that they are. */
+/** The flags of commands that run a worker or stand before its log, and the settings that they are. */
 import { PART_BYTES } from '../../topics/snapshots.ts'
 import { STEP_TARGET } from '../engine/types.ts'
 import { SNAPSHOT_RECORDS, type WorkerSettings, workerDefaults } from '../operators/settings.ts'
 import {
+  blobFlags,
   blockFlags,
   cacheDtypeFlag,
   deviceFlag,
   expertFlags,
   formatFlag,
   groupFlag,
+  inputTopicFlag,
+  logFlags,
+  modelFlag,
   overflowFlag,
   partitionsFlag,
+  sealFlags,
   threadsFlag,
 } from './common.ts'
 import { formerly, optional, optionalWhole, real, text, type Values, whole } from './flags.ts'
+
+/** Which log, with what state, and which model. */
+export const placeFlags = {
+  ...logFlags,
+  ...sealFlags,
+  ...blobFlags,
+  model: modelFlag,
+  'input-topic': inputTopicFlag,
+}
 
 export const workerFlags = {
   group: groupFlag,

@@ -106,7 +106,7 @@ export const wantedOf = ({ offsets }: Sent, generate: number): Wanted => ({
 
 /**
  * What a `generate` event brings, up to and with the run that has a `finish`. Throws a Refusal (400) where the worker refused one of the
- * events, and where the session was set aside (409). Ends without a `finish` when the signal fires.
+ * events (the event is in the dead letters), and where the session was set aside (409). Where `signal` is aborted the iteration ends without a `finish`.
  */
 export async function* answersTo(
   { tokens, deadLetters }: Topics,

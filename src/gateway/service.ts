@@ -68,7 +68,7 @@ export const openCounter = (most: number) => {
 }
 export type OpenCounter = ReturnType<typeof openCounter>
 
-/** Fires when the client has gone, before or after it was answered. */
+/** Aborted when the client disconnects, also where the connection closes after the response was sent. */
 export const goneSignal = ({ raw }: FastifyReply): AbortSignal => {
   const gone = new AbortController()
   if (raw.destroyed) gone.abort()

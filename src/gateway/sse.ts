@@ -19,7 +19,7 @@ const written = ({ id, event, retry, data }: ServerEvent): string =>
 export interface SendOptions {
   /** How long a client may take nothing, ms. */
   readonly stall: number
-  /** Fires when the client has gone. */
+  /** Aborted when the client disconnects. */
   readonly gone: AbortSignal
   /** The last event of a stream whose source failed; the status was sent long ago. */
   failed(error: unknown): ServerEvent

@@ -116,36 +116,23 @@ describe('without keys', () => {
     await gateway.done
   })
 
+  const served = (log: string, ...flags: string[]) =>
+    continuo(['serve', '--log', logIn(folder, log), '--model', MODEL, ...flags])
+
   test('an address that others reach is refused', async () => {
-    const { code, err } = await continuo([
-      'serve',
-      '--log',
-      logIn(folder, 'x.db'),
-      '--model',
-      MODEL,
-      '--host',
-      '0.0.0.0',
-    ])
+    const { code, err } = await served('x.db', '--host', '0.0.0.0')
     expect(code).toBe(2)
     expect(err).toContain('needs --keys FILE')
   })
 
   test('a log that is not there is not made', async () => {
-    const { code, err } = await continuo(['serve', '--log', logIn(folder, 'typo.db'), '--model', MODEL])
+    const { code, err } = await served('typo.db')
     expect(code).toBe(1)
     expect(err).toContain('There is no log at')
   })
 
   test('a flag of the worker does nothing without it, and is refused', async () => {
-    const { code, err } = await continuo([
-      'serve',
-      '--log',
-      logIn(folder, 'x.db'),
-      '--model',
-      MODEL,
-      '--commit-interval',
-      '5',
-    ])
+    const { code, err } = await served('x.db', '--commit-interval', '5')
     expect(code).toBe(2)
     expect(err).toContain('--with-worker')
   })

@@ -7,35 +7,12 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { judge, runExactness } from '../../src/cli/bench/exactness.ts'
 import type { OpenModelOptions } from '../../src/engine/types.ts'
 import { temporaryFolder } from '../engine/packages.ts'
-import { TARGETS } from './perspective/config.ts'
 import { leastBytes, openPerspective } from './perspective/engine.ts'
 import { type Change, perspectiveConfig, writePerspective } from './perspective/package.ts'
 import { type Telling, tell } from './perspective/scenario.ts'
+import { ODD, USUAL } from './perspective/variants.ts'
 
-const PACKAGES: Readonly<Record<string, Change>> = {
-  usual: { layer_types: ['pdr', 'pdr', 'gqa', 'pdr'], recent: 9, mpd: { max_p: 0.9 }, hdm: { write_nats: 5 } },
-  odd: {
-    hidden_size: 71,
-    num_attention_heads: 3,
-    num_key_value_heads: 3,
-    head_dim: 10,
-    vocab_size: 101,
-    sliding_window: 5,
-    recent: 6,
-    intermediate_size: 37,
-    ffn_types: ['experts', 'dense', 'experts'],
-    pdr: { width: 83, rank: 13, write: 'plain' },
-    experts: { torus: [3, 5], top_k: 3, intermediate_size: 131, group_size: 64 },
-    mpd: {
-      perspectives: ['base', 'jitter', 'dropout', 'second', 'antipode', 'random', 'temperature'],
-      max_p: 1,
-      jsd: 0.1,
-      layers: 3,
-    },
-    hdm: { bits: 256, banks: 4, write_nats: 4, hit_max: 120 },
-    fmea: { targets: TARGETS, rank: 3, population: 4 },
-  },
-}
+const PACKAGES: Readonly<Record<string, Change>> = { usual: USUAL, odd: ODD }
 const NAMES = Object.keys(PACKAGES)
 const dirs = {} as Record<string, string>
 beforeAll(() => {
@@ -49,7 +26,7 @@ const told = async (dir: string, options: OpenModelOptions, telling: Telling): P
   model.close()
   return text
 }
-const USUAL: Telling = { chunk: 8, together: true }
+const TOGETHER: Telling = { chunk: 8, together: true }
 
 describe('exactness of the perspective family', () => {
   it('instruction sets, threads, chunks and batches give one chain, one set of surprisals, tokens and logits', async () => {
@@ -64,7 +41,7 @@ describe('exactness of the perspective family', () => {
 
   it.each(NAMES)('%s: instruction sets draw and adapt alike', async (name) => {
     const child = fileURLToPath(new URL('perspective/scenario-child.ts', import.meta.url))
-    const wanted = await told(dirs[name]!, { threads: 1 }, USUAL)
+    const wanted = await told(dirs[name]!, { threads: 1 }, TOGETHER)
     const ran: string[] = []
     for (const isa of ['generic', 'avx2', 'avx512', 'avx512vnni', '']) {
       const { CONTINUO_ISA: _, ...rest } = process.env
@@ -81,9 +58,9 @@ describe('exactness of the perspective family', () => {
   })
 
   it.each(NAMES)('%s: threads, cuts and company change nothing of draws and adaptations', async (name) => {
-    const wanted = await told(dirs[name]!, { threads: 1 }, USUAL)
+    const wanted = await told(dirs[name]!, { threads: 1 }, TOGETHER)
     const tellings: readonly Telling[] = [
-      USUAL,
+      TOGETHER,
       { chunk: 1, together: false },
       { chunk: 5, together: true },
       { chunk: 64, together: false },
@@ -95,7 +72,7 @@ describe('exactness of the perspective family', () => {
   })
 
   it.each(NAMES)('%s: nothing that the store does changes a bit', async (name) => {
-    const wanted = await told(dirs[name]!, { threads: 1 }, USUAL)
+    const wanted = await told(dirs[name]!, { threads: 1 }, TOGETHER)
     const two = await leastBytes(dirs[name]!)
     const settings: readonly NonNullable<OpenModelOptions['experts']>[] = [
       { bytes: two },
@@ -112,7 +89,9 @@ describe('exactness of the perspective family', () => {
     ]
     for (const experts of settings) {
       for (const threads of [1, 3])
-        expect(await told(dirs[name]!, { threads, experts }, USUAL), JSON.stringify({ threads, experts })).toBe(wanted)
+        expect(await told(dirs[name]!, { threads, experts }, TOGETHER), JSON.stringify({ threads, experts })).toBe(
+          wanted,
+        )
     }
   })
 })

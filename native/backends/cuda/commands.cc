@@ -283,16 +283,21 @@ Command gates_of(const Command& memory, Schedule& schedule) {
   return c;
 }
 
-namespace {
-
-// A product of input 0 with a packed matrix.
-Product product_with(const PackedMatrix& w, const Instruction& instruction, Addresses& addresses) {
+Product product_of(const PackedMatrix& w) {
   Product p;
   p.dtype = w.dtype;
   p.outputs = narrow(w.outputs);
   p.inputs = narrow(w.inputs);
   p.group = narrow(w.group);
   p.data = w.data;
+  return p;
+}
+
+namespace {
+
+// A product of input 0 with a packed matrix.
+Product product_with(const PackedMatrix& w, const Instruction& instruction, Addresses& addresses) {
+  Product p = product_of(w);
   p.x = static_cast<const float*>(addresses.value(instruction.in[0].id));
   p.y = static_cast<float*>(addresses.value(instruction.out));
   return p;

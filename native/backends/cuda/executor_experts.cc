@@ -6,24 +6,15 @@
 #include "backends/cuda/executor.h"
 #include "backends/cuda/expert_buffers.h"
 #include "backends/cuda/kernels/kernels.h"
+#include "backends/cuda/translate.h"
 #include "experts/form.h"
 
 namespace continuo::cuda {
 
 namespace {
 
-Product product_with(const PackedMatrix& w) {
-  Product p;
-  p.dtype = w.dtype;
-  p.outputs = static_cast<uint32_t>(w.outputs);
-  p.inputs = static_cast<uint32_t>(w.inputs);
-  p.group = static_cast<uint32_t>(w.group);
-  p.data = w.data;
-  return p;
-}
-
 ExpertProducts products_of(const experts::ExpertShape& shape, const std::byte* form) {
-  const auto product = [&](size_t which) { return product_with(experts::matrix_of(shape, which, form)); };
+  const auto product = [&](size_t which) { return product_of(experts::matrix_of(shape, which, form)); };
   ExpertProducts out;
   out.gate = product(0);
   out.up = product(1);

@@ -48,8 +48,8 @@ struct Addresses {
   virtual std::vector<float> numbers(const Constant& constant) = 0;
 };
 
-// Lines that are launched at once, with one upload of their arguments: all of a program, or those between two lines
-// about experts of a store, where the host must know what rows have computed.
+// Lines whose kernels are launched one behind the other without a wait of the host, after one upload of arguments: all
+// of a program, or those between two lines about experts of a store, where the host must know what rows have computed.
 struct Segment {
   size_t first_line, last_line;  // of Program::code, both included
   size_t lines, lines_end;       // of Schedule::lines

@@ -13,6 +13,8 @@ bool on_host(Op op);
 bool of_store(Op op);
 // The command that sums the gates of a memory.
 Command gates_of(const Command& memory, Schedule& schedule);
+// A product with a packed matrix, without rows.
+Product product_of(const PackedMatrix& w);
 Product product_of(const Model& model, const Instruction& instruction, Addresses& addresses);
 Routed routed_of(const Model& model, const Program& program, const Instruction& instruction, Addresses& addresses);
 Task epilogue_task_of(Op op);

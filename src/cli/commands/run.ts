@@ -9,21 +9,11 @@ import { refuseCompacted } from '../../operators/compacted-input.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { type Hosted, host, type Outcome } from '../../worker/host.ts'
 import { command, type ExitCode } from '../command.ts'
-import {
-  blobFlags,
-  blocksOf,
-  inputTopicFlag,
-  logFlags,
-  modelFlag,
-  type Phases,
-  sealFlags,
-  withLog,
-  withModel,
-} from '../common.ts'
+import { blocksOf, type Phases, withLog, withModel } from '../common.ts'
 import { choice, optionalWhole, refuseIdle } from '../flags.ts'
 import { bitsPer, count, plural, print, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
-import { metricsFlags, settingsOf, workerFlags } from '../worker-flags.ts'
+import { metricsFlags, placeFlags, settingsOf, workerFlags } from '../worker-flags.ts'
 
 const PROGRESS_INTERVAL = 2000 // ms, of --json
 
@@ -113,11 +103,7 @@ const tellOutcome = (outcome: Outcome, json: boolean): void => {
 }
 
 const FLAGS = {
-  ...logFlags,
-  ...sealFlags,
-  ...blobFlags,
-  model: modelFlag,
-  'input-topic': inputTopicFlag,
+  ...placeFlags,
   ...workerFlags,
   'until-idle': optionalWhole('MS', 'end when nothing was left to do for so long', { min: 0 }),
   ...metricsFlags,

@@ -16,22 +16,11 @@ import type { Worker } from '../../operators/worker.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { host as hostWorker, type Outcome } from '../../worker/host.ts'
 import { command, type ExitCode } from '../command.ts'
-import {
-  blobFlags,
-  blocksOf,
-  inputTopicFlag,
-  logFlags,
-  modelFlag,
-  openOptions,
-  sealFlags,
-  withExistingLog,
-  withLog,
-  withModel,
-} from '../common.ts'
+import { blocksOf, openOptions, withExistingLog, withLog, withModel } from '../common.ts'
 import { choice, on, optional, refuseIdle, text, usage, type Values, whole } from '../flags.ts'
 import { print, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
-import { metricsFlags, settingsOf, workerFlags } from '../worker-flags.ts'
+import { metricsFlags, placeFlags, settingsOf, workerFlags } from '../worker-flags.ts'
 import { exitCodeOf } from './run.ts'
 
 const SECOND = 1000
@@ -68,11 +57,7 @@ const gatewayFlags = {
 }
 
 const FLAGS = {
-  ...logFlags,
-  ...sealFlags,
-  ...blobFlags,
-  model: modelFlag,
-  'input-topic': inputTopicFlag,
+  ...placeFlags,
   ...gatewayFlags,
   'with-worker': on('also run a worker in this process; the flags below are its own'),
   ...workerFlags,

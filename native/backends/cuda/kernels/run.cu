@@ -70,10 +70,10 @@ cudaError_t load() {
       load_kernels(run_commands<Family::rows>, run_commands<Family::attention>, run_commands<Family::recurrence>,
                    find_strange, write_all<uint8_t>, write_all<uint16_t>, write_all<uint32_t>, write_all<uint64_t>);
   if (error != cudaSuccess) return error;
-  for (const auto part : {load_list, load_experts}) {
+  for (const auto part : {load_list, load_experts, load_products}) {
     if (const cudaError_t failed = part(); failed != cudaSuccess) return failed;
   }
-  return load_products();
+  return cudaSuccess;
 }
 
 void run(const Command* commands, uint32_t count, const Step& step, uint32_t first, uint32_t indices, uint32_t parts,

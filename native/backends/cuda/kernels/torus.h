@@ -7,8 +7,8 @@
 
 namespace continuo::cuda {
 
-// Of a number its share behind the point, 0 … 1; of a tiny negative one it may round to 1, which is the point 0. Not
-// finite: NaN.
+// The fractional part z − ⌊z⌋, in [0, 1]. A tiny negative z may round to 1, which is the same point of the torus as 0.
+// NaN where z is not finite.
 CONTINUO_INLINE float frac(float z) {
   if (!(z < 0x1p23f && z > -0x1p23f)) return z - z;
   const float whole = static_cast<float>(static_cast<int32_t>(z));
@@ -42,7 +42,7 @@ CONTINUO_INLINE uint64_t rank_key(float d, size_t place) {
   return uint64_t{ordered} << 32 | place;
 }
 
-// The least of one number of each thread; every thread gets it.
+// A block reduction: the minimum of `own` over the threads of the block, returned in every thread.
 CONTINUO_INLINE uint64_t least_of_block(uint64_t own) {
   __shared__ uint64_t least[32];
 #pragma unroll

@@ -60,6 +60,12 @@ export const generate = z.strictObject({
   run: z.int().min(1).max(MAX_RUN).default(MAX_RUN),
 })
 
+/**
+ * The end of a request of this session that stands before this event and is not over: it ends with `finish: "cancelled"` as soon as it can,
+ * whatever else waits in the session.
+ */
+export const cancel = z.strictObject({ type: z.literal('cancel'), id, requestId: generate.shape.requestId })
+
 /** The end of a document. With `reset` the memory returns to its first state; the clock is not set back. */
 export const boundary = z.strictObject({ type: z.literal('boundary'), id, reset: z.boolean().default(false) })
 
@@ -88,7 +94,7 @@ export const adapt = z.strictObject({
 /** The end of a session. Only `open` may follow: it begins a new context on the same clock. */
 export const close = z.strictObject({ type: z.literal('close'), id })
 
-export const chunk = z.union([open, text, tokens, generate, boundary, archive, retrieve, adapt, close])
+export const chunk = z.union([open, text, tokens, generate, cancel, boundary, archive, retrieve, adapt, close])
 export type Chunk = z.output<typeof chunk>
 export type ChunkInput = z.input<typeof chunk>
 
@@ -97,6 +103,7 @@ export const CHUNK_TYPES = [
   'text',
   'tokens',
   'generate',
+  'cancel',
   'boundary',
   'archive',
   'retrieve',
@@ -110,6 +117,7 @@ export const CHUNK_SCHEMAS: Readonly<Record<(typeof CHUNK_TYPES)[number], z.ZodT
   text,
   tokens,
   generate,
+  cancel,
   boundary,
   archive,
   retrieve,
@@ -130,6 +138,7 @@ export const chunks: TopicContract = {
     { type: 'text', bytes: 'aXQgd2FzIHRoZSB3b3JzdCBvZiB0aW1lcyw=' },
     { type: 'tokens', tokens: [105, 116] },
     { type: 'generate', requestId: 'r1', maxTokens: 64, temperature: 0.8, topP: 0.95, seed: 7, stop: ['\n\n'] },
+    { type: 'cancel', requestId: 'r1' },
     { type: 'boundary', reset: false },
     { type: 'archive' },
     { type: 'retrieve', blocks: [3, 11] },

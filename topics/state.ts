@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { chain, count, KEPT, sessionId, sha256, type TopicContract } from './common.ts'
+import { cause, chain, count, KEPT, sessionId, sha256, type TopicContract } from './common.ts'
 
 /** The position of a session in its input stream. */
 export const streamCursor = z.strictObject({
@@ -143,14 +143,31 @@ export const partitionCursor = z.strictObject({
 })
 export type PartitionCursor = z.infer<typeof partitionCursor>
 
-export const stateRecord = z.discriminatedUnion('type', [head, partitionCursor])
+/**
+ * A `cancel` took effect: the request of this session in the input record at `offset` ended after `index` tokens. When a cancel is read
+ * depends on time, so nothing else tells: whoever computes the request again obeys this record.
+ */
+export const cancelled = z.strictObject({
+  type: z.literal('cancelled'),
+  version: z.literal(1),
+  session: sessionId,
+  requestId: z.string(),
+  offset: count,
+  index: count,
+  /** The `cancel` event. */
+  cause,
+})
+export type Cancelled = z.infer<typeof cancelled>
+
+export const stateRecord = z.discriminatedUnion('type', [head, partitionCursor, cancelled])
 export type StateRecord = z.infer<typeof stateRecord>
 
 const zeros = '0'.repeat(64)
 
 export const state: TopicContract = {
   name: 'state',
-  purpose: 'Heads of sessions and the cursor of the partition, written in the transaction that carries their outputs.',
+  purpose:
+    'Heads of sessions, cancels that took effect, and the cursor of the partition, written in the transaction that carries their outputs.',
   key: 'session id, UTF-8; empty for the partition cursor',
   value: stateRecord,
   settings: KEPT,
@@ -165,6 +182,15 @@ export const state: TopicContract = {
       done: [[14, 17]],
       model: zeros,
       layout: zeros,
+    },
+    {
+      type: 'cancelled',
+      version: 1,
+      session: 'log-7',
+      requestId: 'r1',
+      offset: 12,
+      index: 32,
+      cause: { topic: 'continuo.chunks', partition: 0, offset: 15, id: null },
     },
   ],
 }

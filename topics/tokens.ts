@@ -20,9 +20,10 @@ export const generated = z.strictObject({
   /**
    * `null` while the request goes on. `length`: all requested tokens were generated; `stop`: a stop string was generated; `eos`: the
    * model drew an end token (which is neither in `ids` nor fed); `context`: the context has no position left; `stopped`: the session
-   * was set aside, and the dead letter of the request says why. With the last three, `ids` may be empty.
+   * was set aside, and the dead letter of the request says why; `cancelled`: a `cancel` ended it. With `eos`, `context` and `stopped`, `ids`
+   * may be empty; with `cancelled` it is.
    */
-  finish: z.enum(['length', 'stop', 'eos', 'context', 'stopped']).nullable(),
+  finish: z.enum(['length', 'stop', 'eos', 'context', 'stopped', 'cancelled']).nullable(),
   cause,
 })
 export type Generated = z.infer<typeof generated>

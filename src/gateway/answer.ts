@@ -26,7 +26,14 @@ const shown = (bytes: Uint8Array): string => {
   }
 }
 
-const FINISHES = { length: 'length', context: 'length', stop: 'stop', eos: 'stop', stopped: 'stop' } as const
+const FINISHES = {
+  length: 'length',
+  context: 'length',
+  stop: 'stop',
+  eos: 'stop',
+  stopped: 'stop',
+  cancelled: 'stop',
+} as const
 
 export interface Answer {
   /** Takes the runs of one request in their order. */

@@ -114,6 +114,7 @@ export const followSessions = (
         )
       return
     }
+    if (state.type === 'cancelled') return
     if (!views.has(state.session)) sorted = null
     views.set(state.session, viewOf(state, partition))
     for (const look of waiting.get(state.session) ?? []) look()

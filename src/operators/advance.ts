@@ -26,7 +26,7 @@ import { createDetokenizer, NO_TEXT } from './detokenize.ts'
 import { perspectivesIn } from './perspectives.ts'
 import { rememberedIn } from './remembered.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
-import { cursorAt, observe, spanFrom } from './spans.ts'
+import { cursorAt, endOfRequest, observe, spanFrom } from './spans.ts'
 import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
 
 export const FEED_SLICE = 256
@@ -36,6 +36,11 @@ export interface Inference {
   readonly model: Fingerprints & Partial<Pick<ModelInfo, 'endTokens' | 'perspectives'>>
   readonly tokenizer: Tokenizer | null
   submit(item: WorkItem): Promise<WorkResult>
+  /**
+   * Whether the request in the record at `offset` ends after `index` tokens because of a `cancel`. Asked before each run. What is computed
+   * again must be told what was decided then (`cancelled` records); absent: nothing is cancelled.
+   */
+  readonly isCancelled?: (offset: number, index: number) => boolean
   /** Runs another call that has the context to itself; absent where nobody closes contexts meanwhile. */
   readonly alone?: <T>(context: Context, call: () => Promise<T>) => Promise<T>
 }
@@ -376,6 +381,13 @@ export async function* advance(
         throw new SessionLost(
           `Session "${session.head.session}" stands at token ${index} of a request for ${event.maxTokens}, which ended before.`,
         )
+      if (engine.isCancelled?.(record.offset, index) === true) {
+        const ended = endOfRequest(session.head, work, event.requestId, 'cancelled')
+        const cursor = { ...session.head.cursor, complete: true, held: work.held }
+        const head: Head = { ...session.head, cursor, generation: null }
+        yield emit({ record, session: head.session, outputs: [...outputs, ended], head, done: true })
+        return
+      }
       let step: Step
       try {
         step = await generateSlice(session, work, event, count, engine)

@@ -7,7 +7,7 @@ import type { Head } from '../state/head.ts'
 import type { EventLog } from '../streams/log.ts'
 import { advance, type SessionState } from './advance.ts'
 import { parentOf, sessionFor } from './fork.ts'
-import { type ReplayDeps, sessionEvents } from './replay.ts'
+import { obeying, type ReplayDeps, sessionEvents } from './replay.ts'
 import { SessionLost } from './set-aside.ts'
 import { tokenizeEvent } from './tokenize.ts'
 import { type ValidateOptions, validateRecord } from './validate.ts'
@@ -80,7 +80,8 @@ export const parentBefore = async (
   offset: number,
   signal?: AbortSignal,
 ): Promise<SessionState> => {
-  const { log, names, model, engine, validate } = deps
+  const { log, names, model, validate, cancelled } = deps
+  const engine = obeying(deps.engine, cancelled)
   const lost = (why: string): SessionLost =>
     new SessionLost(
       `Session "${from.session}", whose fork at pulse ${from.pulse} stands at offset ${offset} of ${names.chunks}, partition ${partition}, cannot be computed again: ${why}.`,

@@ -25,8 +25,9 @@ export const NOBODY: Others = { newest: () => undefined, partitions: 1 }
 export const parentOf = ({ event }: SessionEvent): string | null =>
   event.type === 'open' && event.from !== undefined ? event.from.session : null
 
-/** The sessions whose order an event stands in: its own, and the one that it forks. */
+/** The sessions whose order an event stands in: its own, and the one that it forks; none for a `cancel`, which goes past all that waits. */
 export const sessionsOf = (item: Valid | Rejected): readonly (string | null)[] => {
+  if (item.kind === 'valid' && item.event.type === 'cancel') return []
   const parent = item.kind === 'valid' ? parentOf(item) : null
   return parent === null || parent === item.session ? [item.session] : [item.session, parent]
 }

@@ -9,12 +9,14 @@ import { SpillLost } from '../state/spill.ts'
 import { advance } from './advance.ts'
 import { spillLostOf } from './forks.ts'
 import type { LiveSessions } from './live-sessions.ts'
+import type { Requests } from './requests.ts'
 import type { SessionTable } from './session-table.ts'
-import { type Bounded, tokenizeEvent } from './tokenize.ts'
-import type { Rejected, Step, Tokenized, Valid } from './types.ts'
+import { type Bounded, idleCancel, tokenizeEvent } from './tokenize.ts'
+import { isCancel, type Rejected, type Step, type Tokenized, type Valid } from './types.ts'
 
 export interface InferDeps {
   readonly table: Pick<SessionTable, 'newest' | 'stepped' | 'room' | 'captures'>
+  readonly requests: Requests
   readonly sessions: Pick<LiveSessions, 'engine' | 'acquire' | 'fork' | 'capture' | 'rest'>
   readonly model: Bounded
   /** Partitions of the input. */
@@ -54,8 +56,17 @@ const learntFrom = ({ outputs }: Step): number =>
     return sum + output.value.evaluations * output.value.tokens
   }, 0)
 
-/** The steps of one event. */
-async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
+/** The step with what follows from its end, where a `cancel` was that. */
+const obeying = (step: Step, requests: Requests): Step => {
+  for (const output of step.outputs) {
+    if (output.to === 'tokens' && output.value.finish === 'cancelled')
+      return { ...step, awaited: true, cancelled: requests.ended(step.record.offset, output.value.index) }
+  }
+  return step
+}
+
+/** The steps of one event that has its turn in its session. */
+async function* turn(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   const { table, sessions, model, snapshotEvery, stopping, warn } = deps
   const { engine } = sessions
   const work = tokenizeEvent(event, table.newest(event.session), engine.tokenizer, model, {
@@ -97,7 +108,7 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
         failpoint('snapshot.captured')
         table.captures.ofStep(head, capture, needsSnapshot)
       }
-      yield step
+      yield obeying(step, deps.requests)
       await table.room()
       if (stopping.aborted) return
     }
@@ -108,6 +119,20 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   } finally {
     if (!failed) sessions.rest(session)
   }
+}
+
+/** The steps of one event. A `cancel` that finds its request has none: the request's last step finishes it. */
+async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
+  const { requests, stopping } = deps
+  if (isCancel(event)) {
+    if (!requests.cancel(event)) yield rejectedStep(idleCancel(event))
+    return
+  }
+  yield* turn(deps, event)
+  // A stop leaves both for the next start.
+  if (event.event.type !== 'generate' || stopping.aborted) return
+  const late = requests.over(event)
+  if (late !== null) yield rejectedStep(idleCancel(late))
 }
 
 const stepsOf = (deps: InferDeps, item: Valid | Rejected): AsyncIterable<Step> | readonly Step[] => {

@@ -6,7 +6,17 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { TopicNames } from '../../topics/index.ts'
 import type { ModelInfo } from '../engine/types.ts'
 import { ContinuoError, codeOf } from '../errors.ts'
-import { checkFits, faultOfHead, type Head, isOldSeal, type PartitionCursor, seal, unseal } from '../state/head.ts'
+import {
+  type Cancelled,
+  cancelledOffset,
+  checkFits,
+  faultOfHead,
+  type Head,
+  isOldSeal,
+  type PartitionCursor,
+  seal,
+  unseal,
+} from '../state/head.ts'
 import { createLiveIndex, type LiveIndex, recordBytes } from '../state/live-index.ts'
 import type { EventLog, PartitionWriter, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
@@ -53,13 +63,18 @@ async function* wholePartition(log: EventLog, topic: string, partition: number):
   }
 }
 
+/** What a state record is about: a session, the cursor (''), or a request that was cancelled (its offset in the input). */
+export type StateKey = string | number
+
 export interface PartitionState {
   readonly cursor: PartitionCursor | null
   readonly heads: Map<string, Head>
-  readonly stateIndex: LiveIndex
+  /** Cancels that took effect, by the offset of the request, of all requests that are in the input still. */
+  readonly cancelled: Map<number, Cancelled>
+  readonly stateIndex: LiveIndex<StateKey>
   readonly snapshotIndex: LiveIndex
-  /** Sessions whose head carries a former seal: it is to be written anew. */
-  readonly resealing: readonly string[]
+  /** Records with a former seal: they are to be written anew. */
+  readonly resealing: readonly StateKey[]
 }
 
 /**
@@ -72,12 +87,19 @@ export const readPartitionState = async (
   partition: number,
   compactFloor: number,
 ): Promise<PartitionState> => {
-  const stateIndex = createLiveIndex(compactFloor)
+  const stateIndex = createLiveIndex<StateKey>(compactFloor)
   const snapshotIndex = createLiveIndex(compactFloor)
   // Only the newest record of a key speaks; the older ones are not even opened.
-  const newest = new Map<string, StoredRecord>()
+  const newest = new Map<StateKey, StoredRecord>()
+  const { begin } = await log.bounds(names.chunks, partition)
   for await (const record of wholePartition(log, names.state, partition)) {
-    const key = record.key === null ? '' : textOf(record.key)
+    const request = cancelledOffset(record.headers)
+    const key = request ?? (record.key === null ? '' : textOf(record.key))
+    // Nobody computes a request again that has left the input.
+    if (request !== null && request < begin) {
+      stateIndex.waste(record.offset, recordBytes(record))
+      continue
+    }
     // A genesis cursor counts only where there is nothing yet: see writeGenesisCursor().
     if (newest.has(key) && isGenesisCursor(record)) {
       stateIndex.waste(record.offset, recordBytes(record))
@@ -89,12 +111,14 @@ export const readPartitionState = async (
   }
   let cursor: PartitionCursor | null = null
   const heads = new Map<string, Head>()
+  const cancelled = new Map<number, Cancelled>()
   const place = { topic: names.state, partition, keys: log.sealKeys }
-  const resealing: string[] = []
-  for (const { key, value, headers, offset } of newest.values()) {
+  const resealing: StateKey[] = []
+  for (const [id, { key, value, headers, offset }] of newest) {
     const state = unseal(`${names.state}, partition ${partition}, offset ${offset}`, key, value, headers, place)
-    if (state.type === 'head' && isOldSeal({ key: key!, value: value!, headers }, place)) resealing.push(state.session)
+    if (state.type !== 'cursor' && isOldSeal({ key: key!, value: value!, headers }, place)) resealing.push(id)
     if (state.type === 'cursor') cursor = state
+    else if (state.type === 'cancelled') cancelled.set(state.offset, state)
     else {
       const fault = faultOfHead(state)
       heads.set(state.session, fault === null ? state : asStopped(state, fault))
@@ -113,7 +137,7 @@ export const readPartitionState = async (
   if (parts > 0 && unnamed > 0) snapshotIndex.waste(stored.begin, unnamed * (bytes / parts))
   for (const { session, snapshot } of refs.sort((x, y) => x.snapshot.first - y.snapshot.first))
     snapshotIndex.put(session, { offset: snapshot.first, bytes: snapshot.bytes })
-  return { cursor, heads, stateIndex, snapshotIndex, resealing }
+  return { cursor, heads, cancelled, stateIndex, snapshotIndex, resealing }
 }
 
 /** Cursor, committed offset, heads and model must agree. Throws REFUSED naming what differs. */

@@ -21,6 +21,7 @@ import type { ContextStore, Contexts } from './context-store.ts'
 import { createLiveSessions, type LiveSessions } from './live-sessions.ts'
 import { openState } from './partition-state.ts'
 import { pipeline } from './pipeline.ts'
+import { createRequests } from './requests.ts'
 import { restoreSession } from './restore.ts'
 import { createSessionTable } from './session-table.ts'
 import { type WorkerSettings, withDefaults } from './settings.ts'
@@ -103,7 +104,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     life.to('restoring')
     const state = await openState(writer, options, partition, options.compactFloor)
     failpoint('restore.read')
-    const { heads, stateIndex, snapshotIndex, resealing } = state
+    const { heads, cancelled, stateIndex, snapshotIndex, resealing } = state
     const claimed = { log, names, model, partition, writer, partBytes: options.partBytes }
     const { blobs, cursor } = await openBlobs(claimed, state.cursor, heads)
     const { offset: from, done, topicId, logId } = cursor
@@ -111,6 +112,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal, undefined, topicId)
     const table = createSessionTable({
       heads: heads.values(),
+      cancelled,
       position: watermark.position().offset,
       blobs,
       maxSteps: BACKLOG_STEPS,
@@ -120,12 +122,14 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     const partitions = await log.partitions(names.chunks)
     const validation = { format: options.format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
     const engine = { model, tokenizer, submit: contexts.submit }
+    const requests = createRequests()
     const { distrust, kept } = blobs ?? {}
     const restoring = {
       log,
       names,
       model,
       engine,
+      cancelled: table.cancelled,
       heads: table.heads,
       validate: validation,
       warn: options.warn,
@@ -136,7 +140,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     sessions = createLiveSessions({
       table,
       model,
-      engine,
+      engine: { ...engine, isCancelled: requests.isCancelled },
       blobs,
       snapshotEvery: options.snapshotEvery,
       snapshotRecords: options.snapshotRecords,
@@ -152,7 +156,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       warn: options.warn,
     })
     const { snapshotEvery, warn } = options
-    const inference = { table, sessions, model, partitions, snapshotEvery, stopping: stopping.signal, warn }
+    const inference = { table, requests, sessions, model, partitions, snapshotEvery, stopping: stopping.signal, warn }
     load = () => watermark.load.records
     offset = () => watermark.position().offset
     if (stopping.signal.aborted) return

@@ -13,7 +13,7 @@ import type { Tokenizer } from '../models/tokenizer/types.ts'
 import type { Head } from '../state/head.ts'
 import { faultOfFork, NOBODY, type Others } from './fork.ts'
 import { idsOfToken, MOST_IDS } from './perspectives.ts'
-import type { Rejected, Tokenized, Valid } from './types.ts'
+import { type Cancel, isCancel, type Rejected, type Tokenized, type Valid } from './types.ts'
 
 const NONE = new Int32Array(0)
 
@@ -36,6 +36,7 @@ const idsOf = (
   const between = (ids: Int32Array): string => (empty && ids.length === 0 ? '' : tokenizer.begun)
   switch (event.type) {
     case 'open':
+    case 'cancel':
       return { ids: NONE, held }
     case 'text':
       return 'text' in event
@@ -108,17 +109,28 @@ const faultOfExperts = (event: Valid['event'], { adapts, perspectives }: Bounded
     : null
 }
 
+/** A `cancel` that ends no request. */
+export const idleCancel = ({ record, session, event }: Cancel): Rejected => ({
+  kind: 'rejected',
+  record,
+  session,
+  reason: `A "cancel" event names request "${event.requestId}" of session "${session}", and no such request was waiting or being generated before it: it was over already, was cancelled before, or has another id.`,
+})
+
 /**
  * `head` is the newest of the session, undefined for a session that has none yet. `others` has the sessions that it may be forked from;
  * without them there are none.
  */
 export const tokenizeEvent = (
-  { record, session, event, hash }: Valid,
+  valid: Valid,
   head: Head | undefined,
   given: Tokenizer | null,
   model: Bounded,
   others: Others = NOBODY,
 ): Tokenized | Rejected => {
+  // It has no turn in its session. One that ends a request does so with a step of that.
+  if (isCancel(valid)) return idleCancel(valid)
+  const { record, session, event, hash } = valid
   const reject = (reason: string): Rejected => ({ kind: 'rejected', record, session, reason })
   const tokenizer = given ?? missing
   const { positions, outerMemory } = model

@@ -2,7 +2,7 @@
 import type { Chunk } from '../../topics/chunks.ts'
 import type { Cause } from '../../topics/common.ts'
 import type { Observation } from '../../topics/observations.ts'
-import type { Stopped } from '../../topics/state.ts'
+import type { Cancelled, Stopped } from '../../topics/state.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { giveBack } from '../bulk.ts'
 import type { ContinuoError } from '../errors.ts'
@@ -20,6 +20,11 @@ export interface Valid {
   /** sha256 of the record's value. */
   readonly hash: string
 }
+
+/** A `cancel` event. */
+export type Cancel = Valid & { readonly event: Extract<Valid['event'], { type: 'cancel' }> }
+
+export const isCancel = (event: Valid): event is Cancel => event.event.type === 'cancel'
 
 /** The part of an event that every operator after validate needs. */
 export type SessionEvent = Omit<Valid, 'kind'>
@@ -94,6 +99,8 @@ export interface Step {
   readonly done: boolean
   /** Its tokens belong to a request that asked for short records: somebody waits for them. */
   readonly awaited?: boolean
+  /** The request ended with this step because of a `cancel`, whose own record is finished with it. */
+  readonly cancelled?: Cancelled
   /** The session was set aside with this step, and this is why. */
   readonly failure?: ContinuoError
 }

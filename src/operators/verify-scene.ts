@@ -91,6 +91,8 @@ export interface Scene {
   readonly validation: ValidateOptions
   readonly stored: StoredState
   readonly deadLetters: ReadonlyMap<number, DeadLetter>
+  /** Of requests that were cancelled, by their offset, the index at which the tokens topic says that they ended. */
+  readonly told: Map<number, number>
   /** Forks that the input asks for. */
   readonly forks: readonly ForkEvent[]
   readonly begin: number

@@ -17,8 +17,9 @@ import { type ContextStore, createContextStore } from './context-store.ts'
 import { parentOf, sessionFor } from './fork.ts'
 import { setAside } from './set-aside.ts'
 import { tokenizeEvent } from './tokenize.ts'
-import type { Step, Tokenized } from './types.ts'
+import { isCancel, type Step, type Tokenized } from './types.ts'
 import { validateRecord } from './validate.ts'
+import { cancelledIn, noteCancelled, strayCancels, verifyCancel, verifyRequest } from './verify-cancelled.ts'
 import { compareDeadLetter, compareOutput, conclude, missingHead } from './verify-compare.ts'
 import {
   noTotals,
@@ -71,8 +72,11 @@ const createSubjects = async (
     if (list !== undefined && !subjects.has(id)) subjects.set(id, await createSubject(silenced(scene), list, true))
   }
   for (const topic of ['tokens', 'observations'] as const) {
-    for await (const record of all(options.log, options.names[topic], partition))
-      subjects.get(keyText(record))?.outputs[topic].push(record)
+    for await (const record of all(options.log, options.names[topic], partition)) {
+      const subject = subjects.get(keyText(record))
+      subject?.outputs[topic].push(record)
+      if (subject !== undefined && topic === 'tokens') noteCancelled(scene, record)
+    }
   }
   return subjects
 }
@@ -86,7 +90,9 @@ const verifyRecord = async (
 ): Promise<void> => {
   const { engine } = scene
   const valid = validateRecord(record, scene.validation)
-  if (valid.kind === 'rejected' || record.offset < subject.begins) return
+  if (valid.kind === 'rejected') return
+  if (isCancel(valid)) verifyCancel(scene, valid)
+  if (isCancel(valid) || record.offset < subject.begins) return
   const { cursor } = subject.session?.head ?? {}
   if (cursor !== undefined && (record.offset < cursor.offset || (record.offset === cursor.offset && cursor.complete)))
     return
@@ -198,7 +204,9 @@ const recompute = async (
   )
   subject.session = session
   const { target } = subject
+  const ends = verifyRequest(scene, work)
   for await (const step of steps(scene, session, work, fresh)) {
+    ends(step)
     for (const output of step.outputs) {
       if (output.to === 'deadletters') compareDeadLetter(scene, step.record, output)
       else compareOutput(scene, subject, output, step)
@@ -245,9 +253,11 @@ const recomputeOrGiveUp = async (
 const verifyStatic = async (scene: Scene): Promise<void> => {
   const { options, partition, stored, begin, end, isDone, found } = scene
   const { log, names } = options
+  const cancels = strayCancels(scene)
   for await (const batch of log.read(names.chunks, partition, begin, { until: end, undecodable: true })) {
     for (const record of batch.records) {
       const valid = validateRecord(record, scene.validation)
+      cancels.met(record, valid)
       if (valid.kind === 'rejected') compareDeadLetter(scene, record, valid)
       else if (!stored.heads.has(valid.session) && !stored.heads.has(parentOf(valid) ?? '')) {
         const others = { newest: () => undefined, partitions: scene.partitions }
@@ -257,6 +267,7 @@ const verifyStatic = async (scene: Scene): Promise<void> => {
       }
     }
   }
+  cancels.conclude()
   for (const topic of ['tokens', 'observations'] as const) {
     for await (const record of all(log, names[topic], partition)) {
       const session = keyText(record)
@@ -283,15 +294,17 @@ const verifyPartition = async (
   const { cursor } = stored
   const { begin, end } = await log.bounds(names.chunks, partition)
   const validation = { format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
+  const told = new Map<number, number>()
   const scene: Scene = {
     options,
     partition,
     partitions,
     model: { ...model, createContext: contexts.createContext, forkContext: contexts.forkContext },
-    engine: { model, tokenizer, submit: contexts.submit },
+    engine: { model, tokenizer, submit: contexts.submit, isCancelled: cancelledIn(stored, told) },
     validation,
     stored,
     deadLetters: await readDeadLetters(log, names, partition),
+    told,
     forks: await forkEvents(log, names.chunks, partition, [begin, end], validation),
     begin,
     end,

@@ -155,7 +155,7 @@ export class SessionManager {
       const request = { seed: entry.seed, ...sampling, type: 'generate', requestId: CALLS }
       const event = parsed(generateSchema, request, 'The options of generate')
       const perspectives: Pick<Perspectives, 'draws' | 'experts'> = { draws: [], experts: [] }
-      const out = { ids: [] as number[], text: '', logprobs: [] as number[], finish: 'aborted' as Generation['finish'] }
+      const out = { ids: [] as number[], text: '', logprobs: [] as number[], finish: 'length' as Generation['finish'] }
       await this.#advance(entry, event, utf8.encode(JSON.stringify(event)), {
         tokens(run) {
           out.ids.push(...run.ids)
@@ -170,7 +170,7 @@ export class SessionManager {
             perspectives.experts.push(...expertsOf(result, shape!))
           },
         }),
-        goesOn: () => signal?.aborted !== true,
+        isCancelled: () => signal?.aborted === true,
       })
       return { ...out, ...(noted && { perspectives }), head: entry.head }
     })
@@ -465,7 +465,8 @@ export class SessionManager {
       readonly tokens?: (run: Generated) => void
       /** Asks what draws find. */
       readonly drawn?: (result: WorkResult) => void
-      readonly goesOn?: () => boolean
+      /** Asked before each run of a request. */
+      readonly isCancelled?: () => boolean
     },
   ): Promise<void> {
     const { handle, context } = entry
@@ -490,6 +491,7 @@ export class SessionManager {
     const engine = {
       model: this.#model,
       tokenizer: this.#tokenizer,
+      isCancelled: observed.isCancelled ?? (() => false),
       async submit(item: WorkItem) {
         const asks = observed.drawn !== undefined && item.generate !== undefined
         const result = await probed(asks ? { ...item, perspectives: true } : item)
@@ -508,7 +510,6 @@ export class SessionManager {
           if (output.to === 'observations') observed.observation?.(output.value)
           if (output.to === 'deadletters') invalid(output.reason)
         }
-        if (observed.goesOn?.() === false) break
       }
     } catch (error) {
       throw named(error, id)

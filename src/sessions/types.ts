@@ -91,7 +91,7 @@ export type GenerateOptions = Omit<z.input<typeof generate>, 'type' | 'id' | 're
   readonly perspectives?: boolean
   /** Each run of at most 16 tokens as soon as it was fed; `text` is the characters that became whole with it. */
   readonly onTokens?: (run: Pick<Generated, 'index' | 'ids' | 'text' | 'logprobs' | 'finish'>) => void
-  /** Ends the generation after the run in hand. */
+  /** Ends the generation after the run in hand, as a `cancel` event does: `finish` is `cancelled`. */
   readonly signal?: AbortSignal
 }
 
@@ -101,7 +101,7 @@ export interface Generation {
   readonly text: string
   /** ln p of each id at temperature 1 and without cuts. */
   readonly logprobs: readonly number[]
-  readonly finish: NonNullable<Generated['finish']> | 'aborted'
+  readonly finish: NonNullable<Generated['finish']>
   /** Of each token, where it was asked for: what its draw found, and the experts that it went to, [token][layer with experts][rank]. */
   readonly perspectives?: Readonly<Pick<Perspectives, 'draws' | 'experts'>>
   readonly head: Head

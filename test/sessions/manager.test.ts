@@ -205,7 +205,7 @@ describe('generation', () => {
       signal: abort.signal,
       onTokens: ({ index }) => (index === 16 ? abort.abort() : undefined),
     })
-    expect(finish).toBe('aborted')
+    expect(finish).toBe('cancelled')
     expect(drawn).toHaveLength(32)
     const next = await manager.generate(session, { maxTokens: 5, temperature: 0 })
     expect(next.finish).toBe('length')

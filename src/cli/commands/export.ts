@@ -5,6 +5,7 @@ import { ContinuoError } from '../../errors.ts'
 import { writeDurably } from '../../files.ts'
 import type { ModelPackage } from '../../models/open.ts'
 import { wholeFile } from '../../operators/manifests.ts'
+import type { PartitionState } from '../../operators/partition-state.ts'
 import { restoreSession } from '../../operators/restore.ts'
 import { readSnapshot } from '../../operators/snapshots.ts'
 import { checkFits, type Head, sameHead } from '../../state/head.ts'
@@ -26,8 +27,8 @@ import { on, optional, refuseIdle, usage } from '../flags.ts'
 import { bytes, count, print, printJson, say } from '../output.ts'
 import { checkSession } from './feed.ts'
 
-const findHead = async (log: EventLog, names: TopicNames, partition: number, session: string): Promise<Head> => {
-  const head = (await stateOf(log, names, partition)).heads.get(session)
+const findHead = ({ heads }: PartitionState, log: EventLog, session: string): Head => {
+  const head = heads.get(session)
   if (head === undefined) throw new ContinuoError('INVALID', `There is no session "${session}" in ${log.url}.`)
   if (head.status === 'closed') {
     throw new ContinuoError(
@@ -78,7 +79,8 @@ export const exportSession = command({
       await partitionsOf(log, names)
       // Of the state, so that sessions can be had even where partitions were added to the input.
       const partition = await log.partitionOf(names.state, Buffer.from(session))
-      const head = await findHead(log, names, partition, session)
+      const state = await stateOf(log, names, partition)
+      const head = findHead(state, log, session)
       const finish = async (plain: Uint8Array): Promise<ExitCode> => {
         const file = log.sealKeys === undefined ? plain : await sealExport(plain, log.sealKeys)
         checkFree()
@@ -105,12 +107,13 @@ export const exportSession = command({
       }
       return withModel(flags.model, flags, async ({ model, tokenizer }: ModelPackage) => {
         checkFits(head, model)
+        const { cancelled } = state
         const engine = { model, tokenizer, submit: model.submit }
         const validate = { format: flags['input-format'], vocabSize: model.vocabSize, readsText: tokenizer !== null }
-        const restored = await restoreSession({ log, names, model, engine, validate }, partition, head)
-        const state = await restored.context.state()
+        const restored = await restoreSession({ log, names, model, engine, validate, cancelled }, partition, head)
+        const content = await restored.context.state()
         restored.context.close()
-        return finish(await encodeSnapshot(head, state, model.layout))
+        return finish(await encodeSnapshot(head, content, model.layout))
       })
     })
   },

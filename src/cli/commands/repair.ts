@@ -68,11 +68,13 @@ export const repair = command({
         const all: Repaired[] = []
         try {
           for (let partition = 0; partition < partitions; partition += 1) {
-            const heads = [...(await stateOf(log, names, partition)).heads.values()].filter(
+            const state = await stateOf(log, names, partition)
+            const { cancelled } = state
+            const heads = [...state.heads.values()].filter(
               ({ session }) => flags.session === undefined || session === flags.session,
             )
             for (const head of heads) checkFits(head, model)
-            for await (const seen of repairPartition(deps, reading, partition, heads)) {
+            for await (const seen of repairPartition({ ...deps, cancelled }, reading, partition, heads)) {
               all.push(seen)
               if (!flags.json) tell(seen)
             }

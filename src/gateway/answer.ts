@@ -13,7 +13,7 @@ export interface Piece {
   /** Text that is certain by now. */
   readonly text: string
   readonly tokens: readonly ScoredToken[]
-  readonly finish: 'stop' | 'length' | null
+  readonly finish: 'stop' | 'length' | 'cancelled' | null
 }
 
 const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
@@ -32,7 +32,7 @@ const FINISHES = {
   stop: 'stop',
   eos: 'stop',
   stopped: 'stop',
-  cancelled: 'stop',
+  cancelled: 'cancelled',
 } as const
 
 export interface Answer {

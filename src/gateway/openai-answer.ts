@@ -4,7 +4,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { openAnswer, type Piece } from './answer.ts'
-import { answersTo, generatedIn, type Place, send, wantedOf } from './ask.ts'
+import { answersTo, generatedIn, type Place, type Sent, send, sendCancel, type Wanted, wantedOf } from './ask.ts'
 import { Refusal } from './refusal.ts'
 import { failureBody, goneSignal, type OpenCounter, SESSION_HEADER, type Service, sessionInHeader } from './service.ts'
 import { type ServerEvent, sendEvents } from './sse.ts'
@@ -57,13 +57,17 @@ export interface Job {
   readonly stream: boolean
   /** The answer that must be the session's last one. */
   readonly after?: string
-  /** A session of the request's own stays open after the answer. */
+  /** A session of the request's own stays open after the answer, which can be had later: it goes on when its client goes away. */
   readonly keepsSession: boolean
   shape(asking: Asking): Shape
 }
 
 /** Records of the topic that are searched for the last answer of a session. */
 const LOOK_BACK = 1024
+/** What proxies write into their logs for a request whose client went away before it was answered. */
+const CLIENT_GONE = 499
+/** Tokens of a record that a client waits for in a stream. */
+const STREAM_RUN = 1
 /** The most stop texts that an event takes. */
 const MOST_STOPS = 16
 
@@ -112,6 +116,28 @@ const standingOf = async (
   return { closed, pulse: view?.pulse ?? 0, standing: { fresh: !begun, stopped } }
 }
 
+/** A request that is in the log. */
+interface Asked {
+  readonly session: string
+  readonly requestId: string
+  readonly sent: Sent
+  readonly wanted: Wanted
+  /** Its session goes on after it. */
+  readonly lasts: boolean
+  /** Its last run was read, or it was refused. */
+  over: boolean
+}
+
+/** Ends a request that nobody reads any more. Where its session goes on, this waits for the end: the next request asks what the last answer was. */
+const abandon = async ({ topics, sessions, limits, ended }: Service, asked: Asked): Promise<void> => {
+  const { session, requestId, sent, wanted, lasts } = asked
+  await sendCancel(topics, session, requestId)
+  if (!lasts) return
+  const until = AbortSignal.any([AbortSignal.timeout(limits.answer), ended])
+  for await (const { finish, toPulse } of answersTo(topics, session, sent, wanted, until))
+    if (finish !== null) await sessions.reached(session, toPulse, until)
+}
+
 /** Answers the request. Throws what stands in the way before the first token; what comes later is in the stream. */
 export const answer = async (
   request: FastifyRequest,
@@ -148,7 +174,9 @@ export const answer = async (
           `There was no whole answer within ${limits.answer / 1000} seconds. Does a worker serve this log?`,
           { code: 'timeout' },
         )
-      : new Refusal(503, 'The gateway is ending. Ask again.', { code: 'ending' })
+      : gone.aborted
+        ? new Refusal(CLIENT_GONE, 'The client went away.', { code: 'client_gone' })
+        : new Refusal(503, 'The gateway is ending. Ask again.', { code: 'ending' })
 
   const named = sessionInHeader(request) ?? job.session
   const session = named ?? `api-${randomUUID()}`
@@ -159,6 +187,7 @@ export const answer = async (
       : await turns.enter(session, ends).catch((error: unknown) => {
           throw ends.aborted ? cut() : error
         })
+  let asked: Asked | null = null
   try {
     const { closed, pulse, standing } = await standingOf(session, named !== undefined, job, answering)
     const prompt = job.prompt(standing)
@@ -168,6 +197,7 @@ export const answer = async (
       })
     const seed = job.seed ?? randomInt(2 ** 47)
     const before: readonly ChunkInput[] = [...(closed ? [{ type: 'open' } as const] : []), ...prompt.events]
+    if (ends.aborted) throw cut()
     let shape: Shape | undefined
     const sent = await send(topics, session, (place) => {
       shape = job.shape({ ...place, session, promptTokens: prompt.tokens })
@@ -182,12 +212,15 @@ export const answer = async (
           topP: job.topP,
           stop: stops,
           seed,
+          ...(job.stream && { run: STREAM_RUN }),
         },
         ...(lasts ? [] : [{ type: 'close' } as const]),
       ]
     })
-    const { opening, piece: shaped, closing, whole } = shape!
+    const { id: requestId, opening, piece: shaped, closing, whole } = shape!
     const wanted = wantedOf(sent, sent.offsets[before.length]!)
+    const told: Asked = { session, requestId, sent, wanted, lasts, over: false }
+    asked = told
     if (lasts) turns.begun.add(session)
     reply.headers({ [SESSION_HEADER]: encodeURIComponent(session), 'x-seed': String(seed) })
 
@@ -198,8 +231,19 @@ export const answer = async (
       completion_tokens: collected.completionTokens,
       total_tokens: read + collected.completionTokens,
     })
+    async function* runs(): AsyncGenerator<Generated> {
+      try {
+        for await (const run of answersTo(topics, session, sent, wanted, ends)) {
+          told.over = run.finish !== null
+          yield run
+        }
+      } catch (error) {
+        told.over = error instanceof Refusal
+        throw error
+      }
+    }
     async function* pieces(): AsyncGenerator<Piece> {
-      for await (const run of answersTo(topics, session, sent, wanted, ends)) {
+      for await (const run of runs()) {
         // The worker cuts texts into tokens: what was read is what the clock moved.
         if (run.index === 0) read = prompt.tokens ?? Math.max(0, run.fromPulse - pulse)
         const piece = collected.push(run)
@@ -233,6 +277,7 @@ export const answer = async (
     }
     return reply
   } finally {
-    leave()
+    if (asked === null || asked.over || job.keepsSession || !service.cancels) leave()
+    else service.inBackground(abandon(service, asked).finally(leave))
   }
 }

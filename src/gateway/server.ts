@@ -56,6 +56,8 @@ export interface GatewayOptions {
   /** PEM. */
   readonly tls: { readonly cert: Buffer; readonly key: Buffer } | null
   readonly limits: Limits
+  /** A request goes on to its end when its client goes away. Default: it is cancelled. */
+  readonly keepsAnswers?: boolean
   readonly logger: GatewayLogger
   /** Of a worker in this process: why it is not ready; null: it is, or there is none. */
   readonly unready?: () => string | null
@@ -255,6 +257,9 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
   const { partitions } = await partitionsIn(log, names)
   const closing = new AbortController()
   const ended = new AbortController()
+  const background = new Set<Promise<void>>()
+  const noteFailure = (error: unknown): void =>
+    logger.error({ stack: error instanceof Error ? error.stack : undefined }, messageOf(error))
   const service: Service = {
     topics: {
       log,
@@ -266,7 +271,12 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     sessions: followSessions(log, names, partitions, (message) => logger.warn({}, message)),
     served,
     limits,
-    noteFailure: (error) => logger.error({ stack: error instanceof Error ? error.stack : undefined }, messageOf(error)),
+    cancels: options.keepsAnswers !== true,
+    inBackground(work) {
+      const noted = work.catch(noteFailure).finally(() => background.delete(noted))
+      background.add(noted)
+    },
+    noteFailure,
     closing: closing.signal,
     ended: ended.signal,
   }
@@ -275,6 +285,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     closing.abort()
     ended.abort()
     await app.close()
+    await Promise.all(background)
     const { tokens, deadLetters, observations } = service.topics
     await Promise.all([tokens.close(), deadLetters.close(), observations.close(), service.sessions.close()])
   }

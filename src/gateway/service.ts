@@ -37,6 +37,10 @@ export interface Service {
   readonly sessions: SessionsView
   readonly served: Served
   readonly limits: Limits
+  /** Whether a request ends whose client goes away before its answer was given. */
+  readonly cancels: boolean
+  /** Work that no client waits for; the gateway ends after it. A rejection is noted. */
+  inBackground(work: Promise<void>): void
   /** Takes note of an error that no answer can carry any more. */
   noteFailure(error: unknown): void
   /** Fires when the gateway shall end: streams end at once. */

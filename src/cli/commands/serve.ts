@@ -53,6 +53,7 @@ const gatewayFlags = {
       max: 3600,
     },
   ),
+  'no-cancel': on('an answer whose client goes away is generated to its end'),
   grace: whole('S', 'seconds that answers under way have to end, after a signal', 10, { min: 0, max: 3600 }),
 }
 
@@ -143,6 +144,7 @@ const start = async (
     keys: flags.keys === undefined ? null : openKeyring(flags.keys, (message) => logger.warn(message)),
     tls: tlsOf(flags),
     limits: limitsOf(flags),
+    keepsAnswers: flags['no-cancel'],
     logger,
     ...(worker !== null && { unready }),
   })

@@ -121,24 +121,22 @@ async function* turn(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   }
 }
 
-/** The steps of one event. A `cancel` that finds its request has none: the request's last step finishes it. */
-async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
-  const { requests, stopping } = deps
-  if (isCancel(event)) {
-    if (!requests.cancel(event)) yield rejectedStep(idleCancel(event))
-    return
-  }
+/** The steps of a request, and of a `cancel` that came too late for it. */
+async function* answered(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   yield* turn(deps, event)
   // A stop leaves both for the next start.
-  if (event.event.type !== 'generate' || stopping.aborted) return
-  const late = requests.over(event)
+  if (deps.stopping.aborted) return
+  const late = deps.requests.over(event)
   if (late !== null) yield rejectedStep(idleCancel(late))
 }
 
 const stepsOf = (deps: InferDeps, item: Valid | Rejected): AsyncIterable<Step> | readonly Step[] => {
   // A stop may have left the event before this one unfinished: whatever this one is, it waits for that.
   if (deps.stopping.aborted) return []
-  return item.kind === 'rejected' ? [rejectedStep(item)] : run(deps, item)
+  if (item.kind === 'rejected') return [rejectedStep(item)]
+  // One that finds its request has no step: the last step of the request finishes it.
+  if (isCancel(item)) return deps.requests.cancel(item) ? [] : [rejectedStep(idleCancel(item))]
+  return item.event.type === 'generate' ? answered(deps, item) : turn(deps, item)
 }
 
 export const infer =

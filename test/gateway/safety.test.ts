@@ -222,7 +222,7 @@ describe('a signal', () => {
     const stream = await fetch(`${gateway.url}/v1/sessions/x/tokens`)
     const events = eventsOf(stream)
     expect((await events.next()).value).toMatchObject({ event: 'position' })
-    const body = { model: 'demo', prompt: 'The sea', max_tokens: 1500, stream: true }
+    const body = { model: 'demo', prompt: 'The sea', max_tokens: 600, stream: true }
     const answer = await fetch(`${gateway.url}/v1/completions`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },

@@ -25,6 +25,8 @@ export interface CommitterDeps {
   readonly model: Fingerprints
   /** The log's id in its blob store. */
   readonly logId: string | undefined
+  /** From which input record on histories know what sessions were fed. */
+  readonly history: number | undefined
   readonly stateIndex: LiveIndex
   readonly snapshotIndex: LiveIndex
   /** Sessions whose head carries a former seal. */
@@ -81,6 +83,7 @@ export const createCommitter = (deps: CommitterDeps) => {
       model: model.fingerprint,
       layout: model.layoutFingerprint,
       format: deps.format,
+      ...(deps.history !== undefined && { history: deps.history }),
     }
   }
 

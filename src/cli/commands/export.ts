@@ -5,9 +5,11 @@ import { ContinuoError } from '../../errors.ts'
 import { writeDurably } from '../../files.ts'
 import type { ModelPackage } from '../../models/open.ts'
 import { wholeFile } from '../../operators/manifests.ts'
+import type { PartitionState } from '../../operators/partition-state.ts'
 import { restoreSession } from '../../operators/restore.ts'
 import { readSnapshot } from '../../operators/snapshots.ts'
 import { checkFits, type Head, sameHead } from '../../state/head.ts'
+import { historyFrom, withHistory, withoutHistory } from '../../state/history.ts'
 import { encodeSnapshot, sealExport, snapshotHead } from '../../state/snapshot.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
@@ -26,9 +28,9 @@ import { on, optional, refuseIdle, usage } from '../flags.ts'
 import { bytes, count, print, printJson, say } from '../output.ts'
 import { checkSession } from './feed.ts'
 
-const findHead = async (log: EventLog, names: TopicNames, partition: number, session: string): Promise<Head> => {
-  const head = (await stateOf(log, names, partition)).heads.get(session)
-  if (head === undefined) throw new ContinuoError('INVALID', `There is no session "${session}" in ${log.url}.`)
+const headOf = ({ url }: EventLog, heads: PartitionState['heads'], session: string): Head => {
+  const head = heads.get(session)
+  if (head === undefined) throw new ContinuoError('INVALID', `There is no session "${session}" in ${url}.`)
   if (head.status === 'closed') {
     throw new ContinuoError(
       'INVALID',
@@ -44,7 +46,7 @@ const findHead = async (log: EventLog, names: TopicNames, partition: number, ses
 const atHead = async (log: EventLog, names: TopicNames, partition: number, head: Head): Promise<Uint8Array | null> => {
   if (head.snapshot === null || head.snapshot.pulse !== head.conductor.globalStep) return null
   const file = await readSnapshot(log, names.snapshots, partition, head)
-  return sameHead(snapshotHead(file), head) ? wholeFile(log, file) : null
+  return sameHead(withoutHistory(snapshotHead(file)), head) ? wholeFile(log, file) : null
 }
 
 export const exportSession = command({
@@ -78,7 +80,8 @@ export const exportSession = command({
       await partitionsOf(log, names)
       // Of the state, so that sessions can be had even where partitions were added to the input.
       const partition = await log.partitionOf(names.state, Buffer.from(session))
-      const head = await findHead(log, names, partition, session)
+      const { heads, cursor } = await stateOf(log, names, partition)
+      const head = headOf(log, heads, session)
       const finish = async (plain: Uint8Array): Promise<ExitCode> => {
         const file = log.sealKeys === undefined ? plain : await sealExport(plain, log.sealKeys)
         checkFree()
@@ -105,12 +108,12 @@ export const exportSession = command({
       }
       return withModel(flags.model, flags, async ({ model, tokenizer }: ModelPackage) => {
         checkFits(head, model)
-        const engine = { model, tokenizer, submit: model.submit }
+        const engine = { model, tokenizer, submit: model.submit, historyFrom: historyFrom(cursor) }
         const validate = { format: flags['input-format'], vocabSize: model.vocabSize, readsText: tokenizer !== null }
         const restored = await restoreSession({ log, names, model, engine, validate }, partition, head)
         const state = await restored.context.state()
         restored.context.close()
-        return finish(await encodeSnapshot(head, state, model.layout))
+        return finish(await encodeSnapshot(withHistory(head, restored.history.text()), state, model.layout))
       })
     })
   },

@@ -2,6 +2,7 @@ import { namesOf } from '../../client/topics.ts'
 import { createContextStore } from '../../operators/context-store.ts'
 import { type Repaired, repairPartition } from '../../operators/repair.ts'
 import { checkFits } from '../../state/head.ts'
+import { historyFrom } from '../../state/history.ts'
 import { command } from '../command.ts'
 import {
   blobFlags,
@@ -68,11 +69,17 @@ export const repair = command({
         const all: Repaired[] = []
         try {
           for (let partition = 0; partition < partitions; partition += 1) {
-            const heads = [...(await stateOf(log, names, partition)).heads.values()].filter(
+            const state = await stateOf(log, names, partition)
+            const heads = [...state.heads.values()].filter(
               ({ session }) => flags.session === undefined || session === flags.session,
             )
             for (const head of heads) checkFits(head, model)
-            for await (const seen of repairPartition(deps, reading, partition, heads)) {
+            for await (const seen of repairPartition(
+              { ...deps, engine: { ...engine, historyFrom: historyFrom(state.cursor) } },
+              reading,
+              partition,
+              heads,
+            )) {
               all.push(seen)
               if (!flags.json) tell(seen)
             }

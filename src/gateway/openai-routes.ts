@@ -1,15 +1,16 @@
 /** /v1/models, /v1/completions and /v1/chat/completions, as OpenAI's clients ask for them. */
 import { randomUUID } from 'node:crypto'
 import type { FastifyInstance } from 'fastify'
-import type { Piece, ScoredToken } from './answer.ts'
+import { type Piece, type ScoredToken, tokenLogprob } from './answer.ts'
 import { type Answering, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
 import { checkMessages, idEvents, MAX_TOKENS, promptOf } from './openai-prompt.ts'
 import {
   type ChatRequest,
   type CompletionRequest,
   chatRequest,
-  checkLogprobs,
+  checkAlternatives,
   completionRequest,
+  drawingOf,
   parsedBody,
   sessionOfUser,
 } from './openai-schema.ts'
@@ -24,15 +25,23 @@ const DONE: ServerEvent = { data: '[DONE]' }
 
 interface Asked {
   readonly model: string
-  readonly logprobs: boolean
+  /** How many alternatives; undefined: no logprobs at all. */
+  readonly logprobs: number | undefined
   readonly includeUsage: boolean
+}
+
+/** By their texts, the likeliest first; the token itself is among them. Where several ids have one text, the likeliest counts. */
+const likeliest = ({ text, logprob, top = [] }: ScoredToken): Record<string, number> => {
+  const all = new Map<string, number>()
+  for (const other of [...top, { text, logprob }]) if (!all.has(other.text)) all.set(other.text, other.logprob)
+  return Object.fromEntries(all)
 }
 
 const completionShape = ({ model, logprobs, includeUsage }: Asked): Shape => {
   const about = { id: `cmpl-${randomUUID()}`, object: 'text_completion', created: seconds(), model }
   let offset = 0
   const scored = (tokens: readonly ScoredToken[]) => {
-    if (!logprobs) return null
+    if (logprobs === undefined) return null
     const offsets = tokens.map(({ text }) => {
       const at = offset
       offset += text.length
@@ -41,7 +50,7 @@ const completionShape = ({ model, logprobs, includeUsage }: Asked): Shape => {
     return {
       tokens: tokens.map(({ text }) => text),
       token_logprobs: tokens.map(({ logprob }) => logprob),
-      top_logprobs: null,
+      top_logprobs: logprobs === 0 ? null : tokens.map(likeliest),
       text_offset: offsets,
     }
   }
@@ -73,17 +82,15 @@ const completionShape = ({ model, logprobs, includeUsage }: Asked): Shape => {
 const chatShape = ({ model, logprobs, includeUsage }: Asked): Shape => {
   const about = { id: `chatcmpl-${randomUUID()}`, created: seconds(), model }
   const scored = (tokens: readonly ScoredToken[]) =>
-    logprobs
-      ? {
-          content: tokens.map(({ text, bytes, logprob }) => ({
-            token: text,
-            logprob,
-            bytes: [...bytes],
-            top_logprobs: [],
+    logprobs === undefined
+      ? null
+      : {
+          content: tokens.map(({ top = [], ...token }) => ({
+            ...tokenLogprob(token),
+            top_logprobs: top.map(tokenLogprob),
           })),
           refusal: null,
         }
-      : null
   const chunk = (delta: object, tokens: readonly ScoredToken[] | null, finish: Piece['finish']) => ({
     ...about,
     object: 'chat.completion.chunk',
@@ -119,9 +126,7 @@ const common = (body: CompletionRequest | ChatRequest) => ({
   model: body.model,
   session: sessionOfUser(body.user),
   stop: body.stop,
-  temperature: body.temperature,
-  topK: body.top_k,
-  topP: body.top_p,
+  drawing: drawingOf(body),
   seed: body.seed,
   stream: body.stream,
   keepsSession: false,
@@ -146,21 +151,21 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
 
   app.post('/v1/completions', async (request, reply) => {
     const body = parsedBody(completionRequest, request.body)
-    checkLogprobs(body.logprobs ?? 0, 'logprobs')
     const prompt = await promptOf(body, served)
     const job: Job = {
       ...common(body),
       prompt: () => prompt,
       formStops: [],
       maxTokens: body.max_tokens ?? MAX_TOKENS.completion,
-      shape: () => completionShape({ ...asked(body), logprobs: body.logprobs !== undefined }),
+      topLogprobs: body.logprobs ?? 0,
+      shape: () => completionShape({ ...asked(body), logprobs: body.logprobs }),
     }
     return answer(request, reply, job, answering)
   })
 
   app.post('/v1/chat/completions', async (request, reply) => {
     const body = parsedBody(chatRequest, request.body)
-    checkLogprobs(body.top_logprobs, 'top_logprobs')
+    checkAlternatives(body.top_logprobs, body.logprobs)
     checkMessages(body.messages, 'messages')
     const form = await served.form()
     const job: Job = {
@@ -171,7 +176,8 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
       },
       formStops: form.stops,
       maxTokens: body.max_completion_tokens ?? body.max_tokens ?? Math.min(MAX_TOKENS.chat, limits.tokens),
-      shape: () => chatShape({ ...asked(body), logprobs: body.logprobs }),
+      topLogprobs: body.top_logprobs,
+      shape: () => chatShape({ ...asked(body), logprobs: body.logprobs ? body.top_logprobs : undefined }),
     }
     return answer(request, reply, job, answering)
   })

@@ -8,11 +8,11 @@ import { z } from 'zod'
 import type { Generated } from '../../topics/tokens.ts'
 import { textIn } from '../client/records.ts'
 import type { StoredRecord } from '../streams/log.ts'
-import { openAnswer, type Piece } from './answer.ts'
+import { openAnswer, type Piece, type ScoredToken, tokenLogprob } from './answer.ts'
 import { answersTo, generatedIn, type Wanted } from './ask.ts'
 import { type Answering, type Asking, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
 import { checkMessages, idEvents, MAX_TOKENS } from './openai-prompt.ts'
-import { parsedBody, responseRequest, sessionOfUser } from './openai-schema.ts'
+import { drawingOf, parsedBody, responseRequest, sessionOfUser } from './openai-schema.ts'
 import { Refusal } from './refusal.ts'
 import { failureBody, goneSignal } from './service.ts'
 import { type ServerEvent, sendEvents } from './sse.ts'
@@ -70,12 +70,24 @@ const locatedBy = (id: string, param: string): Located => {
 
 type Status = 'in_progress' | 'completed' | 'incomplete' | 'failed'
 
+/** What an answer says so far, and the tokens with alternatives. */
+interface Said {
+  readonly text: string
+  readonly tokens: readonly ScoredToken[]
+}
+
+/** Of tokens whose alternatives the request asked for. */
+const logprobsOf = (tokens: readonly ScoredToken[]) =>
+  tokens.flatMap(({ top, ...token }) =>
+    top === undefined ? [] : [{ ...tokenLogprob(token), top_logprobs: top.map(tokenLogprob) }],
+  )
+
 /** The members that clients read, and those that their types ask for. */
 const responseOf = (
   { id, nonce, created }: Located,
   model: string,
   status: Status,
-  text: string | null,
+  said: Said | null,
   usage: Usage | null,
   error: { readonly code: string; readonly message: string } | null = null,
 ) => ({
@@ -89,7 +101,7 @@ const responseOf = (
   max_output_tokens: null,
   metadata: {},
   model,
-  output: text === null ? [] : [itemOf(nonce, status === 'failed' ? 'incomplete' : status, text)],
+  output: said === null ? [] : [itemOf(nonce, status === 'failed' ? 'incomplete' : status, said)],
   parallel_tool_calls: false,
   previous_response_id: null,
   temperature: null,
@@ -110,13 +122,19 @@ const responseOf = (
         },
 })
 
-const partOf = (text: string) => ({ type: 'output_text', text, annotations: [], logprobs: [] })
-const itemOf = (nonce: string, status: Exclude<Status, 'failed'>, text: string | null) => ({
+const NOTHING: Said = { text: '', tokens: [] }
+const partOf = ({ text, tokens }: Said) => ({
+  type: 'output_text',
+  text,
+  annotations: [],
+  logprobs: logprobsOf(tokens),
+})
+const itemOf = (nonce: string, status: Exclude<Status, 'failed'>, said: Said | null) => ({
   id: `msg_${nonce}`,
   type: 'message',
   role: 'assistant',
   status,
-  content: text === null ? [] : [partOf(text)],
+  content: said === null ? [] : [partOf(said)],
 })
 
 const ended = (finish: Piece['finish']): Status =>
@@ -125,6 +143,9 @@ const ended = (finish: Piece['finish']): Status =>
 const responseShape = (at: Located, model: string): Shape => {
   let number = 0
   let text = ''
+  const tokens: ScoredToken[] = []
+  /** How many of them a delta listed. */
+  let listed = 0
   let finish: Piece['finish'] = null
   const event = (type: string, more: object): ServerEvent => {
     const data = { type, sequence_number: number, ...more }
@@ -138,27 +159,30 @@ const responseShape = (at: Located, model: string): Shape => {
       event('response.created', { response: responseOf(at, model, 'in_progress', null, null) }),
       event('response.in_progress', { response: responseOf(at, model, 'in_progress', null, null) }),
       event('response.output_item.added', { output_index: 0, item: itemOf(at.nonce, 'in_progress', null) }),
-      event('response.content_part.added', { ...place, part: partOf('') }),
+      event('response.content_part.added', { ...place, part: partOf(NOTHING) }),
     ],
     piece(piece) {
       text += piece.text
+      tokens.push(...piece.tokens.filter(({ top }) => top !== undefined))
       finish = piece.finish
-      return piece.text === ''
-        ? []
-        : [event('response.output_text.delta', { ...place, delta: piece.text, logprobs: [] })]
+      if (piece.text === '') return []
+      const logprobs = logprobsOf(tokens.slice(listed))
+      listed = tokens.length
+      return [event('response.output_text.delta', { ...place, delta: piece.text, logprobs })]
     },
     closing(usage) {
       const status = ended(finish)
-      const item = itemOf(at.nonce, status === 'incomplete' ? 'incomplete' : 'completed', text)
+      const said = { text, tokens }
+      const item = itemOf(at.nonce, status === 'incomplete' ? 'incomplete' : 'completed', said)
       return [
-        event('response.output_text.done', { ...place, text, logprobs: [] }),
-        event('response.content_part.done', { ...place, part: partOf(text) }),
+        event('response.output_text.done', { ...place, text, logprobs: logprobsOf(tokens) }),
+        event('response.content_part.done', { ...place, part: partOf(said) }),
         event('response.output_item.done', { output_index: 0, item }),
-        event(`response.${status}`, { response: responseOf(at, model, status, text, usage) }),
+        event(`response.${status}`, { response: responseOf(at, model, status, said, usage) }),
       ]
     },
     whole(pieces, usage) {
-      const all = pieces.map((piece) => piece.text).join('')
+      const all = { text: pieces.map(({ text }) => text).join(''), tokens: pieces.flatMap(({ tokens }) => tokens) }
       return responseOf(at, model, ended(pieces.at(-1)?.finish ?? null), all, usage)
     },
   }
@@ -183,6 +207,8 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
 
   app.post('/v1/responses', async (request, reply) => {
     const body = parsedBody(responseRequest, request.body)
+    if (body.include.length > 0 && body.top_logprobs === 0)
+      throw new Refusal(400, 'Logprobs come with alternatives: say "top_logprobs", 1 to 20.', { param: 'top_logprobs' })
     const before = body.previous_response_id
     const previous = before === undefined ? undefined : locatedBy(before, 'previous_response_id')
     const { instructions, input } = body
@@ -203,9 +229,8 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
       formStops: form.stops,
       stop: [],
       maxTokens: body.max_output_tokens ?? Math.min(MAX_TOKENS.chat, limits.tokens),
-      temperature: body.temperature,
-      topK: 0,
-      topP: body.top_p,
+      drawing: drawingOf(body),
+      topLogprobs: body.top_logprobs,
       seed: undefined,
       stream: body.stream,
       keepsSession: body.store,

@@ -6,6 +6,13 @@ const id = z.string().max(256).optional()
 export const MAX_GENERATE_TOKENS = 1_000_000
 /** Generated tokens of a record, at most. */
 export const MAX_RUN = 16
+/** Tokens before a request that its penalties may count, at most. */
+export const MAX_PENALTY_LAST = 1024
+/** Entries of a request's `logitBias`, and ids of its `stopTokens`, at most. */
+export const MAX_BIASED = 1024
+export const MAX_STOP_TOKENS = 64
+/** Likeliest tokens that a record lists beside each token, at most. */
+export const MAX_TOP_LOGPROBS = 20
 /** The engine refuses a smaller temperature. An event that the engine refuses would stop the partition, so the schema refuses it first. */
 export const MIN_TEMPERATURE = 1e-6
 
@@ -35,6 +42,16 @@ export const text = z.union([
 /** Token ids to read. */
 export const tokens = z.strictObject({ type: z.literal('tokens'), id, tokens: z.array(z.int().min(0)) })
 
+const tokenId = z.int().min(0).max(0x7fffffff)
+
+/** Ids in decimal, as members of an object, with a number each. */
+const biases = z
+  .record(
+    z.string().regex(/^(0|[1-9]\d{0,9})$/, 'expected token ids in decimal as names'),
+    z.number().min(-100).max(100),
+  )
+  .refine((map) => Object.keys(map).length <= MAX_BIASED, `expected at most ${MAX_BIASED} entries`)
+
 /** A request to continue, at most up to the tokenizer's end of text. Sampled tokens are fed to the memory like tokens that are read. */
 export const generate = z.strictObject({
   type: z.literal('generate'),
@@ -52,6 +69,26 @@ export const generate = z.strictObject({
   topK: z.int().min(0).max(0x7fffffff).default(0),
   /** Keep the likeliest tokens that together reach this probability; 1 keeps all. */
   topP: z.number().gt(0).max(1).default(1),
+  /** Keep the tokens that have at least this share of the likeliest one's probability; 0 keeps all. */
+  minP: z.number().min(0).max(1).default(0),
+  /**
+   * Penalties of tokens that were generated for the request, or are among the last `penaltyLast` ids that the context was fed before it.
+   * Positive logits are divided by `repetitionPenalty`, others multiplied with it.
+   */
+  repetitionPenalty: z.number().min(0.01).max(100).default(1),
+  /** Is subtracted from the logit of each of them. */
+  presencePenalty: z.number().min(-2).max(2).default(0),
+  /** Is subtracted as often as the token was there. */
+  frequencyPenalty: z.number().min(-2).max(2).default(0),
+  penaltyLast: z.int().min(0).max(MAX_PENALTY_LAST).default(64),
+  /** Is added to the logits of these ids, before anything else. */
+  logitBias: biases.default({}),
+  /** List so many of the likeliest tokens beside each token, with their log probabilities. */
+  topLogprobs: z.int().min(0).max(MAX_TOP_LOGPROBS).default(0),
+  /** Ids that end the request like an end of text: neither part of the output nor fed. */
+  stopTokens: z.array(tokenId).max(MAX_STOP_TOKENS).default([]),
+  /** The model's own ends of text do not end the request; they are fed like other tokens. */
+  ignoreEnd: z.boolean().default(false),
   /** Stop after any of these strings was generated. The string is part of the output. */
   stop: z.array(z.string().min(1).max(256)).max(16).default([]),
   /** Philox key; the counter is the pulse. */

@@ -117,6 +117,10 @@ export const head = z.strictObject({
 })
 export type Head = z.infer<typeof head>
 
+/** The head inside a snapshot. `recent`: the ids that its context was fed last, i32 little-endian in base64; missing where there are none. */
+export const snapshotHead = head.extend({ recent: z.base64().optional() })
+export type SnapshotHead = z.infer<typeof snapshotHead>
+
 /** The position of the whole partition. Its key is empty. */
 export const partitionCursor = z.strictObject({
   type: z.literal('cursor'),
@@ -140,6 +144,11 @@ export const partitionCursor = z.strictObject({
   layout: sha256,
   /** How the records of the input are read. An older version wrote none; its cursor fits either format. */
   format: z.enum(['json', 'text']).optional(),
+  /**
+   * From which input record on the ids that sessions were fed are known, and penalties count them: 0, or where a version took over that
+   * keeps them. An older version wrote none.
+   */
+  history: count.optional(),
 })
 export type PartitionCursor = z.infer<typeof partitionCursor>
 

@@ -14,6 +14,8 @@ export const generated = z.strictObject({
   text: z.string(),
   /** ln p of each id under the model at temperature 1. */
   logprobs: z.array(z.number()),
+  /** Where the request asked: of each token the likeliest ones in its place, the likeliest first, on a tie the lower id first. */
+  topLogprobs: z.array(z.array(z.strictObject({ id: count, logprob: z.number() }))).optional(),
   /** The tokens were fed at pulses `fromPulse` … `toPulse − 1`. */
   fromPulse: count,
   toPulse: count,

@@ -22,6 +22,19 @@ StopStrings stop_of(const Napi::Object& object) {
   return stop;
 }
 
+Shaping shaping_of(const Napi::Object& object) {
+  const auto number = [&](const char* name) { return object.Get(name).As<Napi::Number>().FloatValue(); };
+  Shaping shaping{{}, number("repetition"), number("presence"), number("frequency")};
+  const auto ids = object.Get("biased").As<Napi::Int32Array>();
+  const auto biases = object.Get("biases").As<Napi::Float32Array>();
+  for (size_t i = 0; i < ids.ElementLength(); ++i) shaping.bias.emplace_back(ids[i], biases[i]);
+  const auto counted = object.Get("counted").As<Napi::Int32Array>();
+  const auto counts = object.Get("counts").As<Napi::Uint32Array>();
+  shaping.counts.reserve(counted.ElementLength());
+  for (size_t i = 0; i < counted.ElementLength(); ++i) shaping.counts.emplace(counted[i], counts[i]);
+  return shaping;
+}
+
 std::variant<MemoryRequest, AdaptRequest> request_of(const Napi::Object& asked) {
   if (const auto adapt = asked.Get("adapt"); adapt.IsObject()) {
     const auto object = adapt.As<Napi::Object>();
@@ -177,7 +190,11 @@ Item item_of(const EngineRef& engine, const Napi::Object& object) {
   if (item.count > 0) {
     item.sampling = {object.Get("temperature").As<Napi::Number>().FloatValue(),
                      object.Get("topK").As<Napi::Number>().Uint32Value(),
-                     object.Get("topP").As<Napi::Number>().DoubleValue(), u64_of(object.Get("seed"))};
+                     object.Get("topP").As<Napi::Number>().DoubleValue(), u64_of(object.Get("seed")),
+                     object.Get("minP").As<Napi::Number>().FloatValue()};
+    item.top_logprobs = object.Get("topLogprobs").As<Napi::Number>().Uint32Value();
+    if (const auto shaping = object.Get("shaping"); shaping.IsObject())
+      item.shaping = shaping_of(shaping.As<Napi::Object>());
     const auto ends = object.Get("endTokens").As<Napi::Int32Array>();
     item.end_tokens.assign(ends.Data(), ends.Data() + ends.ElementLength());
     if (const auto stop = object.Get("stop"); stop.IsObject()) item.stop = stop_of(stop.As<Napi::Object>());
@@ -191,6 +208,10 @@ Value result_value(Napi::Env env, const ItemResult& result) {
   out.Set("nats", array_of<Napi::Float32Array>(env, result.nats));
   out.Set("generated", array_of<Napi::Int32Array>(env, result.generated));
   out.Set("logprobs", array_of<Napi::Float32Array>(env, result.logprobs));
+  if (!result.top.empty()) {
+    out.Set("top", array_of<Napi::Int32Array>(env, result.top));
+    out.Set("topLogprobs", array_of<Napi::Float32Array>(env, result.top_logprobs));
+  }
   const char* ended = name_of(result.ended);
   out.Set("ended", ended ? Value(Napi::String::New(env, ended)) : Value(env.Null()));
   if (!result.events.empty()) {

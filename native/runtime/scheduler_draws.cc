@@ -16,14 +16,20 @@ struct Draw {
   Outcome outcome = Outcome::drawn;
   int32_t token = 0;
   float logprob = 0;
+  std::vector<int32_t> top = {};  // as ItemResult has it
+  std::vector<float> top_logprobs = {};
 };
 
 // Runs on a thread of the pool, where nothing would catch an exception: it must not throw.
-Draw draw(const HostKernels& kernels, std::span<const float> logits, const Sampling& sampling, uint64_t pulse) {
+Draw draw(const HostKernels& kernels, std::span<const float> logits, const Item& item, uint64_t pulse) {
   if (!kernels.finite(logits.data(), logits.size())) return {Draw::Outcome::not_finite};
   try {
-    const int32_t token = sample(kernels, logits, sampling, pulse);
-    return {Draw::Outcome::drawn, token, -surprisal(kernels, logits, token)};
+    std::vector<float> changed;
+    const int32_t token = sample(kernels, shaped(logits, item.shaping, {}, changed), item.sampling, pulse);
+    const LogSoftmax model(kernels, logits);
+    Draw out{Draw::Outcome::drawn, token, -model.surprisal(token), largest(logits, item.top_logprobs)};
+    for (const int32_t id : out.top) out.top_logprobs.push_back(-model.surprisal(id));
+    return out;
   } catch (const std::bad_alloc&) {
     return {Draw::Outcome::exhausted};
   }
@@ -101,11 +107,11 @@ void Scheduler::sample_next(Executor& executor, std::span<Work* const> which) {
     const auto& from = drawn[r].logits;
     draws[r] =
         draw(model.host(), from.empty() ? std::span{logits + r * vocabulary, vocabulary} : std::span<const float>(from),
-             which[r]->item.sampling, which[r]->context().head.pulse);
+             which[r]->item, which[r]->context().head.pulse);
   });
   for (size_t r = 0; r < rows; ++r) {
     Work& work = *which[r];
-    const auto& [outcome, token, logprob] = draws[r];
+    const auto& [outcome, token, logprob, top, top_logprobs] = draws[r];
     if (outcome == Draw::Outcome::exhausted) throw std::bad_alloc();
     if (outcome == Draw::Outcome::not_finite) {
       fail_item(work, "logits", work.context().head.pulse);
@@ -118,7 +124,10 @@ void Scheduler::sample_next(Executor& executor, std::span<Work* const> which) {
     }
     if (work.item.stop.ends_with(token)) work.result.ended = Ended::stop_string;
     work.result.generated.push_back(token);
+    work.item.shaping.drawn(token);
     work.result.logprobs.push_back(logprob);
+    work.result.top.insert(work.result.top.end(), top.begin(), top.end());
+    work.result.top_logprobs.insert(work.result.top_logprobs.end(), top_logprobs.begin(), top_logprobs.end());
     // A model without other perspectives looks at nothing.
     if (work.item.perspectives && !own.empty()) work.result.draws.push_back(drawn[r].note);
     runs_.push_back({&work.context(), tokens_.size(), 1});

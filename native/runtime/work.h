@@ -61,6 +61,8 @@ struct Item {
   bool nats = false;            // whether the surprisals of `tokens` are asked for
   uint32_t count = 0;           // tokens to generate, at most
   Sampling sampling;
+  Shaping shaping = {};
+  uint32_t top_logprobs = 0;  // of how many of the likeliest tokens the log probabilities are asked for, with each draw
   std::vector<int32_t> end_tokens = {};
   StopStrings stop = {};
   // Whether another item of this context follows at once, unless this one ends early. Steps may wait for it (pace.h).
@@ -77,9 +79,11 @@ enum class Ended : uint8_t { not_early, end_token, stop_string, positions };
 struct ItemResult {
   std::vector<float> nats;  // [fed tokens], NaN for the first token of a context; empty unless asked for
   std::vector<int32_t> generated;
-  std::vector<float> logprobs;   // [generated], −nats each
-  std::vector<DrawNote> draws;   // [generated] where asked for
-  std::vector<int32_t> experts;  // [generated][layers with experts][rank] where asked for
+  std::vector<float> logprobs;      // [generated], −nats each
+  std::vector<int32_t> top;         // [generated][top_logprobs]: ids, the likeliest first; of a smaller vocabulary all
+  std::vector<float> top_logprobs;  // of each of these
+  std::vector<DrawNote> draws;      // [generated] where asked for
+  std::vector<int32_t> experts;     // [generated][layers with experts][rank] where asked for
   Ended ended = Ended::not_early;
   std::optional<AdaptReport> adapted;  // of an adaptation
   std::vector<MemoryEvent> events;     // what the memory outside did, in order

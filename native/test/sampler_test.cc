@@ -1,6 +1,8 @@
 #include "runtime/sampler.h"
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <set>
 
@@ -55,6 +57,120 @@ TEST("sampling: top-k and top-p keep what they say, ties by id") {
   CHECK((support(0, 0.85) == std::set<int32_t>{0, 1, 2, 3}));
   CHECK((support(3, 0.99) == std::set<int32_t>{1, 2, 3}));
   CHECK(support(99, 1).size() == 5);
+}
+
+TEST("sampling: min-p keeps what is likely enough beside the likeliest, with and without an order of candidates") {
+  const std::vector<float> logits{std::log(0.1f), std::log(0.4f), std::log(0.2f), std::log(0.2f), std::log(0.09f)};
+  const auto support = [&](float min_p, uint32_t top_k, double top_p, float temperature) {
+    std::set<int32_t> out;
+    for (uint64_t i = 0; i < 4000; ++i) out.insert(sample(fastest, logits, {temperature, top_k, top_p, 3, min_p}, i));
+    return out;
+  };
+  CHECK((support(0.24f, 0, 1, 1) == std::set<int32_t>{0, 1, 2, 3}));
+  CHECK((support(0.3f, 0, 1, 1) == std::set<int32_t>{1, 2, 3}));
+  CHECK((support(1, 0, 1, 1) == std::set<int32_t>{1}));
+  CHECK((support(0.3f, 2, 1, 1) == std::set<int32_t>{1, 2}));
+  CHECK((support(0.3f, 0, 0.55, 1) == std::set<int32_t>{1, 2}));
+  // Temperature comes first: the likeliest is twice as likely as the next, with T = 1/4 sixteen times.
+  CHECK((support(0.3f, 0, 1, 0.25f) == std::set<int32_t>{1}));
+  CHECK(sample(fastest, logits, {0, 0, 1, 7, 1}, 99) == 1);
+}
+
+// The rule of docs/formats.md for one token.
+static float shaped_one(float l, int32_t token, const Shaping& shaping, const std::vector<bool>& allowed) {
+  constexpr float most = 3.402823466e+38f;
+  const auto within = [](float x) { return x > most ? most : x < -most ? -most : x; };
+  for (const auto& [id, bias] : shaping.bias) {
+    if (id == token) l = within(l + bias);
+  }
+  const auto found = shaping.counts.find(token);
+  if (found != shaping.counts.end() && shaping.penalises()) {
+    volatile float x = l > 0 ? l / shaping.repetition : l * shaping.repetition;
+    volatile const float often = static_cast<float>(found->second) * shaping.frequency;
+    x = x - often;
+    x = x - shaping.presence;
+    l = within(x);
+  }
+  return allowed[static_cast<size_t>(token)] ? l : -HUGE_VALF;
+}
+
+TEST("shaping: bias, penalties and what is allowed are the written rule, token by token") {
+  test::Random random(31);
+  for (const size_t n : std::vector<size_t>{1, 63, 64, 65, 130, 1000}) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<float> logits(n);
+      for (auto& l : logits) l = random.uniform(-20, 20);
+      if (round == 1) logits[0] = 3e38f;
+      if (round == 2) logits[0] = -3e38f;
+      Shaping shaping{{}, random.uniform(0.5f, 1.5f), random.uniform(-2, 2), random.uniform(-2, 2)};
+      if (round == 3) shaping.repetition = 0.01f;
+      std::set<int32_t> biased;
+      for (size_t i = 0; i < random.below(8); ++i) biased.insert(static_cast<int32_t>(random.below(n)));
+      for (const int32_t id : biased) shaping.bias.emplace_back(id, random.uniform(-100, 100));
+      shaping.counts[0] = 3;
+      for (size_t i = 0; i < random.below(40); ++i) shaping.drawn(static_cast<int32_t>(random.below(n)));
+      std::vector<bool> may(n, true);
+      std::vector<uint64_t> words;
+      if (round % 2 == 0) {
+        words.assign((n + 63) / 64, ~uint64_t{0});
+        for (size_t i = 0; i < n; ++i) {
+          may[i] = random.below(3) > 0;
+          if (!may[i]) words[i / 64] &= ~(uint64_t{1} << (i % 64));
+        }
+      }
+      std::vector<float> held;
+      const auto out = shaped(logits, shaping, words, held);
+      for (size_t i = 0; i < n; ++i) {
+        const float want = shaped_one(logits[i], static_cast<int32_t>(i), shaping, may);
+        CHECK(std::bit_cast<uint32_t>(out[i]) == std::bit_cast<uint32_t>(want));
+        CHECK(!std::isnan(out[i]));
+      }
+    }
+  }
+}
+
+TEST("shaping: a request that changes nothing draws from the very logits") {
+  const std::vector<float> logits{1, 2, 3};
+  std::vector<float> held;
+  Shaping counted;
+  counted.counts[1] = 5;
+  CHECK(shaped(logits, {}, {}, held).data() == logits.data());
+  CHECK(shaped(logits, counted, {}, held).data() == logits.data());
+  counted.drawn(2);
+  CHECK(counted.counts.size() == 1);
+  CHECK(held.empty());
+}
+
+TEST("what is not allowed is never drawn, greedy or not") {
+  std::vector<float> logits(200);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i % 7);
+  std::vector<uint64_t> words(4, 0);
+  for (const size_t id : {3u, 64u, 131u}) words[id / 64] |= uint64_t{1} << (id % 64);
+  std::vector<float> held;
+  const auto out = shaped(logits, {}, words, held);
+  std::set<int32_t> seen;
+  for (uint64_t i = 0; i < 2000; ++i) seen.insert(sample(fastest, out, {1, 0, 1, 4}, i));
+  CHECK((seen == std::set<int32_t>{3, 64, 131}));
+  CHECK(sample(fastest, out, {1, 0, 0.1, 4}, 0) == 131);
+  CHECK(sample(fastest, out, {0, 0, 1, 0}, 0) == 131);
+}
+
+TEST("the largest logits are those of a full sort, ties by id") {
+  test::Random random(32);
+  for (const size_t n : std::vector<size_t>{1, 5, 50, 300}) {
+    std::vector<float> logits(n);
+    for (auto& l : logits) l = static_cast<float>(random.below(9)) - 4;
+    if (n > 2) logits[1] = -0.0f, logits[2] = 0.0f;
+    std::vector<int32_t> ids(n);
+    for (size_t i = 0; i < n; ++i) ids[i] = static_cast<int32_t>(i);
+    std::stable_sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
+      return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+    });
+    for (const size_t count : std::vector<size_t>{0, 1, 7, 20}) {
+      const std::vector<int32_t> want(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(std::min(count, n)));
+      CHECK(largest(logits, count) == want);
+    }
+  }
 }
 
 TEST("sampling: a draw depends on seed and pulse alone") {

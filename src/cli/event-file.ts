@@ -1,7 +1,7 @@
 /** A file of events, one JSON a line as in the chunks topic, run through the operators of a stream as one session, without a log. */
 import { ContinuoError } from '../errors.ts'
 import type { ModelPackage } from '../models/open.ts'
-import { advance, initialHead, type SessionState } from '../operators/advance.ts'
+import { advance, initialSession, type SessionState } from '../operators/advance.ts'
 import type { ContextStore } from '../operators/context-store.ts'
 import { tokenizeEvent } from '../operators/tokenize.ts'
 import type { Output, Valid } from '../operators/types.ts'
@@ -68,7 +68,7 @@ export const runEvents = async (
       const work = tokenizeEvent(event, session?.head, tokenizer, model)
       if (work.kind === 'rejected') throw refusal(event, work.reason)
       const fresh = session === undefined
-      session ??= { head: initialHead(work, model, context.chain), context }
+      session ??= initialSession(work, model, context)
       for await (const { outputs, failure } of advance(session, work, fresh, engine)) {
         if (failure !== undefined) throw failure
         for (const output of outputs) {

@@ -1,12 +1,18 @@
 /** Checks items of work and puts them into the form that the engine takes, before anything is written. */
 import { ContinuoError } from '../errors.ts'
 import { type ContextHandle, callNative, type NativeItem, type TokenBytesHandle } from './native.ts'
-import type { ContextHead, StopStrings, WorkItem } from './types.ts'
+import type { ContextHead, Generate, Penalties, StopStrings, WorkItem } from './types.ts'
 
 const maxCount = 2 ** 31 - 1
 const maxSeed = 2n ** 64n
 /** Of one adaptation. */
 export const MOST_EVALUATIONS = 65_536
+
+/** So that f32 can divide by it. */
+const LEAST_REPETITION = 1e-6
+const MOST_BIAS = 1e6
+const NONE: ReadonlyMap<number, number> = new Map()
+const NEUTRAL: Penalties = { repetition: 1, presence: 0, frequency: 0, counts: NONE }
 
 const invalid = (message: string): never => {
   throw new ContinuoError('INVALID', message)
@@ -37,6 +43,7 @@ const checkTokens = (tokens: Int32Array, vocabSize: number, label: string): void
 
 const checkGenerate = (generate: NonNullable<WorkItem['generate']>, vocabSize: number, label: string): void => {
   const { count, temperature, topK, topP, seed, endTokens = [], stop } = generate
+  const { minP = 0, topLogprobs = 0, logitBias = NONE, penalties = NEUTRAL } = generate
   const whole = (value: number): boolean => Number.isInteger(value) && value >= 0 && value <= maxCount
   if (!whole(count)) invalid(`${label}: count is ${count}, expected a whole number from 0 to ${maxCount}.`)
   if (!(temperature >= 0 && temperature <= 1e6))
@@ -45,9 +52,30 @@ const checkGenerate = (generate: NonNullable<WorkItem['generate']>, vocabSize: n
     invalid(`${label}: temperature is ${temperature}, expected 0 (greedy) or at least 1e-6.`)
   if (!whole(topK)) invalid(`${label}: topK is ${topK}, expected a whole number; 0 keeps all tokens.`)
   if (!(topP > 0 && topP <= 1)) invalid(`${label}: topP is ${topP}, expected more than 0 and at most 1.`)
+  if (!(minP >= 0 && minP <= 1)) invalid(`${label}: minP is ${minP}, expected 0 (keeps all tokens) to 1.`)
+  if (!whole(topLogprobs)) invalid(`${label}: topLogprobs is ${topLogprobs}, expected a whole number; 0 asks for none.`)
+  const { repetition, presence, frequency, counts } = penalties
+  if (!(repetition >= LEAST_REPETITION && repetition <= 1 / LEAST_REPETITION))
+    invalid(
+      `${label}: the repetition penalty is ${repetition}, expected ${LEAST_REPETITION} to ${1 / LEAST_REPETITION}.`,
+    )
+  for (const [name, value] of Object.entries({ presence, frequency }))
+    if (!(Math.abs(value) <= MOST_BIAS))
+      invalid(`${label}: the ${name} penalty is ${value}, expected ${-MOST_BIAS} to ${MOST_BIAS}.`)
+  const isId = (token: number): boolean => Number.isInteger(token) && token >= 0 && token < vocabSize
+  for (const [token, bias] of logitBias)
+    if (!isId(token) || !(Math.abs(bias) <= MOST_BIAS))
+      invalid(
+        `${label}: the logit of token ${token} is biased by ${bias}, expected ids from 0 to ${vocabSize - 1} and ${-MOST_BIAS} to ${MOST_BIAS}.`,
+      )
+  for (const [token, times] of counts)
+    if (!isId(token) || !whole(times))
+      invalid(
+        `${label}: token ${token} counts ${times} times, expected ids from 0 to ${vocabSize - 1} and whole numbers.`,
+      )
   if (typeof seed !== 'bigint' || seed < 0n || seed >= maxSeed)
     invalid(`${label}: seed is ${seed}, expected a bigint from 0 to 2^64 − 1.`)
-  const unknown = endTokens.find((token) => !(Number.isInteger(token) && token >= 0 && token < vocabSize))
+  const unknown = endTokens.find((token) => !isId(token))
   if (unknown !== undefined)
     invalid(`${label}: an end token is ${unknown}, expected token ids from 0 to ${vocabSize - 1}.`)
   if (stop?.strings.some(({ length }) => length === 0))
@@ -78,6 +106,17 @@ const nativeRequest = (
   return { archive: false, blocks: Int32Array.from(request.blocks) }
 }
 
+const shapingOf = ({ logitBias = NONE, penalties = NEUTRAL }: Generate): NonNullable<NativeItem['shaping']> => {
+  const { counts, ...strengths } = penalties
+  return {
+    ...strengths,
+    counted: Int32Array.from(counts.keys()),
+    counts: Uint32Array.from(counts.values()),
+    biased: Int32Array.from(logitBias.keys()),
+    biases: Float32Array.from(logitBias.values()),
+  }
+}
+
 /** Throws INVALID; `label` names the item in the message. */
 export const nativeItem = (
   { tokens, nats, generate, request, perspectives }: WorkItem,
@@ -98,9 +137,12 @@ export const nativeItem = (
     temperature: generate?.temperature ?? 0,
     topK: generate?.topK ?? 0,
     topP: generate?.topP ?? 1,
+    minP: generate?.minP ?? 0,
     seed: generate?.seed ?? 0n,
+    topLogprobs: generate?.topLogprobs ?? 0,
     endTokens: Int32Array.from(generate?.endTokens ?? []),
     more: generate?.more ?? false,
+    ...((generate?.penalties ?? generate?.logitBias) !== undefined && { shaping: shapingOf(generate!) }),
     ...(perspectives && { perspectives }),
     ...(request !== undefined && { request: nativeRequest(request, label) }),
     ...(stop !== undefined &&

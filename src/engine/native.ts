@@ -137,7 +137,19 @@ export interface NativeItem {
   readonly temperature: number
   readonly topK: number
   readonly topP: number
+  readonly minP: number
   readonly seed: bigint
+  readonly topLogprobs: number
+  /** Missing where nothing changes. */
+  readonly shaping?: {
+    readonly repetition: number
+    readonly presence: number
+    readonly frequency: number
+    readonly counted: Int32Array
+    readonly counts: Uint32Array
+    readonly biased: Int32Array
+    readonly biases: Float32Array
+  }
   readonly endTokens: Int32Array
   readonly stop?: {
     readonly tokenBytes: TokenBytesHandle

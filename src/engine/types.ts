@@ -123,6 +123,19 @@ export interface Sampling {
   readonly topP: number
   /** Philox4x32-10 key; the counter is the pulse. */
   readonly seed: bigint
+  /** 0 keeps all; default. */
+  readonly minP?: number
+}
+
+/** What tokens that were there before lose of their logits (docs/formats.md, Surprisal and sampling). */
+export interface Penalties {
+  /** 1 changes nothing. */
+  readonly repetition: number
+  /** 0 changes nothing. */
+  readonly presence: number
+  readonly frequency: number
+  /** How often each id counts, before this item; those that it generates count too. */
+  readonly counts: ReadonlyMap<number, number>
 }
 
 export type Overflow = 'refuse' | 'window'
@@ -228,6 +241,12 @@ export interface Generate extends Sampling {
    */
   readonly count: number
   /** Default: none. */
+  readonly penalties?: Penalties
+  /** Is added to the logits of these ids. Default: none. */
+  readonly logitBias?: ReadonlyMap<number, number>
+  /** How many of the likeliest tokens are told with each; default 0. */
+  readonly topLogprobs?: number
+  /** Default: none. */
   readonly endTokens?: readonly number[]
   /** Default: none. */
   readonly stop?: StopStrings
@@ -241,6 +260,9 @@ export interface WorkResult {
   readonly generated: Int32Array
   /** ln p of each generated token under the model itself (temperature 1, nothing cut off). */
   readonly logprobs: Float32Array
+  /** [generated][topLogprobs]: ids, the likeliest first, and ln p of each under the model itself; of a smaller vocabulary all. Missing unless asked for. */
+  readonly top?: Int32Array
+  readonly topLogprobs?: Float32Array
   /** The cause that ended the generation before its `count`. An end token (`eos`) that was drawn is in none of the results. */
   readonly ended: 'eos' | 'stop' | 'positions' | null
   /** Of each generated token, where it was asked for. */

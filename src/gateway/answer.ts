@@ -2,11 +2,16 @@
 import type { Generated } from '../../topics/tokens.ts'
 import type { Tokenizer } from '../models/tokenizer/index.ts'
 
-export interface ScoredToken {
+export interface Scored {
   readonly bytes: Uint8Array
   /** As text; `bytes:\xNN…` where the bytes are no text of their own. */
   readonly text: string
   readonly logprob: number
+}
+
+export interface ScoredToken extends Scored {
+  /** The likeliest tokens in its place; missing where the request did not ask. */
+  readonly top?: readonly Scored[]
 }
 
 export interface Piece {
@@ -35,6 +40,9 @@ const FINISHES = {
   cancelled: 'cancelled',
 } as const
 
+/** As chats and responses have it. */
+export const tokenLogprob = ({ text, bytes, logprob }: Scored) => ({ token: text, logprob, bytes: [...bytes] })
+
 export interface Answer {
   /** Takes the runs of one request in their order. */
   push(run: Generated): Piece
@@ -46,6 +54,10 @@ export const openAnswer = (stops: readonly string[], tokenizer: Pick<Tokenizer, 
   let held = ''
   let completionTokens = 0
   const longest = [...stops].sort((a, b) => b.length - a.length)
+  const scored = (id: number, logprob: number): Scored => {
+    const bytes = tokenizer?.bytesOf(id) ?? new Uint8Array(0)
+    return { bytes, text: shown(bytes), logprob }
+  }
   const certain = (): string => {
     let keep = 0
     for (const stop of stops)
@@ -56,12 +68,12 @@ export const openAnswer = (stops: readonly string[], tokenizer: Pick<Tokenizer, 
     return text
   }
   return {
-    push({ ids, logprobs, text, finish }) {
+    push({ ids, logprobs, topLogprobs, text, finish }) {
       completionTokens += ids.length
       held += text
       const tokens = ids.map((id, at) => {
-        const bytes = tokenizer?.bytesOf(id) ?? new Uint8Array(0)
-        return { bytes, text: shown(bytes), logprob: logprobs[at]! }
+        const top = topLogprobs?.[at]?.map((other) => scored(other.id, other.logprob))
+        return { ...scored(id, logprobs[at]!), ...(top && { top }) }
       })
       if (finish === null) return { text: certain(), tokens, finish: null }
       const ended = finish === 'stop' ? longest.find((stop) => held.endsWith(stop)) : undefined

@@ -5,6 +5,7 @@ import type { ChunkInput } from '../../topics/chunks.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import { openAnswer, type Piece } from './answer.ts'
 import { answersTo, generatedIn, type Place, type Sent, send, sendCancel, type Wanted, wantedOf } from './ask.ts'
+import type { Drawing } from './openai-schema.ts'
 import { Refusal } from './refusal.ts'
 import { failureBody, goneSignal, type OpenCounter, SESSION_HEADER, type Service, sessionInHeader } from './service.ts'
 import { type ServerEvent, sendEvents } from './sse.ts'
@@ -50,9 +51,8 @@ export interface Job {
   readonly formStops: readonly string[]
   readonly stop: readonly string[]
   readonly maxTokens: number
-  readonly temperature: number
-  readonly topK: number
-  readonly topP: number
+  readonly drawing: Drawing
+  readonly topLogprobs: number
   readonly seed: number | undefined
   readonly stream: boolean
   /** The answer that must be the session's last one. */
@@ -207,9 +207,8 @@ export const answer = async (
           type: 'generate',
           requestId: shape.id,
           maxTokens: job.maxTokens,
-          temperature: job.temperature,
-          topK: job.topK,
-          topP: job.topP,
+          ...job.drawing,
+          topLogprobs: job.topLogprobs,
           stop: stops,
           seed,
           ...(job.stream && { run: STREAM_RUN }),

@@ -1,15 +1,16 @@
 /** /v1/models, /v1/completions and /v1/chat/completions, as OpenAI's clients ask for them. */
 import { randomUUID } from 'node:crypto'
 import type { FastifyInstance } from 'fastify'
-import type { Piece, ScoredToken } from './answer.ts'
+import { type Piece, type ScoredToken, tokenLogprob } from './answer.ts'
 import { type Answering, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
 import { checkMessages, idEvents, MAX_TOKENS, promptOf } from './openai-prompt.ts'
 import {
   type ChatRequest,
   type CompletionRequest,
   chatRequest,
-  checkLogprobs,
+  checkAlternatives,
   completionRequest,
+  drawingOf,
   parsedBody,
   sessionOfUser,
 } from './openai-schema.ts'
@@ -20,15 +21,24 @@ const textOfAll = (pieces: readonly Piece[]): string => pieces.map(({ text }) =>
 /** The protocol has no word of its own for an answer that was cancelled. */
 const reasonOf = (finish: Piece['finish'] | undefined) => (finish === 'cancelled' ? 'stop' : (finish ?? null))
 /** A token may complete no character: a piece without text says something only where its tokens are listed, or at the end. */
-const isTold = ({ text, finish }: Piece, { logprobs }: Asked): boolean => text !== '' || finish !== null || logprobs
+const isTold = ({ text, finish }: Piece, { logprobs }: Asked): boolean =>
+  text !== '' || finish !== null || logprobs !== undefined
 const seconds = (): number => Math.floor(Date.now() / 1000)
 
 const DONE: ServerEvent = { data: '[DONE]' }
 
 interface Asked {
   readonly model: string
-  readonly logprobs: boolean
+  /** How many alternatives; undefined: no logprobs at all. */
+  readonly logprobs: number | undefined
   readonly includeUsage: boolean
+}
+
+/** By their texts, the likeliest first; the token itself is among them. Where several ids have one text, the likeliest counts. */
+const likeliest = ({ text, logprob, top = [] }: ScoredToken): Record<string, number> => {
+  const all = new Map<string, number>()
+  for (const other of [...top, { text, logprob }]) if (!all.has(other.text)) all.set(other.text, other.logprob)
+  return Object.fromEntries(all)
 }
 
 const completionShape = (asked: Asked): Shape => {
@@ -36,7 +46,7 @@ const completionShape = (asked: Asked): Shape => {
   const about = { id: `cmpl-${randomUUID()}`, object: 'text_completion', created: seconds(), model }
   let offset = 0
   const scored = (tokens: readonly ScoredToken[]) => {
-    if (!logprobs) return null
+    if (logprobs === undefined) return null
     const offsets = tokens.map(({ text }) => {
       const at = offset
       offset += text.length
@@ -45,7 +55,7 @@ const completionShape = (asked: Asked): Shape => {
     return {
       tokens: tokens.map(({ text }) => text),
       token_logprobs: tokens.map(({ logprob }) => logprob),
-      top_logprobs: null,
+      top_logprobs: logprobs === 0 ? null : tokens.map(likeliest),
       text_offset: offsets,
     }
   }
@@ -79,17 +89,15 @@ const chatShape = (asked: Asked): Shape => {
   const { model, logprobs, includeUsage } = asked
   const about = { id: `chatcmpl-${randomUUID()}`, created: seconds(), model }
   const scored = (tokens: readonly ScoredToken[]) =>
-    logprobs
-      ? {
-          content: tokens.map(({ text, bytes, logprob }) => ({
-            token: text,
-            logprob,
-            bytes: [...bytes],
-            top_logprobs: [],
+    logprobs === undefined
+      ? null
+      : {
+          content: tokens.map(({ top = [], ...token }) => ({
+            ...tokenLogprob(token),
+            top_logprobs: top.map(tokenLogprob),
           })),
           refusal: null,
         }
-      : null
   const chunk = (delta: object, tokens: readonly ScoredToken[] | null, finish: Piece['finish']) => ({
     ...about,
     object: 'chat.completion.chunk',
@@ -127,9 +135,7 @@ const common = (body: CompletionRequest | ChatRequest) => ({
   model: body.model,
   session: sessionOfUser(body.user),
   stop: body.stop,
-  temperature: body.temperature,
-  topK: body.top_k,
-  topP: body.top_p,
+  drawing: drawingOf(body),
   seed: body.seed,
   stream: body.stream,
   keepsSession: false,
@@ -154,21 +160,21 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
 
   app.post('/v1/completions', async (request, reply) => {
     const body = parsedBody(completionRequest, request.body)
-    checkLogprobs(body.logprobs ?? 0, 'logprobs')
     const prompt = await promptOf(body, served)
     const job: Job = {
       ...common(body),
       prompt: () => prompt,
       formStops: [],
       maxTokens: body.max_tokens ?? MAX_TOKENS.completion,
-      shape: () => completionShape({ ...asked(body), logprobs: body.logprobs !== undefined }),
+      topLogprobs: body.logprobs ?? 0,
+      shape: () => completionShape({ ...asked(body), logprobs: body.logprobs }),
     }
     return answer(request, reply, job, answering)
   })
 
   app.post('/v1/chat/completions', async (request, reply) => {
     const body = parsedBody(chatRequest, request.body)
-    checkLogprobs(body.top_logprobs, 'top_logprobs')
+    checkAlternatives(body.top_logprobs, body.logprobs)
     checkMessages(body.messages, 'messages')
     const form = await served.form()
     const job: Job = {
@@ -179,7 +185,8 @@ export const openaiRoutes = (app: FastifyInstance, answering: Answering, created
       },
       formStops: form.stops,
       maxTokens: body.max_completion_tokens ?? body.max_tokens ?? Math.min(MAX_TOKENS.chat, limits.tokens),
-      shape: () => chatShape({ ...asked(body), logprobs: body.logprobs }),
+      topLogprobs: body.top_logprobs,
+      shape: () => chatShape({ ...asked(body), logprobs: body.logprobs ? body.top_logprobs : undefined }),
     }
     return answer(request, reply, job, answering)
   })

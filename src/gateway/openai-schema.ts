@@ -15,7 +15,6 @@ interface Lack {
 }
 const lack = (why: string, ...neutral: readonly unknown[]): Lack => ({ why, neutral })
 
-const SAMPLER = 'The engine does not have this sampler yet; it has temperature, top_p, top_k and seed.'
 const ONE = 'One request gives one answer. Send as many requests as answers are wanted.'
 const TOOLS = 'There are no tools: the model gives text, and the client makes of it what it wants.'
 const GRAMMAR = 'The engine does not bind its answers to a grammar.'
@@ -26,11 +25,6 @@ const LACKING: Readonly<Record<string, Lack>> = {
   best_of: lack(ONE, 1),
   echo: lack('The prompt is not given back. Put it before the answer.', false),
   suffix: lack('The model continues a text; it does not fill in.', ''),
-  presence_penalty: lack(SAMPLER, 0),
-  frequency_penalty: lack(SAMPLER, 0),
-  repetition_penalty: lack(SAMPLER, 1),
-  min_p: lack(SAMPLER, 0),
-  logit_bias: lack(SAMPLER, {}),
   tools: lack(TOOLS, []),
   tool_choice: lack(TOOLS, 'none', 'auto'),
   parallel_tool_calls: lack(TOOLS, true, false),
@@ -75,15 +69,44 @@ const withoutLacking = (body: unknown, schema: z.ZodType): Record<string, unknow
 
 const { shape } = generate
 const tokens = z.int().min(1)
+/** How tokens are drawn. What is not OpenAI's has the name that other servers of their protocol give it. */
+const drawing = {
+  temperature: shape.temperature,
+  top_p: shape.topP,
+  top_k: shape.topK,
+  min_p: shape.minP,
+  presence_penalty: shape.presencePenalty,
+  frequency_penalty: shape.frequencyPenalty,
+  repetition_penalty: shape.repetitionPenalty,
+  repeat_last_n: shape.penaltyLast,
+  logit_bias: shape.logitBias,
+  stop_token_ids: shape.stopTokens,
+  ignore_eos: shape.ignoreEnd,
+}
+const drawingSchema = z.strictObject(drawing)
+
+/** The same as members of a `generate` event. */
+export const drawingOf = (body: z.output<typeof drawingSchema>) => ({
+  temperature: body.temperature,
+  topP: body.top_p,
+  topK: body.top_k,
+  minP: body.min_p,
+  presencePenalty: body.presence_penalty,
+  frequencyPenalty: body.frequency_penalty,
+  repetitionPenalty: body.repetition_penalty,
+  penaltyLast: body.repeat_last_n,
+  logitBias: body.logit_bias,
+  stopTokens: body.stop_token_ids,
+  ignoreEnd: body.ignore_eos,
+})
+export type Drawing = ReturnType<typeof drawingOf>
+
 const common = {
   model: z.string(),
   stream: z.boolean().default(false),
   stream_options: z.strictObject({ include_usage: z.boolean().default(false) }).optional(),
   max_tokens: tokens.optional(),
-  temperature: shape.temperature,
-  top_p: shape.topP,
-  /** Not OpenAI's; other servers of their protocol have it under this name. */
-  top_k: shape.topK,
+  ...drawing,
   seed: z.int().min(0).optional(),
   stop: z
     .union([
@@ -122,7 +145,7 @@ export const chatRequest = z.strictObject({
   max_completion_tokens: tokens.optional(),
   messages: z.array(message).min(1).max(MOST_MESSAGES),
   logprobs: z.boolean().default(false),
-  top_logprobs: z.int().min(0).max(20).default(0),
+  top_logprobs: shape.topLogprobs,
 })
 export type ChatRequest = z.output<typeof chatRequest>
 
@@ -140,8 +163,10 @@ export const responseRequest = z.strictObject({
   ]),
   instructions: z.string().optional(),
   max_output_tokens: tokens.optional(),
-  temperature: common.temperature,
-  top_p: common.top_p,
+  ...drawing,
+  /** Without alternatives there are no logprobs: whether a response has some must follow from its records. */
+  top_logprobs: shape.topLogprobs,
+  include: z.array(z.literal('message.output_text.logprobs')).default([]),
   stream: common.stream,
   user: common.user,
   /** Whether another request may go on where this one ends. */
@@ -169,16 +194,13 @@ export const parsedBody = <T>(schema: z.ZodType<T>, body: unknown): T => {
   throw new Refusal(400, `${param === '' ? 'The body' : `"${param}"`} cannot be taken: ${issue.message}.`, { param })
 }
 
-export const checkLogprobs = (top: number, param: string): void => {
-  if (top > 0)
-    throw new Refusal(
-      400,
-      'The engine gives the logarithm of the probability of each token that it generated, and of no others: the number of alternatives is 0.',
-      {
-        code: 'unsupported_value',
-        param,
-      },
-    )
+/** Alternatives belong to logprobs. Throws a Refusal. */
+export const checkAlternatives = (top: number, logprobs: boolean): void => {
+  if (top > 0 && !logprobs)
+    throw new Refusal(400, '"top_logprobs" needs "logprobs": true.', {
+      code: 'unsupported_value',
+      param: 'top_logprobs',
+    })
 }
 
 /** The session that `user` names; undefined: a session of the request's own. */

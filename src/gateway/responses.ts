@@ -8,11 +8,11 @@ import { z } from 'zod'
 import type { Generated } from '../../topics/tokens.ts'
 import { textIn } from '../client/records.ts'
 import type { StoredRecord } from '../streams/log.ts'
-import { openAnswer, type Piece } from './answer.ts'
+import { openAnswer, type Piece, type ScoredToken, tokenLogprob } from './answer.ts'
 import { answersTo, generatedIn, sendCancel, type Wanted } from './ask.ts'
 import { type Answering, type Asking, answer, type Job, type Shape, type Usage } from './openai-answer.ts'
 import { checkMessages, idEvents, MAX_TOKENS } from './openai-prompt.ts'
-import { parsedBody, responseRequest, sessionOfUser } from './openai-schema.ts'
+import { drawingOf, parsedBody, responseRequest, sessionOfUser } from './openai-schema.ts'
 import { Refusal } from './refusal.ts'
 import { failureBody, goneSignal } from './service.ts'
 import { type ServerEvent, sendEvents } from './sse.ts'
@@ -70,12 +70,24 @@ const locatedBy = (id: string, param: string): Located => {
 
 type Status = 'in_progress' | 'completed' | 'incomplete' | 'cancelled' | 'failed'
 
+/** What an answer says so far, and the tokens with alternatives. */
+interface Said {
+  readonly text: string
+  readonly tokens: readonly ScoredToken[]
+}
+
+/** Of tokens whose alternatives the request asked for. */
+const logprobsOf = (tokens: readonly ScoredToken[]) =>
+  tokens.flatMap(({ top, ...token }) =>
+    top === undefined ? [] : [{ ...tokenLogprob(token), top_logprobs: top.map(tokenLogprob) }],
+  )
+
 /** The members that clients read, and those that their types ask for. */
 const responseOf = (
   { id, nonce, created }: Located,
   model: string,
   status: Status,
-  text: string | null,
+  said: Said | null,
   usage: Usage | null,
   error: { readonly code: string; readonly message: string } | null = null,
 ) => ({
@@ -89,7 +101,7 @@ const responseOf = (
   max_output_tokens: null,
   metadata: {},
   model,
-  output: text === null ? [] : [itemOf(nonce, status, text)],
+  output: said === null ? [] : [itemOf(nonce, status, said)],
   parallel_tool_calls: false,
   previous_response_id: null,
   temperature: null,
@@ -110,14 +122,20 @@ const responseOf = (
         },
 })
 
-const partOf = (text: string) => ({ type: 'output_text', text, annotations: [], logprobs: [] })
+const NOTHING: Said = { text: '', tokens: [] }
+const partOf = ({ text, tokens }: Said) => ({
+  type: 'output_text',
+  text,
+  annotations: [],
+  logprobs: logprobsOf(tokens),
+})
 /** An item has fewer states than its response. */
-const itemOf = (nonce: string, status: Status, text: string | null) => ({
+const itemOf = (nonce: string, status: Status, said: Said | null) => ({
   id: `msg_${nonce}`,
   type: 'message',
   role: 'assistant',
   status: status === 'in_progress' || status === 'completed' ? status : 'incomplete',
-  content: text === null ? [] : [partOf(text)],
+  content: said === null ? [] : [partOf(said)],
 })
 
 const ended = (finish: Piece['finish']): Status =>
@@ -125,12 +143,17 @@ const ended = (finish: Piece['finish']): Status =>
     ? 'in_progress'
     : ({ length: 'incomplete', stop: 'completed', cancelled: 'cancelled' } as const)[finish]
 
-const wholeOf = (at: Located, model: string, pieces: readonly Piece[], usage: Usage) =>
-  responseOf(at, model, ended(pieces.at(-1)?.finish ?? null), pieces.map(({ text }) => text).join(''), usage)
+const wholeOf = (at: Located, model: string, pieces: readonly Piece[], usage: Usage) => {
+  const said = { text: pieces.map(({ text }) => text).join(''), tokens: pieces.flatMap(({ tokens }) => tokens) }
+  return responseOf(at, model, ended(pieces.at(-1)?.finish ?? null), said, usage)
+}
 
 const responseShape = (at: Located, model: string): Shape => {
   let number = 0
   let text = ''
+  const tokens: ScoredToken[] = []
+  /** How many of them a delta listed. */
+  let listed = 0
   let finish: Piece['finish'] = null
   const event = (type: string, more: object): ServerEvent => {
     const data = { type, sequence_number: number, ...more }
@@ -144,25 +167,28 @@ const responseShape = (at: Located, model: string): Shape => {
       event('response.created', { response: responseOf(at, model, 'in_progress', null, null) }),
       event('response.in_progress', { response: responseOf(at, model, 'in_progress', null, null) }),
       event('response.output_item.added', { output_index: 0, item: itemOf(at.nonce, 'in_progress', null) }),
-      event('response.content_part.added', { ...place, part: partOf('') }),
+      event('response.content_part.added', { ...place, part: partOf(NOTHING) }),
     ],
     piece(piece) {
       text += piece.text
+      tokens.push(...piece.tokens.filter(({ top }) => top !== undefined))
       finish = piece.finish
-      return piece.text === ''
-        ? []
-        : [event('response.output_text.delta', { ...place, delta: piece.text, logprobs: [] })]
+      if (piece.text === '') return []
+      const logprobs = logprobsOf(tokens.slice(listed))
+      listed = tokens.length
+      return [event('response.output_text.delta', { ...place, delta: piece.text, logprobs })]
     },
     closing(usage) {
       const status = ended(finish)
-      const item = itemOf(at.nonce, status, text)
+      const said = { text, tokens }
+      const item = itemOf(at.nonce, status, said)
       return [
-        event('response.output_text.done', { ...place, text, logprobs: [] }),
-        event('response.content_part.done', { ...place, part: partOf(text) }),
+        event('response.output_text.done', { ...place, text, logprobs: logprobsOf(tokens) }),
+        event('response.content_part.done', { ...place, part: partOf(said) }),
         event('response.output_item.done', { output_index: 0, item }),
         // Clients know no event of a response that was cancelled; its status says so.
         event(`response.${status === 'cancelled' ? 'incomplete' : status}`, {
-          response: responseOf(at, model, status, text, usage),
+          response: responseOf(at, model, status, said, usage),
         }),
       ]
     },
@@ -191,6 +217,8 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
 
   app.post('/v1/responses', async (request, reply) => {
     const body = parsedBody(responseRequest, request.body)
+    if (body.include.length > 0 && body.top_logprobs === 0)
+      throw new Refusal(400, 'Logprobs come with alternatives: say "top_logprobs", 1 to 20.', { param: 'top_logprobs' })
     const before = body.previous_response_id
     const previous = before === undefined ? undefined : locatedBy(before, 'previous_response_id')
     const { instructions, input } = body
@@ -211,9 +239,8 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
       formStops: form.stops,
       stop: [],
       maxTokens: body.max_output_tokens ?? Math.min(MAX_TOKENS.chat, limits.tokens),
-      temperature: body.temperature,
-      topK: 0,
-      topP: body.top_p,
+      drawing: drawingOf(body),
+      topLogprobs: body.top_logprobs,
       seed: undefined,
       stream: body.stream,
       keepsSession: body.store,

@@ -1,4 +1,5 @@
 /** How a package recommends that its tokens are drawn; used only where it is asked for. */
+import { generate } from '../../topics/chunks.ts'
 import { ContinuoError } from '../errors.ts'
 import type { SamplingDefaults } from './generation.ts'
 
@@ -6,24 +7,37 @@ export interface Recommended {
   readonly temperature: number
   readonly topK?: number
   readonly topP?: number
+  readonly minP?: number
+  readonly repetitionPenalty?: number
 }
 
-/** Settings that the engine does not have, as generation_config.json names them, with the value that changes nothing. */
-const OTHERS = { minP: ['min_p', 0], repetitionPenalty: ['repetition_penalty', 1] } as const
+const NAMES = {
+  temperature: 'temperature',
+  topK: 'top_k',
+  topP: 'top_p',
+  minP: 'min_p',
+  repetitionPenalty: 'repetition_penalty',
+} as const
 
 /**
- * What generation_config.json recommends, with the defaults of that format: without do_sample the likeliest token. Throws INVALID where
- * it says nothing, and for settings that the engine does not have, by name.
+ * What generation_config.json recommends, with the defaults of that format: without do_sample the likeliest token, which penalties change
+ * too. Throws INVALID where it says nothing, and for numbers that a request cannot have.
  */
 export const recommendedSampling = (dir: string, sampling: SamplingDefaults | null): Recommended => {
   const refuse = (why: string): never => {
     throw new ContinuoError('INVALID', `${dir} ${why} Say --temperature, --top-k and --top-p instead.`)
   }
   if (sampling === null) return refuse('has no generation_config.json that recommends how to draw tokens.')
-  for (const [name, [written, neutral]] of Object.entries(OTHERS) as [keyof typeof OTHERS, readonly [string, number]][])
-    if ((sampling[name] ?? neutral) !== neutral)
-      refuse(`recommends ${written} ${sampling[name]} in generation_config.json, which the engine does not have.`)
-  if (sampling.doSample !== true) return { temperature: 0 }
-  const { temperature = 1, topK = 50, topP = 1 } = sampling
-  return { temperature, topK, topP }
+  const { temperature = 1, topK = 50, topP = 1, minP, repetitionPenalty } = sampling
+  const penalty = repetitionPenalty === undefined ? {} : { repetitionPenalty }
+  const all: Recommended =
+    sampling.doSample === true
+      ? { temperature, topK, topP, ...(minP !== undefined && { minP }), ...penalty }
+      : { temperature: 0, ...penalty }
+  for (const name of Object.keys(NAMES) as (keyof typeof NAMES)[]) {
+    const issue = generate.shape[name].safeParse(all[name]).error?.issues[0]
+    if (issue !== undefined)
+      refuse(`recommends ${NAMES[name]} ${all[name]} in generation_config.json, which cannot be had: ${issue.message}.`)
+  }
+  return all
 }

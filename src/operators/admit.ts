@@ -2,12 +2,15 @@
  * Admission of a session from a file, which `continuo export` wrote, a SessionManager, or an attacker. The file is checked as a whole,
  * once, by all rules that a worker relies on later; a session that passes can be sealed, resumed, fed and saved.
  */
+
+import type { SnapshotHead } from '../../topics/state.ts'
 import type { Model, ModelInfo } from '../engine/types.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
 import type { LayoutEntry } from '../memory.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import { checkFits, faultOfHead, type Head, pulseMismatch } from '../state/head.ts'
 import { LARGEST_IMPORTED_PULSE } from '../state/head-rules.ts'
+import { historyIn, withoutHistory } from '../state/history.ts'
 import { hotTensors } from '../state/manifest.ts'
 import { counterIn } from '../state/outer-memory.ts'
 import { decodeSnapshot, type Snapshot } from '../state/snapshot.ts'
@@ -102,7 +105,7 @@ const checkHead = (head: Head, model: ModelInfo, tokenizer: Tokenizer | null): v
 }
 
 /** The parent of a fork is in another log, like the session's first record. */
-const alone = ({ from: _, ...head }: Head): Head => head
+const alone = ({ from: _, ...head }: SnapshotHead): SnapshotHead => head
 
 /**
  * The session in a file, if a worker could go on with it. Throws REFUSED where the file is damaged, belongs to another model, or
@@ -111,6 +114,7 @@ const alone = ({ from: _, ...head }: Head): Head => head
 export const admit = async (file: Uint8Array, model: Model, tokenizer: Tokenizer | null): Promise<Snapshot> => {
   const { head, state } = await decodeSnapshot(file, model.layout)
   checkHead(head, model, tokenizer)
+  historyIn(head, model.vocabSize)
   checkMemory(head, model.layout.tensors(state), state, model)
   const context = await model
     .openContext(state, clockOf(head))
@@ -134,6 +138,7 @@ export const admitFile = async (
   await file.verify()
   const source = await file.source(model.layout)
   checkHead(head, model, tokenizer)
+  const history = historyIn(head, model.vocabSize)
   const blocks = source.blocks.map((count) => Array.from({ length: count }, (_, run) => ({ run })))
   checkMemory(head, hotTensors(model.layout, source.hot, blocks), source.hot, model)
   const context = contexts.createContext()
@@ -147,7 +152,7 @@ export const admitFile = async (
         copy.close()
       }
     })
-    return { head: alone(head), context }
+    return { head: withoutHistory(alone(head)), context, history }
   } catch (error) {
     context.close()
     throw error

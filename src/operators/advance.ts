@@ -21,8 +21,10 @@ import { failpoint } from '../failpoint.ts'
 import type { Tokenizer } from '../models/tokenizer/types.ts'
 import * as conductor from '../state/conductor.ts'
 import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
+import { createHistory, type History } from '../state/history.ts'
 import { adaptedIn } from './adapted.ts'
 import { createDetokenizer, NO_TEXT } from './detokenize.ts'
+import { alternativesIn, drawing, penaltiesOf } from './drawing.ts'
 import { perspectivesIn } from './perspectives.ts'
 import { rememberedIn } from './remembered.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
@@ -33,6 +35,8 @@ export const FEED_SLICE = 256
 
 /** Computes items of work: the engine of a model, or a layer before it (the context store, a probe). */
 export interface Inference {
+  /** Input records before this offset leave no trace in histories (`history` of the partition's cursor); default 0. */
+  readonly historyFrom?: number
   readonly model: Fingerprints & Partial<Pick<ModelInfo, 'endTokens' | 'perspectives'>>
   readonly tokenizer: Tokenizer | null
   submit(item: WorkItem): Promise<WorkResult>
@@ -48,10 +52,11 @@ export interface Inference {
 const alone = <T>({ alone: run }: Pick<Inference, 'alone'>, context: Context, call: () => Promise<T>): Promise<T> =>
   run === undefined ? call() : run(context, call)
 
-/** A session in memory: its head after the last step, and its context. */
+/** A session in memory: its head after the last step, its context, and what that was fed last. */
 export interface SessionState {
   head: Head
   context: Context
+  history: History
 }
 
 type Generate = Extract<Chunk, { type: 'generate' }>
@@ -76,6 +81,13 @@ export const initialHead = (work: Tokenized, model: Fingerprints, chain: string)
   span: spanFrom(0),
   generation: null,
   snapshot: null,
+})
+
+/** A session that begins with this record. */
+export const initialSession = (work: Tokenized, model: Fingerprints, context: Context): SessionState => ({
+  head: initialHead(work, model, context.chain),
+  context,
+  history: createHistory(),
 })
 
 /** Whether the head stands inside this record. Throws REFUSED when the record is not the one it stood in. */
@@ -142,6 +154,20 @@ const surprised = (head: Head, ids: Int32Array, nats: Float32Array, tokenizer: T
 const endsOf = ({ model, tokenizer }: Inference): readonly number[] =>
   model.endTokens ?? (tokenizer === null || tokenizer.eos === null ? [] : [tokenizer.eos])
 
+/** Whether the request asks for its own ids as long as it runs, also after a restart. */
+const followsItself = (event: Generate): boolean => penaltiesOf(event) !== null
+
+/** Notes what the context was fed, where the record is one of which histories know. `own`: as `History.fed` has it. */
+const remember = (
+  { history }: SessionState,
+  { record }: Tokenized,
+  { historyFrom = 0 }: Inference,
+  ids: ArrayLike<number>,
+  own = 0,
+): void => {
+  if (own > 0 || record.offset >= historyFrom) history.fed(ids, own)
+}
+
 /** Up to `count` tokens. */
 async function generateSlice(
   session: SessionState,
@@ -155,16 +181,16 @@ async function generateSlice(
   const noted = session.head.settings.perspectives && model.perspectives
   const state = session.head.generation ?? { index: 0, ...NO_TEXT }
   const detokenizer = createDetokenizer(state, event.stop)
-  const { temperature, topK, topP } = event
   const result = await engine.submit({
     context,
     tokens: NO_TOKENS,
     nats: false,
     ...(noted && { perspectives: true }),
     generate: {
-      ...{ temperature, topK, topP, seed: BigInt(event.seed), count },
+      ...drawing(event, () => session.history.tally(event.penaltyLast + state.index)),
+      count,
       more: state.index + count < event.maxTokens,
-      endTokens: endsOf(engine),
+      endTokens: [...(event.ignoreEnd ? [] : endsOf(engine)), ...event.stopTokens],
       ...(tokenizer !== null && { stop: { ...detokenizer.sought, vocabulary: tokenizer } }),
     },
   })
@@ -173,6 +199,7 @@ async function generateSlice(
   let head = moved(session.head, result, result.generated.length)
   const ids = [...result.generated]
   const logprobs = [...result.logprobs]
+  remember(session, work, engine, ids, followsItself(event) ? state.index + ids.length : 0)
   let stopped = false
   for (const id of ids) stopped = detokenizer.push(tokenizer?.bytesOf(id) ?? NO_BYTES)
   if (stopped !== (ended === 'stop'))
@@ -192,11 +219,13 @@ async function generateSlice(
     ids,
     text: decoded.text,
     logprobs,
+    ...(event.topLogprobs > 0 && { topLogprobs: alternativesIn(result) }),
     fromPulse: head.conductor.globalStep - ids.length,
     toPulse: head.conductor.globalStep,
     finish,
     cause: causeOf(work.record, event.id ?? null),
   }
+  if (finish !== null) session.history.end()
   const generation = { index, ...decoded.state }
   head = {
     ...head,
@@ -230,6 +259,7 @@ const conclude = async (
   const common = { version: 1, session: head.session, cause: causeOf(record, event.id ?? null) } as const
   if (event.type === 'boundary' && event.reset) {
     await alone(engine, session.context, () => session.context.restart())
+    session.history.clear()
     const next = conductor.reset(head.conductor)
     const { archived, ...rest } = head
     head = { ...rest, conductor: next, chain: session.context.chain }
@@ -278,8 +308,14 @@ export const clockOf = ({ conductor, chain }: Head): ContextHead => ({
 })
 
 /** Puts the memory back to its first state, at the clock and chain of this head; a broken context is of use again. */
-export const blank = (engine: Pick<Inference, 'alone'>, context: Context, head: Head): Promise<void> =>
-  alone(engine, context, () => context.load(null, clockOf(head)))
+export const blank = (
+  engine: Pick<Inference, 'alone'>,
+  { context, history }: Pick<SessionState, 'context' | 'history'>,
+  head: Head,
+): Promise<void> => {
+  history.clear()
+  return alone(engine, context, () => context.load(null, clockOf(head)))
+}
 
 /**
  * Yields the steps of one event and leaves the session after the last of them. `fresh` says that the session began with
@@ -300,7 +336,11 @@ export async function* advance(
   const resuming = !fresh && resumes(session.head, work)
   if (!resuming) {
     const reopened = session.head.status === 'closed'
-    if (reopened) await alone(engine, session.context, () => session.context.restart())
+    session.history.end()
+    if (reopened) {
+      await alone(engine, session.context, () => session.context.restart())
+      session.history.clear()
+    }
     const { stopped, archived, ...before } = session.head
     session.head = {
       ...before,
@@ -337,7 +377,7 @@ export async function* advance(
     const why = `its state stopped being finite with the tokens of pulses ${from} to ${from + tokens}`
     const reason = reasonOf(session.head.session, why)
     const aside = setAside(session.head, work, { cause: 'computation', reason }, readsText)
-    await blank(engine, session.context, aside.head)
+    await blank(engine, session, aside.head)
     return emit({ ...aside, outputs: [...outputs, ...aside.outputs], failure: error })
   }
 
@@ -353,6 +393,7 @@ export async function* advance(
       return
     }
     outputs.push(...rememberedIn(session.head, work, result))
+    remember(session, work, engine, slice)
     let head = surprised(moved(session.head, result, slice.length), slice, result.nats, engine.tokenizer)
     const read = head.cursor.token === ids.length
     if (!read && head.settings.surprisal && head.span.tokens >= SURPRISAL_SPAN) {

@@ -18,19 +18,21 @@ export const CAPTURE_BYTES = 64 << 20
  * has all its blocks yet to bring.
  */
 export const captureOf = async (
-  { head, context }: SessionState,
+  { head, context, history }: SessionState,
   blobs: PartitionBlobs | null,
   most: number = CAPTURE_BYTES,
 ): Promise<Capture> => {
   try {
     const gates = context.gates()
-    if (blobs === null) return { head, state: await context.state(), gates }
+    const recent = history.text()
+    if (blobs === null) return { head, recent, state: await context.state(), gates }
     const pulse = head.conductor.globalStep
     let names = blobs.known(head.session, head.conductor.origin)
     for (;;) {
       const { hot, frozen, fresh, numbers, more } = await context.capture({ pulse, ends: names.map(endOf), most })
       const known = names.map((own, g) => within(own, frozen[g]!))
-      if (more !== true) return { head, state: hot, blocks: { known, fresh, ...(numbers && { numbers }) }, gates }
+      if (more !== true)
+        return { head, recent, state: hot, blocks: { known, fresh, ...(numbers && { numbers }) }, gates }
       names = await blobs.ahead(head, { known, fresh })
       giveBack(...fresh.flat().map(({ bytes }) => bytes))
     }

@@ -26,6 +26,8 @@ export interface CommitterDeps {
   readonly model: Fingerprints
   /** The log's id in its blob store. */
   readonly logId: string | undefined
+  /** From which input record on histories know what sessions were fed. */
+  readonly history: number | undefined
   readonly stateIndex: LiveIndex<StateKey>
   readonly snapshotIndex: LiveIndex
   /** State records with a former seal. */
@@ -83,6 +85,7 @@ export const createCommitter = (deps: CommitterDeps) => {
       model: model.fingerprint,
       layout: model.layoutFingerprint,
       format: deps.format,
+      ...(deps.history !== undefined && { history: deps.history }),
     }
   }
 

@@ -2,6 +2,7 @@
 
 import type { StateLayout } from '../memory.ts'
 import type { SnapshotRef } from '../state/head.ts'
+import { withHistory } from '../state/history.ts'
 import { type BlobNames, encodeManifest, hotTensors, namedIn } from '../state/manifest.ts'
 import { type MemoryReport, type ModelMemory, memoryStats } from '../state/memory-stats.ts'
 import { filePieces } from '../state/snapshot.ts'
@@ -25,14 +26,15 @@ export const encodeCapture = async (
   blobs: PartitionBlobs | null,
 ): Promise<Encoded> => {
   const { head, state, gates } = taken
+  const inside = withHistory(head, taken.recent)
   const { layout } = model
   const blocks = taken.blocks === undefined ? null : await blobs!.write(taken)
   const tensors = blocks === null ? layout.tensors(state) : hotTensors(layout, state, blocks.names)
   const seen = await memoryStats(model, head.conductor, state, gates, tensors)
   const file =
     blocks === null
-      ? await filePieces(head, state, tensors, seen.stats)
-      : await encodeManifest(head, state, layout, blobs!.where, blocks.names, seen.stats, blocks.pages)
+      ? await filePieces(inside, state, tensors, seen.stats)
+      : await encodeManifest(inside, state, layout, blobs!.where, blocks.names, seen.stats, blocks.pages)
   const named = blocks === null ? undefined : namedIn(layout, blocks.names, blobs!.where, blocks.pages)
   return { pulse: head.conductor.globalStep, file, named, names: blocks?.names ?? null, seen }
 }

@@ -6,7 +6,7 @@
 import { ContinuoError } from '../errors.ts'
 import type { Fingerprints, Head } from '../state/head.ts'
 import { partitionOfKey } from '../streams/murmur2.ts'
-import { initialHead, type SessionState, settingsOf } from './advance.ts'
+import { initialSession, type SessionState, settingsOf } from './advance.ts'
 import type { Contexts } from './context-store.ts'
 import { cursorAt, spanFrom } from './spans.ts'
 import type { Rejected, SessionEvent, Tokenized, Valid } from './types.ts'
@@ -87,9 +87,9 @@ export const sessionFor = async (
     if (parent === undefined) throw new ContinuoError('INTERNAL', `Session "${work.parent.session}" has no context.`)
     const context = await model.forkContext(parent.context)
     known?.context.close()
-    return { session: { head: forkedHead(work, parent.head), context }, fresh: true }
+    const history = parent.history.copy()
+    return { session: { head: forkedHead(work, parent.head), context, history }, fresh: true }
   }
   if (known !== undefined) return { session: known, fresh: false }
-  const context = model.createContext()
-  return { session: { head: initialHead(work, model, context.chain), context }, fresh: true }
+  return { session: initialSession(work, model, model.createContext()), fresh: true }
 }

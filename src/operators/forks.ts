@@ -73,8 +73,9 @@ export const createForks = ({
       blobs === null ? undefined : { origin, names: blobs.known(id, origin), pages: [], where: blobs.where }
     try {
       const forked = await forkContext(context)
+      const history = taken.session.history.copy()
       rest(taken.session)
-      return { head: forkedHead(work, head), context: forked, ...(blocks && { blocks }) }
+      return { head: forkedHead(work, head), context: forked, history, ...(blocks && { blocks }) }
     } catch (error) {
       throw error instanceof SpillLost ? spillLostOf(id, error) : error
     }
@@ -82,7 +83,7 @@ export const createForks = ({
 
   /** The child takes the place of the session that was closed, where that is in memory still, or the next one that is free. */
   const placed = async (child: Brought): Promise<Acquired | null> => {
-    const { head, context, blocks, aside } = child
+    const { head, context, history, blocks, aside } = child
     const taken = await take(head.session, async () => child)
     if (taken === null) {
       context.close()
@@ -93,6 +94,7 @@ export const createForks = ({
       session.context.close()
       session.context = context
       session.head = head
+      session.history = history
       own(session)
       blobs?.begin(head.session, blocks)
     }

@@ -7,7 +7,7 @@
 import type { Context, ModelInfo } from '../engine/types.ts'
 import { messageOf } from '../errors.ts'
 import { type Head, samePlace } from '../state/head.ts'
-import { type Inference, initialHead } from './advance.ts'
+import { type Inference, initialSession } from './advance.ts'
 import type { PartitionBlobs } from './blobs.ts'
 import { createCalls } from './calls.ts'
 import { captureIfThere, captureOf } from './capture.ts'
@@ -202,7 +202,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     try {
       if (!(await rooms.enter(restores))) return null
       try {
-        const { head, context, blocks, aside, unsaved: stale = false } = await make(heads.get(id))
+        const { head, context, history, blocks, aside, unsaved: stale = false } = await make(heads.get(id))
         if (calls.isClosed) context.close()
         calls.checkOpen()
         // In the place that was kept for it, before anybody else looks.
@@ -211,7 +211,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
         const due = !busy || arrival.due || stale || (known !== undefined && !isSaved(known) && !isShort(known))
         const captured = stale ? Number.NEGATIVE_INFINITY : (known?.snapshot?.pulse ?? -1)
         const place = { parting: false, copying: null, list: null }
-        const session: LiveSession = { head, context, busy, captured, beside: 0, due, ...place }
+        const session: LiveSession = { head, context, history, busy, captured, beside: 0, due, ...place }
         live.set(id, session)
         own(session)
         blobs?.begin(id, blocks)
@@ -253,8 +253,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
         }
       }
       fresh = true
-      const context = model.createContext()
-      return { head: initialHead(work, model, context.chain), context }
+      return initialSession(work, model, model.createContext())
     })
     return taken === null ? null : { ...taken, fresh }
   }

@@ -223,6 +223,7 @@ const writeGenesisCursor = async (
       model: model.fingerprint,
       layout: model.layoutFingerprint,
       ...(format !== undefined && { format }),
+      history: 0,
     },
     { topic: names.state, partition, keys: log.sealKeys },
   )
@@ -241,6 +242,16 @@ const writeGenesisCursor = async (
 }
 
 /**
+ * From which record on nothing was read. What an older version had sessions read left no trace in their snapshots; so that each replay
+ * counts the same ids, none of such records count, and the cursor says so from the next commit on.
+ */
+const firstUnread = ({ offset, done }: PartitionCursor, heads: Iterable<Head>): number => {
+  let next = Math.max(offset, ...done.map(([, to]) => to))
+  for (const { cursor } of heads) next = Math.max(next, cursor.offset + 1)
+  return next
+}
+
+/**
  * The state of the partition that this writer has claimed, checked against the group's committed offset and the model. Where
  * there is none yet, it begins with a genesis cursor. Throws REFUSED naming what differs.
  */
@@ -255,7 +266,11 @@ export const openState = async (
   for (;;) {
     const state = await readPartitionState(log, names, partition, compactFloor)
     checkAgreement(state, await log.committed(group, names.chunks, partition), topicId, reading, partition)
-    if (state.cursor !== null) return { ...state, cursor: { ...state.cursor, ...(topicId !== null && { topicId }) } }
+    const { cursor, heads } = state
+    if (cursor !== null) {
+      const history = cursor.history ?? firstUnread(cursor, heads.values())
+      return { ...state, cursor: { ...cursor, ...(topicId !== null && { topicId }), history } }
+    }
     await writeGenesisCursor(writer, reading, partition, topicId)
   }
 }

@@ -12,6 +12,7 @@ import type { BlobName } from '../blobs/store.ts'
 import { digest } from '../bulk.ts'
 import { codeOf, messageOf } from '../errors.ts'
 import type { Head } from '../state/head.ts'
+import { withoutHistory } from '../state/history.ts'
 import { IN_TOPIC, type Manifest, type Outline, PAGE_ENTRIES, readOutline } from '../state/manifest.ts'
 import { readSnapshotFile, type SnapshotFile } from '../state/snapshot.ts'
 import { type Wrong, wrongBlobs, wrongPages } from './blob-check.ts'
@@ -91,7 +92,10 @@ const whyNot = (error: unknown): string => {
 }
 
 /** Where the snapshot stands, with the reference to it: other snapshots may serve to compute it. */
-const targetOf = (file: SnapshotFile, head: Head): Head => ({ ...file.head, snapshot: head.snapshot })
+const targetOf = (file: SnapshotFile, head: Head): Head => ({
+  ...withoutHistory(file.head),
+  snapshot: head.snapshot,
+})
 
 /** Puts back pages in a folder or S3. Those that could not be. */
 const mendPages = async (
@@ -222,10 +226,10 @@ const renew = async (deps: RepairDeps, owned: Owned, { seen, head, right, wanted
   if (now?.status !== 'open')
     return { ...seen, left: `The session is ${now?.status ?? 'gone'}, so nothing reads its snapshot any more.` }
   try {
-    const { context } = await recomputed({ ...deps, cancelled: state.cancelled }, partition, now, wanted)
+    const { context, history } = await recomputed({ ...deps, cancelled: state.cancelled }, partition, now, wanted)
     try {
       blobs?.recall(right)
-      await saveSession(owned, { head: now, context })
+      await saveSession(owned, { head: now, context, history })
     } finally {
       context.close()
     }

@@ -20,6 +20,7 @@ import {
   sameHead,
   samePlace,
 } from '../state/head.ts'
+import { createHistory, historyIn, withoutHistory } from '../state/history.ts'
 import { advance, clockOf, type SessionState } from './advance.ts'
 import { parentBefore } from './ancestors.ts'
 import type { KnownBlocks } from './blobs.ts'
@@ -67,7 +68,8 @@ const loadSnapshot = async (deps: RestoreDeps, partition: number, target: Head):
   if (target.snapshot === null) return null
   try {
     const file = await readSnapshot(log, names.snapshots, partition, target)
-    const { head, state, blocks: stored } = await storedState(log, file, model.layout, kept)
+    const { head: inside, state, blocks: stored } = await storedState(log, file, model.layout, kept)
+    const [head, history] = [withoutHistory(inside), historyIn(inside, model.vocabSize)]
     checkFits(head, model)
     const fault = faultOfHead(head, model)
     if (fault !== null) throw new SessionLost(`The snapshot of session "${target.session}" cannot be used: ${fault}.`)
@@ -78,7 +80,7 @@ const loadSnapshot = async (deps: RestoreDeps, partition: number, target: Head):
     }
     failpoint('restore.snapshot')
     const blocks = stored === null ? undefined : { origin: head.conductor.origin, ...stored }
-    return { head, context: await filled(model, state, head), ...(blocks && { blocks }) }
+    return { head, context: await filled(model, state, head), history, ...(blocks && { blocks }) }
   } catch (error) {
     const code = codeOf(error)
     const now = newest?.(target.session) ?? null
@@ -108,6 +110,7 @@ const filled = async (model: Contexts, state: Uint8Array | StateSource | null, h
 export const blankSession = async (model: Contexts, head: Head): Promise<SessionState> => ({
   head,
   context: await filled(model, null, head),
+  history: createHistory(),
 })
 
 /** The parent of a session that begins with the event at `offset`, as it was then. */
@@ -196,7 +199,7 @@ const replayed = async (
     if (!sameHead(target, session.head))
       throw disagree(target, session.head, await compactionHint(deps.log, deps.names.chunks))
     failpoint('restore.done')
-    return { head: target, context: session.context, ...(base?.blocks && { blocks: base.blocks }) }
+    return { ...session, head: target, ...(base?.blocks && { blocks: base.blocks }) }
   } catch (error) {
     session?.context.close()
     if (codeOf(error) === 'POSITION') {

@@ -3,10 +3,11 @@
  * sleep stay in the store. A file whose tensors are not exactly those of the layout is put together first (`wholeSnapshot`), which says what is
  * wrong with it.
  */
+
+import type { SnapshotHead } from '../../topics/state.ts'
 import type { StateLayout, StateSource } from '../memory.ts'
 import { assemblyOf } from '../state/assembly.ts'
 import { blockText } from '../state/block-names.ts'
-import type { Head } from '../state/head.ts'
 import { isOfLayout, type Manifest } from '../state/manifest.ts'
 import { checkPulse, decodeSnapshot, readSnapshotFile } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
@@ -22,7 +23,7 @@ import {
 } from './manifests.ts'
 
 export interface StoredState {
-  readonly head: Head
+  readonly head: SnapshotHead
   /** Rejects with `BlockLost` while it is loaded, where a block is missing or damaged. */
   readonly state: Uint8Array | StateSource
   /** As `WholeSnapshot` has it. */

@@ -107,7 +107,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     const { heads, cancelled, stateIndex, snapshotIndex, resealing } = state
     const claimed = { log, names, model, partition, writer, partBytes: options.partBytes }
     const { blobs, cursor } = await openBlobs(claimed, state.cursor, heads)
-    const { offset: from, done, topicId, logId } = cursor
+    const { offset: from, done, topicId, logId, history } = cursor
     const watermark = createWatermark({ offset: from, done })
     const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal, undefined, topicId)
     const table = createSessionTable({
@@ -121,7 +121,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
     committed = () => table.heads
     const partitions = await log.partitions(names.chunks)
     const validation = { format: options.format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
-    const engine = { model, tokenizer, submit: contexts.submit }
+    const engine = { model, tokenizer, submit: contexts.submit, historyFrom: history ?? 0 }
     const requests = createRequests()
     const { distrust, kept } = blobs ?? {}
     const restoring = {
@@ -170,6 +170,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       topicId,
       blobs,
       logId,
+      history,
       writer,
       watermark,
       table,

@@ -62,6 +62,8 @@ export type Output =
 /** State copied out of the engine right after a step, to become a snapshot. */
 export interface Capture {
   readonly head: Head
+  /** The ids that its context was fed last, as `History.text` gives them. */
+  readonly recent: string
   /** The whole, or its hot part where `blocks` has the rest. */
   readonly state: Uint8Array
   readonly blocks?: CapturedBlocks

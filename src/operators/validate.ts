@@ -124,6 +124,17 @@ export const validateRecord = (record: StoredRecord, options: ValidateOptions): 
       )
     }
   }
+  if (event.type === 'generate') {
+    const [biased, stops] = [Object.keys(event.logitBias).map(Number), event.stopTokens]
+    const wrong = [...biased, ...stops].find((id) => id >= options.vocabSize)
+    if (wrong !== undefined) {
+      const field = biased.includes(wrong) ? 'logitBias' : 'stopTokens'
+      return reject(
+        session,
+        `Token ids go from 0 to ${options.vocabSize - 1} for this model; ${field} names ${wrong}. Nothing was generated.`,
+      )
+    }
+  }
   return { kind: 'valid', record, session, event, hash: sha256(value) }
 }
 

@@ -9,9 +9,11 @@ import { codeOf, messageOf } from '../errors.ts'
 import type { StateLayout } from '../memory.ts'
 import { blockText, followedBy } from '../state/block-names.ts'
 import type { Head } from '../state/head.ts'
+import { withoutHistory } from '../state/history.ts'
 import { IN_TOPIC, isOfLayout, readOutline } from '../state/manifest.ts'
 import { checkPulse, decodeSnapshot, readSnapshotFile } from '../state/snapshot.ts'
 import type { EventLog } from '../streams/log.ts'
+import type { SessionState } from './advance.ts'
 import { type Right, type Wrong, wrongBlobs, wrongPages } from './blob-check.ts'
 import { CAPTURE_BYTES } from './capture.ts'
 import { BlockLost, manifestIn, wholeSnapshot } from './manifests.ts'
@@ -20,6 +22,8 @@ import { type At, type Found, placeOf } from './verify-stored.ts'
 
 export interface StoredSnapshot {
   readonly head: Head
+  /** The ids that its context was fed last, as its head has them. */
+  readonly recent: string
   /** The head that names it. */
   readonly by: Head
   /** sha256 of the tensors in its file. */
@@ -33,21 +37,23 @@ const saysNothing = (error: unknown): boolean => codeOf(error) === 'UNAVAILABLE'
 
 const stored = async (log: EventLog, by: Head, file: Uint8Array, layout: StateLayout): Promise<StoredSnapshot> => {
   const read = await readSnapshotFile(file)
+  const { recent = '' } = read.head
+  const common = { head: withoutHistory(read.head), recent, by }
   const manifest = await manifestIn(log, read)
   if (manifest === null) {
-    const { head, state } = await decodeSnapshot(file, layout)
-    return { head, by, hot: await digest([state]), blocks: null }
+    const { state } = await decodeSnapshot(file, layout)
+    return { ...common, hot: await digest([state]), blocks: null }
   }
   if (!isOfLayout(read, manifest, layout)) {
-    const { head, state } = await wholeSnapshot(log, file, layout)
-    return { head, by, hot: await digest([state]), blocks: null }
+    const { state } = await wholeSnapshot(log, file, layout)
+    return { ...common, hot: await digest([state]), blocks: null }
   }
   checkPulse(read.head)
   const blocks = manifest.names.map((own) => ({
     first: own[0]?.run ?? 0,
     hashes: Buffer.concat(own.map(({ hash }) => Buffer.from(hash, 'hex'))),
   }))
-  return { head: read.head, by, hot: await digest([read.state]), blocks }
+  return { ...common, hot: await digest([read.state]), blocks }
 }
 
 /** Every snapshot that a head of the session names and that was not trimmed, by its place. */
@@ -128,13 +134,14 @@ const hashParts = async (
 
 /** How the state of the session at this head differs from the snapshot that stands there, as a sentence; null: it does not. */
 export const snapshotDifference = async (
-  { hot, blocks }: StoredSnapshot,
-  context: Context,
+  { hot, blocks, recent }: StoredSnapshot,
+  { context, history }: Pick<SessionState, 'context' | 'history'>,
   layout: StateLayout,
   head: Head,
   hashed: Hashed,
 ): Promise<string | null> => {
   const differs = 'The snapshot differs from the recomputed state'
+  if (history.text() !== recent) return `${differs} in the ids that its context was fed last.`
   if (blocks === null) {
     const state = await context.state()
     const same = (await digest([state])) === hot

@@ -1,6 +1,7 @@
 /** Where `verify` begins with a session whose first events are gone, or whose parent is. */
 import type { Cause } from '../../topics/common.ts'
 import type { Context } from '../engine/types.ts'
+import { historyIn, withHistory } from '../state/history.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import { clockOf } from './advance.ts'
@@ -76,7 +77,7 @@ const beginAt = async (subject: Subject, snapshot: StoredSnapshot, scene: Scene)
     return
   }
   subject.session?.context.close()
-  subject.session = { head, context }
+  subject.session = { head, context, history: historyIn(withHistory(head, snapshot.recent), scene.model.vocabSize) }
   subject.begins = head.cursor.offset
   const later = startOf(head.cursor.pulse, head.cursor.offset, head.cursor.complete)
   for (const topic of ['tokens', 'observations'] as const) subject.outputs[topic] = subject.outputs[topic].filter(later)

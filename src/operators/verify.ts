@@ -9,6 +9,7 @@
  */
 import { codeOf, messageOf } from '../errors.ts'
 import { type Head, headDifference, sameHead } from '../state/head.ts'
+import { historyFrom } from '../state/history.ts'
 import { countChanged } from '../streams/grown.ts'
 import type { StoredRecord } from '../streams/log.ts'
 import { advance, blank, type SessionState } from './advance.ts'
@@ -183,7 +184,7 @@ async function* steps(
   }
   const aside = setAside(session.head, work, { cause: 'storage', reason: letter.reason }, engine.tokenizer !== null)
   session.head = aside.head
-  await blank(engine, session.context, aside.head)
+  await blank(engine, session, aside.head)
   yield aside
 }
 
@@ -221,7 +222,7 @@ const recompute = async (
     for (const { what, where } of subject.snapshots.get(place) ?? []) {
       totals.snapshotsCompared += 1
       const message = sameHead(what.head, step.head!)
-        ? await snapshotDifference(what, session.context, scene.model.layout, step.head!, subject.hashed)
+        ? await snapshotDifference(what, session, scene.model.layout, step.head!, subject.hashed)
         : `The snapshot has another head than the recomputation: ${headDifference(what.head, step.head!)}.`
       if (message !== null) found({ kind: 'snapshot', session: work.session, where, message })
     }
@@ -300,7 +301,13 @@ const verifyPartition = async (
     partition,
     partitions,
     model: { ...model, createContext: contexts.createContext, forkContext: contexts.forkContext },
-    engine: { model, tokenizer, submit: contexts.submit, isCancelled: cancelledIn(stored, told) },
+    engine: {
+      model,
+      tokenizer,
+      submit: contexts.submit,
+      historyFrom: historyFrom(cursor),
+      isCancelled: cancelledIn(stored, told),
+    },
     validation,
     stored,
     deadLetters: await readDeadLetters(log, names, partition),

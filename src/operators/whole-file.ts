@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto'
 import { type FileHandle, open } from 'node:fs/promises'
+import type { SnapshotHead } from '../../topics/state.ts'
 import { join, uninitialised } from '../bulk.ts'
 import { frozenRuns } from '../engine/growth.ts'
 import { ContinuoError } from '../errors.ts'
@@ -16,12 +17,11 @@ import {
   type StateLayout,
   type StateSource,
 } from '../memory.ts'
-import type { Head } from '../state/head.ts'
 import { hotTensors } from '../state/manifest.ts'
 import { broken, checkPulse, checkTensors, namedEntries, readHeader, type SnapshotHeader } from '../state/snapshot.ts'
 
 export interface WholeFile {
-  readonly head: Head
+  readonly head: SnapshotHead
   /** Its header alone, as bytes of the file. */
   readonly header: Uint8Array
   /** Rejects with REFUSED unless the file's checksum is right. */

@@ -20,6 +20,7 @@ import type { Tokenized } from '../operators/types.ts'
 import { begin } from '../state/conductor.ts'
 import { type Head, pulseMismatch, type StreamCursor } from '../state/head.ts'
 import { diverging } from '../state/health.ts'
+import { createHistory, historyIn, withHistory, withoutHistory } from '../state/history.ts'
 import { hotTensors } from '../state/manifest.ts'
 import { type MemoryReport, memoryStats } from '../state/memory-stats.ts'
 import { type OuterMemoryView, outerMemoryOf } from '../state/outer-memory.ts'
@@ -119,6 +120,7 @@ export class SessionManager {
         conductor: begin(options.phase ?? 'stream'),
       },
       context,
+      createHistory(),
       options,
     )
   }
@@ -248,7 +250,8 @@ export class SessionManager {
       }
       const state = await context.state()
       const { stats } = await this.#look(entry, state)
-      return encodeSnapshot({ ...head, cursor: place, snapshot: null }, state, this.#model.layout, stats)
+      const inside = withHistory({ ...head, cursor: place, snapshot: null }, entry.history.text())
+      return encodeSnapshot(inside, state, this.#model.layout, stats)
     })
   }
 
@@ -281,7 +284,8 @@ export class SessionManager {
       throw new ContinuoError('REFUSED', `Session "${id}" cannot be resumed: ${messageOf(error)}`, { cause: error })
     }
     const phase = options.phase ?? conductor.phase
-    return this.#enter({ ...head, session: id, born: -1, conductor: { ...conductor, phase } }, context, options)
+    const placed = { ...withoutHistory(head), session: id, born: -1, conductor: { ...conductor, phase } }
+    return this.#enter(placed, context, historyIn(head, this.#model.vocabSize), options)
   }
 
   /**
@@ -299,11 +303,10 @@ export class SessionManager {
       const { head, seed } = entry
       const { conductor } = head
       const context = await this.#contexts.forkContext(entry.context, id)
+      const history = entry.history.copy()
       const phase = options.phase ?? conductor.phase
-      return this.#enter({ ...head, session: id, snapshot: null, conductor: { ...conductor, phase } }, context, {
-        seed,
-        ...options,
-      })
+      const placed = { ...head, session: id, snapshot: null, conductor: { ...conductor, phase } }
+      return this.#enter(placed, context, history, { seed, ...options })
     })
   }
 
@@ -363,7 +366,12 @@ export class SessionManager {
     if (this.#sessions.has(id)) misuse(`Session "${id}" is open already. Close it first, or use another id.`)
   }
 
-  #enter(head: Head, context: SessionState['context'], { phase, tokens, seed = 0 }: SessionOptions): SessionHandle {
+  #enter(
+    head: Head,
+    context: SessionState['context'],
+    history: SessionState['history'],
+    { phase, tokens, seed = 0 }: SessionOptions,
+  ): SessionHandle {
     const wrong = (): string | null => {
       if (tokens !== undefined && head.conductor.phase !== 'test') {
         return `tokens bounds a test; session "${head.session}" has phase "${head.conductor.phase}".`
@@ -400,7 +408,10 @@ export class SessionManager {
       },
     }
     const left = tokens ?? Number.POSITIVE_INFINITY
-    const entry: SessionEntry = { head, context, handle, seed, left, status: 'open', calls: 0, turn: Promise.resolve() }
+    const entry: SessionEntry = {
+      ...{ head, context, history, handle, seed, left },
+      ...{ status: 'open', calls: 0, turn: Promise.resolve() },
+    }
     this.#sessions.set(head.session, entry)
     return handle
   }

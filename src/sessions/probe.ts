@@ -85,6 +85,15 @@ const joinedNotes = (results: readonly WorkResult[]): Pick<WorkResult, 'draws' |
   return { draws, experts: Int32Array.from(results.flatMap(({ experts = [] }) => [...experts])) }
 }
 
+/** The likeliest tokens of the parts, put together. */
+const joinedTop = (results: readonly WorkResult[]): Pick<WorkResult, 'top' | 'topLogprobs'> => {
+  const top = results.flatMap((each) => [...(each.top ?? [])])
+  if (top.length === 0) return {}
+  return { top: Int32Array.from(top), topLogprobs: joined(results.map(({ topLogprobs = NO_NUMBERS }) => topLogprobs)) }
+}
+
+const NO_NUMBERS = new Float32Array(0)
+
 const joined = (parts: readonly Float32Array[]): Float32Array => {
   const out = new Float32Array(parts.reduce((sum, { length }) => sum + length, 0))
   let at = 0
@@ -95,13 +104,25 @@ const joined = (parts: readonly Float32Array[]): Float32Array => {
   return out
 }
 
+const counted = (counts: ReadonlyMap<number, number>, more: readonly number[]): ReadonlyMap<number, number> => {
+  const all = new Map(counts)
+  for (const id of more) all.set(id, (all.get(id) ?? 0) + 1)
+  return all
+}
+
 /** The next `count` tokens of a request of which `before` were generated. */
 const piece = (generate: Generate, before: readonly number[], count: number): Generate => {
-  const { stop } = generate
+  const { stop, penalties } = generate
   const more = generate.more === true || before.length + count < generate.count
-  if (stop === undefined) return { ...generate, count, more }
+  const rest = {
+    ...generate,
+    count,
+    more,
+    ...(penalties && { penalties: { ...penalties, counts: counted(penalties.counts, before) } }),
+  }
+  if (stop === undefined) return rest
   const tail = Buffer.concat([stop.tail, ...before.map((id) => stop.vocabulary.bytesOf(id))])
-  return { ...generate, count, more, stop: { ...stop, tail } }
+  return { ...rest, stop: { ...stop, tail } }
 }
 
 /**
@@ -145,6 +166,7 @@ export const stopping =
         ...result,
         ...(events.length > 0 && { events }),
         ...joinedNotes(results),
+        ...joinedTop(results),
         nats: joined(results.map(({ nats }) => nats)),
         generated: Int32Array.from(generated),
         logprobs: joined(results.map(({ logprobs }) => logprobs)),

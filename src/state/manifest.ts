@@ -4,7 +4,7 @@
  * metadata says how the blocks continue them, so that the whole can be put together without the model.
  */
 import { z } from 'zod'
-import type { Head, SnapshotRef } from '../../topics/state.ts'
+import type { SnapshotHead, SnapshotRef } from '../../topics/state.ts'
 import type { BlobName } from '../blobs/store.ts'
 import { ContinuoError } from '../errors.ts'
 import { parseJson } from '../json.ts'
@@ -113,7 +113,7 @@ const packNames = (names: readonly (readonly BlobName[])[], pages: PageNames): s
 
 /** As two pieces, header and state. `store`: where the blobs of this partition lie, as above. `hot` as `StateParts` has it. */
 export const encodeManifest = (
-  head: Head,
+  head: SnapshotHead,
   hot: Uint8Array,
   layout: StateLayout,
   store: string,
@@ -163,7 +163,7 @@ export const hotTensors = (
 }
 
 export interface Manifest {
-  readonly head: Head
+  readonly head: SnapshotHead
   readonly store: string
   readonly names: BlobNames
   /** Their bytes. */

@@ -6,7 +6,7 @@
  * the tensors, dense, in the order of the model's layout.
  */
 import { z } from 'zod'
-import { type Head, head as headSchema, type SnapshotRef } from '../../topics/state.ts'
+import { snapshotHead as headSchema, type SnapshotHead, type SnapshotRef } from '../../topics/state.ts'
 import { digest, join } from '../bulk.ts'
 import { ContinuoError } from '../errors.ts'
 import { parseJson } from '../json.ts'
@@ -61,7 +61,7 @@ const entryOf = ({ dtype, shape, offset, bytes }: LayoutEntry) => ({
  * they are named `vitals`.
  */
 export const filePieces = async (
-  head: Head,
+  head: SnapshotHead,
   state: Uint8Array,
   entries: readonly LayoutEntry[],
   stats?: MemoryStats,
@@ -93,7 +93,7 @@ const headerBytes = (content: unknown): Uint8Array => {
 
 /** The whole state in one file. */
 export const encodeSnapshot = async (
-  head: Head,
+  head: SnapshotHead,
   state: Uint8Array,
   layout: StateTensors,
   stats?: MemoryStats,
@@ -134,12 +134,12 @@ export const checkExport = (file: Uint8Array, keys: SealKeys | undefined): void 
 }
 
 export interface Snapshot {
-  readonly head: Head
+  readonly head: SnapshotHead
   readonly state: Uint8Array
 }
 
 export interface SnapshotHeader {
-  readonly head: Head
+  readonly head: SnapshotHead
   readonly tensors: Readonly<Record<string, unknown>>
   /** Head and vitals as they stand in the file, and the checksum over them and the state. */
   readonly text: string
@@ -177,7 +177,7 @@ export const readHeader = (file: Uint8Array): SnapshotHeader => {
 }
 
 /** The head inside a snapshot file. Throws REFUSED when the file is none. */
-export const snapshotHead = (file: Uint8Array): Head => readHeader(file).head
+export const snapshotHead = (file: Uint8Array): SnapshotHead => readHeader(file).head
 
 /** None where none were written, or none that can be read: nothing depends on them. */
 const statsIn = (text = ''): MemoryStats | null => {
@@ -252,7 +252,7 @@ export const checkTensors = (named: Readonly<Record<string, unknown>>, expected:
 }
 
 /** Throws REFUSED for a head that contradicts itself. */
-export const checkPulse = ({ cursor, conductor }: Head): void => {
+export const checkPulse = ({ cursor, conductor }: SnapshotHead): void => {
   if (cursor.pulse !== conductor.globalStep) throw pulseMismatch(cursor.pulse, conductor.globalStep)
 }
 

@@ -79,6 +79,9 @@ const event = fc.oneof(
     maxTokens: value([1, 3], [0]),
     temperature: value([0, 1], [1e-9]),
     stop: value([[], ['a']]),
+    repetitionPenalty: value([1, 1.1], [0]),
+    logitBias: value([{}, { 7: -5 }], [{ 256: 1 }, { '-1': 1 }]),
+    topLogprobs: value([0, 2], [21]),
   }),
   fc.record(
     {
@@ -102,7 +105,14 @@ const sampling = {
   stream_options: value([{ include_usage: true }]),
   user: fc.oneof(fc.constantFrom('a', 'b', 'c'), word),
   n: value([1], [2]),
-  logit_bias: value([{}, null], [{ 5: 1 }]),
+  logit_bias: value([{}, null, { 5: 1 }], [{ 300: 1 }, { x: 1 }, { 5: 1000 }]),
+  presence_penalty: value([0, 1, -2], [3]),
+  frequency_penalty: value([0, 0.5], ['1']),
+  repetition_penalty: value([1, 1.3], [0]),
+  repeat_last_n: value([0, 64], [-1]),
+  min_p: value([0, 0.1, 1], [2]),
+  stop_token_ids: value([[], [10]], [[-1], [256]]),
+  ignore_eos: value([true]),
   tools: value([[], null], [[{}]]),
 }
 const completion = fc.record(
@@ -114,7 +124,7 @@ const completion = fc.record(
       fc.array(token, { maxLength: 10 }),
       fc.jsonValue({ maxDepth: 2 }),
     ),
-    logprobs: value([0, null], [1]),
+    logprobs: value([0, null, 2], [9]),
     ...sampling,
   },
   { requiredKeys: ['model'] },
@@ -142,6 +152,7 @@ const conversation = fc.record(
       fc.jsonValue(),
     ),
     logprobs: value([true]),
+    top_logprobs: value([0, 3], [21]),
     ...sampling,
   },
   { requiredKeys: ['model', 'messages'] },

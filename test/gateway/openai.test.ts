@@ -88,6 +88,56 @@ describe('completions', () => {
     expect(usage).toEqual(whole.usage)
   })
 
+  test('are drawn with penalties, biases and cuts as the engine draws with them', async () => {
+    const bias = { 101: -2.5, 32: 0.5 }
+    const options = {
+      minP: 0.05,
+      repetitionPenalty: 1.2,
+      presencePenalty: 0.4,
+      frequencyPenalty: -0.1,
+      penaltyLast: 12,
+    }
+    const expected = await directly(async (manager) => {
+      const session = manager.createSession('s')
+      await manager.process(session, PROMPT)
+      return manager.generate(session, {
+        maxTokens: 40,
+        temperature: 0.9,
+        topP: 0.95,
+        seed: 7,
+        logitBias: bias,
+        ...options,
+      })
+    })
+    const plain = await client.completions.create(request)
+    const { choices } = await client.completions.create({
+      ...request,
+      ...{ presence_penalty: 0.4, frequency_penalty: -0.1, logit_bias: bias },
+      ...{ min_p: 0.05, repetition_penalty: 1.2, repeat_last_n: 12 },
+    })
+    expect(choices[0]!.text).toBe(expected.text)
+    expect(choices[0]!.text).not.toBe(plain.choices[0]!.text)
+  })
+
+  test('give the likeliest tokens in the place of each, whole and streamed', async () => {
+    const { choices } = await client.completions.create({ ...request, temperature: 1.5, logprobs: 3 })
+    const { tokens, token_logprobs: own, top_logprobs: top } = choices[0]!.logprobs!
+    expect(top).toHaveLength(40)
+    for (const [at, all] of top!.entries()) {
+      const others = Object.values(all)
+      expect(all[tokens![at]!]).toBe(own![at])
+      expect([3, 4]).toContain(others.length)
+      expect(others).toEqual(others.toSorted((a, b) => b - a))
+      // What is not among the likeliest three is likelier than none of them.
+      if (others.length === 4) expect(own![at]).toBe(Math.min(...others))
+    }
+    expect(top!.some((all) => Object.keys(all).length === 4)).toBe(true)
+    const streamed: unknown[] = []
+    const stream = await client.completions.create({ ...request, temperature: 1.5, logprobs: 3, stream: true })
+    for await (const chunk of stream) streamed.push(...(chunk.choices[0]?.logprobs?.top_logprobs ?? []))
+    expect(streamed).toEqual(top)
+  })
+
   test('end before a stop text, streamed or not, whatever piece it begins in', async () => {
     const { choices } = await client.completions.create(request)
     const whole = choices[0]!.text
@@ -171,6 +221,24 @@ describe('chat', () => {
     expect(text).toBe(expected[1])
   })
 
+  test('gives alternatives as OpenAI writes them', async () => {
+    const { choices } = await client.chat.completions.create({
+      ...request,
+      ...{ messages: [question], logprobs: true, top_logprobs: 4, logit_bias: { 10: -100 } },
+    })
+    const { content } = choices[0]!.logprobs!
+    expect(content!.length).toBeGreaterThan(10)
+    for (const { token, bytes, top_logprobs: top } of content!) {
+      expect(top).toHaveLength(4)
+      // What the model thinks, biases or not.
+      expect(top.reduce((sum, { logprob }) => sum + Math.exp(logprob), 0)).toBeLessThanOrEqual(1.000001)
+      expect(top.map(({ logprob }) => logprob)).toEqual(top.map(({ logprob }) => logprob).toSorted((a, b) => b - a))
+      expect(new Set(top.map(({ token: each }) => each)).size).toBe(4)
+      expect(bytes).not.toEqual([10])
+      expect(token).not.toBe('\n')
+    }
+  })
+
   test('without a session has what its messages say, answers of before among them', async () => {
     const history = [
       question,
@@ -225,11 +293,12 @@ describe('refused with a sentence in the shape of OpenAI', () => {
   test.each([
     ['another model', { ...base, model: 'gpt-4' }, 404, 'model'],
     ['n', { ...base, n: 2 }, 400, 'n'],
-    ['presence_penalty', { ...base, presence_penalty: 0.5 }, 400, 'presence_penalty'],
-    ['logit_bias', { ...base, logit_bias: { 5: -100 } }, 400, 'logit_bias'],
-    ['min_p', { ...base, min_p: 0.1 }, 400, 'min_p'],
+    ['a penalty beyond its range', { ...base, presence_penalty: 2.5 }, 400, 'presence_penalty'],
+    ['a bias of what is no id', { ...base, logit_bias: { five: -100 } }, 400, 'logit_bias.five'],
+    ['a bias of a token that the model lacks', { ...base, logit_bias: { 256: 1 } }, 400, null],
+    ['a share above 1', { ...base, min_p: 1.1 }, 400, 'min_p'],
     ['echo', { ...base, echo: true }, 400, 'echo'],
-    ['alternatives', { ...base, logprobs: 3 }, 400, 'logprobs'],
+    ['more alternatives than OpenAI gives', { ...base, logprobs: 6 }, 400, 'logprobs'],
     ['what nobody knows', { ...base, temprature: 1 }, 400, 'temprature'],
     ['a temperature below nothing', { ...base, temperature: -1 }, 400, 'temperature'],
     ['an empty prompt', { ...base, prompt: '' }, 400, 'prompt'],
@@ -246,6 +315,7 @@ describe('refused with a sentence in the shape of OpenAI', () => {
 
   test.each([
     ['tools', { tools: [{ type: 'function', function: { name: 'f' } }] }, 'tools'],
+    ['alternatives without logprobs', { top_logprobs: 2 }, 'top_logprobs'],
     ['a grammar', { response_format: { type: 'json_object' } }, 'response_format'],
     [
       'an image',

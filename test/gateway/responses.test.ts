@@ -41,6 +41,26 @@ test('is whole, and found again by another gateway', async () => {
   expect(await elsewhere.responses.retrieve(response.id)).toEqual(response)
 })
 
+test('has the likeliest tokens beside each where they were asked for, told again as they were told first', async () => {
+  const asked = { ...request, top_logprobs: 2, include: ['message.output_text.logprobs' as const] }
+  const response = await client.responses.create(asked)
+  const [item] = response.output
+  const [part] = item?.type === 'message' ? item.content : []
+  const logprobs = part?.type === 'output_text' ? part.logprobs! : []
+  expect(logprobs).toHaveLength(100)
+  // Greedy: the first alternative is the token.
+  for (const { token, logprob, top_logprobs: top } of logprobs) {
+    expect(top).toHaveLength(2)
+    expect(top[0]).toMatchObject({ token, logprob })
+  }
+  expect(await elsewhere.responses.retrieve(response.id)).toEqual(response)
+  const listed: unknown[] = []
+  for await (const event of await client.responses.create({ ...asked, stream: true }))
+    if (event.type === 'response.output_text.delta') listed.push(...event.logprobs)
+  expect(listed).toEqual(logprobs)
+  expect(await statusOf(client.responses.create({ ...asked, top_logprobs: 0 }))).toBe(400)
+})
+
 describe('a stream', () => {
   test('is numbered, ends with the whole, and goes on at another gateway from any event', async () => {
     const events: OpenAI.Responses.ResponseStreamEvent[] = []

@@ -6,6 +6,7 @@ import { openState } from '../../src/operators/partition-state.ts'
 import { storedState } from '../../src/operators/stored-state.ts'
 import { inTurns } from '../../src/operators/turns.ts'
 import { copiedBytes } from '../../src/operators/types.ts'
+import { createHistory } from '../../src/state/history.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { eventually } from '../streams/helpers.ts'
 import { BLOCK_BYTES, blobsIn, exported, fileOf, freshFolder, growingBenches, read, textOf } from './block-bench.ts'
@@ -42,7 +43,7 @@ test.each([
         },
       }
       const before = blobsIn(folder).length
-      const capture = await captureOf({ head, context: watched }, blobs, 3 * BLOCK_BYTES)
+      const capture = await captureOf({ head, context: watched, history: createHistory() }, blobs, 3 * BLOCK_BYTES)
       expect(taken.length).toBeGreaterThan(2)
       expect(Math.max(...taken)).toBeLessThanOrEqual(3 * BLOCK_BYTES)
       expect(copiedBytes(capture)).toBeLessThan(5 * BLOCK_BYTES)

@@ -61,6 +61,7 @@ const deps = async (interval: number): Promise<CommitDeps> => ({
   model,
   blobs: null,
   logId: undefined,
+  history: 0,
   resealing: [],
   stateIndex: createLiveIndex(1 << 20),
   snapshotIndex: createLiveIndex(1 << 20),
@@ -174,7 +175,7 @@ describe('commit', () => {
         const places = waiting ? captures.places : 0
         most = Math.max(most, places)
         for (const head of heads.splice(0, places))
-          captures.atRest(Promise.resolve({ head, state: new Uint8Array(0), gates: [] }))
+          captures.atRest(Promise.resolve({ head, state: new Uint8Array(0), recent: '', gates: [] }))
       },
       saveRest: async () => undefined,
     }

@@ -7,7 +7,7 @@ import type { Model, OpenModelOptions } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
 import { byteTokenizer } from '../../src/models/tokenizer/index.ts'
 import type { Tokenizer } from '../../src/models/tokenizer/types.ts'
-import { advance, initialHead, type SessionState } from '../../src/operators/advance.ts'
+import { advance, initialSession, type SessionState } from '../../src/operators/advance.ts'
 import { tokenizeEvent } from '../../src/operators/tokenize.ts'
 import type { Output, Valid } from '../../src/operators/types.ts'
 import { validateRecord } from '../../src/operators/validate.ts'
@@ -319,7 +319,7 @@ describe('a tokenizer with an end of text', () => {
           const work = tokenizeEvent(record, session?.head, tokenizer, model)
           if (work.kind === 'rejected') throw new Error(work.reason)
           const fresh: boolean = session === null
-          session ??= { head: initialHead(work, model, context.chain), context }
+          session ??= initialSession(work, model, context)
           for await (const step of advance(session, work, fresh, engine)) {
             outputs.push(...step.outputs)
             steps += 1

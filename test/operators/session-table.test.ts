@@ -13,7 +13,12 @@ const { use } = benches()
 const headOf = (session: string, offset: number, status: Head['status'] = 'open'): Head =>
   bareHead({ session, model: 'a'.repeat(64), layout: 'b'.repeat(64), status }, 'continuo.chunks', offset)
 
-const captureOf = (head: Head, bytes = 1): Capture => ({ head, state: new Uint8Array(bytes), gates: [] })
+const captureOf = (head: Head, bytes = 1): Capture => ({
+  head,
+  recent: '',
+  state: new Uint8Array(bytes),
+  gates: [],
+})
 const refAt = (first: number): SnapshotRef => ({
   pulse: 0,
   first,

@@ -3,7 +3,7 @@ import type { Model, WorkItem } from '../../src/engine/types.ts'
 import { openModel } from '../../src/models/open.ts'
 import { byteTokenizer } from '../../src/models/tokenizer/index.ts'
 import type { Tokenizer } from '../../src/models/tokenizer/types.ts'
-import { advance, initialHead, type SessionState } from '../../src/operators/advance.ts'
+import { advance, initialSession, type SessionState } from '../../src/operators/advance.ts'
 import { tokenizeEvent } from '../../src/operators/tokenize.ts'
 import type { Rejected, Tokenized, Valid } from '../../src/operators/types.ts'
 import { validateRecord } from '../../src/operators/validate.ts'
@@ -49,8 +49,7 @@ const throughWith = async (
     all.push(out)
     if (out.kind === 'rejected') continue
     const fresh = !sessions.has(id)
-    const context = sessions.get(id)?.context ?? model.createContext()
-    const session = sessions.get(id) ?? { context, head: initialHead(out, model, context.chain) }
+    const session = sessions.get(id) ?? initialSession(out, model, model.createContext())
     sessions.set(id, session)
     for await (const _ of advance(session, out, fresh, engine));
   }

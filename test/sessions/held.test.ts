@@ -9,6 +9,7 @@ import { advance } from '../../src/operators/advance.ts'
 import { tokenizeEvent } from '../../src/operators/tokenize.ts'
 import type { Tokenized, Valid } from '../../src/operators/types.ts'
 import { validateRecord } from '../../src/operators/validate.ts'
+import { createHistory } from '../../src/state/history.ts'
 import { decodeSnapshot, encodeSnapshot } from '../../src/state/snapshot.ts'
 import { errorOf, open } from '../engine/helpers.ts'
 import { safetensors, temporaryFolder, writePackage } from '../engine/packages.ts'
@@ -86,7 +87,7 @@ it('a session exported inside a record is refused where text is held: whether it
   const context = model.createContext()
   const { globalStep, origin } = head.conductor
   context.restore(state, { pulse: BigInt(globalStep), origin: BigInt(origin), chain: head.chain })
-  const live = { head, context }
+  const live = { head, context, history: createHistory() }
   const record = { topic: 'chunks', partition: 0, offset: 0, timestamp: 0, key: Buffer.from('s'), headers: [] }
   const value = Buffer.from(JSON.stringify({ type: 'generate', requestId: 'r', maxTokens: 40 }))
   const valid = validateRecord({ ...record, value }, { format: 'json', vocabSize: 256, readsText: true }) as Valid

@@ -8,9 +8,8 @@ import { command, type ExitCode } from '../command.ts'
 import { cacheDtypeFlag, deviceFlag, expertFlags, modelFlag, overflowFlag, threadsFlag, withModel } from '../common.ts'
 import { choice, optional, usage, whole } from '../flags.ts'
 import { print, printable, printJson, say } from '../output.ts'
-import { drawn, recommendedFlag } from '../sampling.ts'
+import { drawn, generateEvent, recommendedFlag, samplingFlags } from '../sampling.ts'
 import { exitCodeOfSignal, untilSignal } from '../signals.ts'
-import { generateEvent, samplingFlags } from './feed.ts'
 
 const flags = {
   model: modelFlag,

@@ -9,6 +9,7 @@ import type { PartitionState } from '../../operators/partition-state.ts'
 import { restoreSession } from '../../operators/restore.ts'
 import { readSnapshot } from '../../operators/snapshots.ts'
 import { checkFits, type Head, sameHead } from '../../state/head.ts'
+import { historyFrom, withHistory, withoutHistory } from '../../state/history.ts'
 import { encodeSnapshot, sealExport, snapshotHead } from '../../state/snapshot.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
@@ -27,9 +28,9 @@ import { on, optional, refuseIdle, usage } from '../flags.ts'
 import { bytes, count, print, printJson, say } from '../output.ts'
 import { checkSession } from './feed.ts'
 
-const findHead = ({ heads }: PartitionState, log: EventLog, session: string): Head => {
+const headOf = ({ url }: EventLog, heads: PartitionState['heads'], session: string): Head => {
   const head = heads.get(session)
-  if (head === undefined) throw new ContinuoError('INVALID', `There is no session "${session}" in ${log.url}.`)
+  if (head === undefined) throw new ContinuoError('INVALID', `There is no session "${session}" in ${url}.`)
   if (head.status === 'closed') {
     throw new ContinuoError(
       'INVALID',
@@ -45,7 +46,7 @@ const findHead = ({ heads }: PartitionState, log: EventLog, session: string): He
 const atHead = async (log: EventLog, names: TopicNames, partition: number, head: Head): Promise<Uint8Array | null> => {
   if (head.snapshot === null || head.snapshot.pulse !== head.conductor.globalStep) return null
   const file = await readSnapshot(log, names.snapshots, partition, head)
-  return sameHead(snapshotHead(file), head) ? wholeFile(log, file) : null
+  return sameHead(withoutHistory(snapshotHead(file)), head) ? wholeFile(log, file) : null
 }
 
 export const exportSession = command({
@@ -80,7 +81,7 @@ export const exportSession = command({
       // Of the state, so that sessions can be had even where partitions were added to the input.
       const partition = await log.partitionOf(names.state, Buffer.from(session))
       const state = await stateOf(log, names, partition)
-      const head = findHead(state, log, session)
+      const head = headOf(log, state.heads, session)
       const finish = async (plain: Uint8Array): Promise<ExitCode> => {
         const file = log.sealKeys === undefined ? plain : await sealExport(plain, log.sealKeys)
         checkFree()
@@ -107,13 +108,13 @@ export const exportSession = command({
       }
       return withModel(flags.model, flags, async ({ model, tokenizer }: ModelPackage) => {
         checkFits(head, model)
-        const { cancelled } = state
-        const engine = { model, tokenizer, submit: model.submit }
+        const { cancelled, cursor } = state
+        const engine = { model, tokenizer, submit: model.submit, historyFrom: historyFrom(cursor) }
         const validate = { format: flags['input-format'], vocabSize: model.vocabSize, readsText: tokenizer !== null }
         const restored = await restoreSession({ log, names, model, engine, validate, cancelled }, partition, head)
         const content = await restored.context.state()
         restored.context.close()
-        return finish(await encodeSnapshot(head, content, model.layout))
+        return finish(await encodeSnapshot(withHistory(head, restored.history.text()), content, model.layout))
       })
     })
   },

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { type ChunkInput, generate, MAX_GENERATE_TOKENS, MAX_RUN } from '../../../topics/chunks.ts'
+import { type ChunkInput, MAX_GENERATE_TOKENS, MAX_RUN } from '../../../topics/chunks.ts'
 import { sessionId } from '../../../topics/common.ts'
 import { MAX_CHUNK_BYTES } from '../../client/chunks.ts'
 import { CHUNK_BYTES, type Fed, feed as feedLog } from '../../client/feed.ts'
@@ -7,46 +7,11 @@ import { ensureInput, namesOf } from '../../client/topics.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
 import { logFlags, sessionFlag, withLog } from '../common.ts'
-import { list, on, optional, optionalWhole, real, refuseIdle, usage, whole } from '../flags.ts'
+import { on, optional, optionalWhole, refuseIdle, usage, whole } from '../flags.ts'
 import { openInput } from '../input.ts'
 import { bytes as bytesText, plural, print, printJson, say } from '../output.ts'
+import { generateEvent, samplingFlags, topLogprobsFlag } from '../sampling.ts'
 import { exitCodeOfSignal, untilSignal } from '../signals.ts'
-
-/** How generated tokens are drawn; `feed` and `generate` share it. */
-export const samplingFlags = {
-  temperature: real('T', '0 always takes the likeliest token', 1, { min: 0, max: 100 }),
-  'top-p': real('P', 'draw from the likeliest tokens that together reach P', 1, { min: 0, max: 1 }),
-  'top-k': whole('K', 'draw from the K likeliest tokens; 0 from all', 0, { min: 0, max: 0x7fffffff }),
-  seed: whole('N', 'of the random numbers', 0, { min: 0 }),
-  stop: list('TEXT', 'end after this text was generated'),
-}
-
-interface SamplingValues {
-  readonly temperature: number
-  readonly 'top-p': number
-  readonly 'top-k': number
-  readonly seed: number
-  readonly stop: readonly string[]
-  readonly run?: number
-}
-
-/** The event; what the schema does not take is a usage error. */
-export const generateEvent = (requestId: string, maxTokens: number, flags: SamplingValues): ChunkInput => {
-  const parsed = generate.safeParse({
-    type: 'generate',
-    requestId,
-    maxTokens,
-    temperature: flags.temperature,
-    topP: flags['top-p'],
-    topK: flags['top-k'],
-    seed: flags.seed,
-    stop: [...flags.stop],
-    ...(flags.run !== undefined && { run: flags.run }),
-  })
-  if (parsed.success) return parsed.data
-  const issue = parsed.error.issues[0]!
-  throw usage(`This request to generate cannot be sent: ${issue.path.join('.')}: ${issue.message}.`)
-}
 
 export const checkSession = (id: string, flag = '--session'): string => {
   if (sessionId.safeParse(id).success) return id
@@ -81,6 +46,7 @@ export const feed = command({
     generate: optionalWhole('N', 'then continue for N tokens', { min: 1, max: MAX_GENERATE_TOKENS }),
     'request-id': optional('ID', 'name of that request (default: a random one)'),
     ...samplingFlags,
+    'top-logprobs': topLogprobsFlag,
     run: whole('N', 'generated tokens of a record, at most; 1 gives each token as soon as it is drawn', MAX_RUN, {
       min: 1,
       max: MAX_RUN,
@@ -100,7 +66,8 @@ export const feed = command({
   async run(flags, [file], given) {
     const session = checkSession(flags.session)
     const requestId = flags.generate === undefined ? null : (flags['request-id'] ?? randomUUID())
-    if (requestId === null) refuseIdle(given, ['request-id', ...Object.keys(samplingFlags)], '--generate N')
+    if (requestId === null)
+      refuseIdle(given, ['request-id', 'top-logprobs', ...Object.keys(samplingFlags)], '--generate N')
     if (file === undefined) refuseIdle(given, ['chunk-bytes'], 'a FILE, or - for standard input')
     const after: ChunkInput[] = []
     if (requestId !== null) after.push(generateEvent(requestId, flags.generate!, flags))

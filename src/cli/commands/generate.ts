@@ -1,8 +1,9 @@
 import { type ChunkInput, MAX_GENERATE_TOKENS } from '../../../topics/chunks.ts'
+import type { Generated } from '../../../topics/tokens.ts'
 import { chunkRecord } from '../../client/chunks.ts'
 import { ContinuoError } from '../../errors.ts'
 import type { ModelPackage } from '../../models/open.ts'
-import { advance, initialHead, type SessionState } from '../../operators/advance.ts'
+import { advance, initialSession, type SessionState } from '../../operators/advance.ts'
 import { type ContextStore, createContextStore } from '../../operators/context-store.ts'
 import { tokenizeEvent } from '../../operators/tokenize.ts'
 import type { Rejected, Tokenized } from '../../operators/types.ts'
@@ -19,15 +20,15 @@ import {
   threadsFlag,
   withModel,
 } from '../common.ts'
-import { needed, usage, whole } from '../flags.ts'
+import { needed, refuseIdle, usage, whole } from '../flags.ts'
 import { printable, printJson, say } from '../output.ts'
-import { drawn, recommendedFlag } from '../sampling.ts'
-import { generateEvent, samplingFlags } from './feed.ts'
+import { drawn, generateEvent, recommendedFlag, samplingFlags, topLogprobsFlag } from '../sampling.ts'
 
 interface Outputs {
   text: string
   ids: number[]
   logprobs: number[]
+  topLogprobs?: NonNullable<Generated['topLogprobs']>
   finish: string | null
 }
 
@@ -53,17 +54,15 @@ const continuePrompt = async (
       valid.kind === 'rejected' ? valid : tokenizeEvent(valid, session?.head, tokenizer, model)
     if (out.kind === 'rejected') throw new ContinuoError('INVALID', out.reason)
     const fresh = session === null
-    if (session === null) {
-      const context = contexts.createContext()
-      session = { head: initialHead(out, model, context.chain), context }
-    }
+    session ??= initialSession(out, model, contexts.createContext())
     for await (const step of advance(session, out, fresh, engine)) {
       for (const output of step.outputs) {
         if (output.to !== 'tokens') continue
-        const { text, ids, logprobs, finish } = output.value
+        const { text, ids, logprobs, topLogprobs, finish } = output.value
         outputs.text += text
         outputs.ids.push(...ids)
         outputs.logprobs.push(...logprobs)
+        if (topLogprobs !== undefined) outputs.topLogprobs = [...(outputs.topLogprobs ?? []), ...topLogprobs]
         outputs.finish = finish
         onText(text)
       }
@@ -82,6 +81,7 @@ export const generate = command({
     prompt: needed('TEXT', 'what to continue'),
     'max-tokens': whole('N', 'tokens to generate at most', 256, { min: 1, max: MAX_GENERATE_TOKENS }),
     ...samplingFlags,
+    'top-logprobs': topLogprobsFlag,
     recommended: recommendedFlag,
     overflow: overflowFlag,
     'cache-dtype': cacheDtypeFlag,
@@ -94,6 +94,7 @@ export const generate = command({
     'generate --model models/demo --prompt "The harbour master wrote in his log: " --temperature 0.8 --top-p 0.95 --seed 1',
   ],
   async run(flags, _, given, set) {
+    if (!flags.json) refuseIdle(given, ['top-logprobs'], '--json')
     generateEvent('prompt', flags['max-tokens'], flags)
     return withModel(flags.model, flags, async (loaded) => {
       const request = generateEvent('prompt', flags['max-tokens'], drawn(flags, set, loaded))

@@ -8,6 +8,7 @@ import { asOwner, type Owned, saveSession } from '../../operators/owner.ts'
 import { takeOver } from '../../operators/take-over.ts'
 import type { WholeFile } from '../../operators/whole-file.ts'
 import type { Head, PartitionCursor } from '../../state/head.ts'
+import { historyIn, withoutHistory } from '../../state/history.ts'
 import { checkExport } from '../../state/snapshot.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command, type ExitCode } from '../command.ts'
@@ -60,7 +61,7 @@ const admitted = async (
     const { head, state } = await takeOver(await admit(await file.whole(), plain, tokenizer), plain, model)
     const context = contexts.createContext()
     await context.load(state, clockOf(head))
-    return { head, context, taken: true }
+    return { head: withoutHistory(head), context, history: historyIn(head, model.vocabSize), taken: true }
   } finally {
     plain.close()
   }
@@ -128,7 +129,7 @@ export const importSession = command({
       const { model } = loaded
       const contexts = createContextStore(model, { warn: say, blocks: blocksOf(flags, given, model) })
       const file = await openExport(path!)
-      const place = async (log: EventLog, { head, context, taken }: Admitted): Promise<ExitCode> => {
+      const place = async (log: EventLog, { head, context, history, taken }: Admitted): Promise<ExitCode> => {
         const names = namesOf(log, flags['input-topic'])
         await ensureTopics(log, names)
         const partition = await log.partitionOf(names.chunks, Buffer.from(session))
@@ -139,7 +140,7 @@ export const importSession = command({
           const { conductor, chain } = await asOwner(reading, partition, async (owned) => {
             checkPlace(owned, session)
             const placed = headIn(head, session, owned.cursor)
-            return saveSession(owned, { head: placed, context }, file.checkUnchanged)
+            return saveSession(owned, { head: placed, context, history }, file.checkUnchanged)
           })
           const takenOver = conductor.globalStep - conductor.origin
           if (flags.json)

@@ -2,6 +2,7 @@ import { namesOf } from '../../client/topics.ts'
 import { createContextStore } from '../../operators/context-store.ts'
 import { type Repaired, repairPartition } from '../../operators/repair.ts'
 import { checkFits } from '../../state/head.ts'
+import { historyFrom } from '../../state/history.ts'
 import { command } from '../command.ts'
 import {
   blobFlags,
@@ -69,12 +70,13 @@ export const repair = command({
         try {
           for (let partition = 0; partition < partitions; partition += 1) {
             const state = await stateOf(log, names, partition)
-            const { cancelled } = state
+            const { cancelled, cursor } = state
             const heads = [...state.heads.values()].filter(
               ({ session }) => flags.session === undefined || session === flags.session,
             )
             for (const head of heads) checkFits(head, model)
-            for await (const seen of repairPartition({ ...deps, cancelled }, reading, partition, heads)) {
+            const owned = { ...deps, cancelled, engine: { ...engine, historyFrom: historyFrom(cursor) } }
+            for await (const seen of repairPartition(owned, reading, partition, heads)) {
               all.push(seen)
               if (!flags.json) tell(seen)
             }

@@ -2,7 +2,9 @@
  * One transaction of a partition, driven by the loop in commit.ts. Three verbs in order: *prepare* puts its records together, *commit*
  * hands them to the log as one atom, *note* tells table and indexes that it happened.
  */
+
 import type { TopicNames } from '../../topics/index.ts'
+import type { KeptRules } from '../../topics/input.ts'
 import { failpoint } from '../failpoint.ts'
 import { type Fingerprints, type Head, type PartitionCursor, seal } from '../state/head.ts'
 import { type LiveEntry, type LiveIndex, recordBytes } from '../state/live-index.ts'
@@ -31,6 +33,8 @@ export interface CommitterDeps {
   readonly resealing: readonly string[]
   /** How the input is read; goes into the cursor, because read another way its records are other events. */
   readonly format: InputFormat
+  /** The rest of that, as it is kept. */
+  readonly input?: KeptRules | undefined
 }
 
 /** A commit as the rest of the worker sees it. */
@@ -81,6 +85,7 @@ export const createCommitter = (deps: CommitterDeps) => {
       model: model.fingerprint,
       layout: model.layoutFingerprint,
       format: deps.format,
+      ...(deps.input && { input: deps.input }),
     }
   }
 

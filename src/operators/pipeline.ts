@@ -28,6 +28,6 @@ export const pipeline = (deps: PipelineDeps): Observable<Commit> =>
   subscribe(deps.records).pipe(
     validate(deps.validation),
     bySession(sessionsOf, infer(deps.inference)),
-    emit(deps.names),
+    emit(deps.names, deps.validation.input?.cloudEvents === true),
     commit(deps),
   )

@@ -15,6 +15,7 @@ import { advance, blank, type SessionState } from './advance.ts'
 import { forkEvents, withAncestors } from './ancestors.ts'
 import { type ContextStore, createContextStore } from './context-store.ts'
 import { parentOf, sessionFor } from './fork.ts'
+import { homesOf, sessionText } from './input.ts'
 import { setAside } from './set-aside.ts'
 import { tokenizeEvent } from './tokenize.ts'
 import type { Step, Tokenized } from './types.ts'
@@ -95,7 +96,7 @@ const verifyRecord = async (
     await beginWithoutParent(scene, subject, record)
     return
   }
-  const others = { newest: (id: string) => subjects.get(id)?.session?.head, partitions: scene.partitions }
+  const others = { newest: (id: string) => subjects.get(id)?.session?.head, homes: scene.homes }
   const out = tokenizeEvent(valid, subject.session?.head, engine.tokenizer, scene.model, others)
   if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
   else if (isOfLostLife(subject, record)) skipTo(subject, subject.target.born, scene)
@@ -108,7 +109,7 @@ const verifyRefused = (scene: Scene, record: StoredRecord, subjects: ReadonlyMap
   const valid = validateRecord(record, scene.validation)
   const parent = valid.kind === 'valid' ? subjects.get(parentOf(valid) ?? '') : undefined
   if (valid.kind === 'rejected' || parent === undefined || isGone(parent, record)) return
-  const others = { newest: (id: string) => subjects.get(id)?.session?.head, partitions: scene.partitions }
+  const others = { newest: (id: string) => subjects.get(id)?.session?.head, homes: scene.homes }
   const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, scene.model, others)
   if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
   else if (scene.isDone(record.offset)) missingHead(scene, record)
@@ -130,7 +131,7 @@ const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<voi
       if (subject.target.born < begin) await beginAtSnapshot(subject, subject.isSilent ? quiet : scene)
     for await (const batch of log.read(names.chunks, partition, begin, { until: end, undecodable: true })) {
       for (const record of batch.records) {
-        const id = keyText(record)
+        const id = sessionText(record, scene.validation.input)
         const subject = subjects.get(id)
         const fork = forkAt.get(record.offset)
         const parent = fork && subjects.get(fork.parent)
@@ -250,7 +251,7 @@ const verifyStatic = async (scene: Scene): Promise<void> => {
       const valid = validateRecord(record, scene.validation)
       if (valid.kind === 'rejected') compareDeadLetter(scene, record, valid)
       else if (!stored.heads.has(valid.session) && !stored.heads.has(parentOf(valid) ?? '')) {
-        const others = { newest: () => undefined, partitions: scene.partitions }
+        const others = { newest: () => undefined, homes: scene.homes }
         const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, scene.model, others)
         if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
         else if (isDone(record.offset)) missingHead(scene, record)
@@ -282,11 +283,12 @@ const verifyPartition = async (
   const stored = await readState(log, names, partition, found)
   const { cursor } = stored
   const { begin, end } = await log.bounds(names.chunks, partition)
-  const validation = { format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
+  const input = cursor?.input
+  const validation = { format, input, vocabSize: model.vocabSize, readsText: tokenizer !== null }
   const scene: Scene = {
     options,
     partition,
-    partitions,
+    homes: homesOf(input, partitions),
     model: { ...model, createContext: contexts.createContext, forkContext: contexts.forkContext },
     engine: { model, tokenizer, submit: contexts.submit },
     validation,

@@ -220,7 +220,7 @@ describe('continuo run', () => {
       await open.append('continuo.state', [{ key: Buffer.from('s'), value: Buffer.from('{}') }], 1)
       await open.append(
         'continuo.chunks',
-        [{ key: Buffer.from('t'), value: Buffer.from('{"type":"text","text":"abc"}') }],
+        [{ key: Buffer.from('a'), value: Buffer.from('{"type":"text","text":"abc"}') }],
         0,
       )
     })

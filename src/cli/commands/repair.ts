@@ -14,6 +14,7 @@ import {
   recomputeFlags,
   sealFlags,
   stateOf,
+  validation,
   withExistingLog,
   withModel,
 } from '../common.ts'
@@ -61,14 +62,15 @@ export const repair = command({
         const contexts = createContextStore(model, { warn: say, blocks: blocksOf(flags, given, model) })
         const stored = { ...model, createContext: contexts.createContext, forkContext: contexts.forkContext }
         const engine = { model, tokenizer, submit: contexts.submit }
-        const validate = { format: flags['input-format'], vocabSize: model.vocabSize, readsText: tokenizer !== null }
         const { group } = flags
-        const deps = { log, names, model: stored, engine, validate, group, warn: say }
         const reading = { log, names, group, model, warn: say }
         const all: Repaired[] = []
         try {
           for (let partition = 0; partition < partitions; partition += 1) {
-            const heads = [...(await stateOf(log, names, partition)).heads.values()].filter(
+            const state = await stateOf(log, names, partition)
+            const validate = validation(flags['input-format'], state, model, tokenizer)
+            const deps = { log, names, model: stored, engine, validate, group, warn: say }
+            const heads = [...state.heads.values()].filter(
               ({ session }) => flags.session === undefined || session === flags.session,
             )
             for (const head of heads) checkFits(head, model)

@@ -118,7 +118,8 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       maxRequired: COPIED_BYTES,
     })
     committed = () => table.heads
-    const homes = homesOf(input, await log.partitions(names.chunks))
+    // Of the state, whose number never changes: the input may have been given more a moment ago.
+    const homes = homesOf(input, await log.partitions(names.state))
     const validation = { format: options.format, input, vocabSize: model.vocabSize, readsText: tokenizer !== null }
     const engine = { model, tokenizer, submit: contexts.submit }
     const { distrust, kept } = blobs ?? {}

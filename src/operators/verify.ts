@@ -328,7 +328,7 @@ export const verifyLog = async (options: VerifyOptions): Promise<Verification> =
   try {
     for (let partition = 0; partition < Math.min(now, before); partition += 1) {
       try {
-        await verifyPartition(options, contexts, [partition, now], totals)
+        await verifyPartition(options, contexts, [partition, before], totals)
       } catch (error) {
         if (codeOf(error) !== 'REFUSED' && codeOf(error) !== 'POSITION') throw error
         totals.findings.push({

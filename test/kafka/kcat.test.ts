@@ -6,7 +6,7 @@
 import { spawnSync } from 'node:child_process'
 import { describe, expect, inject, test } from 'vitest'
 import type { Generated } from '../../topics/tokens.ts'
-import { continuo, json, MODEL } from '../cli/helpers.ts'
+import { continuo, json, MODEL, ROOT } from '../cli/helpers.ts'
 import { freshPrefix } from './broker.ts'
 
 const { brokers, missing } = inject('kafka')
@@ -81,6 +81,15 @@ describe.skipIf(brokers === null || !installed)(`kcat${brokers === null || !inst
     expect(reason).toMatch(/continuo-reason=Session "user1" belongs to partition 2 .* set partitioner=murmur2_random/)
     for (const each of [log, java.log])
       expect(await continuo(['verify', '--log', each, '--model', MODEL])).toMatchObject({ code: 0 })
+  })
+
+  test('runs the example', () => {
+    const env = { ...process.env, CONTINUO: `${process.execPath} src/cli/main.ts`, MODEL }
+    const done = spawnSync('sh', ['examples/kcat.sh', brokers!], { cwd: ROOT, env, encoding: 'utf8' })
+    expect(done.status, done.stderr).toBe(0)
+    for (const name of ['ann', 'bob'])
+      expect(done.stdout).toMatch(new RegExp(`^${name} .*"requestId":"${name}-1","index":16,.*"finish":"length"`, 'm'))
+    expect(done.stderr).not.toContain('dead letter')
   })
 
   test('feeds a topic of plain text without keys, and CloudEvents in, and gets CloudEvents out', async () => {

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { cause, chain, count, KEPT, sessionId, sha256, type TopicContract } from './common.ts'
+import { keptRules } from './input.ts'
 
 /** The position of a session in its input stream. */
 export const streamCursor = z.strictObject({
@@ -109,6 +110,8 @@ export const head = z.strictObject({
   from: z.strictObject({ session: sessionId, pulse: count, chain }).optional(),
   /** Of a model with a memory outside: how many blocks of the context are archived; missing where it is 0. */
   archived: count.optional(),
+  /** Where every so many records ask to continue: the records read since the last request; missing where there are none. */
+  unanswered: count.optional(),
   totals: z.strictObject({ tokens: count, predictions: count, nats: z.number(), generated: count }),
   /** The observation in progress: spans the record's tokens since the last `observed` event. */
   span,
@@ -149,6 +152,8 @@ export const partitionCursor = z.strictObject({
    * keeps them. An older version wrote none.
    */
   history: count.optional(),
+  /** Missing where an older version made the cursor, which took every session in every partition, or no worker has read yet. */
+  input: keptRules.optional(),
 })
 export type PartitionCursor = z.infer<typeof partitionCursor>
 

@@ -12,6 +12,7 @@ import { openTail } from '../client/tail.ts'
 import { partitionsIn } from '../client/topics.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
 import type { EventLog } from '../streams/log.ts'
+import { placing } from '../streams/partitioner.ts'
 import type { Keyring } from './keys.ts'
 import { openaiRoutes } from './openai-routes.ts'
 import { asRefusal, bodyOf, Refusal } from './refusal.ts'
@@ -260,15 +261,16 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
   const background = new Set<Promise<void>>()
   const noteFailure = (error: unknown): void =>
     logger.error({ stack: error instanceof Error ? error.stack : undefined }, messageOf(error))
+  const sessions = followSessions(log, names, partitions, (message) => logger.warn({}, message))
   const service: Service = {
     topics: {
-      log,
+      log: placing(log, names.chunks, () => sessions.partitioner),
       names,
       tokens: openTail(log, names.tokens),
       deadLetters: openTail(log, names.deadletters),
       observations: openTail(log, names.observations),
     },
-    sessions: followSessions(log, names, partitions, (message) => logger.warn({}, message)),
+    sessions,
     served,
     limits,
     cancels: options.keepsAnswers !== true,

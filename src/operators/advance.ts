@@ -5,7 +5,7 @@
  * A step ends where the record says so: after each FEED_SLICE tokens read, after as many tokens generated as the request's
  * `run` says. These numbers are part of the state format: a replay must pass through the very heads that were committed.
  */
-import { type Chunk, MAX_RUN } from '../../topics/chunks.ts'
+import { MAX_RUN } from '../../topics/chunks.ts'
 import { SURPRISAL_SPAN } from '../../topics/observations.ts'
 import type { Generated } from '../../topics/tokens.ts'
 import {
@@ -29,7 +29,7 @@ import { perspectivesIn } from './perspectives.ts'
 import { rememberedIn } from './remembered.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
 import { cursorAt, endOfRequest, observe, spanFrom } from './spans.ts'
-import { causeOf, type Output, type Step, type Tokenized } from './types.ts'
+import { causeOf, type Generate, type Output, type Step, type Tokenized } from './types.ts'
 
 export const FEED_SLICE = 256
 
@@ -58,8 +58,6 @@ export interface SessionState {
   context: Context
   history: History
 }
-
-type Generate = Extract<Chunk, { type: 'generate' }>
 
 const NO_BYTES = new Uint8Array(0)
 const NO_TOKENS = new Int32Array(0)
@@ -166,6 +164,12 @@ const remember = (
   own = 0,
 ): void => {
   if (own > 0 || record.offset >= historyFrom) history.fed(ids, own)
+}
+
+/** The head behind the last step of an event: its text may count for a request by a rule, which begins the count anew. */
+const finished = ({ unanswered, ...head }: Head, { event, rule, held }: Tokenized): Head => {
+  const count = event.type === 'generate' || !rule?.counts ? 0 : (unanswered ?? 0) + 1
+  return { ...head, ...(count > 0 && { unanswered: count }), cursor: { ...head.cursor, complete: true, held } }
 }
 
 /** Up to `count` tokens. */
@@ -424,8 +428,7 @@ export async function* advance(
         )
       if (engine.isCancelled?.(record.offset, index) === true) {
         const ended = endOfRequest(session.head, work, event.requestId, 'cancelled')
-        const cursor = { ...session.head.cursor, complete: true, held: work.held }
-        const head: Head = { ...session.head, cursor, generation: null }
+        const head = finished({ ...session.head, generation: null }, work)
         yield emit({ record, session: head.session, outputs: [...outputs, ended], head, done: true })
         return
       }
@@ -440,8 +443,7 @@ export async function* advance(
         yield emit(step)
         continue
       }
-      const cursor = { ...step.head!.cursor, complete: true, held: work.held }
-      yield emit({ ...step, head: { ...step.head!, cursor } })
+      yield emit({ ...step, head: finished(step.head!, work) })
       return
     }
   }
@@ -451,7 +453,6 @@ export async function* advance(
     outputs.push(observed.output)
     session.head = observed.head
   }
-  const head = await conclude(session, work, outputs, engine)
-  const cursor = { ...head.cursor, complete: true, held: work.held }
-  yield emit({ record, session: head.session, outputs, head: { ...head, cursor }, done: true })
+  const head = finished(await conclude(session, work, outputs, engine), work)
+  yield emit({ record, session: head.session, outputs, head, done: true })
 }

@@ -103,7 +103,7 @@ export const parentBefore = async (
       const { session: id, record } = event
       const parent = parentOf(event)
       if (record.offset < needed.get(id)!) {
-        const others = { newest: (other: string) => sessions.get(other)?.head, partitions: 1 }
+        const others = { newest: (other: string) => sessions.get(other)?.head }
         const work = tokenizeEvent(event, sessions.get(id)?.head, engine.tokenizer, model, others)
         if (work.kind === 'tokenized') {
           const known = sessions.get(id)

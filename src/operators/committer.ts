@@ -3,6 +3,7 @@
  * hands them to the log as one atom, *note* tells table and indexes that it happened.
  */
 import type { TopicNames } from '../../topics/index.ts'
+import type { KeptRules } from '../../topics/input.ts'
 import { failpoint } from '../failpoint.ts'
 import { type Cancelled, type Fingerprints, type Head, type PartitionCursor, seal } from '../state/head.ts'
 import { type LiveEntry, type LiveIndex, recordBytes } from '../state/live-index.ts'
@@ -34,6 +35,8 @@ export interface CommitterDeps {
   readonly resealing: readonly StateKey[]
   /** How the input is read; goes into the cursor, because read another way its records are other events. */
   readonly format: InputFormat
+  /** The rest of that, as it is kept. */
+  readonly input?: KeptRules | undefined
 }
 
 /** A commit as the rest of the worker sees it. */
@@ -86,6 +89,7 @@ export const createCommitter = (deps: CommitterDeps) => {
       layout: model.layoutFingerprint,
       format: deps.format,
       ...(deps.history !== undefined && { history: deps.history }),
+      ...(deps.input && { input: deps.input }),
     }
   }
 

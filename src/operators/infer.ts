@@ -8,6 +8,7 @@ import { failpoint } from '../failpoint.ts'
 import { SpillLost } from '../state/spill.ts'
 import { advance } from './advance.ts'
 import { spillLostOf } from './forks.ts'
+import type { Homes } from './input.ts'
 import type { LiveSessions } from './live-sessions.ts'
 import type { Requests } from './requests.ts'
 import type { SessionTable } from './session-table.ts'
@@ -19,8 +20,8 @@ export interface InferDeps {
   readonly requests: Requests
   readonly sessions: Pick<LiveSessions, 'engine' | 'acquire' | 'fork' | 'capture' | 'rest'>
   readonly model: Bounded
-  /** Partitions of the input. */
-  readonly partitions: number
+  /** Where sessions of the input belong. */
+  readonly homes: Homes
   /** Pulses after which a session's state is captured; tokens that adaptations compute count too. */
   readonly snapshotEvery: number
   /** No step begins after it fires. */
@@ -71,7 +72,7 @@ async function* turn(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   const { engine } = sessions
   const work = tokenizeEvent(event, table.newest(event.session), engine.tokenizer, model, {
     newest: table.newest,
-    partitions: deps.partitions,
+    homes: deps.homes,
   })
   if (work.kind === 'rejected') {
     yield rejectedStep(work)

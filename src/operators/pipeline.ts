@@ -30,6 +30,6 @@ export const pipeline = (deps: PipelineDeps): Observable<Commit> =>
     validate(deps.validation),
     readAhead(deps.inference.requests),
     bySession(sessionsOf, infer(deps.inference)),
-    emit(deps.names),
+    emit(deps.names, deps.validation.input?.cloudEvents === true),
     commit(deps),
   )

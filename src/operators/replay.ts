@@ -3,9 +3,9 @@ import type { TopicNames } from '../../topics/index.ts'
 import type { Cancelled } from '../../topics/state.ts'
 import type { ModelInfo } from '../engine/types.ts'
 import type { EventLog } from '../streams/log.ts'
-import { textOf } from '../text.ts'
 import type { Inference } from './advance.ts'
 import type { Contexts } from './context-store.ts'
+import { sessionText } from './input.ts'
 import type { Valid } from './types.ts'
 import { type ValidateOptions, validateRecord } from './validate.ts'
 
@@ -46,7 +46,7 @@ export async function* sessionEvents(
     ...(signal && { signal }),
   })) {
     for (const record of batch.records) {
-      if (record.key === null || !isWanted(textOf(record.key))) continue
+      if (!isWanted(sessionText(record, validate.input))) continue
       const valid = validateRecord(record, validate)
       if (valid.kind === 'valid') yield valid
     }

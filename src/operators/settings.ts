@@ -1,5 +1,6 @@
 /** How a worker does its work, spelled once: a flag of `continuo run` each, and read where it counts. */
 
+import type { InputRules } from '../../topics/input.ts'
 import { PART_BYTES } from '../../topics/snapshots.ts'
 import type { BlockCacheOptions } from '../state/block-cache.ts'
 import { CAPTURE_BYTES } from './capture.ts'
@@ -9,6 +10,8 @@ export interface WorkerSettings {
   /** The consumer group that owns the state. */
   readonly group: string
   readonly format: InputFormat
+  /** How its records become events; default: by their keys, as events that are known in full. */
+  readonly input?: InputRules | undefined
   /** Time between the beginnings of two commits, ms. */
   readonly commitInterval: number
   /** Pulses after which a session's state is saved. */

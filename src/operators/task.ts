@@ -18,6 +18,7 @@ import { createWatermark } from '../streams/watermark.ts'
 import { openBlobs } from './blobs.ts'
 import type { Commit } from './commit.ts'
 import type { ContextStore, Contexts } from './context-store.ts'
+import { homesOf } from './input.ts'
 import { createLiveSessions, type LiveSessions } from './live-sessions.ts'
 import { openState } from './partition-state.ts'
 import { pipeline } from './pipeline.ts'
@@ -102,12 +103,12 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
 
   const run = async (writer: TurnWriter): Promise<void> => {
     life.to('restoring')
-    const state = await openState(writer, options, partition, options.compactFloor)
+    const state = await openState(writer, { ...options, input: options.input ?? {} }, partition, options.compactFloor)
     failpoint('restore.read')
     const { heads, cancelled, stateIndex, snapshotIndex, resealing } = state
     const claimed = { log, names, model, partition, writer, partBytes: options.partBytes }
     const { blobs, cursor } = await openBlobs(claimed, state.cursor, heads)
-    const { offset: from, done, topicId, logId, history } = cursor
+    const { offset: from, done, topicId, logId, history, input } = cursor
     const watermark = createWatermark({ offset: from, done })
     const source = createSource(log, names.chunks, partition, from, watermark, stopping.signal, undefined, topicId)
     const table = createSessionTable({
@@ -119,8 +120,9 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       maxRequired: COPIED_BYTES,
     })
     committed = () => table.heads
-    const partitions = await log.partitions(names.chunks)
-    const validation = { format: options.format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
+    // Of the state, whose number never changes: the input may have been given more a moment ago.
+    const homes = homesOf(input, await log.partitions(names.state))
+    const validation = { format: options.format, input, vocabSize: model.vocabSize, readsText: tokenizer !== null }
     const engine = { model, tokenizer, submit: contexts.submit, historyFrom: history ?? 0 }
     const requests = createRequests()
     const { distrust, kept } = blobs ?? {}
@@ -156,7 +158,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       warn: options.warn,
     })
     const { snapshotEvery, warn } = options
-    const inference = { table, requests, sessions, model, partitions, snapshotEvery, stopping: stopping.signal, warn }
+    const inference = { table, requests, sessions, model, homes, snapshotEvery, stopping: stopping.signal, warn }
     load = () => watermark.load.records
     offset = () => watermark.position().offset
     if (stopping.signal.aborted) return
@@ -182,6 +184,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       validation,
       inference,
       format: options.format,
+      input,
       records: source.records,
       partBytes: options.partBytes,
       interval: options.commitInterval,

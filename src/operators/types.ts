@@ -11,12 +11,27 @@ import type { Head } from '../state/head.ts'
 import type { BlobNames } from '../state/manifest.ts'
 import type { StoredRecord } from '../streams/log.ts'
 
+export type Generate = Extract<Chunk, { type: 'generate' }>
+
+/** An event, or a record of plain text that is read and continued as one. */
+export type InputEvent = Chunk | (Generate & { readonly bytes: string })
+
+/** What a rule asks of a record of plain text: this, when so many records of its session came since the last request. */
+export interface Rule {
+  readonly request: Generate
+  /** 1: at this record, whatever came before. */
+  readonly every: number
+  /** The head of the session counts the records. */
+  readonly counts: boolean
+}
+
 /** After validate: an event that means something by itself. */
 export interface Valid {
   readonly kind: 'valid'
   readonly record: StoredRecord
   readonly session: string
-  readonly event: Chunk
+  readonly event: InputEvent
+  readonly rule?: Rule
   /** sha256 of the record's value. */
   readonly hash: string
 }

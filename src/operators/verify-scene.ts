@@ -8,6 +8,7 @@ import type { EventLog, StoredRecord } from '../streams/log.ts'
 import type { Inference, SessionState } from './advance.ts'
 import type { ForkEvent } from './ancestors.ts'
 import type { Contexts } from './context-store.ts'
+import type { Homes } from './input.ts'
 import type { InputFormat, ValidateOptions } from './validate.ts'
 import type { Hashed, StoredSnapshot } from './verify-snapshots.ts'
 import type { At, DeadLetter, Finding, Found, StoredState } from './verify-stored.ts'
@@ -85,8 +86,8 @@ export interface Scene {
   /** Where contexts are made. */
   readonly model: ModelInfo & Contexts
   readonly partition: number
-  /** Partitions of the input. */
-  readonly partitions: number
+  /** Where sessions belong. */
+  readonly homes: Homes
   readonly engine: Inference
   readonly validation: ValidateOptions
   readonly stored: StoredState

@@ -16,6 +16,7 @@ import { advance, blank, type SessionState } from './advance.ts'
 import { forkEvents, withAncestors } from './ancestors.ts'
 import { type ContextStore, createContextStore } from './context-store.ts'
 import { parentOf, sessionFor } from './fork.ts'
+import { homesOf, sessionText } from './input.ts'
 import { setAside } from './set-aside.ts'
 import { tokenizeEvent } from './tokenize.ts'
 import { isCancel, type Step, type Tokenized } from './types.ts'
@@ -102,7 +103,7 @@ const verifyRecord = async (
     await beginWithoutParent(scene, subject, record)
     return
   }
-  const others = { newest: (id: string) => subjects.get(id)?.session?.head, partitions: scene.partitions }
+  const others = { newest: (id: string) => subjects.get(id)?.session?.head, homes: scene.homes }
   const out = tokenizeEvent(valid, subject.session?.head, engine.tokenizer, scene.model, others)
   if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
   else if (isOfLostLife(subject, record)) skipTo(subject, subject.target.born, scene)
@@ -115,7 +116,7 @@ const verifyRefused = (scene: Scene, record: StoredRecord, subjects: ReadonlyMap
   const valid = validateRecord(record, scene.validation)
   const parent = valid.kind === 'valid' ? subjects.get(parentOf(valid) ?? '') : undefined
   if (valid.kind === 'rejected' || parent === undefined || isGone(parent, record)) return
-  const others = { newest: (id: string) => subjects.get(id)?.session?.head, partitions: scene.partitions }
+  const others = { newest: (id: string) => subjects.get(id)?.session?.head, homes: scene.homes }
   const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, scene.model, others)
   if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
   else if (scene.isDone(record.offset)) missingHead(scene, record)
@@ -137,7 +138,7 @@ const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<voi
       if (subject.target.born < begin) await beginAtSnapshot(subject, subject.isSilent ? quiet : scene)
     for await (const batch of log.read(names.chunks, partition, begin, { until: end, undecodable: true })) {
       for (const record of batch.records) {
-        const id = keyText(record)
+        const id = sessionText(record, scene.validation.input)
         const subject = subjects.get(id)
         const fork = forkAt.get(record.offset)
         const parent = fork && subjects.get(fork.parent)
@@ -261,7 +262,7 @@ const verifyStatic = async (scene: Scene): Promise<void> => {
       cancels.met(record, valid)
       if (valid.kind === 'rejected') compareDeadLetter(scene, record, valid)
       else if (!stored.heads.has(valid.session) && !stored.heads.has(parentOf(valid) ?? '')) {
-        const others = { newest: () => undefined, partitions: scene.partitions }
+        const others = { newest: () => undefined, homes: scene.homes }
         const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, scene.model, others)
         if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
         else if (isDone(record.offset)) missingHead(scene, record)
@@ -294,12 +295,13 @@ const verifyPartition = async (
   const stored = await readState(log, names, partition, found)
   const { cursor } = stored
   const { begin, end } = await log.bounds(names.chunks, partition)
-  const validation = { format, vocabSize: model.vocabSize, readsText: tokenizer !== null }
+  const input = cursor?.input
+  const validation = { format, input, vocabSize: model.vocabSize, readsText: tokenizer !== null }
   const told = new Map<number, number>()
   const scene: Scene = {
     options,
     partition,
-    partitions,
+    homes: homesOf(input, partitions),
     model: { ...model, createContext: contexts.createContext, forkContext: contexts.forkContext },
     engine: {
       model,
@@ -346,7 +348,7 @@ export const verifyLog = async (options: VerifyOptions): Promise<Verification> =
   try {
     for (let partition = 0; partition < Math.min(now, before); partition += 1) {
       try {
-        await verifyPartition(options, contexts, [partition, now], totals)
+        await verifyPartition(options, contexts, [partition, before], totals)
       } catch (error) {
         if (codeOf(error) !== 'REFUSED' && codeOf(error) !== 'POSITION') throw error
         totals.findings.push({

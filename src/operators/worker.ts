@@ -8,6 +8,7 @@ import type { TaskState } from '../streams/lifecycle.ts'
 import type { Assignment } from '../streams/log.ts'
 import { checkCount, type Service, startCensus } from './census.ts'
 import { type ContextStoreOptions, type ContextStoreStats, createContextStore } from './context-store.ts'
+import { faultOfRules } from './input.ts'
 import { startTask, type Task, type TaskOptions } from './task.ts'
 
 export interface WorkerOptions extends Omit<TaskOptions, 'contexts'> {
@@ -65,6 +66,8 @@ const doublings = 6
 export const startWorker = async (options: WorkerOptions): Promise<Worker> => {
   const { log, group, names, maxResidentBytes, maxSpillBytes, spillDir, blocks, onAdapted } = options
   const partitions = await checkCount(log, names)
+  const fault = faultOfRules(options.input ?? {}, partitions)
+  if (fault !== null) throw new ContinuoError('INVALID', fault)
   const contexts = createContextStore(options.model, {
     warn: options.warn,
     maxBytes: maxResidentBytes,

@@ -9,8 +9,9 @@ import { refuseCompacted } from '../../operators/compacted-input.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { type Hosted, host, type Outcome } from '../../worker/host.ts'
 import { command, type ExitCode } from '../command.ts'
-import { blocksOf, type Phases, withLog, withModel } from '../common.ts'
+import { blocksOf, checkInput, type Phases, withLog, withModel } from '../common.ts'
 import { choice, optionalWhole, refuseIdle } from '../flags.ts'
+import { checkRules, rulesOf } from '../input-flags.ts'
 import { bitsPer, count, plural, print, printJson, say } from '../output.ts'
 import { untilSignal } from '../signals.ts'
 import { metricsFlags, placeFlags, settingsOf, workerFlags } from '../worker-flags.ts'
@@ -126,11 +127,14 @@ export const run = command({
     if (flags['metrics-port'] === undefined) refuseIdle(given, ['metrics-host'], '--metrics-port P')
     if (flags['max-resident-bytes'] === undefined)
       refuseIdle(given, ['max-spill-bytes', 'spill-dir'], '--max-resident-bytes BYTES')
+    const rules = rulesOf(flags, given)
     const stopping = untilSignal('Stopping: finishing the step in hand, saving. Once more ends at once.')
     const serve = async (log: EventLog, loaded: ModelPackage, phases: Phases): Promise<ExitCode> => {
       const { warn: _, ...blocks } = blocksOf(flags, given, loaded.model)
       const names = namesOf(log, flags['input-topic'])
+      await checkInput(log, flags['input-topic'])
       const { created, partitions } = await ensureTopics(log, names, flags.partitions)
+      checkRules(rules, partitions)
       await refuseCompacted(log, names.chunks)
       const telling = startTelling(flags.json, loaded)
       const logger = createLogger({
@@ -152,7 +156,7 @@ export const run = command({
           log,
           names,
           loaded,
-          settings: settingsOf(flags, blocks),
+          settings: settingsOf(flags, given, blocks),
           untilIdle: flags['until-idle'] ?? null,
           metrics: port === undefined ? null : { port, host: flags['metrics-host'] },
           logger,

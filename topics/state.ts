@@ -21,8 +21,10 @@ export const streamCursor = z.strictObject({
   rng: count,
   pulse: count,
 })
+/** Where a session stands in its input. */
 export type StreamCursor = z.infer<typeof streamCursor>
 
+/** Schema of a session's clock and phase. */
 export const conductor = z.strictObject({
   /** Tokens fed since the session began. */
   globalStep: count,
@@ -30,6 +32,7 @@ export const conductor = z.strictObject({
   /** Pulse at which the current context began. */
   origin: count,
 })
+/** Clock, phase and the beginning of the current context of a session. */
 export type ConductorState = z.infer<typeof conductor>
 
 /** A generation in progress. */
@@ -57,6 +60,7 @@ export const span = z
   // Older versions, in which every token was a byte, wrote no `bytes`.
   .transform((found) => ({ ...found, bytes: found.bytes ?? found.predictions }))
 
+/** Schema of a reference to a snapshot, as heads carry it. */
 export const snapshotRef = z.strictObject({
   pulse: count,
   /** Offsets of the first and last part in the snapshots topic. */
@@ -68,6 +72,7 @@ export const snapshotRef = z.strictObject({
   /** Blobs that the snapshot names, and their bytes; missing where it names none. `in`: missing where a folder or S3 has them. */
   blobs: z.strictObject({ count: z.int().min(1), bytes: z.int().min(1), in: z.literal('topic').optional() }).optional(),
 })
+/** Where a head says that the snapshot of its session is. */
 export type SnapshotRef = z.infer<typeof snapshotRef>
 
 /**
@@ -83,6 +88,7 @@ export const stopped = z.strictObject({
 })
 export type Stopped = z.infer<typeof stopped>
 
+/** Schema of a session's record in the state topic. */
 export const head = z.strictObject({
   type: z.literal('head'),
   version: z.literal(1),
@@ -115,6 +121,7 @@ export const head = z.strictObject({
   generation: generation.nullable(),
   snapshot: snapshotRef.nullable(),
 })
+/** A session as of one commit: cursor, conductor, chain, sums and snapshot. */
 export type Head = z.infer<typeof head>
 
 /** The position of the whole partition. Its key is empty. */
@@ -141,6 +148,7 @@ export const partitionCursor = z.strictObject({
   /** How the records of the input are read. An older version wrote none; its cursor fits either format. */
   format: z.enum(['json', 'text']).optional(),
 })
+/** Where a partition stands: its watermark, and the finished records beyond it. */
 export type PartitionCursor = z.infer<typeof partitionCursor>
 
 export const stateRecord = z.discriminatedUnion('type', [head, partitionCursor])

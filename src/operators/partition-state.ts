@@ -53,10 +53,15 @@ async function* wholePartition(log: EventLog, topic: string, partition: number):
   }
 }
 
+/** What the state topic says of one partition. */
 export interface PartitionState {
+  /** Where the partition resumes; null: nothing was committed yet. */
   readonly cursor: PartitionCursor | null
+  /** The newest head of each session. */
   readonly heads: Map<string, Head>
+  /** What of the state topic is alive. */
   readonly stateIndex: LiveIndex
+  /** What of the snapshots is alive. */
   readonly snapshotIndex: LiveIndex
   /** Sessions whose head carries a former seal: it is to be written anew. */
   readonly resealing: readonly string[]

@@ -179,7 +179,7 @@ const query = z.strictObject({
 
 export const responseRoutes = (app: FastifyInstance, answering: Answering): void => {
   const { service, counter } = answering
-  const { served, limits, topics } = service
+  const { served, limits, metrics, topics } = service
 
   app.post('/v1/responses', async (request, reply) => {
     const body = parsedBody(responseRequest, request.body)
@@ -261,7 +261,7 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
           throw new Refusal(400, '"starting_after" goes with stream=true.', { param: 'starting_after' })
         return soFar(at)
       }
-      counter.enter(reply)
+      counter.enter(reply, 'stream')
       const gone = goneSignal(reply)
       const ends = AbortSignal.any([gone, service.closing, AbortSignal.timeout(limits.answer)])
       const { stops } = await served.form()
@@ -269,18 +269,21 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
         run: ({ requestId }) => requestId === at.id,
         letter: (_, record) => requestIdIn(record) === at.id,
       }
+      const isNew = ({ data }: ServerEvent): boolean =>
+        (data as { readonly sequence_number: number }).sequence_number > (after ?? -1)
       async function* all(): AsyncGenerator<ServerEvent> {
         const shape = responseShape(at, served.id)
         const collected = openAnswer(stops, served.tokenizer)
         yield* shape.opening()
         for await (const run of answersTo(topics, at.session, at, wanted, ends)) {
-          yield* shape.piece(collected.push(run))
+          const piece = shape.piece(collected.push(run))
+          yield* piece
+          if (piece.some(isNew)) metrics.sent(reply, run.ids.length)
           if (run.finish !== null) yield* shape.closing(usageOf(at, collected.completionTokens))
         }
       }
       async function* events(): AsyncGenerator<ServerEvent> {
-        for await (const event of all())
-          if ((event.data as { sequence_number: number }).sequence_number > (after ?? -1)) yield event
+        for await (const event of all()) if (isNew(event)) yield event
       }
       await sendEvents(reply, events(), {
         stall: limits.stall,

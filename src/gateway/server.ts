@@ -13,6 +13,7 @@ import { partitionsIn } from '../client/topics.ts'
 import { ContinuoError, messageOf } from '../errors.ts'
 import type { EventLog } from '../streams/log.ts'
 import type { Keyring } from './keys.ts'
+import { createGatewayMetrics, metricsRoute } from './metrics.ts'
 import { openaiRoutes } from './openai-routes.ts'
 import { asRefusal, bodyOf, Refusal } from './refusal.ts'
 import { responseRoutes } from './responses.ts'
@@ -255,6 +256,8 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
   const { partitions } = await partitionsIn(log, names)
   const closing = new AbortController()
   const ended = new AbortController()
+  const counter = openCounter(limits.open)
+  const metrics = createGatewayMetrics(counter)
   const service: Service = {
     topics: {
       log,
@@ -266,6 +269,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     sessions: followSessions(log, names, partitions, (message) => logger.warn({}, message)),
     served,
     limits,
+    metrics,
     noteFailure: (error) => logger.error({ stack: error instanceof Error ? error.stack : undefined }, messageOf(error)),
     closing: closing.signal,
     ended: ended.signal,
@@ -282,6 +286,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     app.server.maxConnections = MOST_CONNECTIONS
     app.removeContentTypeParser('text/plain')
     manners(app, logger)
+    app.addHook('onResponse', async (request, reply) => metrics.answered(request, reply))
     guard(app, options)
     if (limits.rate > 0)
       await app.register(rateLimit, {
@@ -295,8 +300,8 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
             { code: 'rate_limit_exceeded' },
           ),
       })
-    const counter = openCounter(limits.open)
     health(app, service, options)
+    metricsRoute(app, metrics)
     sessionRoutes(app, service, counter)
     const answering = { service, counter, turns: openTurns() }
     openaiRoutes(app, answering, Math.floor(Date.now() / 1000))

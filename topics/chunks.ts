@@ -135,8 +135,11 @@ export const adapt = z.strictObject({
 /** The end of a session. Only `open` may follow: it begins a new context on the same clock. */
 export const close = z.strictObject({ type: z.literal('close'), id })
 
+/** Schema of the input topic: every event that a session takes (docs/formats.md). */
 export const chunk = z.union([open, text, tokens, generate, cancel, boundary, archive, retrieve, adapt, close])
+/** An event of the input topic as readers have it, with every default. */
 export type Chunk = z.output<typeof chunk>
+/** An event as writers give it: members that have defaults may be missing. */
 export type ChunkInput = z.input<typeof chunk>
 
 export const CHUNK_TYPES = [

@@ -9,8 +9,10 @@ import { snapshots } from './snapshots.ts'
 import { state } from './state.ts'
 import { tokens } from './tokens.ts'
 
+/** Every topic of a log, with schema, key, settings and examples. */
 export const TOPICS: readonly TopicContract[] = [chunks, tokens, observations, state, snapshots, blobs, deadletters]
 
+/** Full names of the topics, by their name in the contract. */
 export type TopicNames = Readonly<Record<TopicContract['name'], string>>
 
 /** The full topic names of a prefix. `input` replaces the name of the chunks topic where an existing topic is read. */

@@ -22,8 +22,10 @@ export const streamCursor = z.strictObject({
   rng: count,
   pulse: count,
 })
+/** Where a session stands in its input. */
 export type StreamCursor = z.infer<typeof streamCursor>
 
+/** Schema of a session's clock and phase. */
 export const conductor = z.strictObject({
   /** Tokens fed since the session began. */
   globalStep: count,
@@ -31,6 +33,7 @@ export const conductor = z.strictObject({
   /** Pulse at which the current context began. */
   origin: count,
 })
+/** Clock, phase and the beginning of the current context of a session. */
 export type ConductorState = z.infer<typeof conductor>
 
 /** A generation in progress. */
@@ -58,6 +61,7 @@ export const span = z
   // Older versions, in which every token was a byte, wrote no `bytes`.
   .transform((found) => ({ ...found, bytes: found.bytes ?? found.predictions }))
 
+/** Schema of a reference to a snapshot, as heads carry it. */
 export const snapshotRef = z.strictObject({
   pulse: count,
   /** Offsets of the first and last part in the snapshots topic. */
@@ -69,6 +73,7 @@ export const snapshotRef = z.strictObject({
   /** Blobs that the snapshot names, and their bytes; missing where it names none. `in`: missing where a folder or S3 has them. */
   blobs: z.strictObject({ count: z.int().min(1), bytes: z.int().min(1), in: z.literal('topic').optional() }).optional(),
 })
+/** Where a head says that the snapshot of its session is. */
 export type SnapshotRef = z.infer<typeof snapshotRef>
 
 /**
@@ -84,6 +89,7 @@ export const stopped = z.strictObject({
 })
 export type Stopped = z.infer<typeof stopped>
 
+/** Schema of a session's record in the state topic. */
 export const head = z.strictObject({
   type: z.literal('head'),
   version: z.literal(1),
@@ -118,6 +124,7 @@ export const head = z.strictObject({
   generation: generation.nullable(),
   snapshot: snapshotRef.nullable(),
 })
+/** A session as of one commit: cursor, conductor, chain, sums and snapshot. */
 export type Head = z.infer<typeof head>
 
 /** The head inside a snapshot. `recent`: the ids that its context was fed last, i32 little-endian in base64; missing where there are none. */
@@ -155,6 +162,7 @@ export const partitionCursor = z.strictObject({
   /** Missing where an older version made the cursor, which took every session in every partition, or no worker has read yet. */
   input: keptRules.optional(),
 })
+/** Where a partition stands: its watermark, and the finished records beyond it. */
 export type PartitionCursor = z.infer<typeof partitionCursor>
 
 /**

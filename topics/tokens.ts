@@ -28,6 +28,7 @@ export const generated = z.strictObject({
   finish: z.enum(['length', 'stop', 'eos', 'context', 'stopped', 'cancelled']).nullable(),
   cause,
 })
+/** An event of the tokens topic: up to 16 generated tokens of one request. */
 export type Generated = z.infer<typeof generated>
 
 export const tokens: TopicContract = {

@@ -146,7 +146,7 @@ export const answer = async (
   answering: Answering,
 ): Promise<FastifyReply> => {
   const { service, counter, turns } = answering
-  const { served, limits, sessions, topics } = service
+  const { served, limits, metrics, sessions, topics } = service
   if (job.model !== served.id)
     throw new Refusal(404, `The model "${job.model.slice(0, 200)}" is not served here; "${served.id}" is.`, {
       code: 'model_not_found',
@@ -163,7 +163,7 @@ export const answer = async (
   const stops = [...job.formStops, ...job.stop]
   if (stops.length > MOST_STOPS)
     throw new Refusal(400, `At most ${MOST_STOPS - job.formStops.length} stop texts can be given.`, { param: 'stop' })
-  counter.enter(reply)
+  counter.enter(reply, job.stream ? 'stream' : 'whole')
   const gone = goneSignal(reply)
   const late = AbortSignal.timeout(limits.answer)
   const ends = AbortSignal.any([gone, late, service.ended])
@@ -244,7 +244,10 @@ export const answer = async (
     async function* pieces(): AsyncGenerator<Piece> {
       for await (const run of runs()) {
         // The worker cuts texts into tokens: what was read is what the clock moved.
-        if (run.index === 0) read = prompt.tokens ?? Math.max(0, run.fromPulse - pulse)
+        if (run.index === 0) {
+          read = prompt.tokens ?? Math.max(0, run.fromPulse - pulse)
+          metrics.began(reply)
+        }
         const piece = collected.push(run)
         // The next request of this session asks where it stands.
         if (piece.finish !== null && lasts) await sessions.reached(session, run.toPulse, ends)
@@ -256,6 +259,7 @@ export const answer = async (
     if (!job.stream) {
       const all: Piece[] = []
       for await (const piece of pieces()) all.push(piece)
+      metrics.sent(reply, collected.completionTokens)
       return reply.send(whole(all, usage()))
     }
     const coming = pieces()
@@ -264,7 +268,11 @@ export const answer = async (
     async function* events(): AsyncGenerator<ServerEvent> {
       yield* opening()
       if (!first.done) yield* shaped(first.value)
-      for await (const piece of coming) yield* shaped(piece)
+      metrics.sent(reply, first.value?.tokens.length ?? 0)
+      for await (const piece of coming) {
+        yield* shaped(piece)
+        metrics.sent(reply, piece.tokens.length)
+      }
       yield* closing(usage())
     }
     const failed = (error: unknown): ServerEvent => ({ data: failureBody(service, error) })

@@ -213,7 +213,7 @@ const query = z.strictObject({
 
 export const responseRoutes = (app: FastifyInstance, answering: Answering): void => {
   const { service, counter } = answering
-  const { served, limits, topics } = service
+  const { served, limits, metrics, topics } = service
 
   app.post('/v1/responses', async (request, reply) => {
     const body = parsedBody(responseRequest, request.body)
@@ -300,7 +300,7 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
     const at = await locatedHere(request.params)
     const before = await soFar(at)
     if (before.status !== 'in_progress') return before
-    counter.enter(reply)
+    counter.enter(reply, 'whole')
     const ends = AbortSignal.any([goneSignal(reply), service.ended, AbortSignal.timeout(limits.answer)])
     await sendCancel(topics, at.session, at.id)
     for await (const { finish } of answersTo(topics, at.session, at, wantedOf(at), ends)) if (finish !== null) break
@@ -315,22 +315,25 @@ export const responseRoutes = (app: FastifyInstance, answering: Answering): void
         throw new Refusal(400, '"starting_after" goes with stream=true.', { param: 'starting_after' })
       return soFar(at)
     }
-    counter.enter(reply)
+    counter.enter(reply, 'stream')
     const gone = goneSignal(reply)
     const ends = AbortSignal.any([gone, service.closing, AbortSignal.timeout(limits.answer)])
     const { stops } = await served.form()
+    const isNew = ({ data }: ServerEvent): boolean =>
+      (data as { readonly sequence_number: number }).sequence_number > (after ?? -1)
     async function* all(): AsyncGenerator<ServerEvent> {
       const shape = responseShape(at, served.id)
       const collected = openAnswer(stops, served.tokenizer)
       yield* shape.opening()
       for await (const run of answersTo(topics, at.session, at, wantedOf(at), ends)) {
-        yield* shape.piece(collected.push(run))
+        const piece = shape.piece(collected.push(run))
+        yield* piece
+        if (piece.some(isNew)) metrics.sent(reply, run.ids.length)
         if (run.finish !== null) yield* shape.closing(usageOf(at, collected.completionTokens))
       }
     }
     async function* events(): AsyncGenerator<ServerEvent> {
-      for await (const event of all())
-        if ((event.data as { sequence_number: number }).sequence_number > (after ?? -1)) yield event
+      for await (const event of all()) if (isNew(event)) yield event
     }
     await sendEvents(reply, events(), {
       stall: limits.stall,

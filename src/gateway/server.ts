@@ -14,6 +14,7 @@ import { ContinuoError, messageOf } from '../errors.ts'
 import type { EventLog } from '../streams/log.ts'
 import { placing } from '../streams/partitioner.ts'
 import type { Keyring } from './keys.ts'
+import { createGatewayMetrics, metricsRoute } from './metrics.ts'
 import { openaiRoutes } from './openai-routes.ts'
 import { asRefusal, bodyOf, Refusal } from './refusal.ts'
 import { responseRoutes } from './responses.ts'
@@ -262,6 +263,8 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
   const noteFailure = (error: unknown): void =>
     logger.error({ stack: error instanceof Error ? error.stack : undefined }, messageOf(error))
   const sessions = followSessions(log, names, partitions, (message) => logger.warn({}, message))
+  const counter = openCounter(limits.open)
+  const metrics = createGatewayMetrics(counter)
   const service: Service = {
     topics: {
       log: placing(log, names.chunks, () => sessions.partitioner),
@@ -279,6 +282,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
       background.add(noted)
     },
     noteFailure,
+    metrics,
     closing: closing.signal,
     ended: ended.signal,
   }
@@ -295,6 +299,7 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
     app.server.maxConnections = MOST_CONNECTIONS
     app.removeContentTypeParser('text/plain')
     manners(app, logger)
+    app.addHook('onResponse', async (request, reply) => metrics.answered(request, reply))
     guard(app, options)
     if (limits.rate > 0)
       await app.register(rateLimit, {
@@ -308,8 +313,8 @@ export const serveGateway = async (options: GatewayOptions): Promise<Gateway> =>
             { code: 'rate_limit_exceeded' },
           ),
       })
-    const counter = openCounter(limits.open)
     health(app, service, options)
+    metricsRoute(app, metrics)
     sessionRoutes(app, service, counter)
     const answering = { service, counter, turns: openTurns() }
     openaiRoutes(app, answering, Math.floor(Date.now() / 1000))

@@ -41,10 +41,15 @@ export interface CommitterDeps {
 
 /** A commit as the rest of the worker sees it. */
 export interface Commit {
+  /** Of the input. */
   readonly partition: number
+  /** Every input record below is finished. */
   readonly offset: number
+  /** Records of the transaction, state among them. */
   readonly records: number
+  /** Sessions whose heads it carries. */
   readonly sessions: number
+  /** Steps whose outputs it carries, in their order. */
   readonly steps: readonly EmittedStep[]
   /** Time the transaction took, ms. */
   readonly ms: number

@@ -73,14 +73,19 @@ async function* wholePartition(log: EventLog, topic: string, partition: number):
 /** What a state record is about: a session, the cursor (''), or a request that was cancelled (its offset in the input). */
 export type StateKey = string | number
 
+/** What the state topic says of one partition. */
 export interface PartitionState {
+  /** Where the partition resumes; null: nothing was committed yet. */
   readonly cursor: PartitionCursor | null
   /** Nothing but a genesis cursor was written: no record was finished. */
   readonly untouched: boolean
+  /** The newest head of each session. */
   readonly heads: Map<string, Head>
   /** Cancels that took effect, by the offset of the request, of all requests that are in the input still. */
   readonly cancelled: Map<number, Cancelled>
+  /** What of the state topic is alive. */
   readonly stateIndex: LiveIndex<StateKey>
+  /** What of the snapshots is alive. */
   readonly snapshotIndex: LiveIndex
   /** Records with a former seal: they are to be written anew. */
   readonly resealing: readonly StateKey[]

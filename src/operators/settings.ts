@@ -6,9 +6,11 @@ import type { BlockCacheOptions } from '../state/block-cache.ts'
 import { CAPTURE_BYTES } from './capture.ts'
 import type { InputFormat } from './validate.ts'
 
+/** How a worker does its work. `workerDefaults` has the values that must be given. */
 export interface WorkerSettings {
   /** The consumer group that owns the state. */
   readonly group: string
+  /** How input records are read: events as JSON, or plain text. */
   readonly format: InputFormat
   /** How its records become events; default: by their keys, as events that are known in full. */
   readonly input?: InputRules | undefined

@@ -28,29 +28,43 @@ import { createSessionTable } from './session-table.ts'
 import { type WorkerSettings, withDefaults } from './settings.ts'
 import { inTurns, type TurnWriter } from './turns.ts'
 
+/** What a task works on, and whom it tells. */
 export interface TaskOptions extends WorkerSettings {
+  /** The log that is read and written. */
   readonly log: EventLog
+  /** Names of its topics: `topicNames(log.prefix)`. */
   readonly names: TopicNames
+  /** The model that all sessions use. */
   readonly model: Model
+  /** Reads and writes text; null: events bring token ids alone. */
   readonly tokenizer: Tokenizer | null
   /** Where contexts are made and processed, for all tasks of the process. */
   readonly contexts: ContextStore
+  /** Called after each transaction. */
   readonly onCommit?: (commit: Commit) => void
+  /** Called when the task of a partition enters a state, with what ended it where something did. */
   readonly onState?: (partition: number, state: TaskState, error?: unknown) => void
   /** Called with the statistics of a memory that was just saved. */
   readonly onHealth?: (seen: MemoryReport) => void
+  /** Called when a context was rebuilt from snapshot and events, with the time that took, ms. */
   readonly onRestored?: (partition: number, session: string, ms: number) => void
+  /** Where to say what somebody should look at. */
   readonly warn: (message: string) => void
 }
 
+/** All the work of one input partition, as its worker shows it. */
 export interface Task {
+  /** Of the input. */
   readonly partition: number
+  /** Where it is in its life. */
   readonly state: TaskState
   /** Resolves when the task is over, with its last state and what ended it. */
   readonly over: Promise<{ readonly state: TaskState; readonly error?: unknown }>
   /** Records delivered and not finished, and when something last happened (performance.now()). */
   readonly load: { readonly records: number; readonly lastActivity: number }
+  /** The newest head of each session. */
   readonly sessions: ReadonlyMap<string, Head>
+  /** Contexts in use, in memory or spilled. */
   readonly liveContexts: number
   /** Memory of those contexts. */
   readonly liveBytes: number

@@ -69,6 +69,7 @@ export interface SetAside {
   readonly token: number
 }
 
+/** A record that a step causes; `emit` gives it its topic. */
 export type Output =
   | { readonly to: 'tokens'; readonly value: Generated }
   | { readonly to: 'observations'; readonly value: Observation }

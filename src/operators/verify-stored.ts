@@ -8,12 +8,17 @@ import type { EventLog, StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
 import { isGenesisCursor } from './partition-state.ts'
 
+/** One difference between the log and its recomputation. */
 export interface Finding {
+  /** What differs. */
   readonly kind: 'token' | 'observation' | 'head' | 'snapshot' | 'blob' | 'deadletter' | 'input'
+  /** null: it is the partition's. */
   readonly session: string | null
+  /** Of the input. */
   readonly partition: number
   /** Topic and offset, or what else says where. */
   readonly where: string
+  /** What was expected and what is there. */
   readonly message: string
 }
 export type Found = (finding: Omit<Finding, 'partition'>) => void

@@ -21,12 +21,14 @@ export const recordBytes = ({
     64 + (key?.length ?? 0) + (value?.length ?? 0),
   )
 
+/** A record that is alive. */
 export interface LiveEntry {
   /** Offset of the entry's first record. */
   readonly offset: number
   readonly bytes: number
 }
 
+/** Which records of a topic are alive, and how many bytes are dead. */
 export interface LiveIndex<K = string> {
   /** The key's state now lies at `offset`; whatever it had before is dead. */
   put(key: K, entry: LiveEntry): void
@@ -34,6 +36,7 @@ export interface LiveIndex<K = string> {
   drop(key: K): void
   /** Bytes that are in the log and belong to no key (garbage from the start). */
   waste(offset: number, bytes: number): void
+  /** Where the key lies; undefined: nowhere. */
   get(key: K): LiveEntry | undefined
   /**
    * What a trim would free: up to the oldest living entry, or, when nothing is alive, up to the last entry this index was

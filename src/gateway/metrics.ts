@@ -1,7 +1,6 @@
 /** Metrics of a gateway. Their labels are patterns of routes, methods and statuses: no session, key or address is in them. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import type { OpenCounter } from './service.ts'
 
 const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 
@@ -21,7 +20,9 @@ const routeOf = ({ routeOptions }: Pick<FastifyRequest, 'routeOptions'>): string
 
 export const createGatewayMetrics = ({
   open,
-}: Pick<OpenCounter, 'open'>): GatewayMetrics & {
+}: {
+  readonly open: Readonly<Record<string, number>>
+}): GatewayMetrics & {
   /** Counts the request, when its answer is over. */
   answered(request: FastifyRequest, reply: FastifyReply): void
 } => {

@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, describe, expect, inject, test } from 'vitest'
 import { readPartitionState } from '../../src/operators/partition-state.ts'
 import type { Cancelled, Head } from '../../src/state/head.ts'
-import type { RecordIn } from '../../src/streams/log.ts'
+import type { EventLog, RecordIn } from '../../src/streams/log.ts'
 import { openLog } from '../../src/streams/open.ts'
 import { textOf } from '../../src/text.ts'
 import type { ChunkInput } from '../../topics/chunks.ts'
@@ -78,6 +78,27 @@ const collect = async (url: string) => {
   }
 }
 
+/** Tells which requests have tokens in the log and no end, whenever it is asked. */
+const follow = (log: EventLog) => {
+  const topic = topicNames(log.prefix).tokens
+  const positions = Array.from({ length: PARTITIONS }, () => 0)
+  const going = new Set<string>()
+  return async (): Promise<ReadonlySet<string>> => {
+    for (const [partition, position] of positions.entries()) {
+      const { end } = await log.bounds(topic, partition)
+      for await (const { records, next } of log.read(topic, partition, position, { until: end })) {
+        positions[partition] = next
+        for (const { value } of records) {
+          const { requestId, finish: how } = JSON.parse(textOf(value!)) as Generated
+          if (how === null) going.add(requestId)
+          else going.delete(requestId)
+        }
+      }
+    }
+    return going
+  }
+}
+
 const kill = async (fresh: (name: string) => string, lives: number): Promise<void> => {
   const family = await openFamily('rwkv7', dir)
   const next = random(23)
@@ -94,6 +115,7 @@ const kill = async (fresh: (name: string) => string, lives: number): Promise<voi
   let inside = 0
   const log = await openLog(disturbed)
   const { chunks } = topicNames(log.prefix)
+  const underWay = follow(log)
   const cancel = async ({ session, requestId }: { session: string; requestId: string }): Promise<void> => {
     cancels += 1
     await log.append(chunks, [recordOf(session, { type: 'cancel', requestId })])
@@ -106,7 +128,7 @@ const kill = async (fresh: (name: string) => string, lives: number): Promise<voi
           return {
             type: 'generate',
             requestId,
-            maxTokens: 20 + pick(150),
+            maxTokens: 40 + pick(260),
             temperature: 0.9,
             seed: at,
             run: 1 + pick(16),
@@ -137,7 +159,10 @@ const kill = async (fresh: (name: string) => string, lives: number): Promise<voi
       })
       await worker.started
       while (!isOver && open.length > 4) {
-        await cancel(take())
+        const going = await underWay()
+        const at = open.findIndex(({ requestId }) => going.has(requestId))
+        if (at >= 0) await cancel(open.splice(at, 1)[0]!)
+        else if (next() < 0.1) await cancel(take())
         await Promise.race([sleep(next() * 40), worker.over])
       }
       const { code, signal, stderr } = await worker.over

@@ -134,8 +134,11 @@ const run = async (acts: readonly Act[]): Promise<void> => {
   }
 }
 
-test('what a cancel leaves is what a shorter request leaves, whatever stands around it', { tags: 'slow' }, async () => {
-  await fc.assert(fc.asyncProperty(fc.array(act, { minLength: 20, maxLength: 40 }), run), { numRuns: 8, seed: 7 })
+test('what a cancel leaves is what a shorter request leaves, whatever stands around it', {
+  tags: 'slow',
+  timeout: 600_000,
+}, async () => {
+  await fc.assert(fc.asyncProperty(fc.array(act, { minLength: 15, maxLength: 30 }), run), { numRuns: 6, seed: 7 })
   expect(inTheMiddle).toBeGreaterThan(0)
   expect(late).toBeGreaterThan(0)
 })

@@ -4,7 +4,14 @@ export type { TopicContract } from '../topics/common.ts'
 export { DEAD_LETTER_HEADERS } from '../topics/deadletters.ts'
 export { jsonSchema, TOPICS, type TopicNames, topicNames } from '../topics/index.ts'
 export { type Observation, type Observed, observation } from '../topics/observations.ts'
-export { type Head, head, type PartitionCursor, type SnapshotRef, type StreamCursor } from '../topics/state.ts'
+export {
+  type Cancelled,
+  type Head,
+  head,
+  type PartitionCursor,
+  type SnapshotRef,
+  type StreamCursor,
+} from '../topics/state.ts'
 export { type Generated, generated } from '../topics/tokens.ts'
 export { type Fed, type FeedOptions, feed } from './client/feed.ts'
 export { type FollowOptions, follow } from './client/follow.ts'

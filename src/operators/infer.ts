@@ -67,7 +67,7 @@ const obeying = (step: Step, requests: Requests): Step => {
 }
 
 /** The steps of one event that has its turn in its session. */
-async function* turn(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
+async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   const { table, sessions, model, snapshotEvery, stopping, warn } = deps
   const { engine } = sessions
   const work = tokenizeEvent(event, table.newest(event.session), engine.tokenizer, model, {
@@ -124,7 +124,7 @@ async function* turn(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
 
 /** The steps of a request, and of a `cancel` that came too late for it. */
 async function* answered(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
-  yield* turn(deps, event)
+  yield* run(deps, event)
   // A stop leaves both for the next start.
   if (deps.stopping.aborted) return
   const late = deps.requests.over(event)
@@ -137,7 +137,7 @@ const stepsOf = (deps: InferDeps, item: Valid | Rejected): AsyncIterable<Step> |
   if (item.kind === 'rejected') return [rejectedStep(item)]
   // One that finds its request has no step: the last step of the request finishes it.
   if (isCancel(item)) return deps.requests.cancel(item) ? [] : [rejectedStep(idleCancel(item))]
-  return item.event.type === 'generate' ? answered(deps, item) : turn(deps, item)
+  return item.event.type === 'generate' ? answered(deps, item) : run(deps, item)
 }
 
 export const infer =

@@ -207,6 +207,8 @@ describe('generation', () => {
     })
     expect(finish).toBe('cancelled')
     expect(drawn).toHaveLength(32)
+    const none = await manager.generate(session, { maxTokens: 5, signal: abort.signal })
+    expect(none).toMatchObject({ finish: 'cancelled', ids: [], text: '' })
     const next = await manager.generate(session, { maxTokens: 5, temperature: 0 })
     expect(next.finish).toBe('length')
     const alone = model.createContext()

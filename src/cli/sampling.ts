@@ -1,5 +1,6 @@
 /** How tokens are drawn: as flags say, and where it was asked for as the package recommends. */
 import { type ChunkInput, generate, MAX_PENALTY_LAST, MAX_TOP_LOGPROBS } from '../../topics/chunks.ts'
+import { generateEvent as sent } from '../client/chunks.ts'
 import type { ModelPackage } from '../models/open.ts'
 import { recommendedSampling } from '../models/sampling.ts'
 import { list, on, real, usage, type Values, whole } from './flags.ts'
@@ -72,7 +73,7 @@ export const generateEvent = (
     ignoreEnd: flags['ignore-end'],
     ...(run !== undefined && { run }),
   })
-  if (parsed.success) return parsed.data
+  if (parsed.success) return sent(parsed.data)
   const issue = parsed.error.issues[0]!
   throw usage(`This request to generate cannot be sent: ${issue.path.join('.')}: ${issue.message}.`)
 }

@@ -3,6 +3,7 @@ import { randomInt, randomUUID } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { ChunkInput } from '../../topics/chunks.ts'
 import type { Generated } from '../../topics/tokens.ts'
+import { generateEvent } from '../client/chunks.ts'
 import { openAnswer, type Piece } from './answer.ts'
 import { answersTo, generatedIn, type Place, type Sent, send, sendCancel, type Wanted, wantedOf } from './ask.ts'
 import type { Drawing } from './openai-schema.ts'
@@ -203,7 +204,7 @@ export const answer = async (
       shape = job.shape({ ...place, session, promptTokens: prompt.tokens })
       return [
         ...before,
-        {
+        generateEvent({
           type: 'generate',
           requestId: shape.id,
           maxTokens: job.maxTokens,
@@ -212,7 +213,7 @@ export const answer = async (
           stop: stops,
           seed,
           ...(job.stream && { run: STREAM_RUN }),
-        },
+        }),
         ...(lasts ? [] : [{ type: 'close' } as const]),
       ]
     })

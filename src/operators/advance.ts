@@ -24,7 +24,7 @@ import { type Fingerprints, type Head, pulseMismatch } from '../state/head.ts'
 import { createHistory, type History } from '../state/history.ts'
 import { adaptedIn } from './adapted.ts'
 import { createDetokenizer, NO_TEXT } from './detokenize.ts'
-import { alternativesIn, drawing, penaltiesOf } from './drawing.ts'
+import { alternativesIn, drawing, followsItself } from './drawing.ts'
 import { perspectivesIn } from './perspectives.ts'
 import { rememberedIn } from './remembered.ts'
 import { reasonOf, SessionLost, setAside } from './set-aside.ts'
@@ -151,9 +151,6 @@ const surprised = (head: Head, ids: Int32Array, nats: Float32Array, tokenizer: T
 /** The ids that end a generation: the package's, else the tokenizer's one. */
 const endsOf = ({ model, tokenizer }: Inference): readonly number[] =>
   model.endTokens ?? (tokenizer === null || tokenizer.eos === null ? [] : [tokenizer.eos])
-
-/** Whether the request asks for its own ids as long as it runs, also after a restart. */
-const followsItself = (event: Generate): boolean => penaltiesOf(event) !== null
 
 /** Notes what the context was fed, where the record is one of which histories know. `own`: as `History.fed` has it. */
 const remember = (

@@ -325,7 +325,7 @@ const takeOverUntouched = async (
  * counts the same ids, none of such records count, and the cursor says so from the next commit on.
  */
 const firstUnread = ({ offset, done }: PartitionCursor, heads: Iterable<Head>): number => {
-  let next = Math.max(offset, ...done.map(([, to]) => to))
+  let next = done.reduce((most, [, to]) => Math.max(most, to), offset)
   for (const { cursor } of heads) next = Math.max(next, cursor.offset + 1)
   return next
 }

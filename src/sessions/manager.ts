@@ -157,11 +157,13 @@ export class SessionManager {
       const request = { seed: entry.seed, ...sampling, type: 'generate', requestId: CALLS }
       const event = parsed(generateSchema, request, 'The options of generate')
       const perspectives: Pick<Perspectives, 'draws' | 'experts'> = { draws: [], experts: [] }
+      const top: NonNullable<Generated['topLogprobs']> = []
       const out = { ids: [] as number[], text: '', logprobs: [] as number[], finish: 'length' as Generation['finish'] }
       await this.#advance(entry, event, utf8.encode(JSON.stringify(event)), {
         tokens(run) {
           out.ids.push(...run.ids)
           out.logprobs.push(...run.logprobs)
+          top.push(...(run.topLogprobs ?? []))
           out.text += run.text
           out.finish = run.finish ?? out.finish
           onTokens?.(run)
@@ -174,7 +176,8 @@ export class SessionManager {
         }),
         isCancelled: () => signal?.aborted === true,
       })
-      return { ...out, ...(noted && { perspectives }), head: entry.head }
+      const likeliest = event.topLogprobs > 0 ? { topLogprobs: top } : {}
+      return { ...out, ...likeliest, ...(noted && { perspectives }), head: entry.head }
     })
   }
 

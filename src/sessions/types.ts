@@ -97,7 +97,7 @@ export type GenerateOptions = Omit<z.input<typeof generate>, 'type' | 'id' | 're
   /** Of a model that draws from several perspectives: tell what each draw found. Default false. */
   readonly perspectives?: boolean
   /** Each run of at most 16 tokens as soon as it was fed; `text` is the characters that became whole with it. */
-  readonly onTokens?: (run: Pick<Generated, 'index' | 'ids' | 'text' | 'logprobs' | 'finish'>) => void
+  readonly onTokens?: (run: Pick<Generated, 'index' | 'ids' | 'text' | 'logprobs' | 'topLogprobs' | 'finish'>) => void
   /** Ends the generation after the run in hand, as a `cancel` event does: `finish` is `cancelled`. */
   readonly signal?: AbortSignal
 }
@@ -110,6 +110,8 @@ export interface Generation {
   readonly text: string
   /** ln p of each id at temperature 1 and without cuts. */
   readonly logprobs: readonly number[]
+  /** The likeliest tokens in the place of each, where `topLogprobs` asked. */
+  readonly topLogprobs?: NonNullable<Generated['topLogprobs']>
   /** Why it ended, as in the tokens topic; `cancelled`: its signal fired. */
   readonly finish: NonNullable<Generated['finish']>
   /** Of each token, where it was asked for: what its draw found, and the experts that it went to, [token][layer with experts][rank]. */

@@ -30,6 +30,8 @@ const GOOD: readonly unknown[] = [
     stop: ['e'],
     seed: 4,
     run: 3,
+    ...{ minP: 0.1, repetitionPenalty: 1.2, presencePenalty: -0.5, frequencyPenalty: 0.5, penaltyLast: 9 },
+    ...{ logitBias: { 2: -1, 3: 4.5 }, topLogprobs: 2, stopTokens: [1], ignoreEnd: true },
   },
   { type: 'boundary', reset: true },
   { type: 'adapt', evaluations: 4, seed: 1 },

@@ -15,6 +15,15 @@ const LAST = 16
 /** Times that a reader begins again because what it was about to read was trimmed. */
 const TRIES = 5
 
+/** The JSON in a record; undefined where it holds none. */
+const jsonIn = ({ value }: StoredRecord): unknown => {
+  try {
+    return JSON.parse(textIn(value))
+  } catch {
+    return undefined
+  }
+}
+
 /**
  * The newest cursor of a partition, as it stands there; null where no worker has begun. It is not checked against its seal: a client that has no
  * key only sends, and what it sends is judged by the worker.
@@ -27,7 +36,7 @@ const cursorIn = async (log: EventLog, names: TopicNames, partition: number): Pr
     let found: StoredRecord | undefined
     for await (const { records } of log.read(names.state, partition, from, { until }))
       found = records.findLast(({ key }) => key === null || key.length === 0) ?? found
-    if (found !== undefined) return partitionCursor.safeParse(JSON.parse(textIn(found.value))).data ?? null
+    if (found !== undefined) return partitionCursor.safeParse(jsonIn(found)).data ?? null
     until = from
   }
   return null
@@ -44,13 +53,13 @@ const newestCursor = async (log: EventLog, names: TopicNames, partition: number)
   }
 }
 
-/** Of all partitions, the first cursor that a worker wrote; null where there is none, or where this user may not read it. */
+/** Of all partitions, the first cursor that a worker of this input wrote; null where there is none, or where this user may not read it. */
 const declaredIn = async (log: EventLog, names: TopicNames): Promise<PartitionCursor | null> => {
-  const state = (await log.topics([names.state])).find(({ name }) => name === names.state)
   try {
+    const state = (await log.topics([names.state])).find(({ name }) => name === names.state)
     for (let partition = 0; partition < (state?.partitions ?? 0); partition += 1) {
       const cursor = await newestCursor(log, names, partition)
-      if (cursor?.format !== undefined) return cursor
+      if (cursor?.format !== undefined && cursor.topic === names.chunks) return cursor
     }
   } catch (error) {
     if (codeOf(error) !== 'DENIED') throw error
@@ -61,13 +70,9 @@ const declaredIn = async (log: EventLog, names: TopicNames): Promise<PartitionCu
 /** Records of each partition that are looked at where no worker has said how the input is read. */
 const LOOKED_AT = 8
 
-const isEvent = ({ value }: StoredRecord): boolean => {
-  try {
-    const json = JSON.parse(textIn(value)) as { type?: unknown } | null
-    return CHUNK_TYPES.some((type) => type === json?.type)
-  } catch {
-    return false
-  }
+const isEvent = (record: StoredRecord): boolean => {
+  const json = jsonIn(record) as { type?: unknown } | null | undefined
+  return CHUNK_TYPES.some((type) => type === json?.type)
 }
 
 /** Whether the topic has records, and none of the first ones is an event. */
@@ -118,7 +123,7 @@ export const partitionFor = async (log: EventLog, names: TopicNames, session: st
   )
 }
 
-export interface Fed {
+export interface ToFeedOptions {
   /** Where sessions belong. Only for an input that no worker has read yet; default: murmur2. */
   readonly partitioner?: Partitioner | undefined
 }
@@ -127,9 +132,13 @@ export interface Fed {
  * The log for a client that sends events into its input, placed as the worker says. Throws INVALID where the input is no place for events, and for
  * another partitioner than the one that was declared. A user that may not read the state, or a log without any, says what the client was told.
  */
-export const toFeed = async (log: EventLog, names: TopicNames, { partitioner }: Fed = {}): Promise<EventLog> => {
+export const toFeed = async (
+  log: EventLog,
+  names: TopicNames,
+  { partitioner }: ToFeedOptions = {},
+): Promise<EventLog> => {
   const cursor = await declaredIn(log, names)
-  const fault = cursor?.topic === names.chunks ? faultOfFeeding(cursor) : null
+  const fault = cursor === null ? null : faultOfFeeding(cursor)
   if (fault !== null) throw new ContinuoError('INVALID', fault)
   // The topic of a prefix is made for events; one that was named may have been there before.
   if (cursor === null && names.chunks !== topicNames(log.prefix).chunks && (await holdsOther(log, names.chunks)))

@@ -227,5 +227,5 @@ describe('workers that are killed around cancels leave what was decided, and eve
   test('on the embedded log', () => kill((name) => `file:${join(dir, `${name}.db`)}`, 12))
   const { brokers, missing } = inject('kafka')
   if (brokers === null) test.skip(`on Kafka (no Kafka here: ${missing})`, () => undefined)
-  else test('on Kafka', () => kill((name) => `kafka://${brokers}/${freshPrefix()}-${name}`, 4))
+  else test('on Kafka', { tags: 'long' }, () => kill((name) => `kafka://${brokers}/${freshPrefix()}-${name}`, 4))
 })

@@ -13,7 +13,8 @@ const { open } = benches()
 
 type Act =
   | { readonly session: string; readonly event: ChunkInput }
-  | { readonly cancel: number; readonly begun: boolean }
+  | { readonly cancel: number }
+  | { readonly session: string; readonly endless: number }
   | 'restart'
   | 'pause'
 
@@ -34,11 +35,13 @@ const act: fc.Arbitrary<Act> = fc.oneof(
     event: fc.record({ type: fc.constant('text' as const), text: fc.constantFrom('It was ', 'x\ud83d') }),
   }),
   { weight: 4, arbitrary: fc.record({ session, event: request }) },
-  { weight: 4, arbitrary: fc.record({ cancel: fc.nat(), begun: fc.boolean() }) },
+  { weight: 4, arbitrary: fc.record({ cancel: fc.nat() }) },
   fc.record({
     session,
     event: fc.constantFrom<ChunkInput>({ type: 'boundary', reset: true }, { type: 'close' }, { type: 'open' }),
   }),
+  // Cancelled as soon as it has tokens; nothing else ends it.
+  fc.record({ session, endless: fc.integer({ min: 1, max: 16 }) }),
   fc.constantFrom<Act>('restart', 'pause'),
 )
 
@@ -91,8 +94,15 @@ const run = async (acts: readonly Act[]): Promise<void> => {
         // The newest ones are likely to be under way; one more than there are is nobody's.
         const one = requests.at(-1 - (each.cancel % (requests.length + 1))) ?? { session: 'a', requestId: 'none' }
         cancels += 1
-        if (each.begun) await begun(bench, running, one.requestId)
         await bench.feed(event(one.session, { type: 'cancel', requestId: one.requestId }))
+      } else if ('endless' in each) {
+        const requestId = `r${asked.length}`
+        const endless = { type: 'generate', requestId, maxTokens: 1_000_000, run: each.endless } as const
+        asked.push({ session: each.session, event: endless })
+        cancels += 1
+        await bench.feed(event(each.session, endless))
+        await begun(bench, running, requestId)
+        await bench.feed(event(each.session, { type: 'cancel', requestId }))
       } else {
         const requestId = `r${asked.length}`
         const { session: id, event: given } = each

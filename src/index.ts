@@ -53,6 +53,7 @@ export {
   type ModelInfo,
   type OpenModelOptions,
   type Overflow,
+  type Penalties,
   type Sampling,
   type WorkItem,
   type WorkResult,

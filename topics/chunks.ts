@@ -199,6 +199,7 @@ export const chunks: TopicContract = {
     { type: 'text', bytes: 'aXQgd2FzIHRoZSB3b3JzdCBvZiB0aW1lcyw=' },
     { type: 'tokens', tokens: [105, 116] },
     { type: 'generate', requestId: 'r1', maxTokens: 64, temperature: 0.8, topP: 0.95, seed: 7, stop: ['\n\n'] },
+    { type: 'generate', requestId: 'r2', maxTokens: 64, minP: 0.05, repetitionPenalty: 1.1, logitBias: { 10: -100 } },
     { type: 'cancel', requestId: 'r1' },
     { type: 'boundary', reset: false },
     { type: 'archive' },

@@ -28,6 +28,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./tail.ts')).tail,
   },
   {
+    name: 'deadletters',
+    summary: 'list refused events, and send them again',
+    load: async () => (await import('./deadletters.ts')).deadletters,
+  },
+  {
     name: 'sessions',
     summary: 'where every session stands',
     load: async () => (await import('./sessions.ts')).sessions,

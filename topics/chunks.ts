@@ -88,7 +88,10 @@ export const adapt = z.strictObject({
 /** The end of a session. Only `open` may follow: it begins a new context on the same clock. */
 export const close = z.strictObject({ type: z.literal('close'), id })
 
-export const chunk = z.union([open, text, tokens, generate, boundary, archive, retrieve, adapt, close])
+/** The session is deleted, whatever its status: its head and its stored state go, and a later event of its id begins a new session. */
+export const deletion = z.strictObject({ type: z.literal('delete'), id })
+
+export const chunk = z.union([open, text, tokens, generate, boundary, archive, retrieve, adapt, close, deletion])
 export type Chunk = z.output<typeof chunk>
 export type ChunkInput = z.input<typeof chunk>
 
@@ -102,6 +105,7 @@ export const CHUNK_TYPES = [
   'retrieve',
   'adapt',
   'close',
+  'delete',
 ] as const
 
 /** The schema of each type, so that an error message names only fields of that type. */
@@ -115,6 +119,7 @@ export const CHUNK_SCHEMAS: Readonly<Record<(typeof CHUNK_TYPES)[number], z.ZodT
   retrieve,
   adapt,
   close,
+  delete: deletion,
 }
 
 export const chunks: TopicContract = {
@@ -135,5 +140,6 @@ export const chunks: TopicContract = {
     { type: 'retrieve', blocks: [3, 11] },
     { type: 'adapt', evaluations: 40, seed: 1 },
     { type: 'close' },
+    { type: 'delete' },
   ],
 }

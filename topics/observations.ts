@@ -137,7 +137,18 @@ export const closed = z.strictObject({
   predictions: count,
 })
 
-export const observation = z.discriminatedUnion('type', [opened, observed, remembered, adapted, perspectives, closed])
+/** The session was deleted, at this pulse: who keeps copies of what it read and generated can delete them too. */
+export const deleted = z.strictObject({ type: z.literal('deleted'), ...common, pulse: count })
+
+export const observation = z.discriminatedUnion('type', [
+  opened,
+  observed,
+  remembered,
+  adapted,
+  perspectives,
+  closed,
+  deleted,
+])
 export type Observation = z.infer<typeof observation>
 export type Observed = z.infer<typeof observed>
 
@@ -226,5 +237,6 @@ export const observations: TopicContract = {
       nats: 31.5,
       predictions: 25,
     },
+    { type: 'deleted', version: 1, session: 'log-7', cause: caused, pulse: 26 },
   ],
 }

@@ -143,7 +143,17 @@ export const partitionCursor = z.strictObject({
 })
 export type PartitionCursor = z.infer<typeof partitionCursor>
 
-export const stateRecord = z.discriminatedUnion('type', [head, partitionCursor])
+/** A deleted session: no head of its key that stands before this record counts any more. The record itself is garbage from the start. */
+export const tombstone = z.strictObject({
+  type: z.literal('deleted'),
+  version: z.literal(1),
+  session: sessionId,
+  /** Of the `delete` event. */
+  offset: count,
+})
+export type Tombstone = z.infer<typeof tombstone>
+
+export const stateRecord = z.discriminatedUnion('type', [head, partitionCursor, tombstone])
 export type StateRecord = z.infer<typeof stateRecord>
 
 const zeros = '0'.repeat(64)

@@ -3,6 +3,7 @@
  * hands them to the log as one atom, *note* tells table and indexes that it happened.
  */
 import type { TopicNames } from '../../topics/index.ts'
+import type { Tombstone } from '../../topics/state.ts'
 import { failpoint } from '../failpoint.ts'
 import { type Fingerprints, type Head, type PartitionCursor, seal } from '../state/head.ts'
 import { type LiveEntry, type LiveIndex, recordBytes } from '../state/live-index.ts'
@@ -50,8 +51,9 @@ const RESEAL_HEADS = 256
 /** Records of one transaction: outputs, then heads, then the partition cursor. */
 interface Prepared {
   readonly outputs: readonly OutRecord[]
+  readonly deleted: readonly string[]
   readonly heads: readonly Head[]
-  /** The sealed heads and the cursor. */
+  /** The sealed deletions, heads, and the cursor. */
   readonly state: readonly OutRecord[]
   readonly inputOffset: number
 }
@@ -87,25 +89,34 @@ export const createCommitter = (deps: CommitterDeps) => {
   const prepare = (steps: readonly EmittedStep[]): Prepared => {
     const heads = table.prepare(steps)
     reseal()
+    const tombs = steps.flatMap(({ session, record, deleted }): Tombstone[] =>
+      deleted === true ? [{ type: 'deleted', version: 1, session: session!, offset: record.offset }] : [],
+    )
     for (const { record, done } of steps) if (done) watermark.finish(record.offset)
     const cursor = cursorRecord()
     return {
       outputs: steps.flatMap(({ records }) => records),
+      deleted: tombs.map(({ session }) => session),
       heads,
-      state: [...heads, cursor].map((record) => ({ topic: names.state, ...seal(record, statePlace) })),
+      state: [...tombs, ...heads, cursor].map((record) => ({ topic: names.state, ...seal(record, statePlace) })),
       inputOffset: cursor.offset,
     }
   }
 
   /** `offsets`: those of the state records. */
-  const note = ({ heads, state, inputOffset }: Prepared, steps: number, offsets: readonly number[]): void => {
+  const note = ({ deleted, heads, state, inputOffset }: Prepared, steps: number, offsets: readonly number[]): void => {
     const place = (at: number): LiveEntry => ({ offset: offsets[at]!, bytes: recordBytes(state[at]!) })
+    for (const [at, session] of deleted.entries()) {
+      stateIndex.put(session, place(at))
+      stateIndex.drop(session)
+      snapshotIndex.drop(session)
+    }
     for (const [at, head] of heads.entries()) {
-      stateIndex.put(head.session, place(at))
+      stateIndex.put(head.session, place(deleted.length + at))
       if (needsNoSnapshot(head)) snapshotIndex.drop(head.session)
     }
-    stateIndex.put('', place(heads.length))
-    table.committed(heads, steps, inputOffset)
+    stateIndex.put('', place(deleted.length + heads.length))
+    table.committed(heads, steps, inputOffset, deleted)
   }
 
   return async (steps: readonly EmittedStep[]): Promise<Commit> => {

@@ -11,11 +11,11 @@ import { spillLostOf } from './forks.ts'
 import type { LiveSessions } from './live-sessions.ts'
 import type { SessionTable } from './session-table.ts'
 import { type Bounded, tokenizeEvent } from './tokenize.ts'
-import type { Rejected, Step, Tokenized, Valid } from './types.ts'
+import { causeOf, type Rejected, type Step, type Tokenized, type Valid } from './types.ts'
 
 export interface InferDeps {
-  readonly table: Pick<SessionTable, 'newest' | 'stepped' | 'room' | 'captures'>
-  readonly sessions: Pick<LiveSessions, 'engine' | 'acquire' | 'fork' | 'capture' | 'rest'>
+  readonly table: Pick<SessionTable, 'newest' | 'stepped' | 'room' | 'captures' | 'removed'>
+  readonly sessions: Pick<LiveSessions, 'engine' | 'acquire' | 'fork' | 'capture' | 'rest' | 'forget'>
   readonly model: Bounded
   /** Partitions of the input. */
   readonly partitions: number
@@ -54,6 +54,17 @@ const learntFrom = ({ outputs }: Step): number =>
     return sum + output.value.evaluations * output.value.tokens
   }, 0)
 
+/** The deletion of a session needs nothing of its state. The next event of its id waits for the commit: to every part it is a new session then. */
+async function* remove({ table, sessions }: InferDeps, { session, record, event }: Tokenized): AsyncGenerator<Step> {
+  const { pulse } = table.newest(session)!.cursor
+  if (!(await sessions.forget(session))) return
+  const value = { type: 'deleted', version: 1, session, cause: causeOf(record, event.id ?? null), pulse } as const
+  const outputs: Step['outputs'] = [{ to: 'observations', value }]
+  const committed = table.removed(session)
+  yield { record, session, outputs, head: null, done: true, deleted: true }
+  await committed
+}
+
 /** The steps of one event. */
 async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   const { table, sessions, model, snapshotEvery, stopping, warn } = deps
@@ -64,6 +75,10 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   })
   if (work.kind === 'rejected') {
     yield rejectedStep(work)
+    return
+  }
+  if (work.event.type === 'delete') {
+    yield* remove(deps, work)
     return
   }
   const { parent } = work

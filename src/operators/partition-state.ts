@@ -95,6 +95,7 @@ export const readPartitionState = async (
     const state = unseal(`${names.state}, partition ${partition}, offset ${offset}`, key, value, headers, place)
     if (state.type === 'head' && isOldSeal({ key: key!, value: value!, headers }, place)) resealing.push(state.session)
     if (state.type === 'cursor') cursor = state
+    else if (state.type === 'deleted') stateIndex.drop(state.session)
     else {
       const fault = faultOfHead(state)
       heads.set(state.session, fault === null ? state : asStopped(state, fault))

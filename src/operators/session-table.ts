@@ -33,6 +33,8 @@ export interface SessionTable {
   newest(session: string): Head | undefined
   /** A step has left this head. */
   stepped(head: Head): void
+  /** The next step of the session deletes it. Resolves when that is committed: then it has no head, no snapshot and no unsaved input. */
+  removed(session: string): Promise<void>
   /** Resolves when there is room for another step; undefined when there is now. */
   room(): Promise<void> | undefined
   /** Who is told what was committed. Before, nobody is. */
@@ -57,9 +59,9 @@ export interface SessionTable {
   /** Whether the next commit has such heads. */
   readonly hasTouched: boolean
   /** The heads of the next transaction, which has these steps. */
-  prepare(steps: readonly Pick<Step, 'head'>[]): readonly Head[]
-  /** They are committed, with `steps` steps, up to this input offset. */
-  committed(heads: readonly Head[], steps: number, position: number): void
+  prepare(steps: readonly (Pick<Step, 'head'> & Partial<Pick<Step, 'session' | 'deleted'>>)[]): readonly Head[]
+  /** They are committed, with `steps` steps, up to this input offset; and with them that these sessions are deleted. */
+  committed(heads: readonly Head[], steps: number, position: number, deleted?: readonly string[]): void
   /** There may be places for captures: states that wait to be saved are copied now. */
   makeRoom(): void
   /** As in `ContextHolder`. */
@@ -94,6 +96,8 @@ export const createSessionTable = (options: TableOptions): SessionTable => {
   /** Sessions whose head must be written although no step touched them: a new snapshot, or compaction. */
   const touched = new Set<string>()
   const steps = createBacklog(options.maxSteps)
+  /** Who waits for the deletion of a session. */
+  const leaving = new Map<string, () => void>()
   let { position } = options
   let holder: ContextHolder | null = null
   let wake = (): void => undefined
@@ -126,6 +130,7 @@ export const createSessionTable = (options: TableOptions): SessionTable => {
       ahead.set(head.session, head)
       unsaved.begin(head.session, head.cursor.offset)
     },
+    removed: (session) => new Promise((resolve) => leaving.set(session, resolve)),
     room: steps.room,
     attach(attached) {
       holder = attached
@@ -155,7 +160,11 @@ export const createSessionTable = (options: TableOptions): SessionTable => {
     },
     prepare(taken) {
       const changed = new Map<string, Head>()
-      for (const { head } of taken) {
+      for (const { head, session, deleted } of taken) {
+        if (deleted === true) {
+          changed.delete(session!)
+          touched.delete(session!)
+        }
         if (head === null) continue
         changed.set(head.session, head)
         captures.due(head)
@@ -170,8 +179,16 @@ export const createSessionTable = (options: TableOptions): SessionTable => {
         snapshot: needsNoSnapshot(head) ? null : (refs.get(head.session) ?? null),
       }))
     },
-    committed(committed, count, to) {
+    committed(committed, count, to, deleted = []) {
       position = to
+      for (const session of deleted) {
+        heads.delete(session)
+        ahead.delete(session)
+        unsaved.end(session)
+        refs.set(session, undefined)
+        leaving.get(session)?.()
+        leaving.delete(session)
+      }
       for (const head of committed) noted(head)
       holder?.committed(committed)
       steps.release(count)

@@ -59,6 +59,8 @@ const idsOf = (
     }
     case 'close':
       return { ids: tokenizer.flush(held), held: '' }
+    case 'delete':
+      return { ids: NONE, held: '' }
   }
 }
 
@@ -134,6 +136,13 @@ export const tokenizeEvent = (
   const tokenized: Tokenized = { kind: 'tokenized', record, session, event, hash, ids, held }
   // An event inside which the head stands was accepted before its first token.
   if (head !== undefined && head.cursor.offset === record.offset && !head.cursor.complete) return tokenized
+  if (event.type === 'delete') {
+    return head === undefined
+      ? reject(
+          `Partition ${record.partition} has no session "${session}" before this record, and a "delete" event arrived.`,
+        )
+      : tokenized
+  }
   if (head?.status === 'closed' && event.type !== 'open') {
     return reject(
       `Session "${session}" is closed; a "${event.type}" event arrived. Send "open" first: it begins a new context.`,

@@ -94,6 +94,8 @@ export interface Step {
   readonly done: boolean
   /** Its tokens belong to a request that asked for short records: somebody waits for them. */
   readonly awaited?: boolean
+  /** The session was deleted with this step; `head` is null. */
+  readonly deleted?: true
   /** The session was set aside with this step, and this is why. */
   readonly failure?: ContinuoError
 }

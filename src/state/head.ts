@@ -23,7 +23,7 @@ const SEAL = 'sha256'
 const utf8 = new TextEncoder()
 
 /** The key of a state record: the session id, or nothing for the partition cursor. */
-export const stateKey = (record: StateRecord): string => (record.type === 'head' ? record.session : '')
+export const stateKey = (record: StateRecord): string => (record.type === 'cursor' ? '' : record.session)
 
 /** Where a state record lies, and what seals it there: with keys its place is sealed with it. */
 export interface SealPlace {
@@ -46,7 +46,12 @@ export const seal = (record: StateRecord, place?: SealPlace): Sealed => {
   const issue = parsed.error?.issues[0]
   const fault = issue ? `${issue.path.join('.')} ${issue.message}` : record.type === 'head' ? faultOfHead(record) : null
   if (fault !== null) {
-    const who = record.type === 'head' ? `head of session "${record.session}"` : 'partition cursor'
+    const who =
+      record.type === 'head'
+        ? `head of session "${record.session}"`
+        : record.type === 'cursor'
+          ? 'partition cursor'
+          : `deletion of session "${record.session}"`
     throw new ContinuoError('INTERNAL', `The ${who} was about to be written and could not be read again: ${fault}.`)
   }
   const key = utf8.encode(stateKey(record))

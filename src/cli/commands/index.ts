@@ -63,6 +63,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./import.ts')).importSession,
   },
   {
+    name: 'delete',
+    summary: 'delete a session and what is left of it',
+    load: async () => (await import('./delete.ts')).deleteSession,
+  },
+  {
     name: 'adapt',
     summary: 'have a session in a file learn what it read last',
     load: async () => (await import('./adapt.ts')).adapt,

@@ -34,6 +34,7 @@ const GOOD: readonly unknown[] = [
   { type: 'boundary', reset: true },
   { type: 'adapt', evaluations: 4, seed: 1 },
   { type: 'close', id: 'c' },
+  { type: 'delete' },
 ]
 const KEYS = ['a', 'b', 'a', 'b', '', '\u0000', 'é'.repeat(300)]
 

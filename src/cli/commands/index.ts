@@ -68,6 +68,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./delete.ts')).deleteSession,
   },
   {
+    name: 'migrate',
+    summary: 'copy a log into another, with other partitions or model',
+    load: async () => (await import('./migrate.ts')).migrate,
+  },
+  {
     name: 'adapt',
     summary: 'have a session in a file learn what it read last',
     load: async () => (await import('./adapt.ts')).adapt,

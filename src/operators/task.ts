@@ -24,6 +24,7 @@ import { pipeline } from './pipeline.ts'
 import { restoreSession } from './restore.ts'
 import { createSessionTable } from './session-table.ts'
 import { type WorkerSettings, withDefaults } from './settings.ts'
+import type { Tracing } from './tracing.ts'
 import { inTurns, type TurnWriter } from './turns.ts'
 
 export interface TaskOptions extends WorkerSettings {
@@ -38,6 +39,8 @@ export interface TaskOptions extends WorkerSettings {
   /** Called with the statistics of a memory that was just saved. */
   readonly onHealth?: (seen: MemoryReport) => void
   readonly onRestored?: (partition: number, session: string, ms: number) => void
+  /** Traces the records of a partition; one for each task. */
+  readonly trace?: ((partition: number) => Tracing) | undefined
   readonly warn: (message: string) => void
 }
 
@@ -94,6 +97,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
   let failure: unknown
   const life = createLifecycle((state) => options.onState?.(partition, state, failure))
   let sessions: LiveSessions | null = null
+  const tracing = options.trace?.(partition)
   let committed = (): ReadonlyMap<string, Head> => new Map()
   let load = () => 0
   let offset = () => -1
@@ -178,6 +182,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       inference,
       format: options.format,
       records: source.records,
+      tracing,
       partBytes: options.partBytes,
       interval: options.commitInterval,
       warn: options.warn,
@@ -219,6 +224,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       life.to(verdictOf(failure))
       return { state: life.state, error: failure }
     } finally {
+      tracing?.close()
       await sessions?.close()
     }
   }

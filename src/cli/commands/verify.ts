@@ -1,5 +1,6 @@
 import type { TopicNames } from '../../../topics/index.ts'
 import { namesOf } from '../../client/topics.ts'
+import { codeOf } from '../../errors.ts'
 import { startProgress } from '../../observe/progress.ts'
 import { type Verification, verifyLog } from '../../operators/verify.ts'
 import { readState } from '../../operators/verify-stored.ts'
@@ -38,8 +39,11 @@ const refuseOther = async (
   model: Fingerprints,
 ): Promise<void> => {
   for (let partition = 0; partition < partitions; partition += 1) {
-    const { cursor } = await readState(log, names, partition, () => undefined)
-    if (cursor !== null) checkFits(cursor, model)
+    const state = await readState(log, names, partition, () => undefined).catch((error: unknown) => {
+      // What a worker trims meanwhile is said further on.
+      if (codeOf(error) !== 'POSITION') throw error
+    })
+    if (state?.cursor) checkFits(state.cursor, model)
   }
 }
 

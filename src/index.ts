@@ -19,6 +19,15 @@ export { type Generated, generated } from '../topics/tokens.ts'
 export { toFeed } from './client/declared.ts'
 export { type Fed, type FeedOptions, feed } from './client/feed.ts'
 export { type FollowOptions, follow } from './client/follow.ts'
+export type { DeadLetter, Place } from './client/letters.ts'
+export {
+  type LetterFilter,
+  REPLAY_HEADER,
+  type ReplayCounts,
+  type Replayed,
+  type ReplayOptions,
+  replayDeadLetters,
+} from './client/replay.ts'
 export { ensureTopics } from './client/topics.ts'
 export { buildGraph, type GraphBuilder } from './engine/builder.ts'
 export {

@@ -135,8 +135,23 @@ export const adapt = z.strictObject({
 /** The end of a session. Only `open` may follow: it begins a new context on the same clock. */
 export const close = z.strictObject({ type: z.literal('close'), id })
 
+/** The session is deleted, whatever its status: its head and its stored state go, and a later event of its id begins a new session. */
+export const deletion = z.strictObject({ type: z.literal('delete'), id })
+
 /** Schema of the input topic: every event that a session takes (docs/formats.md). */
-export const chunk = z.union([open, text, tokens, generate, cancel, boundary, archive, retrieve, adapt, close])
+export const chunk = z.union([
+  open,
+  text,
+  tokens,
+  generate,
+  cancel,
+  boundary,
+  archive,
+  retrieve,
+  adapt,
+  close,
+  deletion,
+])
 /** An event of the input topic as readers have it, with every default. */
 export type Chunk = z.output<typeof chunk>
 /** An event as writers give it: members that have defaults may be missing. */
@@ -153,6 +168,7 @@ export const CHUNK_TYPES = [
   'retrieve',
   'adapt',
   'close',
+  'delete',
 ] as const
 
 /** The schema of each type, so that an error message names only fields of that type. */
@@ -167,6 +183,7 @@ export const CHUNK_SCHEMAS: Readonly<Record<(typeof CHUNK_TYPES)[number], z.ZodT
   retrieve,
   adapt,
   close,
+  delete: deletion,
 }
 
 /** The same, leaving out fields that nobody knows; a known field that an event cannot have is still refused. */
@@ -184,6 +201,7 @@ export const TOLERANT_SCHEMAS: typeof CHUNK_SCHEMAS = {
   retrieve: retrieve.strip(),
   adapt: adapt.strip(),
   close: close.strip(),
+  delete: deletion.strip(),
 }
 
 export const chunks: TopicContract = {
@@ -206,5 +224,6 @@ export const chunks: TopicContract = {
     { type: 'retrieve', blocks: [3, 11] },
     { type: 'adapt', evaluations: 40, seed: 1 },
     { type: 'close' },
+    { type: 'delete' },
   ],
 }

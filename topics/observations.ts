@@ -138,8 +138,19 @@ export const closed = z.strictObject({
   predictions: count,
 })
 
+/** The session was deleted, at this pulse: who keeps copies of what it read and generated can delete them too. */
+export const deleted = z.strictObject({ type: z.literal('deleted'), ...common, pulse: count })
+
 /** Schema of the observations topic: what was read, and what the memory did. */
-export const observation = z.discriminatedUnion('type', [opened, observed, remembered, adapted, perspectives, closed])
+export const observation = z.discriminatedUnion('type', [
+  opened,
+  observed,
+  remembered,
+  adapted,
+  perspectives,
+  closed,
+  deleted,
+])
 /** An event of the observations topic. */
 export type Observation = z.infer<typeof observation>
 /** What a span of input cost: tokens, surprisal, chain. */
@@ -230,5 +241,6 @@ export const observations: TopicContract = {
       nats: 31.5,
       predictions: 25,
     },
+    { type: 'deleted', version: 1, session: 'log-7', cause: caused, pulse: 26 },
   ],
 }

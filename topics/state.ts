@@ -181,7 +181,17 @@ export const cancelled = z.strictObject({
 })
 export type Cancelled = z.infer<typeof cancelled>
 
-export const stateRecord = z.discriminatedUnion('type', [head, partitionCursor, cancelled])
+/** A deleted session: no head of its key that stands before this record counts any more. The record itself is garbage from the start. */
+export const tombstone = z.strictObject({
+  type: z.literal('deleted'),
+  version: z.literal(1),
+  session: sessionId,
+  /** Of the `delete` event. */
+  offset: count,
+})
+export type Tombstone = z.infer<typeof tombstone>
+
+export const stateRecord = z.discriminatedUnion('type', [head, partitionCursor, cancelled, tombstone])
 export type StateRecord = z.infer<typeof stateRecord>
 
 const zeros = '0'.repeat(64)

@@ -67,6 +67,8 @@ export const runEvents = async (
     for (const event of events) {
       const work = tokenizeEvent(event, session?.head, tokenizer, model)
       if (work.kind === 'rejected') throw refusal(event, work.reason)
+      if (event.event.type === 'delete')
+        throw refusal(event, 'A "delete" event has nothing to delete in a file of events. Leave it out.')
       const fresh = session === undefined
       session ??= initialSession(work, model, context)
       for await (const { outputs, failure } of advance(session, work, fresh, engine)) {

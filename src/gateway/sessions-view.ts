@@ -125,6 +125,11 @@ export const followSessions = (
       return
     }
     if (state.type === 'cancelled') return
+    if (state.type === 'deleted') {
+      views.delete(state.session)
+      sorted = null
+      return
+    }
     if (!views.has(state.session)) sorted = null
     views.set(state.session, viewOf(state, partition))
     for (const look of waiting.get(state.session) ?? []) look()

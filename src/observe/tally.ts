@@ -53,7 +53,8 @@ export const createTally = (): Tally => {
     },
     add({ steps }) {
       const sum = { read: 0, generated: 0, predictions: 0, nats: 0, commits: 1, deadLetters: 0 }
-      for (const { head, outputs } of steps) {
+      for (const { session, head, outputs, deleted } of steps) {
+        if (deleted === true) last.delete(session!)
         for (const { to } of outputs) if (to === 'deadletters') sum.deadLetters += 1
         if (head === null) continue
         // A fork begins with the sums of its parent, and what the session had before counts no more.

@@ -10,6 +10,7 @@ import { parentOf, sessionFor } from './fork.ts'
 import { obeying, type ReplayDeps, sessionEvents } from './replay.ts'
 import { SessionLost } from './set-aside.ts'
 import { tokenizeEvent } from './tokenize.ts'
+import type { Valid } from './types.ts'
 import { type ValidateOptions, validateRecord } from './validate.ts'
 
 /** An `open` with `from` in the input, accepted or not. */
@@ -19,33 +20,62 @@ export interface ForkEvent {
   readonly offset: number
 }
 
-/** What every such event has in its bytes; a JSON string may be written with escapes. */
-const MARKS = ['from', '\\u']
+/** A JSON string may be written with escapes. */
+const ESCAPE = '\\u'
 
-/** All forks that the records of [from, until) ask for, in order. */
-export const forkEvents = async (
+/** The events in [from, until) whose bytes have one of these marks, or escapes that may hide it. */
+async function* markedEvents(
   log: EventLog,
   topic: string,
   partition: number,
   [from, until]: readonly [from: number, until: number],
+  marks: readonly string[],
   validation: ValidateOptions,
   signal?: AbortSignal,
-): Promise<readonly ForkEvent[]> => {
-  const found: ForkEvent[] = []
-  if (validation.format !== 'json') return found
+): AsyncGenerator<Valid> {
+  if (validation.format !== 'json') return
   const options = { until, undecodable: true, ...(signal && { signal }) }
   for await (const batch of log.read(topic, partition, from, options)) {
     for (const record of batch.records) {
       const { value } = record
       if (value === null) continue
       const bytes = Buffer.from(value.buffer, value.byteOffset, value.length)
-      if (!MARKS.some((mark) => bytes.includes(mark))) continue
+      if (![...marks, ESCAPE].some((mark) => bytes.includes(mark))) continue
       const valid = validateRecord(record, validation)
-      const parent = valid.kind === 'valid' ? parentOf(valid) : null
-      if (valid.kind === 'valid' && parent !== null && parent !== valid.session)
-        found.push({ child: valid.session, parent, offset: record.offset })
+      if (valid.kind === 'valid') yield valid
     }
   }
+}
+
+/** All forks that the records of [from, until) ask for, in order. */
+export const forkEvents = async (
+  log: EventLog,
+  topic: string,
+  partition: number,
+  range: readonly [from: number, until: number],
+  validation: ValidateOptions,
+  signal?: AbortSignal,
+): Promise<readonly ForkEvent[]> => {
+  const found: ForkEvent[] = []
+  for await (const event of markedEvents(log, topic, partition, range, ['from'], validation, signal)) {
+    const parent = parentOf(event)
+    if (parent !== null && parent !== event.session)
+      found.push({ child: event.session, parent, offset: event.record.offset })
+  }
+  return found
+}
+
+/** The `delete` events of [from, until), accepted or not: their sessions by their offsets. */
+export const deleteEvents = async (
+  log: EventLog,
+  topic: string,
+  partition: number,
+  range: readonly [from: number, until: number],
+  validation: ValidateOptions,
+): Promise<ReadonlyMap<number, string>> => {
+  const found = new Map<number, string>()
+  for await (const { event, session, record } of markedEvents(log, topic, partition, range, ['delete'], validation))
+    if (event.type === 'delete') found.set(record.offset, session)
   return found
 }
 
@@ -105,8 +135,11 @@ export const parentBefore = async (
       if (record.offset < needed.get(id)!) {
         const others = { newest: (other: string) => sessions.get(other)?.head }
         const work = tokenizeEvent(event, sessions.get(id)?.head, engine.tokenizer, model, others)
-        if (work.kind === 'tokenized') {
-          const known = sessions.get(id)
+        const known = sessions.get(id)
+        if (work.kind === 'tokenized' && work.event.type === 'delete') {
+          known?.context.close()
+          sessions.delete(id)
+        } else if (work.kind === 'tokenized') {
           const { session, fresh } = await sessionFor(work, known, model, sessions.get(parent ?? ''))
           sessions.set(id, session)
           for await (const _ of advance(session, work, fresh, engine)) checkWanted()

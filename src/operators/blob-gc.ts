@@ -14,13 +14,16 @@ import { ContinuoError } from '../errors.ts'
 import { inParallel } from '../parallel.ts'
 import { IN_TOPIC, type Manifest, PAGE_BYTES } from '../state/manifest.ts'
 import { readSnapshotFile } from '../state/snapshot.ts'
-import type { EventLog, PartitionWriter } from '../streams/log.ts'
+import type { EventLog, PartitionWriter, StoredRecord } from '../streams/log.ts'
+import { textOf } from '../text.ts'
 import { offsetOf } from './blob-topic.ts'
 import { manifestIn } from './manifests.ts'
 import { type PartitionState, readPartitionState } from './partition-state.ts'
 import { readSnapshot } from './snapshots.ts'
 
 const AT_A_TIME = 8
+/** Of a sha256, with which the key of each part begins. */
+const HASH_DIGITS = 64
 
 export interface Amount {
   readonly blobs: number
@@ -46,6 +49,8 @@ interface Living {
   readonly names: ReadonlySet<string>
   /** Bytes of each blob in the topic, by its offset. */
   readonly offsets: ReadonlyMap<number, number>
+  /** The hashes of those blobs. */
+  readonly hashes: ReadonlySet<string>
 }
 
 /** What the committed heads name. Throws REFUSED where a manifest cannot be read: then nothing can be called dead. */
@@ -55,15 +60,17 @@ const livingIn = async (
   partition: number,
   { heads }: PartitionState,
 ): Promise<Living> => {
-  const found = { names: new Set<string>(), offsets: new Map<number, number>() }
+  const found = { names: new Set<string>(), offsets: new Map<number, number>(), hashes: new Set<string>() }
   const note = ({ store, names: own, sizes, pages }: Manifest): void => {
     const blobs = [
       ...own.flatMap((each, g) => each.map((blob, at) => ({ blob, bytes: sizes[g]![at]! }))),
       ...pages.flat().map((blob) => ({ blob, bytes: PAGE_BYTES })),
     ]
     for (const { blob, bytes } of blobs) {
-      if (store === IN_TOPIC) found.offsets.set(offsetOf(blob.place), bytes)
-      else found.names.add(nameIn(store, blob))
+      if (store === IN_TOPIC) {
+        found.offsets.set(offsetOf(blob.place), bytes)
+        found.hashes.add(blob.hash)
+      } else found.names.add(nameIn(store, blob))
     }
   }
   const named = [...heads.values()].filter(({ snapshot }) => snapshot?.blobs !== undefined)
@@ -87,6 +94,8 @@ interface Gc {
   readonly names: TopicNames
   /** Only says what would be removed. */
   readonly dry: boolean
+  /** Erases what is dead between the living of the topic too, where the log can. Default false. */
+  readonly erase?: boolean
 }
 
 /** What is listed and not named. Removing begins when the log has said that the partition is still owned. */
@@ -108,18 +117,20 @@ const sweepFolder = async (
 }
 
 const trimTopic = async (
-  { log, names, dry }: Gc,
+  { log, names, dry, erase = false }: Gc,
   partition: number,
   living: () => Promise<Living>,
   confirm: () => Promise<void>,
 ): Promise<NonNullable<Collected['topic']>> => {
   const { begin, end } = await log.bounds(names.blobs, partition)
   await confirm()
-  const { offsets } = await living()
+  const { offsets, hashes } = await living()
   let before = end
   for (const offset of offsets.keys()) before = Math.min(before, offset)
   const removed = Math.max(0, before - begin)
   if (!dry && removed > 0) await log.trim(names.blobs, partition, before)
+  const isDead = ({ key }: StoredRecord): boolean => key === null || !hashes.has(textOf(key).slice(0, HASH_DIGITS))
+  if (!dry && erase) await log.eraser?.erase(names.blobs, partition, isDead)
   const kept = { blobs: offsets.size, bytes: [...offsets.values()].reduce((sum, bytes) => sum + bytes, 0) }
   return { kept, removed, begin, end }
 }

@@ -37,6 +37,8 @@ export interface Captures {
   take(capture: Capture): void
   /** All that are queued. */
   queued(): Iterable<Capture>
+  /** Nobody wants those of this session any more. */
+  drop(session: string): void
   /** Whether a copy is being made. */
   readonly isCopying: boolean
   /** Resolves when those that are being made now are. */
@@ -108,6 +110,18 @@ export const createCaptures = (maxRequired: number, wake: () => void): Captures 
     },
     take: ({ head }) => void queue.delete(head.session),
     queued: () => queue.values(),
+    drop(session) {
+      for (const [head, { capture, required: isRequired }] of ofSteps) {
+        // What a head that is still to be committed needs goes with it.
+        if (head.session !== session || isRequired) continue
+        ofSteps.delete(head)
+        dropCapture(capture)
+      }
+      const queued = queue.get(session)
+      if (queued === undefined) return
+      queue.delete(session)
+      dropCapture(queued)
+    },
     get isCopying() {
       return copies.size > 0
     },

@@ -89,6 +89,8 @@ export const commit =
 
       const round = async (): Promise<void> => {
         const steps = take()
+        // No snapshot of a deleted session may be on its way: a session that begins under its id would take it for its own.
+        if (steps.some(({ deleted }) => deleted === true)) await snapshots.finish()
         for (const { head } of steps) {
           if (head === null || !table.captures.isRequired(head)) continue
           table.captures.due(head)

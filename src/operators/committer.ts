@@ -4,6 +4,7 @@
  */
 import type { TopicNames } from '../../topics/index.ts'
 import type { KeptRules } from '../../topics/input.ts'
+import type { Tombstone } from '../../topics/state.ts'
 import { failpoint } from '../failpoint.ts'
 import { type Cancelled, type Fingerprints, type Head, type PartitionCursor, seal } from '../state/head.ts'
 import { type LiveEntry, type LiveIndex, recordBytes } from '../state/live-index.ts'
@@ -58,12 +59,15 @@ export interface Commit {
 /** State records that one commit writes anew because of their seal. */
 const RESEAL_RECORDS = 256
 
-/** Records of one transaction: outputs, then heads, then cancels that took effect, then the partition cursor. */
+/** Records of one transaction: outputs, then deletions, heads, cancels that took effect, and the partition cursor. */
 interface Prepared {
   readonly outputs: readonly OutRecord[]
+  readonly deleted: readonly string[]
   readonly heads: readonly Head[]
   readonly cancelled: readonly Cancelled[]
-  /** All of these and the cursor, sealed. */
+  /** Cancels that go with their sessions. */
+  readonly forgotten: readonly number[]
+  /** Deletions, heads, cancels and the cursor, sealed. */
   readonly state: readonly OutRecord[]
   readonly inputOffset: number
 }
@@ -99,36 +103,51 @@ export const createCommitter = (deps: CommitterDeps) => {
   }
 
   const prepare = (steps: readonly EmittedStep[]): Prepared => {
-    const { heads, cancelled } = table.prepare(steps)
+    const { heads, cancelled, forgotten } = table.prepare(steps)
     reseal()
     for (const step of steps) {
       if (step.done) watermark.finish(step.record.offset)
       if (step.cancelled) watermark.finish(step.cancelled.cause.offset)
     }
+    const tombs = steps.flatMap(({ session, record, deleted }): Tombstone[] =>
+      deleted === true ? [{ type: 'deleted', version: 1, session: session!, offset: record.offset }] : [],
+    )
     const cursor = cursorRecord()
     return {
       outputs: steps.flatMap(({ records }) => records),
+      deleted: tombs.map(({ session }) => session),
       heads,
       cancelled,
-      state: [...heads, ...cancelled, cursor].map((record) => ({ topic: names.state, ...seal(record, statePlace) })),
+      forgotten,
+      state: [...tombs, ...heads, ...cancelled, cursor].map((record) => ({
+        topic: names.state,
+        ...seal(record, statePlace),
+      })),
       inputOffset: cursor.offset,
     }
   }
 
   /** `offsets`: those of the state records. */
   const note = (
-    { heads, cancelled, state, inputOffset }: Prepared,
+    { deleted, heads, cancelled, forgotten, state, inputOffset }: Prepared,
     steps: number,
     offsets: readonly number[],
   ): void => {
     const place = (at: number): LiveEntry => ({ offset: offsets[at]!, bytes: recordBytes(state[at]!) })
+    for (const [at, session] of deleted.entries()) {
+      stateIndex.put(session, place(at))
+      stateIndex.drop(session)
+      snapshotIndex.drop(session)
+    }
     for (const [at, head] of heads.entries()) {
-      stateIndex.put(head.session, place(at))
+      stateIndex.put(head.session, place(deleted.length + at))
       if (needsNoSnapshot(head)) snapshotIndex.drop(head.session)
     }
-    for (const [at, { offset }] of cancelled.entries()) stateIndex.put(offset, place(heads.length + at))
-    stateIndex.put('', place(heads.length + cancelled.length))
-    table.committed(heads, steps, inputOffset)
+    for (const offset of forgotten) stateIndex.drop(offset)
+    const rest = deleted.length + heads.length
+    for (const [at, { offset }] of cancelled.entries()) stateIndex.put(offset, place(rest + at))
+    stateIndex.put('', place(rest + cancelled.length))
+    table.committed(heads, steps, inputOffset, deleted)
   }
 
   return async (steps: readonly EmittedStep[]): Promise<Commit> => {

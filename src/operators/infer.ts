@@ -13,12 +13,12 @@ import type { LiveSessions } from './live-sessions.ts'
 import type { Requests } from './requests.ts'
 import type { SessionTable } from './session-table.ts'
 import { type Bounded, idleCancel, tokenizeEvent } from './tokenize.ts'
-import { isCancel, type Rejected, type Step, type Tokenized, type Valid } from './types.ts'
+import { causeOf, isCancel, type Rejected, type Step, type Tokenized, type Valid } from './types.ts'
 
 export interface InferDeps {
-  readonly table: Pick<SessionTable, 'newest' | 'stepped' | 'room' | 'captures'>
+  readonly table: Pick<SessionTable, 'newest' | 'stepped' | 'room' | 'captures' | 'removed'>
   readonly requests: Requests
-  readonly sessions: Pick<LiveSessions, 'engine' | 'acquire' | 'fork' | 'capture' | 'rest'>
+  readonly sessions: Pick<LiveSessions, 'engine' | 'acquire' | 'fork' | 'capture' | 'rest' | 'forget'>
   readonly model: Bounded
   /** Where sessions of the input belong. */
   readonly homes: Homes
@@ -66,6 +66,17 @@ const obeying = (step: Step, requests: Requests): Step => {
   return step
 }
 
+/** The deletion of a session needs nothing of its state. The next event of its id waits for the commit: to every part it is a new session then. */
+async function* remove({ table, sessions }: InferDeps, { session, record, event }: Tokenized): AsyncGenerator<Step> {
+  const { pulse } = table.newest(session)!.cursor
+  if (!(await sessions.forget(session))) return
+  const value = { type: 'deleted', version: 1, session, cause: causeOf(record, event.id ?? null), pulse } as const
+  const outputs: Step['outputs'] = [{ to: 'observations', value }]
+  const committed = table.removed(session)
+  yield { record, session, outputs, head: null, done: true, deleted: true }
+  await committed
+}
+
 /** The steps of one event that has its turn in its session. */
 async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   const { table, sessions, model, snapshotEvery, stopping, warn } = deps
@@ -76,6 +87,10 @@ async function* run(deps: InferDeps, event: Valid): AsyncGenerator<Step> {
   })
   if (work.kind === 'rejected') {
     yield rejectedStep(work)
+    return
+  }
+  if (work.event.type === 'delete') {
+    yield* remove(deps, work)
     return
   }
   const { parent } = work

@@ -55,6 +55,8 @@ export interface LiveSessions {
   /** A copy of the session's state, for the event that has the session. Its head is committed already, or commits with the copy. */
   capture(session: LiveSession): Promise<Capture>
   rest(session: LiveSession): void
+  /** The session is deleted: its context goes as it is, nothing of it is saved. False: the task ends before. */
+  forget(id: string): Promise<boolean>
   /** Spill files have no room for this context any more: it goes at once where it is saved, and else as soon as it is. False: it is in use. */
   release(context: Context): boolean
   /** Contexts in memory. */
@@ -258,6 +260,25 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     return taken === null ? null : { ...taken, fresh }
   }
 
+  const forget = async (id: string): Promise<boolean> => {
+    for (
+      let held = coming.get(id)?.over ?? live.get(id)?.copying;
+      held != null;
+      held = coming.get(id)?.over ?? live.get(id)?.copying
+    )
+      await held
+    if (stopping.aborted || calls.isClosed) return false
+    lapsed.delete(id)
+    unsaved.end(id)
+    captures.drop(id)
+    const known = live.get(id)
+    if (known !== undefined) {
+      giveBack(known)
+      rooms.admit()
+    }
+    return true
+  }
+
   const forkContext = (parent: Context): Promise<Context> => alone(parent, async () => model.forkContext(parent))
   const fork = createForks({ forkContext, own, blobs, room: captures.room, stopping, take, rest, rebuilt, lost })
 
@@ -351,6 +372,7 @@ export const createLiveSessions = (options: LiveSessionsOptions): LiveSessions =
     fork,
     capture,
     rest,
+    forget,
     release(context) {
       const session = owners.get(context)
       if (session === undefined || session.busy || calls.isClosed) return false

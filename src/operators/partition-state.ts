@@ -11,6 +11,7 @@ import {
   type Cancelled,
   cancelledOffset,
   checkFits,
+  deletedOffset,
   faultOfHead,
   type Head,
   isOldSeal,
@@ -114,6 +115,13 @@ export const readPartitionState = async (
       stateIndex.waste(record.offset, recordBytes(record))
       continue
     }
+    // The cancels of a deleted session go with it. They are before its tombstone, so no trim leaves them without it.
+    const deletion = deletedOffset(record.headers)
+    for (const [offset, { key: owner }] of deletion === null ? [] : newest) {
+      if (typeof offset !== 'number' || offset > deletion! || textOf(owner!) !== key) continue
+      newest.delete(offset)
+      stateIndex.drop(offset)
+    }
     // A genesis cursor counts only where there is nothing yet: see writeFirstCursor().
     if (newest.has(key) && isGenesisCursor(record)) {
       stateIndex.waste(record.offset, recordBytes(record))
@@ -136,6 +144,7 @@ export const readPartitionState = async (
       cursor = state
       untouched = isGenesisCursor({ headers })
     } else if (state.type === 'cancelled') cancelled.set(state.offset, state)
+    else if (state.type === 'deleted') stateIndex.drop(state.session)
     else {
       const fault = faultOfHead(state)
       heads.set(state.session, fault === null ? state : asStopped(state, fault))

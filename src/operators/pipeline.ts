@@ -7,7 +7,7 @@
  * runs the other way: commit lets sessions wait (the table's `room`), sessions hold their records, and the source delivers no more
  * than the watermark has room for.
  */
-import { from, type Observable } from 'rxjs'
+import { from, identity, type MonoTypeOperatorFunction, type Observable, tap } from 'rxjs'
 import type { StoredRecord } from '../streams/log.ts'
 import { bySession } from './by-session.ts'
 import { type Commit, type CommitDeps, commit } from './commit.ts'
@@ -15,21 +15,39 @@ import { emit } from './emit.ts'
 import { sessionsOf } from './fork.ts'
 import { type InferDeps, infer } from './infer.ts'
 import { readAhead } from './requests.ts'
+import type { Tracing } from './tracing.ts'
 import { type ValidateOptions, validate } from './validate.ts'
 
 export interface PipelineDeps extends CommitDeps {
   readonly records: AsyncIterable<StoredRecord>
   readonly validation: ValidateOptions
   readonly inference: InferDeps
+  /** Who is told where the records are; undefined: nobody. */
+  readonly tracing?: Tracing | undefined
 }
 
 const subscribe = (records: AsyncIterable<StoredRecord>): Observable<StoredRecord> => from(records)
 
+const told = <T>(tell: ((value: T) => void) | undefined): MonoTypeOperatorFunction<T> =>
+  tell === undefined ? identity : tap(tell)
+
+/** The same projection, with a word when an event has its turn. */
+const begun = (project: ReturnType<typeof infer>, tracing: Tracing | undefined): typeof project =>
+  tracing === undefined
+    ? project
+    : (item) => {
+        tracing.begun(item.record)
+        return project(item)
+      }
+
 export const pipeline = (deps: PipelineDeps): Observable<Commit> =>
   subscribe(deps.records).pipe(
+    told(deps.tracing?.received),
     validate(deps.validation),
     readAhead(deps.inference.requests),
-    bySession(sessionsOf, infer(deps.inference)),
+    bySession(sessionsOf, begun(infer(deps.inference), deps.tracing)),
+    told(deps.tracing?.stepped),
     emit(deps.names, deps.validation.input?.cloudEvents === true),
     commit(deps),
+    told(deps.tracing?.committed),
   )

@@ -27,7 +27,12 @@ export interface ContextHolder {
 export interface Touched {
   readonly heads: readonly Head[]
   readonly cancelled: readonly Cancelled[]
+  /** Offsets of requests whose cancels are gone with their sessions. */
+  readonly forgotten: readonly number[]
 }
+
+/** What a step changes in the state. */
+type Touching = Pick<Step, 'head'> & Partial<Pick<Step, 'session' | 'cancelled' | 'deleted'>>
 
 export interface SessionTable {
   /** Committed heads. */
@@ -42,6 +47,8 @@ export interface SessionTable {
   newest(session: string): Head | undefined
   /** A step has left this head. */
   stepped(head: Head): void
+  /** The next step of the session deletes it. Resolves when that is committed: then it has no head, no snapshot and no unsaved input. */
+  removed(session: string): Promise<void>
   /** Resolves when there is room for another step; undefined when there is now. */
   room(): Promise<void> | undefined
   /** Who is told what was committed. Before, nobody is. */
@@ -66,9 +73,9 @@ export interface SessionTable {
   /** Whether the next commit has such records. */
   readonly hasTouched: boolean
   /** The state records of the next transaction, which has these steps. */
-  prepare(steps: readonly Pick<Step, 'head' | 'cancelled'>[]): Touched
-  /** They are committed, with `steps` steps, up to this input offset. */
-  committed(heads: readonly Head[], steps: number, position: number): void
+  prepare(steps: readonly Touching[]): Touched
+  /** They are committed, with `steps` steps, up to this input offset; and with them that these sessions are deleted. */
+  committed(heads: readonly Head[], steps: number, position: number, deleted?: readonly string[]): void
   /** There may be places for captures: states that wait to be saved are copied now. */
   makeRoom(): void
   /** As in `ContextHolder`. */
@@ -105,6 +112,8 @@ export const createSessionTable = (options: TableOptions): SessionTable => {
   /** What must be written although no step touched it: heads with a new snapshot, and what is compacted. */
   const touched = new Set<StateKey>()
   const steps = createBacklog(options.maxSteps)
+  /** Who waits for the deletion of a session. */
+  const leaving = new Map<string, () => void>()
   let { position } = options
   let holder: ContextHolder | null = null
   let wake = (): void => undefined
@@ -138,6 +147,7 @@ export const createSessionTable = (options: TableOptions): SessionTable => {
       ahead.set(head.session, head)
       unsaved.begin(head.session, head.cursor.offset)
     },
+    removed: (session) => new Promise((resolve) => leaving.set(session, resolve)),
     room: steps.room,
     attach(attached) {
       holder = attached
@@ -168,8 +178,21 @@ export const createSessionTable = (options: TableOptions): SessionTable => {
     prepare(taken) {
       const changed = new Map<string, Head>()
       const cancelled = new Map<number, Cancelled>()
-      for (const { head, cancelled: decision } of taken) {
-        if (decision !== undefined) cancelled.set(decision.offset, decision)
+      const forgotten: number[] = []
+      for (const { head, cancelled: decision, session, deleted } of taken) {
+        if (decision !== undefined) {
+          decisions.set(decision.offset, decision)
+          cancelled.set(decision.offset, decision)
+        }
+        if (deleted === true) {
+          changed.delete(session!)
+          touched.delete(session!)
+          for (const [offset, { session: owner }] of decisions) {
+            if (owner !== session) continue
+            decisions.delete(offset)
+            if (!cancelled.delete(offset)) forgotten.push(offset)
+          }
+        }
         if (head === null) continue
         changed.set(head.session, head)
         captures.due(head)
@@ -184,15 +207,22 @@ export const createSessionTable = (options: TableOptions): SessionTable => {
         if (head !== undefined) changed.set(key, head)
       }
       touched.clear()
-      for (const [offset, decision] of cancelled) decisions.set(offset, decision)
       const named = [...changed.values()].map((head) => ({
         ...head,
         snapshot: needsNoSnapshot(head) ? null : (refs.get(head.session) ?? null),
       }))
-      return { heads: named, cancelled: [...cancelled.values()] }
+      return { heads: named, cancelled: [...cancelled.values()], forgotten }
     },
-    committed(committed, count, to) {
+    committed(committed, count, to, deleted = []) {
       position = to
+      for (const session of deleted) {
+        heads.delete(session)
+        ahead.delete(session)
+        unsaved.end(session)
+        refs.set(session, undefined)
+        leaving.get(session)?.()
+        leaving.delete(session)
+      }
       for (const head of committed) noted(head)
       holder?.committed(committed)
       steps.release(count)

@@ -26,6 +26,7 @@ import { createRequests } from './requests.ts'
 import { restoreSession } from './restore.ts'
 import { createSessionTable } from './session-table.ts'
 import { type WorkerSettings, withDefaults } from './settings.ts'
+import type { Tracing } from './tracing.ts'
 import { inTurns, type TurnWriter } from './turns.ts'
 
 /** What a task works on, and whom it tells. */
@@ -48,6 +49,8 @@ export interface TaskOptions extends WorkerSettings {
   readonly onHealth?: (seen: MemoryReport) => void
   /** Called when a context was rebuilt from snapshot and events, with the time that took, ms. */
   readonly onRestored?: (partition: number, session: string, ms: number) => void
+  /** Traces the records of a partition; one for each task. */
+  readonly trace?: ((partition: number) => Tracing) | undefined
   /** Where to say what somebody should look at. */
   readonly warn: (message: string) => void
 }
@@ -110,6 +113,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
   let failure: unknown
   const life = createLifecycle((state) => options.onState?.(partition, state, failure))
   let sessions: LiveSessions | null = null
+  const tracing = options.trace?.(partition)
   let committed = (): ReadonlyMap<string, Head> => new Map()
   let load = () => 0
   let offset = () => -1
@@ -200,6 +204,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       format: options.format,
       input,
       records: source.records,
+      tracing,
       partBytes: options.partBytes,
       interval: options.commitInterval,
       warn: options.warn,
@@ -241,6 +246,7 @@ export const startTask = (partition: number, given: TaskOptions): Task => {
       life.to(verdictOf(failure))
       return { state: life.state, error: failure }
     } finally {
+      tracing?.close()
       await sessions?.close()
     }
   }

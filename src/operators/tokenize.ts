@@ -73,6 +73,8 @@ const idsOf = (
     }
     case 'close':
       return { ids: tokenizer.flush(held), held: '' }
+    case 'delete':
+      return { ids: NONE, held: '' }
   }
 }
 
@@ -168,6 +170,13 @@ export const tokenizeEvent = (
   if (head !== undefined && head.cursor.offset === record.offset && !head.cursor.complete) return tokenized
   const misplaced = head === undefined && others.homes ? faultOfPlace(record, session, others.homes) : null
   if (misplaced !== null) return reject(misplaced)
+  if (event.type === 'delete') {
+    return head === undefined
+      ? reject(
+          `Partition ${record.partition} has no session "${session}" before this record, and a "delete" event arrived.`,
+        )
+      : tokenized
+  }
   if (head?.status === 'closed' && event.type !== 'open') {
     return reject(
       `Session "${session}" is closed; a "${event.type}" event arrived. Send "open" first: it begins a new context.`,

@@ -119,6 +119,8 @@ export interface Step {
   readonly awaited?: boolean
   /** The request ended with this step because of a `cancel`, whose own record is finished with it. */
   readonly cancelled?: Cancelled
+  /** The session was deleted with this step; `head` is null. */
+  readonly deleted?: true
   /** The session was set aside with this step, and this is why. */
   readonly failure?: ContinuoError
 }

@@ -1,6 +1,7 @@
 /** Comparisons of `verify`: what a recomputation says, against what the log holds. Each difference is a finding. */
 import type { StoredRecord } from '../streams/log.ts'
 import { textOf } from '../text.ts'
+import { deleteEvents } from './ancestors.ts'
 import { deadLetterContent, encodeOutput } from './emit.ts'
 import { sessionText } from './input.ts'
 import type { Output, SetAside, Step } from './types.ts'
@@ -16,6 +17,38 @@ export const missingHead = ({ options, partition, validation, found }: Scene, re
     where: `${options.names.state}, partition ${partition}`,
     message: `The partition cursor says that offset ${record.offset} is finished, but no head of session "${session}" stands there.`,
   })
+}
+
+/** A `delete` event that its session takes, and of which the log does not say so. */
+export const missingDeletion = ({ options, validation, isDone, found }: Scene, record: StoredRecord): void => {
+  if (!isDone(record.offset)) return
+  const session = sessionText(record, validation.input)
+  const message = `The event at offset ${record.offset} deletes session "${session}", and ${options.names.observations} lacks that it did.`
+  found({ kind: 'observation', session, where: `${options.names.chunks}, offset ${record.offset}`, message })
+}
+
+/** A head that began before the event which deleted its session. */
+export const outlived = ({ options, partition, found }: Scene, session: string, deletion: number): void => {
+  const message = `Session "${session}" was deleted at offset ${deletion}, and its head began before that.`
+  found({ kind: 'head', session, where: `${options.names.state}, partition ${partition}`, message })
+}
+
+/** The deletions that the log tells of against the events that ask for them. */
+export const compareDeletions = async ({
+  options,
+  partition,
+  begin,
+  end,
+  deleted,
+  validation,
+  found,
+}: Scene): Promise<void> => {
+  const events = await deleteEvents(options.log, options.names.chunks, partition, [begin, end], validation)
+  for (const [session, offset] of deleted) {
+    if (offset < begin || events.get(offset) === session) continue
+    const message = `No "delete" event at offset ${offset} of ${options.names.chunks} explains that session "${session}" was deleted there.`
+    found({ kind: 'observation', session, where: `${options.names.observations}, partition ${partition}`, message })
+  }
 }
 
 export const compareDeadLetter = (

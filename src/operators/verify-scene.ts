@@ -43,6 +43,8 @@ export interface VerifyOptions {
 export interface Verification {
   /** Sessions that were recomputed. */
   readonly sessions: number
+  /** Sessions that were deleted; what they were before is not recomputed. */
+  readonly deleted: number
   /** Sessions whose beginning is not in the log, and the pulse from which they were recomputed. */
   readonly partial: readonly { readonly session: string; readonly fromPulse: number }[]
   /** Input records that were read. */
@@ -65,6 +67,7 @@ export type Totals = {
 
 export const noTotals = (): Totals => ({
   sessions: 0,
+  deleted: 0,
   partial: [],
   events: 0,
   tokensCompared: 0,
@@ -109,6 +112,10 @@ export interface Scene {
   readonly told: Map<number, number>
   /** Forks that the input asks for. */
   readonly forks: readonly ForkEvent[]
+  /** Of each session that was deleted, the offset of the last event that did it: nothing of it up to there is recomputed. */
+  readonly deleted: ReadonlyMap<string, number>
+  /** Of each parent of a fork, the offset of the first record of it; Infinity before one was met. */
+  readonly firsts: Map<string, number>
   readonly begin: number
   readonly end: number
   /** Whether the partition cursor says that the record is finished. */

@@ -120,18 +120,33 @@ export const beginAtSnapshot = async (subject: Subject, scene: Scene): Promise<v
   else await beginAt(subject, base, scene)
 }
 
-/** Whether the state of the session before this record cannot be had. */
-export const isGone = (subject: Subject, record: StoredRecord): boolean => record.offset < subject.begins
+/** Whether the state of the session before this record cannot be had: it was deleted since, or erased. */
+export const isGone = (
+  { deleted, firsts, deadLetters }: Scene,
+  session: string | null,
+  subject: Subject | undefined,
+  { offset }: StoredRecord,
+): boolean => {
+  if (session === null) return false
+  if (offset < (subject?.begins ?? 0) || offset <= (deleted.get(session) ?? -1)) return true
+  // A fork that was accepted, of a session whose events were erased.
+  return offset < (firsts.get(session) ?? -1) && !deadLetters.has(offset)
+}
 
-/** Leaves out what the session did before this offset, at which it was born anew as a fork. */
-export const skipTo = (subject: Subject, offset: number, { totals }: Scene): void => {
-  subject.session?.context.close()
-  subject.session = null
+/** Leaves out what the session did before this offset. */
+export const leaveOut = (subject: Subject, offset: number): void => {
   subject.begins = offset
   for (const topic of ['tokens', 'observations'] as const)
     subject.outputs[topic] = subject.outputs[topic].filter((record) => placedOf(record).cause.offset >= offset)
   for (const map of [subject.heads, subject.snapshots])
     for (const [place] of map) if (Number(place.split('/')[0]) < offset) map.delete(place)
+}
+
+/** The same at an offset at which it was born anew as a fork. */
+export const skipTo = (subject: Subject, offset: number, { totals }: Scene): void => {
+  subject.session?.context.close()
+  subject.session = null
+  leaveOut(subject, offset)
   totals.partial.push({ session: subject.target.session, fromPulse: subject.target.from?.pulse ?? 0 })
 }
 

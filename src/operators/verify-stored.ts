@@ -68,7 +68,11 @@ export const readState = async (
       if (fault !== null)
         found({ kind: 'head', session: keyText(record), where, message: `The head cannot be used: ${fault}.` })
       if (state.type === 'cursor') cursor = cursor !== null && isGenesisCursor(record) ? cursor : state
-      else if (state.type === 'cancelled') {
+      else if (state.type === 'deleted') {
+        heads.delete(state.session)
+        for (const [offset, { what }] of cancelled)
+          if (what.session === state.session && offset < state.offset) cancelled.delete(offset)
+      } else if (state.type === 'cancelled') {
         const other = cancelled.get(state.offset)
         // Compaction writes a record again as it was.
         if (other !== undefined && !isDeepStrictEqual(other.what, state)) {
@@ -120,4 +124,22 @@ export const readDeadLetters = async (
     deadLetters.set(Number(at), letter)
   }
   return deadLetters
+}
+
+/** The record of the input that an output event names as its cause. */
+export const causeOffset = ({ value }: StoredRecord): number =>
+  (JSON.parse(textOf(value ?? new Uint8Array(0))) as { readonly cause: { readonly offset: number } }).cause.offset
+
+/** The last deletion of each session that was deleted, as the observations tell it: the offset of its event. */
+export const readDeletions = async (
+  log: EventLog,
+  names: TopicNames,
+  partition: number,
+): Promise<ReadonlyMap<string, number>> => {
+  const deleted = new Map<string, number>()
+  for await (const record of all(log, names.observations, partition)) {
+    const value = textOf(record.value ?? new Uint8Array(0))
+    if (value.startsWith('{"type":"deleted"')) deleted.set(keyText(record), causeOffset(record))
+  }
+  return deleted
 }

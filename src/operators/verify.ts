@@ -22,7 +22,15 @@ import { tokenizeEvent } from './tokenize.ts'
 import { isCancel, type Step, type Tokenized } from './types.ts'
 import { validateRecord } from './validate.ts'
 import { cancelledIn, noteCancelled, strayCancels, verifyCancel, verifyRequest } from './verify-cancelled.ts'
-import { compareDeadLetter, compareOutput, conclude, missingHead } from './verify-compare.ts'
+import {
+  compareDeadLetter,
+  compareDeletions,
+  compareOutput,
+  conclude,
+  missingDeletion,
+  missingHead,
+  outlived,
+} from './verify-compare.ts'
 import {
   noTotals,
   type Scene,
@@ -33,8 +41,18 @@ import {
   type VerifyOptions,
 } from './verify-scene.ts'
 import { checkBlobs, nothingHashed, readSnapshots, snapshotDifference } from './verify-snapshots.ts'
-import { beginAtSnapshot, beginWithoutParent, giveUp, isGone, isOfLostLife, skipTo } from './verify-start.ts'
-import { type At, all, type Found, keyText, placeOf, readDeadLetters, readState } from './verify-stored.ts'
+import { beginAtSnapshot, beginWithoutParent, giveUp, isGone, isOfLostLife, leaveOut, skipTo } from './verify-start.ts'
+import {
+  type At,
+  all,
+  causeOffset,
+  type Found,
+  keyText,
+  placeOf,
+  readDeadLetters,
+  readDeletions,
+  readState,
+} from './verify-stored.ts'
 
 export type { Verification, VerifyOptions } from './verify-scene.ts'
 export type { Finding } from './verify-stored.ts'
@@ -93,19 +111,20 @@ const verifyRecord = async (
   const { engine } = scene
   const valid = validateRecord(record, scene.validation)
   if (valid.kind === 'rejected') return
-  if (isCancel(valid)) verifyCancel(scene, valid)
+  if (isCancel(valid) && record.offset > (scene.deleted.get(valid.session) ?? -1)) verifyCancel(scene, valid)
   if (isCancel(valid) || record.offset < subject.begins) return
   const { cursor } = subject.session?.head ?? {}
   if (cursor !== undefined && (record.offset < cursor.offset || (record.offset === cursor.offset && cursor.complete)))
     return
   const parent = subjects.get(parentOf(valid) ?? '')
-  if (parent !== undefined && isGone(parent, record)) {
+  if (isGone(scene, parentOf(valid), parent, record)) {
     await beginWithoutParent(scene, subject, record)
     return
   }
   const others = { newest: (id: string) => subjects.get(id)?.session?.head, homes: scene.homes }
   const out = tokenizeEvent(valid, subject.session?.head, engine.tokenizer, scene.model, others)
   if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
+  else if (out.event.type === 'delete') missingDeletion(scene, record)
   else if (isOfLostLife(subject, record)) skipTo(subject, subject.target.born, scene)
   else if (!subject.finished) await recomputeOrGiveUp(scene, subject, out, parent)
   else if (scene.isDone(record.offset) && record.offset > subject.target.cursor.offset) missingHead(scene, record)
@@ -115,7 +134,8 @@ const verifyRecord = async (
 const verifyRefused = (scene: Scene, record: StoredRecord, subjects: ReadonlyMap<string, Subject>): void => {
   const valid = validateRecord(record, scene.validation)
   const parent = valid.kind === 'valid' ? subjects.get(parentOf(valid) ?? '') : undefined
-  if (valid.kind === 'rejected' || parent === undefined || isGone(parent, record)) return
+  if (valid.kind === 'rejected' || parent === undefined || isGone(scene, parentOf(valid), parent, record)) return
+  if (record.offset <= (scene.deleted.get(valid.session) ?? -1)) return
   const others = { newest: (id: string) => subjects.get(id)?.session?.head, homes: scene.homes }
   const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, scene.model, others)
   if (out.kind === 'rejected') compareDeadLetter(scene, record, out)
@@ -134,11 +154,18 @@ const verifySessions = async (scene: Scene, ids: readonly string[]): Promise<voi
   let subjects = new Map<string, Subject>()
   try {
     subjects = await createSubjects(scene, ids, needed)
+    for (const [id, subject] of subjects) {
+      const deletion = scene.deleted.get(id)
+      if (deletion === undefined) continue
+      if (subject.target.born <= deletion) outlived(subject.isSilent ? quiet : scene, id, deletion)
+      leaveOut(subject, deletion + 1)
+    }
     for (const subject of subjects.values())
       if (subject.target.born < begin) await beginAtSnapshot(subject, subject.isSilent ? quiet : scene)
     for await (const batch of log.read(names.chunks, partition, begin, { until: end, undecodable: true })) {
       for (const record of batch.records) {
         const id = sessionText(record, scene.validation.input)
+        if (scene.firsts.get(id) === Number.POSITIVE_INFINITY) scene.firsts.set(id, record.offset)
         const subject = subjects.get(id)
         const fork = forkAt.get(record.offset)
         const parent = fork && subjects.get(fork.parent)
@@ -261,6 +288,7 @@ const verifyStatic = async (scene: Scene): Promise<void> => {
       const valid = validateRecord(record, scene.validation)
       cancels.met(record, valid)
       if (valid.kind === 'rejected') compareDeadLetter(scene, record, valid)
+      else if (record.offset <= (scene.deleted.get(valid.session) ?? -1)) continue
       else if (!stored.heads.has(valid.session) && !stored.heads.has(parentOf(valid) ?? '')) {
         const others = { newest: () => undefined, homes: scene.homes }
         const out = tokenizeEvent(valid, undefined, scene.engine.tokenizer, scene.model, others)
@@ -273,7 +301,7 @@ const verifyStatic = async (scene: Scene): Promise<void> => {
   for (const topic of ['tokens', 'observations'] as const) {
     for await (const record of all(log, names[topic], partition)) {
       const session = keyText(record)
-      if (stored.heads.has(session)) continue
+      if (stored.heads.has(session) || causeOffset(record) <= (scene.deleted.get(session) ?? -1)) continue
       found({
         kind: topic === 'tokens' ? 'token' : 'observation',
         session,
@@ -297,6 +325,7 @@ const verifyPartition = async (
   const { begin, end } = await log.bounds(names.chunks, partition)
   const input = cursor?.input
   const validation = { format, input, vocabSize: model.vocabSize, readsText: tokenizer !== null }
+  const forks = await forkEvents(log, names.chunks, partition, [begin, end], validation)
   const told = new Map<number, number>()
   const scene: Scene = {
     options,
@@ -314,7 +343,9 @@ const verifyPartition = async (
     stored,
     deadLetters: await readDeadLetters(log, names, partition),
     told,
-    forks: await forkEvents(log, names.chunks, partition, [begin, end], validation),
+    forks,
+    deleted: await readDeletions(log, names, partition),
+    firsts: new Map(forks.map(({ parent }) => [parent, Number.POSITIVE_INFINITY])),
     begin,
     end,
     isDone: (offset) =>
@@ -322,6 +353,8 @@ const verifyPartition = async (
     totals,
     found,
   }
+  totals.deleted += scene.deleted.size
+  await compareDeletions(scene)
   const wanted = [...stored.heads.keys()].filter((id) => options.session === undefined || options.session === id)
   for (let at = 0; at < wanted.length; at += SESSIONS_A_PASS) {
     await verifySessions(scene, wanted.slice(at, at + SESSIONS_A_PASS))

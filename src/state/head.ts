@@ -25,14 +25,25 @@ const utf8 = new TextEncoder()
 /** The key of a state record: the session id, or nothing for the partition cursor. */
 export const stateKey = (record: StateRecord): string => (record.type === 'cursor' ? '' : record.session)
 
-/** Header of a `cancelled` record: the offset of the request, in decimal. Without it the newest record of a session's key is its head. */
+/**
+ * Headers that say what a record of a session is that is no head, so that a reader opens only what counts: a `cancelled` record, by the offset of
+ * the request, and a tombstone, by that of the `delete` event, both in decimal.
+ */
 const CANCELLED = 'cancelled'
+const DELETED = 'deleted'
 
-/** The request that a `cancelled` record speaks of, by its header; null: it is another record. */
-export const cancelledOffset = (headers: Sealed['headers']): number | null => {
-  const found = headers.find(([name]) => name === CANCELLED)
+const offsetIn = (headers: Sealed['headers'], wanted: string): number | null => {
+  const found = headers.find(([name]) => name === wanted)
   return found === undefined ? null : Number(textOf(found[1]))
 }
+
+/** The request that a `cancelled` record speaks of, by its header; null: it is another record. */
+export const cancelledOffset = (headers: Sealed['headers']): number | null => offsetIn(headers, CANCELLED)
+
+/** The `delete` event of a tombstone, by its header; null: it is another record. */
+export const deletedOffset = (headers: Sealed['headers']): number | null => offsetIn(headers, DELETED)
+
+const WHAT = { head: 'head', cancelled: 'cancelled request', deleted: 'deletion' } as const
 
 /** Where a state record lies, and what seals it there: with keys its place is sealed with it. */
 export interface SealPlace {
@@ -55,10 +66,7 @@ export const seal = (record: StateRecord, place?: SealPlace): Sealed => {
   const issue = parsed.error?.issues[0]
   const fault = issue ? `${issue.path.join('.')} ${issue.message}` : record.type === 'head' ? faultOfHead(record) : null
   if (fault !== null) {
-    const who =
-      record.type === 'cursor'
-        ? 'partition cursor'
-        : `${record.type === 'head' ? 'head' : 'cancelled request'} of session "${record.session}"`
+    const who = record.type === 'cursor' ? 'partition cursor' : `${WHAT[record.type]} of session "${record.session}"`
     throw new ContinuoError('INTERNAL', `The ${who} was about to be written and could not be read again: ${fault}.`)
   }
   const key = utf8.encode(stateKey(record))
@@ -68,9 +76,9 @@ export const seal = (record: StateRecord, place?: SealPlace): Sealed => {
     keys === undefined
       ? ([SEAL, utf8.encode(sha256(value))] as const)
       : ([KEYED, utf8.encode(keyedSeal(keys.key, place!, key, value))] as const)
-  const headers =
-    record.type === 'cancelled' ? [made, [CANCELLED, utf8.encode(String(record.offset))] as const] : [made]
-  return { key, value, headers }
+  if (record.type === 'head' || record.type === 'cursor') return { key, value, headers: [made] }
+  const kind = record.type === 'cancelled' ? CANCELLED : DELETED
+  return { key, value, headers: [made, [kind, utf8.encode(String(record.offset))]] }
 }
 
 /** Whether the seal is one that the keys no longer make: the record is to be written anew. */

@@ -20,7 +20,7 @@ export const tellChange = ({ input, now, before, witness }: PartitionCount): { w
   what: `The input topic ${input} has ${count(now)}, and ${witness} ${before}: ${
     now > before ? 'partitions were added to the input' : 'the input was replaced'
   }. Which partition a session's events go to follows from that number, so the sessions that exist would go on in partitions where their memory is not. Nothing was changed, and outputs and state are as they were.`,
-  remedy: `Kafka takes no partitions away again, and Continuo cannot move a log to another number of partitions yet. Begin anew under another prefix: create its topics with ${count(now)} (continuo topics apply --partitions ${now}), and feed the input again from its first event, or take the sessions over one by one with continuo export and import.`,
+  remedy: `Kafka takes no partitions away again. Begin anew under another prefix: continuo migrate copies the input into a new log with ${count(now)}, in which a worker computes the sessions again (continuo migrate --from URL --to URL --partitions ${now}); or take the sessions over one by one with continuo export and import.`,
 })
 
 export const countChanged = (counts: PartitionCount): ContinuoError => {

@@ -157,6 +157,17 @@ export interface PartitionWriter {
   close(): Promise<void>
 }
 
+/** What a log can do whose files are its own. */
+export interface Eraser {
+  /** The records of the partition for which `isVictim` holds leave it; the others keep their offsets. How many they were. */
+  erase(topic: string, partition: number, isVictim: (record: StoredRecord) => boolean): Promise<number>
+  /**
+   * What left the log, by `erase` and by trims, leaves its files: they are written anew, which takes as much room and time as they do, and
+   * blocks the process. Rejects with UNAVAILABLE where other processes do not let it have the files for half a minute.
+   */
+  scrub(): Promise<void>
+}
+
 /**
  * A log: topics of partitions of records. `openLog` opens one. Calls reject with UNAVAILABLE where the log cannot be reached and DENIED
  * where rights are missing.
@@ -208,6 +219,8 @@ export interface EventLog {
   committed(group: string, topic: string, partition: number): Promise<number | null>
   /** Deletes records below `before` (Kafka's DeleteRecords). */
   trim(topic: string, partition: number, before: number): Promise<void>
+  /** Missing on Kafka, where brokers delete whole segments only. */
+  readonly eraser?: Eraser
   /** Rejects with UNAVAILABLE or DENIED when the log cannot be reached. */
   ping(): Promise<void>
   /** Ends reads and connections. Every later call rejects with MISUSE. */

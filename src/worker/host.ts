@@ -8,6 +8,7 @@ import { createMetrics } from '../observe/metrics.ts'
 import { type ObservationServer, serveObservation } from '../observe/server.ts'
 import { gaps, idleness } from '../observe/standing.ts'
 import { createTally, type Speed, type Tally, type Totals } from '../observe/tally.ts'
+import type { Traces } from '../observe/tracing.ts'
 import type { WorkerSettings } from '../operators/settings.ts'
 import { type Standing, startWorker, type Worker } from '../operators/worker.ts'
 import type { EventLog } from '../streams/log.ts'
@@ -21,6 +22,8 @@ export interface HostOptions {
   readonly untilIdle: number | null
   readonly metrics: { readonly port: number; readonly host: string } | null
   readonly logger: Logger
+  /** Spans of the records; undefined: there are none. */
+  readonly traces?: Traces | undefined
   /** Fires when the worker shall stop gracefully. */
   readonly stopping: AbortSignal
   readonly onStarted?: (hosted: Hosted) => void
@@ -44,6 +47,8 @@ export interface Outcome {
   readonly speed: Speed
 }
 
+/** A group that gives out no partitions for so long is said to be waited for, ms. */
+const SILENT = 1500
 /** How often the host looks whether it is done. */
 const TICK = 25 // ms
 
@@ -121,6 +126,7 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
       tokenizer: loaded.tokenizer,
       ...options.settings,
       blocks: { ...options.settings.blocks, onRead: metrics.brought },
+      trace: options.traces?.of,
       warn: (message) => logger.warn(message),
       onStanding: tellStanding(logger),
       onState(partition, state, error) {
@@ -152,6 +158,12 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
       },
     })
     const running = worker
+    if (loaded.tokenizer === null)
+      logger.warn(
+        'This model has no text: its package has no file of a tokenizer. It reads "tokens" events; every "text" event goes to the dead letters.',
+      )
+    const started = performance.now()
+    let isWaiting = false
     options.onStarted?.({ worker, tally, observationUrl: server?.url ?? null })
     // Looked at, not raced: every race would leave its reaction on a promise that lives as long as the worker.
     const lost: unknown[] = []
@@ -160,6 +172,12 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
     while (!stopping.aborted) {
       await sleep(TICK, null, { signal: stopping }).catch(() => {})
       const { assigned, refused, halted } = running
+      if (!isWaiting && running.standing.owned === null && performance.now() - started > SILENT) {
+        isWaiting = true
+        logger.info(
+          `waiting for group "${options.settings.group}" to give out its partitions: a worker that was killed keeps its own until its session times out (--session-timeout)`,
+        )
+      }
       if (halted !== null) logger.error({ code: halted.code }, halted.message)
       else if (lost.length > 0) throw lost[0]
       if (halted !== null) ended = 'refused'
@@ -175,6 +193,7 @@ export const host = async (options: HostOptions): Promise<Outcome> => {
   } finally {
     ending = true
     await worker?.stop()
+    await options.traces?.close()
     await server?.close()
   }
 }

@@ -155,7 +155,7 @@ describe.skipIf(brokers === null)(`workers on Kafka${brokers === null ? ` (none 
       const done = await continuo(args)
       const said = done.out + done.err
       expect(said).toContain(`The input topic ${chunks} has 4 partitions, and the state in`)
-      expect(said).toContain('Begin anew under another prefix')
+      expect(said).toContain('Begin anew under another prefix: continuo migrate')
       expect(said).not.toContain('Ask for the number it has')
       expect(done.code, said).toBe(code)
       return done

@@ -1,6 +1,6 @@
 /**
  * What the crash suites feed: several sessions on two partitions, long records, generations in progress, boundaries with
- * and without reset, closings and re-openings, and events that must end as dead letters. The same seed gives the same events.
+ * and without reset, closings and re-openings, deletions, and events that must end as dead letters. The same seed gives the same events.
  */
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -98,7 +98,8 @@ export function* rounds(seed: number, { events, tail }: RoundSize): Generator<re
           encode(session, { type: 'close' }, at++),
           encode(session, { type: 'text', text: 'too late' }, at++),
         )
-      else if (dice < 0.94) records.push(encode(session, { type: 'open', surprisal: next() < 0.5 }, at++))
+      else if (dice < 0.92) records.push(encode(session, { type: 'open', surprisal: next() < 0.5 }, at++))
+      else if (dice < 0.94) records.push(encode(session, { type: 'delete' }, at++))
       else
         records.push(
           encode(

@@ -110,7 +110,7 @@ describe('the file of the embedded log', () => {
     const db = new DatabaseSync(path)
     db.exec('PRAGMA user_version = 7')
     db.close()
-    await refuses(open(), 'REFUSED', 'version 7', 'versions 1 and 2')
+    await refuses(open(), 'REFUSED', 'version 7', 'versions 1 to 3')
   })
 
   test('cannot be a folder, nor lie in a file: INVALID', async () => {

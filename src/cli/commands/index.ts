@@ -33,6 +33,11 @@ export const COMMANDS: readonly Entry[] = [
     load: async () => (await import('./tail.ts')).tail,
   },
   {
+    name: 'deadletters',
+    summary: 'list refused events, and send them again',
+    load: async () => (await import('./deadletters.ts')).deadletters,
+  },
+  {
     name: 'sessions',
     summary: 'where every session stands',
     load: async () => (await import('./sessions.ts')).sessions,
@@ -61,6 +66,16 @@ export const COMMANDS: readonly Entry[] = [
     name: 'import',
     summary: 'begin a session with the state in a file',
     load: async () => (await import('./import.ts')).importSession,
+  },
+  {
+    name: 'delete',
+    summary: 'delete a session and what is left of it',
+    load: async () => (await import('./delete.ts')).deleteSession,
+  },
+  {
+    name: 'migrate',
+    summary: 'copy a log into another, with other partitions or model',
+    load: async () => (await import('./migrate.ts')).migrate,
   },
   {
     name: 'adapt',

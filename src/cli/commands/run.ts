@@ -6,12 +6,13 @@ import type { Tokenizer } from '../../models/tokenizer/types.ts'
 import { createLogger, LOG_LEVELS } from '../../observe/log.ts'
 import { startProgress } from '../../observe/progress.ts'
 import type { Totals } from '../../observe/tally.ts'
+import { namesCollector, openTraces } from '../../observe/tracing.ts'
 import { refuseCompacted } from '../../operators/compacted-input.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { type Hosted, host, type Outcome } from '../../worker/host.ts'
 import { command, type ExitCode } from '../command.ts'
 import { blocksOf, checkInput, type Phases, withLog, withModel } from '../common.ts'
-import { choice, optionalWhole, refuseIdle } from '../flags.ts'
+import { choice, optional, optionalWhole, refuseIdle } from '../flags.ts'
 import { checkRules, rulesOf } from '../input-flags.ts'
 import { bitsPer, count, plural, print, printJson, say } from '../output.ts'
 import { startRemaining } from '../remaining.ts'
@@ -117,6 +118,10 @@ const FLAGS = {
   ...workerFlags,
   'until-idle': optionalWhole('MS', 'end when nothing was left to do for so long', { min: 0 }),
   ...metricsFlags,
+  otlp: optional(
+    'URL',
+    'send an OpenTelemetry span of each event to this collector (OTLP over HTTP); OTEL_EXPORTER_OTLP_ENDPOINT does the same',
+  ),
   'log-level': choice(LOG_LEVELS, 'of the log on stderr', 'info'),
 }
 
@@ -145,6 +150,11 @@ export const run = command({
       const { created, partitions } = await ensureTopics(log, names, flags.partitions)
       checkRules(rules, partitions)
       await refuseCompacted(log, names.chunks)
+      const endpoint = flags.otlp
+      const traces =
+        endpoint === undefined && !namesCollector(process.env)
+          ? undefined
+          : await openTraces({ log, topic: names.chunks, group: flags.group, endpoint })
       const telling = startTelling(flags.json, loaded, log, names)
       const logger = createLogger({
         level: flags['log-level'],
@@ -173,6 +183,7 @@ export const run = command({
           untilIdle: flags['until-idle'] ?? null,
           metrics: port === undefined ? null : { port, host: flags['metrics-host'] },
           logger,
+          traces,
           stopping,
           onStarted(started) {
             telling.begin(started)

@@ -48,6 +48,8 @@ const observationLine = (value: Observation): string => {
       return adaptedLine(value)
     case 'perspectives':
       return perspectivesLine(value)
+    case 'deleted':
+      return `${value.session}  deleted at pulse ${value.pulse}`
     case 'observed': {
       const bits = value.bitsPerByte === null ? '' : `  ${value.bitsPerByte.toFixed(3)} bits per byte`
       const id = value.cause.id === null ? '' : `  ${value.cause.id}`

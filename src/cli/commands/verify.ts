@@ -1,7 +1,10 @@
 import type { TopicNames } from '../../../topics/index.ts'
 import { namesOf } from '../../client/topics.ts'
+import { codeOf } from '../../errors.ts'
 import { startProgress } from '../../observe/progress.ts'
 import { type Verification, verifyLog } from '../../operators/verify.ts'
+import { readState } from '../../operators/verify-stored.ts'
+import { checkFits, type Fingerprints } from '../../state/head.ts'
 import type { EventLog } from '../../streams/log.ts'
 import { command } from '../command.ts'
 import {
@@ -28,6 +31,22 @@ const stateBounds = async (log: EventLog, names: TopicNames, partitions: number)
   return (await Promise.all(all)).map(({ begin, end }) => `${begin} ${end}`).join()
 }
 
+/** With another model everything differs: that is one thing to say, and nothing to verify. Throws REFUSED, as a run would. */
+const refuseOther = async (
+  log: EventLog,
+  names: TopicNames,
+  partitions: number,
+  model: Fingerprints,
+): Promise<void> => {
+  for (let partition = 0; partition < partitions; partition += 1) {
+    const state = await readState(log, names, partition, () => undefined).catch((error: unknown) => {
+      // What a worker trims meanwhile is said further on.
+      if (codeOf(error) !== 'POSITION') throw error
+    })
+    if (state?.cursor) checkFits(state.cursor, model)
+  }
+}
+
 const tell = (result: Verification, seconds: number, blobs: boolean): void => {
   const { findings, partial } = result
   for (const { kind, session, partition, where, message } of findings) {
@@ -42,6 +61,8 @@ const tell = (result: Verification, seconds: number, blobs: boolean): void => {
   print(
     `Recomputed ${plural(result.sessions, 'session')} from ${plural(result.events, 'event')} in ${seconds.toFixed(1)} s; compared ${plural(result.tokensCompared, 'generated token')}, ${plural(result.headsCompared, 'head')}, ${plural(result.snapshotsCompared, 'snapshot')}.`,
   )
+  if (result.deleted > 0)
+    print(`${plural(result.deleted, 'session')} had been deleted; what they were before is not recomputed.`)
   if (blobs) print(`Read ${plural(result.blobsRead, 'blob')} that are right.`)
   print(findings.length === 0 ? 'Everything agrees.' : `${plural(findings.length, 'finding')}.`)
 }
@@ -73,6 +94,7 @@ export const verify = command({
       withModel(flags.model, flags, async ({ model, tokenizer }) => {
         const names = namesOf(log, flags['input-topic'])
         const partitions = await partitionsOf(log, names)
+        await refuseOther(log, names, partitions, model)
         const before = await stateBounds(log, names, partitions)
         let at: string | null = null
         const progress = flags.json ? null : startProgress(process.stderr, () => at)

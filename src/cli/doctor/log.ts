@@ -13,6 +13,7 @@ import { missingFile } from '../common.ts'
 import { plural } from '../output.ts'
 import { type Check, fail, ok, warn } from './check.ts'
 import { checkGroup } from './group.ts'
+import { checkProgress } from './progress.ts'
 import { checkSessions } from './sessions.ts'
 
 const reachRemedy = (url: string): string =>
@@ -107,7 +108,10 @@ const checkTopics = async (log: EventLog, inputTopic: string | undefined, group:
       ? faults
       : [ok('topics', `${ours.length} topics of ${plural(input.partitions, 'partition')}, settings as needed`)]
   const { state, snapshots } = names
-  const held = byName.has(state) && byName.has(snapshots) ? await checkSessions(log, names) : []
+  const held =
+    byName.has(state) && byName.has(snapshots)
+      ? [...(await checkSessions(log, names)), ...(await checkProgress(log, names))]
+      : []
   return [...topics, await checkGroup(log, group, input), ...held]
 }
 

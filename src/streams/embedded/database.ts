@@ -13,7 +13,7 @@ import { ContinuoError } from '../../errors.ts'
 import { makeFolder } from '../../files.ts'
 import { type Changes, watchChanges } from './changes.ts'
 import { checkSpace, explain, isBusy } from './faults.ts'
-import { APPLICATION_ID, LAYOUT, LAYOUT_VERSION, PAGE_SIZE, UPGRADE } from './layout.ts'
+import { APPLICATION_ID, ERASED_VERSION, LAYOUT, LAYOUT_VERSION, PAGE_SIZE, UPGRADE } from './layout.ts'
 
 export interface DatabaseOptions {
   /** How long to wait for another process's transaction, in ms. Default 10,000. */
@@ -78,10 +78,10 @@ const checkLayout = (db: DatabaseSync, path: string): Layout => {
       `${path} is a database of another program (application id ${application}, not ${APPLICATION_ID}). Choose another path.`,
     )
   if (version === 1) return 'old'
-  if (version !== LAYOUT_VERSION)
+  if (version !== LAYOUT_VERSION && version !== ERASED_VERSION)
     throw new ContinuoError(
       'REFUSED',
-      `${path} has layout version ${version}, this Continuo reads versions 1 and ${LAYOUT_VERSION}. Use the Continuo that wrote it, or choose another path.`,
+      `${path} has layout version ${version}, this Continuo reads versions 1 to ${ERASED_VERSION}. Use the Continuo that wrote it, or choose another path.`,
     )
   return 'ours'
 }

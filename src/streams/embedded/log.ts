@@ -7,6 +7,7 @@ import type { EventLog, OpenLogOptions } from '../log.ts'
 import { partitionOfKey } from '../murmur2.ts'
 import { openBulk } from './bulk.ts'
 import { type DatabaseOptions, openDatabase } from './database.ts'
+import { openEraser } from './erase.ts'
 import { explain } from './faults.ts'
 import { openGroups } from './groups.ts'
 import { openBatches, openReader } from './read.ts'
@@ -83,6 +84,7 @@ export const openEmbeddedLog = async (
       claim: claims.claim,
       committed: claims.committed,
       trim,
+      eraser: openEraser(db, topics, records),
       ping: () => db.write('reaching the log', () => {}),
       close: async () => {
         await groups.close()

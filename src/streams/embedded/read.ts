@@ -53,13 +53,14 @@ export const openBatches = (db: Database, topics: Topics, records: Records): Bat
     for (const row of selectRecords.iterate(topic.id, partition, from, stop)) {
       const { offset, timestamp, key, value } = row
       if (offset !== next) break
+      next++
+      if (timestamp < 0) continue
       checkRow(topic, partition, row)
       batch.push({ topic: name, partition, offset, timestamp, key, value, headers: decodeHeaders(row.headers) })
-      next++
       bytes += (key?.length ?? 0) + (value?.length ?? 0) + (row.headers?.length ?? 0)
       if (bytes >= maxBytes) break
     }
-    if (batch.length === 0 && next < stop)
+    if (next === from && next < stop)
       throw new ContinuoError(
         'POSITION',
         `${name}[${partition}] holds ${begin} to ${end}, but record ${next} is missing: the log file was changed by hand or damaged. Restore it from a copy.`,
@@ -81,10 +82,11 @@ export const openReader = ({ changes }: Pick<Database, 'changes'>, batches: Batc
     for (let position = from; !signal?.aborted; ) {
       const mark = changes.mark()
       const batch = await next({ name, partition, from: position, until, maxBytes })
+      const moved = batch.next > position
       position = batch.next
-      if (batch.records.length > 0) yield batch
+      if (moved) yield batch
       if (position >= until) return
-      if (batch.records.length > 0) await nextTurn()
+      if (moved) await nextTurn()
       else if (follow) await changes.wait(mark, signal)
       else {
         // Who looks again and again must not keep the event loop from what would bring him a record.

@@ -38,6 +38,7 @@ const GOOD: readonly unknown[] = [
   { type: 'adapt', evaluations: 4, seed: 1 },
   { type: 'close', id: 'c' },
   { specversion: '1.0', id: 'e', source: '/s', type: 't', data: { type: 'text', text: 'ice', more: 1 } },
+  { type: 'delete' },
 ]
 const KEYS = ['a', 'b', 'a', 'b', '', '\u0000', 'é'.repeat(300)]
 

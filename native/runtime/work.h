@@ -62,6 +62,7 @@ struct Item {
   uint32_t count = 0;           // tokens to generate, at most
   Sampling sampling;
   Shaping shaping = {};
+  std::vector<uint64_t> allowed = {};  // what may be drawn, as Allowed has it: for each token of the item the same
   uint32_t top_logprobs = 0;  // of how many of the likeliest tokens the log probabilities are asked for, with each draw
   std::vector<int32_t> end_tokens = {};
   StopStrings stop = {};

@@ -21,10 +21,11 @@ export const generated = z.strictObject({
   toPulse: count,
   /**
    * `null` while the request goes on. `length`: all requested tokens were generated; `stop`: a stop string was generated; `eos`: the
-   * model drew an end token (which is neither in `ids` nor fed); `context`: the context has no position left; `stopped`: the session
-   * was set aside, and the dead letter of the request says why. With the last three, `ids` may be empty.
+   * model drew an end token (which is neither in `ids` nor fed); `grammar`: the request's grammar has ended, and nothing may follow;
+   * `blocked`: it has not, and no token of the model may follow; `context`: the context has no position left; `stopped`: the session
+   * was set aside, and the dead letter of the request says why. With the last five, `ids` may be empty.
    */
-  finish: z.enum(['length', 'stop', 'eos', 'context', 'stopped']).nullable(),
+  finish: z.enum(['length', 'stop', 'eos', 'grammar', 'blocked', 'context', 'stopped']).nullable(),
   cause,
 })
 export type Generated = z.infer<typeof generated>

@@ -31,7 +31,16 @@ const shown = (bytes: Uint8Array): string => {
   }
 }
 
-const FINISHES = { length: 'length', context: 'length', stop: 'stop', eos: 'stop', stopped: 'stop' } as const
+/** `length` tells a client that the answer is not whole. */
+const FINISHES = {
+  length: 'length',
+  context: 'length',
+  blocked: 'length',
+  stop: 'stop',
+  eos: 'stop',
+  grammar: 'stop',
+  stopped: 'stop',
+} as const
 
 /** As chats and responses have it. */
 export const tokenLogprob = ({ text, bytes, logprob }: Scored) => ({ token: text, logprob, bytes: [...bytes] })
